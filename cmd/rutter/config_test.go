@@ -83,7 +83,7 @@ output = "json"
 	}
 }
 
-// What a file says that nobody would heed is refused, with the nearest word.
+// A key of the file that has no effect is refused, with the nearest known word.
 func TestConfigRefused(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"[server]\nlistn = \"x\"\n", `no key "listn" (did you mean "listen"?)`},

@@ -74,9 +74,9 @@ var freePort atomic.Uint32
 
 func init() { freePort.Store(rand.Uint32N(12_000)) }
 
-// freeAddress is a loopback address that nobody listens at. Its port is none of
-// those that the kernel hands out meanwhile (net.ipv4.ip_local_port_range), nor
-// one that was handed out here before.
+// freeAddress is a loopback address without a listener. Its port is none of those that
+// the kernel hands out meanwhile (net.ipv4.ip_local_port_range), nor one that was
+// handed out here before.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 1000 {

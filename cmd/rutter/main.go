@@ -99,10 +99,19 @@ func commands() []*cli.Command {
 		[]*cli.Command{
 			cncmd.Command(), cncmd.TaskCommand(),
 			logcmd.Command(), snoopcmd.ChangefeedCommand(), importcmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
-			waitcmd.Command(), lookupcmd.Command(), lookupcmd.TraceCommand(), snoopcmd.SVPCommand(), vminfocmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
+			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
 			settings().Command(), completioncmd.Command(completed), versionCommand(),
 		},
 	)
+}
+
+// openPast opens a log without a server, for the commands that look something up in it.
+func openPast(c *cli.Context) (lookupcmd.PastLog, error) {
+	at, err := logcmd.OpenAt(c)
+	if err != nil {
+		return nil, err
+	}
+	return at, nil
 }
 
 // completed are the commands as a shell completes them.

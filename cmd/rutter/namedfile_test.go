@@ -92,7 +92,7 @@ func TestNamedPipes(t *testing.T) {
 	}
 }
 
-// A pipe with somebody at its other end is a stream like standard input.
+// A pipe with a process at its other end is a stream like standard input.
 func TestInputFromPipe(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "pipe")

@@ -129,7 +129,7 @@ func TestWrongUsage(t *testing.T) {
 }
 
 func TestNoServer(t *testing.T) {
-	// Port 1 of loopback: nobody listens there.
+	// Port 1 of loopback has no listener.
 	code, _, stderr := rutter(t, "cluster", "status", "-s", "http://127.0.0.1:1")
 	if code != term.ExitNoReply {
 		t.Errorf("exit code %d, want %d; it said %q", code, term.ExitNoReply, stderr)

@@ -1,8 +1,7 @@
-// Package arch holds the rules of the house as tests: who may import whom
-// (architecture section 3), what the pure packages may not touch, how long files and
-// functions may grow, and the like. Each rule carries its reason and is itself
-// tested on small good and bad examples, so that none can pass by seeing
-// nothing.
+// Package arch holds the rules of the house as tests: which packages may import which
+// (architecture section 3), what the pure packages may not use, how long files and
+// functions may be, and others. Each rule has a reason, and is itself tested on small
+// good and bad examples, so that a rule that finds nothing cannot pass.
 //
 // It owns no code of the program, only its tests: rules_test.go lists the
 // rules, table_test.go has the import table and the listed exceptions,

@@ -135,7 +135,7 @@ func checkCommandsApart(files []*file) (bad []string) {
 	for _, f := range files {
 		for name, spec := range f.imports {
 			pkg, ours := strings.CutPrefix(name, modulePath+"/")
-			if !ours || !isFamily(pkg) || pkg == f.dir() || f.dir() == "cmd/rutter" || sharedCommands[f.dir()+" "+pkg] != "" {
+			if !ours || !isFamily(pkg) || pkg == f.dir() || f.dir() == "cmd/rutter" {
 				continue
 			}
 			bad = append(bad, f.at(spec.Pos())+": package "+f.dir()+" imports the commands "+name+": move what both need below them")

@@ -430,6 +430,26 @@ var importTable = []row{
 		why: "what is printed looks alike for every command, and is no command itself",
 	},
 	{
+		pkg: "cmd/rutter/logprint", may: []string{"cmd/rutter/term", "log", "log/line"},
+		why: "entries are printed the same way by each command that shows some",
+	},
+	{
+		pkg: "cmd/rutter/storeapi", may: []string{"api", "api/auth/matrix", "api/backend", "log", "projections", "raftstore", "raftstore/history"},
+		why: "the store meets the interfaces of the API in one place, so that neither imports the other",
+	},
+	{
+		pkg: "cmd/rutter/serve", may: []string{"api", "api/auth/allow", "api/auth/audit", "api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/liveness", "api/triton/changefeed", "api/triton/cnapi", "api/triton/napi", "api/triton/netreport", "api/triton/vmapi", "api/vmm", "cmd/rutter/storeapi", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "log", "log/budget", "projections", "raftstore", "varp"},
+		why: "one constructor of a server, for the command, the demo, dev, tests and benches; it has nothing of a compute node",
+	},
+	{
+		pkg: "cmd/rutter/vmhost", may: []string{"agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system", "agent/vminfo/vmdoc", "agent/vminfo/vminfod", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "api/client", "api/triton/vmapi", "cmd/rutter/output", "cmd/rutter/term", "log", "log/vmrule"},
+		why: "the commands for VMs and the agent open a node's VMs the same way",
+	},
+	{
+		pkg: "cmd/rutter/node", may: []string{"agent", "agent/link", "agent/link/plan", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "varp"},
+		why: "one constructor of a compute node, for the command, the demo, dev and tests; it has no Raft",
+	},
+	{
 		pkg: "cmd/rutter/await", may: []string{"api/client", "api/liveness", "cmd/rutter/output", "cmd/rutter/term"},
 		why: "what a write waits for is said alike by each command that writes",
 	},
@@ -478,13 +498,6 @@ var testImports = map[string]string{
 	"pgregory.net/rapid":                "belongs into tests",
 	"github.com/anishathalye/porcupine": "belongs into tests",
 	"github.com/chromedp":               "belongs into tests",
-}
-
-// sharedCommands are the imports of one family of commands by another that are
-// allowed, as "importer imported", each with its reason.
-var sharedCommands = map[string]string{
-	"cmd/rutter/lookupcmd cmd/rutter/logcmd": "a question about the past is asked of a log's reader, which is logcmd's",
-	"cmd/rutter/vmcmd cmd/rutter/logcmd":     "the history of a VMM is printed as the log is",
 }
 
 // maxFileLines is the length from which a file without _test in its name needs

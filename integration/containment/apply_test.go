@@ -129,7 +129,7 @@ func serverWith(t *testing.T, n int) log.Object {
 // clients returns a client of each server for an identity.
 func clients(t *testing.T, c *bench.Cluster, id matrix.Identity) (all []*client.Client) {
 	t.Helper()
-	dial, err := c.Office.Dialer(id)
+	dial, err := c.Authority.Dialer(id)
 	if err != nil {
 		t.Fatal(err)
 	}

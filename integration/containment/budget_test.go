@@ -31,7 +31,7 @@ type person struct {
 
 func newPerson(t *testing.T, c *bench.Cluster, s *bench.Server, who matrix.Identity) *person {
 	t.Helper()
-	dial, err := c.Office.Dialer(who)
+	dial, err := c.Authority.Dialer(who)
 	if err != nil {
 		t.Fatal(err)
 	}

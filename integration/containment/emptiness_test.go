@@ -308,7 +308,7 @@ func (n *node) accept(h *agent.Hold) {
 
 // metric reports whether one of the servers has it.
 func metric(n *node, line string) bool {
-	dial, err := n.c.Office.Dialer(matrix.Identity{Role: matrix.Operator, Name: "test"})
+	dial, err := n.c.Authority.Dialer(matrix.Identity{Role: matrix.Operator, Name: "test"})
 	if err != nil {
 		n.t.Fatal(err)
 	}

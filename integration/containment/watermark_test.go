@@ -52,7 +52,7 @@ func TestWatermarkThatCannotBe(t *testing.T) {
 	c := cluster(t, bench.Options{TLS: true})
 	cn := log.UUID{0: 0xc0, 6: 0x40, 8: 0x80, 15: 1}
 	post(t, c, "/servers", fmt.Sprintf(`{"uuid":%q,"hostname":"cn1"}`, cn))
-	dial, err := c.Office.Dialer(matrix.Identity{Role: matrix.CN, UUID: cn, Name: cn.String()})
+	dial, err := c.Authority.Dialer(matrix.Identity{Role: matrix.CN, UUID: cn, Name: cn.String()})
 	if err != nil {
 		t.Fatal(err)
 	}

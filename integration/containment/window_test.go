@@ -25,7 +25,7 @@ const windowIDs = 200_000
 // operator returns a client with the certificate of an operator.
 func operator(t *testing.T, c *bench.Cluster, name string) *client.Client {
 	t.Helper()
-	dial, err := c.Office.Dialer(matrix.Identity{Role: matrix.Operator, Name: name})
+	dial, err := c.Authority.Dialer(matrix.Identity{Role: matrix.Operator, Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
-// Package cookbook runs every command of docs/cookbook.md against `rutter dev`,
-// after the little story that the page tells, and compares what they print: so
-// the page cannot rot. Numbers, ids and times may differ, words may not.
+// Package cookbook runs every command of docs/cookbook.md against `rutter dev`, after
+// the changes that the page describes, and compares the output with the page. Numbers,
+// ids and times may differ, words may not.
 //
-// With RUTTER_WRITE=1 the page's outputs are written anew.
+// With RUTTER_WRITE=1 it rewrites the outputs of the page.
 package cookbook

@@ -1,13 +1,12 @@
-// Package faults is a search for lost, doubled and reordered changes, and for
-// stale reads: three real servers on a network of their own, clients that write
-// and read, and a nemesis that kills and pauses servers, cuts links in one
-// direction or both, moves the leadership and slows disks, by a schedule that a
-// seed determines.
+// Package faults is a search for lost, doubled and reordered changes, and for stale
+// reads: three real servers on a network of their own, clients that write and read, and
+// faults by a schedule that a seed determines: killed and paused servers, links cut in
+// one direction or both, transfers of leadership, and slow disks.
 //
-// Each schedule's history is checked three ways: linearizability of each
-// register (porcupine), the whole log of every server against what clients saw
-// (each answer names the seq that it is of), and a least rate, so that a run in
-// which nothing happens does not pass.
+// Each schedule's history is checked three ways: linearizability of each register
+// (porcupine), the whole log of every server against what clients saw (each answer
+// names its seq), and a least rate, so that a run in which nothing happens does not
+// pass.
 //
 // RUTTER_SEED=N runs the one schedule of that seed; RUTTER_LONG=1 runs 100
 // instead of a dozen; RUTTER_SCHEDULES=N runs so many. Where a user may not make

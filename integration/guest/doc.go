@@ -1,7 +1,7 @@
-// Package guest runs one static program, usually a compiled Go test, inside a
-// User-Mode Linux guest kernel: an ordinary process that needs neither root nor
-// KVM and boots in about two seconds. Tests use it for what the machine's own
-// kernel may lack, 802.1Q above all.
+// Package guest runs one static program, usually a compiled Go test, inside a User-Mode
+// Linux guest kernel: an ordinary process that needs neither root nor KVM and boots in
+// about two seconds. Tests use it for features that the machine's own kernel may lack,
+// such as 802.1Q.
 //
 // It owns the way into the guest (spec/kernel.md, "The guest kernel for
 // tests"): finding the kernel, its modules and busybox, the folder that is the

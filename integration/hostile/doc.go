@@ -1,9 +1,9 @@
-// Package hostile is clients who mean harm to a cluster over TLS: strangers who
-// knock, say nothing or rubbish, and compute nodes gone mad that have a good
+// Package hostile has hostile clients of a cluster over TLS: unknown clients that
+// connect and send nothing or garbage, and faulty compute nodes with a valid
 // certificate.
 //
-// It is used by a test of its own, with a server as a process, and by the bench of
-// security. What is measured of others meanwhile is left to those.
+// A test of this package, with a server as a process, and the security bench use it.
+// They measure the effect on other clients.
 //
 // Concurrency: Run blocks until everything that it started has ended.
 package hostile

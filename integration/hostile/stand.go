@@ -80,7 +80,7 @@ func Stand(ctx context.Context, program, dir string, duration time.Duration) (o 
 	if err != nil {
 		return o, err
 	}
-	crowd := &Crowd{Address: strings.TrimPrefix(leader.URL, "https://"), Office: c.Office}
+	crowd := &Crowd{Address: strings.TrimPrefix(leader.URL, "https://"), Office: c.Authority}
 	misbehaving, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	var crowdErr error

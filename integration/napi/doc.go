@@ -1,6 +1,6 @@
-// Package napi runs servers as processes, and asks them as NAPI's old clients do:
-// that know no leaders, follow no redirect and keep their connections.
+// Package napi runs servers as processes, and sends requests as NAPI's old clients do.
+// These know no leader, follow no redirect and keep their connections.
 //
-// It owns the tests of NAPI's surface that need more than one server; forms and
-// words are tested where they are made, in package api/triton/napi.
+// It owns the tests of NAPI's surface that need more than one server. Package
+// api/triton/napi tests forms and texts.
 package napi

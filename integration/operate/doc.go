@@ -1,4 +1,4 @@
-// Package operate holds the tests of what operators do to a cluster of real
-// processes: the commands of docs/deploy.md as they stand there, rolling
-// restarts under load, restores with followers of the old log.
+// Package operate tests operators' work on a cluster of real processes: the commands of
+// docs/deploy.md and docs/security.md, rolling restarts under load, and restores with
+// followers of the old log.
 package operate

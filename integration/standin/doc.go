@@ -1,7 +1,7 @@
-// Package standin tests rutter varpd where it works: on a real kernel with VXLAN
-// and macvlan in namespaces, against SVP servers that behave, and against such as
-// linux-cn-varpd dies of (spec/svp.md section 4.5).
+// Package standin tests rutter varpd on a real kernel with VXLAN and macvlan in
+// namespaces, against correct SVP servers and against faulty ones that crash
+// linux-cn-varpd (spec/svp.md section 4.5).
 //
-// It owns nothing but tests. They run again inside namespaces of their own, and
-// skip where the kernel does not let us make some.
+// It has only tests. They run again inside namespaces of their own, and are skipped if
+// the kernel does not allow these.
 package standin

@@ -1,4 +1,4 @@
-// Package tls runs three servers over TLS, as an operator would have them, and
-// sees who is let in at which port, what a token buys, how fast a revocation
-// works, and that authorities are replaced while everybody goes on writing.
+// Package tls runs three servers over TLS, as operators do. It tests which clients each
+// port accepts, what a token allows, how fast a revocation takes effect, and that
+// authorities can be replaced while clients write.
 package tls

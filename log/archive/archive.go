@@ -1,10 +1,9 @@
 // Package archive is the file form of a piece of the log: what `rutter log
 // export` writes and `rutter log import` verifies.
 //
-// It owns the format. A file has everything that is needed to check it without
-// a server: which cluster's log it is, where it begins, a whole chain hash
-// there, each entry with its checksum, and an end, so that a file that was cut
-// off is known.
+// It owns the format. A file can be checked without a server. It has the cluster's id,
+// where the file begins, a whole chain hash there, each entry with its checksum, and an
+// end mark that shows whether the file is complete.
 //
 //	 0   8  "RUTTERLG"
 //	 8   1  version, 1
@@ -17,9 +16,9 @@
 //	84      Entry frames of package log/feed, in order and without a gap, then a
 //	        Bookmark frame with the seq and the chain's prefix of the last
 //
-// Numbers are big endian. A server tells the whole hash of entries only, not of
-// its floor: then the anchor is the first entry, whose own bytes are covered by
-// its checksum alone.
+// Numbers are big endian. A server sends the whole hash of entries only, not that of
+// its floor. In a file from a server the anchor is therefore the first entry, and only
+// its checksum protects the bytes of that entry.
 //
 // A Writer and a Reader belong to one goroutine.
 package archive
@@ -45,7 +44,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Header says which piece of which log a file has.
+// Header says which part of which log a file has.
 type Header struct {
 	Cluster log.UUID
 	Floor   log.Seq // before the first entry
@@ -80,7 +79,7 @@ func decodeHeader(b []byte) (h Header, err error) {
 	return h, nil
 }
 
-// chain follows entries and computes their hashes.
+// chain computes the hashes of entries, one after another.
 type chain struct {
 	header Header
 	seq    log.Seq
@@ -89,7 +88,7 @@ type chain struct {
 
 func newChain(h Header) chain { return chain{h, h.Floor, h.Chain} }
 
-// next checks that e follows, and gives it its whole hash.
+// next checks that e is the next entry, and sets its whole hash.
 func (c *chain) next(e *log.Entry) error {
 	if e.Seq != c.seq+1 {
 		return fmt.Errorf("archive: entry %d where %d must be: %w", e.Seq, c.seq+1, log.ErrCorrupt)
@@ -119,8 +118,8 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	return out, err
 }
 
-// Append writes the next entry, of whose hash the prefix is enough. It refuses
-// one that does not follow with log.ErrCorrupt.
+// Append writes the next entry. The prefix of its hash is enough. Errors:
+// log.ErrCorrupt if e is not the next entry.
 func (w *Writer) Append(e log.Entry) (err error) {
 	if err := w.chain.next(&e); err != nil {
 		return err
@@ -132,7 +131,7 @@ func (w *Writer) Append(e log.Entry) (err error) {
 	return err
 }
 
-// Close writes the end. Without it the file is known to be cut off.
+// Close writes the end mark. A reader reports a file without it as cut off.
 func (w *Writer) Close() error {
 	end, err := feed.Append(nil, w.chain.end())
 	if err != nil {
@@ -146,7 +145,7 @@ func (w *Writer) Close() error {
 
 func (c *chain) end() *feed.Bookmark { return &feed.Bookmark{Seq: c.seq, Chain: c.hash.Prefix()} }
 
-// Reader reads a file and verifies it on the way.
+// Reader reads a file and verifies it.
 type Reader struct {
 	r      *bufio.Reader
 	frames *feed.Reader
@@ -172,12 +171,12 @@ func NewReader(r io.Reader) (*Reader, error) {
 // Header returns the file's header.
 func (r *Reader) Header() Header { return r.chain.header }
 
-// Place is the seq and the whole chain hash of the last entry that was read.
+// Place returns the seq and the whole chain hash of the last entry that was read.
 func (r *Reader) Place() (log.Seq, log.Hash) { return r.chain.seq, r.chain.hash }
 
-// Next returns the next entry with its whole hash; io.EOF after the last. The
-// entry's bytes are its own. Errors: log.ErrCorrupt for whatever does not fit,
-// an end that is missing among it; r's.
+// Next returns the next entry with its whole hash; io.EOF after the last. The caller
+// may keep the entry's bytes. Errors: log.ErrCorrupt if anything does not fit or the
+// end mark is missing; those of the io.Reader.
 func (r *Reader) Next() (log.Entry, error) {
 	f, err := r.frames.Next()
 	if err != nil {

@@ -1,12 +1,12 @@
-// Package budget bounds the work that one party may have done for it: operations
-// written, bytes, entries looked at. A request is no measure, since one of them
-// may cost a thousand times what another does.
+// Package budget bounds the work that servers do for one party: operations written,
+// bytes, entries looked at. It does not count requests, because one request may cost a
+// thousand times as much as another.
 //
-// It owns the table of budgets with their defaults and reasons, how an operator
-// sets one, the accounts of identities and tenants, and the error that says which
-// budget is used up and when to come again. It leaves to others what a piece of
-// work costs, who somebody is, and how a refusal is answered.
+// It owns the table of budgets with their defaults and reasons, how an operator sets
+// one, the accounts of identities and tenants, and the error that says which budget is
+// used up and when to try again. Its callers know what work costs, which identity asks,
+// and how a refusal is answered.
 //
-// An account is filled by so much a second, and holds so much at most. All of it
-// may be used concurrently. It has no clock of its own: NewMeter is given one.
+// An account fills at a rate per second, up to a maximum. All functions may be called
+// concurrently. The package has no clock of its own: the caller gives one to NewMeter.
 package budget

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// maxAccounts bounds what is remembered: 10,000 compute nodes and as many others.
-// Those beyond share one account.
+// maxAccounts bounds the accounts of a meter: 10,000 compute nodes and as many others.
+// Further parties share one account.
 const maxAccounts = 20_000
 
-// others is the account of all that there is no room for.
+// others is the account of all parties beyond maxAccounts.
 const others = "others"
 
-// Exceeded says that a budget is used up. Nothing was done, and nothing written.
+// Exceeded says that a budget is used up. Nothing was written.
 type Exceeded struct {
 	Name Name          `json:"name"`
 	Who  string        `json:"who"`
@@ -27,7 +27,7 @@ func (e *Exceeded) Error() string {
 	return fmt.Sprintf("the budget %s of %s is used up (%s): come again in %v", e.Name, e.Who, e.Is, e.Wait.Round(time.Millisecond))
 }
 
-// Seconds is when to come again, in whole seconds from 1 on, for Retry-After.
+// Seconds returns the whole seconds until the next try, at least 1, for Retry-After.
 func (e *Exceeded) Seconds() int { return max(1, int((e.Wait+time.Second-1)/time.Second)) }
 
 // Meter has the accounts of one budget.
@@ -39,30 +39,30 @@ type Meter struct {
 
 	mu       sync.Mutex // protects what follows
 	accounts map[string]*Bucket
-	looked   time.Time // when full ones were looked for last
+	looked   time.Time // when full accounts were dropped last
 }
 
-// NewMeter returns the accounts of a budget, all of them full.
+// NewMeter returns the meter of a budget. All accounts begin full.
 func NewMeter(b Budget, now func() time.Time) *Meter {
 	return &Meter{budget: b, now: now, accounts: make(map[string]*Bucket)}
 }
 
-// Budget returns what it is the meter of.
+// Budget returns the budget of the meter.
 func (m *Meter) Budget() Budget { return m.budget }
 
-// Used is what was taken from all accounts, Refused how often there was nothing.
+// Used returns the sum of what was taken from all accounts.
 func (m *Meter) Used() uint64 { return m.used.Load() }
 
-// Refused is how often an account had not enough.
+// Refused returns how often an account did not hold enough.
 func (m *Meter) Refused() uint64 { return m.refused.Load() }
 
-// Spend takes n from who's account, or nothing, and an *Exceeded says when there
-// will be enough. What is more than an account ever holds needs a full one, and
-// leaves a debt.
+// Spend takes n from the account of who. If the account does not hold n, it takes
+// nothing and returns an *Exceeded, which says when there will be enough. If n is more
+// than an account can hold, a full account is enough, and a debt remains.
 func (m *Meter) Spend(who string, n int64) error { return m.spend(who, n, float64(n)) }
 
-// Admit returns nil if there is anything in each of the accounts, for work of
-// which nobody knows beforehand what it costs: Charge takes that.
+// Admit returns nil if each of the accounts holds something. It is for work whose cost
+// is known only afterwards: Charge takes the cost then.
 func (m *Meter) Admit(who ...string) error {
 	for _, one := range who {
 		if err := m.spend(one, 0, 1); err != nil {
@@ -96,8 +96,8 @@ func (m *Meter) spend(who string, n int64, need float64) error {
 	return nil
 }
 
-// Charge takes n from each of the accounts, which may leave a debt, and returns
-// the least that is left in one; a negative n gives back.
+// Charge takes n from each of the accounts, which may leave a debt, and returns the
+// least that is left in one. A negative n gives back.
 func (m *Meter) Charge(n int64, who ...string) (left int64) {
 	m.count(n)
 	left = 1 << 62
@@ -120,7 +120,7 @@ func (m *Meter) count(n int64) {
 	}
 }
 
-// accountLocked returns who's account as it is now.
+// accountLocked returns the account of who, filled up to now.
 func (m *Meter) accountLocked(who string) *Bucket {
 	now := m.now()
 	a := m.accounts[who]
@@ -145,10 +145,12 @@ func (m *Meter) fill(a *Bucket, now time.Time) {
 	a.Fill(now, m.budget.rate(), float64(m.budget.AtOnce))
 }
 
-// forgetEvery bounds what it costs that there are too many accounts.
+// forgetEvery is the least time between two searches for full accounts, which bounds
+// their cost.
 const forgetEvery = time.Second
 
-// forgetLocked drops the accounts that are full: new ones are alike.
+// forgetLocked drops the accounts that are full. A new account is full too, so nothing
+// is lost.
 func (m *Meter) forgetLocked(now time.Time) {
 	if now.Sub(m.looked) < forgetEvery {
 		return

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Name names a budget: in settings, metrics, refusals and docs/safety.md.
+// Name is the name of a budget in settings, metrics, refusals and docs/safety.md.
 type Name string
 
 // The budgets.
@@ -25,15 +25,15 @@ const (
 	Tokens            Name = "tokens"
 )
 
-// Budget is how much one party may have. The zero PerSecond is no bound.
+// Budget is how much work one party may use. If PerSecond is 0, there is no bound.
 type Budget struct {
 	Name Name
-	// Of says whose account it is, What what is counted.
+	// Of says which party has an account, What says what is counted.
 	Of, What string
-	// PerSecond is what an account is filled by, AtOnce what it holds at most and
-	// begins with. PerHour, if it is not 0, stands in PerSecond's place.
+	// PerSecond is the rate at which an account fills. AtOnce is what it holds at most,
+	// and at its begin. If PerHour is not 0, it replaces PerSecond.
 	PerSecond, PerHour, AtOnce int64
-	Why                        string // of the numbers
+	Why                        string // the reason for the numbers
 }
 
 // table has every budget, in the order of docs/safety.md.
@@ -87,7 +87,7 @@ var table = []Budget{
 // Table returns every budget with its defaults.
 func Table() []Budget { return slices.Clone(table) }
 
-// Set is the budgets of a server; nil: the defaults.
+// Set has the budgets of a server. nil has the defaults.
 type Set map[Name]Budget
 
 // Get returns a budget.
@@ -103,8 +103,8 @@ func (s Set) Get(name Name) Budget {
 	return Budget{Name: name}
 }
 
-// Parse reads settings, each NAME=PER_SECOND or NAME=PER_SECOND:AT_ONCE, or
-// NAME=off for no bound. A budget that is counted by the hour is set by it.
+// Parse reads settings: NAME=PER_SECOND, NAME=PER_SECOND:AT_ONCE, or NAME=off for no
+// bound. For a budget with PerHour the number is per hour.
 func Parse(settings []string) (Set, error) {
 	set := make(Set)
 	for _, text := range settings {
@@ -136,7 +136,7 @@ func (b *Budget) set(value string) error {
 	if err != nil || n < 1 {
 		return fmt.Errorf("%q is no number from 1 on, nor off", rate)
 	}
-	// What an account holds follows its rate, unless it is set as well.
+	// AtOnce scales with the rate, unless it is set too.
 	if b.PerHour > 0 {
 		b.AtOnce, b.PerHour = max(1, scale(b.AtOnce, n, b.PerHour)), n
 	} else {
@@ -153,7 +153,7 @@ func (b *Budget) set(value string) error {
 
 func scale(n, by, of int64) int64 { return int64(float64(n) * float64(by) / float64(of)) }
 
-// rate is what an account is filled by in a second; 0: no bound.
+// rate is the rate per second at which an account fills. 0: no bound.
 func (b Budget) rate() float64 {
 	if b.PerHour > 0 {
 		return float64(b.PerHour) / 3600
@@ -161,7 +161,7 @@ func (b Budget) rate() float64 {
 	return float64(b.PerSecond)
 }
 
-// String says how much it is, as in "256 a second, 16384 at once".
+// String describes the budget, as in "256 a second, 16384 at once".
 func (b Budget) String() string {
 	switch {
 	case b.PerHour > 0:

@@ -7,17 +7,18 @@ import (
 )
 
 const (
-	// aheadBatch is how many messages are handed over at once, at most, and
-	// aheadBatches how many such batches may wait: some hundred KB of entries,
-	// enough that neither goroutine of a fast catch-up waits for the other's wake-up.
+	// aheadBatch is the largest number of messages in one batch, and aheadBatches the
+	// largest number of batches that wait. Together they hold some hundred KB of
+	// entries. That is enough so that in a fast catch-up neither goroutine waits for
+	// the other to wake up.
 	aheadBatch   = 64
 	aheadBatches = 8
 )
 
-// Preparer is a Handler whose messages are prepared in another goroutine, ahead
-// of the calls that take them, as when decoding them costs as much as folding
-// them. Prepare is called once for each message, in the order of the stream; its
-// error ends Follow after what came before was taken.
+// Preparer is a Handler whose messages are prepared in another goroutine, ahead of the
+// calls that take them. This pays when decoding a message costs as much as folding it.
+// Prepare is called once for each message, in the order of the stream. Its error ends
+// Follow after the handler took what came before.
 type Preparer interface {
 	Handler
 	Prepare(Message) error
@@ -25,8 +26,8 @@ type Preparer interface {
 
 var errAbandoned = errors.New("feed: the stream's handler has ended")
 
-// readAhead reads and prepares in a goroutine of its own, and hands on in this one.
-// It returns when both have ended.
+// readAhead reads and prepares messages in a goroutine of its own, and calls the
+// handler in this one. It returns when both have ended.
 func (c *Conn) readAhead(cursor log.Cursor, p Preparer) error {
 	batches := make(chan []Message, aheadBatches)
 	stop, ended := make(chan struct{}), make(chan error, 1)
@@ -48,8 +49,8 @@ func (c *Conn) readAhead(cursor log.Cursor, p Preparer) error {
 	return <-ended
 }
 
-// prepareAll hands over a batch when it is full, or when nothing more is there to
-// be read at once, so that a message alone does not wait for others.
+// prepareAll passes a batch on when it is full, or when no further message can be read
+// without waiting. So a single message does not wait for others.
 func (c *Conn) prepareAll(cursor log.Cursor, p Preparer, batches chan<- []Message, stop <-chan struct{}) error {
 	var batch []Message
 	flush := func() error {

@@ -9,13 +9,13 @@ import (
 // Abilities are what a CN takes on its connection besides the stream.
 type Abilities uint32
 
-// AnswersRequests: a Request is answered with a Response. Who does not say so is
-// sent none, since it would skip the frame and never answer.
+// AnswersRequests: the CN answers a Request with a Response. A CN without this ability
+// is sent no request, because it would skip the frame and never answer.
 const AnswersRequests Abilities = 1 << 0
 
-// Request asks something of the CN through its own connection, as HTTP would:
-// the paths and bodies are those of its VMM service (spec/vmm-doorbell.md, 7.1).
-// Requests are answered in any order, each once; a server holds few open at once.
+// Request is a request of the server to the CN, through the CN's own connection, with
+// the paths and bodies of its VMM service (spec/vmm-doorbell.md, 7.1). Requests are
+// answered in any order, each once. A server has only a few unanswered at a time.
 type Request struct {
 	Number  uint64 // of the connection; a Response has the same
 	Method  string
@@ -31,14 +31,14 @@ type Response struct {
 	Body   []byte // JSON, at most MaxCall
 }
 
-// Ring says that the VMMs have a state that the log may not have. It has no
-// body: the server asks for the state when it can. It is the doorbell of a CN
-// that is connected.
+// Ring says that the state of these VMMs may differ from the log. It does not carry the
+// state: the server asks for it when it can. It is the doorbell of a CN that is
+// connected.
 type Ring struct{ VMMs []log.UUID }
 
-// Inventory tells which VMs the CN has: the whole set after a connection was
-// made, one frame or several (First and Last), and what has changed from then
-// on. Between First and Last there are no increments.
+// Inventory lists the VMs of the CN. After a connection is made, one or more frames
+// (First and Last) carry the whole set. Later frames carry only what changed. Between
+// First and Last there are no increments.
 type Inventory struct {
 	Number uint64 // of the frame within the session; only grows
 	Whole  bool   // part of the whole set: a VM that none of its frames has is gone
@@ -50,8 +50,8 @@ type Inventory struct {
 // InventoryVM is one VM of the CN.
 type InventoryVM struct {
 	UUID log.UUID
-	// Object is the log.VM, as log.Encoder writes it; log.DecodeObject reads
-	// it. server_uuid is of no account: it is the CN's. None: the VM is gone.
+	// Object is the log.VM, as log.Encoder writes it; log.DecodeObject reads it. The
+	// server ignores its server_uuid and uses the CN's. Empty: the VM is gone.
 	Object []byte
 }
 
@@ -77,7 +77,7 @@ func (r *payloadReader) body() []byte {
 	return b
 }
 
-// many writes a count that is bounded.
+// many writes a count, which must not exceed its bound.
 func (w *payloadWriter) many(what string, n, most int) {
 	if n > most && w.err == nil {
 		w.err = fmt.Errorf("%d %s in one frame, over %d: %w", n, what, most, ErrTooLarge)
@@ -85,7 +85,7 @@ func (w *payloadWriter) many(what string, n, most int) {
 	w.u32(uint32(n))
 }
 
-// many reads a count that is bounded.
+// many reads a count, and fails if it exceeds its bound.
 func (r *payloadReader) many(what string, most uint32) uint32 {
 	n := r.u32()
 	if n > most && r.err == nil {

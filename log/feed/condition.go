@@ -2,20 +2,20 @@ package feed
 
 import "rutter/log"
 
-// Condition says what people must see to on a CN. It is sent when it changes, and
-// at the begin of each connection unless all is well. It is soft state, kept with
-// the session.
+// Condition is what operators must look at on a CN. It is sent when it changes, and at
+// the begin of each connection unless all is well. It is soft state, kept with the
+// session.
 type Condition struct {
-	// Hold names a view of the log that the CN does not do, since it would take too
-	// much away; empty: none.
+	// Hold identifies a view of the log that the CN does not program, because that
+	// would remove too much. Empty: there is none.
 	Hold  string
-	Going uint32   // links that it would take away
-	Links uint32   // that it would have
-	Was   log.UUID // the cluster whose view the CN goes on with; zero: not known
+	Going uint32   // number of links that it would remove
+	Links uint32   // number of links that would remain
+	Was   log.UUID // the cluster whose view the CN keeps; zero: not known
 	Log   log.UUID // the cluster whose view is held
-	Names string   // some of what would go, a line each; at most 64 KiB
-	// Trouble is what else is wrong (a cache that cannot be written, a certificate
-	// that has expired), a line each; at most 64 KiB.
+	Names string   // some of the links that would go, one on each line; at most 64 KiB
+	// Trouble lists what else is wrong, such as a cache that cannot be written or a
+	// certificate that has expired: one on each line, at most 64 KiB.
 	Trouble string
 }
 
@@ -38,8 +38,8 @@ func (m *Condition) read(_ log.Seq, r *payloadReader) {
 	m.Names, m.Trouble = r.text(), r.text()
 }
 
-// Condition has m sent, unless the last one said the same. It never blocks, and may
-// be called from any goroutine.
+// Condition sends m, unless it equals the last one. It never blocks, and may be called
+// from any goroutine.
 func (c *Conn) Condition(m Condition) {
 	c.mu.Lock()
 	if changed := m != c.condition; changed {
@@ -56,7 +56,7 @@ func (c *Conn) Condition(m Condition) {
 	}
 }
 
-// takeCondition returns it if it is to be sent. The caller holds the lock.
+// takeCondition returns the condition if it must be sent. The caller holds the lock.
 func (c *Conn) takeCondition(up []Message) []Message {
 	if !c.conditionDue {
 		return up

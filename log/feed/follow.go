@@ -14,32 +14,35 @@ import (
 	"rutter/log"
 )
 
-// Times of the client's side. A dead connection is noticed SilenceLimit after
-// the last frame: a server answers each ping, so three of them went unanswered.
+// Times of the client's side. A dead connection is noticed SilenceLimit after the last
+// frame. A server answers each ping, so three pings were unanswered then.
 const (
 	PingEvery    = 5 * time.Second
 	SilenceLimit = 15 * time.Second
-	// TellLazily is the least time between two watermarks while nobody waits for
-	// this subscriber: else a busy log would have a server read one from each CN
-	// for each entry. TellEvery is that while somebody does: see Tell.
+	// TellLazily is the least time between two watermarks while no client waits for
+	// this subscriber. Without it, on a busy log, a server would read one watermark
+	// from each CN for each entry. TellEvery is the least time while a client waits:
+	// see Tell.
 	TellLazily = 500 * time.Millisecond
 	TellEvery  = 2 * time.Millisecond
-	WriteLimit = 10 * time.Second // for one frame up
-	readBuffer = 64 << 10         // bytes: one read takes some hundred entries
+	WriteLimit = 10 * time.Second // for writing one frame
+	readBuffer = 64 << 10         // bytes; one read takes some hundred entries
 )
 
 // Errors of Follow.
 var (
-	// ErrSilent: nothing came for SilenceLimit. The connection is dead; try again, or another server.
+	// ErrSilent: no frame came for SilenceLimit. The connection is dead. Connect again,
+	// or to another server.
 	ErrSilent = errors.New("feed: the server is silent")
 	// ErrDrained: the server sent this subscriber away; the text says why. Use errors.As with *DrainError.
 	ErrDrained = errors.New("feed: sent away by the server")
-	// ErrOrder: the stream broke its own order, so nothing of it may be
-	// believed: connect anew from the last bookmark.
+	// ErrOrder: the stream broke its order, so it cannot be trusted. Connect again from
+	// the last bookmark.
 	ErrOrder = errors.New("feed: stream out of order")
 )
 
-// DrainError is the error of a stream that the server ended in order. It is ErrDrained.
+// DrainError is the error of a stream that the server ended in order. errors.Is reports
+// ErrDrained.
 type DrainError struct{ Drain Drain }
 
 // Error implements error.
@@ -50,31 +53,32 @@ func (e *DrainError) Error() string {
 // Unwrap returns ErrDrained.
 func (e *DrainError) Unwrap() error { return ErrDrained }
 
-// Handler takes what Follow read, in order, from one goroutine. An error ends
-// Follow, which returns it. The messages are the handler's to keep.
+// Handler takes the messages that Follow reads, in order, in one goroutine. If a method
+// returns an error, Follow ends and returns it. The handler may keep the messages.
 type Handler interface {
 	// Welcome is the first call: the log that is followed.
 	Welcome(*Welcome) error
-	// Reset: the cursor was of no use; the scopes follow anew (see Reset).
+	// Reset: the cursor cannot be used. The scopes follow anew (see Reset).
 	Reset(*Reset) error
-	// Entry comes with growing Seq, not each: the stream is filtered. It may be
-	// of a seq at or before a held scope's as-of: then that scope's objects are
-	// newer already (SAFETY F2).
+	// Entry comes with growing Seq, with gaps, because the stream is filtered. Its Seq
+	// may be at or before the as-of of a held scope: then the objects of that scope are
+	// already newer (SAFETY F2).
 	Entry(*Entry) error
 	// Object comes between ScopeBegin and ScopeEnd, or alone (see Object).
 	Object(*Object) error
 	ScopeBegin(*ScopeBegin) error
 	ScopeEnd(*ScopeEnd) error
 	ScopeDropped(*ScopeDropped) error
-	// Bookmark moves the cursor. What came since the last one is best kept with
-	// the cursor in one transaction.
+	// Bookmark moves the cursor. The handler should store the cursor and what came
+	// since the last bookmark in one transaction.
 	Bookmark(*Bookmark) error
 }
 
-// RequestHandler is a Handler that also answers requests; one that is not has
-// them answered with status 501.
+// RequestHandler is a Handler that also answers requests. For a Handler that is none,
+// Follow answers with status 501.
 type RequestHandler interface {
-	// Request must not block: what it begins ends with a Response in Conn.Send.
+	// Request must not block. The work that it starts ends with a Response by
+	// Conn.Send.
 	Request(*Request) error
 }
 
@@ -85,29 +89,29 @@ const sendQueue = 64
 type Conn struct {
 	conn net.Conn
 	wake chan struct{} // holds one token while something is to be sent
-	up   chan Message  // of Send; sent at once
+	up   chan Message  // messages of Send; written at once
 
-	mu     sync.Mutex // protects what follows
-	latest *Watermark // not sent yet; a newer one replaces it
-	again  []*Again   // not sent yet, at most MaxScopes
-	wanted log.Seq    // somebody waits until this is programmed
-	told   log.Seq    // programmed, as the last watermark that was sent said
-	sent   time.Time  // when that was
+	mu       sync.Mutex // protects what follows
+	latest   *Watermark // not sent yet; a newer one replaces it
+	again    []*Again   // not sent yet, at most MaxScopes
+	wanted   log.Seq    // a client waits until this seq is programmed
+	reported log.Seq    // Programmed of the last watermark that was sent
+	sent     time.Time  // when that was
 
 	condition    Condition // as last given
-	conditionDue bool      // it was not sent yet
+	conditionDue bool      // condition was not sent yet
 }
 
-// NewConn returns the client's end of conn, on which the server awaits a hello.
-// It starts nothing.
+// NewConn returns the client's end of conn, on which the server waits for a hello. It
+// starts nothing.
 func NewConn(conn net.Conn) *Conn {
 	return &Conn{conn: conn, wake: make(chan struct{}, 1), up: make(chan Message, sendQueue)}
 }
 
-// Send has m (a Response, Ring or Inventory) sent after those of earlier calls,
-// without the pause that watermarks keep. It waits only while sendQueue others
-// wait, at most until ctx ends; nil says that it was queued, not that it arrived.
-// It may be called from any goroutine, also before Follow.
+// Send queues m (a Response, Ring or Inventory) behind the messages of earlier calls.
+// It does not keep the pause that watermarks keep. It blocks only while sendQueue
+// messages wait, at most until ctx ends. nil means that m was queued, not that it
+// arrived. It may be called from any goroutine, also before Follow.
 func (c *Conn) Send(ctx context.Context, m Message) error {
 	select {
 	case c.up <- m:
@@ -117,10 +121,10 @@ func (c *Conn) Send(ctx context.Context, m Message) error {
 	}
 }
 
-// Watermark has w sent: at once if somebody waits for it (see Tell), else
-// TellLazily after the last one; if one waits already, w replaces it. It never
-// blocks, and may be called from any goroutine, also
-// before Follow (it is then sent after the hello).
+// Watermark sends w: at once if a client waits for it (see Tell), else TellLazily after
+// the last one. If an older watermark was not sent yet, w replaces it. It never blocks,
+// and may be called from any goroutine, also before Follow: it is then sent after the
+// hello.
 func (c *Conn) Watermark(w Watermark) {
 	c.mu.Lock()
 	c.latest = &w
@@ -131,8 +135,8 @@ func (c *Conn) Watermark(w Watermark) {
 	}
 }
 
-// Again asks for a scope anew, as Watermark tells how far the subscriber is: it
-// never blocks, and may be called from any goroutine.
+// Again asks the server to send a scope anew. It never blocks, and may be called from
+// any goroutine.
 func (c *Conn) Again(a Again) {
 	c.mu.Lock()
 	if len(c.again) < MaxScopes {
@@ -145,8 +149,8 @@ func (c *Conn) Again(a Again) {
 	}
 }
 
-// tell notes that somebody waits.
-func (c *Conn) tell(t *Tell) {
+// noteTell records that a client waits.
+func (c *Conn) noteTell(t *Tell) {
 	c.mu.Lock()
 	c.wanted = max(c.wanted, t.Seq)
 	c.mu.Unlock()
@@ -156,8 +160,9 @@ func (c *Conn) tell(t *Tell) {
 	}
 }
 
-// take returns what is to be sent now: scopes that are asked for, then the
-// watermark; or after how long a watermark is due, 0 if there is none.
+// take returns what must be sent now: scopes that are asked for, then the watermark. If
+// nothing must be sent, it returns the time until a watermark is due, 0 if there is
+// none.
 func (c *Conn) take(now time.Time) (up []Message, due time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,13 +175,13 @@ func (c *Conn) take(now time.Time) (up []Message, due time.Duration) {
 		return up, 0
 	}
 	gap := TellLazily
-	if c.wanted > c.told {
+	if c.wanted > c.reported {
 		gap = TellEvery
 	}
 	if left := gap - now.Sub(c.sent); left > 0 {
 		return up, left
 	}
-	c.told, c.sent = c.latest.Programmed, now
+	c.reported, c.sent = c.latest.Programmed, now
 	up = append(up, c.latest)
 	c.latest = nil
 	return up, 0
@@ -185,11 +190,11 @@ func (c *Conn) take(now time.Time) (up []Message, due time.Duration) {
 // Close closes the connection; Follow then returns.
 func (c *Conn) Close() error { return c.conn.Close() }
 
-// Follow says hello and hands what the server sends to handler, until ctx ends,
-// the connection breaks or the handler returns an error; it never returns nil.
-// It sends pings and watermarks meanwhile, and closes the connection when it
-// returns. Errors: ctx's, ErrSilent, *DrainError, ErrOrder, ErrFrame, the
-// handler's, and those of the connection.
+// Follow sends the hello and passes what the server sends to handler. It ends when ctx
+// ends, the connection breaks or the handler returns an error, and never returns nil.
+// It sends pings and watermarks meanwhile, and closes the connection when it returns.
+// Errors: ctx's, ErrSilent, *DrainError, ErrOrder, ErrFrame, the handler's, and those
+// of the connection.
 func (c *Conn) Follow(ctx context.Context, hello *Hello, handler Handler) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -204,7 +209,8 @@ func (c *Conn) Follow(ctx context.Context, hello *Hello, handler Handler) error 
 		}
 	}()
 	err := c.readAll(hello.Cursor, handler)
-	// The cause is what closed the connection, if that was not the reader.
+	// If the reader did not close the connection itself, the cause says why it was
+	// closed.
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
@@ -264,7 +270,7 @@ func (c *Conn) write(m Message) error {
 	return err
 }
 
-// readAll reads frames and hands them on until an error.
+// readAll reads frames and passes them to the handler until an error.
 func (c *Conn) readAll(cursor log.Cursor, handler Handler) error {
 	if p, ok := handler.(Preparer); ok {
 		return c.readAhead(cursor, p)
@@ -272,14 +278,15 @@ func (c *Conn) readAll(cursor log.Cursor, handler Handler) error {
 	return c.read(cursor, func(m Message, _ bool) error { return c.handle(m, handler) })
 }
 
-// read hands on messages until an error; more says that another one is on its way.
+// read passes messages to take until an error. more reports whether another message can
+// be read without waiting.
 func (c *Conn) read(cursor log.Cursor, take func(m Message, more bool) error) error {
 	buffer := bufio.NewReaderSize(c.conn, readBuffer)
 	r := NewReader(buffer)
 	order := order{last: cursor.Seq}
 	var limited time.Time
 	for {
-		// A deadline costs as much as a small frame: a new one now and then will do.
+		// To set a deadline costs as much as a small frame, so it is not set for each.
 		if now := time.Now(); now.Sub(limited) > SilenceLimit/100 {
 			if err := c.conn.SetReadDeadline(now.Add(SilenceLimit)); err != nil {
 				return err
@@ -309,11 +316,11 @@ func (c *Conn) read(cursor log.Cursor, take func(m Message, more bool) error) er
 	}
 }
 
-// handle hands one message on.
+// handle passes one message to the handler.
 func (c *Conn) handle(m Message, handler Handler) error {
 	switch m := m.(type) {
 	case *Tell:
-		c.tell(m)
+		c.noteTell(m)
 		return nil
 	case *Request:
 		return c.request(m, handler)
@@ -322,14 +329,15 @@ func (c *Conn) handle(m Message, handler Handler) error {
 	}
 }
 
-// request hands on what the server asks, or says that nobody here answers.
+// request passes a request to the handler. If the handler takes none, it answers with
+// 501.
 func (c *Conn) request(m *Request, handler Handler) error {
 	if h, ok := handler.(RequestHandler); ok {
 		return h.Request(m)
 	}
 	select {
 	case c.up <- &Response{Number: m.Number, Status: http.StatusNotImplemented}:
-	default: // so many wait that this one may go unanswered
+	default: // the queue is full: this one stays unanswered
 	}
 	return nil
 }

@@ -271,7 +271,7 @@ func (a *answering) Request(m *Request) error {
 	return a.conn.Send(context.Background(), &Response{m.Number, 200, append([]byte(m.Path), m.Body...)})
 }
 
-// A request is answered, with 501 by who does not know what it is.
+// A request is answered: with 501 if the handler takes no requests.
 func TestFollowAnswersRequests(t *testing.T) {
 	able := new(answering)
 	for _, test := range []struct {

@@ -17,7 +17,7 @@ import (
 //	| u32    | u8   | u64   | u32   |         |
 //
 //	length  bytes of payload
-//	seq     the stream's place: see each type
+//	seq     the position in the stream: see each type
 //	crc     CRC32C over the first 13 bytes and the payload
 //
 // Payloads. A scope is one byte of length and the bytes of log.Scope; a text is
@@ -26,13 +26,13 @@ import (
 //
 //	down
 //	 1 entry         seq of the entry   chain prefix 8, event bytes (to the end)
-//	 2 object        place              scope, kind u8, revision u64, seq of its last event u64, id text, object bytes
+//	 2 object        stream's seq       scope, kind u8, revision u64, seq of its last event u64, id text, object bytes
 //	 3 scope begin   as-of              count u32 (objects that follow), scope
 //	 4 scope end     as-of              chain prefix 8, count u32, scope
-//	 5 scope dropped place              scope
+//	 5 scope dropped stream's seq       scope
 //	 6 bookmark      known up to        chain prefix 8; then, or nothing: count u32, and for each scope: scope, digest 16
 //	 7 reset         head               reason u8, text
-//	 8 drain         place              reason u8, text
+//	 8 drain         stream's seq       reason u8, text
 //	 9 welcome       head               version u16, cluster 16, chain prefix 8
 //	10 pong          head               (nothing)
 //	11 request       its number         method text, path text, api-version text, body bytes
@@ -64,22 +64,22 @@ const MaxPayload = log.MaxEventBytes + 4096
 // holds at most 4,002, and the frame stays under MaxPayload.
 const MaxScopes = 16384
 
-// MaxCall bounds the body of a Request or a Response in bytes: the state of one
-// VMM is under 1 KB, and and an error's text is short.
+// MaxCall bounds the body of a Request or a Response, in bytes. The state of one VMM is
+// under 1 KB, and the text of an error is short.
 const MaxCall = 64 << 10
 
-// MaxRings bounds the VMMs of one Ring, and MaxInventory the VMs of one
-// Inventory frame: of 1 KB each they stay under MaxPayload. Who has more sends
-// several.
+// MaxRings bounds the VMMs of one Ring, and MaxInventory the VMs of one Inventory
+// frame: with 1 KB for each they stay under MaxPayload. A sender that has more sends
+// several frames.
 const (
 	MaxRings     = 1024
 	MaxInventory = 512
 )
 
-// Type is what a frame is. The numbers stand in bytes on the wire.
+// Type is the type of a frame. The numbers are on the wire and never change.
 type Type uint8
 
-// The types of frames. Those from 64 go up, from the CN to the server.
+// The types of frames. Those from 64 on go from the CN to the server.
 const (
 	TypeEntry        Type = 1
 	TypeObject       Type = 2
@@ -106,13 +106,14 @@ const (
 
 // Errors of the frames.
 var (
-	// ErrFrame: bytes that are no frame, or one whose payload does not decode.
-	// The connection is of no further use.
+	// ErrFrame: the bytes are no frame, or the payload does not decode. The connection
+	// must be closed.
 	ErrFrame = errors.New("feed: bad frame")
-	// ErrTooLarge: a frame over MaxPayload, or with more in it than its bound. It is neither sent nor read.
+	// ErrTooLarge: the frame is over MaxPayload, or has more elements than their bound.
+	// It is neither sent nor read.
 	ErrTooLarge = errors.New("feed: frame too large")
-	// ErrUnknownType: a frame of a type that this program does not know. It is
-	// skipped: a newer program may send it.
+	// ErrUnknownType: this program does not know the type of the frame. The frame is
+	// skipped, because a newer program may send it.
 	ErrUnknownType = errors.New("feed: unknown frame type")
 )
 
@@ -149,8 +150,8 @@ func checksum(frame []byte) uint32 {
 	return crc32.Update(crc32.Checksum(frame[:13], castagnoli), castagnoli, frame[headerSize:])
 }
 
-// Move appends the first of some whole frames to b with another place, and
-// returns what follows it. Errors: ErrFrame if frames do not begin with one.
+// Move appends the first of some whole frames to b with another seq in its header, and
+// returns the frames behind it. Errors: ErrFrame if frames do not begin with a frame.
 func Move(b, frames []byte, seq log.Seq) (moved, rest []byte, err error) {
 	if len(frames) < headerSize {
 		return b, nil, fmt.Errorf("%d bytes where a frame begins: %w", len(frames), ErrFrame)
@@ -171,20 +172,20 @@ type Reader struct {
 	r      io.Reader
 	header [headerSize]byte
 	bulk   bool
-	room   []byte // of a bulk reader: what the next frames are cut from
+	room   []byte // of a bulk reader: memory for the next payloads
 }
 
 // NewReader returns a Reader of r, which should be buffered.
 func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
 
-// NewBulkReader returns a Reader for who reads many frames and keeps none for
-// long: payloads share memory, which is free when the last of them is.
+// NewBulkReader returns a Reader for callers that read many frames and keep none for
+// long. Payloads share memory, which is freed with the last of them.
 func NewBulkReader(r io.Reader) *Reader { return &Reader{r: r, bulk: true} }
 
-// bulkRoom is how many bytes a bulk reader makes room for at once.
+// bulkRoom is the number of bytes that a bulk reader allocates at once.
 const bulkRoom = 64 << 10
 
-// take returns n bytes of the caller's own.
+// take returns n bytes that the caller may keep.
 func (r *Reader) take(n int) []byte {
 	if !r.bulk || n > bulkRoom/8 {
 		return make([]byte, n)
@@ -197,9 +198,9 @@ func (r *Reader) take(n int) []byte {
 	return b
 }
 
-// Next reads one frame; its payload is the caller's own. Errors: ErrFrame,
-// ErrTooLarge, io.EOF between two frames, io.ErrUnexpectedEOF inside one, and
-// those of the io.Reader.
+// Next reads one frame. The caller may keep its payload. Errors: ErrFrame, ErrTooLarge,
+// io.EOF between two frames, io.ErrUnexpectedEOF inside one, and those of the
+// io.Reader.
 func (r *Reader) Next() (Frame, error) {
 	h := r.header[:]
 	if _, err := io.ReadFull(r.r, h); err != nil {

@@ -2,12 +2,12 @@ package feed
 
 import "rutter/log"
 
-// Message is what a frame says: one of the types of this file. Append writes
-// it, Decode reads it.
+// Message is the content of a frame: one of the types of this file. Append writes it,
+// Decode reads it.
 type Message interface {
-	// frame gives the type and the place of the frame.
+	// frame returns the type and the seq of the frame's header.
 	frame() (Type, log.Seq)
-	// write appends the payload, read takes it apart.
+	// write appends the payload, read parses it.
 	write(w *payloadWriter)
 	read(seq log.Seq, r *payloadReader)
 }
@@ -32,31 +32,32 @@ func (m *Entry) Parse() (err error) {
 	return err
 }
 
-// Object is one object as of a place in the log: of a scope that is being
-// added (between ScopeBegin and ScopeEnd), or alone, when it entered a scope
-// without an event of its own: the underlay NIC of a CN whose first NIC came onto
-// a vnet (SAFETY F1). It leaves as silently: the subscriber forgets it at the
-// entry by which the last NIC of that CN leaves the vnets that it holds, not
-// later, since nobody tells it what becomes of that underlay NIC from then on.
+// Object is one object as of a seq of the log. It belongs to a scope that is being
+// added (between ScopeBegin and ScopeEnd), or it comes alone: it entered a scope
+// without an event of its own, as the underlay NIC of a CN does when the first NIC of
+// that CN comes onto a vnet (SAFETY F1). It leaves the scope without an event too: the
+// subscriber must forget it at the entry by which the last NIC of that CN leaves the
+// vnets that it holds, because no later entry about it is sent.
 type Object struct {
-	At       log.Seq // the place in the stream
+	At       log.Seq // the position in the stream
 	Scope    log.Scope
 	Kind     log.Kind
 	ID       string
 	Revision log.Revision
-	Seq      log.Seq // of its last event, at most At; what is held and newer stays (SAFETY F2)
+	Seq      log.Seq // of its last event, at most At; a newer object that is held stays (SAFETY F2)
 	Bytes    []byte  // log.DecodeObject reads them
 }
 
-// ScopeBegin says that Count objects of Scope as of AsOf follow, and then
-// ScopeEnd. What the subscriber had of that scope is to be replaced.
+// ScopeBegin says that Count objects of Scope as of AsOf follow, and then ScopeEnd.
+// They replace what the subscriber had of that scope.
 type ScopeBegin struct {
 	Scope log.Scope
 	AsOf  log.Seq
 	Count uint32
 }
 
-// ScopeEnd completes a scope. Only now may its absences delete (SAFETY F3).
+// ScopeEnd completes a scope. Only now may objects that did not come be deleted (SAFETY
+// F3).
 type ScopeEnd struct {
 	Scope log.Scope
 	AsOf  log.Seq
@@ -64,34 +65,34 @@ type ScopeEnd struct {
 	Count uint32          // as in ScopeBegin
 }
 
-// ScopeDropped says that the subscriber is no longer interested in Scope: objects
-// that no other held scope holds are forgotten at once, since no entry will tell
-// what becomes of them.
+// ScopeDropped says that the subscriber is no longer interested in Scope. It must
+// forget objects that are in no other held scope at once, because no further entry
+// about them is sent.
 type ScopeDropped struct {
 	Scope log.Scope
 	At    log.Seq
 }
 
-// Bookmark says: you now know everything up to Seq. It never stands between two
-// events of a change. Only a bookmark makes a cursor: what belongs to an entry
-// without being in it (the object of a CN that came into sight, a scope that is
-// dropped) comes between that entry and the next bookmark.
+// Bookmark says that everything up to Seq was sent. It never stands between two events
+// of a change. A cursor must be that of a bookmark, because some messages belong to an
+// entry and come after it, before the next bookmark: objects that entered a scope, and
+// scopes that are dropped.
 type Bookmark struct {
 	Seq   log.Seq
 	Chain log.ChainPrefix // of the chain hash at Seq
-	// Digests are those of the scopes that the subscriber holds, at Seq; often
-	// none, since they are taken when the server stands exactly there. Who finds
-	// another sum over what it has asks for that scope with Again.
+	// Digests are those of the scopes that the subscriber holds, at Seq. Often there
+	// are none, because the server computes them only when its state is exactly at Seq.
+	// A subscriber that computes another digest asks for that scope with Again.
 	Digests []ScopeDigest
 }
 
-// ScopeDigest is the sum over the objects of a scope.
+// ScopeDigest is the digest over the objects of a scope.
 type ScopeDigest struct {
 	Scope  log.Scope
 	Digest log.Digest
 }
 
-// ResetReason is why a cursor is of no use. The numbers stand on the wire.
+// ResetReason is why a cursor cannot be used. The numbers are on the wire.
 type ResetReason uint8
 
 // The reasons of a reset.
@@ -99,8 +100,8 @@ const (
 	ResetOtherLog  ResetReason = 1 // the cursor's cluster or chain is not this log's
 	ResetAhead     ResetReason = 2 // the cursor is beyond the log's head
 	ResetCompacted ResetReason = 3 // the log no longer keeps what follows the cursor
-	ResetCorrupt   ResetReason = 4 // the server found that it cannot serve what follows
-	ResetFirst     ResetReason = 5 // there is no cursor yet; a server need not say so, since welcome and hello do
+	ResetCorrupt   ResetReason = 4 // the server cannot serve the entries behind the cursor
+	ResetFirst     ResetReason = 5 // there is no cursor yet; a server may omit it, because the hello shows it
 )
 
 // String names the reason.
@@ -120,17 +121,17 @@ func (r ResetReason) String() string {
 	return "unknown reason"
 }
 
-// Reset says that entries cannot follow the subscriber's cursor. Every scope of
-// its interest follows as of Head, each with ScopeBegin and ScopeEnd, then the
-// drops of scopes that it held, then a bookmark at Head. The subscriber compares
-// what comes with what it has; nothing is deleted before a scope's end.
+// Reset says that entries cannot follow the subscriber's cursor. Every scope of its
+// interest follows as of Head, each with ScopeBegin and ScopeEnd, then the drops of
+// scopes that it held, then a bookmark at Head. The subscriber compares what comes with
+// what it has. It deletes nothing before the end of a scope.
 type Reset struct {
 	Head   log.Seq
 	Reason ResetReason
 	Text   string // for people
 }
 
-// DrainReason is why a server sends a subscriber away. The numbers stand on the wire.
+// DrainReason is why a server ends a stream. The numbers are on the wire.
 type DrainReason uint8
 
 // The reasons of a drain.
@@ -140,9 +141,9 @@ const (
 	DrainReplaced DrainReason = 3 // a newer session of the same CN is here
 	DrainRefused  DrainReason = 4 // the hello cannot be served: the text says why
 	DrainFailed   DrainReason = 5 // the server could not read its own log
-	DrainBusy     DrainReason = 6 // the server sends as many whole scopes as it may: try again later, or another
-	// DrainDisbelieved: a watermark said what cannot be, such as a seq that this
-	// subscriber was not sent. Nothing of it counts; the text says what was wrong.
+	DrainBusy     DrainReason = 6 // the server sends its maximum of whole scopes: try again later, or another server
+	// DrainDisbelieved: a watermark is impossible, such as one with a seq that was not
+	// sent to this subscriber. The server ignores it. The text says what is wrong.
 	DrainDisbelieved DrainReason = 7
 )
 
@@ -183,15 +184,15 @@ type Welcome struct {
 // Pong answers a Ping.
 type Pong struct{ Head log.Seq }
 
-// Tell asks for watermarks at once: somebody waits until this subscriber has
-// programmed Seq. Until then each watermark that differs from the last is sent
-// as soon as it is known; otherwise they come every TellLazily.
+// Tell asks for watermarks at once, because a client waits until this subscriber has
+// programmed Seq. Until then the subscriber sends each watermark that differs from the
+// last as soon as it is known. Otherwise it sends one every TellLazily.
 type Tell struct{ Seq log.Seq }
 
 // HeldScope is a scope that a subscriber holds completely.
 type HeldScope struct {
 	Scope log.Scope
-	AsOf  log.Seq // of its ScopeEnd; the cursor may be before it (SAFETY F2)
+	AsOf  log.Seq // AsOf of its ScopeEnd; the cursor may be before it (SAFETY F2)
 }
 
 // Hello is the first frame up.
@@ -202,10 +203,10 @@ type Hello struct {
 	Session     uint64     // of this connection within the incarnation; only grows
 	Cursor      log.Cursor // zero: nothing is known yet
 	Scopes      []HeldScope
-	Abilities   Abilities // what the CN takes besides
+	Abilities   Abilities // what the CN accepts besides the stream
 }
 
-// Watermark says how far a CN is. It is soft state, kept with the session.
+// Watermark is how far a CN is. It is soft state, kept with the session.
 type Watermark struct {
 	Applied    log.Seq // the cache is at this seq
 	Programmed log.Seq // the kernel matches the log at this seq; 0 is unknown
@@ -223,12 +224,11 @@ type Watermark struct {
 	Mismatches uint32      // digests that differed since the process began
 	Resets     uint32      // since the process began
 	LastReset  ResetReason // 0: none
-	Drift      string      // of Healed, what was put right last, a line each; at most 64 KiB
+	Drift      string      // what was repaired last (see Healed), one on each line; at most 64 KiB
 }
 
-// Again asks for a scope anew, because what the subscriber has of it is not what
-// the server has: its objects follow as if the scope was new, and replace what is
-// held. Nothing else is sent again.
+// Again asks for a scope anew, because its digest differs. Its objects follow as if the
+// scope was new, and replace what is held. Nothing else is sent again.
 type Again struct {
 	At    log.Seq // of the bookmark whose digest differed
 	Scope log.Scope

@@ -6,12 +6,12 @@ import (
 	"rutter/log"
 )
 
-// order checks what must hold along a stream, whoever sent it.
+// order checks the order of a stream's messages.
 type order struct {
 	welcomed bool
 	last     log.Seq     // of the last entry or bookmark
 	open     *ScopeBegin // the scope that is being sent
-	objects  uint32      // of open, so far
+	objects  uint32      // objects of open, so far
 }
 
 // check takes the next message. Errors: ErrOrder.
@@ -48,7 +48,7 @@ func (o *order) check(m Message) error {
 	return nil
 }
 
-// isAside reports whether m may stand anywhere in a stream.
+// isAside reports whether m may come at any point of a stream.
 func isAside(m Message) bool {
 	switch m.(type) {
 	case *Pong, *Drain, *Request, *Tell:

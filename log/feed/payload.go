@@ -20,8 +20,8 @@ func Append(b []byte, m Message) ([]byte, error) {
 	return finish(w.b, start)
 }
 
-// AppendEntry appends the frame of an entry, so that it can be built once and
-// be sent to many. Errors: ErrTooLarge.
+// AppendEntry appends the frame of an entry. So a server builds it once for many
+// subscribers. Errors: ErrTooLarge.
 func AppendEntry(b []byte, e log.Entry) ([]byte, error) {
 	start := len(b)
 	b = append(begin(b, TypeEntry, e.Seq), e.Hash[:len(log.ChainPrefix{})]...)
@@ -43,8 +43,8 @@ func Decode(f Frame) (Message, error) {
 	return m, nil
 }
 
-// DecodeEntry reads the message of a frame of TypeEntry, as Decode does, as an
-// entry that shares the payload's memory and has of its hash the prefix.
+// DecodeEntry reads the message of a frame of TypeEntry, as Decode does, as an entry
+// that shares the payload's memory and has only the prefix of its hash.
 func DecodeEntry(f Frame) (log.Entry, error) {
 	r := payloadReader{b: f.Payload}
 	chain := r.prefix()
@@ -56,7 +56,7 @@ func DecodeEntry(f Frame) (log.Entry, error) {
 	return e, nil
 }
 
-// payloadWriter appends fields; the first error sticks.
+// payloadWriter appends fields. It keeps the first error.
 type payloadWriter struct {
 	b   []byte
 	err error
@@ -93,8 +93,8 @@ func (w *payloadWriter) scope(s log.Scope) {
 	w.b[at] = uint8(len(b) - at - 1)
 }
 
-// payloadReader takes fields; the first error sticks, and from then on all
-// fields are zero.
+// payloadReader reads fields. It keeps the first error, and from then on all fields are
+// zero.
 type payloadReader struct {
 	b   []byte
 	err error
@@ -147,7 +147,7 @@ func (r *payloadReader) uuid() log.UUID { return log.UUID(r.fixed(16)) }
 
 func (r *payloadReader) prefix() log.ChainPrefix { return log.ChainPrefix(r.fixed(8)) }
 
-// fixed takes n bytes; after an error they are zero.
+// fixed reads n bytes. After an error they are zero.
 func (r *payloadReader) fixed(n int) []byte {
 	if b := r.take(n); b != nil {
 		return b
@@ -371,7 +371,7 @@ func (m *Watermark) read(seq log.Seq, r *payloadReader) {
 		return
 	}
 	if at := (log.Cursor{Cluster: r.uuid(), Seq: seq, Chain: r.prefix()}); !at.Cluster.IsZero() {
-		m.Log = at // a cursor of no log has no place either: write may leave it out
+		m.Log = at // without a log there is no chain prefix: write may omit both
 	}
 	m.Checked, m.Mismatches, m.Resets, m.LastReset = r.seq(), r.u32(), r.u32(), ResetReason(r.u8())
 	if len(r.b) >= 2 {

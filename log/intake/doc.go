@@ -1,9 +1,9 @@
 // Package intake is the write stream between a client and a server: the frames
 // of an upgraded connection on which many changes are under way at once.
 //
-// It owns the bytes (format.go has the table; golden files hold one frame of
-// each type) and the bounds on them. Taking changes is left to package api,
-// sending them, and sending them again, to package api/client.
+// It owns the bytes (format.go has the table; golden files hold one frame of each type)
+// and the bounds on them. Package api takes changes; package api/client sends them, and
+// sends them again.
 //
 // A stream:
 //
@@ -15,8 +15,8 @@
 //	ping →  ← pong             so that both know that the other is there
 //	        ← drain            what was sent is answered, nothing more is read: go to another server
 //
-// A change without an answer when the connection ends may have been written: it
-// is sent again, with the same id, on the next one.
+// If the connection ends before a change is answered, the change may have been written.
+// The client sends it again, with the same id, on the next connection.
 //
 // Concurrency: a Reader belongs to one goroutine. The Append functions are pure.
 package intake

@@ -36,7 +36,7 @@ const headerSize = 9
 // are appended do not change it.
 const Version = 1
 
-// Protocol is the name in the Upgrade header, Path where it is asked for.
+// Protocol is the name in the Upgrade header, Path the path of that request.
 const (
 	Protocol = "rutter-write"
 	Path     = "/write"
@@ -45,17 +45,17 @@ const (
 // MaxPayload bounds a frame's payload in bytes: one change of the largest size.
 const MaxPayload = log.MaxChangeBytes
 
-// maxText bounds the text of failed and drain; the rest of a longer one is cut off.
+// maxText bounds the text of failed and drain, in bytes. A longer text is cut.
 const maxText = 1024
 
-// keptBuffer is what a Reader keeps of its buffer between frames at most, so
-// that one large change does not hold memory for ever.
+// keptBuffer bounds the bytes of buffer that a Reader keeps between two frames, so that
+// one large change does not hold memory until the stream ends.
 const keptBuffer = 64 << 10
 
-// Type is what a frame is. The numbers stand in bytes on the wire.
+// Type is the type of a frame. The numbers are on the wire and never change.
 type Type uint8
 
-// The types of frames. Those from 64 go up, from the client to the server.
+// The types of frames. Those from 64 on go from the client to the server.
 const (
 	TypeWelcome Type = 1
 	TypeResult  Type = 2
@@ -68,10 +68,10 @@ const (
 
 // Errors of the frames.
 var (
-	// ErrFrame: bytes that are no frame, or one whose payload does not decode.
-	// The connection is of no further use.
+	// ErrFrame: the bytes are no frame, or the payload does not decode. The connection
+	// must be closed.
 	ErrFrame = errors.New("intake: bad frame")
-	// ErrTooLarge: a frame over MaxPayload. It is neither sent nor read.
+	// ErrTooLarge: the frame is over MaxPayload. It is neither sent nor read.
 	ErrTooLarge = errors.New("intake: frame too large")
 )
 

@@ -227,7 +227,7 @@ func BenchmarkReader(b *testing.B) {
 	}
 }
 
-// What says that a budget is used up says when to come again.
+// A failure by a budget says when to send the change again.
 func TestFailedOfABudget(t *testing.T) {
 	want := Failed{ChangeID: uuid(1), Code: CodeBudget, Text: "the budget cn_operations is used up", After: 4200 * time.Millisecond}
 	b, err := AppendFailed(nil, want)

@@ -12,8 +12,8 @@ import (
 // Welcome is the first frame down, and comes again when Leads has changed.
 type Welcome struct {
 	Version uint16 // AppendWelcome writes it; 0 means this program's
-	// Leads says that the server is the cluster's leader. One that is not takes
-	// changes as well, and hands each of them on.
+	// Leads says that the server is the cluster's leader. Other servers accept changes
+	// too, and forward each to the leader.
 	Leads bool
 }
 
@@ -38,25 +38,25 @@ func DecodeWelcome(payload []byte) (Welcome, error) {
 	return Welcome{binary.BigEndian.Uint16(payload), payload[2] == 1}, nil
 }
 
-// Code is why a change was not decided. The numbers stand on the wire.
+// Code is why a change was not decided. The numbers are on the wire.
 type Code uint8
 
 // The codes of failed changes.
 const (
-	// CodeOverloaded: too much is waiting. Not written: send it again later, and less.
+	// CodeOverloaded: too many changes wait. Not written: send it again later, and
+	// fewer at once.
 	CodeOverloaded Code = 1
-	// CodeNoLeader: nobody could take it now. Not written: send it again.
+	// CodeNoLeader: there is no leader now. Not written: send it again.
 	CodeNoLeader Code = 2
 	// CodeUnknown: it may have been written. Send it again with the same id.
 	CodeUnknown Code = 3
-	// CodeBad: it is no change that a server could take, however often it is
-	// sent. Not written.
+	// CodeBad: no server can accept this change. Not written: do not send it again.
 	CodeBad Code = 4
 	// CodeBudget: its author has used up a budget, which the text names. Not
 	// written: send it again after Failed.After.
 	CodeBudget Code = 5
-	// CodeNoRoom: the servers' disks have no room for what grows. Not written: send
-	// it again when they have.
+	// CodeNoRoom: the servers' disks are too full for a change that needs room. Not
+	// written: send it again when there is room.
 	CodeNoRoom Code = 7
 )
 
@@ -79,14 +79,14 @@ func (c Code) String() string {
 	return "unknown code"
 }
 
-// Failed says that a change was not decided, as far as this server knows. A
-// refusal is not one: that is a result.
+// Failed says that a change was not decided, as far as this server knows. A refusal is
+// no Failed: it is a result.
 type Failed struct {
 	ChangeID log.UUID
 	Code     Code
 	Text     string // for people
-	// After is when there will be room, of CodeBudget; to the millisecond, and at
-	// most about 49 days.
+	// After is the time until the budget allows the change, for CodeBudget. It is sent
+	// in milliseconds, at most about 49 days.
 	After time.Duration
 }
 

@@ -6,12 +6,12 @@ import (
 	"rutter/log"
 )
 
-// Origin says where a field's value comes from.
+// Origin is the entry that a field's value comes from.
 type Origin struct {
 	Field string    `json:"field"`
 	Value log.Value `json:"value"`
-	// Seq is the entry that set it; 0 if that is older than the first entry
-	// seen, then Time, Actor and Change are unknown too.
+	// Seq is the entry that set the value. It is 0 if that entry is older than the
+	// first one that was added. Then Time, Actor and Change are unknown too.
 	Seq    log.Seq   `json:"seq"`
 	Time   log.Time  `json:"time,omitzero"`
 	Actor  string    `json:"actor,omitempty"`
@@ -19,8 +19,8 @@ type Origin struct {
 	Old    log.Value `json:"old"` // before that entry
 }
 
-// A Blame folds the events of one object, in their order, into who set each of
-// its fields. The zero value is ready for Add.
+// A Blame finds which event set each field of one object. The events are added in
+// order. The zero value is ready for Add.
 type Blame struct {
 	last    log.Line
 	origins map[string]Origin
@@ -49,7 +49,7 @@ func (b *Blame) Add(l log.Line) error {
 	return nil
 }
 
-// Last returns the object's last entry, and whether there was any.
+// Last returns the object's last entry, and whether an entry was added.
 func (b *Blame) Last() (log.Line, bool) { return b.last, b.last.Event != nil }
 
 // Fields returns the origins in the order of the object's fields: of those that
@@ -71,7 +71,7 @@ func (b *Blame) Fields() []Origin {
 	return fields
 }
 
-// AppendBlame appends the origins for people: one line for each field.
+// AppendBlame appends the origins as text: one line for each field.
 func AppendBlame(out []byte, b *Blame, colour bool) []byte {
 	p := NewPrinter(Options{Colour: colour})
 	fields := b.Fields()

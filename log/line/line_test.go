@@ -91,7 +91,7 @@ func TestGolden(t *testing.T) {
 	golden(t, "values.golden", printed(t, Options{Values: true}, example()))
 }
 
-// The very line that the manner is described with.
+// The line that spec/vminfod.md gives as its example.
 func TestManner(t *testing.T) {
 	const want = `2026-11-21T09:00:01.123Z #1043 network 5f0c2d5e-9a1b-4c3d-8e4f-a1b2c3d4e5f6 gateway changed :: "10.0.0.1" -> "10.0.0.254"  by napi` + "\n"
 	if got := string(printed(t, Options{}, example()[1:2])); !strings.HasPrefix(got, want) {
@@ -140,7 +140,7 @@ func TestTimeFields(t *testing.T) {
 	}
 }
 
-// Whatever a value holds, a terminal is not steered, and JSON reads it back.
+// No value puts control characters on a terminal, and JSON reads each back.
 func TestValuesAreSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.String().Draw(t, "text")

@@ -17,8 +17,8 @@ type Format string
 const (
 	// Lines is for people: one line for each field that changed.
 	Lines Format = "lines"
-	// Table is for people too: one row for each entry, below a header, in
-	// columns of fixed widths.
+	// Table is for people too: below a header one row for each entry, in columns of
+	// fixed widths.
 	Table Format = "table"
 	// JSON is one array, an entry on each line.
 	JSON Format = "json"
@@ -50,15 +50,15 @@ type Options struct {
 	Values bool
 }
 
-// A Printer turns entries into bytes. What Append and End add always ends with
-// the end of a line, so that a reading may stop anywhere between them.
+// A Printer turns entries into bytes. The bytes that Append and End add always end with
+// a whole line, so a caller may stop after each call.
 type Printer struct {
 	o       Options
 	p       palette
 	printed uint64
 }
 
-// NewPrinter returns a printer; no format is Lines.
+// NewPrinter returns a printer. Without a format it prints Lines.
 func NewPrinter(o Options) *Printer {
 	if o.Format == "" {
 		o.Format = Lines
@@ -100,7 +100,7 @@ func (p *Printer) Append(b []byte, l log.Line) ([]byte, error) {
 	return append(append(b, text...), '\n'), nil
 }
 
-// End adds what ends the whole: of JSON the end of the array.
+// End adds the end of the output: for JSON the end of the array.
 func (p *Printer) End(b []byte) []byte {
 	switch {
 	case p.o.Format == JSON && p.printed == 0, p.o.Format == YAML && p.printed == 0:
@@ -113,7 +113,7 @@ func (p *Printer) End(b []byte) []byte {
 	return b
 }
 
-// plainJSON is v as JSON whose text is as people write it: <, > and & stay.
+// plainJSON encodes v as JSON without escaping <, > and &.
 func plainJSON(v any) ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)

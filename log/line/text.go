@@ -11,16 +11,16 @@ import (
 	"rutter/log"
 )
 
-// palette has what is written before a part of a line; off after it. The zero
-// palette is none.
+// palette has the control sequence of each part of a line, and off, which ends it. The
+// zero palette has no colours.
 type palette struct{ time, seq, kind, path, was, is, actor, off string }
 
-// colours are those that every terminal has (ECMA-48 section 8.3.117).
+// colours are those of every terminal (ECMA-48 section 8.3.117).
 var colours = palette{
 	time: "\x1b[2m", seq: "\x1b[1m", kind: "\x1b[36m", path: "\x1b[33m", was: "\x1b[31m", is: "\x1b[32m", actor: "\x1b[2m", off: "\x1b[0m",
 }
 
-// put appends text between a colour and its end.
+// put appends text in a colour.
 func (p *Printer) put(b []byte, colour, text string) []byte {
 	b = append(append(b, colour...), text...)
 	if colour != "" {
@@ -29,7 +29,7 @@ func (p *Printer) put(b []byte, colour, text string) []byte {
 	return b
 }
 
-// head is what all lines of an entry begin with.
+// head appends the begin of each line of an entry.
 func (p *Printer) head(b []byte, l log.Line) []byte {
 	e := l.Event
 	b = append(p.put(b, p.p.time, e.Time.String()), ' ')
@@ -38,12 +38,12 @@ func (p *Printer) head(b []byte, l log.Line) []byte {
 	return append(append(b, safe(e.ID)...), ' ')
 }
 
-// tail is what they end with.
+// tail appends the end of each line of an entry.
 func (p *Printer) tail(b []byte, l log.Line) []byte {
 	return append(p.put(b, p.p.actor, "  by "+safe(l.Event.Actor)), '\n')
 }
 
-// lines are an entry in vminfod's manner (spec/vminfod.md section 5.4), one for
+// lines appends an entry in vminfod's form (spec/vminfod.md section 5.4): one line for
 // each field that changed.
 func (p *Printer) lines(b []byte, l log.Line) []byte {
 	e := l.Event
@@ -67,7 +67,7 @@ func (p *Printer) lines(b []byte, l log.Line) []byte {
 	return b
 }
 
-// change is the old and the new value of a field.
+// change appends the old and the new value of a field.
 func (p *Printer) change(b []byte, e *log.Event, change log.FieldChange) []byte {
 	now, _ := log.Field(e.Object, change.Path)
 	b = p.put(b, p.p.was, Value(change.Path, change.Old))
@@ -84,8 +84,8 @@ func (p *Printer) actionColour(a log.Action) string {
 	return p.p.path
 }
 
-// Widths of the table's columns: of the longest text that a column usually has.
-// A longer one moves what follows, in its row only.
+// Widths of the table's columns, in characters: the longest usual text. A longer text
+// moves the rest of its row only.
 const (
 	timeWidth   = 24
 	seqWidth    = 10 // ten thousand million entries
@@ -100,7 +100,7 @@ func (p *Printer) header(b []byte) []byte {
 		actionWidth, "ACTION", idWidth, "ID", actorWidth, "ACTOR", "CHANGED")
 }
 
-// row is an entry as a row of the table.
+// row appends an entry as a row of the table.
 func (p *Printer) row(b []byte, l log.Line) []byte {
 	e := l.Event
 	b = p.put(b, p.p.time, pad(e.Time.String(), timeWidth))
@@ -127,12 +127,11 @@ func pad(text string, width int) string {
 	return text + strings.Repeat(" ", max(0, width-len([]rune(text))))
 }
 
-// timeFields are the fields of objects that are times, which values keep as
-// nanoseconds.
+// timeFields are the fields of objects that are times, in nanoseconds.
 var timeFields = log.TimeFields()
 
-// Value is a value of a field as people read it: JSON, with times as text, and
-// without anything that would steer a terminal.
+// Value is the text of a field's value: JSON, with times as text, and without control
+// characters for a terminal.
 func Value(field string, v log.Value) string {
 	if n, ok := v.(uint64); ok && n != 0 && slices.Contains(timeFields, field) {
 		v = log.Time(n).String()
@@ -144,7 +143,7 @@ func Value(field string, v log.Value) string {
 	return escaped(string(b))
 }
 
-// escaped is text that is JSON with what is not to be seen as \u escapes.
+// escaped replaces invisible characters of a JSON text by \u escapes.
 func escaped(text string) string {
 	if strings.IndexFunc(text, hidden) < 0 {
 		return text
@@ -165,7 +164,7 @@ func escaped(text string) string {
 
 func hidden(r rune) bool { return !unicode.IsPrint(r) }
 
-// safe is text that people gave, quoted if it has what is not to be seen.
+// safe returns text from users, quoted if it has invisible characters.
 func safe(text string) string {
 	if strings.IndexFunc(text, hidden) < 0 {
 		return text

@@ -10,9 +10,9 @@ import (
 // maxDepth bounds how deep values are nested: an entry's are 4.
 const maxDepth = 16
 
-// appendYAML appends a JSON object as one element of a YAML sequence. Texts stay
-// as JSON quotes them, which YAML 1.2 reads alike (yaml.org/spec/1.2.2 section
-// 1.2), and the fields in their order.
+// appendYAML appends a JSON object as one element of a YAML sequence. Texts keep their
+// JSON quotes, which YAML 1.2 reads the same way (yaml.org/spec/1.2.2 section 1.2).
+// Fields keep their order.
 func appendYAML(b, object []byte) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(object))
 	dec.UseNumber()
@@ -29,8 +29,8 @@ type yamlWriter struct {
 	dec *json.Decoder
 }
 
-// value copies one value, behind the key or the dash that is written already;
-// depth is how far what is inside is indented, by two columns each.
+// value copies one value behind its key or dash. depth is the indentation of what is
+// inside, in steps of two columns.
 func (y *yamlWriter) value(depth int) error {
 	if depth > maxDepth {
 		return errors.New("values are nested too deep")
@@ -87,7 +87,7 @@ func (y *yamlWriter) scalar(token json.Token) error {
 	return nil
 }
 
-// yamlKey is a key as it is if it is a plain name, else quoted.
+// yamlKey returns a plain name as it is, another key quoted.
 func yamlKey(key json.Token) string {
 	text := fmt.Sprint(key)
 	for _, c := range text {

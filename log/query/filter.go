@@ -10,20 +10,20 @@ import (
 	"rutter/log"
 )
 
-// MaxValues bounds the values of one parameter: each may be compared with every
+// MaxValues bounds the values of one parameter, because each may be compared with every
 // entry of a log.
 const MaxValues = 64
 
-// Filter selects entries. The values of one field are alternatives, the fields
-// must all fit; a field without values fits all. The zero Filter selects every
+// Filter selects entries. The values of one field are alternatives. An entry must fit
+// all fields. A field without values fits every entry. The zero Filter selects every
 // entry.
 type Filter struct {
 	Kinds   []log.Kind
 	Actions []log.Action
 	// Objects are ids of objects, as log.Object.ID has them.
 	Objects []string
-	// Owners are of the object, before or after the event: owner_uuid, or
-	// among owner_uuids.
+	// Owners select objects with one of these owners, before or after the event: in
+	// owner_uuid or in owner_uuids.
 	Owners []log.UUID
 	// VNets and CNs select by the event's scopes: those of the object before
 	// and after it.
@@ -38,16 +38,16 @@ type Filter struct {
 	// Paths select updates that changed such a field, by its JSON name.
 	Paths []string
 
-	Since    log.Time // not before this time; 0: from the first on
-	Until    log.Time // not after this time; 0: without end
-	UntilSeq log.Seq  // not behind this seq; 0: without end
-	// TimeSet is the last entry by which an operator set the log's time; 0: there is
-	// none. Times go back along the log there only, so that no entry behind one that
-	// is after Until can be before it, if that one is behind TimeSet.
+	Since    log.Time // not before this time; 0: no bound
+	Until    log.Time // not after this time; 0: no bound
+	UntilSeq log.Seq  // not after this seq; 0: no bound
+	// TimeSet is the seq of the last entry by which an operator set the log's time; 0:
+	// there is none. Only there can the log's time go back. So if an entry after
+	// TimeSet is later than Until, then no entry behind it is earlier than Until.
 	TimeSet log.Seq
 }
 
-// ParameterError says which parameter cannot be meant, why, and what to give.
+// ParameterError says which parameter is wrong, why, and what to give.
 type ParameterError struct {
 	Name   string // of the parameter, which is the flag's as well
 	Reason string
@@ -62,7 +62,7 @@ func (e *ParameterError) Error() string {
 // parameter is one name with what reads its values.
 type parameter struct {
 	name   string
-	single bool // a list makes no sense
+	single bool // it takes one value only
 	remedy string
 	read   func(f *Filter, value string) error
 }
@@ -123,8 +123,8 @@ func Names() []string {
 }
 
 // Parse reads a filter from parameters, such as a URL's query or the flags of a
-// command: each name once, alternatives parted by commas. Names that it does
-// not know are left to its caller. Errors are *ParameterError.
+// command: each name once, alternatives separated by commas. It ignores names that it
+// does not know. Errors: *ParameterError.
 func Parse(values map[string][]string) (*Filter, error) {
 	f := new(Filter)
 	for _, p := range parameters {
@@ -166,7 +166,7 @@ func (f *Filter) IsAll() bool {
 	return f.onlyRange() && f.Since == 0 && f.Until == 0 && f.UntilSeq == 0
 }
 
-// onlyRange reports whether nothing but where entries stand matters.
+// onlyRange reports whether only the seq and the time of entries matter.
 func (f *Filter) onlyRange() bool {
 	return len(f.Kinds)+len(f.Actions)+len(f.Objects)+len(f.Owners)+len(f.VNets)+len(f.Networks)+
 		len(f.CNs)+len(f.Addresses)+len(f.Actors)+len(f.Paths) == 0
@@ -204,7 +204,7 @@ func parseTime(text string) (log.Time, error) {
 	return at, err
 }
 
-// parsePath accepts what may be a field's name, those of newer programs too.
+// parsePath accepts every text that can be a field's name, also in a newer program.
 func parsePath(text string) (string, error) {
 	for _, c := range text {
 		if c != '_' && (c < 'a' || c > 'z') && (c < '0' || c > '9') {

@@ -7,20 +7,20 @@ import (
 	"rutter/log"
 )
 
-// Verdict is what a filter says of an entry.
+// Verdict is the result of matching an entry.
 type Verdict uint8
 
 // The verdicts.
 const (
-	Miss Verdict = iota // not this one
+	Miss Verdict = iota // the entry is not selected
 	Hit
-	// Past: neither this one nor any behind it, for times go back along the log
-	// only where an operator set them.
+	// Past: neither this entry nor any behind it is selected, because the log's time
+	// goes back only where an operator set it.
 	Past
 )
 
-// A Matcher holds entries against a filter. It reads encoded events in place and
-// takes no memory, but must not be used concurrently.
+// A Matcher matches entries with a filter. It reads encoded events in place and
+// allocates nothing. It must not be used concurrently.
 type Matcher struct {
 	f      Filter
 	scopes []scopeGroup
@@ -28,28 +28,28 @@ type Matcher struct {
 	view   log.EventView
 }
 
-// scopeGroup are scopes in their stored form, of which an event must have one.
+// scopeGroup is a list of scopes in their stored form. An event must have one of them.
 type scopeGroup []string
 
-// fieldGroup are values of which a field of the object must have one, before or
-// after the event.
+// fieldGroup is a list of values. A field of the object must have one of them, before
+// or after the event.
 type fieldGroup struct {
 	fields map[log.Kind]place
 	values []value
 }
 
-// place is where a field stands in its object, and its name.
+// place is the index of a field in its object, and its name.
 type place struct {
 	index int
 	name  string
 }
 
-// value is one that a field may have: as the object holds it, and as the old
-// values of an event do.
+// value is a value of a field: as it is stored in an object, and as it is stored in the
+// old values of an event.
 type value struct{ stored, text string }
 
-// Where the fields stand that filters look at. The kinds without such a field
-// are never selected by it.
+// The fields that filters look at, by kind. A filter by a field selects no object of a
+// kind without it.
 var (
 	ownerFields   = places(map[log.Kind]string{log.KindNIC: "owner_uuid", log.KindVM: "owner_uuid", log.KindNetwork: "owner_uuids"})
 	networkFields = places(map[log.Kind]string{log.KindNetwork: "uuid", log.KindNIC: "network_uuid"})
@@ -75,9 +75,8 @@ func (f *Filter) Matcher() *Matcher {
 	return m
 }
 
-// Within has the matcher select only what is, or was before the event, of one of
-// the owners, besides what the filter says: for who may see no more. No owners:
-// nothing.
+// Within restricts the matcher to objects that have, or had before the event, one of
+// the owners. It is for tenants' readers. With no owners the matcher selects nothing.
 func (m *Matcher) Within(owners []log.UUID) *Matcher {
 	if owners == nil {
 		owners = []log.UUID{}
@@ -124,8 +123,8 @@ func (m *Matcher) addressField(addresses []netip.Addr) {
 	}
 }
 
-// Match holds an entry, its seq and its encoded event, against the filter.
-// Errors: log.ErrCorrupt, log.ErrFormat, as far as it had to look.
+// Match matches an entry, given by its seq and its encoded event. Errors:
+// log.ErrCorrupt and log.ErrFormat, for the parts of the event that it reads.
 func (m *Matcher) Match(seq log.Seq, event []byte) (Verdict, error) {
 	f, v := &m.f, &m.view
 	if f.UntilSeq > 0 && seq > f.UntilSeq {
@@ -149,7 +148,7 @@ func (m *Matcher) Match(seq log.Seq, event []byte) (Verdict, error) {
 	return m.matchBody()
 }
 
-// matchBody looks at what stands behind the head.
+// matchBody matches the part of the event behind its head.
 func (m *Matcher) matchBody() (Verdict, error) {
 	for _, group := range m.scopes {
 		if ok, err := m.hasScope(group); !ok || err != nil {

@@ -60,7 +60,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// naive is what a filter means, said with decoded events.
+// naive is the meaning of a filter, computed from decoded events.
 func naive(f *Filter, seq log.Seq, e *log.Event) bool {
 	if f.UntilSeq > 0 && seq > f.UntilSeq || f.Until != 0 && e.Time > f.Until || e.Time < f.Since {
 		return false
@@ -292,8 +292,8 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// Where the log's time was set back, an entry after until ends a reading only behind
-// that place: before it, entries that are before until may follow.
+// If the log's time was set back at a seq, an entry later than until ends a reading
+// only behind that seq. Before it, entries that are earlier than until may follow.
 func TestUntilWhereTimeWasSet(t *testing.T) {
 	t.Parallel()
 	f := &Filter{Until: 1795251600123456788, TimeSet: 10} // the examples are of 1 ns later

@@ -1,10 +1,9 @@
-// Package report has the words in which a compute node (CN) tells a server what
-// its NICs must become in the log, and what a server answers (architecture section 9).
+// Package report has the messages by which a compute node (CN) asks a server to change
+// its NICs in the log, and the server's answer (architecture section 9).
 //
-// A report is no queue of calls: it holds, for each object that differs, the one
-// change that makes the log say what is so now. It owns the forms and their
-// bounds; who makes reports (package agent/netsync) and who takes them (package
-// api/triton/netreport) it leaves to others.
+// A report is no queue of calls. For each object that differs it has one change that
+// brings the log to the present state. This package owns the forms and their bounds.
+// Package agent/netsync makes reports, package api/triton/netreport accepts them.
 //
 // Concurrency: values only.
 package report

@@ -8,36 +8,36 @@ import (
 	"rutter/log"
 )
 
-// Bounds of a report. What is more waits for the next one.
+// Bounds of a report. The rest waits for the next report.
 const (
 	MaxChanges = 128 // changes in one report
 	MaxLooks   = 256 // objects that one report asks for
 )
 
-// CodeStale is the code of the answer to a report that is older than one which
-// the server knows of.
+// CodeStale is the code of the answer to a report that is older than another that the
+// server has received.
 const CodeStale = "StaleReport"
 
-// ErrBounds: a report, or an answer to one, is larger than any that is sent.
+// ErrBounds: a report or an answer exceeds the bounds.
 var ErrBounds = errors.New("report: more than a report may hold")
 
-// Report is what a CN says once. Reports of one CN are ordered by Incarnation,
-// then Counter; a server that knows a newer one ignores an older.
+// Report is one report of a CN. Reports of one CN are ordered by Incarnation, then
+// Counter. A server that has received a newer one ignores an older one.
 type Report struct {
 	Incarnation uint64 `json:"incarnation"` // of the CN's agent
 	Counter     uint64 `json:"counter"`     // of reports within the incarnation, from 1
-	// Changes are decided one by one: what becomes of one says nothing of another.
+	// Changes are decided one by one. The result of one does not depend on another.
 	Changes []Change `json:"changes,omitempty"`
-	// Look names NICs whose state is wanted as it is after Changes.
+	// Look names NICs whose state after Changes the CN asks for.
 	Look []log.MAC `json:"look,omitempty"`
-	// Networks names networks, by name, whose state is wanted likewise.
+	// Networks names networks, by name, whose state the CN asks for.
 	Networks []string `json:"networks,omitempty"`
-	// Aggregations names aggregations, by id, likewise.
+	// Aggregations names aggregations, by id, whose state the CN asks for.
 	Aggregations []string `json:"aggregations,omitempty"`
 }
 
-// Change is one change of the log. Its JSON form is the log's own encoding, so
-// that a report is refused where the log itself would not read it.
+// Change is one change of the log. Its JSON form is the log's own encoding, so a change
+// that the log could not read is refused with the report.
 type Change struct{ log.Change }
 
 // MarshalJSON implements json.Marshaler.
@@ -63,15 +63,15 @@ func (c *Change) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Outcome is what became of one change: it is in the log, it was refused, or
-// nobody knows (Unknown): the same change may be sent again.
+// Outcome is the result of one change: it is in the log, it was refused, or its fate is
+// unknown (Unknown). In the last case the same change may be sent again.
 type Outcome struct {
 	Last    log.Seq      `json:"last,omitempty"`
 	Refusal *log.Refusal `json:"refusal,omitempty"`
 	Unknown string       `json:"unknown,omitempty"` // why
 }
 
-// Found is an object as the log has it; Object is nil if it is not there.
+// Found is an object as the log has it. Object is nil if the log does not have it.
 type Found struct {
 	Kind     log.Kind
 	Key      string // what it was asked for by
@@ -120,20 +120,20 @@ func (f *Found) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Answer is what a server says to a report.
+// Answer is a server's answer to a report.
 type Answer struct {
 	Cluster log.UUID `json:"cluster"` // whose log it is
-	Seq     log.Seq  `json:"seq"`     // that Found is as of: not before the report came
-	// Stale: the report is older than one of this incarnation and counter, so
-	// nothing of it was done.
+	Seq     log.Seq  `json:"seq"`     // Found is as of this seq, which is not before the report came
+	// Stale: the report is older than the one with this incarnation and counter. The
+	// server did nothing.
 	Stale       bool      `json:"stale,omitempty"`
 	Incarnation uint64    `json:"incarnation,omitempty"`
 	Counter     uint64    `json:"counter,omitempty"`
 	Outcomes    []Outcome `json:"outcomes,omitempty"` // of the changes, in their order
-	Found       []Found   `json:"found,omitempty"`    // what was looked for, in its order
+	Found       []Found   `json:"found,omitempty"`    // what Look, Networks and Aggregations name, in that order
 }
 
-// Check says what is wrong with a report before anything of it is done.
+// Check refuses a report that exceeds the bounds, before any change of it is decided.
 func (r *Report) Check() error {
 	switch {
 	case r.Incarnation == 0 || r.Counter == 0:

@@ -1,6 +1,6 @@
-// Package vmrule says what an update of a VM may not touch (RFD 28,
-// spec/vmapi-rule.md): what its NICs have of their networks. It is the one place
-// of that rule: VMAPI's surface, Rutter's own API and the command line ask it.
+// Package vmrule refuses updates of a VM that touch fields of its networks (RFD 28,
+// spec/vmapi-rule.md). It is the only place of that rule: VMAPI's surface, Rutter's own
+// API and the command line use it.
 //
-// Concurrency: functions of values.
+// Concurrency: its functions have no state.
 package vmrule

@@ -19,7 +19,7 @@ const (
 	Message = "Invalid VM update parameters"
 	// ElementInvalid is the code of each element.
 	ElementInvalid = "Invalid"
-	// FieldBody is the field of the one element when nothing could be read.
+	// FieldBody is the field of the only element if the body could not be read.
 	FieldBody = "body"
 )
 
@@ -28,15 +28,15 @@ const (
 	maxInterface = 15 // bytes of a link's name (IFNAMSIZ of linux/if.h, without its end)
 )
 
-// ofNetwork are the fields that a NIC has of its network, and ofNetworks those
-// that a VM has of those of its NICs.
+// ofNetwork are the fields of a NIC that follow from its network, and ofNetworks the
+// fields of a VM that follow from the networks of its NICs.
 var (
 	ofNetwork  = []string{"gateway", "gateways", "netmask", "netmasks", "nic_tag", "resolvers", "routes", "vlan_id"}
 	ofNetworks = []string{"gateway", "gateways", "netmask", "nic_tag", "remove_routes", "resolvers", "routes", "set_routes", "vlan_id"}
 )
 
-// OfNIC are the fields of a NIC that an update may name (spec/vmapi-rule.md; ip
-// and ips besides, which do what the NIC's own update does).
+// OfNIC are the fields of a NIC that an update may name (spec/vmapi-rule.md). ip and
+// ips may be named too: they do what the NIC's own update does.
 var OfNIC = []string{
 	"allow_dhcp_spoofing", "allow_ip_spoofing", "allow_mac_spoofing", "allow_restricted_traffic", "allow_unfiltered_promisc",
 	"interface", "ip", "ips", "mac", "primary",
@@ -45,35 +45,35 @@ var OfNIC = []string{
 // NIC is what an update asks for one NIC of the VM.
 type NIC struct {
 	MAC    log.MAC
-	Set    []string // the fields of Fields that are meant, by JSON name, sorted
+	Set    []string // JSON names of the fields of Fields that the update sets, sorted
 	Fields log.NIC
-	// Manifest is what of it the node says to the log, and not the other way: which
-	// NIC is primary, and the name of its link (spec/net-agent.md §2.2).
+	// Manifest are the fields that the node reports to the log, never the other way:
+	// which NIC is primary, and the name of its link (spec/net-agent.md §2.2).
 	Manifest map[string]json.RawMessage
 }
 
-// Update is what an update asks for.
+// Update is a parsed update.
 type Update struct {
 	NICs []NIC
 	// Rest are the other fields, of the VM itself.
 	Rest map[string]json.RawMessage
 }
 
-// VM is what the rule must know of the VM.
+// VM is what the rule needs from the VM.
 type VM struct {
-	// Network is the network of a NIC of the VM; false if it has no such NIC.
+	// Network returns the network of a NIC of the VM, and false if it has no such NIC.
 	Network func(log.MAC) (network log.UUID, subnet netip.Prefix, ok bool)
-	// Networks are those of all its NICs.
+	// Networks returns the networks of all its NICs.
 	Networks []log.UUID
 }
 
-// Refusal is what is wrong with an update: one element for each field.
+// Refusal lists what is wrong with an update: one element for each field.
 func refusal(elements []log.FieldError) *log.Refusal {
 	return &log.Refusal{Code: Code, Message: Message, Errors: elements}
 }
 
-// Check reads an update of a VM, a JSON object. Its error is a *log.Refusal with
-// Code if fields are named that are not a VM's to change.
+// Check reads an update of a VM, a JSON object. Its error is a *log.Refusal with Code
+// if the update names fields that an update of a VM may not change.
 func Check(body []byte, vm VM) (Update, error) {
 	u := Update{Rest: make(map[string]json.RawMessage)}
 	if err := json.Unmarshal(body, &u.Rest); err != nil || u.Rest == nil {
@@ -108,7 +108,7 @@ func Check(body []byte, vm VM) (Update, error) {
 	return u, nil
 }
 
-// owned is the refusal of a field that networks own.
+// owned refuses a field that follows from networks.
 func owned(field string, networks []log.UUID) log.FieldError {
 	where := []string{"PUT /networks/<uuid>"}
 	if len(networks) > 0 {
@@ -125,7 +125,7 @@ func owned(field string, networks []log.UUID) log.FieldError {
 	}
 }
 
-// checkNIC reads what is asked for one NIC.
+// checkNIC parses the update of one NIC.
 func checkNIC(path string, fields map[string]json.RawMessage, vm VM) (nic NIC, wrong []log.FieldError) {
 	bad := func(name, format string, args ...any) {
 		wrong = append(wrong, log.FieldError{Field: path + "." + name, Code: ElementInvalid, Message: fmt.Sprintf(format, args...)})
@@ -207,7 +207,7 @@ func flags(n *log.NIC) map[string]*bool {
 	}
 }
 
-// address reads ip, or ips: a NIC has one address here.
+// address parses ip or ips. A NIC has one address in Rutter.
 func (n *NIC) address(name string, raw json.RawMessage, subnet netip.Prefix) error {
 	texts := make([]string, 1)
 	var err error

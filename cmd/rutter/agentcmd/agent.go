@@ -19,8 +19,8 @@ import (
 	"rutter/log"
 )
 
-// Command is rutter agent, with what gets a node its first certificate among its
-// subcommands.
+// Command is rutter agent. join, which gets a node its first certificate, becomes a
+// subcommand.
 func Command(join *cli.Command) *cli.Command {
 	return &cli.Command{
 		Name: "agent", Usage: "run the agent of a compute node", Category: "Daemons",
@@ -44,7 +44,7 @@ func Flags() []cli.Flag {
 	return append(append(append(append(term.DaemonFlags(), vmhost.ServiceFlags()...), term.TLSFlags()...), taskFlags()...),
 		&cli.StringFlag{Name: "cn", EnvVars: []string{"RUTTER_CN"}, Usage: "`UUID` of this compute node, as its server object has it"},
 		&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_AGENT_DATA"}, Value: "/var/lib/rutter-agent", Usage: "`FOLDER` of the cache; it belongs to one agent"},
-		&cli.StringFlag{Name: "servers", EnvVars: []string{"RUTTER_SERVERS"}, Usage: "base `URLS` of the servers, parted by commas"},
+		&cli.StringFlag{Name: "servers", EnvVars: []string{"RUTTER_SERVERS"}, Usage: "base `URLS` of the servers, separated by commas"},
 		&cli.StringFlag{Name: "svp", EnvVars: []string{"RUTTER_AGENT_SVP"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the local SVP server, or off"},
 		&cli.DurationFlag{Name: "svp-max-age", EnvVars: []string{"RUTTER_AGENT_SVP_MAX_AGE"}, Value: time.Minute, Usage: "say so, in the log and at GET /svp, when no server was heard for this `TIME`; SVP answers all the same"},
 		statusFlag(),
@@ -138,7 +138,7 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	return opts, err
 }
 
-// connect makes the way to the servers that the flags name.
+// connect opens the connection to the servers that the flags name.
 func connect(c *cli.Context, cn log.UUID, logger *slog.Logger) (*node.Connection, error) {
 	paths, given, err := term.TLSPaths(c)
 	if err != nil {
@@ -151,7 +151,7 @@ func connect(c *cli.Context, cn log.UUID, logger *slog.Logger) (*node.Connection
 	return node.Connect(cn, strings.Split(c.String("servers"), ","), files, logger)
 }
 
-// holdShare is agent.Config.HoldRemovals of the flag.
+// holdShare parses the flag for agent.Config.HoldRemovals.
 func holdShare(text string) (percent int, err error) {
 	if text == "off" {
 		return -1, nil

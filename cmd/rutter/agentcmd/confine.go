@@ -11,11 +11,11 @@ import (
 	"rutter/cmd/rutter/confine"
 )
 
-// agentNeeds is what an agent needs to work on links.
+// agentNeeds are the capabilities that an agent needs to program links.
 const agentNeeds = confine.NetAdmin | confine.NetBroadcast | confine.SysAdmin
 
-// confineAgent takes from an agent what it does not need. One that starts VMs keeps
-// what those may need, and one that runs what operators send keeps all.
+// confineAgent drops the capabilities that an agent does not need. An agent that starts
+// VMs keeps those that VMs may need. An agent that runs operators' commands keeps all.
 func confineAgent(c *cli.Context, logger *slog.Logger) {
 	if c.Bool("allow-execute") {
 		logger.Info("capabilities kept: commands of --allow-execute may need them")
@@ -33,8 +33,8 @@ func confineAgent(c *cli.Context, logger *slog.Logger) {
 	confine.DropLogged(agentNeeds, paths, logger)
 }
 
-// privateFolder is confine.PrivateFolder of an agent, which goes on without its disk:
-// only a folder that others may open ends it.
+// privateFolder is confine.PrivateFolder for an agent. An agent works without its disk,
+// so only a folder that other users can open is an error.
 func privateFolder(path string, logger *slog.Logger) error {
 	err := confine.PrivateFolder(path, logger, "cache.db", "agent.lock")
 	if err == nil || errors.Is(err, confine.ErrFolder) && !errors.Is(err, syscall.EROFS) {

@@ -19,12 +19,12 @@ import (
 	"rutter/cmd/rutter/vmhost"
 )
 
-// statusFlag is where an agent serves its own status.
+// statusFlag is the address at which an agent serves its status.
 func statusFlag() cli.Flag {
 	return &cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_AGENT_LISTEN"}, Value: "127.0.0.1:5309", Usage: "`ADDRESS` at which the agent serves its status, or off"}
 }
 
-// printStatus prints what the agent at --listen says.
+// printStatus prints the status of the agent at --listen.
 func printStatus(c *cli.Context) error {
 	if err := term.NoArguments(c); err != nil {
 		return err
@@ -50,7 +50,7 @@ func printStatus(c *cli.Context) error {
 	})
 }
 
-// heldNames is how many links are named of what a node holds back.
+// heldNames bounds the links that are named of held removals.
 const heldNames = 8
 
 func writeAgentStatus(w io.Writer, s agent.Status) {

@@ -14,7 +14,7 @@ import (
 	"rutter/cmd/rutter/term"
 )
 
-// Client is a client of the servers for a command with Flags.
+// Client returns a client of the servers for a command with Flags.
 func Client(c *cli.Context) (*client.Client, error) {
 	await, err := timeoutOf(c)
 	if err != nil {
@@ -25,7 +25,7 @@ func Client(c *cli.Context) (*client.Client, error) {
 	return term.OpenClient(cfg, err)
 }
 
-// ExitMissing is the exit code of a wait at whose end compute nodes were missing.
+// ExitMissing is the exit code if compute nodes are missing at the end of a wait.
 const ExitMissing = term.ExitFailed
 
 // Flags are those of a command that writes.
@@ -36,7 +36,7 @@ func Flags() []cli.Flag {
 	}
 }
 
-// timeoutOf returns how long a write waits for the fabric; 0: it does not.
+// timeoutOf returns the time that a write waits for the fabric. 0: it does not wait.
 func timeoutOf(c *cli.Context) (time.Duration, error) {
 	switch what, timeout := c.String("wait"), c.Duration("timeout"); {
 	case what == "":
@@ -50,7 +50,8 @@ func timeoutOf(c *cli.Context) (time.Duration, error) {
 	}
 }
 
-// Pending names who is missing, if err says that a write is not everywhere yet.
+// Pending prints the compute nodes that are missing, if err says that a write is not
+// everywhere yet.
 func Pending(c *cli.Context, err error) error {
 	var late *client.PendingError
 	if !errors.As(err, &late) {
@@ -62,8 +63,8 @@ func Pending(c *cli.Context, err error) error {
 	return cli.Exit(late, ExitMissing)
 }
 
-// PrintVerdict says whether all compute nodes that a wait is about have it, and who is
-// missing, how far, and why.
+// PrintVerdict prints whether all compute nodes of a wait have programmed the seq, and
+// for each that has not, how far it is and why.
 func PrintVerdict(out io.Writer, v client.Verdict) {
 	if v.Done {
 		fmt.Fprintf(out, "seq %d is programmed on all %d compute nodes that it concerns, after %s\n", v.Seq, v.CNs, v.Waited.Round(100*time.Microsecond))
@@ -84,7 +85,7 @@ func PrintVerdict(out io.Writer, v client.Verdict) {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", l.CN, output.Text(l.Hostname), output.Text(l.Server), l.Applied, l.Programmed, heard, l.Reason)
 	}
-	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	_ = w.Flush() // the terminal is gone
 	if more := v.Total - len(v.Missing); more > 0 {
 		fmt.Fprintf(out, "and %d more\n", more)
 	}

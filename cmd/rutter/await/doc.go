@@ -1,4 +1,4 @@
-// Package await has what commands that write say of waiting: the flags --wait and
-// --timeout, a client that waits as they say, and the table of the compute nodes
-// that are missing at the end.
+// Package await has what the commands that write share: the flags --wait and --timeout,
+// a client that waits as these say, and the table of the compute nodes that are missing
+// at the end.
 package await

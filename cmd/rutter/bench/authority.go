@@ -14,19 +14,19 @@ import (
 	"rutter/api/auth/tlsgate"
 )
 
-// dialTime bounds a connection over TLS, with its handshake: thousands may be
-// made at once on this machine.
+// dialTime bounds a connection over TLS, handshake included. Thousands may be made at
+// once on this machine.
 const dialTime = 20 * time.Second
 
 // Authority makes the certificates of a cluster, those of clients in memory.
 type Authority struct {
-	office  tlsgate.Office
+	issuer  tlsgate.Office
 	clients *pki.Authority
 }
 
 func openAuthority(folder string) (*Authority, error) {
-	o := &Authority{office: tlsgate.Office{Folder: folder}}
-	if err := o.office.Init(pki.AuthorityLife); err != nil {
+	o := &Authority{issuer: tlsgate.Office{Folder: folder}}
+	if err := o.issuer.Init(pki.AuthorityLife); err != nil {
 		return nil, err
 	}
 	certificates, err := tlsgate.ReadCertificates(filepath.Join(folder, tlsgate.CAFile))
@@ -42,11 +42,11 @@ func openAuthority(folder string) (*Authority, error) {
 }
 
 func (o *Authority) issueServer(folder, id string) error {
-	_, err := o.office.Issue(folder, tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Server, Name: id}, Hosts: []string{"127.0.0.1"}, Life: pki.Life, WithKeys: true})
+	_, err := o.issuer.Issue(folder, tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Server, Name: id}, Hosts: []string{"127.0.0.1"}, Life: pki.Life, WithKeys: true})
 	return err
 }
 
-// Certificate issues one.
+// Certificate issues a certificate.
 func (o *Authority) Certificate(id matrix.Identity) (*tls.Certificate, error) {
 	key, err := pki.NewKey()
 	if err != nil {
@@ -59,8 +59,8 @@ func (o *Authority) Certificate(id matrix.Identity) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// Dialer issues a certificate and returns what connects with it. What servers
-// show is not judged: this machine started them.
+// Dialer issues a certificate and returns a function that connects with it. The
+// certificates of servers are not verified, because this machine started them.
 func (o *Authority) Dialer(id matrix.Identity) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
 	certificate, err := o.Certificate(id)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 // Times of a cluster of processes.
 const (
-	// ReadyWithin is how long a server may take to be ready, with a large log to read.
+	// ReadyWithin bounds the time until a server is ready, with a large log to read.
 	ReadyWithin = 2 * time.Minute
 	// LookAgain is the pause between two looks while waiting.
 	LookAgain = 20 * time.Millisecond
@@ -45,9 +45,9 @@ type Server struct {
 
 // Cluster is servers as processes on loopback.
 type Cluster struct {
-	Servers []*Server
-	Client  *client.Client
-	Office  *Authority // of a cluster with TLS; nil: it has none
+	Servers   []*Server
+	Client    *client.Client
+	Authority *Authority // of a cluster with TLS; nil: it has none
 }
 
 // keptPorts returns the ports that a cluster in dir had before, which its members
@@ -89,7 +89,7 @@ func StartCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
 	scheme, host := "http://", cmp.Or(o.Host, "127.0.0.1")
 	if o.TLS {
 		scheme = "https://"
-		if c.Office, err = openAuthority(filepath.Join(o.Dir, "pki")); err != nil {
+		if c.Authority, err = openAuthority(filepath.Join(o.Dir, "pki")); err != nil {
 			return nil, err
 		}
 	}
@@ -105,7 +105,7 @@ func StartCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
 		}
 		if o.TLS {
 			folder := filepath.Join(o.Dir, id+"-tls")
-			if err := c.Office.issueServer(folder, id); err != nil {
+			if err := c.Authority.issueServer(folder, id); err != nil {
 				return nil, err
 			}
 			s.Args = append(s.Args, "--tls-dir", folder)
@@ -148,8 +148,8 @@ func (c *Cluster) connect(cfg client.Config) (err error) {
 	for _, s := range c.Servers {
 		cfg.Servers = append(cfg.Servers, s.URL)
 	}
-	if c.Office != nil {
-		if cfg.DialTLS, err = c.Office.Dialer(matrix.Identity{Role: matrix.Operator, Name: "bench"}); err != nil {
+	if c.Authority != nil {
+		if cfg.DialTLS, err = c.Authority.Dialer(matrix.Identity{Role: matrix.Operator, Name: "bench"}); err != nil {
 			return err
 		}
 	}

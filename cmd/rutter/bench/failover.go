@@ -36,14 +36,14 @@ func failoverOutcome(gaps []time.Duration, lost int) FailoverOutcome {
 	return o
 }
 
-// settle is how long writing goes on between two faults.
+// settle is the time of writing between two faults.
 const settle = 500 * time.Millisecond
 
-// Failover kills the leader by SIGKILL, n times, under a writer on one stream,
-// and measures from the kill to the next acknowledgement of a change that was
-// submitted after it. Each time the killed server is started again.
+// Failover kills the leader by SIGKILL, n times, under a writer on one stream, and
+// measures from the kill to the next acknowledgement of a change that was submitted
+// after it. Each time it starts the killed server again.
 func Failover(ctx context.Context, c *Cluster, w *Workload, n int, told func(i int, gap time.Duration)) (FailoverOutcome, error) {
-	return faults(ctx, c, w, n, told, func(leader *Server) error {
+	return measureFaults(ctx, c, w, n, told, func(leader *Server) error {
 		return leader.Stop(syscall.SIGKILL)
 	}, func(leader *Server) error {
 		if err := leader.Start(); err != nil {
@@ -56,7 +56,7 @@ func Failover(ctx context.Context, c *Cluster, w *Workload, n int, told func(i i
 // Transfer hands the leadership over in order, n times, under a writer on one
 // stream, and measures the longest time without an acknowledgement around it.
 func Transfer(ctx context.Context, c *Cluster, w *Workload, n int, told func(i int, gap time.Duration)) (FailoverOutcome, error) {
-	return faults(ctx, c, w, n, told, func(*Server) error {
+	return measureFaults(ctx, c, w, n, told, func(*Server) error {
 		_, err := c.Client.Raw(ctx, http.MethodPost, "/cluster/transfer", nil)
 		return err
 	}, func(*Server) error { return nil })
@@ -68,8 +68,8 @@ type acknowledged struct {
 	seq log.Seq
 }
 
-// faults makes the leader fail n times and mends it, under a writer.
-func faults(ctx context.Context, c *Cluster, w *Workload, n int, told func(int, time.Duration), fail, mend func(*Server) error) (FailoverOutcome, error) {
+// measureFaults makes the leader fail n times and repairs it, under a writer.
+func measureFaults(ctx context.Context, c *Cluster, w *Workload, n int, told func(int, time.Duration), fail, mend func(*Server) error) (FailoverOutcome, error) {
 	var gaps []time.Duration
 	var all []acknowledged
 	err := Streams(ctx, c, 1, func(submit []Submit) error {
@@ -173,8 +173,9 @@ func (x *steadyWriter) mark() time.Time {
 	return now
 }
 
-// afterwards is how many changes are written after a gap before it is taken for
-// over, and quiet for how long at least: the first may have been under way.
+// afterwards is the number of changes that must be written after a gap before it counts
+// as over, and quiet the least time of that, because the first of them may have been
+// under way.
 const (
 	afterwards = 20
 	quiet      = 300 * time.Millisecond
@@ -202,8 +203,8 @@ func (x *steadyWriter) stop() []acknowledged {
 	return x.all
 }
 
-// missing counts the acknowledged changes that the log does not have at the
-// seq that was answered.
+// missing counts the acknowledged changes that the log does not have at their
+// acknowledged seq.
 func missing(ctx context.Context, c *Cluster, all []acknowledged) (int, error) {
 	at := make(map[log.Seq]string, len(all))
 	var last log.Seq
@@ -223,9 +224,9 @@ func missing(ctx context.Context, c *Cluster, all []acknowledged) (int, error) {
 		return 0, err
 	}
 	defer reader.Client.Close()
-	// Without this, a server that has not applied the last of them yet looks as
-	// if it had lost them: a follower learns of a commit after its leader, and a
-	// new leader of those of its predecessor.
+	// Wait first. A server that has not applied the last of them yet would look as if
+	// it had lost them: a follower learns of a commit after its leader, and a new
+	// leader learns later of its predecessor's commits.
 	if _, err := reader.Client.Get(ctx, "/status", url.Values{"consistent": {"1"}, "min_seq": {last.String()}}); err != nil {
 		return 0, fmt.Errorf("%s does not come to seq %d, which was acknowledged: %w", leader.ID, last, err)
 	}

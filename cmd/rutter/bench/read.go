@@ -10,7 +10,7 @@ import (
 	"rutter/log"
 )
 
-// ReplayOutcome is what reading the whole log took.
+// ReplayOutcome is the cost of reading the whole log.
 type ReplayOutcome struct {
 	Events    uint64  `json:"events"`
 	Bytes     uint64  `json:"bytes"` // of the encoded events
@@ -18,7 +18,7 @@ type ReplayOutcome struct {
 	PerSecond float64 `json:"per_second"`
 }
 
-// Replay reads and decodes up to limit entries after a seq, as one reader.
+// Replay reads and decodes up to limit entries after a seq, in one goroutine.
 func Replay(ctx context.Context, c *Cluster, after log.Seq, limit uint64, progress func(done uint64)) (ReplayOutcome, error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(load.ReaderGC))
 	var o ReplayOutcome
@@ -49,8 +49,8 @@ func Replay(ctx context.Context, c *Cluster, after log.Seq, limit uint64, progre
 	return o, nil
 }
 
-// Read measures reads of single objects: writers many at once, of the first
-// objects VMs of the workload.
+// Read measures reads of single objects, among the first objects VMs of the workload,
+// with writers readers at once.
 func Read(ctx context.Context, c *Cluster, w *Workload, objects uint64, consistent bool, plan load.Plan) load.Outcome {
 	query := make(map[string][]string)
 	if consistent {

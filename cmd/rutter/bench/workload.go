@@ -18,22 +18,22 @@ import (
 // creation of a VM, or an update of one.
 type Workload struct {
 	texts [3]string // alias, brand and zone_state, which fill an event up
-	space [6]byte   // so that two workloads do not make the same VMs
+	space [6]byte   // in the UUIDs, so that two workloads do not make the same VMs
 	next  atomic.Uint64
-	// updated are those by Update.
+	// updated counts the updates by Update.
 	updated atomic.Uint64
 }
 
-// Again makes the VMs of this workload those of every other that was told the
-// same, so that one bench can go on with what another left.
-func (w *Workload) Again() *Workload {
+// SetSpace sets the part of the VMs' UUIDs that differs between workloads to a fixed
+// value, so that one bench can continue with the VMs of another.
+func (w *Workload) SetSpace() *Workload {
 	w.space = [6]byte{}
 	return w
 }
 
-// GoOn has Update go on in a log of some events, in which VMs were created and
-// updated in their turn: an update to what is there already is no event.
-func (w *Workload) GoOn(events uint64) { w.updated.Store(events) }
+// ContinueUpdates makes Update continue after the first events of another run. Without
+// it, Update would repeat values that the VMs have already, which is no event.
+func (w *Workload) ContinueUpdates(events uint64) { w.updated.Store(events) }
 
 // padding is how many bytes the texts of a VM take together.
 const padding = len(Workload{}.texts) * (projections.MaxNameBytes - 1)
@@ -42,7 +42,7 @@ const padding = len(Workload{}.texts) * (projections.MaxNameBytes - 1)
 func NewWorkload(size int) (*Workload, error) {
 	id := client.NewChangeID()
 	w := &Workload{space: [6]byte(id[10:])}
-	defer w.next.Store(0) // those made for their size are never created
+	defer w.next.Store(0) // the changes made to find the size are never sent
 	least, err := w.eventSize(0)
 	if err != nil {
 		return nil, err
@@ -60,8 +60,8 @@ func NewWorkload(size int) (*Workload, error) {
 	return w, nil
 }
 
-// eventSize returns the bytes of an event whose texts have pad bytes more than
-// the shortest, and keeps those texts.
+// eventSize returns the bytes of an event whose texts have pad bytes more than the
+// shortest, and stores those texts.
 func (w *Workload) eventSize(pad int) (int, error) {
 	for i := range w.texts {
 		n := min(pad, projections.MaxNameBytes-1)
@@ -81,7 +81,7 @@ func (w *Workload) eventSize(pad int) (int, error) {
 	return len(b), err
 }
 
-// vmSet are the fields that a creation gives.
+// vmSet are the fields that a create sets.
 var vmSet = []string{"alias", "brand", "cpu_cap", "image_uuid", "max_physical_memory", "owner_uuid", "quota", "server_uuid", "state", "uuid", "zone_state"}
 
 // id names the nth VM of the workload, from 1.
@@ -91,7 +91,7 @@ func (w *Workload) id(n uint64) (id log.UUID) {
 	return id
 }
 
-// vm returns a VM that is not there yet.
+// vm returns a VM that the log does not have yet.
 func (w *Workload) vm() *log.VM {
 	id := w.id(w.next.Add(1))
 	return &log.VM{
@@ -112,15 +112,16 @@ func (w *Workload) createMany(n uint64) *log.Change {
 	return c
 }
 
-// Update returns a change that updates one of the first objects VMs, which are
-// there, each in its turn: the log grows by it, and the state does not.
+// Update returns a change that updates one of the first objects VMs, one after another.
+// They must exist. The log grows by it, the state does not.
 func (w *Workload) Update(objects uint64) *log.Change {
 	n := w.updated.Add(1) - 1
 	return w.updateMany(n, 1, objects, n/objects)
 }
 
-// updateMany returns a change that updates n of the first objects VMs, which
-// are there, from the nth on, around the end; round tells this time from the last.
+// updateMany returns a change that updates n of the first objects VMs, from the nth on,
+// and begins again at the end. They must exist. round makes the values differ from
+// those of the last time.
 func (w *Workload) updateMany(first, n, objects, round uint64) *log.Change {
 	c := &log.Change{ID: client.NewChangeID(), Ops: make([]log.Op, n)}
 	for i := range c.Ops {

@@ -11,11 +11,11 @@ import (
 	"rutter/log"
 )
 
-// Connections is how many a bench opens unless told otherwise.
+// Connections is the default number of connections of a bench.
 const Connections = 16
 
-// Streams calls use with the Submit of each of as many write streams, and ends
-// them when it returns.
+// Streams opens write streams, calls use with the Submit of each, and closes them when
+// use returns.
 func Streams(ctx context.Context, c *Cluster, connections int, use func(submit []Submit) error) error {
 	streaming, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -31,7 +31,7 @@ func Streams(ctx context.Context, c *Cluster, connections int, use func(submit [
 	return use(submit)
 }
 
-// Submit has one change written.
+// Submit writes one change.
 type Submit func(context.Context, *log.Change) (log.Result, error)
 
 // Append measures single changes, each one event that creates a VM, through
@@ -47,8 +47,8 @@ func Append(ctx context.Context, c *Cluster, w *Workload, connections int, overH
 	return outcome, Streams(ctx, c, connections, run)
 }
 
-// Update is Append with changes that update one of the first objects VMs, which
-// are there, each in its turn: the log grows by them, and the state does not.
+// Update is Append with changes that update one of the first objects VMs, one after
+// another. They must exist. The log grows by them, the state does not.
 func Update(ctx context.Context, c *Cluster, w *Workload, objects uint64, plan load.Plan) (outcome load.Outcome, err error) {
 	err = Streams(ctx, c, Connections, func(submit []Submit) (err error) {
 		outcome, err = write(ctx, submit, func() *log.Change { return w.Update(objects) }, plan)
@@ -57,7 +57,7 @@ func Update(ctx context.Context, c *Cluster, w *Workload, objects uint64, plan l
 	return outcome, err
 }
 
-// write has the plan's writers submit what next makes.
+// write submits the changes that next makes, by the writers of the plan.
 func write(ctx context.Context, submit []Submit, next func() *log.Change, plan load.Plan) (load.Outcome, error) {
 	plan.Do = func(ctx context.Context, writer int, _ uint64) error {
 		_, err := submit[writer%len(submit)](ctx, next())
@@ -70,15 +70,15 @@ func write(ctx context.Context, submit []Submit, next func() *log.Change, plan l
 	return outcome, nil
 }
 
-// A log is filled by changes of opsAtOnce events, fillers of them under way.
+// Fill writes changes of opsAtOnce events, with fillers changes under way.
 const (
 	opsAtOnce = 64
 	fillers   = 32
 )
 
-// Fill writes events (rounded up to whole changes) through the write stream:
-// first creations of VMs, up to objects, then updates of them in turn. The
-// outcome's Count is of changes.
+// Fill writes events (rounded up to whole changes) through the write stream: first
+// creates of VMs, up to objects, then updates of them, one after another. The outcome's
+// Count is of changes.
 func Fill(ctx context.Context, c *Cluster, w *Workload, events, objects uint64, progress func(done uint64)) (created, updated load.Outcome, err error) {
 	return FillOn(ctx, c, w, 0, events, objects, progress)
 }

@@ -28,7 +28,7 @@ func benchAgentsCommand() *cli.Command {
 	}
 }
 
-// agentsOutcome is what `rutter bench agents` prints.
+// agentsOutcome is the output of `rutter bench agents`.
 type agentsOutcome struct {
 	LiveSeconds float64                  `json:"live_s"` // until all were connected and up to date
 	Fan         agentsim.FanOutcome      `json:"fan"`
@@ -37,7 +37,7 @@ type agentsOutcome struct {
 	Counts      agentsim.Counts          `json:"counts"`
 }
 
-// barrierAgents bounds the CNs of barriers: those that the log is made to know.
+// barrierAgents bounds the CNs of barriers. Only these have objects in the log.
 const barrierAgents = 100
 
 func benchAgents(r benchRun) error {
@@ -86,7 +86,7 @@ func runAgents(ctx context.Context, r benchRun, stage *agentsim.Scenario) (o age
 		return o, err
 	}
 	if count := r.Int("barriers"); count > 0 && n <= barrierAgents {
-		if err := stage.Know(ctx); err != nil {
+		if err := stage.RegisterNodes(ctx); err != nil {
 			return o, err
 		}
 		barrier, err := stage.Barriers(ctx, count)
@@ -110,7 +110,7 @@ func printAgents(out io.Writer, o agentsOutcome) {
 	w := output.Aligned(out)
 	fmt.Fprintln(w, "AGENTS\tLIVE S\tWRITTEN/S\tDELIVERIES/S\tP50 MS\tP99 MS\tMAX MS\tSERVER US/DELIVERY")
 	fmt.Fprintf(w, "%d\t%.2f\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%.3f\n", o.Fan.Agents, o.LiveSeconds, o.Fan.PerSecond, o.Fan.DeliveriesS, o.Fan.P50, o.Fan.P99, o.Fan.Max, o.Fan.CPU)
-	_ = w.Flush() // the terminal's own trouble
+	_ = w.Flush() // the terminal is gone
 	if b := o.Barrier; b != nil {
 		fmt.Fprintf(out, "barriers over %d CNs, after the commit: p50 %.2f ms, p99 %.2f ms, longest %.2f ms\n", b.CNs, b.P50, b.P99, b.Max)
 	}

@@ -17,8 +17,8 @@ import (
 	"rutter/cmd/rutter/term"
 )
 
-// Command measures a cluster, by default one of three processes that it
-// starts on loopback and ends with itself.
+// Command measures a cluster. By default it starts three server processes on loopback,
+// and ends them at its end.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name: "bench", Usage: "measure how fast a cluster writes, reads, replays and fails over", Category: "Trying it",
@@ -76,7 +76,7 @@ func benchFlags() []cli.Flag {
 	}
 }
 
-// benchRun is what every bench has.
+// benchRun is what each bench needs.
 type benchRun struct {
 	*cli.Context
 	cluster  *bench.Cluster
@@ -84,7 +84,7 @@ type benchRun struct {
 	own      bool // the cluster was started here
 }
 
-// withBench gives a bench its cluster, and ends that afterwards.
+// withBench runs a bench with a cluster, and ends the cluster if it started it.
 func withBench(do func(benchRun) error) cli.ActionFunc {
 	return func(c *cli.Context) (err error) {
 		if err := term.NoArguments(c); err != nil {
@@ -121,8 +121,8 @@ func withBench(do func(benchRun) error) cli.ActionFunc {
 	}
 }
 
-// connectBench finds the cluster that --server names, and sees whether it is there:
-// what measures tries again and again.
+// connectBench connects to the cluster that --server names, and checks that it answers,
+// because the benches themselves would retry without end.
 func connectBench(c *cli.Context) (*bench.Cluster, error) {
 	cfg, err := term.ClientConfig(c)
 	if err != nil {
@@ -148,7 +148,7 @@ func benchDir(given string) (dir string, remove func() error, err error) {
 	return dir, func() error { return os.RemoveAll(dir) }, err
 }
 
-// progress returns a function that says how far something is.
+// progress returns a function that prints progress.
 func (r benchRun) progress(what string) func(done uint64) {
 	begin := time.Now()
 	return func(done uint64) {
@@ -185,7 +185,7 @@ func printOutcome(w io.Writer, o load.Outcome) {
 	t := output.Aligned(w)
 	fmt.Fprintln(t, "WRITERS\tCOUNT\tERRORS\tSECONDS\tPER SECOND\tP50 MS\tP90 MS\tP99 MS\tMAX MS\tLONGEST GAP MS")
 	fmt.Fprintf(t, "%d\t%d\t%d\t%.1f\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\n", o.Writers, o.Count, o.Errors, o.Seconds, o.PerSecond, o.P50, o.P90, o.P99, o.Max, o.LongestGap)
-	_ = t.Flush() // the terminal's own trouble
+	_ = t.Flush() // the terminal is gone
 	if o.Errors > 0 {
 		fmt.Fprintf(w, "the first error: %s\n", o.FirstError)
 	}

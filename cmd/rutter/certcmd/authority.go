@@ -59,18 +59,18 @@ func initCommand() *cli.Command {
 			if err := term.NoArguments(c); err != nil {
 				return err
 			}
-			office, err := authoritiesOf(c)
+			issuer, err := authoritiesOf(c)
 			if err == nil {
-				err = office.Init(c.Duration("life"))
+				err = issuer.Init(c.Duration("life"))
 			}
 			if err != nil {
 				return err
 			}
-			list, err := office.Authorities(pki.Clients)
+			list, err := issuer.Authorities(pki.Clients)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.App.Writer, "The authorities are in %s. Keep its keys away from every other machine but the servers.\n", office.Folder)
+			fmt.Fprintf(c.App.Writer, "The authorities are in %s. Keep its keys away from every other machine but the servers.\n", issuer.Folder)
 			fmt.Fprintf(c.App.Writer, "Their hash, by which machines that join know the cluster: %s\n", pki.CAHash(list[0].Certificate))
 			return nil
 		},
@@ -105,11 +105,11 @@ func issue(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	office, err := authoritiesOf(c)
+	issuer, err := authoritiesOf(c)
 	if err != nil {
 		return err
 	}
-	issued, err := office.Issue(c.String("out"), tlsgate.Grant{Identity: id, Hosts: c.StringSlice("host"), Life: c.Duration("life"), WithKeys: !c.Bool("without-keys")})
+	issued, err := issuer.Issue(c.String("out"), tlsgate.Grant{Identity: id, Hosts: c.StringSlice("host"), Life: c.Duration("life"), WithKeys: !c.Bool("without-keys")})
 	if err != nil {
 		return err
 	}
@@ -117,13 +117,13 @@ func issue(c *cli.Context) error {
 		fmt.Fprintf(c.App.Writer, "%s  serial %s  until %s\n", id.Actor(), pki.Serial(one), one.NotAfter.UTC().Format(time.RFC3339))
 	}
 	fmt.Fprintf(c.App.Writer, "in %s\n", c.String("out"))
-	if id.Role != matrix.Server { // those tell of theirs
+	if id.Role != matrix.Server { // servers record their own certificates
 		recordIssued(c, c.String("out"))
 	}
 	return nil
 }
 
-// identityOf reads a role and a name.
+// identityOf parses a role and a name.
 func identityOf(role, name string) (matrix.Identity, error) {
 	r, err := matrix.ParseRole(role)
 	if err != nil {
@@ -142,7 +142,7 @@ func identityOf(role, name string) (matrix.Identity, error) {
 	return id, nil
 }
 
-// shown is what `rutter cert show` says of one certificate.
+// shown is the output of `rutter cert show` for one certificate.
 type shown struct {
 	File      string    `json:"file"`
 	Identity  string    `json:"identity,omitempty"`
@@ -215,12 +215,12 @@ func rotateCommand() *cli.Command {
 		Description: term.Examples(
 			"rutter cert rotate begin     # makes the next authority; from now on all trust both",
 			"                             # then copy the folder's key file (ca.key, peer-ca.key) to each server's --tls-dir",
-			"rutter cert rotate issue     # the next one signs; everybody renews within minutes",
-			"rutter cert rotate finish    # refused while somebody has a certificate of the old one; then that is trusted no more",
+			"rutter cert rotate issue     # the next one signs; all renew within minutes",
+			"rutter cert rotate finish    # refused while there are certificates of the old one; then that is no longer trusted",
 		),
 		Subcommands: []*cli.Command{
 			{
-				Name: "begin", Usage: "make the next authority, and have everybody trust both", Flags: append(flags, lifeFlag(pki.AuthorityLife)),
+				Name: "begin", Usage: "make the next authority, and make all servers and agents trust both", Flags: append(flags, lifeFlag(pki.AuthorityLife)),
 				Description: term.Examples("rutter cert rotate begin --authority peers --dir ./pki"), Action: rotateBegin,
 			},
 			{
@@ -228,7 +228,7 @@ func rotateCommand() *cli.Command {
 				Description: term.Examples("rutter cert rotate issue --authority peers --dir ./pki"), Action: rotateIssue,
 			},
 			{
-				Name: "finish", Usage: "have nobody trust the old authority", Action: rotateFinish,
+				Name: "finish", Usage: "stop trusting the old authority", Action: rotateFinish,
 				Flags:       append(flags, &cli.BoolFlag{Name: "force", Usage: "lock out those who still have a certificate of the old one"}),
 				Description: term.Examples("rutter cert rotate finish --authority peers --dir ./pki"),
 			},
@@ -236,8 +236,8 @@ func rotateCommand() *cli.Command {
 	}
 }
 
-// rotation is what its steps have in common.
-func rotation(c *cli.Context) (office tlsgate.Office, name string, desk *pkiclient.Client, err error) {
+// rotation opens what each step of a rotation needs.
+func rotation(c *cli.Context) (issuer tlsgate.Office, name string, api *pkiclient.Client, err error) {
 	if err = term.NoArguments(c); err != nil {
 		return
 	}
@@ -245,15 +245,15 @@ func rotation(c *cli.Context) (office tlsgate.Office, name string, desk *pkiclie
 		err = term.Usagef("--authority %q: want %s or %s", name, pki.Clients, pki.Peers)
 		return
 	}
-	if office, err = authoritiesOf(c); err == nil {
-		desk, err = pkiclient.Open(c)
+	if issuer, err = authoritiesOf(c); err == nil {
+		api, err = pkiclient.Open(c)
 	}
 	return
 }
 
-// publish tells the cluster whom to trust: the authorities of the folder.
-func publish(c *cli.Context, desk *pkiclient.Client, office tlsgate.Office, name string) error {
-	list, err := office.Authorities(name)
+// publish makes the cluster trust the authorities of the folder.
+func publish(c *cli.Context, api *pkiclient.Client, issuer tlsgate.Office, name string) error {
+	list, err := issuer.Authorities(name)
 	if err != nil {
 		return err
 	}
@@ -261,24 +261,24 @@ func publish(c *cli.Context, desk *pkiclient.Client, office tlsgate.Office, name
 	for _, a := range list {
 		form.Certificates = append(form.Certificates, pki.Base64(a.Certificate))
 	}
-	if err := desk.Call(c.Context, "PUT", "/authorities/"+name, form, nil); err != nil {
+	if err := api.Call(c.Context, "PUT", "/authorities/"+name, form, nil); err != nil {
 		return err
 	}
 	time.Sleep(publishPause)
 	if name != pki.Clients {
 		return nil
 	}
-	return takeUp(c, form.Certificates)
+	return trustNow(c, form.Certificates)
 }
 
-// publishPause is longer than servers need to take up what the log has of trust,
-// which they look at four times a second: who goes on with the next certificate
-// at once must not be refused by a server that has not looked yet.
+// publishPause is longer than servers need to follow the log's authorities, which they
+// read four times a second. An operator who goes on at once with the next certificate
+// must not be refused by a server that has not read them yet.
 const publishPause = time.Second
 
-// takeUp has the operator's own certificate trust what the cluster does from now
-// on: servers will show certificates of the next authority.
-func takeUp(c *cli.Context, encoded []string) error {
+// trustNow makes the operator's own certificate folder trust the cluster's authorities,
+// because servers will show certificates of the next authority.
+func trustNow(c *cli.Context, encoded []string) error {
 	paths, given, err := term.TLSPaths(c)
 	if err != nil || !given {
 		return err
@@ -290,7 +290,8 @@ func takeUp(c *cli.Context, encoded []string) error {
 	return trust(paths, authorities)
 }
 
-// trust replaces whom an identity trusts, unless that would not be itself.
+// trust replaces the authorities that an identity trusts, unless its own certificate is
+// by none of them.
 func trust(paths tlsgate.Paths, authorities []*x509.Certificate) error {
 	own, err := tlsgate.ReadCertificates(paths.Cert)
 	if err != nil {
@@ -344,16 +345,16 @@ func trustCommand() *cli.Command {
 }
 
 func rotateBegin(c *cli.Context) error {
-	office, name, desk, err := rotation(c)
+	issuer, name, api, err := rotation(c)
 	if err != nil {
 		return err
 	}
-	list, err := office.Authorities(name)
-	if err == nil && len(list) == 1 { // else it was begun, and not told
-		_, err = office.Add(name, c.Duration("life"))
+	list, err := issuer.Authorities(name)
+	if err == nil && len(list) == 1 { // else it was begun, and the cluster was not told
+		_, err = issuer.Add(name, c.Duration("life"))
 	}
 	if err == nil {
-		err = publish(c, desk, office, name)
+		err = publish(c, api, issuer, name)
 	}
 	if err != nil {
 		return err
@@ -362,17 +363,17 @@ func rotateBegin(c *cli.Context) error {
 	if name == pki.Peers {
 		keys = tlsgate.PeerCAKeyFile
 	}
-	fmt.Fprintf(c.App.Writer, "Two authorities of %s are trusted now, the present one and the next.\nCopy %s to every server's --tls-dir, with mode 0600, and have people and programs take up both: rutter cert trust.\nThen: %s\n", name, filepath.Join(office.Folder, keys), rotateStep(c, "issue"))
+	fmt.Fprintf(c.App.Writer, "Two authorities of %s are trusted now, the present one and the next.\nCopy %s to every server's --tls-dir, with mode 0600, and have people and programs take up both: rutter cert trust.\nThen: %s\n", name, filepath.Join(issuer.Folder, keys), rotateStep(c, "issue"))
 	return nil
 }
 
 func rotateIssue(c *cli.Context) error {
-	office, name, desk, err := rotation(c)
+	issuer, name, api, err := rotation(c)
 	if err == nil {
-		err = office.Promote(name)
+		err = issuer.Promote(name)
 	}
 	if err == nil {
-		err = publish(c, desk, office, name)
+		err = publish(c, api, issuer, name)
 	}
 	if err != nil {
 		return err
@@ -386,15 +387,15 @@ func rotateIssue(c *cli.Context) error {
 }
 
 func rotateFinish(c *cli.Context) error {
-	office, name, desk, err := rotation(c)
+	issuer, name, api, err := rotation(c)
 	if err != nil {
 		return err
 	}
-	list, err := office.Authorities(name)
+	list, err := issuer.Authorities(name)
 	if err != nil {
 		return err
 	}
-	old, err := desk.Holders(c.Context, name, pki.CertificateKeyID(list[0].Certificate))
+	old, err := api.Holders(c.Context, name, pki.CertificateKeyID(list[0].Certificate))
 	if err != nil {
 		return err
 	}
@@ -405,17 +406,17 @@ func rotateFinish(c *cli.Context) error {
 		}
 		return fmt.Errorf("without a certificate of the new authority are yet: %s%s. Wait for servers and compute nodes; issue people's by hand (rutter cert issue -s URL), or revoke them; --force locks all of them out", strings.Join(old[:min(len(old), maxNamed)], ", "), more)
 	}
-	if err := office.Drop(name); err != nil {
+	if err := issuer.Drop(name); err != nil {
 		return err
 	}
-	if err := publish(c, desk, office, name); err != nil {
+	if err := publish(c, api, issuer, name); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.App.Writer, "Only the new authority of %s is trusted.\n", name)
 	return nil
 }
 
-// maxNamed is how many names a refusal has.
+// maxNamed bounds the names in a refusal.
 const maxNamed = 10
 
 // rotateStep is the next command of a rotation.

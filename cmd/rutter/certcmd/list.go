@@ -75,8 +75,9 @@ func revokeCommand() *cli.Command {
 	}
 }
 
-// waitForNextSecond keeps whoever revokes from issuing the next certificate in
-// the same second: they have no finer time, so it would be revoked with the rest.
+// waitForNextSecond waits until the second of a revocation is over. The times of
+// certificates are whole seconds, so a certificate issued in the same second would be
+// revoked too.
 func waitForNextSecond() {
 	now := time.Now()
 	time.Sleep(time.Until(now.Truncate(time.Second).Add(time.Second)))
@@ -164,7 +165,7 @@ func listTokens(c *cli.Context) error {
 	})
 }
 
-// revocation is that of a subject, or of a certificate in a file.
+// revocation returns the revocation of a subject, or of a certificate in a file.
 func revocation(ctx context.Context, d *pkiclient.Client, what string) (*log.Revocation, error) {
 	if _, err := os.Stat(what); err == nil {
 		list, err := tlsgate.ReadCertificates(what)

@@ -21,8 +21,8 @@ import (
 	"rutter/log"
 )
 
-// recordTimeout bounds the telling of what was issued: the certificates are
-// there, and can be told later.
+// recordTimeout bounds the request that records issued certificates. The certificates
+// exist by then, and can be recorded later.
 const recordTimeout = 10 * time.Second
 
 func recordCommand() *cli.Command {
@@ -47,8 +47,8 @@ func recordCommand() *cli.Command {
 	}
 }
 
-// recordIssued tells the cluster of what was put into folder, if servers were
-// named, and else says how.
+// recordIssued records in the cluster the certificates that were issued into folder. If
+// no servers were named, it prints how to do it.
 func recordIssued(c *cli.Context, folder string) {
 	later := "rutter cert record " + folder
 	if !c.IsSet("server") {
@@ -115,15 +115,15 @@ func certificateFiles(path string) ([]string, error) {
 	return files, nil
 }
 
-// ownCertificate has an operator who named no certificate use the one in folder,
-// if it is an operator's: it may be the first that there is.
+// ownCertificate uses the certificate in folder if the command names none and it is an
+// operator's. It may be the cluster's first one.
 func ownCertificate(c *cli.Context, folder string) error {
 	if _, given, err := term.TLSPaths(c); given || err != nil {
 		return err
 	}
 	list, err := tlsgate.ReadCertificates(tlsgate.ClientPaths(folder).Cert)
 	if err != nil {
-		return nil // there is none: what is named by the other flags decides
+		return nil // there is none: the other flags decide
 	}
 	if id, err := matrix.FromURIs(list[0].URIs, ""); err != nil || id.Role != matrix.Operator {
 		return term.Usagef("recording needs the certificate of an operator: --tls-dir, or RUTTER_TLS_DIR")
@@ -131,7 +131,7 @@ func ownCertificate(c *cli.Context, folder string) error {
 	return c.Set("tls-dir", folder)
 }
 
-// recordOf is what the log has of the certificate in a file.
+// recordOf returns the log's object for the certificate in a file.
 func recordOf(file string) (*log.Certificate, error) {
 	authority, trusted := pki.Clients, filepath.Join(filepath.Dir(file), tlsgate.CAFile)
 	if filepath.Base(file) == tlsgate.PeerCertFile {

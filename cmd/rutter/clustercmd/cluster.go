@@ -77,8 +77,8 @@ func waitFlag() cli.Flag {
 	return &cli.DurationFlag{Name: "wait", Value: 5 * time.Minute, Usage: "give up after this `TIME`"}
 }
 
-// attemptTimeout bounds one attempt at a change of the cluster: a server waits
-// 10 s for it itself.
+// attemptTimeout bounds one attempt at a change of the cluster. The server itself waits
+// 10 s.
 const attemptTimeout = 15 * time.Second
 
 func clusterClient(c *cli.Context) (*client.Client, error) {
@@ -87,7 +87,7 @@ func clusterClient(c *cli.Context) (*client.Client, error) {
 	return term.OpenClient(cfg, err)
 }
 
-// serverAnswer is what one server said, or why it did not.
+// serverAnswer is the answer of one server, or its error.
 type serverAnswer struct {
 	URL string `json:"url"`
 	client.Status
@@ -122,7 +122,7 @@ func clusterStatus(c *cli.Context) error {
 	return nil
 }
 
-// askServers asks each server; ready means that each says that it is.
+// askServers asks each server. ready reports whether each says that it is ready.
 func askServers(ctx context.Context, api *client.Client) (answers []serverAnswer, reached, ready bool) {
 	ready = true
 	for _, server := range api.Servers() {
@@ -168,7 +168,7 @@ func writeClusterStatus(out io.Writer, answers []serverAnswer) {
 			}
 		}
 	}
-	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	_ = w.Flush() // the terminal is gone
 	writeClockAlarms(out, answers)
 	writeAlarms(out, answers)
 	for _, id := range slices.Sorted(maps.Keys(missing)) {
@@ -176,7 +176,8 @@ func writeClusterStatus(out io.Writer, answers []serverAnswer) {
 	}
 }
 
-// writeAlarms writes what somebody has to see to, once where servers say the same.
+// writeAlarms writes the alarms that operators must look at. An alarm of several
+// servers is written once.
 func writeAlarms(out io.Writer, answers []serverAnswer) {
 	said := make(map[string]bool)
 	for _, a := range answers {
@@ -213,7 +214,7 @@ func printMembers(c *cli.Context, members []client.Member) error {
 	})
 }
 
-// changeCluster posts a change, and prints the members as they then are.
+// changeCluster posts a change, and prints the members afterwards.
 func changeCluster(c *cli.Context, method, path string, body any) error {
 	members, err := postCluster(c, method, path, body)
 	if err != nil {
@@ -288,7 +289,7 @@ func clusterPromote(c *cli.Context) error {
 // promotePause is the time between two tries to promote.
 const promotePause = 500 * time.Millisecond
 
-// promote tries until the server has caught up.
+// promote repeats the request until the server has caught up.
 func promote(c *cli.Context, id string) error {
 	ctx, cancel := context.WithTimeout(c.Context, c.Duration("wait"))
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"rutter/cmd/rutter/term"
 )
 
-// snapshotCompactCommand gives the room of deleted entries back to the file system.
+// snapshotCompactCommand returns the space of deleted entries to the file system.
 func snapshotCompactCommand() *cli.Command {
 	return &cli.Command{
 		Name: "compact", Usage: "give the room that deleted entries left in a data folder's files back", Action: snapshotCompact,

@@ -1,4 +1,4 @@
 // Package clustercmd has the commands of the servers themselves: rutter cluster
-// (members, leadership, time, retention, and what is done offline to a server's
-// folder), rutter snapshot and rutter grant.
+// (members, leadership, time, retention, and offline work on a server's folder), rutter
+// snapshot and rutter grant.
 package clustercmd

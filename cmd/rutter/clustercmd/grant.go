@@ -13,8 +13,8 @@ import (
 	"rutter/log"
 )
 
-// GrantCommand says and sets what readers and programs without a certificate are
-// limited to.
+// GrantCommand shows and sets the rights of readers and of programs without a
+// certificate.
 func GrantCommand() *cli.Command {
 	flags := []cli.Flag{term.ServersFlag(), output.Flag()}
 	return &cli.Command{

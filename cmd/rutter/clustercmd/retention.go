@@ -31,7 +31,7 @@ type retentionPlan struct {
 	Goes     uint64   `json:"entries_to_go"`
 }
 
-// retentionCommand says and sets how much of the log is kept.
+// retentionCommand shows and sets how much of the log is kept.
 func retentionCommand() *cli.Command {
 	flags := []cli.Flag{term.ServersFlag(), output.Flag()}
 	return &cli.Command{
@@ -110,7 +110,7 @@ func retentionSet(c *cli.Context) error {
 	return retention(c, http.MethodPut, "/cluster/retention", encoded, "go within a minute or so")
 }
 
-// retention asks, and prints the answer.
+// retention sends a request, and prints the answer.
 func retention(c *cli.Context, method, path string, body []byte, goes string) error {
 	api, err := clusterClient(c)
 	if err != nil {
@@ -144,10 +144,10 @@ func writeRetention(out io.Writer, p *retentionPlan, goes string) {
 	} else {
 		fmt.Fprintf(w, "goes\t%d entries, up to seq %d of %s: they %s\n", p.Goes, p.Next, p.NextTime, goes)
 	}
-	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	_ = w.Flush() // the terminal is gone
 }
 
-// parseAge reads a duration, which may be in days.
+// parseAge parses a duration, which may be in days.
 func parseAge(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		if n, err := strconv.ParseUint(days, 10, 16); err == nil {

@@ -22,7 +22,7 @@ import (
 	"rutter/raftstore/skipped"
 )
 
-// maxSkipFile bounds a file of a skip: its texts are far below.
+// maxSkipFile bounds the bytes of a skip's file. Its texts are far smaller.
 const maxSkipFile = 64 << 10
 
 // skipCommand takes a cluster past a raft entry that stops it.
@@ -100,13 +100,13 @@ func listSkips(c *cli.Context, dir string) error {
 			}
 			fmt.Fprintf(w, "%d\t%s\t%s\t%q\t%q\n", p.Index, p.State, what, p.Actor, p.Reason)
 		}
-		_ = w.Flush() // the terminal is gone: nobody is left to tell
+		_ = w.Flush() // the terminal is gone
 	})
 }
 
 func undoSkip(c *cli.Context, dir string) error {
 	index := c.Uint64("undo")
-	sure, err := agreed(c, fmt.Sprintf("Take back the skip of raft index %d in %s?", index, dir))
+	sure, err := confirmed(c, fmt.Sprintf("Take back the skip of raft index %d in %s?", index, dir))
 	if err != nil || !sure {
 		return err
 	}
@@ -117,7 +117,7 @@ func undoSkip(c *cli.Context, dir string) error {
 	return nil
 }
 
-// skipFrom plants the skip that was made on another server.
+// skipFrom writes the skip that was made on another server.
 func skipFrom(c *cli.Context, dir string) error {
 	text, err := readSkip(c.String("from"))
 	if err != nil {
@@ -136,7 +136,7 @@ func skipFrom(c *cli.Context, dir string) error {
 	case !errors.Is(err, skipped.Err):
 		return err
 	}
-	return plant(c, dir, skip)
+	return writeSkip(c, dir, skip)
 }
 
 func readSkip(name string) ([]byte, error) {
@@ -152,7 +152,7 @@ func readSkip(name string) ([]byte, error) {
 	return text, err
 }
 
-// skipIndex shows an entry, and plants its skip if that is wanted.
+// skipIndex shows an entry, and writes its skip if the operator confirms.
 func skipIndex(c *cli.Context, dir string) error {
 	index := c.Uint64("index")
 	var changes []log.UUID
@@ -185,10 +185,10 @@ func skipIndex(c *cli.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	return plant(c, dir, skip)
+	return writeSkip(c, dir, skip)
 }
 
-// osUser names who runs the program, as far as the operating system knows.
+// osUser is the operating system's name of the user who runs the program.
 func osUser() string {
 	if name := os.Getenv("SUDO_USER"); name != "" {
 		return name
@@ -199,13 +199,14 @@ func osUser() string {
 	return fmt.Sprintf("uid %d", os.Getuid())
 }
 
-// plant asks, saves the skip for the other servers, and plants it.
-func plant(c *cli.Context, dir string, skip skipped.Skip) error {
+// writeSkip asks the operator, saves the skip for the other servers, and writes it to
+// the folder.
+func writeSkip(c *cli.Context, dir string, skip skipped.Skip) error {
 	what := "the whole entry"
 	if n := len(skip.Changes); n > 0 {
 		what = fmt.Sprintf("%d of its changes", n)
 	}
-	sure, err := agreed(c, fmt.Sprintf("Skip raft index %d (%s) in %s? It will not be applied, even if it was acknowledged.", skip.Index, what, dir))
+	sure, err := confirmed(c, fmt.Sprintf("Skip raft index %d (%s) in %s? It will not be applied, even if it was acknowledged.", skip.Index, what, dir))
 	if err != nil || !sure {
 		return err
 	}
@@ -237,7 +238,7 @@ func plant(c *cli.Context, dir string, skip skipped.Skip) error {
 	return nil
 }
 
-// saveSkip writes the file for the other servers; one that is there stays.
+// saveSkip writes the file for the other servers. An existing file stays.
 func saveSkip(name string, text []byte) error {
 	file, err := os.OpenFile(filepath.Clean(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -247,8 +248,9 @@ func saveSkip(name string, text []byte) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// agreed reports whether the operator wants it: by --yes, or an answer on a terminal.
-func agreed(c *cli.Context, question string) (bool, error) {
+// confirmed reports whether the operator agrees: by --yes, or by an answer on a
+// terminal.
+func confirmed(c *cli.Context, question string) (bool, error) {
 	if c.Bool("yes") {
 		return true, nil
 	}
@@ -268,7 +270,7 @@ func agreed(c *cli.Context, question string) (bool, error) {
 	return false, nil
 }
 
-// writeEntry shows an entry to people. Its texts are escaped already.
+// writeEntry prints an entry. Its texts are escaped already.
 func writeEntry(out io.Writer, v *offline.EntryView) {
 	fmt.Fprintf(out, "raft index %d, term %d: %s, %d bytes, %s\n", v.Index, v.Term, v.Command, v.Bytes, v.Entry)
 	state := "not applied"

@@ -48,14 +48,15 @@ func SnapshotCommand() *cli.Command {
 				Description: term.Examples(
 					"rutter snapshot restore rutter.snapshot --data /var/lib/rutter --id s1 --raft 10.0.0.1:7421 --dry-run",
 					"rutter snapshot restore rutter.snapshot --data /var/lib/rutter --id s1 --raft 10.0.0.1:7421") +
-					"\n\nThe cluster gets a new identity: whoever followed the old one is told to begin anew.",
+					"\n\nThe cluster gets a new identity: its followers must begin anew.",
 			},
 			snapshotCompactCommand(),
 		},
 	}
 }
 
-// rebirthFlags are those of what makes a data folder a new cluster of one.
+// rebirthFlags are the flags of commands that make a data folder a new cluster of one
+// server.
 func rebirthFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "data", Usage: "data `FOLDER` of the server"},
@@ -122,7 +123,7 @@ func save(c *cli.Context, w io.Writer) (saved client.Snapshot, err error) {
 	return api.Snapshot(c.Context, w, term.Progress(c.App.ErrWriter, "saved"))
 }
 
-// warnWaiting tells of entries that the server has not taken over yet.
+// warnWaiting warns of entries that the server has not applied yet.
 func warnWaiting(c *cli.Context, content *offline.Content) {
 	if content.Waiting > 0 {
 		fmt.Fprintf(c.App.ErrWriter, "rutter: raft.db has %d entries that changes.db has not, and which are not in this: the server did not stop in order. Start it once, or use cluster recover, to have them\n", content.Waiting)
@@ -204,7 +205,7 @@ func snapshotRestore(c *cli.Context) error {
 	return printContent(c, content)
 }
 
-// recoverCommand makes a survivor a cluster of one.
+// recoverCommand makes a surviving server a cluster of one.
 func recoverCommand() *cli.Command {
 	return &cli.Command{
 		Name: "recover", Usage: "offline: make a surviving server's folder a cluster of one, when the majority is lost for good", Action: clusterRecover,

@@ -48,7 +48,7 @@ func timeCommand() *cli.Command {
 	}
 }
 
-// clockOf is a server's clock in one word.
+// clockOf describes a server's clock in one word.
 func clockOf(c *client.Clock) string {
 	switch {
 	case c == nil:
@@ -59,7 +59,7 @@ func clockOf(c *client.Clock) string {
 	return offsetOf(c.Offset)
 }
 
-// offsetOf is how far a clock is from the agreed one, for people.
+// offsetOf is the text of a clock's offset from the agreed clock.
 func offsetOf(d time.Duration) string {
 	text := d.Round(100 * time.Microsecond).String()
 	if d.Abs() > time.Minute {
@@ -71,7 +71,7 @@ func offsetOf(d time.Duration) string {
 	return text
 }
 
-// writeClockAlarms prints what the servers say of clocks, each thing once.
+// writeClockAlarms prints the servers' alarms about clocks, each alarm once.
 func writeClockAlarms(out io.Writer, answers []serverAnswer) {
 	for _, a := range answers {
 		if a.Detail.Clock == nil {
@@ -83,11 +83,11 @@ func writeClockAlarms(out io.Writer, answers []serverAnswer) {
 	}
 }
 
-// shownTime is what `rutter cluster time` prints.
+// shownTime is the output of `rutter cluster time`.
 type shownTime struct {
 	Time log.Time `json:"time"` // of the last entry
 	client.Clock
-	Server string `json:"server"` // who said so
+	Server string `json:"server"` // the server that answered
 }
 
 func timeShow(c *cli.Context) error {
@@ -131,7 +131,7 @@ func writeTime(out io.Writer, t *shownTime) {
 			fmt.Fprintf(w, "clock of %s\t%s, to within %v\n", o.ID, offsetOf(o.Offset), o.Doubt.Round(10*time.Microsecond))
 		}
 	}
-	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	_ = w.Flush() // the terminal is gone
 	for _, alarm := range t.Alarms {
 		fmt.Fprintln(out, alarm)
 	}
@@ -174,7 +174,7 @@ func timeSet(c *cli.Context) error {
 	return timeShow(c)
 }
 
-// putTime writes the setting, which may be there from an earlier time.
+// putTime writes the setting, which may exist already.
 func putTime(ctx context.Context, api *client.Client, to log.Time, force bool) error {
 	value := to.Std().Format(time.RFC3339Nano)
 	if force {

@@ -14,7 +14,7 @@ import (
 	"rutter/log"
 )
 
-// cnAcceptCommand lets compute nodes take away what they hold back.
+// cnAcceptCommand lets compute nodes execute the removals that they hold.
 func cnAcceptCommand() *cli.Command {
 	return &cli.Command{
 		Name: "accept", Usage: "let compute nodes take away what the log lacks", ArgsUsage: "UUID...", Action: cnAccept,
@@ -29,7 +29,7 @@ func cnAcceptCommand() *cli.Command {
 	}
 }
 
-// acceptance is what came of one node's.
+// acceptance is the result for one node.
 type acceptance struct {
 	CN    log.UUID    `json:"cn_uuid"`
 	Hold  client.Hold `json:"hold"`
@@ -106,7 +106,8 @@ func holdCell(h *client.Hold) string {
 	return fmt.Sprintf("%d/%d", h.Going, h.Links)
 }
 
-// printHolds says what the sessions' CNs hold back, and what else is wrong there.
+// printHolds prints the removals that the CNs of sessions hold, and what else is wrong
+// on them.
 func printHolds(out io.Writer, sessions []client.Session) {
 	w := output.Aligned(out)
 	for i := range sessions {
@@ -125,8 +126,8 @@ func printHolds(out io.Writer, sessions []client.Session) {
 			fmt.Fprintf(w, "\nCN %s: %s\n", s.CN, s.Trouble)
 		}
 	}
-	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	_ = w.Flush() // the terminal is gone
 }
 
-// namesOfHold is how many links a list of sessions names of each hold.
+// namesOfHold bounds the links that a list of sessions names for each hold.
 const namesOfHold = 8

@@ -57,13 +57,14 @@ func cnSessions(c *cli.Context) error {
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", s.CN, output.Text(s.Hostname), s.Server, since, s.Applied, s.Programmed, s.Lag, holdCell(s.Hold))
 		}
-		_ = w.Flush() // the terminal is gone: nobody is left to tell
+		_ = w.Flush() // the terminal is gone
 		printHolds(out, sessions)
 	})
 }
 
-// allSessions are those of the servers that were named, as these know them, and of
-// the others what the leader was told. Without a leader it is those alone.
+// allSessions returns the sessions of the named servers, from these servers, and the
+// sessions of other servers, from the leader. Without a leader it returns the first
+// ones only.
 func allSessions(c *cli.Context) ([]client.Session, error) {
 	api, err := term.NewClient(c)
 	if err != nil {

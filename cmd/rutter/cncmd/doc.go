@@ -1,3 +1,3 @@
-// Package cncmd has the commands of compute nodes: rutter cn (their objects, their
-// sessions, what they hold back) and rutter task (what they are asked to do).
+// Package cncmd has the commands of compute nodes: rutter cn (their objects, sessions
+// and held removals) and rutter task (their tasks).
 package cncmd

@@ -17,9 +17,9 @@ import (
 	"rutter/log"
 )
 
-// heardColumn is when a CN was last heard, by its session or by a heartbeat as
-// cn-agent posts it, which stands in the object as last_heartbeat.
-var heardColumn = output.Computed("HEARD", func(o map[string]any) string {
+// lastHeardColumn shows when a server last received something from a CN: by its
+// session, or by a heartbeat that cn-agent posts. It is the object's last_heartbeat.
+var lastHeardColumn = output.Computed("HEARD", func(o map[string]any) string {
 	at, err := time.Parse(time.RFC3339, fmt.Sprint(o["last_heartbeat"]))
 	if err != nil {
 		return "-"
@@ -27,7 +27,7 @@ var heardColumn = output.Computed("HEARD", func(o map[string]any) string {
 	return max(time.Since(at), 0).Round(time.Second).String() + " ago"
 })
 
-// addHeard puts when CNs were last heard into their objects.
+// addHeard adds these times to the objects of the CNs.
 func addHeard(ctx context.Context, api *client.Client, list []client.Object) error {
 	servers, err := api.List(ctx, "/cnapi/servers", url.Values{"extras": {"status"}})
 	if err != nil {
@@ -45,8 +45,8 @@ func addHeard(ctx context.Context, api *client.Client, list []client.Object) err
 	return nil
 }
 
-// sessionColumns are what `rutter cn list` shows of a CN's session, which stands
-// in the object as "connection".
+// sessionColumns are the columns of `rutter cn list` for a CN's session, which is
+// "connection" in the object.
 var sessionColumns = []output.Column{
 	ofSession("SESSION", func(s *client.Session) string {
 		switch {
@@ -109,11 +109,11 @@ func cnList(o objects.Collection) cli.ActionFunc {
 				object["connection"] = s
 			}
 		}
-		return output.Objects(c, list, append(append(objects.Columns(log.KindServer), heardColumn), sessionColumns...))
+		return output.Objects(c, list, append(append(objects.Columns(log.KindServer), lastHeardColumn), sessionColumns...))
 	}
 }
 
-// shownCN is what `rutter cn show` prints.
+// shownCN is the output of `rutter cn show`.
 type shownCN struct {
 	Object     client.Object   `json:"object"`
 	Connection *client.Session `json:"connection"`
@@ -150,8 +150,8 @@ func cnShow(c *cli.Context) error {
 	return output.One(c, shown, func(out io.Writer) { printCN(out, shown) })
 }
 
-// addDrift asks the server that holds a session what was put right on the CN,
-// which the leader is not told. Without an answer it stays unsaid.
+// addDrift asks the server of a session what was repaired on the CN, because the leader
+// does not know it. Without an answer it adds nothing.
 func addDrift(ctx context.Context, api *client.Client, s *client.Session) {
 	for _, server := range api.Servers() {
 		held, err := api.Sessions(ctx, server)
@@ -181,7 +181,7 @@ func printCN(out io.Writer, shown shownCN) {
 	s := shown.Connection
 	if s == nil {
 		line("session", "none since the leader was elected")
-		_ = w.Flush() // the terminal is gone: nobody is left to tell
+		_ = w.Flush() // the terminal is gone
 		return
 	}
 	state := "connected"

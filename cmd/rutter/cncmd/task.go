@@ -19,7 +19,7 @@ import (
 	"rutter/log"
 )
 
-// TaskCommand is what compute nodes are asked to do.
+// TaskCommand has the commands for tasks of compute nodes.
 func TaskCommand() *cli.Command {
 	flags := []cli.Flag{term.ServersFlag(), output.Flag()}
 	return &cli.Command{
@@ -67,11 +67,11 @@ func taskTimeoutFlag() cli.Flag {
 	return &cli.DurationFlag{Name: "timeout", Value: time.Hour, Usage: "`TIME` after which it is given up"}
 }
 
-// waitSlice is how long one request waits; then another server may be asked.
+// waitSlice bounds the wait of one request. The next request may go to another server.
 const waitSlice = 3 * time.Second
 
-// theTask is the id that the command names.
-func theTask(c *cli.Context) (string, error) {
+// taskArgument is the id that the command names.
+func taskArgument(c *cli.Context) (string, error) {
 	if c.NArg() != 1 {
 		return "", term.Usagef("want the id of one task, as in: rutter task %s 0193508e-7b2a-7c3d-8e4f-a1b2c3d4e5f6", c.Command.Name)
 	}
@@ -113,7 +113,7 @@ func taskList(c *cli.Context) error {
 }
 
 func taskShow(c *cli.Context) error {
-	id, err := theTask(c)
+	id, err := taskArgument(c)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func printTask(c *cli.Context, task client.Object) error {
 }
 
 func taskWait(c *cli.Context) error {
-	id, err := theTask(c)
+	id, err := taskArgument(c)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func taskWait(c *cli.Context) error {
 // errTaskFailed is the error of a task that failed.
 var errTaskFailed = errors.New("the task failed")
 
-// awaitTask waits in slices, so that each may be answered by another server.
+// awaitTask waits in several requests, so that each may go to another server.
 func awaitTask(c *cli.Context, api *client.Client, id string) error {
 	deadline := time.Now().Add(c.Duration("timeout"))
 	for {

@@ -10,7 +10,7 @@ import (
 	"rutter/cmd/rutter/term"
 )
 
-// Command is rutter completion, which prints what a shell needs to complete what
+// Command is rutter completion. It prints a shell's completion of the commands that
 // commands returns.
 func Command(commands func() []*cli.Command) *cli.Command {
 	shell := func(name, usage, how string, write func(io.Writer, []*cli.Command)) *cli.Command {
@@ -36,7 +36,7 @@ func Command(commands func() []*cli.Command) *cli.Command {
 	}
 }
 
-// word is what can stand at some place of a command line.
+// word is a word that may come at a place of a command line.
 type word struct{ text, usage string }
 
 // eachCommand calls fn for every command with the words that may follow it, its

@@ -16,7 +16,8 @@ import (
 	"rutter/cmd/rutter/term"
 )
 
-// Section is a part of the file: the flags that it sets, and how to check them.
+// Section is a section of the file: the flags that it sets, and a function that checks
+// them.
 type Section struct {
 	Name  string
 	Flags func() []cli.Flag
@@ -35,10 +36,10 @@ func clientFlags() []cli.Flag {
 	return append([]cli.Flag{term.ServersFlag(), output.Flag()}, term.TLSFlags()...)
 }
 
-// Settings are those of a program.
+// Settings are the sections and commands of a program.
 type Settings struct {
 	Sections []Section
-	// Commands returns all commands of the program, for the variables that they know.
+	// Commands returns all commands of the program, to know their variables.
 	Commands func() []*cli.Command
 }
 
@@ -54,8 +55,8 @@ func configFlag() cli.Flag {
 	return &cli.StringFlag{Name: "config", EnvVars: []string{"RUTTER_CONFIG"}, Usage: "TOML `FILE` of settings, which flags and variables win over"}
 }
 
-// Configure makes commands and those below them take settings from the file.
-// What a command starts takes its own from flags alone.
+// Configure makes commands and their subcommands take settings from the file. Programs
+// that a command starts take settings from flags only.
 func (s *Settings) Configure(commands []*cli.Command) {
 	for _, c := range commands {
 		switch c.Name {
@@ -100,7 +101,7 @@ func (s *Settings) applyFile(c *cli.Context, name string) error {
 		want, have := app.FlagNamed(known, key), app.FlagNamed(c.Command.Flags, key)
 		value := file.sections[name][key]
 		if have == nil || !slices.Equal(variables(want), variables(have)) || c.IsSet(key) || value == plainText(valueOf(c, have)) {
-			continue // the last: a default that is written down sets nothing
+			continue // a default that the file writes down sets nothing
 		}
 		if err := c.Set(key, value); err != nil {
 			return term.Usagef("%s: [%s] %s: %w", path, name, key, err)
@@ -117,7 +118,8 @@ func variables(f cli.Flag) []string {
 	return nil
 }
 
-// warnVariables names variables that look like ours and are not.
+// warnVariables warns of environment variables with the program's prefix that no flag
+// has.
 func (s *Settings) warnVariables(w io.Writer) {
 	known := knownVariables(s.Commands(), []string{"RUTTER_CONFIG", term.PassphraseVariable})
 	for _, entry := range os.Environ() {
@@ -208,7 +210,7 @@ func writeSettings(out io.Writer, settings []setting, origin bool) {
 		}
 		fmt.Fprintln(w, line)
 	}
-	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	_ = w.Flush() // the terminal is gone
 }
 
 // tomlText is a value as TOML has it.
@@ -271,7 +273,7 @@ func (s *Settings) settings(c *cli.Context, section Section, path string, args [
 	return settings, err
 }
 
-// origin says where the value of a flag comes from.
+// origin returns where the value of a flag comes from.
 func (s Section) origin(f cli.Flag, file *configFile, args []string) string {
 	for _, arg := range args {
 		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")

@@ -33,7 +33,7 @@ func (f *configFile) has(section, key string) bool {
 	return ok
 }
 
-// read reads a file, and refuses what nobody would heed.
+// read reads a file, and refuses sections and keys that would have no effect.
 func (s *Settings) read(path string) (*configFile, error) {
 	in, err := raftstore.OpenRegular(path)
 	if err != nil {
@@ -96,7 +96,8 @@ func (s *Settings) add(f *configFile, name string, content any) error {
 	return nil
 }
 
-// flagText is a TOML value as a flag takes it; a list is parted by commas.
+// flagText is the text of a TOML value for a flag. Commas separate the elements of a
+// list.
 func flagText(value any) (string, error) {
 	switch v := value.(type) {
 	case string:
@@ -132,8 +133,8 @@ func didYouMean(word string, known []string) string {
 	return fmt.Sprintf(" (did you mean %q?)", best)
 }
 
-// editDistance is Levenshtein's: the least number of letters to put in, take
-// out or change.
+// editDistance is the Levenshtein distance: the least number of letters to insert,
+// delete or change.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

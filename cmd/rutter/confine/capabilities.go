@@ -21,10 +21,10 @@ const (
 	DACOverride  Set = 1 << unix.CAP_DAC_OVERRIDE  // files of other users
 )
 
-// Machines is what an agent needs that starts VMs, with what the programs in them
-// may have from it: to be other users, to own and mount files, to bind low ports,
-// to be traced and to be locked in memory. It has nothing that changes the kernel,
-// the clock, the audit or the security modules, or that restarts the node.
+// Machines are the capabilities of an agent that starts VMs, with those that programs
+// in VMs may get from it: to change users, to own and mount files, to bind low ports,
+// to trace and to lock memory. It has none that changes the kernel, the clock, the
+// audit or the security modules, or that restarts the node.
 const Machines = NetAdmin | NetBroadcast | SysAdmin | DACOverride |
 	1<<unix.CAP_CHOWN | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID |
 	1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_IPC_LOCK | 1<<unix.CAP_SYS_CHROOT |
@@ -76,15 +76,15 @@ func (s Set) String() string {
 	return strings.Join(all, " ")
 }
 
-// ErrKernel: the kernel, or how the program was built, does not allow it.
+// ErrKernel: the kernel or the build of the program does not support it.
 var ErrKernel = errors.New("confine: not possible here")
 
-// Drop leaves the process, with all of its threads, those of its present
-// capabilities that are in keep, and returns them. What it starts later can have
-// no more either: no_new_privs is set. It cannot be undone.
+// Drop reduces the capabilities of the process and all of its threads to those in keep,
+// and returns what remains. Programs that it starts later cannot get more, because
+// no_new_privs is set. It cannot be undone.
 //
-// It works in programs without C only (CGO_ENABLED=0), as syscall.AllThreadsSyscall
-// does; else it returns ErrKernel and nothing has changed.
+// It works only in programs without C (CGO_ENABLED=0), because
+// syscall.AllThreadsSyscall does. Else it returns ErrKernel and changes nothing.
 func Drop(keep Set) (Set, error) {
 	present, err := permitted()
 	if err != nil {
@@ -96,9 +96,9 @@ func Drop(keep Set) (Set, error) {
 	return shrink(present, keep)
 }
 
-// Bound is Drop for a process whose children may change their user: they can have
-// what is in keep, and nothing else, by whatever they run (the bounding set).
-// no_new_privs is not set, or no program of theirs could change its user.
+// Bound is Drop for a process whose children may change their user. They can have the
+// capabilities in keep, and no others, by any program that they run (the bounding set).
+// no_new_privs is not set, because with it no program of theirs could change its user.
 func Bound(keep Set) (Set, error) {
 	present, err := permitted()
 	if err != nil {
@@ -106,7 +106,7 @@ func Bound(keep Set) (Set, error) {
 	}
 	for number := uintptr(0); ; number++ {
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, number, 0, 0, 0)
-		if err != nil { // the kernel knows no capability of this number
+		if err != nil { // the kernel has no capability with this number
 			break
 		}
 		if has == 0 || keep&(1<<number) != 0 {
@@ -136,7 +136,7 @@ func onAllThreads(option, value, more uintptr) error {
 	return nil
 }
 
-// shrink leaves the process those of its present capabilities that are in keep.
+// shrink reduces the capabilities of the process to those in keep.
 func shrink(present, keep Set) (Set, error) {
 	left := present & keep
 	if err := onAllThreads(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); err != nil {

@@ -61,7 +61,7 @@ func TestSetNames(t *testing.T) {
 
 func TestForeign(t *testing.T) {
 	dir := t.TempDir()
-	if got := Foreign(dir, filepath.Join(dir, "none")); got != "" {
+	if got := FirstForeign(dir, filepath.Join(dir, "none")); got != "" {
 		t.Errorf("%s is said to be another user's", got)
 	}
 	if os.Geteuid() != 0 {
@@ -70,7 +70,7 @@ func TestForeign(t *testing.T) {
 	if err := os.Chown(dir, 12345, 12345); err != nil {
 		t.Fatal(err)
 	}
-	if got := Foreign(dir); got != dir {
+	if got := FirstForeign(dir); got != dir {
 		t.Errorf("Foreign says %q, want %q", got, dir)
 	}
 }

@@ -6,9 +6,9 @@ import (
 )
 
 // DropLogged drops all capabilities except needs, and logs what is left. If a path
-// belongs to another user, the right to the files of others stays as well.
+// belongs to another user, it also keeps the capability for files of other users.
 func DropLogged(needs Set, paths []string, logger *slog.Logger) {
-	if foreign := Foreign(paths...); foreign != "" && needs&DACOverride == 0 {
+	if foreign := FirstForeign(paths...); foreign != "" && needs&DACOverride == 0 {
 		needs |= DACOverride
 		logger.Warn("a path belongs to another user: give it to the one of this process, and it needs no right to the files of others", "path", foreign)
 	}
@@ -16,7 +16,7 @@ func DropLogged(needs Set, paths []string, logger *slog.Logger) {
 	LogDropped(left, err, logger)
 }
 
-// LogDropped logs what Drop or Bound did.
+// LogDropped logs the result of Drop or Bound.
 func LogDropped(left Set, err error, logger *slog.Logger) {
 	if err != nil {
 		logger.Warn("capabilities stay as they are", "capabilities", left, "error", err)
@@ -25,7 +25,7 @@ func LogDropped(left Set, err error, logger *slog.Logger) {
 	logger.Info("capabilities dropped", "left", left)
 }
 
-// PrivateFolder closes a daemon's folder to others.
+// PrivateFolder makes a daemon's folder private to its owner.
 func PrivateFolder(path string, logger *slog.Logger, marks ...string) error {
 	closed, err := Folder(path, marks...)
 	if err != nil {

@@ -1,13 +1,13 @@
-// Package confine makes a daemon of this program less than its user is: it drops
-// the capabilities that the daemon does not need and takes the files from it that
-// are not its own, for good, and keeps its folder to its owner.
+// Package confine restricts a daemon of this program: it drops capabilities that the
+// daemon does not need, allows access to the daemon's own files only, and makes its
+// folder private. The restrictions cannot be undone.
 //
-// It owns what the kernel is told, and says what holds. It leaves to the daemons
-// what they need, and to systemd's units (scripts/systemd) what only whoever
-// starts a process can take away. Landlock is for servers alone: agents open
-// paths of others that only their run shows (network namespaces, cgroups and
-// programs of VMs), and ProtectSystem= in their unit holds for the rest.
+// It owns the system calls, and reports what is in effect. The daemons say what they
+// need. The systemd units (scripts/systemd) add restrictions that only the starter of a
+// process can set. Only servers use Landlock. Agents open paths that are known only at
+// run time (network namespaces, cgroups and programs of VMs), so ProtectSystem= in
+// their unit protects the other files.
 //
-// Drop, Bound and Files are for one goroutine, at the start; the other functions
-// may be called concurrently.
+// Drop, Bound and Files must be called by one goroutine, at the start. The other
+// functions may be called concurrently.
 package confine

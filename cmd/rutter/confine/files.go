@@ -8,19 +8,19 @@ import (
 	abi "github.com/landlock-lsm/go-landlock/landlock/syscall"
 )
 
-// system is what programs read of a machine: names, resolvers, time zones, and
-// what the kernel says of the process and of its devices.
+// system are the system's files that a program reads: names, resolvers, time zones, and
+// the kernel's files about the process and its devices.
 var system = []string{"/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sys", "/usr"}
 
-// Files leaves the process, with all of its threads and what it starts later, no
-// file but those below the folders of write, and those of read and of the system
-// to read, by Landlock. It cannot be undone. Files that are open stay so, and the
-// network is not concerned. It returns the version of Landlock that the kernel
-// has, and does what that one can: 0 if there is none, and nothing has changed.
-// A folder that is not there when it is called is not allowed later.
+// Files restricts the process, all of its threads and the programs that it starts
+// later, by Landlock: to write only below the folders of write, and to read only there,
+// below read and the system's files. It cannot be undone. Open files stay open, and the
+// network is not restricted. It returns the version of Landlock that the kernel has,
+// and uses what that version can: 0 if there is none, and nothing has changed. A folder
+// that does not exist when it is called is not allowed later.
 func Files(write, read []string) (version int, err error) {
 	if version, err = abi.LandlockGetABIVersion(); err != nil {
-		return 0, nil // the kernel has none, or it is switched off
+		return 0, nil // the kernel has no Landlock, or it is switched off
 	}
 	rules := []landlock.Rule{
 		landlock.RWDirs(write...).WithRefer().IgnoreIfMissing(),
@@ -33,9 +33,9 @@ func Files(write, read []string) (version int, err error) {
 	return version, nil
 }
 
-// Around are the folders in which paths are, by the names that were given and
-// where links lead: somebody may replace a folder, or what a link points to.
-func Around(paths ...string) (folders []string) {
+// FoldersOf returns the folders of paths: by the given names, and by the targets of
+// links, because an operator may replace a folder or the target of a link.
+func FoldersOf(paths ...string) (folders []string) {
 	for _, path := range paths {
 		folders = append(folders, filepath.Dir(path))
 		if real, err := filepath.EvalSymlinks(path); err == nil {

@@ -90,14 +90,14 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// Who replaces a folder of certificates, or what it links to, is not locked out.
+// A folder of certificates, or the target of a link, may be replaced.
 func TestAround(t *testing.T) {
 	dir := t.TempDir()
 	real, link := filepath.Join(dir, "store", "tls"), filepath.Join(dir, "tls")
 	if err := errors.Join(os.MkdirAll(real, 0o700), os.Symlink(real, link)); err != nil {
 		t.Fatal(err)
 	}
-	got := strings.Join(Around(link), " ")
+	got := strings.Join(FoldersOf(link), " ")
 	for _, want := range []string{dir, filepath.Dir(real)} {
 		if !strings.Contains(got, want) {
 			t.Errorf("Around(%s) is %s, without %s", link, got, want)

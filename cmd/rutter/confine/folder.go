@@ -8,15 +8,16 @@ import (
 	"syscall"
 )
 
-// folderMode is that of a folder that is its owner's alone.
+// folderMode is the mode of a folder that is private to its owner.
 const folderMode = 0o700
 
-// ErrFolder: a folder is open to others, and cannot be closed to them.
+// ErrFolder: other users can open the folder, and that cannot be changed.
 var ErrFolder = errors.New("confine: others of this machine can look into the folder")
 
-// Folder makes a folder for its owner alone, or closes one that is there to all
-// others, if it is empty or has one of the files that mark it as a daemon's own:
-// a home, or /tmp, named by mistake must not be closed. It returns what it closed.
+// Folder makes a private folder. If the folder exists, it makes it private only if it
+// is empty or has one of the files that mark it as a daemon's own, because a home or
+// /tmp that was named by mistake must stay open. It returns the folder if it changed
+// it.
 func Folder(path string, marks ...string) (closed bool, err error) {
 	if err := os.MkdirAll(path, folderMode); err != nil {
 		return false, err
@@ -46,9 +47,9 @@ func Folder(path string, marks ...string) (closed bool, err error) {
 	return true, nil
 }
 
-// Foreign returns the first of the paths that is there and belongs to another
-// user than the process runs as: "" if all are its own.
-func Foreign(paths ...string) string {
+// FirstForeign returns the first of the paths that is there and belongs to another user
+// than that of the process: "" if there is none.
+func FirstForeign(paths ...string) string {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {

@@ -62,7 +62,7 @@ func (s *stage) submit(ctx context.Context, ops []log.Op) (log.Result, error) {
 }
 
 // events yields the log's events, up to its present end: everything that was
-// acknowledged before is among them, whichever server is asked.
+// acknowledged before is among them, on each server.
 func (s *stage) events(ctx context.Context) iter.Seq2[*log.Event, error] {
 	return func(yield func(*log.Event, error) bool) {
 		for line, err := range s.api.Log(ctx, client.LogQuery{Query: url.Values{"consistent": {"1"}}}) {
@@ -99,8 +99,8 @@ func (s *stage) network(ctx context.Context, name string) (*log.Network, error) 
 	return found, nil
 }
 
-// readVMs reads from the log what became of the input's VMs: their addresses
-// and MACs, where the log chose them.
+// readVMs reads the input's VMs from the log: with the addresses and MACs that the log
+// chose.
 func (s *stage) readVMs(ctx context.Context) error {
 	byID := make(map[log.UUID]*vm)
 	for event, err := range s.events(ctx) {
@@ -131,7 +131,7 @@ func (s *stage) newVM(ctx context.Context, alias string, cn *computeNode) error 
 	}
 	like := s.vms["blue0"]
 	owner := like.nics[0].OwnerUUID
-	id := client.NewChangeID() // any fresh UUID serves
+	id := client.NewChangeID() // any fresh UUID
 	ops := []log.Op{{
 		Action: log.Create, Kind: log.KindVM, Set: []string{"alias", "owner_uuid", "server_uuid", "state", "uuid", "zonename"},
 		Object: &log.VM{UUID: id, Alias: alias, OwnerUUID: owner, ServerUUID: cn.id, State: "running", Zonename: alias},
@@ -170,10 +170,10 @@ func (v *vm) mac(v6 bool) log.MAC {
 	return log.MAC{}
 }
 
-// nodeStatus is what an agent says of itself.
+// nodeStatus is an agent's status.
 type nodeStatus struct{ agent.Status }
 
-// kernel sums up what the agent made of the kernel.
+// kernel describes what the agent has programmed.
 func (s nodeStatus) kernel() string {
 	k := s.Kernel
 	text := fmt.Sprintf("%d links, %d neighbours, %d FDB entries", k.Links, k.Neighs, k.FDB)

@@ -15,11 +15,11 @@ import (
 	"rutter/log"
 )
 
-// Waits of the story. A step that takes longer has failed; most take a moment, but
-// the machine may have others to serve.
+// Bounds of the steps. A step that takes longer has failed. Most take a moment, but the
+// machine may be busy.
 const (
 	settleLimit = time.Minute     // until servers are ready, until a CN's kernel matches
-	answerLimit = 5 * time.Second // for one question to a server or an agent
+	answerLimit = 5 * time.Second // for one request to a server or an agent
 	replyLimit  = 5 * time.Second // for one ping
 	silence     = 300 * time.Millisecond
 )
@@ -34,7 +34,7 @@ func (s *stage) startAgents(ctx context.Context) error {
 		}
 		s.vms[alias].ns = ns
 	}
-	s.say.tell("12 VMs as network namespaces, with nothing in them but loopback")
+	s.say.detail("12 VMs as network namespaces, with nothing in them but loopback")
 	for _, cn := range s.cns {
 		if err := s.join(ctx, cn); err != nil {
 			return err
@@ -50,7 +50,7 @@ func (s *stage) startAgents(ctx context.Context) error {
 		s.agents = append(s.agents, p)
 	}
 	if !s.plain {
-		s.say.tell("each CN got its certificate for a token that is good once (rutter agent join)")
+		s.say.detail("each CN got its certificate for a token that is good once (rutter agent join)")
 	}
 	took, err := s.settle(ctx, s.cns...)
 	if err != nil {
@@ -61,9 +61,9 @@ func (s *stage) startAgents(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.say.tell("%s: cursor %d, kernel matches at %d: %s", cn.name, status.Applied, status.Programmed, status.kernel())
+		s.say.detail("%s: cursor %d, kernel matches at %d: %s", cn.name, status.Applied, status.Programmed, status.kernel())
 	}
-	s.say.held("both kernels match the log after %s", ms(took))
+	s.say.result("both kernels match the log after %s", ms(took))
 	return nil
 }
 
@@ -74,7 +74,7 @@ func (s *stage) settle(ctx context.Context, cns ...*computeNode) (time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	head = max(head, s.written) // the server that was asked may be a moment behind
+	head = max(head, s.written) // that server may be a moment behind
 	for _, cn := range cns {
 		err := until(ctx, settleLimit, cn.name+" matches the log", func() error {
 			status, err := cn.status(ctx)
@@ -131,9 +131,9 @@ func (s *stage) pingWithin(context.Context) error {
 			return err
 		}
 		total += len(rtts)
-		s.say.tell("%-5s: %d pairs across the CNs, IPv4 and IPv6, one packet each, median %s", fabric, len(rtts), ms(median(rtts)))
+		s.say.detail("%-5s: %d pairs across the CNs, IPv4 and IPv6, one packet each, median %s", fabric, len(rtts), ms(median(rtts)))
 	}
-	s.say.held("%d of %d first packets answered", total, total)
+	s.say.result("%d of %d first packets answered", total, total)
 	return nil
 }
 
@@ -150,15 +150,15 @@ func (s *stage) pingBetween(context.Context) error {
 			if !errors.Is(err, netlab.ErrNoReply) && !isUnreachable(err) {
 				return err
 			}
-			s.say.tell("%s → %s, which only %s has: no reply", pair[0], to, pair[1])
+			s.say.detail("%s → %s, which only %s has: no reply", pair[0], to, pair[1])
 		}
 	}
-	s.say.held("4 of 4 attempts got nothing")
+	s.say.result("4 of 4 attempts got nothing")
 	return nil
 }
 
-// changeNetwork changes a network's gateway, MTU and routes, and looks for them
-// inside the VMs.
+// changeNetwork changes a network's gateway, MTU and routes, and checks them inside the
+// VMs.
 func (s *stage) changeNetwork(ctx context.Context) error {
 	s.say.begin("A network's gateway, MTU and a route change")
 	blue, err := s.network(ctx, "blue")
@@ -174,8 +174,8 @@ func (s *stage) changeNetwork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say.tell("seq %d: gateway %s → %s, mtu %d → 1500, route 10.99.0.0/16 via %s", result.Last, blue.Gateway, gateway, blue.MTU, via)
-	want := inside{mtu: 1500, gateway: gateway, routes: map[netip.Prefix]netip.Addr{netip.MustParsePrefix("10.99.0.0/16"): via}}
+	s.say.detail("seq %d: gateway %s → %s, mtu %d → 1500, route 10.99.0.0/16 via %s", result.Last, blue.Gateway, gateway, blue.MTU, via)
+	want := linkView{mtu: 1500, gateway: gateway, routes: map[netip.Prefix]netip.Addr{netip.MustParsePrefix("10.99.0.0/16"): via}}
 	for _, alias := range s.aliases() {
 		if !strings.HasPrefix(alias, "blue") {
 			continue
@@ -193,6 +193,6 @@ func (s *stage) changeNetwork(ctx context.Context) error {
 	if _, err := s.vms["blue0"].ns.Ping(s.vms["blue1"].address(false), payload, replyLimit); err != nil {
 		return fmt.Errorf("a frame of 1500 bytes: %w", err)
 	}
-	s.say.held("inside all 6 VMs after %s; frames of 1500 bytes pass", ms(took))
+	s.say.result("inside all 6 VMs after %s; frames of 1500 bytes pass", ms(took))
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 
 // Sizes of the faults.
 const (
-	writeBefore  = 300 * time.Millisecond // how long the writer runs before the kill
+	writeBefore  = 300 * time.Millisecond // time that the writer runs before the kill
 	writeAfter   = 700 * time.Millisecond // and after the first write behind it
 	changesMade  = 500                    // while a CN is cut off
 	failoverMost = 30 * time.Second
@@ -45,8 +45,8 @@ func (w *writer) acks() []ack {
 	return slices.Clone(w.acked)
 }
 
-// run writes until ctx ends. Every change has an id of its own; the client
-// repeats it, with that id, until a server answers.
+// run writes until ctx ends. Every change has an id of its own. The client repeats a
+// change with the same id until a server answers.
 func (w *writer) run(ctx context.Context) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		c := w.s.change([]log.Op{{
@@ -95,7 +95,7 @@ func (s *stage) killLeader(ctx context.Context) error {
 		return err
 	}
 	killed, before := time.Now(), len(w.acks())
-	s.say.tell("%s, the leader, got SIGKILL after %d acknowledged writes", leader.Name, before)
+	s.say.detail("%s, the leader, got SIGKILL after %d acknowledged writes", leader.Name, before)
 	var gap time.Duration
 	err = until(ctx, failoverMost, "the next acknowledged write", func() error {
 		for _, a := range w.acks()[before:] {
@@ -127,11 +127,11 @@ func (s *stage) killLeader(ctx context.Context) error {
 	if err := leader.Start(); err != nil {
 		return err
 	}
-	s.say.held("next acknowledged write after %s; of %d acknowledged, 0 lost, 0 twice", ms(gap), len(acked))
+	s.say.result("next acknowledged write after %s; of %d acknowledged, 0 lost, 0 twice", ms(gap), len(acked))
 	return nil
 }
 
-// count reads the whole log and looks for the acknowledged changes in it.
+// count reads the whole log and counts the acknowledged changes that it has.
 func (s *stage) count(ctx context.Context, acked []ack) (lost, twice int, err error) {
 	seen := make(map[log.UUID]int)
 	for event, err := range s.events(ctx) {
@@ -151,7 +151,7 @@ func (s *stage) count(ctx context.Context, acked []ack) (lost, twice int, err er
 	return lost, twice, nil
 }
 
-// cutNode cuts CN 2 off, changes much, and lets it come back.
+// cutNode cuts CN 2 off, writes many changes, and connects it again.
 func (s *stage) cutNode(ctx context.Context) error {
 	s.say.begin("CN 2 is cut off, and comes back")
 	cn := s.cns[1]
@@ -165,7 +165,7 @@ func (s *stage) cutNode(ctx context.Context) error {
 	if err := netlab.SetUp(cn.port, false); err != nil {
 		return err
 	}
-	s.say.tell("%s's port is down: no underlay, no way to the servers; its cursor is at %d", cn.name, before.Applied)
+	s.say.detail("%s's port is down: no underlay, no way to the servers; its cursor is at %d", cn.name, before.Applied)
 	if err := s.newVM(ctx, "blue6", s.cns[0]); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (s *stage) cutNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say.tell("%d changes were written meanwhile, VM blue6 on cn1 among them; the log is at %d", changesMade, head)
+	s.say.detail("%d changes were written meanwhile, VM blue6 on cn1 among them; the log is at %d", changesMade, head)
 	healed := time.Now()
 	if err := netlab.SetUp(cn.port, true); err != nil {
 		return err
@@ -206,12 +206,12 @@ func (s *stage) cutNode(ctx context.Context) error {
 			return fmt.Errorf("blue1 to the new VM: the first packet: %w", err)
 		}
 	}
-	s.say.held("from seq %d to %d in %s after the heal, no snapshot; blue1 reaches blue6", before.Applied, after.Applied, ms(took))
+	s.say.result("from seq %d to %d in %s after the heal, no snapshot; blue1 reaches blue6", before.Applied, after.Applied, ms(took))
 	return nil
 }
 
-// stopServers stops all servers, restarts the agents, and looks whether the
-// compute nodes still work.
+// stopServers stops all servers, restarts the agents, and checks that the compute nodes
+// still work.
 func (s *stage) stopServers(ctx context.Context) error {
 	s.say.begin("Every server is stopped, and the agents restart")
 	if _, err := s.settle(ctx, s.cns...); err != nil {
@@ -222,7 +222,7 @@ func (s *stage) stopServers(ctx context.Context) error {
 			return err
 		}
 	}
-	s.say.tell("no server runs")
+	s.say.detail("no server runs")
 	started := time.Now()
 	for i, p := range s.agents {
 		if err := awaitEnd(ctx, p, syscall.SIGKILL); err != nil {
@@ -234,8 +234,8 @@ func (s *stage) stopServers(ctx context.Context) error {
 		cn := s.cns[i]
 		err := until(ctx, settleLimit, cn.name+" works from its cache", func() error {
 			status, err := cn.status(ctx)
-			// No server tells how far the log is, so no seq is claimed; but the
-			// kernel is compared with what the cache has.
+			// Without servers the log's head is unknown, so no programmed seq is
+			// reported. But the agent compares the kernel with its cache.
 			if err == nil && !status.Kernel.Matched {
 				err = fmt.Errorf("its kernel does not match yet: %s", status.kernel())
 			}
@@ -245,12 +245,12 @@ func (s *stage) stopServers(ctx context.Context) error {
 			return err
 		}
 	}
-	s.say.tell("both agents were killed and started: their kernels match their caches after %s", ms(time.Since(started)))
+	s.say.detail("both agents were killed and started: their kernels match their caches after %s", ms(time.Since(started)))
 	lookups, took, err := s.lookUp(ctx)
 	if err != nil {
 		return err
 	}
-	s.say.tell("SVP on the CNs answers: %d lookups, median %s", lookups, ms(took))
+	s.say.detail("SVP on the CNs answers: %d lookups, median %s", lookups, ms(took))
 	pings := 0
 	for _, fabric := range []string{"blue", "green"} {
 		rtts, err := s.pingAll(fabric)
@@ -259,7 +259,7 @@ func (s *stage) stopServers(ctx context.Context) error {
 		}
 		pings += len(rtts)
 	}
-	s.say.held("%d SVP lookups answered, %d of %d pings pass", lookups, pings, pings)
+	s.say.result("%d SVP lookups answered, %d of %d pings pass", lookups, pings, pings)
 	return nil
 }
 
@@ -302,8 +302,8 @@ func (s *stage) underlayOf(v *vm) netip.Addr {
 	return netip.Addr{}
 }
 
-// lastWords starts the servers once more and counts what the log holds.
-func (s *stage) lastWords(ctx context.Context) error {
+// countAtEnd starts the servers once more and counts what the log holds.
+func (s *stage) countAtEnd(ctx context.Context) error {
 	s.say.begin("The servers come back")
 	started := time.Now()
 	for _, p := range s.servers {
@@ -327,7 +327,7 @@ func (s *stage) lastWords(ctx context.Context) error {
 	if _, err := s.settle(ctx, s.cns...); err != nil {
 		return err
 	}
-	s.say.held("ready after %s; %d entries in the log, both CNs follow again", ms(took), entries)
+	s.say.result("ready after %s; %d entries in the log, both CNs follow again", ms(took), entries)
 	return nil
 }
 

@@ -11,8 +11,8 @@ import (
 	"rutter/log"
 )
 
-// input is what an operator of NAPI would have: two fabrics of two owners on
-// different vnets with the same subnets, two CNs, a dozen VMs.
+// input is a small cloud: two fabrics of two owners on different vnets with the same
+// subnets, two CNs, a dozen VMs.
 //
 //go:embed input.json
 var input []byte
@@ -29,7 +29,7 @@ func (s *stage) loadInput(ctx context.Context) error {
 	total := 0
 	err := load(ctx, s.api, s.tagged, func(part string, ops int, result log.Result) {
 		total += int(result.Events)
-		s.say.tell("%-9s %2d accepted as one change, seq %d to %d", part, ops, result.First, result.Last)
+		s.say.detail("%-9s %2d accepted as one change, seq %d to %d", part, ops, result.First, result.Last)
 	})
 	if err != nil {
 		return err
@@ -37,21 +37,21 @@ func (s *stage) loadInput(ctx context.Context) error {
 	if err := s.readVMs(ctx); err != nil {
 		return err
 	}
-	s.say.tell("blue0 was given no MAC and no address: the log chose %s and %s, %s", s.vms["blue0"].nics[0].MAC, s.vms["blue0"].address(false), s.vms["blue0"].address(true))
-	s.say.held("%d entries, 12 VMs, 2 owners whose fabrics both use 10.21.12.0/24 and fd21:12::/64", total)
+	s.say.detail("blue0 was given no MAC and no address: the log chose %s and %s, %s", s.vms["blue0"].nics[0].MAC, s.vms["blue0"].address(false), s.vms["blue0"].address(true))
+	s.say.result("%d entries, 12 VMs, 2 owners whose fabrics both use 10.21.12.0/24 and fd21:12::/64", total)
 	return nil
 }
 
 // CNs returns the ids of the input's compute nodes.
 func CNs() []log.UUID { return []log.UUID{cnID(0), cnID(1)} }
 
-// Load sends the demo's input to a log, untouched.
+// Load sends the demo's input to a log, unchanged.
 func Load(ctx context.Context, api *client.Client) error {
 	return load(ctx, api, true, func(string, int, log.Result) {})
 }
 
-// Loaded reports whether a log has the input's networks, or others: certificates
-// and nodes are in it from the start.
+// Loaded reports whether a log has networks. Certificates and nodes are in it from the
+// start.
 func Loaded(ctx context.Context, api *client.Client) (bool, error) {
 	text, err := api.Raw(ctx, http.MethodGet, "/networks?limit=1", nil)
 	if err != nil {
@@ -62,7 +62,7 @@ func Loaded(ctx context.Context, api *client.Client) (bool, error) {
 	return len(networks) > 0, err
 }
 
-// load sends each part of the input as one change, and tells what became of it.
+// load sends each part of the input as one change, and reports its result.
 func load(ctx context.Context, api *client.Client, tagged bool, tell func(part string, ops int, result log.Result)) error {
 	var file map[string]json.RawMessage
 	if err := json.Unmarshal(input, &file); err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// narrator prints the story line by line, with the time since its start.
+// narrator prints the demo line by line, with the time since its start.
 type narrator struct {
 	out     io.Writer
 	started time.Time
@@ -40,11 +40,11 @@ func (n *narrator) begin(step string) {
 	n.line("──", "%s", step)
 }
 
-// tell prints what happened within a step.
-func (n *narrator) tell(format string, args ...any) { n.line("  ", format, args...) }
+// detail prints what happened within a step.
+func (n *narrator) detail(format string, args ...any) { n.line("  ", format, args...) }
 
-// held closes a step with its result, which the last table repeats.
-func (n *narrator) held(format string, args ...any) {
+// result closes a step with its result, which the last table repeats.
+func (n *narrator) result(format string, args ...any) {
 	result := fmt.Sprintf(format, args...)
 	n.rows = append(n.rows, row{n.step, time.Since(n.since), result})
 	n.line("✓ ", "%s", result)
@@ -58,7 +58,7 @@ func (n *narrator) table() {
 	for _, r := range n.rows {
 		fmt.Fprintf(w, "%s\t%.2fs\t%s\n", r.step, r.took.Seconds(), r.result)
 	}
-	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	_ = w.Flush() // the terminal is gone
 	fmt.Fprintf(n.out, "\nEvery step held, in %.1f s.\n", time.Since(n.started).Seconds())
 }
 

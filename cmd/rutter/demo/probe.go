@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inside is what must be seen inside a VM's namespace, with the kernel's eyes.
-type inside struct {
+// linkView is the expected state of the link and the routes in a VM's namespace.
+type linkView struct {
 	mtu     int
 	gateway netip.Addr
 	routes  map[netip.Prefix]netip.Addr
 }
 
 // check compares a VM's IPv4 link and routes with want.
-func (v *vm) check(want inside) error {
+func (v *vm) check(want linkView) error {
 	return v.ns.Do(func() error {
 		mtu, err := mtuOf(v.address(false))
 		if err != nil {
@@ -103,7 +103,7 @@ func procAddr(text string) (netip.Addr, error) {
 	return netip.AddrFrom4([4]byte{b[3], b[2], b[1], b[0]}), nil
 }
 
-// isUnreachable reports whether the kernel itself said that there is no way.
+// isUnreachable reports whether the kernel itself reported that there is no route.
 func isUnreachable(err error) bool {
 	return errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH)
 }

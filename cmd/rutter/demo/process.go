@@ -29,7 +29,7 @@ func awaitEnd(ctx context.Context, p *subprocess.Process, sig syscall.Signal) er
 // pollEvery is how often a condition is looked at again.
 const pollEvery = 5 * time.Millisecond
 
-// until waits for a condition; the error says what it was and what it said last.
+// until waits for a condition. The error names the condition and its last error.
 func until(ctx context.Context, timeout time.Duration, what string, condition func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

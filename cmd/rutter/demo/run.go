@@ -75,7 +75,7 @@ func waitInner(ctx context.Context, cmd *exec.Cmd) error {
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 		select {
 		case err = <-ended:
 		case <-time.After(endGrace):
@@ -106,7 +106,7 @@ func duration() (time.Duration, error) {
 	return d, nil
 }
 
-// runInside tells the story; this process is the first of its process namespace.
+// runInside runs the steps. This process is the first of its process namespace.
 func runInside(ctx context.Context, opts Options) error {
 	limit, err := duration()
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	underlayMTU = 1600 // bytes: the demo raises a network's MTU to 1500
 )
 
-// stage is where the story plays: the processes, namespaces and the client.
+// stage has the processes, the namespaces and the client of the demo.
 type stage struct {
 	say        *narrator
 	folder     string
@@ -50,7 +50,7 @@ type computeNode struct {
 	addr netip.Addr
 }
 
-// vm is one VM of the input, with what the log made of it.
+// vm is one VM of the input, with the log's objects.
 type vm struct {
 	id    log.UUID
 	alias string
@@ -69,12 +69,12 @@ func (v *vm) address(v6 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// play tells the whole story. The first step that does not hold ends it.
+// play runs all steps. The first step that fails ends it.
 func (s *stage) play(ctx context.Context) error {
 	s.vms = make(map[string]*vm)
 	for _, act := range []func(context.Context) error{
 		s.buildUnderlay, s.startServers, s.loadInput, s.startAgents, s.pingWithin, s.pingBetween,
-		s.changeNetwork, s.killLeader, s.cutNode, s.stopServers, s.lastWords,
+		s.changeNetwork, s.killLeader, s.cutNode, s.stopServers, s.countAtEnd,
 	} {
 		if err := act(ctx); err != nil {
 			if cause := context.Cause(ctx); cause != nil {
@@ -146,7 +146,7 @@ func (s *stage) buildUnderlay(ctx context.Context) error {
 			return err
 		}
 		s.cns = append(s.cns, cn)
-		s.say.tell("%s: network namespace, net0 at %s, MTU %d", cn.name, cn.addr, underlayMTU)
+		s.say.detail("%s: network namespace, net0 at %s, MTU %d", cn.name, cn.addr, underlayMTU)
 	}
 	tagged, err := netlab.HasVLAN("underlay")
 	if err != nil {
@@ -154,9 +154,9 @@ func (s *stage) buildUnderlay(ctx context.Context) error {
 	}
 	s.tagged = tagged
 	if s.tagged {
-		s.say.tell("this kernel has 802.1Q: the fabrics are tagged, VXLAN → VLAN 4 → macvlan")
+		s.say.detail("this kernel has 802.1Q: the fabrics are tagged, VXLAN → VLAN 4 → macvlan")
 	} else {
-		s.say.tell("this kernel has no 802.1Q: the fabrics are untagged, VXLAN → macvlan")
+		s.say.detail("this kernel has no 802.1Q: the fabrics are untagged, VXLAN → macvlan")
 	}
 	// The switch's ports take a moment to forward after they are set up.
 	err = until(ctx, settleLimit, "the underlay", func() error {
@@ -166,7 +166,7 @@ func (s *stage) buildUnderlay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say.held("2 CNs reach each other with full frames")
+	s.say.result("2 CNs reach each other with full frames")
 	return nil
 }
 
@@ -205,6 +205,6 @@ func (s *stage) startServers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say.held("cluster %s, term %d, leader %s", status.Head.Cluster, status.Term, status.LeaderID)
+	s.say.result("cluster %s, term %d, leader %s", status.Head.Cluster, status.Term, status.LeaderID)
 	return nil
 }

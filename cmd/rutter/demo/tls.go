@@ -19,23 +19,24 @@ import (
 	"rutter/cmd/rutter/term"
 )
 
-// certificates is the folder of them, and of authorities that nobody keeps.
+// certificates is the folder of certificates, and of authorities for this run only.
 func (s *stage) certificates() string { return filepath.Join(s.folder, "tls") }
 
-// certify gives servers and the operator certificates, unless the demo goes without.
+// certify gives servers and the operator certificates, unless the demo runs without
+// TLS.
 func (s *stage) certify(servers ...string) error {
 	if s.plain {
 		return nil
 	}
-	if err := pkiclient.Throwaway(s.certificates(), servers, []string{serverHost}); err != nil {
+	if err := pkiclient.CreateLocal(s.certificates(), servers, []string{serverHost}); err != nil {
 		return err
 	}
-	s.say.tell("authorities of this demo: each server and the operator has a certificate")
+	s.say.detail("authorities of this demo: each server and the operator has a certificate")
 	return nil
 }
 
-// join has a compute node get its certificate as any does: an operator makes a
-// token, and the node asks a server from where it is.
+// join gets a compute node its certificate the usual way: an operator makes a token,
+// and the node joins from its own namespace.
 func (s *stage) join(ctx context.Context, cn *computeNode) error {
 	if s.plain {
 		return nil

@@ -72,7 +72,7 @@ func runDev(c *cli.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	urls, err := startDevServers(ctx, c, g, folder, port)
 	if err == nil {
-		err = furnishDev(ctx, c, g, folder, urls)
+		err = fillDev(ctx, c, g, folder, urls)
 	}
 	if err != nil {
 		cancel()
@@ -82,7 +82,7 @@ func runDev(c *cli.Context) error {
 	return ignoreEnd(c.Context, g.Wait())
 }
 
-// ignoreEnd is err, unless ctx ended and that is all that it says.
+// ignoreEnd returns err, or nil if err only says that ctx has ended.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
@@ -90,8 +90,8 @@ func ignoreEnd(ctx context.Context, err error) error {
 	return err
 }
 
-// furnishDev gives the servers their nodes and their networks, as their operator.
-func furnishDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string) error {
+// fillDev writes nodes and networks to the servers, as an operator.
+func fillDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string) error {
 	operator, err := devClient(c, folder, filepath.Base(pkiclient.Operator(devCertificates(folder))), client.Config{Servers: urls, Timeout: readyTimeout})
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func furnishDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder s
 	}
 	for _, n := range nodes {
 		if c.Bool("empty") {
-			break // it has no tasks
+			break // the node has no tasks
 		}
 		if err := n.Refresh(ctx); err != nil {
 			return fmt.Errorf("the sysinfo of a node: %w", err)
@@ -150,8 +150,8 @@ func startDevServers(ctx context.Context, c *cli.Context, g *errgroup.Group, fol
 	return urls, nil
 }
 
-// devCertificates is the folder of certificates of `rutter dev`, and of
-// authorities that last as long as its data.
+// devCertificates is the folder of certificates and authorities of `rutter dev`, which
+// last as long as its data.
 func devCertificates(folder string) string { return filepath.Join(folder, "tls") }
 
 func certifyDev(folder string, members []raftstore.Member) error {
@@ -159,7 +159,7 @@ func certifyDev(folder string, members []raftstore.Member) error {
 	for _, m := range members {
 		servers = append(servers, m.ID)
 	}
-	return pkiclient.Throwaway(devCertificates(folder), servers, []string{"127.0.0.1", "localhost"})
+	return pkiclient.CreateLocal(devCertificates(folder), servers, []string{"127.0.0.1", "localhost"})
 }
 
 // devClient is a client with the certificate in the folder of a name.
@@ -174,8 +174,9 @@ func devClient(c *cli.Context, folder, name string, cfg client.Config) (*client.
 	return client.New(cfg)
 }
 
-// startDevNodes starts an agent with a simulated kernel for each CN of the demo,
-// which joins first. With tasks it says what it is, and does what needs no machine.
+// startDevNodes starts an agent with a simulated kernel for each CN of the demo, which
+// joins first. With tasks it sends its sysinfo, and does the tasks that need no
+// machine.
 func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string, operator *client.Client) (nodes []*node.Node, err error) {
 	logger, err := term.NewLogger(c.App.ErrWriter, c.String("log-level"))
 	if err != nil {
@@ -210,7 +211,7 @@ func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folde
 // readyTimeout is how long a fresh cluster may take to take its first change.
 const readyTimeout = 30 * time.Second
 
-// loadDev loads the demo's input into a log that has it not.
+// loadDev loads the demo's input into a log that does not have it.
 func loadDev(ctx context.Context, operator *client.Client) error {
 	loaded, err := demo.Loaded(ctx, operator)
 	if err != nil || loaded {
@@ -237,7 +238,7 @@ func printReady(w io.Writer, folder string, urls []string) {
 		}
 	}
 	for _, line := range []string{"network list", "nic create --help", "log tail --follow", "lookup vl3 4385813 10.21.12.100", "cn sessions"} {
-		fmt.Fprintf(w, "  %s %s%s\n", os.Args[0], line, option) // as it was called itself
+		fmt.Fprintf(w, "  %s %s%s\n", os.Args[0], line, option) // the name by which the program was called
 	}
 	console := urls[0] + "/console/"
 	if strings.HasPrefix(urls[0], "https://") {

@@ -97,26 +97,26 @@ func importNAPI(c *cli.Context) error {
 	r := newReport(p, c.Bool("dry-run"))
 	var failed error
 	if !r.DryRun {
-		failed = carryOut(c.Context, api, p, r, tell)
+		failed = execute(c.Context, api, p, r, tell)
 	}
 	if err := r.show(c.App.Writer, c.String("output"), c.Bool("all")); err != nil || failed != nil {
 		return errors.Join(failed, err)
 	}
 	if n := r.refusedCount(); n > 0 {
-		return cli.Exit(fmt.Sprintf("%d objects of the source are left out", n), leftOut)
+		return cli.Exit(fmt.Sprintf("%d objects of the source are left out", n), exitSkipped)
 	}
 	return nil
 }
 
-// leftOut is the exit code of an import that is not whole: what was left out
-// would be refused.
-const leftOut = 3
+// exitSkipped is the exit code of an import that skipped objects, because the servers
+// would refuse them.
+const exitSkipped = 3
 
 func isURL(source string) bool {
 	return strings.HasPrefix(source, "http://") || strings.HasPrefix(source, "https://")
 }
 
-// read adds what a source has.
+// read adds the objects of a source.
 func (in *installation) read(ctx context.Context, source string, tell progress) error {
 	if !isURL(source) {
 		return in.readPath(ctx, source, tell)
@@ -137,13 +137,13 @@ func stateOf(ctx context.Context, api *client.Client) (*projections.State, log.S
 		if err := state.Load(projections.Record{Object: o.Object, Revision: o.Revision, Seq: o.Seq}); err != nil {
 			return nil, 0, err
 		}
-		answer.Objects[i] = client.StateObject{} // the state has it
+		answer.Objects[i] = client.StateObject{} // free the memory: the state has the object
 	}
 	return state, answer.Seq, nil
 }
 
-// carryOut writes the steps of a plan.
-func carryOut(ctx context.Context, api *client.Client, p *plan, r *report, tell progress) error {
+// execute writes the steps of a plan.
+func execute(ctx context.Context, api *client.Client, p *plan, r *report, tell progress) error {
 	stream := api.NewStream()
 	ctx, cancel := context.WithCancel(ctx)
 	g := new(errgroup.Group)

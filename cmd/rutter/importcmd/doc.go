@@ -1,15 +1,14 @@
-// Package importcmd is `rutter import`: it brings what an installation of Triton
-// knows of its network into Rutter.
+// Package importcmd is `rutter import`: it imports the network objects of a Triton
+// installation.
 //
 // It owns the reading of a running NAPI and of folders of its objects (read*.go,
-// form.go), the plan of what has to be created and changed (plan.go, which is
-// pure: it tries each change on a state of its own, by the rules of package
-// projections, so what it says is what the servers would say), the comparison of
-// portolan's mappings with those that Rutter derives (mapping.go), and the
-// writing, in batches, over the binary write stream (write.go).
+// form.go), the plan of what must be created and changed (plan.go), the comparison of
+// portolan's mappings with those that Rutter derives (mapping.go), and the writing, in
+// batches, over the binary write stream (write.go). The plan is pure: it tries each
+// change on a state of its own, by the same rules as the servers.
 //
-// It deletes nothing, and writes only what differs: a second run changes
-// nothing, and one that was interrupted goes on when it is run again.
+// It deletes nothing, and writes only differences. So a second run changes nothing, and
+// a run after an interrupted one completes it.
 //
 // Concurrency: a command runs in one goroutine, which starts others for the
 // requests to a NAPI and for the batches under way, and waits for them.

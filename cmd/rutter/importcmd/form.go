@@ -14,12 +14,12 @@ import (
 	"rutter/log"
 )
 
-// field is a field of ours, and how NAPI and its buckets have it.
+// field is a field of Rutter's, and its form in NAPI and its buckets.
 type field struct {
 	name string
-	from []string // their names, the first that is there counts
+	from []string // their names; the first that is present counts
 	form func(json.RawMessage) (any, error)
-	// empty: NAPI leaves it out when it is not set, so its absence says so.
+	// empty: NAPI omits the field when it is not set, so absence means empty.
 	empty bool
 }
 
@@ -56,7 +56,7 @@ var fields = map[log.Kind][]field{
 	),
 	log.KindNIC: slices.Concat(
 		same(mac, "mac"), same(text, "belongs_to_type", "belongs_to_uuid", "owner_uuid", "state", "cn_uuid", "model"),
-		also(boolean, "primary", "primary_flag"), same(moment, "created_timestamp", "modified_timestamp"), same(number, "vlan_id"),
+		also(boolean, "primary", "primary_flag"), same(parseMoment, "created_timestamp", "modified_timestamp"), same(number, "vlan_id"),
 		empty(text, "network_uuid", "nic_tag"), []field{{"ip", []string{"ipaddr", "ip"}, address, true}},
 		[]field{{"nic_tags_provided", []string{"nic_tags_provided_arr", "nic_tags_provided"}, list, true}},
 		empty(boolean, "allow_dhcp_spoofing", "allow_ip_spoofing", "allow_mac_spoofing", "allow_restricted_traffic", "allow_unfiltered_promisc", "underlay"),
@@ -76,8 +76,7 @@ var fields = map[log.Kind][]field{
 	),
 }
 
-// derived are fields that follow from others, here as there, or mean nothing
-// outside of their bucket.
+// derived are fields that follow from others, or mean nothing outside of their bucket.
 var derived = map[string]bool{
 	"v": true, "_id": true, "_etag": true, "_key": true, "_mtime": true, "etag": true, "free": true, "id": true, "netmask": true,
 	"use_strings": true, "ip_use_strings": true, "subnet_start": true, "subnet_start_ip": true, "subnet_bits": true, "subnet_type": true,
@@ -122,17 +121,17 @@ func (in *installation) readObject(kind log.Kind, theirs map[string]json.RawMess
 		return r, refusal
 	}
 	r, bad := finish(kind, r, ours)
-	r.told, r.whole = in.intern(r.told), in.intern(r.whole)
+	r.given, r.whole = in.intern(r.given), in.intern(r.whole)
 	return r, bad
 }
 
-// finish makes the object of the fields that were read.
+// finish makes the object from the fields that were read.
 func finish(kind log.Kind, r record, ours map[string]any) (record, *log.Refusal) {
 	b, err := json.Marshal(ours)
 	if err != nil {
 		return r, &log.Refusal{Code: log.CodeInvalidParameters, Message: err.Error()}
 	}
-	r.object, r.told, err = log.ParseObject(kind, b)
+	r.object, r.given, err = log.ParseObject(kind, b)
 	var bad *log.Refusal
 	if errors.As(err, &bad) {
 		return r, bad
@@ -143,7 +142,7 @@ func finish(kind log.Kind, r record, ours map[string]any) (record, *log.Refusal)
 		without := func(name string) bool {
 			return name == "vnet_id" || name == "internet_nat" || name == "gateway_provisioned"
 		}
-		r.told, r.whole = slices.DeleteFunc(r.told, without), slices.DeleteFunc(r.whole, without)
+		r.given, r.whole = slices.DeleteFunc(r.given, without), slices.DeleteFunc(r.whole, without)
 	}
 	if missing := key(r.object); missing != "" {
 		return r, &log.Refusal{Code: log.CodeInvalidParameters, Message: "Invalid parameters", Errors: []log.FieldError{{
@@ -153,7 +152,7 @@ func finish(kind log.Kind, r record, ours map[string]any) (record, *log.Refusal)
 	return r, nil
 }
 
-// key names the field of an object's id that is missing, or is "".
+// key returns the field of an object's id that is missing, or "".
 func key(o log.Object) string {
 	switch o := o.(type) {
 	case *log.NICTag:
@@ -183,7 +182,7 @@ func ifNot(name string, has bool) string {
 	return name
 }
 
-// isNone reports whether a value says that there is none.
+// isNone reports whether a value means "not set".
 func isNone(raw json.RawMessage) bool {
 	s := string(raw)
 	return s == "null" || s == `""`
@@ -197,8 +196,8 @@ func text(raw json.RawMessage) (any, error) {
 	return s, nil
 }
 
-// name reads a network's name. In buckets it has a prefix, global or the owner,
-// so that owners may choose alike.
+// name reads a network's name. In buckets it has a prefix, global or the owner, so that
+// two owners can use the same name.
 func name(raw json.RawMessage) (any, error) {
 	v, err := text(raw)
 	s, _ := v.(string)
@@ -269,7 +268,7 @@ func parseAddress(s string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// elements reads a list: of JSON, or a string parted by commas, which may begin
+// elements reads a list: a JSON list, or a string separated by commas, which may begin
 // and end with one.
 func elements(raw json.RawMessage) ([]string, error) {
 	all := []string{}
@@ -349,8 +348,8 @@ func routes(raw json.RawMessage) (any, error) {
 	return all, nil
 }
 
-// moment reads a time, or milliseconds since 1970. 1970 itself is none.
-func moment(raw json.RawMessage) (any, error) {
+// parseMoment reads a time, or milliseconds since 1970. 0 means no time.
+func parseMoment(raw json.RawMessage) (any, error) {
 	s := bare(raw)
 	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
 		const limit = 1 << 43 // the year 2248
@@ -363,7 +362,7 @@ func moment(raw json.RawMessage) (any, error) {
 	return t.String(), err
 }
 
-// clip is the beginning of a text for a message.
+// clip returns the beginning of a text, for a message.
 func clip(raw json.RawMessage) string {
 	const most = 40
 	if len(raw) > most {

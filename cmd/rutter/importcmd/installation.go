@@ -8,12 +8,11 @@ import (
 	"rutter/log"
 )
 
-// maxObjects bounds what is read of an installation. A million NICs are about a
-// gigabyte here.
+// maxObjects bounds the objects of an installation. A million NICs take about a
+// gigabyte of memory.
 const maxObjects = 8 << 20
 
-// order is that in which kinds depend on one another: what comes later names
-// what comes before.
+// order is the order of kinds by dependency: later kinds refer to earlier ones.
 var order = []log.Kind{
 	log.KindNICTag, log.KindFabricVLAN, log.KindNetwork, log.KindNetworkPool,
 	log.KindNIC, log.KindAggregation, log.KindRouter, log.KindIP,
@@ -22,9 +21,9 @@ var order = []log.Kind{
 // record is one object of the source.
 type record struct {
 	object log.Object
-	told   []string // the fields that the source has, sorted
-	whole  []string // and those that it would have if they were set, sorted
-	from   string   // where it was read, as in nics.json or /nics
+	given  []string // the fields that the source has, sorted
+	whole  []string // all fields that the source could have, sorted
+	from   string   // where it was read, such as nics.json or /nics
 }
 
 // overlay is a row of portolan_vnet_mac_ip (spec/svp.md section 5).
@@ -43,7 +42,7 @@ type underlay struct {
 	port uint32
 }
 
-// installation is what was read of a source.
+// installation has the objects of a source.
 type installation struct {
 	records  map[log.Kind][]record
 	places   map[string]int // of records, by kind and id
@@ -51,14 +50,14 @@ type installation struct {
 	under    []underlay
 	vnets    map[log.UUID]uint32 // of owners, by napi_fabrics
 	problems []problem
-	ignored  map[string]int // fields that were not understood, and how often
-	skipped  []string       // files and buckets that have nothing of ours
+	ignored  map[string]int // unknown fields, and how often they occurred
+	skipped  []string       // files and buckets without objects for Rutter
 	count    int
-	names    map[string][]string // lists of names of fields, each kept once
+	names    map[string][]string // lists of field names, each kept once
 }
 
-// intern returns a list of names like this one that is kept already, or keeps
-// it: a million NICs have a few.
+// intern returns the kept copy of a list of names, or keeps this one. A million NICs
+// have only a few different lists.
 func (in *installation) intern(names []string) []string {
 	key := strings.Join(names, ",")
 	if same, ok := in.names[key]; ok {
@@ -76,8 +75,8 @@ func newInstallation() *installation {
 	}
 }
 
-// add keeps a record. One that was read before, because pages overlap or the
-// same thing stands in two files, is compared with the first.
+// add keeps a record. If it was read before, because pages overlap or two files have
+// the same object, it is compared with the first.
 func (in *installation) add(r record) {
 	kind, id := r.object.Kind(), r.object.ID()
 	key := kind.String() + " " + id
@@ -95,17 +94,17 @@ func (in *installation) add(r record) {
 		in.problems = append(in.problems, problem{
 			Kind: kind.String(), ID: id, From: r.from, Field: changed[0].Path,
 			Message: "it was read before, from " + first.from + ", with another value",
-			Remedy:  "the first is taken; run again when nobody changes it, or remove one of the files",
+			Remedy:  "the first is taken; run again when it is not being changed, or remove one of the files",
 		})
 	}
 }
 
-// problem is something of the source that does not come over as it is.
+// problem is a part of the source that is not imported unchanged.
 type problem struct {
 	Kind string `json:"kind"`
 	ID   string `json:"id,omitempty"`
 	From string `json:"from,omitempty"`
-	// Left says that the object as a whole is left out.
+	// Left says that the whole object is left out.
 	Left    bool   `json:"left"`
 	Code    string `json:"code,omitempty"` // of the refusal
 	Field   string `json:"field,omitempty"`

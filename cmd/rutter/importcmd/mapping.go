@@ -10,11 +10,11 @@ import (
 	"rutter/projections"
 )
 
-// Portolan's two tables say what SVP answers (spec/svp.md section 5). Here these
-// answers are derived from NICs and networks, so the rows are not brought over:
-// each is compared with what Rutter would answer once the import is done.
+// Portolan's two tables have the answers of SVP (spec/svp.md section 5). Rutter derives
+// these answers from NICs and networks, so the rows are not imported. Each row is
+// compared with Rutter's answer after the import.
 
-// difference is a row of portolan's that is not what Rutter answers.
+// difference is a row of portolan's that differs from Rutter's answer.
 type difference struct {
 	Table    string `json:"table"`
 	Key      string `json:"key"`
@@ -23,7 +23,7 @@ type difference struct {
 	Cause    string `json:"cause"`
 }
 
-// rowReader reads the columns of a row, and keeps what is wrong with them.
+// rowReader reads the columns of a row, and collects their faults.
 type rowReader struct {
 	theirs map[string]json.RawMessage
 	errs   []error
@@ -68,7 +68,7 @@ func parseMACNumber(s string) (log.MAC, error) {
 	return log.ParseMAC(t)
 }
 
-// done notes a row that cannot be read.
+// done records a row that cannot be read.
 func (r *rowReader) done(in *installation, table, from string) bool {
 	if err := errors.Join(r.errs...); err != nil {
 		in.problems = append(in.problems, problem{
@@ -102,7 +102,7 @@ func (in *installation) takeUnderlay(theirs map[string]json.RawMessage, from str
 	}
 }
 
-// takeFabric keeps which vnet is an owner's.
+// takeFabric records the vnet of an owner.
 func (in *installation) takeFabric(theirs map[string]json.RawMessage, from string) {
 	r := &rowReader{theirs: theirs}
 	owner, vnet := column(r, "owner_uuid", log.ParseUUID), column(r, "vnet_id", parseVNet)
@@ -111,12 +111,12 @@ func (in *installation) takeFabric(theirs map[string]json.RawMessage, from strin
 	}
 }
 
-// compared says how portolan's rows and Rutter's answers fit.
+// compared is the comparison of portolan's rows with Rutter's answers.
 type compared struct {
 	Rows       int `json:"rows"`
-	Same       int `json:"same"`       // live rows that Rutter answers alike
-	Tombstones int `json:"tombstones"` // of deleted mappings, which portolan keeps for ever
-	// Missing counts what Rutter answers and portolan has no row for.
+	Same       int `json:"same"`       // live rows that equal Rutter's answers
+	Tombstones int `json:"tombstones"` // of deleted mappings, which portolan never removes
+	// Missing counts Rutter's answers without a row in portolan.
 	Missing int `json:"missing"`
 }
 
@@ -179,7 +179,7 @@ func (o overlay) compare(state *projections.State) (difference, bool) {
 	return d, true
 }
 
-// absence says why nothing is answered.
+// absence says why there is no answer.
 func (o overlay) absence(state *projections.State) string {
 	r, ok := state.Get(log.KindNIC, o.mac.String())
 	if !ok {

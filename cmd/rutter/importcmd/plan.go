@@ -11,18 +11,18 @@ import (
 	"rutter/projections/rules"
 )
 
-// maxPasses bounds how often what was refused is tried again, after something
-// else went well that may have been in its way.
+// maxPasses bounds the tries of refused records. They are tried again after other
+// records succeeded, which may have been the reason for the refusal.
 const maxPasses = 16
 
 // step is one operation of a plan.
 type step struct {
 	op log.Op
-	// group is the place of the step: those of one group do not depend on one
-	// another, but on those of lower ones.
+	// group is the position of the step. Steps of one group depend only on steps of
+	// lower groups.
 	group   int
 	changed []log.FieldChange // of an update
-	after   log.Object        // what it then is
+	after   log.Object        // the object after the step
 	from    string
 }
 
@@ -30,17 +30,17 @@ type step struct {
 type tally struct {
 	Create int `json:"create"`
 	Change int `json:"change"`
-	Leave  int `json:"leave"` // are as they should be
+	Leave  int `json:"leave"` // are equal already
 	Refuse int `json:"refuse"`
-	Here   int `json:"here"` // are known here only, and stay
+	Here   int `json:"here"` // exist in Rutter only, and stay
 }
 
-// plan is what has to be done.
+// plan is the list of steps.
 type plan struct {
 	steps    []step
 	tallies  map[log.Kind]*tally
 	problems []problem
-	// state is that of the servers once the plan is carried out.
+	// state is the state of the servers after the plan.
 	state *projections.State
 
 	in      *installation
@@ -50,8 +50,8 @@ type plan struct {
 	routers map[string]bool // ids of the addresses that routers have
 }
 
-// makePlan compares an installation with the state of the servers at seq, which
-// it carries on to what it will be.
+// makePlan compares an installation with the state of the servers at seq. It applies
+// the steps to that state.
 func makePlan(in *installation, state *projections.State, seq log.Seq) *plan {
 	p := &plan{
 		state: state, in: in, seq: seq, problems: slices.Clone(in.problems), tallies: make(map[log.Kind]*tally),
@@ -74,7 +74,7 @@ func makePlan(in *installation, state *projections.State, seq log.Seq) *plan {
 	return p
 }
 
-// countHere counts what only the servers know.
+// countHere counts the objects that only the servers have.
 func (p *plan) countHere() {
 	for _, kind := range order {
 		both := 0
@@ -93,8 +93,7 @@ type refused struct {
 	refusal *log.Refusal
 }
 
-// run plans every record, and those that were refused again, until nothing more
-// goes well.
+// run plans every record. It plans refused ones again until no further one succeeds.
 func (p *plan) run() {
 	left := make(map[log.Kind][]refused)
 	for _, kind := range order {
@@ -131,8 +130,8 @@ func (p *plan) run() {
 	}
 }
 
-// part parts records into those that are there and those that are not. What is
-// there goes first: it may give up what another wants.
+// part divides records into those that the servers have and new ones. The first are
+// planned first, because their update may free an address that a new one needs.
 func (p *plan) part(all []refused) (updates, creates []refused) {
 	for _, one := range all {
 		if _, there := p.state.Find(one.r.object); there {
@@ -144,7 +143,7 @@ func (p *plan) part(all []refused) (updates, creates []refused) {
 	return updates, creates
 }
 
-// try plans one record, and counts it if all is well with it.
+// try plans one record, and counts it if it is accepted.
 func (p *plan) try(r record) *log.Refusal {
 	kind := r.object.Kind()
 	op, needed := p.opOf(r)
@@ -154,7 +153,7 @@ func (p *plan) try(r record) *log.Refusal {
 	}
 	p.tried++
 	change := log.UUID{15: 1}
-	binary.BigEndian.PutUint64(change[:], p.tried) // UUIDs that are missing are derived from it
+	binary.BigEndian.PutUint64(change[:], p.tried) // missing UUIDs are derived from it
 	events, result := rules.Decide(p.state, &log.Change{ID: change, Time: p.state.Time(), Ops: []log.Op{op}})
 	if result.Refusal != nil {
 		return result.Refusal
@@ -183,13 +182,14 @@ func (p *plan) try(r record) *log.Refusal {
 	return nil
 }
 
-// opOf is the operation that makes an object what the source says, if one is needed.
+// opOf returns the operation that makes an object equal to the source's, if one is
+// needed.
 func (p *plan) opOf(r record) (log.Op, bool) {
 	kind, id := r.object.Kind(), r.object.ID()
 	if kind == log.KindIP {
 		return p.opOfIP(r)
 	}
-	told, whole := p.meant(r, r.told), p.meant(r, r.whole)
+	told, whole := p.ownFields(r, r.given), p.ownFields(r, r.whole)
 	have, there := p.state.Get(kind, id)
 	op := log.Op{Action: log.Create, Kind: kind, Object: r.object, Set: told, Options: optionsOf(kind)}
 	if !there {
@@ -202,8 +202,8 @@ func (p *plan) opOf(r record) (log.Op, bool) {
 		op.Set = append(op.Set, change.Path)
 	}
 	if kind == log.KindNIC && len(op.Set) > 0 {
-		// One that moves keeps only what is named: an address alike on another
-		// network, a server that it has been on.
+		// An update that moves a NIC must name what stays the same, such as an equal
+		// address on another network, or the server.
 		for _, name := range []string{"cn_uuid", "ip", "network_uuid"} {
 			if slices.Contains(whole, name) && !slices.Contains(op.Set, name) {
 				op.Set = append(op.Set, name)
@@ -222,19 +222,19 @@ func optionsOf(kind log.Kind) []log.Option {
 	return nil
 }
 
-// once are fields that an object keeps from when it was made.
-var once = []string{"created_timestamp", "modified_timestamp"}
+// fixedFields are fields that only a create can set.
+var fixedFields = []string{"created_timestamp", "modified_timestamp"}
 
-// meant are those of an object's fields that are the object's own. Of a NIC on
-// a network its tag and VLAN are the network's; times can be set of a new one.
-func (p *plan) meant(r record, names []string) []string {
+// ownFields returns the fields that are the object's own. The tag and the VLAN of a NIC
+// on a network are the network's. Times can be set only for a new NIC.
+func (p *plan) ownFields(r record, names []string) []string {
 	nic, isNIC := r.object.(*log.NIC)
 	_, there := p.state.Find(r.object)
 	if !isNIC {
 		return names
 	}
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		return there && slices.Contains(once, name) || !nic.NetworkUUID.IsZero() && (name == "nic_tag" || name == "vlan_id")
+		return there && slices.Contains(fixedFields, name) || !nic.NetworkUUID.IsZero() && (name == "nic_tag" || name == "vlan_id")
 	})
 }
 
@@ -266,13 +266,13 @@ func (p *plan) readRouters() {
 	}
 }
 
-// settleVLANs fills in the vnet of fabrics whose buckets have it apart.
+// settleVLANs fills in the vnet of fabrics whose buckets have it in another bucket.
 func (p *plan) settleVLANs() {
 	for i, r := range p.in.records[log.KindFabricVLAN] {
 		v := r.object.(*log.FabricVLAN)
 		if vnet, ok := p.in.vnets[v.OwnerUUID]; ok && v.VNetID == 0 {
 			v.VNetID = vnet
-			r.told = withField(r.told, "vnet_id")
+			r.given = withField(r.given, "vnet_id")
 			r.whole = withField(r.whole, "vnet_id")
 			p.in.records[log.KindFabricVLAN][i] = r
 		}
@@ -287,15 +287,15 @@ func withField(names []string, name string) []string {
 	return slices.Insert(slices.Clone(names), at, name)
 }
 
-// note keeps a problem of an object that comes over otherwise.
+// note records a problem of an object that is imported with a difference.
 func (p *plan) note(r record, field, message, remedy string) {
 	p.problems = append(p.problems, problem{
 		Kind: r.object.Kind().String(), ID: r.object.ID(), From: r.from, Field: field, Message: message, Remedy: remedy,
 	})
 }
 
-// settleNICs sees what NICs say of each other and of their networks: NAPI does
-// not keep two from being primary, nor a NIC from naming a tag of its own.
+// settleNICs mends contradictions among NICs and with their networks. NAPI allows two
+// primary NICs, and a NIC with a tag that is not its network's.
 func (p *plan) settleNICs() {
 	networks := make(map[log.UUID]*log.Network)
 	for _, r := range p.in.records[log.KindNetwork] {

@@ -10,7 +10,7 @@ import (
 // allOfIP are the fields of an address that can be set.
 var allOfIP = []string{"belongs_to_type", "belongs_to_uuid", "owner_uuid", "reserved"}
 
-// opOfIP is the operation that makes an address what the source says. What
+// opOfIP returns the operation that makes an address equal to the source's. What
 // follows from NICs, networks and routers needs none.
 func (p *plan) opOfIP(r record) (log.Op, bool) {
 	o := r.object.(*log.IP)
@@ -20,12 +20,12 @@ func (p *plan) opOfIP(r record) (log.Op, bool) {
 	n := p.state.Network(o.NetworkUUID)
 	switch {
 	case n == nil:
-		return op, true // is refused, which says why
+		return op, true // the refusal will say why
 	case p.routers[id]:
 		return op, false
 	}
 	if _, held := p.state.NICAt(o.NetworkUUID, o.IP); held {
-		// The NIC says whose it is: of the address itself it remains whether it is reserved.
+		// The NIC determines the owner. The address itself has only the reservation.
 		op.Set = []string{"reserved"}
 		was := there && have.Object.(*log.IP).Reserved
 		return op, was != o.Reserved && !p.clearsKept(n, o)

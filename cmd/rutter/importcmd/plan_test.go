@@ -290,8 +290,8 @@ func TestPortolan(t *testing.T) {
 	}
 }
 
-// Random installations come over whole or with a reason, whatever order the
-// servers take, and a second import finds nothing to do.
+// Random installations are imported whole or with a reason, in each order of the
+// servers, and a second import finds nothing to do.
 func TestAnyInstallation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		state := projections.NewState()

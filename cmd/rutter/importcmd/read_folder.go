@@ -17,7 +17,7 @@ import (
 // maxFiles bounds a folder: one for the addresses of each network, and some.
 const maxFiles = 1 << 17
 
-// Names that are no kind of object of ours.
+// Names that are no kind of Rutter's.
 const (
 	fabricsName  = "fabrics"
 	overlayName  = "portolan_vnet_mac_ip"
@@ -31,8 +31,8 @@ var namesOf = map[string]log.Kind{
 	"vlans": log.KindFabricVLAN, "fabric_vlans": log.KindFabricVLAN, "aggregations": log.KindAggregation, "routers": log.KindRouter,
 }
 
-// kindNamed returns what a file or bucket holds. special is the name of what is
-// no object of ours.
+// kindNamed returns the kind of a file or bucket. special is its name if it has no kind
+// of Rutter's.
 func kindNamed(name string) (kind log.Kind, special string, ok bool) {
 	name, _, _ = strings.Cut(name, ".")
 	if strings.HasPrefix(name, ipsPrefix) || strings.HasPrefix(name, "ips_") {
@@ -146,7 +146,7 @@ func (in *installation) take(kind log.Kind, special string, theirs map[string]js
 	return nil
 }
 
-// takeObject keeps an object, or what is wrong with it.
+// takeObject keeps an object, or its faults.
 func (in *installation) takeObject(kind log.Kind, theirs map[string]json.RawMessage, from string) {
 	r, refusal := in.readObject(kind, theirs, from)
 	if refusal == nil {

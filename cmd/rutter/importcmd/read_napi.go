@@ -30,7 +30,7 @@ const (
 	maxErrorText = 300              // bytes of an answer that are shown
 )
 
-// progress is told how far something is: n of all, which is 0 if it is not known.
+// progress reports n of all. all is 0 if it is unknown.
 type progress func(what string, n, all int)
 
 // napiReader reads a running NAPI.
@@ -43,7 +43,7 @@ type napiReader struct {
 	in *installation
 }
 
-// statusError is an answer that is none.
+// statusError is an answer with an error status.
 type statusError struct {
 	status int
 	text   string
@@ -52,8 +52,8 @@ type statusError struct {
 // Error implements error.
 func (e *statusError) Error() string { return e.text }
 
-// readNAPI reads everything there is. What is made or goes meanwhile may be
-// there or not: a second run finds it.
+// readNAPI reads all objects. Objects that are created or deleted meanwhile may be
+// missed. A second run finds them.
 func (in *installation) readNAPI(ctx context.Context, base string, client *http.Client, tell progress) error {
 	r := &napiReader{base: strings.TrimSuffix(base, "/"), http: client, pause: firstPause, in: in}
 	return r.read(ctx, tell)
@@ -77,7 +77,7 @@ func (r *napiReader) read(ctx context.Context, tell progress) error {
 	} {
 		err := r.list(ctx, l.path, l.kind, nil, tell)
 		if status := new(statusError); l.optional && errors.As(err, &status) && status.status == http.StatusNotFound {
-			continue // most NAPIs have none
+			continue // most NAPIs do not have it
 		}
 		if err != nil {
 			return err
@@ -89,7 +89,7 @@ func (r *napiReader) read(ctx context.Context, tell progress) error {
 	return r.addresses(ctx, tell)
 }
 
-// ping sees that there is a NAPI, and that it can answer.
+// ping checks that there is a NAPI that can answer.
 func (r *napiReader) ping(ctx context.Context) error {
 	var pong struct {
 		Status string `json:"status"`
@@ -107,8 +107,8 @@ func (r *napiReader) ping(ctx context.Context) error {
 	return nil
 }
 
-// list reads all pages of a list. more are fields that its objects do not say
-// of themselves.
+// list reads all pages of a list. more are fields that its objects do not have
+// themselves.
 func (r *napiReader) list(ctx context.Context, path string, kind log.Kind, more map[string]json.RawMessage, tell progress) error {
 	for offset := 0; ; offset += pageSize {
 		query := url.Values{"limit": {strconv.Itoa(pageSize)}, "offset": {strconv.Itoa(offset)}}
@@ -144,7 +144,7 @@ func (r *napiReader) list(ctx context.Context, path string, kind log.Kind, more 
 	}
 }
 
-// fabrics reads the fabrics of every owner that is known.
+// fabrics reads the fabrics of every known owner.
 func (r *napiReader) fabrics(ctx context.Context, tell progress) error {
 	owners := make(map[log.UUID]bool)
 	for _, rec := range r.in.records[log.KindNetwork] {
@@ -171,7 +171,7 @@ func (r *napiReader) fabrics(ctx context.Context, tell progress) error {
 	return r.each(ctx, "/fabrics networks", paths, log.KindNetwork, tell)
 }
 
-// addresses reads those of every network of which NAPI knows something.
+// addresses reads the addresses of every network.
 func (r *napiReader) addresses(ctx context.Context, tell progress) error {
 	var paths []string
 	for _, rec := range r.in.records[log.KindNetwork] {
@@ -180,15 +180,15 @@ func (r *napiReader) addresses(ctx context.Context, tell progress) error {
 	return r.each(ctx, "/networks ips", paths, log.KindIP, tell)
 }
 
-// each reads several lists, some at once. One that is not there is empty: it
-// went since, or its owner has no fabric.
+// each reads several lists, some at once. A list that is not found is empty: it was
+// deleted meanwhile, or its owner has no fabric.
 func (r *napiReader) each(ctx context.Context, what string, paths []string, kind log.Kind, tell progress) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
 	done := 0
 	for _, path := range paths {
 		g.Go(func() error {
-			err := r.list(ctx, path, kind, ofPath(path), nil)
+			err := r.list(ctx, path, kind, fieldsOfPath(path), nil)
 			if status := new(statusError); errors.As(err, &status) && status.status == http.StatusNotFound {
 				err = nil
 			}
@@ -202,8 +202,8 @@ func (r *napiReader) each(ctx context.Context, what string, paths []string, kind
 	return g.Wait()
 }
 
-// ofPath are the fields that a path says of the objects behind it.
-func ofPath(path string) map[string]json.RawMessage {
+// fieldsOfPath are the fields that a path implies for the objects in its list.
+func fieldsOfPath(path string) map[string]json.RawMessage {
 	if id, ok := strings.CutPrefix(path, "/networks/"); ok {
 		id, _, _ = strings.Cut(id, "/")
 		return map[string]json.RawMessage{"network_uuid": json.RawMessage(`"` + id + `"`)}
@@ -211,7 +211,7 @@ func ofPath(path string) map[string]json.RawMessage {
 	return nil
 }
 
-// get sends one request, again after a while where that may help.
+// get sends one request, and repeats it after a pause if that may help.
 func (r *napiReader) get(ctx context.Context, path string, query url.Values) ([]byte, error) {
 	target := r.base + path
 	if len(query) > 0 {

@@ -14,10 +14,10 @@ import (
 	"rutter/log"
 )
 
-// shownMost is how many lines of one sort people are shown, unless they ask for all.
-const shownMost = 20
+// maxShown is the number of lines of one sort that are printed without --all.
+const maxShown = 20
 
-// report is what a run found and did.
+// report is the result of a run.
 type report struct {
 	DryRun      bool              `json:"dry_run"`
 	Kinds       map[string]*tally `json:"kinds"`
@@ -31,7 +31,7 @@ type report struct {
 	Events      int               `json:"events"`
 }
 
-// stepForm is a step as it is shown.
+// stepForm is a step in the report.
 type stepForm struct {
 	Action  string            `json:"action"`
 	Kind    string            `json:"kind"`
@@ -66,7 +66,7 @@ func formOf(s step) stepForm {
 	for _, c := range s.changed {
 		f.Action = "change"
 		now, _ := log.Field(s.after, c.Path)
-		if slices.Contains(once, c.Path) {
+		if slices.Contains(fixedFields, c.Path) {
 			continue
 		}
 		f.Fields = append(f.Fields, fieldForm{c.Path, c.Old, now})
@@ -85,24 +85,24 @@ func (r *report) refusedCount() int {
 	return len(ids)
 }
 
-// print shows a report to people; all: nothing is left out.
+// print prints a report as text. all: without leaving out lines.
 func (r *report) print(w io.Writer, all bool) {
-	most := shownMost
+	most := maxShown
 	if all {
 		most = int(^uint(0) >> 1)
 	}
 	r.printTable(w)
-	some(w, most, "", r.Steps, stepForm.line)
-	some(w, most, "\nNot as in the source:\n", r.Problems, problem.line)
+	printFirst(w, most, "", r.Steps, stepForm.line)
+	printFirst(w, most, "\nNot as in the source:\n", r.Problems, problem.line)
 	if c := r.Portolan; c != nil {
 		fmt.Fprintf(w, "\nportolan's mappings: %d of %d rows are what Rutter answers, %d differ, %d are tombstones; %d NICs on fabrics have no row\n",
 			c.Same, c.Rows, len(r.Differences), c.Tombstones, c.Missing)
-		some(w, most, "", r.Differences, difference.line)
+		printFirst(w, most, "", r.Differences, difference.line)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Ignored)) {
 		fmt.Fprintf(w, "field %s is not brought over: no object has it here (%d times)\n", name, r.Ignored[name])
 	}
-	some(w, most, "", r.Skipped, func(name string) string { return "skipped " + name + ": it holds no kind that is brought over" })
+	printFirst(w, most, "", r.Skipped, func(name string) string { return "skipped " + name + ": it holds no kind that is brought over" })
 }
 
 func (r *report) printTable(w io.Writer) {
@@ -112,11 +112,11 @@ func (r *report) printTable(w io.Writer) {
 		n := r.Kinds[kind.String()]
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\n", kind, n.Create, n.Change, n.Leave, n.Refuse, n.Here)
 	}
-	_ = t.Flush() // its writer is the terminal's: who cannot write to it cannot say so
+	_ = t.Flush() // the terminal is gone
 }
 
-// some prints the first lines of a list, and how many more there are.
-func some[T any](w io.Writer, most int, title string, list []T, line func(T) string) {
+// printFirst prints the first lines of a list, and how many more there are.
+func printFirst[T any](w io.Writer, most int, title string, list []T, line func(T) string) {
 	if len(list) > 0 {
 		fmt.Fprint(w, title)
 	}
@@ -195,10 +195,10 @@ func (r *report) lines(w io.Writer) error {
 	return put("summary", summary)
 }
 
-// progressPause is the least time between two words of progress.
+// progressPause is the least time between two lines of progress.
 const progressPause = time.Second
 
-// progressTo says how far something is, now and then.
+// progressTo prints progress, at most once in progressPause.
 func progressTo(w io.Writer, now func() time.Time) progress {
 	last := now()
 	return func(what string, n, all int) {

@@ -11,10 +11,9 @@ import (
 // maxRecord bounds one object of a source, in bytes.
 const maxRecord = 1 << 20
 
-// splitter parts a text into the JSON objects in it, which are elements of
-// lists, or stand one after another, and holds one of them at a time: a list of
-// a million NICs is no more to it than a line for each. What an object holds is
-// left to who reads it.
+// splitter divides a text into its JSON objects, which are elements of lists, or stand
+// one after another. It holds one object at a time, also of a list of a million NICs.
+// The caller parses the objects.
 type splitter struct {
 	in     *bufio.Reader
 	object []byte
@@ -24,7 +23,7 @@ type splitter struct {
 	count  int
 }
 
-// eachObject calls fn for each object of a text. The bytes are fn's until it returns.
+// eachObject calls fn for each object of a text. The bytes are valid until fn returns.
 func eachObject(r io.Reader, fn func(json.RawMessage) error) error {
 	s := &splitter{in: bufio.NewReaderSize(r, 1<<16)}
 	for {

@@ -17,17 +17,17 @@ import (
 const (
 	smallBatch  = 100 // operations of one change, of NICs and addresses
 	largeBatch  = 8   // of kinds whose objects can be large
-	underWay    = 16  // changes without an answer: servers that are slow make the import slow
+	underWay    = 16  // changes without an answer: slow servers slow the import down
 	againAfter  = 200 * time.Millisecond
 	submitLimit = 60 * time.Second // for one change, over all servers
 )
 
-// submitter has changes decided; client.Stream is one.
+// submitter submits changes and returns their results; client.Stream is one.
 type submitter interface {
 	Submit(ctx context.Context, change *log.Change) (log.Result, error)
 }
 
-// writer carries out a plan.
+// writer executes a plan.
 type writer struct {
 	to    submitter
 	newID func() log.UUID
@@ -41,10 +41,10 @@ type writer struct {
 	problems []problem
 }
 
-// write carries out the steps of a plan, group by group. A change that is
-// refused although the plan was not, because somebody else wrote meanwhile, is
-// taken apart, and what is then refused is a problem. After an error the rest is
-// undone: running again goes on there.
+// write executes the steps of a plan, group by group. If a change is refused, because
+// another client wrote meanwhile, each of its steps is tried alone, and a step that is
+// then refused is a problem. After an error the other steps are not done. A second run
+// continues there.
 func (w *writer) write(ctx context.Context, steps []step) error {
 	w.all = len(steps)
 	for from := 0; from < len(steps); {
@@ -84,7 +84,7 @@ func (w *writer) writeGroup(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// submit has one change decided.
+// submit submits one change.
 func (w *writer) submit(ctx context.Context, steps []step) error {
 	change := &log.Change{ID: w.newID()}
 	for _, s := range steps {
@@ -115,7 +115,7 @@ func (w *writer) submit(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// decided submits a change until it is known what became of it.
+// decided submits a change until its result is known.
 func (w *writer) decided(ctx context.Context, change *log.Change) (log.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, submitLimit)
 	defer cancel()

@@ -49,8 +49,8 @@ func writerTo(f *fakeServers) *writer {
 	return &writer{to: f, newID: client.NewChangeID, tell: func(string, int, int) {}}
 }
 
-// What somebody else did meanwhile costs the objects that it is about, and no
-// other of their batch; a server that has too much to do is asked again.
+// A change of another client meanwhile affects its own objects, and no others of their
+// batch. A server that is overloaded is asked again.
 func TestWriteBesidesOthers(t *testing.T) {
 	p := makePlan(read(t, everything...), projections.NewState(), 0)
 	f := &fakeServers{state: projections.NewState()}

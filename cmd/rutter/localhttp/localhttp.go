@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// Limit bounds a request to the status port, and the wait for those under
-// way when the agent stops.
+// Limit bounds a request, and the wait for open requests when the daemon stops.
 const Limit = 5 * time.Second
 
 // Serve serves handler at listener until ctx ends, then waits for the requests under

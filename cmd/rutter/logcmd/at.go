@@ -3,27 +3,22 @@ package logcmd
 import (
 	"context"
 
-	"rutter/projections/desired"
-
 	"github.com/urfave/cli/v2"
 
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/desired"
 	"rutter/raftstore/history"
 )
 
-// DataFlag is --data of a command outside of this package that can read a log
-// without a server.
-func DataFlag() cli.Flag { return dataFlag() }
-
-// At is a log that --data names, at the place that --at names.
+// At is the log that --data names, at the place that --at names.
 type At struct {
 	Seq log.Seq
 	s   *pastLog
 }
 
-// OpenAt opens it. The caller closes it.
+// OpenAt opens the log that the flags --data and --at name. The caller closes it.
 func OpenAt(c *cli.Context) (*At, error) {
 	path := c.String("data")
 	if isURL(path) {
@@ -34,14 +29,14 @@ func OpenAt(c *cli.Context) (*At, error) {
 		return nil, err
 	}
 	a := &At{s: s}
-	if a.Seq, err = s.place(c.Context, c.String("at")); err != nil {
-		closing(s, &err)
+	if a.Seq, err = s.seqAt(c.Context, c.String("at")); err != nil {
+		closeJoining(s, &err)
 		return nil, err
 	}
 	return a, nil
 }
 
-// Close lets go of the files.
+// Close closes the files.
 func (a *At) Close() error { return a.s.close() }
 
 // Part returns a part of the state at the place.

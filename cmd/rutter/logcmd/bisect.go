@@ -17,7 +17,7 @@ import (
 func bisectCommand() *cli.Command {
 	return &cli.Command{
 		Name: "bisect", Usage: "the first entry after which a command on the state fails", Action: logBisect,
-		Flags: append(partFlags(), term.ServersFlag(), dataFlag(),
+		Flags: append(partFlags(), term.ServersFlag(), term.DataFlag(),
 			&cli.StringFlag{Name: "from", Usage: "the command succeeds after this `SEQ|TIME`; the floor if it is left out"},
 			&cli.StringFlag{Name: "to", Usage: "and fails after this `SEQ|TIME`; the head if it is left out"},
 			&cli.StringFlag{Name: "kind", Usage: "only objects of this `KIND`"},
@@ -41,14 +41,14 @@ func logBisect(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(s, &err)
+	defer closeJoining(s, &err)
 	low := s.floor
 	if c.IsSet("from") {
-		if low, err = s.place(c.Context, c.String("from")); err != nil {
+		if low, err = s.seqAt(c.Context, c.String("from")); err != nil {
 			return err
 		}
 	}
-	high, err := s.place(c.Context, c.String("to"))
+	high, err := s.seqAt(c.Context, c.String("to"))
 	if err != nil {
 		return err
 	}
@@ -101,10 +101,10 @@ func (s *pastLog) check(ctx context.Context, seq log.Seq, p statePart, command s
 			break
 		}
 		if _, err := in.Write(line); err != nil {
-			break // it has seen enough
+			break // the command reads no more
 		}
 	}
-	_ = in.Close() // the command's own end counts
+	_ = in.Close() // only the command's exit status counts
 	err = run.Wait()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() > 0 && exit.ExitCode() < 126 {

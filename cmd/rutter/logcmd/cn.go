@@ -7,14 +7,14 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/logprint"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/line"
 )
 
-// tailCN prints what a CN is sent, from the last n entries of the log on:
-// entries as of any log, and what is sent between them. Without follow it ends
-// at the first bookmark.
+// tailCN prints what servers send to a CN, from the last n entries of the log on: the
+// entries, and the frames between them. Without follow it ends at the first bookmark.
 func tailCN(c *cli.Context, api *client.Client, cn log.UUID, n uint64) error {
 	head, err := api.Head(c.Context)
 	if err != nil {
@@ -30,7 +30,7 @@ func tailCN(c *cli.Context, api *client.Client, cn log.UUID, n uint64) error {
 			err = printFrame(c, f)
 		}
 		if err != nil {
-			return ended(c.Context, err, follow)
+			return logprint.Ended(c.Context, err, follow)
 		}
 		if f.Frame == "bookmark" && !follow {
 			break

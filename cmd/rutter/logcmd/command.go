@@ -29,20 +29,20 @@ func Command() *cli.Command {
 
 func outputFlag() cli.Flag { return output.Flag(line.Formats()...) }
 
-// filterFlags are the filters of package query, by their names there.
+// filterFlags are the filters of package query, with the names that they have there.
 func filterFlags() []cli.Flag {
 	usage := map[string]string{
-		"kind":    "only events of objects of this `KIND`: nic, network, vm, ip, task and so on; a wrong one is answered with all that there are",
+		"kind":    "only events of objects of this `KIND`: nic, network, vm, ip, task and so on; the error for a wrong one lists all kinds",
 		"action":  "only this `ACTION`: create, update or delete",
 		"object":  "only events of the object with this `ID`",
 		"owner":   "only objects of the owner with this `UUID`, before or after the event",
 		"vnet":    "only events on the vnet with this `NUMBER`",
 		"network": "only the network with this `UUID`, and NICs on it before or after the event",
-		"cn":      "only what the CN with this `UUID` is concerned by",
+		"cn":      "only what concerns the CN with this `UUID`",
 		"ip":      "only NICs that have this `ADDRESS`, before or after the event, and its IP object",
-		"actor":   "only what this `ACTOR` asked for",
+		"actor":   "only changes of this `ACTOR`",
 		"path":    "only updates that changed this `FIELD`, such as gateway",
-		"until":   "not behind this `PLACE`: a seq, a time, or how long ago",
+		"until":   "not after this `PLACE`: a seq, a time, or how long ago",
 	}
 	var flags []cli.Flag
 	for _, name := range query.Names() {
@@ -57,12 +57,12 @@ func alternatives(name string) string {
 	if name == "until" {
 		return ""
 	}
-	return "; several are parted by commas"
+	return "; several are separated by commas"
 }
 
-// readFlags are those of a command that reads a part of the log.
+// readFlags are the flags of a command that reads a part of the log.
 func readFlags(more ...cli.Flag) []cli.Flag {
-	flags := append([]cli.Flag{term.ServersFlag(), dataFlag(), outputFlag()}, more...)
+	flags := append([]cli.Flag{term.ServersFlag(), term.DataFlag(), outputFlag()}, more...)
 	return append(flags, filterFlags()...)
 }
 
@@ -72,10 +72,10 @@ func fromFlag() cli.Flag {
 
 func tailCommand() *cli.Command {
 	return &cli.Command{
-		Name: "tail", Usage: "the last entries, and with --follow what comes", Action: tail,
+		Name: "tail", Usage: "the last entries, and with --follow new ones", Action: tail,
 		Flags: readFlags(
 			&cli.Uint64Flag{Name: "lines", Aliases: []string{"n"}, Value: 20, Usage: "`N` entries back from the end, of those that the filters select"},
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on with what comes"}),
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "continue with new entries"}),
 		Description: term.Examples("rutter log tail", "rutter log tail -n 5 --follow --kind nic", "rutter log tail --follow -o ndjson",
 			"rutter log tail -n 100 --path gateway,routes --actor napi",
 			"rutter log tail --follow --cn "+exampleCN+"   # exactly what that CN is sent"),
@@ -86,7 +86,7 @@ func showCommand() *cli.Command {
 	return &cli.Command{
 		Name: "show", Usage: "entries from a place on, or one by its seq", ArgsUsage: "[SEQ]", Action: show,
 		Flags: readFlags(fromFlag(),
-			&cli.Uint64Flag{Name: "after", Usage: "entries behind this `SEQ`"},
+			&cli.Uint64Flag{Name: "after", Usage: "entries after this `SEQ`"},
 			&cli.Uint64Flag{Name: "limit", Usage: "at most `N` entries; 0 for all"}),
 		Description: term.Examples("rutter log show 1042", "rutter log show --after 1000 --limit 50 --cn "+exampleCN,
 			"rutter log show --from 2026-11-21T14:00:00Z --until 2026-11-21T14:05:00Z --vnet 4385813",
@@ -97,7 +97,7 @@ func showCommand() *cli.Command {
 func historyCommand() *cli.Command {
 	return &cli.Command{
 		Name: "history", Usage: "everything that happened to one object", ArgsUsage: "[KIND] ID", Action: historyLines,
-		Flags: []cli.Flag{term.ServersFlag(), dataFlag(), outputFlag()},
+		Flags: []cli.Flag{term.ServersFlag(), term.DataFlag(), outputFlag()},
 		Description: term.Examples("rutter log history nic 90:b8:d0:10:02:00", "rutter log history 5595d88c-6e4d-4bda-b58e-97dd02e30001",
 			"rutter log history tag external -o ndjson"),
 	}
@@ -105,9 +105,9 @@ func historyCommand() *cli.Command {
 
 func blameCommand() *cli.Command {
 	return &cli.Command{
-		Name: "blame", Usage: "which change set each field of an object, and who asked for it", ArgsUsage: "KIND ID", Action: blame,
+		Name: "blame", Usage: "which change set each field of an object, and its actor", ArgsUsage: "KIND ID", Action: blame,
 		Flags: []cli.Flag{
-			term.ServersFlag(), dataFlag(), output.Flag(),
+			term.ServersFlag(), term.DataFlag(), output.Flag(),
 			&cli.StringFlag{Name: "network", Usage: "of an address: only on the network with this `UUID`"},
 		},
 		Description: term.Examples("rutter log blame nic 90:b8:d0:10:02:00", "rutter log blame network 0e70de36-a40b-4ac0-9429-819f5ff82011",
@@ -119,7 +119,7 @@ func blameCommand() *cli.Command {
 func statsCommand() *cli.Command {
 	return &cli.Command{
 		Name: "stats", Usage: "count entries by kind, action, actor and CN, and how fast they came", Action: stats,
-		Flags:       append([]cli.Flag{term.ServersFlag(), dataFlag(), output.Flag(), fromFlag()}, filterFlags()...),
+		Flags:       append([]cli.Flag{term.ServersFlag(), term.DataFlag(), output.Flag(), fromFlag()}, filterFlags()...),
 		Description: term.Examples("rutter log stats", "rutter log stats --from 24h --kind nic", "rutter log stats --data /var/lib/rutter -o json"),
 	}
 }
@@ -128,7 +128,7 @@ func dumpCommand() *cli.Command {
 	return &cli.Command{
 		Name: "dump", Usage: "entries as they are stored: hash, checksum and every byte", ArgsUsage: "[SEQ]", Action: dump,
 		Flags: append([]cli.Flag{
-			term.ServersFlag(), dataFlag(), output.Flag("table", "ndjson"), fromFlag(),
+			term.ServersFlag(), term.DataFlag(), output.Flag("table", "ndjson"), fromFlag(),
 			&cli.Uint64Flag{Name: "limit", Value: 10, Usage: "at most `N` entries; 0 for all"},
 		}, filterFlags()...),
 		Description: term.Examples("rutter log dump 1042", "rutter log dump --from -3", "rutter log dump --limit 0 -o ndjson > log.ndjson"),
@@ -139,14 +139,14 @@ func exportCommand() *cli.Command {
 	return &cli.Command{
 		Name: "export", Usage: "write the log to a file that can be verified without a server", ArgsUsage: "FILE", Action: export,
 		Flags: []cli.Flag{
-			term.ServersFlag(), dataFlag(),
-			&cli.Uint64Flag{Name: "after", Usage: "entries behind this `SEQ`; all that are kept, if not given"},
+			term.ServersFlag(), term.DataFlag(),
+			&cli.Uint64Flag{Name: "after", Usage: "entries after this `SEQ`; without it, all that are kept"},
 		},
 		Description: term.Examples("rutter log export log.rlog", "rutter log export --after 1000000 - | zstd > log.rlog.zst", "rutter log tail --data log.rlog"),
 	}
 }
 
-// kindNamed is a kind by its name, or by that of the commands for its objects.
+// kindNamed returns a kind by its name, or by the name of its commands.
 func kindNamed(text string) (log.Kind, error) {
 	short := map[string]log.Kind{"tag": log.KindNICTag, "cn": log.KindServer, "inventory": log.KindVM}
 	if kind, ok := short[text]; ok {

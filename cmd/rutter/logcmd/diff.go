@@ -20,7 +20,7 @@ import (
 func diffCommand() *cli.Command {
 	return &cli.Command{
 		Name: "diff", Usage: "what changed between two places of a log, or where two logs part", ArgsUsage: "[A B]", Action: logDiff,
-		Flags: append(partFlags(), term.ServersFlag(), dataFlag(), output.Flag("table", "ndjson"),
+		Flags: append(partFlags(), term.ServersFlag(), term.DataFlag(), output.Flag("table", "ndjson"),
 			&cli.StringFlag{Name: "from", Usage: "from the state after this `SEQ|TIME`"},
 			&cli.StringFlag{Name: "to", Usage: "to the state after this `SEQ|TIME`; the head if it is left out"}),
 		Description: "With --from: the objects that differ, and with --cn what the kernel of that CN had to change for it. With two data folders, snapshot files or URLs A and B: the first entry that is not the same, with exit code 1.\n\n" + term.Examples(
@@ -47,7 +47,7 @@ func logDiff(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(s, &err)
+	defer closeJoining(s, &err)
 	before, err := s.stateAt(c, "from", p)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func logDiff(c *cli.Context) (err error) {
 }
 
 func (s *pastLog) stateAt(c *cli.Context, flag string, p statePart) (*projections.State, error) {
-	seq, err := s.place(c.Context, c.String(flag))
+	seq, err := s.seqAt(c.Context, c.String(flag))
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (d *diffPrinter) print(v any, format string, args ...any) {
 	_, d.err = d.w.Write(line)
 }
 
-// sign is what stands before what was added, removed or changed.
+// sign is the mark of an added, removed or changed line.
 func sign(a log.Action) string {
 	switch a {
 	case log.Create:
@@ -139,7 +139,7 @@ func (d *diffPrinter) objects(changes []projections.ObjectChange) {
 	}
 }
 
-// links prints what a kernel has to change; of is the CN where several are printed.
+// links prints the changes of a kernel's links. of is the CN if several are printed.
 func (d *diffPrinter) links(of string, changes []desired.LinkChange) {
 	for _, c := range changes {
 		text := c.Before
@@ -166,12 +166,12 @@ func diffLogs(c *cli.Context, nameA, nameB string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(a, &err)
+	defer closeJoining(a, &err)
 	b, err := openNamed(c, nameB)
 	if err != nil {
 		return err
 	}
-	defer closing(b, &err)
+	defer closeJoining(b, &err)
 	from, to := max(a.floor, b.floor), min(a.head, b.head)
 	if from > to {
 		return fmt.Errorf("%s has the entries %d to %d and %s %d to %d: they have none in common to compare", a.name, a.floor+1, a.head, b.name, b.floor+1, b.head)
@@ -198,9 +198,9 @@ func diffLogs(c *cli.Context, nameA, nameB string) (err error) {
 	return errors.New("the logs are not the same")
 }
 
-// firstApart returns the first seq in (from, to] at which the chains differ; 0
-// if they are the same. Chains that differ never meet again, so that folders are
-// searched by halves.
+// firstApart returns the first seq in (from, to] at which the chains differ, 0 if they
+// are the same. Chains that differ once differ at all later seqs, so a binary search
+// finds it in folders.
 func firstApart(ctx context.Context, a, b *pastLog, from, to log.Seq) (log.Seq, error) {
 	same := func(seq log.Seq) (bool, error) {
 		x, err := a.chain(ctx, seq)
@@ -213,7 +213,7 @@ func firstApart(ctx context.Context, a, b *pastLog, from, to log.Seq) (log.Seq, 
 	if ok, err := same(to); ok || err != nil {
 		return 0, err
 	}
-	low, high := from, to // parted at high
+	low, high := from, to // the chains differ at high
 	for high-low > 1 {
 		middle := low + (high-low)/2
 		ok, err := same(middle)
@@ -235,7 +235,7 @@ func (s *pastLog) chain(ctx context.Context, seq log.Seq) (log.ChainPrefix, erro
 		hash, err := s.folder.HashAt(seq)
 		return hash.Prefix(), err
 	}
-	if seq == s.floor { // below it there is nothing that could be asked
+	if seq == s.floor { // there are no entries below it
 		return log.ChainPrefix{}, nil
 	}
 	for e, err := range s.api.Entries(ctx, seq-1) {

@@ -1,10 +1,9 @@
-// Package logcmd has the commands `rutter log …`: the log as people read it,
-// from servers that run or from what was exported of them.
+// Package logcmd has the commands `rutter log …`, which read the log: from running
+// servers, stopped servers' folders, snapshots and exported files.
 //
-// It owns the flags and the way from a source of entries to the terminal; which
-// entries are meant is left to package log/query, how they are printed to
-// log/line, and files of entries to log/archive.
+// It owns the flags and the sources of entries. Package log/query selects entries,
+// log/line prints them, and log/archive has files of entries.
 //
-// A command runs in its caller's goroutine until it has printed all or its
-// context ends; what is on the screen then ends with a whole line.
+// A command runs in its caller's goroutine until it has printed all or its context
+// ends. The output then ends with a whole line.
 package logcmd

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/logprint"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/archive"
@@ -42,29 +43,26 @@ func dump(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	w := &wholeLines{w: c.App.Writer, prompt: term.Terminal(c.App.Writer)}
+	w := logprint.NewWriter(c.App.Writer, term.Terminal(c.App.Writer))
 	n := uint64(0)
 	for e, err := range selected(from.entries(c.Context, after), r.filter) {
 		if err == nil {
-			w.buf, err = appendDump(w.buf, e, c.String("output") == "ndjson")
-		}
-		if err == nil {
-			err = w.written()
+			err = w.Append(func(b []byte) ([]byte, error) { return appendDump(b, e, c.String("output") == "ndjson") })
 		}
 		if err != nil {
-			return errors.Join(ended(c.Context, err, false), w.flush())
+			return errors.Join(logprint.Ended(c.Context, err, false), w.Flush())
 		}
 		if n++; n == limit {
 			break
 		}
 	}
-	return w.flush()
+	return w.Flush()
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendDump appends an entry with all that is stored of it. Servers tell the
-// first 8 bytes of a chain hash only.
+// appendDump appends an entry with all stored bytes. Servers send only the first 8
+// bytes of a chain hash.
 func appendDump(b []byte, e log.Entry, asJSON bool) ([]byte, error) {
 	hash := e.Hash.String()
 	if [24]byte(e.Hash[8:]) == ([24]byte{}) {
@@ -96,7 +94,7 @@ func appendDump(b []byte, e log.Entry, asJSON bool) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// progressEvery is how many entries pass between two words of progress.
+// progressEvery is the number of entries between two lines of progress.
 const progressEvery = 1 << 20
 
 func export(c *cli.Context) (err error) {
@@ -133,7 +131,7 @@ func export(c *cli.Context) (err error) {
 		err = file.Sync()
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
-		return errors.Join(err, os.Remove(name)) // a part of a file helps nobody
+		return errors.Join(err, os.Remove(name)) // an incomplete file is of no use
 	}
 	return nil
 }
@@ -149,12 +147,12 @@ func writeArchive(c *cli.Context, out io.Writer, from reader, header archive.Hea
 			err = w.Append(e)
 		}
 		if err != nil {
-			return ended(c.Context, err, false)
+			return logprint.Ended(c.Context, err, false)
 		}
 		last = e.Seq
 		n++
 		if last == head.Seq {
-			break // what came meanwhile is not waited for
+			break // later entries are not exported
 		}
 		if n%progressEvery == 0 {
 			fmt.Fprintf(c.App.ErrWriter, "rutter: %d entries, at #%d of %d\n", n, last, head.Seq)

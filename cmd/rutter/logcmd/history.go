@@ -12,7 +12,7 @@ import (
 	"rutter/raftstore/history"
 )
 
-// kindsOf are the kinds of which the object of a reading may be.
+// kindsOf returns the kinds that the object of a reading may have.
 func (r *reading) kindsOf() []log.Kind {
 	if r.filter.Kinds != nil {
 		return r.filter.Kinds
@@ -29,8 +29,8 @@ func (r *reading) kindsOf() []log.Kind {
 	return kinds
 }
 
-// linesOf yields the entries about one object: by the index where there is one,
-// else by a look at every entry.
+// linesOf yields the entries about one object: by the index if there is one, else by
+// reading every entry.
 func linesOf(ctx context.Context, from reader, r *reading) iter.Seq2[log.Line, error] {
 	switch from := from.(type) {
 	case servers:
@@ -74,7 +74,7 @@ func historyIn(ctx context.Context, f *history.Folder, r *reading) iter.Seq2[log
 		}
 		slices.Sort(seqs)
 		for _, seq := range seqs {
-			entries, err := f.Entries(seq-1, 1) // or those of its whole change
+			entries, err := f.Entries(seq-1, 1) // it may return the whole change
 			if err == nil && len(entries) == 0 {
 				err = log.ErrCorrupt
 			}

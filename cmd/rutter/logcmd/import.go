@@ -97,10 +97,10 @@ func logImport(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return finished(w, to)
+	return closeFolder(w, to)
 }
 
-// importOnto makes a folder of another one and the entries that follow it.
+// importOnto makes a new folder from another one and the entries that follow it.
 func importOnto(c *cli.Context, r *archive.Reader, to string) (err error) {
 	if isURL(c.String("onto")) {
 		return term.Usagef("--onto %s: want a data folder or a snapshot file: rutter snapshot save", c.String("onto"))
@@ -109,7 +109,7 @@ func importOnto(c *cli.Context, r *archive.Reader, to string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(base, &err)
+	defer closeJoining(base, &err)
 	h := r.Header()
 	switch {
 	case h.Cluster != base.folder.Head().Cluster:
@@ -121,15 +121,15 @@ func importOnto(c *cli.Context, r *archive.Reader, to string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := appendAll(w, behind(archived(c.Context, r), base), 0); err != nil {
+	if err := appendAll(w, entriesAfterBase(archived(c.Context, r), base), 0); err != nil {
 		return err
 	}
-	return finished(w, to)
+	return closeFolder(w, to)
 }
 
-// behind yields the entries that the base does not have; those that it has must
-// be the same.
-func behind(entries iter.Seq2[log.Entry, error], base *pastLog) iter.Seq2[log.Entry, error] {
+// entriesAfterBase yields the entries that the base does not have. Entries that it has
+// must be equal.
+func entriesAfterBase(entries iter.Seq2[log.Entry, error], base *pastLog) iter.Seq2[log.Entry, error] {
 	return func(yield func(log.Entry, error) bool) {
 		for e, err := range entries {
 			if err == nil && e.Seq <= base.head {

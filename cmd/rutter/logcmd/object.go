@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/logprint"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -15,7 +16,7 @@ import (
 	"rutter/log/query"
 )
 
-// ofObject is the reading of one object's events; kind is "" if it does not matter.
+// ofObject returns the reading of one object's events. kind may be "".
 func ofObject(kind, id string) (*reading, error) {
 	r := &reading{values: map[string][]string{"object": {query.ObjectID(id)}}}
 	if kind != "" {
@@ -61,7 +62,7 @@ func historyLines(c *cli.Context) (err error) {
 			}
 		}
 	}
-	if err := printLines(c, counted, false, line.Options{Values: true}); err != nil || found {
+	if err := logprint.Print(c, counted, false, line.Options{Values: true}); err != nil || found {
 		return err
 	}
 	return nothingOf(kind, id)
@@ -100,7 +101,7 @@ func blame(c *cli.Context) (err error) {
 			err = b.Add(l)
 		}
 		if err != nil {
-			return ended(c.Context, err, false)
+			return logprint.Ended(c.Context, err, false)
 		}
 	}
 	last, ok := b.Last()
@@ -115,7 +116,7 @@ func blame(c *cli.Context) (err error) {
 		Fields  []line.Origin `json:"fields"`
 	}{last.Event.Kind, last.Event.ID, last.Seq, last.Event.Action == log.Delete, b.Fields()}
 	return output.One(c, answer, func(w io.Writer) {
-		_, _ = w.Write(line.AppendBlame(nil, &b, term.Coloured(w))) // the terminal is gone: nobody is left to tell
+		_, _ = w.Write(line.AppendBlame(nil, &b, term.Coloured(w))) // the terminal is gone
 	})
 }
 
@@ -134,7 +135,7 @@ type holding struct {
 	Change  log.UUID   `json:"change_id"`
 }
 
-// holder is on which network an address was, and whose.
+// holder is the network and the owner of an address.
 type holder struct {
 	Network log.UUID `json:"network_uuid"`
 	Belongs log.UUID `json:"belongs_to_uuid"`
@@ -147,7 +148,7 @@ type setField struct {
 	Value log.Value `json:"value"`
 }
 
-// text is the holding for people.
+// text is the line of a holding.
 func (h *holding) text(addr netip.Addr) string {
 	what := fmt.Sprintf("nic %s of %s on network %s", h.MAC, h.Belongs, h.Network)
 	if h.From != nil {
@@ -165,8 +166,8 @@ func (h *holding) text(addr netip.Addr) string {
 	return fmt.Sprintf("%s #%d %s %s: %s  by %s  change %s", h.Time, h.Seq, addr, h.What, what, h.Actor, h.Change)
 }
 
-// blameAddress prints which events gave an address to whom, moved and took it, and
-// which set the fields of its IP object, such as a reservation.
+// blameAddress prints the events that gave an address to a NIC, moved it or took it
+// away, and those that set fields of its IP object, such as a reservation.
 func blameAddress(c *cli.Context, text string) (err error) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil {
@@ -188,7 +189,7 @@ func blameAddress(c *cli.Context, text string) (err error) {
 	held := []holding{}
 	for l, err := range from.lines(c.Context, r) {
 		if err != nil {
-			return ended(c.Context, err, false)
+			return logprint.Ended(c.Context, err, false)
 		}
 		if h, ok := holdingOf(l, addr); ok {
 			held = append(held, h)
@@ -204,8 +205,8 @@ func blameAddress(c *cli.Context, text string) (err error) {
 	})
 }
 
-// holdingOf says what an entry did with an address; ok is false if nothing. A NIC
-// that keeps its address and goes to another network, or to another VM, moves it.
+// holdingOf returns what an entry did with an address. ok is false if it did nothing. A
+// NIC that keeps its address and goes to another network, or to another VM, moves it.
 func holdingOf(l log.Line, addr netip.Addr) (h holding, ok bool) {
 	e := l.Event
 	if ip, is := e.Object.(*log.IP); is && ip.IP == addr {
@@ -242,7 +243,7 @@ func holdingOf(l log.Line, addr netip.Addr) (h holding, ok bool) {
 	return h, had != has
 }
 
-// ofIPObject says what an entry did with the IP object of an address.
+// ofIPObject returns what an entry did with the IP object of an address.
 func ofIPObject(l log.Line, ip *log.IP) holding {
 	e := l.Event
 	h := holding{

@@ -12,8 +12,8 @@ import (
 	"rutter/raftstore/history"
 )
 
-// notThere says of a path that cannot be looked at what it may name.
-func notThere(err error) error {
+// cannotOpen adds to an error about a path what a path may name.
+func cannotOpen(err error) error {
 	return fmt.Errorf("%w: name the data folder of a server that is stopped, or a file of rutter log export or rutter snapshot save", err)
 }
 
@@ -22,7 +22,7 @@ func notThere(err error) error {
 func openPath(path string) (reader, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, notThere(err)
+		return nil, cannotOpen(err)
 	}
 	if !info.IsDir() {
 		exported, err := openExport(path)
@@ -44,7 +44,7 @@ func openPath(path string) (reader, error) {
 	return storedFolder(folder)
 }
 
-// storedFolder is the log of a folder, which it closes.
+// storedFolder returns the log of a folder. It closes the folder with the log.
 func storedFolder(f *history.Folder) (reader, error) {
 	head, floor := f.Head(), f.Floor()
 	hash, err := f.HashAt(floor)
@@ -58,7 +58,7 @@ func storedFolder(f *history.Folder) (reader, error) {
 	}, nil
 }
 
-// eachIn yields the entries of a folder behind a seq. Their bytes are the file's.
+// eachIn yields the entries of a folder after a seq. Their bytes belong to the file.
 func eachIn(ctx context.Context, f *history.Folder, after log.Seq) iter.Seq2[log.Entry, error] {
 	return func(yield func(log.Entry, error) bool) {
 		if err := f.Each(ctx, after, func(e log.Entry) bool { return yield(e, nil) }); err != nil {

@@ -22,11 +22,11 @@ import (
 	"rutter/raftstore/history"
 )
 
-// readAtOnce is how many entries are read of a folder at once.
+// readAtOnce is the number of entries that are read from a folder at once.
 const readAtOnce = 4096
 
-// pastLog is a log to look into: a cluster, a stopped server's folder or a
-// snapshot file.
+// pastLog is a log whose past is read: a cluster, a stopped server's folder, a snapshot
+// file or an export.
 type pastLog struct {
 	name   string
 	folder *history.Folder // nil: the cluster
@@ -84,20 +84,20 @@ func isURL(name string) bool {
 	return strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")
 }
 
-// offlineGC is the garbage collector's goal, in percent, of a command that reads
-// a folder: it lives for seconds, and its memory is that of one answer.
+// offlineGC is GOGC, in percent, of a command that reads a folder. The process runs for
+// seconds, and needs memory for one answer.
 const offlineGC = 400
 
 func openFolder(path string) (*history.Folder, error) {
 	debug.SetGCPercent(offlineGC)
 	folder, err := history.OpenFolder(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, notThere(err)
+		return nil, cannotOpen(err)
 	}
 	return folder, err
 }
 
-// unfold makes a folder of an export, in which any place can be looked at.
+// unfold makes a folder from an export, in which each seq can be read.
 func unfold(ctx context.Context, name string, from *stored) (s *pastLog, err error) {
 	if from.header.Floor > 0 {
 		return nil, fmt.Errorf("%s begins behind seq %d, and has no state from before: make a folder of it with rutter log import --onto", name, from.header.Floor)
@@ -145,9 +145,9 @@ func (s *pastLog) close() (err error) {
 	return err
 }
 
-// stand makes a cluster's log a folder on this machine, by a snapshot of it: with
-// the state at the floor and all that is kept, as it is stored.
-func (s *pastLog) stand(ctx context.Context) (err error) {
+// makeLocal copies a cluster's log to a folder on this machine, by a snapshot. The
+// folder has the state at the floor and all entries that are kept, as they are stored.
+func (s *pastLog) makeLocal(ctx context.Context) (err error) {
 	if s.folder != nil {
 		return nil
 	}
@@ -166,12 +166,12 @@ func (s *pastLog) stand(ctx context.Context) (err error) {
 	if s.folder, err = openFolder(name); err == nil {
 		s.floor, s.head = s.folder.Floor(), s.folder.Head().Seq
 	}
-	return errors.Join(err, os.Remove(name)) // what was unpacked of it is open
+	return errors.Join(err, os.Remove(name)) // the unpacked files are open
 }
 
-// place turns SEQ or TIME into a seq; "" is the head. On a cluster a time is
-// looked up by it.
-func (s *pastLog) place(ctx context.Context, text string) (log.Seq, error) {
+// seqAt turns SEQ or TIME into a seq. "" is the head. For a cluster, the servers look a
+// time up.
+func (s *pastLog) seqAt(ctx context.Context, text string) (log.Seq, error) {
 	if text == "" {
 		return s.head, nil
 	}
@@ -192,9 +192,9 @@ func (s *pastLog) place(ctx context.Context, text string) (log.Seq, error) {
 	return answer.Seq, nil
 }
 
-// notBefore refuses a place that was asked for and is before the first entry:
-// nothing printed would look like objects that were not there.
-func (s *pastLog) notBefore(ctx context.Context, asked string, seq log.Seq) error {
+// checkNotBefore refuses a place before the first entry, because an empty output would
+// look as if there were no objects.
+func (s *pastLog) checkNotBefore(ctx context.Context, asked string, seq log.Seq) error {
 	if asked == "" || seq > 0 {
 		return nil
 	}
@@ -211,7 +211,7 @@ func (s *pastLog) notBefore(ctx context.Context, asked string, seq log.Seq) erro
 	return fmt.Errorf("%s: nothing was there: the log of %s is empty", asked, s.name)
 }
 
-// statePart is what of a state a command wants; the zero value is all of it.
+// statePart is the part of a state that a command needs. The zero value is all of it.
 type statePart struct {
 	cn   log.UUID
 	vnet uint32
@@ -244,7 +244,7 @@ func partOf(c *cli.Context) (p statePart, err error) {
 	return p, nil
 }
 
-// scopes are those whose objects the part has; none is everything.
+// scopes returns the scopes whose objects the part has. None means everything.
 func (p statePart) scopes(state *projections.State) []log.Scope {
 	switch p.has {
 	case log.ScopeCN:
@@ -315,8 +315,7 @@ func (s *pastLog) state(ctx context.Context, seq log.Seq, p statePart) (*project
 	return state, nil
 }
 
-// entries yields the entries after a seq up to the head that was there when the
-// source was opened.
+// entries yields the entries after a seq, up to the head at the time of opening.
 func (s *pastLog) entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry, error] {
 	if s.folder == nil {
 		return func(yield func(log.Entry, error) bool) {
@@ -347,7 +346,7 @@ func (s *pastLog) entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entr
 	}
 }
 
-// progressOf prints how far a long reading is, on a terminal only.
+// progressOf returns a function that prints progress, on a terminal only.
 func progressOf(what string) func(done, all int64) {
 	if !term.Terminal(os.Stderr) {
 		return func(_, _ int64) {}
@@ -364,5 +363,5 @@ func progressOf(what string) func(done, all int64) {
 	}
 }
 
-// closing joins what closing the source says to an error.
-func closing(s *pastLog, err *error) { *err = errors.Join(*err, s.close()) }
+// closeJoining closes the source and joins its error to err.
+func closeJoining(s *pastLog, err *error) { *err = errors.Join(*err, s.close()) }

@@ -14,11 +14,10 @@ import (
 	"rutter/log/query"
 )
 
-// earliest is a time before every entry: a reading since then begins at the
-// floor, wherever that is.
+// earliest is a time before every entry. A reading since then begins at the floor.
 const earliest = "1970-01-01T00:00:01Z"
 
-// reading is what a command was asked to read.
+// reading is the part of the log that a command reads.
 type reading struct {
 	values url.Values // for GET /log: the filters and where to begin
 	filter *query.Filter
@@ -30,7 +29,7 @@ type reading struct {
 	limit  uint64 // 0: all
 }
 
-// newReading reads the filters, and refuses what cannot be meant.
+// newReading parses the filters, and refuses wrong ones.
 func newReading(c *cli.Context) (*reading, error) {
 	r := &reading{values: url.Values{}}
 	for _, name := range query.Names() {
@@ -55,7 +54,8 @@ func (r *reading) parse() (err error) {
 	return err
 }
 
-// from sets where to begin: what --from says, or "" for all that is kept.
+// from sets the begin from the text of --from. "" begins with the first entry that is
+// kept.
 func (r *reading) from(text string) error {
 	if text == "" {
 		return r.since(earliest)
@@ -99,7 +99,7 @@ func (r *reading) back(n uint64) error {
 	return nil
 }
 
-// ago is the time that was so long ago, if text is a duration.
+// ago returns the time that lies a duration in the past, if text is a duration.
 func ago(text string) (string, bool) {
 	unit := time.Duration(1)
 	number := text

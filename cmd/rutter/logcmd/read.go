@@ -1,14 +1,11 @@
 package logcmd
 
 import (
-	"context"
 	"errors"
-	"io"
-	"iter"
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/api/client"
+	"rutter/cmd/rutter/logprint"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/line"
@@ -43,7 +40,7 @@ func tail(c *cli.Context) (err error) {
 	if err != nil || n == 0 && !r.follow {
 		return err
 	}
-	return printLines(c, from.lines(c.Context, r), r.follow, line.Options{})
+	return logprint.Print(c, from.lines(c.Context, r), r.follow, line.Options{})
 }
 
 func show(c *cli.Context) (err error) {
@@ -59,10 +56,10 @@ func show(c *cli.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	return printLines(c, from.lines(c.Context, r), false, line.Options{Values: c.NArg() == 1})
+	return logprint.Print(c, from.lines(c.Context, r), false, line.Options{Values: c.NArg() == 1})
 }
 
-// shown reads the arguments of show: one seq, or where to begin and how many.
+// shown parses the arguments of show: one seq, or a begin and a limit.
 func (r *reading) shown(c *cli.Context) error {
 	r.limit = c.Uint64("limit")
 	if c.NArg() > 1 || c.NArg() == 1 && (c.IsSet("after") || c.IsSet("from") || c.IsSet("limit")) {
@@ -85,73 +82,4 @@ func (r *reading) shown(c *cli.Context) error {
 		return nil
 	}
 	return r.from(c.String("from"))
-}
-
-// Print prints entries of servers as they come, in the format that -o names.
-func Print(c *cli.Context, api *client.Client, q client.LogQuery) error {
-	return printLines(c, api.Log(c.Context, q), q.Follow, line.Options{})
-}
-
-// printLines prints entries as they come, so that an interrupt leaves no half
-// line: what is written at once always ends with one.
-func printLines(c *cli.Context, lines iter.Seq2[log.Line, error], follow bool, o line.Options) error {
-	out := c.App.Writer
-	o.Colour = term.Coloured(out)
-	if format := c.String("output"); format != "" {
-		o.Format = line.Format(format)
-	}
-	w := &wholeLines{w: out, prompt: follow || term.Terminal(out)}
-	p := line.NewPrinter(o)
-	for l, err := range lines {
-		if err == nil {
-			w.buf, err = p.Append(w.buf, l)
-		}
-		if err == nil {
-			err = w.written()
-		}
-		if err != nil {
-			w.buf = p.End(w.buf)
-			return errors.Join(ended(c.Context, err, follow), w.flush())
-		}
-	}
-	w.buf = p.End(w.buf)
-	return w.flush()
-}
-
-// ended is err, or nil if the reader of what is followed has seen enough.
-func ended(ctx context.Context, err error, follow bool) error {
-	switch {
-	case ctx.Err() == nil:
-		return err
-	case follow:
-		return nil
-	}
-	return ctx.Err()
-}
-
-// lineBuffer is how much is gathered before a write, where nobody waits for each line.
-const lineBuffer = 32 << 10
-
-// wholeLines writes whole lines: each at once, or many together.
-type wholeLines struct {
-	w      io.Writer
-	prompt bool // somebody waits for each
-	buf    []byte
-}
-
-// written is called when buf ends with a line.
-func (w *wholeLines) written() error {
-	if !w.prompt && len(w.buf) < lineBuffer {
-		return nil
-	}
-	return w.flush()
-}
-
-func (w *wholeLines) flush() error {
-	if len(w.buf) == 0 {
-		return nil
-	}
-	_, err := w.w.Write(w.buf)
-	w.buf = w.buf[:0]
-	return err
 }

@@ -22,20 +22,15 @@ import (
 	"rutter/raftstore/history"
 )
 
-// dataFlag names a log in place of the servers.
-func dataFlag() cli.Flag {
-	return &cli.StringFlag{Name: "data", Usage: "read this `PATH` in place of asking a server: a stopped server's data folder, a snapshot file, or a file of rutter log export"}
-}
-
 // reader is a log whose entries are read in order.
 type reader interface {
-	// begins says where the entries behind a seq begin (nil: all that are kept),
-	// and where the log ends.
+	// begins returns the header of the entries after a seq (nil: of all that are kept),
+	// and the head.
 	begins(ctx context.Context, after *log.Seq) (archive.Header, log.Cursor, error)
-	// entries yields the entries behind a seq up to the head, as they are stored.
-	// Their bytes are good until the next one.
+	// entries yields the entries after a seq up to the head, as they are stored. Their
+	// bytes are valid until the next one.
 	entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry, error]
-	// lines yields what was asked for.
+	// lines yields the entries of a reading.
 	lines(ctx context.Context, r *reading) iter.Seq2[log.Line, error]
 	io.Closer
 }
@@ -52,7 +47,7 @@ func openLog(c *cli.Context) (reader, error) {
 	return servers{api}, nil
 }
 
-// servers is the log of a cluster that runs.
+// servers is the log of a running cluster.
 type servers struct{ *client.Client }
 
 // Close implements io.Closer.
@@ -129,7 +124,7 @@ func (s *stored) begins(ctx context.Context, after *log.Seq) (archive.Header, lo
 	return h, s.head, fmt.Errorf("after seq %d, and there is nothing behind it: %w", *after, log.ErrAhead)
 }
 
-// keeps fails if entries behind a seq are not kept any more.
+// keeps fails if entries after a seq are no longer kept.
 func (s *stored) keeps(after log.Seq) error {
 	if floor := s.header.Floor; after < floor {
 		return fmt.Errorf("after seq %d, and entries are kept after %d: %w", after, floor, log.ErrCompacted)
@@ -150,7 +145,7 @@ func (s *stored) entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry
 	}
 }
 
-// first is the seq before the first entry to look at.
+// first returns the seq before the first entry to read.
 func (s *stored) first(r *reading) (log.Seq, error) {
 	switch {
 	case r.begin == "cursor" && r.cursor.Cluster != s.header.Cluster:
@@ -170,8 +165,8 @@ func (s *stored) first(r *reading) (log.Seq, error) {
 	return s.header.Floor, nil
 }
 
-// timeSet returns the entry by which the log's time was set last; 0: none. Of an
-// export nobody knows before its end.
+// timeSet returns the seq of the entry by which the log's time was set last, 0 if there
+// is none. For an export it is unknown, and the result is the greatest seq.
 func (s *stored) timeSet(ctx context.Context) (log.Seq, error) {
 	if s.folder == nil {
 		return 1<<64 - 1, nil
@@ -183,7 +178,7 @@ func (s *stored) timeSet(ctx context.Context) (log.Seq, error) {
 	return rec.Seq, nil
 }
 
-// lines reads forwards; of the last N it keeps as many while it looks for more.
+// lines reads forwards. For the last N entries it keeps the newest N while it reads.
 func (s *stored) lines(ctx context.Context, r *reading) iter.Seq2[log.Line, error] {
 	return func(yield func(log.Line, error) bool) {
 		set, err := s.timeSet(ctx)
@@ -196,7 +191,7 @@ func (s *stored) lines(ctx context.Context, r *reading) iter.Seq2[log.Line, erro
 			return
 		}
 		if r.begin == "last" {
-			after = s.back(ctx, r, after)
+			after = s.startOfLast(ctx, r, after)
 		}
 		var kept []log.Entry
 		n := uint64(0)
@@ -223,12 +218,13 @@ func (s *stored) lines(ctx context.Context, r *reading) iter.Seq2[log.Line, erro
 	}
 }
 
-// backWindow is how far back the last entries are looked for at first.
+// backWindow is the number of entries, counted from the end, in which the last ones are
+// searched first.
 const backWindow = 4096
 
-// back returns a seq behind which the last entries of r are, or floor: the way
-// back from the end grows until there are enough.
-func (s *stored) back(ctx context.Context, r *reading, floor log.Seq) log.Seq {
+// startOfLast returns a seq after which the last entries of r are, or floor. The
+// searched part, counted from the end, grows until it has enough.
+func (s *stored) startOfLast(ctx context.Context, r *reading, floor log.Seq) log.Seq {
 	end := s.head.Seq
 	if end == 1<<64-1 {
 		return floor // an export is read from its beginning in any case
@@ -237,7 +233,7 @@ func (s *stored) back(ctx context.Context, r *reading, floor log.Seq) log.Seq {
 		found := uint64(0)
 		for _, err := range selected(s.entries(ctx, end-window), r.filter) {
 			if err != nil {
-				return floor // who reads on from there meets it
+				return floor // reading from there returns the error again
 			}
 			found++
 		}
@@ -253,7 +249,7 @@ func yieldEntry(e log.Entry, yield func(log.Line, error) bool) bool {
 	return yield(log.Line{Seq: e.Seq, Chain: e.Hash.Prefix(), Event: event}, err) && err == nil
 }
 
-// selected yields those entries that the filter selects, with bytes of their own.
+// selected yields the entries that the filter selects. The caller may keep their bytes.
 func selected(entries iter.Seq2[log.Entry, error], f *query.Filter) iter.Seq2[log.Entry, error] {
 	m := f.Matcher()
 	return func(yield func(log.Entry, error) bool) {
@@ -278,8 +274,8 @@ func selected(entries iter.Seq2[log.Entry, error], f *query.Filter) iter.Seq2[lo
 	}
 }
 
-// openExport opens a file of `rutter log export`. It fails with log.ErrFormat if
-// it is another one.
+// openExport opens a file of `rutter log export`. Errors: log.ErrFormat if it is
+// another file.
 func openExport(path string) (*stored, error) {
 	file, err := raftstore.OpenRegular(path)
 	if err != nil {
@@ -290,12 +286,12 @@ func openExport(path string) (*stored, error) {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
 	}
 	s := &stored{header: r.Header(), close: file.Close}
-	s.head = log.Cursor{Cluster: s.header.Cluster, Seq: 1<<64 - 1} // it is not known before the end
+	s.head = log.Cursor{Cluster: s.header.Cluster, Seq: 1<<64 - 1} // the head is unknown before the end
 	s.each = func(_ context.Context, after log.Seq) iter.Seq2[log.Entry, error] { return eachOf(file, after) }
 	return s, nil
 }
 
-// eachOf yields the entries of an export behind a seq.
+// eachOf yields the entries of an export after a seq.
 func eachOf(file *os.File, after log.Seq) iter.Seq2[log.Entry, error] {
 	return func(yield func(log.Entry, error) bool) {
 		var r *archive.Reader

@@ -17,7 +17,7 @@ import (
 // replayCommand is `rutter log replay`.
 func replayCommand() *cli.Command {
 	return &cli.Command{
-		Name: "replay", Usage: "run a log again: into a folder, another cluster, a dump, a read-only server, or with changes that nobody made yet", Action: logReplay,
+		Name: "replay", Usage: "run a log again: into a folder, another cluster, a dump, a read-only server, or with changes that were not made yet", Action: logReplay,
 		ArgsUsage: "FOLDER|SNAPSHOT|EXPORT|URL",
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "to", Value: "dump", Usage: "`WHERE`: a new data folder, the URL of another cluster, dump (the state as text) or - (the entries as lines of JSON)"},
@@ -74,15 +74,15 @@ func logReplay(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(s, &err)
+	defer closeJoining(s, &err)
 	to := c.String("to")
-	// What is served, and a state that a log begins with, must be as it is stored.
+	// Serving, and a log that begins with a state, need the stored form.
 	if c.IsSet("serve") || s.floor > 0 && to != "-" && to != "dump" && !c.IsSet("what-if") {
-		if err := s.stand(c.Context); err != nil {
+		if err := s.makeLocal(c.Context); err != nil {
 			return err
 		}
 	}
-	if s.head, err = s.place(c.Context, c.String("until")); err != nil {
+	if s.head, err = s.seqAt(c.Context, c.String("until")); err != nil {
 		return err
 	}
 	switch {
@@ -106,7 +106,7 @@ func logReplay(c *cli.Context) (err error) {
 	}
 }
 
-// parseSpeed reads 10x; 0 is at once.
+// parseSpeed parses a speed such as 10x. 0 means without pauses.
 func parseSpeed(text string) (uint64, error) {
 	if text == "" {
 		return 0, nil
@@ -118,14 +118,14 @@ func parseSpeed(text string) (uint64, error) {
 	return n, nil
 }
 
-// pace waits as the entries' own times ask for.
+// pace waits between entries as their times say.
 type pace struct {
-	speed uint64 // 0: at once
+	speed uint64 // 0: without pauses
 	last  log.Time
 }
 
-// before waits until an entry of a time is due, or ctx ends.
-func (p *pace) before(ctx context.Context, at log.Time) error {
+// wait waits until an entry of a time is due, or ctx ends.
+func (p *pace) wait(ctx context.Context, at log.Time) error {
 	if p.speed == 0 {
 		return nil
 	}
@@ -154,8 +154,8 @@ func replayLines(c *cli.Context, s *pastLog, speed uint64) error {
 			if err != nil {
 				return err
 			}
-			if p.before(c.Context, event.Time) != nil {
-				return nil // whoever watches has seen enough
+			if p.wait(c.Context, event.Time) != nil {
+				return nil // the user interrupted it
 			}
 		}
 		line, err := json.Marshal(e)

@@ -19,33 +19,33 @@ import (
 	"rutter/projections"
 )
 
-// ownKinds are those of objects that are about a cluster itself, which another
-// one has of its own: who may do what there, how it runs, and what its compute
-// nodes have been told to do, which those of another would do again.
+// ownKinds are the kinds of objects about the cluster itself, which are not replayed.
+// The target has its own rights and settings, and its compute nodes would do the tasks
+// of the source again.
 var ownKinds = []log.Kind{
 	log.KindTask, log.KindTicket,
 	log.KindSetting, log.KindToken, log.KindRevocation, log.KindGrant, log.KindAuthority, log.KindCertificate,
 }
 
-// stampedFields are set by whoever decides an update, and refused from others.
+// stampedFields are set by the server that decides an update, and refused from clients.
 var stampedFields = map[log.Kind][]string{log.KindNIC: {"created_timestamp", "modified_timestamp"}}
 
-// reenactment brings the changes of one log into another cluster.
-type reenactment struct {
-	api     *client.Client
-	source  log.UUID
-	target  log.UUID
-	maps    *mapFile                   // nil until the target has an id, with its first change
-	name    string                     // of the file of maps, if the user chose one
-	early   []mapping                  // for maps
-	there   map[changeTag]mappedChange // in the target's log, and not in maps
-	speed   pace
-	made    int
-	skipped int
-	had     int
+// clusterReplay repeats the changes of one log in another cluster.
+type clusterReplay struct {
+	api      *client.Client
+	source   log.UUID
+	target   log.UUID
+	maps     *mapFile                   // nil until the target has an id, which its first change gives it
+	name     string                     // of the map file, if the user chose one
+	early    []mapping                  // mappings to write when maps is open
+	inTarget map[changeTag]mappedChange // in the target's log, and not in maps
+	speed    pace
+	made     int
+	skipped  int
+	had      int
 }
 
-// replayCluster brings a log into the cluster of a URL.
+// replayCluster replays a log into the cluster of a URL.
 func replayCluster(c *cli.Context, s *pastLog, to string, speed uint64) error {
 	source := log.UUID{}
 	if s.folder != nil {
@@ -57,7 +57,7 @@ func replayCluster(c *cli.Context, s *pastLog, to string, speed uint64) error {
 		}
 		source = status.Head.Cluster
 	}
-	return reenact(c, source, to, speed, func(r *reenactment) error {
+	return withClusterReplay(c, source, to, speed, func(r *clusterReplay) error {
 		if s.floor > 0 {
 			state, err := s.folder.StateAt(c.Context, s.floor)
 			if err != nil {
@@ -71,16 +71,16 @@ func replayCluster(c *cli.Context, s *pastLog, to string, speed uint64) error {
 	})
 }
 
-// importCluster brings an export into the cluster of a URL.
+// importCluster replays an export into the cluster of a URL.
 func importCluster(c *cli.Context, in *archive.Reader, to string) error {
-	return reenact(c, in.Header().Cluster, to, 0, func(r *reenactment) error {
+	return withClusterReplay(c, in.Header().Cluster, to, 0, func(r *clusterReplay) error {
 		return r.follow(c.Context, archived(c.Context, in), 0)
 	})
 }
 
-// reenact calls do with what brings changes into the cluster of a URL, and says
-// what came of it.
-func reenact(c *cli.Context, source log.UUID, to string, speed uint64, do func(*reenactment) error) (err error) {
+// withClusterReplay calls do with a clusterReplay into the cluster of a URL, and prints
+// the result.
+func withClusterReplay(c *cli.Context, source log.UUID, to string, speed uint64, do func(*clusterReplay) error) (err error) {
 	api, err := term.OpenClient(term.ClientConfigOf(c, strings.Split(to, ",")))
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func reenact(c *cli.Context, source log.UUID, to string, speed uint64, do func(*
 	if target == source {
 		return term.Usagef("--to %s: that is the cluster that the log is of", to)
 	}
-	r := &reenactment{api: api, source: source, target: target, name: c.String("map"), speed: pace{speed: speed}}
+	r := &clusterReplay{api: api, source: source, target: target, name: c.String("map"), speed: pace{speed: speed}}
 	defer func() {
 		if r.maps != nil {
 			err = errors.Join(err, r.maps.close())
@@ -107,7 +107,7 @@ func reenact(c *cli.Context, source log.UUID, to string, speed uint64, do func(*
 		}
 		last = r.maps.last
 	}
-	if err := r.look(c.Context, max(last, status.Floor)); err != nil {
+	if err := r.readTarget(c.Context, max(last, status.Floor)); err != nil {
 		return err
 	}
 	err = do(r)
@@ -119,17 +119,18 @@ func reenact(c *cli.Context, source log.UUID, to string, speed uint64, do func(*
 	return err
 }
 
-// openMaps opens the record of what stands for what, of a target that has an id.
-func (r *reenactment) openMaps() (err error) {
+// openMaps opens the map file, if the target has an id.
+func (r *clusterReplay) openMaps() (err error) {
 	r.maps, err = openMap(r.name, r.source, r.target)
 	return err
 }
 
-// foundedPoll is how often a cluster is asked for its id, which its first change gives it.
+// foundedPoll is the time between two requests for a cluster's id, which its first
+// change gives it.
 const foundedPoll = 20 * time.Millisecond
 
-// note records what stands for a change of the source.
-func (r *reenactment) note(ctx context.Context, m mapping) error {
+// note records the mapping of a change of the source.
+func (r *clusterReplay) note(ctx context.Context, m mapping) error {
 	if r.maps != nil {
 		return r.maps.add(m)
 	}
@@ -145,7 +146,7 @@ func (r *reenactment) note(ctx context.Context, m mapping) error {
 		if r.target = status.Head.Cluster; !r.target.IsZero() {
 			break
 		}
-		select { // that server has not heard of the change yet
+		select { // that server has not applied the change yet
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(foundedPoll):
@@ -164,9 +165,9 @@ func (r *reenactment) note(ctx context.Context, m mapping) error {
 	return nil
 }
 
-// look reads which changes the target has already, behind a seq.
-func (r *reenactment) look(ctx context.Context, after log.Seq) error {
-	r.there = map[changeTag]mappedChange{}
+// readTarget reads which changes the target has already, after a seq.
+func (r *clusterReplay) readTarget(ctx context.Context, after log.Seq) error {
+	r.inTarget = map[changeTag]mappedChange{}
 	for e, err := range r.api.Entries(ctx, after) {
 		if err != nil {
 			return err
@@ -176,22 +177,22 @@ func (r *reenactment) look(ctx context.Context, after log.Seq) error {
 			return fmt.Errorf("entry %d of the target: %w", e.Seq, err)
 		}
 		tag := tagIn(head.ChangeID)
-		was, known := r.there[tag]
+		was, known := r.inTarget[tag]
 		if !known {
 			was = mappedChange{Cluster: r.target, First: e.Seq, ID: head.ChangeID}
 		}
 		was.Last = e.Seq
-		r.there[tag] = was
+		r.inTarget[tag] = was
 	}
 	return nil
 }
 
-// firstKinds come before the others when objects are made of which the log has
-// no creation: what others refer to.
+// firstKinds are created before other kinds when the log has no creates for its first
+// objects, because other objects refer to them.
 var firstKinds = []log.Kind{log.KindNICTag, log.KindNetwork, log.KindServer, log.KindVM}
 
-// begin makes the objects that a log begins with, each in a change of its own.
-func (r *reenactment) begin(ctx context.Context, state *projections.State, floor log.Seq) error {
+// begin creates the objects that a log begins with, each in a change of its own.
+func (r *clusterReplay) begin(ctx context.Context, state *projections.State, floor log.Seq) error {
 	kinds := slices.Clone(firstKinds)
 	for kind := log.Kind(1); log.NewObject(kind) != nil || kind < 64; kind++ {
 		if !slices.Contains(kinds, kind) {
@@ -202,7 +203,7 @@ func (r *reenactment) begin(ctx context.Context, state *projections.State, floor
 		for rec := range state.List(kind) {
 			source := mappedChange{Cluster: r.source, First: floor, Last: floor, Object: fmt.Sprintf("%s %s", kind, rec.Object.ID())}
 			event := &log.Event{Kind: kind, Action: log.Create, ID: rec.Object.ID(), Object: beforeRouters(state, rec.Object)}
-			if err := r.make(ctx, source, []*log.Event{event}); err != nil {
+			if err := r.repeat(ctx, source, []*log.Event{event}); err != nil {
 				return err
 			}
 		}
@@ -210,8 +211,9 @@ func (r *reenactment) begin(ctx context.Context, state *projections.State, floor
 	return nil
 }
 
-// beforeRouters is an object without what routers gave it, which they give again
-// when they are made: to a network the routes to the others of its routers.
+// beforeRouters returns an object without what routers added to it: a network without
+// the routes to the other networks of its routers. The routers add these again when
+// they are created.
 func beforeRouters(state *projections.State, o log.Object) log.Object {
 	n, ok := o.(*log.Network)
 	if !ok || len(n.Routes) == 0 {
@@ -232,9 +234,9 @@ func beforeRouters(state *projections.State, o log.Object) log.Object {
 	return n
 }
 
-// follow makes the changes of entries, which begin and end with whole ones. head
-// is where they end, for the word of progress; 0 if that is not known.
-func (r *reenactment) follow(ctx context.Context, entries iter.Seq2[log.Entry, error], head log.Seq) error {
+// follow repeats the changes of entries, which begin and end with whole changes. head
+// is their last seq, for the progress; 0 if it is unknown.
+func (r *clusterReplay) follow(ctx context.Context, entries iter.Seq2[log.Entry, error], head log.Seq) error {
 	progress := progressOf("entry")
 	var events []*log.Event
 	for e, err := range entries {
@@ -250,7 +252,7 @@ func (r *reenactment) follow(ctx context.Context, entries iter.Seq2[log.Entry, e
 			continue
 		}
 		source := mappedChange{Cluster: r.source, First: e.Seq + 1 - log.Seq(len(events)), Last: e.Seq, ID: event.ChangeID}
-		if err := r.make(ctx, source, events); err != nil {
+		if err := r.repeat(ctx, source, events); err != nil {
 			return err
 		}
 		events = nil
@@ -261,14 +263,15 @@ func (r *reenactment) follow(ctx context.Context, entries iter.Seq2[log.Entry, e
 	return nil
 }
 
-// make has the target do what the events of one change did, unless it has.
-func (r *reenactment) make(ctx context.Context, source mappedChange, events []*log.Event) error {
+// repeat submits the operations of one change to the target, unless the target has
+// them.
+func (r *clusterReplay) repeat(ctx context.Context, source mappedChange, events []*log.Event) error {
 	if r.maps != nil && r.maps.done[source.key()] {
 		r.had++
 		return nil
 	}
 	tag := tagOf(source)
-	if was, ok := r.there[tag]; ok { // written, and the record of it was lost
+	if was, ok := r.inTarget[tag]; ok { // it was written, and its mapping was lost
 		r.had++
 		return r.note(ctx, mapping{Source: source, Target: was})
 	}
@@ -286,7 +289,7 @@ func (r *reenactment) make(ctx context.Context, source mappedChange, events []*l
 		r.skipped++
 		return r.note(ctx, mapping{Source: source, Target: mappedChange{Cluster: r.target}, Skipped: "it is about the cluster itself"})
 	}
-	if err := r.speed.before(ctx, events[0].Time); err != nil {
+	if err := r.speed.wait(ctx, events[0].Time); err != nil {
 		return err
 	}
 	result, err := r.api.Submit(ctx, change)
@@ -297,8 +300,8 @@ func (r *reenactment) make(ctx context.Context, source mappedChange, events []*l
 	return r.note(ctx, mapping{Source: source, Target: mappedChange{Cluster: r.target, First: result.First, Last: result.Last, ID: change.ID}})
 }
 
-// opOf is the operation that does what an event did; ok is false if there is
-// nothing that another cluster could do.
+// opOf returns the operation that has the effect of an event. ok is false if there is
+// none for another cluster.
 func opOf(e *log.Event) (op log.Op, ok bool, err error) {
 	if slices.Contains(ownKinds, e.Kind) {
 		return op, false, nil
@@ -308,7 +311,7 @@ func opOf(e *log.Event) (op log.Op, ok bool, err error) {
 		return op, false, fmt.Errorf("%s %s is of a kind that this program does not know: use a newer one: %w", e.Kind, e.ID, log.ErrFormat)
 	}
 	op = log.Op{Action: e.Action, Kind: e.Kind}
-	if e.Action != log.Create { // the id of a new object stands in it
+	if e.Action != log.Create { // a new object contains its id
 		op.ID = e.ID
 	}
 	if e.Action == log.Delete {

@@ -18,7 +18,7 @@ func replayFolder(ctx context.Context, s *pastLog, dir string) error {
 	if err != nil {
 		return err
 	}
-	return finished(w, dir)
+	return closeFolder(w, dir)
 }
 
 // copyTo begins a new data folder with the entries of the log.
@@ -49,8 +49,8 @@ func (s *pastLog) copyTo(ctx context.Context, dir string) (*history.FolderWriter
 	return w, err
 }
 
-// appendAll appends entries, and abandons the folder if it cannot. head is where
-// they end, for the word of progress; 0 if that is not known.
+// appendAll appends entries, and abandons the folder on an error. head is their last
+// seq, for the progress; 0 if it is unknown.
 func appendAll(w *history.FolderWriter, entries iter.Seq2[log.Entry, error], head log.Seq) error {
 	progress := progressOf("entry")
 	for e, err := range entries {
@@ -67,8 +67,8 @@ func appendAll(w *history.FolderWriter, entries iter.Seq2[log.Entry, error], hea
 	return nil
 }
 
-// finished makes a new folder durable and says what can be done with it.
-func finished(w *history.FolderWriter, dir string) error {
+// closeFolder makes a new folder durable, and prints how it can be used.
+func closeFolder(w *history.FolderWriter, dir string) error {
 	head := w.Head()
 	if err := w.Close(); err != nil {
 		return err

@@ -21,16 +21,16 @@ func mapFlag() cli.Flag {
 	return &cli.StringFlag{Name: "map", Usage: "into a cluster: record in this `FILE` which change and seq there stand for which of the log; a line of JSON each (default: replay-SOURCE-TARGET.ndjson)"}
 }
 
-// mapping says which change of the target stands for which of the source.
+// mapping says which change of the target repeats which change of the source.
 type mapping struct {
 	Source mappedChange `json:"source"`
 	Target mappedChange `json:"target"`
-	// Skipped says why the target has none of it.
+	// Skipped says why the target does not have the change.
 	Skipped string `json:"skipped,omitempty"`
 }
 
-// mappedChange is a change in a log. Of an object that the source's log begins
-// with, ID is zero, and Object says which.
+// mappedChange is a change in a log. For an object that the source's log begins with,
+// ID is zero, and Object is that object.
 type mappedChange struct {
 	Cluster log.UUID `json:"cluster"`
 	First   log.Seq  `json:"first"`
@@ -39,10 +39,10 @@ type mappedChange struct {
 	Object  string   `json:"object,omitempty"`
 }
 
-// key names a change of a source, whatever its target is.
+// key identifies a change of a source.
 func (m mappedChange) key() string { return fmt.Sprintf("%s/%d/%s", m.Cluster, m.First, m.Object) }
 
-// name is how people are told of it.
+// name is the text for messages.
 func (m mappedChange) name() string {
 	if m.Object != "" {
 		return fmt.Sprintf("%s, as of #%d", m.Object, m.First)
@@ -50,9 +50,9 @@ func (m mappedChange) name() string {
 	return fmt.Sprintf("the change of #%d", m.First)
 }
 
-// changeTag are the random bits of a change's id in the target: they follow from
-// what it stands for, so that the target's own log says what it has already. The
-// rest of the id is the time, by which servers know for how long to remember it.
+// changeTag is the random part of a change's id in the target. It is computed from the
+// change of the source, so the target's log shows which changes it has already. The
+// rest of the id is the time, from which servers know for how long to remember it.
 type changeTag [10]byte
 
 func tagOf(source mappedChange) (t changeTag) {
@@ -62,8 +62,8 @@ func tagOf(source mappedChange) (t changeTag) {
 	h.Write(binary.BigEndian.AppendUint64(nil, uint64(source.First)))
 	h.Write([]byte(source.Object))
 	copy(t[:], h.Sum(nil))
-	t[0] &= 0x0f // beside the version (RFC 9562 section 5.7)
-	t[2] &= 0x3f // beside the variant
+	t[0] &= 0x0f // without the version (RFC 9562 section 5.7)
+	t[2] &= 0x3f // without the variant
 	return t
 }
 
@@ -89,11 +89,11 @@ type mapFile struct {
 	name string
 	file *os.File
 	done map[string]bool // by key
-	last log.Seq         // of the target, in it
+	last log.Seq         // last seq of the target in the file
 }
 
-// openMap reads a map file, or makes it. It refuses one of other clusters. A line
-// that was cut off is taken out: the target's log has what it said.
+// openMap reads a map file, or makes it. It refuses a file of other clusters. It
+// removes a line that was cut off, because the target's log has the same fact.
 func openMap(name string, source, target log.UUID) (m *mapFile, err error) {
 	if name == "" {
 		name = fmt.Sprintf("replay-%.8s-%.8s.ndjson", source, target)

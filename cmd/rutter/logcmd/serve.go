@@ -53,8 +53,8 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// served is a log that nothing is added to, as package api wants it. It ends at
-// head, whatever the folder has behind that.
+// served adapts a read-only log to package api. It ends at head, also if the folder has
+// later entries.
 type served struct {
 	folder *history.Folder
 	state  *projections.State
@@ -62,7 +62,7 @@ type served struct {
 	never  chan struct{}
 }
 
-// Propose implements backend.Store; package api does not call it of a read-only log.
+// Propose implements backend.Store. Package api does not call it for a read-only log.
 func (*served) Propose(context.Context, *log.Change) (log.Result, error) {
 	return log.Result{}, fmt.Errorf("a log of the past: %w", backend.ErrNoLeader)
 }
@@ -76,7 +76,7 @@ func (s *served) Head() log.Cursor { return s.head }
 // Floor implements backend.Store.
 func (s *served) Floor() log.Seq { return s.folder.Floor() }
 
-// Changed implements backend.Store: nothing ever is.
+// Changed implements backend.Store. The channel never closes.
 func (s *served) Changed() <-chan struct{} { return s.never }
 
 // Entries implements backend.Store.
@@ -137,8 +137,8 @@ func (s *served) SeqAt(at log.Time) (log.Seq, error) {
 	return min(seq, s.head.Seq), err
 }
 
-// before refuses a place behind the head.
-func (s *served) before(seq log.Seq) error {
+// checkSeq refuses a seq after the head.
+func (s *served) checkSeq(seq log.Seq) error {
 	if seq > s.head.Seq {
 		return fmt.Errorf("the past at %d, the head is %d: %w", seq, s.head.Seq, log.ErrAhead)
 	}
@@ -147,7 +147,7 @@ func (s *served) before(seq log.Seq) error {
 
 // StateAt implements backend.Past.
 func (s *served) StateAt(ctx context.Context, seq log.Seq) (*projections.State, error) {
-	if err := s.before(seq); err != nil {
+	if err := s.checkSeq(seq); err != nil {
 		return nil, err
 	}
 	return s.folder.StateAt(ctx, seq)
@@ -155,7 +155,7 @@ func (s *served) StateAt(ctx context.Context, seq log.Seq) (*projections.State, 
 
 // PartAt implements backend.Past.
 func (s *served) PartAt(ctx context.Context, part backend.PastPart, seq log.Seq) (*projections.State, error) {
-	if err := s.before(seq); err != nil {
+	if err := s.checkSeq(seq); err != nil {
 		return nil, err
 	}
 	return s.folder.PartAt(ctx, storeapi.PartOf(part), seq)

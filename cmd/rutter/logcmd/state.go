@@ -16,7 +16,7 @@ import (
 func stateCommand() *cli.Command {
 	return &cli.Command{
 		Name: "state", Usage: "the objects as they were at a place of the log", Action: logState,
-		Flags: append(partFlags(), term.ServersFlag(), dataFlag(), output.Flag("table", "ndjson", "json"),
+		Flags: append(partFlags(), term.ServersFlag(), term.DataFlag(), output.Flag("table", "ndjson", "json"),
 			&cli.StringFlag{Name: "at", Usage: "after the entry `SEQ|TIME`; the head if it is left out"},
 			&cli.StringFlag{Name: "kind", Usage: "only objects of this `KIND`"}),
 		Description: term.Examples(
@@ -48,12 +48,12 @@ func logState(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(s, &err)
-	seq, err := s.place(c.Context, c.String("at"))
+	defer closeJoining(s, &err)
+	seq, err := s.seqAt(c.Context, c.String("at"))
 	if err != nil {
 		return err
 	}
-	if err := s.notBefore(c.Context, c.String("at"), seq); err != nil {
+	if err := s.checkNotBefore(c.Context, c.String("at"), seq); err != nil {
 		return err
 	}
 	state, err := s.state(c.Context, seq, p)
@@ -72,8 +72,7 @@ func logState(c *cli.Context) (err error) {
 	return nil
 }
 
-// lineOfRecord is an object as a line of JSON, or for people: all fields that
-// are set.
+// lineOfRecord is an object as a line of JSON, or as text with all fields that are set.
 func lineOfRecord(rec projections.Record, asJSON bool) ([]byte, error) {
 	o := rec.Object
 	if asJSON {

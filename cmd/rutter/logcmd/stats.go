@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/logprint"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -19,16 +20,16 @@ import (
 
 // Bounds of what is counted.
 const (
-	maxNames   = 4096 // actors, and CNs; what is beyond is counted together
+	maxNames   = 4096 // actors, and CNs; further ones are counted together
 	maxBuckets = 60   // of the rate over time
 	barWidth   = 40
 	topNames   = 20 // lines of each list for people
 )
 
-// beyond is the name of what is over maxNames.
-const beyond = "others"
+// otherNames is the name of the count of all beyond maxNames.
+const otherNames = "others"
 
-// counted is what stats counts. Its JSON form is that of -o json.
+// counted is the result of stats. Its JSON form is that of -o json.
 type counted struct {
 	Entries  uint64            `json:"entries"`
 	Bytes    uint64            `json:"bytes"`
@@ -41,8 +42,8 @@ type counted struct {
 	Actions  map[string]uint64 `json:"actions"`
 	Actors   map[string]uint64 `json:"actors"`
 	CNs      map[string]uint64 `json:"cns"`
-	Rate     []uint64          `json:"rate"`       // entries of each stretch of time from first_time on
-	Stretch  time.Duration     `json:"stretch_ns"` // how long each of them is
+	Rate     []uint64          `json:"rate"`       // entries in each interval from first_time on
+	Stretch  time.Duration     `json:"stretch_ns"` // length of an interval
 
 	view log.EventView
 }
@@ -80,16 +81,16 @@ func (s *counted) add(e log.Entry) error {
 	})
 }
 
-// count adds one to a name, or to all the others if there are too many.
+// count adds 1 to a name, or to otherNames if there are too many names.
 func count(names map[string]uint64, name []byte) {
 	if _, ok := names[string(name)]; !ok && len(names) >= maxNames {
-		name = []byte(beyond)
+		name = []byte(otherNames)
 	}
 	names[string(name)]++
 }
 
-// at counts an entry in its stretch of time; stretches double when there are too
-// many.
+// at counts an entry in its interval of time. The length of intervals doubles when
+// there are too many.
 func (s *counted) at(since time.Duration) {
 	for int64(since/s.Stretch) >= maxBuckets {
 		s.Stretch *= 2
@@ -136,13 +137,13 @@ func stats(c *cli.Context) (err error) {
 			err = s.add(e)
 		}
 		if err != nil {
-			return ended(c.Context, err, false)
+			return logprint.Ended(c.Context, err, false)
 		}
 	}
 	return output.One(c, s, s.print)
 }
 
-// beginOf is the seq behind which a reading of stored entries begins.
+// beginOf returns the seq after which a reading of stored entries begins.
 func beginOf(c *cli.Context, from reader, r *reading) (log.Seq, error) {
 	if r.begin == "" {
 		return r.after, nil
@@ -188,7 +189,7 @@ func (s *counted) print(out io.Writer) {
 	}
 }
 
-// printNames prints names by how often they came, the first of them.
+// printNames prints the most frequent names.
 func printNames(w io.Writer, title string, names, bytes map[string]uint64) {
 	if len(names) == 0 {
 		return

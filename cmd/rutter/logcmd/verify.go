@@ -22,7 +22,7 @@ func verifyCommand() *cli.Command {
 	return &cli.Command{
 		Name: "verify", Usage: "check that a log is whole, and that the objects are what it says", Action: logVerify,
 		ArgsUsage: "[FOLDER|SNAPSHOT|EXPORT ...]",
-		Flags:     []cli.Flag{term.ServersFlag(), dataFlag(), output.Flag("table", "json")},
+		Flags:     []cli.Flag{term.ServersFlag(), term.DataFlag(), output.Flag("table", "json")},
 		Description: "An export: its checksums and chain. A data folder of a stopped server, or a snapshot file: every checksum, the chain, each checkpoint and the objects against the replay of the entries, the index. Without one, each server that --server names: its entries are read and chained, its objects compared with the replay, and the servers with each other. What is wrong is printed with what to do, and the exit code is 1.\n\n" + term.Examples(
 			"rutter log verify /var/lib/rutter",
 			"rutter log verify snapshot.rutter -o json",
@@ -32,7 +32,7 @@ func verifyCommand() *cli.Command {
 	}
 }
 
-// checked is what was verified of one log.
+// checked is the result for one log.
 type checked struct {
 	Name string `json:"name"`
 	*history.Verified
@@ -42,7 +42,7 @@ func logVerify(c *cli.Context) error {
 	var results []checked
 	paths := c.Args().Slice()
 	if path := c.String("data"); path != "" {
-		paths = append(paths, path) // as the other commands have it
+		paths = append(paths, path) // --data, as in other commands
 	}
 	for _, path := range paths {
 		v, err := verifyFolder(c.Context, path)
@@ -97,7 +97,8 @@ func printVerified(c *cli.Context, results []checked) error {
 	return nil
 }
 
-// verifyExport reads a file of `rutter log export`; log.ErrFormat if it is none.
+// verifyExport verifies a file of `rutter log export`. Errors: log.ErrFormat if it is
+// another file.
 func verifyExport(ctx context.Context, path string) (v *history.Verified, err error) {
 	r, file, err := openArchive(ctx, path)
 	if err != nil {
@@ -146,7 +147,7 @@ func verifyServer(c *cli.Context, server string) (v *history.Verified, err error
 	if err != nil {
 		return nil, err
 	}
-	defer closing(s, &err)
+	defer closeJoining(s, &err)
 	live, err := api.State(ctx, url.Values{})
 	if err != nil {
 		return nil, err
@@ -170,8 +171,8 @@ func verifyServer(c *cli.Context, server string) (v *history.Verified, err error
 		return nil, err
 	}
 	v.Head.Cluster, v.Head.Seq = status.Head.Cluster, s.head
-	// Times lose their last digits in JSON, so a state that began with objects
-	// from there has no digest to compare: the server's own replay has.
+	// JSON shortens times, so a state that began with objects from a server's answer
+	// has no digest to compare. The server's own replay has one.
 	replayed := state.Sum().String()
 	if s.floor > 0 {
 		answer, err := api.State(ctx, url.Values{"at": {s.head.String()}})
@@ -186,7 +187,7 @@ func verifyServer(c *cli.Context, server string) (v *history.Verified, err error
 	return v, nil
 }
 
-// replayInto folds the entries of a server; what does not fit is told to bad.
+// replayInto folds the entries of a server, and reports faults to bad.
 func replayInto(ctx context.Context, s *pastLog, state *projections.State, v *history.Verified, bad func(seq log.Seq, what string, args ...any)) (last log.ChainPrefix, err error) {
 	progress := progressOf("entry")
 	for e, err := range s.entries(ctx, s.floor) {
@@ -213,7 +214,7 @@ func replayInto(ctx context.Context, s *pastLog, state *projections.State, v *hi
 	return last, nil
 }
 
-// compareServers adds what differs between servers at the lowest of their heads.
+// compareServers adds the differences between servers at the lowest of their heads.
 func compareServers(c *cli.Context, results []checked) error {
 	for i := range results[min(1, len(results)):] {
 		a, err := openNamed(c, results[0].Name)

@@ -15,7 +15,7 @@ import (
 	"rutter/projections/rules"
 )
 
-// whatIf decides changes on the state, and prints what would come of them.
+// whatIf decides changes on the state, and prints their results.
 func whatIf(c *cli.Context, s *pastLog) error {
 	in, err := term.Input(c.Context, c.String("what-if"))
 	if err != nil {

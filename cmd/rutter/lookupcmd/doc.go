@@ -1,3 +1,3 @@
-// Package lookupcmd has the commands that ask who is where: rutter lookup (who has
-// an address) and rutter trace (why one VM can, or cannot, reach another).
+// Package lookupcmd has the commands rutter lookup (which NIC has an address, and
+// where) and rutter trace (why one VM can, or cannot, reach another).
 package lookupcmd

@@ -13,23 +13,35 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api/client"
-	"rutter/cmd/rutter/logcmd"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/desired"
 	"rutter/raftstore/history"
 	"rutter/varp"
 )
 
-// Command asks who has an address.
-func Command() *cli.Command {
+// PastLog is a log at one place, read without a server.
+type PastLog interface {
+	// Part returns the objects of a part of the state.
+	Part(ctx context.Context, part history.Part) (*projections.State, error)
+	// Trace says why one VM can or cannot reach another.
+	Trace(ctx context.Context, from, to string) (desired.Trace, error)
+	io.Closer
+}
+
+// OpenPast opens the log that --data names, at the place that --at names.
+type OpenPast func(*cli.Context) (PastLog, error)
+
+// Command looks up who has an address.
+func Command(open OpenPast) *cli.Command {
 	flags := []cli.Flag{
 		term.ServersFlag(), output.Flag(),
-		&cli.StringFlag{Name: "svp", Usage: "ask the SVP servers at `ADDRESSES` (an agent's, say), parted by commas, in place of a server's API"},
-		logcmd.DataFlag(),
+		&cli.StringFlag{Name: "svp", Usage: "ask the SVP servers at `ADDRESSES` (an agent's, for example), separated by commas, in place of a server's API"},
+		term.DataFlag(),
 		&cli.StringFlag{Name: "at", Usage: "as it was after the entry `SEQ|TIME`; not with --svp"},
-		&cli.DurationFlag{Name: "timeout", Value: 5 * time.Second, Usage: "give each question up after this `TIME`"},
+		&cli.DurationFlag{Name: "timeout", Value: 5 * time.Second, Usage: "end each lookup after this `TIME`"},
 	}
 	return &cli.Command{
 		Name: "lookup", Usage: "who has an address on a vnet, and on which CN", Category: "The log",
@@ -43,11 +55,11 @@ func Command() *cli.Command {
 		),
 		Subcommands: []*cli.Command{
 			{
-				Name: "vl2", Usage: "the underlay addresses of MACs", ArgsUsage: "VNET MAC ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, true) },
+				Name: "vl2", Usage: "the underlay addresses of MACs", ArgsUsage: "VNET MAC ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, open, true) },
 				Description: term.Examples("rutter lookup vl2 4385813 90:b8:d0:10:02:00"),
 			},
 			{
-				Name: "vl3", Usage: "the MACs and underlay addresses of IPs", ArgsUsage: "VNET IP ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, false) },
+				Name: "vl3", Usage: "the MACs and underlay addresses of IPs", ArgsUsage: "VNET IP ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, open, false) },
 				Description: term.Examples("rutter lookup vl3 4385813 10.21.12.7", "rutter lookup vl3 4385813 10.21.12.7 10.21.12.8 fd21:12::7 --svp 127.0.0.1:1296"),
 			},
 		},
@@ -65,8 +77,8 @@ type query struct {
 // lookupsAtOnce bounds the questions under way.
 const lookupsAtOnce = 256
 
-// errNobody: what was asked for is nobody's.
-var errNobody = errors.New("nobody has it")
+// errNotFound: no NIC has the address.
+var errNotFound = errors.New("nobody has it")
 
 func queriesOf(c *cli.Context, vl2 bool) ([]query, error) {
 	if c.NArg() < 2 {
@@ -94,12 +106,12 @@ func queriesOf(c *cli.Context, vl2 bool) ([]query, error) {
 	return queries, nil
 }
 
-func lookUp(c *cli.Context, vl2 bool) (err error) {
+func lookUp(c *cli.Context, open OpenPast, vl2 bool) (err error) {
 	queries, err := queriesOf(c, vl2)
 	if err != nil {
 		return err
 	}
-	find, done, err := finder(c)
+	find, done, err := finder(c, open)
 	if err != nil {
 		return err
 	}
@@ -115,9 +127,9 @@ func lookUp(c *cli.Context, vl2 bool) (err error) {
 			var refusal *log.Refusal
 			switch found[i], err = find(bounded, q); {
 			case errors.Is(err, varp.ErrNotFound):
-				absent[i] = fmt.Errorf("%s on vnet %d: %w", q.text, q.vnet, errNobody)
+				absent[i] = fmt.Errorf("%s on vnet %d: %w", q.text, q.vnet, errNotFound)
 			case errors.As(err, &refusal):
-				absent[i] = err // says the same
+				absent[i] = err // the same error for each
 			default:
 				return err
 			}
@@ -143,14 +155,14 @@ func lookUp(c *cli.Context, vl2 bool) (err error) {
 	return errors.Join(absent...)
 }
 
-// finder returns what asks, and what ends it.
-func finder(c *cli.Context) (find func(context.Context, query) (client.Mapping, error), done func() error, err error) {
+// finder returns a function that looks up, and one that closes it.
+func finder(c *cli.Context, open OpenPast) (find func(context.Context, query) (client.Mapping, error), done func() error, err error) {
 	addresses := c.String("svp")
 	if c.IsSet("data") {
 		if addresses != "" {
 			return nil, nil, term.Usagef("--data and --svp exclude each other")
 		}
-		return offlineFinder(c)
+		return offlineFinder(c, open)
 	}
 	if addresses == "" {
 		api, err := term.NewClient(c)
@@ -184,9 +196,9 @@ func finder(c *cli.Context) (find func(context.Context, query) (client.Mapping, 
 	}, svp.Close, nil
 }
 
-// offlineFinder looks into the folder that --data names.
-func offlineFinder(c *cli.Context) (find func(context.Context, query) (client.Mapping, error), done func() error, err error) {
-	at, err := logcmd.OpenAt(c)
+// offlineFinder looks up in the log that --data names.
+func offlineFinder(c *cli.Context, open OpenPast) (find func(context.Context, query) (client.Mapping, error), done func() error, err error) {
+	at, err := open(c)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/cmd/rutter/logcmd"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -19,7 +18,7 @@ import (
 )
 
 // TraceCommand says why one VM cannot reach another.
-func TraceCommand() *cli.Command {
+func TraceCommand(open OpenPast) *cli.Command {
 	return &cli.Command{
 		Name: "trace", Usage: "why one VM can, or cannot, reach another", ArgsUsage: "VM VM|IP", Category: "The log",
 		Description: term.Examples(
@@ -30,18 +29,18 @@ func TraceCommand() *cli.Command {
 			"rutter trace web1 db1 --data /var/lib/rutter      # of a stopped server",
 		) + "\n\nIt looks at the NICs, networks, vnets, VLANs and MTUs of both, at the underlay between their compute nodes (CNs), at every entry that both kernels need, and whether each CN has programmed the seq that it follows from. It ends with 0 if they can reach each other, though through a gateway or with doubts, and with 1 if they cannot.",
 		Flags: []cli.Flag{
-			term.ServersFlag(), logcmd.DataFlag(), output.Flag(),
+			term.ServersFlag(), term.DataFlag(), output.Flag(),
 			&cli.StringFlag{Name: "at", Usage: "as it was after the entry `SEQ|TIME`; what kernels had then is not known"},
 		},
-		Action: runTrace,
+		Action: func(c *cli.Context) error { return runTrace(c, open) },
 	}
 }
 
-func runTrace(c *cli.Context) error {
+func runTrace(c *cli.Context, open OpenPast) error {
 	if c.NArg() != 2 {
 		return term.Usagef("want two arguments, %s: a VM is a UUID, an alias, or the MAC of its NIC", c.Command.ArgsUsage)
 	}
-	t, err := traceOf(c, c.Args().Get(0), c.Args().Get(1))
+	t, err := traceOf(c, open, c.Args().Get(0), c.Args().Get(1))
 	if err != nil {
 		return err
 	}
@@ -49,15 +48,15 @@ func runTrace(c *cli.Context) error {
 		return err
 	}
 	if t.Verdict == desired.Unreachable {
-		return cli.Exit("", term.ExitFailed) // the verdict stands above
+		return cli.Exit("", term.ExitFailed) // the verdict is printed above
 	}
 	return nil
 }
 
-// traceOf asks the servers, or looks into the folder that --data names.
-func traceOf(c *cli.Context, from, to string) (t desired.Trace, err error) {
+// traceOf asks the servers, or reads the log that --data names.
+func traceOf(c *cli.Context, open OpenPast, from, to string) (t desired.Trace, err error) {
 	if c.IsSet("data") {
-		at, err := logcmd.OpenAt(c)
+		at, err := open(c)
 		if err != nil {
 			return t, err
 		}
@@ -102,11 +101,11 @@ func printTrace(out io.Writer, t *desired.Trace) {
 		return unlessZero(e.CN.IsZero(), e.CN)
 	})
 	row("underlay", func(e *desired.TraceEnd) string { return unlessZero(!e.Under.IsValid(), e.Under) })
-	_ = w.Flush() // the terminal is gone: nobody is left to tell
+	_ = w.Flush() // the terminal is gone
 	if len(t.Entries) > 0 {
 		fmt.Fprintln(w, "\nCN\tNEEDS\tOF SEQ\tHAS IT")
 		for _, e := range t.Entries {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", hostName(t, e.CN), e.What, e.Seq, hasIt(e))
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", hostName(t, e.CN), e.What, e.Seq, presence(e))
 		}
 		_ = w.Flush()
 	}
@@ -136,7 +135,7 @@ func hostName(t *desired.Trace, cn log.UUID) string {
 	return cn.String()
 }
 
-func hasIt(e desired.TraceEntry) string {
+func presence(e desired.TraceEntry) string {
 	switch {
 	case !e.Wanted:
 		return "must not: see below"

@@ -41,9 +41,9 @@ func rtnetlink(what string, kind netlink.HeaderType, flags netlink.HeaderFlags, 
 // ifinfo is struct ifinfomsg (linux/rtnetlink.h), 16 bytes.
 func ifinfo(index int, flags, change uint32) []byte {
 	b := make([]byte, unix.SizeofIfInfomsg)
-	ne.PutUint32(b[4:], uint32(index))
-	ne.PutUint32(b[8:], flags)
-	ne.PutUint32(b[12:], change)
+	nativeEndian.PutUint32(b[4:], uint32(index))
+	nativeEndian.PutUint32(b[8:], flags)
+	nativeEndian.PutUint32(b[12:], change)
 	return b
 }
 
@@ -158,7 +158,7 @@ func AddAddress(name string, address netip.Prefix) error {
 	}
 	header := make([]byte, unix.SizeofIfAddrmsg)
 	header[0], header[1], header[2] = family, byte(address.Bits()), unix.IFA_F_NODAD
-	ne.PutUint32(header[4:], uint32(index))
+	nativeEndian.PutUint32(header[4:], uint32(index))
 	return rtnetlink("address "+address.String(), unix.RTM_NEWADDR, netlink.Create|netlink.Replace, header, func(ae *netlink.AttributeEncoder) {
 		ae.Bytes(unix.IFA_LOCAL, address.Addr().AsSlice())
 		ae.Bytes(unix.IFA_ADDRESS, address.Addr().AsSlice())

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ne is the byte order of netlink on this machine.
-var ne = binary.NativeEndian
+// nativeEndian is the byte order of netlink on this machine.
+var nativeEndian = binary.NativeEndian
 
 // ICMP types (RFC 792, RFC 4443).
 const (

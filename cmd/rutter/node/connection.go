@@ -22,21 +22,23 @@ import (
 	"rutter/log"
 )
 
-// certificateEvery is how often an agent looks for files that it could not use.
+// certificateEvery is the time between two tries to read certificate files that could
+// not be used.
 const certificateEvery = time.Second
 
-// certificate is what a node shows to servers, and asks of them. A node works without
-// its certificate (architecture rule 7): one that is missing, unreadable or over is
-// trouble, and looked for until there is another.
+// certificate is a node's TLS certificate and the authorities that it trusts. A node
+// works without its certificate (architecture rule 7). If the certificate is missing,
+// unreadable or expired, the status reports it, and the node tries to read the files
+// until it succeeds.
 type certificate struct {
 	cn     log.UUID
 	paths  tlsgate.Paths
 	logger *slog.Logger
-	ready  chan struct{} // closed when keeper is there
+	ready  chan struct{} // closed when keeper is set
 
 	mu     sync.Mutex // protects what follows
 	keeper *tlsgate.Keeper
-	err    error // why there is none
+	err    error // why there is no keeper
 }
 
 var (
@@ -44,16 +46,16 @@ var (
 	errOtherNode     = errors.New("the certificate is of another node")
 )
 
-// Connection is a compute node's way to the servers: a client, and the certificate
-// that it shows.
+// Connection is a compute node's connection to the servers: a client, and the
+// certificate that it shows.
 type Connection struct {
 	API *client.Client
 	tls *certificate // nil: without TLS
 }
 
-// Connect makes the way to servers of compute node cn, whose certificate has the
-// given files; nil: it goes without TLS. A certificate that cannot be used is
-// looked for while the node runs, except that one of another node is refused.
+// Connect makes the connection of compute node cn to servers. paths are the files of
+// its certificate; nil: no TLS. If the certificate cannot be used, the node tries to
+// read it while it runs. A certificate of another node is refused.
 func Connect(cn log.UUID, servers []string, files *tlsgate.Paths, logger *slog.Logger) (*Connection, error) {
 	cfg, c := client.Config{Servers: servers}, new(Connection)
 	if files != nil {
@@ -68,7 +70,7 @@ func Connect(cn log.UUID, servers []string, files *tlsgate.Paths, logger *slog.L
 	return c, err
 }
 
-// open reads the files, unless they are in use already.
+// open reads the files, unless they were read already.
 func (t *certificate) open() {
 	keeper, err := tlsgate.New(tlsgate.Config{Paths: t.paths, Name: pki.Clients, Logger: t.logger, Ended: true})
 	if err == nil {
@@ -92,7 +94,7 @@ func (t *certificate) open() {
 	t.err = err
 }
 
-// inUse returns what the files hold, or why they cannot be used.
+// inUse returns the keeper of the files, or why they cannot be used.
 func (t *certificate) inUse() (*tlsgate.Keeper, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -110,7 +112,7 @@ func (t *certificate) dial(ctx context.Context, network, address string) (net.Co
 	return keeper.Dial(ctx, network, address, tlsgate.Role(matrix.Server))
 }
 
-// trouble says what is to be renewed.
+// trouble returns the problem that an operator must mend, "" if there is none.
 func (c *Connection) trouble() []string {
 	if c.tls == nil {
 		return nil
@@ -122,7 +124,7 @@ func (c *Connection) trouble() []string {
 	return keeper.Warnings()
 }
 
-// run has g keep the node's certificate until ctx ends.
+// run keeps the node's certificate renewed, in g, until ctx ends.
 func (c *Connection) run(ctx context.Context, a *agent.Agent, logger *slog.Logger, g *errgroup.Group) {
 	if c.tls == nil {
 		return
@@ -130,7 +132,7 @@ func (c *Connection) run(ctx context.Context, a *agent.Agent, logger *slog.Logge
 	g.Go(func() error {
 		keeper, err := c.tls.await(ctx)
 		if err != nil {
-			return nil //nolint:nilerr // ctx ended before there was one
+			return nil //nolint:nilerr // ctx ended before there was a certificate
 		}
 		renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{Keeper: keeper, Jitter: trust.Jitter, Logger: logger, Ask: pkiclient.Renewal(c.API)})
 		if err != nil {
@@ -143,7 +145,7 @@ func (c *Connection) run(ctx context.Context, a *agent.Agent, logger *slog.Logge
 	})
 }
 
-// await looks for the files until they can be used. Errors: ctx's.
+// await tries to read the files until they can be used. Errors: ctx's.
 func (t *certificate) await(ctx context.Context) (*tlsgate.Keeper, error) {
 	look := time.NewTicker(certificateEvery)
 	defer look.Stop()
@@ -160,16 +162,16 @@ func (t *certificate) await(ctx context.Context) (*tlsgate.Keeper, error) {
 	}
 }
 
-// secured lets servers in over listener, and nobody else; without TLS everybody.
+// secured accepts only servers on listener. Without TLS it accepts every client.
 func (c *Connection) secured(listener net.Listener) net.Listener {
 	if c.tls == nil {
 		return listener
 	}
-	return &awaitingListener{Listener: listener, tls: c.tls, closed: make(chan struct{})}
+	return &certificateListener{Listener: listener, tls: c.tls, closed: make(chan struct{})}
 }
 
-// awaitingListener accepts nobody before there is a certificate to show.
-type awaitingListener struct {
+// certificateListener accepts connections only when there is a certificate to show.
+type certificateListener struct {
 	net.Listener
 	tls     *certificate
 	closing sync.Once
@@ -179,7 +181,7 @@ type awaitingListener struct {
 }
 
 // Accept implements net.Listener.
-func (l *awaitingListener) Accept() (net.Conn, error) {
+func (l *certificateListener) Accept() (net.Conn, error) {
 	select {
 	case <-l.tls.ready:
 	case <-l.closed:
@@ -192,7 +194,7 @@ func (l *awaitingListener) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (l *awaitingListener) Close() error {
+func (l *certificateListener) Close() error {
 	l.closing.Do(func() { close(l.closed) })
 	select {
 	case <-l.tls.ready:

@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// partAgain is how long a part of an agent that failed rests before it begins anew.
-const partAgain = 5 * time.Second
+// restartPause is the pause before a failed part of an agent starts again.
+const restartPause = 5 * time.Second
 
-// troubles are what an agent found at its start that people must see to.
+// troubles are the problems that an agent found at its start and that operators must
+// mend.
 type troubles struct {
 	mu    sync.Mutex // protects lines
 	lines []string
@@ -30,8 +31,8 @@ func (t *troubles) all() []string {
 	return append([]string(nil), t.lines...)
 }
 
-// workFolder is a folder of the agent's data, or, where the disk does not make it,
-// one that lasts as long as this process: a node works without its disk.
+// workFolder returns a folder of the agent's data. If the disk cannot have it, it
+// returns a temporary one, because a node works without its disk.
 func workFolder(data, name string, found *troubles, logger *slog.Logger) string {
 	path := filepath.Join(data, name)
 	err := os.MkdirAll(path, 0o700)
@@ -40,26 +41,26 @@ func workFolder(data, name string, found *troubles, logger *slog.Logger) string 
 	}
 	instead, tempErr := os.MkdirTemp("", "rutter-agent-"+name+"-")
 	if tempErr != nil {
-		return path // who needs it says so
+		return path // the caller that uses it reports the error
 	}
 	logger.Error("a folder cannot be made: what belongs there is kept for this run only", "folder", path, "instead", instead, "error", err)
 	found.note("what belongs to " + path + " is kept in " + instead + " for this run only: " + err.Error())
 	return instead
 }
 
-// unending runs a part of an agent until ctx ends, anew after each failure: the
-// node's network does not depend on it.
-func unending(ctx context.Context, what string, logger *slog.Logger, run func(ctx context.Context) error) error {
+// restarting runs a part of an agent until ctx ends, and starts it again after each
+// failure. The node's network does not depend on the part.
+func restarting(ctx context.Context, what string, logger *slog.Logger, run func(ctx context.Context) error) error {
 	for {
 		err := run(ctx)
 		if ctx.Err() != nil || err == nil {
 			return err
 		}
-		logger.Error("a part of the agent failed: it begins anew", "part", what, "error", err, "again", partAgain)
+		logger.Error("a part of the agent failed: it begins anew", "part", what, "error", err, "again", restartPause)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(partAgain):
+		case <-time.After(restartPause):
 		}
 	}
 }

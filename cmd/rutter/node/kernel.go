@@ -9,35 +9,34 @@ import (
 	"rutter/agent/link"
 )
 
-// Kernel is what a node's agent programs. Its functions are agent.Config's.
+// Kernel is the kernel that a node's agent programs. Its functions are agent.Config's.
 type Kernel struct {
 	New   func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error)
 	Watch func(ctx context.Context, changed, reach func()) error
 }
 
-// SystemKernel is this machine's. ahead and table are link.ManagerConfig's. The
-// caller closes kernel, which is open, after the node's Run.
+// SystemKernel is this machine's kernel. ahead and table are link.ManagerConfig's.
+// kernel must be open; the caller closes it after the node's Run.
 func SystemKernel(kernel *link.Netlink, ahead, table int) Kernel {
 	return Kernel{Watch: kernel.Watch, New: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
 		return link.NewManager(link.ManagerConfig{Kernel: kernel, Numbers: numbers, Save: save, Ahead: ahead, Table: table}), nil
 	}}
 }
 
-// SimulatedKernel is one in memory, of its own for each node: nothing of this
-// machine is touched.
+// SimulatedKernel is a kernel in memory, one for each node. It changes nothing of this
+// machine.
 func SimulatedKernel() Kernel {
 	return Kernel{New: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
 		return SimulatedManager(numbers, save), nil
 	}}
 }
 
-// SimulatedManager is what SimulatedKernel makes.
+// SimulatedManager returns the manager of a SimulatedKernel.
 func SimulatedManager(numbers plan.Numbers, save func(plan.Numbers) error) *link.Manager {
 	return link.NewManager(link.ManagerConfig{Kernel: simulated{new(plan.Fake)}, Numbers: numbers, Save: save})
 }
 
-// simulated is a kernel in memory in which each namespace is there as soon as
-// it is asked for.
+// simulated is a kernel in memory. It makes each namespace at its first use.
 type simulated struct{ *plan.Fake }
 
 // Dump implements link.Kernel.

@@ -11,17 +11,17 @@ import (
 	"rutter/agent/vmlink"
 )
 
-// nicSync keeps the NICs of a node's VMs in step with the log.
+// nicSync synchronizes the NICs of a node's VMs with the log.
 type nicSync struct {
 	cfg   netsync.Config
 	node  *netsync.Local
-	woken chan struct{} // holds a token when there is something to look at
+	woken chan struct{} // holds a token when there is work
 
 	mu     sync.Mutex
 	syncer *netsync.Syncer // nil until it runs
 }
 
-// local is an agent's Local: the VM link, and whoever else looks at the state.
+// local is an agent's Local: the VM link, and the other parts that follow the state.
 type local struct {
 	*vmlink.Link
 	nics *nicSync
@@ -47,7 +47,7 @@ func (s *nicSync) wake() {
 	}
 }
 
-// run keeps them in step with the part of the log that agent a has.
+// run synchronizes the NICs with the part of the log that agent a has.
 func (s *nicSync) run(ctx context.Context, a *agent.Agent) error {
 	s.cfg.Node, s.cfg.Log, s.cfg.Incarnation = s.node, a, a.Incarnation()
 	syncer, err := netsync.New(s.cfg)
@@ -76,7 +76,7 @@ func (s *nicSync) run(ctx context.Context, a *agent.Agent) error {
 	return g.Wait()
 }
 
-// status is nil while they are not kept in step.
+// status is nil while NICs are not synchronized.
 func (s *nicSync) status() *netsync.Status {
 	if s == nil {
 		return nil

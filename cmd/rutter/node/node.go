@@ -17,37 +17,37 @@ import (
 	"rutter/varp"
 )
 
-// off is the address of what does not listen.
-const off = "off"
+// disabled is the address that switches a listener off.
+const disabled = "off"
 
 // Options say how a compute node runs. CN, Folder, Servers and Kernel must be given.
 type Options struct {
 	CN     log.UUID
-	Folder string // of the cache, and of what is kept beside it
-	// Servers is the way to the servers.
+	Folder string // of the cache and the files beside it
+	// Servers is the connection to the servers.
 	Servers *Connection
 	Kernel  Kernel
 
-	// SVP is the address of the local SVP server, and Status that of the status;
-	// "" and off: neither is served.
+	// SVP is the address of the local SVP server, and Status that of the status. "" and
+	// "off" switch them off.
 	SVP, Status string
-	// SVPMaxAge is for how long the servers may be silent before the SVP server
-	// says that its answers are old.
+	// SVPMaxAge is the time without contact to the servers after which the SVP server
+	// marks its answers as old.
 	SVPMaxAge time.Duration
-	// CNAPI is the address at which servers reach the node's VMs; "" and off: none.
+	// CNAPI is the address at which servers reach the node's VMs. "" and "off": none.
 	CNAPI string
 	// HoldRemovals is agent.Config's.
 	HoldRemovals int
 
 	VMs   *VMOptions   // nil: the node has no VMs
-	Tasks *TaskOptions // nil: it does no tasks, and does not say what it is
+	Tasks *TaskOptions // nil: it does no tasks, and sends no sysinfo
 
-	// Opened is called when the ports are open; nil: nothing is.
+	// Opened, if not nil, is called when the ports are open.
 	Opened func()
 	Logger *slog.Logger // nil discards
 }
 
-// Node is one compute node's agent, with what runs beside it.
+// Node is one compute node: its agent and the parts beside it.
 type Node struct {
 	opts  Options
 	agent *agent.Agent
@@ -55,8 +55,8 @@ type Node struct {
 	tasks *tasks  // nil: it does none
 }
 
-// Open reads the node's cache and makes its parts. It opens no port and starts
-// nothing; Run must be called, which closes the cache.
+// Open reads the node's cache and makes its parts. It opens no port and starts nothing.
+// The caller must call Run, which closes the cache.
 func Open(opts Options) (*Node, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -93,8 +93,8 @@ func Open(opts Options) (*Node, error) {
 	return n, err
 }
 
-// Refresh gathers what the node is, and sends it to the servers. The node must
-// have tasks.
+// Refresh gathers the node's sysinfo, and sends it to the servers. The node must have
+// tasks.
 func (n *Node) Refresh(ctx context.Context) error {
 	_, err := n.tasks.watcher.Refresh(ctx)
 	return err
@@ -105,13 +105,13 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, n.agent.Close()) }()
 	g, ctx := errgroup.WithContext(ctx)
 	if err := n.serve(ctx, g); err != nil {
-		g.Go(func() error { return err }) // what runs already ends with it
+		g.Go(func() error { return err }) // it ends the parts that run already
 		return g.Wait()
 	}
 	n.opts.Servers.run(ctx, n.agent, n.opts.Logger, g)
 	if n.tasks != nil {
 		g.Go(func() error {
-			return unending(ctx, "tasks", n.opts.Logger, func(ctx context.Context) error { return n.tasks.run(ctx, n.agent) })
+			return restarting(ctx, "tasks", n.opts.Logger, func(ctx context.Context) error { return n.tasks.run(ctx, n.agent) })
 		})
 	}
 	if n.opts.Opened != nil {
@@ -121,10 +121,10 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	return g.Wait()
 }
 
-// serve opens the node's ports, and has g serve them.
+// serve opens the node's ports, and serves them in g.
 func (n *Node) serve(ctx context.Context, g *errgroup.Group) error {
 	var svpStats func() varp.Stats
-	if on(n.opts.SVP) {
+	if enabled(n.opts.SVP) {
 		svp, err := newSVP(n.agent, n.opts.SVPMaxAge, n.opts.Logger)
 		if err != nil {
 			return err
@@ -136,7 +136,7 @@ func (n *Node) serve(ctx context.Context, g *errgroup.Group) error {
 		svpStats = svp.Stats
 		g.Go(func() error { return svp.Run(ctx, listener) })
 	}
-	if on(n.opts.Status) {
+	if enabled(n.opts.Status) {
 		listener, err := net.Listen("tcp", n.opts.Status)
 		if err != nil {
 			return fmt.Errorf("status: %w (--listen off, if another daemon holds the port)", err)
@@ -158,11 +158,10 @@ func (n *Node) serve(ctx context.Context, g *errgroup.Group) error {
 	return nil
 }
 
-// on reports whether an address is one.
-func on(address string) bool { return address != "" && address != off }
+// enabled reports whether an address switches its listener on.
+func enabled(address string) bool { return address != "" && address != disabled }
 
-// handler is what a compute node serves: the agent's own paths, and those of its
-// VMMs.
+// handler serves the agent's own paths, and those of its VMMs.
 func (n *Node) handler() http.Handler {
 	if n.vms == nil {
 		return n.agent.Handler()

@@ -22,18 +22,18 @@ func withSVP(status http.Handler, stats func() varp.Stats) http.Handler {
 	mux.Handle("/", status)
 	mux.HandleFunc("GET /svp", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(stats()) // the reader is gone: its own business
+		_ = json.NewEncoder(w).Encode(stats()) // the client is gone
 	})
 	return mux
 }
 
-// Status is what an agent says of itself, with its VMs.
+// Status is the status of an agent, with its VMs.
 type Status struct {
 	agent.Status
 	VMs *VMStatus `json:"vms,omitempty"`
 }
 
-// VMStatus is how the VM side stands.
+// VMStatus is the status of an agent's VMs.
 type VMStatus struct {
 	VMs     int              `json:"vms"`
 	VMMs    int              `json:"vmms"`
@@ -67,7 +67,7 @@ func (n *vmSide) handler(a *agent.Agent) http.Handler {
 	mux.Handle("/vmms/", vmms)
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(Status{a.Status(), n.status()}) // the reader is gone: its own business
+		_ = json.NewEncoder(w).Encode(Status{a.Status(), n.status()}) // the client is gone
 	})
 	return mux
 }

@@ -12,12 +12,12 @@ import (
 	"rutter/varp"
 )
 
-// svpConnections bounds the connections of an agent's SVP server: what is
-// on the node itself, and little more.
+// svpConnections bounds the connections of an agent's SVP server: its clients are
+// programs on the node itself.
 const svpConnections = 64
 
-// newSVP answers SVP from what an agent holds, and its shootdown log from
-// what became of that.
+// newSVP returns an SVP server that answers from an agent's replica. Its shootdown log
+// has the changes of that replica.
 func newSVP(a *agent.Agent, maxAge time.Duration, logger *slog.Logger) (*varp.Server, error) {
 	shootdowns, err := varp.NewShootdowns(varp.ShootdownConfig{Changes: agentChanges{a}, Logger: logger})
 	if err != nil {
@@ -26,7 +26,7 @@ func newSVP(a *agent.Agent, maxAge time.Duration, logger *slog.Logger) (*varp.Se
 	return varp.NewServer(varp.Config{Lookup: agentLookup{a}, Events: shootdowns, Age: a.Age, MaxAge: maxAge, Logger: logger, MaxConns: svpConnections})
 }
 
-// agentLookup shows an agent as varp wants it.
+// agentLookup adapts an agent to varp.Lookup.
 type agentLookup struct{ *agent.Agent }
 
 // VL2 implements varp.Lookup.
@@ -41,7 +41,7 @@ func (a agentLookup) VL3(vnet uint32, ip netip.Addr) (log.MAC, varp.Underlay, bo
 	return mac, varp.Underlay{Addr: u.Addr, Port: u.Port}, ok
 }
 
-// agentChanges shows an agent as varp.Shootdowns wants it.
+// agentChanges adapts an agent to varp.Shootdowns.
 type agentChanges struct{ agent *agent.Agent }
 
 // Head implements varp.ChangeSource.

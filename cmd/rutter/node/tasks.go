@@ -22,28 +22,28 @@ import (
 	"rutter/log/feed"
 )
 
-// TaskOptions say which tasks a node does, and what it tells of itself.
+// TaskOptions say which tasks a node does, and what it reports.
 type TaskOptions struct {
-	Execute bool   // run commands that operators send
-	Sysinfo bool   // tell the servers what the node is
+	Execute bool   // run operators' commands
+	Sysinfo bool   // send sysinfo to the servers
 	Setup   bool   // the node is set up
 	Tags    string // file of the NIC tags that its links provide
-	// Admin is the UUID of the owner of the node's own NICs, which are then kept in
-	// step with the log; "": they are not.
+	// Admin is the UUID of the owner of the node's own NICs, which are then
+	// synchronized with the log. "": they are not.
 	Admin   string
 	Version string // of this program
 	// Links are those of the node; nil: this machine's.
 	Links func() ([]probe.Link, error)
 }
 
-// tasks does what a compute node is asked, and tells what it is.
+// tasks does the tasks of a compute node, and sends its sysinfo.
 type tasks struct {
 	cfg     task.Config
-	watcher *probe.Watcher // nil: nobody wants its sysinfo
-	woken   chan struct{}  // holds a token when the state moved
+	watcher *probe.Watcher // nil: no sysinfo is sent
+	woken   chan struct{}  // holds a token when the state has changed
 }
 
-// newTasks makes what the options ask for. machines may be nil.
+// newTasks makes the parts that the options ask for. machines may be nil.
 func newTasks(opts *Options, machines *task.Machines, found *troubles) *tasks {
 	n, want, api := &tasks{woken: make(chan struct{}, 1)}, opts.Tasks, opts.Servers.API
 	kinds := map[string]task.Kind{"nop": task.Nop}
@@ -56,7 +56,7 @@ func newTasks(opts *Options, machines *task.Machines, found *troubles) *tasks {
 	}
 	if want.Sysinfo || want.Admin != "" {
 		source := probe.Source{CN: opts.CN, Agent: want.Version, Port: portOf(opts.CNAPI), Setup: want.Setup, Tags: want.Tags, Links: want.Links}
-		send := func(context.Context, []byte) error { return nil } // it is for this node alone
+		send := func(context.Context, []byte) error { return nil } // the task sysinfo returns it only
 		if want.Sysinfo {
 			send, kinds["sysinfo"] = sendSysinfo(api, opts.CN), n.refresh
 		}
@@ -75,7 +75,7 @@ func sendSysinfo(api *client.Client, cn log.UUID) func(context.Context, []byte) 
 	}
 }
 
-// refresh is the task sysinfo: it is gathered and sent anew.
+// refresh is the task sysinfo: it gathers sysinfo and sends it again.
 func (n *tasks) refresh(ctx context.Context, _ json.RawMessage) (any, error) {
 	info, err := n.watcher.Refresh(ctx)
 	if err != nil {
@@ -84,8 +84,8 @@ func (n *tasks) refresh(ctx context.Context, _ json.RawMessage) (any, error) {
 	return map[string]json.RawMessage{"sysinfo": info.JSON()}, nil
 }
 
-// followHostNICs has the node's own NICs and aggregations kept in step with the
-// log, if text says whose they are.
+// followHostNICs synchronizes the node's own NICs and aggregations with the log, if
+// text names their owner.
 func (n *tasks) followHostNICs(text string, vms *vmSide) error {
 	if text == "" {
 		return nil
@@ -103,7 +103,7 @@ func (n *tasks) followHostNICs(text string, vms *vmSide) error {
 	return nil
 }
 
-// machines are the VMs that tasks act on; nil if there are none, or another
+// machines returns the VMs that tasks act on, nil if the node has none or another
 // program runs them.
 func (n *vmSide) machines(api *client.Client) *task.Machines {
 	if n == nil || n.runner == nil {
@@ -146,8 +146,8 @@ func (n *tasks) run(ctx context.Context, a *agent.Agent) error {
 	return g.Wait()
 }
 
-// taskLocal is an agent's Local that has tasks looked at, before another one, if
-// the node has VMs.
+// taskLocal is an agent's Local that wakes tasks, and then calls next, the Local of the
+// VMs, if there is one.
 type taskLocal struct {
 	agent.Local
 	tasks *tasks

@@ -25,30 +25,30 @@ import (
 	"rutter/log"
 )
 
-// vmSide is the VM side of an agent: who has them, who serves them to the node,
-// and who tells the servers.
+// vmSide has the VMs of a node: their sources, their vminfod, and the link that reports
+// them to the servers.
 type vmSide struct {
 	service *vminfo.Service
 	vmms    *vmmstate.Table
 	link    *vmlink.Link
-	nics    *nicSync      // nil: they are not kept in step
+	nics    *nicSync      // nil: NICs are not synchronized
 	runner  *vmrun.Runner // nil: another program runs the VMs
 	listen  string        // of the vminfod, or off
-	skipped string        // why the vminfod does not listen, although it should
+	skipped string        // why the vminfod does not listen although it should
 }
 
-// VMOptions say where a node's VMs are, and who serves them.
+// VMOptions say where a node's VMs are, and at which addresses they are served.
 type VMOptions struct {
 	Folders vmhost.Folders
 	// CgroupAsked: without the cgroup's folder the node does not start.
 	CgroupAsked bool
 	Vminfod     string // address, or off
-	// VminfodAsked: the address was given, so that it must be free.
+	// VminfodAsked: the user gave the address, so it must be free.
 	VminfodAsked bool
-	SyncNICs     bool // keep the NICs in manifests and those in the log in step
+	SyncNICs     bool // synchronize the NICs in manifests with those in the log
 }
 
-// newVMSide makes what the options ask for: nil if there are no VMs here.
+// newVMSide makes the parts that the options ask for: nil if the node has no VMs.
 func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 	want, api, logger := opts.VMs, opts.Servers.API, opts.Logger
 	service, folder, err := vmhost.NewService(want.Folders, logger)
@@ -86,10 +86,11 @@ func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 	return n, err
 }
 
-// errNoVMMs: what is kept of the VMs cannot be read. The node's network goes on.
+// errNoVMMs: the file of the VMMs cannot be read. The node's network does not depend on
+// it.
 var errNoVMMs = errors.New("the VM side of this agent does not run")
 
-// noStarter is that of a node whose VMs another program runs.
+// noStarter is the Starter of a node whose VMs another program runs.
 type noStarter struct{}
 
 var errNotOurs = errors.New("the VMs of this compute node are run by another program: ask that one")
@@ -100,11 +101,11 @@ func (noStarter) Start(context.Context, log.UUID) error { return errNotOurs }
 // Stop implements vminfo.Starter.
 func (noStarter) Stop(context.Context, log.UUID, bool) error { return errNotOurs }
 
-// vminfodListener opens the port of the vminfod. The network of a node does not
-// depend on the list of its VMs: if another program has the port and nobody
-// asked for this one, the agent goes on without.
+// vminfodListener opens the port of the vminfod. If another program has the port and
+// the user did not give the address, the agent runs without it, because the network of
+// a node does not depend on the list of its VMs.
 func (n *vmSide) vminfodListener(asked bool, logger *slog.Logger) (net.Listener, error) {
-	if !on(n.listen) {
+	if !enabled(n.listen) {
 		n.skipped = "it is off"
 		return nil, nil
 	}
@@ -120,11 +121,11 @@ func (n *vmSide) vminfodListener(asked bool, logger *slog.Logger) (net.Listener,
 	return listener, nil
 }
 
-// serveServers serves the VMMs to servers at an address of the admin network. An
-// address that the node does not have yet is bound all the same (IP_FREEBIND,
-// ip(7)): the agent may be what gives it.
+// serveServers serves the VMMs to servers at an address of the admin network. The
+// address may be one that the node does not have yet (IP_FREEBIND, ip(7)), because the
+// agent itself may add it.
 func (n *vmSide) serveServers(ctx context.Context, address string, servers *Connection, g *errgroup.Group) error {
-	if !on(address) {
+	if !enabled(address) {
 		return nil
 	}
 	freely := net.ListenConfig{Control: func(_, _ string, socket syscall.RawConn) (err error) {
@@ -149,7 +150,7 @@ func (n *vmSide) run(ctx context.Context, a *agent.Agent, listener net.Listener)
 	g.Go(func() error { return n.link.Run(ctx, a) })
 	if n.nics != nil {
 		g.Go(func() error {
-			return unending(ctx, "NICs in step with the log", n.nics.cfg.Logger, func(ctx context.Context) error { return n.nics.run(ctx, a) })
+			return restarting(ctx, "NICs in step with the log", n.nics.cfg.Logger, func(ctx context.Context) error { return n.nics.run(ctx, a) })
 		})
 	}
 	return g.Wait()

@@ -24,12 +24,12 @@ func Columns(kind log.Kind) (all []output.Column) {
 	return all
 }
 
-// NetworkCommands are the commands of what networks are made of.
+// NetworkCommands are the commands of networks, NICs and the other kinds of networking.
 func NetworkCommands() []*cli.Command {
 	return []*cli.Command{Command(log.KindNICTag), Command(log.KindNetwork), Command(log.KindNIC)}
 }
 
-// OtherCommands are the commands of the other kinds that have nothing but objects.
+// OtherCommands are the commands of the kinds that have no special commands.
 func OtherCommands() []*cli.Command {
 	all := []*cli.Command{Command(log.KindSetting), Command(log.KindVM)}
 	for _, kind := range log.Kinds() {
@@ -40,7 +40,7 @@ func OtherCommands() []*cli.Command {
 	return all
 }
 
-// placedKinds are the kinds whose commands have their place in the program's list.
+// placedKinds are the kinds whose commands package main places itself.
 var placedKinds = []log.Kind{log.KindNICTag, log.KindNetwork, log.KindNIC, log.KindServer, log.KindVM, log.KindVMM, log.KindSetting}
 
 // Command is the command of one kind of object, as the table of kinds has it.
@@ -87,7 +87,7 @@ func ifMatchFlag() cli.Flag {
 	return &cli.StringFlag{Name: "if-match", Usage: "do it only if the object's Etag is still `ETAG`"}
 }
 
-// Collection are the actions on one kind.
+// Collection has the actions on one kind.
 type Collection struct {
 	Path    string
 	Kind    log.Kind
@@ -112,8 +112,8 @@ func Conditions(c *cli.Context) (url.Values, error) {
 	return query, nil
 }
 
-// Selected are the objects that the conditions of a command select, and the client
-// that was asked.
+// Selected returns the objects that the conditions of a command select, and the client
+// that read them.
 func (o Collection) Selected(c *cli.Context) (*client.Client, []client.Object, error) {
 	query, err := Conditions(c)
 	if err != nil {
@@ -127,7 +127,7 @@ func (o Collection) Selected(c *cli.Context) (*client.Client, []client.Object, e
 	return api, list, err
 }
 
-// Named is the object that a command names.
+// Named returns the object that a command names.
 func (o Collection) Named(c *cli.Context) (client.Object, error) {
 	path, err := o.one(c)
 	if err != nil {
@@ -244,8 +244,8 @@ func (o Collection) body(c *cli.Context, args []string) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// fieldValue is the JSON value of an argument: what is JSON already if the
-// field takes it (a number, true, a list, an object), else the text itself.
+// fieldValue is the JSON value of an argument. If the argument is JSON that the field
+// accepts (a number, true, a list, an object), it stays. Else it is a text.
 func fieldValue(kind log.Kind, name, value string) any {
 	var v any
 	if json.Unmarshal([]byte(value), &v) == nil {
@@ -256,7 +256,7 @@ func fieldValue(kind log.Kind, name, value string) any {
 			}
 		}
 	}
-	// A list may be given bare, parted by commas.
+	// A list may be given without brackets, separated by commas.
 	var refusal *log.Refusal
 	raw, err := json.Marshal(map[string]any{name: value})
 	if err != nil {

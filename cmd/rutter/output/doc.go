@@ -1,3 +1,3 @@
-// Package output prints what commands found: JSON, lines of JSON, and tables whose
-// cells, sizes and words look alike everywhere.
+// Package output prints the results of commands: JSON, lines of JSON, and tables whose
+// cells, sizes and words have the same form everywhere.
 package output

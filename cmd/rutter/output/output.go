@@ -20,12 +20,12 @@ func Field(title, name string) Column {
 	return Column{title, func(o map[string]any) string { return Text(o[name]) }}
 }
 
-// Computed is a column that shows what value makes of an object.
+// Computed is a column that shows the result of value for an object.
 func Computed(title string, value func(object map[string]any) string) Column {
 	return Column{title, value}
 }
 
-// Text is how a JSON value stands in a table's cell.
+// Text is the text of a JSON value in a table's cell.
 func Text(v any) string {
 	switch v := v.(type) {
 	case nil:

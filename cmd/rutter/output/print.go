@@ -46,16 +46,15 @@ func One(c *cli.Context, v any, table func(io.Writer)) error {
 	return nil
 }
 
-// Table is One for people who read a table: fill writes its lines, with tabs between
-// the cells.
+// Table is One with a table: fill writes its lines, with tabs between the cells.
 func Table(c *cli.Context, v any, fill func(io.Writer)) error {
 	return One(c, v, func(out io.Writer) {
 		w := Aligned(out)
 		fill(w)
-		_ = w.Flush() // the terminal is gone: no reader is left to tell
+		_ = w.Flush() // the terminal is gone
 	})
 }
 
-// Aligned is a writer of tables: the cells of a line stand between tabs. The caller
+// Aligned returns a writer of tables: tabs separate the cells of a line. The caller
 // flushes it.
 func Aligned(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) }

@@ -8,7 +8,7 @@ import (
 	"rutter/cmd/rutter/term"
 )
 
-// Size is a number of bytes for people.
+// Size is the text of a number of bytes.
 func Size(n int64) string {
 	units, f := "KMGT", float64(n)
 	if n < 1024 {
@@ -22,7 +22,7 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", f, units[i])
 }
 
-// YesNo is a truth value for people.
+// YesNo is the text of a truth value.
 func YesNo(b bool) string {
 	if b {
 		return "yes"

@@ -19,7 +19,7 @@ import (
 	"rutter/log"
 )
 
-// Client asks the servers' endpoints of trust.
+// Client sends requests about certificates to the servers.
 type Client struct{ API *client.Client }
 
 // Open returns a client of the servers that the flags of term name.
@@ -31,7 +31,7 @@ func Open(c *cli.Context) (*Client, error) {
 	return &Client{api}, nil
 }
 
-// Call sends form, and reads the answer into into; both may be nil.
+// Call sends form, and decodes the answer into into. Both may be nil.
 func (d *Client) Call(ctx context.Context, method, path string, form, into any) error {
 	var body []byte
 	if form != nil {
@@ -47,13 +47,13 @@ func (d *Client) Call(ctx context.Context, method, path string, form, into any) 
 	return json.Unmarshal(raw, into)
 }
 
-// Certificate is a certificate as `rutter cert list` has it.
+// Certificate is a certificate as `rutter cert list` prints it.
 type Certificate struct {
 	log.Certificate
 	State string `json:"state"` // good, ended or revoked
 }
 
-// Certificates are those that the log has, each with its state.
+// Certificates returns the certificates of the log, each with its state.
 func (d *Client) Certificates(ctx context.Context) ([]Certificate, error) {
 	var revoked []*log.Revocation
 	var all []Certificate
@@ -76,8 +76,8 @@ func (d *Client) Certificates(ctx context.Context) ([]Certificate, error) {
 	return all, nil
 }
 
-// Holders are the identities whose newest good certificate of a set is not by an
-// authority.
+// Holders returns the identities whose newest good certificate of a set is not issued
+// by an authority.
 func (d *Client) Holders(ctx context.Context, name, issuer string) ([]string, error) {
 	all, err := d.Certificates(ctx)
 	if err != nil {
@@ -99,7 +99,7 @@ func (d *Client) Holders(ctx context.Context, name, issuer string) ([]string, er
 	return old, nil
 }
 
-// Token is what is printed of a new one.
+// Token is a new token, as it is printed.
 type Token struct {
 	Token   string   `json:"token"`
 	UUID    log.UUID `json:"uuid"`
@@ -123,7 +123,7 @@ func (d *Client) MakeToken(ctx context.Context, cn log.UUID, ttl time.Duration) 
 	return token, Token{token.Reveal(), token.ID, cn, form.Expires, answer.CAHash}, nil
 }
 
-// parseGranted reads what a server answered to a request for a certificate.
+// parseGranted parses a server's answer to a request for a certificate.
 func parseGranted(granted *enrol.Granted) (leaf *x509.Certificate, authorities []*x509.Certificate, err error) {
 	list, err := pki.ParseCertificates([]byte(granted.Certificate))
 	if err != nil {

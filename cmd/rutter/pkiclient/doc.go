@@ -1,4 +1,4 @@
-// Package pkiclient asks servers for what they know of certificates: tokens, what was
-// issued and revoked, a compute node's first certificate and its next ones; and it
-// makes the short-lived authorities of rutter dev and rutter demo.
+// Package pkiclient sends requests about certificates to servers: tokens, issued and
+// revoked certificates, a compute node's first certificate and its next ones. It also
+// makes the local authorities of rutter dev and rutter demo.
 package pkiclient

@@ -15,18 +15,18 @@ import (
 	"rutter/log"
 )
 
-// newCNAPI returns what serves CNAPI, with the heartbeats of fabric.
+// newCNAPI returns the handler of CNAPI, with the heartbeats of fabric.
 func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, logger *slog.Logger) (*cnapi.Service, error) {
 	peers := peersAdapter(store)
 	return cnapi.New(cnapi.Config{
 		Store: storeapi.SurfaceStore{Store: store}, Logger: logger, Self: peers.Self(), Asker: asker,
-		NewID: store.NewID, Now: store.LogNow, // deadlines are of the log's time
+		NewID: store.NewID, Now: store.LogNow, // deadlines use the log's time
 		Beat: func(cn log.UUID, announces bool) {
 			holds := liveness.BeatHolds
 			if announces {
 				holds = liveness.AnnounceHolds
 			}
-			fabric.Beat(cn, holds) // one that finds no room comes again in 5 s
+			fabric.Beat(cn, holds) // if it is dropped, the node sends another in 5 s
 		},
 		Heard: func(ctx context.Context) ([]cnapi.Heard, error) {
 			known, err := fabric.List(ctx)
@@ -43,14 +43,15 @@ func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, logger *slog.Logger
 		},
 		HTTP: &http.Client{
 			Transport: &http.Transport{MaxIdleConnsPerHost: 1},
-			// A compute node that sends elsewhere is not the one that was asked.
+			// A redirect leads to another node than the one that was asked, so it is
+			// not followed.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	})
 }
 
-// asker says who asks a surface: whom the connection or its gate named, or somebody
-// on a listener that asks for no names.
+// asker returns the identity of a surface's client: that of the connection or its gate,
+// or an anonymous one on a listener without authentication.
 func asker(r *http.Request) (actor string, by log.Author) {
 	if who, ok := matrix.From(r.Context()); ok {
 		return who.Actor(), who.Author()
@@ -62,7 +63,7 @@ func asker(r *http.Request) (actor string, by log.Author) {
 	return "anonymous@" + host, log.Author{}
 }
 
-// cnapiMounts are where CNAPI stands in the API.
+// cnapiMounts are the paths of CNAPI in the API.
 func cnapiMounts(s *cnapi.Service) []api.Mount {
 	return []api.Mount{{Path: "/cnapi", Handler: s.Handler(), Strip: true}, {Path: "/tasks", Surface: "cnapi", Handler: s.Handler()}}
 }

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// hungGrace is how long a server whose disk hangs may take to end in order.
+	// hungGrace bounds the time in which a server whose disk hangs may end in order.
 	hungGrace = 5 * time.Second
 )
 
-// endHung ends the process if err says that the disk hangs, after a while in which
-// it may end in order: whoever waits for the disk, as a request that is to be noted
-// there, would keep it.
+// endHung ends the process if err says that the disk hangs. First it waits, because the
+// process may end in order. But a goroutine that waits for the disk, such as a request
+// that writes an audit record, could prevent that.
 func endHung(err error, logger *slog.Logger) {
 	if !errors.Is(err, raftstore.ErrDiskHangs) {
 		return

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// drillLook is how often the file of a drill is read at most.
-const drillLook = 50 * time.Millisecond
+// drillPoll is the least time between two reads of a drill's file.
+const drillPoll = 50 * time.Millisecond
 
-// DrillClock is the machine's clock, moved by what a file says: so people, and our
-// tests, see what a cluster does about a server whose clock is wrong without setting
-// a machine's. Nothing but the store goes by it. A server that has one warns of it
-// for as long as it runs.
+// DrillClock is the machine's clock, moved by an offset from a file. With it operators
+// and tests see how a cluster treats a server whose clock is wrong, without setting a
+// machine's clock. Only the store uses it. A server with a DrillClock warns of it as
+// long as it runs.
 type DrillClock struct {
 	Path string
 
@@ -23,7 +23,7 @@ type DrillClock struct {
 	offset time.Duration
 }
 
-// NewDrillClock is moved by what the file at path says.
+// NewDrillClock returns a clock that is moved by the offset in the file at path.
 func NewDrillClock(path string) *DrillClock { return &DrillClock{Path: path} }
 
 // now is raftstore.Config.Now.
@@ -32,11 +32,11 @@ func (d *DrillClock) now() time.Time {
 	return now.Add(d.moved(now))
 }
 
-// moved is by how much; a file that is missing, or holds no duration, is none.
+// moved is the offset. It is 0 if the file is missing or holds no duration.
 func (d *DrillClock) moved(now time.Time) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if now.Sub(d.looked) >= drillLook {
+	if now.Sub(d.looked) >= drillPoll {
 		d.looked, d.offset = now, 0
 		if text, err := os.ReadFile(d.Path); err == nil {
 			if offset, err := time.ParseDuration(strings.TrimSpace(string(text))); err == nil {
@@ -47,7 +47,7 @@ func (d *DrillClock) moved(now time.Time) time.Duration {
 	return d.offset
 }
 
-// warnings says that there is a drill; a nil clock has none.
+// warnings says that there is a drill. A nil clock has no warning.
 func (d *DrillClock) warnings() []string {
 	if d == nil {
 		return nil

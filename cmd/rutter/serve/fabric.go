@@ -12,7 +12,7 @@ import (
 	"rutter/raftstore"
 )
 
-// newFabric returns what gathers the sessions of all servers.
+// newFabric returns the collector of the sessions of all servers.
 func newFabric(store storeapi.Store, logger *slog.Logger) (*liveness.Fabric, *liveness.Table, error) {
 	table := liveness.NewTable(uint64(time.Now().UnixNano()), time.Now)
 	fabric, err := liveness.New(liveness.Config{
@@ -25,7 +25,7 @@ func newFabric(store storeapi.Store, logger *slog.Logger) (*liveness.Fabric, *li
 	return fabric, table, nil
 }
 
-// peersAdapter shows the cluster as package liveness wants it.
+// peersAdapter adapts the store to liveness.Peers.
 type peersAdapter struct{ *raftstore.Store }
 
 // Self implements liveness.Peers.

@@ -6,45 +6,45 @@ import (
 	"syscall"
 )
 
-// gate is a listener for a protocol whose answers come from the store's state:
-// while serving returns an error, connections are closed, and what would be
-// answered on those that are open is not sent (architecture rule 3).
-type gate struct {
+// servingListener is a listener for a protocol whose answers come from the store's
+// state. While serving returns an error, it closes new connections, and open ones send
+// no answer (architecture rule 3).
+type servingListener struct {
 	net.Listener
 	serving func() error
 }
 
 // Accept implements net.Listener.
-func (g gate) Accept() (net.Conn, error) {
+func (g servingListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := g.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
 		if g.serving() == nil {
-			return gatedConn{conn, g.serving}, nil
+			return servingConn{conn, g.serving}, nil
 		}
 		_ = conn.Close() // the client asks another server
 	}
 }
 
-// gatedConn sends nothing while its server must not.
-type gatedConn struct {
+// servingConn sends nothing while its server must not serve.
+type servingConn struct {
 	net.Conn
 	serving func() error
 }
 
 // Write implements net.Conn.
-func (c gatedConn) Write(b []byte) (int, error) {
+func (c servingConn) Write(b []byte) (int, error) {
 	if err := c.serving(); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(b)
 }
 
-// SyscallConn implements syscall.Conn, for reading only: what is written past
-// Write would pass the gate.
-func (c gatedConn) SyscallConn() (syscall.RawConn, error) {
+// SyscallConn implements syscall.Conn. It is for reading only, because a write by it
+// would not be checked.
+func (c servingConn) SyscallConn() (syscall.RawConn, error) {
 	if conn, ok := c.Conn.(syscall.Conn); ok {
 		return conn.SyscallConn()
 	}

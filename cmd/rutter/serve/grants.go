@@ -15,30 +15,30 @@ import (
 	"rutter/projections"
 )
 
-// grantFollower has a server do what the log's grants say: it knows what programs
-// without a certificate may do, hangs up on those that may do nothing any more, and
-// has readers whose grant changed come anew.
+// grantFollower applies the log's grants to a server. It knows the rights of programs
+// without a certificate, closes the connections of those that lost all rights, and
+// closes those of readers whose grant has changed, so that they connect again.
 type grantFollower struct {
 	view   trust.View
 	cutOff func(match func(matrix.Identity) bool) int
-	// cutPrograms closes the connections of programs at addresses that match and
-	// may do nothing now.
+	// cutPrograms closes the connections of programs at matching addresses that have no
+	// rights now.
 	cutPrograms func(match func(netip.Addr) bool) int
 
 	foreign atomic.Pointer[[]foreignGrant]
 	seen    map[string]log.Seq // of the grants, by subject
 }
 
-// foreignGrant is one of a program without a certificate.
+// foreignGrant is a grant of a program without a certificate.
 type foreignGrant struct {
 	net         netip.Prefix
 	read, write []string // surfaces
 }
 
 // run follows until ctx ends.
-func (f *grantFollower) run(ctx context.Context) error { return trust.Poll(ctx, f.look) }
+func (f *grantFollower) run(ctx context.Context) error { return trust.Poll(ctx, f.refresh) }
 
-func (f *grantFollower) look() {
+func (f *grantFollower) refresh() {
 	grants := make(map[string]log.Seq)
 	var foreign []foreignGrant
 	f.view(func(state *projections.State) {
@@ -50,9 +50,9 @@ func (f *grantFollower) look() {
 			}
 		}
 	})
-	slices.SortStableFunc(foreign, func(a, b foreignGrant) int { return cmp.Compare(b.net.Bits(), a.net.Bits()) }) // the narrowest decides
+	slices.SortStableFunc(foreign, func(a, b foreignGrant) int { return cmp.Compare(b.net.Bits(), a.net.Bits()) }) // the narrowest network decides
 	f.foreign.Store(&foreign)
-	if f.seen != nil { // at the start nobody is connected
+	if f.seen != nil { // at the start there are no connections
 		f.cut(changedGrants(f.seen, grants))
 	}
 	f.seen = grants
@@ -77,7 +77,7 @@ func changedGrants(before, now map[string]log.Seq) map[string]bool {
 	return changed
 }
 
-// cut closes what is open of those whose grant changed.
+// cut closes the connections of subjects whose grant has changed.
 func (f *grantFollower) cut(changed map[string]bool) {
 	if len(changed) == 0 {
 		return
@@ -94,14 +94,14 @@ func (f *grantFollower) cut(changed map[string]bool) {
 	})
 }
 
-// sourceNet reads what the log has checked: an address, or a network.
+// sourceNet parses an address or a network, which the log has checked.
 func sourceNet(source string) netip.Prefix {
 	if a, err := netip.ParseAddr(source); err == nil {
 		return netip.PrefixFrom(a, a.BitLen())
 	}
 	p, err := netip.ParsePrefix(source)
 	if err != nil {
-		return netip.Prefix{} // contains nobody
+		return netip.Prefix{} // contains no address
 	}
 	return p
 }

@@ -9,9 +9,9 @@ import (
 	"rutter/api/auth/tlsgate"
 )
 
-// keyFiles reads keys of authorities, and keeps what it read until the file
-// changes: to open one that is encrypted takes a second and a lot of memory, by
-// design. It may be used concurrently.
+// keyFiles reads keys of authorities, and caches them until the file changes, because
+// to decrypt a key takes a second and much memory, by design. It may be used
+// concurrently.
 type keyFiles struct {
 	passphrase string
 
@@ -19,7 +19,7 @@ type keyFiles struct {
 	held map[string]heldKeys // by path
 }
 
-// heldKeys are what a file had when it was of that time and size.
+// heldKeys are the keys of a file with this time and size.
 type heldKeys struct {
 	modified time.Time
 	size     int64

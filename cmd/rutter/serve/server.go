@@ -32,7 +32,7 @@ import (
 	"rutter/varp"
 )
 
-// Options says how one server runs.
+// Options are the options of one server.
 type Options struct {
 	Store    raftstore.Config
 	API, SVP string // addresses; SVP may be off
@@ -67,7 +67,7 @@ type Server struct {
 
 	tls    *serverTLS // nil: none
 	grants *grantFollower
-	// audit has who was let in, and who was refused what.
+	// audit records accepted identities and refused requests.
 	audit *audit.Log
 }
 
@@ -152,12 +152,13 @@ func Open(cfg Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// enter takes a place for a request on a listener of Triton's.
+// enter takes one of the API's request slots for a request on a Triton listener.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request, who matrix.Identity) (leave func(), ok bool) {
 	return s.api.Enter(w, r, who)
 }
 
-// listen opens the ports of API and SVP, and has raft's opened as TLS has it.
+// listen opens the ports of API and SVP, and gives raft its listener, with TLS if the
+// server has it.
 func (s *Server) listen(cfg *Options) (err error) {
 	if cfg.Drill != nil {
 		cfg.Store.Now = cfg.Drill.now
@@ -183,11 +184,11 @@ func (s *Server) listen(cfg *Options) (err error) {
 	return nil
 }
 
-// newSVP answers SVP from a compact copy of the mappings that follows the log,
-// and its shootdown log from the log itself.
+// newSVP returns an SVP server. It answers lookups from a compact copy of the mappings
+// that follows the log, and its shootdown log from the log itself.
 //
-// known has it answer known nodes only, each about its own vnets: on an address
-// that others reach, of a server that asks everybody else for names.
+// With known it answers known nodes only, each about its own vnets. That is for an
+// address that other machines reach, on a server with TLS.
 func newSVP(store *raftstore.Store, known bool, logger *slog.Logger) (*varp.Server, error) {
 	source := svpview.Source{
 		OfHead: store.Head, OfEntries: store.Entries,
@@ -204,13 +205,13 @@ func newSVP(store *raftstore.Store, known bool, logger *slog.Logger) (*varp.Serv
 	return varp.NewServer(cfg)
 }
 
-// Run serves until ctx ends or a part fails, and returns when every part has
-// ended. The API ends before the store: what was begun can still be written.
+// Run serves until ctx ends or a part fails, and returns when every part has ended. The
+// API ends before the store, so requests that have begun can still be written.
 func (s *Server) Run(ctx context.Context) error {
 	storing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, serving := errgroup.WithContext(ctx)
-	// One that fails ends the others, and the server: it must not go on half.
+	// If one part fails, all end, because a server must not run in part.
 	fronts, facing := errgroup.WithContext(serving)
 	fronts.Go(func() error { return s.api.Run(facing, s.apiListener) })
 	fronts.Go(func() error { return s.fabric.Run(facing) })
@@ -223,7 +224,7 @@ func (s *Server) Run(ctx context.Context) error {
 	fronts.Go(func() error { return s.triton.run(facing) })
 	fronts.Go(func() error { return s.cnapi.Run(facing) })
 	if s.svp != nil {
-		fronts.Go(func() error { return s.svp.Run(facing, gate{s.svpListener, s.store.Serving}) })
+		fronts.Go(func() error { return s.svp.Run(facing, servingListener{s.svpListener, s.store.Serving}) })
 	}
 	g.Go(func() error {
 		defer stop()
@@ -242,7 +243,7 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	s.cfg.Logger.Info("server runs", "server", s.cfg.Store.ID, "api", s.apiListener.Addr(), "svp", s.cfg.SVP, "triton", s.triton.where(), "raft", s.cfg.Store.Listen, "data", s.cfg.Store.Dir)
 	if s.cfg.Insecure {
-		s.cfg.Logger.Warn("no TLS: whoever reaches these ports can read and write the log")
+		s.cfg.Logger.Warn("no TLS: any client that reaches these ports can read and write the log")
 	}
 	for _, warning := range slices.Concat(svpWarnings(s.cfg), s.cfg.Drill.warnings()) {
 		s.cfg.Logger.Warn(warning)
@@ -251,7 +252,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(err, s.store.Close(), s.audit.Close())
 }
 
-// Address is where the API is served.
+// Address is the address of the API.
 func (s *Server) Address() net.Addr { return s.apiListener.Addr() }
 
 // Leading reports whether this server leads.
@@ -260,7 +261,7 @@ func (s *Server) Leading() bool {
 	return leads
 }
 
-// close frees what Open got, when it fails half-way.
+// close releases what Open has opened, if Open fails.
 func (s *Server) close() error {
 	var errs []error
 	for _, l := range []net.Listener{s.apiListener, s.svpListener} {

@@ -13,7 +13,7 @@ type storeMetric struct {
 	value func(*raftstore.Status) float64
 }
 
-// storeMetrics shows the store's status as metrics, all as of one moment.
+// storeMetrics exports the store's status as metrics, all as of one moment.
 type storeMetrics struct {
 	status func() raftstore.Status
 	all    []storeMetric

@@ -10,17 +10,17 @@ import (
 	"rutter/projections"
 )
 
-// Bounds of what is remembered of SVP's peers.
+// Bounds of the cache of SVP's peers.
 const (
-	// svpPeerAge is how old what is known of an address may be: a node that comes
-	// onto a vnet is answered within that time.
+	// svpPeerAge bounds the age of a cached address. A node that comes onto a vnet is
+	// answered within that time.
 	svpPeerAge = time.Second
-	// maxSVPPeers bounds the addresses that are remembered; strangers choose them.
+	// maxSVPPeers bounds the cached addresses, because any client adds one.
 	maxSVPPeers = 16384
 )
 
-// svpPeers takes SVP's peers for the compute nodes whose NICs have their
-// addresses: those on the underlay, and those on the admin network.
+// svpPeers identifies SVP's peers by their addresses: a peer is the compute node that
+// has a NIC with this address on the underlay or the admin network.
 type svpPeers struct {
 	view func(fn func(*projections.State))
 	now  func() time.Time
@@ -29,7 +29,7 @@ type svpPeers struct {
 	known map[netip.Addr]svpPeer
 }
 
-// svpPeer is what an address is taken for.
+// svpPeer is what is known of an address.
 type svpPeer struct {
 	at        time.Time
 	node      bool
@@ -65,18 +65,18 @@ func (p *svpPeers) of(address netip.Addr) svpPeer {
 		return found
 	}
 	found = svpPeer{at: now}
-	p.view(func(state *projections.State) { found.look(state, address) })
+	p.view(func(state *projections.State) { found.refresh(state, address) })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.known) >= maxSVPPeers {
-		clear(p.known) // it is found again
+		clear(p.known) // entries are found again
 	}
 	p.known[address] = found
 	return found
 }
 
-// look finds the nodes that have an address, and what they have a part in.
-func (p *svpPeer) look(state *projections.State, address netip.Addr) {
+// refresh finds the nodes that have an address, and their vnets.
+func (p *svpPeer) refresh(state *projections.State, address netip.Addr) {
 	p.vnets, p.underlays = make(map[uint32]struct{}), make(map[netip.Addr]struct{})
 	for rec := range state.List(log.KindNetwork) {
 		network := rec.Object.(*log.Network)

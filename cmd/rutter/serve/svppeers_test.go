@@ -9,8 +9,8 @@ import (
 	"rutter/projections"
 )
 
-// An address is a node's if a server's NIC on the underlay or the admin network
-// has it; strangers, and VMs that have one there, are nobody.
+// An address is a node's if a server's NIC on the underlay or the admin network has it.
+// Unknown addresses, and those of VMs there, belong to no node.
 func TestSVPPeers(t *testing.T) {
 	state := projections.NewState()
 	cn := log.UUID{0xcc}

@@ -26,16 +26,16 @@ import (
 // the flag of the same name.
 var TritonSurfaces = []string{"napi", "cnapi", "vmapi"}
 
-// TritonOptions says how a server serves Triton's programs.
+// TritonOptions are a server's options for Triton's programs.
 type TritonOptions struct {
-	Addresses  map[string]string // by surface; those that are off are not there
+	Addresses  map[string]string // by surface, without those that are off
 	Allow      allow.List
 	Admin      log.UUID
 	OverlayTag string
 }
 
-// triton is what a server has for Triton's programs: surfaces under the API's
-// paths, and the listeners of those that have one.
+// triton has the surfaces for Triton's programs: under the API's paths, and on
+// listeners of their own.
 type triton struct {
 	cfg    TritonOptions
 	logger *slog.Logger
@@ -50,8 +50,8 @@ type tritonPort struct {
 	gate     *allow.Handler
 }
 
-// cutOff closes the connections of programs at addresses that match, on the
-// surfaces where they may do nothing now, and returns how many.
+// cutOff closes the connections of programs at matching addresses, on the surfaces
+// where they have no rights now, and returns their number.
 func (t *triton) cutOff(match func(netip.Addr) bool) (n int) {
 	for _, p := range t.ports {
 		n += p.listener.CutOff(func(ip netip.Addr) bool { return match(ip) && p.gate.Of(ip) == allow.None })
@@ -69,8 +69,8 @@ func newTriton(cfg TritonOptions, store storeapi.SurfaceStore, changefeeds http.
 	return t, err
 }
 
-// napiRoots are NAPI's paths that stand at the root of the API too: those that
-// are no path of ours.
+// napiRoots are the paths of NAPI that the API also serves at its root, because no path
+// of the API has the same name.
 var napiRoots = []string{"/fabrics", "/network_pools", "/aggregations", "/routers", "/search/ips"}
 
 // mounts are the surfaces under the API's paths.
@@ -108,7 +108,7 @@ func (t *triton) listen(surfaces map[string]http.Handler, granted func(netip.Add
 	return nil
 }
 
-// Times of the listeners, as those of the API.
+// Times of the listeners, the same as those of the API.
 const (
 	tritonHeaderTime = 10 * time.Second
 	tritonBodyTime   = 30 * time.Second
@@ -122,7 +122,7 @@ const (
 func (t *triton) run(ctx context.Context) error {
 	g := new(errgroup.Group)
 	for _, p := range t.ports {
-		t.logger.Warn("this port has no TLS: whoever is let in by address is believed", "surface", p.surface, "address", p.listener.Addr(), "networks", t.cfg.Allow.Len())
+		t.logger.Warn("this port has no TLS: clients are identified by their address only", "surface", p.surface, "address", p.listener.Addr(), "networks", t.cfg.Allow.Len())
 		g.Go(func() error { return p.run(ctx, t.logger) })
 	}
 	return g.Wait()
@@ -148,25 +148,25 @@ func (p *tritonPort) run(ctx context.Context, logger *slog.Logger) error {
 	}
 	grace, stop := context.WithTimeout(context.WithoutCancel(ctx), tritonDrainTime)
 	defer stop()
-	_ = server.Shutdown(grace) // what does not end in time is cut off
+	_ = server.Shutdown(grace) // requests that do not end in time are cut off
 	cancel()
 	_ = server.Close()
 	<-served
 	return err
 }
 
-// timed bounds how long a body may take to come, and an answer to be taken. A
-// connection that is taken over, as by the change feed, loses both.
+// timed bounds the time for reading a body and for writing an answer. A connection that
+// is taken over, as by the change feed, has neither bound.
 func timed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(tritonBodyTime)) // connections of a listener know deadlines
+		_ = control.SetReadDeadline(time.Now().Add(tritonBodyTime)) // connections of a listener support deadlines
 		_ = control.SetWriteDeadline(time.Now().Add(tritonAnswerTime))
 		next.ServeHTTP(w, r)
 	})
 }
 
-// close frees the listeners, when the server never runs.
+// close closes the listeners of a server that never runs.
 func (t *triton) close() error {
 	var errs []error
 	for _, p := range t.ports {
@@ -189,7 +189,8 @@ func (t *triton) collectors() []prometheus.Collector {
 	return append(t.napi.Collectors(), tritonMetrics{t})
 }
 
-// tritonMetrics says which listeners are open, and how many they refused.
+// tritonMetrics exports which listeners are open, and how many connections they
+// refused.
 type tritonMetrics struct{ t *triton }
 
 var (

@@ -30,7 +30,7 @@ import (
 	"rutter/projections"
 )
 
-// serverTLS is what a server has of TLS: nil if it has none.
+// serverTLS is the TLS of a server: nil if it has none.
 type serverTLS struct {
 	folder         string
 	keys           keyFiles
@@ -63,8 +63,8 @@ func openServerTLS(folder, id, passphrase string, logger *slog.Logger) (*serverT
 	return t, t.checkKeys()
 }
 
-// checkKeys refuses keys of authorities that are there and cannot be used: a
-// server that finds out when the first node wants to join says it to nobody.
+// checkKeys refuses keys of authorities that exist and cannot be used. Without this
+// check, an operator would learn of it only when the first node tries to join.
 func (t *serverTLS) checkKeys() error {
 	for _, name := range []string{tlsgate.CAKeyFile, tlsgate.PeerCAKeyFile} {
 		path := filepath.Join(t.folder, name)
@@ -80,7 +80,7 @@ func (t *serverTLS) checkKeys() error {
 	return nil
 }
 
-// attach gives the log to what needs it, before anything runs.
+// attach gives the log to the parts that need it, before they run.
 func (t *serverTLS) attach(store storeapi.Store) (err error) {
 	t.propose, t.newID = store.Propose, store.NewID
 	view := func(fn func(*projections.State)) { store.View(func(s *projections.State, _ log.Cursor) { fn(s) }) }
@@ -112,8 +112,8 @@ func (t *serverTLS) attach(store storeapi.Store) (err error) {
 	return nil
 }
 
-// issuer returns the authority that signs now, with its key, which the operator
-// gave to this server.
+// issuer returns the authority that signs now, with its key, if the operator has given
+// that key to this server.
 func (t *serverTLS) issuer(k *tlsgate.Keeper, keyFile string) (*pki.Authority, error) {
 	keys, err := t.keys.read(filepath.Join(t.folder, keyFile))
 	if err != nil {
@@ -141,7 +141,7 @@ func (t *serverTLS) authorities() []log.Authority {
 	return all
 }
 
-// issueOwn signs this server's next certificate, with the names of the last one.
+// issueOwn signs this server's next certificate, with the names of the present one.
 func (t *serverTLS) issueOwn(ctx context.Context, k *tlsgate.Keeper, keyFile, name string, request []byte) (*x509.Certificate, error) {
 	issuer, err := t.issuer(k, keyFile)
 	if err != nil {
@@ -176,7 +176,7 @@ func (t *serverTLS) record(ctx context.Context, c *x509.Certificate, id matrix.I
 	return err
 }
 
-// recordOwn notes the certificates that the server was started with.
+// recordOwn records the certificates with which the server was started.
 func (t *serverTLS) recordOwn(ctx context.Context) error {
 	for name, k := range t.follower.Keepers {
 		for ctx.Err() == nil && !t.recorded(ctx, name, k) {
@@ -205,7 +205,7 @@ func (t *serverTLS) recorded(ctx context.Context, name string, k *tlsgate.Keeper
 	return true
 }
 
-// run keeps certificates until ctx ends.
+// run renews certificates until ctx ends.
 func (t *serverTLS) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return t.clients.Run(ctx) })
@@ -231,8 +231,8 @@ func (t *serverTLS) warnings(insecure []string) []string {
 	return all
 }
 
-// apiPort is whom the API lets in: who has no certificate may join. Handshakes
-// that fail are noted.
+// apiPort says which clients the API accepts: a client without a certificate may only
+// join. Failed handshakes are recorded.
 func (s *Server) apiPort() tlsgate.Port {
 	return tlsgate.Port{Name: "api", OrNone: true, Failed: func(remote net.Addr, err error) {
 		s.audit.Note(audit.Record{Event: audit.Handshake, Remote: remote.String(), Asked: "api", Why: err.Error()})
@@ -244,7 +244,7 @@ func (t *serverTLS) dialCN(ctx context.Context, network, address string, cn log.
 	return t.clients.Dial(ctx, network, address, tlsgate.Node(matrix.Identity{Role: matrix.CN, UUID: cn}))
 }
 
-// mounted adds what TLS has of the API; t may be nil.
+// mounted adds the API paths of TLS; t may be nil.
 func (t *serverTLS) mounted(mounts []api.Mount) []api.Mount {
 	if t == nil {
 		return mounts
@@ -268,7 +268,7 @@ func (t *serverTLS) collectors() []prometheus.Collector {
 	return []prometheus.Collector{t.clients, t.peers}
 }
 
-// plaintext are the addresses of a server that other machines reach without TLS.
+// plaintext lists the addresses of a server that other machines reach without TLS.
 func plaintext(cfg Options) []string {
 	if cfg.TLS != "" {
 		return nil
@@ -282,7 +282,8 @@ func plaintext(cfg Options) []string {
 	return all
 }
 
-// svpWarnings say who is answered at an address of SVP's that other machines reach.
+// svpWarnings say which clients are answered at an SVP address that other machines
+// reach.
 func svpWarnings(cfg Options) []string {
 	host, _, err := net.SplitHostPort(cfg.SVP)
 	if err != nil || term.IsLoopback(host) {

@@ -12,13 +12,14 @@ import (
 	"rutter/log"
 )
 
-// newVMMService returns what keeps the log's VMMs and VMs what the compute nodes
-// say that they are, and has the store answer the other servers' questions with
-// it and with fabric.
+// newVMMService returns the service that copies the VMMs and VMs of compute nodes to
+// the log. It also registers it and fabric in the store, to answer the other servers'
+// requests.
 func newVMMService(store storeapi.Store, fabric *liveness.Fabric, cnPort int, secure *serverTLS, logger *slog.Logger) (*vmm.Service, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 1, MaxConnsPerHost: 4}
 	if secure != nil {
-		// A connection is to one node: it is not used for the next one at its address.
+		// Connections are not reused, because the next request to an address may be for
+		// another node.
 		transport.DisableKeepAlives = true
 		transport.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 			cn, _ := vmm.AdminCN(ctx)
@@ -30,7 +31,8 @@ func newVMMService(store storeapi.Store, fabric *liveness.Fabric, cnPort int, se
 		NewID: store.NewID,
 		HTTP: &http.Client{
 			Transport: transport,
-			// A compute node that sends elsewhere is not the one that was asked.
+			// A redirect leads to another node than the one that was asked, so it is
+			// not followed.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	})
@@ -46,7 +48,7 @@ func newVMMService(store storeapi.Store, fabric *liveness.Fabric, cnPort int, se
 	return service, nil
 }
 
-// vmmPeers shows the cluster as package vmm wants it.
+// vmmPeers adapts the store to vmm.Peers.
 type vmmPeers struct {
 	peersAdapter
 	fabric *liveness.Fabric

@@ -11,12 +11,12 @@ import (
 	"rutter/raftstore"
 )
 
-// privateUmask keeps what a server writes to its owner.
+// privateUmask makes a server's files readable by their owner only.
 const privateUmask = 0o077
 
-// confineServer takes from a server, whose ports are open, what it does not need:
-// files that are not its own, and all capabilities, but for files of another user
-// that it was given.
+// confineServer restricts a server whose ports are open: to its own files, and to no
+// capabilities. If it was given files of another user, it keeps the capability for
+// those.
 func confineServer(cfg serve.Options, logger *slog.Logger) {
 	paths := []string{cfg.Store.Dir}
 	write, read := paths, []string(nil)
@@ -24,7 +24,7 @@ func confineServer(cfg serve.Options, logger *slog.Logger) {
 		client, peer := tlsgate.ClientPaths(cfg.TLS), tlsgate.PeerPaths(cfg.TLS)
 		paths = append(paths, cfg.TLS, client.Key, peer.Key)
 		write = append(write, cfg.TLS)
-		read = confine.Around(cfg.TLS, client.Cert, client.Key, client.CA, peer.Cert, peer.Key, peer.CA)
+		read = confine.FoldersOf(cfg.TLS, client.Cert, client.Key, client.CA, peer.Cert, peer.Key, peer.CA)
 	}
 	if cfg.Drill != nil {
 		read = append(read, filepath.Dir(cfg.Drill.Path))
@@ -41,7 +41,8 @@ func confineServer(cfg serve.Options, logger *slog.Logger) {
 	confine.DropLogged(0, paths, logger)
 }
 
-// privateServerFolder is PrivateFolder of a server, whose files are closed too.
+// privateServerFolder is PrivateFolder for a server. It closes the files in the folder
+// too.
 func privateServerFolder(cfg raftstore.Config, logger *slog.Logger) error {
 	syscall.Umask(privateUmask)
 	return confine.PrivateFolder(cfg.Dir, logger, "changes.db", "raft.db", "audit.ndjson")

@@ -13,8 +13,8 @@ import (
 	"rutter/log"
 )
 
-// minDiskPatience bounds --disk-patience from below: twice what costs the
-// leadership, so that it was handed over by then.
+// minDiskPatience bounds --disk-patience from below. It is twice the time after which a
+// leader gives up leadership, so that another server leads by then.
 const minDiskPatience = 2 * time.Second
 
 // lowWaterOf reads --disk-low-water; 0 is the default.
@@ -41,8 +41,8 @@ func tritonFlags() []cli.Flag {
 	}
 }
 
-// tritonConfigOf reads the flags, and refuses a listener for strangers that lets
-// nobody in, or whose list cannot be read.
+// tritonConfigOf reads the flags. It refuses a listener by address that accepts no
+// address, and a list that cannot be parsed.
 func tritonConfigOf(c *cli.Context) (cfg serve.TritonOptions, err error) {
 	cfg = serve.TritonOptions{Addresses: make(map[string]string), OverlayTag: c.String("overlay-tag")}
 	if cfg.Allow, err = allow.Parse(c.StringSlice("triton-allow")); err != nil {

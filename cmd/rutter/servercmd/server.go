@@ -23,7 +23,7 @@ import (
 	"rutter/raftstore"
 )
 
-// Flags are those of `rutter server`; architecture section 12 has the ports.
+// Flags are the flags of `rutter server`. Architecture section 12 has the ports.
 func Flags() []cli.Flag {
 	return append(append(append(term.DaemonFlags(), term.TLSDirFlag()), tritonFlags()...),
 		&cli.StringFlag{Name: "id", EnvVars: []string{"RUTTER_ID"}, Usage: "this server's `NAME` in the cluster; never reused for another machine"},
@@ -39,7 +39,7 @@ func Flags() []cli.Flag {
 		&cli.DurationFlag{Name: "feature-settle", EnvVars: []string{"RUTTER_FEATURE_SETTLE"}, Value: 10 * time.Minute, Usage: "after an upgrade of every server, this `TIME` passes before the log is written as only the new program can read it; until then the upgrade can be taken back"},
 		&cli.DurationFlag{Name: "max-clock-offset", EnvVars: []string{"RUTTER_MAX_CLOCK_OFFSET"}, Value: 3 * time.Second, Usage: "a server whose clock is further than this `TIME` from the one that the servers agree on does not lead while another can, and stamps nothing by it; the same on each of them"},
 		&cli.StringFlag{Name: "drill-clock", EnvVars: []string{"RUTTER_DRILL_CLOCK"}, Hidden: true, Usage: "for drills: the file ID in this `FOLDER` has a duration, as in -2m or 8760h, by which this server's clock is taken to be wrong; it may change at any time"},
-		&cli.StringFlag{Name: "disk-low-water", EnvVars: []string{"RUTTER_DISK_LOW_WATER"}, Value: "auto", Usage: "`SIZE` of the room that the data folder must have left, lest creates and updates be refused; auto is 1GiB, or a tenth of its file system if that is less"},
+		&cli.StringFlag{Name: "disk-low-water", EnvVars: []string{"RUTTER_DISK_LOW_WATER"}, Value: "auto", Usage: "`SIZE` of free space of the data folder below which creates and updates are refused; auto is 1GiB, or a tenth of its file system if that is less"},
 		&cli.DurationFlag{Name: "disk-patience", EnvVars: []string{"RUTTER_DISK_PATIENCE"}, Value: time.Minute, Usage: "`TIME` for which one operation on disk may hang before the server ends; it gives up the leadership after a second"},
 		&cli.StringSliceFlag{Name: "budget", EnvVars: []string{"RUTTER_BUDGET"}, Usage: "how much one party may have done for it, as `NAME=PER_SECOND` or NAME=PER_SECOND:AT_ONCE, or NAME=off; docs/safety.md has the names; may be given several times"},
 		term.PassphraseFlag(),
@@ -96,8 +96,8 @@ func run(c *cli.Context) error {
 		return err
 	}
 	headroom := make([]byte, size)
-	// While the state is read the heap only grows, and each collection would go
-	// through all of it; what is left over goes back to the system after that.
+	// While the state is read the heap only grows, and each collection would scan all
+	// of it. Afterwards the unused memory is returned to the system.
 	usual := debug.SetGCPercent(loadGCPercent)
 	s, err := serve.Open(cfg)
 	debug.SetGCPercent(usual)
@@ -121,7 +121,7 @@ func Check(c *cli.Context) error {
 	return err
 }
 
-// warnAlone says what a new server waits for that was told of no cluster.
+// warnAlone logs what a new server without peers waits for.
 func warnAlone(cfg raftstore.Config, logger *slog.Logger) {
 	if cfg.Bootstrap || len(cfg.InitialMembers)+len(cfg.Join) > 0 {
 		return
@@ -134,14 +134,14 @@ func warnAlone(cfg raftstore.Config, logger *slog.Logger) {
 // maxHeadroom bounds --gc-headroom.
 const maxHeadroom = 64 << 30
 
-// headroomOf reads --gc-headroom: what the garbage collector believes to be in use
-// besides. A server whose state is small makes far more garbage than it keeps, and
-// would collect many times a second; this way it does when there is this much of
-// it. The pages are never touched, so they take address space and no memory. Neither
-// GOGC nor a memory limit does that for a state that grows.
+// headroomOf reads --gc-headroom: bytes that the garbage collector counts as in use
+// although they are not. A server with a small state makes far more garbage than it
+// keeps, and would collect many times a second. With this it collects when there is
+// this much garbage. The pages are never touched, so they take address space and no
+// memory. Neither GOGC nor a memory limit does that for a state that grows.
 //
-// What it gives: 40,000 changes by 256 writers take 3.8 s of the processor with it and
-// 5.1 s without (time rutter bench append --writers 256 --count 40000 --duration 0s
+// Gain: 40,000 changes by 256 writers take 3.8 s of the processor with it and 5.1 s
+// without (time rutter bench append --writers 256 --count 40000 --duration 0s
 // --server-flag=--gc-headroom=0; three servers on two cores).
 func headroomOf(text string) (uint64, error) {
 	if text == "0" {
@@ -154,8 +154,8 @@ func headroomOf(text string) (uint64, error) {
 	return size, nil
 }
 
-// loadGCPercent is how much garbage is let lie, relative to what is in use, while
-// the state is read (GOGC); afterwards it is what the environment says, else 100.
+// loadGCPercent is GOGC, in percent, while the state is read. Afterwards it is GOGC of
+// the environment, else 100.
 const loadGCPercent = 400
 
 // startProfile writes a CPU profile to a folder, if that is not "", until stop is called.
@@ -203,7 +203,7 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 		}
 	}
 	if c.String("listen") == "off" || c.String("raft") == "off" {
-		return cfg, term.Usagef("--listen and --raft cannot be off: a server without them serves nobody")
+		return cfg, term.Usagef("--listen and --raft cannot be off: a server needs both")
 	}
 	if found := memberOf(members, c.String("id")); len(members) > 0 && found == nil {
 		return cfg, term.Usagef("--peers does not name this server, %q: add %s=ADDRESS, or use --join", c.String("id"), c.String("id"))
@@ -241,7 +241,7 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 	return cfg, nil
 }
 
-// keepingOf reads the flags that say how the store keeps time and files.
+// keepingOf reads the flags of the store about time and files.
 func keepingOf(c *cli.Context) (cfg raftstore.Config, err error) {
 	cfg.RaftLog, cfg.FeatureSettle, cfg.MaxClockOffset = c.String("raft-log"), c.Duration("feature-settle"), c.Duration("max-clock-offset")
 	cfg.DiskPatience = c.Duration("disk-patience")

@@ -92,12 +92,12 @@ func changefeedSnoop(c *cli.Context) error {
 	s := snooper{out: c.App.Writer, errs: c.App.ErrWriter, host: host, pid: os.Getpid()}
 	err = l.Run(c.Context, listen.Handler{Bootstrap: s.bootstrap, Item: s.item})
 	if errors.Is(err, context.Canceled) {
-		return nil // who looked has seen enough
+		return nil // the user interrupted it
 	}
 	return err
 }
 
-// snoopServers makes URLs of what people give as hosts.
+// snoopServers makes URLs from the given hosts.
 func snoopServers(hosts []string, port int, scheme string) (servers []string, err error) {
 	for _, host := range hosts {
 		if !strings.Contains(host, "://") {

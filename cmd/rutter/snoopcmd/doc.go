@@ -1,3 +1,3 @@
-// Package snoopcmd has the commands that show a protocol of Triton's as it goes by:
+// Package snoopcmd has the commands that print the messages of a Triton protocol:
 // rutter changefeed snoop and rutter svp snoop.
 package snoopcmd

@@ -13,15 +13,15 @@ import (
 	"rutter/raftstore"
 )
 
-// Enqueue lets package api's write stream queue changes without waiting.
+// Enqueue queues a change without waiting, for package api's write stream.
 func (a Store) Enqueue(c *log.Change, done func(log.Result, error)) error {
 	return asAPI(a.Store.Enqueue(c, func(result log.Result, err error) { done(result, asAPI(err)) }))
 }
 
-// NewID makes ids of changes by the clock that the servers agree on.
+// NewID makes ids of changes, with the time of the agreed clock.
 func (a Store) NewID() (log.UUID, error) { return a.NewChangeID(), nil }
 
-// Retainer shows the store's retention as package api wants it.
+// Retainer adapts the store's retention to api.Retainer.
 type Retainer struct{ *raftstore.Store }
 
 // PlanRetention implements api.Retainer.
@@ -37,11 +37,11 @@ func (r Retainer) SetRetention(ctx context.Context, want api.Retention) error {
 	return asAPI(r.Store.SetRetention(ctx, raftstore.Retention(want)))
 }
 
-// asAPI shows the store's errors as package api knows them.
+// asAPI translates the store's errors to those of package api.
 func asAPI(err error) error {
 	switch {
 	case errors.Is(err, raftstore.ErrUnknown):
-		return fmt.Errorf("%w: %w", backend.ErrUnknown, err) // whatever came after: an earlier try may have been written
+		return fmt.Errorf("%w: %w", backend.ErrUnknown, err) // an earlier try may have been written
 	case errors.Is(err, raftstore.ErrNoLeader):
 		return fmt.Errorf("%w: %w", backend.ErrNoLeader, err)
 	case errors.Is(err, raftstore.ErrOverloaded):
@@ -52,7 +52,7 @@ func asAPI(err error) error {
 	return err
 }
 
-// Backup shows the store's backups as package api wants them.
+// Backup adapts the store's backups to package api.
 func (a Store) Backup(ctx context.Context) (api.Backup, error) {
 	b, err := a.Store.Backup(ctx)
 	if err != nil {
@@ -61,21 +61,21 @@ func (a Store) Backup(ctx context.Context) (api.Backup, error) {
 	return api.Backup{ReadCloser: b, Cluster: b.Cluster, Seq: b.Seq, Size: b.Size}, nil
 }
 
-// Store shows the store as package api and package varp want it.
+// Store adapts the store to package api and package varp.
 type Store struct{ *raftstore.Store }
 
-// Propose is the store's, with errors as package api knows them.
+// Propose calls the store, and translates its errors to those of package api.
 func (a Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
 	result, err := a.Store.Propose(ctx, c)
 	return result, asAPI(err)
 }
 
-// View shows the state and its head under the lock of whoever applies.
+// View calls fn with the state and its head, under the lock of applying.
 func (a Store) View(fn func(*projections.State, log.Cursor)) {
 	a.Store.View(func(v raftstore.View) { fn(v.State, v.Head) })
 }
 
-// Status is the store's as package api has it.
+// Status is the store's status in package api's form.
 func (a Store) Status() backend.Status {
 	s := a.Store.Status()
 	status := backend.Status{

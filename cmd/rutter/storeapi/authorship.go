@@ -9,10 +9,10 @@ import (
 	"rutter/log"
 )
 
-// SurfaceStore is the store as the surfaces of old programs, and what takes
-// reports, have it: a change that they make for somebody has that one's author,
-// whatever they say, and is decided as such in the log's order. What they do by
-// themselves is no operator's.
+// SurfaceStore is the store for Triton's surfaces and for reports. A change that they
+// make for a client gets that client as its author, and the rights of that author are
+// decided in the log's order. A change that they make on their own is not an
+// operator's.
 type SurfaceStore struct{ Store }
 
 // Propose implements the surfaces' Store.
@@ -24,7 +24,7 @@ func (s SurfaceStore) Propose(ctx context.Context, c *log.Change) (log.Result, e
 	return s.Store.Propose(ctx, c)
 }
 
-// ActorOf names who asks a surface.
+// ActorOf returns the actor of a request to a surface.
 func ActorOf(r *http.Request) string {
 	who, ok := matrix.From(r.Context())
 	if !ok {

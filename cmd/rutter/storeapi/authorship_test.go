@@ -8,8 +8,8 @@ import (
 	"rutter/log"
 )
 
-// TestSpeaksFor: the reports of a compute node take its own certificate, or none
-// where none is asked for.
+// TestSpeaksFor: a report of a compute node needs that node's certificate, or no
+// certificate on a server without TLS.
 func TestSpeaksFor(t *testing.T) {
 	cn, other := log.UUID{0xc, 15: 1}, log.UUID{0xc, 15: 2}
 	for _, c := range []struct {
@@ -30,6 +30,6 @@ func TestSpeaksFor(t *testing.T) {
 		}
 	}
 	if err := SpeaksFor(httptest.NewRequest("POST", "/"+cn.String(), nil), cn); err == nil {
-		t.Error("somebody whom nobody looked at may speak for a compute node")
+		t.Error("a client without an identity may speak for a compute node")
 	}
 }

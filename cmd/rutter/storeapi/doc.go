@@ -1,4 +1,4 @@
-// Package storeapi shows the store of package raftstore as package api and the
-// surfaces beside it declare what they need of one: errors, status, backups,
-// retention, the past, and who a change's author is.
+// Package storeapi adapts the store of package raftstore to the interfaces that package
+// api and the surfaces declare: errors, status, backups, retention, the past, and the
+// author of a change.
 package storeapi

@@ -10,7 +10,7 @@ import (
 	"rutter/raftstore/history"
 )
 
-// Past shows the store's past as package api wants it.
+// Past adapts the store's past to package api.
 type Past struct{ *history.Reader }
 
 // PartAt implements api.Reader.
@@ -23,7 +23,7 @@ func (p Past) HistoryOf(ctx context.Context, object backend.PastObject, after lo
 	return p.Reader.History(ctx, history.Ref(object), after, limit)
 }
 
-// PartOf is a part of the past as package raftstore names it.
+// PartOf translates a part of the past to package raftstore's form.
 func PartOf(part backend.PastPart) history.Part {
 	want := history.Part{CNs: part.CNs, VNets: part.VNets, Mentions: part.Mentions, Kinds: part.Kinds}
 	for _, o := range part.Objects {

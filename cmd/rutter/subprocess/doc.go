@@ -1,2 +1,2 @@
-// Package subprocess starts programs that end with the one that started them.
+// Package subprocess starts programs that end when the program that started them ends.
 package subprocess

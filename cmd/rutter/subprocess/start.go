@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// Start is cmd.Start of a program that ends with this process, however this one
-// ends: a test that is killed, or has no time left, leaves no server behind. The
-// program is killed; what it started itself is its own matter. One that is to run in
-// a namespace of the calling thread is started there, not by Start.
+// Start is cmd.Start of a program that is killed when this process ends, also when this
+// process is killed. So a killed test leaves no server behind. Programs that the
+// program itself started are not killed. A program that must run in a namespace of the
+// calling thread cannot be started by Start.
 //
 // The kernel sends the signal when the thread ends that started the program
 // (prctl(2), PR_SET_PDEATHSIG), so all are started by one thread, which ends last.
@@ -29,7 +29,8 @@ type start struct {
 	done chan error
 }
 
-// starter returns where starts go: to a goroutine that never ends, for its thread.
+// starter returns the channel of a goroutine that never ends, which starts the programs
+// on one thread.
 var starter = sync.OnceValue(func() chan<- start {
 	starts := make(chan start)
 	go func() {

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
-// What is started does not outlive whoever started it and was killed.
+// A started program does not outlive the killed process that started it.
 func TestEndsWithItsStarter(t *testing.T) {
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), childEnv+"=1")
@@ -57,8 +57,8 @@ func TestEndsWithItsStarter(t *testing.T) {
 	}
 }
 
-// runs reports whether there is a process that has not ended, if perhaps nobody has
-// asked yet how.
+// runs reports whether a process has not ended. A process that ended and was not waited
+// for yet counts as ended.
 func runs(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ESRCH) && !strings.Contains(string(stat), ") Z ")

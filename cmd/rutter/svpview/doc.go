@@ -1,3 +1,3 @@
-// Package svpview shows a change log and its state as package varp wants them, and
-// an SVP server's counts as metrics, for servers and agents alike.
+// Package svpview adapts a change log and its state to package varp, and exports an SVP
+// server's counts as metrics. Servers and agents use it.
 package svpview

@@ -6,7 +6,7 @@ import (
 	"rutter/varp"
 )
 
-// Metrics shows the counts of an SVP server as metrics.
+// Metrics exports the counts of an SVP server.
 type Metrics struct{ Stats func() varp.Stats }
 
 var (

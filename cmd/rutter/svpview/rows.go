@@ -14,7 +14,7 @@ import (
 type Source struct {
 	OfHead    func() log.Cursor
 	OfEntries func(after log.Seq, limit int) ([]log.Entry, error)
-	OfState   func(fn func(*projections.State)) // under the lock of whoever applies
+	OfState   func(fn func(*projections.State)) // calls fn under the lock of applying
 }
 
 // Head implements varp.Source.
@@ -30,7 +30,7 @@ func (s Source) View(fn func(varp.Rows)) {
 	s.OfState(func(state *projections.State) { fn(Rows{state}) })
 }
 
-// Rows shows a state as varp wants it.
+// Rows adapts a state to varp.Rows.
 type Rows struct{ State *projections.State }
 
 // VL2 implements varp.Rows.
@@ -45,8 +45,8 @@ func (r Rows) VL3(vnet uint32, ip netip.Addr) (log.MAC, varp.Underlay, bool) {
 	return mac, varp.Underlay{Addr: u.Addr, Port: u.Port}, ok
 }
 
-// Nodes looks at each network that is not on a vnet: underlay addresses are on
-// few, and Shootdowns remembers the answer.
+// Nodes searches each network that is not on a vnet. There are few of them, and
+// Shootdowns caches the answer.
 func (r Rows) Nodes(underlay netip.Addr) []log.UUID {
 	var nodes []log.UUID
 	for rec := range r.State.List(log.KindNetwork) {
@@ -79,13 +79,13 @@ func (r Rows) NICs(vnet uint32, after log.MAC) iter.Seq[varp.NICRow] {
 	return r.rows(r.State.NICsOnVNetAfter(vnet, after))
 }
 
-// NICsOn takes in a server's own NICs, which may name no cn_uuid.
+// NICsOn includes a server's own NICs, which may have no cn_uuid.
 func (r Rows) NICsOn(node log.UUID) iter.Seq[varp.NICRow] {
 	nics := slices.AppendSeq(slices.Collect(r.State.NICsOnCN(node)), r.State.NICsOf(node))
 	return r.rows(slices.Values(nics))
 }
 
-// rows leaves out what is on no vnet.
+// rows omits NICs that are on no vnet.
 func (r Rows) rows(nics iter.Seq[projections.Record]) iter.Seq[varp.NICRow] {
 	return func(yield func(varp.NICRow) bool) {
 		for rec := range nics {

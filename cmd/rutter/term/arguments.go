@@ -15,7 +15,7 @@ func FileFlag() cli.Flag {
 	return &cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "JSON `FILE` with the fields, - for standard input"}
 }
 
-// MaxInput bounds a JSON file of fields: what a server would take.
+// MaxInput bounds a JSON file of fields, in bytes: a server accepts no more.
 const MaxInput = log.MaxChangeBytes
 
 // ReadInput reads a whole file that the user named, or standard input for "-".

@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// DaemonFlags are those of every long-running command.
+// DaemonFlags are the flags of every long-running command.
 func DaemonFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "insecure", EnvVars: []string{"RUTTER_INSECURE"}, Usage: "allow listening on other than loopback addresses, without TLS"},
@@ -16,8 +16,8 @@ func DaemonFlags() []cli.Flag {
 	}
 }
 
-// CheckListen refuses an address that is not HOST:PORT, or that strangers reach
-// without TLS while nobody said --insecure.
+// CheckListen refuses an address that is not HOST:PORT. It also refuses one that other
+// machines reach without TLS, unless --insecure is given.
 func CheckListen(flag, address string, insecure bool) error {
 	if address == "off" {
 		return nil

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// ownVariables begin the names that the demo gives to its own inner process.
+// ownVariables are the prefixes of variables that the demo gives to its own inner
+// process.
 var ownVariables = []string{"RUTTER_NETLAB_", "RUTTER_DEMO_"}
 
 // PassedOn reports whether a variable is one that the demo gives to its own inner
@@ -16,8 +17,8 @@ func PassedOn(variable string) bool {
 	return slices.ContainsFunc(ownVariables, func(own string) bool { return strings.HasPrefix(variable, own) })
 }
 
-// ForgetVariables keeps the settings of this machine from processes that the
-// program starts for itself.
+// ForgetVariables removes this machine's settings from the environment, so that
+// processes that the program starts for itself do not inherit them.
 func ForgetVariables() error {
 	var errs []error
 	for _, entry := range os.Environ() {
@@ -28,5 +29,5 @@ func ForgetVariables() error {
 	return errors.Join(errs...)
 }
 
-// VariablePrefix begins the names of our environment variables.
+// VariablePrefix is the prefix of the program's environment variables.
 const VariablePrefix = "RUTTER_"

@@ -16,11 +16,12 @@ const (
 	ExitUsage   = 2
 	ExitRefused = 3
 	ExitNoReply = 4
-	// ExitInterrupted is what a shell gives a program that SIGINT ended.
+	// ExitInterrupted is the exit code that a shell reports for a program that SIGINT
+	// ended.
 	ExitInterrupted = 130
 )
 
-// Remedy says what to do where nobody answered, whatever was asked.
+// Remedy adds to an error what the user can do if no server answered.
 func Remedy(err error) string {
 	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, varp.ErrNoServer) || errors.As(err, new(NoAnswerError)) {
 		return ""
@@ -28,14 +29,14 @@ func Remedy(err error) string {
 	return "\nName servers that run with -s URL, or in RUTTER_SERVER; rutter dev starts some to try."
 }
 
-// NoAnswerError is client.ErrUnavailable of a program of this machine that is no
-// server; the text says where it was looked for, and what to do.
+// NoAnswerError is the client.ErrUnavailable of a local daemon that is no server. The
+// text says at which address it was expected, and what to do.
 type NoAnswerError string
 
 // Error implements error.
 func (e NoAnswerError) Error() string { return string(e) }
 
-// Is makes it an ErrUnavailable.
+// Is reports whether target is client.ErrUnavailable.
 func (NoAnswerError) Is(target error) bool { return target == client.ErrUnavailable }
 
 // ExitCode is the exit code of the program for an error.

@@ -10,11 +10,11 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// PassphraseVariable has the passphrase itself, for those who keep secrets in the
-// environment. No flag has: others of the machine see a command line.
+// PassphraseVariable has the passphrase itself. No flag does, because other users of
+// the machine can see a command line.
 const PassphraseVariable = "RUTTER_PASSPHRASE"
 
-// maxPassphrase bounds what is read of a passphrase, in bytes.
+// maxPassphrase bounds the bytes that are read of a passphrase.
 const maxPassphrase = 4 << 10
 
 // PassphraseFlag names the file with the passphrase of the authorities' keys.
@@ -25,8 +25,8 @@ func PassphraseFlag() cli.Flag {
 	}
 }
 
-// Passphrase reads what PassphraseFlag names, or else PassphraseVariable, which
-// no program that this one starts gets to see: "" if there is neither.
+// Passphrase reads the file that PassphraseFlag names, else PassphraseVariable, which
+// it hides from programs that this one starts. It is "" if neither is set.
 func Passphrase(c *cli.Context) (string, error) {
 	secret, where := os.Getenv(PassphraseVariable), PassphraseVariable
 	if err := os.Unsetenv(PassphraseVariable); err != nil {

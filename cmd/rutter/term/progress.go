@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// progressPause is the least time between two words of progress.
+// progressPause is the least time between two lines of progress.
 const progressPause = time.Second
 
-// Progress tells of what takes long.
+// Progress prints the progress of long work.
 func Progress(w io.Writer, what string) func(done, all int64) {
 	last := time.Now()
 	return func(done, all int64) {

@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// Input opens a file that the user named, or standard input for "-". It may be a
-// pipe: waiting for what it has, or for its other end, ends with ctx.
+// Input opens a file that the user named, or standard input for "-". It may be a pipe.
+// Waiting for its data, or for its other end, ends with ctx.
 func Input(ctx context.Context, name string) (io.ReadCloser, error) {
 	open := func() (*os.File, error) { return os.Stdin, nil }
 	if name != "-" {
@@ -21,8 +21,8 @@ func Input(ctx context.Context, name string) (io.ReadCloser, error) {
 		open = func() (*os.File, error) { return os.Open(name) }
 	}
 	out, in := io.Pipe()
-	// A read of a pipe, and the open of one without a writer, cannot be
-	// interrupted: the goroutine is left behind, and ends with the program.
+	// A read of a pipe, and the open of a pipe without a writer, cannot be interrupted.
+	// The goroutine stays, and ends with the program.
 	go func() {
 		file, err := open()
 		if err == nil {

@@ -11,8 +11,8 @@ import (
 	"rutter/api/client"
 )
 
-// UsageError is a mistake in how the program was called; it names the remedy.
-// The program ends with exit code 2 for it.
+// UsageError is a mistake in how the program was called. It names the remedy. The exit
+// code is 2.
 type UsageError struct{ Err error }
 
 // Error implements error.
@@ -41,7 +41,7 @@ func NoArguments(c *cli.Context) error {
 	return nil
 }
 
-// plainDefault is where a server is, for who names none.
+// plainDefault is the default server, without TLS.
 const plainDefault = "http://127.0.0.1:7420"
 
 // ServersFlag names the servers, for every command that asks them.
@@ -50,6 +50,11 @@ func ServersFlag() cli.Flag {
 		Name: "server", Aliases: []string{"s"}, EnvVars: []string{"RUTTER_SERVER", "RUTTER_SERVERS"}, Value: cli.NewStringSlice(plainDefault),
 		Usage: "base `URL` of a server; may be given several times, the next one is asked when one does not answer",
 	}
+}
+
+// DataFlag names a log that is read in place of asking the servers.
+func DataFlag() cli.Flag {
+	return &cli.StringFlag{Name: "data", Usage: "read this `PATH` in place of asking a server: a stopped server's data folder, a snapshot file, or a file of rutter log export"}
 }
 
 // NewClient returns a client of the servers that ServersFlag names.

@@ -77,7 +77,7 @@ func DialServer(keeper *tlsgate.Keeper) func(ctx context.Context, network, addre
 	}
 }
 
-// secureDefault is where a server is, for who has a certificate and named none.
+// secureDefault is the default server of a command with a certificate.
 const secureDefault = "https://127.0.0.1:7420"
 
 // ClientConfig is the configuration of a client of the servers that ServersFlag
@@ -86,7 +86,7 @@ func ClientConfig(c *cli.Context) (client.Config, error) {
 	return ClientConfigOf(c, c.StringSlice("server"))
 }
 
-// ClientConfigOf is ClientConfig for servers that were named otherwise.
+// ClientConfigOf is ClientConfig for servers that a flag other than ServersFlag names.
 func ClientConfigOf(c *cli.Context, servers []string) (client.Config, error) {
 	keeper, err := Keeper(c)
 	if err != nil {
@@ -99,7 +99,7 @@ func ClientConfigOf(c *cli.Context, servers []string) (client.Config, error) {
 }
 
 // unwelcome is client.Config's, for commands: they end with the reason. Daemons
-// go on instead, since somebody may mend it.
+// continue instead, because an operator may mend it.
 func unwelcome(keeper *tlsgate.Keeper) func(error) error {
 	if keeper == nil {
 		return nil
@@ -107,7 +107,7 @@ func unwelcome(keeper *tlsgate.Keeper) func(error) error {
 	return keeper.Unwelcome
 }
 
-// OpenClient is client.New, whose mistakes are the user's.
+// OpenClient is client.New. Its errors are usage errors.
 func OpenClient(cfg client.Config, err error) (*client.Client, error) {
 	if err != nil {
 		return nil, err

@@ -1,3 +1,3 @@
-// Package trust has certificates' keepers follow what the log says of trust: which
-// authorities count, and which certificates are revoked. Servers and agents run it.
+// Package trust makes the keepers of certificates follow the log: which authorities are
+// trusted, and which certificates are revoked. Servers and agents run it.
 package trust

@@ -13,27 +13,27 @@ import (
 	"rutter/projections"
 )
 
-// pollEvery is how often what the log has of trust is looked at: a revocation
-// is in effect so long after it was applied, at most.
+// pollEvery is the time between two reads of the log's authorities and revocations. A
+// revocation takes effect at most so long after it was applied.
 const pollEvery = 250 * time.Millisecond
 
-// View shows a state: a server's, or what an agent holds of it.
+// View calls fn with a state: a server's, or an agent's replica.
 type View func(fn func(*projections.State))
 
-// Follower has keepers do what the log says: whom to trust, what is revoked.
+// Follower gives the log's authorities and revocations to keepers.
 type Follower struct {
 	View    View
 	Keepers map[string]*tlsgate.Keeper // by name of the authorities
 	Logger  *slog.Logger
 
 	seen    map[string]log.Seq // of each set of authorities
-	revoked uint64             // how the revocations were: see look
+	revoked uint64             // version of the revocations: see refresh
 }
 
 // Run follows until ctx ends.
-func (f *Follower) Run(ctx context.Context) error { return Poll(ctx, f.look) }
+func (f *Follower) Run(ctx context.Context) error { return Poll(ctx, f.refresh) }
 
-// Poll looks now and every pollEvery until ctx ends.
+// Poll calls look now and every pollEvery until ctx ends.
 func Poll(ctx context.Context, look func()) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -47,7 +47,7 @@ func Poll(ctx context.Context, look func()) error {
 	}
 }
 
-func (f *Follower) look() {
+func (f *Follower) refresh() {
 	var revoked []*log.Revocation
 	var sum uint64
 	sets := make(map[string]projections.Record)
@@ -87,5 +87,5 @@ func (f *Follower) look() {
 	}
 }
 
-// Jitter spreads renewals.
+// Jitter spreads renewals over time.
 func Jitter() float64 { return mrand.Float64() }

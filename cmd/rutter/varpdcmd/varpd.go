@@ -47,7 +47,7 @@ func Command() *cli.Command {
 // Flags are those of rutter varpd.
 func Flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringSliceFlag{Name: "address", Aliases: []string{"a"}, EnvVars: []string{"RUTTER_VARPD_SERVERS"}, Usage: "`SERVERS` of SVP, parted by commas or named one by one: address or name, with :PORT or without; asked in this order"},
+		&cli.StringSliceFlag{Name: "address", Aliases: []string{"a"}, EnvVars: []string{"RUTTER_VARPD_SERVERS"}, Usage: "`SERVERS` of SVP, separated by commas or given one by one: address or name, with :PORT or without; asked in this order"},
 		&cli.IntFlag{Name: "port", Aliases: []string{"p"}, EnvVars: []string{"RUTTER_VARPD_PORT"}, Value: varp.DefaultPort, Usage: "TCP `PORT` of servers that were named without one"},
 		&cli.StringFlag{Name: "nicfile", Aliases: []string{"f"}, Hidden: true, Usage: "taken and ignored, as linux-cn-varpd does"},
 		&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
@@ -139,18 +139,18 @@ func runVarpd(c *cli.Context) (err error) {
 		return term.UsageError{Err: err}
 	}
 	logger.Info("varpd starts", "servers", named, "netns", c.String("netns"))
-	return asExit(serveVarpd(c.Context, daemon, c.String("status"), logger))
+	return exitError(serveVarpd(c.Context, daemon, c.String("status"), logger))
 }
 
-// asExit gives the start without a server its exit code.
-func asExit(err error) error {
+// exitError sets the exit code of a start without a server.
+func exitError(err error) error {
 	if errors.Is(err, varpd.ErrNoServer) {
 		return cli.Exit(err, term.ExitNoReply)
 	}
 	return err
 }
 
-// pendingIn reads what is missed in namespaces whose files are in a folder.
+// pendingIn reads the pending misses in the namespaces whose files are in a folder.
 func pendingIn(folder string) func(namespace string) ([]miss.Miss, error) {
 	return func(namespace string) ([]miss.Miss, error) {
 		if namespace == "" {
@@ -172,7 +172,7 @@ func serveVarpd(ctx context.Context, daemon *varpd.Daemon, status string, logger
 		mux := http.NewServeMux()
 		mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(daemon.Stats()) // the asker went
+			_ = json.NewEncoder(w).Encode(daemon.Stats()) // the client is gone
 		})
 		g.Go(func() error { return localhttp.Serve(ctx, mux, listener) })
 	}
@@ -183,7 +183,7 @@ func serveVarpd(ctx context.Context, daemon *varpd.Daemon, status string, logger
 		for {
 			select {
 			case <-rescan:
-				daemon.Rescan() // as linux-cn-varpd does; it is never needed
+				daemon.Rescan() // as linux-cn-varpd does; Rutter never needs it
 			case <-ctx.Done():
 				return nil
 			}

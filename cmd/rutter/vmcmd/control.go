@@ -26,15 +26,15 @@ import (
 	"rutter/log"
 )
 
-// How long a change of a VM may take to be visible, as vmadm has it
+// Bounds of the time until a change of a VM is visible, the same as vmadm's
 // (spec/vminfod.md, 5.5).
 const (
 	vmSeenWithin    = 60 * time.Second
 	vmCreatedWithin = 300 * time.Second
 )
 
-// Command is the life of the VMs of this compute node that manifests describe,
-// and the search among those of all.
+// Command is rutter vm: it controls the VMs of this compute node that manifests
+// describe, and searches the VMs of all nodes.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name: "vm", Usage: "the VMs of this compute node: make, change, start, stop and list them", Category: "Compute node",
@@ -63,7 +63,7 @@ func vmActionFlags(within time.Duration, more ...cli.Flag) []cli.Flag {
 	), vmhost.FolderFlags()...)
 }
 
-// agentAddressFlag is where the agent of this compute node answers.
+// agentAddressFlag is the address of this compute node's agent.
 func agentAddressFlag() cli.Flag {
 	return &cli.StringFlag{Name: "agent", EnvVars: []string{"RUTTER_AGENT_LISTEN"}, Value: "127.0.0.1:5309", Usage: "`ADDRESS` of this compute node's agent, or off: it is told what was asked for, so that a VM's end is no failure"}
 }
@@ -95,11 +95,11 @@ type vmAction struct {
 	id     log.UUID
 	began  time.Time
 	here   time.Duration // until it was visible on this compute node
-	gone   []log.Scope   // those of a VM that is deleted
+	gone   []log.Scope   // scopes of a VM that is deleted
 }
 
-// vmControl calls act with the VM that the first argument names and a context
-// that ends at --timeout, waits as --wait says, and tells what was done.
+// vmControl calls act with the VM that the first argument names and a context that ends
+// at --timeout, waits as --wait says, and prints the result.
 func vmControl(act func(context.Context, *vmAction) (done string, err error)) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if c.NArg() != 1 {
@@ -136,7 +136,7 @@ func runVMAction(c *cli.Context, id log.UUID, act func(context.Context, *vmActio
 	return output.One(c, result, func(w io.Writer) { a.print(w, done, result) })
 }
 
-// print tells what was done; with --human how long each step took.
+// print prints the result; with --human the time of each step.
 func (a *vmAction) print(w io.Writer, done string, r vmResult) {
 	fmt.Fprintf(w, "VM %s %s", a.id, done)
 	if a.c.Bool("human") {
@@ -155,9 +155,8 @@ func (a *vmAction) print(w io.Writer, done string, r vmResult) {
 	fmt.Fprintln(w)
 }
 
-// visible runs act, and returns when the VM is seen as want says; gone is true
-// when it is not there. The stream is opened before, so that nothing comes
-// between.
+// visible runs act, and returns when the VM is seen as want says; gone is true when it
+// is not there. The stream of events is opened first, so that no event is missed.
 func (a *vmAction) visible(ctx context.Context, want func(vm vmdoc.Value, gone bool) bool, act func() error) error {
 	asked := vmhost.Client(a.c)
 	events, err := asked.Events(ctx, vminfod.Position{})
@@ -168,8 +167,8 @@ func (a *vmAction) visible(ctx context.Context, want func(vm vmdoc.Value, gone b
 	if err := act(); err != nil {
 		return err
 	}
-	// A vminfod looks at what is there: from now on it can only see what was
-	// done. If it did already, or if nothing had to be done, no event may follow.
+	// The vminfod may have seen the change already, or there was nothing to change.
+	// Then no event follows, so ask for the present state first.
 	var status *vminfod.StatusError
 	text, err := asked.VM(ctx, a.id.String())
 	switch {
@@ -184,7 +183,7 @@ func (a *vmAction) visible(ctx context.Context, want func(vm vmdoc.Value, gone b
 		m, err := events.Next()
 		switch {
 		case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-			return a.late("its effect is not visible yet")
+			return a.timeoutError("its effect is not visible yet")
 		case err != nil:
 			return err
 		case m.UUID == a.id.String() && want(m.VM, m.Type == "delete"):
@@ -193,13 +192,13 @@ func (a *vmAction) visible(ctx context.Context, want func(vm vmdoc.Value, gone b
 	}
 }
 
-// late is the error at --timeout.
-func (a *vmAction) late(what string) error {
-	return fmt.Errorf("VM %s: vminfod watchForChanges %q %w: the act was done, %s%s", a.id, a.c.Command.Name, vmdoc.ErrTimeout, what, a.aside())
+// timeoutError returns the error at --timeout.
+func (a *vmAction) timeoutError(what string) error {
+	return fmt.Errorf("VM %s: vminfod watchForChanges %q %w: the act was done, %s%s", a.id, a.c.Command.Name, vmdoc.ErrTimeout, what, a.asideReason())
 }
 
-// aside says whether the vminfod has put the VM's manifest aside, and why.
-func (a *vmAction) aside() string {
+// asideReason says whether the vminfod has set the VM's manifest aside, and why.
+func (a *vmAction) asideReason() string {
 	if list := a.asides(); len(list) > 0 {
 		return ": its manifest is put aside: " + list[0].Reason
 	}
@@ -290,8 +289,8 @@ func rebootVM(ctx context.Context, a *vmAction) (string, error) {
 	})
 }
 
-// vmm is the VMM of the VM that the agent of this node has. Without an agent, or
-// with one that has none, nobody minds how the VM ends.
+// vmm returns the VMM of the VM at this node's agent. Without an agent or a VMM the
+// result is nil, and the VM is stopped directly.
 func (a *vmAction) vmm(ctx context.Context) (vmm vmmstate.VMM, managed bool, err error) {
 	if a.c.String("agent") == "off" {
 		return vmm, false, nil
@@ -322,7 +321,7 @@ func (a *vmAction) get(ctx context.Context, path string, out any) error {
 	return json.Unmarshal(text, out)
 }
 
-// ask has the agent of this node do something with a VMM.
+// ask sends a request about a VMM to this node's agent.
 func (a *vmAction) ask(ctx context.Context, method, path string, body []byte) error {
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+a.c.String("agent")+path, bytes.NewReader(body))
 	if err != nil {
@@ -338,7 +337,7 @@ func (a *vmAction) ask(ctx context.Context, method, path string, body []byte) er
 		return nil
 	}
 	var failure struct{ Message string }
-	text, _ := io.ReadAll(io.LimitReader(response.Body, term.MaxInput)) // the status says enough
+	text, _ := io.ReadAll(io.LimitReader(response.Body, term.MaxInput)) // without the text the status is enough
 	_ = json.Unmarshal(text, &failure)
 	return fmt.Errorf("the agent at %s: %w", a.c.String("agent"), &vminfod.StatusError{Code: response.StatusCode, Text: failure.Message})
 }

@@ -122,8 +122,8 @@ func vmCreate(c *cli.Context) error {
 	})
 }
 
-// provision makes in the log the NICs that name a network and no MAC, with the
-// VM that they are of, in one change, and returns the manifest with them.
+// provision creates in the log, in one change, the VM and those of its NICs that name a
+// network and no MAC. It returns the manifest with them.
 func (a *vmAction) provision(ctx context.Context, fields vmdoc.Value) (vmdoc.Value, error) {
 	nics, _ := fields.Get("nics")
 	ops := []log.Op{{Action: log.Create, Kind: log.KindVM}}
@@ -186,7 +186,7 @@ func parsedObject(kind log.Kind, fields map[string]any) (log.Object, []string, e
 // manifestNIC are the fields that a NIC of the log gives to a manifest.
 var manifestNIC = strings.Fields("mac ip netmask gateway mtu vlan_id nic_tag network_uuid primary model resolvers routes")
 
-// withNICs puts the NICs that the log made, in their order, into a manifest.
+// withNICs adds the NICs that the log created to a manifest, in their order.
 func (a *vmAction) withNICs(ctx context.Context, api *client.Client, fields vmdoc.Value, macs []string) (vmdoc.Value, error) {
 	nics, _ := fields.Get("nics")
 	list := slices.Clone(nics.Items())
@@ -226,7 +226,7 @@ func prefixOf(ctx context.Context, api *client.Client, network string) string {
 	return "/" + length
 }
 
-// cn is this compute node.
+// cn returns this compute node's UUID.
 func (a *vmAction) cn(ctx context.Context) (cn log.UUID, err error) {
 	if given := a.c.String("cn"); given != "" {
 		if cn, err = log.ParseUUID(given); err != nil {
@@ -280,7 +280,7 @@ func vmUpdate(c *cli.Context) error {
 	})
 }
 
-// hasFields reports whether a VM has what was given; NICs are shown with the
+// hasFields reports whether a VM has the given fields. NICs are compared with the
 // addresses that they really have.
 func hasFields(vm, fields vmdoc.Value) bool {
 	for _, name := range fields.Keys() {
@@ -340,7 +340,7 @@ func (a *vmAction) deleteNICs(ctx context.Context, api *client.Client) error {
 	return err
 }
 
-// submitNICOps has the log take what an update asks of NICs.
+// submitNICOps writes the changes of NICs of an update to the log.
 func (a *vmAction) submitNICOps(ctx context.Context, ops []log.Op) error {
 	if len(ops) == 0 {
 		return nil

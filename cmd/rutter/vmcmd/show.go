@@ -74,7 +74,7 @@ func matches(vm map[string]any, query url.Values) bool {
 		for _, want := range values {
 			got := output.Text(vm[name])
 			if pattern, ok := strings.CutPrefix(want, "~"); ok {
-				if !like(got, pattern) {
+				if !matchesPattern(got, pattern) {
 					return false
 				}
 			} else if got != want {
@@ -85,8 +85,8 @@ func matches(vm map[string]any, query url.Values) bool {
 	return true
 }
 
-// like matches a text with a pattern in which * is anything.
-func like(text, pattern string) bool {
+// matchesPattern matches a text with a pattern in which * is any text.
+func matchesPattern(text, pattern string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	if !star {
 		return text == pattern
@@ -96,7 +96,7 @@ func like(text, pattern string) bool {
 		return false
 	}
 	for i := 0; i <= len(after); i++ {
-		if like(after[i:], rest) {
+		if matchesPattern(after[i:], rest) {
 			return true
 		}
 	}

@@ -8,11 +8,12 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
-	"rutter/cmd/rutter/logcmd"
+	"rutter/cmd/rutter/logprint"
 	"rutter/cmd/rutter/objects"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
+	"rutter/log/line"
 )
 
 // VMMCommand shows the VMMs that the log has.
@@ -43,9 +44,9 @@ func vmmShow(c *cli.Context, o objects.Collection) error {
 		return err
 	}
 	return output.One(c, vmm, func(w io.Writer) {
-		for _, line := range [][2]string{{"id", "id"}, {"VM", "instance_id"}, {"compute node", "sled_id"}, {"state", "state"}, {"generation", "gen"}, {"since", "time_updated"}, {"reason", "reason"}} {
-			if value := output.Text(vmm[line[1]]); value != "-" {
-				fmt.Fprintf(w, "%-13s %s\n", line[0], value)
+		for _, row := range [][2]string{{"id", "id"}, {"VM", "instance_id"}, {"compute node", "sled_id"}, {"state", "state"}, {"generation", "gen"}, {"since", "time_updated"}, {"reason", "reason"}} {
+			if value := output.Text(vmm[row[1]]); value != "-" {
+				fmt.Fprintf(w, "%-13s %s\n", row[0], value)
 			}
 		}
 	})
@@ -66,15 +67,15 @@ func vmmHistory(c *cli.Context) error {
 	}
 	query := client.LogQuery{Query: url.Values{"kind": {log.KindVMM.String()}, "object": {id.String()}}}
 	if c.String("output") != "table" {
-		return logcmd.Print(c, api, query)
+		return logprint.Print(c, api.Log(c.Context, query), false, line.Options{})
 	}
 	found := false
-	for line, err := range api.Log(c.Context, query) {
+	for entry, err := range api.Log(c.Context, query) {
 		if err != nil {
 			return err
 		}
 		found = true
-		if _, err := io.WriteString(c.App.Writer, vmmLine(line)); err != nil {
+		if _, err := io.WriteString(c.App.Writer, vmmLine(entry)); err != nil {
 			return err
 		}
 	}
@@ -85,14 +86,14 @@ func vmmHistory(c *cli.Context) error {
 }
 
 // vmmLine is one state of a VMM.
-func vmmLine(line log.Line) string {
-	vmm, ok := line.Event.Object.(*log.VMM)
-	if !ok || line.Event.Action == log.Delete {
-		return fmt.Sprintf("%s #%d deleted  by %s\n", line.Event.Time, line.Seq, line.Event.Actor)
+func vmmLine(entry log.Line) string {
+	vmm, ok := entry.Event.Object.(*log.VMM)
+	if !ok || entry.Event.Action == log.Delete {
+		return fmt.Sprintf("%s #%d deleted  by %s\n", entry.Event.Time, entry.Seq, entry.Event.Actor)
 	}
-	text := fmt.Sprintf("%s #%d gen %d %s", line.Event.Time, line.Seq, vmm.Gen, vmm.State)
+	text := fmt.Sprintf("%s #%d gen %d %s", entry.Event.Time, entry.Seq, vmm.Gen, vmm.State)
 	if vmm.Reason != "" {
 		text += ": " + vmm.Reason
 	}
-	return text + "  by " + line.Event.Actor + "\n"
+	return text + "  by " + entry.Event.Actor + "\n"
 }

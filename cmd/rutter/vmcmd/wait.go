@@ -37,18 +37,18 @@ func checkWait(c *cli.Context) error {
 	return term.Usagef("--wait %q: want here, cluster or fabric", c.String("wait"))
 }
 
-// vmResult is what a command on a VM did, for programs.
+// vmResult is the result of a command on a VM, as JSON.
 type vmResult struct {
 	UUID      log.UUID `json:"uuid"`
 	Action    string   `json:"action"`
 	HereMS    int64    `json:"here_ms"`              // until visible on this compute node
 	Seq       log.Seq  `json:"seq,omitempty"`        // of the log, when it was visible there
 	ClusterMS int64    `json:"cluster_ms,omitempty"` // until then
-	CNs       int      `json:"cns,omitempty"`        // that have it in their kernels
+	CNs       int      `json:"cns,omitempty"`        // number of CNs that have programmed it
 	FabricMS  int64    `json:"fabric_ms,omitempty"`  // until then
 }
 
-// wait waits as --wait says for what is visible here already.
+// wait waits as --wait says. The change is visible on this node already.
 func (a *vmAction) wait(ctx context.Context) (vmResult, error) {
 	r := vmResult{UUID: a.id, Action: a.c.Command.Name, HereMS: a.here.Milliseconds()}
 	if a.c.String("wait") == waitHere {
@@ -82,13 +82,14 @@ func (a *vmAction) wait(ctx context.Context) (vmResult, error) {
 	return r, nil
 }
 
-// Pauses between two looks at what the log has of a VM.
+// Pauses between two reads of a VM from the log.
 const (
 	lookMin = 5 * time.Millisecond
 	lookMax = 200 * time.Millisecond
 )
 
-// inLog returns when the log has the VM as it is here, with the log's head then.
+// inLog waits until the log has the VM as it is on this node, and returns the log's
+// head then.
 func (a *vmAction) inLog(ctx context.Context, api *client.Client) (log.Seq, error) {
 	for pause := lookMin; ; pause = min(2*pause, lookMax) {
 		differs, err := a.compare(ctx, api)
@@ -96,7 +97,7 @@ func (a *vmAction) inLog(ctx context.Context, api *client.Client) (log.Seq, erro
 		case err == nil && differs == "":
 			return api.Head(ctx)
 		case ctx.Err() != nil:
-			return 0, a.late("and the log does not show it: " + differs)
+			return 0, a.timeoutError("and the log does not show it: " + differs)
 		case err != nil:
 			return 0, err
 		}
@@ -107,8 +108,8 @@ func (a *vmAction) inLog(ctx context.Context, api *client.Client) (log.Seq, erro
 	}
 }
 
-// compare says in what the log differs from this node about the VM: "" if in
-// nothing that it keeps.
+// compare says how the log's VM differs from this node's: "" if the fields that the log
+// keeps are equal.
 func (a *vmAction) compare(ctx context.Context, api *client.Client) (string, error) {
 	here, err := a.readHere(ctx)
 	if err != nil {
@@ -135,8 +136,8 @@ func (a *vmAction) compare(ctx context.Context, api *client.Client) (string, err
 	return "", nil
 }
 
-// readHere is what this node says of the VM, of the fields that the log keeps;
-// nil if it does not have it.
+// readHere returns this node's VM, with the fields that the log keeps: nil if the node
+// does not have it.
 func (a *vmAction) readHere(ctx context.Context) (map[string]string, error) {
 	raw, err := vmhost.Client(a.c).VM(ctx, a.id.String())
 	var status *vminfod.StatusError
@@ -175,8 +176,8 @@ func (a *vmAction) readHere(ctx context.Context) (map[string]string, error) {
 	return kept, nil
 }
 
-// scopes are those in which the VM matters: its compute node's, and its NICs'
-// networks'.
+// scopes returns the scopes that the VM concerns: those of its compute node and of its
+// NICs' networks.
 func (a *vmAction) scopes(ctx context.Context, api *client.Client) ([]log.Scope, error) {
 	var scopes []log.Scope
 	add := func(text string) error {
@@ -198,7 +199,7 @@ func (a *vmAction) scopes(ctx context.Context, api *client.Client) ([]log.Scope,
 	for _, nic := range nics {
 		network, err := api.Get(ctx, "/networks/"+output.Text(nic["network_uuid"]), nil)
 		if err != nil {
-			continue // it went, or the NIC is on none
+			continue // it was deleted, or the NIC is on none
 		}
 		name := "network:" + output.Text(nic["network_uuid"])
 		if vnet := output.Text(network["vnet_id"]); vnet != "-" {

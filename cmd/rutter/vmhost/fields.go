@@ -32,9 +32,9 @@ func FieldValue(name, value string) vmdoc.Value {
 	return vmdoc.StringValue(value)
 }
 
-// CheckUpdate holds an update of a manifest against the rule of package vmrule: it
-// returns what the log must be told of NICs first. Fields that are sent as they
-// are change nothing.
+// CheckUpdate checks an update of a manifest by package vmrule. It returns the changes
+// of NICs that must be in the log first. Fields with their present value change
+// nothing.
 func CheckUpdate(manifest, fields vmdoc.Value) ([]log.Op, error) {
 	vm := vmrule.VM{}
 	own := make(map[log.MAC]vmdoc.Value)
@@ -52,7 +52,7 @@ func CheckUpdate(manifest, fields vmdoc.Value) ([]log.Op, error) {
 	added := make(map[log.MAC]bool)
 	vm.Network = func(mac log.MAC) (network log.UUID, _ netip.Prefix, ok bool) {
 		nic, ok := own[mac]
-		network, _ = log.ParseUUID(StringOf(nic, "network_uuid")) // zero: it does not say
+		network, _ = log.ParseUUID(StringOf(nic, "network_uuid")) // zero: it names none
 		return network, netip.Prefix{}, ok || added[mac]
 	}
 	asked := fields
@@ -76,8 +76,8 @@ func CheckUpdate(manifest, fields vmdoc.Value) ([]log.Op, error) {
 	return vmapi.Ops(u), nil
 }
 
-// TaskRule is CheckUpdate for updates that come as tasks: it has the log take what
-// they ask of NICs.
+// TaskRule is CheckUpdate for updates that come as tasks. It writes the changes of NICs
+// to the log.
 func TaskRule(api *client.Client) func(context.Context, vmdoc.Value, vmdoc.Value) error {
 	return func(ctx context.Context, manifest, fields vmdoc.Value) error {
 		ops, err := CheckUpdate(manifest, fields)
@@ -91,8 +91,8 @@ func TaskRule(api *client.Client) func(context.Context, vmdoc.Value, vmdoc.Value
 	}
 }
 
-// changesOfNIC leaves of a NIC of a new list what is not as it was. A NIC that
-// the VM does not have yet may have anything.
+// changesOfNIC returns the fields of a NIC of a new list that differ from the present
+// ones. A NIC that the VM does not have yet keeps all fields.
 func changesOfNIC(nic vmdoc.Value, own map[log.MAC]vmdoc.Value, added map[log.MAC]bool) vmdoc.Value {
 	mac, err := log.ParseMAC(StringOf(nic, "mac"))
 	before, had := own[mac]

@@ -18,17 +18,17 @@ import (
 	"rutter/cmd/rutter/term"
 )
 
-// AddressFlag is where a vminfod answers.
+// AddressFlag is the address of a vminfod.
 func AddressFlag() cli.Flag {
 	return &cli.StringFlag{Name: "address", EnvVars: []string{"RUTTER_VMINFOD"}, Value: "127.0.0.1:9090", Usage: "`ADDRESS` of the vminfod that is asked"}
 }
 
-// Client asks the vminfod that AddressFlag names.
+// Client returns a client of the vminfod that AddressFlag names.
 func Client(c *cli.Context) *vminfod.Client {
 	return vminfod.New(c.String("address"), "rutter vminfo "+c.Command.Name)
 }
 
-// Unreachable tells a vminfod that is not there from one that says no.
+// Unreachable distinguishes a vminfod that does not answer from one that refuses.
 func Unreachable(c *cli.Context, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return term.NoAnswerError(fmt.Sprintf("no vminfod answers at %s: %v (rutter agent has one; --address names another)", c.String("address"), err))
@@ -36,7 +36,7 @@ func Unreachable(c *cli.Context, err error) error {
 	return err
 }
 
-// WriteJSON prints an answer of a vminfod: as it is with --json, else indented.
+// WriteJSON prints an answer of a vminfod: unchanged with --json, else indented.
 func WriteJSON(c *cli.Context, text []byte) error {
 	if c.Bool("json") {
 		_, err := fmt.Fprintln(c.App.Writer, string(text))
@@ -50,7 +50,7 @@ func WriteJSON(c *cli.Context, text []byte) error {
 	return err
 }
 
-// WriteTable prints a list of VMs, as a vminfod answers it, for people.
+// WriteTable prints a vminfod's list of VMs as a table.
 func WriteTable(out io.Writer, answer []byte) error {
 	var vms []map[string]any
 	if err := json.Unmarshal(answer, &vms); err != nil {
@@ -71,7 +71,7 @@ func WriteTable(out io.Writer, answer []byte) error {
 	return w.Flush()
 }
 
-// WriteSources says where VMs come from, and what is left out and why.
+// WriteSources prints the sources of VMs, and which manifests are left out and why.
 func WriteSources(w io.Writer, title string, sources []vmstore.Status) {
 	for _, source := range sources {
 		fmt.Fprintf(w, "%s   %s: %s; %d scans found %d changes that events had missed\n", title, source.Name, source.State, source.Scans, source.Missed)

@@ -1,3 +1,3 @@
-// Package vminfocmd has the command rutter vminfo: what the vminfod of this compute
-// node says, and a vminfod without an agent.
+// Package vminfocmd has the command rutter vminfo: it prints the answers of this
+// compute node's vminfod, and runs a vminfod without an agent.
 package vminfocmd

@@ -27,8 +27,8 @@ func vminfoFlags(more ...cli.Flag) []cli.Flag {
 	}, more...)
 }
 
-// Command is the command of the VMs of this compute node, as its vminfod
-// tells of them: ours, or Triton's.
+// Command is rutter vminfo: it shows the VMs of this compute node by its vminfod,
+// Rutter's or Triton's.
 func Command() *cli.Command {
 	full := &cli.BoolFlag{Name: "full", Aliases: []string{"f"}, Usage: "everything: of events the whole date and UUID, of the status also the last scans"}
 	return &cli.Command{
@@ -166,7 +166,7 @@ func vminfoEvents(c *cli.Context) error {
 	}
 }
 
-// maxAlias is how much of an alias a line for people shows, as in vminfo.
+// maxAlias bounds the characters of an alias in a line, the same as vminfo's.
 const maxAlias = 30
 
 func writeEvent(c *cli.Context, m vminfod.Message) error {

@@ -20,8 +20,8 @@ func Command() *cli.Command {
 		Name: "wait", Usage: "wait until every compute node that is concerned has a change in its kernel", Category: "The log",
 		Description: term.Examples(
 			"rutter wait --seq 1042 --timeout 5s            # whom the change of entry 1042 concerns",
-			"rutter wait --seq 1042 --scope vnet:4385813    # whoever is on that vnet",
-			"rutter wait                                    # everybody, up to the head of now",
+			"rutter wait --seq 1042 --scope vnet:4385813    # all nodes on that vnet",
+			"rutter wait                                    # all nodes, up to the present head",
 		) + "\n\nIt ends with 0 when all are there; at the deadline it names who is missing, how far they are and why, and ends with 1.",
 		Flags: []cli.Flag{
 			term.ServersFlag(), output.Flag(),

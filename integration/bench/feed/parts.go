@@ -138,7 +138,7 @@ func (s *suite) compare(ctx context.Context, ours agentsim.FanOutcome) (err erro
 func (s *suite) barrier(ctx context.Context) error {
 	return s.on(ctx, "barrier", func(c *bench.Cluster) error {
 		return with(ctx, c, agentsim.Config{Agents: barrierCNs, First: even}, func(stage *agentsim.Scenario) error {
-			if err := stage.Know(ctx); err != nil {
+			if err := stage.RegisterNodes(ctx); err != nil {
 				return err
 			}
 			o, err := stage.Barriers(ctx, barriers)

@@ -179,7 +179,7 @@ func (g *greed) start(ctx context.Context, c *bench.Cluster, cn log.UUID) error 
 
 // visitor is a client with a certificate of its own.
 func visitor(c *bench.Cluster, who matrix.Identity) (*http.Client, error) {
-	certificate, err := c.Office.Certificate(who)
+	certificate, err := c.Authority.Certificate(who)
 	if err != nil {
 		return nil, err
 	}

@@ -144,7 +144,7 @@ func dialers(c *bench.Cluster) (func(cn log.UUID) agentsim.Dialer, error) {
 	all := make(map[log.UUID]*client.Client)
 	for i := range fanAgents {
 		cn := agentsim.CN(i)
-		dial, err := c.Office.Dialer(matrix.Identity{Role: matrix.CN, UUID: cn})
+		dial, err := c.Authority.Dialer(matrix.Identity{Role: matrix.CN, UUID: cn})
 		if err != nil {
 			return nil, err
 		}

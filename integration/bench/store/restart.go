@@ -36,7 +36,7 @@ func (s *suite) runRestart(ctx context.Context) (err error) {
 	if _, _, err := bench.Fill(ctx, c, small.workload, small.objects, small.objects, func(uint64) {}); err != nil {
 		return err
 	}
-	small.workload.GoOn(small.objects)
+	small.workload.ContinueUpdates(small.objects)
 	if err := c.Rest(); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (s *suite) restartLarge(ctx context.Context, empty int64) (_ *appended, err
 	s.Set("restart_10m_s", took.Seconds())
 	s.Set("bytes_per_object", each)
 	if a, err = newAppended("large log", c, s.objects); err == nil {
-		a.workload.GoOn(head)
+		a.workload.ContinueUpdates(head)
 	}
 	return a, err
 }
@@ -120,7 +120,7 @@ func newAppended(name string, c *bench.Cluster, objects uint64) (*appended, erro
 	if err != nil {
 		return nil, err
 	}
-	return &appended{name: name, cluster: c, workload: w.Again(), objects: objects}, nil
+	return &appended{name: name, cluster: c, workload: w.SetSpace(), objects: objects}, nil
 }
 
 // turn appends with 64 writers to one server while the other rests.
@@ -170,7 +170,7 @@ func (s *suite) fillUp(ctx context.Context, c *bench.Cluster) (head uint64, err 
 	if err != nil {
 		return 0, err
 	}
-	w.Again()
+	w.SetSpace()
 	quiet := func(uint64) {}
 	for begin := time.Now(); ; {
 		status, err := c.Client.StatusOf(ctx, c.Servers[0].URL)

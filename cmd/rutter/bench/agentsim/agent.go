@@ -29,27 +29,27 @@ const (
 
 // agent is one compute node.
 type agent struct {
-	fleet       *Fleet
-	cn          log.UUID
-	dialer      Dialer
-	at          int // the server that it follows or tries
-	incarnation uint64
-	session     uint64
-	cluster     log.UUID
-	cursor      log.Cursor
-	scopes      map[log.Scope]log.Seq
-	marked      atomic.Uint64 // of the last bookmark
-	owes        atomic.Bool   // a watermark
-	wanted      atomic.Uint64 // somebody waits for it
-	forgets     atomic.Bool   // what it holds, before it connects again
-	renewing    bool          // it forgot, and had no bookmark since
+	fleet        *Fleet
+	cn           log.UUID
+	dialer       Dialer
+	at           int // the server that it follows or tries
+	incarnation  uint64
+	session      uint64
+	cluster      log.UUID
+	cursor       log.Cursor
+	scopes       map[log.Scope]log.Seq
+	marked       atomic.Uint64 // of the last bookmark
+	watermarkDue atomic.Bool   // a watermark
+	wanted       atomic.Uint64 // a client waits for this seq
+	dropState    atomic.Bool   // what it holds, before it connects again
+	renewing     bool          // it dropped its state, and has had no bookmark since
 
-	mu     sync.Mutex // protects what follows
-	conn   net.Conn   // nil while there is none
-	told   time.Time
-	last   uint64 // seq of the last watermark
-	chain  log.ChainPrefix
-	delays *load.Histogram // nil: none
+	mu            sync.Mutex // protects what follows
+	conn          net.Conn   // nil while there is none
+	watermarkSent time.Time
+	last          uint64 // seq of the last watermark
+	chain         log.ChainPrefix
+	delays        *load.Histogram // nil: none
 }
 
 func (a *agent) run(ctx context.Context) {
@@ -74,7 +74,7 @@ func (a *agent) run(ctx context.Context) {
 	}
 }
 
-// follow is one connection; live says that a bookmark came.
+// follow runs one connection. live reports whether a bookmark came.
 func (a *agent) follow(ctx context.Context) (live bool, err error) {
 	dialing, cancel := context.WithTimeout(ctx, 5*time.Second)
 	conn, err := a.dialer.Feed(dialing, a.fleet.cfg.Servers[a.at%len(a.fleet.cfg.Servers)])
@@ -87,7 +87,7 @@ func (a *agent) follow(ctx context.Context) (live bool, err error) {
 	defer stop()
 	a.fleet.connects.Add(1)
 	a.session++
-	if a.forgets.Swap(false) {
+	if a.dropState.Swap(false) {
 		a.cursor, a.scopes, a.renewing = log.Cursor{}, nil, true
 	}
 	hello := &feed.Hello{CN: a.cn, Incarnation: a.incarnation, Session: a.session, Cursor: a.cursor}
@@ -132,7 +132,7 @@ func (a *agent) setConn(conn net.Conn) {
 	a.conn = conn
 }
 
-// frame reads one frame; marked says that it was a bookmark.
+// frame reads one frame. marked reports whether it was a bookmark.
 func (a *agent) frame(r *bufio.Reader) (marked bool, err error) {
 	h, err := r.Peek(headerBytes)
 	if err != nil {
@@ -161,7 +161,7 @@ func (a *agent) frame(r *bufio.Reader) (marked bool, err error) {
 	return a.message(m)
 }
 
-// entry measures how late an entry is.
+// entry measures the delay of an entry.
 func (a *agent) entry(r *bufio.Reader, n int, seq log.Seq) error {
 	var whole []byte
 	at := a.fleet.stamps.of(seq, func() []byte {
@@ -187,7 +187,7 @@ func (a *agent) entry(r *bufio.Reader, n int, seq log.Seq) error {
 	return nil
 }
 
-// message takes a frame that changes what is held.
+// message handles a frame that changes the held scopes.
 func (a *agent) message(m feed.Message) (marked bool, err error) {
 	switch m := m.(type) {
 	case *feed.Welcome:
@@ -204,7 +204,7 @@ func (a *agent) message(m feed.Message) (marked bool, err error) {
 		delete(a.scopes, m.Scope)
 	case *feed.Tell:
 		a.wanted.Store(max(a.wanted.Load(), uint64(m.Seq)))
-		a.tell(a.owes.Load())
+		a.sendWatermark(a.watermarkDue.Load())
 	case *feed.Drain:
 		a.fleet.drains.Add(1)
 		return false, fmt.Errorf("%w: %s", feed.ErrDrained, m.Text)
@@ -219,25 +219,25 @@ func (a *agent) message(m feed.Message) (marked bool, err error) {
 			a.renewing = false
 			a.fleet.renewed.Add(1)
 		}
-		a.tell(false)
+		a.sendWatermark(false)
 		return true, nil
 	}
 	return false, nil
 }
 
-// tell sends a watermark: the kernel is where the cursor is. One that nobody waits
-// for and that comes too soon after another is sent later.
-func (a *agent) tell(owed bool) {
+// sendWatermark sends a watermark: the simulated kernel is always at the cursor. If no
+// client waits and the last watermark was sent too short ago, it is sent later.
+func (a *agent) sendWatermark(owed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	if a.conn == nil || !owed && a.last >= a.wanted.Load() && now.Sub(a.told) < feed.TellLazily {
-		a.owes.Store(a.conn != nil)
+	if a.conn == nil || !owed && a.last >= a.wanted.Load() && now.Sub(a.watermarkSent) < feed.TellLazily {
+		a.watermarkDue.Store(a.conn != nil)
 		return
 	}
-	a.owes.Store(false)
+	a.watermarkDue.Store(false)
 	seq := log.Seq(a.marked.Load())
-	a.told, a.last = now, uint64(seq)
+	a.watermarkSent, a.last = now, uint64(seq)
 	b, err := feed.Append(nil, &feed.Watermark{
 		Applied: seq, Programmed: seq, Checked: seq, Log: log.Cursor{Cluster: a.cluster, Seq: seq, Chain: a.chain},
 	})

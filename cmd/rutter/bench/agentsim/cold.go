@@ -12,9 +12,9 @@ import (
 	"rutter/log"
 )
 
-// Populate has the log know each agent's compute node, with an underlay NIC and
-// one NIC on a fabric. Each fabric has as many NICs as mappings says, on as many
-// nodes: that is what each of those must be told of.
+// Populate writes each agent's compute node to the log, with an underlay NIC and one
+// NIC on a fabric. Each fabric has mappings NICs, on as many nodes. Each of these nodes
+// must receive all of them.
 func (s *Scenario) Populate(ctx context.Context, mappings int) error {
 	owner, underlay := client.NewChangeID(), client.NewChangeID()
 	network := strings.Fields("fabric mtu name nic_tag owner_uuids provision_end_ip provision_start_ip subnet uuid vnet_id")
@@ -56,7 +56,7 @@ func (s *Scenario) Populate(ctx context.Context, mappings int) error {
 	return nil
 }
 
-// ColdOutcome is what came of agents that all lost what they held.
+// ColdOutcome is the result of a resync of all agents.
 type ColdOutcome struct {
 	Agents    int     `json:"agents"`
 	Seconds   float64 `json:"all_live_again_s"`
@@ -65,7 +65,7 @@ type ColdOutcome struct {
 	Objects   uint64  `json:"objects"`
 	Connects  uint64  `json:"connects"`
 	Refused   int64   `json:"told_to_come_again"`
-	// What each server holds: Resident, in bytes. The most is of looks every coldLook.
+	// Memory of each server: Resident, in bytes. The most is over samples every coldPoll.
 	Before []int64 `json:"server_memory_before"`
 	Most   []int64 `json:"server_memory_most"`
 	After  []int64 `json:"server_memory_after"`
@@ -73,11 +73,11 @@ type ColdOutcome struct {
 	Cycles []int64 `json:"collections"` // since the start of the server
 }
 
-// coldLook is how often memory is looked at in a resync, which takes seconds.
-const coldLook = 20 * time.Millisecond
+// coldPoll is the time between two samples of memory in a resync, which takes seconds.
+const coldPoll = 20 * time.Millisecond
 
-// Cold has all agents forget what they hold and come back without a cursor, all
-// at once, and measures until each is live again.
+// Cold makes all agents drop their state and connect again without a cursor, all at
+// once. It measures the time until each is live again.
 func (s *Scenario) Cold(ctx context.Context) (o ColdOutcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -88,7 +88,7 @@ func (s *Scenario) Cold(ctx context.Context) (o ColdOutcome, err error) {
 	begin := time.Now()
 	forgot := s.Fleet.renewed.Load()
 	s.Fleet.Forget()
-	tick := time.NewTicker(coldLook)
+	tick := time.NewTicker(coldPoll)
 	defer tick.Stop()
 	for s.Fleet.renewed.Load()-forgot < uint64(o.Agents) || s.Fleet.live.Load() < int64(o.Agents) {
 		select {
@@ -119,7 +119,7 @@ func (s *Scenario) Cold(ctx context.Context) (o ColdOutcome, err error) {
 	return o, err
 }
 
-// resident is what each server holds; 0 if they are not ours.
+// resident returns the memory of each server, 0 if this process did not start it.
 func (s *Scenario) resident() []int64 {
 	held := make([]int64, len(s.Cluster.Servers))
 	for i, p := range s.Cluster.Servers {
@@ -130,7 +130,7 @@ func (s *Scenario) resident() []int64 {
 	return held
 }
 
-// sum is a metric of all servers together.
+// sum returns the sum of a metric over all servers.
 func (s *Scenario) sum(ctx context.Context, name string) (total int64) {
 	for _, server := range s.Cluster.Client.Servers() {
 		text, _ := metricsOf(ctx, server) // without it the value is 0

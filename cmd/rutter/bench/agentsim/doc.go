@@ -2,11 +2,11 @@
 // protocol over real sockets, no kernel and no cache on disk. It drives fan-out,
 // storms of reconnects and barriers, and measures how late entries arrive.
 //
-// An agent here reads frames without decoding what is in them, but for bookmarks
-// and scopes: it keeps a cursor and which scopes it holds, answers each bookmark
-// with a watermark that says that its kernel is there, and comes back from its
-// cursor when a connection ends, to the next server, with the backoff of a real
-// agent. What a real agent's decoding and disk cost is not in its numbers.
+// An agent here decodes only bookmarks and scopes. It keeps a cursor and the scopes
+// that it holds, and answers each bookmark with a watermark that reports the same seq
+// as programmed. When a connection ends it continues from its cursor at the next
+// server, with the backoff of a real agent. The numbers do not include what decoding
+// and disk cost a real agent.
 //
 // Concurrency: a Fleet's methods may be called from any goroutine; Run blocks
 // until all agents have ended.

@@ -19,17 +19,18 @@ type Dialer interface {
 	Feed(ctx context.Context, server string) (net.Conn, error)
 }
 
-// Config says what to simulate.
+// Config is the configuration of a fleet.
 type Config struct {
 	Agents int
-	// Dialer is everybody's; if DialerOf is not nil, each has its own.
+	// Dialer is used by all agents. If DialerOf is not nil, each agent has its own.
 	Dialer   Dialer
 	DialerOf func(cn log.UUID) Dialer
 	Servers  []string
-	// First is where agent i begins: Servers[First(i)]; nil spreads them evenly.
+	// First is the first server of agent i: Servers[First(i)]. nil spreads the agents
+	// evenly.
 	First func(i int) int
-	// Each entry's delay is measured against the time that it was stamped with,
-	// which is this machine's if the leader runs here.
+	// The delay of an entry is measured from the entry's own time, which is this
+	// machine's clock if the leader runs here.
 	BackoffMin, BackoffMax time.Duration // as of package agent: 100 ms and 5 s
 }
 
@@ -41,11 +42,11 @@ type Fleet struct {
 
 	entries, bookmarks, scopes, objects, connects, drains, failures atomic.Uint64
 
-	renewed atomic.Uint64 // that forgot what they held, and have had a bookmark since
-	live    atomic.Int64  // that have had a bookmark on their connection
+	renewed atomic.Uint64 // agents that dropped their state, and have had a bookmark since
+	live    atomic.Int64  // agents that have had a bookmark on their connection
 }
 
-// Counts are what a fleet has seen since it was made.
+// Counts are the counts of a fleet since New.
 type Counts struct {
 	Entries   uint64 `json:"entries"`
 	Bookmarks uint64 `json:"bookmarks"`
@@ -53,7 +54,7 @@ type Counts struct {
 	Objects   uint64 `json:"objects"` // of those
 	Connects  uint64 `json:"connects"`
 	Drains    uint64 `json:"drains"`
-	Failures  uint64 `json:"failures"` // connections that ended, or were not had
+	Failures  uint64 `json:"failures"` // connections that ended, or could not be made
 	Live      int64  `json:"live"`     // agents that are connected and have had a bookmark since
 }
 
@@ -76,7 +77,7 @@ func New(cfg Config) *Fleet {
 	return f
 }
 
-// CN names the i-th compute node.
+// CN returns the UUID of the i-th compute node.
 func CN(i int) log.UUID {
 	id := log.UUID{0: 0xa6, 6: 0x40, 8: 0x80}
 	binary.BigEndian.PutUint32(id[12:], uint32(i+1))
@@ -89,12 +90,12 @@ func (f *Fleet) Run(ctx context.Context) {
 	for _, a := range f.agents {
 		running.Go(func() { a.run(ctx) })
 	}
-	running.Go(func() { f.tell(ctx) })
+	running.Go(func() { f.sendDueWatermarks(ctx) })
 	running.Wait()
 }
 
-// tell sends the watermarks that came too soon after the last.
-func (f *Fleet) tell(ctx context.Context) {
+// sendDueWatermarks sends the watermarks that had to wait.
+func (f *Fleet) sendDueWatermarks(ctx context.Context) {
 	tick := time.NewTicker(feed.TellLazily)
 	defer tick.Stop()
 	for {
@@ -104,14 +105,14 @@ func (f *Fleet) tell(ctx context.Context) {
 			return
 		}
 		for _, a := range f.agents {
-			if a.owes.Load() {
-				a.tell(true)
+			if a.watermarkDue.Load() {
+				a.sendWatermark(true)
 			}
 		}
 	}
 }
 
-// Counts returns what was seen so far.
+// Counts returns the counts so far.
 func (f *Fleet) Counts() Counts {
 	return Counts{
 		Entries: f.entries.Load(), Bookmarks: f.bookmarks.Load(), Scopes: f.scopes.Load(), Objects: f.objects.Load(), Connects: f.connects.Load(),
@@ -119,11 +120,11 @@ func (f *Fleet) Counts() Counts {
 	}
 }
 
-// Forget has all agents lose what they hold and their connections: they come back
-// as nodes whose disks are new.
+// Forget makes all agents drop their state and their connections. They connect again as
+// nodes with empty disks.
 func (f *Fleet) Forget() {
 	for _, a := range f.agents {
-		a.forgets.Store(true)
+		a.dropState.Store(true)
 		a.mu.Lock()
 		if a.conn != nil {
 			a.conn.Close()
@@ -162,7 +163,7 @@ func (f *Fleet) AwaitSeq(ctx context.Context, seq log.Seq) error {
 	return nil
 }
 
-// Delays returns how late the entries since the last call came, at all agents.
+// Delays returns the delays of the entries since the last call, at all agents.
 func (f *Fleet) Delays() *load.Histogram {
 	all := new(load.Histogram)
 	for _, a := range f.agents {
@@ -184,8 +185,8 @@ func (f *Fleet) backoff(attempts int) time.Duration {
 	return d - rand.N(d/2+1)
 }
 
-// stamps remember when entries were stamped, so that each is decoded once and
-// not by each agent.
+// stamps keeps the times of entries, so that each entry is decoded once and not by each
+// agent.
 type stamps struct {
 	slots [1 << 16]struct {
 		seq atomic.Uint64
@@ -193,7 +194,7 @@ type stamps struct {
 	}
 }
 
-// of returns the time of the entry of a seq, whose event is given.
+// of returns the time of an entry, given by its seq and its encoded event.
 func (s *stamps) of(seq log.Seq, event func() []byte) log.Time {
 	slot := &s.slots[uint64(seq)%uint64(len(s.slots))]
 	if slot.seq.Load() == uint64(seq) {

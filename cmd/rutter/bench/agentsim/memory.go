@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// usageEvery is how often memory is looked at.
+// usageEvery is the time between two samples of memory.
 const usageEvery = time.Second
 
-// Usage is what the servers hold at a time, in bytes, in their order. Resident
-// memory rises to what one collection leaves and the next one is due at, and
-// stays there; heap in use falls at each collection.
+// Usage is a sample of the servers' memory, in bytes, in their order. Resident memory
+// rises up to the size at which the next garbage collection is due, and stays there.
+// Heap in use falls at each collection.
 type Usage struct {
 	Seconds  float64 `json:"s"`
 	Resident []int64 `json:"resident"`
@@ -24,8 +24,8 @@ type Usage struct {
 	Cycles   []int64 `json:"collections"` // since the start of the server
 }
 
-// watchMemory looks at the servers' memory until stop is called; nothing if they
-// are not ours.
+// watchMemory samples the servers' memory until stop is called. It samples nothing if
+// this process did not start them.
 func (s *Scenario) watchMemory(ctx context.Context) (stop func() []Usage) {
 	ctx, cancel := context.WithCancel(ctx)
 	seen := make(chan []Usage, 1)
@@ -57,8 +57,8 @@ func (s *Scenario) watchMemory(ctx context.Context) (stop func() []Usage) {
 	return func() []Usage { cancel(); return <-seen }
 }
 
-// growth is by how much the most that the servers held in the last third is above
-// the most of the second: in the first the heap fills up to its first collection.
+// growth is the greatest memory in the last third of the samples minus that in the
+// second third. In the first third the heap fills up to its first collection.
 func growth(all []Usage) int64 {
 	most := func(part []Usage) (bytes int64) {
 		for _, u := range part {
@@ -87,7 +87,7 @@ func metricsOf(ctx context.Context, server string) ([]byte, error) {
 	return io.ReadAll(response.Body)
 }
 
-// metric finds a value in the text of GET /metrics; 0 if it is not there.
+// metric returns a value from the text of GET /metrics, 0 if it is absent.
 func metric(text []byte, name string) int64 {
 	for line := range bytes.Lines(text) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name+" ")); ok {
@@ -98,8 +98,9 @@ func metric(text []byte, name string) int64 {
 	return 0
 }
 
-// Resident returns the bytes of a process that are in memory and of no file, 0 if
-// it is gone: pages of changes.db that are mapped come and go as the kernel likes.
+// Resident returns the bytes of a process that are in memory and do not belong to a
+// file, 0 if the process has ended. Mapped pages of changes.db are not counted, because
+// the kernel may drop them at any time.
 func Resident(pid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

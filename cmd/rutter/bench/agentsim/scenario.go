@@ -31,7 +31,7 @@ type Scenario struct {
 	mtu atomic.Uint32
 }
 
-// Write has one change written that concerns everybody, and returns its seq.
+// Write writes one change that concerns every agent, and returns its seq.
 func (s *Scenario) Write(ctx context.Context) (log.Seq, error) {
 	op := log.Op{Action: log.Update, Kind: log.KindNICTag, ID: tag, Set: []string{"mtu"}, Object: &log.NICTag{Name: tag, MTU: 1500 + s.mtu.Add(1)%7000}}
 	result, err := s.Submit(ctx, &log.Change{ID: client.NewChangeID(), Ops: []log.Op{op}})
@@ -50,7 +50,7 @@ func (s *Scenario) Prepare(ctx context.Context) error {
 	return err
 }
 
-// FanOutcome is what came of a fan-out.
+// FanOutcome is the result of a fan-out.
 type FanOutcome struct {
 	Agents      int     `json:"agents"`
 	Written     uint64  `json:"written"`
@@ -60,14 +60,14 @@ type FanOutcome struct {
 	P50         float64 `json:"p50_ms"`
 	P99         float64 `json:"p99_ms"`
 	Max         float64 `json:"max_ms"`
-	CPU         float64 `json:"server_cpu_us_per_delivery"` // of all servers together; 0: they run elsewhere
+	CPU         float64 `json:"server_cpu_us_per_delivery"` // of all servers together; 0: this process did not start them
 	Growth      int64   `json:"server_memory_growth_bytes"` // in the last two thirds: see memory.go
 	Memory      []Usage `json:"server_memory"`              // every second
 	MissingAt   int     `json:"agents_behind_at_end"`
 }
 
-// Fan writes entries at a rate for a time, and measures how late they come. The
-// agents must be live.
+// Fan writes entries at a rate for a time, and measures their delays. The agents must
+// be live.
 func (s *Scenario) Fan(ctx context.Context, rate int, duration time.Duration) (o FanOutcome, err error) {
 	// A second to warm up, which is not counted.
 	if _, err := s.paced(ctx, rate, time.Second); err != nil {
@@ -101,7 +101,8 @@ func (s *Scenario) Fan(ctx context.Context, rate int, duration time.Duration) (o
 	return o, nil
 }
 
-// paced writes at a rate, however long answers take, and returns the last seq.
+// paced writes at a fixed rate, independent of the time that answers take, and returns
+// the last seq.
 func (s *Scenario) paced(ctx context.Context, rate int, duration time.Duration) (last log.Seq, err error) {
 	var mu sync.Mutex
 	var writing sync.WaitGroup
@@ -123,7 +124,7 @@ func (s *Scenario) paced(ctx context.Context, rate int, duration time.Duration) 
 	return last, err
 }
 
-// BarrierOutcome is what came of barriers.
+// BarrierOutcome is the result of barriers.
 type BarrierOutcome struct {
 	Count int     `json:"count"`
 	CNs   int     `json:"cns"`
@@ -132,8 +133,9 @@ type BarrierOutcome struct {
 	Max   float64 `json:"max_ms"`
 }
 
-// Know has the log know the agents' compute nodes: barriers ask for those.
-func (s *Scenario) Know(ctx context.Context) error {
+// RegisterNodes writes the agents' compute nodes to the log, because barriers wait for
+// those.
+func (s *Scenario) RegisterNodes(ctx context.Context) error {
 	for i := range s.Fleet.agents {
 		body := fmt.Appendf(nil, `{"uuid":%q,"hostname":"sim%d"}`, CN(i), i)
 		if _, err := s.Cluster.Client.Create(ctx, "/servers", body); err != nil {
@@ -143,7 +145,7 @@ func (s *Scenario) Know(ctx context.Context) error {
 	return nil
 }
 
-// Barriers writes and waits, one after the other, n times.
+// Barriers writes a change and waits for it, n times, one after another.
 func (s *Scenario) Barriers(ctx context.Context, n int) (o BarrierOutcome, err error) {
 	var times load.Histogram
 	for range n {
@@ -166,7 +168,7 @@ func (s *Scenario) Barriers(ctx context.Context, n int) (o BarrierOutcome, err e
 	return o, nil
 }
 
-// StormOutcome is what came of the loss of a server.
+// StormOutcome is the result of the loss of a server.
 type StormOutcome struct {
 	Agents    int     `json:"agents"`
 	Seconds   float64 `json:"all_live_again_s"`
@@ -174,15 +176,15 @@ type StormOutcome struct {
 	Connects  uint64  `json:"connects"`
 }
 
-// Storm kills a server, which all agents should follow, and measures until all
-// follow others.
+// Storm kills the server that the agents follow, and measures the time until all follow
+// another.
 func (s *Scenario) Storm(ctx context.Context, victim int) (o StormOutcome, err error) {
 	before := s.Fleet.Counts()
 	begin := time.Now()
 	if err := s.Cluster.Servers[victim].Stop(syscall.SIGKILL); err != nil {
 		return o, err
 	}
-	// A live count that is high may still be of connections that have not noticed.
+	// A high live count may include connections that have not noticed the loss yet.
 	for s.Fleet.Counts().Failures == before.Failures {
 		time.Sleep(time.Millisecond)
 	}
@@ -198,7 +200,8 @@ func (s *Scenario) Storm(ctx context.Context, victim int) (o StormOutcome, err e
 	return StormOutcome{len(s.Fleet.agents), time.Since(begin).Seconds(), after.Scopes - before.Scopes, after.Connects - before.Connects}, nil
 }
 
-// cpu is what the servers have used so far; 0 if they are not ours.
+// cpu is the processor time of the servers so far, 0 if this process did not start
+// them.
 func (s *Scenario) cpu() (used time.Duration) {
 	for _, p := range s.Cluster.Servers {
 		if p.Program != "" {
@@ -211,7 +214,7 @@ func (s *Scenario) cpu() (used time.Duration) {
 // ticksPerSecond is USER_HZ of Linux, in which /proc counts (proc(5)).
 const ticksPerSecond = 100
 
-// CPU returns the processor time that a process has used, 0 if it is gone.
+// CPU returns the processor time of a process, 0 if it has ended.
 func CPU(pid int) time.Duration {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

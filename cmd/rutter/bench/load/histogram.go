@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// subBuckets is how finely a doubling is divided: quantiles are right to 1/32.
+// subBuckets is the number of buckets of a doubling: quantiles are exact to 1/32.
 const subBuckets = 32
 
 // Histogram counts durations in buckets whose width grows with the duration.

@@ -1,8 +1,8 @@
-// Package load drives a closed loop of writers and says how fast they were. It
-// knows nothing of what is written, and imports nothing of ours or of others, so
-// that a rival's program can be measured by the very same code.
+// Package load runs a closed loop of writers and measures them. It does not know what
+// is written, and imports only the standard library, so that the same code can measure
+// another product.
 //
-// Concurrency: Run starts the writers and ends with them.
+// Concurrency: Run starts the writers and returns when they have ended.
 package load
 
 import (
@@ -12,26 +12,27 @@ import (
 	"time"
 )
 
-// Plan says who writes for how long. At least one of Duration and Count is set.
+// Plan is the number of writers and how long they write. At least one of Duration and
+// Count must be set.
 type Plan struct {
 	Writers  int
 	Duration time.Duration // 0: until Count
 	Count    uint64        // operations of all writers together; 0: until Duration
-	Warm     time.Duration // before it is measured
+	Warm     time.Duration // time before measuring begins
 	// Do performs operation n of a writer, both from 0. An error is counted, and
 	// the writer goes on.
 	Do func(ctx context.Context, writer int, n uint64) error
-	// Progress, if not nil, is called every second with what was done so far.
+	// Progress, if not nil, is called every second with the count so far.
 	Progress func(done uint64, elapsed time.Duration)
 }
 
-// ReaderGC is how much garbage a reader lets lie, relative to what is in use
-// (GOGC), ours and a rival's alike: who keeps nothing of what it reads would else
-// collect hundreds of times a second.
+// ReaderGC is GOGC, in percent, of a reader, for our program and for others. A reader
+// that keeps nothing of what it reads would otherwise collect garbage hundreds of times
+// a second.
 const ReaderGC = 800
 
-// Outcome is what came of a Plan. Durations are in seconds and milliseconds, as
-// their names say.
+// Outcome is the result of a Plan. Durations are in seconds or milliseconds, as their
+// names say.
 type Outcome struct {
 	Writers    int     `json:"writers"`
 	Count      uint64  `json:"count"`
@@ -60,7 +61,7 @@ type runner struct {
 	first     string
 }
 
-// Run carries the plan out. It ends early if ctx does.
+// Run executes the plan. It ends early if ctx ends.
 func Run(ctx context.Context, plan Plan) Outcome {
 	r := &runner{plan: plan, begin: time.Now().Add(plan.Warm)}
 	if plan.Duration > 0 {
@@ -86,7 +87,7 @@ func Run(ctx context.Context, plan Plan) Outcome {
 }
 
 func (r *runner) write(ctx context.Context, writer int, h *Histogram) {
-	// What is under way at the end is waited for: only the loop looks at ctx.
+	// Only the loop checks ctx: operations that are under way at the end are awaited.
 	work := context.WithoutCancel(ctx)
 	for n := uint64(0); ctx.Err() == nil; n++ {
 		if r.plan.Count > 0 && r.issued.Add(1) > r.plan.Count {
@@ -108,7 +109,7 @@ func (r *runner) write(ctx context.Context, writer int, h *Histogram) {
 	}
 }
 
-// note takes the time of an acknowledgement, in ns since the beginning.
+// note records the time of an acknowledgement, in ns since the begin.
 func (r *runner) note(at int64) {
 	for last := r.lastDone.Load(); at > last; last = r.lastDone.Load() {
 		if !r.lastDone.CompareAndSwap(last, at) {

@@ -1,10 +1,10 @@
-// Package app runs the program's commands by urfave/cli, and is the one place that
-// departs from it: flags may stand after arguments, `--` ends them, short ones may be
-// put together, a required flag that is missing and a flag that is not understood are
-// said in one line with what to do, and so is a command that there is not.
+// Package app runs the program's commands by urfave/cli, and is the only place that
+// differs from it. Flags may come after arguments, `--` ends flags, and short flags may
+// be joined. An error about a missing flag, an unknown flag or an unknown command is
+// one line with what to do.
 //
-// It reads a command line by its own grammar and hands the library one that needs no
-// judgement; the library parses no mistake, so none of its texts is read here.
+// It parses a command line by its own grammar, and gives the library one without
+// mistakes. So it need not read the library's error texts.
 package app
 
 import (
@@ -20,19 +20,19 @@ import (
 	"rutter/cmd/rutter/term"
 )
 
-// New returns an app of commands, which it makes fit for Run: see Prepare.
+// New returns an app of commands, which it prepares for Run: see Prepare.
 func New(version string, stdout, stderr io.Writer, commands []*cli.Command) *cli.App {
 	Prepare(commands)
 	return &cli.App{
 		Name:                   "rutter",
 		Usage:                  "the change log that a private cloud's network runs on",
 		Version:                version,
-		HideVersion:            true, // there is a command for it
+		HideVersion:            true, // the command version does it
 		Writer:                 stdout,
 		ErrWriter:              stderr,
 		Suggest:                true,
 		UseShortOptionHandling: true,
-		// Whoever calls Run says what went wrong, and sets the exit code.
+		// The caller of Run prints the error, and sets the exit code.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError:   usageError,
 		Commands:       commands,
@@ -46,7 +46,7 @@ func Run(ctx context.Context, app *cli.App, args []string) error {
 	if err != nil {
 		return err
 	}
-	var missing error // the command that there is not
+	var missing error // an unknown command
 	app.CommandNotFound = func(c *cli.Context, name string) { missing = noCommand(c, name) }
 	if err := app.RunContext(ctx, append(args[:1:1], line...)); err != nil {
 		return err
@@ -54,21 +54,20 @@ func Run(ctx context.Context, app *cli.App, args []string) error {
 	return missing
 }
 
-// noCommand says that there is no such command, and which may be meant. The
-// library calls it, with the command whose subcommand is wanted, and goes on as
-// if nothing were wrong.
+// noCommand returns the error of an unknown command, with a similar one. The library
+// calls it with the parent command, and ignores the error itself.
 func noCommand(c *cli.Context, name string) error {
 	group := c.Command.HelpName
 	text := fmt.Sprintf("%s has no command %q: %s --help lists those that there are", group, name, group)
 	return term.UsageError{Err: errors.New(text + ". " + cli.SuggestCommand(c.Command.Subcommands, name))}
 }
 
-// usageError is for what the library finds wrong before it reads flags, as in a
-// variable that sets one.
+// usageError is for errors that the library finds before it reads flags, such as a
+// wrong value in an environment variable.
 func usageError(_ *cli.Context, err error, _ bool) error { return term.UsageError{Err: err} }
 
-// Prepare makes mistakes in any of the commands' flags usage errors, and lets each
-// that asks servers show a certificate.
+// Prepare turns mistakes in flags of the commands into usage errors, and adds the
+// certificate flags to each command that asks servers.
 func Prepare(commands []*cli.Command) {
 	for _, c := range commands {
 		c.OnUsageError = usageError
@@ -90,8 +89,8 @@ func FlagNamed(flags []cli.Flag, name string) cli.Flag {
 	return nil
 }
 
-// requireFlags has a command say in a line which of its flags are missing, where the
-// library would print the command's whole help.
+// requireFlags makes a command report its missing flags in one line. The library would
+// print the command's whole help.
 func requireFlags(c *cli.Command) {
 	var names []string
 	for _, flag := range c.Flags {

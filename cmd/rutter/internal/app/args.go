@@ -11,13 +11,12 @@ import (
 	"rutter/cmd/rutter/term"
 )
 
-// canonical reads args, which come after the program's name, and returns them with
-// each command's flags before its arguments and every flag on its own: `rutter nic
-// get MAC -o json` is what people type. What follows "--" stays as it is.
-// Errors: term.UsageError, for a flag that there is not, or that has no value or a
-// wrong one.
+// canonical reads args, which come after the program's name, and returns them with each
+// command's flags before its arguments and every flag on its own: `rutter nic get MAC
+// -o json` is what users type. Words after "--" stay as they are. Errors:
+// term.UsageError, for an unknown flag, or one with no value or a wrong value.
 func canonical(app *cli.App, args []string) ([]string, error) {
-	l := line{path: app.Name, flags: app.Flags, help: true}
+	l := commandLine{path: app.Name, flags: app.Flags, help: true}
 	commands := app.Commands
 	for i, arg := range args {
 		if strings.HasPrefix(arg, "-") {
@@ -25,10 +24,10 @@ func canonical(app *cli.App, args []string) ([]string, error) {
 		}
 		at := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(arg) })
 		if at < 0 {
-			return args, nil // the library says so
+			return args, nil // the library reports it
 		}
 		command := commands[at]
-		l = line{path: l.path + " " + command.Name, flags: command.Flags, help: !command.HideHelp, begin: i + 1}
+		l = commandLine{path: l.path + " " + command.Name, flags: command.Flags, help: !command.HideHelp, begin: i + 1}
 		if next := args[i+1:]; len(command.Subcommands) == 0 || len(next) == 0 || strings.HasPrefix(next[0], "-") {
 			break
 		}
@@ -49,16 +48,16 @@ func canonical(app *cli.App, args []string) ([]string, error) {
 	return append(slices.Clone(args[:l.begin]), rest...), nil
 }
 
-// line reads what follows a command.
-type line struct {
+// commandLine parses the words after a command.
+type commandLine struct {
 	path  string // of the command, as it is typed
 	flags []cli.Flag
 	help  bool // it has --help
 	begin int  // how many words name the command
 }
 
-// read returns the flags of args, then "--" and what is none.
-func (l *line) read(args []string) ([]string, error) {
+// read returns the flags of args, then "--" and the arguments.
+func (l *commandLine) read(args []string) ([]string, error) {
 	var flags, rest []string
 	for len(args) > 0 {
 		arg := args[0]
@@ -86,13 +85,13 @@ func (l *line) read(args []string) ([]string, error) {
 		}
 		if !given {
 			if len(args) == 0 {
-				return nil, term.Usagef("%s wants a value%s", dashed(name), wantOf(flag))
+				return nil, term.Usagef("%s wants a value%s", dashed(name), expectedValue(flag))
 			}
 			value, args = args[0], args[1:]
 			flags = append(flags, value)
 		}
 		if !takes(flag, value) {
-			return nil, term.Usagef("%s %q%s", dashed(name), value, wantOf(flag))
+			return nil, term.Usagef("%s %q%s", dashed(name), value, expectedValue(flag))
 		}
 	}
 	if len(rest) == 0 {
@@ -101,8 +100,8 @@ func (l *line) read(args []string) ([]string, error) {
 	return append(append(flags, "--"), rest...), nil
 }
 
-// known finds a flag by any of its names; that of --help is nil.
-func (l *line) known(name string) (cli.Flag, bool) {
+// known finds a flag by any of its names. For --help the flag is nil.
+func (l *commandLine) known(name string) (cli.Flag, bool) {
 	for _, f := range l.flags {
 		if slices.Contains(f.Names(), name) {
 			return f, true
@@ -111,8 +110,8 @@ func (l *line) known(name string) (cli.Flag, bool) {
 	return nil, l.help && (name == "help" || name == "h")
 }
 
-// split parts short flags that were put together, as in -jr; nil if arg is none such.
-func (l *line) split(arg string) (parts []string) {
+// split divides joined short flags, such as -jr. It returns nil for other words.
+func (l *commandLine) split(arg string) (parts []string) {
 	if strings.HasPrefix(arg, "--") || len(arg) < 3 {
 		return nil
 	}
@@ -125,8 +124,8 @@ func (l *line) split(arg string) (parts []string) {
 	return parts
 }
 
-// unknown says that there is no such flag, and which may be meant.
-func (l *line) unknown(name string) error {
+// unknown returns the error of an unknown flag, with a similar one.
+func (l *commandLine) unknown(name string) error {
 	text := l.path + " has no flag " + dashed(name) + ": " + l.path + " --help lists those that there are"
 	if like := cli.SuggestFlag(l.flags, name, false); like != "" && like != "--help" {
 		text += ". Did you mean " + like + "?"
@@ -164,8 +163,8 @@ func takes(flag cli.Flag, value string) bool {
 	return err == nil
 }
 
-// wantOf says what a flag takes; "" if that is any text.
-func wantOf(flag cli.Flag) string {
+// expectedValue says which values a flag takes, "" if it takes any text.
+func expectedValue(flag cli.Flag) string {
 	switch flag.(type) {
 	case *cli.IntFlag, *cli.Int64Flag:
 		return ": want a whole number"

@@ -13,13 +13,13 @@ import (
 	"rutter/log"
 )
 
-// Throwaway makes authorities for a cluster of one machine, which nobody keeps,
-// and under folder a folder of certificates for each server and an operator.
-// What is there already stays, as long as it is good. Compute nodes join (Admit).
-func Throwaway(folder string, servers, hosts []string) error {
-	office := tlsgate.Office{Folder: filepath.Join(folder, "authorities")}
-	if _, err := os.Stat(office.Folder); err != nil {
-		if err := office.Init(pki.AuthorityLife); err != nil {
+// CreateLocal makes authorities for a cluster on one machine, and under folder a folder
+// of certificates for each server and an operator. Existing ones stay as long as they
+// are valid. Compute nodes join by Admit.
+func CreateLocal(folder string, servers, hosts []string) error {
+	issuer := tlsgate.Office{Folder: filepath.Join(folder, "authorities")}
+	if _, err := os.Stat(issuer.Folder); err != nil {
+		if err := issuer.Init(pki.AuthorityLife); err != nil {
 			return err
 		}
 	}
@@ -29,18 +29,18 @@ func Throwaway(folder string, servers, hosts []string) error {
 	}
 	for name, grant := range grants {
 		to := filepath.Join(folder, name)
-		if good(to) {
+		if hasValid(to) {
 			continue
 		}
-		if _, err := office.Issue(to, grant); err != nil {
+		if _, err := issuer.Issue(to, grant); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// good reports whether a folder has a certificate that has not ended.
-func good(folder string) bool {
+// hasValid reports whether a folder has a certificate that has not expired.
+func hasValid(folder string) bool {
 	list, err := tlsgate.ReadCertificates(tlsgate.ClientPaths(folder).Cert)
 	return err == nil && time.Now().Before(list[0].NotAfter)
 }
@@ -50,13 +50,14 @@ const operatorName = "operator"
 // Operator returns the folder of the operator's certificate that Throwaway made.
 func Operator(folder string) string { return filepath.Join(folder, operatorName) }
 
-// admitTTL is how long the tokens are good that Admit makes: it uses them at once.
+// admitTTL is the lifetime of the tokens that Admit makes. It uses them at once.
 const admitTTL = time.Minute
 
-// Admit has a compute node join at a server as any does, by a token that operator
-// makes, and fills folder; one that has a good certificate needs none.
+// Admit lets a compute node join at a server: operator makes a token, the node uses it,
+// and its certificate goes into folder. If folder has a valid certificate, Admit does
+// nothing.
 func Admit(ctx context.Context, operator *client.Client, server string, cn log.UUID, folder string) error {
-	if good(folder) {
+	if hasValid(folder) {
 		return nil
 	}
 	d := Client{operator}

@@ -26,12 +26,12 @@ import (
 // joinTimeout bounds the whole of joining at one server.
 const joinTimeout = 30 * time.Second
 
-// ErrHash: no authority of the server that was asked has the hash that is wanted.
+// ErrHash: no authority of the server has the expected hash.
 var ErrHash = errors.New("the server's authority is not the one that is wanted")
 
-// Join gets the certificate that a token buys from one server, and puts it with
-// its key and whom to trust into folder. The first look at the server believes
-// nothing but what has the hash; the token goes over a second connection, to a
+// Join requests a certificate with a token from one server, and writes it, its key and
+// the authorities to trust into folder. On the first connection it accepts only the
+// authority with the expected hash. The token goes over a second connection, to a
 // server of that authority only.
 func Join(ctx context.Context, server string, token pki.Token, hash, folder string) (*x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
@@ -39,7 +39,7 @@ func Join(ctx context.Context, server string, token pki.Token, hash, folder stri
 	if !strings.HasPrefix(server, "https://") {
 		return nil, term.Usagef("a token is only sent over TLS: name the server as https://HOST:PORT")
 	}
-	authority, err := firstLook(ctx, server, hash)
+	authority, err := fetchAuthority(ctx, server, hash)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +79,8 @@ func Join(ctx context.Context, server string, token pki.Token, hash, folder stri
 	return leaf, nil
 }
 
-// firstLook returns the authority that has the hash, of those that the server says.
-func firstLook(ctx context.Context, server, hash string) (*x509.Certificate, error) {
+// fetchAuthority returns that one of the server's authorities that has the hash.
+func fetchAuthority(ctx context.Context, server, hash string) (*x509.Certificate, error) {
 	var bundle enrol.Bundle
 	if err := ask(ctx, http.MethodGet, server+enrol.Path+"/bundle", nil, &bundle, nil); err != nil {
 		return nil, err
@@ -91,12 +91,12 @@ func firstLook(ctx context.Context, server, hash string) (*x509.Certificate, err
 	}
 	i := slices.IndexFunc(list, func(c *x509.Certificate) bool { return strings.EqualFold(pki.CAHash(c), hash) })
 	if i < 0 {
-		return nil, fmt.Errorf("%w: want %s, it has %s: is this the right cluster, and nobody in between", ErrHash, hash, pki.CAHash(list[0]))
+		return nil, fmt.Errorf("%w: want %s, it has %s: is this the right cluster, without another machine in between", ErrHash, hash, pki.CAHash(list[0]))
 	}
 	return list[i], nil
 }
 
-// ask sends one request over a connection of its own, which verify judges.
+// ask sends one request over a connection of its own, after verify has accepted it.
 func ask(ctx context.Context, method, url string, form, into any, verify func(tls.ConnectionState) error) error {
 	transport := &http.Transport{
 		TLSHandshakeTimeout: tlsgate.HandshakeTime, DisableKeepAlives: true,
@@ -133,8 +133,8 @@ func ask(ctx context.Context, method, url string, form, into any, verify func(tl
 	return json.Unmarshal(text, into)
 }
 
-// Renewal returns what asks the servers for the next certificate of a node, over
-// the connections of its present one.
+// Renewal returns a function that requests the next certificate of a node, over
+// connections with its present one.
 func Renewal(api *client.Client) func(ctx context.Context, request []byte) (*x509.Certificate, error) {
 	return func(ctx context.Context, request []byte) (*x509.Certificate, error) {
 		d := Client{api}
