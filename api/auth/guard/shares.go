@@ -8,8 +8,7 @@ import (
 	"rutter/log/budget"
 )
 
-// shares bound the requests of each identity: how many a second, and how many at
-// once when there are many.
+// shares bound the requests of each identity: per second, and at once under load.
 type shares struct {
 	limits Limits
 	now    func() time.Time
@@ -17,31 +16,31 @@ type shares struct {
 	mu    sync.Mutex // protects what follows
 	known map[string]*share
 	taken int // requests being answered
-	busy  int // identities that have some
+	busy  int // identities with at least one of them
 }
 
 // share is what one identity has.
 type share struct {
-	budget.Bucket // of its rate; At is the last request's end, too
+	budget.Bucket // of its rate; At is also the end of the last request
 	taken         int
 }
 
-// RateBurst is how many seconds' worth of a rate an identity may have at once.
+// RateBurst is the burst of a rate, in seconds of it.
 const RateBurst = 10
 
 // Bounds of what is remembered.
 const (
 	maxShares   = 20000            // identities; 10,000 CNs and as many others
 	shareForget = 30 * time.Second // after the last request
-	minShare    = 8                // requests at once that nobody is refused
+	minShare    = 8                // requests at once that every identity may always have
 )
 
 func newShares(limits Limits) *shares {
 	return &shares{limits: limits, now: time.Now, known: make(map[string]*share)}
 }
 
-// enter takes a place for a request, or says which limit is in the way. leave
-// must be called when it is answered. streams count for the rate only.
+// enter takes a slot for a request, or returns the limit that prevents it. leave must
+// be called when the request is answered. A stream counts only for the rate.
 func (s *shares) enter(id matrix.Identity, stream bool) (leave func(), limit string) {
 	if id.Role == matrix.Local {
 		return func() {}, ""
@@ -72,8 +71,8 @@ func (s *shares) enter(id matrix.Identity, stream bool) (leave func(), limit str
 	return func() { s.leave(h) }, ""
 }
 
-// pace takes a token for a change on a write stream, and returns how long its
-// identity is to wait before the next one: its rate is what it has of the log.
+// pace takes a token for a change on a write stream, and returns how long its identity
+// must wait before the next change.
 func (s *shares) pace(id matrix.Identity) time.Duration {
 	rate := float64(s.limits.Rate[id.Role])
 	if id.Role == matrix.Local || rate <= 0 {
@@ -90,8 +89,8 @@ func (s *shares) pace(id matrix.Identity) time.Duration {
 	return h.Until(0, rate)
 }
 
-// fairLocked is how many requests at once are one identity's: all, while there is
-// room for as many again, else what there is by the number of those who ask.
+// fairLocked returns how many requests at once one identity may have: all, while at
+// least half are free, else all divided by the number of active identities.
 func (s *shares) fairLocked(h *share) int {
 	if s.taken < s.limits.Requests/2 {
 		return s.limits.Requests

@@ -7,8 +7,8 @@ import (
 	"rutter/projections"
 )
 
-// Sees reports whether an identity whose answer is a may be shown an object as
-// the state has it. The object must be held by the state.
+// Sees reports whether an identity whose answer is a may see an object. The object must
+// be in the state.
 func Sees(id Identity, a Answer, state *projections.State, o log.Object) bool {
 	switch {
 	case a == Allow:
@@ -23,8 +23,8 @@ func Sees(id Identity, a Answer, state *projections.State, o log.Object) bool {
 	return false
 }
 
-// SeesEvent reports the same of an event: for a tenant's reader, whether the
-// object was or is of one of its owners. A CN gets events by the feed only.
+// SeesEvent reports the same of an event: for a tenant's reader, whether the object
+// belongs or belonged to one of its owners. A CN gets events only by the feed.
 func SeesEvent(id Identity, a Answer, e *log.Event) bool {
 	if a == Allow {
 		return true
@@ -39,8 +39,8 @@ func SeesEvent(id Identity, a Answer, e *log.Event) bool {
 	return err == nil && ownedBy(before, id.Owners)
 }
 
-// ownedBy reports whether one of the owners is the object's. What has no owner is
-// nobody's.
+// ownedBy reports whether the object belongs to one of the owners. An object without an
+// owner belongs to none.
 func ownedBy(o log.Object, owners []log.UUID) bool {
 	field := o.Kind().Describe().TenantField
 	return slices.ContainsFunc(owners, func(u log.UUID) bool { return log.FieldHas(o, field, u.String()) })

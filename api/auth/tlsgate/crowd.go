@@ -14,78 +14,81 @@ import (
 	"rutter/log/budget"
 )
 
-// Bounds of those who knock at a listener, and why.
+// Bounds of the handshakes of a listener, and their reasons.
 const (
-	// MaxHandshakes bounds the handshakes of one listener that are under way, with
-	// those that have said nothing yet: about 20 MB. Beyond, one that waits for
-	// its other side is closed, or connections wait in the kernel's queue.
+	// MaxHandshakes bounds the pending handshakes of one listener, including
+	// connections that have sent nothing yet: about 20 MB. At the bound, a handshake
+	// that waits for its other side is closed, or new connections wait in the kernel's
+	// queue.
 	MaxHandshakes = 1024
-	// crowdedTime bounds a handshake that begins when half of the places are taken.
+	// crowdedTime bounds a handshake that begins when half of the slots are taken.
 	crowdedTime = 3 * time.Second
-	// silentTime and answerTime are how long the other side has for its first
-	// message, and for its answer to ours, before its place may go to another: a
-	// machine that has much to do at once needs that long.
+	// silentTime and answerTime are how long the other side has for its first message,
+	// and for its reply to ours, before another connection may take its slot. A machine
+	// under load needs that long.
 	silentTime = 500 * time.Millisecond
 	answerTime = 3 * time.Second
 
-	// FailedRate bounds the handshakes of one address per second that failed, or
-	// showed no certificate, FailedBurst those at once. Who is over it is closed
-	// unheard: each handshake costs the listener a signature.
+	// FailedRate bounds the handshakes of one address per second that failed, or showed
+	// no certificate; FailedBurst bounds those at once. Over the bound, connections are
+	// closed before the handshake, because each handshake costs the listener a
+	// signature.
 	FailedRate  = 20
 	FailedBurst = 100
-	// AllFailedRate and AllFailedBurst are the same of all addresses together that
-	// nobody was let in from lately: beyond, those are closed unheard, so that
-	// strangers from everywhere leave those who are in their processors.
+	// AllFailedRate and AllFailedBurst are the same for all unknown addresses together:
+	// those without a recent successful handshake. So failing clients from many
+	// addresses do not take the processors from known clients.
 	AllFailedRate  = 150
 	AllFailedBurst = 300
-	// ArrivalRate and ArrivalBurst bound the connections of one compute node per
-	// second, and those at once: it keeps one, and people on it use tools. Who is
-	// over it is closed, and counts as one that failed.
+	// ArrivalRate bounds the connections of one compute node per second, ArrivalBurst
+	// those at once: a node keeps one connection, and people on it use tools. Over the
+	// bound a connection is closed, and counts as failed.
 	ArrivalRate  = 2
 	ArrivalBurst = 100
 	// maxArriving bounds the nodes whose connections are counted.
 	maxArriving = 16384
-	// knownTime is how long an address is known that somebody was let in from,
-	// maxKnown how many of them are.
+	// knownTime is how long an address is known after a successful handshake; maxKnown
+	// bounds the known addresses.
 	knownTime = time.Hour
 	maxKnown  = 16384
-	// maxFailing bounds the addresses whose failures are remembered. Strangers
-	// choose them.
+	// maxFailing bounds the addresses whose failures are remembered, because an
+	// attacker chooses them.
 	maxFailing = 8192
 
-	// addressBits6 is what one site has of IPv6: all of it is one address here.
+	// addressBits6 is the prefix length of one IPv6 site: its addresses count as one.
 	addressBits6 = 64
 )
 
-// Why a connection was closed without a handshake.
+// Reasons why a connection was closed without a handshake.
 var (
 	errCrowded = errors.New("tlsgate: others need the place of one that does not answer")
 	errFailing = errors.New("tlsgate: too many handshakes of this address failed")
 	errOften   = errors.New("tlsgate: this compute node connects too often")
 )
 
-// crowd is who knocks at a listener and was not let in yet.
+// crowd holds the pending handshakes of a listener.
 type crowd struct {
 	now func() time.Time
-	// turns is held while a handshake computes: half of the processors at most, so
-	// that those who are in have theirs, whoever knocks.
+	// turns is held while a handshake computes: at most half of the processors, so that
+	// accepted connections keep the others under any load.
 	turns chan struct{}
-	left  chan struct{} // has one when somebody has left
+	left  chan struct{} // has an element when a handshake has ended
 
-	mu     sync.Mutex // protects what follows, and the guests
+	mu     sync.Mutex // protects what follows, and the pending handshakes
 	guests map[*guest]struct{}
-	of     map[netip.Addr]int // guests of each address
-	// failing and all are the handshakes that may fail yet. Those that fail are counted
-	// when they have, so of many under way at once more may fail than there was left:
-	// then what is left is below 0, by MaxHandshakes at most, and that is waited for.
+	of     map[netip.Addr]int // pending handshakes of each address
+	// failing and all are the handshakes that may still fail. A failure is counted when
+	// it happens. So more of the pending handshakes may fail than were left, and the
+	// balance may fall below 0, by at most MaxHandshakes. Then clients wait until it is
+	// above 0 again.
 	failing map[netip.Addr]*budget.Bucket
-	all     budget.Bucket               // of all addresses that are not known
+	all     budget.Bucket               // of all unknown addresses
 	arrived map[log.UUID]*budget.Bucket // connections of compute nodes
-	known   map[netip.Addr]time.Time    // when somebody was let in last
+	known   map[netip.Addr]time.Time    // time of the last successful handshake
 }
 
-// guest is a connection during its handshake. It is the net.Conn below TLS, so
-// that it sees when our first answer leaves.
+// guest is a connection during its handshake. It is the net.Conn below TLS, so that it
+// sees when this server's first reply is sent.
 type guest struct {
 	net.Conn
 	crowd   *crowd
@@ -97,17 +100,17 @@ type guest struct {
 	reason error     // why it was closed
 }
 
-// stage is how far a guest is.
+// stage is the progress of a handshake.
 type stage uint8
 
 const (
-	silent    stage = iota // its first message has not come
-	computing              // it waits for its turn, or has it
-	answering              // our answer is out, and the other side's has not come
-	through                // it is done, and waits to be accepted
+	silent    stage = iota // its first message has not arrived
+	computing              // it waits for a processor slot, or has it
+	answering              // this server's reply is sent, and the client's has not arrived
+	through                // it is complete, and waits for Accept
 )
 
-// become changes the guest's stage. The crowd's mu is held.
+// become changes the stage. The caller holds mu.
 func (g *guest) become(s stage) { g.stage, g.since = s, g.crowd.now() }
 
 func newCrowd(now func() time.Time) *crowd {
@@ -119,8 +122,9 @@ func newCrowd(now func() time.Time) *crowd {
 	}
 }
 
-// enter gives a connection a place: a free one, or that of another that has kept
-// us waiting; else it waits for one, or for done. errFailing: it is not wanted.
+// enter gives a connection a slot: a free one, or that of a handshake whose client is
+// too slow. If there is none it waits for one, or for done. errFailing: the address has
+// failed too often.
 func (c *crowd) enter(raw net.Conn, done <-chan struct{}) (*guest, error) {
 	g := &guest{Conn: raw, crowd: c, address: siteOf(raw.RemoteAddr()), time: HandshakeTime}
 	for {
@@ -150,9 +154,9 @@ func (c *crowd) enter(raw net.Conn, done <-chan struct{}) (*guest, error) {
 	}
 }
 
-// makeRoom sees to it that there is a place, and returns 0, or when to look
-// again. Of those who have kept us waiting too long it closes the one that waits
-// longest, of the address that has most. c.mu is held.
+// makeRoom returns 0 if there is a free slot, else the time to wait before the next
+// call. Of the handshakes whose clients are too slow it closes the oldest one of the
+// address that has the most. The caller holds c.mu.
 func (c *crowd) makeRoom() time.Duration {
 	if len(c.guests) < MaxHandshakes {
 		return 0
@@ -163,7 +167,7 @@ func (c *crowd) makeRoom() time.Duration {
 		patience := silentTime
 		switch g.stage {
 		case computing, through:
-			continue // it waits for us
+			continue // it waits for this server
 		case answering:
 			patience = answerTime
 		}
@@ -184,7 +188,7 @@ func (c *crowd) makeRoom() time.Duration {
 	return 0
 }
 
-// forget takes a guest's place away. c.mu is held.
+// forget frees the slot of a handshake. The caller holds c.mu.
 func (c *crowd) forget(g *guest) {
 	if _, ok := c.guests[g]; ok {
 		delete(c.guests, g)
@@ -198,9 +202,9 @@ func drop(counts map[netip.Addr]int, key netip.Addr) {
 	}
 }
 
-// done notes what came of a guest's handshake, and returns the error to speak of.
-// Whoever showed no certificate is let in where a port takes such, and counts as
-// one that failed: strangers can be that as often as they like.
+// done records the result of a handshake, and returns the error to report. A client
+// without a certificate is admitted on a port that allows it, and counts as a failure:
+// its number is not bounded otherwise.
 func (c *crowd) done(g *guest, who matrix.Identity, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,14 +224,14 @@ func (c *crowd) done(g *guest, who matrix.Identity, err error) error {
 	return err
 }
 
-// mayArrive counts a connection of a compute node, and reports whether it is not
-// one too many. c.mu is held.
+// mayArrive counts a connection of a compute node, and reports whether it is within the
+// bound. The caller holds c.mu.
 func (c *crowd) mayArrive(node log.UUID) bool {
 	now := c.now()
 	f := c.arrived[node]
 	if f == nil {
 		if len(c.arrived) >= maxArriving {
-			clear(c.arrived) // those who go on are found again
+			clear(c.arrived) // active nodes are counted again soon
 		}
 		f = &budget.Bucket{Left: ArrivalBurst, At: now}
 		c.arrived[node] = f
@@ -239,7 +243,7 @@ func (c *crowd) mayArrive(node log.UUID) bool {
 	return true
 }
 
-// leave takes a guest's place away: it is a plain connection from now on.
+// leave frees the slot of a handshake: it is a plain connection from now on.
 func (c *crowd) leave(g *guest) {
 	c.mu.Lock()
 	c.forget(g)
@@ -260,7 +264,7 @@ func (c *crowd) close() {
 	}
 }
 
-// mayFail reports whether an address has failures left. c.mu is held.
+// mayFail reports whether an address may fail once more. The caller holds c.mu.
 func (c *crowd) mayFail(address netip.Addr) bool {
 	now := c.now()
 	if c.all.Fill(now, AllFailedRate, AllFailedBurst); c.all.Left < 1 && !c.isKnown(address) {
@@ -277,12 +281,13 @@ func (c *crowd) mayFail(address netip.Addr) bool {
 	return f.Left >= 1
 }
 
-// isKnown reports whether somebody was let in from an address lately. c.mu is held.
+// isKnown reports whether an address had a successful handshake recently. The caller
+// holds c.mu.
 func (c *crowd) isKnown(address netip.Addr) bool {
 	return c.now().Sub(c.known[address]) <= knownTime
 }
 
-// failed counts a failure. c.mu is held.
+// failed counts a failure. The caller holds c.mu.
 func (c *crowd) failed(address netip.Addr) {
 	if !c.isKnown(address) {
 		c.all.Left--
@@ -290,7 +295,7 @@ func (c *crowd) failed(address netip.Addr) {
 	f := c.failing[address]
 	if f == nil {
 		if len(c.failing) >= maxFailing {
-			clear(c.failing) // those who go on are found again
+			clear(c.failing) // active addresses are counted again soon
 		}
 		f = &budget.Bucket{Left: FailedBurst, At: c.now()}
 		c.failing[address] = f
@@ -298,7 +303,7 @@ func (c *crowd) failed(address netip.Addr) {
 	f.Left--
 }
 
-// succeeded makes an address known. c.mu is held.
+// succeeded makes an address known. The caller holds c.mu.
 func (c *crowd) succeeded(address netip.Addr) {
 	now := c.now()
 	if _, ok := c.known[address]; !ok && len(c.known) >= maxKnown {
@@ -314,8 +319,7 @@ func (c *crowd) succeeded(address netip.Addr) {
 	c.known[address] = now
 }
 
-// turn waits until the guest, whose first message has come, may have our answer
-// computed.
+// turn waits until the reply to the client's first message may be computed.
 func (g *guest) turn(ctx context.Context) error {
 	c := g.crowd
 	select {
@@ -339,8 +343,8 @@ func (g *guest) turn(ctx context.Context) error {
 	return nil
 }
 
-// endTurn ends the guest's turn, if it has it. The crowd's mu is held, and the
-// handshake is in no call of turn.
+// endTurn releases the processor slot, if the handshake holds it. The caller holds mu,
+// and the handshake is in no call of turn.
 func (g *guest) endTurn() {
 	if g.stage == computing {
 		g.become(answering)
@@ -348,7 +352,7 @@ func (g *guest) endTurn() {
 	}
 }
 
-// Write implements net.Conn: with our answer the turn is over.
+// Write implements net.Conn. It releases the processor slot when the reply is sent.
 func (g *guest) Write(b []byte) (int, error) {
 	if c := g.crowd; c != nil {
 		c.mu.Lock()
@@ -358,8 +362,8 @@ func (g *guest) Write(b []byte) (int, error) {
 	return g.Conn.Write(b)
 }
 
-// siteOf is the address that a connection came from; of IPv6 its network, which
-// one site has whole.
+// siteOf returns the address of the other side; for IPv6 its /64 network, because one
+// site owns it whole.
 func siteOf(a net.Addr) netip.Addr {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {

@@ -14,9 +14,9 @@ import (
 	"rutter/api/auth/pki"
 )
 
-// Office is an operator's folder with the keys of the authorities: ca.crt,
-// ca.key, peer-ca.crt and peer-ca.key. The first authority of a file signs. It
-// is for one process at a time.
+// Office is an operator's folder with the keys of the authorities: ca.crt, ca.key,
+// peer-ca.crt and peer-ca.key. The first authority of a file signs. Only one process at
+// a time may use it.
 type Office struct {
 	Folder     string
 	Passphrase string // of the keys; "": they are not encrypted
@@ -32,7 +32,8 @@ func (o Office) files(name string) (certs, keys string) {
 // sets are the names of both sets of authorities.
 var sets = []string{pki.Clients, pki.Peers}
 
-// Init makes the authorities of a new cluster. It refuses a folder that has some.
+// Init makes the authorities of a new cluster. It refuses a folder that already has
+// some.
 func (o Office) Init(life time.Duration) error {
 	if err := makeFolder(o.Folder); err != nil {
 		return err
@@ -59,8 +60,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// makeFolder makes a folder that only its owner may look into, or refuses one
-// that others may write to.
+// makeFolder makes a folder that only its owner may read. It refuses one that others
+// may write to.
 func makeFolder(path string) error {
 	if err := os.MkdirAll(path, FolderMode); err != nil {
 		return fmt.Errorf("%w: %w", ErrFile, err)
@@ -75,7 +76,7 @@ func makeFolder(path string) error {
 	return nil
 }
 
-// write replaces the authorities of a set, keys first: a key more does no harm.
+// write replaces the authorities of a set, keys first: an additional key does no harm.
 func (o Office) write(name string, list []*pki.Authority) error {
 	certs, keys := o.files(name)
 	var text []byte
@@ -97,7 +98,7 @@ func (o Office) write(name string, list []*pki.Authority) error {
 	return errors.Join(WriteKey(keys, text), WriteCertificates(certs, certificates...))
 }
 
-// Authorities returns those of a set, the one that signs first.
+// Authorities returns the authorities of a set, the signing one first.
 func (o Office) Authorities(name string) ([]*pki.Authority, error) {
 	certs, keyFile := o.files(name)
 	certificates, err := ReadCertificates(certs)
@@ -136,7 +137,7 @@ func (o Office) Add(name string, life time.Duration) (*pki.Authority, error) {
 	return a, o.write(name, append(list, a))
 }
 
-// Promote lets the authority that was added last sign, and Drop leaves it alone.
+// Promote makes the authority that was added last the signing one.
 func (o Office) Promote(name string) error {
 	list, err := o.Authorities(name)
 	if err != nil {
@@ -146,7 +147,7 @@ func (o Office) Promote(name string) error {
 	return o.write(name, list)
 }
 
-// Drop takes all authorities but the one that signs out of the folder.
+// Drop removes all authorities except the signing one from the folder.
 func (o Office) Drop(name string) error {
 	list, err := o.Authorities(name)
 	if err != nil {
@@ -155,19 +156,19 @@ func (o Office) Drop(name string) error {
 	return o.write(name, list[:1])
 }
 
-// Grant is what Issue is to write.
+// Grant says what Issue must write.
 type Grant struct {
 	Identity matrix.Identity
 	Hosts    []string // of a server
 	Life     time.Duration
-	// WithKeys gives a server the authorities' keys, so that compute nodes can
-	// join at it and it can renew its own certificates. They are encrypted if the
-	// office's are: the server needs the passphrase then.
+	// WithKeys gives a server the authorities' keys, so that compute nodes can join at
+	// it and it can renew its own certificates. If the keys here are encrypted, the
+	// copies are too, and the server needs the passphrase.
 	WithKeys bool
 }
 
-// Issue fills a folder with what an identity needs, and returns its certificates:
-// that of the API first, a server's for its peers second.
+// Issue fills a folder with what an identity needs, and returns its certificates: first
+// that of the API, then a server's for its peers.
 func (o Office) Issue(folder string, g Grant) ([]*x509.Certificate, error) {
 	if err := makeFolder(folder); err != nil {
 		return nil, err
@@ -190,8 +191,8 @@ func (o Office) Issue(folder string, g Grant) ([]*x509.Certificate, error) {
 	return []*x509.Certificate{first, second}, nil
 }
 
-// HandOver gives the keys of a set to a server's folder, as in a rotation. They
-// are encrypted there if they are here.
+// HandOver copies the keys of a set to a server's folder, as in a rotation. The copies
+// are encrypted if the originals are.
 func (o Office) HandOver(name, folder string) error {
 	_, from := o.files(name)
 	text, err := readFile(from)
