@@ -103,7 +103,7 @@ func (l *lookupRoutes) lookup(w http.ResponseWriter, r *http.Request, name strin
 	var ok bool
 	part := backend.PastPart{VNets: []uint32{uint32(vnet)}}
 	if viewErr := l.read.ViewAt(w, r, p, part, func(state *projections.State) {
-		if g := guard.GrantOf(r); g.Answer == matrix.Own && !state.Interested(g.Who.UUID, []log.Scope{log.VNetScope(f.VNet)}) {
+		if g := guard.GrantOf(r); g.Decision == matrix.Own && !state.Interested(g.Who.UUID, []log.Scope{log.VNetScope(f.VNet)}) {
 			return // as if it did not exist
 		}
 		ok, err = find(state, &f, p.Text(name))
@@ -159,7 +159,7 @@ func (l *lookupRoutes) trace(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (l *lookupRoutes) traceAt(w http.ResponseWriter, r *http.Request, p rest.Parameters) error {
-	seq, err := l.read.Place(p, "at")
+	seq, err := l.read.AtParameter(p, "at")
 	if err != nil {
 		return err
 	}

@@ -274,8 +274,8 @@ func (h *pastRoutes) getDiff(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	f := diffForm{To: h.store.Head().Seq}
-	if f.From, err = h.read.Place(p, "from"); err == nil && p.Has("to") {
-		f.To, err = h.read.Place(p, "to")
+	if f.From, err = h.read.AtParameter(p, "from"); err == nil && p.Has("to") {
+		f.To, err = h.read.AtParameter(p, "to")
 	}
 	if err != nil {
 		return err

@@ -138,11 +138,11 @@ type Server struct {
 	handler http.Handler
 
 	// draining is closed when the server stops: streams end with their last frame.
-	draining  chan struct{}
-	drainOnce sync.Once
-	handlers  sync.WaitGroup // handlers that run, hijacked ones too
-	answered  rest.Acknowledged
-	streams   *guard.Streams
+	draining     chan struct{}
+	drainOnce    sync.Once
+	handlers     sync.WaitGroup // handlers that run, hijacked ones too
+	acknowledged rest.Acknowledged
+	streams      *guard.Streams
 }
 
 // New returns a server. It starts nothing and needs no Close.
@@ -159,7 +159,7 @@ func New(cfg Config) (*Server, error) {
 		Identify: cfg.Identify, Actor: cfg.Actor, Audit: cfg.Audit, Limits: cfg.Limits, Budgets: cfg.Budgets,
 		Owners: func(who matrix.Identity) []log.UUID { return ownersOf(cfg.Store, who) }, Head: func() log.Seq { return cfg.Store.Head().Seq }, Draining: s.draining,
 	})
-	s.read = backend.NewReader(cfg.Store, s.guard, &s.answered, cfg.Past, cfg.Age)
+	s.read = backend.NewReader(cfg.Store, s.guard, &s.acknowledged, cfg.Past, cfg.Age)
 	s.streams = s.guard.NewStreams()
 	s.feed = feedserver.New(feedserver.Config{
 		Store: cfg.Store, Tail: s.tail, Logger: cfg.Logger, Sessions: cfg.Sessions, VMMs: cfg.VMMs,
@@ -174,7 +174,7 @@ func New(cfg Config) (*Server, error) {
 		ServerID: func() string { return cfg.Store.Status().ID }, Fresh: s.read.Fresh, ViewAt: s.serversAt,
 	}
 	s.nodes, s.barrier = nodes.New(about), nodes.NewBarrier(about)
-	s.write = backend.NewWriter(cfg.Store, s.guard, &s.answered, cfg.NewID, backend.FabricWait{Wanted: s.barrier.Wanted, Await: s.barrier.Await})
+	s.write = backend.NewWriter(cfg.Store, s.guard, &s.acknowledged, cfg.NewID, backend.FabricWait{Wanted: s.barrier.Wanted, Await: s.barrier.Await})
 	s.health = &healthRoutes{
 		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.feed.SessionCount, draining: s.draining,
 	}

@@ -18,10 +18,10 @@ import (
 
 // vmmRoutes are the paths for doorbells of VMMs and for calls to them.
 type vmmRoutes struct {
-	store    backend.Store
-	service  *vmm.Service // nil: this server calls no compute nodes
-	guard    *guard.Guard
-	answered *rest.Acknowledged
+	store        backend.Store
+	service      *vmm.Service // nil: this server calls no compute nodes
+	guard        *guard.Guard
+	acknowledged *rest.Acknowledged
 }
 
 func (m *vmmRoutes) routes() []rest.Route {
@@ -126,7 +126,7 @@ func (m *vmmRoutes) answerOutcome(w http.ResponseWriter, r *http.Request, outcom
 	if err != nil {
 		return nodes.VMMError(err)
 	}
-	m.answered.Note(outcome.Seq)
+	m.acknowledged.Note(outcome.Seq)
 	rest.SetSeq(w, outcome.Seq)
 	rest.WriteJSON(w, r, http.StatusOK, outcome)
 	return nil
@@ -135,7 +135,7 @@ func (m *vmmRoutes) answerOutcome(w http.ResponseWriter, r *http.Request, outcom
 // ringsOwn decides whether an identity may ring for a VMM: a CN may for VMMs on itself.
 func (m *vmmRoutes) ringsOwn(r *http.Request, vmm, said log.UUID) bool {
 	g := guard.GrantOf(r)
-	if g.Answer != matrix.Own {
+	if g.Decision != matrix.Own {
 		return true
 	}
 	if !said.IsZero() && said != g.Who.UUID {

@@ -46,19 +46,19 @@ type PastPart struct {
 
 // Reader answers from this server's state, present and past.
 type Reader struct {
-	store    Store
-	guard    *guard.Guard
-	answered *rest.Acknowledged
-	past     Past                 // nil: no answers for the past
-	age      func() time.Duration // nil: unknown
-	wholes   chan struct{}        // held while a whole past state is in memory
+	store        Store
+	guard        *guard.Guard
+	acknowledged *rest.Acknowledged
+	past         Past                 // nil: no answers for the past
+	age          func() time.Duration // nil: unknown
+	wholes       chan struct{}        // held while a whole past state is in memory
 }
 
 // NewReader returns a reader of a store. Reads wait for the seq of acknowledged, and
 // are counted with guard. past may be nil: then there is no answer for the past. age
 // returns the time since this server knew that it was up to date; nil: unknown.
 func NewReader(store Store, g *guard.Guard, acknowledged *rest.Acknowledged, past Past, age func() time.Duration) *Reader {
-	return &Reader{store: store, guard: g, answered: acknowledged, past: past, age: age, wholes: make(chan struct{}, wholesAtOnce)}
+	return &Reader{store: store, guard: g, acknowledged: acknowledged, past: past, age: age, wholes: make(chan struct{}, wholesAtOnce)}
 }
 
 // Fresh waits as the query's consistent and min_seq ask, and until this server has
@@ -79,7 +79,7 @@ func (v *Reader) Fresh(r *http.Request, p rest.Parameters) error {
 	if err != nil {
 		return err
 	}
-	least := max(uint64(named), uint64(v.answered.Seq()))
+	least := max(uint64(named), uint64(v.acknowledged.Seq()))
 	if !consistent && uint64(v.store.Head().Seq) >= least {
 		return nil
 	}
@@ -154,8 +154,8 @@ func (v *Reader) InSlices(w http.ResponseWriter, r *http.Request, p rest.Paramet
 // own.
 const wholesAtOnce = 1
 
-// Place reads the query's at: a seq or a time.
-func (v *Reader) Place(p rest.Parameters, name string) (log.Seq, error) {
+// AtParameter reads the query's at: a seq or a time.
+func (v *Reader) AtParameter(p rest.Parameters, name string) (log.Seq, error) {
 	if v.past == nil {
 		return 0, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "leave "+name+" out", "this server cannot answer for the past")
 	}
@@ -176,10 +176,10 @@ func (v *Reader) ViewAt(w http.ResponseWriter, r *http.Request, p rest.Parameter
 		v.View(w, fn)
 		return nil
 	}
-	if g := guard.GrantOf(r); g.Answer != matrix.Allow {
+	if g := guard.GrantOf(r); g.Decision != matrix.Allow {
 		return v.guard.Refuse(r.RemoteAddr, &matrix.Refusal{Who: g.Who, What: "read the past", Missing: "who sees only its own sees it as it is now: leave ?at= out"})
 	}
-	seq, err := v.Place(p, "at")
+	seq, err := v.AtParameter(p, "at")
 	if err != nil {
 		return err
 	}

@@ -13,11 +13,11 @@ import (
 
 // Writer writes changes and answers requests with their results.
 type Writer struct {
-	store    Store
-	guard    *guard.Guard
-	answered *rest.Acknowledged
-	newID    func() (log.UUID, error)
-	fabric   FabricWait
+	store        Store
+	guard        *guard.Guard
+	acknowledged *rest.Acknowledged
+	newID        func() (log.UUID, error)
+	fabric       FabricWait
 }
 
 // FabricWait waits until the compute nodes have programmed a change.
@@ -31,7 +31,7 @@ type FabricWait struct {
 // NewWriter returns a writer to a store. It records acknowledged changes in
 // acknowledged. newID makes ids for the changes of clients that send none.
 func NewWriter(store Store, g *guard.Guard, acknowledged *rest.Acknowledged, newID func() (log.UUID, error), fabric FabricWait) *Writer {
-	return &Writer{store: store, guard: g, answered: acknowledged, newID: newID, fabric: fabric}
+	return &Writer{store: store, guard: g, acknowledged: acknowledged, newID: newID, fabric: fabric}
 }
 
 // ChangeID returns the id that the client chose for its change, or a new one.
@@ -96,7 +96,7 @@ func (cw *Writer) Write(w http.ResponseWriter, r *http.Request, c *log.Change) (
 	case result.Refusal != nil:
 		return result, result.Refusal
 	}
-	cw.answered.Note(result.Last)
+	cw.acknowledged.Note(result.Last)
 	if waits {
 		return result, cw.fabric.Await(w, r, c, result, timeout)
 	}

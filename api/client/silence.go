@@ -23,7 +23,7 @@ func (c *Client) stream(ctx context.Context, r request) (*http.Response, error) 
 		return nil, err
 	}
 	asked := c.current.Load()
-	body := &heard{ReadCloser: response.Body, patience: c.cfg.Silence, cancel: cancel}
+	body := &silenceBody{ReadCloser: response.Body, patience: c.cfg.Silence, cancel: cancel}
 	body.timer = time.AfterFunc(body.patience, func() {
 		body.silent.Store(true)
 		c.current.CompareAndSwap(asked, asked+1)
@@ -34,8 +34,8 @@ func (c *Client) stream(ctx context.Context, r request) (*http.Response, error) 
 	return response, nil
 }
 
-// heard is an answer's body that must bring something now and then.
-type heard struct {
+// silenceBody is an answer's body that must bring something now and then.
+type silenceBody struct {
 	io.ReadCloser
 	patience time.Duration
 	timer    *time.Timer
@@ -45,7 +45,7 @@ type heard struct {
 
 // Read implements io.Reader. Time that its caller takes between two calls does
 // not count.
-func (h *heard) Read(b []byte) (int, error) {
+func (h *silenceBody) Read(b []byte) (int, error) {
 	h.timer.Reset(h.patience)
 	n, err := h.ReadCloser.Read(b)
 	h.timer.Stop()
@@ -56,7 +56,7 @@ func (h *heard) Read(b []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (h *heard) Close() error {
+func (h *silenceBody) Close() error {
 	h.timer.Stop()
 	h.cancel()
 	return h.ReadCloser.Close()

@@ -63,10 +63,10 @@ type call struct {
 	sent   bool   // since the last lost
 	// uncertain is what was said of an earlier try that may have been written.
 	uncertain error
-	done      chan answer // has room for one
+	done      chan streamAnswer // has room for one
 }
 
-type answer struct {
+type streamAnswer struct {
 	result log.Result
 	err    error
 }
@@ -99,7 +99,7 @@ func (s *Stream) Submit(ctx context.Context, change *log.Change) (log.Result, er
 		return log.Result{}, fmt.Errorf("client: change %s was not sent: %w", change.ID, ctx.Err())
 	}
 	defer func() { <-s.slots }()
-	c := &call{id: change.ID, change: encoded, done: make(chan answer, 1)}
+	c := &call{id: change.ID, change: encoded, done: make(chan streamAnswer, 1)}
 	if err := s.add(c); err != nil {
 		return log.Result{}, err
 	}
@@ -199,7 +199,7 @@ func (s *Stream) lost(cause error) {
 }
 
 // settle tells who waits for a change what became of it.
-func (s *Stream) settle(id log.UUID, a answer) {
+func (s *Stream) settle(id log.UUID, a streamAnswer) {
 	s.mu.Lock()
 	c := s.calls[id]
 	delete(s.calls, id)
@@ -213,7 +213,7 @@ func (s *Stream) settle(id log.UUID, a answer) {
 		if tooOld {
 			cause = errors.New(a.result.Refusal.Message) // no refusal: an earlier try may be what it is too old for
 		}
-		a = answer{err: fmt.Errorf("%w: it is not known whether change %s was made, look for it: %w", ErrUnavailable, id, errors.Join(cause, c.uncertain))}
+		a = streamAnswer{err: fmt.Errorf("%w: it is not known whether change %s was made, look for it: %w", ErrUnavailable, id, errors.Join(cause, c.uncertain))}
 	}
 	c.done <- a
 }
@@ -226,7 +226,7 @@ func (s *Stream) end(cause error) {
 		s.ended = fmt.Errorf("%w: %w", ErrStreamEnded, cause)
 	}
 	for _, c := range s.calls {
-		c.done <- answer{err: fmt.Errorf("change %s may have been written: %w", c.id, s.ended)}
+		c.done <- streamAnswer{err: fmt.Errorf("change %s may have been written: %w", c.id, s.ended)}
 	}
 	clear(s.calls)
 }

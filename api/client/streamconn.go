@@ -148,7 +148,7 @@ func (u *usage) receive() error {
 			if err != nil {
 				return err
 			}
-			u.s.settle(result.ChangeID, answer{result: *result})
+			u.s.settle(result.ChangeID, streamAnswer{result: *result})
 		case intake.TypeFailed:
 			failed, err := intake.DecodeFailed(f.Payload)
 			if err != nil {
@@ -179,16 +179,16 @@ func (u *usage) receive() error {
 func (u *usage) failed(f intake.Failed) {
 	switch f.Code {
 	case intake.CodeOverloaded:
-		u.s.settle(f.ChangeID, answer{err: fmt.Errorf("%w: %s", ErrOverloaded, f.Text)})
+		u.s.settle(f.ChangeID, streamAnswer{err: fmt.Errorf("%w: %s", ErrOverloaded, f.Text)})
 		return
 	case intake.CodeNoRoom:
-		u.s.settle(f.ChangeID, answer{err: fmt.Errorf("%w: %s", log.ErrNoRoom, f.Text)})
+		u.s.settle(f.ChangeID, streamAnswer{err: fmt.Errorf("%w: %s", log.ErrNoRoom, f.Text)})
 		return
 	case intake.CodeBudget:
-		u.s.settle(f.ChangeID, answer{err: &BudgetError{After: f.After, Text: f.Text}})
+		u.s.settle(f.ChangeID, streamAnswer{err: &BudgetError{After: f.After, Text: f.Text}})
 		return
 	case intake.CodeBad:
-		u.s.settle(f.ChangeID, answer{err: fmt.Errorf("%w: %s", ErrBadChange, f.Text)})
+		u.s.settle(f.ChangeID, streamAnswer{err: fmt.Errorf("%w: %s", ErrBadChange, f.Text)})
 		return
 	}
 	u.s.mu.Lock()

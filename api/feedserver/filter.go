@@ -18,7 +18,7 @@ var frameNames = map[feed.Type]string{
 
 // frameRights are the matrix's answers for each type of frame to one identity. They are
 // looked up once per stream, and checked for each frame.
-type frameRights [feed.TypeTell + 1]matrix.Answer
+type frameRights [feed.TypeTell + 1]matrix.Decision
 
 func rightsOf(who matrix.Identity) (a frameRights) {
 	for t, name := range frameNames {

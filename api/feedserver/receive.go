@@ -24,8 +24,8 @@ func (u *subscriber) receive(r *feed.Reader) error {
 	u.conn.Close() // so that no run waits for the socket
 	u.task.wake(wakeEnd)
 	<-u.over
-	if u.vmLine != nil {
-		u.vmLine.Close()
+	if u.vmConn != nil {
+		u.vmConn.Close()
 	}
 	u.s.sessions.remove(u.session)
 	if errors.Is(u.err, errEnded) {

@@ -26,7 +26,7 @@ type session struct {
 	early     *feed.Watermark // the last watermark that came before the hello was checked
 	untrue    error           // why the session ends: the CN's report about itself cannot be true
 	watermark feed.Watermark
-	heard     time.Time // time of the last frame
+	lastFrame time.Time // time of the last frame
 	repaired  uint32    // scopes that were sent again because their digests differed
 	condition feed.Condition
 	logged    int // lines in this server's log about the condition, since loggedSince
@@ -50,7 +50,7 @@ type Session struct {
 	Since       time.Time      // when the session began
 	Sent        log.Seq        // the last bookmark
 	Watermark   feed.Watermark // the last one that was accepted
-	Heard       time.Time      // time of the last frame; zero: there was none
+	LastFrame   time.Time      // time of the last frame; zero: there was none
 	Repaired    uint32         // scopes that were sent again because their digests differed
 	Condition   feed.Condition // what the CN reports to operators
 }
@@ -60,7 +60,7 @@ func (a *session) view() Session {
 	defer a.mu.Unlock()
 	return Session{
 		CN: a.cn, Incarnation: a.incarnation, Number: a.number, Remote: a.remote, Since: a.since,
-		Sent: a.sent, Watermark: a.watermark, Heard: a.heard, Repaired: a.repaired, Condition: a.condition,
+		Sent: a.sent, Watermark: a.watermark, LastFrame: a.lastFrame, Repaired: a.repaired, Condition: a.condition,
 	}
 }
 
@@ -184,9 +184,9 @@ func (g *sessions) begin(a *session, cluster log.UUID, accepted bool) error {
 // noteFrame records the time of a frame.
 func (g *sessions) noteFrame(a *session) {
 	a.mu.Lock()
-	a.heard = time.Now()
+	a.lastFrame = time.Now()
 	a.mu.Unlock()
-	g.table.Heard(a.cn, a.incarnation, a.number)
+	g.table.Touch(a.cn, a.incarnation, a.number)
 }
 
 // add registers a session, and ends an older one of the same CN. It returns false if a

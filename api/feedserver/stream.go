@@ -137,7 +137,7 @@ func (u *subscriber) moves(e *logread.Decoded) bool {
 // meet records the CNs that an entry may have brought onto a held vnet: their underlay
 // NICs became visible without an event (SAFETY F1).
 func (u *subscriber) meet(e *logread.Decoded, met []projections.Gain) []projections.Gain {
-	if e.Head.Kind != log.KindNIC || !placed(e.Head) {
+	if e.Head.Kind != log.KindNIC || !movesNIC(e.Head) {
 		return met
 	}
 	for _, scope := range e.Head.Scopes {
@@ -162,8 +162,8 @@ func (u *subscriber) meet(e *logread.Decoded, met []projections.Gain) []projecti
 	return met
 }
 
-// placed reports whether an event of a NIC may have changed its CN or network.
-func placed(event *log.Event) bool {
+// movesNIC reports whether an event of a NIC may have changed its CN or network.
+func movesNIC(event *log.Event) bool {
 	return event.Action != log.Update || slices.ContainsFunc(event.Changed, func(c log.FieldChange) bool {
 		switch c.Path {
 		case "cn_uuid", "network_uuid", "belongs_to_uuid", "belongs_to_type", "underlay":

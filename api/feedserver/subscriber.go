@@ -62,8 +62,8 @@ type subscriber struct {
 	self    *member       // in the watcher
 	over    chan struct{} // closed after the last run
 	err     error         // why it ended, once over is closed; nil after a drain
-	// vmLine takes the CN's answers and reports about its VMs; nil: they are ignored.
-	vmLine   *vmm.Line
+	// vmConn takes the CN's answers and reports about its VMs; nil: they are ignored.
+	vmConn   *vmm.Conn
 	askedMu  sync.Mutex // protects asked and requests
 	asked    map[log.Scope]struct{}
 	requests []*feed.Request // requests of other parts of the server to the CN, at most maxRequests

@@ -17,7 +17,7 @@ func (u *subscriber) connectVMMs() {
 	if u.s.vmms == nil {
 		return
 	}
-	u.vmLine = u.s.vmms.Connect(u.hello.CN, u.hello.Abilities&feed.AnswersRequests != 0, u.request)
+	u.vmConn = u.s.vmms.Connect(u.hello.CN, u.hello.Abilities&feed.AnswersRequests != 0, u.request)
 }
 
 // request queues a request to the CN, and wakes the subscriber to send it.
@@ -49,15 +49,15 @@ func (u *subscriber) sendRequests() error {
 
 // tellVMMs passes the CN's messages about its VMs to the service.
 func (u *subscriber) tellVMMs(m feed.Message) {
-	if u.vmLine == nil {
+	if u.vmConn == nil {
 		return
 	}
 	switch m := m.(type) {
 	case *feed.Response:
-		u.vmLine.Answer(m)
+		u.vmConn.Answer(m)
 	case *feed.Ring:
-		u.vmLine.Ring(m)
+		u.vmConn.Ring(m)
 	case *feed.Inventory:
-		u.vmLine.Report(m)
+		u.vmConn.Report(m)
 	}
 }

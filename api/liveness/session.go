@@ -63,8 +63,8 @@ type poll struct {
 	cns    []log.UUID
 }
 
-// answer is a server's answer to a poll: the sessions that changed since.
-type answer struct {
+// pollAnswer is a server's answer to a poll: the sessions that changed since.
+type pollAnswer struct {
 	run     uint64
 	version uint64 // of the last session in it, or of the table
 	full    bool   // the asker's version is of another process of the server: replace everything
@@ -145,7 +145,7 @@ func decodePoll(b []byte) (poll, error) {
 	return p, nil
 }
 
-func (a *answer) encode() []byte {
+func (a *pollAnswer) encode() []byte {
 	b := append(make([]byte, 0, answerHeader+len(a.rows)*rowBytes), wireFormat)
 	b = binary.BigEndian.AppendUint64(b, a.run)
 	b = binary.BigEndian.AppendUint64(b, a.version)
@@ -182,11 +182,11 @@ func (r *Reported) append(b []byte) []byte {
 	return append(b, r.LastReset)
 }
 
-func decodeAnswer(b []byte) (*answer, error) {
+func decodeAnswer(b []byte) (*pollAnswer, error) {
 	if len(b) < answerHeader || b[0] != wireFormat {
 		return nil, fmt.Errorf("liveness: answer of %d bytes: %w", len(b), log.ErrFormat)
 	}
-	a := &answer{
+	a := &pollAnswer{
 		run: binary.BigEndian.Uint64(b[1:]), version: binary.BigEndian.Uint64(b[9:]),
 		full: b[17]&flagFull != 0, more: b[17]&flagMore != 0,
 	}

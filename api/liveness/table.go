@@ -32,9 +32,9 @@ type Table struct {
 }
 
 type row struct {
-	session Session
-	heard   time.Time
-	version uint64
+	session  Session
+	lastSign time.Time
+	version  uint64
 }
 
 // NewTable returns an empty table. run names this process: one that was started
@@ -79,7 +79,7 @@ func (t *Table) Put(s Session) bool {
 	r := e.Value.(*row)
 	t.version++
 	if !s.Gone { // its end is no sign of life
-		r.heard = t.now()
+		r.lastSign = t.now()
 	}
 	r.session, r.version = s, t.version
 	t.order.MoveToBack(e)
@@ -94,14 +94,14 @@ func (t *Table) Put(s Session) bool {
 	return true
 }
 
-// Heard notes that the CN was heard on that session. It is no change.
-func (t *Table) Heard(cn log.UUID, incarnation, number uint64) {
+// Touch notes that the CN was heard on that session. It is no change.
+func (t *Table) Touch(cn log.UUID, incarnation, number uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.rows[cn]; e != nil {
 		r := e.Value.(*row)
 		if s := &r.session; s.Incarnation == incarnation && s.Number == number && !s.Gone {
-			r.heard = t.now()
+			r.lastSign = t.now()
 		}
 	}
 }
@@ -126,7 +126,7 @@ func (t *Table) forget() {
 	for e := t.order.Front(); e != nil && t.gone > 0; {
 		r, next := e.Value.(*row), e.Next()
 		if r.session.Gone {
-			if now.Sub(r.heard) < Memory && t.gone <= maxGone {
+			if now.Sub(r.lastSign) < Memory && t.gone <= maxGone {
 				return
 			}
 			t.order.Remove(e)
@@ -139,7 +139,7 @@ func (t *Table) forget() {
 
 // poll answers a poll: at once if there is much to tell, else after the time
 // that it names, with what has changed until then.
-func (t *Table) poll(ctx context.Context, p poll) *answer {
+func (t *Table) poll(ctx context.Context, p poll) *pollAnswer {
 	began := time.Now()
 	t.want(p)
 	if pause(ctx, p.atLeast) {
@@ -185,10 +185,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // since returns what changed after the asker's version, oldest first.
-func (t *Table) since(p poll) *answer {
+func (t *Table) since(p poll) *pollAnswer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	a := &answer{run: t.run, version: t.version}
+	a := &pollAnswer{run: t.run, version: t.version}
 	if p.run != t.run {
 		a.full, p.since = true, 0
 	}
@@ -206,7 +206,7 @@ func (t *Table) since(p poll) *answer {
 			a.version, a.more = a.rows[MaxRows-1].version(t), true
 			return a
 		}
-		a.rows = append(a.rows, Reported{r.session, now.Sub(r.heard).Truncate(time.Millisecond)})
+		a.rows = append(a.rows, Reported{r.session, now.Sub(r.lastSign).Truncate(time.Millisecond)})
 	}
 	return a
 }

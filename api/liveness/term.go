@@ -172,7 +172,7 @@ func (r *leaderTerm) wanted(v *view) (seq log.Seq, cns []log.UUID) {
 	return seq, cns
 }
 
-func (r *leaderTerm) question(ctx context.Context, m Member, p poll) (*answer, error) {
+func (r *leaderTerm) question(ctx context.Context, m Member, p poll) (*pollAnswer, error) {
 	if m.ID == r.cfg.Peers.Self() {
 		return r.cfg.Table.poll(ctx, p), ctx.Err()
 	}
@@ -184,7 +184,7 @@ func (r *leaderTerm) question(ctx context.Context, m Member, p poll) (*answer, e
 }
 
 // take stores a server's answer with its steady time. The caller holds the lock.
-func (r *leaderTerm) take(v *view, a *answer, at time.Duration) {
+func (r *leaderTerm) take(v *view, a *pollAnswer, at time.Duration) {
 	if a.full {
 		clear(v.sessions)
 	}

@@ -233,7 +233,7 @@ func TestBarrierNeverLies(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add(poll{run: 1, since: 2}.encode())
 	f.Add(poll{run: 1, since: 2, wanted: 3, cns: []log.UUID{testUUID(1), testUUID(2)}}.encode())
-	a := answer{run: 1, version: 2, rows: []Reported{{Session: connect(testUUID(1), 2, 3)}}}
+	a := pollAnswer{run: 1, version: 2, rows: []Reported{{Session: connect(testUUID(1), 2, 3)}}}
 	f.Add(a.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, err := decodePoll(b); err == nil {

@@ -35,8 +35,8 @@ func (q *query) bind(of *guard.Guard, g guard.Grant) {
 	q.accounts = of.Accounts(g.Who)
 	q.matcher = q.filter.Matcher()
 	switch {
-	case g.Answer == matrix.Own:
-		q.sees = func(e *log.Event) bool { return matrix.SeesEvent(g.Who, g.Answer, e) }
+	case g.Decision == matrix.Own:
+		q.sees = func(e *log.Event) bool { return matrix.SeesEvent(g.Who, g.Decision, e) }
 		q.matcher.Within(g.Who.Owners)
 		q.uuids = g.Who.Owners
 	case len(q.filter.Owners) > 0:

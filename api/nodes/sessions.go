@@ -65,8 +65,8 @@ func formOfSession(a *feedserver.Session, head log.Seq, server string) Session {
 	if head > m.Applied {
 		f.Lag = head - m.Applied
 	}
-	if !a.Heard.IsZero() {
-		f.Heard = log.TimeOf(a.Heard)
+	if !a.LastFrame.IsZero() {
+		f.Heard = log.TimeOf(a.LastFrame)
 	}
 	f.Hold, f.Trouble = holdOf(&a.Condition), a.Condition.Trouble
 	return f
@@ -155,7 +155,7 @@ func (s *Routes) get(w http.ResponseWriter, r *http.Request) error {
 		return s.getAt(w, r, p, cn)
 	}
 	a, known := s.cfg.Feed.Session(cn)
-	if g := guard.GrantOf(r); g.Answer == matrix.Own && cn != g.Who.UUID {
+	if g := guard.GrantOf(r); g.Decision == matrix.Own && cn != g.Who.UUID {
 		known = false // as if there were none
 	}
 	if !known {

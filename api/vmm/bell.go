@@ -18,18 +18,18 @@ var (
 	ErrBusy = errors.New("vmm: too much waits")
 )
 
-// bell holds the VMMs that were rung for and whose state is not recorded yet,
+// pullQueue holds the VMMs that were rung for and whose state is not recorded yet,
 // each once however often it rings, and says which is pulled next: CNs take
 // turns, so that none of them keeps the others waiting.
-type bell struct {
+type pullQueue struct {
 	awake chan struct{} // a token for each pull that may be begun
 
-	mu    sync.Mutex // protects what follows
-	rings map[log.UUID]*ring
-	cns   map[log.UUID]*pulled
-	turns []*pulled // CNs of which a pull may be begun, in order
-	mute  []*pulled // likewise, of those that are silent
-	muted int       // pulls that are out at silent CNs
+	mu          sync.Mutex // protects what follows
+	rings       map[log.UUID]*ring
+	cns         map[log.UUID]*cnPulls
+	ready       []*cnPulls // CNs of which a pull may be begun, in order
+	readySilent []*cnPulls // likewise, of those that are silent
+	outSilent   int        // pulls that are out at silent CNs
 }
 
 // ring is a VMM that was rung for.
@@ -47,13 +47,13 @@ const (
 	ringAgain                   // likewise, and it rang meanwhile: that state may be older
 )
 
-// pulled is a CN that is asked for states.
-type pulled struct {
+// cnPulls is a CN that is asked for states.
+type cnPulls struct {
 	cn     log.UUID
 	queue  []log.UUID // VMMs that wait
 	out    int        // pulls that have no answer yet
 	silent bool       // it did not answer the last one
-	turn   bool       // it stands in turns or mute
+	queued bool       // it stands in turns or mute
 }
 
 // pull is one that was begun. patience is how long its answer may take.
@@ -61,17 +61,17 @@ type pull struct {
 	vmm, cn  log.UUID
 	at       time.Time // of the ring
 	patience time.Duration
-	of       *pulled
-	muted    bool
+	of       *cnPulls
+	toSilent bool
 }
 
-func newBell() bell {
-	return bell{awake: make(chan struct{}, maxPulls), rings: make(map[log.UUID]*ring), cns: make(map[log.UUID]*pulled)}
+func newPullQueue() pullQueue {
+	return pullQueue{awake: make(chan struct{}, maxPulls), rings: make(map[log.UUID]*ring), cns: make(map[log.UUID]*cnPulls)}
 }
 
-// rung takes a ring for a VMM of a CN; coalesced says that an earlier one stands
+// add takes a ring for a VMM of a CN; coalesced says that an earlier one stands
 // for it.
-func (b *bell) rung(vmm, cn log.UUID) (coalesced bool, err error) {
+func (b *pullQueue) add(vmm, cn log.UUID) (coalesced bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.rings[vmm]
@@ -89,27 +89,27 @@ func (b *bell) rung(vmm, cn log.UUID) (coalesced bool, err error) {
 }
 
 // enqueue has a VMM wait for its pull. The caller holds the lock.
-func (b *bell) enqueue(vmm, cn log.UUID) {
+func (b *pullQueue) enqueue(vmm, cn log.UUID) {
 	p := b.cns[cn]
 	if p == nil {
-		p = &pulled{cn: cn}
+		p = &cnPulls{cn: cn}
 		b.cns[cn] = p
 	}
 	p.queue = append(p.queue, vmm)
-	b.line(p)
+	b.enqueueCN(p)
 }
 
-// line gives a CN its place among those that wait, if a pull of it may be begun.
+// enqueueCN gives a CN its place among those that wait, if a pull of it may be begun.
 // The caller holds the lock.
-func (b *bell) line(p *pulled) {
-	if p.turn || len(p.queue) == 0 || p.out >= maxPullsOfCN {
+func (b *pullQueue) enqueueCN(p *cnPulls) {
+	if p.queued || len(p.queue) == 0 || p.out >= maxPullsOfCN {
 		return
 	}
-	p.turn = true
+	p.queued = true
 	if p.silent {
-		b.mute = append(b.mute, p)
+		b.readySilent = append(b.readySilent, p)
 	} else {
-		b.turns = append(b.turns, p)
+		b.ready = append(b.ready, p)
 	}
 	select {
 	case b.awake <- struct{}{}:
@@ -118,52 +118,52 @@ func (b *bell) line(p *pulled) {
 }
 
 // begin begins the next pull; false if none may be begun now.
-func (b *bell) begin() (pull, bool) {
+func (b *pullQueue) begin() (pull, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var p *pulled
+	var p *cnPulls
 	patience := quickTime
 	switch {
-	case len(b.turns) > 0:
-		p, b.turns = b.turns[0], b.turns[1:]
-	case len(b.mute) > 0 && b.muted < maxPullsOfSilent:
-		p, b.mute = b.mute[0], b.mute[1:]
-		b.muted++
+	case len(b.ready) > 0:
+		p, b.ready = b.ready[0], b.ready[1:]
+	case len(b.readySilent) > 0 && b.outSilent < maxPullsOfSilent:
+		p, b.readySilent = b.readySilent[0], b.readySilent[1:]
+		b.outSilent++
 		patience = askTime
 	default:
 		return pull{}, false
 	}
 	vmm := p.queue[0]
-	p.queue, p.turn = p.queue[1:], false
+	p.queue, p.queued = p.queue[1:], false
 	p.out++
-	b.line(p)
+	b.enqueueCN(p)
 	r := b.rings[vmm]
 	r.phase = ringWorked
-	return pull{vmm: vmm, cn: p.cn, at: r.at, patience: patience, of: p, muted: patience == askTime}, true
+	return pull{vmm: vmm, cn: p.cn, at: r.at, patience: patience, of: p, toSilent: patience == askTime}, true
 }
 
-// answered ends a pull as far as its CN is concerned. One that did not answer in
+// pullDone ends a pull as far as its CN is concerned. One that did not answer in
 // time is silent from now on, and asked again: true says that this pull will be.
-func (b *bell) answered(of pull, silent bool) (again bool) {
+func (b *pullQueue) pullDone(of pull, silent bool) (again bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := of.of
 	p.out--
-	if of.muted {
-		b.muted--
+	if of.toSilent {
+		b.outSilent--
 	}
 	if silent != p.silent {
-		b.unline(p)
+		b.dequeueCN(p)
 		p.silent = silent
 	}
-	if again = silent && !of.muted; again {
+	if again = silent && !of.toSilent; again {
 		r := b.rings[of.vmm]
 		r.phase = ringWaits
 		b.enqueue(of.vmm, p.cn)
 	}
-	b.line(p)
+	b.enqueueCN(p)
 	b.forget(p)
-	if len(b.mute) > 0 {
+	if len(b.readySilent) > 0 {
 		select {
 		case b.awake <- struct{}{}: // its place is free
 		default:
@@ -172,40 +172,40 @@ func (b *bell) answered(of pull, silent bool) (again bool) {
 	return again
 }
 
-// heard is called when a CN that was silent is there again.
-func (b *bell) heard(cn log.UUID) {
+// reachable is called when a CN that was silent is there again.
+func (b *pullQueue) reachable(cn log.UUID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.cns[cn]
 	if p == nil || !p.silent {
 		return
 	}
-	b.unline(p)
+	b.dequeueCN(p)
 	p.silent = false
-	b.line(p)
+	b.enqueueCN(p)
 	b.forget(p)
 }
 
-// unline takes a CN out of its row. The caller holds the lock.
-func (b *bell) unline(p *pulled) {
-	if !p.turn {
+// dequeueCN takes a CN out of its row. The caller holds the lock.
+func (b *pullQueue) dequeueCN(p *cnPulls) {
+	if !p.queued {
 		return
 	}
-	is := func(waits *pulled) bool { return waits == p }
-	b.turns, b.mute = slices.DeleteFunc(b.turns, is), slices.DeleteFunc(b.mute, is)
-	p.turn = false
+	is := func(waits *cnPulls) bool { return waits == p }
+	b.ready, b.readySilent = slices.DeleteFunc(b.ready, is), slices.DeleteFunc(b.readySilent, is)
+	p.queued = false
 }
 
 // forget drops a CN of which nothing waits; that it is silent is remembered, of
 // so many. The caller holds the lock.
-func (b *bell) forget(p *pulled) {
+func (b *pullQueue) forget(p *cnPulls) {
 	if p.out == 0 && len(p.queue) == 0 && (!p.silent || len(b.cns) > maxReports) {
 		delete(b.cns, p.cn)
 	}
 }
 
 // end is called when the state is recorded, or could not be.
-func (b *bell) end(vmm log.UUID) {
+func (b *pullQueue) end(vmm log.UUID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.rings[vmm]
@@ -217,7 +217,7 @@ func (b *bell) end(vmm log.UUID) {
 	delete(b.rings, vmm)
 }
 
-func (b *bell) len() int {
+func (b *pullQueue) len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.rings)

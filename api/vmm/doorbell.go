@@ -22,7 +22,7 @@ func (s *Service) Ring(id, cn log.UUID) error {
 		s.metrics.rings.WithLabelValues("unknown").Inc()
 		return fmt.Errorf("%w: %s", ErrUnknown, id)
 	}
-	coalesced, err := s.bell.rung(id, cn)
+	coalesced, err := s.pulls.add(id, cn)
 	switch {
 	case err != nil:
 		s.metrics.rings.WithLabelValues("refused").Inc()
@@ -39,12 +39,12 @@ func (s *Service) Ring(id, cn log.UUID) error {
 // for the disks.
 func (s *Service) pullRung(ctx context.Context, tasks *sync.WaitGroup, recording chan struct{}) {
 	for {
-		p, ok := s.bell.begin()
+		p, ok := s.pulls.begin()
 		if !ok {
 			select {
 			case <-ctx.Done():
 				return
-			case <-s.bell.awake:
+			case <-s.pulls.awake:
 			}
 			continue
 		}
@@ -55,12 +55,12 @@ func (s *Service) pullRung(ctx context.Context, tasks *sync.WaitGroup, recording
 		if ctx.Err() != nil {
 			return
 		}
-		if s.bell.answered(p, silent) {
+		if s.pulls.pullDone(p, silent) {
 			continue
 		}
 		if err != nil {
 			s.missed(ctx, p.vmm, s.vmmOf(p.vmm), err)
-			s.bell.end(p.vmm)
+			s.pulls.end(p.vmm)
 			continue
 		}
 		s.metrics.pulls.WithLabelValues("state").Inc()
@@ -71,7 +71,7 @@ func (s *Service) pullRung(ctx context.Context, tasks *sync.WaitGroup, recording
 		}
 		tasks.Go(func() {
 			defer func() { <-recording }()
-			defer s.bell.end(p.vmm)
+			defer s.pulls.end(p.vmm)
 			s.recordPulled(ctx, claim{vmm: p.vmm, cn: p.cn, actor: actorCN + p.cn.String(), state: *st}, p.at)
 		})
 	}

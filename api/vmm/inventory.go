@@ -39,8 +39,8 @@ type reported struct {
 
 // Report takes a frame of the CN's inventory. What does not decode is left out,
 // and so looks as if the CN said nothing of it.
-func (l *Line) Report(m *feed.Inventory) {
-	r := &l.said
+func (l *Conn) Report(m *feed.Inventory) {
+	r := &l.reported
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m.Whole && m.First {
@@ -63,7 +63,7 @@ func (l *Line) Report(m *feed.Inventory) {
 }
 
 // take notes one VM. The caller holds the lock.
-func (l *Line) take(r *reported, whole bool, said feed.InventoryVM) {
+func (l *Conn) take(r *reported, whole bool, said feed.InventoryVM) {
 	into := r.vms
 	if whole {
 		into = r.coming
@@ -89,14 +89,14 @@ func (l *Line) take(r *reported, whole bool, said feed.InventoryVM) {
 }
 
 // compareSoon has a line compared with the log. The caller holds the line's lock.
-func (s *Service) compareSoon(l *Line) {
-	if l.said.queued {
-		l.said.again = true
+func (s *Service) compareSoon(l *Conn) {
+	if l.reported.queued {
+		l.reported.again = true
 		return
 	}
 	select {
 	case s.reports <- l:
-		l.said.queued = true
+		l.reported.queued = true
 	default: // the next sweep finds it
 	}
 }
@@ -105,18 +105,18 @@ func (s *Service) compareSoon(l *Line) {
 // connection for the newest may have written what that said.
 func (s *Service) recheckReports() {
 	s.mu.Lock()
-	lines := make([]*Line, 0, len(s.lines))
-	for _, l := range s.lines {
+	lines := make([]*Conn, 0, len(s.conns))
+	for _, l := range s.conns {
 		lines = append(lines, l)
 	}
 	s.mu.Unlock()
 	for _, l := range lines {
-		l.said.mu.Lock()
-		if l.said.vms != nil {
-			l.said.allDirty = true
+		l.reported.mu.Lock()
+		if l.reported.vms != nil {
+			l.reported.allDirty = true
 			s.compareSoon(l)
 		}
-		l.said.mu.Unlock()
+		l.reported.mu.Unlock()
 	}
 }
 
@@ -148,8 +148,8 @@ func (s *Service) takeReports(ctx context.Context) {
 }
 
 // compared ends a comparison. One that failed is repeated after a while; 0: it did not.
-func (s *Service) compared(l *Line, after time.Duration) {
-	r := &l.said
+func (s *Service) compared(l *Conn, after time.Duration) {
+	r := &l.reported
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -171,11 +171,11 @@ func (s *Service) compared(l *Line, after time.Duration) {
 
 // compare writes what the log does not have as the CN says it. Only the newest
 // connection of a CN with this server counts.
-func (s *Service) compare(ctx context.Context, l *Line) error {
-	if s.line(l.cn) != l {
+func (s *Service) compare(ctx context.Context, l *Conn) error {
+	if s.conn(l.cn) != l {
 		return nil
 	}
-	r := &l.said
+	r := &l.reported
 	r.mu.Lock()
 	dirty, all := r.dirty, r.allDirty
 	r.dirty, r.allDirty = make(map[log.UUID]struct{}), false
@@ -226,13 +226,13 @@ func (s *Service) newest(ctx context.Context, cn log.UUID) (bool, error) {
 
 // opsOf compares the VMs of dirty, or all, with the state, sorted by VM. The
 // caller holds the line's lock.
-func (l *Line) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all bool) (ops []log.Op) {
+func (l *Conn) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all bool) (ops []log.Op) {
 	if all {
-		dirty = make(map[log.UUID]struct{}, len(l.said.vms))
-		for id := range l.said.vms {
+		dirty = make(map[log.UUID]struct{}, len(l.reported.vms))
+		for id := range l.reported.vms {
 			dirty[id] = struct{}{}
 		}
-		for id := range l.said.gone {
+		for id := range l.reported.gone {
 			dirty[id] = struct{}{}
 		}
 		for rec := range state.VMsOn(l.cn) {
@@ -246,7 +246,7 @@ func (l *Line) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all 
 	slices.SortFunc(ids, log.UUID.Compare)
 	for _, id := range ids {
 		rec, known := state.Get(log.KindVM, id.String())
-		said := l.said.vms[id]
+		said := l.reported.vms[id]
 		if said != nil && !said.DoNotInventory {
 			if op, differs := has(said, l.cn, rec, known); differs {
 				ops = append(ops, op)
@@ -256,7 +256,7 @@ func (l *Line) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all 
 		if !known || rec.Object.(*log.VM).ServerUUID != l.cn {
 			continue
 		}
-		_, told := l.said.gone[id]
+		_, told := l.reported.gone[id]
 		if op, differs := hasNot(state, rec, told || said != nil); differs {
 			ops = append(ops, op)
 		}
@@ -342,7 +342,7 @@ func moved(r *log.Refusal) bool {
 
 // writeReport writes operations in one change; if it is refused, each alone, so
 // that one VM keeps no other out. What the log had moved under is compared again.
-func (s *Service) writeReport(ctx context.Context, l *Line, ops []log.Op) error {
+func (s *Service) writeReport(ctx context.Context, l *Conn, ops []log.Op) error {
 	ctx, cancel := context.WithTimeout(ctx, recordTime)
 	defer cancel()
 	result, err := s.propose(ctx, &log.Change{Actor: actorCN + l.cn.String(), By: s.by(l.cn), Ops: ops})

@@ -19,9 +19,9 @@ var (
 	errNotSent = errors.New("vmm: not sent")
 )
 
-// Line is the connection of a CN with this server. Its methods may be called
+// Conn is the connection of a CN with this server. Its methods may be called
 // from any goroutine, and never wait.
-type Line struct {
+type Conn struct {
 	s    *Service
 	cn   log.UUID
 	able bool
@@ -32,31 +32,31 @@ type Line struct {
 	number uint64
 	open   map[uint64]chan *feed.Response
 
-	said reported
+	reported reported
 }
 
 // Connect takes a connection of a CN: requests go out by send, which must not
 // wait, if able says that the CN answers them. Close must be called at its end.
-func (s *Service) Connect(cn log.UUID, able bool, send func(*feed.Request) error) *Line {
-	l := &Line{s: s, cn: cn, able: able, send: send, open: make(map[uint64]chan *feed.Response)}
+func (s *Service) Connect(cn log.UUID, able bool, send func(*feed.Request) error) *Conn {
+	l := &Conn{s: s, cn: cn, able: able, send: send, open: make(map[uint64]chan *feed.Response)}
 	s.mu.Lock()
-	s.lines[cn] = l
+	s.conns[cn] = l
 	s.mu.Unlock()
-	s.bell.heard(cn)
+	s.pulls.reachable(cn)
 	return l
 }
 
-func (s *Service) line(cn log.UUID) *Line {
+func (s *Service) conn(cn log.UUID) *Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lines[cn]
+	return s.conns[cn]
 }
 
 // Close ends the line: whoever waits for an answer is told that it will not come.
-func (l *Line) Close() {
+func (l *Conn) Close() {
 	l.s.mu.Lock()
-	if l.s.lines[l.cn] == l {
-		delete(l.s.lines, l.cn)
+	if l.s.conns[l.cn] == l {
+		delete(l.s.conns, l.cn)
 	}
 	l.s.mu.Unlock()
 	l.mu.Lock()
@@ -69,7 +69,7 @@ func (l *Line) Close() {
 }
 
 // Answer takes the CN's answer to a request; one that nobody waits for is dropped.
-func (l *Line) Answer(m *feed.Response) {
+func (l *Conn) Answer(m *feed.Response) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if answer := l.open[m.Number]; answer != nil {
@@ -79,7 +79,7 @@ func (l *Line) Answer(m *feed.Response) {
 }
 
 // Ring takes the CN's rings. What cannot be taken now, the CN rings again.
-func (l *Line) Ring(m *feed.Ring) {
+func (l *Conn) Ring(m *feed.Ring) {
 	for _, id := range m.VMMs {
 		if err := l.s.Ring(id, l.cn); err != nil {
 			l.s.logger.Warn("a ring was not taken", "vmm", id, "cn", l.cn, "error", err)
@@ -90,7 +90,7 @@ func (l *Line) Ring(m *feed.Ring) {
 
 // ask sends a request to the CN and waits for the answer, until ctx ends.
 // Errors: errNotSent, ErrUnreachable.
-func (l *Line) ask(ctx context.Context, r *feed.Request) (*feed.Response, error) {
+func (l *Conn) ask(ctx context.Context, r *feed.Request) (*feed.Response, error) {
 	answer := make(chan *feed.Response, 1)
 	l.mu.Lock()
 	if l.closed || !l.able || len(l.open) >= maxOpen {

@@ -119,11 +119,11 @@ type Service struct {
 	cfg     Config
 	logger  *slog.Logger
 	metrics *metrics
-	bell    bell
-	reports chan *Line
+	pulls   pullQueue
+	reports chan *Conn
 
 	mu    sync.Mutex // protects lines
-	lines map[log.UUID]*Line
+	conns map[log.UUID]*Conn
 }
 
 // New returns a service. It starts nothing.
@@ -144,8 +144,8 @@ func New(cfg Config) (*Service, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Service{
-		cfg: cfg, logger: cfg.Logger, metrics: newMetrics(), bell: newBell(),
-		reports: make(chan *Line, maxReports), lines: make(map[log.UUID]*Line),
+		cfg: cfg, logger: cfg.Logger, metrics: newMetrics(), pulls: newPullQueue(),
+		reports: make(chan *Conn, maxReports), conns: make(map[log.UUID]*Conn),
 	}
 	s.metrics.waiting(s)
 	return s, nil

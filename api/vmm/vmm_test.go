@@ -29,7 +29,7 @@ type scripted struct {
 	mu      sync.Mutex // protects what follows
 	answers map[string]answer
 	got     []string
-	line    *Line
+	line    *Conn
 	slow    time.Duration // before each answer
 	open    int           // pulls that are being answered
 	highest int           // of open
@@ -168,7 +168,7 @@ func TestRing(t *testing.T) {
 				if n := min(cn.asked(ack), 1); n != c.acked {
 					t.Errorf("acknowledged %d times, want %d; asked %q", n, c.acked, cn.got)
 				}
-				if n := s.bell.len(); n != 0 {
+				if n := s.pulls.len(); n != 0 {
 					t.Errorf("%d rings wait", n)
 				}
 			})
@@ -311,7 +311,7 @@ func TestSilentNodesHoldNobodyUp(t *testing.T) {
 			t.Errorf("a CN that came back waited %s", took)
 		}
 		time.Sleep(3 * time.Minute)
-		if n := s.bell.len(); n != 0 {
+		if n := s.pulls.len(); n != 0 {
 			t.Errorf("%d rings wait still", n)
 		}
 	})

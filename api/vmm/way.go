@@ -27,9 +27,9 @@ const adminTag = "admin"
 
 // Way of asking a CN, as the metrics name it.
 const (
-	wayHere  = "connection"
-	wayPeer  = "peer"
-	wayAdmin = "admin"
+	routeConn  = "connection"
+	routePeer  = "peer"
+	routeAdmin = "admin"
 )
 
 // ask has a CN answer a request: on its connection with this server, through the
@@ -40,7 +40,7 @@ func (s *Service) ask(ctx context.Context, cn log.UUID, r *feed.Request) (*feed.
 	for _, way := range []struct {
 		name string
 		ask  func(context.Context, log.UUID, *feed.Request) (*feed.Response, error)
-	}{{wayHere, s.askHere}, {wayPeer, s.askPeer}, {wayAdmin, s.askAdmin}} {
+	}{{routeConn, s.askHere}, {routePeer, s.askPeer}, {routeAdmin, s.askAdmin}} {
 		answer, err := way.ask(ctx, cn, r)
 		if err == nil {
 			s.metrics.asked.WithLabelValues(way.name).Inc()
@@ -56,7 +56,7 @@ func (s *Service) ask(ctx context.Context, cn log.UUID, r *feed.Request) (*feed.
 }
 
 func (s *Service) askHere(ctx context.Context, cn log.UUID, r *feed.Request) (*feed.Response, error) {
-	line := s.line(cn)
+	line := s.conn(cn)
 	if line == nil {
 		return nil, fmt.Errorf("%w: no connection here", errNotSent)
 	}

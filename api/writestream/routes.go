@@ -17,19 +17,19 @@ import (
 
 // Streams are the write streams of a server.
 type Streams struct {
-	store    backend.Store
-	guard    *guard.Guard
-	logger   *slog.Logger
-	answered *rest.Acknowledged
-	draining <-chan struct{}
-	enter    func() (done func(), err error) // counts a stream
+	store        backend.Store
+	guard        *guard.Guard
+	logger       *slog.Logger
+	acknowledged *rest.Acknowledged
+	draining     <-chan struct{}
+	enter        func() (done func(), err error) // counts a stream
 }
 
 // New returns the routes of write streams. enter takes a place for a stream,
 // or is the answer that there is none; done gives it back. When draining is closed, the
 // streams end in order. What is written is noted in acknowledged.
 func New(store backend.Store, g *guard.Guard, logger *slog.Logger, acknowledged *rest.Acknowledged, draining <-chan struct{}, enter func() (done func(), err error)) *Streams {
-	return &Streams{store: store, guard: g, logger: logger, answered: acknowledged, draining: draining, enter: enter}
+	return &Streams{store: store, guard: g, logger: logger, acknowledged: acknowledged, draining: draining, enter: enter}
 }
 
 // Routes are those of /write.

@@ -425,7 +425,7 @@ func (w *answerWriter) flush() error {
 	if len(w.buf) == 0 {
 		return nil
 	}
-	w.u.s.answered.Note(w.last)
+	w.u.s.acknowledged.Note(w.last)
 	if err := w.u.conn.SetWriteDeadline(time.Now().Add(writeTake)); err != nil {
 		return err
 	}

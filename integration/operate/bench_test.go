@@ -30,7 +30,7 @@ func TestBenchOfARunningClusterWithTLS(t *testing.T) {
 		}
 	})
 	operator := filepath.Join(dir, "operator")
-	office := tlsgate.Office{Folder: filepath.Join(dir, "pki")}
+	office := tlsgate.Issuer{Folder: filepath.Join(dir, "pki")}
 	if _, err := office.Issue(operator, tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Operator, Name: "ada"}, Life: pki.Life, WithKeys: true}); err != nil {
 		t.Fatal(err)
 	}

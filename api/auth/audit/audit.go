@@ -208,7 +208,7 @@ func (l *Log) write(r Record) error {
 	}
 	line = append(line, '\n')
 	if l.file == nil || l.size > 0 && l.size+int64(len(line)) > l.cfg.Bytes {
-		if err := l.turn(); err != nil {
+		if err := l.rotate(); err != nil {
 			return err
 		}
 	}
@@ -217,8 +217,8 @@ func (l *Log) write(r Record) error {
 	return err
 }
 
-// turn rotates: it renames the file over the previous one and opens a new one.
-func (l *Log) turn() error {
+// rotate rotates: it renames the file over the previous one and opens a new one.
+func (l *Log) rotate() error {
 	file := l.file
 	l.file = nil
 	if file == nil { // the last rotation could not open a new one

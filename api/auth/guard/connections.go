@@ -51,7 +51,7 @@ type limited struct {
 // Accept implements net.Listener.
 func (l *limited) Accept() (net.Conn, error) {
 	for {
-		if !l.place() {
+		if !l.acquire() {
 			return nil, net.ErrClosed
 		}
 		conn, err := l.Listener.Accept()
@@ -67,8 +67,8 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// place waits for a free slot; false: the listener is closed.
-func (l *limited) place() bool {
+// acquire waits for a free slot; false: the listener is closed.
+func (l *limited) acquire() bool {
 	select {
 	case l.slots <- struct{}{}:
 		return true

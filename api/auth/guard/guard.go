@@ -46,7 +46,7 @@ type Config struct {
 type Guard struct {
 	cfg         Config // immutable
 	connections *connections
-	shares      *shares
+	requests    *requestLimits
 	budgets     *budgets
 	scans       *scans
 
@@ -57,7 +57,7 @@ type Guard struct {
 func New(cfg Config) *Guard {
 	cfg.Limits = cfg.Limits.withDefaults()
 	g := &Guard{
-		cfg: cfg, shares: newShares(cfg.Limits), budgets: newBudgets(cfg.Budgets), scans: newScans(),
+		cfg: cfg, requests: newRequestLimits(cfg.Limits), budgets: newBudgets(cfg.Budgets), scans: newScans(),
 		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rutter_denied_total", Help: "Requests and frames that the matrix refused, by role.",
 		}, []string{"role"}),
@@ -85,8 +85,8 @@ type grantKey struct{}
 
 // Grant is what was decided about a request.
 type Grant struct {
-	Who    matrix.Identity
-	Answer matrix.Answer
+	Who      matrix.Identity
+	Decision matrix.Decision
 }
 
 // GrantOf returns what was decided about a request; the zero Grant if it did not pass
@@ -98,13 +98,13 @@ func GrantOf(r *http.Request) Grant {
 
 // Sees reports whether the request may be answered with an object that state holds.
 func (g Grant) Sees(state *projections.State, o log.Object) bool {
-	return matrix.Sees(g.Who, g.Answer, state, o)
+	return matrix.Sees(g.Who, g.Decision, state, o)
 }
 
 // Knows reports whether the answer to a write may mention an object. For another node's
 // object a compute node gets the same answer as for one that does not exist.
 func (g Grant) Knows(state *projections.State, o log.Object) bool {
-	return g.Answer != matrix.Own || g.Sees(state, o)
+	return g.Decision != matrix.Own || g.Sees(state, o)
 }
 
 // Work says how a route is bounded.
@@ -204,7 +204,7 @@ func (g *Guard) CountLimit(limit string) { g.limited.WithLabelValues(limit).Inc(
 // enter takes a slot of the request's identity. Requests that will be refused for other
 // reasons count too, because they cost as much.
 func (g *Guard) enter(r *http.Request, who matrix.Identity, stream bool) (leave func(), err error) {
-	leave, limit := g.shares.enter(who, stream)
+	leave, limit := g.requests.enter(who, stream)
 	if limit == "" {
 		return leave, nil
 	}
@@ -230,7 +230,7 @@ func (g *Guard) Enter(r *http.Request, who matrix.Identity, stream bool) (leave 
 
 // Pace takes a token for a change on a write stream, and returns how long its identity
 // must wait before the next one.
-func (g *Guard) Pace(who matrix.Identity) time.Duration { return g.shares.pace(who) }
+func (g *Guard) Pace(who matrix.Identity) time.Duration { return g.requests.pace(who) }
 
 // Pause waits, unless ctx or the server ends before.
 func (g *Guard) Pause(ctx context.Context, wait time.Duration) {

@@ -21,7 +21,7 @@ type scans struct {
 
 // scanner is one identity, of which one read runs at a time.
 type scanner struct {
-	turn  chan struct{}
+	slot  chan struct{}
 	users int
 }
 
@@ -52,7 +52,7 @@ func (s *scans) enter(ctx context.Context, id matrix.Identity) (leave func(), re
 	s.mu.Lock()
 	one := s.busy[who]
 	if one == nil {
-		one = &scanner{turn: make(chan struct{}, 1)}
+		one = &scanner{slot: make(chan struct{}, 1)}
 		s.busy[who] = one
 	}
 	one.users++
@@ -65,7 +65,7 @@ func (s *scans) enter(ctx context.Context, id matrix.Identity) (leave func(), re
 		}
 	}
 	select {
-	case one.turn <- struct{}{}:
+	case one.slot <- struct{}{}:
 	case <-ctx.Done():
 		forget()
 		return nil, 0, ctx.Err()
@@ -73,13 +73,13 @@ func (s *scans) enter(ctx context.Context, id matrix.Identity) (leave func(), re
 	select {
 	case slots <- struct{}{}:
 	case <-ctx.Done():
-		<-one.turn
+		<-one.slot
 		forget()
 		return nil, 0, ctx.Err()
 	}
 	return func() {
 		<-slots
-		<-one.turn
+		<-one.slot
 		forget()
 	}, rest, nil
 }

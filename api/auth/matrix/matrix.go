@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// Answer is what a row says about a role.
-type Answer uint8
+// Decision is what a row says about a role.
+type Decision uint8
 
 // The answers. The zero value is a refusal.
 const (
-	Deny   Answer = iota
-	Own           // only about its own objects; the caller of Decide must check that
-	Writer        // only if the identity may write (a foreign program's listener decides it)
+	Deny   Decision = iota
+	Own             // only about its own objects; the caller of Decide must check that
+	Writer          // only if the identity may write (a foreign program's listener decides it)
 	Allow
 )
 
-var answerNames = [...]string{Deny: "deny", Own: "own", Writer: "writer", Allow: "allow"}
+var decisionNames = [...]string{Deny: "deny", Own: "own", Writer: "writer", Allow: "allow"}
 
 // String returns the answer's name.
-func (a Answer) String() string { return answerNames[a] }
+func (a Decision) String() string { return decisionNames[a] }
 
 // column is an index of a row: the roles, and a reader that is limited to tenants.
 type column uint8
@@ -69,8 +69,8 @@ type Row struct {
 	// What is METHOD /PATTERN of a request, the direction and type of a frame, or
 	// the words of a command.
 	What string
-	// Answers are by column (columnNames).
-	Answers [columns]Answer
+	// Decisions are by column (columnNames).
+	Decisions [columns]Decision
 	// Own says what belongs to a compute node or a tenant, where an answer is Own.
 	Own string
 	// Why is the reason for the row.
@@ -78,7 +78,7 @@ type Row struct {
 }
 
 // cells are the answers of similar rows.
-type cells [columns]Answer
+type cells [columns]Decision
 
 // Templates of rows. A role that is not listed is refused.
 var (
@@ -98,18 +98,18 @@ var (
 	rules = cells{local: Allow, operator: Allow}
 )
 
-func (c cells) with(at column, a Answer) cells {
+func (c cells) with(at column, a Decision) cells {
 	c[at] = a
 	return c
 }
 
 // For returns what the row says about an identity.
-func (r *Row) For(id Identity) Answer {
+func (r *Row) For(id Identity) Decision {
 	at, ok := columnOf(id)
 	if !ok {
 		return Deny
 	}
-	a := r.Answers[at]
+	a := r.Decisions[at]
 	if a == Writer {
 		if id.Write {
 			return Allow
@@ -134,7 +134,7 @@ func (r *Refusal) Error() string {
 
 // Decide returns Allow, or Own, or a refusal that names what is missing. If row is nil,
 // only a local identity is allowed.
-func Decide(id Identity, what string, row *Row) (Answer, *Refusal) {
+func Decide(id Identity, what string, row *Row) (Decision, *Refusal) {
 	if row == nil {
 		if id.Role == Local {
 			return Allow, nil
@@ -149,11 +149,11 @@ func Decide(id Identity, what string, row *Row) (Answer, *Refusal) {
 
 // missing names the roles that are allowed.
 func (r *Row) missing(id Identity) string {
-	if id.Role == Foreign && r.Answers[foreign] == Writer {
+	if id.Role == Foreign && r.Decisions[foreign] == Writer {
 		return "this listener lets programs of this address read only"
 	}
 	var roles []string
-	for at, a := range r.Answers {
+	for at, a := range r.Decisions {
 		if a == Allow && column(at) != local && column(at) != join && column(at) != tenant {
 			roles = append(roles, columnNames[at])
 		}

@@ -4,7 +4,7 @@ import "rutter/log"
 
 // row makes a row.
 func row(what string, c cells, own, why string) Row {
-	return Row{What: what, Answers: c, Own: own, Why: why}
+	return Row{What: what, Decisions: c, Own: own, Why: why}
 }
 
 const (

@@ -37,14 +37,14 @@ type Port struct {
 // Listener returns connections of type *Conn whose handshake is complete.
 type Listener struct {
 	net.Listener
-	keeper *Keeper
-	port   Port
-	crowd  *crowd
-	ready  chan *Conn
-	done   chan struct{}
-	wg     sync.WaitGroup
-	begin  sync.Once
-	end    sync.Once
+	keeper     *Keeper
+	port       Port
+	handshakes *handshakeTable
+	ready      chan *Conn
+	done       chan struct{}
+	wg         sync.WaitGroup
+	begin      sync.Once
+	end        sync.Once
 
 	mu     sync.Mutex // protects what follows
 	broken error      // of the listener below
@@ -53,7 +53,7 @@ type Listener struct {
 // Listener returns a listener over inner that admits the identities of port.
 func (k *Keeper) Listener(inner net.Listener, port Port) *Listener {
 	return &Listener{
-		Listener: inner, keeper: k, port: port, crowd: newCrowd(time.Now), ready: make(chan *Conn), done: make(chan struct{}),
+		Listener: inner, keeper: k, port: port, handshakes: newHandshakeTable(time.Now), ready: make(chan *Conn), done: make(chan struct{}),
 	}
 }
 
@@ -62,7 +62,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	l.begin.Do(func() { l.wg.Go(l.accept) })
 	select {
 	case conn := <-l.ready:
-		l.crowd.leave(conn.NetConn().(*guest))
+		l.handshakes.leave(conn.NetConn().(*handshakeConn))
 		return conn, nil
 	case <-l.done:
 		l.mu.Lock()
@@ -88,7 +88,7 @@ func (l *Listener) stop(broken error) (err error) {
 		l.broken = broken
 		close(l.done)
 		err = l.Listener.Close()
-		l.crowd.close()
+		l.handshakes.close()
 	})
 	return err
 }
@@ -108,7 +108,7 @@ func (l *Listener) accept() {
 			}
 			continue
 		}
-		g, err := l.crowd.enter(raw, l.done)
+		g, err := l.handshakes.enter(raw, l.done)
 		if err != nil {
 			l.failed(raw, err)
 			dismiss(raw)
@@ -134,22 +134,22 @@ func passing(err error) bool {
 }
 
 // shake does the handshake of one connection and passes it to Accept.
-func (l *Listener) shake(g *guest) {
+func (l *Listener) shake(g *handshakeConn) {
 	conn, err := l.greet(g)
 	if err != nil {
 		g.Close()
-		l.crowd.leave(g)
+		l.handshakes.leave(g)
 		return
 	}
 	select {
 	case l.ready <- conn:
 	case <-l.done:
 		conn.Close()
-		l.crowd.leave(g)
+		l.handshakes.leave(g)
 	}
 }
 
-func (l *Listener) greet(g *guest) (*Conn, error) {
+func (l *Listener) greet(g *handshakeConn) (*Conn, error) {
 	select {
 	case <-l.done: // it became ready while Close ran
 		return nil, net.ErrClosed
@@ -164,7 +164,7 @@ func (l *Listener) greet(g *guest) (*Conn, error) {
 	if err == nil {
 		who = conn.Identity()
 	}
-	if err = l.crowd.done(g, who, err); err != nil {
+	if err = l.handshakes.done(g, who, err); err != nil {
 		if conn != nil {
 			conn.Close()
 		}
@@ -245,7 +245,7 @@ func looksLikeHTTP(header [5]byte) bool {
 
 // config returns the TLS configuration of one connection. Session tickets are off,
 // because a resumed session would show the old certificate.
-func (l *Listener) config(g *guest) *tls.Config {
+func (l *Listener) config(g *handshakeConn) *tls.Config {
 	h := l.keeper.current()
 	// The library's check is only the first part of this package's check. It is used
 	// for its alerts, which distinguish an expired certificate from an unknown
@@ -259,6 +259,6 @@ func (l *Listener) config(g *guest) *tls.Config {
 		Certificates: []tls.Certificate{h.certificate}, ClientAuth: auth,
 		ClientCAs: h.trust.Roots(), Time: l.keeper.cfg.Now,
 		VerifyConnection:   l.keeper.judge(h, x509.ExtKeyUsageClientAuth, l.port.Need, l.port.OrNone),
-		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return nil, g.turn(hello.Context()) },
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return nil, g.acquireProcessor(hello.Context()) },
 	}
 }

@@ -58,7 +58,7 @@ var results = []struct {
 	{pki.ErrUsage, "usage"},
 	{pki.ErrRole, "role"},
 	{pki.ErrRevoked, "revoked"},
-	{errCrowded, "crowded"},
+	{errBusy, "crowded"},
 	{errFailing, "rate"},
 	{errOften, "often"},
 }

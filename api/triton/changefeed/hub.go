@@ -145,12 +145,12 @@ func (h *hub) note(items []*item) {
 	for _, it := range items {
 		for _, l := range h.listeners[it.resource] {
 			if l.next == 0 && l.reg.want(it) {
-				l.next = it.place.Seq
+				l.next = it.cursor.Seq
 				l.wake()
 			}
 		}
 	}
-	h.at = items[len(items)-1].place
+	h.at = items[len(items)-1].cursor
 }
 
 // replacedLog ends all listeners: there is another log in place of theirs.
@@ -180,7 +180,7 @@ func (h *hub) join(l *listener, from *log.Cursor) (log.Cursor, error) {
 		}
 	}
 	for _, other := range h.instances[l.reg.Instance] {
-		if other.reg.shares(l.reg) {
+		if other.reg.replaces(l.reg) {
 			other.end(replacedReason)
 		}
 	}
@@ -266,8 +266,8 @@ func (h *hub) keptAfter(l *listener, place log.Seq, cluster log.UUID) (kept []*i
 	if n == 0 {
 		return nil, false
 	}
-	first := h.items[0].place.Seq
-	if h.items[0].place.Cluster != cluster || place+1 < first || place >= first+log.Seq(n)-1 {
+	first := h.items[0].cursor.Seq
+	if h.items[0].cursor.Cluster != cluster || place+1 < first || place >= first+log.Seq(n)-1 {
 		return nil, false
 	}
 	from := int(place + 1 - first)

@@ -13,7 +13,7 @@ import (
 
 // item is what listeners get of an entry, made once for all of them.
 type item struct {
-	place log.Cursor // behind the entry
+	cursor log.Cursor // behind the entry
 	// resource is "" if the entry concerns no listener, whatever that asked for.
 	resource string
 	subs     []string // sorted
@@ -23,9 +23,9 @@ type item struct {
 	plain    []byte     // the JSON form
 	err      error      // of encoding
 
-	placing  sync.Once
-	placed   []byte // the JSON form with the cursor
-	placeErr error
+	placing    sync.Once
+	cursorText []byte // the JSON form with the cursor
+	cursorErr  error
 }
 
 // head is the part of an item that names what happened.
@@ -41,7 +41,7 @@ type head struct {
 
 // newItem makes the item of an entry of cluster's log.
 func newItem(cluster log.UUID, e log.Entry) (*item, error) {
-	it := &item{place: log.Cursor{Cluster: cluster, Seq: e.Seq, Chain: e.Hash.Prefix()}}
+	it := &item{cursor: log.Cursor{Cluster: cluster, Seq: e.Seq, Chain: e.Hash.Prefix()}}
 	view, err := log.DecodeEventHead(e.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("seq %d: %w", e.Seq, err)
@@ -131,7 +131,7 @@ func appendField(b []byte, name string, value any) ([]byte, error) {
 func (it *item) text(placed bool) ([]byte, error) {
 	it.encoding.Do(func() {
 		extras, _ := extrasOf(it.event.Kind)
-		it.plain, it.err = encode(it.place.Seq, it.event, it.subs, extras)
+		it.plain, it.err = encode(it.cursor.Seq, it.event, it.subs, extras)
 		it.event = nil
 	})
 	if it.err != nil || !placed {
@@ -139,10 +139,10 @@ func (it *item) text(placed bool) ([]byte, error) {
 	}
 	it.placing.Do(func() {
 		b := append(make([]byte, 0, len(it.plain)+100), it.plain[:len(it.plain)-1]...)
-		it.placed, it.placeErr = appendField(b, "cursor", it.place)
-		it.placed = append(it.placed, '}')
+		it.cursorText, it.cursorErr = appendField(b, "cursor", it.cursor)
+		it.cursorText = append(it.cursorText, '}')
 	})
-	return it.placed, it.placeErr
+	return it.cursorText, it.cursorErr
 }
 
 // interest is what one resource's registration asks for.

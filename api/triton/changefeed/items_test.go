@@ -127,8 +127,8 @@ func TestEachItemOnce(t *testing.T) {
 					continue
 				}
 				item := m.text()
-				if item["seq"] != float64(want.place.Seq) {
-					rt.Fatalf("listener %d gets %v, want seq %d", i, item, want.place.Seq)
+				if item["seq"] != float64(want.cursor.Seq) {
+					rt.Fatalf("listener %d gets %v, want seq %d", i, item, want.cursor.Seq)
 				}
 			}
 			m.conn.Close()

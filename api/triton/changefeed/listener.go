@@ -33,10 +33,10 @@ type listener struct {
 	ending sync.Once
 	reason string // of the end; set before over is closed
 
-	heard atomic.Int64 // when the last text came, in nanoseconds since 1970
+	lastText atomic.Int64 // when the last text came, in nanoseconds since 1970
 
-	told   log.Seq // of the last cursor that it was sent; touched by serve only
-	toldAt time.Time
+	sentSeq log.Seq // of the last cursor that it was sent; touched by serve only
+	sentAt  time.Time
 }
 
 // want reports whether an item concerns the registration.
@@ -137,7 +137,7 @@ func (l *listener) register(version Version) error {
 		l.s.hub.leave(l)
 		return err
 	}
-	l.told, l.toldAt = at.Seq, time.Now()
+	l.sentSeq, l.sentAt = at.Seq, time.Now()
 	return nil
 }
 
@@ -175,7 +175,7 @@ func (l *listener) read() {
 	for {
 		_, r, err := l.conn.Reader(context.Background())
 		if err == nil {
-			l.heard.Store(time.Now().UnixNano())
+			l.lastText.Store(time.Now().UnixNano())
 			_, err = io.Copy(io.Discard, r)
 		}
 		if err != nil {
@@ -222,7 +222,7 @@ func (l *listener) ping() {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), l.s.cfg.PongTime)
 	defer cancel()
-	if err := l.conn.Ping(ctx); err != nil && l.heard.Load() < began.UnixNano() {
+	if err := l.conn.Ping(ctx); err != nil && l.lastText.Load() < began.UnixNano() {
 		_ = l.conn.CloseNow()
 		l.end("")
 	}
@@ -245,10 +245,10 @@ func (l *listener) catchUp() error {
 			return nil
 		}
 		for _, it := range items {
-			if it.place.Seq > upTo.Seq {
+			if it.cursor.Seq > upTo.Seq {
 				break
 			}
-			if place = it.place.Seq; !l.reg.want(it) {
+			if place = it.cursor.Seq; !l.reg.want(it) {
 				continue
 			}
 			if err := l.sendItem(it); err != nil {
@@ -265,7 +265,7 @@ func (l *listener) catchUp() error {
 }
 
 func (l *listener) sendItem(it *item) error {
-	text, err := it.text(l.reg.placed)
+	text, err := it.text(l.reg.withCursor)
 	if err != nil {
 		l.end(err.Error())
 		return nil
@@ -274,20 +274,20 @@ func (l *listener) sendItem(it *item) error {
 		return err
 	}
 	l.s.metrics.items.Inc()
-	l.told, l.toldAt = it.place.Seq, time.Now()
+	l.sentSeq, l.sentAt = it.cursor.Seq, time.Now()
 	return nil
 }
 
 // bookmark tells a listener that may come again how far it is, if nothing did so
 // for a while: else what it knows would grow old because nothing concerned it.
 func (l *listener) bookmark() error {
-	if !l.reg.placed || time.Since(l.toldAt) < l.s.cfg.BookmarkEvery {
+	if !l.reg.withCursor || time.Since(l.sentAt) < l.s.cfg.BookmarkEvery {
 		return nil
 	}
 	l.s.hub.mu.Lock()
 	at, quiet := l.s.hub.at, l.next == 0
 	l.s.hub.mu.Unlock()
-	if !quiet || at.Seq == l.told {
+	if !quiet || at.Seq == l.sentSeq {
 		return nil
 	}
 	text, err := json.Marshal(struct {
@@ -297,7 +297,7 @@ func (l *listener) bookmark() error {
 	if err != nil {
 		return err
 	}
-	l.told, l.toldAt = at.Seq, time.Now()
+	l.sentSeq, l.sentAt = at.Seq, time.Now()
 	return l.send(text)
 }
 

@@ -224,7 +224,7 @@ func wanted(t *rapid.T, store *memory, wants []interest, after log.Seq) (seqs []
 			t.Fatal(err)
 		}
 		if slices.ContainsFunc(wants, func(n interest) bool { return n.wants(it) }) {
-			seqs = append(seqs, it.place.Seq)
+			seqs = append(seqs, it.cursor.Seq)
 		}
 	}
 	return seqs

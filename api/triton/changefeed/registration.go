@@ -32,8 +32,8 @@ type registration struct {
 	Instance string
 	Service  string
 	wants    []interest
-	// placed: the listener wants the cursor with each item, and bookmarks.
-	placed bool
+	// withCursor: the listener wants the cursor with each item, and bookmarks.
+	withCursor bool
 	// from is where it wants to go on; zero: at the head.
 	from log.Cursor
 }
@@ -81,11 +81,11 @@ func parseRegistration(version Version, data []byte) (*registration, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r, r.place(fields["cursor"])
+	return r, r.readCursor(fields["cursor"])
 }
 
-// place reads the extra field cursor: "" asks for cursors, one of those to go on there.
-func (r *registration) place(field json.RawMessage) error {
+// readCursor reads the extra field cursor: "" asks for cursors, one of those to go on there.
+func (r *registration) readCursor(field json.RawMessage) error {
 	if field == nil {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (r *registration) place(field json.RawMessage) error {
 	if !ok {
 		return rejectf("cursor is not a string: send the newest that you got, or \"\"")
 	}
-	r.placed = true
+	r.withCursor = true
 	if cursor == "" {
 		return nil
 	}
@@ -179,9 +179,9 @@ func text(field json.RawMessage) (s string, ok bool) {
 	return s, json.Unmarshal(field, &s) == nil
 }
 
-// shares reports whether two registrations are of one instance and have a
+// replaces reports whether two registrations are of one instance and have a
 // resource in common: then the later one replaces the earlier one.
-func (r *registration) shares(with *registration) bool {
+func (r *registration) replaces(with *registration) bool {
 	if r.Instance != with.Instance || r.Instance == "" {
 		return false
 	}
@@ -230,7 +230,7 @@ func (r *registration) reply(at log.Cursor, resumed bool, reason string) ([]byte
 		}
 		m.BootstrapRoutes = append(m.BootstrapRoutes, bootstrap{resource, at.Seq})
 	}
-	if r.placed {
+	if r.withCursor {
 		m.Cursor, m.Resumed, m.Reason = &at, &resumed, reason
 	}
 	return json.Marshal(&m)

@@ -34,8 +34,8 @@ type Store interface {
 	Serving() error
 }
 
-// Heard is when a CN was last heard, by session or heartbeat.
-type Heard struct {
+// LastSign is when a CN was last heard, by session or heartbeat.
+type LastSign struct {
 	CN log.UUID
 	// Ago is negative if the CN was not heard in the leader's time.
 	Ago    time.Duration
@@ -50,8 +50,8 @@ type Config struct {
 	// Beat is told that a CN proved to be there; announces, that it is one that is
 	// not set up and tells of itself once a minute. nil: heartbeats count for nothing.
 	Beat func(cn log.UUID, announces bool)
-	// Heard says when each CN was last heard; nil: last_heartbeat is not shown.
-	Heard func(ctx context.Context) ([]Heard, error)
+	// LastSigns says when each CN was last heard; nil: last_heartbeat is not shown.
+	LastSigns func(ctx context.Context) ([]LastSign, error)
 	// Self is the id of this server, and Run the number of its process, higher than
 	// that of any before: who delivers a task claims it by them. Defaults: "", the clock.
 	Self string

@@ -49,14 +49,14 @@ type Config struct {
 
 // Service answers NAPI's requests. See the package comment for its concurrency.
 type Service struct {
-	cfg       Config
-	store     Store
-	handler   http.Handler
-	endpoints []string
-	requests  *prometheus.CounterVec
-	answered  rest.Acknowledged
-	collected collector
-	long      chan struct{} // taken by each list that looks at a slice, after its first few
+	cfg          Config
+	store        Store
+	handler      http.Handler
+	endpoints    []string
+	requests     *prometheus.CounterVec
+	acknowledged rest.Acknowledged
+	collected    collector
+	long         chan struct{} // taken by each list that looks at a slice, after its first few
 }
 
 // Limits of the surface.

@@ -216,9 +216,9 @@ func takeNetwork(in *input, n *log.Network) {
 	take(in, "internet_nat", boolean, &n.InternetNAT)
 }
 
-// takePlace reads where a network lies and whose it is; of a fabric network made
+// takeLocation reads where a network lies and whose it is; of a fabric network made
 // under its VLAN the path says that.
-func takePlace(in *input, n *log.Network) {
+func takeLocation(in *input, n *log.Network) {
 	take(in, "nic_tag", text, &n.NICTag)
 	take(in, "vlan_id", vlan, &n.VLANID)
 	take(in, "owner_uuids", uuids, &n.OwnerUUIDs)
@@ -235,7 +235,7 @@ func (s *Service) createNetwork(w http.ResponseWriter, r *http.Request) error {
 	n := new(log.Network)
 	in.require("name", "nic_tag", "provision_end_ip", "provision_start_ip", "subnet", "vlan_id")
 	takeNetwork(in, n)
-	takePlace(in, n)
+	takeLocation(in, n)
 	take(in, "uuid", uuid, &n.UUID)
 	return s.makeNetwork(w, r, in, n, nil)
 }
@@ -281,7 +281,7 @@ func (s *Service) putNetwork(w http.ResponseWriter, r *http.Request, id log.UUID
 	}
 	n := new(log.Network)
 	takeNetwork(in, n)
-	takePlace(in, n)
+	takeLocation(in, n)
 	if err := in.err(); err != nil {
 		return err
 	}

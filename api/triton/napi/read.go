@@ -22,7 +22,7 @@ func (s *Service) freshAs(r *http.Request, consistent bool) error {
 	if err := s.store.Serving(); err != nil {
 		return fail(http.StatusServiceUnavailable, codeUnavailable, "this server shows nothing of its state: "+err.Error())
 	}
-	least := uint64(s.answered.Seq())
+	least := uint64(s.acknowledged.Seq())
 	if text := r.URL.Query().Get("min_seq"); text != "" {
 		seq, err := log.ParseSeq(text)
 		if err != nil {

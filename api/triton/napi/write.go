@@ -45,7 +45,7 @@ func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 		case err == nil && result.Refusal != nil:
 			return result, result.Refusal
 		case err == nil:
-			s.answered.Note(result.Last)
+			s.acknowledged.Note(result.Last)
 			return result, s.store.WaitSeq(ctx, result.Last)
 		case fate != nil || errors.Is(err, backend.ErrUnknown):
 			fate = err

@@ -60,13 +60,13 @@ type Service struct {
 	cfg Config
 
 	mu   sync.Mutex // protects last
-	last map[log.UUID]place
+	last map[log.UUID]position
 }
 
-// place is that of a report among those of its CN.
-type place struct{ incarnation, counter uint64 }
+// position is that of a report among those of its CN.
+type position struct{ incarnation, counter uint64 }
 
-func (p place) before(q place) bool {
+func (p position) before(q position) bool {
 	return p.incarnation < q.incarnation || p.incarnation == q.incarnation && p.counter < q.counter
 }
 
@@ -78,7 +78,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Service{cfg: cfg, last: make(map[log.UUID]place)}, nil
+	return &Service{cfg: cfg, last: make(map[log.UUID]position)}, nil
 }
 
 // routes are all that the handler serves.
@@ -142,7 +142,7 @@ func (s *Service) Take(ctx context.Context, cn log.UUID, m *report.Report) (*rep
 	if err := s.cfg.Store.Serving(); err != nil {
 		return nil, err
 	}
-	if newest, ok := s.enter(cn, place{m.Incarnation, m.Counter}); !ok {
+	if newest, ok := s.enter(cn, position{m.Incarnation, m.Counter}); !ok {
 		return &report.Answer{Stale: true, Incarnation: newest.incarnation, Counter: newest.counter}, nil
 	}
 	a := &report.Answer{Outcomes: make([]report.Outcome, len(m.Changes))}
@@ -168,7 +168,7 @@ func (s *Service) Take(ctx context.Context, cn log.UUID, m *report.Report) (*rep
 
 // enter notes a report's place, unless a newer one is known. One that comes
 // again is taken again: its answer may have been lost.
-func (s *Service) enter(cn log.UUID, p place) (newest place, ok bool) {
+func (s *Service) enter(cn log.UUID, p position) (newest position, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if newest = s.last[cn]; p.before(newest) {

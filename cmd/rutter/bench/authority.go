@@ -20,12 +20,12 @@ const dialTime = 20 * time.Second
 
 // Authority makes the certificates of a cluster, those of clients in memory.
 type Authority struct {
-	office  tlsgate.Office
+	office  tlsgate.Issuer
 	clients *pki.Authority
 }
 
 func openAuthority(folder string) (*Authority, error) {
-	o := &Authority{office: tlsgate.Office{Folder: folder}}
+	o := &Authority{office: tlsgate.Issuer{Folder: folder}}
 	if err := o.office.Init(pki.AuthorityLife); err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 // and under folder a folder of certificates for each server and an operator.
 // What is there already stays, as long as it is good. Compute nodes join (Admit).
 func Throwaway(folder string, servers, hosts []string) error {
-	office := tlsgate.Office{Folder: filepath.Join(folder, "authorities")}
+	office := tlsgate.Issuer{Folder: filepath.Join(folder, "authorities")}
 	if _, err := os.Stat(office.Folder); err != nil {
 		if err := office.Init(pki.AuthorityLife); err != nil {
 			return err

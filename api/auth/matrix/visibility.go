@@ -9,7 +9,7 @@ import (
 
 // Sees reports whether an identity whose answer is a may see an object. The object must
 // be in the state.
-func Sees(id Identity, a Answer, state *projections.State, o log.Object) bool {
+func Sees(id Identity, a Decision, state *projections.State, o log.Object) bool {
 	switch {
 	case a == Allow:
 		return true
@@ -25,7 +25,7 @@ func Sees(id Identity, a Answer, state *projections.State, o log.Object) bool {
 
 // SeesEvent reports the same of an event: for a tenant's reader, whether the object
 // belongs or belonged to one of its owners. A CN gets events only by the feed.
-func SeesEvent(id Identity, a Answer, e *log.Event) bool {
+func SeesEvent(id Identity, a Decision, e *log.Event) bool {
 	if a == Allow {
 		return true
 	}

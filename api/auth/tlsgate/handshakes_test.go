@@ -40,8 +40,8 @@ func (f *from) Close() error {
 // them first, and nobody for whom we are at work.
 func TestSilentOnesGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(time.Now)
-		enter := func(address string) (*guest, *from) {
+		c := newHandshakeTable(time.Now)
+		enter := func(address string) (*handshakeConn, *from) {
 			raw := &from{address: address}
 			g, err := c.enter(raw, t.Context().Done())
 			if err != nil {
@@ -50,7 +50,7 @@ func TestSilentOnesGoFirst(t *testing.T) {
 			return g, raw
 		}
 		g, slow := enter("192.0.2.1") // it has sent its first message, and answers slowly
-		if err := g.turn(t.Context()); err != nil {
+		if err := g.acquireProcessor(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		_, honest := enter("192.0.2.2")
@@ -64,8 +64,8 @@ func TestSilentOnesGoFirst(t *testing.T) {
 		if took := time.Since(began); took != silentTime {
 			t.Errorf("with all places taken by silent ones it took %v to get one, want %v", took, silentTime)
 		}
-		if late.time != crowdedTime {
-			t.Errorf("a handshake among many may take %v, want %v", late.time, crowdedTime)
+		if late.time != busyTime {
+			t.Errorf("a handshake among many may take %v, want %v", late.time, busyTime)
 		}
 		if honest.closed.Load() || slow.closed.Load() {
 			t.Error("the place that was taken is not one of the address that has most")
@@ -76,8 +76,8 @@ func TestSilentOnesGoFirst(t *testing.T) {
 				gone++
 			}
 		}
-		if gone != 1 || len(c.guests) != MaxHandshakes {
-			t.Errorf("%d strangers were closed for one place, %d places are taken", gone, len(c.guests))
+		if gone != 1 || len(c.pending) != MaxHandshakes {
+			t.Errorf("%d strangers were closed for one place, %d places are taken", gone, len(c.pending))
 		}
 	})
 }
@@ -86,7 +86,7 @@ func TestSilentOnesGoFirst(t *testing.T) {
 // and others are not.
 func TestFailuresOfAnAddressAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(time.Now)
+		c := newHandshakeTable(time.Now)
 		fail := func(address string) error {
 			g, err := c.enter(&from{address: address}, nil)
 			if err == nil {
@@ -137,7 +137,7 @@ func TestFailuresOfAnAddressAreBounded(t *testing.T) {
 // closed unheard, and those that are known are not.
 func TestFailuresOfAllAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(time.Now)
+		c := newHandshakeTable(time.Now)
 		knock := func(address string, result error) error {
 			g, err := c.enter(&from{address: address}, nil)
 			if err == nil {
@@ -186,7 +186,7 @@ func TestFailuresOfAllAreBounded(t *testing.T) {
 // other node is.
 func TestArrivalsOfANodeAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(time.Now)
+		c := newHandshakeTable(time.Now)
 		arrive := func(node byte, address string) error {
 			g, err := c.enter(&from{address: address}, nil)
 			if err == nil {
@@ -231,11 +231,11 @@ func TestArrivalsOfANodeAreBounded(t *testing.T) {
 // Strangers who come at once fail at once: all of them count.
 func TestFailuresAtOnceAreAllCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(time.Now)
+		c := newHandshakeTable(time.Now)
 		const seconds, atOnce = 10, 20
 		heard := 0
 		for i := range seconds * 50 {
-			var under []*guest
+			var under []*handshakeConn
 			for j := range atOnce {
 				if g, err := c.enter(&from{address: fmt.Sprintf("10.%d.%d.1", i%200, j)}, nil); err == nil {
 					under = append(under, g)

@@ -21,13 +21,13 @@ const (
 	// that waits for its other side is closed, or new connections wait in the kernel's
 	// queue.
 	MaxHandshakes = 1024
-	// crowdedTime bounds a handshake that begins when half of the slots are taken.
-	crowdedTime = 3 * time.Second
-	// silentTime and answerTime are how long the other side has for its first message,
+	// busyTime bounds a handshake that begins when half of the slots are taken.
+	busyTime = 3 * time.Second
+	// silentTime and replyTime are how long the other side has for its first message,
 	// and for its reply to ours, before another connection may take its slot. A machine
 	// under load needs that long.
 	silentTime = 500 * time.Millisecond
-	answerTime = 3 * time.Second
+	replyTime  = 3 * time.Second
 
 	// FailedRate bounds the handshakes of one address per second that failed, or showed
 	// no certificate; FailedBurst bounds those at once. Over the bound, connections are
@@ -61,22 +61,22 @@ const (
 
 // Reasons why a connection was closed without a handshake.
 var (
-	errCrowded = errors.New("tlsgate: others need the place of one that does not answer")
+	errBusy    = errors.New("tlsgate: others need the place of one that does not answer")
 	errFailing = errors.New("tlsgate: too many handshakes of this address failed")
 	errOften   = errors.New("tlsgate: this compute node connects too often")
 )
 
-// crowd holds the pending handshakes of a listener.
-type crowd struct {
+// handshakeTable holds the pending handshakes of a listener.
+type handshakeTable struct {
 	now func() time.Time
-	// turns is held while a handshake computes: at most half of the processors, so that
+	// processors is held while a handshake computes: at most half of the processors, so that
 	// accepted connections keep the others under any load.
-	turns chan struct{}
-	left  chan struct{} // has an element when a handshake has ended
+	processors chan struct{}
+	left       chan struct{} // has an element when a handshake has ended
 
-	mu     sync.Mutex // protects what follows, and the pending handshakes
-	guests map[*guest]struct{}
-	of     map[netip.Addr]int // pending handshakes of each address
+	mu      sync.Mutex // protects what follows, and the pending handshakes
+	pending map[*handshakeConn]struct{}
+	of      map[netip.Addr]int // pending handshakes of each address
 	// failing and all are the handshakes that may still fail. A failure is counted when
 	// it happens. So more of the pending handshakes may fail than were left, and the
 	// balance may fall below 0, by at most MaxHandshakes. Then clients wait until it is
@@ -87,11 +87,11 @@ type crowd struct {
 	known   map[netip.Addr]time.Time    // time of the last successful handshake
 }
 
-// guest is a connection during its handshake. It is the net.Conn below TLS, so that it
+// handshakeConn is a connection during its handshake. It is the net.Conn below TLS, so that it
 // sees when this server's first reply is sent.
-type guest struct {
+type handshakeConn struct {
 	net.Conn
-	crowd   *crowd
+	table   *handshakeTable
 	address netip.Addr
 	time    time.Duration // for its handshake
 
@@ -106,17 +106,17 @@ type stage uint8
 const (
 	silent    stage = iota // its first message has not arrived
 	computing              // it waits for a processor slot, or has it
-	answering              // this server's reply is sent, and the client's has not arrived
+	replied                // this server's reply is sent, and the client's has not arrived
 	through                // it is complete, and waits for Accept
 )
 
 // become changes the stage. The caller holds mu.
-func (g *guest) become(s stage) { g.stage, g.since = s, g.crowd.now() }
+func (g *handshakeConn) become(s stage) { g.stage, g.since = s, g.table.now() }
 
-func newCrowd(now func() time.Time) *crowd {
-	return &crowd{
-		now: now, turns: make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1)), left: make(chan struct{}, 1),
-		guests: make(map[*guest]struct{}), of: make(map[netip.Addr]int), failing: make(map[netip.Addr]*budget.Bucket),
+func newHandshakeTable(now func() time.Time) *handshakeTable {
+	return &handshakeTable{
+		now: now, processors: make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1)), left: make(chan struct{}, 1),
+		pending: make(map[*handshakeConn]struct{}), of: make(map[netip.Addr]int), failing: make(map[netip.Addr]*budget.Bucket),
 		arrived: make(map[log.UUID]*budget.Bucket),
 		all:     budget.Bucket{Left: AllFailedBurst, At: now()}, known: make(map[netip.Addr]time.Time),
 	}
@@ -125,8 +125,8 @@ func newCrowd(now func() time.Time) *crowd {
 // enter gives a connection a slot: a free one, or that of a handshake whose client is
 // too slow. If there is none it waits for one, or for done. errFailing: the address has
 // failed too often.
-func (c *crowd) enter(raw net.Conn, done <-chan struct{}) (*guest, error) {
-	g := &guest{Conn: raw, crowd: c, address: siteOf(raw.RemoteAddr()), time: HandshakeTime}
+func (c *handshakeTable) enter(raw net.Conn, done <-chan struct{}) (*handshakeConn, error) {
+	g := &handshakeConn{Conn: raw, table: c, address: siteOf(raw.RemoteAddr()), time: HandshakeTime}
 	for {
 		c.mu.Lock()
 		if !c.mayFail(g.address) {
@@ -135,11 +135,11 @@ func (c *crowd) enter(raw net.Conn, done <-chan struct{}) (*guest, error) {
 		}
 		next := c.makeRoom()
 		if next == 0 {
-			if len(c.guests) >= MaxHandshakes/2 {
-				g.time = crowdedTime
+			if len(c.pending) >= MaxHandshakes/2 {
+				g.time = busyTime
 			}
 			g.become(silent)
-			c.guests[g] = struct{}{}
+			c.pending[g] = struct{}{}
 			c.of[g.address]++
 			c.mu.Unlock()
 			return g, nil
@@ -157,19 +157,19 @@ func (c *crowd) enter(raw net.Conn, done <-chan struct{}) (*guest, error) {
 // makeRoom returns 0 if there is a free slot, else the time to wait before the next
 // call. Of the handshakes whose clients are too slow it closes the oldest one of the
 // address that has the most. The caller holds c.mu.
-func (c *crowd) makeRoom() time.Duration {
-	if len(c.guests) < MaxHandshakes {
+func (c *handshakeTable) makeRoom() time.Duration {
+	if len(c.pending) < MaxHandshakes {
 		return 0
 	}
-	var worst *guest
+	var worst *handshakeConn
 	next, now := silentTime, c.now()
-	for g := range c.guests {
+	for g := range c.pending {
 		patience := silentTime
 		switch g.stage {
 		case computing, through:
 			continue // it waits for this server
-		case answering:
-			patience = answerTime
+		case replied:
+			patience = replyTime
 		}
 		if left := patience - now.Sub(g.since); left > 0 {
 			next = min(next, left)
@@ -182,16 +182,16 @@ func (c *crowd) makeRoom() time.Duration {
 	if worst == nil {
 		return next
 	}
-	worst.reason = errCrowded
+	worst.reason = errBusy
 	worst.Close()
 	c.forget(worst)
 	return 0
 }
 
 // forget frees the slot of a handshake. The caller holds c.mu.
-func (c *crowd) forget(g *guest) {
-	if _, ok := c.guests[g]; ok {
-		delete(c.guests, g)
+func (c *handshakeTable) forget(g *handshakeConn) {
+	if _, ok := c.pending[g]; ok {
+		delete(c.pending, g)
 		drop(c.of, g.address)
 	}
 }
@@ -205,10 +205,10 @@ func drop(counts map[netip.Addr]int, key netip.Addr) {
 // done records the result of a handshake, and returns the error to report. A client
 // without a certificate is admitted on a port that allows it, and counts as a failure:
 // its number is not bounded otherwise.
-func (c *crowd) done(g *guest, who matrix.Identity, err error) error {
+func (c *handshakeTable) done(g *handshakeConn, who matrix.Identity, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	g.endTurn()
+	g.releaseProcessor()
 	g.become(through)
 	switch {
 	case g.reason != nil:
@@ -226,7 +226,7 @@ func (c *crowd) done(g *guest, who matrix.Identity, err error) error {
 
 // mayArrive counts a connection of a compute node, and reports whether it is within the
 // bound. The caller holds c.mu.
-func (c *crowd) mayArrive(node log.UUID) bool {
+func (c *handshakeTable) mayArrive(node log.UUID) bool {
 	now := c.now()
 	f := c.arrived[node]
 	if f == nil {
@@ -244,11 +244,11 @@ func (c *crowd) mayArrive(node log.UUID) bool {
 }
 
 // leave frees the slot of a handshake: it is a plain connection from now on.
-func (c *crowd) leave(g *guest) {
+func (c *handshakeTable) leave(g *handshakeConn) {
 	c.mu.Lock()
 	c.forget(g)
 	c.mu.Unlock()
-	g.crowd = nil
+	g.table = nil
 	select {
 	case c.left <- struct{}{}:
 	default:
@@ -256,16 +256,16 @@ func (c *crowd) leave(g *guest) {
 }
 
 // close ends all handshakes.
-func (c *crowd) close() {
+func (c *handshakeTable) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for g := range c.guests {
+	for g := range c.pending {
 		g.Close()
 	}
 }
 
 // mayFail reports whether an address may fail once more. The caller holds c.mu.
-func (c *crowd) mayFail(address netip.Addr) bool {
+func (c *handshakeTable) mayFail(address netip.Addr) bool {
 	now := c.now()
 	if c.all.Fill(now, AllFailedRate, AllFailedBurst); c.all.Left < 1 && !c.isKnown(address) {
 		return false
@@ -283,12 +283,12 @@ func (c *crowd) mayFail(address netip.Addr) bool {
 
 // isKnown reports whether an address had a successful handshake recently. The caller
 // holds c.mu.
-func (c *crowd) isKnown(address netip.Addr) bool {
+func (c *handshakeTable) isKnown(address netip.Addr) bool {
 	return c.now().Sub(c.known[address]) <= knownTime
 }
 
 // failed counts a failure. The caller holds c.mu.
-func (c *crowd) failed(address netip.Addr) {
+func (c *handshakeTable) failed(address netip.Addr) {
 	if !c.isKnown(address) {
 		c.all.Left--
 	}
@@ -304,7 +304,7 @@ func (c *crowd) failed(address netip.Addr) {
 }
 
 // succeeded makes an address known. The caller holds c.mu.
-func (c *crowd) succeeded(address netip.Addr) {
+func (c *handshakeTable) succeeded(address netip.Addr) {
 	now := c.now()
 	if _, ok := c.known[address]; !ok && len(c.known) >= maxKnown {
 		for a, at := range c.known {
@@ -319,20 +319,20 @@ func (c *crowd) succeeded(address netip.Addr) {
 	c.known[address] = now
 }
 
-// turn waits until the reply to the client's first message may be computed.
-func (g *guest) turn(ctx context.Context) error {
-	c := g.crowd
+// acquireProcessor waits until the reply to the client's first message may be computed.
+func (g *handshakeConn) acquireProcessor(ctx context.Context) error {
+	c := g.table
 	select {
-	case c.turns <- struct{}{}:
+	case c.processors <- struct{}{}:
 	default:
 		c.mu.Lock()
 		g.become(computing)
 		c.mu.Unlock()
 		select {
-		case c.turns <- struct{}{}:
+		case c.processors <- struct{}{}:
 		case <-ctx.Done():
 			c.mu.Lock()
-			g.become(answering)
+			g.become(replied)
 			c.mu.Unlock()
 			return ctx.Err()
 		}
@@ -343,20 +343,20 @@ func (g *guest) turn(ctx context.Context) error {
 	return nil
 }
 
-// endTurn releases the processor slot, if the handshake holds it. The caller holds mu,
+// releaseProcessor releases the processor slot, if the handshake holds it. The caller holds mu,
 // and the handshake is in no call of turn.
-func (g *guest) endTurn() {
+func (g *handshakeConn) releaseProcessor() {
 	if g.stage == computing {
-		g.become(answering)
-		<-g.crowd.turns
+		g.become(replied)
+		<-g.table.processors
 	}
 }
 
 // Write implements net.Conn. It releases the processor slot when the reply is sent.
-func (g *guest) Write(b []byte) (int, error) {
-	if c := g.crowd; c != nil {
+func (g *handshakeConn) Write(b []byte) (int, error) {
+	if c := g.table; c != nil {
 		c.mu.Lock()
-		g.endTurn()
+		g.releaseProcessor()
 		c.mu.Unlock()
 	}
 	return g.Conn.Write(b)

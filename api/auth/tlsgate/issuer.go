@@ -14,15 +14,15 @@ import (
 	"rutter/api/auth/pki"
 )
 
-// Office is an operator's folder with the keys of the authorities: ca.crt, ca.key,
+// Issuer is an operator's folder with the keys of the authorities: ca.crt, ca.key,
 // peer-ca.crt and peer-ca.key. The first authority of a file signs. Only one process at
 // a time may use it.
-type Office struct {
+type Issuer struct {
 	Folder     string
 	Passphrase string // of the keys; "": they are not encrypted
 }
 
-func (o Office) files(name string) (certs, keys string) {
+func (o Issuer) files(name string) (certs, keys string) {
 	if name == pki.Peers {
 		return filepath.Join(o.Folder, PeerCAFile), filepath.Join(o.Folder, PeerCAKeyFile)
 	}
@@ -34,7 +34,7 @@ var sets = []string{pki.Clients, pki.Peers}
 
 // Init makes the authorities of a new cluster. It refuses a folder that already has
 // some.
-func (o Office) Init(life time.Duration) error {
+func (o Issuer) Init(life time.Duration) error {
 	if err := makeFolder(o.Folder); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func makeFolder(path string) error {
 }
 
 // write replaces the authorities of a set, keys first: an additional key does no harm.
-func (o Office) write(name string, list []*pki.Authority) error {
+func (o Issuer) write(name string, list []*pki.Authority) error {
 	certs, keys := o.files(name)
 	var text []byte
 	var certificates []*x509.Certificate
@@ -99,7 +99,7 @@ func (o Office) write(name string, list []*pki.Authority) error {
 }
 
 // Authorities returns the authorities of a set, the signing one first.
-func (o Office) Authorities(name string) ([]*pki.Authority, error) {
+func (o Issuer) Authorities(name string) ([]*pki.Authority, error) {
 	certs, keyFile := o.files(name)
 	certificates, err := ReadCertificates(certs)
 	if err != nil {
@@ -122,7 +122,7 @@ func (o Office) Authorities(name string) ([]*pki.Authority, error) {
 }
 
 // Add makes another authority of a set, which does not sign yet, and returns it.
-func (o Office) Add(name string, life time.Duration) (*pki.Authority, error) {
+func (o Issuer) Add(name string, life time.Duration) (*pki.Authority, error) {
 	list, err := o.Authorities(name)
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (o Office) Add(name string, life time.Duration) (*pki.Authority, error) {
 }
 
 // Promote makes the authority that was added last the signing one.
-func (o Office) Promote(name string) error {
+func (o Issuer) Promote(name string) error {
 	list, err := o.Authorities(name)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (o Office) Promote(name string) error {
 }
 
 // Drop removes all authorities except the signing one from the folder.
-func (o Office) Drop(name string) error {
+func (o Issuer) Drop(name string) error {
 	list, err := o.Authorities(name)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ type Grant struct {
 
 // Issue fills a folder with what an identity needs, and returns its certificates: first
 // that of the API, then a server's for its peers.
-func (o Office) Issue(folder string, g Grant) ([]*x509.Certificate, error) {
+func (o Issuer) Issue(folder string, g Grant) ([]*x509.Certificate, error) {
 	if err := makeFolder(folder); err != nil {
 		return nil, err
 	}
@@ -193,17 +193,17 @@ func (o Office) Issue(folder string, g Grant) ([]*x509.Certificate, error) {
 
 // HandOver copies the keys of a set to a server's folder, as in a rotation. The copies
 // are encrypted if the originals are.
-func (o Office) HandOver(name, folder string) error {
+func (o Issuer) HandOver(name, folder string) error {
 	_, from := o.files(name)
 	text, err := readFile(from)
 	if err != nil {
 		return err
 	}
-	_, to := Office{Folder: folder}.files(name)
+	_, to := Issuer{Folder: folder}.files(name)
 	return WriteKey(to, text)
 }
 
-func (o Office) issue(name string, paths Paths, g Grant) (*x509.Certificate, error) {
+func (o Issuer) issue(name string, paths Paths, g Grant) (*x509.Certificate, error) {
 	list, err := o.Authorities(name)
 	if err != nil {
 		return nil, err
