@@ -7,9 +7,9 @@ import (
 	"rutter/log/feed"
 )
 
-// maxBookmarks bounds the bookmarks of a session that are remembered with their chain:
-// those that a watermark on its way may be of, since agents send one at least each
-// feed.TellLazily. Of older ones only the seq is checked. 24 bytes each.
+// maxBookmarks bounds the bookmarks of a session that are kept with their chain hash:
+// those that a watermark in transit may be of, because agents send one at least each
+// feed.TellLazily. For older ones only the seq is checked. Each takes 24 bytes.
 const maxBookmarks = 16
 
 // sentBookmark is a bookmark that was sent to a CN.

@@ -10,8 +10,8 @@ import (
 	"rutter/log"
 )
 
-// Memory is how long a session that ended is remembered, so that an older one
-// of the same CN is known to be older. Beyond it nothing late is on its way.
+// Memory is how long an ended session is remembered, so that an older session of the
+// same CN is recognised as older. After that time no late message is in transit.
 const Memory = 10 * time.Minute
 
 // maxGone bounds the sessions that are remembered after their end.
@@ -43,8 +43,8 @@ func NewTable(run uint64, now func() time.Time) *Table {
 	return &Table{run: run, now: now, rows: make(map[log.UUID]*list.Element), order: list.New()}
 }
 
-// OnWanted sets fn to be called when a barrier waits until some CNs have programmed seq:
-// their sessions are to be asked how far they are. No cns are all of them. fn
+// OnWanted sets fn to be called when a barrier waits until some CNs have programmed
+// seq: the server must then ask their sessions for their progress. No cns means all. fn
 // must not block, and may be called from any goroutine.
 func (t *Table) OnWanted(fn func(seq log.Seq, cns []log.UUID)) {
 	t.mu.Lock()
@@ -52,7 +52,7 @@ func (t *Table) OnWanted(fn func(seq log.Seq, cns []log.UUID)) {
 	t.wanted = fn
 }
 
-// want tells that a barrier waits.
+// want reports that a barrier waits.
 func (t *Table) want(p poll) {
 	t.mu.Lock()
 	fn := t.wanted
@@ -62,8 +62,8 @@ func (t *Table) want(p poll) {
 	}
 }
 
-// Put takes a session as it now is. It is false, and nothing is changed, if a
-// newer session of the CN is known, or if this one has ended already.
+// Put stores the present state of a session. It returns false and changes nothing if a
+// newer session of the CN is known, or if this one has already ended.
 func (t *Table) Put(s Session) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,7 +78,7 @@ func (t *Table) Put(s Session) bool {
 	}
 	r := e.Value.(*row)
 	t.version++
-	if !s.Gone { // its end is no sign of life
+	if !s.Gone { // its end is not a sign of life
 		r.lastSign = t.now()
 	}
 	r.session, r.version = s, t.version
@@ -94,7 +94,7 @@ func (t *Table) Put(s Session) bool {
 	return true
 }
 
-// Touch notes that the CN was heard on that session. It is no change.
+// Touch records a sign of the CN on that session. It does not count as a change.
 func (t *Table) Touch(cn log.UUID, incarnation, number uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -137,8 +137,8 @@ func (t *Table) forget() {
 	}
 }
 
-// poll answers a poll: at once if there is much to tell, else after the time
-// that it names, with what has changed until then.
+// poll answers a poll: at once if many sessions changed, else after the time in the
+// poll, with what has changed until then.
 func (t *Table) poll(ctx context.Context, p poll) *pollAnswer {
 	began := time.Now()
 	t.want(p)
@@ -169,7 +169,7 @@ func (t *Table) poll(ctx context.Context, p poll) *pollAnswer {
 	return t.since(p)
 }
 
-// pause waits, and reports whether ctx still holds.
+// pause waits, and reports whether ctx is still valid.
 func pause(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -1,10 +1,10 @@
-// Package logread reads the log for all streams of a server: the feed of compute
-// nodes, GET /log, and what asks for the scopes of a change.
+// Package logread reads the log for all streams of a server: the feed of compute nodes,
+// GET /log, and requests for the scopes of a change.
 //
-// It owns the newest entries in decoded form (Tail), so that an entry is read,
-// decoded and encoded as a frame or a line once for all readers, and the check that
-// a stream goes on in the log in which it began (Position). It knows nothing of HTTP,
-// of filters or of sessions. A reader keeps nothing but its position.
+// It owns the newest entries in decoded form (Tail), so that an entry is read, decoded
+// and encoded as a frame or a line once for all readers. It also owns the check that a
+// stream continues in the log in which it began (Position). It knows nothing of HTTP,
+// of filters or of sessions. A reader keeps only its position.
 package logread
 
 import (

@@ -7,11 +7,11 @@ import (
 	"rutter/log"
 )
 
-// Position is the entry after which a stream goes on.
+// Position is the entry after which a stream continues.
 type Position struct {
 	log.Cursor
-	// Known: Chain is that of the log that is read. Of a bare seq only the cluster is
-	// known, until an entry was read.
+	// Known: Chain is valid. A position from a bare seq has only the cluster, until an
+	// entry is read.
 	Known bool
 }
 
@@ -24,8 +24,8 @@ func PositionAfter(store Store, seq log.Seq) Position {
 	return Position{Cursor: log.Cursor{Cluster: head.Cluster, Seq: seq}, Known: seq == 0}
 }
 
-// Check returns nil if the store's log is the one that the position is of. It is
-// called after a read, so that the log cannot have become another one in between.
+// Check returns nil if the position is of the store's log. It is called after a read,
+// so that the log cannot be replaced between the check and the read.
 func (p *Position) Check(store Store) error {
 	if !p.Known {
 		if head := store.Head(); head.Cluster != p.Cluster {
@@ -35,7 +35,7 @@ func (p *Position) Check(store Store) error {
 	}
 	err := store.CheckCursor(p.Cursor)
 	if errors.Is(err, log.ErrCompacted) {
-		return nil // the floor has passed it since: what was read is right, and the next read says so
+		return nil // the floor was raised above it: the read was right, and the next one returns the error
 	}
 	return err
 }

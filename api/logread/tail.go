@@ -11,20 +11,20 @@ import (
 
 // Bounds of reading the log.
 const (
-	// KeptEntries is how many decoded entries are kept at least: some MiB.
+	// KeptEntries is the least number of decoded entries that are kept: some MiB.
 	KeptEntries = 4096
 	// ReadEntries is how many entries one read of the store returns at most, unless
 	// one change has more.
 	ReadEntries = 512
 )
 
-// Decoded is an entry with what its readers need of it. Each part is made once for
+// Decoded is an entry with the forms that its readers need. Each form is made once for
 // all readers, when the first of them needs it: most entries concern no reader. Its
 // methods may be called concurrently.
 type Decoded struct {
 	log.Entry // as it is stored
-	// Head is the event without its Object and Changed. Only of a NIC it has both,
-	// since they say which CN is on which network.
+	// Head is the event without its Object and Changed, except for NICs, because these
+	// say which CN is on which network.
 	Head  *log.Event
 	whole *log.Event // the whole event, if it was needed before the line
 
@@ -59,8 +59,8 @@ func (d *Decoded) follows(before *Decoded) bool {
 	return d.Seq == before.Seq+1 && d.Hash == before.Hash.Next(d.Seq, d.Bytes)
 }
 
-// Frame returns the entry's frame of the feed. The caller must not change it. Shared, it
-// costs a subscriber some 15 ns, in place of 5 µs for one of its own (BenchmarkFrame).
+// Frame returns the entry's frame of the feed. The caller must not change it. A shared
+// frame costs a subscriber some 15 ns instead of 5 µs (BenchmarkFrame).
 func (d *Decoded) Frame() ([]byte, error) {
 	d.frameOnce.Do(func() { d.frame, d.frameErr = feed.AppendEntry(nil, d.Entry) })
 	return d.frame, d.frameErr
@@ -82,17 +82,17 @@ func (d *Decoded) Line() ([]byte, error) {
 	return d.line, d.lineErr
 }
 
-// Tail reads the log for all streams of a server, and keeps the newest entries
-// decoded, as long as they are the store's: a server that is rebuilt has other entries
-// under the same seqs, and one whose snapshot is restored has those of another cluster.
-// Its methods may be called concurrently.
+// Tail reads the log for all streams of a server, and keeps the newest entries decoded,
+// as long as they are the store's: a rebuilt server has other entries under the same
+// seqs, and a restored one those of another cluster. Its methods may be called
+// concurrently.
 type Tail struct {
 	store Store
 
 	mu    sync.RWMutex // protects what follows
 	items []*Decoded   // dense, ending with a change
-	// cluster is whose log they are of, and at the head at which the store's log was
-	// last found to have them.
+	// cluster is the cluster of the items; at is the head at which the store's log was
+	// last found to contain them.
 	cluster log.UUID
 	at      log.Cursor
 }
@@ -114,7 +114,7 @@ func (t *Tail) After(seq log.Seq) ([]*Decoded, error) {
 	extends := len(t.items) == 0 || seq >= t.items[len(t.items)-1].Seq
 	t.mu.RUnlock()
 	if !extends {
-		return t.read(seq) // older than what is kept: no other reader needs it
+		return t.read(seq) // older than what is kept: rarely read by more than one reader
 	}
 	// One reader extends the tail, the others wait for it.
 	t.mu.Lock()
@@ -132,8 +132,8 @@ func (t *Tail) After(seq log.Seq) ([]*Decoded, error) {
 	return items, nil
 }
 
-// verify drops what is kept if it is not of the store's log any more. It asks once
-// for each head: a log that became another one has another.
+// verify drops the kept entries if they are no longer of the store's log. It checks
+// once for each head, because a replaced log has another head.
 func (t *Tail) verify() error {
 	for {
 		head := t.store.Head()
@@ -158,8 +158,9 @@ func (t *Tail) verify() error {
 	}
 }
 
-// noteVerified notes whether the store's log has the last entry that is kept. It is
-// false if last is not that any more: then nothing is known of those after it.
+// noteVerified records whether the store's log has the last kept entry. It returns
+// false if last is not the last kept entry any more: then the later ones are not
+// checked.
 func (t *Tail) noteVerified(last *Decoded, head log.Cursor, has bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -195,10 +196,10 @@ func (t *Tail) keptLocked(seq log.Seq) ([]*Decoded, bool) {
 	return t.items[from:end:end], true
 }
 
-// extendLocked keeps items if they follow what is kept, by seq and chain, else
-// begins anew. What readers hold is never written to: growth beyond the capacity
-// copies. head is of before they were read: if the log became another one since,
-// the next reader finds that out.
+// extendLocked appends items if they follow the kept entries, by seq and chain hash;
+// else it replaces them. Slices that readers hold are never written to: growth beyond
+// the capacity copies. head is from before the read: if the log was replaced since, the
+// next reader detects it.
 func (t *Tail) extendLocked(items []*Decoded, head log.Cursor) {
 	if len(items) == 0 {
 		return

@@ -23,9 +23,9 @@ func wantsEvents(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), eventStream)
 }
 
-// begin finds where to begin, if the request says so in another way than by
-// after or cursor: by the id of the last event that the client saw, by time, or
-// by how many entries it wants. ok is false if it does not.
+// begin finds where to begin if the request does not give after or cursor: by the id of
+// the last event that the client got, by time, or by a number of entries. ok is false
+// if the request gives none of these.
 func (s *Server) begin(r *http.Request, p rest.Parameters, q *query) (ok bool, err error) {
 	given := 0
 	for _, name := range []string{"after", "cursor", "since", "last"} {
@@ -65,9 +65,9 @@ func (s *Server) timeSet() (last log.Seq) {
 	return last
 }
 
-// beforeTime returns the seq of the last entry before a time. Times go back along the
-// log only where they were set: then it is that of the newest stretch between two of
-// these places that had begun by then, as for ?at.
+// beforeTime returns the seq of the last entry before a time. Times decrease along the
+// log only where they were set. Then it is that of the newest stretch between two such
+// places that had begun by then, as for ?at.
 func (s *Server) beforeTime(at log.Time) (log.Seq, error) {
 	low, high := s.store.Floor(), s.store.Head().Seq // before ≤ low, after > high
 	if set := s.timeSet(); set > low && s.cfg.Past != nil {
@@ -96,12 +96,12 @@ func (s *Server) beforeTime(at log.Time) (log.Seq, error) {
 	return low, nil
 }
 
-// back returns the seq before the last n entries that match, of the last maxBack,
-// or as many as who asks may look at.
+// back returns the seq before the last n matching entries of the last maxBack entries,
+// or of as many as the client's budget allows.
 func (s *Server) back(ctx context.Context, q *query, n uint64) (log.Seq, error) {
 	floor, end := s.store.Floor(), s.store.Head().Seq
 	least := floor
-	// What is looked at again in the next window is as much as its last one.
+	// The next window may read as much again as the last one.
 	if most := log.Seq(max(1, min(maxBack, q.accounts.Look(0)/2))); end-floor > most {
 		least = end - most
 	}

@@ -9,14 +9,14 @@ import (
 	"rutter/log"
 )
 
-// Every position that a client is given is a cursor, and is checked when it comes
-// back: a log that was restored, or a server that was rebuilt, has other entries
-// under the same seqs (SAFETY F6). A bare seq is taken too, of ?after, ?seq and
-// ?min_seq, since people type them: it says nothing about which log it is of, and
-// nothing can be checked. No part of Rutter sends one to go on from.
+// Every position in an answer is a cursor, and is checked when a client sends it back:
+// a restored log or a rebuilt server has other entries under the same seqs (SAFETY F6).
+// ?after, ?seq and ?min_seq also take a bare seq, because people type them. It cannot
+// be checked, because it does not name a log. No part of Rutter sends a bare seq to
+// continue.
 
-// From reads where to begin: cursor is of after, if the client named it by one, else
-// zero. Without either it is the floor. Errors: log.ErrAhead, log.ErrCompacted, those of
+// From reads where to begin. cursor is that of after or cursor, or zero. Without either
+// the answer begins at the floor. Errors: log.ErrAhead, log.ErrCompacted, those of
 // CheckCursor, and refusals of the parameters.
 func From(r *http.Request, store Store, p rest.Parameters) (cursor log.Cursor, after log.Seq, err error) {
 	if p.Has("cursor") && p.Has("after") {
@@ -47,8 +47,8 @@ func From(r *http.Request, store Store, p rest.Parameters) (cursor log.Cursor, a
 	return cursor, after, nil
 }
 
-// lastEvent reads the header by which a client of server-sent events comes back.
-// It repeats its query as well, which then says nothing.
+// lastEvent reads the header with which a client of server-sent events reconnects. The
+// client repeats its query as well, whose start is then ignored.
 func lastEvent(r *http.Request, store Store, id string) (log.Cursor, error) {
 	cursor, err := log.ParseCursor(id)
 	if err != nil {

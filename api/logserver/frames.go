@@ -31,14 +31,14 @@ func wantsBinary(r *http.Request) bool {
 	return false
 }
 
-// binaryLog answers GET /log with entries as they are stored: for copies, and
-// for readers that want all of them. Nothing is decoded, so nothing is filtered.
+// binaryLog answers GET /log with entries as they are stored: for copies, and for
+// readers of the whole log. It decodes nothing, so it cannot filter.
 func (s *Server) binaryLog(w http.ResponseWriter, r *http.Request, q *query) error {
 	if !q.filter.IsAll() {
 		return rest.BadParameter("Accept", log.ElementInvalid, "ask for application/x-ndjson, or leave the filters out", "the binary form of the log cannot be filtered")
 	}
 	at := q.position(s.store)
-	entries, err := s.entriesAt(&at) // a position that cannot be served has an answer of its own
+	entries, err := s.entriesAt(&at) // this error has its own form of answer
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,8 @@ func (s *Server) binaryLog(w http.ResponseWriter, r *http.Request, q *query) err
 	head := s.store.Head()
 	w.Header().Set("Content-Type", feed.LogMedia)
 	if len(entries) > 0 {
-		// The frames have the hash's prefix only, and who keeps them verifies them.
+		// The frames have only the hash's prefix; a reader that keeps the entries
+		// verifies them.
 		w.Header().Set(rest.HeaderChain, entries[0].Seq.String()+":"+entries[0].Hash.String())
 	}
 	w.Header().Set(rest.HeaderCursor, head.String())
@@ -61,15 +62,15 @@ func (s *Server) binaryLog(w http.ResponseWriter, r *http.Request, q *query) err
 	}
 	out := &frames{out: rest.NewStream(w), limit: q.limit, at: at, accounts: q.accounts, left: 1}
 	if err := s.writeFrames(r.Context(), out, entries, q.follow); err != nil && !errors.Is(err, rest.ErrGone) {
-		// Frames have no place for an error: the reader finds no bookmark, asks
-		// again from where it is, and is told.
+		// Frames cannot carry an error. The reader finds no bookmark, asks again from
+		// its position, and gets the error then.
 		s.cfg.Logger.Warn("binary log broken off", "remote", r.RemoteAddr, "place", out.at.Seq, "error", err)
 	}
 	return nil
 }
 
-// writeFrames writes entries and what follows them, until the limit, the head
-// (if the log is not followed), or the end of the client or the server.
+// writeFrames writes entries and the later ones, until the limit, the head (if the log
+// is not followed), or the end of the client or the server.
 func (s *Server) writeFrames(ctx context.Context, out *frames, entries []log.Entry, follow bool) (err error) {
 	quiet := time.NewTicker(lineQuiet)
 	defer quiet.Stop()
@@ -83,7 +84,7 @@ func (s *Server) writeFrames(ctx context.Context, out *frames, entries []log.Ent
 				return rest.ErrGone
 			}
 			if out.left <= 0 {
-				return out.accounts.Admit() // no bookmark: the reader asks again, and is told when
+				return out.accounts.Admit() // no bookmark: the reader asks again, and is told when to retry
 			}
 			if entries, err = s.entriesAt(&out.at); err != nil {
 				return errors.Join(err, out.flush())
@@ -106,7 +107,7 @@ func (s *Server) writeFrames(ctx context.Context, out *frames, entries []log.Ent
 	}
 }
 
-// entriesAt reads entries behind a position, of the log that it is of (see scanAt).
+// entriesAt reads entries after a position, from its log (see scanAt).
 func (s *Server) entriesAt(at *logread.Position) ([]log.Entry, error) {
 	entries, err := s.store.Entries(at.Seq, binaryItems)
 	if other := at.Check(s.store); other != nil {
@@ -149,7 +150,7 @@ func (f *frames) add(entries []log.Entry) (full bool, err error) {
 	return false, nil
 }
 
-// bookmark says that there is no more for now.
+// bookmark writes that there are no more entries now.
 func (f *frames) bookmark() (err error) {
 	if f.buf, err = feed.Append(f.buf, &feed.Bookmark{Seq: f.at.Seq, Chain: f.at.Chain}); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"rutter/log"
 )
 
-// writeLines writes what was found and what follows it, until the limit, the head
-// (if the log is not followed), or the end of the client or the server.
+// writeLines writes what was found and the later entries, until the limit, the head (if
+// the log is not followed), or the end of the client or the server.
 func (s *Server) writeLines(ctx context.Context, out *lines, f found) (err error) {
 	quiet := time.NewTicker(lineQuiet)
 	defer quiet.Stop()
@@ -56,8 +56,9 @@ func (s *Server) writeLines(ctx context.Context, out *lines, f found) (err error
 	}
 }
 
-// usedUp reports whether the answer ends because who asks has used up its budget:
-// then its last line says where to go on. Who follows the log waits instead.
+// usedUp reports whether the answer must end because the client has used up its budget:
+// then its last line has the cursor to continue from. A client that follows the log
+// waits instead.
 func (s *Server) usedUp(ctx context.Context, out *lines, f found) (over bool, err error) {
 	if f.left > 0 && out.left > 0 {
 		return false, nil
@@ -94,7 +95,7 @@ func (s *Server) usedUp(ctx context.Context, out *lines, f found) (over bool, er
 type lines struct {
 	out     *rest.Stream
 	q       *query
-	at      logread.Position // of what is looked at next
+	at      logread.Position // of the next entry to read
 	written uint64
 	left    int64 // bytes that may still be sent, when the last were
 	buf     []byte
@@ -118,7 +119,8 @@ func (l *lines) add(it *logread.Decoded) (full bool, err error) {
 	return l.written >= l.q.limit, err
 }
 
-// quiet adds what says nothing, so that all on the way know that the server is there.
+// quiet writes an empty line or comment, so that proxies and the client see that the
+// server is alive.
 func (l *lines) quiet() {
 	if l.q.events {
 		l.buf = append(l.buf, ':', '\n')
@@ -129,7 +131,7 @@ func (l *lines) quiet() {
 // flush writes what was gathered.
 func (l *lines) flush() error {
 	if len(l.buf) == 0 {
-		// The header goes out at once, so that a follower knows that it follows.
+		// The header is sent at once, so that a follower sees that it follows.
 		_ = l.out.Flush()
 		return nil
 	}
@@ -142,22 +144,22 @@ func (l *lines) flush() error {
 	return l.out.Flush()
 }
 
-// next ends the answer with a line that says where to go on: by ?cursor=, with the
-// same filters.
+// next ends the answer with a line that has the cursor to continue from, with the same
+// filters.
 func (l *lines) next(place log.Cursor) error {
 	line, err := rest.JSONLine(map[string]log.Cursor{"next": place})
 	if err != nil {
 		return err
 	}
 	if l.q.events {
-		// An EventSource comes back with the id, whatever it asked for at first.
+		// An EventSource reconnects with the id, independent of its first request.
 		line = fmt.Appendf(nil, "id: %s\nevent: next\ndata: %s\n", place, line)
 	}
 	l.buf = append(l.buf, line...)
 	return l.flush()
 }
 
-// last ends the answer with a line that says why it is not complete.
+// last ends the answer with a line that says why it is incomplete.
 func (l *lines) last(why *rest.Error) {
 	line, jsonErr := rest.JSONLine(map[string]*rest.Error{"error": why})
 	if jsonErr == nil {
@@ -165,7 +167,7 @@ func (l *lines) last(why *rest.Error) {
 			line = append(append([]byte("event: error\ndata: "), line...), '\n')
 		}
 		l.buf = append(l.buf, line...)
-		_ = l.flush() // there is no reader left to tell
+		_ = l.flush() // the client is gone
 	}
 }
 

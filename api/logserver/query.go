@@ -12,7 +12,7 @@ import (
 	logquery "rutter/log/query"
 )
 
-// query is what GET /log was asked for.
+// query has the parameters of GET /log.
 type query struct {
 	after   log.Seq
 	cursor  log.Cursor // of after, if the client named it by one; else zero
@@ -21,16 +21,16 @@ type query struct {
 	events  bool // server-sent events in place of lines of JSON
 	filter  *logquery.Filter
 	matcher *logquery.Matcher // of filter
-	// sees, if not nil, says which events may be shown to who asks.
+	// sees, if not nil, returns which events the client may see.
 	sees func(*log.Event) bool
-	// uuids, if not nil, are such that each entry that is selected has one of them
-	// in a field of its object, before or after it.
+	// uuids, if not nil: each selected entry has one of them in a field of its object,
+	// before or after it.
 	uuids    []log.UUID
-	accounts guard.Accounts // of who asks
-	counting bool           // lines are not wanted
+	accounts guard.Accounts // of the client
+	counting bool           // lines are not needed
 }
 
-// bind limits the query to what who asks may see, and says whose work it is.
+// bind limits the query to what the client may see, and sets whose budget it uses.
 func (q *query) bind(of *guard.Guard, g guard.Grant) {
 	q.accounts = of.Accounts(g.Who)
 	q.matcher = q.filter.Matcher()
@@ -46,7 +46,7 @@ func (q *query) bind(of *guard.Guard, g guard.Grant) {
 	}
 }
 
-// position is where the query begins: nothing was read yet.
+// position is where the query begins, before anything is read.
 func (q *query) position(store Store) logread.Position {
 	if q.cursor != (log.Cursor{}) {
 		return logread.Position{Cursor: q.cursor, Known: true}
@@ -85,7 +85,7 @@ func (s *Server) parse(r *http.Request) (*query, error) {
 	return q, err
 }
 
-// badFilter turns a refusal of package query into an answer's.
+// badFilter converts a refusal of package query into an answer.
 func badFilter(err error) error {
 	var refused *logquery.ParameterError
 	if !errors.As(err, &refused) {

@@ -13,33 +13,32 @@ import (
 
 // Bounds of one step of reading the log.
 const (
-	// scanEntries is how many entries a filtered reading looks at between two looks
-	// at whether anybody still waits for it, unless one change has more.
+	// scanEntries is how many entries a filtered read matches before it checks whether
+	// the client is still there, unless one change has more.
 	scanEntries = 8192
-	// mentionEntries is how many of those that the index names are read at once.
+	// mentionEntries is how many of the entries that the index names are read at once.
 	mentionEntries = 256
-	// clockEvery is after how many entries that are not selected the time is looked at.
+	// clockEvery is after how many unselected entries the clock is read.
 	clockEvery = 256
 )
 
-// found is what a look at the log gave.
+// found is the result of a step.
 type found struct {
 	items   []*logread.Decoded // those that the filter selects, in order
-	upTo    log.Seq            // up to which everything was looked at
+	upTo    log.Seq            // up to which every entry was matched
 	chain   log.ChainPrefix
-	looked  bool  // there was any
-	past    bool  // none behind upTo is selected, whatever comes
+	looked  bool  // there were entries
+	past    bool  // no entry after upTo can be selected
 	entries int   // how many were looked at
-	left    int64 // that may still be, by who asks
+	left    int64 // that the client's budget still allows
 
 	begun time.Time
 }
 
-// scan looks at the entries that follow a seq: a few of them, of which the
-// filter may select none. Who follows close to the head shares what is decoded
-// with all others; behind it, reads run in turns (scans), what the index names is
-// all that is looked at if that is known, and else entries are matched as they are
-// stored. Errors: as Store.Entries'.
+// scan matches some entries after a seq; the filter may select none of them. A follower
+// close to the head shares the decoded entries with all others. Further back, reads run
+// in turns (guard.Scan). If the index names the entries, only those are read; else
+// entries are matched in stored form. Errors: as Store.Entries'.
 func (s *Server) scan(ctx context.Context, q *query, after log.Seq) (f found, err error) {
 	if q.follow && s.store.Head().Seq < after+logread.KeptEntries {
 		f = found{upTo: after, left: 1 << 62, begun: time.Now()}
@@ -54,13 +53,13 @@ func (s *Server) scan(ctx context.Context, q *query, after log.Seq) (f found, er
 	return f, err
 }
 
-// scanStep is scan for who has the turn.
+// scanStep is scan during its turn.
 func (s *Server) scanStep(q *query, after log.Seq) (found, error) {
 	f := found{upTo: after, begun: time.Now()}
 	if index, is := s.store.(mentions); is && q.uuids != nil {
 		entries, to, chain, ok, err := index.Mentions(q.uuids, after, mentionEntries)
 		if ok || err != nil {
-			f.entries++ // the index is looked at too
+			f.entries++ // the lookup in the index counts too
 			return f, f.lookMentioned(q, entries, to, chain, err)
 		}
 	}
@@ -77,7 +76,7 @@ func (s *Server) scanStep(q *query, after log.Seq) (found, error) {
 	return f, err
 }
 
-// lookAll holds items against the filter.
+// lookAll matches items with the filter.
 func (f *found) lookAll(q *query, items []*logread.Decoded, err error) error {
 	for _, it := range items {
 		if err = f.look(q, it.Entry, it); err != nil || f.past || f.over() {
@@ -87,8 +86,8 @@ func (f *found) lookAll(q *query, items []*logread.Decoded, err error) error {
 	return err
 }
 
-// lookMentioned holds the entries that an index named against the filter. All
-// others up to upTo are not selected.
+// lookMentioned matches the entries that an index named. All others up to upTo are not
+// selected.
 func (f *found) lookMentioned(q *query, entries []log.Entry, upTo log.Seq, chain log.ChainPrefix, err error) error {
 	if err != nil {
 		return err
@@ -102,12 +101,12 @@ func (f *found) lookMentioned(q *query, entries []log.Entry, upTo log.Seq, chain
 	return nil
 }
 
-// over reports whether the step has taken its time.
+// over reports whether the step has used its time.
 func (f *found) over() bool {
 	return (f.entries%clockEvery == 0 || len(f.items) > 0) && time.Since(f.begun) > guard.ScanStep
 }
 
-// look is judge for the entry that follows upTo.
+// look is judge for the entry after upTo.
 func (f *found) look(q *query, e log.Entry, it *logread.Decoded) error {
 	if want := f.upTo + 1; e.Seq != want {
 		return fmt.Errorf("entry %d where %d must be: %w", e.Seq, want, log.ErrCorrupt)
@@ -115,8 +114,8 @@ func (f *found) look(q *query, e log.Entry, it *logread.Decoded) error {
 	return f.judge(q, e, it)
 }
 
-// judge holds an entry against the filter, and keeps it if it is selected, with its
-// line made. it is the entry's item, or nil if there is none yet.
+// judge matches an entry, and keeps it with its line if it is selected. it is the
+// entry's item, or nil if there is none yet.
 func (f *found) judge(q *query, e log.Entry, it *logread.Decoded) error {
 	f.looked = true
 	f.entries++
@@ -155,8 +154,8 @@ func (f *found) judge(q *query, e log.Entry, it *logread.Decoded) error {
 	return nil
 }
 
-// scanAt is scan from a position, which it moves along. What was read is of the log
-// that the position is of, or there is an error.
+// scanAt is scan from a position, which it advances. What it returns without an error
+// is of the position's log.
 func (s *Server) scanAt(ctx context.Context, q *query, at *logread.Position) (found, error) {
 	f, err := s.scan(ctx, q, at.Seq)
 	if other := at.Check(s.store); other != nil {

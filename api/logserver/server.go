@@ -28,10 +28,10 @@ type Store interface {
 	// View calls fn with the state and the head that it is at, while nothing
 	// is applied. fn must not call the store, keep the state, or be slow.
 	View(fn func(state *projections.State, head log.Cursor))
-	// Changed is closed when more is applied than when it was called.
+	// Changed returns a channel that is closed when more is applied than at the call.
 	Changed() <-chan struct{}
-	// Consistent returns when this server has applied all that was acknowledged
-	// anywhere before the call, and the seq that it is then at.
+	// Consistent returns when this server has applied everything that any server
+	// acknowledged before the call, with the seq that it has then.
 	Consistent(ctx context.Context) (log.Seq, error)
 }
 
@@ -41,7 +41,7 @@ type Past interface {
 	SeqAt(at log.Time) (log.Seq, error)
 }
 
-// Config says what a Server serves. All fields but Past are required.
+// Config configures a Server. All fields except Past are required.
 type Config struct {
 	Store    Store
 	Tail     *logread.Tail // of Store
@@ -49,7 +49,7 @@ type Config struct {
 	Logger   *slog.Logger
 	Guard    *guard.Guard
 	Streams  *guard.Streams  // of all kinds
-	Draining <-chan struct{} // closed when streams are to end
+	Draining <-chan struct{} // closed when streams must end
 	// Fresh waits as a query's consistent and min_seq ask.
 	Fresh func(*http.Request, rest.Parameters) error
 	// ErrorOf turns any error into an answer.
@@ -64,7 +64,7 @@ type Server struct {
 	guard *guard.Guard  //
 }
 
-// New returns a Server. It starts nothing and needs no closing.
+// New returns a Server. It starts nothing and needs no Close.
 func New(cfg Config) *Server {
 	return &Server{cfg: cfg, store: cfg.Store, tail: cfg.Tail, guard: cfg.Guard}
 }
@@ -80,12 +80,12 @@ func (s *Server) Get(w http.ResponseWriter, r *http.Request) error {
 			return s.guard.Refuse(r.RemoteAddr, &matrix.Refusal{Who: guard.GrantOf(r).Who, What: "read the log in its binary form", Missing: "its chain needs every entry: read it as lines"})
 		}
 		if !r.URL.Query().Has("limit") {
-			q.limit = 1<<64 - 1 // copies read all of it
+			q.limit = 1<<64 - 1 // a copy reads all of it
 		}
 		return s.binaryLog(w, r, q)
 	}
 	at := q.position(s.store)
-	first, err := s.scanAt(r.Context(), q, &at) // a position that cannot be served has an answer of its own
+	first, err := s.scanAt(r.Context(), q, &at) // this error has its own form of answer
 	if err != nil {
 		return err
 	}

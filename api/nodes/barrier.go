@@ -19,18 +19,18 @@ import (
 	"rutter/projections"
 )
 
-// defaultWait is how long a barrier waits if nothing is said.
+// defaultWait is how long a barrier waits by default.
 const defaultWait = 10 * time.Second
 
-// Waiting are the query parameters of a write that waits for the fabric.
+// Waiting are the query parameters of a write that waits for the compute nodes.
 var Waiting = []string{"wait", "timeout"}
 
-// headerFabric says of a write with ?wait=fabric that every CN that is
-// interested has programmed it: done; of how many CNs, and after how long.
+// headerFabric reports for a write with ?wait=fabric that every interested CN has
+// programmed it: done, the number of CNs, and the time.
 const headerFabric = "Rutter-Fabric"
 
-// codeFabric is the answer to a write that is written, but not programmed
-// everywhere in time (202), and why no barrier can be had (501, 503).
+// codeFabric is the answer to a write that is written, but not programmed everywhere in
+// time (202), and the reason why there is no barrier (501, 503).
 const codeFabric = "FabricPending"
 
 // timeoutOf reads how long to wait.
@@ -49,7 +49,7 @@ func timeoutOf(p rest.Parameters) (time.Duration, error) {
 type Barrier struct {
 	store   Store
 	tail    *logread.Tail // of store
-	fabric  Fabric        // nil: no barrier can be had
+	fabric  Fabric        // nil: there are no barriers
 	metrics *barrierMetrics
 	// fresh waits as a query asks; see Config.Fresh.
 	fresh func(*http.Request, rest.Parameters) error
@@ -60,7 +60,7 @@ func NewBarrier(cfg Config) *Barrier {
 	return &Barrier{store: cfg.Store, tail: cfg.Tail, fabric: cfg.Fabric, fresh: cfg.Fresh, metrics: newBarrierMetrics()}
 }
 
-// Routes are the paths on which is waited.
+// Routes returns the paths that wait.
 func (b *Barrier) Routes() []rest.Route {
 	return []rest.Route{{Method: "GET", Pattern: "/wait", Serve: b.get}}
 }
@@ -88,13 +88,13 @@ func newBarrierMetrics() *barrierMetrics {
 	}
 }
 
-// wait waits for the fabric. The request may take as long as it asked for.
+// wait waits for the compute nodes. The request may take as long as it asked for.
 func (b *Barrier) wait(w http.ResponseWriter, r *http.Request, q liveness.Query) (v liveness.Verdict, err error) {
 	if b.fabric == nil {
 		return v, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server knows no sessions but its own")
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // the body was read; this would end the request
+	_ = control.SetReadDeadline(time.Time{}) // the body was read; the deadline would end the request
 	_ = control.SetWriteDeadline(time.Now().Add(q.Timeout + rest.AnswerTime))
 	v, err = b.fabric.Wait(r.Context(), q)
 	switch {
@@ -110,10 +110,9 @@ func (b *Barrier) wait(w http.ResponseWriter, r *http.Request, q liveness.Query)
 	return v, nil
 }
 
-// get answers GET /wait: it waits until every CN that is interested in a
-// scope has programmed a seq, or the time is over. Without a scope it waits for
-// all that the change of that seq did, and for its last seq; without a seq too,
-// for everybody.
+// get answers GET /wait: it waits until every CN that is interested in a scope has
+// programmed a seq, or the time is over. Without a scope it waits for the scopes and
+// the last seq of that seq's change; without a seq too, for all CNs.
 func (b *Barrier) get(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r, "seq", "scope", "timeout")
 	if err != nil {
@@ -151,8 +150,8 @@ func (b *Barrier) get(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// waitedFor is the seq that a request names, else the leader's head: this server
-// may be behind what was acknowledged elsewhere.
+// waitedFor returns the seq in the request, else the leader's head: this server may be
+// behind what was acknowledged elsewhere.
 func (b *Barrier) waitedFor(ctx context.Context, p rest.Parameters, timeout time.Duration) (log.Seq, error) {
 	if p.Has("seq") {
 		return backend.SeqParameter(ctx, b.store, p, "seq")
@@ -166,8 +165,8 @@ func (b *Barrier) waitedFor(ctx context.Context, p rest.Parameters, timeout time
 	return seq, nil
 }
 
-// changeOf has q ask for the whole change that its seq is of: for its scopes and
-// its last seq. It waits until this server has it.
+// changeOf extends q to the whole change of its seq: its scopes and its last seq. It
+// waits until this server has it.
 func (b *Barrier) changeOf(ctx context.Context, q liveness.Query) (liveness.Query, error) {
 	if err := b.reached(ctx, q.Seq, q.Timeout); err != nil {
 		return q, err
@@ -193,8 +192,8 @@ func (b *Barrier) reached(ctx context.Context, seq log.Seq, timeout time.Duratio
 	return nil
 }
 
-// concerned returns the scopes of what a change did, and of what it found as it
-// was wanted: that another change made it so does not mean that it is everywhere.
+// concerned returns the scopes of what a change did, and of objects that already were
+// as requested: another change made them so, and may not be programmed everywhere yet.
 func (b *Barrier) concerned(ctx context.Context, c *log.Change, result log.Result, timeout time.Duration) (scopes []log.Scope, err error) {
 	if err := b.reached(ctx, result.Last, timeout); err != nil {
 		return nil, err
@@ -213,8 +212,8 @@ func (b *Barrier) concerned(ctx context.Context, c *log.Change, result log.Resul
 	return slices.Compact(scopes), nil
 }
 
-// Wanted reports whether a write asks to wait for the fabric, and how long. It is
-// asked before the write, so that a request that is wrong writes nothing.
+// Wanted reports whether a write asks to wait, and how long. It is called before the
+// write, so that a bad request writes nothing.
 func (b *Barrier) Wanted(r *http.Request) (timeout time.Duration, is bool, err error) {
 	p, err := rest.Query(r, Waiting...)
 	if err != nil || !p.Has("wait") {
@@ -230,8 +229,8 @@ func (b *Barrier) Wanted(r *http.Request) (timeout time.Duration, is bool, err e
 	return timeout, true, err
 }
 
-// Await waits until a change that was written is programmed. The error is
-// an answer that says that it is written.
+// Await waits until a written change is programmed. The error is an answer that says
+// that the change is written.
 func (b *Barrier) Await(w http.ResponseWriter, r *http.Request, c *log.Change, result log.Result, timeout time.Duration) error {
 	pending := func(v *liveness.Verdict, format string, args ...any) error {
 		e := rest.Fail(http.StatusAccepted, codeFabric, "it is written: wait on with GET /wait?seq="+result.Last.String(), format, args...)

@@ -31,7 +31,7 @@ func (s *Routes) feed(w http.ResponseWriter, r *http.Request) error {
 	if seen, ok := w.(*rest.Recorder); ok {
 		seen.Status = http.StatusSwitchingProtocols
 	}
-	// The request ends here, and with it what net/http keeps for it.
+	// The request ends here, so that net/http frees what it keeps for it.
 	early, _ := rw.Reader.Peek(rw.Reader.Buffered())
 	s.cfg.Feed.Serve(conn, bytes.Clone(early), guard.GrantOf(r).Who, done)
 	return nil

@@ -18,13 +18,14 @@ import (
 	"rutter/log/feed"
 )
 
-// What a CN holds back, it alone knows and decides (SAFETY R2). A server passes on
-// what it says, and an operator's word to it, by whichever server has its session.
+// What a CN holds back, only the CN knows and decides (SAFETY R2). A server passes on
+// the CN's report, and an operator's acceptance to the CN, through the server that has
+// its session.
 
-// holdForm is a hold in an answer, as the agent itself tells it.
+// holdForm is a hold in an answer, in the agent's own form.
 type holdForm struct {
-	ID    string     `json:"id"`           // empty: its server has not told
-	Was   log.Cursor `json:"was,omitzero"` // that the CN goes on with; of seq 0: its server was told no more
+	ID    string     `json:"id"`           // empty: its server did not report it
+	Was   log.Cursor `json:"was,omitzero"` // the log that the CN continues with; seq 0: its server knew only the cluster
 	Log   log.UUID   `json:"log"`          // the cluster whose view is held
 	Going uint32     `json:"going"`        // links that it would take away
 	Links uint32     `json:"links"`        // of so many
@@ -35,7 +36,7 @@ type holdForm struct {
 // Bounds of asking CNs what they hold.
 const (
 	holdTime = 2 * time.Second
-	// maxHoldsAsked is of how many CNs of other servers one answer has the details.
+	// maxHoldsAsked bounds the CNs of other servers whose details one answer has.
 	maxHoldsAsked = 128
 	holdAskers    = 16 // at once
 )
@@ -47,7 +48,7 @@ func holdOf(c *feed.Condition) *holdForm {
 	return &holdForm{ID: c.Hold, Was: log.Cursor{Cluster: c.Was}, Log: c.Log, Going: c.Going, Links: c.Links, Names: strings.Split(c.Names, "\n")}
 }
 
-// bounded is h with no more texts than a server keeps of a Condition.
+// bounded returns h with at most the texts that a server keeps of a Condition.
 func (h holdForm) bounded() holdForm {
 	h.ID = feedserver.Printable(h.ID, feedserver.MaxHoldID)
 	if len(h.Names) > 0 {
@@ -56,7 +57,8 @@ func (h holdForm) bounded() holdForm {
 	return h
 }
 
-// fillHolds asks for what the leader was not told: only that there is a hold.
+// fillHolds asks the agents for what the leader does not know: it knows only that there
+// is a hold.
 func (s *Routes) fillHolds(ctx context.Context, forms []Session) {
 	ctx, cancel := context.WithTimeout(ctx, holdTime)
 	defer cancel()
@@ -87,7 +89,7 @@ func (s *Routes) fillHolds(ctx context.Context, forms []Session) {
 	}
 }
 
-// askCN asks an agent by its connection, with whichever server that is.
+// askCN sends a request to an agent on its connection, through the server that has it.
 func (s *Routes) askCN(ctx context.Context, cn log.UUID, method, path string, body []byte, out *holdForm) error {
 	if s.cfg.VMMs == nil {
 		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server asks no compute nodes")
@@ -99,8 +101,7 @@ func (s *Routes) askCN(ctx context.Context, cn log.UUID, method, path string, bo
 	return heldOf(cn, answer, out)
 }
 
-// heldOf reads what an agent answers of its hold, of which nothing is believed to be
-// as it should.
+// heldOf decodes an agent's answer about its hold. It trusts none of its values.
 func heldOf(cn log.UUID, answer *feed.Response, out *holdForm) error {
 	if answer.Status == http.StatusOK {
 		if err := json.Unmarshal(answer.Body, out); err != nil {
@@ -123,8 +124,8 @@ func heldOf(cn log.UUID, answer *feed.Response, out *holdForm) error {
 	return rest.Fail(status, answered.Code, "look at what it holds: rutter cn sessions", "CN %s: %s", cn, answered.Message)
 }
 
-// accept answers POST /cns/UUID/accept: the CN does what it holds back, if that
-// is what the body names.
+// accept answers POST /cns/UUID/accept: the CN executes what it holds back, if that is
+// the hold in the body.
 func (s *Routes) accept(w http.ResponseWriter, r *http.Request) error {
 	cn, err := pathCN(r)
 	if err != nil {

@@ -1,13 +1,13 @@
-// Package nodes answers over HTTP what concerns compute nodes (CNs): their feed, their
-// sessions, what they hold back, what they would be sent, and waits until they have
-// programmed what was written.
+// Package nodes has the HTTP routes about compute nodes (CNs): their feed, their
+// sessions, what they hold back, what they would be sent, and the wait until they have
+// programmed a change.
 //
-// It owns the paths /feed, /cns and /wait with their forms. The stream itself is left to
-// package feedserver, sessions and judging them to package liveness, asking a CN to
-// package vmm.
+// It owns the paths /feed, /cns and /wait with their forms. The stream itself is left
+// to package feedserver, sessions and their status to package liveness, requests to a
+// CN to package vmm.
 //
-// Concurrency: New and NewBarrier start nothing. A connection of the feed outlives its
-// request: feedserver.Server.Wait returns when all have ended.
+// New and NewBarrier start nothing. A connection of the feed outlives its request:
+// feedserver.Server.Wait returns when all have ended.
 package nodes
 
 import (
@@ -36,7 +36,7 @@ type Store interface {
 	Ready() error
 }
 
-// Fabric knows the sessions of all servers; *liveness.Fabric does.
+// Fabric knows the sessions of all servers; *liveness.Fabric implements it.
 type Fabric interface {
 	// Wait waits until each CN that is interested has programmed a seq.
 	Wait(ctx context.Context, q liveness.Query) (liveness.Verdict, error)
@@ -44,13 +44,14 @@ type Fabric interface {
 	List(ctx context.Context) ([]liveness.Known, error)
 }
 
-// Config says what is answered from. All fields but VMMs and Fabric are required.
+// Config configures Routes and a Barrier. All fields except VMMs and Fabric are
+// required.
 type Config struct {
 	Store   Store
 	Tail    *logread.Tail // of Store
 	Feed    *feedserver.Server
 	VMMs    *vmm.Service // nil: CNs are not asked
-	Fabric  Fabric       // nil: only sessions with this server are known, and no barrier can be had
+	Fabric  Fabric       // nil: only sessions with this server are known, and there are no barriers
 	Logger  *slog.Logger
 	Guard   *guard.Guard
 	Streams *guard.Streams // of all kinds
@@ -58,12 +59,12 @@ type Config struct {
 	ServerID func() string
 	// Fresh waits as a query's consistent and min_seq ask.
 	Fresh func(*http.Request, rest.Parameters) error
-	// ViewAt calls fn with the state that a query's at asks for, as far as it has the
-	// object of one CN, or of all if cn is zero.
+	// ViewAt calls fn with the state that a query's at asks for. The state has at least
+	// the server object of one CN, or of all if cn is zero.
 	ViewAt func(w http.ResponseWriter, r *http.Request, p rest.Parameters, cn log.UUID, fn func(*projections.State)) error
 }
 
-// Routes answers what people and CNs ask about CNs.
+// Routes answers requests about CNs.
 type Routes struct {
 	cfg   Config
 	store Store // of cfg
@@ -95,8 +96,8 @@ func pathCN(r *http.Request) (log.UUID, error) {
 // CodeUnreachable is the answer when a CN cannot be asked.
 const CodeUnreachable = "ComputeNodeUnreachable" // 504
 
-// VMMError turns an error of package vmm into an answer. What a CN answers to a
-// bad request is passed on as it is.
+// VMMError converts an error of package vmm into an answer. A CN's answer to a bad
+// request is passed on unchanged.
 func VMMError(err error) error {
 	var answer *vmm.AnswerError
 	switch {

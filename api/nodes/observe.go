@@ -13,8 +13,8 @@ import (
 type frameForm struct {
 	Frame string  `json:"frame"` // entry, object, scope_begin, scope_end, scope_dropped, bookmark, reset or drain
 	Seq   log.Seq `json:"seq"`
-	// Chain is that of a bookmark: with the cluster of the answer's Rutter-Cursor and
-	// Seq it is the cursor to go on from.
+	// Chain is that of a bookmark. With the cluster of the answer's Rutter-Cursor and
+	// Seq it is the cursor to continue from.
 	Chain  *log.ChainPrefix  `json:"chain,omitempty"`
 	Entry  *log.Line         `json:"entry,omitempty"`
 	Scope  *log.Scope        `json:"scope,omitempty"`
@@ -31,9 +31,9 @@ type scopeDigestForm struct {
 	Digest log.Digest `json:"digest"`
 }
 
-// observe answers GET /cns/UUID/feed: exactly what this server would send to a CN
-// that holds what it must and is at ?after (default: the head), as lines of JSON.
-// It is the CN's stream, but no session of it.
+// observe answers GET /cns/UUID/feed: exactly what this server would send to a CN that
+// holds its interest and is at ?after (default: the head), as lines of JSON. It makes
+// no session.
 func (s *Routes) observe(w http.ResponseWriter, r *http.Request) error {
 	cn, err := pathCN(r)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 type Session struct {
 	CN          log.UUID `json:"cn_uuid"`
 	Hostname    string   `json:"hostname,omitempty"`
-	Server      string   `json:"server"` // id of the one that answers
+	Server      string   `json:"server"` // id of the server that answers
 	Incarnation uint64   `json:"incarnation"`
 	Session     uint64   `json:"session"`
 	Remote      string   `json:"remote"`
@@ -34,18 +34,20 @@ type Session struct {
 	FDB         uint32   `json:"fdb"`
 	Failing     uint32   `json:"failing"`
 	Healed      uint64   `json:"healed"`
-	Drift       string   `json:"drift,omitempty"` // of Healed, what was put right last
-	// BehindMS is how old the newest entry is that the CN has not applied; 0: none.
+	Drift       string   `json:"drift,omitempty"` // of Healed: what was last repaired
+	// BehindMS is the age of the oldest entry that the CN has not applied, in
+	// milliseconds; 0: none.
 	BehindMS   int64   `json:"lag_ms"`
 	DigestOK   bool    `json:"digest_ok"`      // at the last bookmark that had digests
 	Checked    log.Seq `json:"digest_checked"` // the last bookmark at which all were equal
 	Mismatches uint32  `json:"digest_mismatches"`
-	Repaired   uint32  `json:"scopes_repaired"` // scopes sent anew on this session
+	Repaired   uint32  `json:"scopes_repaired"` // scopes sent again on this session
 	Resets     uint32  `json:"resets"`
 	LastReset  string  `json:"last_reset,omitempty"` // why
-	Gone       bool    `json:"gone,omitempty"`       // the session has ended, or its server is silent
-	HeardMS    *int64  `json:"heard_ms,omitempty"`   // ago, as the leader was told; -1: never in its time
-	// Hold is what of the log the CN does not do, and Trouble what else is to be seen to.
+	Gone       bool    `json:"gone,omitempty"`       // the session has ended, or its server does not answer
+	HeardMS    *int64  `json:"heard_ms,omitempty"`   // milliseconds since the last sign reported to the leader; -1: none in its term
+	// Hold is what the CN holds back of the log; Trouble is what else an operator must
+	// act on.
 	Hold    *holdForm `json:"hold,omitempty"`
 	Trouble string    `json:"trouble,omitempty"`
 }
@@ -72,7 +74,7 @@ func formOfSession(a *feedserver.Session, head log.Seq, server string) Session {
 	return f
 }
 
-// Here has the sessions with this server, sorted by CN.
+// Here returns the sessions with this server, sorted by CN.
 func (s *Routes) Here(head log.Seq, server string) []Session {
 	sessions := s.cfg.Feed.Sessions()
 	forms := make([]Session, 0, len(sessions))
@@ -82,9 +84,9 @@ func (s *Routes) Here(head log.Seq, server string) []Session {
 	return forms
 }
 
-// list answers GET /cns: the CNs that are connected to this server, or
-// with ?everywhere=1 the newest session of each CN, with any server. With ?at= it
-// has the CNs that the log knew then: sessions do not stand in the log.
+// list answers GET /cns: the CNs that are connected to this server, or with
+// ?everywhere=1 the newest session of each CN with any server. With ?at= it lists the
+// CNs of the log at that seq, without sessions, which are not in the log.
 func (s *Routes) list(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r, "everywhere", "at")
 	if err != nil {
@@ -114,8 +116,8 @@ func (s *Routes) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Everywhere asks the leader for all sessions. What only the server of a session
-// knows of it is left out.
+// Everywhere asks the leader for all sessions. Details that only a session's server has
+// are left out.
 func (s *Routes) Everywhere(ctx context.Context, head log.Seq) ([]Session, error) {
 	if s.cfg.Fabric == nil {
 		return nil, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server knows no sessions but its own")
@@ -156,7 +158,7 @@ func (s *Routes) get(w http.ResponseWriter, r *http.Request) error {
 	}
 	a, known := s.cfg.Feed.Session(cn)
 	if g := guard.GrantOf(r); g.Decision == matrix.Own && cn != g.Who.UUID {
-		known = false // as if there were none
+		known = false // as if it did not exist
 	}
 	if !known {
 		return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, "ask the other servers: a CN is connected to one of them", "CN %s is not connected to this server", cn)
@@ -167,7 +169,7 @@ func (s *Routes) get(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// cnForm is a CN as the log knew it at some time.
+// cnForm is a CN in the log at a seq.
 type cnForm struct {
 	CN       log.UUID     `json:"cn_uuid"`
 	Hostname string       `json:"hostname,omitempty"`
@@ -227,7 +229,7 @@ func (s *Routes) named(f Session) Session {
 	return f
 }
 
-// dated adds how long ago the entry was written that the CN has to apply next.
+// dated adds the age of the entry that the CN must apply next.
 func (s *Routes) dated(f Session) Session {
 	if f.Lag == 0 {
 		return f

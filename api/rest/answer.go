@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// WriteJSON answers with v, whose texts are not escaped for HTML; HEAD gets the
-// header of the same answer.
+// WriteJSON answers with v, without HTML escapes in its texts. For HEAD it sends only
+// the header.
 func WriteJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -22,18 +22,18 @@ func WriteJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
 	WriteBody(w, r, status, b.Bytes())
 }
 
-// WriteBody answers with JSON that is printed already.
+// WriteBody answers with a JSON text.
 func WriteBody(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // a client that left is told nothing
+		_, _ = w.Write(body) // nothing can be done for a client that has gone
 	}
 }
 
-// WriteEscaped answers with v in the default form of encoding/json, escaped for HTML,
-// and leaves the length to net/http: the form of surfaces whose clients know it so.
+// WriteEscaped answers with v in the default form of encoding/json, with HTML escapes,
+// and leaves the length to net/http. It is for surfaces whose clients expect that form.
 func WriteEscaped(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -46,7 +46,7 @@ func JSONLine(v any) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// Recorder notes what was answered.
+// Recorder records the status and size of an answer.
 type Recorder struct {
 	http.ResponseWriter
 	Status int // 0: nothing was answered yet

@@ -12,8 +12,8 @@ import (
 	"rutter/log"
 )
 
-// ReadBody reads a JSON body. How long it may be is bounded before
-// (http.MaxBytesReader): the error wraps that of the bound.
+// ReadBody reads a JSON body. The caller must bound its length before
+// (http.MaxBytesReader); the error wraps that of the bound.
 func ReadBody(r *http.Request) ([]byte, error) {
 	if text := r.Header.Get("Content-Type"); text != "" {
 		media, _, err := mime.ParseMediaType(text)
@@ -32,15 +32,15 @@ func ReadBody(r *http.Request) ([]byte, error) {
 	return body, err
 }
 
-// DecodeStrict reads JSON into v, and takes no field that v does not have. What
-// follows the value is not looked at.
+// DecodeStrict decodes JSON into v, and refuses a field that v does not have. It
+// ignores what follows the value.
 func DecodeStrict(body []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	return dec.Decode(v)
 }
 
-// maxJSONDepth bounds what is nested in a body: objects of ours are three deep.
+// maxJSONDepth bounds the nesting of a body: Rutter's objects have 3 levels.
 const maxJSONDepth = 32
 
 // tooDeep reports whether JSON is nested deeper than maxJSONDepth, without parsing it.

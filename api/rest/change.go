@@ -13,21 +13,21 @@ import (
 	"rutter/log"
 )
 
-// HeaderChangeID names the change of a request: a request that is sent again with it
-// is done once.
+// HeaderChangeID names the change of a request: a repeated request with the same id is
+// done once.
 const HeaderChangeID = "Rutter-Change-Id"
 
-// ofWaiting are the parameters that say how long the answer may take, and nothing of
-// what is asked for.
+// ofWaiting are the parameters that say how long the answer may take, and nothing about
+// the change.
 var ofWaiting = []string{"wait", "timeout", "sync"}
 
-// contentKey is where a request's context has what the request asks for.
+// contentKey is the context key of the request's content.
 type contentKey struct{}
 
-// NoteContent returns the request with its content noted, if it names its change: a
-// server makes the change of the content and of what there is, so a retry may find
-// something else and is the same change all the same. The body was read then, and can
-// be read again. It must be bounded. The error is that of reading it.
+// NoteContent returns the request with its content in its context, if the request names
+// its change. A server makes the change from the content and the present state. So a
+// retry may find another state, and is the same change all the same. The body was read
+// then, and can be read again. It must be bounded. The error is that of reading it.
 func NoteContent(r *http.Request) (*http.Request, error) {
 	if r.Header.Get(HeaderChangeID) == "" {
 		return r, nil
@@ -46,8 +46,8 @@ func NoteContent(r *http.Request) (*http.Request, error) {
 	return r, nil
 }
 
-// ContentOf returns what NoteContent noted of a request that names its change; else
-// it is zero, and the change's operations say what the request asks for.
+// ContentOf returns the content that NoteContent recorded, or zero: then the change's
+// operations are its content.
 func ContentOf(r *http.Request) log.Content {
 	if r.Header.Get(HeaderChangeID) == "" {
 		return log.Content{}
@@ -65,12 +65,12 @@ func NewChangeID() (log.UUID, error) {
 	return log.UUID(id), nil
 }
 
-// Acknowledged is the highest seq of the changes that were acknowledged here: reads
+// Acknowledged is the highest seq of the changes that this server acknowledged. Reads
 // wait for it, so that a client that writes and then reads finds what it wrote. The
 // zero value is seq 0.
 type Acknowledged struct{ seq atomic.Uint64 }
 
-// Note notes that a client knows of seq.
+// Note records that a client knows seq.
 func (a *Acknowledged) Note(seq log.Seq) {
 	for known := a.seq.Load(); uint64(seq) > known; known = a.seq.Load() {
 		if a.seq.CompareAndSwap(known, uint64(seq)) {
@@ -79,5 +79,5 @@ func (a *Acknowledged) Note(seq log.Seq) {
 	}
 }
 
-// Seq is the highest that was noted.
+// Seq returns the highest recorded seq.
 func (a *Acknowledged) Seq() log.Seq { return log.Seq(a.seq.Load()) }

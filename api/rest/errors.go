@@ -26,30 +26,29 @@ const (
 	CodeUnavailable = "ServiceUnavailable"   // 503, in Triton's words
 	CodeNoLeader    = "NoLeader"             // 503
 	CodeOverloaded  = "Overloaded"           // 503
-	CodeUnknown     = "OutcomeUnknown"       // 503: nobody knows whether the change was made
+	CodeUnknown     = "OutcomeUnknown"       // 503: it is unknown whether the change was made
 	CodeNotReady    = "NotReady"             // 503
 	CodeNotYet      = "NotYetApplied"        // 503
 )
 
-// Error is an error with the status and the body of its answer. The JSON form is
-// NAPI's (spec/napi.md section 3.3), with a remedy beside it.
+// Error is an error with the status and the body of its answer. The JSON form is NAPI's
+// (spec/napi.md section 3.3) plus a remedy.
 type Error struct {
 	Status  int              `json:"-"`
 	Code    string           `json:"code"`
 	Message string           `json:"message"`
 	Remedy  string           `json:"remedy,omitempty"`
 	Errors  []log.FieldError `json:"errors,omitempty"`
-	// Fabric is what is known of a write that not every CN has programmed.
+	// Fabric is the progress of a write that not every CN has programmed.
 	Fabric any `json:"fabric,omitempty"`
-	// Budget is the one that is used up, with when to come again.
+	// Budget is the one that is used up, with the time to retry.
 	Budget *budget.Exceeded `json:"budget,omitempty"`
 }
 
 // Error implements error.
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// Fail returns an error with its status, its code and what to do about it, which
-// may be "".
+// Fail returns an error with its status, its code and its remedy, which may be "".
 func Fail(status int, code, remedy, format string, args ...any) *Error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }
@@ -62,7 +61,7 @@ func BadParameter(field, code, remedy, format string, args ...any) *Error {
 	}
 }
 
-// NotFound is the answer where there is no object; what is its kind, as NAPI names it.
+// NotFound is the answer for a missing object; what is its kind in NAPI's words.
 func NotFound(what string) *Error {
 	return Fail(http.StatusNotFound, log.CodeResourceNotFound, "", "%s not found", what)
 }
@@ -93,25 +92,25 @@ func Refused(r *log.Refusal) *Error {
 	return &Error{Status: RefusalStatus(r.Code), Code: r.Code, Message: r.Message, Errors: r.Errors}
 }
 
-// ExceededOf is the budget that an error says is used up, or nil.
+// ExceededOf returns the budget that an error reports as used up, or nil.
 func ExceededOf(err error) *budget.Exceeded {
 	var exceeded *budget.Exceeded
 	errors.As(err, &exceeded)
 	return exceeded
 }
 
-// Bounded returns the error within the limits of a refusal, of which it may quote a
+// Bounded returns the error within the limits of a refusal, because it may quote a
 // whole body.
 func (e *Error) Bounded() *Error {
-	message := strings.ReplaceAll(e.Message, "\n", "; ") // of errors that were joined
+	message := strings.ReplaceAll(e.Message, "\n", "; ") // of joined errors
 	r := (&log.Refusal{Code: e.Code, Message: message, Errors: e.Errors}).Bounded()
 	cut := *e
 	cut.Code, cut.Message, cut.Errors = r.Code, r.Message, r.Errors
 	return &cut
 }
 
-// RetryAfter says when to come again: to 503 in a second, and when a budget is used
-// up, which may be nil, when there is enough of it again.
+// RetryAfter returns when to retry: a 503 after 1 s, and a used-up budget when there is
+// enough of it again. The budget may be nil.
 func RetryAfter(w http.ResponseWriter, status int, exceeded *budget.Exceeded) {
 	switch {
 	case exceeded != nil:

@@ -7,8 +7,8 @@ import (
 	"rutter/log"
 )
 
-// HasTag reports whether a list of tags, as If-Match and If-None-Match have it,
-// names tag or is *. Old clients leave out the quotes.
+// HasTag reports whether a list of tags in If-Match or If-None-Match contains tag or is
+// *. Old clients leave out the quotes.
 func HasTag(list, tag string) bool {
 	return hasTag(list, func(text string) bool { return text == tag || `"`+text+`"` == tag })
 }
@@ -28,11 +28,11 @@ func hasTag(list string, same func(text string) bool) bool {
 	return false
 }
 
-// BareTag takes the quotes off a tag, and that it is weak; old clients never send them.
+// BareTag removes the quotes and the weak mark of a tag, which old clients never send.
 func BareTag(tag string) string { return strings.ReplaceAll(strings.TrimPrefix(tag, "W/"), `"`, "") }
 
-// NotModified answers 304 and reports true if the request is a read, and same, which
-// is HasTag or HasBareTag, finds the tag in its If-None-Match.
+// NotModified answers 304 and returns true if the request is a read whose If-None-Match
+// has the tag by same, which is HasTag or HasBareTag.
 func NotModified(w http.ResponseWriter, r *http.Request, tag string, same func(list, tag string) bool) bool {
 	if !IsRead(r) || !same(r.Header.Get("If-None-Match"), tag) {
 		return false
@@ -41,8 +41,7 @@ func NotModified(w http.ResponseWriter, r *http.Request, tag string, same func(l
 	return true
 }
 
-// IfMatch reads what a write asks its object to be, as conditions of an operation;
-// zeros mean any.
+// IfMatch reads the conditions of a write on its object; zeros mean any.
 func IfMatch(r *http.Request) (op log.Op, err error) {
 	if text := r.Header.Get("If-None-Match"); text != "" {
 		return op, Fail(http.StatusBadRequest, CodeBadRequest, "leave it out; a create fails if the object exists", "if-none-match is for reads only")

@@ -18,7 +18,7 @@ func Count(requests *prometheus.CounterVec, route, method string, status int) {
 	requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
 }
 
-// KnownMethod is the method, or "other": strangers choose it, and the values of a
+// KnownMethod returns the method, or "other": clients choose it, and the values of a
 // label must be few.
 func KnownMethod(method string) string {
 	switch method {

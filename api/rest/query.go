@@ -11,14 +11,14 @@ import (
 	"rutter/log"
 )
 
-// Parameters are a query whose names were checked. The zero value has none.
+// Parameters are a query whose names were checked. The zero value is empty.
 type Parameters struct{ values url.Values }
 
 // Freshness are the query parameters that every read of the state takes.
 var Freshness = []string{"consistent", "min_seq"}
 
-// Query returns the request's query, or an error if it has a parameter that is
-// neither among allowed nor about freshness, or one twice.
+// Query returns the request's query. It returns an error for a parameter that is
+// neither in allowed nor in Freshness, and for a repeated one.
 func Query(r *http.Request, allowed ...string) (Parameters, error) {
 	p, err := AnyQuery(r)
 	if err != nil {
@@ -47,7 +47,7 @@ func Query(r *http.Request, allowed ...string) (Parameters, error) {
 	return p, nil
 }
 
-// AnyQuery returns the request's query, whatever its names are.
+// AnyQuery returns the request's query without a check of names.
 func AnyQuery(r *http.Request) (Parameters, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -62,7 +62,7 @@ func (p Parameters) Has(name string) bool { return p.values.Has(name) }
 // Text returns a parameter; "" if it was not given.
 func (p Parameters) Text(name string) string { return p.values.Get(name) }
 
-// Values are all of them. They must not be changed.
+// Values returns all parameters. Callers must not change them.
 func (p Parameters) Values() url.Values { return p.values }
 
 // Number returns a parameter between low and high, or def if it is not given.
@@ -77,7 +77,7 @@ func (p Parameters) Number(name string, def, low, high uint64) (uint64, error) {
 	return n, nil
 }
 
-// Flag returns a parameter that is on when it stands alone or is true or 1.
+// Flag returns whether a parameter stands alone, or is true or 1.
 func (p Parameters) Flag(name string) (bool, error) {
 	if !p.Has(name) {
 		return false, nil
@@ -91,9 +91,9 @@ func (p Parameters) Flag(name string) (bool, error) {
 	return false, BadParameter(name, log.ElementInvalid, "send "+name+" alone, or true or false", "got %q", p.Text(name))
 }
 
-// Page reads limit and offset as strconv.Atoi reads numbers, from 1 to most and from 0
-// on. given says which of them count; without them they are most and 0. bad is the
-// name of the one that cannot be taken, or "".
+// Page reads limit and offset as strconv.Atoi reads numbers: limit from 1 to most,
+// offset from 0. given says which of them to read; the others are most and 0. bad is
+// the name of an invalid one, or "".
 func Page(query url.Values, most int, given func(name string) bool) (limit, offset int, bad string) {
 	limit = most
 	var err error

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// AnswerTime is how long a client may take for an answer, or for a part of a stream.
+// AnswerTime is how long a client may take to receive an answer, or a part of a stream.
 const AnswerTime = 60 * time.Second
 
-// ErrGone: the client went, or took nothing for AnswerTime.
+// ErrGone: the client disconnected, or received nothing for AnswerTime.
 var ErrGone = errors.New("rest: the client went")
 
-// Stream is an answer that lasts, of which each part has AnswerTime.
+// Stream is a long answer. Each part of it has AnswerTime.
 type Stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController

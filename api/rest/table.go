@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// Endpoint answers a request, or returns the error to answer with; then it has
-// written nothing.
+// Endpoint answers a request, or writes nothing and returns the error to answer with.
 type Endpoint func(w http.ResponseWriter, r *http.Request) error
 
-// Serve makes an endpoint of a handler, which answers its own errors.
+// Serve makes an endpoint from a handler that answers its own errors.
 func Serve(h http.Handler) Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		h.ServeHTTP(w, r)
@@ -28,8 +27,7 @@ type Route struct {
 // String is "METHOD /pattern".
 func (r Route) String() string { return r.Method + " " + r.Pattern }
 
-// Unknown is the pattern under which Table.Wrap is given the endpoint of the paths
-// that no route has.
+// Unknown is the pattern that Table.Wrap gets for paths without a route.
 const Unknown = "unknown"
 
 // Table is everything that a surface serves.
@@ -37,10 +35,10 @@ type Table struct {
 	Routes []Route
 	// Wrap makes the handler of a path. serve has the endpoints of all its methods.
 	Wrap func(pattern string, serve Endpoint) http.Handler
-	// NoRoute answers paths that no route has; nil: as net/http does.
+	// NoRoute answers paths without a route; nil: as net/http does.
 	NoRoute Endpoint
-	// NoMethod answers a method that the path does not have, the header Allow is set;
-	// nil: as NoRoute, or as net/http does if that is nil too.
+	// NoMethod answers a method that the path does not have; the header Allow is
+	// already set. nil: as NoRoute, or as net/http if that is nil too.
 	NoMethod Endpoint
 }
 
@@ -60,7 +58,7 @@ func (t *Table) Handler() http.Handler {
 	return mux
 }
 
-// Register has mux answer all routes, beside others that it has.
+// Register adds all routes to mux.
 func (t *Table) Register(mux *http.ServeMux) {
 	paths := make(map[string]map[string]Endpoint)
 	for _, route := range t.Routes {
@@ -82,7 +80,7 @@ func (t *Table) Register(mux *http.ServeMux) {
 	}
 }
 
-// dispatch answers with the endpoint of the request's method.
+// dispatch calls the endpoint of the request's method.
 func (t *Table) dispatch(methods map[string]Endpoint) Endpoint {
 	allowed := make([]string, 0, len(methods))
 	for method := range methods {
@@ -106,8 +104,8 @@ func (t *Table) dispatch(methods map[string]Endpoint) Endpoint {
 	}
 }
 
-// Bounded returns a Table.Wrap that reads at most maxBody bytes of a body, and has
-// write answer with the errors of endpoints.
+// Bounded returns a Table.Wrap that reads at most maxBody bytes of a body, and answers
+// the errors of endpoints with write.
 func Bounded(maxBody int64, write func(w http.ResponseWriter, r *http.Request, err error)) func(string, Endpoint) http.Handler {
 	return func(_ string, serve Endpoint) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -119,5 +117,5 @@ func Bounded(maxBody int64, write func(w http.ResponseWriter, r *http.Request, e
 	}
 }
 
-// IsRead reports whether a request only reads: GET and HEAD.
+// IsRead reports whether a request only reads: GET or HEAD.
 func IsRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }

@@ -25,9 +25,9 @@ type Streams struct {
 	enter        func() (done func(), err error) // counts a stream
 }
 
-// New returns the routes of write streams. enter takes a place for a stream,
-// or is the answer that there is none; done gives it back. When draining is closed, the
-// streams end in order. What is written is noted in acknowledged.
+// New returns the routes of write streams. enter takes a slot for a stream, or returns
+// the answer if there is none; done gives it back. When draining is closed, the streams
+// end in order. Written changes are recorded in acknowledged.
 func New(store backend.Store, g *guard.Guard, logger *slog.Logger, acknowledged *rest.Acknowledged, draining <-chan struct{}, enter func() (done func(), err error)) *Streams {
 	return &Streams{store: store, guard: g, logger: logger, acknowledged: acknowledged, draining: draining, enter: enter}
 }
@@ -70,9 +70,8 @@ func (s *Streams) serve(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// noteBudget notes that a budget was in the way of a change, if that is what err
-// says, and has the reader of the stream rest: what the client sends meanwhile
-// stays in its own socket.
+// noteBudget records that a budget refused a change, if err says so, and makes the
+// stream's reader rest. Meanwhile the client's data stays in its socket.
 func (u *writeStream) noteBudget(err error) {
 	exceeded := rest.ExceededOf(err)
 	if exceeded == nil || u.over.Swap(true) {
@@ -82,7 +81,7 @@ func (u *writeStream) noteBudget(err error) {
 	u.s.guard.Note(audit.Record{Event: audit.Limited, Actor: u.actor, Serial: u.who.Serial, Remote: u.conn.RemoteAddr().String(), Asked: string(exceeded.Name)})
 }
 
-// restOver rests, if a budget was used up by what came before.
+// restOver rests if a budget was used up by earlier changes.
 func (u *writeStream) restOver(ctx context.Context) error {
 	if !u.over.Swap(false) {
 		return nil
@@ -90,7 +89,7 @@ func (u *writeStream) restOver(ctx context.Context) error {
 	return u.rest(ctx, guard.LimitedPause)
 }
 
-// failedOf is what the client is told of a change that was not decided.
+// failedOf returns the frame for a change that was not decided.
 func failedOf(id log.UUID, err error) intake.Failed {
 	f := intake.Failed{ChangeID: id, Code: codeOf(err), Text: err.Error()}
 	if exceeded := rest.ExceededOf(err); exceeded != nil {
@@ -99,7 +98,7 @@ func failedOf(id log.UUID, err error) intake.Failed {
 	return f
 }
 
-// codeOf says on the wire why a change was not decided.
+// codeOf returns the code on the wire for a change that was not decided.
 func codeOf(err error) intake.Code {
 	var answer *rest.Error
 	switch {

@@ -22,24 +22,24 @@ import (
 const (
 	Window           = 4096             // changes of one stream without an answer; beyond, it is not read
 	writeWindowBytes = 8 << 20          // or this many bytes of them, or one change alone
-	writeForwards    = 256              // changes of one stream handed on to the leader at once
+	writeForwards    = 256              // changes of one stream forwarded to the leader at once
 	writeAnswers     = 256 << 10        // bytes of answers gathered before a write
 	writeTake        = 30 * time.Second // for the client to take them
 	writeSilence     = 15 * time.Second // a client pings more often (client.pingEvery)
-	writeGrace       = 5 * time.Second  // at the end, for what is under way to be answered
+	writeGrace       = 5 * time.Second  // at the end, to answer pending changes
 	writeHangUp      = time.Second      // and for the client to close its side
 )
 
-// queuer is a Store that takes changes on the leader without a goroutine for
-// each: done is told of the fate, and must not wait. ErrNoLeader means that
-// this server does not lead. After an error done is not called.
+// queuer is a Store that takes changes on the leader without a goroutine for each. done
+// is called with the result, and must not block. ErrNoLeader means that this server
+// does not lead. After an error done is not called.
 type queuer interface {
 	Enqueue(c *log.Change, done func(log.Result, error)) error
 }
 
-// writeStream takes the changes of one client. One goroutine reads them and
-// hands them to the store, one writes the answers, in the order in which they
-// become known; what is neither answered nor read is bounded by the window.
+// writeStream takes the changes of one client. One goroutine reads them and passes them
+// to the store. Another writes the answers in the order in which they become known. The
+// window bounds what is unanswered.
 type writeStream struct {
 	s     *Streams
 	conn  net.Conn
@@ -47,21 +47,21 @@ type writeStream struct {
 	who   matrix.Identity
 	by    log.Author
 	queue queuer // nil: every change is handed to Propose
-	leads bool   // what the client was told; belongs to the reader
+	leads bool   // what the client was last sent; used by the reader
 
 	decoder log.ChangeDecoder // belongs to the reader
 
 	slots chan struct{}
-	hands sync.WaitGroup // goroutines that hand changes on
+	hands sync.WaitGroup // goroutines that forward changes
 
 	kick chan struct{} // there are answers, or the reader has ended
 	room chan struct{} // answers have left
 
 	mu          sync.Mutex // protects what follows
 	ready       []writeAnswer
-	flying      int // changes taken and not answered
+	flying      int // changes without an answer
 	flyingBytes int
-	ponging     bool // a pong is among ready: it stands for all pings until then
+	ponging     bool // a pong is in ready: it answers all pings until it is sent
 	ended       bool // the reader takes no more
 
 	draining atomic.Bool // the server stops: end in order
@@ -130,8 +130,8 @@ func (u *writeStream) serve(ctx context.Context, buffered *bufio.Reader) error {
 	return err
 }
 
-// hangUp ends the connection so that the client gets the last answers: closing
-// it with something unread would take them from it.
+// hangUp ends the connection so that the client gets the last answers: a close with
+// unread data would discard them.
 func (u *writeStream) hangUp() {
 	half, ok := u.conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil || u.conn.SetReadDeadline(time.Now().Add(writeHangUp)) != nil {
@@ -183,7 +183,7 @@ func (u *writeStream) read(ctx context.Context, r *intake.Reader) error {
 			err = u.take(ctx, f.Payload)
 		case intake.TypePing:
 			u.pong()
-		default: // of a newer program, which can do without
+		default: // frames of a newer program, which works without an answer
 		}
 		if errors.Is(err, errDraining) {
 			return nil
@@ -194,7 +194,7 @@ func (u *writeStream) read(ctx context.Context, r *intake.Reader) error {
 	}
 }
 
-// take hands one change to the store.
+// take passes one change to the store.
 func (u *writeStream) take(ctx context.Context, payload []byte) error {
 	if err := u.restOver(ctx); err != nil {
 		return err
@@ -209,7 +209,7 @@ func (u *writeStream) take(ctx context.Context, payload []byte) error {
 	if err := u.rest(ctx, u.s.guard.Pace(u.who)); err != nil {
 		return err
 	}
-	c.Actor, c.By, c.Content = u.actor, u.by, log.Content{} // a client has none of these to say
+	c.Actor, c.By, c.Content = u.actor, u.by, log.Content{} // a client may set none of these
 	id, size := c.ID, len(payload)
 	if err := backend.CheckChangeID(id, "change"); err != nil {
 		u.answered(id, size, log.Result{}, err)
@@ -231,8 +231,8 @@ func (u *writeStream) take(ctx context.Context, payload []byte) error {
 	return nil
 }
 
-// rest has an identity that writes more than its rate wait: what it sends
-// meanwhile stays in its own socket.
+// rest makes an identity wait that writes more than its rate. Meanwhile the client's
+// data stays in its socket.
 func (u *writeStream) rest(ctx context.Context, wait time.Duration) error {
 	if wait == 0 {
 		return nil
@@ -248,8 +248,7 @@ func (u *writeStream) rest(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// await waits until the window has room for a change of size bytes, and counts
-// it as taken.
+// await waits until the window has room for a change of size bytes, and reserves it.
 func (u *writeStream) await(ctx context.Context, size int) error {
 	for {
 		u.mu.Lock()
@@ -270,8 +269,8 @@ func (u *writeStream) await(ctx context.Context, size int) error {
 	}
 }
 
-// forward has a change proposed by a goroutine of its own: on a server that is
-// not the leader. The client is told once, so that it can look for the leader.
+// forward proposes a change in its own goroutine, on a server that is not the leader.
+// The client is told once, so that it can look for the leader.
 func (u *writeStream) forward(ctx context.Context, c *log.Change, size int) error {
 	if u.leads {
 		u.leads = false
@@ -293,7 +292,7 @@ func (u *writeStream) forward(ctx context.Context, c *log.Change, size int) erro
 	return nil
 }
 
-// answered has the client told what became of a change. It never waits.
+// answered queues the answer of a change. It never blocks.
 func (u *writeStream) answered(id log.UUID, size int, result log.Result, err error) {
 	a := writeAnswer{kind: intake.TypeResult, id: id, size: size, result: result}
 	if err != nil {
@@ -320,8 +319,8 @@ func (u *writeStream) add(a writeAnswer) {
 	notify(u.kick)
 }
 
-// end tells the writer that no change comes any more. err is why, if it is the
-// client's fault.
+// end tells the writer that no more changes come. err is the reason if the client
+// caused it.
 func (u *writeStream) end(err error) {
 	text := errDraining.Error()
 	if err != nil {
@@ -420,7 +419,7 @@ func (w *answerWriter) append(a *writeAnswer) (err error) {
 	return err
 }
 
-// flush sends what was gathered, and gives its place in the window back.
+// flush sends what was gathered, and frees its part of the window.
 func (w *answerWriter) flush() error {
 	if len(w.buf) == 0 {
 		return nil
