@@ -52,5 +52,5 @@ func (m *metrics) waiting(s *Service) {
 	}, func() float64 { return float64(s.pulls.len()) }))
 }
 
-// Collectors are the service's metrics.
+// Collectors returns the service's metrics.
 func (s *Service) Collectors() []prometheus.Collector { return s.metrics.all }

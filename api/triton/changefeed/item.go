@@ -11,10 +11,10 @@ import (
 	"rutter/log"
 )
 
-// item is what listeners get of an entry, made once for all of them.
+// item is the form of an entry for listeners, made once for all of them.
 type item struct {
-	cursor log.Cursor // behind the entry
-	// resource is "" if the entry concerns no listener, whatever that asked for.
+	cursor log.Cursor // after the entry
+	// resource is "" if the entry can concern no listener.
 	resource string
 	subs     []string // sorted
 
@@ -59,8 +59,8 @@ func newItem(cluster log.UUID, e log.Entry) (*item, error) {
 	return it, nil
 }
 
-// subResources names what happened to the object: create, delete, or the fields
-// that really changed, whatever the request named.
+// subResources names what happened to the object: create, delete, or the fields that
+// really changed, independent of the request.
 func subResources(event *log.Event) []string {
 	switch event.Action {
 	case log.Create:
@@ -83,9 +83,9 @@ func subResources(event *log.Event) []string {
 	return subs
 }
 
-// encode prints an item: changeKind, changedResourceId and published as
-// sdc-changefeed has them, what NAPI adds for the kind, the entity tag of what
-// was not deleted, and the seq, which no old listener minds.
+// encode prints an item: changeKind, changedResourceId and published as sdc-changefeed
+// has them, NAPI's additional fields for the kind, the entity tag unless it was
+// deleted, and the seq, which old listeners ignore.
 func encode(seq log.Seq, event *log.Event, subs, extras []string) ([]byte, error) {
 	var h head
 	h.ChangeKind.Resource, h.ChangeKind.SubResources = event.Kind.String(), subs
@@ -126,8 +126,8 @@ func appendField(b []byte, name string, value any) ([]byte, error) {
 	return append(b, text...), nil
 }
 
-// text is the item as it is sent, with the cursor behind it for listeners that
-// may come again.
+// text returns the item as it is sent, with the cursor for listeners that asked for
+// cursors.
 func (it *item) text(placed bool) ([]byte, error) {
 	it.encoding.Do(func() {
 		extras, _ := extrasOf(it.event.Kind)
@@ -145,7 +145,7 @@ func (it *item) text(placed bool) ([]byte, error) {
 	return it.cursorText, it.cursorErr
 }
 
-// interest is what one resource's registration asks for.
+// interest is what a registration asks of one resource.
 type interest struct {
 	Resource     string   `json:"resource"`
 	SubResources []string `json:"subResources"`

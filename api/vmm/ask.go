@@ -18,23 +18,23 @@ import (
 	"rutter/projections"
 )
 
-// AskCN is the first byte of what this package asks other servers for; what
-// package liveness asks begins with others.
+// AskCN is the first byte of this package's requests to other servers; those of package
+// liveness have other first bytes.
 const AskCN byte = 16
 
 // adminTag is the NIC tag of the network on which servers reach CNs.
 const adminTag = "admin"
 
-// Way of asking a CN, as the metrics name it.
+// Routes of requests to a CN, as labels of metrics.
 const (
 	routeConn  = "connection"
 	routePeer  = "peer"
 	routeAdmin = "admin"
 )
 
-// ask has a CN answer a request: on its connection with this server, through the
-// server that has one, or at its admin address. Only who surely was not asked is
-// asked on another way, so nothing is done twice. Errors: ErrUnreachable.
+// ask sends a request to a CN: on its connection with this server, through the server
+// that has its connection, or at its admin address. The next route is tried only if the
+// request was certainly not sent, so nothing is done twice. Errors: ErrUnreachable.
 func (s *Service) ask(ctx context.Context, cn log.UUID, r *feed.Request) (*feed.Response, error) {
 	var tried []error
 	for _, way := range []struct {
@@ -63,7 +63,7 @@ func (s *Service) askHere(ctx context.Context, cn log.UUID, r *feed.Request) (*f
 	return line.ask(ctx, r)
 }
 
-// askPeer asks through the server that has the CN's session.
+// askPeer sends the request through the server that has the CN's session.
 func (s *Service) askPeer(ctx context.Context, cn log.UUID, r *feed.Request) (*feed.Response, error) {
 	if s.cfg.Peers == nil {
 		return nil, fmt.Errorf("%w: no other server", errNotSent)
@@ -99,8 +99,8 @@ func (s *Service) askPeer(ctx context.Context, cn log.UUID, r *feed.Request) (*f
 	return answer, nil
 }
 
-// AnswerPeer answers what askPeer of another server asks: bytes that begin with
-// AskCN. A Response of status 0 says that nothing was asked here.
+// AnswerPeer answers askPeer of another server: requests that begin with AskCN. A
+// Response of status 0 says that the request was not sent here.
 func (s *Service) AnswerPeer(ctx context.Context, b []byte) ([]byte, error) {
 	const header = 1 + 16 + 4
 	if len(b) < header || b[0] != AskCN {
@@ -135,17 +135,17 @@ func messageOf(b []byte) (feed.Message, error) {
 	return feed.Decode(f)
 }
 
-// adminKey is where a request to a CN's admin address has the CN.
+// adminKey is the context key of the CN of a request to an admin address.
 type adminKey struct{}
 
-// AdminCN returns the CN to which a request of Config.HTTP goes, so that its
-// connection can be held to that: an address says nothing about who is there.
+// AdminCN returns the CN to which a request of Config.HTTP goes, so that its connection
+// can verify the CN's certificate: an address does not prove an identity.
 func AdminCN(ctx context.Context) (log.UUID, bool) {
 	cn, ok := ctx.Value(adminKey{}).(log.UUID)
 	return cn, ok
 }
 
-// askAdmin asks by HTTP.
+// askAdmin sends the request by HTTP.
 func (s *Service) askAdmin(ctx context.Context, cn log.UUID, r *feed.Request) (*feed.Response, error) {
 	if s.cfg.HTTP == nil {
 		return nil, fmt.Errorf("%w: no admin network is known", errNotSent)
@@ -195,8 +195,8 @@ func (s *Service) adminIP(cn log.UUID) (ip netip.Addr) {
 	return ip
 }
 
-// AskConnected has the agent of a CN answer a request on its connection, with this
-// server or another one, and on no other way. Errors: ErrUnreachable.
+// AskConnected sends a request to the agent of a CN only on its connection, with this
+// server or another one. Errors: ErrUnreachable.
 func (s *Service) AskConnected(ctx context.Context, cn log.UUID, r *feed.Request) (*feed.Response, error) {
 	answer, err := s.askHere(ctx, cn, r)
 	if errors.Is(err, errNotSent) {

@@ -10,17 +10,17 @@ import (
 	"rutter/log/feed"
 )
 
-// Errors of the way to a CN.
+// Errors of requests to a CN.
 var (
-	// ErrUnreachable: the CN could not be asked, or did not answer. What was
-	// asked may have been done if it was to change something.
+	// ErrUnreachable: the CN could not be reached, or did not answer. A request to
+	// change something may have been executed.
 	ErrUnreachable = errors.New("vmm: the compute node cannot be reached")
-	// errNotSent: surely nothing was asked on this way.
+	// errNotSent: the request was certainly not sent by this route.
 	errNotSent = errors.New("vmm: not sent")
 )
 
-// Conn is the connection of a CN with this server. Its methods may be called
-// from any goroutine, and never wait.
+// Conn is a CN's connection with this server. Its methods may be called from any
+// goroutine, and never block.
 type Conn struct {
 	s    *Service
 	cn   log.UUID
@@ -35,8 +35,8 @@ type Conn struct {
 	reported reported
 }
 
-// Connect takes a connection of a CN: requests go out by send, which must not
-// wait, if able says that the CN answers them. Close must be called at its end.
+// Connect registers a connection of a CN. send sends requests and must not block; able
+// says that the CN answers requests. Close must be called at its end.
 func (s *Service) Connect(cn log.UUID, able bool, send func(*feed.Request) error) *Conn {
 	l := &Conn{s: s, cn: cn, able: able, send: send, open: make(map[uint64]chan *feed.Response)}
 	s.mu.Lock()
@@ -52,7 +52,7 @@ func (s *Service) conn(cn log.UUID) *Conn {
 	return s.conns[cn]
 }
 
-// Close ends the line: whoever waits for an answer is told that it will not come.
+// Close ends the connection: pending requests fail.
 func (l *Conn) Close() {
 	l.s.mu.Lock()
 	if l.s.conns[l.cn] == l {
@@ -68,17 +68,18 @@ func (l *Conn) Close() {
 	}
 }
 
-// Answer takes the CN's answer to a request; one that nobody waits for is dropped.
+// Answer takes the CN's answer to a request. An answer without a pending request is
+// dropped.
 func (l *Conn) Answer(m *feed.Response) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if answer := l.open[m.Number]; answer != nil {
 		delete(l.open, m.Number)
-		answer <- m // holds one
+		answer <- m // has room for one
 	}
 }
 
-// Ring takes the CN's rings. What cannot be taken now, the CN rings again.
+// Ring takes the CN's rings. The CN repeats those that are not taken.
 func (l *Conn) Ring(m *feed.Ring) {
 	for _, id := range m.VMMs {
 		if err := l.s.Ring(id, l.cn); err != nil {
@@ -88,8 +89,8 @@ func (l *Conn) Ring(m *feed.Ring) {
 	}
 }
 
-// ask sends a request to the CN and waits for the answer, until ctx ends.
-// Errors: errNotSent, ErrUnreachable.
+// ask sends a request to the CN and waits for the answer, until ctx ends. Errors:
+// errNotSent, ErrUnreachable.
 func (l *Conn) ask(ctx context.Context, r *feed.Request) (*feed.Response, error) {
 	answer := make(chan *feed.Response, 1)
 	l.mu.Lock()

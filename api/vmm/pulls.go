@@ -12,24 +12,24 @@ import (
 
 // Errors of a ring.
 var (
-	// ErrUnknown: the log has no such VMM, and nobody said whose it is.
+	// ErrUnknown: the log has no such VMM, and the ring did not name its CN.
 	ErrUnknown = errors.New("vmm: no such VMM")
-	// ErrBusy: too many wait; ring again later.
+	// ErrBusy: too many VMMs wait; ring again later.
 	ErrBusy = errors.New("vmm: too much waits")
 )
 
-// pullQueue holds the VMMs that were rung for and whose state is not recorded yet,
-// each once however often it rings, and says which is pulled next: CNs take
-// turns, so that none of them keeps the others waiting.
+// pullQueue holds the VMMs that were rung for and whose state is not recorded yet, each
+// once for all its rings. It selects the next pull: CNs take turns, so that none delays
+// the others.
 type pullQueue struct {
-	awake chan struct{} // a token for each pull that may be begun
+	awake chan struct{} // a token for each pull that may begin
 
 	mu          sync.Mutex // protects what follows
 	rings       map[log.UUID]*ring
 	cns         map[log.UUID]*cnPulls
-	ready       []*cnPulls // CNs of which a pull may be begun, in order
-	readySilent []*cnPulls // likewise, of those that are silent
-	outSilent   int        // pulls that are out at silent CNs
+	ready       []*cnPulls // CNs of which a pull may begin, in order
+	readySilent []*cnPulls // the same for CNs that do not answer
+	outSilent   int        // pending pulls of CNs that do not answer
 }
 
 // ring is a VMM that was rung for.
@@ -43,20 +43,20 @@ type ringPhase uint8
 
 const (
 	ringWaits  ringPhase = iota // in the queue of its CN
-	ringWorked                  // its state is pulled or recorded
-	ringAgain                   // likewise, and it rang meanwhile: that state may be older
+	ringWorked                  // its state is being pulled or recorded
+	ringAgain                   // the same, and it rang again: the state being recorded may be older
 )
 
-// cnPulls is a CN that is asked for states.
+// cnPulls are the pulls of one CN.
 type cnPulls struct {
 	cn     log.UUID
 	queue  []log.UUID // VMMs that wait
-	out    int        // pulls that have no answer yet
+	out    int        // pulls without an answer yet
 	silent bool       // it did not answer the last one
-	queued bool       // it stands in turns or mute
+	queued bool       // it is in ready or readySilent
 }
 
-// pull is one that was begun. patience is how long its answer may take.
+// pull is a pull that has begun. patience bounds the time for its answer.
 type pull struct {
 	vmm, cn  log.UUID
 	at       time.Time // of the ring
@@ -69,8 +69,8 @@ func newPullQueue() pullQueue {
 	return pullQueue{awake: make(chan struct{}, maxPulls), rings: make(map[log.UUID]*ring), cns: make(map[log.UUID]*cnPulls)}
 }
 
-// add takes a ring for a VMM of a CN; coalesced says that an earlier one stands
-// for it.
+// add takes a ring for a VMM of a CN. coalesced: an earlier ring of the VMM is still
+// queued.
 func (b *pullQueue) add(vmm, cn log.UUID) (coalesced bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,7 +88,7 @@ func (b *pullQueue) add(vmm, cn log.UUID) (coalesced bool, err error) {
 	return true, nil
 }
 
-// enqueue has a VMM wait for its pull. The caller holds the lock.
+// enqueue queues a VMM for its pull. The caller holds the lock.
 func (b *pullQueue) enqueue(vmm, cn log.UUID) {
 	p := b.cns[cn]
 	if p == nil {
@@ -99,8 +99,7 @@ func (b *pullQueue) enqueue(vmm, cn log.UUID) {
 	b.enqueueCN(p)
 }
 
-// enqueueCN gives a CN its place among those that wait, if a pull of it may be begun.
-// The caller holds the lock.
+// enqueueCN queues a CN if one of its pulls may begin. The caller holds the lock.
 func (b *pullQueue) enqueueCN(p *cnPulls) {
 	if p.queued || len(p.queue) == 0 || p.out >= maxPullsOfCN {
 		return
@@ -113,11 +112,11 @@ func (b *pullQueue) enqueueCN(p *cnPulls) {
 	}
 	select {
 	case b.awake <- struct{}{}:
-	default: // as many as there are pulls look already
+	default: // every worker already has a token
 	}
 }
 
-// begin begins the next pull; false if none may be begun now.
+// begin begins the next pull; false if none may begin now.
 func (b *pullQueue) begin() (pull, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,8 +141,8 @@ func (b *pullQueue) begin() (pull, bool) {
 	return pull{vmm: vmm, cn: p.cn, at: r.at, patience: patience, of: p, toSilent: patience == askTime}, true
 }
 
-// pullDone ends a pull as far as its CN is concerned. One that did not answer in
-// time is silent from now on, and asked again: true says that this pull will be.
+// pullDone ends a pull with respect to its CN. A CN that did not answer in time counts
+// as silent, and is asked again: true means that this pull is repeated.
 func (b *pullQueue) pullDone(of pull, silent bool) (again bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -165,14 +164,14 @@ func (b *pullQueue) pullDone(of pull, silent bool) (again bool) {
 	b.forget(p)
 	if len(b.readySilent) > 0 {
 		select {
-		case b.awake <- struct{}{}: // its place is free
+		case b.awake <- struct{}{}: // a slot is free
 		default:
 		}
 	}
 	return again
 }
 
-// reachable is called when a CN that was silent is there again.
+// reachable is called when a silent CN has connected again.
 func (b *pullQueue) reachable(cn log.UUID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -186,7 +185,7 @@ func (b *pullQueue) reachable(cn log.UUID) {
 	b.forget(p)
 }
 
-// dequeueCN takes a CN out of its row. The caller holds the lock.
+// dequeueCN removes a CN from its queue. The caller holds the lock.
 func (b *pullQueue) dequeueCN(p *cnPulls) {
 	if !p.queued {
 		return
@@ -196,8 +195,8 @@ func (b *pullQueue) dequeueCN(p *cnPulls) {
 	p.queued = false
 }
 
-// forget drops a CN of which nothing waits; that it is silent is remembered, of
-// so many. The caller holds the lock.
+// forget drops a CN without rings and pulls. Up to maxReports silent CNs are
+// remembered. The caller holds the lock.
 func (b *pullQueue) forget(p *cnPulls) {
 	if p.out == 0 && len(p.queue) == 0 && (!p.silent || len(b.cns) > maxReports) {
 		delete(b.cns, p.cn)
