@@ -84,7 +84,7 @@ func TestAllConnectionsTakenIsCounted(t *testing.T) {
 		expect("a place is free", 1, 1)
 		dial()
 		expect("it is taken", 2, 2)
-		l.Close() // nobody waits for a place of a listener that ends
+		l.Close() // no connection waits for a slot of a closed listener
 		for conn := range accepted {
 			conn.Close()
 		}

@@ -194,7 +194,7 @@ func TestBarrierNeverLies(t *testing.T) {
 						cn.kernel = c.store.Head().Seq
 						c.reach(cn.server, cn.session, cn.kernel)
 					}
-				case "lag": // the kernel is there, and nobody was told
+				case "lag": // the kernel is there, and no server knows it
 					cn.kernel = c.store.Head().Seq
 				case "late": // something of an older session comes late
 					old := cn.session

@@ -110,7 +110,7 @@ const (
 	changeTime = 30 * time.Second       // likewise, if it is asked to change a state
 	recordTime = 10 * time.Second       // for a change to be written
 	againAfter = time.Second            // until what was not written is tried again
-	soonAfter  = 100 * time.Millisecond // likewise, if the leader has not heard of the connection yet
+	soonAfter  = 100 * time.Millisecond // likewise, if the leader does not know the connection yet
 )
 
 // Service is this package's part of one server. See the package comment for its

@@ -504,7 +504,7 @@ func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leads := new(atomic.Bool)
 		leads.Store(true)
-		at := 0 // of the sessions: this server, so nobody else is asked
+		at := 0 // of the sessions: this server, so no other server is asked
 		s, c := alone(t, func(cfg *Config) { cfg.Peers = leading{peers{at: &at}, leads} })
 		expunged, silent := testUUID(70), testUUID(71)
 		c.create(t, &log.Server{UUID: expunged, Status: statusExpunged}, &log.Server{UUID: silent})

@@ -10,7 +10,7 @@ import (
 	"rutter/log/intake"
 )
 
-// What nobody knows is unknown on the wire, whatever else the error wraps.
+// An unknown result is unknown on the wire, also if the error wraps another one.
 func TestCodeOfAnUnknownFate(t *testing.T) {
 	for _, met := range []error{
 		errors.New("the connection was lost"),

@@ -231,7 +231,11 @@ var importTable = []row{
 		why: "who may do what is a table and a pure decision, so that it can be read, and asked everywhere",
 	},
 	{
-		pkg: "api/auth/guard", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/auth/audit", "api/rest"},
+		pkg: "api/auth/internal/slots",
+		why: "a bounded listener is the same for every port, whatever it admits",
+	},
+	{
+		pkg: "api/auth/guard", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/auth/audit", "api/auth/internal/slots", "api/rest"},
 		why: "who may ask and how much is decided before every request, whatever it asks for",
 	},
 	{
@@ -273,7 +277,7 @@ var importTable = []row{
 		why: "Triton's feed is another form of the log, and needs nothing but its entries",
 	},
 	{
-		pkg: "api/auth/allow", may: []string{"api/auth/matrix"},
+		pkg: "api/auth/allow", may: []string{"api/auth/matrix", "api/auth/internal/slots"},
 		why: "an address is let in or not before anybody knows what it asks for",
 	},
 	{

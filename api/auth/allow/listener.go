@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"rutter/api/auth/internal/slots"
 )
 
 // Bounds on the connections of a listener.
@@ -16,12 +18,9 @@ const (
 
 // Listener bounds and tracks the connections of a listener.
 type Listener struct {
-	net.Listener
+	*slots.Listener
 	of        func(netip.Addr) Right
-	slots     chan struct{}
 	strangers atomic.Int64
-	once      sync.Once
-	closed    chan struct{}
 
 	mu   sync.Mutex // protects open
 	open map[*conn]struct{}
@@ -32,7 +31,7 @@ type Listener struct {
 // MaxStrangers. of returns what an address may do, as List.Of and Handler.Of.
 func NewListener(l net.Listener, of func(netip.Addr) Right) *Listener {
 	return &Listener{
-		Listener: l, of: of, slots: make(chan struct{}, MaxConnections), closed: make(chan struct{}), open: make(map[*conn]struct{}),
+		Listener: slots.New(l, MaxConnections), of: of, open: make(map[*conn]struct{}),
 	}
 }
 
@@ -56,14 +55,12 @@ func (l *Listener) CutOff(match func(netip.Addr) bool) int {
 // Accept implements net.Listener.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
-		select {
-		case l.slots <- struct{}{}:
-		case <-l.closed:
+		if !l.Acquire(nil) {
 			return nil, net.ErrClosed
 		}
 		inner, err := l.Listener.Accept()
 		if err != nil {
-			<-l.slots
+			l.Release()
 			return nil, err
 		}
 		c := &conn{Conn: inner, l: l, stranger: l.of(addressOf(inner)) == None}
@@ -75,12 +72,6 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		_ = c.Close()
 	}
-}
-
-// Close implements net.Listener.
-func (l *Listener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
 }
 
 func addressOf(c net.Conn) netip.Addr {
@@ -107,7 +98,7 @@ func (c *conn) Close() error {
 		if c.stranger {
 			c.l.strangers.Add(-1)
 		}
-		<-c.l.slots
+		c.l.Release()
 	})
 	return err
 }

@@ -26,7 +26,7 @@ import (
 type memory struct {
 	mu     sync.Mutex
 	state  *projections.State
-	behind *projections.State // what is shown in its place until somebody asks for all
+	behind *projections.State // shown instead until Consistent is called
 	seq    log.Seq
 	now    func() time.Time
 }
@@ -196,7 +196,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Each endpoint is for the roles of its row, and for nobody else.
+// Each endpoint is only for the roles of its row.
 func TestRoles(t *testing.T) {
 	d := newDesk(t)
 	reader := matrix.Identity{Role: matrix.Reader, Name: "bob"}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"rutter/api/auth/audit"
+	"rutter/api/auth/internal/slots"
 	"rutter/api/auth/matrix"
 )
 
@@ -37,26 +38,24 @@ func newConnections(g *Guard, limits Limits) *connections {
 // and each identity. Its connections implement syscall.Conn if those of l do, so that
 // they can be written to without waiting.
 func (g *Guard) Listener(l net.Listener, n int) net.Listener {
-	return &limited{Listener: l, connections: g.connections, slots: make(chan struct{}, n), closed: make(chan struct{})}
+	return &limited{Listener: slots.New(l, n), connections: g.connections}
 }
 
 type limited struct {
-	net.Listener
+	*slots.Listener
 	connections *connections
-	slots       chan struct{}
-	once        sync.Once
-	closed      chan struct{}
 }
 
 // Accept implements net.Listener.
 func (l *limited) Accept() (net.Conn, error) {
+	full := func() { l.connections.guard.CountLimit(LimitConnections) }
 	for {
-		if !l.acquire() {
+		if !l.Acquire(full) {
 			return nil, net.ErrClosed
 		}
 		conn, err := l.Listener.Accept()
 		if err != nil {
-			<-l.slots
+			l.Release()
 			return nil, err
 		}
 		c := &limitedConn{Conn: conn, l: l, who: whoIs(conn)}
@@ -65,28 +64,6 @@ func (l *limited) Accept() (net.Conn, error) {
 		}
 		cut(c)
 	}
-}
-
-// acquire waits for a free slot; false: the listener is closed.
-func (l *limited) acquire() bool {
-	select {
-	case l.slots <- struct{}{}:
-		return true
-	default:
-	}
-	l.connections.guard.CountLimit(LimitConnections)
-	select {
-	case l.slots <- struct{}{}:
-		return true
-	case <-l.closed:
-		return false
-	}
-}
-
-// Close implements net.Listener.
-func (l *limited) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
 }
 
 // whoIs returns the identity of the other side: matrix.Local on a listener without TLS.
@@ -204,7 +181,7 @@ func (c *limitedConn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
 		c.l.connections.left(c)
-		<-c.l.slots
+		c.l.Release()
 	})
 	return err
 }

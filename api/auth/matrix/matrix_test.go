@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Each row says why, what is own where an answer is, and lets nobody in who is nobody.
+// Each row says why, and what is own where an answer is; the role None is never allowed.
 func TestRowsAreWhole(t *testing.T) {
 	n := 0
 	for _, rows := range [][]Row{Requests(), Surfaces(), Frames(), Commands()} {

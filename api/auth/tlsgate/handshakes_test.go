@@ -17,7 +17,7 @@ import (
 	"rutter/log"
 )
 
-// named is somebody whose connections are not counted.
+// named is an identity whose connections are not counted.
 var named = matrix.Identity{Role: matrix.Operator, Name: "ada", Serial: "1"}
 
 // from is a connection that came from an address.

@@ -208,7 +208,7 @@ func TestRoaming(t *testing.T) {
 				got = append(got, seq)
 			}
 			w.conn.Close()
-			store.write(rt, drawEvents(rt, all)...) // while nobody listens
+			store.write(rt, drawEvents(rt, all)...) // while there are no listeners
 		}
 		if all := wanted(rt, store, wants, 0); !slices.Equal(got, all[:len(got)]) {
 			rt.Errorf("got %v of %v", got, all)

@@ -75,7 +75,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 		status, b = http.StatusInternalServerError, []byte(`{"code":"InternalError","message":"the answer cannot be printed"}`)
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(b) // a client that left is told nothing
+	_, _ = w.Write(b) // nothing can be done for a client that has gone
 }
 
 // upgrade makes a listener of the connection. A listener whose probe was answered waits
