@@ -10,8 +10,8 @@ import (
 	"slices"
 
 	"rutter/api/backend"
-	"rutter/api/nodes"
-	"rutter/api/rest"
+	"rutter/api/internal/nodes"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 

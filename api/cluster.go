@@ -13,7 +13,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/backend"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 

@@ -7,7 +7,7 @@ import (
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

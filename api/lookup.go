@@ -11,8 +11,8 @@ import (
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
-	"rutter/api/nodes"
-	"rutter/api/rest"
+	"rutter/api/internal/nodes"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

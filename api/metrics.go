@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"rutter/api/auth/guard"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 )
 
 // metrics are the metrics of this package, and those of Config.Collectors.

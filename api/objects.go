@@ -5,8 +5,8 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/backend"
-	"rutter/api/nodes"
-	"rutter/api/rest"
+	"rutter/api/internal/nodes"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -10,7 +10,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/backend"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/projections/desired"

@@ -11,7 +11,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 )
 
 // rateBed is a server whose compute nodes have one request a second, and ten at once.

@@ -10,8 +10,8 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
 	"rutter/api/console"
-	"rutter/api/rest"
-	"rutter/api/writestream"
+	"rutter/api/internal/rest"
+	"rutter/api/internal/writestream"
 	"rutter/log"
 	"rutter/log/intake"
 )

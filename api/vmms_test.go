@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"rutter/api/feedserver"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"

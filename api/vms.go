@@ -13,8 +13,8 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/backend"
-	"rutter/api/nodes"
-	"rutter/api/rest"
+	"rutter/api/internal/nodes"
+	"rutter/api/internal/rest"
 	"rutter/api/triton/vmapi"
 	"rutter/log"
 	"rutter/log/vmrule"

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"rutter/api/auth/guard"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"rutter/api/logread"
+	"rutter/api/internal/logread"
 	"rutter/log"
 )
 

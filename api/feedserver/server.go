@@ -12,8 +12,8 @@ import (
 
 	"rutter/api/auth/audit"
 	"rutter/api/auth/matrix"
+	"rutter/api/internal/logread"
 	"rutter/api/liveness"
-	"rutter/api/logread"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/projections"

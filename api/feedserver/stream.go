@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"rutter/api/logread"
+	"rutter/api/internal/logread"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"rutter/api/logread"
+	"rutter/api/internal/logread"
 )
 
 // Times of the watcher.

@@ -9,7 +9,7 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -16,7 +16,7 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"

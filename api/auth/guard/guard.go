@@ -10,7 +10,7 @@ import (
 
 	"rutter/api/auth/audit"
 	"rutter/api/auth/matrix"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"

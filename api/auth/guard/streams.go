@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 )
 
 // MaxStreams bounds the feeds, write streams and followed logs of a server at once.

@@ -11,7 +11,7 @@ import (
 	"net/url"
 	"strings"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 

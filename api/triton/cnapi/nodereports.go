@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"rutter/agent/sysinfo"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 

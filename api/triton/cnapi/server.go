@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

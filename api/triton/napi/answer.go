@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/budget"
 )

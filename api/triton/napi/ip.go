@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"rutter/api/auth/matrix"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 )
 
 // pingForm is NAPI's answer to a ping (spec/napi.md section 3.2).

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 )
 
 // table lists every endpoint (spec/napi.md section 3.2). HEAD is added to each GET.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/report"
 	"rutter/projections"

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/vmrule"
 	"rutter/projections"

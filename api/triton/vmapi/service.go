@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"time"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/vmrule"
 	"rutter/projections"

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"rutter/api/auth/guard"
-	"rutter/api/logread"
+	"rutter/api/internal/logread"
 	"rutter/log"
 	logquery "rutter/log/query"
 )

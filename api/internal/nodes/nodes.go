@@ -18,10 +18,10 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/feedserver"
+	"rutter/api/internal/logread"
+	"rutter/api/internal/logserver"
+	"rutter/api/internal/rest"
 	"rutter/api/liveness"
-	"rutter/api/logread"
-	"rutter/api/logserver"
-	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/projections"

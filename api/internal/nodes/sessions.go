@@ -8,7 +8,7 @@ import (
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/feedserver"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"rutter/api/logread"
-	"rutter/api/rest"
+	"rutter/api/internal/logread"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 

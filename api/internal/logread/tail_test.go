@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"rutter/api/internal/apitest"
-	"rutter/api/logread"
+	"rutter/api/internal/logread"
 	"rutter/log"
 )
 

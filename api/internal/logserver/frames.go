@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"rutter/api/auth/guard"
-	"rutter/api/logread"
-	"rutter/api/rest"
+	"rutter/api/internal/logread"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/feed"
 )

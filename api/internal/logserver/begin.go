@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"strings"
 
-	"rutter/api/logread"
-	"rutter/api/rest"
+	"rutter/api/internal/logread"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

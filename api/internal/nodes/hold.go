@@ -12,7 +12,7 @@ import (
 	"rutter/api/auth/audit"
 	"rutter/api/auth/guard"
 	"rutter/api/feedserver"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"

@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"rutter/api/backend"
+	"rutter/api/internal/logread"
+	"rutter/api/internal/rest"
 	"rutter/api/liveness"
-	"rutter/api/logread"
-	"rutter/api/rest"
 	"rutter/log"
 	"rutter/projections"
 )

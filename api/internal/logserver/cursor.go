@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	"rutter/api/backend"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/feedserver"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 )
 
 // feed answers GET /feed: the connection becomes a stream of frames.

@@ -9,8 +9,8 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
-	"rutter/api/logread"
-	"rutter/api/rest"
+	"rutter/api/internal/logread"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -3,8 +3,8 @@ package nodes
 import (
 	"net/http"
 
-	"rutter/api/logserver"
-	"rutter/api/rest"
+	"rutter/api/internal/logserver"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/feed"
 )

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"rutter/api/feedserver"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/feed"
 )
