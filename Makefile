@@ -1,10 +1,15 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: module bench-security bench-inspect bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
+.PHONY: quick module bench-security bench-inspect bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
 
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TOOL      := go tool -modfile=scripts/tools.mod
-UNITS      = $(shell go list ./... | grep -v '^rutter/integration')
+# The packages of each part, those that take longest first.
+UNITS      = $(shell go list ./raftstore ./raftstore/history ./api/... ./... | grep -v '/integration')
+# Most of what the other tests do is to wait for processes, so some run at the same time;
+# integration/arch only reads.
+WHOLE      = $(shell go list $(addprefix ./integration,/ /operate /guest /triton /tls /console) ./integration/... | grep -v '/integration/arch$$')
+SIDEWAYS   = -p $$(($$(nproc) + 1)) -parallel $$((2 * $$(nproc)))
 BENCHED    = $(shell grep -rl --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname | sort -u)
 FUZZTIME  ?= 10s
 # How long any change's bytes are given to three servers, besides in fuzz and test-long.
@@ -21,9 +26,12 @@ build: ## ./bin/rutter: one static binary
 
 test: packages build vet fmt-check ## everything that a change must pass, in a few minutes
 	go test ./integration/arch
-	go test -timeout 15m $(UNITS)
+	go test -timeout 15m -vet=off $(SIDEWAYS) $(UNITS)
 	@scripts/fuzz.sh $(FUZZCHANGE) FuzzChange
-	go test -timeout 25m -count=1 -p 1 ./integration/...
+	RUTTER_PROGRAM=$(CURDIR)/bin/rutter go test -timeout 40m -count=1 -vet=off $(SIDEWAYS) $(WHOLE)
+
+quick: ## unit tests of the packages that differ from BASE (HEAD~), and of those that import them
+	@scripts/quick.sh $(BASE)
 
 race: ## every test under the race detector
 	go test -race -timeout 20m ./...

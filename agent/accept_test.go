@@ -12,13 +12,13 @@ import (
 	"rutter/projections/desired"
 )
 
-// hasty is a kernel of a node whose hold is accepted in the midst of a pass.
+// hasty is the kernel of a node whose hold is accepted during a pass.
 type hasty struct {
 	*link.Manager
 	before, kept, after func() // a pass, Keep
 }
 
-// Keep implements keeper.
+// Keep implements surplusKernel.
 func (h *hasty) Keep(on bool) {
 	h.Manager.Keep(on)
 	h.kept()
@@ -32,9 +32,9 @@ func (h *hasty) Pass(ctx context.Context, want desired.Links, complete bool) (li
 	return result, err
 }
 
-// A hold that is accepted while a pass goes on, or just before it, is not done by
-// that pass: barriers hear of no place until one has taken away what was held
-// (SAFETY B1), and that one comes at once.
+// A pass does not carry out a hold that is accepted during it, or just before it.
+// Barriers get no seq until a later pass has removed what was held (SAFETY B1), and
+// that pass comes at once.
 func TestAcceptedDuringAPass(t *testing.T) {
 	for _, remembers := range []string{"the view before", "only the kernel"} {
 		for _, when := range []string{"before the kernel is told what to keep", "after the pass"} {
@@ -100,16 +100,16 @@ func testAcceptedDuringAPass(t *testing.T, forget, after bool) {
 	}
 }
 
-// A view is judged by its links. What hangs on them grows with the NICs here times
-// the NICs elsewhere: a thousand and ten thousand on one vnet would be eleven
-// million entries, 13 GB for each pass of a node that needs to be careful.
+// A view is judged by its links. The number of entries on links grows with the NICs
+// here times the NICs elsewhere: 1,000 here and 10,000 elsewhere on one vnet are 11
+// million entries, 13 GB for each pass of a node that must be careful.
 func TestJudgingLooksAtLinksOnly(t *testing.T) {
 	server, r, stream := caughtUp(t)
 	server.must(t, nicOp(t, macOf(7), 1, 1, 1, ""), nicOp(t, macOf(8), 2, 2, 1, ""))
 	deliverAll(t, r, append(stream.next(t, true), stream.bookmark()))
 	r.view.share = defaultHoldShare
-	r.view.old, r.view.standing = r.remember(), unjudged
-	all := desired.Of(r.state, r.me)
+	r.view.old, r.view.phase = r.remember(), unjudged
+	all := desired.Of(r.state, r.cn)
 	j, ok := r.toJudge()
 	if !ok || len(all.Neighs) == 0 || len(j.want.Neighs)+len(j.want.FDB)+len(j.was.Neighs)+len(j.was.FDB) > 0 {
 		t.Errorf("judged %v: %d neighbours and %d forwarding entries", ok, len(j.want.Neighs), len(j.want.FDB))
@@ -119,8 +119,9 @@ func TestJudgingLooksAtLinksOnly(t *testing.T) {
 	}
 }
 
-// A cache with a hold whose view of before is lost must not call its own complete
-// before that is judged: written anew it would have no hold, and be believed.
+// A cache with a hold whose earlier view is lost must not mark its own view as complete
+// before that view is judged. A cache that is written anew has no hold, and its view is
+// trusted.
 func TestLostHoldIsNotComplete(t *testing.T) {
 	_, from, _ := caughtUp(t)
 	r := newReplica(cnID(1), silent())
@@ -134,9 +135,9 @@ func TestLostHoldIsNotComplete(t *testing.T) {
 	if err := r.load(held); err != nil {
 		t.Fatal(err)
 	}
-	r.becomeWhole()
+	r.needFullWrite()
 	b, _ := r.take()
-	if !b.Whole || b.Head.Complete || r.view.standing != unjudged {
+	if !b.Full || b.Head.Complete || r.view.phase != unjudged {
 		t.Errorf("the cache is written with %+v, a hold %v", b.Head, b.Hold.hold)
 	}
 	r.mu.Lock()

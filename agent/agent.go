@@ -17,8 +17,8 @@ import (
 	"rutter/projections"
 )
 
-// Agent makes one compute node match the log. Its methods but Run and Close may
-// be called from any goroutine.
+// Agent makes one compute node match the log. Its methods, except Run and Close, may be
+// called from any goroutine.
 type Agent struct {
 	cfg        Config
 	cache      *cache
@@ -28,9 +28,10 @@ type Agent struct {
 	reconciler *reconciler
 }
 
-// New opens the cache and loads what it holds: from now on lookups are answered
-// from it. It starts nothing. Errors: what is wrong with cfg, and ErrLocked. A
-// damaged cache is none: it is put aside; nor is a disk of no use: see cache_disk.go.
+// New opens the cache and loads it; from then on lookups are answered from it. New
+// starts nothing. Errors: what is wrong with cfg, and ErrLocked. A damaged cache is put
+// aside without an error. A disk that cannot be used is no error either: see
+// cache_disk.go.
 func New(cfg Config) (*Agent, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -68,10 +69,10 @@ func (a *Agent) build(held *contents) error {
 	a.persister = newPersister(a.replica, a.cache, logger)
 	a.follower = &follower{
 		cfg: &a.cfg, replica: a.replica, persister: a.persister, incarnation: held.Head.Incarnation,
-		watermark: a.watermark, condition: a.condition, logger: logger, alone: a.cfg.Now(), since: a.cfg.Now(), reached: make(chan struct{}, 1),
+		watermark: a.watermark, condition: a.condition, logger: logger, fedUntil: a.cfg.Now(), since: a.cfg.Now(), retryNow: make(chan struct{}, 1),
 	}
 	a.reconciler = &reconciler{
-		cfg: &a.cfg, replica: a.replica, kernel: kernel, report: a.follower.report, reach: a.follower.reach,
+		cfg: &a.cfg, replica: a.replica, kernel: kernel, report: a.follower.report, reach: a.follower.reachable,
 		woken: make(chan struct{}, 1), logger: logger,
 	}
 	return nil
@@ -86,16 +87,15 @@ func (a *Agent) saveNumbers(numbers plan.Numbers) error {
 	return nil
 }
 
-// Run follows the log and programs the kernel until ctx ends; then it keeps
-// what is left to keep, and returns nil. Another end is an error. The links
-// stay as they are.
+// Run follows the log and programs the kernel until ctx ends. Then it saves what is not
+// saved yet, and returns nil. Any other end is an error. The links stay as they are.
 func (a *Agent) Run(ctx context.Context) error {
 	g, running := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.reconciler.Run(running) })
 	if a.cfg.Watch != nil {
 		g.Go(func() error { return a.reconciler.Watch(running) })
 	}
-	// The persister ends after the follower, so that nothing is left to keep.
+	// The persister ends after the follower, so that everything is saved.
 	persisting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error {
 		defer stop()
@@ -112,12 +112,12 @@ func (a *Agent) Run(ctx context.Context) error {
 // Close frees the cache. Run must have returned.
 func (a *Agent) Close() error { return a.cache.Close() }
 
-// Age is how old what lookups answer may be: the time for which no server has
-// fed this node, 0 while one does.
+// Age is how long no server has fed this node: the age of what lookups answer. It is 0
+// while a server feeds it.
 func (a *Agent) Age() time.Duration { return a.follower.age() }
 
-// Object returns an object as this agent holds it, false if it is not within
-// what this compute node must know. Nobody may change it.
+// Object returns an object as this agent holds it. It is false if the object is not
+// among those that this compute node must know. Callers must not change the object.
 func (a *Agent) Object(kind log.Kind, id string) (log.Object, bool) {
 	a.replica.mu.RLock()
 	defer a.replica.mu.RUnlock()
@@ -125,21 +125,21 @@ func (a *Agent) Object(kind log.Kind, id string) (log.Object, bool) {
 	return rec.Object, ok
 }
 
-// VL2 answers where a MAC of a vnet is, as VL2 of the state that this agent
-// holds; it is false also for a vnet that no NIC of this compute node is on.
+// VL2 returns where a MAC of a vnet is, as VL2 of the state that this agent holds. It
+// is also false for a vnet on which this compute node has no NIC.
 func (a *Agent) VL2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {
 	return a.replica.VL2(vnet, mac)
 }
 
-// VL3 answers which MAC has an address on a vnet, and where it is.
+// VL3 returns the MAC that has an address on a vnet, and where that MAC is.
 func (a *Agent) VL3(vnet uint32, ip netip.Addr) (log.MAC, projections.Underlay, bool) {
 	return a.replica.VL3(vnet, ip)
 }
 
-// Changes returns what became of the NICs that are held, after a position: 0 is
-// before all. There are no more when none is returned, and at most limit are.
-// gap: not all is kept that came between, but who goes through what is held,
-// and hears these changes, misses nothing.
+// Changes returns changes of the held NICs after a position, at most limit of them.
+// Position 0 is before all changes. If it returns no change, there are no more. gap
+// means that some changes in between are not kept any more: a caller that then reads
+// all held rows, and these changes, misses nothing.
 func (a *Agent) Changes(after uint64, limit int) (changes []Change, gap bool) {
 	a.replica.mu.RLock()
 	defer a.replica.mu.RUnlock()
@@ -153,15 +153,15 @@ func (a *Agent) LastChange() uint64 {
 	return a.replica.journal.pos
 }
 
-// View calls fn with what is held, which does not change meanwhile. fn is short
-// and keeps nothing of it.
+// View calls fn with the held state, which does not change during the call. fn must be
+// short and must not keep the state.
 func (a *Agent) View(fn func(*projections.State)) {
 	a.replica.mu.RLock()
 	defer a.replica.mu.RUnlock()
 	fn(a.replica.state)
 }
 
-// condition is what people must see to on this node.
+// condition is what operators must know about this node.
 func (a *Agent) condition() (c feed.Condition) {
 	if h := a.replica.holding(); h != nil {
 		c = feed.Condition{
@@ -172,7 +172,7 @@ func (a *Agent) condition() (c feed.Condition) {
 	return c
 }
 
-// trouble says what else is wrong, a line each.
+// trouble lists what else is wrong, one line each.
 func (a *Agent) trouble() (lines []string) {
 	if failure := a.persister.status().Failure; failure != "" {
 		lines = append(lines, "the cache cannot be written: "+failure)
@@ -183,28 +183,30 @@ func (a *Agent) trouble() (lines []string) {
 	return lines
 }
 
-// Accept lets the view that is held take away what it lacks, if its hold has that
-// id. Errors: ErrNoHold, ErrOtherHold.
+// Accept allows the held view to remove what it lacks, if its hold has that id. Errors:
+// ErrNoHold, ErrOtherHold.
 func (a *Agent) Accept(id string) (Hold, error) { return a.replica.accept(id) }
 
-// Part calls fn with this node's part of the state while nothing is applied:
-// the cluster whose log it is (zero: none yet), the seq of its last bookmark, and
-// whether all that this node must know was held at least once. Some entries after
-// the bookmark may be in it. While a view is held it is not all: what it lacks is
-// not gone. fn must not call the agent, keep the state, or be
-// slow; the objects that it finds may be kept, since nobody changes them.
+// Part calls fn with this node's part of the state; nothing is applied during the call.
+// fn receives the cluster whose log it is (zero: none yet), the seq of the last
+// bookmark, and whether all that this node must know was held at least once. The state
+// may contain some entries after the bookmark. While a view is held, complete is false:
+// what the view lacks is not deleted. fn must not call the agent, must not keep the
+// state, and must be short. It may keep the objects that it finds, because they are
+// never changed.
 func (a *Agent) Part(fn func(state *projections.State, cluster log.UUID, seq log.Seq, complete bool)) {
 	r := a.replica
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	fn(r.state, r.cursor.Cluster, r.cursor.Seq, r.complete && r.reset == nil && r.view.standing == settled)
+	fn(r.state, r.cursor.Cluster, r.cursor.Seq, r.complete && r.reset == nil && r.view.phase == settled)
 }
 
-// Incarnation is that of this process: higher than all before it.
+// Incarnation is the number of this process. It is higher than those of all earlier
+// processes.
 func (a *Agent) Incarnation() uint64 { return a.follower.incarnation }
 
-// OpenTasks are the tasks of this compute node that have not ended, as the agent
-// holds them. Nobody may change them.
+// OpenTasks returns the tasks of this compute node that have not ended, as the agent
+// holds them. Callers must not change them.
 func (a *Agent) OpenTasks() (tasks []*log.Task) {
 	a.replica.mu.RLock()
 	defer a.replica.mu.RUnlock()

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -143,7 +142,7 @@ func readMessage(r *feed.Reader) (feed.Message, error) {
 	return feed.Decode(f)
 }
 
-// change changes the log and has it sent.
+// change changes the log and sends the change to the agents.
 func (s *servers) change(ops ...log.Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,13 +189,13 @@ var (
 	_ Kernel = (*link.Manager)(nil)
 )
 
-// fakeKernel remembers what was wanted of it.
+// fakeKernel records what it was asked to program.
 type fakeKernel struct {
 	mu     sync.Mutex // protects what follows
-	passes []wanted   // without their place in the log; a round of Apply counts as one
+	passes []wanted   // without their seq; a round of Apply counts as one
 	at     []time.Time
 	answer func(n int) (link.Result, error)
-	// matched is how the last one ended; heard makes Apply ask for a pass.
+	// matched is the result of the last pass; heard makes Apply ask for a pass.
 	matched, heard bool
 }
 
@@ -217,7 +216,7 @@ func (k *fakeKernel) note(w wanted) (result link.Result, err error) {
 	return result, err
 }
 
-// Apply does to what was wanted last what a Manager does to the kernel.
+// Apply does to the last wanted links what a Manager does to the kernel.
 func (k *fakeKernel) Apply(_ context.Context, d desired.LinksDelta) link.Result {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -235,10 +234,10 @@ func (k *fakeKernel) Apply(_ context.Context, d desired.LinksDelta) link.Result 
 	})
 	last.links.Neighs, last.links.FDB = append(last.links.Neighs, d.Neighs...), append(last.links.FDB, d.FDB...)
 	slices.SortFunc(last.links.Neighs, func(a, b desired.Neigh) int {
-		return cmp.Or(bytes.Compare(a.Link[:], b.Link[:]), a.IP.Compare(b.IP))
+		return cmp.Or(a.Link.Compare(b.Link), a.IP.Compare(b.IP))
 	})
 	slices.SortFunc(last.links.FDB, func(a, b desired.FDB) int {
-		return cmp.Or(cmp.Compare(a.VNet, b.VNet), bytes.Compare(a.MAC[:], b.MAC[:]))
+		return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.MAC.Compare(b.MAC))
 	})
 	result, _ := k.note(last)
 	return result
@@ -250,7 +249,7 @@ func (k *fakeKernel) seen() []wanted {
 	return slices.Clone(k.passes)
 }
 
-// hear is a change by somebody else.
+// hear makes a change by another program.
 func (k *fakeKernel) hear() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -310,7 +309,7 @@ func TestAgentFromAChangeToTheKernel(t *testing.T) {
 		synctest.Wait()
 		check := func(when string) {
 			t.Helper()
-			time.Sleep(feed.TellLazily + 50*time.Millisecond) // watermarks that nobody waits for are not sent more often
+			time.Sleep(feed.TellLazily + 50*time.Millisecond) // watermarks that no barrier waits for are sent less often
 			synctest.Wait()
 			status := a.Status()
 			if status.State != Following || status.Applied != s.head() || status.Programmed != s.head() || status.Lag != 0 {
@@ -524,7 +523,7 @@ func TestProgrammedOnlyWhenMatched(t *testing.T) {
 	})
 }
 
-// TestProgrammedIsOfBeforeThePass: what is applied while a pass runs does not count.
+// TestProgrammedIsOfBeforeThePass: what is applied during a pass does not count for it.
 func TestProgrammedIsOfBeforeThePass(t *testing.T) {
 	folder := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -600,7 +599,7 @@ func TestWatchWakes(t *testing.T) {
 	})
 }
 
-// TestReachIsTriedAtOnce: news of a carrier ends the wait between attempts.
+// TestReachIsTriedAtOnce: a new carrier ends the wait between attempts.
 func TestReachIsTriedAtOnce(t *testing.T) {
 	folder := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -614,8 +613,8 @@ func TestReachIsTriedAtOnce(t *testing.T) {
 		if got := a.Status().State; got != Waiting {
 			t.Fatalf("state %s, want waiting", got)
 		}
-		a.follower.reach()
-		a.follower.reach()
+		a.follower.reachable()
+		a.follower.reachable()
 		synctest.Wait() // and no time passes
 		if got := a.Status(); got.State != Following || got.Applied != s.head() {
 			t.Errorf("after news of a carrier: %s, applied %d, want following at %d", got.State, got.Applied, s.head())

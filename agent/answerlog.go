@@ -15,42 +15,42 @@ import (
 	"rutter/log"
 )
 
-// What lookups tell may be newer than what the disk holds. If the process is
-// killed then, and the servers go on with a list in which it is no more, nobody
-// would know what its clients still believe. So while the disk is behind, each
-// mapping that is told is noted in a file first, and counts as gone at the next
-// start. It is not synced: it is the process that may end, and clients on the
-// node end with the node.
+// Lookups may answer from a state that is newer than the disk. If the process is killed
+// then, and the servers continue without that mapping, the next process cannot tell its
+// clients that the mapping is gone. So while the disk is behind, each mapping is noted
+// in a file before it is answered, and counts as gone at the next start. The file is
+// not synced: it protects against the end of the process; the clients on the node end
+// with the node.
 const (
 	answerLogName = "told.db"
-	// maxAnswers bounds the mappings that were told between two transactions of the
-	// cache. More are told and not noted.
+	// maxAnswers bounds the mappings that are noted between two transactions of the
+	// cache. Further mappings are answered and not noted.
 	maxAnswers = 1 << 13
-	// answerSlot is a position (8) and a row as of bucket gone; the first slot has
-	// the position up to which nothing of the file counts any more.
+	// answerSlot is the size in bytes of a position (8) and a row as in bucket gone.
+	// The first slot has the position up to which nothing in the file counts any more.
 	answerSlot = 8 + goneSize
 )
 
-// answerLogFile is what tellings need of an *os.File.
+// answerLogFile is the part of *os.File that answerLog uses.
 type answerLogFile interface {
 	io.WriterAt
 	io.Closer
 }
 
-// answerLog is that file. A nil one notes nothing.
+// answerLog is that file. A nil answerLog notes nothing.
 type answerLog struct {
 	logger *slog.Logger
-	kept   atomic.Uint64 // the cache holds what came up to this position
+	kept   atomic.Uint64 // the cache holds everything up to this position
 
-	// inUse is held by who has it in hand what follows: also by a write that a disk
-	// which hangs does not end, for which nobody waits longer than diskPatience.
+	// inUse is held while the fields below are used. A write to a disk that hangs also
+	// keeps it; waiters give up after diskPatience.
 	inUse  chan struct{}
-	hangs  atomic.Bool // somebody gave up waiting, and the write has not ended since
+	hangs  atomic.Bool // a caller gave up waiting, and the write has not ended since
 	file   answerLogFile
 	slots  map[answerKey]int
 	at     []uint64 // the position of each slot
 	free   []int    // among them
-	missed bool     // it was said that a mapping could not be noted
+	missed bool     // it was logged that a mapping could not be noted
 }
 
 type answerKey struct {
@@ -66,13 +66,13 @@ func openAnswerLog(folder string, logger *slog.Logger) (*answerLog, []Change, er
 		return nil, nil, fmt.Errorf("agent: %w", err)
 	}
 	b := make([]byte, (1+maxAnswers)*answerSlot)
-	n, _ := f.ReadAt(b, 0) // a short one is new, or was cut: what is there counts
+	n, _ := f.ReadAt(b, 0) // a short file is new or was cut: what it has counts
 	old := readAnswers(b[:n])
 	t := &answerLog{logger: logger, inUse: make(chan struct{}, 1), file: f, slots: make(map[answerKey]int)}
 	return t, old, nil
 }
 
-// readAnswers passes over what is not whole: it was being written.
+// readAnswers skips incomplete slots: they were being written.
 func readAnswers(b []byte) (changes []Change) {
 	if len(b) < answerSlot {
 		return nil
@@ -86,8 +86,9 @@ func readAnswers(b []byte) (changes []Change) {
 	return changes
 }
 
-// note puts a mapping that is told at a position into the file, if the cache is
-// behind that. It returns when a killed process has it, or the disk hangs.
+// note writes a mapping that is about to be answered at a position into the file, if
+// the cache is behind that position. It returns when the mapping survives a kill of the
+// process, or when the disk hangs.
 func (t *answerLog) note(pos uint64, vnet uint32, mac log.MAC, ip netip.Addr) {
 	if t == nil || t.kept.Load() >= pos || t.hangs.Load() {
 		return
@@ -107,10 +108,10 @@ func (t *answerLog) note(pos uint64, vnet uint32, mac log.MAC, ip netip.Addr) {
 	written := make(chan struct{})
 	go func() {
 		if _, err := t.file.WriteAt(row, at); err != nil {
-			t.miss(err.Error())
+			t.noteMissed(err.Error())
 		}
 		close(written)
-		t.hangs.Store(false) // after the other, which giveUp looks at
+		t.hangs.Store(false) // after inUse is free, which cancelDial checks
 		<-t.inUse
 	}()
 	select {
@@ -120,18 +121,19 @@ func (t *answerLog) note(pos uint64, vnet uint32, mac log.MAC, ip netip.Addr) {
 	}
 }
 
-// giveUp has nobody wait until the disk has taken a write.
+// giveUp ends all waiting until the disk has taken a write.
 func (t *answerLog) giveUp(written <-chan struct{}) {
-	t.logger.Warn("what SVP tells cannot be noted: the disk hangs")
+	t.logger.Warn("SVP answers cannot be noted: the disk hangs")
 	t.hangs.Store(true)
 	select {
-	case <-written: // just now
-		t.hangs.Store(false)
+	case <-written: // the write has just ended
+		t.hangs.Store(false) // after written is closed, which giveUp checks
 	default:
 	}
 }
 
-// row returns what is to be written for a mapping and where, nil if nothing is.
+// row returns what to write for a mapping, and where. It is nil if nothing needs to be
+// written.
 func (t *answerLog) row(pos uint64, vnet uint32, mac log.MAC, ip netip.Addr) (row []byte, at int64) {
 	key := answerKey{vnet, mac, ip}
 	slot, again := t.slots[key]
@@ -140,7 +142,7 @@ func (t *answerLog) row(pos uint64, vnet uint32, mac log.MAC, ip netip.Addr) (ro
 	}
 	if !again {
 		if slot = t.freeSlot(); slot < 0 {
-			t.miss("there is no room in the file")
+			t.noteMissed("there is no room in the file")
 			return nil, 0
 		}
 		t.slots[key] = slot
@@ -151,7 +153,7 @@ func (t *answerLog) row(pos uint64, vnet uint32, mac log.MAC, ip netip.Addr) (ro
 	return append(row, encodeGone(row, &place)...), int64(1+slot) * answerSlot
 }
 
-// freeSlot returns a slot that is free, or -1.
+// freeSlot returns a free slot, or -1.
 func (t *answerLog) freeSlot() int {
 	if len(t.free) == 0 && len(t.at) == maxAnswers {
 		kept := t.kept.Load()
@@ -174,21 +176,22 @@ func (t *answerLog) freeSlot() int {
 	return -1
 }
 
-func (t *answerLog) miss(reason string) {
+func (t *answerLog) noteMissed(reason string) {
 	if !t.missed {
 		t.missed = true
-		t.logger.Warn("what SVP tells before the cache holds it cannot be noted: if this process is killed, a client may go on believing it", "reason", reason)
+		t.logger.Warn("SVP answers that the cache does not have yet cannot be noted: if this process is killed, a client may keep an outdated answer", "reason", reason)
 	}
 }
 
-// begin says where a process begins: what its cache held came before.
+// begin sets the position at which a process begins: what its cache held came before
+// it.
 func (t *answerLog) begin(pos uint64) {
 	if t != nil {
 		t.kept.Store(pos)
 	}
 }
 
-// keep notes that the cache holds what came up to a position.
+// keep records that the cache holds everything up to a position.
 func (t *answerLog) keep(pos uint64) {
 	if t == nil || pos <= t.kept.Load() {
 		return
@@ -196,7 +199,7 @@ func (t *answerLog) keep(pos uint64) {
 	t.inUse <- struct{}{}
 	defer func() { <-t.inUse }()
 	if _, err := t.file.WriteAt(goneKey(pos), 0); err != nil {
-		t.miss(err.Error()) // too much counts as gone at the next start
+		t.noteMissed(err.Error()) // then too many mappings count as gone at the next start
 	}
 	t.kept.Store(pos)
 }

@@ -50,9 +50,9 @@ func (h *hurried) linked(t *testing.T) bool {
 	return slices.ContainsFunc(snap.Links, func(l plan.Link) bool { return strings.HasPrefix(l.Name, "fabric") && l.MAC == macOf(2) })
 }
 
-// lose deletes NIC 2, then gives the node a NIC on a network that it does not have
-// yet: the entry has come, and rest brings the scope. The loop has not looked at
-// the kernel since. It returns the seq of the deletion.
+// lose deletes NIC 2, then gives the node a NIC on a network that it does not have yet:
+// the entry has come, and rest brings the scope. The loop has not read the kernel
+// since. lose returns the seq of the deletion.
 func (h *hurried) lose(t *testing.T) (n log.Seq, rest []feed.Message) {
 	t.Helper()
 	h.server.must(t, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macOf(2).String()})
@@ -69,8 +69,8 @@ func (h *hurried) lose(t *testing.T) (n log.Seq, rest []feed.Message) {
 	return n, messages[1:]
 }
 
-// honest checks what barriers rest on: what is told as programmed at n or beyond
-// has the link of the deleted NIC gone.
+// honest checks what barriers rely on: when programmed is n or more, the link of the
+// deleted NIC is gone.
 func (h *hurried) honest(t *testing.T, when string, n log.Seq) {
 	t.Helper()
 	if h.r.programmed >= n && h.linked(t) {
@@ -81,16 +81,16 @@ func (h *hurried) honest(t *testing.T, when string, n log.Seq) {
 	}
 }
 
-// A NIC is deleted at N; before the kernel's loop looks, an event gives the node a
-// NIC on another vnet, whose scope is still coming: the pass is of a view that is
-// not complete, and removes nothing. Neither that pass, nor any wake after it, may
-// tell N, until a pass of a complete view has removed the link (SAFETY B3).
+// A NIC is deleted at N. Before the kernel's loop runs, an event gives the node a NIC
+// on another vnet, whose scope is still to come. So the pass is of an incomplete view
+// and removes nothing. Neither that pass nor any later wake may report N before a pass
+// of a complete view has removed the link (SAFETY B3).
 func TestMatchedWaitsForACompletePass(t *testing.T) {
 	h := newHurried(t)
 	n, rest := h.lose(t)
 	h.k.pass(t.Context()) // the pass that was wanted
 	h.honest(t, "after the pass", n)
-	for range 3 { // tokens that are still there, or the watch of the kernel
+	for range 3 { // tokens that are still there, or the kernel's watch
 		h.k.apply(t.Context())
 		h.honest(t, "after a wake", n)
 	}
@@ -112,20 +112,20 @@ func TestMatchedWaitsForACompletePass(t *testing.T) {
 	h.honest(t, "in the end", n)
 }
 
-// A view can become complete again without a change of what is wanted: a scope is
-// told anew and is as it was. What an earlier pass left undone must be done by one
-// that is asked for then, and a delta that comes before it tells nothing.
+// A view can become complete again without a change of what is wanted: a scope is sent
+// again, unchanged. What an earlier pass left undone must be done by a pass that is
+// requested then. A delta that comes before that pass reports nothing.
 func TestDeltaAfterAnIncompletePass(t *testing.T) {
 	h := newHurried(t)
 	n, rest := h.lose(t)
 	h.k.pass(t.Context())
-	// The NIC that nobody waits for any more goes again: the view is complete
-	// without its scope.
+	// The NIC is deleted again before its scope comes: the view is complete without
+	// that scope.
 	deliverAll(t, h.r, rest)
 	h.server.must(t, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macOf(5).String()})
 	deliverAll(t, h.r, append(h.stream.next(t, true), h.stream.bookmark()))
-	// What was touched is forgotten, as if it had been computed: only the pass
-	// that did not prune is left to know.
+	// The touched entries are cleared, as if they had been computed. The only remaining
+	// sign is that the last pass did not prune.
 	h.r.touches.Reset()
 	h.k.due = time.Time{}
 	h.k.apply(t.Context())
@@ -140,8 +140,8 @@ func TestDeltaAfterAnIncompletePass(t *testing.T) {
 	h.honest(t, "in the end", n)
 }
 
-// A pass that fails says nothing of the kernel, and what it would have done is
-// forgotten: programmed waits for one that did it.
+// A pass that fails shows nothing about the kernel, and its plan is discarded:
+// programmed waits for a pass that succeeds.
 func TestMatchedAfterAFailedPass(t *testing.T) {
 	h := newHurried(t)
 	h.server.must(t, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macOf(2).String()})
@@ -163,8 +163,8 @@ func TestMatchedAfterAFailedPass(t *testing.T) {
 	}
 }
 
-// failingPass is a kernel whose passes cannot be made, and which believes of itself
-// what the passes before said.
+// failingPass is a kernel whose passes fail. It repeats the result of the passes
+// before.
 type failingPass struct{ Kernel }
 
 // Pass implements Kernel.
@@ -172,7 +172,7 @@ func (failingPass) Pass(context.Context, desired.Links, bool) (link.Result, erro
 	return link.Result{}, errDown
 }
 
-// Each of the conditions under which programmed moves is needed by itself.
+// Each condition under which programmed moves is necessary.
 func TestWhatMovesProgrammed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -182,7 +182,7 @@ func TestWhatMovesProgrammed(t *testing.T) {
 		{"all holds", func(*reconciler, *checkpoint, *link.Result) {}, true},
 		{"the view is not complete", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.complete = false }, false},
 		{"the last pass was of one that was not", func(k *reconciler, _ *checkpoint, _ *link.Result) { k.pruned = false }, false},
-		{"something is left to a pass", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.whole = true }, false},
+		{"something is left to a pass", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.needsPass = true }, false},
 		{"the kernel is not as wanted", func(_ *reconciler, _ *checkpoint, result *link.Result) { result.Matched = false }, false},
 		{"a reset came since", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.epoch++ }, false},
 		{"it is no news", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.seq-- }, false},

@@ -9,8 +9,8 @@ import (
 	"rutter/log/feed"
 )
 
-// BenchmarkCatchUp folds a backlog of relevant entries into state and cache;
-// the rate is in entries/s, the last transaction included.
+// BenchmarkCatchUp folds a backlog of relevant entries into state and cache. The rate
+// is in entries/s, including the last transaction.
 func BenchmarkCatchUp(b *testing.B) {
 	s := newTestServer(1)
 	baseHistory(b, s, 3)
@@ -21,8 +21,8 @@ func BenchmarkCatchUp(b *testing.B) {
 	}
 	c, r, p := opened(b, b.TempDir())
 	defer c.Close()
-	cursor, scopes := r.hello()
-	ss, messages := s.hello(b, r.me, cursor, scopes)
+	cursor, scopes := r.resumePoint()
+	ss, messages := s.hello(b, r.cn, cursor, scopes)
 	deliverAll(b, r, messages)
 	for n := range b.N {
 		s.must(b, update(b, log.KindNIC, log.MAC{0x90, 0xb8, 0xd0, 1, 0, byte(n % nics)}.String(), `{"model":"m%d"}`, n))

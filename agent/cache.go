@@ -24,17 +24,17 @@ import (
 const (
 	cacheName = "cache.db"
 	lockName  = "agent.lock"
-	// keptDamaged is how many damaged caches are kept aside for people to look
-	// at; older ones are removed, so that a bad disk cannot fill itself.
+	// keptDamaged is how many damaged caches are kept for inspection. Older ones are
+	// removed, so that a bad disk does not fill up.
 	keptDamaged = 3
-	// cacheMapBytes is mapped at once, so that the file rarely has to be mapped
-	// anew while it grows. It is address space, not memory.
+	// cacheMapBytes is the size of the first mapping of the file. A large one avoids
+	// new mappings while the file grows. It is address space, not memory.
 	cacheMapBytes = 64 << 20
-	// cacheGrowBytes is by how much the file grows when it must.
+	// cacheGrowBytes is the step by which the file grows.
 	cacheGrowBytes = 1 << 20
 )
 
-// ErrLocked is wrapped when another agent uses the folder.
+// ErrLocked is wrapped if another agent uses the folder.
 var ErrLocked = errors.New("agent: folder is used by another agent: stop it, or give this one a folder of its own")
 
 // objectKey names an object among all kinds.
@@ -47,25 +47,25 @@ func (a objectKey) compare(b objectKey) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
 }
 
-// kept is a record and, if it came in the form that is kept, its object's bytes
-// without the format byte; they share the memory of the frame that brought them.
+// kept is a record. If the object came in the form that is stored, kept also has its
+// bytes without the format byte. They share the memory of the frame.
 type kept struct {
 	projections.Record
 	Body []byte
 }
 
-// batch is one transaction of the cache: rows and the head that goes with them.
+// batch is one transaction of the cache: rows, and the head that belongs to them.
 type batch struct {
-	Objects map[objectKey]kept       // Object nil: the row goes
-	Scopes  map[log.Scope]*heldScope // nil: the row goes
-	Gone    []Change                 // that took a mapping with them, by position
-	Pos     uint64                   // of the last change that is in it, or before
-	Head    head                     // but for CN, Incarnation, Rows and Sum, which the cache keeps
-	// Released are objects of the view that is held in which the log did what it
-	// says of them since: there is none, or it is as in Objects.
+	Objects map[objectKey]kept       // Object nil: the row is deleted
+	Scopes  map[log.Scope]*heldScope // nil: the row is deleted
+	Gone    []Change                 // changes that removed a mapping, by position
+	Pos     uint64                   // of the last change in this batch, or before
+	Head    head                     // except CN, Incarnation, Rows and Sum, which the cache sets
+	// Released are objects of the held view that the log has changed since: it has
+	// deleted them, or they are as in Objects.
 	Released []objectKey
-	Hold     *holdChange // nil: as it was
-	Whole    bool        // this is all that the cache is to have
+	Hold     *holdChange // nil: unchanged
+	Full     bool        // the batch is the whole content of the cache
 }
 
 func (b *batch) rows() int {
@@ -82,11 +82,12 @@ type contents struct {
 	Scopes   map[log.Scope]heldScope
 	Objects  []projections.Record // by kind and id
 	Gone     []Change             // by position
-	Answered []Change             // what a process that was killed told last
+	Answered []Change             // what a killed process answered last
 	answers  *answerLog
-	Numbers  []byte // JSON; nil if none were kept
-	// Hold is what was held, Released what of it the log changed since, and Old what
-	// the node did before: nil if nothing was held, or it cannot be read.
+	Numbers  []byte // JSON; nil if none were saved
+	// Hold is what was held. Released are its objects that the log has changed since.
+	// Old is the view that the node carried out before; nil if nothing was held, or if
+	// it cannot be read.
 	Hold     *Hold
 	Released []objectKey
 	Old      *contents
@@ -102,17 +103,17 @@ type cache struct {
 
 	mu      sync.Mutex // held for one transaction; protects what follows
 	lock    *os.File   // nil: the folder could not be locked
-	db      *bolt.DB   // nil: there is no file that can be written; see cache_disk.go
+	db      *bolt.DB   // nil: no file can be written; see cache_disk.go
 	file    os.FileInfo
-	failure error // of the start; nil if all was well
+	failure error // of the start; nil if it succeeded
 	head    head  // as on disk
 	gone    int   // rows of bucketGone
 	enc     *log.Encoder
 
-	owed    sync.Mutex // for moments, within mu or without; protects what follows
-	numbers []byte
-	owes    bool // numbers are not on disk
-	saving  bool // a goroutine of SaveNumbers has not ended
+	numbersMu    sync.Mutex // held briefly, with or without mu; protects what follows
+	numbers      []byte
+	numbersDirty bool // numbers are not on disk
+	saving       bool // a goroutine of SaveNumbers has not ended
 }
 
 func lockFolder(folder string) (*os.File, error) {
@@ -126,7 +127,7 @@ func lockFolder(folder string) (*os.File, error) {
 	return f, nil
 }
 
-// removeOldDamaged leaves the newest keptDamaged files that were put aside.
+// removeOldDamaged removes all but the newest keptDamaged files that were put aside.
 func removeOldDamaged(path string, logger *slog.Logger) {
 	names, err := filepath.Glob(path + ".damaged-*")
 	if err != nil || len(names) <= keptDamaged {
@@ -145,7 +146,7 @@ var boltOptions = bolt.Options{
 	PageSize: cachePageSize, InitialMmapSize: cacheMapBytes,
 }
 
-// damaged adds errFile to those errors of bbolt that are about the file's bytes.
+// damaged adds errFile to errors of bbolt that are about the file's bytes.
 func damaged(err error) error {
 	for _, bad := range []error{berrors.ErrInvalid, berrors.ErrVersionMismatch, berrors.ErrChecksum} {
 		if errors.Is(err, bad) {
@@ -189,7 +190,7 @@ func loadRows(db *bolt.DB, cn log.UUID) (held *contents, err error) {
 
 func keyOf(r projections.Record) objectKey { return objectKey{r.Object.Kind(), r.Object.ID()} }
 
-// row takes one row that is not the head.
+// row reads one row other than the head.
 func (held *contents) row(bucket string, k, v []byte) error {
 	switch kind, isObject := strings.CutPrefix(bucket, objectsPrefix); {
 	case isObject:
@@ -232,8 +233,8 @@ func (held *contents) row(bucket string, k, v []byte) error {
 	return fmt.Errorf("%w: row %q in bucket %q", errFile, k, bucket)
 }
 
-// safely turns a panic of bbolt, or a fault in its mapped file, into an error:
-// the disk is the outside world, and must not end the process.
+// safely turns a panic of bbolt, or a fault in its mapped file, into an error, because
+// the disk must not end the process.
 func safely(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -269,7 +270,7 @@ func (c *cache) write(tx *bolt.Tx, b *batch) error {
 	return c.putObjects(tx, b.Objects)
 }
 
-// putGone adds to what is gone, and lets the oldest go if there are too many.
+// putGone adds to bucket gone, and removes the oldest rows if there are too many.
 func (c *cache) putGone(tx *bolt.Tx, gone []Change) error {
 	if len(gone) == 0 {
 		return nil
@@ -300,7 +301,7 @@ func (c *cache) putGone(tx *bolt.Tx, gone []Change) error {
 	return nil
 }
 
-// putObjects writes rows in order of their keys, which is what a B+tree likes.
+// putObjects writes rows in key order, which is fastest in a B+tree.
 func (c *cache) putObjects(tx *bolt.Tx, objects map[objectKey]kept) error {
 	keys := make([]objectKey, 0, len(objects))
 	for key := range objects {
@@ -331,7 +332,7 @@ func (c *cache) putObjects(tx *bolt.Tx, objects map[objectKey]kept) error {
 	return nil
 }
 
-// put writes or (value nil) removes a row and keeps the head's account of it.
+// put writes a row, or removes it if value is nil, and updates the head's counts.
 func (c *cache) put(b *bolt.Bucket, bucket string, key, value []byte) error {
 	if old := b.Get(key); old != nil {
 		c.head.Rows--
@@ -345,8 +346,8 @@ func (c *cache) put(b *bolt.Bucket, bucket string, key, value []byte) error {
 	return b.Put(key, value)
 }
 
-// update runs write and puts the head, in one synced transaction. If it fails,
-// the account in memory is as before, as is the file.
+// update runs write and then writes the head, in one synced transaction. If it fails,
+// the counts in memory and the file are as before.
 func (c *cache) update(write func(*bolt.Tx) error) error {
 	before, gone := c.head, c.gone
 	err := safely(func() error {

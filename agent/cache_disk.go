@@ -15,17 +15,17 @@ import (
 	"rutter/log"
 )
 
-// A node works without its disk: what the cache held is read if it can be, what it
-// cannot keep stays in memory, and as soon as the disk takes it the file is written
-// anew, whole. Only another agent in the folder keeps an agent from starting.
+// A node works without its disk. What can be read from the cache is read; what cannot
+// be written stays in memory. As soon as the disk accepts writes, the complete file is
+// written again. An agent fails to start only if another agent uses the folder.
 
-// errNoFile is wrapped while there is no file that can be written.
+// errNoFile is wrapped while no file can be written.
 var errNoFile = errors.New("agent: there is no cache file that can be written")
 
-// openCache opens the cache of cn in folder, or makes a new one. A damaged
-// cache, or one of another CN, is put aside and named in the log. now names the
-// file that is put aside, and is the least that a new incarnation may be. The only
-// error is ErrLocked: a disk that is of no use leaves a cache that keeps nothing.
+// openCache opens the cache of cn in folder, or makes a new one. A damaged cache, or
+// one of another CN, is put aside, and its name is logged. now is part of the name of
+// that file, and the lower limit of a new incarnation. The only error is ErrLocked. If
+// the disk cannot be used, openCache returns a cache that stores nothing.
 func openCache(folder string, cn log.UUID, now time.Time, logger *slog.Logger) (*cache, *contents, error) {
 	c := &cache{folder: folder, path: filepath.Join(folder, cacheName), cn: cn, logger: logger, enc: log.NewEncoder()}
 	err := c.occupy()
@@ -38,19 +38,19 @@ func openCache(folder string, cn log.UUID, now time.Time, logger *slog.Logger) (
 	c.numbers = held.Numbers
 	var told error
 	if c.answers, held.Answered, told = openAnswerLog(folder, logger); told != nil {
-		logger.Warn("what SVP tells cannot be noted", "error", told)
+		logger.Warn("SVP answers cannot be noted", "error", told)
 	}
 	held.answers = c.answers
 	if err = errors.Join(err, opened); err == nil {
 		err = c.update(func(*bolt.Tx) error { return nil })
 	}
 	if c.failure = err; err != nil {
-		logger.Error("the cache cannot be written: this node goes on from memory, and would have to ask the servers if it started anew", "folder", folder, "error", err)
+		logger.Error("the cache cannot be written: this node works from memory, and needs the servers if it restarts", "folder", folder, "error", err)
 	}
 	return c, held, nil
 }
 
-// occupy makes the folder, and makes it this process's.
+// occupy makes the folder and locks it for this process.
 func (c *cache) occupy() (err error) {
 	if err := os.MkdirAll(c.folder, 0o700); err != nil {
 		return fmt.Errorf("agent: folder %s: %w", c.folder, err)
@@ -61,8 +61,8 @@ func (c *cache) occupy() (err error) {
 	return err
 }
 
-// openOrAside opens the file, puts a damaged one aside, and of one that cannot be
-// written reads what it has. What it returns is never nil.
+// openOrAside opens the file. It puts a damaged one aside; from a file that cannot be
+// written it reads the content. The result is never nil.
 func (c *cache) openOrAside(now time.Time) (*contents, error) {
 	held, err := c.open()
 	if errors.Is(err, errFile) {
@@ -75,7 +75,7 @@ func (c *cache) openOrAside(now time.Time) (*contents, error) {
 		err = fmt.Errorf("agent: cache %s: %w", c.path, err)
 		var unread error
 		if held, unread = readCache(c.path, c.cn); unread != nil {
-			c.logger.Warn("the cache cannot be read either: all of it is asked of the servers", "error", unread)
+			c.logger.Warn("the cache cannot be read either: everything is requested from the servers", "error", unread)
 			held = c.nothing()
 		}
 	}
@@ -85,10 +85,10 @@ func (c *cache) openOrAside(now time.Time) (*contents, error) {
 
 func (c *cache) nothing() *contents { return &contents{Scopes: make(map[log.Scope]heldScope)} }
 
-// putAside names a file that cannot be trusted, for people to look at.
+// putAside renames a file that cannot be trusted, so that it can be inspected.
 func (c *cache) putAside(path string, why error, now time.Time) error {
 	aside := path + ".damaged-" + now.UTC().Format("20060102T150405.000000000")
-	c.logger.Error("cache is damaged: kept aside, to be rebuilt from the servers", "error", why, "aside", aside)
+	c.logger.Error("cache is damaged: put aside, and rebuilt from the servers", "error", why, "aside", aside)
 	if err := os.Rename(path, aside); err != nil {
 		return fmt.Errorf("agent: put damaged cache aside: %w", err)
 	}
@@ -96,8 +96,8 @@ func (c *cache) putAside(path string, why error, now time.Time) error {
 	return nil
 }
 
-// open verifies and reads the file, or makes it. Errors that wrap errFile say
-// that it cannot be trusted.
+// open verifies and reads the file, or makes it. An error that wraps errFile means that
+// the file cannot be trusted.
 func (c *cache) open() (*contents, error) {
 	if _, err := os.Stat(c.path); errors.Is(err, fs.ErrNotExist) {
 		if err := c.create(&batch{}); err != nil {
@@ -136,7 +136,7 @@ func verifyPath(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// readCache reads a file that is not written.
+// readCache reads a file without writing to it.
 func readCache(path string, cn log.UUID) (*contents, error) {
 	if err := verifyPath(path); err != nil {
 		return nil, err
@@ -151,11 +151,11 @@ func readCache(path string, cn log.UUID) (*contents, error) {
 	return held, errors.Join(err, db.Close())
 }
 
-// create writes a file that has b and nothing else, under another name which is
-// then changed: a crash leaves either what was or a whole file.
+// create writes a file with the content of b under another name, and then renames it.
+// After a crash, either the old file or a complete new one is there.
 func (c *cache) create(b *batch) error {
-	numbers, _ := c.owing()
-	fresh := &cache{cn: c.cn, enc: c.enc, head: head{CN: c.cn, Incarnation: c.head.Incarnation}, numbers: numbers, owes: numbers != nil}
+	numbers, _ := c.pendingNumbers()
+	fresh := &cache{cn: c.cn, enc: c.enc, head: head{CN: c.cn, Incarnation: c.head.Incarnation}, numbers: numbers, numbersDirty: numbers != nil}
 	if err := fresh.createAt(c.path+".new", b); err != nil {
 		return err
 	}
@@ -164,11 +164,11 @@ func (c *cache) create(b *batch) error {
 		return errors.Join(err, fresh.db.Close())
 	}
 	c.db, c.file, c.head, c.gone = fresh.db, info, fresh.head, fresh.gone
-	c.paid(numbers)
+	c.numbersSaved(numbers)
 	return nil
 }
 
-// publish gives path+".new" its name.
+// publish renames path+".new" to path.
 func publish(path string) (os.FileInfo, error) {
 	if err := os.Rename(path+".new", path); err != nil {
 		return nil, fmt.Errorf("create: %w", err)
@@ -183,7 +183,7 @@ func publish(path string) (os.FileInfo, error) {
 	return os.Stat(path)
 }
 
-// createAt makes a file of b. c.db is it, if all went well.
+// createAt makes a file from b. On success, c.db is that file.
 func (c *cache) createAt(path string, b *batch) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -194,8 +194,8 @@ func (c *cache) createAt(path string, b *batch) error {
 	}
 	db.AllocSize = cacheGrowBytes
 	c.db = db
-	// Two transactions, so that neither meta page still has the free list that
-	// bbolt gives a new file (see verifyFile).
+	// This takes two transactions, so that neither meta page still has the free list
+	// that bbolt writes into a new file (see verifyFile).
 	for range 2 {
 		if err = c.update(makeBuckets); err != nil {
 			break
@@ -219,24 +219,24 @@ func makeBuckets(tx *bolt.Tx) error {
 	return nil
 }
 
-// Commit writes b in one synced transaction. Errors that wrap errNoFile say that
-// the file has to be written whole.
+// Commit writes b in one synced transaction. An error that wraps errNoFile means that
+// the complete file must be written.
 func (c *cache) Commit(b *batch) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.lost(); err != nil && !b.Whole {
+	if err := c.lost(); err != nil && !b.Full {
 		return err
 	}
 	if err := c.keepOld(b.Hold); err != nil {
 		return err
 	}
-	if b.Whole {
+	if b.Full {
 		if err := c.rebuild(b); err != nil {
 			return err
 		}
 	} else if err := c.commit(b); err != nil {
 		if errors.Is(err, errFile) {
-			c.db = nil // nobody knows which of its locks it holds, so it is not closed
+			c.db = nil // which of its locks it holds is unknown, so it is not closed
 			c.failure = err
 			return fmt.Errorf("%w: %w", errNoFile, err)
 		}
@@ -249,9 +249,9 @@ func (c *cache) commit(b *batch) error {
 	return c.withNumbers(func(tx *bolt.Tx) error { return c.write(tx, b) })
 }
 
-// withNumbers is update with the numbers that are not on disk yet.
+// withNumbers is update, and also writes the numbers that are not on disk yet.
 func (c *cache) withNumbers(write func(*bolt.Tx) error) error {
-	numbers, owes := c.owing()
+	numbers, owes := c.pendingNumbers()
 	err := c.update(func(tx *bolt.Tx) error {
 		if owes {
 			if err := c.put(tx.Bucket([]byte(bucketMeta)), bucketMeta, []byte(keyNumbers), encodeMeta(keyNumbers, numbers)); err != nil {
@@ -261,14 +261,15 @@ func (c *cache) withNumbers(write func(*bolt.Tx) error) error {
 		return write(tx)
 	})
 	if err == nil {
-		c.paid(numbers)
+		c.numbersSaved(numbers)
 	}
 	return err
 }
 
-// lost reports that there is no file, or that somebody took it away: what is
-// written to it then, nobody finds. One that was cut is found here, since bbolt maps
-// it, and after a failed write reads all of it in a goroutine that nobody can guard.
+// lost reports that there is no file, or that it was deleted: what is written to a
+// deleted file is lost. A file that was cut is also detected here, because bbolt maps
+// the file, and after a failed write reads all of it in a goroutine whose panics cannot
+// be recovered.
 func (c *cache) lost() error {
 	if c.db == nil {
 		return fmt.Errorf("%w: %w", errNoFile, c.failure)
@@ -290,7 +291,7 @@ func (c *cache) lost() error {
 	return fmt.Errorf("%w: %w", errNoFile, err)
 }
 
-// rebuild writes the file anew.
+// rebuild writes the complete file.
 func (c *cache) rebuild(b *batch) error {
 	if err := c.occupy(); err != nil {
 		return fmt.Errorf("%w: %w", errNoFile, err)
@@ -306,7 +307,8 @@ func (c *cache) rebuild(b *batch) error {
 	return nil
 }
 
-// Probe reports whether the folder takes bytes: a whole view is gathered only then.
+// Probe reports whether the folder accepts writes. A complete batch is prepared only
+// then.
 func (c *cache) Probe() error {
 	if err := os.MkdirAll(c.folder, 0o700); err != nil {
 		return fmt.Errorf("agent: folder %s: %w", c.folder, err)
@@ -321,25 +323,25 @@ func (c *cache) Probe() error {
 
 const (
 	probeName = "probe.tmp"
-	// probeBytes are what must fit before a view is written whole: an empty cache.
+	// probeBytes must fit before a complete file is written: the size of an empty
+	// cache.
 	probeBytes = 64 << 10
 )
 
-// diskPatience is how long anybody but the cache's writer waits for the disk: one
-// that is only busy takes what it is given within that.
+// diskPatience is how long callers other than the cache's writer wait for the disk. A
+// busy disk completes a write within that time.
 const diskPatience = time.Second
 
-// SaveNumbers keeps the fabric numbers. What the disk does not take now is kept
-// with the next transaction: a link is not made to wait for it, nor for a disk that
-// hangs.
+// SaveNumbers saves the fabric numbers. If the disk does not accept them now, the next
+// transaction saves them, so that links do not wait for a disk that fails or hangs.
 func (c *cache) SaveNumbers(json []byte) {
-	c.owed.Lock()
-	c.numbers, c.owes = json, true
+	c.numbersMu.Lock()
+	c.numbers, c.numbersDirty = json, true
 	hangs := c.saving
 	c.saving = true
-	c.owed.Unlock()
+	c.numbersMu.Unlock()
 	if hangs {
-		return // that one hangs; what it does not save, the next transaction does
+		return // the earlier call hangs; the next transaction saves what it does not
 	}
 	saved := make(chan struct{})
 	go func() {
@@ -360,36 +362,36 @@ func (c *cache) saveNumbers() {
 	if err == nil {
 		err = c.withNumbers(func(*bolt.Tx) error { return nil })
 	}
-	c.owed.Lock()
+	c.numbersMu.Lock()
 	c.saving = false
-	c.owed.Unlock()
+	c.numbersMu.Unlock()
 	if err != nil {
 		c.logger.Warn("fabric numbers are not on disk yet", "error", err)
 	}
 }
 
-// owing returns the numbers, and whether they are to be written.
-func (c *cache) owing() (json []byte, owes bool) {
-	c.owed.Lock()
-	defer c.owed.Unlock()
-	return c.numbers, c.owes
+// pendingNumbers returns the numbers, and whether they must be written.
+func (c *cache) pendingNumbers() (json []byte, owes bool) {
+	c.numbersMu.Lock()
+	defer c.numbersMu.Unlock()
+	return c.numbers, c.numbersDirty
 }
 
-// paid notes that these numbers are on disk.
-func (c *cache) paid(json []byte) {
-	c.owed.Lock()
-	defer c.owed.Unlock()
-	c.owes = c.owes && !bytes.Equal(c.numbers, json)
+// numbersSaved records that these numbers are on disk.
+func (c *cache) numbersSaved(json []byte) {
+	c.numbersMu.Lock()
+	defer c.numbersMu.Unlock()
+	c.numbersDirty = c.numbersDirty && !bytes.Equal(c.numbers, json)
 }
 
-// isGone reports whether the file has to be written whole.
+// isGone reports whether the complete file must be written.
 func (c *cache) isGone() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.db == nil
 }
 
-// Close frees the file and the folder's lock.
+// Close closes the file and releases the folder's lock.
 func (c *cache) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,18 +14,18 @@ import (
 	"rutter/log"
 )
 
-// heldName is the file of the view that the node goes on with while a new one is
-// held. It has the form of the cache, and no scopes.
+// heldName is the file of the view that the node continues with while a new view is
+// held. It has the form of the cache, without scopes.
 const heldName = "held.db"
 
-// holdChange says what the cache is to know of a hold.
+// holdChange is what a batch changes about a hold.
 type holdChange struct {
 	hold    *Hold // nil: there is none
 	was     log.Cursor
-	objects map[objectKey]kept // of the view that is kept
+	objects map[objectKey]kept // of the view that stays in use
 }
 
-// keepOld writes the view that is kept, before the transaction that says so.
+// keepOld writes the view that stays in use, before the transaction with the hold.
 func (c *cache) keepOld(h *holdChange) error {
 	if h == nil || h.hold == nil {
 		return nil
@@ -45,18 +45,18 @@ func (c *cache) keepOld(h *holdChange) error {
 	return nil
 }
 
-// dropOld removes it after the transaction that says that nothing is held.
+// dropOld removes that file after the transaction that ends the hold.
 func (c *cache) dropOld(h *holdChange) error {
 	if h == nil || h.hold != nil {
 		return nil
 	}
 	if err := os.Remove(filepath.Join(c.folder, heldName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.logger.Warn("the view that was kept cannot be removed: the next start does it", "error", err)
+		c.logger.Warn("the file of the old view cannot be removed: the next start removes it", "error", err)
 	}
 	return nil
 }
 
-// openOld reads it, if something is held, or there is no cache that could say so.
+// openOld reads that file if something is held, or if there is no cache to say so.
 func (c *cache) openOld(held *contents, now time.Time) {
 	path := filepath.Join(c.folder, heldName)
 	if held.Hold == nil && held.Head.Cursor != (log.Cursor{}) {
@@ -72,12 +72,12 @@ func (c *cache) openOld(held *contents, now time.Time) {
 		err = c.putAside(path, err, now)
 		fallthrough
 	default:
-		c.logger.Error("the view that was kept cannot be read: what the kernel holds is", "error", err)
+		c.logger.Error("the file of the old view cannot be read: the kernel's links are kept instead", "error", err)
 	}
 }
 
-// putHold writes what is known of a hold. What the log changed of one is of no
-// account when the view is written anew, or let go.
+// putHold writes the hold. The rows of bucket released are cleared when the view is
+// written again, or when the hold ends.
 func (c *cache) putHold(tx *bolt.Tx, b *batch) error {
 	released := []byte(bucketReleased)
 	if b.Hold != nil {

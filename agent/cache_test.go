@@ -25,8 +25,8 @@ func filledCache(t *testing.T) (folder string, file []byte) {
 	baseHistory(t, s, 3)
 	s.must(t, vmOp(t, 1, 1), nicOp(t, macOf(1), 1, 1, 1, "10.0.0.11"))
 	c, r, p := opened(t, folder)
-	cursor, scopes := r.hello()
-	ss, messages := s.hello(t, r.me, cursor, scopes)
+	cursor, scopes := r.resumePoint()
+	ss, messages := s.hello(t, r.cn, cursor, scopes)
 	deliverAll(t, r, messages)
 	for n := range 40 {
 		s.must(t, nicOp(t, macOf(20+n), 2, 2, 1, ""))
@@ -243,8 +243,8 @@ func TestCopyWhileWriting(t *testing.T) {
 	baseHistory(t, s, 3)
 	c, r, p := opened(t, folder)
 	defer c.Close()
-	cursor, scopes := r.hello()
-	ss, messages := s.hello(t, r.me, cursor, scopes)
+	cursor, scopes := r.resumePoint()
+	ss, messages := s.hello(t, r.cn, cursor, scopes)
 	deliverAll(t, r, messages)
 	s.must(t, nicOp(t, macOf(1), 1, 1, 1, ""))
 	deliverAll(t, r, append(ss.next(t, true), ss.bookmark()))
@@ -268,11 +268,11 @@ func TestCopyWhileWriting(t *testing.T) {
 			t.Fatal(err)
 		}
 		again, replica, _ := opened(t, crashed)
-		cursor, scopes := replica.hello()
+		cursor, scopes := replica.resumePoint()
 		if len(replica.state.Dump()) == 0 || cursor.Seq == 0 {
 			t.Fatalf("copy %d is empty", n)
 		}
-		_, messages := s.hello(t, replica.me, cursor, scopes)
+		_, messages := s.hello(t, replica.cn, cursor, scopes)
 		deliverAll(t, replica, messages)
 		compareReplica(t, s, replica)
 		if err := again.Close(); err != nil {
@@ -284,7 +284,7 @@ func TestCopyWhileWriting(t *testing.T) {
 func TestFailingDiskKeepsRows(t *testing.T) {
 	s, _, _ := caughtUp(t)
 	c, r, p := opened(t, t.TempDir())
-	_, messages := s.hello(t, r.me, log.Cursor{}, nil)
+	_, messages := s.hello(t, r.cn, log.Cursor{}, nil)
 	deliverAll(t, r, messages)
 	waiting := r.waiting()
 	if err := c.db.Close(); err != nil {

@@ -10,44 +10,45 @@ import (
 	"rutter/projections"
 )
 
-// Clients of SVP remember answers and must hear when one is no longer so. What an
-// agent holds changes by more than entries (scopes come and go, a reset compares
-// all), so the replica itself notes what became of its NICs, in the step in which
-// its lookups change. After a restart, rows tell of all that there is; what there
-// is no more is told by the rows of bucket gone.
+// SVP clients remember answers and must be told when an answer is no longer true. What
+// an agent holds changes by more than entries (scopes come and go, a reset compares
+// everything). So the replica itself notes the changes of its NICs, in the step that
+// changes its lookups. After a restart, the rows say what exists; the rows of bucket
+// gone say what no longer exists.
 
 const (
-	// maxChanges is how many changes are kept for who asks seldom; 2 MB.
+	// maxChanges is how many changes are kept for callers that ask rarely; 2 MB.
 	maxChanges = 1 << 14
-	// maxGone is how many mappings that nobody has any more are remembered, on
-	// disk as well. A client that held an older one and did not ask since sends
-	// to a node that drops it, until the MAC or address is given out again.
+	// maxGone is how many removed mappings are remembered, also on disk. A client that
+	// still has an older one, and has not asked since, sends to a node that drops the
+	// frames, until the MAC or address is used again.
 	maxGone = 1 << 14
-	// posShift makes a process's first position from its incarnation, so that
-	// none of an earlier one comes again: incarnations are ms of the clock at
-	// least, and no agent takes a thousand changes each ms for long.
+	// posShift derives a process's first position from its incarnation, so that
+	// positions of an earlier process are not used again: incarnations are at least the
+	// clock's ms, and an agent does not take 1,000 changes each ms for long.
 	posShift = 10
 )
 
-// Place is what of a NIC lookups depend on, and whether it is a compute node's own.
+// Place is the part of a NIC that lookups depend on, and whether it is a compute node's
+// own NIC.
 type Place struct {
 	MAC    log.MAC
 	IP     netip.Addr // the zero Addr if it has none
 	CN     log.UUID
 	VNet   uint32
 	VLAN   uint16
-	OnVNet bool // VNet and VLAN count
-	// OfServer: it is a compute node's own. Underlay: it carries VXLAN as well.
+	OnVNet bool // VNet and VLAN are valid
+	// OfServer: it is a compute node's own NIC. Underlay: it also carries VXLAN.
 	OfServer, Underlay bool
 }
 
-// Change is a NIC that became another.
+// Change is the change of a NIC from Was to Is.
 type Change struct {
 	Pos     uint64 // in the order of this process's changes
-	Was, Is Place  // the zero Place: there was, or is, none
+	Was, Is Place  // the zero Place means that there is no NIC
 }
 
-// isGone reports whether a mapping went with the change, so that no row tells of it.
+// isGone reports whether the change removed a mapping, so that no row has it.
 func (c *Change) isGone() bool {
 	if !c.Was.OnVNet {
 		return false
@@ -61,10 +62,10 @@ type journal struct {
 	pos    uint64   // of the last change
 	recent []Change // all after base
 	base   uint64
-	gone   []Change // that took a mapping with them, recent or not
+	gone   []Change // changes that removed a mapping, recent or not
 }
 
-// newJournal begins after what an earlier process has noted: gone.
+// newJournal begins after what an earlier process recorded as gone.
 func newJournal(incarnation uint64, gone []Change) journal {
 	first := incarnation << posShift
 	if len(gone) > 0 {
@@ -73,7 +74,7 @@ func newJournal(incarnation uint64, gone []Change) journal {
 	return journal{pos: first, base: first, gone: gone}
 }
 
-// addGone notes mappings that an earlier process told, as gone, before all others.
+// addGone records mappings that an earlier process answered as gone, before all others.
 func (j *journal) addGone(told []Change) {
 	for _, c := range told {
 		j.pos++
@@ -82,11 +83,11 @@ func (j *journal) addGone(told []Change) {
 	j.base = j.pos
 }
 
-// note adds a change, and reports it.
+// note adds a change and reports it.
 func (j *journal) note(was, is Place) Change {
 	j.pos++
 	c := Change{j.pos, was, is}
-	// Cut at twice the bound: one copy for each so many.
+	// Cutting at twice the bound means one copy for many changes.
 	if j.recent = append(j.recent, c); len(j.recent) >= 2*maxChanges {
 		j.recent = append(j.recent[:0], j.recent[maxChanges:]...)
 		j.base = j.recent[0].Pos - 1
@@ -97,7 +98,7 @@ func (j *journal) note(was, is Place) Change {
 	return c
 }
 
-// cutGone leaves the newest maxGone.
+// cutGone keeps the newest maxGone.
 func cutGone(gone []Change) []Change {
 	if len(gone) < 2*maxGone {
 		return gone
@@ -105,8 +106,8 @@ func cutGone(gone []Change) []Change {
 	return append(gone[:0], gone[len(gone)-maxGone:]...)
 }
 
-// after returns the changes after a position, at most limit, and whether more
-// was forgotten of them than rows tell.
+// after returns the changes after a position, at most limit of them, and whether
+// changes were discarded that the rows do not show.
 func (j *journal) after(pos uint64, limit int) (changes []Change, gap bool) {
 	byPos := func(c Change, pos uint64) int {
 		if c.Pos <= pos {
@@ -127,7 +128,7 @@ func (j *journal) after(pos uint64, limit int) (changes []Change, gap bool) {
 	return changes, gap
 }
 
-// placeIn is place in a state.
+// placeIn returns the place of a NIC in a state.
 func placeIn(state *projections.State, o log.Object) Place {
 	nic, ok := o.(*log.NIC)
 	if !ok {
@@ -146,7 +147,8 @@ func placeIn(state *projections.State, o log.Object) Place {
 	return p
 }
 
-// goneSize is that of a row of bucket gone, for what of a place mappings need:
+// goneSize is the size in bytes of a row of bucket gone, which has what mappings need
+// of a place:
 //
 //	0     4      6     12   28
 //	| vnet | vlan | mac | ip | crc32c
@@ -181,8 +183,8 @@ func decodeGone(key, value []byte) (Change, error) {
 	return Change{Pos: binary.BigEndian.Uint64(key), Was: p}, nil
 }
 
-// placesOn returns where the NICs of a network are, if it moves them to become
-// after what it was before.
+// placesOn returns where the NICs of a network are, if the change from before to after
+// moves them.
 func placesOn(state *projections.State, before, after log.Object) (all []Place) {
 	a, _ := before.(*log.Network)
 	b, _ := after.(*log.Network)

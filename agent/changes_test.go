@@ -11,8 +11,8 @@ import (
 	"rutter/projections"
 )
 
-// guest is a client of SVP that believes what it was answered until a change
-// tells it otherwise. It lives on when the agent begins anew.
+// guest is an SVP client that keeps each answer until a change corrects it. It
+// continues when the agent restarts.
 type guest struct {
 	pos uint64
 	vl2 map[vl2]projections.Underlay
@@ -33,7 +33,7 @@ func newGuest() *guest {
 	return &guest{vl2: make(map[vl2]projections.Underlay), vl3: make(map[vl3]log.MAC)}
 }
 
-// learn asks for all that anybody may have.
+// learn asks for everything that exists.
 func (g *guest) learn(r *replica) {
 	for vnet := uint32(101); vnet <= 103; vnet++ {
 		for n := range 256 {
@@ -80,7 +80,7 @@ func (g *guest) forget(r *replica, p Place) {
 	}
 }
 
-// stale says what it believes that is not so.
+// stale lists its answers that are no longer true.
 func (g *guest) stale(r *replica) string {
 	for key, at := range g.vl2 {
 		if is, ok := r.VL2(key.vnet, key.mac); is != at {
@@ -88,7 +88,8 @@ func (g *guest) stale(r *replica) string {
 		}
 	}
 	for key, mac := range g.vl3 {
-		// Without an underlay address VL3 says no, but the address is as it was.
+		// Without an underlay address VL3 answers no, while the address itself is
+		// unchanged.
 		rec, _ := r.state.Get(log.KindNIC, mac.String())
 		if is := placeIn(r.state, rec.Object); is.VNet != key.vnet || is.IP != key.ip {
 			return fmt.Sprintf("VL3 %v: the MAC is at %v, it has %v", key, is, mac)
@@ -97,8 +98,8 @@ func (g *guest) stale(r *replica) string {
 	return ""
 }
 
-// TestGuestsHearOfAnyHistory: whoever hears all changes believes nothing that is
-// not so, whatever happens to the connection, to the log, or to the agent.
+// TestGuestsHearOfAnyHistory: a client that receives all changes has no wrong answer,
+// whatever happens to the connection, the log or the agent.
 func TestGuestsHearOfAnyHistory(t *testing.T) {
 	folder := t.TempDir()
 	runs := 0
@@ -136,7 +137,8 @@ func TestGuestsHearOfAnyHistory(t *testing.T) {
 	})
 }
 
-// TestGoneIsKeptWithinBounds: mappings that went are told after a restart, the newest of them.
+// TestGoneIsKeptWithinBounds: removed mappings are reported after a restart, the newest
+// of them.
 func TestGoneIsKeptWithinBounds(t *testing.T) {
 	c, r, p := opened(t, t.TempDir())
 	place := func(n int) Place {

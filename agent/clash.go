@@ -6,13 +6,13 @@ import (
 	"rutter/projections/desired"
 )
 
-// In the whole log no two NICs have one address of a network. In a part of it
-// the new holder may come before the old one goes: from a scope that is newer
-// than the cursor, or in a reset. The state's lookups know one holder, and lose
-// it with the NIC that came last. So pairs of NICs that clash are remembered,
-// and when one of a pair is gone the other is put anew.
+// In the complete log, two NICs never have the same address of a network. In a part of
+// it, the new holder may arrive before the old one goes: from a scope that is newer
+// than the cursor, or in a reset. The state's lookups know one holder, and lose it with
+// the NIC that came last. So pairs of NICs that conflict are remembered. When one of a
+// pair is gone, the other is put again.
 
-// clashTable has the pairs of NICs that claim one address of a network. The lock
+// clashTable has the pairs of NICs that claim the same address of a network. The lock
 // of the replica protects it.
 type clashTable struct {
 	state   *projections.State
@@ -20,7 +20,7 @@ type clashTable struct {
 	pairs   map[objectKey]map[objectKey]struct{}
 }
 
-// note notes the NIC that has the address which this one is to get.
+// note records the NIC that now has the address which this one will get.
 func (c *clashTable) note(key objectKey, o log.Object) {
 	nic, ok := o.(*log.NIC)
 	if !ok || !nic.IP.IsValid() {
@@ -39,7 +39,7 @@ func (c *clashTable) note(key objectKey, o log.Object) {
 	}
 }
 
-// mend looks at those that clashed with an object that changed.
+// mend repairs the NICs that conflicted with an object that changed.
 func (c *clashTable) mend(key objectKey) {
 	if len(c.pairs) == 0 {
 		return
@@ -60,14 +60,14 @@ func (c *clashTable) mend(key objectKey) {
 	}
 }
 
-// nic returns a NIC that is held, or nil.
+// nic returns a held NIC, or nil.
 func (c *clashTable) nic(key objectKey) *log.NIC {
 	rec, _ := c.state.Get(key.Kind, key.ID)
 	nic, _ := rec.Object.(*log.NIC)
 	return nic
 }
 
-// refresh puts a NIC anew if it is held and not found by its address.
+// refresh puts a NIC again if it is held and not found by its address.
 func (c *clashTable) refresh(key objectKey) {
 	rec, held := c.state.Get(key.Kind, key.ID)
 	if !held {
@@ -79,7 +79,7 @@ func (c *clashTable) refresh(key objectKey) {
 	}
 	c.touches.NoteWhole()
 	c.state.Drop(key.Kind, key.ID)
-	_ = c.state.Load(rec) // it was held, so it is a proper record
+	_ = c.state.Load(rec) // it was held, so it is valid
 }
 
 // isFound reports whether VL3 answers with the NIC, if it is on a vnet.
@@ -92,8 +92,8 @@ func (c *clashTable) isFound(nic *log.NIC) bool {
 	return mac == nic.MAC
 }
 
-// refreshAll refreshes all NICs: after a reset, networks of two logs may have
-// overlapped as well.
+// refreshAll refreshes all NICs. After a reset this is needed because networks of two
+// logs may have overlapped.
 func (c *clashTable) refreshAll() {
 	var keys []objectKey
 	for rec := range c.state.List(log.KindNIC) {

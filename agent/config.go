@@ -18,32 +18,31 @@ import (
 
 // Dialer opens connections for the feed; *client.Client of package api/client does.
 type Dialer interface {
-	// Feed connects to a server, as Config.Servers names it, and has the
-	// connection switched to the feed's frames: the server then awaits a hello.
-	// It resolves the name anew each time. ctx ends the attempt, not the connection.
+	// Feed connects to a server, as Config.Servers names it, and switches the
+	// connection to the feed's frames: the server then awaits a hello. It resolves the
+	// name at each call. ctx ends the attempt, not the connection.
 	Feed(ctx context.Context, server string) (net.Conn, error)
 }
 
-// Kernel makes the compute node's kernel match what is wanted. The agent calls
-// it from one goroutine.
+// Kernel makes the compute node's kernel match what is wanted. The agent calls it from
+// one goroutine.
 type Kernel interface {
-	// Pass compares the kernel with want, and mends what differs. Nothing is
-	// removed unless complete. Failures of single objects are in the result;
-	// an error means that the pass could not be made at all.
+	// Pass compares the kernel with want, and corrects the differences. It removes
+	// something only if complete. Failures of single objects are in the result. An
+	// error means that the pass could not be made at all.
 	Pass(ctx context.Context, want desired.Links, complete bool) (link.Result, error)
-	// Apply brings single entries to what delta says, of the links that the last
-	// pass wanted, and puts right what it heard others do to the kernel.
+	// Apply brings single entries of the links of the last pass to what delta says, and
+	// corrects changes by other programs that it was notified of.
 	Apply(ctx context.Context, delta desired.LinksDelta) link.Result
 }
 
-// Local is what else of this node speaks with the servers over the agent's
-// connection: its VMs. The methods are called from the follower's goroutine and
-// must not block.
+// Local is the part of this node that uses the agent's connection as well: its VMs. The
+// methods are called from the follower's goroutine and must not block.
 type Local interface {
-	// Connected: a server feeds this node, and conn takes messages for it until
-	// ctx ends. It is called once for each connection, after its first bookmark.
+	// Connected: a server feeds this node, and conn sends messages for it until ctx
+	// ends. It is called once for each connection, after its first bookmark.
 	Connected(ctx context.Context, conn *feed.Conn)
-	// Request: the server asks for something; conn takes the answer.
+	// Request: the server asks for something; conn sends the response.
 	Request(ctx context.Context, conn *feed.Conn, m *feed.Request)
 	// Advanced: the state moved to another bookmark (Agent.Object reads it).
 	Advanced()
@@ -51,63 +50,64 @@ type Local interface {
 
 // Config configures an Agent. CN, Folder, Servers, Dialer and Kernel must be given.
 type Config struct {
-	// CN is the compute node that this agent runs on.
+	// CN is the compute node on which this agent runs.
 	CN log.UUID
 	// Folder holds cache.db and belongs to one agent. It is made if it is not there.
 	Folder string
-	// Servers are the servers to follow, in any form that Dialer takes. One
-	// that worked is tried again first: it has what the agent was just sent in
-	// its memory. Then comes the next, in this order.
+	// Servers are the servers to follow, in any form that Dialer takes. The one that
+	// worked last is tried first, because it has what the agent needs next in memory.
+	// Then comes the next in this order.
 	Servers []string
 	Dialer  Dialer
-	// Kernel makes what the agent programs. It is called once, in New, with the
-	// numbers of fabric<N> that the cache kept, and with a function that keeps
-	// them: it returns when they are on disk.
+	// Kernel makes what the agent programs. It is called once, in New, with the numbers
+	// of fabric<N> that the cache has, and with a function that saves them. That
+	// function returns when they are on disk.
 	Kernel func(numbers plan.Numbers, save func(plan.Numbers) error) (Kernel, error)
-	// Watch calls changed after each change that somebody made to the kernel's
-	// part of this node, and reach when a way to the servers may have opened (a
-	// carrier, an address), until ctx ends. It runs beside Pass; neither function
-	// blocks. nil: only sweeps find such changes.
+	// Watch calls changed after each change by another program to this node's part of
+	// the kernel. It calls reach when a server may have become reachable (a carrier, an
+	// address). It runs until ctx ends, beside Pass; neither function blocks. If nil,
+	// only sweeps find such changes.
 	Watch func(ctx context.Context, changed, reach func()) error
-	// Local speaks over the agent's connection; nil: nobody else does.
+	// Local uses the agent's connection as well; nil: none does.
 	Local Local
 	// Logger; nil discards.
 	Logger *slog.Logger
 
 	// DialTimeout bounds one attempt to connect. Default 3 s:
-	// two lost SYNs, which the kernel sends anew after 1 s each.
+	// two lost SYNs, which the kernel repeats after 1 s each.
 	DialTimeout time.Duration
-	// BackoffMin and BackoffMax bound the time between attempts; it doubles
-	// from one to the other, and is shortened by up to half at random so that
-	// the nodes of a lost server do not come all at once. Defaults 100 ms and
-	// 5 s: ten thousand nodes are back within 15 s of a server's death.
+	// BackoffMin and BackoffMax bound the time between attempts. The time doubles from
+	// one to the other, and is shortened by up to half at random so that the nodes of a
+	// lost server do not return at the same moment. Defaults 100 ms and 5 s: 10,000
+	// nodes are back within 15 s of a server's end.
 	BackoffMin, BackoffMax time.Duration
-	// SweepEvery is how often the kernel is compared with what is wanted when
-	// nothing seems to have changed. Default 30 s.
+	// SweepEvery is how often the kernel is compared with what is wanted when no change
+	// is known. Default 30 s.
 	SweepEvery time.Duration
-	// RetryEvery is how soon a pass follows one that left something undone;
-	// single objects wait longer if they fail again (package link). Default 500 ms.
+	// RetryEvery is how soon a pass follows one that left something undone. Single
+	// objects that fail again wait longer (package link). Default 500 ms.
 	RetryEvery time.Duration
 
-	// Trouble says what else is wrong on this node, a line each, so that servers are
-	// told of it; nil: nothing ever is. It must not block.
+	// Trouble lists what else is wrong on this node, one line each, for the servers. If
+	// nil, nothing else is. It must not block.
 	Trouble func() []string
 
 	// HoldRemovals is the share of the links, in percent, that a new view of the log
-	// may take away without somebody's word: one that lacks more, and more than ten,
-	// is held (see hold.go). Default 10: one in ten is what a restored backup of an
-	// hour ago lacks at worst where a node changes all its VMs twice a day. Negative:
+	// may remove without acceptance by an operator. A view that lacks more, and more
+	// than ten, is held (see hold.go). Default 10: a restored backup of one hour ago
+	// lacks at most one in ten where a node changes all its VMs twice a day. Negative:
 	// nothing is held, as in a lab whose clusters come and go.
 	HoldRemovals int
 
-	// Now tells the time; default time.Now. It names damaged caches and is the
-	// least that a new incarnation may be.
+	// Now returns the time; default time.Now. It names damaged caches and is the lower
+	// limit of a new incarnation.
 	Now func() time.Time
 	// Jitter returns a random duration from 0 up to d. Default: math/rand.
 	Jitter func(d time.Duration) time.Duration
 }
 
-// withDefaults returns c with defaults in place of zeros, or what is wrong with it.
+// withDefaults returns c with defaults in place of zeros, or an error about a wrong
+// value.
 func (c Config) withDefaults() (Config, error) {
 	setDuration := func(d *time.Duration, value time.Duration) {
 		if *d == 0 {

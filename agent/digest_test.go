@@ -18,8 +18,8 @@ func corruptible(t *testing.T) (*testServer, *session, *cache, *replica, *persis
 	s.must(t, vmOp(t, 2, 2), nicOp(t, macOf(3), 2, 2, 1, "10.0.0.13"))
 	c, r, p := opened(t, t.TempDir())
 	t.Cleanup(func() { _ = c.Close() })
-	cursor, scopes := r.hello()
-	ss, messages := s.hello(t, r.me, cursor, scopes)
+	cursor, scopes := r.resumePoint()
+	ss, messages := s.hello(t, r.cn, cursor, scopes)
 	deliverAll(t, r, messages)
 	if r.applied != s.head() || r.checked != s.head() {
 		t.Fatalf("applied %d, checked %d, want %d", r.applied, r.checked, s.head())
@@ -27,7 +27,7 @@ func corruptible(t *testing.T) (*testServer, *session, *cache, *replica, *persis
 	return s, ss, c, r, p
 }
 
-// corruptions are what a bad memory or a bug could do to a replica's state.
+// corruptions are what bad memory or a bug can do to a replica's state.
 var corruptions = map[string]func(r *replica, nic *log.NIC, rec projections.Record){
 	"an object is lost": func(r *replica, nic *log.NIC, _ projections.Record) { r.state.Drop(log.KindNIC, nic.ID()) },
 	"a field is another": func(r *replica, nic *log.NIC, rec projections.Record) {
@@ -49,7 +49,7 @@ var corruptions = map[string]func(r *replica, nic *log.NIC, rec projections.Reco
 
 func someNIC(t *testing.T, r *replica) (projections.Record, *log.NIC) {
 	t.Helper()
-	for rec := range r.state.NICsOnCN(r.me) {
+	for rec := range r.state.NICsOnCN(r.cn) {
 		nic := rec.Object.(*log.NIC)
 		if slices.ContainsFunc(r.state.ScopesOf(log.KindNIC, nic.ID()), func(s log.Scope) bool { return s.Type == log.ScopeVNet }) {
 			return rec, nic
@@ -59,8 +59,8 @@ func someNIC(t *testing.T, r *replica) (projections.Record, *log.NIC) {
 	return projections.Record{}, nil
 }
 
-// A wrong object in memory is found at the next bookmark with digests, and its
-// scopes, and only those, are sent anew.
+// A wrong object in memory is found at the next bookmark with digests. Its scopes, and
+// only those, are sent again.
 func TestDigestFindsCorruptionInMemory(t *testing.T) {
 	for name, corrupt := range corruptions {
 		t.Run(name, func(t *testing.T) {
@@ -74,13 +74,14 @@ func TestDigestFindsCorruptionInMemory(t *testing.T) {
 	}
 }
 
-// repaired checks that the replica vouches for nothing, asks, and is mended.
+// repaired checks that the replica reports nothing as applied, asks again, and is
+// repaired.
 func repaired(t *testing.T, s *testServer, ss *session, r *replica) {
 	t.Helper()
 	if r.applied != 0 || r.programmed != 0 || r.checked != 0 || r.isComplete() {
 		t.Errorf("a wrong view counts: applied %d, programmed %d, checked %d", r.applied, r.programmed, r.checked)
 	}
-	asks := r.takeAsks()
+	asks := r.takeRequests()
 	if len(asks) == 0 || len(asks) == len(r.scopes) || r.mismatches != uint32(len(asks)) {
 		t.Fatalf("%d scopes asked for of %d held, %d mismatches", len(asks), len(r.scopes), r.mismatches)
 	}
@@ -88,13 +89,13 @@ func repaired(t *testing.T, s *testServer, ss *session, r *replica) {
 		deliverAll(t, r, ss.scope(t, again.Scope))
 	}
 	deliverAll(t, r, []feed.Message{ss.bookmark()})
-	if r.applied != s.head() || r.checked != s.head() || !r.isComplete() || len(r.takeAsks()) > 0 {
+	if r.applied != s.head() || r.checked != s.head() || !r.isComplete() || len(r.takeRequests()) > 0 {
 		t.Errorf("not mended: applied %d, checked %d of %d, suspects %v", r.applied, r.checked, s.head(), r.suspects)
 	}
 }
 
-// A row on disk that has the right checksums and says something wrong is found
-// with the first bookmark after the start.
+// A row on disk with the right checksums and wrong content is found with the first
+// bookmark after the start.
 func TestDigestFindsCorruptionOnDisk(t *testing.T) {
 	s, _, c, r, p := corruptible(t)
 	if err := p.commit(); err != nil {
@@ -104,7 +105,7 @@ func TestDigestFindsCorruptionOnDisk(t *testing.T) {
 	bad := *nic
 	bad.OwnerUUID = cnID(99)
 	wrong := newBatch()
-	wrong.Head = r.out.ready.Head
+	wrong.Head = r.outbox.ready.Head
 	wrong.Objects[keyOf(rec)] = kept{Record: projections.Record{Object: &bad, Revision: rec.Revision, Seq: rec.Seq}}
 	if err := c.Commit(&wrong); err != nil {
 		t.Fatal(err)
@@ -115,13 +116,13 @@ func TestDigestFindsCorruptionOnDisk(t *testing.T) {
 	}
 	c, r, _ = opened(t, folder)
 	t.Cleanup(func() { _ = c.Close() })
-	cursor, scopes := r.hello()
-	ss, messages := s.hello(t, r.me, cursor, scopes)
+	cursor, scopes := r.resumePoint()
+	ss, messages := s.hello(t, r.cn, cursor, scopes)
 	deliverAll(t, r, messages)
 	repaired(t, s, ss, r)
 }
 
-// What sending does not mend is asked for ever more seldom.
+// What sending again does not repair is requested more and more rarely.
 func TestDigestAsksSeldom(t *testing.T) {
 	_, ss, _, r, _ := corruptible(t)
 	asked := 0
@@ -129,7 +130,7 @@ func TestDigestAsksSeldom(t *testing.T) {
 		m := ss.bookmark().(*feed.Bookmark)
 		m.Digests[0].Digest.Lo++
 		deliverAll(t, r, []feed.Message{m})
-		asked += len(r.takeAsks())
+		asked += len(r.takeRequests())
 	}
 	if asked != 10 {
 		t.Errorf("asked %d times in 1000 bookmarks, want 10", asked)

@@ -11,13 +11,14 @@ import (
 	"rutter/log"
 )
 
-// TestCacheIsMadeWholeAgain: whatever becomes of the file while the agent runs, it
-// goes on following and programming, says so, and has all on disk when it can.
+// TestCacheIsMadeWholeAgain: whatever happens to the file while the agent runs, the
+// agent continues to follow and program, reports the trouble, and saves everything when
+// it can.
 func TestCacheIsMadeWholeAgain(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		harm func(folder string) error
-		mend func(folder string) error // nil: the agent mends it by itself
+		mend func(folder string) error // nil: the agent repairs it by itself
 	}{
 		{"file removed", func(folder string) error { return os.Remove(filepath.Join(folder, cacheName)) }, nil},
 		{"folder removed", os.RemoveAll, nil},
@@ -72,7 +73,7 @@ func TestCacheIsMadeWholeAgain(t *testing.T) {
 	}
 }
 
-// TestHoldOutlivesTheDisk: what is held is on disk again when the folder is.
+// TestHoldOutlivesTheDisk: what is held is on disk again when the folder is back.
 func TestHoldOutlivesTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newCrowd(t))
@@ -98,8 +99,8 @@ func TestHoldOutlivesTheDisk(t *testing.T) {
 	})
 }
 
-// TestOldViewIsUsedWithoutACache: a node that lost the file of the new view, and
-// not that of the one it goes on with, goes on with it.
+// TestOldViewIsUsedWithoutACache: a node that lost the file of the new view continues
+// with the old view if it still has that file.
 func TestOldViewIsUsedWithoutACache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newCrowd(t))
@@ -132,21 +133,21 @@ func TestOldViewIsUsedWithoutACache(t *testing.T) {
 	})
 }
 
-// TestUnkeptRowsAreBounded: what a disk does not take is dropped in the end, and
-// written whole when it does.
+// TestUnkeptRowsAreBounded: rows that the disk does not accept are dropped in the end,
+// and the complete file is written when the disk is back.
 func TestUnkeptRowsAreBounded(t *testing.T) {
 	s, _, _ := caughtUp(t)
 	c, r, p := opened(t, t.TempDir())
-	_, messages := s.hello(t, r.me, log.Cursor{}, nil)
+	_, messages := s.hello(t, r.cn, log.Cursor{}, nil)
 	deliverAll(t, r, messages)
-	r.becomeWhole()
+	r.needFullWrite()
 	if r.waiting() != 0 {
 		t.Errorf("%d rows wait of a view that is to be written whole", r.waiting())
 	}
 	if err := p.commit(); err != nil {
 		t.Fatal(err)
 	}
-	if due, _ := r.isWholeDue(); due || r.waiting() != 0 {
+	if due, _ := r.isFullWriteDue(); due || r.waiting() != 0 {
 		t.Errorf("due %v, %d rows wait after all was written", due, r.waiting())
 	}
 	folder := c.folder
@@ -157,22 +158,22 @@ func TestUnkeptRowsAreBounded(t *testing.T) {
 	compareReplica(t, s, again)
 }
 
-// TestUnjudgedIsNotKept: until a new view was compared with what there is, the disk
-// has the one before: a process that ends in between begins with that.
+// TestUnjudgedIsNotKept: until a new view was compared with the kernel, the disk has
+// the one before. A process that ends in between begins with that one.
 func TestUnjudgedIsNotKept(t *testing.T) {
 	s, _, _ := caughtUp(t)
 	folder := t.TempDir()
 	c, r, p := opened(t, folder)
 	r.view.share = defaultHoldShare
-	_, messages := s.hello(t, r.me, log.Cursor{}, nil)
+	_, messages := s.hello(t, r.cn, log.Cursor{}, nil)
 	deliverAll(t, r, messages)
 	first, _ := r.toJudge()
 	r.judge(first, link.Surplus{}, time.Now())
 	if err := p.commit(); err != nil {
 		t.Fatal(err)
 	}
-	cursor, scopes := r.hello()
-	_, messages = newTestServer(2).hello(t, r.me, cursor, scopes)
+	cursor, scopes := r.resumePoint()
+	_, messages = newTestServer(2).hello(t, r.cn, cursor, scopes)
 	deliverAll(t, r, messages)
 	if err := p.commit(); err != nil || r.objects != 0 {
 		t.Fatalf("commit %v, %d objects of an empty log", err, r.objects)

@@ -19,7 +19,7 @@ type State uint8
 const (
 	Starting  State = iota // from the cache; no server has answered in this process
 	Following              // a server feeds it
-	Waiting                // the connection is lost; the next attempt comes
+	Waiting                // the connection is lost; the next attempt will come
 	Resetting              // a server feeds it, and what it sends replaces what is held
 )
 
@@ -47,7 +47,8 @@ func (s *State) UnmarshalText(text []byte) error {
 	return fmt.Errorf("state %q: want starting, following, waiting or resetting", text)
 }
 
-// checkEvery is after how many entries the follower looks whether the disk keeps up.
+// checkEvery is the number of entries after which the follower checks that the disk
+// keeps up.
 const checkEvery = 1024
 
 // follower keeps the replica up to date from one server at a time.
@@ -56,22 +57,22 @@ type follower struct {
 	replica     *replica
 	persister   *persister
 	incarnation uint64
-	watermark   func() feed.Watermark // what to tell a server, as of now
+	watermark   func() feed.Watermark // what to report to a server, as of now
 	condition   func() feed.Condition // likewise
-	reporting   sync.Mutex            // held while a watermark is composed and handed over
+	reporting   sync.Mutex            // held while a watermark is made and handed over
 	logger      *slog.Logger
-	reached     chan struct{} // holds a token when a way to the servers may have opened
+	retryNow    chan struct{} // holds a token when a server may have become reachable
 
 	mu          sync.Mutex // protects what follows
 	state       State
-	giveUp      context.CancelFunc // of the attempt to connect, nil if none runs
+	cancelDial  context.CancelFunc // of the attempt to connect, nil if none runs
 	dialing     time.Time          // since when it runs
-	hopeful     time.Time          // when reach was called last
-	server      string             // that feeds it, or is tried
+	reachedAt   time.Time          // when reachable was called last
+	server      string             // that feeds it, or that it tries
 	conn        *feed.Conn         // nil unless following or resetting
 	session     uint64             // of the last connection
 	since       time.Time          // of the state
-	alone       time.Time          // since when no server feeds it; zero while one does
+	fedUntil    time.Time          // since when no server feeds it; zero while one does
 	attempts    uint64             // since the last bookmark
 	failure     string             // why the last connection ended
 	resetReason string             // of the last reset
@@ -94,10 +95,10 @@ func (f *follower) becomeFollowing(conn *feed.Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.become(Following, Starting, Waiting)
-	f.conn, f.alone = conn, time.Time{}
+	f.conn, f.fedUntil = conn, time.Time{}
 }
 
-// becomeResetting: the cursor was of no use.
+// becomeResetting: the cursor was not usable.
 func (f *follower) becomeResetting(reason feed.ResetReason) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,7 +106,7 @@ func (f *follower) becomeResetting(reason feed.ResetReason) {
 	f.resetReason, f.resetAt = reason.String(), f.since
 }
 
-// becomeCurrent: a bookmark came, which ends a reset and shows that the server is good.
+// becomeCurrent: a bookmark came. It ends a reset and shows that the server works.
 func (f *follower) becomeCurrent() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -122,8 +123,8 @@ func (f *follower) becomeWaiting(err error) {
 	f.become(Waiting, Starting, Following, Waiting, Resetting)
 	f.conn, f.failure = nil, err.Error()
 	f.attempts++
-	if f.alone.IsZero() {
-		f.alone = f.since
+	if f.fedUntil.IsZero() {
+		f.fedUntil = f.since
 	}
 }
 
@@ -131,10 +132,10 @@ func (f *follower) becomeWaiting(err error) {
 func (f *follower) age() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.alone.IsZero() {
+	if f.fedUntil.IsZero() {
 		return 0
 	}
-	return f.cfg.Now().Sub(f.alone)
+	return f.cfg.Now().Sub(f.fedUntil)
 }
 
 // Run follows until ctx ends.
@@ -150,65 +151,65 @@ func (f *follower) Run(ctx context.Context) error {
 		wait := f.backoff()
 		f.logger.Info("feed ended", "server", server, "error", err, "retry", wait)
 		if !connected || errors.Is(err, feed.ErrDrained) {
-			at++ // the same server first, if it served; then the next
+			at++ // first the same server, if it served; then the next
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(wait):
-		case <-f.reached:
-			f.becomeHopeful()
+		case <-f.retryNow:
+			f.resetBackoff()
 		}
 	}
 }
 
-// minDial is how long an attempt may run before news of an open way ends it: a
-// SYN that was sent into a broken way is sent anew only after a second.
+// minDial is how long an attempt runs at least before a report of reachability ends it.
+// The kernel repeats a SYN that was sent over a broken path only after a second.
 const minDial = 50 * time.Millisecond
 
-// reach has a follower that waits, or that tries in vain, try anew at once: a
+// reachable makes a follower that waits, or whose attempt hangs, try again at once: a
 // link of this node has a carrier again, or there is a new address.
-func (f *follower) reach() {
+func (f *follower) reachable() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.state != Waiting && f.state != Starting {
 		return
 	}
 	now := f.cfg.Now()
-	if now.Sub(f.hopeful) < f.cfg.BackoffMin {
-		return // news come in bursts; the first attempts after one follow each other closely
+	if now.Sub(f.reachedAt) < f.cfg.BackoffMin {
+		return // reports come in bursts; the first attempts after one are close together
 	}
-	f.hopeful = now
-	if f.giveUp != nil && now.Sub(f.dialing) > minDial {
-		f.giveUp()
+	f.reachedAt = now
+	if f.cancelDial != nil && now.Sub(f.dialing) > minDial {
+		f.cancelDial()
 	}
-	wake(f.reached)
+	wake(f.retryNow)
 }
 
-// becomeHopeful: what failed before says nothing any more.
-func (f *follower) becomeHopeful() {
+// resetBackoff discards the count of failures: the path has changed since.
+func (f *follower) resetBackoff() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.become(Waiting, Waiting)
 	f.attempts = 0
 }
 
-// dial connects to a server, and gives up after a while.
+// dial connects to a server within DialTimeout.
 func (f *follower) dial(ctx context.Context, server string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.DialTimeout)
 	defer cancel()
 	f.mu.Lock()
-	f.giveUp, f.dialing = cancel, f.cfg.Now()
+	f.cancelDial, f.dialing = cancel, f.cfg.Now()
 	f.mu.Unlock()
 	conn, err := f.cfg.Dialer.Feed(ctx, server)
 	f.mu.Lock()
-	f.giveUp = nil
+	f.cancelDial = nil
 	f.mu.Unlock()
 	return conn, err
 }
 
-// backoff returns how long to wait before the next attempt. The first round
-// over all servers is quick, since one of them is likely to be well.
+// backoff returns how long to wait before the next attempt. The first round over all
+// servers is quick, because one of them probably works.
 func (f *follower) backoff() time.Duration {
 	f.mu.Lock()
 	attempts := f.attempts
@@ -220,7 +221,7 @@ func (f *follower) backoff() time.Duration {
 	return d - f.cfg.Jitter(d/2)
 }
 
-// follow connects to a server and takes what it sends. connected says whether
+// follow connects to a server and processes what it sends. connected reports whether
 // the server welcomed us and sent a bookmark; err is never nil.
 func (f *follower) follow(ctx context.Context, server string) (connected bool, err error) {
 	f.mu.Lock()
@@ -233,7 +234,7 @@ func (f *follower) follow(ctx context.Context, server string) (connected bool, e
 	if err != nil {
 		return false, err
 	}
-	cursor, scopes := f.replica.hello()
+	cursor, scopes := f.replica.resumePoint()
 	hello := &feed.Hello{CN: f.cfg.CN, Incarnation: f.incarnation, Session: session, Cursor: cursor, Scopes: scopes, Abilities: feed.AnswersRequests}
 	during, end := context.WithCancel(ctx)
 	defer end()
@@ -242,9 +243,9 @@ func (f *follower) follow(ctx context.Context, server string) (connected bool, e
 	return s.current, err
 }
 
-// report sends the watermark, if a server listens. The follower and the reconcile
-// loop both call it: what is told is composed and handed over in one step, else
-// the older of two watermarks could be the one that stays.
+// report sends the watermark, if a server is connected. The follower and the reconcile
+// loop both call it. The watermark is made and handed over in one step, so that an
+// older one never replaces a newer one.
 func (f *follower) report() {
 	f.reporting.Lock()
 	defer f.reporting.Unlock()

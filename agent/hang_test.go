@@ -10,7 +10,7 @@ import (
 	"rutter/log"
 )
 
-// until waits for something that happens without the tests' help.
+// until waits for something that happens without the test's action.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
@@ -20,9 +20,12 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestNodeOnADiskThatHangs: a transaction that does not end holds up neither links
-// nor lookups; the node says so, and all is on disk when it ends.
+// TestNodeOnADiskThatHangs: a transaction that does not end delays neither links nor
+// lookups. The node reports it, and everything is on disk when it ends.
 func TestNodeOnADiskThatHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	n := newNode(t, newCrowd(t))
 	defer n.end()
 	n.start()
@@ -52,7 +55,7 @@ func TestNodeOnADiskThatHangs(t *testing.T) {
 	cache.mu.Unlock()
 	until(t, "all on disk", func() bool {
 		s := n.agent.Status()
-		_, owes := cache.owing()
+		_, owes := cache.pendingNumbers()
 		return s.Cache.Failure == "" && s.Cache.Waiting == 0 && !owes
 	})
 	before := n.kernel.String()
@@ -66,7 +69,7 @@ func TestNodeOnADiskThatHangs(t *testing.T) {
 	}
 }
 
-// hungFile takes no byte until it is let go.
+// hungFile accepts no byte until it is released.
 type hungFile struct {
 	wait   chan struct{}
 	writes int
@@ -82,8 +85,8 @@ func (f *hungFile) WriteAt(b []byte, _ int64) (int, error) {
 // Close implements io.Closer.
 func (*hungFile) Close() error { return nil }
 
-// TestTellingsOnADiskThatHangs: one answer waits a moment for the disk, the others
-// not at all, until it takes bytes again.
+// TestTellingsOnADiskThatHangs: one answer waits a moment for the disk, the others do
+// not wait, until the disk accepts bytes again.
 func TestTellingsOnADiskThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := &hungFile{wait: make(chan struct{})}
@@ -107,30 +110,30 @@ func TestTellingsOnADiskThatHangs(t *testing.T) {
 	})
 }
 
-// TestPaidNumbersAreNotWrittenAgain: numbers that waited for a transaction are no
-// reason for another one each second.
+// TestPaidNumbersAreNotWrittenAgain: numbers that waited for a transaction do not cause
+// another one each second.
 func TestPaidNumbersAreNotWrittenAgain(t *testing.T) {
 	c, r, p := opened(t, t.TempDir())
 	defer c.Close()
-	c.numbers, c.owes = []byte(`{}`), true
+	c.numbers, c.numbersDirty = []byte(`{}`), true
 	for range 3 {
 		if err := p.commit(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, owes := c.owing(); owes || p.status().Commits != 1 || r.waiting() != 0 {
+	if _, owes := c.pendingNumbers(); owes || p.status().Commits != 1 || r.waiting() != 0 {
 		t.Errorf("owes %v after %d transactions, want one", owes, p.status().Commits)
 	}
 }
 
-// TestNothingIsTakenUnjudged: a reset that comes between the cache's writer's look
-// at whether it may write and what it takes is not written.
+// TestNothingIsTakenUnjudged: a reset may come after the cache's writer checked that it
+// may write, and before it takes the rows. Those rows are not written.
 func TestNothingIsTakenUnjudged(t *testing.T) {
 	_, r, _ := caughtUp(t)
 	r.view.share = defaultHoldShare
-	_, messages := newTestServer(2).hello(t, r.me, r.cursor, nil)
+	_, messages := newTestServer(2).hello(t, r.cn, r.cursor, nil)
 	deliverAll(t, r, messages)
-	if b, ok := r.take(); ok || r.view.standing != unjudged || r.view.old == nil {
+	if b, ok := r.take(); ok || r.view.phase != unjudged || r.view.old == nil {
 		t.Errorf("took %d rows and %+v of a view that nobody has judged", b.rows(), b.Head)
 	}
 }

@@ -15,12 +15,12 @@ import (
 	"rutter/projections/desired"
 )
 
-// An agent does not believe in emptiness (architecture rule 19, SAFETY R2). A view that
-// did not come one event at a time (after a reset, or the first of an agent
-// without a cache) is compared with what the node does before anything is taken
-// away. If it lacks more than a tenth of the links, and more than holdLinks, it is
-// held: the node does what the view before said, and what the new one adds. Events
-// that come after it are ordered by the log one by one, and are done in both.
+// An agent does not trust an empty view (architecture rule 19, SAFETY R2). A view that
+// did not come one event at a time (after a reset, or the first of an agent without a
+// cache) is compared with what the node programs before anything is removed. If it
+// lacks more than a tenth of the links, and more than holdLinks, it is held: the node
+// continues with the view before, and adds what the new one adds. Events that come
+// later are ordered by the log one by one, and are carried out in both views.
 //
 //	settled ──reset──► unjudged ──little goes──► settled
 //	                      │ ▲
@@ -28,41 +28,41 @@ import (
 //	                      ▼ │
 //	                     held ──accepted, or nothing goes any more──► settled
 //
-// An agent without a cache begins unjudged; one with a view that was held begins held.
+// An agent without a cache begins unjudged; one whose cache has a hold begins held.
 
-// standing says how the view of the log stands to what the node does.
-type standing uint8
+// holdPhase is how far the view of the log has been checked.
+type holdPhase uint8
 
 const (
-	settled  standing = iota // what the view lacks may be taken away
-	unjudged                 // nobody has compared the view with what is programmed
-	held                     // it would take too much away
+	settled  holdPhase = iota // what the view lacks may be removed
+	unjudged                  // the view was not compared with what is programmed
+	held                      // the view would remove too much
 )
 
 const (
-	// holdLinks is how many links may go at any time: a node with so few may lose
-	// all of them at once.
+	// holdLinks is how many links may be removed at any time: a node with so few may
+	// lose all of them at once.
 	holdLinks = 10
 	// defaultHoldShare is Config.HoldRemovals by default.
 	defaultHoldShare = 10
 )
 
-// Hold says what is held.
+// Hold describes what is held.
 type Hold struct {
-	// ID names this hold: who accepts it has seen this one.
+	// ID names this hold: an operator who accepts it has seen this one.
 	ID    string    `json:"id"`
 	Since time.Time `json:"since"`
-	// Was is the place in the log that the node does as before, zero if nobody
-	// remembers it; Log is the cluster whose view would take links away.
+	// Was is the position in the log of the view that the node continues with, zero if
+	// it is unknown. Log is the cluster whose view would remove links.
 	Was log.Cursor `json:"was,omitzero"`
 	Log log.UUID   `json:"log"`
-	// Going of Links would go; Names are the first maxListed of them.
+	// Going of Links would be removed; Names are the first maxListed of them.
 	Going int      `json:"going"`
 	Links int      `json:"links"`
 	Names []string `json:"names"`
 }
 
-// String reads as a line for people.
+// String returns one line for operators.
 func (h *Hold) String() string {
 	was := "the kernel as it was found"
 	if h.Was != (log.Cursor{}) {
@@ -71,7 +71,7 @@ func (h *Hold) String() string {
 	return fmt.Sprintf("hold %s: cluster %s would take away %d of %d links; kept as of %s", h.ID, h.Log, h.Going, h.Links, was)
 }
 
-// newHold names what a cluster's view would take away.
+// newHold describes what a cluster's view would remove.
 func newHold(was log.Cursor, cluster log.UUID, s link.Surplus, now time.Time) *Hold {
 	sum := sha256.New()
 	sum.Write(cluster[:])
@@ -92,46 +92,46 @@ var (
 	ErrOtherHold = errors.New("agent: another view is held: look at it, and accept that one")
 )
 
-// judging is a view that is to be judged.
-type judging struct {
+// viewCheck is a view that must be judged.
+type viewCheck struct {
 	epoch uint64
-	was   *desired.Links // nil: nobody remembers; then the kernel says what there was
+	was   *desired.Links // nil: unknown; then the kernel shows what there was
 	want  desired.Links
 }
 
-// linksOnly leaves out the entries that hang on links, of which there are as many as
-// NICs here times NICs elsewhere.
+// linksOnly leaves out the entries on links. Their number is the NICs here times the
+// NICs elsewhere.
 var linksOnly = desired.Limits{Entries: 1}
 
-// viewHold decides whether the view of the log is what the node does, and keeps the
-// view before while it is not. The lock of the replica protects it, and its methods
-// are called with it.
+// viewHold decides whether the view of the log is carried out, and keeps the view
+// before while it is not. The lock of the replica protects it; callers of its methods
+// hold that lock.
 type viewHold struct {
-	me               log.UUID
+	cn               log.UUID
 	logger           *slog.Logger
 	state            *projections.State // the view
 	touches          *desired.Touches
-	out              *outbox
-	changed, dirtied chan struct{} // as the replica's
+	outbox           *outbox
+	changed, dirtied chan struct{} // the replica's channels
 	complete         func() bool   // all that the CN must know was held at least once
 	inReset          func() bool
 	noteMove         func(was, is Place)
 
-	share    int // percent of the links that a view may take away; 0: any number
-	standing standing
-	old      *projections.State // the view before, with what the log said since; nil if settled, or if there was none
+	share    int // percent of the links that a view may remove; 0: any number
+	phase    holdPhase
+	old      *projections.State // the view before, with the later events; nil if settled, or if there was none
 	was      log.Cursor         // of old
 	withheld *Hold              // nil unless held
 }
 
-// isCompleteToKeep reports whether the cache may say that its view is complete: the
-// next process would believe it where nobody remembers the one before.
+// isCompleteToKeep reports whether the cache may mark its view as complete. The next
+// process would trust it if the view before is not on disk.
 func (v *viewHold) isCompleteToKeep(complete bool) bool {
-	return complete && (v.standing == settled || v.old != nil)
+	return complete && (v.phase == settled || v.old != nil)
 }
 
-// becomeUnjudged: the view is about to be replaced. old is what it was, nil if that
-// is remembered already, or nothing was; at is where it was.
+// becomeUnjudged: the view will be replaced. old is the view before, nil if one is kept
+// already or there was none; at is its position.
 func (v *viewHold) becomeUnjudged(old *projections.State, at log.Cursor) {
 	if v.share == 0 {
 		return
@@ -139,27 +139,27 @@ func (v *viewHold) becomeUnjudged(old *projections.State, at log.Cursor) {
 	if old != nil {
 		v.old, v.was = old, at
 	}
-	v.standing = unjudged
+	v.phase = unjudged
 }
 
-// becomeHeld: the view takes too much away.
+// becomeHeld: the view would remove too much.
 func (v *viewHold) becomeHeld(h *Hold) {
-	v.standing, v.withheld = held, h
+	v.phase, v.withheld = held, h
 	v.touches.NoteWhole()
 	if v.old != nil {
-		v.out.ready.Hold = &holdChange{hold: h}
+		v.outbox.ready.Hold = &holdChange{hold: h}
 	}
 	v.notify()
 }
 
-// becomeSettled: from now on the view is what the node does.
+// becomeSettled: from now on the node carries out the view.
 func (v *viewHold) becomeSettled() {
 	old := v.old
-	v.standing, v.old, v.withheld, v.was = settled, nil, nil, log.Cursor{}
+	v.phase, v.old, v.withheld, v.was = settled, nil, nil, log.Cursor{}
 	v.touches.NoteWhole()
-	v.out.ready.Hold, v.out.ready.Head.Complete = new(holdChange), v.complete()
+	v.outbox.ready.Hold, v.outbox.ready.Head.Complete = new(holdChange), v.complete()
 	if old != nil {
-		// Lookups answered from what was old until now.
+		// Until now lookups answered from the old view.
 		for rec := range old.List(log.KindNIC) {
 			now, _ := v.state.Get(log.KindNIC, rec.Object.ID())
 			v.noteMove(placeIn(old, rec.Object), placeIn(v.state, now.Object))
@@ -168,13 +168,13 @@ func (v *viewHold) becomeSettled() {
 	v.notify()
 }
 
-// notify wakes all who look at what is held.
+// notify wakes all readers of the held state.
 func (v *viewHold) notify() {
 	wake(v.changed)
 	wake(v.dirtied)
 }
 
-// follow does to the view of before what the log says of one of its objects.
+// follow applies to the old view what the log says of one of its objects.
 func (v *viewHold) follow(key objectKey, rec kept) {
 	if v.old == nil || v.inReset() {
 		return
@@ -185,44 +185,43 @@ func (v *viewHold) follow(key objectKey, rec kept) {
 	if rec.Object == nil {
 		v.old.Drop(key.Kind, key.ID)
 	} else if err := v.old.LoadEncoded(rec.Record, rec.Body); err != nil {
-		v.logger.Error("an event is not done in the view that is kept", "object", key, "error", err)
+		v.logger.Error("an event cannot be applied to the old view", "object", key, "error", err)
 		return
 	}
-	if v.standing == held {
-		v.out.release(key)
+	if v.phase == held {
+		v.outbox.release(key)
 	}
 	v.touches.NoteWhole()
 }
 
-// desired computes what the kernel should hold: of a view that is not settled, what
-// the one before said and what the new one adds.
+// desired computes what the kernel should hold. While a view is not settled, that is
+// the old view and what the new one adds.
 func (v *viewHold) desired(limits desired.Limits) desired.Links {
-	links := desired.Within(v.state, v.me, limits)
+	links := desired.Within(v.state, v.cn, limits)
 	if v.old == nil {
 		return links
 	}
-	return united(desired.Within(v.old, v.me, limits), links)
+	return mergedLinks(desired.Within(v.old, v.cn, limits), links)
 }
 
-// load puts what the cache held back. It is called before
-// the replica is used.
+// load restores what the cache held. It is called before the replica is used.
 func (v *viewHold) load(c *contents) {
 	if v.share == 0 {
 		if c.Hold != nil || c.Old != nil {
-			v.becomeSettled() // the setting says that nothing is held
+			v.becomeSettled() // the configuration disables holds
 		}
 		return
 	}
 	if c.Old == nil {
 		if !c.Head.Complete || c.Hold != nil {
-			v.standing = unjudged
+			v.phase = unjudged
 		}
 		return
 	}
-	v.old, v.was, v.standing = projections.NewSmallState(), c.Old.Head.Cursor, unjudged
+	v.old, v.was, v.phase = projections.NewSmallState(), c.Old.Head.Cursor, unjudged
 	for _, rec := range c.Old.Objects {
 		if err := v.old.Load(rec); err != nil {
-			v.logger.Error("an object of the view that is kept is left out", "object", keyOf(rec), "error", err)
+			v.logger.Error("an object of the old view is left out", "object", keyOf(rec), "error", err)
 		}
 	}
 	for _, key := range c.Released {
@@ -232,17 +231,17 @@ func (v *viewHold) load(c *contents) {
 		}
 	}
 	if v.withheld = c.Hold; v.withheld != nil {
-		v.standing = held
-		v.logger.Warn("what the log says takes too much away: still held until somebody accepts it (rutter cn accept)", "hold", v.withheld.ID, "going", v.withheld.Going, "links", v.withheld.Links)
+		v.phase = held
+		v.logger.Warn("the new view would remove too much: still held until an operator accepts it (rutter cn accept)", "hold", v.withheld.ID, "going", v.withheld.Going, "links", v.withheld.Links)
 	}
 }
 
-// fill puts what a hold keeps into a batch that says so. The caller holds the lock.
+// fill puts the old view into a batch with a hold. The caller holds the lock.
 func (v *viewHold) fill(b *batch) {
 	if b.Hold == nil || b.Hold.hold == nil {
 		return
 	}
-	if v.old == nil { // it is over meanwhile, and the next batch says so
+	if v.old == nil { // the hold has ended since, and the next batch says so
 		b.Hold = nil
 		return
 	}
@@ -252,41 +251,41 @@ func (v *viewHold) fill(b *batch) {
 // judge settles a view, or holds it.
 func (v *viewHold) judge(cluster log.UUID, s link.Surplus, now time.Time) {
 	switch tooMuch := len(s.Gone) > holdLinks && len(s.Gone)*100 > s.Links*v.share; {
-	case v.standing == held && len(s.Gone) > 0:
-		h := *v.withheld // who has a copy of it reads on
+	case v.phase == held && len(s.Gone) > 0:
+		h := *v.withheld // readers may still use a copy of the old one
 		h.Going, h.Links, h.Names = len(s.Gone), s.Links, describe(s.Gone, func(name string) string { return name })
 		v.withheld = &h
-	case v.standing == held:
-		v.logger.Info("what was held takes nothing away any more: it is done", "hold", v.withheld.ID)
+	case v.phase == held:
+		v.logger.Info("the held view removes nothing any more: the hold ends", "hold", v.withheld.ID)
 		v.becomeSettled()
 	case tooMuch:
 		v.becomeHeld(newHold(v.was, cluster, s, now))
-		v.logger.Warn("what the log says would take too much away: held until somebody accepts it (rutter cn accept); what works goes on",
+		v.logger.Warn("the new view would remove too much: held until an operator accepts it (rutter cn accept); the old view stays in use",
 			"hold", v.withheld.ID, "going", v.withheld.Going, "links", v.withheld.Links, "first", v.withheld.Names[0], "cluster", v.withheld.Log, "before", v.withheld.Was)
 	default:
 		if len(s.Gone) > 0 {
-			v.logger.Info("a new view takes little away: it is done", "going", len(s.Gone), "links", s.Links)
+			v.logger.Info("a new view removes little: it is carried out", "going", len(s.Gone), "links", s.Links)
 		}
 		v.becomeSettled()
 	}
 }
 
-// accept lets the hold of that id go.
+// accept ends the hold with that id.
 func (v *viewHold) accept(id string) (Hold, error) {
-	if v.standing != held {
+	if v.phase != held {
 		return Hold{}, ErrNoHold
 	}
 	h := *v.withheld
 	if h.ID != id {
 		return h, ErrOtherHold
 	}
-	v.logger.Warn("what was held is accepted: it is done", "hold", h.ID, "going", h.Going, "links", h.Links)
+	v.logger.Warn("the held view is accepted: it is carried out", "hold", h.ID, "going", h.Going, "links", h.Links)
 	v.becomeSettled()
 	return h, nil
 }
 
-// vl2 and vl3 answer from the view of before, while there is one, and of what that
-// lacks from the new one. The caller holds the lock.
+// vl2 and vl3 answer from the old view, while there is one, and for what it lacks from
+// the new view. The caller holds the lock.
 func (v *viewHold) vl2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {
 	if v.old != nil {
 		if at, ok := v.old.VL2(vnet, mac); ok {

@@ -19,7 +19,7 @@ import (
 	"rutter/projections/desired"
 )
 
-// heldNICs is more than may go at once.
+// heldNICs is more than may be removed at once.
 const heldNICs = 14
 
 // newCrowd is a log by which CN 1 has many NICs on a vnet with another CN.
@@ -31,7 +31,7 @@ func newCrowd(t *testing.T) *servers {
 	return s
 }
 
-// replace puts another log in the place of the one that is served.
+// replace serves another log from now on.
 func (s *servers) replace(other *testServer) {
 	s.mu.Lock()
 	s.log = other
@@ -102,13 +102,13 @@ func (n *node) end() {
 	}
 }
 
-// settle lets a minute pass, in which all that was to happen has.
+// settle lets a minute pass, in which all pending work is done.
 func settle() {
 	time.Sleep(time.Minute)
 	synctest.Wait()
 }
 
-// links are those that the kernel holds, without what hangs on them.
+// links are those in the kernel, without the entries on them.
 func (n *node) links() (names []string) {
 	for line := range strings.Lines(n.kernel.String()) {
 		if !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "\t") {
@@ -132,8 +132,8 @@ func (n *node) answers() bool {
 	return ok
 }
 
-// TestEmptyClusterIsHeld: an empty cluster in the place of another takes nothing
-// away, through restarts and reboots, until exactly that is accepted.
+// TestEmptyClusterIsHeld: an empty cluster in place of another removes nothing, through
+// restarts and reboots, until exactly that is accepted.
 func TestEmptyClusterIsHeld(t *testing.T) {
 	folder := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -204,7 +204,8 @@ func TestEmptyClusterIsHeld(t *testing.T) {
 }
 
 // TestHeldFollowsTheLog: while a view is held, what the log orders one by one is
-// done, in what is held too and over restarts, and what it adds is there.
+// carried out, also in the old view and over restarts, and what the new view adds is
+// there.
 func TestHeldFollowsTheLog(t *testing.T) {
 	folder := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -248,8 +249,8 @@ func TestHeldFollowsTheLog(t *testing.T) {
 	})
 }
 
-// TestWhatTakesLittleAwayIsDone: a view that lacks no more than ten links, or no
-// more than the share, is done at once; so are any number of deletes, one by one.
+// TestWhatTakesLittleAwayIsDone: a view that lacks at most ten links, or at most the
+// share, is carried out at once; so is any number of deletes, one by one.
 func TestWhatTakesLittleAwayIsDone(t *testing.T) {
 	for _, test := range []struct {
 		name        string
@@ -296,7 +297,7 @@ func TestWhatTakesLittleAwayIsDone(t *testing.T) {
 			defer n.end()
 			n.start()
 			settle()
-			n.stop() // what comes while no agent runs is ordered one by one too
+			n.stop() // what comes while no agent runs is ordered one by one as well
 			for i := range heldNICs {
 				n.s.change(log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macOf(40 + i).String()})
 			}
@@ -309,8 +310,8 @@ func TestWhatTakesLittleAwayIsDone(t *testing.T) {
 	})
 }
 
-// TestHoldEndsByItself: the log that the node knew is back, or the new one has all
-// again: nothing is held any more, and nobody is asked.
+// TestHoldEndsByItself: the log that the node knew is back, or the new one has
+// everything again. Then nothing is held any more, without an acceptance.
 func TestHoldEndsByItself(t *testing.T) {
 	for _, back := range []string{"the old cluster", "an import into the new one"} {
 		t.Run(back, func(t *testing.T) {
@@ -342,8 +343,8 @@ func TestHoldEndsByItself(t *testing.T) {
 	}
 }
 
-// TestFirstViewIsComparedWithTheKernel: an agent that lost its cache takes away
-// what is little, and holds what is much: by what the kernel has.
+// TestFirstViewIsComparedWithTheKernel: an agent that lost its cache removes a little
+// and holds much, by what the kernel has.
 func TestFirstViewIsComparedWithTheKernel(t *testing.T) {
 	for _, loss := range []string{"gone", "damaged", "of another node"} {
 		t.Run(loss, func(t *testing.T) {
@@ -403,7 +404,7 @@ func TestFirstViewIsComparedWithTheKernel(t *testing.T) {
 	}
 }
 
-// TestKernelHoldIsAccepted: what only the kernel remembers goes when that is accepted.
+// TestKernelHoldIsAccepted: what only the kernel has is removed when that is accepted.
 func TestKernelHoldIsAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newCrowd(t))
@@ -442,8 +443,8 @@ func TestKernelHoldIsAccepted(t *testing.T) {
 	})
 }
 
-// TestGuestsHearOfWhatIsLetGo: an SVP client that believes what is held hears when
-// it is no more.
+// TestGuestsHearOfWhatIsLetGo: an SVP client with an answer from the held view is told
+// when the answer is no longer true.
 func TestGuestsHearOfWhatIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newCrowd(t))
@@ -464,8 +465,8 @@ func TestGuestsHearOfWhatIsLetGo(t *testing.T) {
 	})
 }
 
-// TestUnitedViews: of one thing the first view counts, and a vnet that is on demand
-// in one of them has no entries.
+// TestUnitedViews: if both views have a thing, the first view counts. A vnet that is on
+// demand in one of them has no entries.
 func TestUnitedViews(t *testing.T) {
 	a := desired.Links{
 		VXLANs:  []desired.VXLAN{{VNet: 1, MTU: 1}, {VNet: 3, MTU: 1, OnDemand: true}},
@@ -478,7 +479,7 @@ func TestUnitedViews(t *testing.T) {
 		Neighs:  []desired.Neigh{{Link: macOf(1), MAC: macOf(3)}, {Link: macOf(5), MAC: macOf(3)}},
 		FDB:     []desired.FDB{{VNet: 2, MAC: macOf(7)}, {VNet: 3, MAC: macOf(7)}},
 	}
-	got := fmt.Sprintf("%v", united(a, b))
+	got := fmt.Sprintf("%v", mergedLinks(a, b))
 	want := fmt.Sprintf("%v", desired.Links{
 		VXLANs:  []desired.VXLAN{a.VXLANs[0], b.VXLANs[1], a.VXLANs[1]},
 		Fabrics: []desired.Fabric{a.Fabrics[0], b.Fabrics[1]},

@@ -9,27 +9,28 @@ import (
 )
 
 const (
-	// commitPause is the least time between two transactions of the cache. The
-	// cache may lag: a restart takes up what it misses from the servers.
+	// commitPause is the least time between two transactions of the cache. The cache
+	// may lag: a restart gets what is missing from the servers.
 	commitPause = 25 * time.Millisecond
-	// cursorEvery is how often the cursor is kept while only it moves.
+	// cursorEvery is how often the cursor is saved while nothing else changes.
 	cursorEvery = time.Second
-	// failurePause is the time until a failed transaction is tried again.
+	// failurePause is the time before a failed transaction is tried again.
 	failurePause = time.Second
 	// maxWaiting is how many rows may wait for the disk before the follower
 	// waits as well: about a third of a second of a fast catch-up.
 	maxWaiting = 1 << 16
-	// hangTime is after how long of a transaction the disk is said to hang: slow ones
-	// take less than a second, and one that is given up by the kernel, 30 s.
+	// hangTime is the duration of a transaction after which the disk is reported as
+	// hanging. Slow transactions take less than 1 s; one that the kernel gives up takes
+	// 30 s.
 	hangTime = 5 * time.Second
-	// maxUnkept is how many rows may wait while the cache cannot be written. More
-	// are dropped, and the file is written whole when the disk takes it.
+	// maxUnkept is how many rows may wait while the cache cannot be written. If there
+	// are more, they are dropped, and the complete file is written when the disk
+	// accepts it.
 	maxUnkept = 1 << 20
 )
 
-// persister brings the replica's changes into the cache. A transaction is as
-// large as what came during the last one, so the disk sets the pace, and the
-// kernel waits for no disk.
+// persister writes the replica's changes to the cache. A transaction has what came
+// during the last one, so the disk sets the pace, and the kernel waits for no disk.
 type persister struct {
 	replica *replica
 	cache   *cache
@@ -38,9 +39,9 @@ type persister struct {
 	mu      sync.Mutex // protects what follows
 	commits uint64
 	failure error         // of the last transaction
-	began   time.Time     // of the one that is under way; zero: none is
+	began   time.Time     // of the one that runs; zero: none runs
 	kept    chan struct{} // closed after each transaction, and replaced
-	head    head          // as last kept
+	head    head          // as last written
 }
 
 func newPersister(r *replica, c *cache, logger *slog.Logger) *persister {
@@ -54,7 +55,7 @@ func (p *persister) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			_ = p.commit() // it was noted; the next start asks the servers
+			_ = p.commit() // the error was noted; the next start asks the servers
 			return nil
 		case <-p.replica.dirtied:
 		case <-tick.C:
@@ -70,17 +71,17 @@ func (p *persister) Run(ctx context.Context) error {
 	}
 }
 
-// commit keeps what waits, if anything does.
+// commit writes the waiting rows, if there are any.
 func (p *persister) commit() error {
 	p.begin(time.Now())
 	defer p.begin(time.Time{})
 	if p.replica.isUnjudged() {
 		return nil
 	}
-	if due, now := p.replica.isWholeDue(); p.cache.isGone() || due {
-		return p.renew(due, now)
+	if due, now := p.replica.isFullWriteDue(); p.cache.isGone() || due {
+		return p.rewrite(due, now)
 	}
-	_, owes := p.cache.owing()
+	_, owes := p.cache.pendingNumbers()
 	b, ok := p.replica.take()
 	if !ok {
 		return nil
@@ -91,11 +92,12 @@ func (p *persister) commit() error {
 	return p.write(b)
 }
 
-// renew has the cache written whole, as soon as there is room and all is at one place.
-func (p *persister) renew(due, now bool) error {
+// rewrite writes the complete cache, as soon as there is room and everything held is as
+// of one bookmark.
+func (p *persister) rewrite(due, now bool) error {
 	if !due {
-		p.replica.becomeWhole()
-		_, now = p.replica.isWholeDue()
+		p.replica.needFullWrite()
+		_, now = p.replica.isFullWriteDue()
 	}
 	if err := p.cache.Probe(); err != nil {
 		p.note(err, head{})
@@ -105,7 +107,7 @@ func (p *persister) renew(due, now bool) error {
 		return nil
 	}
 	b, ok := p.replica.take()
-	if !ok || !b.Whole {
+	if !ok || !b.Full {
 		return nil
 	}
 	return p.write(b)
@@ -122,7 +124,7 @@ func (p *persister) write(b batch) error {
 	}
 	p.note(err, b.Head)
 	if waiting > maxUnkept {
-		p.replica.becomeWhole()
+		p.replica.needFullWrite()
 	}
 	return err
 }
@@ -133,8 +135,8 @@ func (p *persister) begin(now time.Time) {
 	p.began = now
 }
 
-// trouble returns why the disk does not take what it is given: it failed, or it has
-// hung for a while. The caller holds the lock.
+// trouble returns why the disk does not accept writes: it failed, or it has hung for a
+// while. The caller holds the lock.
 func (p *persister) trouble() error {
 	if hung := time.Since(p.began); !p.began.IsZero() && hung > hangTime {
 		return fmt.Errorf("the disk hangs: a transaction has not ended for %s", hung.Truncate(time.Second))
@@ -148,13 +150,13 @@ func (p *persister) lastHead() head {
 	return p.head
 }
 
-// note remembers how a transaction went, and wakes who waits for room.
+// note records the result of a transaction, and wakes callers that wait for room.
 func (p *persister) note(err error, kept head) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case err != nil && p.failure == nil:
-		p.logger.Error("cache cannot be written: going on in memory", "error", err)
+		p.logger.Error("cache cannot be written: working from memory", "error", err)
 	case err == nil && p.failure != nil:
 		p.logger.Info("cache can be written again")
 	}
@@ -180,7 +182,7 @@ func (p *persister) room(done <-chan struct{}) {
 		case <-kept:
 		case <-done:
 			return
-		case <-time.After(hangTime): // it may hang
+		case <-time.After(hangTime): // the disk may hang
 		}
 	}
 }

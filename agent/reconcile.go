@@ -15,75 +15,76 @@ import (
 	"rutter/projections/desired"
 )
 
-// minRetry is the least time before a pass that a failed object waits for.
+// minRetry is the shortest wait for a failed object before a pass tries it again.
 const minRetry = 10 * time.Millisecond
 
-// watchAgain is how soon a watch of the kernel that broke is begun anew.
+// watchAgain is how soon a failed watch of the kernel is started again.
 const watchAgain = 5 * time.Second
 
-// passShare is the part of the time that passes may take, as one in passShare:
-// a pass costs all that the kernel holds, and what comes meanwhile waits. The
-// entries of other compute nodes' NICs, which are nearly all that events bring,
-// do not wait for one.
+// passShare is the divisor of the time that passes may take (one part in passShare),
+// because a pass costs as much as the kernel holds and delays what comes during it. The
+// entries of other compute nodes' NICs, which are nearly all that events bring, do not
+// wait for a pass.
 const passShare = 5
 
-// reconciler makes the kernel match the replica: one goroutine and one select.
-// Every reason to look only wakes it. A pass computes all that is wanted and
-// dumps all that there is; between passes, entries that events touched, or that
-// somebody else was heard to change, are put right by themselves.
+// reconciler makes the kernel match the replica, with one goroutine and one select.
+// Each reason to act only wakes it. A pass computes everything that is wanted and dumps
+// everything that there is. Between passes, entries that events touched, or that
+// another program changed, are corrected one by one.
 type reconciler struct {
 	cfg     *Config
 	replica *replica
 	kernel  Kernel
-	report  func() // has the servers told how far the kernel is
-	reach   func() // has the servers tried at once
+	report  func() // sends the servers the kernel's progress
+	reach   func() // makes the follower try the servers at once
 	woken   chan struct{}
 	logger  *slog.Logger
 
-	due      time.Time // when a pass is wanted; zero: not before the sweep
-	earliest time.Time // before this no pass is made, see passShare
+	due      time.Time // when a pass must be made; zero: not before the sweep
+	earliest time.Time // no pass begins before this, see passShare
 	passed   bool      // a pass was made: Apply knows the links
-	// pruned: the last pass was of a complete view of which nothing was held back,
-	// and so removed what is not wanted. Until then the kernel matches nothing,
-	// whatever deltas do to it.
+	// pruned: the last pass was of a complete view of which nothing was held back, and
+	// so it removed what is not wanted. Until then the kernel does not match, whatever
+	// deltas do to it.
 	pruned bool
 
-	limits desired.Limits // from how many entries on a vnet is on demand
+	limits desired.Limits // the number of entries from which a vnet is on demand
 
 	mu     sync.Mutex // protects what follows
 	last   KernelStatus
 	delays delays
 }
 
-// asker is a Kernel that asks for entries which it lacks; *link.Manager is one.
-type asker interface {
+// demandKernel is a Kernel that asks for entries that it lacks; *link.Manager is one.
+type demandKernel interface {
 	SetSource(source link.Source)
 	Resolve(ctx context.Context) error
 	Ahead() int
 	Asked() link.Asked
 }
 
-// An interface that is asked for at run time is lost silently when a name changes.
+// An interface that is asserted at run time stops matching without an error when a name
+// changes.
 var (
-	_ asker  = (*link.Manager)(nil)
-	_ keeper = (*link.Manager)(nil)
+	_ demandKernel  = (*link.Manager)(nil)
+	_ surplusKernel = (*link.Manager)(nil)
 )
 
-// truth answers what the log says of single entries.
-type truth struct{ *replica }
+// replicaSource looks up single entries in the log's state.
+type replicaSource struct{ *replica }
 
-// Read implements link.Truth.
-func (t truth) Read(read func(link.Lookup)) {
+// Read implements link.Source.
+func (t replicaSource) Read(read func(link.Lookup)) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.view.old != nil {
-		read(unitedLookup{desired.NewEntries(t.view.old, t.me), desired.NewEntries(t.state, t.me)})
+		read(mergedLookup{desired.NewEntries(t.view.old, t.cn), desired.NewEntries(t.state, t.cn)})
 		return
 	}
-	read(desired.NewEntries(t.state, t.me))
+	read(desired.NewEntries(t.state, t.cn))
 }
 
-// KernelStatus says how the kernel stands to what is wanted.
+// KernelStatus compares the kernel with what is wanted.
 type KernelStatus struct {
 	Passes  uint64 `json:"passes"`
 	Applied uint64 `json:"applied"` // rounds between passes, for the entries that events touched
@@ -94,19 +95,19 @@ type KernelStatus struct {
 	At       time.Time     `json:"at,omitzero"`     // when the last pass began
 	Took     time.Duration `json:"took_ns"`         // by the last pass
 	Complete bool          `json:"complete"`        // the last pass was allowed to remove
-	Matched  bool          `json:"matched"`         // the kernel was as a complete view wants it at its end
+	Matched  bool          `json:"matched"`         // at its end the kernel was as a complete view wants it
 	Failure  string        `json:"error,omitempty"` // why the last pass could not be made
 	Steps    uint64        `json:"steps"`           // done in this process
-	Healed   uint64        `json:"healed"`          // of these, steps that put right what somebody else changed
+	Healed   uint64        `json:"healed"`          // of these, steps that corrected changes by other programs
 	Failing  int           `json:"failing"`         // objects that the kernel refused, as of the last pass
-	Blocked  int           `json:"blocked"`         // objects that foreign links keep from being as wanted
+	Blocked  int           `json:"blocked"`         // objects that foreign links block
 	Links    int           `json:"links"`           // wanted: all kinds of links
 	Neighs   int           `json:"neighbours"`      // wanted
 	FDB      int           `json:"fdb"`             // wanted
-	// Demand tells of the vnets that have too many entries to program them ahead.
+	// Demand is about the vnets that have too many entries to program them ahead.
 	Demand DemandStatus `json:"on_demand"`
 	// Failures, Conflicts, Drift and Problems (objects of the log that cannot be
-	// programmed) say it in words, maxListed of each.
+	// programmed) are texts, at most maxListed of each.
 	Failures  []string `json:"failures"`
 	Conflicts []string `json:"conflicts"`
 	Drift     []string `json:"drift"` // of the last pass that found any
@@ -116,16 +117,16 @@ type KernelStatus struct {
 // DemandStatus counts what the kernel asked for.
 type DemandStatus struct {
 	VNets     int    `json:"vnets"`     // on demand
-	Resident  int    `json:"resident"`  // entries that the kernel keeps of them
+	Resident  int    `json:"resident"`  // their entries that the kernel has
 	Questions uint64 `json:"questions"` // asked in this process, also of other vnets
-	Answered  uint64 `json:"answered"`  // of these; of the others the log knows nothing
-	Evicted   uint64 `json:"evicted"`   // entries that made room for others
+	Answered  uint64 `json:"answered"`  // of these; the log has no entry for the others
+	Evicted   uint64 `json:"evicted"`   // entries that were removed to make room
 }
 
-// maxListed bounds each list of a KernelStatus: enough to see what is wrong.
+// maxListed bounds each list of a KernelStatus, so that it can be read.
 const maxListed = 32
 
-// describe says the first maxListed of list in words.
+// describe returns the first maxListed of list as texts.
 func describe[T any](list []T, say func(T) string) []string {
 	words := make([]string, 0, min(len(list), maxListed))
 	for _, x := range list[:min(len(list), maxListed)] {
@@ -134,14 +135,14 @@ func describe[T any](list []T, say func(T) string) []string {
 	return words
 }
 
-// Run makes the kernel match until ctx ends. The first pass is made at once:
-// links are programmed from the cache.
+// Run reconciles the kernel until ctx ends. The first pass is made at once, so links
+// are programmed from the cache.
 func (r *reconciler) Run(ctx context.Context) error {
-	kernel, ok := r.kernel.(asker)
+	kernel, ok := r.kernel.(demandKernel)
 	if !ok {
 		return r.loop(ctx)
 	}
-	kernel.SetSource(truth{r.replica})
+	kernel.SetSource(replicaSource{r.replica})
 	r.limits.Entries = kernel.Ahead()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.loop(ctx) })
@@ -151,7 +152,7 @@ func (r *reconciler) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// loop takes every reason to look.
+// loop waits for each reason to act.
 func (r *reconciler) loop(ctx context.Context) error {
 	sweep := time.NewTicker(r.cfg.SweepEvery)
 	defer sweep.Stop()
@@ -180,14 +181,14 @@ func (r *reconciler) loop(ctx context.Context) error {
 	}
 }
 
-// want asks for a pass at a time, or sooner if that was asked for before.
+// want requests a pass at a time, or keeps an earlier request.
 func (r *reconciler) want(at time.Time) {
 	if r.due.IsZero() || at.Before(r.due) {
 		r.due = at
 	}
 }
 
-// dueAt is when the pass that is wanted may be made.
+// dueAt is when the requested pass may be made.
 func (r *reconciler) dueAt() time.Time {
 	if r.due.Before(r.earliest) {
 		return r.earliest
@@ -195,14 +196,14 @@ func (r *reconciler) dueAt() time.Time {
 	return r.due
 }
 
-// Watch has what somebody changed in the kernel put right, until ctx ends.
+// Watch corrects what other programs change in the kernel, until ctx ends.
 func (r *reconciler) Watch(ctx context.Context) error {
 	return r.again(ctx, "watch of the kernel broke: sweeps still find what changes", func(ctx context.Context) error {
 		return r.cfg.Watch(ctx, func() { wake(r.woken) }, r.reach)
 	})
 }
 
-// again runs f until ctx ends, and says so when it ends by itself.
+// again runs f until ctx ends, and logs when f ends by itself.
 func (r *reconciler) again(ctx context.Context, broke string, f func(ctx context.Context) error) error {
 	for {
 		err := f(ctx)
@@ -218,7 +219,7 @@ func (r *reconciler) again(ctx context.Context, broke string, f func(ctx context
 	}
 }
 
-// pass makes one pass, and asks for another if this one left something undone.
+// pass makes one pass, and requests another if this one left something undone.
 func (r *reconciler) pass(ctx context.Context) {
 	began := time.Now()
 	r.due = time.Time{}
@@ -243,12 +244,12 @@ func (r *reconciler) pass(ctx context.Context) {
 	case !result.RetryAt.IsZero():
 		r.want(now.Add(max(result.RetryAt.Sub(now), minRetry)))
 	case !result.Matched && len(result.Failures)+len(result.Conflicts) == 0:
-		r.want(now.Add(r.cfg.RetryEvery)) // the kernel changed under the pass
+		r.want(now.Add(r.cfg.RetryEvery)) // the kernel changed during the pass
 	}
 }
 
-// apply has the kernel told of what events touched, and put right what was
-// heard. A pass is asked for if that does not cover all.
+// apply programs what events touched, and corrects what other programs changed. It
+// requests a pass if that does not cover everything.
 func (r *reconciler) apply(ctx context.Context) {
 	delta, at, ok := r.replica.delta()
 	if !ok || !r.passed {
@@ -260,7 +261,7 @@ func (r *reconciler) apply(ctx context.Context) {
 		return
 	}
 	r.noteSteps(result, at)
-	if at.whole || result.Look || at.complete && !r.pruned {
+	if at.needsPass || result.Look || at.complete && !r.pruned {
 		r.want(time.Now())
 	}
 	if r.matched(at, result) {
@@ -268,14 +269,14 @@ func (r *reconciler) apply(ctx context.Context) {
 	}
 }
 
-// matched notes that the kernel matches the log at a place, if what was done for
-// that place shows it, and reports whether that is news. Nothing else moves
-// programmed, which barriers believe (SAFETY B1, B3): the view was complete when
-// it was read, nothing of it is left to a pass, and the last pass was of a
-// complete view too. One that was not has left in the kernel what is not wanted,
-// and counted it as matching; a delta does not look for that.
+// matched records that the kernel matches the log at a seq, if the work for that seq
+// shows it, and reports whether that is news. Nothing else moves programmed, which
+// barriers rely on (SAFETY B1, B3). The conditions: the view was complete when it was
+// read, nothing of it is left to a pass, and the last pass was also of a complete view.
+// A pass of an incomplete view leaves unwanted things in the kernel and counts them as
+// matching, and a delta does not look for them.
 func (r *reconciler) matched(at checkpoint, result link.Result) bool {
-	if !at.complete || at.whole || !r.pruned || !result.Matched {
+	if !at.complete || at.needsPass || !r.pruned || !result.Matched {
 		return false
 	}
 	return r.replica.setProgrammed(at)
@@ -303,11 +304,11 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 	s.Failures = describe(result.Failures, link.Failure.String)
 	s.Conflicts = describe(result.Conflicts, func(b plan.Blocked) string { return b.Object.String() + ": " + b.Err.Error() })
 	if len(s.Failures) > 0 && !slices.Equal(before, s.Failures) {
-		r.logger.Warn("kernel does not take all that is wanted", "objects", s.Failing, "first", s.Failures[0])
+		r.logger.Warn("kernel does not accept everything that is wanted", "objects", s.Failing, "first", s.Failures[0])
 	}
 }
 
-// noteSteps notes what was done between two passes.
+// noteSteps counts the steps between two passes.
 func (r *reconciler) noteSteps(result link.Result, at checkpoint) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -325,19 +326,19 @@ func (r *reconciler) addSteps(result link.Result) {
 	s.Healed += uint64(len(result.Drift))
 	if len(result.Drift) > 0 {
 		s.Drift = describe(result.Drift, plan.Step.Drift)
-		r.logger.Warn("kernel was changed by somebody else: put right", "steps", len(result.Drift), "first", s.Drift[0])
+		r.logger.Warn("kernel was changed by another program: corrected", "steps", len(result.Drift), "first", s.Drift[0])
 	}
 }
 
-// maxDriftSent bounds how much of a KernelStatus's Drift the servers are told.
+// maxDriftSent bounds how much of a KernelStatus's Drift is sent to the servers.
 const maxDriftSent = 8
 
-// drift is the last drift in words, for the servers: a line each.
+// drift is the last drift as text for the servers, one line each.
 func (s *KernelStatus) drift() string {
 	return strings.Join(s.Drift[:min(len(s.Drift), maxDriftSent)], "\n")
 }
 
-// status is brief with the percentiles.
+// status is brief, with the percentiles.
 func (r *reconciler) status() KernelStatus {
 	s := r.brief()
 	r.mu.Lock()
@@ -346,10 +347,10 @@ func (r *reconciler) status() KernelStatus {
 	return s
 }
 
-// brief is what costs next to nothing: watermarks are made all the time.
+// brief is the cheap part, because watermarks are made often.
 func (r *reconciler) brief() KernelStatus {
 	var asked link.Asked
-	if kernel, ok := r.kernel.(asker); ok {
+	if kernel, ok := r.kernel.(demandKernel); ok {
 		asked = kernel.Asked()
 	}
 	r.mu.Lock()
@@ -359,53 +360,54 @@ func (r *reconciler) brief() KernelStatus {
 	return s
 }
 
-// keeper is a Kernel that can say which links it holds, and keep those of which no
-// view is remembered; *link.Manager is one.
-type keeper interface {
+// surplusKernel is a Kernel that can list the links it holds, and keep those that no
+// remembered view has; *link.Manager is one.
+type surplusKernel interface {
 	Surplus(ctx context.Context, was *desired.Links, want desired.Links) (link.Surplus, error)
 	Keep(on bool)
 }
 
 // judge compares a view that is not settled with what is programmed. It is called
-// before a pass, which then knows what it may take away.
+// before a pass, which then knows what it may remove.
 func (r *reconciler) judge(ctx context.Context) {
 	j, ok := r.replica.toJudge()
 	if !ok {
 		return
 	}
-	kernel, reads := r.kernel.(keeper)
+	kernel, reads := r.kernel.(surplusKernel)
 	var s link.Surplus
 	var err error
 	switch {
-	// What was wanted counts where it is not in the kernel for now, as after a start.
+	// Links that were wanted count even if the kernel lacks them for now, as after a
+	// start.
 	case reads && (j.was == nil || r.passed && r.replica.holding() == nil):
 		s, err = kernel.Surplus(ctx, j.was, j.want)
 	case j.was != nil:
 		s = link.Compare(*j.was, j.want)
 	}
 	if err != nil {
-		r.logger.Error("the kernel cannot be compared with the new view: nothing is taken away", "error", err)
+		r.logger.Error("the kernel cannot be compared with the new view: nothing is removed", "error", err)
 		return
 	}
 	r.replica.judge(j, s, r.cfg.Now())
 }
 
-// keep tells the kernel whether it is to keep links that nobody remembers, as the
-// view that the pass is of says: one that is accepted meanwhile is the next pass's.
+// keep sets whether the kernel keeps links that no view has, as the view of the pass
+// says. If a hold is accepted during the pass, the next pass acts on it.
 func (r *reconciler) keep(on bool) {
-	if kernel, ok := r.kernel.(keeper); ok {
+	if kernel, ok := r.kernel.(surplusKernel); ok {
 		kernel.Keep(on)
 	}
 }
 
-// maxDelays is how many of the last rounds a percentile is taken over.
+// maxDelays is the number of recent rounds over which a percentile is computed.
 const maxDelays = 4096
 
-// delays are the last times from the oldest event of a round, applied, to the
-// kernel's acknowledgement of all that the round's events touched.
+// delays has the last times from the application of the oldest event of a round to the
+// kernel's acknowledgement of everything that the round's events touched.
 type delays struct {
 	last [maxDelays]time.Duration
-	n    uint64 // noted in all
+	n    uint64 // the count of all rounds
 }
 
 func (d *delays) note(took time.Duration) {
@@ -413,8 +415,7 @@ func (d *delays) note(took time.Duration) {
 	d.n++
 }
 
-// percentile returns the time that p of 100 rounds did not exceed, 0 if there
-// was none.
+// percentile returns the time that p of 100 rounds did not exceed, 0 without rounds.
 func (d *delays) percentile(p int) time.Duration {
 	known := slices.Clone(d.last[:min(d.n, maxDelays)])
 	if len(known) == 0 {

@@ -14,65 +14,63 @@ import (
 	"rutter/projections/desired"
 )
 
-// errStream is wrapped when what a server sent cannot be true. The connection
-// is given up; nothing of the message was taken.
+// errStream is wrapped when a server's message cannot be true. The connection is
+// closed; nothing of the message was taken.
 var errStream = errors.New("agent: the stream cannot be right")
 
-// maxPending bounds the frames of one change that are held back until it is
-// whole: each entry may bring a CN's underlay record with it.
+// maxPending bounds the frames of one incomplete change: each entry may bring a CN's
+// underlay record with it.
 const maxPending = 2 * log.MaxOps
 
-// replica is this CN's part of the log's state, in memory, and what of it has
-// still to go to the cache. One goroutine, the follower's, changes it; readers
-// run beside it.
+// replica is this CN's part of the log's state, in memory, and the rows that the cache
+// must still save. One goroutine, the follower's, changes it; readers run beside it.
 //
-// What is held follows from three rules (SAFETY F1 to F3). An object is taken
-// if it is newer, by the seq of its last event, than what is held of it. It
-// stays while a scope that is held contains it. A list's absences delete only
-// when the list is a whole scope.
+// Three rules say what is held (SAFETY F1 to F3). An object is taken if it is newer, by
+// the seq of its last event, than the held one. It stays while a held scope contains
+// it. Absence from a list deletes an object only if the list is a complete scope.
 type replica struct {
-	me     log.UUID
+	cn     log.UUID
 	logger *slog.Logger
-	// changed holds a token when readers have something new to look at, dirty
-	// when the cache has something to keep.
+	// changed holds a token when readers have something new to look at; dirtied, when
+	// the cache has something to save.
 	changed, dirtied chan struct{}
 
 	mu     sync.RWMutex // protects what follows; held for one change at a time
 	state  *projections.State
 	scopes heldScopes
-	// cursor is the last bookmark: what belongs to an entry without being in it
-	// (a scope, a neighbour's underlay NIC) follows the entry, so between two
-	// bookmarks there is no place to go on from.
+	// cursor is the last bookmark. What belongs to an entry without being in it (a
+	// scope, a neighbour's underlay NIC) follows the entry, so a feed cannot resume
+	// between two bookmarks.
 	cursor log.Cursor
-	// folded is the last entry that was taken, at or after the cursor. One that
-	// comes again, on the next connection, is passed over.
+	// folded is the last entry that was taken, at or after the cursor. If it comes
+	// again, on the next connection, it is skipped.
 	folded log.Seq
-	// cluster is that of the log which the connection follows. Until it is the
+	// cluster is the cluster whose log the connection follows. Until it equals the
 	// cursor's, only a reset may follow.
 	cluster log.UUID
-	head    log.Seq // of the server, as last heard
+	head    log.Seq // of the server, as last received
 	// applied is the last bookmark: everything up to it is known. It is 0
 	// until the first bookmark after the start or a reset.
 	applied log.Seq
-	// programmed is the highest applied seq that the kernel was seen to match.
-	// It is never stored (SAFETY B1).
+	// programmed is the highest applied seq that the kernel matched. It is never stored
+	// (SAFETY B1).
 	programmed log.Seq
 	// epoch counts the resets: a seq of another epoch may be of another log.
 	epoch uint64
 	// complete: all that the CN must know was held at least once (architecture rule 8).
 	complete bool
-	// interestKnown is false when something changed that interest depends on.
+	// interestKnown is false after a change of something that interest depends on.
 	interestKnown bool
 	reset         *resetting     // nil unless a reset runs
-	coming        *comingScope   // nil unless a scope's objects are coming
-	pending       []feed.Message // of a change that is not whole
+	incoming      *incomingScope // nil unless a scope's objects are coming
+	pending       []feed.Message // of an incomplete change
 	pendingLast   log.Seq        // of that change
-	out           *outbox        // rows that the cache is to keep
+	outbox        *outbox        // rows that the cache must save
 	objects       int            // held
 	resets        uint64         // begun in this process
 	lastReset     feed.ResetReason
 	suspects      map[log.Scope]*suspect // see replica_digest.go
-	asks          []feed.Again           // not sent yet
+	requests      []feed.Again           // not sent yet
 	mismatches    uint32                 // scopes that became suspect in this process
 	checked       log.Seq                // the last bookmark whose digests were all equal; 0: none, or one differs
 	// missing says why the last bookmark did not count, or is empty.
@@ -80,21 +78,21 @@ type replica struct {
 	clashes clashTable
 	journal journal          // see changes.go
 	answers *answerLog       // see answerlog.go; immutable after load
-	touches *desired.Touches // what the kernel has not been told
-	touched time.Time        // when the oldest of it was applied; zero: there is none
+	touches *desired.Touches // what the kernel has not got yet
+	touched time.Time        // when the oldest of them was applied; zero: there are none
 	view    viewHold         // what of a view is held back
 }
 
-// resetting is a reset that runs: the objects and scopes that came since.
-// What is held besides is of before, and goes at the end.
+// resetting is a reset that runs: the objects and scopes that came since its begin.
+// Everything else that is held is from before, and is removed at the end.
 type resetting struct {
 	reason  feed.ResetReason
 	objects map[objectKey]struct{}
 	scopes  map[log.Scope]struct{}
 }
 
-// comingScope is a scope between its begin and end.
-type comingScope struct {
+// incomingScope is a scope between its begin and end.
+type incomingScope struct {
 	scope log.Scope
 	asOf  log.Seq
 	seen  map[objectKey]struct{}
@@ -102,21 +100,21 @@ type comingScope struct {
 
 func newReplica(me log.UUID, logger *slog.Logger) *replica {
 	r := &replica{
-		me: me, logger: logger,
+		cn: me, logger: logger,
 		changed: make(chan struct{}, 1), dirtied: make(chan struct{}, 1),
 		state: projections.NewSmallState(), scopes: make(heldScopes), suspects: make(map[log.Scope]*suspect),
-		out: &outbox{dirty: newBatch(), ready: newBatch()}, touches: desired.NewTouches(me),
+		outbox: &outbox{dirty: newBatch(), ready: newBatch()}, touches: desired.NewTouches(me),
 	}
 	r.clashes = clashTable{state: r.state, touches: r.touches, pairs: make(map[objectKey]map[objectKey]struct{})}
-	r.view = viewHold{me: me, logger: logger, state: r.state, touches: r.touches, out: r.out, changed: r.changed, dirtied: r.dirtied}
+	r.view = viewHold{cn: me, logger: logger, state: r.state, touches: r.touches, outbox: r.outbox, changed: r.changed, dirtied: r.dirtied}
 	r.view.complete = func() bool { return r.complete }
 	r.view.inReset = func() bool { return r.reset != nil }
 	r.view.noteMove = r.noteMove
 	return r
 }
 
-// load puts what the cache held. Objects that only a scope without an end has
-// brought are forgotten: nobody can say which part of it they are.
+// load puts what the cache held. Objects that came only with a scope without an end are
+// dropped, because which part of it they are is unknown.
 func (r *replica) load(held *contents) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,17 +127,17 @@ func (r *replica) load(held *contents) error {
 	r.answers = held.answers
 	r.journal = newJournal(held.Head.Incarnation, held.Gone)
 	r.journal.addGone(held.Answered)
-	r.out.dirty.Gone = append(r.out.dirty.Gone, r.journal.gone[len(held.Gone):]...)
+	r.outbox.dirty.Gone = append(r.outbox.dirty.Gone, r.journal.gone[len(held.Gone):]...)
 	r.answers.begin(r.journal.pos)
 	r.cursor, r.complete = held.Head.Cursor, held.Head.Complete
 	r.view.load(held)
-	r.folded, r.out.ready.Head = r.cursor.Seq, held.Head
-	r.out.ready.Head.Complete = r.view.isCompleteToKeep(r.complete)
+	r.folded, r.outbox.ready.Head = r.cursor.Seq, held.Head
+	r.outbox.ready.Head.Complete = r.view.isCompleteToKeep(r.complete)
 	for scope, s := range held.Scopes {
 		if s.Complete {
 			r.scopes[scope] = s
 		} else {
-			r.out.dirty.Scopes[scope] = nil
+			r.outbox.dirty.Scopes[scope] = nil
 		}
 	}
 	for _, rec := range held.Objects {
@@ -154,25 +152,25 @@ func newResetting(reason feed.ResetReason) *resetting {
 	return &resetting{reason: reason, objects: make(map[objectKey]struct{}), scopes: make(map[log.Scope]struct{})}
 }
 
-// hello returns what a server must know to go on from here. During a reset
-// nothing that is held may be relied on: it is of two logs.
-func (r *replica) hello() (log.Cursor, []feed.HeldScope) {
+// resumePoint returns what a server must know to continue from here. During a reset
+// nothing is reported, because what is held comes from two logs.
+func (r *replica) resumePoint() (log.Cursor, []feed.HeldScope) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pending, r.coming = nil, nil
+	r.pending, r.incoming = nil, nil
 	if r.reset != nil {
 		return log.Cursor{}, nil
 	}
 	for scope, held := range r.scopes {
 		if !held.Complete {
-			r.dropScope(scope) // the connection broke within it
+			r.dropScope(scope) // the connection ended within it
 		}
 	}
 	return r.cursor, r.scopes.sorted()
 }
 
-// Welcome takes the first message of a connection. Who has no cursor is in a
-// reset whether the server says so or not.
+// Welcome takes the first message of a connection. Without a cursor, a reset begins
+// whether the server sends one or not.
 func (r *replica) Welcome(m *feed.Welcome) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -203,7 +201,7 @@ func (r *replica) beginReset(reason feed.ResetReason) {
 	}
 	r.lastReset = reason
 	r.reset = newResetting(reason)
-	r.pending, r.coming = nil, nil
+	r.pending, r.incoming = nil, nil
 	r.cursor, r.folded = log.Cursor{Cluster: r.cluster}, 0
 	r.applied, r.programmed, r.checked = 0, 0, 0
 	r.epoch++
@@ -211,7 +209,7 @@ func (r *replica) beginReset(reason feed.ResetReason) {
 	r.notify()
 }
 
-// sameLog refuses what may stand only in the log of the cursor.
+// sameLog refuses what may only be in the log of the cursor.
 func (r *replica) sameLog(what string, seq log.Seq) error {
 	if r.cursor.Cluster != r.cluster {
 		return fmt.Errorf("%w: %s at %d is of cluster %s, the cursor is of %s, and no reset came between", errStream, what, seq, r.cluster, r.cursor.Cluster)
@@ -219,23 +217,23 @@ func (r *replica) sameLog(what string, seq log.Seq) error {
 	return nil
 }
 
-// ScopeBegin takes the begin of a scope. If it is held already it stays whole,
-// and what it has is compared at the end.
+// ScopeBegin takes the begin of a scope. A scope that is held already stays complete,
+// and its objects are compared at the end.
 func (r *replica) ScopeBegin(m *feed.ScopeBegin) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.sameLog("scope", m.AsOf); err != nil {
 		return err
 	}
-	r.coming = &comingScope{scope: m.Scope, asOf: m.AsOf, seen: make(map[objectKey]struct{})}
+	r.incoming = &incomingScope{scope: m.Scope, asOf: m.AsOf, seen: make(map[objectKey]struct{})}
 	if held := r.scopes[m.Scope]; !held.Complete {
 		r.setScope(m.Scope, heldScope{AsOf: m.AsOf})
 	}
 	return nil
 }
 
-// Object takes one object: of a scope that is coming, or one that entered a
-// scope without an event of its own.
+// Object takes one object: of a scope that is being sent, or one that entered a scope
+// without an event of its own.
 func (r *replica) Object(m *feed.Object) error {
 	object, body, err := log.DecodeObjectAndBody(m.Kind, m.ID, m.Bytes)
 	if err != nil {
@@ -246,7 +244,7 @@ func (r *replica) Object(m *feed.Object) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.coming == nil && len(r.pending) > 0 {
+	if r.incoming == nil && len(r.pending) > 0 {
 		return r.hold(m)
 	}
 	return r.object(m, object, body)
@@ -255,8 +253,8 @@ func (r *replica) Object(m *feed.Object) error {
 func (r *replica) object(m *feed.Object, object log.Object, body []byte) error {
 	rec := projections.Record{Object: object, Revision: m.Revision, Seq: m.Seq}
 	key := keyOf(rec)
-	if r.coming != nil {
-		r.coming.seen[key] = struct{}{}
+	if r.incoming != nil {
+		r.incoming.seen[key] = struct{}{}
 	}
 	before, known := r.state.Find(object)
 	if known && !r.isSuspect() && r.isOld(key, before, m.Seq) {
@@ -265,14 +263,14 @@ func (r *replica) object(m *feed.Object, object log.Object, body []byte) error {
 	if err := r.put(key, before.Object, kept{rec, body}); err != nil {
 		return err
 	}
-	if r.coming == nil && !r.holds(key) {
+	if r.incoming == nil && !r.holds(key) {
 		r.drop(key)
 	}
 	return nil
 }
 
-// isOld reports whether what is held of an object is at least as new as seq.
-// During a reset a seq of before says nothing: it may be another log's.
+// isOld reports whether the held object is at least as new as seq. During a reset an
+// older seq is ignored, because it may be of another log.
 func (r *replica) isOld(key objectKey, known projections.Record, seq log.Seq) bool {
 	if r.reset != nil {
 		if _, confirmed := r.reset.objects[key]; !confirmed {
@@ -282,20 +280,20 @@ func (r *replica) isOld(key objectKey, known projections.Record, seq log.Seq) bo
 	return known.Seq >= seq
 }
 
-// ScopeEnd completes a scope: what it does not have is gone from it.
+// ScopeEnd completes a scope: objects that it did not bring leave it.
 func (r *replica) ScopeEnd(m *feed.ScopeEnd) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	coming := r.coming
+	coming := r.incoming
 	if coming == nil || coming.scope != m.Scope {
 		return fmt.Errorf("%w: end of scope %s, which did not begin", errStream, m.Scope)
 	}
-	r.coming = nil
+	r.incoming = nil
 	r.touches.NoteWhole()
 	r.setScope(m.Scope, heldScope{AsOf: m.AsOf, Complete: true})
 	if r.reset != nil {
 		r.reset.scopes[m.Scope] = struct{}{}
-		return nil // the reset's end sorts out what goes
+		return nil // the end of the reset removes what did not come
 	}
 	var gone []objectKey
 	_, all := r.suspects[m.Scope]
@@ -321,14 +319,14 @@ func (r *replica) ScopeDropped(m *feed.ScopeDropped) error {
 	return nil
 }
 
-// dropScope forgets a scope and what only it held. During a reset its objects
-// stay until the end.
+// dropScope forgets a scope and the objects that only it held. During a reset its
+// objects stay until the end.
 func (r *replica) dropScope(scope log.Scope) {
 	if _, held := r.scopes[scope]; !held {
 		return
 	}
 	delete(r.scopes, scope)
-	r.out.dirty.Scopes[scope] = nil
+	r.outbox.dirty.Scopes[scope] = nil
 	r.interestKnown = false
 	r.touches.NoteWhole()
 	if r.reset != nil {
@@ -352,8 +350,8 @@ func (r *replica) Bookmark(m *feed.Bookmark) error {
 	if err := r.sameLog("bookmark", m.Seq); err != nil {
 		return err
 	}
-	if r.coming != nil {
-		return fmt.Errorf("%w: a bookmark within scope %s", errStream, r.coming.scope)
+	if r.incoming != nil {
+		return fmt.Errorf("%w: a bookmark within scope %s", errStream, r.incoming.scope)
 	}
 	if err := r.flush(); err != nil {
 		return err
@@ -365,7 +363,7 @@ func (r *replica) Bookmark(m *feed.Bookmark) error {
 	}
 	if r.knowsInterest() && r.verify(m) {
 		if !r.complete {
-			r.touches.NoteWhole() // from now on things may be removed
+			r.touches.NoteWhole() // from now on removals are allowed
 		}
 		r.applied, r.complete = m.Seq, true
 	}
@@ -382,7 +380,7 @@ func (r *replica) endReset() {
 	for scope := range r.scopes {
 		if _, came := ended.scopes[scope]; !came {
 			delete(r.scopes, scope)
-			r.out.dirty.Scopes[scope] = nil
+			r.outbox.dirty.Scopes[scope] = nil
 		}
 	}
 	var gone []objectKey
@@ -409,27 +407,27 @@ func (e *resetting) has(key objectKey) bool {
 	return ok
 }
 
-// knowsInterest reports whether all that the CN must know is held. A server
-// sends it before the bookmark; if it does not, nothing may count as applied.
+// knowsInterest reports whether all that the CN must know is held. A server sends it
+// before the bookmark. If it does not, nothing counts as applied.
 func (r *replica) knowsInterest() bool {
 	if r.interestKnown {
 		return true
 	}
 	missing := r.missingInterest()
 	if missing != "" && missing != r.missing {
-		r.logger.Warn("a bookmark came without all that this compute node must know: it does not count", "missing", missing)
+		r.logger.Warn("a bookmark came without everything that this compute node must know: it does not count", "missing", missing)
 	}
 	r.missing, r.interestKnown = missing, missing == ""
 	return r.interestKnown
 }
 
 func (r *replica) missingInterest() string {
-	for _, scope := range r.state.Interest(r.me) {
+	for _, scope := range r.state.Interest(r.cn) {
 		if !r.scopes[scope].Complete {
 			return "scope " + scope.String()
 		}
 	}
-	for rec := range r.state.NICsOnCN(r.me) {
+	for rec := range r.state.NICsOnCN(r.cn) {
 		nic := rec.Object.(*log.NIC)
 		if _, known := r.state.Get(log.KindNetwork, nic.NetworkUUID.String()); !known && !nic.NetworkUUID.IsZero() {
 			return "network " + nic.NetworkUUID.String() + " of NIC " + nic.ID()

@@ -7,17 +7,17 @@ import (
 	"rutter/log/feed"
 )
 
-// suspect is a scope whose digest was found to be another than the server's:
-// something of it is not what the log says, whoever is to blame. It is asked for
-// anew, and until it is found equal the view is neither applied nor complete:
-// nothing is removed from the kernel because of it, and no watermark vouches for it.
+// suspect is a scope whose digest differs from the server's: something in it is not
+// what the log says. It is requested again. Until the digests are equal, the view is
+// neither applied nor complete: nothing is removed from the kernel because of it, and
+// no watermark covers it.
 type suspect struct {
 	found uint // bookmarks at which it differed
 }
 
-// verify compares what is held with the digests of a bookmark, and reports
-// whether all is known to be as the log says. Only scopes that are whole, and not
-// of a later place, can be compared (SAFETY F2). The caller holds the lock.
+// verify compares what is held with the digests of a bookmark, and reports whether
+// everything is as the log says. Only complete scopes that are not of a later seq can
+// be compared (SAFETY F2). The caller holds the lock.
 func (r *replica) verify(m *feed.Bookmark) bool {
 	for scope := range r.suspects {
 		if _, held := r.scopes[scope]; !held {
@@ -45,8 +45,9 @@ func (r *replica) verify(m *feed.Bookmark) bool {
 	return true
 }
 
-// becomeSuspect notes a difference and asks for the scope: at the first, second,
-// fourth, eighth time, so that what sending does not mend is not sent for ever.
+// becomeSuspect records a difference and requests the scope: at the first, second,
+// fourth, eighth time, so that a difference that sending does not repair does not cause
+// sending without end.
 func (r *replica) becomeSuspect(d feed.ScopeDigest, at log.Seq) {
 	s := r.suspects[d.Scope]
 	if s == nil {
@@ -54,13 +55,13 @@ func (r *replica) becomeSuspect(d feed.ScopeDigest, at log.Seq) {
 		r.suspects[d.Scope] = s
 		r.mismatches++
 		r.touches.NoteWhole()
-		r.logger.Error("what is held is not what the log says: asking for it anew", "scope", d.Scope, "at", at,
+		r.logger.Error("a scope differs from the log: requesting it again", "scope", d.Scope, "at", at,
 			"held", r.state.Digest(d.Scope), "server", d.Digest)
 	}
 	if s.found++; bits.OnesCount(s.found) == 1 {
-		r.asks = append(r.asks, feed.Again{At: at, Scope: d.Scope})
+		r.requests = append(r.requests, feed.Again{At: at, Scope: d.Scope})
 	}
-	// What the kernel was found to match was of a view that was wrong.
+	// What the kernel matched was a view that was wrong.
 	r.applied, r.programmed = 0, 0
 	r.epoch++
 }
@@ -71,20 +72,20 @@ func (r *replica) becomeSound(scope log.Scope) {
 	}
 	delete(r.suspects, scope)
 	r.touches.NoteWhole()
-	r.logger.Info("what is held is as the log says again", "scope", scope)
+	r.logger.Info("a scope matches the log again", "scope", scope)
 }
 
-// isSuspect reports whether the scope that is coming replaces whatever is held
-// of it, by its seq new or old.
+// isSuspect reports whether the scope that is being sent replaces everything that is
+// held of it, whatever its seq.
 func (r *replica) isSuspect() bool {
-	return r.coming != nil && r.suspects[r.coming.scope] != nil
+	return r.incoming != nil && r.suspects[r.incoming.scope] != nil
 }
 
-// takeAsks returns what is to be asked for, once.
-func (r *replica) takeAsks() []feed.Again {
+// takeRequests returns each request once.
+func (r *replica) takeRequests() []feed.Again {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	asks := r.asks
-	r.asks = nil
+	asks := r.requests
+	r.requests = nil
 	return asks
 }

@@ -10,9 +10,9 @@ import (
 	"rutter/projections"
 )
 
-// Entry takes one entry. Entries of a change are held back until it is whole:
-// the stream is filtered, so it is whole with its last event, or with what
-// comes after its place.
+// Entry takes one entry. Entries of a change are held back until the change is
+// complete. The stream is filtered, so a change is complete with its last event, or
+// with the first message after its seq.
 func (r *replica) Entry(m *feed.Entry) error {
 	if err := m.Parse(); err != nil {
 		return fmt.Errorf("entry %d: %w", m.Seq, err)
@@ -32,7 +32,7 @@ func (r *replica) Entry(m *feed.Entry) error {
 		}
 	}
 	if m.Seq <= r.folded {
-		return nil // seen already
+		return nil // taken already
 	}
 	if event.More == 0 && len(r.pending) == 0 {
 		if err := r.fold(m.Seq, event, body); err != nil {
@@ -51,7 +51,7 @@ func (r *replica) Entry(m *feed.Entry) error {
 	return r.flush()
 }
 
-// hold keeps a frame back until its change is whole.
+// hold keeps a frame back until its change is complete.
 func (r *replica) hold(m feed.Message) error {
 	if len(r.pending) >= maxPending {
 		return fmt.Errorf("%w: a change of more than %d frames", errStream, maxPending)
@@ -89,10 +89,10 @@ func (r *replica) flush() error {
 
 // fold takes one event.
 //
-// An event may be older than a scope that is held (as-of beyond it): that scope
-// has its outcome already, or the object has left it since. So what the event
-// says of an object that is known is always taken if it is newer, but an object
-// enters, or stays, only through a scope whose as-of is before the event.
+// An event may be older than a held scope (as-of beyond it). Then that scope has its
+// outcome already, or the object has left it since. So an event of a known object is
+// always taken if it is newer. But an object enters, or stays, only through a scope
+// whose as-of is before the event.
 func (r *replica) fold(seq log.Seq, event *log.Event, body []byte) error {
 	r.folded = seq
 	r.head = max(r.head, seq)
@@ -123,8 +123,8 @@ func (r *replica) fold(seq log.Seq, event *log.Event, body []byte) error {
 	return nil
 }
 
-// movesCN reports whether a CN's interest may have lost a scope when one state of
-// a NIC followed another.
+// movesCN reports whether a CN's interest may have lost a scope when a NIC changed from
+// one state to the other.
 func movesCN(before, after log.Object) bool {
 	a, ok := before.(*log.NIC)
 	if !ok {
@@ -134,18 +134,17 @@ func movesCN(before, after log.Object) bool {
 	return a.CNUUID != b.CNUUID || a.NetworkUUID != b.NetworkUUID
 }
 
-// holds reports whether a scope that is held contains the object.
+// holds reports whether a held scope contains the object.
 func (r *replica) holds(key objectKey) bool { return r.scopes.contain(r.state, key, log.Scope{}) }
 
-// setScope notes what is held of a scope.
+// setScope records what is held of a scope.
 func (r *replica) setScope(scope log.Scope, held heldScope) {
 	r.scopes[scope] = held
-	r.out.dirty.Scopes[scope] = &held
+	r.outbox.dirty.Scopes[scope] = &held
 	r.interestKnown = false
 }
 
-// put places a record, over before if that is not nil, and notes that the cache
-// must keep it.
+// put places a record, over before if that is not nil, and marks its row as changed.
 func (r *replica) put(key objectKey, before log.Object, rec kept) error {
 	r.clashes.note(key, rec.Object)
 	if err := r.moving(before, rec.Object, func() error { return r.state.LoadEncoded(rec.Record, rec.Body) }); err != nil {
@@ -155,7 +154,7 @@ func (r *replica) put(key objectKey, before log.Object, rec kept) error {
 	if before == nil {
 		r.objects++
 	}
-	r.out.dirty.Objects[key] = rec
+	r.outbox.dirty.Objects[key] = rec
 	r.touch(rec.Object)
 	if r.reset != nil {
 		r.reset.objects[key] = struct{}{}
@@ -173,7 +172,7 @@ func (r *replica) drop(key objectKey) {
 	_ = r.moving(rec.Object, nil, func() error { r.state.Drop(key.Kind, key.ID); return nil })
 	r.touches.Note(rec.Object, nil)
 	r.objects--
-	r.out.dirty.Objects[key] = kept{}
+	r.outbox.dirty.Objects[key] = kept{}
 	r.touch(rec.Object)
 	if r.reset != nil {
 		delete(r.reset.objects, key)
@@ -182,26 +181,25 @@ func (r *replica) drop(key objectKey) {
 	r.dropStrays(rec.Object)
 }
 
-// touch notes that interest must be looked at anew: it follows from this CN's
-// NICs and their networks.
+// touch marks interest as outdated: it follows from this CN's NICs and their networks.
 func (r *replica) touch(o log.Object) {
 	switch o := o.(type) {
 	case *log.Network:
 		r.interestKnown = false
 	case *log.NIC:
-		if o.CNUUID == r.me {
+		if o.CNUUID == r.cn {
 			r.interestKnown = false
 		}
 	}
 }
 
-// dropStrays forgets the underlay NICs of the CN that a NIC was on, if no scope
-// that is held contains them any more: they belong to a vnet only while their
-// CN has a NIC there, and no event tells of the end (SAFETY F1). During a reset
-// nothing goes before its end.
+// dropStrays forgets the underlay NICs of the CN that a NIC was on, if no held scope
+// contains them any more. They belong to a vnet only while their CN has a NIC there,
+// and no event reports the end (SAFETY F1). During a reset nothing is removed before
+// its end.
 func (r *replica) dropStrays(was log.Object) {
 	nic, ok := was.(*log.NIC)
-	if !ok || nic.CNUUID.IsZero() || nic.CNUUID == r.me || r.reset != nil {
+	if !ok || nic.CNUUID.IsZero() || nic.CNUUID == r.cn || r.reset != nil {
 		return
 	}
 	var strays []objectKey
@@ -215,14 +213,14 @@ func (r *replica) dropStrays(was log.Object) {
 	}
 }
 
-// notify wakes the reconcile loop, and the cache's writer if there are rows for
-// it; a token that is there already is enough.
+// notify wakes the reconcile loop, and the cache's writer if it has rows. One token is
+// enough.
 func (r *replica) notify() {
 	if r.touched.IsZero() && r.touches.Any() {
 		r.touched = time.Now()
 	}
 	wake(r.changed)
-	if r.out.ready.rows() > 0 {
+	if r.outbox.ready.rows() > 0 {
 		wake(r.dirtied)
 	}
 }
@@ -234,8 +232,8 @@ func wake(c chan struct{}) {
 	}
 }
 
-// moving does what makes an object that is held another, nil for none, and notes
-// what became of it if it is a NIC, or of those on it if it is a network.
+// moving changes a held object to another, nil for none, and records the change if it
+// is a NIC, or the changes of the NICs on it if it is a network.
 func (r *replica) moving(before, after log.Object, do func() error) error {
 	was, on := placeIn(r.state, before), placesOn(r.state, before, after)
 	if err := do(); err != nil {
@@ -253,6 +251,6 @@ func (r *replica) noteMove(was, is Place) {
 		return
 	}
 	if c := r.journal.note(was, is); c.isGone() {
-		r.out.dirty.Gone = cutGone(append(r.out.dirty.Gone, c))
+		r.outbox.dirty.Gone = cutGone(append(r.outbox.dirty.Gone, c))
 	}
 }

@@ -31,9 +31,9 @@ func opened(t tb, folder string) (*cache, *replica, *persister) {
 	return c, r, newPersister(r, c, silent())
 }
 
-// TestReplicaFollowsAnyHistory: at each bookmark the replica holds exactly what
-// the server's state has in its interest, whatever was cut, kept or lost on the
-// way, and however often the agent began anew from its disk.
+// TestReplicaFollowsAnyHistory: at each bookmark the replica holds exactly what the
+// server's state has in its interest, whatever was cut, saved or lost before, and
+// however often the agent restarted from its disk.
 func TestReplicaFollowsAnyHistory(t *testing.T) {
 	folder := t.TempDir()
 	runs := 0
@@ -90,11 +90,11 @@ func (h *history) close() {
 
 // connect begins a connection; an older one is cut wherever it was.
 func (h *history) connect(t *rapid.T) {
-	cursor, scopes := h.replica.hello()
-	h.session, h.queue = h.server.hello(t, h.replica.me, cursor, scopes)
+	cursor, scopes := h.replica.resumePoint()
+	h.session, h.queue = h.server.hello(t, h.replica.cn, cursor, scopes)
 }
 
-// deliver sends some of what waits, or of what is new.
+// deliver sends some of the waiting messages, or some new ones.
 func (h *history) deliver(t *rapid.T) {
 	if h.session == nil {
 		h.connect(t)
@@ -139,7 +139,7 @@ func (h *history) otherLog(t *rapid.T) {
 	h.session, h.queue = nil, nil
 }
 
-// check compares at a bookmark that nothing is behind.
+// check compares at a bookmark after which nothing waits.
 func (h *history) check(t *rapid.T) {
 	if h.session == nil || len(h.queue) > 0 || h.session.pos < h.server.head() {
 		return
@@ -148,22 +148,22 @@ func (h *history) check(t *rapid.T) {
 	if h.replica.applied != h.server.head() || !h.replica.complete || h.replica.reset != nil {
 		t.Fatalf("at %d: applied %d, complete %v, missing %q", h.server.head(), h.replica.applied, h.replica.complete, h.replica.missing)
 	}
-	got, want := h.replica.wanted(&desired.Limits{}), desired.Of(h.server.state, h.replica.me)
+	got, want := h.replica.wanted(&desired.Limits{}), desired.Of(h.server.state, h.replica.cn)
 	if !got.complete || got.at.seq != h.server.head() || h.inOnePlace() && !reflect.DeepEqual(got.links, want) {
 		t.Fatalf("at %d: links wanted: got %+v, want %+v", h.server.head(), got, want)
 	}
 }
 
-// inOnePlace reports whether all of each VM that has a NIC on this CN is here.
-// Of a VM that is between two CNs, a CN does not hear all.
+// inOnePlace reports whether all of each VM that has a NIC on this CN is here. If a VM
+// is between two CNs, a CN does not receive all of it.
 func (h *history) inOnePlace() bool {
-	for rec := range h.server.state.NICsOnCN(h.replica.me) {
+	for rec := range h.server.state.NICsOnCN(h.replica.cn) {
 		vm := rec.Object.(*log.NIC).BelongsToUUID
-		if r, ok := h.server.state.Get(log.KindVM, vm.String()); ok && r.Object.(*log.VM).ServerUUID != h.replica.me {
+		if r, ok := h.server.state.Get(log.KindVM, vm.String()); ok && r.Object.(*log.VM).ServerUUID != h.replica.cn {
 			return false
 		}
 		for other := range h.server.state.NICsOf(vm) {
-			if other.Object.(*log.NIC).CNUUID != h.replica.me {
+			if other.Object.(*log.NIC).CNUUID != h.replica.cn {
 				return false
 			}
 		}
@@ -226,7 +226,7 @@ func caughtUp(t tb) (*testServer, *replica, *session) {
 	s.must(t, vmOp(t, 1, 1), nicOp(t, macOf(1), 1, 1, 1, "10.0.0.11"), nicOp(t, macOf(2), 1, 1, 2, "10.0.0.12"))
 	s.must(t, vmOp(t, 2, 2), nicOp(t, macOf(3), 2, 2, 1, "10.0.0.13"), nicOp(t, macOf(4), 2, 2, 2, "10.0.0.14"))
 	r := newReplica(cnID(1), silent())
-	ss, messages := s.hello(t, r.me, log.Cursor{}, nil)
+	ss, messages := s.hello(t, r.cn, log.Cursor{}, nil)
 	deliverAll(t, r, messages)
 	compareReplica(t, s, r)
 	return s, r, ss
@@ -243,8 +243,8 @@ func TestResetKeepsWantedLinks(t *testing.T) {
 				s.must(t, update(t, log.KindNetwork, networkID(3).String(), `{"description":"moved on"}`))
 				s.floor = s.head()
 			}
-			cursor, scopes := r.hello()
-			_, messages := s.hello(t, r.me, cursor, scopes)
+			cursor, scopes := r.resumePoint()
+			_, messages := s.hello(t, r.cn, cursor, scopes)
 			for _, m := range messages[:len(messages)-1] {
 				deliverAll(t, r, []feed.Message{m})
 				w := r.wanted(&desired.Limits{})
@@ -269,8 +269,8 @@ func TestResetDropsWhatIsGone(t *testing.T) {
 	s.must(t, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macOf(3).String()})
 	s.must(t, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macOf(2).String()})
 	s.floor = s.head()
-	cursor, scopes := r.hello()
-	_, messages := s.hello(t, r.me, cursor, scopes)
+	cursor, scopes := r.resumePoint()
+	_, messages := s.hello(t, r.cn, cursor, scopes)
 	deliverAll(t, r, messages)
 	compareReplica(t, s, r)
 	if slices.ContainsFunc(r.scopes.sorted(), func(h feed.HeldScope) bool { return h.Scope == log.VNetScope(102) }) {
@@ -281,10 +281,10 @@ func TestResetDropsWhatIsGone(t *testing.T) {
 func TestCutResetBeginsAnew(t *testing.T) {
 	s, r, _ := caughtUp(t)
 	s.floor = s.head() + 1
-	cursor, scopes := r.hello()
-	_, messages := s.hello(t, r.me, cursor, scopes)
+	cursor, scopes := r.resumePoint()
+	_, messages := s.hello(t, r.cn, cursor, scopes)
 	deliverAll(t, r, messages[:len(messages)/2])
-	if cursor, scopes := r.hello(); cursor != (log.Cursor{}) || scopes != nil {
+	if cursor, scopes := r.resumePoint(); cursor != (log.Cursor{}) || scopes != nil {
 		t.Errorf("hello within a reset: got %v and %v, want nothing", cursor, scopes)
 	}
 }
@@ -318,8 +318,8 @@ func TestAddressTakenOverWhileHeld(t *testing.T) {
 	// In a snapshot the new holder of an address comes while the old one is still held.
 	s.must(t, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macOf(4).String()}, nicOp(t, macOf(0), 2, 2, 2, "10.0.0.14"))
 	s.floor = s.head()
-	cursor, scopes := r.hello()
-	_, messages := s.hello(t, r.me, cursor, scopes)
+	cursor, scopes := r.resumePoint()
+	_, messages := s.hello(t, r.cn, cursor, scopes)
 	deliverAll(t, r, messages)
 	compareReplica(t, s, r)
 }
@@ -337,7 +337,7 @@ func TestStreamThatCannotBeRight(t *testing.T) {
 		{"an object that is none", []feed.Message{&feed.Object{Kind: log.KindNIC, ID: "x", Bytes: []byte{1}}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r.hello()
+			r.resumePoint()
 			if err := deliver(r, &feed.Welcome{Head: ss.cursor(ss.pos)}); err != nil {
 				t.Fatal(err)
 			}
@@ -371,14 +371,14 @@ func TestABookmarkWithoutTheInterestDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestMovedNICIsNotHalfKnown: between a NIC's move to a new vnet and that vnet's
-// objects nothing may be removed; the next process knows nothing of the move,
-// and goes on from the last bookmark.
+// TestMovedNICIsNotHalfKnown: between a NIC's move to a new vnet and the arrival of
+// that vnet's objects nothing may be removed. The next process does not know of the
+// move, and continues from the last bookmark.
 func TestMovedNICIsNotHalfKnown(t *testing.T) {
 	s, _, _ := caughtUp(t)
 	c, r, p := opened(t, t.TempDir())
 	defer c.Close()
-	ss, messages := s.hello(t, r.me, log.Cursor{}, nil)
+	ss, messages := s.hello(t, r.cn, log.Cursor{}, nil)
 	deliverAll(t, r, messages)
 	bookmark := string(r.state.Dump())
 	s.must(t, update(t, log.KindNIC, macOf(1).String(), `{"network_uuid":%q,"ip":"10.0.0.99"}`, networkID(3)))

@@ -7,30 +7,30 @@ import (
 	"rutter/projections/desired"
 )
 
-// checkpoint is a place in the log that the kernel may come to match.
+// checkpoint is a position in the log that the kernel may come to match.
 type checkpoint struct {
-	// seq is what was applied before the wanted was computed: if the kernel comes
-	// to match that, it matches the log at seq (SAFETY B1).
-	seq      log.Seq
-	epoch    uint64
-	complete bool // of the view that was read (see wanted), and nothing of it was held back; else it is never matched
-	whole    bool // of a delta: there is more to it, which only a pass does
-	// touched is when the oldest event of a delta was applied, if it has any.
+	// seq is what was applied before wanted was computed: if the kernel then matches
+	// wanted, it matches the log at seq (SAFETY B1).
+	seq       log.Seq
+	epoch     uint64
+	complete  bool // the view was complete (see wanted), and nothing of it was held back; otherwise it never counts as matched
+	needsPass bool // of a delta: the rest needs a pass
+	// touched is when the oldest event of a delta was applied, zero without events.
 	touched time.Time
 }
 
-// wanted is what the kernel should hold, and as of when.
+// wanted is what the kernel should hold, and as of which position.
 type wanted struct {
 	links    desired.Links
 	complete bool // what it lacks may be removed
-	kept     bool // but for the links that nobody remembers: see Keep
+	kept     bool // except the links that no view has: see Keep
 	at       checkpoint
 }
 
-// wanted computes what the kernel should hold. It is complete, so that what it
-// lacks may be removed, when all that the CN must know is held, has been said
-// to be all at least once, and is not being replaced (architecture rule 8). A NIC that
-// moved to a network which is still to come lacks its link only for now.
+// wanted computes what the kernel should hold. It is complete, so that what it lacks
+// may be removed, if all that the CN must know is held, was complete at least once, and
+// is not being replaced (architecture rule 8). If a NIC moved to a network that is
+// still to come, its link is missing only for now.
 func (r *replica) wanted(limits *desired.Limits) wanted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,46 +43,46 @@ func (r *replica) wanted(limits *desired.Limits) wanted {
 	}
 	r.touches.ResetWithin(*limits)
 	r.touched = time.Time{}
-	complete, done := r.isComplete(), r.view.standing == settled
+	complete, done := r.isComplete(), r.view.phase == settled
 	return wanted{
-		links: links, complete: complete, kept: r.view.standing == held && r.view.old == nil,
+		links: links, complete: complete, kept: r.view.phase == held && r.view.old == nil,
 		at: checkpoint{seq: r.applied, epoch: r.epoch, complete: complete && done},
 	}
 }
 
-func (r *replica) isComplete() bool { return r.isWhole() && r.view.standing != unjudged }
+func (r *replica) isComplete() bool { return r.isAllHeld() && r.view.phase != unjudged }
 
-// isWhole reports whether all that the CN must know is held, as isComplete, whatever
-// that takes away.
-func (r *replica) isWhole() bool {
-	return r.complete && r.reset == nil && r.coming == nil && len(r.suspects) == 0 && r.missingInterest() == ""
+// isAllHeld reports whether all that the CN must know is held, whatever that would
+// remove.
+func (r *replica) isAllHeld() bool {
+	return r.complete && r.reset == nil && r.incoming == nil && len(r.suspects) == 0 && r.missingInterest() == ""
 }
 
-// delta computes what the kernel should hold of the entries that events touched
-// since the last call. It is not ok while the view is not complete: what goes
-// from it then is not gone.
+// delta computes what the kernel should hold of the entries that events touched since
+// the last call. It is not ok while the view is not complete, because what an
+// incomplete view lacks is not deleted.
 func (r *replica) delta() (d desired.LinksDelta, at checkpoint, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	complete := r.isComplete()
-	at = checkpoint{seq: r.applied, epoch: r.epoch, complete: complete && r.view.standing == settled, whole: r.touches.Whole(), touched: r.touched}
+	at = checkpoint{seq: r.applied, epoch: r.epoch, complete: complete && r.view.phase == settled, needsPass: r.touches.Whole(), touched: r.touched}
 	if r.touches.Any() {
 		if !complete || r.view.old != nil {
 			return d, at, false
 		}
 		d = r.touches.Delta(r.state)
 		r.touched = time.Time{}
-		at.whole = r.touches.Whole() // a vnet may have crossed its limit
+		at.needsPass = r.touches.Whole() // a vnet may have crossed its limit
 	}
 	return d, at, true
 }
 
-// setProgrammed notes that the kernel matches the log at a place, and reports
-// whether that is news. After a reset its seq means nothing any more.
+// setProgrammed records that the kernel matches the log at a position, and reports
+// whether that is news. After a reset, a seq from before is ignored.
 func (r *replica) setProgrammed(at checkpoint) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at.epoch != r.epoch || at.seq <= r.programmed || r.view.standing != settled {
+	if at.epoch != r.epoch || at.seq <= r.programmed || r.view.phase != settled {
 		return false
 	}
 	r.programmed = at.seq

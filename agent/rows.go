@@ -22,9 +22,9 @@ import (
 //	gone            position (8)        see goneSize
 //	objects/<kind>  the object's id     revision (8), seq (8), crc32c (4), object as log encodes it
 //
-// A crc32c covers the bucket's name, the key and the rest of the value. The head
-// counts all other rows and sums up their checksums, so a row that was lost, or
-// an old page in the place of a newer one, is found as well as a flipped bit.
+// A crc32c covers the bucket's name, the key and the rest of the value. The head has
+// the count of all other rows and the sum of their checksums, so a lost row, or an old
+// page in place of a newer one, is found as well as a flipped bit.
 const (
 	cacheFormat = 1
 
@@ -43,20 +43,19 @@ var (
 	ecma       = crc64.MakeTable(crc64.ECMA)
 )
 
-// head is the one row that says what all the others are. It is written in each
-// transaction.
+// head is the one row that describes all others. It is written in each transaction.
 type head struct {
 	CN          log.UUID
 	Cursor      log.Cursor
 	Incarnation uint64
-	// Complete: the cache has held all that the CN must know at least once
-	// since it was made (architecture rule 8).
+	// Complete: since it was made, the cache has at least once held all that the CN
+	// must know (architecture rule 8).
 	Complete bool
 	// Rows and Sum are over all rows but this one.
 	Rows, Sum uint64
 }
 
-// headSize is that of a head row:
+// headSize is the size in bytes of a head row:
 //
 //	0      1    17      33    41     49           57     58    66   74
 //	| vers | cn | clust | seq | chain | incarnation | flags | rows | sum | crc32c
@@ -107,7 +106,7 @@ func decodeHead(b []byte) (head, error) {
 	return h, nil
 }
 
-// rowCRC is the checksum within a row; parts are the value but for the checksum.
+// rowCRC is the checksum within a row; parts are the value without the checksum.
 func rowCRC(bucket string, key []byte, parts ...[]byte) uint32 {
 	crc := crc32.Update(0, castagnoli, []byte(bucket))
 	crc = crc32.Update(crc, castagnoli, key)
@@ -166,10 +165,10 @@ func decodeObject(bucket string, kind log.Kind, key, value []byte) (projections.
 	}, nil
 }
 
-// heldScope is what is known of a scope that is held.
+// heldScope is what is known of a held scope.
 type heldScope struct {
 	AsOf log.Seq
-	// Complete: its end has been seen. Before, its objects may be any part of it.
+	// Complete: its end has come. Before that, its objects may be any part of it.
 	Complete bool
 }
 
@@ -194,7 +193,7 @@ func decodeScope(key, value []byte) (log.Scope, heldScope, error) {
 	return scope, heldScope{AsOf: log.Seq(binary.BigEndian.Uint64(value)), Complete: value[8] != 0}, nil
 }
 
-// encodeMeta is a row of bucket meta that has JSON.
+// encodeMeta is a row of bucket meta with JSON.
 func encodeMeta(key string, json []byte) []byte {
 	b := binary.BigEndian.AppendUint32(nil, rowCRC(bucketMeta, []byte(key), json))
 	return append(b, json...)

@@ -30,15 +30,15 @@ func gaining(t *testing.T) (*testServer, *replica) {
 	return s, r
 }
 
-// TestHalfAScopeIsPurged (SAFETY F3): of a scope whose end never came nothing is
-// left after a reconnect, in what is held and in what the server is told of it.
+// TestHalfAScopeIsPurged (SAFETY F3): of a scope whose end never came nothing is left
+// after a reconnect, in what is held and in what is reported to the server.
 func TestHalfAScopeIsPurged(t *testing.T) {
 	for _, still := range []bool{true, false} {
 		s, r := gaining(t)
-		if !still { // the node has no business there any more
+		if !still { // the node has no interest there any more
 			s.must(t, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macOf(9).String()})
 		}
-		cursor, scopes := r.hello()
+		cursor, scopes := r.resumePoint()
 		if slices.ContainsFunc(scopes, func(h feed.HeldScope) bool { return h.Scope == log.VNetScope(103) }) {
 			t.Errorf("the server is told that vnet 103 is held: %v", scopes)
 		}
@@ -47,7 +47,7 @@ func TestHalfAScopeIsPurged(t *testing.T) {
 				t.Errorf("NIC %d of half a scope is held after the reconnect", n)
 			}
 		}
-		_, messages := s.hello(t, r.me, cursor, scopes)
+		_, messages := s.hello(t, r.cn, cursor, scopes)
 		deliverAll(t, r, messages)
 		compareReplica(t, s, r)
 		if r.applied != s.head() {
@@ -56,16 +56,16 @@ func TestHalfAScopeIsPurged(t *testing.T) {
 	}
 }
 
-// TestHalfAScopeIsPurgedAtTheStart: so it is when a cache has one.
+// TestHalfAScopeIsPurgedAtTheStart: the same for such a scope in a cache.
 func TestHalfAScopeIsPurgedAtTheStart(t *testing.T) {
 	s, r := gaining(t)
-	held := &contents{Head: head{CN: r.me, Cursor: r.cursor, Complete: true}, Scopes: r.scopes}
+	held := &contents{Head: head{CN: r.cn, Cursor: r.cursor, Complete: true}, Scopes: r.scopes}
 	for kind := range maxKind {
 		for rec := range r.state.List(log.Kind(kind)) {
 			held.Objects = append(held.Objects, rec)
 		}
 	}
-	again := newReplica(r.me, silent())
+	again := newReplica(r.cn, silent())
 	if err := again.load(held); err != nil {
 		t.Fatal(err)
 	}
@@ -81,11 +81,11 @@ func TestHalfAScopeIsPurgedAtTheStart(t *testing.T) {
 	if half != 2 {
 		t.Fatalf("%d NICs of the half scope were held, want 2", half)
 	}
-	cursor, scopes := again.hello()
+	cursor, scopes := again.resumePoint()
 	if slices.ContainsFunc(scopes, func(h feed.HeldScope) bool { return h.Scope == log.VNetScope(103) }) {
 		t.Errorf("the server is told that vnet 103 is held: %v", scopes)
 	}
-	_, messages := s.hello(t, again.me, cursor, scopes)
+	_, messages := s.hello(t, again.cn, cursor, scopes)
 	deliverAll(t, again, messages)
 	compareReplica(t, s, again)
 }

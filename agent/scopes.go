@@ -21,7 +21,8 @@ func (s heldScopes) sorted() []feed.HeldScope {
 	return scopes
 }
 
-// behind returns what reports whether a scope is held as of a seq before this one.
+// behind returns a function that reports whether a scope is held as of a seq before
+// this one.
 func (s heldScopes) behind(seq log.Seq) func(log.Scope) bool {
 	return func(scope log.Scope) bool {
 		held, ok := s[scope]
@@ -29,9 +30,9 @@ func (s heldScopes) behind(seq log.Seq) func(log.Scope) bool {
 	}
 }
 
-// contain reports whether a scope that is held contains the object, except for
-// one scope (zero: none is left out). The scopes of an object of an unknown kind
-// are not known here: it is held until it is deleted.
+// contain reports whether a held scope contains the object, not counting one scope
+// (zero: all count). The scopes of an object of an unknown kind are unknown here: it is
+// held until it is deleted.
 func (s heldScopes) contain(state *projections.State, key objectKey, except log.Scope) bool {
 	if log.NewObject(key.Kind) == nil {
 		return true

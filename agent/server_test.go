@@ -12,7 +12,7 @@ import (
 	"rutter/projections/rules"
 )
 
-// tb is what the helpers need of *testing.T and *rapid.T.
+// tb is the part of *testing.T and *rapid.T that the helpers use.
 type tb interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -48,7 +48,7 @@ func (s *testServer) cursor(seq log.Seq) log.Cursor {
 	return log.Cursor{Cluster: s.cluster, Seq: seq, Chain: s.chain(seq)}
 }
 
-// change applies operations as one change; refused is fine.
+// change applies operations as one change; a refusal is fine.
 func (s *testServer) change(t tb, ops ...log.Op) log.Result {
 	t.Helper()
 	s.changes++
@@ -105,9 +105,9 @@ func update(t tb, kind log.Kind, id, format string, args ...any) log.Op {
 	return opJSON(t, log.Update, kind, id, fmt.Sprintf(format, args...))
 }
 
-// session is what the server remembers of one subscriber. Its messages are made
-// one change at a time; what stands behind in the log is sent from the state of
-// the head, as a real server does.
+// session is what the server remembers of one subscriber. Its messages are made one
+// change at a time; what follows in the log is sent from the state of the head, as a
+// real server does.
 type session struct {
 	*testServer
 	me   log.UUID
@@ -119,7 +119,7 @@ func (s *session) entry(seq log.Seq) feed.Message {
 	return &feed.Entry{Seq: seq, Chain: s.chain(seq), Event: s.entries[seq-1].Bytes}
 }
 
-// bookmark has digests when the state is at its place, as a real server's.
+// bookmark has digests when the state is at its seq, as a real server's.
 func (s *session) bookmark() feed.Message {
 	m := &feed.Bookmark{Seq: s.pos, Chain: s.chain(s.pos)}
 	for scope, held := range s.held {
@@ -296,7 +296,7 @@ func (s *testServer) expected(me log.UUID) map[objectKey]projections.Record {
 // compareReplica fails unless the replica holds exactly what it must.
 func compareReplica(t tb, s *testServer, r *replica) {
 	t.Helper()
-	want := s.expected(r.me)
+	want := s.expected(r.cn)
 	for kind := range maxKind {
 		for got := range r.state.List(log.Kind(kind)) {
 			w, ok := want[keyOf(got)]
@@ -319,7 +319,7 @@ func compareReplica(t tb, s *testServer, r *replica) {
 			continue
 		}
 		vnet := network.Object.(*log.Network).VNetID
-		if !slices.Contains(s.state.Interest(r.me), log.VNetScope(vnet)) {
+		if !slices.Contains(s.state.Interest(r.cn), log.VNetScope(vnet)) {
 			continue
 		}
 		wantMAC, wantAt, wantOK := s.state.VL3(vnet, n.IP)
@@ -328,8 +328,8 @@ func compareReplica(t tb, s *testServer, r *replica) {
 			t.Fatalf("at %d: VL3 %d %s: got %s %v %v, want %s %v %v", s.head(), vnet, n.IP, gotMAC, gotAt, gotOK, wantMAC, wantAt, wantOK)
 		}
 	}
-	if r.objects != len(s.expected(r.me)) {
-		t.Fatalf("at %d: %d objects counted, want %d", s.head(), r.objects, len(s.expected(r.me)))
+	if r.objects != len(s.expected(r.cn)) {
+		t.Fatalf("at %d: %d objects counted, want %d", s.head(), r.objects, len(s.expected(r.cn)))
 	}
 }
 
@@ -364,7 +364,7 @@ func baseHistory(t tb, s *testServer, cns int) {
 	}
 }
 
-// addNIC makes a VM's NIC on a CN and network; ip "" has one drawn.
+// addNIC makes a VM's NIC on a CN and network; ip "" draws an address.
 func nicOp(t tb, mac log.MAC, vm, cn, network int, ip string) log.Op {
 	t.Helper()
 	if ip != "" {

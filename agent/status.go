@@ -9,7 +9,7 @@ import (
 	"rutter/log/feed"
 )
 
-// Status is what an agent says of itself.
+// Status is the agent's report about itself.
 type Status struct {
 	CN          log.UUID `json:"cn"`
 	Incarnation uint64   `json:"incarnation"`
@@ -17,28 +17,29 @@ type Status struct {
 
 	State    State     `json:"state"`
 	Since    time.Time `json:"since"`  // of the state
-	Server   string    `json:"server"` // that is followed or tried
+	Server   string    `json:"server"` // that it follows or tries
 	Attempts uint64    `json:"attempts"`
 	Failure  string    `json:"error,omitempty"` // why the last connection ended
-	// Age is for how long no server has fed this node; 0 while one does.
+	// Age is how long no server has fed this node; 0 while one does.
 	Age time.Duration `json:"age_ns"`
 
 	Cursor     log.Cursor `json:"cursor"`
-	Head       log.Seq    `json:"head"`       // of the server, as last heard
+	Head       log.Seq    `json:"head"`       // of the server, as last received
 	Lag        uint64     `json:"lag"`        // entries between cursor and head; most concern other nodes
-	Applied    log.Seq    `json:"applied"`    // everything up to here is known; 0 until a server said so
-	Programmed log.Seq    `json:"programmed"` // the kernel was seen to match the log here; 0: not in this process
+	Applied    log.Seq    `json:"applied"`    // everything up to here is known; 0 until a server confirmed it
+	Programmed log.Seq    `json:"programmed"` // the kernel matched the log here; 0: not in this process
 
 	Resets      uint64    `json:"resets"`
 	ResetReason string    `json:"reset_reason,omitempty"` // of the last
 	ResetAt     time.Time `json:"reset_at,omitzero"`
 	Missing     string    `json:"missing,omitempty"` // why the last bookmark did not count
 	Checked     log.Seq   `json:"digest_checked"`    // the last bookmark at which all digests were equal; 0: none, or one differs
-	Mismatches  uint32    `json:"digest_mismatches"` // scopes that were found to differ, and asked for anew
+	Mismatches  uint32    `json:"digest_mismatches"` // scopes that differed and were requested again
 
-	// Hold is what of the log is not done, since it takes too much away; nil: all is.
+	// Hold is what the node does not carry out of the log because it would remove too
+	// much; nil: nothing is held.
 	Hold *Hold `json:"hold,omitempty"`
-	// Trouble is what else is to be seen to.
+	// Trouble is what else operators must know.
 	Trouble []string `json:"trouble,omitempty"`
 
 	Scopes  []ScopeStatus  `json:"scopes"`
@@ -54,14 +55,14 @@ type ScopeStatus struct {
 	Complete bool      `json:"complete"`
 }
 
-// CacheStatus says how the file stands to what is held in memory.
+// CacheStatus compares the file with what is held in memory.
 type CacheStatus struct {
 	Commits uint64 `json:"commits"`         // transactions of this process
 	Waiting int    `json:"waiting"`         // rows that are not on disk yet
 	Failure string `json:"error,omitempty"` // why the last transaction failed
 }
 
-// Status returns how the agent stands. It may be called from any goroutine.
+// Status returns the agent's status. It may be called from any goroutine.
 func (a *Agent) Status() Status {
 	s := Status{CN: a.cfg.CN, Incarnation: a.follower.incarnation, Kernel: a.reconciler.status(), Objects: make(map[string]int)}
 	a.follower.status(&s)
@@ -73,7 +74,7 @@ func (a *Agent) Status() Status {
 	return s
 }
 
-// watermark is what a server is told.
+// watermark is what is reported to a server.
 func (a *Agent) watermark() feed.Watermark {
 	kernel := a.reconciler.brief()
 	a.replica.mu.RLock()
@@ -87,8 +88,8 @@ func (a *Agent) watermark() feed.Watermark {
 	}
 }
 
-// Handler serves the agent's status to the people and programs of its node; it
-// is meant for a loopback or unix listener.
+// Handler serves the agent's status to operators and programs of its node. It is meant
+// for a loopback or unix listener.
 //
 //	GET /ping     "pong", once the agent runs
 //	GET /status   Status as JSON
@@ -109,7 +110,7 @@ func (a *Agent) Handler() http.Handler {
 
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	// An error means that the reader is gone, which is its own business.
+	// An error means that the reader has gone; it is ignored.
 	_ = json.NewEncoder(w).Encode(v)
 }
 
@@ -120,7 +121,7 @@ func count(is bool, n uint64) uint64 {
 	return 0
 }
 
-// heldLinks are those that would go.
+// heldLinks are those that would be removed.
 func (s Status) heldLinks() uint64 {
 	if s.Hold == nil {
 		return 0
@@ -140,7 +141,7 @@ func (s Status) metrics() map[string]uint64 {
 	}
 	return map[string]uint64{
 		"rutter_agent_following":       following,
-		"rutter_agent_age_ns":          uint64(s.Age), // for which no server has fed it
+		"rutter_agent_age_ns":          uint64(s.Age), // how long no server has fed it
 		"rutter_agent_session":         s.Session,
 		"rutter_agent_cursor_seq":      uint64(s.Cursor.Seq),
 		"rutter_agent_head_seq":        uint64(s.Head),

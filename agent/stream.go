@@ -11,12 +11,12 @@ import (
 	"rutter/log/feed"
 )
 
-// stream is the handler of one connection.
+// stream handles the messages of one connection.
 type stream struct {
 	*follower
 	conn    *feed.Conn
 	ctx     context.Context // ends with the connection
-	current bool            // a bookmark came
+	current bool            // a bookmark has come
 	entries int
 }
 
@@ -34,8 +34,8 @@ func (s *stream) Welcome(m *feed.Welcome) error {
 	return nil
 }
 
-// Prepare implements feed.Preparer: an entry is decoded while those before it are
-// folded, or a catch-up would take as long as both together.
+// Prepare implements feed.Preparer: an entry is decoded while earlier entries are
+// folded, so that a catch-up does not take the sum of both times.
 func (s *stream) Prepare(m feed.Message) error {
 	entry, ok := m.(*feed.Entry)
 	if !ok {
@@ -50,7 +50,7 @@ func (s *stream) Prepare(m feed.Message) error {
 // Reset implements feed.Handler.
 func (s *stream) Reset(m *feed.Reset) error {
 	s.becomeResetting(m.Reason)
-	s.logger.Warn("reset by the server: comparing all with what it sends", "reason", m.Reason, "text", m.Text, "head", m.Head)
+	s.logger.Warn("reset by the server: everything is compared with what it sends", "reason", m.Reason, "text", m.Text, "head", m.Head)
 	return s.replica.Reset(m)
 }
 
@@ -93,7 +93,7 @@ func (s *stream) Bookmark(m *feed.Bookmark) error {
 		}
 		local.Advanced()
 	}
-	for _, again := range s.replica.takeAsks() {
+	for _, again := range s.replica.takeRequests() {
 		s.conn.Again(again)
 	}
 	s.report()
@@ -117,13 +117,14 @@ func (s *stream) Request(m *feed.Request) error {
 var (
 	_ feed.Handler        = (*stream)(nil)
 	_ feed.RequestHandler = (*stream)(nil)
+	_ feed.Preparer       = (*stream)(nil)
 )
 
-// answerTime bounds the wait for a place among what goes up.
+// answerTime bounds the wait for room in the send queue.
 const answerTime = time.Second
 
-// answersHold answers what servers ask about what is held, and is false if a
-// request is about something else:
+// answersHold handles requests of servers about the hold. It is false if a request is
+// about something else:
 //
 //	GET /hold          Hold, or 404
 //	POST /hold/accept  {"hold":ID}; Hold as it was, 404 if there is none, 409 if it is another
@@ -165,9 +166,9 @@ func (s *stream) answersHold(m *feed.Request) bool {
 	return true
 }
 
-// respond sends an answer, if there is room for it soon.
+// respond sends a response, if there is room for it soon.
 func (s *stream) respond(response *feed.Response) {
 	ctx, cancel := context.WithTimeout(s.ctx, answerTime)
 	defer cancel()
-	_ = s.conn.Send(ctx, response) // who asked asks again
+	_ = s.conn.Send(ctx, response) // a client without a response asks again
 }

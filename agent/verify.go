@@ -9,10 +9,10 @@ import (
 	"io"
 )
 
-// bbolt trusts its file: a damaged page can end the process, from a goroutine
-// that nobody can recover. So the pages are walked here first, with every
-// length and page number checked, before bbolt maps the file. What the rows say
-// is checked afterwards, by their checksums.
+// bbolt trusts its file: a damaged page can end the process, from a goroutine whose
+// panics cannot be recovered. So the pages are checked here, with each length and page
+// number, before bbolt maps the file. The content of the rows is checked later, by
+// their checksums.
 //
 // A page, in the machine's own byte order (bbolt internal/common page.go,
 // meta.go, bucket.go; file format version 2):
@@ -39,21 +39,21 @@ const (
 	metaVersion    = 2
 	noFreelistPage = 1<<64 - 1
 
-	// maxTreeDepth bounds the walk: with two keys a page, the fewest that bbolt
-	// leaves, a tree this deep would not fit on any disk.
+	// maxTreeDepth bounds the walk. With two keys in a page, the fewest that bbolt
+	// leaves, a deeper tree does not fit on any disk.
 	maxTreeDepth = 48
 )
 
-// errFile is wrapped by everything that is wrong with the cache file.
+// errFile is wrapped by all errors about damage of the cache file.
 var errFile = errors.New("agent: cache file is damaged")
 
-// fileMeta is what the walk needs of bbolt's meta page.
+// fileMeta is the part of bbolt's meta page that the walk uses.
 type fileMeta struct {
 	root, free, pages, tx uint64
 }
 
-// verifyFile reports whether bbolt can open and walk the file of that size
-// without harm: nil, or an error that wraps errFile or is of reading.
+// verifyFile reports whether bbolt can safely open and walk the file of that size: nil,
+// or an error that wraps errFile, or a read error.
 func verifyFile(r io.ReaderAt, size int64) error {
 	meta, err := newestMeta(r, size)
 	if err != nil {
@@ -105,7 +105,7 @@ type fileWalk struct {
 	seen  map[uint64]bool
 }
 
-// keyRange holds the keys of a subtree: from low on, and below high unless it is nil.
+// keyRange holds the keys of a subtree: from low on, and below high unless high is nil.
 type keyRange struct{ low, high []byte }
 
 func (k keyRange) has(key []byte) bool {
@@ -136,7 +136,8 @@ func (w *fileWalk) page(id uint64, keys keyRange, depth int) error {
 	return nil
 }
 
-// read returns the bytes of page id with its overflow pages, each seen for the first time.
+// read returns the bytes of page id with its overflow pages. Each page may be read
+// once.
 func (w *fileWalk) read(id uint64) ([]byte, error) {
 	if id < 2 || id >= w.pages {
 		return nil, fmt.Errorf("%w: a page number %d of %d", errFile, id, w.pages)

@@ -58,6 +58,9 @@ func crowdCN(i int) log.UUID {
 // before, and the server keeps no more than a buffer for each that stopped.
 // RUTTER_LONG=1 has it go on for a minute, with 1,000 readers.
 func TestStoppedReadersHurtNobody(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	readers, stopped, lasts := 300, 30, 3*time.Second
 	if os.Getenv("RUTTER_LONG") != "" {
 		readers, stopped, lasts = 1000, 100, time.Minute

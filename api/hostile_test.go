@@ -41,6 +41,9 @@ func hostileTime() time.Duration {
 // A server bears garbage, slow senders, bombs and floods: it stays up, its memory
 // is what it was, and others are answered.
 func TestHostileClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	s, err := New(Config{Store: newMemory(), Identify: byHeader, Limits: guard.Limits{Rate: map[matrix.Role]int{matrix.CN: 2}}})
 	if err != nil {
 		t.Fatal(err)

@@ -46,12 +46,23 @@ func (s *Server) Endpoints() []string {
 	return names
 }
 
+// pathsRemedy names the paths: those of the kinds, by their table, and the others.
+var pathsRemedy = func() string {
+	var paths strings.Builder
+	for _, kind := range log.Kinds() {
+		if path := kind.Describe().Path; path != "" {
+			paths.WriteString("/" + path + ", ")
+		}
+	}
+	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /wait, /lookup, /trace, /cluster, /status, /console, /ping, /livez, /readyz and /metrics"
+}()
+
 // routes builds the handler of all paths.
 func (s *Server) routes() http.Handler {
 	t := &rest.Table{
 		Routes: s.table(),
 		NoRoute: func(_ http.ResponseWriter, r *http.Request) error {
-			return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, "the paths are /nic_tags, /networks, /nics, /servers, /vms, /vmms, /changes, /log, /feed, /cns, /wait, /lookup, /trace, /cluster, /status, /console, /ping, /livez, /readyz and /metrics", "%s does not exist", r.URL.Path)
+			return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, pathsRemedy, "%s does not exist", r.URL.Path)
 		},
 		NoMethod: noMethod,
 	}

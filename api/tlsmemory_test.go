@@ -35,6 +35,9 @@ const (
 
 // What an idle subscriber over TLS costs a server.
 func TestIdleSubscriberOverTLS(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	if address := os.Getenv(subscriberEnv); address != "" {
 		subscribeIdly(t, address)
 		return

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/bench"
 	"rutter/log"
 )
 
@@ -26,10 +27,10 @@ type cnAgent struct {
 
 // post makes one request; the error is of one that was not taken. A node that is
 // not heard for 30 s is missed, so one request and the pause before it take less.
-func (a *cnAgent) post(s *serverProcess, path, body string) error {
+func (a *cnAgent) post(s *bench.Server, path, body string) error {
 	ctx, cancel := context.WithTimeout(a.t.Context(), 20*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/cnapi/servers/"+a.uuid+path, bytes.NewReader([]byte(body)))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+"/cnapi/servers/"+a.uuid+path, bytes.NewReader([]byte(body)))
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -47,14 +48,14 @@ func (a *cnAgent) post(s *serverProcess, path, body string) error {
 
 // beat posts heartbeats to one server for a time. While servers elect a leader they
 // take none, so that who has a choice goes to another: it is posted again then.
-func (a *cnAgent) beat(s *serverProcess, during time.Duration) {
+func (a *cnAgent) beat(s *bench.Server, during time.Duration) {
 	for end := time.Now().Add(during); time.Now().Before(end); {
 		err := a.post(s, "/events/heartbeat", "{}")
 		for until := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(until); err = a.post(s, "/events/heartbeat", "{}") {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if err != nil {
-			a.t.Errorf("no heartbeat to %s was taken in 20 s: %v", s.id, err)
+			a.t.Errorf("no heartbeat to %s was taken in 20 s: %v", s.ID, err)
 		}
 		select {
 		case <-time.After(5 * time.Second):
@@ -74,7 +75,7 @@ func TestHeartbeatsFailOver(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	cn := &cnAgent{t, "564d69b1-a178-4fbe-b36f-3f2b7fd7edaa"}
-	a, b := c.servers[0], c.servers[1]
+	a, b := c.Servers[0], c.Servers[1]
 	if err := cn.post(a, "/sysinfo", `{"sysinfo":{"UUID":"`+cn.uuid+`","Hostname":"old","Setup":"true"}}`); err != nil {
 		t.Fatal("its sysinfo was not taken:", err)
 	}
@@ -98,7 +99,7 @@ func wantStatuses(t *testing.T, c *cluster, cn, want string) {
 	var got []string
 	deadline := time.Now().Add(30 * time.Second)
 	for time.Now().Before(deadline) {
-		got = statusesOf(t, c.servers[1], cn)
+		got = statusesOf(t, c.Servers[1], cn)
 		if strings.Join(got, " ") == want {
 			return
 		}
@@ -112,11 +113,11 @@ func TestTaskOutlivesItsServer(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	cn := &cnAgent{t, "564d69b1-a178-4fbe-b36f-3f2b7fd7edab"}
-	if err := cn.post(c.servers[0], "/sysinfo", `{"sysinfo":{"UUID":"`+cn.uuid+`","Setup":"true","Rutter Agent":"test"}}`); err != nil {
+	if err := cn.post(c.Servers[0], "/sysinfo", `{"sysinfo":{"UUID":"`+cn.uuid+`","Setup":"true","Rutter Agent":"test"}}`); err != nil {
 		t.Fatal("its sysinfo was not taken:", err)
 	}
-	first := c.servers[0]
-	response, err := http.Post(first.url+"/cnapi/servers/"+cn.uuid+"/nop", "application/json", strings.NewReader(`{"timeout":60}`)) //nolint:noctx // a test's own server
+	first := c.Servers[0]
+	response, err := http.Post(first.URL+"/cnapi/servers/"+cn.uuid+"/nop", "application/json", strings.NewReader(`{"timeout":60}`)) //nolint:noctx // a test's own server
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,14 +130,14 @@ func TestTaskOutlivesItsServer(t *testing.T) {
 	c.signal(first, syscall.SIGKILL)
 	waited := make(chan string, 1)
 	go func() {
-		raw, err := c.api.Raw(t.Context(), http.MethodGet, "/cnapi/tasks/"+made.ID.String()+"/wait?timeout=30", nil)
+		raw, err := c.Client.Raw(t.Context(), http.MethodGet, "/cnapi/tasks/"+made.ID.String()+"/wait?timeout=30", nil)
 		waited <- fmt.Sprint(string(raw), err)
 	}()
 	for _, object := range []*log.Task{{Status: log.TaskActive, ClaimedBy: 9}, {Status: log.TaskComplete, ClaimedBy: 9}} {
 		change := &log.Change{ID: client.NewChangeID(), Ops: []log.Op{{
 			Action: log.Update, Kind: log.KindTask, ID: made.ID.String(), Set: []string{"claimed_by", "status"}, Object: object,
 		}}}
-		if _, err := c.api.Submit(t.Context(), change); err != nil {
+		if _, err := c.Client.Submit(t.Context(), change); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -146,9 +147,9 @@ func TestTaskOutlivesItsServer(t *testing.T) {
 }
 
 // statusesOf reads the history of a server's object.
-func statusesOf(t *testing.T, from *serverProcess, cn string) (statuses []string) {
+func statusesOf(t *testing.T, from *bench.Server, cn string) (statuses []string) {
 	t.Helper()
-	response, err := http.Get(from.url + "/servers/" + cn + "/history") //nolint:noctx // a test's own server
+	response, err := http.Get(from.URL + "/servers/" + cn + "/history") //nolint:noctx // a test's own server
 	if err != nil {
 		t.Fatal(err)
 	}

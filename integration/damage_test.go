@@ -37,6 +37,7 @@ const (
 // addresses, neighbours and forwarding entries away at random, with ip(8) and
 // bridge(8), while NICs come and move. In the end the kernel is as the log says.
 func TestDamageIsHealed(t *testing.T) {
+	t.Parallel()
 	for _, tool := range []string{"ip", "bridge"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("no %s here: %v", tool, err)
@@ -95,7 +96,7 @@ func TestDamageIsHealed(t *testing.T) {
 // create has a NIC of the other node made, and returns the seq.
 func (w *wholeWay) create(t testing.TB) log.Seq {
 	t.Helper()
-	result, err := w.c.api.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{w.nic(w.remote, w.vm)}})
+	result, err := w.c.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{w.nic(w.remote, w.vm)}})
 	if err != nil {
 		t.Fatal(err)
 	}

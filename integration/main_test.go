@@ -4,10 +4,10 @@ import (
 	"os"
 	"testing"
 
-	builder "rutter/integration/program"
+	"rutter/integration/rig"
 )
 
 // program is the binary under test, built once for the whole run.
 var program string
 
-func TestMain(m *testing.M) { os.Exit(builder.Run(m, &program)) }
+func TestMain(m *testing.M) { os.Exit(rig.Run(m, &program)) }

@@ -29,6 +29,7 @@ type netAgent struct {
 // TestNetAgent: the acceptance cases of net-agent by their numbers, and those
 // worth having from its history, with three servers and an agent as processes.
 func TestNetAgent(t *testing.T) {
+	t.Parallel()
 	if !enterVMLab(t) {
 		return
 	}
@@ -80,7 +81,7 @@ func TestNetAgent(t *testing.T) {
 
 func (a *netAgent) submit(ops ...log.Op) {
 	a.t.Helper()
-	if _, err := a.c.api.Submit(a.t.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
+	if _, err := a.c.Client.Submit(a.t.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
 		a.t.Fatal(err)
 	}
 }
@@ -147,7 +148,7 @@ func (a *netAgent) awaits(what, want string, get func() string) {
 
 func (a *netAgent) put(path, body string) {
 	a.t.Helper()
-	if _, err := a.c.api.Raw(a.t.Context(), "PUT", path, []byte(body)); err != nil {
+	if _, err := a.c.Client.Raw(a.t.Context(), "PUT", path, []byte(body)); err != nil {
 		a.t.Fatalf("PUT %s: %v", path, err)
 	}
 }
@@ -250,7 +251,7 @@ func (a *netAgent) remoteDelete(t *testing.T) {
 	a.hasLocal(a.vm, mac, map[string]string{"mtu": "1400"})
 	a.await("the second NIC has its address", func() bool { return strings.Contains(a.must("vm", "list", "-o", "json"), "10.0.0.52/24") })
 	before := a.pid(a.vm)
-	if _, err := a.c.api.Raw(t.Context(), "DELETE", "/nics/"+old, nil); err != nil {
+	if _, err := a.c.Client.Raw(t.Context(), "DELETE", "/nics/"+old, nil); err != nil {
 		t.Fatal(err)
 	}
 	a.awaits("NICs in the manifest", mac, func() string {
@@ -279,13 +280,13 @@ func (a *netAgent) await(what string, ok func() bool) {
 
 // leaderHead is the leader's; an error while there is none.
 func (a *netAgent) leaderHead() (log.Seq, error) {
-	status, err := a.c.api.Status(a.t.Context())
+	status, err := a.c.Client.Status(a.t.Context())
 	if err != nil {
 		return 0, err
 	}
-	for _, s := range a.c.servers {
-		if s.id == status.LeaderID {
-			status, err = a.c.statusOf(a.t.Context(), s)
+	for _, s := range a.c.Servers {
+		if s.ID == status.LeaderID {
+			status, err = a.c.Client.StatusOf(a.t.Context(), s.URL)
 			return status.Head.Seq, err
 		}
 	}
@@ -413,14 +414,14 @@ func (a *netAgent) rule(t *testing.T) {
 	}
 	var status *client.Error
 	for _, path := range []string{"/vms/" + a.vm.String(), "/vmapi/vms/" + a.vm.String() + "?action=update"} {
-		if _, err := a.c.api.Raw(t.Context(), "POST", path, fmt.Appendf(nil, `{"nics":[{"mac":%q,"netmask":"255.0.0.0"}]}`, mac)); err == nil || errors.As(err, &status) && status.Status != 409 || !strings.Contains(err.Error(), "nics.0.netmask") {
+		if _, err := a.c.Client.Raw(t.Context(), "POST", path, fmt.Appendf(nil, `{"nics":[{"mac":%q,"netmask":"255.0.0.0"}]}`, mac)); err == nil || errors.As(err, &status) && status.Status != 409 || !strings.Contains(err.Error(), "nics.0.netmask") {
 			t.Errorf("POST %s: %v", path, err)
 		}
 	}
 	a.must("vm", "update", a.vm.String(), fmt.Sprintf(`update_nics=[{"mac":%q,"ips":["10.0.0.80/24"]}]`, mac))
 	a.logged(mac, map[string]string{"ip": "10.0.0.80"})
 	a.hasLocal(a.vm, mac, map[string]string{"ip": "10.0.0.80", "ips": "[10.0.0.80/24]"})
-	if _, err := a.c.api.Raw(t.Context(), "POST", "/vmapi/vms/"+a.vm.String()+"?action=update_nics", fmt.Appendf(nil, `{"nics":[{"mac":%q,"ips":["10.0.0.81"]}]}`, mac)); err != nil {
+	if _, err := a.c.Client.Raw(t.Context(), "POST", "/vmapi/vms/"+a.vm.String()+"?action=update_nics", fmt.Appendf(nil, `{"nics":[{"mac":%q,"ips":["10.0.0.81"]}]}`, mac)); err != nil {
 		t.Fatal(err)
 	}
 	a.hasLocal(a.vm, mac, map[string]string{"ip": "10.0.0.81", "ips": "[10.0.0.81/24]"})

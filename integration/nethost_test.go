@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/subprocess"
+	"rutter/integration/rig"
 	"rutter/log"
 )
 
@@ -87,28 +89,17 @@ func (h *netHost) tag(text string) {
 
 // startHost starts the agent with a /sys of its namespace.
 func (h *netHost) startHost(t *testing.T) {
-	cmd := h.command("agent", "--cn", h.cn.String(), "--data", filepath.Join(h.dir, "agent"), "--svp", "off", "--servers", strings.Join(h.c.api.Servers(), ","),
-		"--admin-uuid", h.admin.String(), "--nic-tags", h.tags)
 	own := `mkdir "$KEPT" && mount --rbind /sys/fs/cgroup "$KEPT" && mount -t sysfs sysfs /sys && mount --rbind "$KEPT" /sys/fs/cgroup && exec "$0" "$@"`
-	cmd.Path, cmd.Args = "/usr/bin/unshare", append([]string{"unshare", "-m", "sh", "-c", own, program}, cmd.Args[1:]...)
-	cmd.Env = append(cmd.Env, "KEPT="+filepath.Join(h.dir, "cgroup"))
-	file, err := os.Create(filepath.Join(h.dir, "agent.log"))
-	if err != nil {
-		t.Fatal(err)
+	h.agent = &subprocess.Process{
+		Name: "the agent of the host", Program: "/usr/bin/unshare", LogFile: filepath.Join(h.dir, "host.log"),
+		Args: []string{
+			"-m", "sh", "-c", own, program, "agent", "--cn", h.cn.String(), "--data", filepath.Join(h.dir, "agent"), "--svp", "off",
+			"--servers", strings.Join(h.c.Client.Servers(), ","), "--admin-uuid", h.admin.String(), "--nic-tags", h.tags,
+		},
+		Env:    append(h.command().Env, "KEPT="+filepath.Join(h.dir, "cgroup")),
+		Launch: func(cmd *exec.Cmd) error { return h.ns.Do(cmd.Start) },
 	}
-	defer file.Close()
-	cmd.Stdout, cmd.Stderr = file, file
-	if err := h.ns.Do(cmd.Start); err != nil {
-		t.Fatal(err)
-	}
-	h.agent = cmd
-	t.Cleanup(func() {
-		h.stopAgent()
-		if t.Failed() {
-			b, _ := os.ReadFile(filepath.Join(h.dir, "agent.log"))
-			t.Logf("the agent of the host:\n%s", b)
-		}
-	})
+	rig.Start(t, h.agent)
 }
 
 // notPushedDown: what the log says of a node's own NICs changes nothing there;
@@ -116,7 +107,7 @@ func (h *netHost) startHost(t *testing.T) {
 func (h *netHost) notPushedDown(t *testing.T) {
 	before := h.ip("-4", "-o", "address", "show", "dev", "u0")
 	h.put("/nics/00:00:5e:00:56:05", `{"ip":"192.0.2.106","allow_ip_spoofing":true}`)
-	if _, err := h.c.api.Raw(t.Context(), "DELETE", "/nics/00:00:5e:00:54:05", nil); err != nil {
+	if _, err := h.c.Client.Raw(t.Context(), "DELETE", "/nics/00:00:5e:00:54:05", nil); err != nil {
 		t.Fatal(err)
 	}
 	h.logged("00:00:5e:00:54:05", map[string]string{"belongs_to_type": "server", "state": "running", "nic_tags_provided": "[ext]"})
@@ -232,7 +223,7 @@ func (a *netAgent) goneMeanwhile(t *testing.T) {
 	a.hasLocal(vm, mac, map[string]string{"mtu": "1400"})
 	a.settled()
 	a.stopAgent()
-	if _, err := a.c.api.Raw(t.Context(), "DELETE", "/nics/"+mac, nil); err != nil {
+	if _, err := a.c.Client.Raw(t.Context(), "DELETE", "/nics/"+mac, nil); err != nil {
 		t.Fatal(err)
 	}
 	name := filepath.Join(a.dir, "vms", vm.String()+".json")

@@ -32,6 +32,7 @@ const (
 // its first packet is answered; when the log moves the NIC to another node, the
 // kernel follows, and the first packet to it there is answered too.
 func TestOnDemandThroughTheAgent(t *testing.T) {
+	t.Parallel()
 	if !enterLab(t) {
 		return
 	}
@@ -51,7 +52,7 @@ func TestOnDemandThroughTheAgent(t *testing.T) {
 	op := w.nic(w.remote, w.vm)
 	nic := op.Object.(*log.NIC)
 	op.Set, nic.MAC, nic.IP = append(op.Set, "ip", "mac"), mac, far
-	made, err := w.c.api.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{op}})
+	made, err := w.c.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{op}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestOnDemandThroughTheAgent(t *testing.T) {
 // thirdNode makes one more compute node in the log.
 func (w *wholeWay) thirdNode(t *testing.T) log.UUID {
 	t.Helper()
-	nics, err := w.c.api.List(t.Context(), "/nics", map[string][]string{"belongs_to_uuid": {w.local.String()}})
+	nics, err := w.c.Client.List(t.Context(), "/nics", map[string][]string{"belongs_to_uuid": {w.local.String()}})
 	if err != nil || len(nics) != 1 {
 		t.Fatalf("underlay NIC: got %v, %v", nics, err)
 	}
@@ -105,7 +106,7 @@ func (w *wholeWay) thirdNode(t *testing.T) log.UUID {
 		t.Fatal(err)
 	}
 	cn := client.NewChangeID()
-	if _, err := w.c.api.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{
+	if _, err := w.c.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{
 		{Action: log.Create, Kind: log.KindServer, Set: strings.Fields("hostname uuid"), Object: &log.Server{UUID: cn, Hostname: "cn3"}},
 		{
 			Action: log.Create, Kind: log.KindNIC, Set: strings.Fields("belongs_to_type belongs_to_uuid cn_uuid ip network_uuid owner_uuid underlay"),

@@ -95,7 +95,7 @@ func (w *wholeWay) paced(b *testing.B) float64 {
 			time.Sleep(time.Duration(n) * time.Second / pacedRate) // the writers do not write at once
 			for time.Since(began) < pacedFor {
 				<-every.C
-				result, err := w.c.api.Submit(b.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{w.nic(w.remote, w.vm)}})
+				result, err := w.c.Client.Submit(b.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{w.nic(w.remote, w.vm)}})
 				if err != nil {
 					b.Error(err)
 					return

@@ -29,9 +29,10 @@ func command(t testing.TB, args ...string) (out string, err error) {
 // TestReplayIntoAnotherCluster: it has the same objects then, a record says which
 // change is whose, and again nothing is done, whether the record is there or not.
 func TestReplayIntoAnotherCluster(t *testing.T) {
+	t.Parallel()
 	from, to := startCluster(t), startCluster(t)
 	for i := range 20 {
-		if _, err := from.api.Submit(t.Context(), tag(fmt.Sprintf("past%d", i))); err != nil {
+		if _, err := from.Client.Submit(t.Context(), tag(fmt.Sprintf("past%d", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -39,7 +40,7 @@ func TestReplayIntoAnotherCluster(t *testing.T) {
 	ids := filepath.Join(from.dir, "ids.ndjson")
 	replay := func() string {
 		t.Helper()
-		if _, err := command(t, "log", "replay", from.servers[0].url, "--to", to.servers[0].url, "--map", ids); err != nil {
+		if _, err := command(t, "log", "replay", from.Servers[0].URL, "--to", to.Servers[0].URL, "--map", ids); err != nil {
 			t.Fatal(err)
 		}
 		b, err := os.ReadFile(ids)
@@ -66,7 +67,7 @@ func TestReplayIntoAnotherCluster(t *testing.T) {
 		t.Errorf("it is at %d, and was at %d: something was done twice", now, head)
 	}
 	state := func(c *cluster) string {
-		out, err := command(t, "log", "state", "-s", c.servers[0].url, "--kind", "nic_tag")
+		out, err := command(t, "log", "state", "-s", c.Servers[0].URL, "--kind", "nic_tag")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,9 +82,10 @@ func TestReplayIntoAnotherCluster(t *testing.T) {
 // folders and a replay of one say as well; a running server's folder is refused;
 // damage is found, named, and has a remedy.
 func TestTheLogOffline(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	for i := range 30 {
-		if _, err := c.api.Submit(t.Context(), tag(fmt.Sprintf("past%d", i))); err != nil {
+		if _, err := c.Client.Submit(t.Context(), tag(fmt.Sprintf("past%d", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,7 +98,7 @@ func TestTheLogOffline(t *testing.T) {
 		}
 		return out
 	}
-	urls := []string{"-s", c.servers[0].url, "-s", c.servers[1].url, "-s", c.servers[2].url}
+	urls := []string{"-s", c.Servers[0].URL, "-s", c.Servers[1].URL, "-s", c.Servers[2].URL}
 	online := must(append([]string{"log", "state", "--at", "12", "-o", "ndjson"}, urls...)...)
 	if got := strings.Count(online, "\n"); got != 12 {
 		t.Errorf("%d objects at 12, want 12:\n%s", got, online)
@@ -104,14 +106,14 @@ func TestTheLogOffline(t *testing.T) {
 	if out := must(append([]string{"log", "verify"}, urls...)...); strings.Count(out, ": whole;") != 3 {
 		t.Errorf("verify: %s", out)
 	}
-	if out := must("log", "bisect", "-s", c.servers[0].url, "--check", "! grep -q '\"past20\"'"); !strings.Contains(out, "from seq 21 on") {
+	if out := must("log", "bisect", "-s", c.Servers[0].URL, "--check", "! grep -q '\"past20\"'"); !strings.Contains(out, "from seq 21 on") {
 		t.Errorf("bisect: %s", out)
 	}
 	folder := filepath.Join(c.dir, "s1")
 	if _, err := command(t, "log", "state", "--data", folder); err == nil || !strings.Contains(err.Error(), "a server has it open") {
 		t.Errorf("a running server's folder: %v", err)
 	}
-	for _, s := range c.servers {
+	for _, s := range c.Servers {
 		c.waitReady(s)
 		c.signal(s, syscall.SIGTERM)
 	}

@@ -5,15 +5,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"rutter/projections/rules"
-
-	"rutter/integration/bench/devrun"
+	"rutter/integration/rig"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/rules"
 	"rutter/raftstore/history"
 )
 
@@ -92,13 +90,10 @@ func compacted(t *testing.T) (dir string, state *projections.State) {
 // TestReplayOfACompactedLog: the objects that a log begins with are made in
 // another cluster, over TLS, but those that are work and trust of the old one.
 func TestReplayOfACompactedLog(t *testing.T) {
+	t.Parallel()
 	from, state := compacted(t)
 	data := t.TempDir()
-	target, err := devrun.Start(t.Context(), program, data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = target.Stop(syscall.SIGTERM) })
+	target := rig.Dev(t, t.Context(), program)
 	url, operator := target.URL, target.Operator
 	with := func(args ...string) string {
 		t.Helper()

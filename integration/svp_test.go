@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -21,6 +20,8 @@ import (
 	"rutter/agent"
 	"rutter/api/client"
 	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/subprocess"
+	"rutter/integration/rig"
 	"rutter/integration/svpclient"
 	"rutter/log"
 )
@@ -43,6 +44,7 @@ const (
 // the agent. In the end nobody met a message that it could not bear, and nobody
 // believes what is not so.
 func TestOldClientsOfRealProcesses(t *testing.T) {
+	t.Parallel()
 	if !enterLab(t) {
 		return
 	}
@@ -196,8 +198,7 @@ type svpWay struct {
 	servers []string // SVP
 	svp     string   // the agent's
 	status  string
-	args    []string
-	agent   *exec.Cmd
+	agent   subprocess.Process
 	owner   log.UUID
 	cns     [svpCNs]log.UUID
 	vms     [svpCNs]log.UUID
@@ -212,9 +213,9 @@ func (w *svpWay) underlay(cn int) netip.Addr {
 }
 
 func newSVPWay(t *testing.T) *svpWay {
-	ports := freePorts(t, 3)
+	ports := rig.Ports(t, 3)
 	w := &svpWay{c: startClusterAt(t, "127.0.0.1", "--svp", fmt.Sprintf("127.0.0.{n}:%d", ports[0])), owner: client.NewChangeID()}
-	for i := range w.c.servers {
+	for i := range w.c.Servers {
 		w.servers = append(w.servers, fmt.Sprintf("127.0.0.%d:%d", i+1, ports[0]))
 	}
 	if err := errors.Join(netlab.AddBridge("underlay"), netlab.AddAddress("underlay", netip.MustParsePrefix("192.0.2.1/24"))); err != nil {
@@ -249,31 +250,18 @@ func newSVPWay(t *testing.T) *svpWay {
 			ops = append(ops, w.create(i, n, svpIP(n, 100+i, 0)))
 		}
 	}
-	if _, err := w.c.api.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
+	if _, err := w.c.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	w.svp, w.status = fmt.Sprintf("127.0.0.1:%d", ports[1]), fmt.Sprintf("127.0.0.1:%d", ports[2])
-	w.args = []string{
+	w.agent = subprocess.Process{Name: "agent", Program: program, LogFile: filepath.Join(dir, "agent.log"), Args: []string{
 		"agent", "--cn", w.cns[0].String(), "--data", filepath.Join(dir, "agent"), "--svp", w.svp, "--listen", w.status,
-		"--servers", strings.Join(w.c.api.Servers(), ","), "--netns", dir, "--etc-netns", filepath.Join(dir, "etc"),
-	}
-	w.startAgent(t)
-	t.Cleanup(func() { w.killAgent() })
+		"--servers", strings.Join(w.c.Client.Servers(), ","), "--netns", dir, "--etc-netns", filepath.Join(dir, "etc"),
+	}}
+	rig.Start(t, &w.agent)
 	w.await(t, 1)
 	return w
-}
-
-func (w *svpWay) startAgent(t *testing.T) {
-	w.agent = exec.Command(program, w.args...)
-	if err := w.agent.Start(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (w *svpWay) killAgent() {
-	_ = w.agent.Process.Kill()
-	_ = w.agent.Wait() // it was killed
 }
 
 func (w *svpWay) create(cn, net int, ip netip.Addr) log.Op {
@@ -302,10 +290,10 @@ func (w *svpWay) settle(t *testing.T) {
 	t.Helper()
 	last := log.Seq(w.last.Load())
 	w.await(t, last)
-	for _, s := range w.c.servers {
+	for _, s := range w.c.Servers {
 		w.c.waitReady(s)
-		waitFor(t, s.id+" at the last seq", func() bool {
-			status, err := w.c.statusOf(t.Context(), s)
+		waitFor(t, s.ID+" at the last seq", func() bool {
+			status, err := w.c.Client.StatusOf(t.Context(), s.URL)
 			return err == nil && status.Head.Seq >= last
 		})
 	}
@@ -324,11 +312,12 @@ func (w *svpWay) move(t *testing.T) {
 	}
 	for ; going(); w.kills++ {
 		if w.kills == 2 {
-			w.killAgent()
-			w.startAgent(t)
+			if err := errors.Join(w.agent.Stop(syscall.SIGKILL), w.agent.Start()); err != nil {
+				t.Fatal(err)
+			}
 			continue
 		}
-		s := w.c.servers[w.kills%3]
+		s := w.c.Servers[w.kills%3]
 		w.c.signal(s, syscall.SIGKILL)
 		time.Sleep(300 * time.Millisecond) // it is away for some time
 		w.c.start(s)
@@ -357,7 +346,7 @@ func (w *svpWay) write(t *testing.T, writer int, going func() bool) {
 			op.Action, op.ID, op.Set = log.Update, held[n], []string{"cn_uuid"}
 			op.Object = &log.NIC{CNUUID: nic.CNUUID}
 		}
-		result, err := w.c.api.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{op}})
+		result, err := w.c.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{op}})
 		if err != nil {
 			t.Errorf("writer %d: %s %s: %v", writer, op.Action, op.ID, err)
 			return
@@ -384,7 +373,7 @@ func (w *svpWay) truth(t *testing.T) svpTruth {
 	t.Helper()
 	truth := svpTruth{map[svpclient.Host]log.MAC{}, map[svpclient.Port]netip.Addr{}}
 	for net, uuid := range w.nets {
-		nics, err := w.c.api.List(t.Context(), "/nics", map[string][]string{"network_uuid": {uuid.String()}})
+		nics, err := w.c.Client.List(t.Context(), "/nics", map[string][]string{"network_uuid": {uuid.String()}})
 		if err != nil {
 			t.Fatal(err)
 		}

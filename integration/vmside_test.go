@@ -61,6 +61,7 @@ func (w *wholeWay) until(t *testing.T, what string, ok func() (bool, string)) {
 // provisioning only when it runs; another underlay address leaves the VMs their
 // MACs and addresses; the node's own link is as it was.
 func TestVMSideFollowsTheLog(t *testing.T) {
+	t.Parallel()
 	if !enterLab(t) {
 		return
 	}
@@ -95,7 +96,7 @@ func TestVMSideFollowsTheLog(t *testing.T) {
 	w.update(t, "/vms/"+zone, `{"state": "running"}`)
 	w.until(t, "the network's change in the VM that was provisioning", func() (bool, string) { return reached(zone) })
 
-	nics, err := w.c.api.List(t.Context(), "/nics", map[string][]string{"belongs_to_uuid": {w.local.String()}})
+	nics, err := w.c.Client.List(t.Context(), "/nics", map[string][]string{"belongs_to_uuid": {w.local.String()}})
 	if err != nil || len(nics) != 1 {
 		t.Fatalf("underlay NIC: got %v, %v", nics, err)
 	}
@@ -133,7 +134,7 @@ func (w *wholeWay) localVM(t *testing.T, state string) string {
 			t.Error(err)
 		}
 	})
-	if _, err := w.c.api.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{
+	if _, err := w.c.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{
 		{Action: log.Create, Kind: log.KindVM, Set: strings.Fields("owner_uuid server_uuid state uuid"), Object: &log.VM{UUID: vm, OwnerUUID: w.owner, ServerUUID: w.local, State: state}},
 		w.nic(w.local, vm),
 	}}); err != nil {
@@ -144,7 +145,7 @@ func (w *wholeWay) localVM(t *testing.T, state string) string {
 
 func (w *wholeWay) update(t *testing.T, path, body string) {
 	t.Helper()
-	if _, err := w.c.api.Update(t.Context(), path, []byte(body), ""); err != nil {
+	if _, err := w.c.Client.Update(t.Context(), path, []byte(body), ""); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -22,7 +22,10 @@ import (
 
 	"rutter/agent/vminfo/system"
 	"rutter/api/client"
+	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/subprocess"
+	"rutter/integration/rig"
 	"rutter/log"
 )
 
@@ -64,6 +67,7 @@ func enterVMLab(t *testing.T) (inside bool) {
 // server at once; what happens while an agent is away, and while the leader
 // dies, is made up for.
 func TestVMState(t *testing.T) {
+	t.Parallel()
 	if !enterVMLab(t) {
 		return
 	}
@@ -99,7 +103,7 @@ type vmNode struct {
 	ns     netlab.Namespace
 	dir    string
 	cgroup string
-	agent  *exec.Cmd
+	agent  *subprocess.Process
 }
 
 func newVMWorld(t *testing.T) *vmWorld {
@@ -125,7 +129,7 @@ func newVMWorld(t *testing.T) *vmWorld {
 			create("belongs_to_type belongs_to_uuid cn_uuid ip mac network_uuid owner_uuid underlay", &log.NIC{MAC: mac, BelongsToType: "server", BelongsToUUID: n.cn, CNUUID: n.cn, OwnerUUID: w.owner, NetworkUUID: underlay, Underlay: true, IP: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})}))
 		w.nodes = append(w.nodes, n)
 	}
-	if _, err := w.c.api.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
+	if _, err := w.c.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range w.nodes {
@@ -187,44 +191,40 @@ func (n *vmNode) sweep() {
 func (n *vmNode) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "RUTTER_MANIFESTS="+filepath.Join(n.dir, "vms"), "RUTTER_VM_RUN="+filepath.Join(n.dir, "run"), "RUTTER_VM_CGROUP="+n.cgroup,
-		"RUTTER_SERVER="+strings.Join(n.c.api.Servers(), ","))
+		"RUTTER_SERVER="+strings.Join(n.c.Client.Servers(), ","))
 	return cmd
 }
 
 func (n *vmNode) startAgent() {
 	n.t.Helper()
-	n.startAgentWith("--servers", strings.Join(n.c.api.Servers(), ","))
+	n.startAgentWith("--servers", strings.Join(n.c.Client.Servers(), ","))
 }
 
 func (n *vmNode) startAgentWith(args ...string) {
 	n.t.Helper()
-	cmd := n.command(append([]string{"agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "agent"), "--svp", "off"}, args...)...)
-	file, err := os.OpenFile(filepath.Join(n.dir, "agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer file.Close()
-	cmd.Stdout, cmd.Stderr = file, file
-	if err := n.ns.Do(cmd.Start); err != nil {
-		n.t.Fatal(err)
-	}
-	n.agent = cmd
-	n.t.Cleanup(func() {
-		n.stopAgent()
-		if n.t.Failed() {
-			b, _ := os.ReadFile(filepath.Join(n.dir, "agent.log"))
-			n.t.Logf("the agent of %s:\n%s", n.cn, b)
-		}
-	})
+	n.launch(append([]string{"agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "agent"), "--svp", "off"}, args...)...)
 	n.until("its vminfod answers", func() bool {
 		_, err := n.rutter("vminfo", "ping")
 		return err == nil
 	})
 }
 
+// launch starts the agent on this compute node, to end with the test.
+func (n *vmNode) launch(args ...string) {
+	n.t.Helper()
+	cmd := n.command(args...)
+	n.agent = &subprocess.Process{
+		Name: "the agent of " + n.cn.String(), Program: cmd.Path, Args: args, Env: cmd.Env, LogFile: filepath.Join(n.dir, "agent.log"),
+		Launch: func(cmd *exec.Cmd) error { return n.ns.Do(cmd.Start) },
+	}
+	rig.Start(n.t, n.agent)
+}
+
 func (n *vmNode) stopAgent() {
-	_ = n.agent.Process.Signal(syscall.SIGTERM)
-	_ = n.agent.Wait() // the test asks what it left, not how it ended
+	n.t.Helper()
+	if err := n.agent.Stop(syscall.SIGTERM); err != nil {
+		n.t.Error(err)
+	}
 }
 
 // rutter runs a command on this compute node.
@@ -274,8 +274,8 @@ func (n *vmNode) create(alias string) log.UUID {
 }
 
 // field reads a field of an object at one server.
-func (w *vmWorld) field(s *serverProcess, path, name string) string {
-	one, err := client.New(client.Config{Servers: []string{s.url}})
+func (w *vmWorld) field(s *bench.Server, path, name string) string {
+	one, err := client.New(client.Config{Servers: []string{s.URL}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -291,14 +291,14 @@ func (w *vmWorld) field(s *serverProcess, path, name string) string {
 
 func (w *vmWorld) visibleEverywhere(vm log.UUID, state string) {
 	w.t.Helper()
-	for _, s := range w.c.servers {
-		w.until(fmt.Sprintf("%s has VM %s %s", s.id, vm, state), func() bool { return w.field(s, "/vms/"+vm.String(), "state") == state })
+	for _, s := range w.c.Servers {
+		w.until(fmt.Sprintf("%s has VM %s %s", s.ID, vm, state), func() bool { return w.field(s, "/vms/"+vm.String(), "state") == state })
 	}
 }
 
 // tail follows VMMs' states at one server.
-func (w *vmWorld) tail(s *serverProcess) (lines <-chan *log.VMM, end func()) {
-	one, err := client.New(client.Config{Servers: []string{s.url}})
+func (w *vmWorld) tail(s *bench.Server) (lines <-chan *log.VMM, end func()) {
+	one, err := client.New(client.Config{Servers: []string{s.URL}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ const crashSeen = 100 * time.Millisecond
 func (w *vmWorld) crashes(n *vmNode, vm log.UUID) {
 	w.t.Helper()
 	leader := w.c.leader()
-	far := w.c.servers[slices.IndexFunc(w.c.servers, func(s *serverProcess) bool { return s != leader })]
+	far := w.c.Servers[slices.IndexFunc(w.c.Servers, func(s *bench.Server) bool { return s != leader })]
 	lines, end := w.tail(far)
 	defer end()
 	var times []time.Duration
@@ -396,7 +396,7 @@ func (w *vmWorld) active(vm log.UUID) (vmm string) {
 }
 
 func (w *vmWorld) activeNow(vm log.UUID) string {
-	vmms, err := w.c.api.List(w.t.Context(), "/vmms", map[string][]string{"instance_id": {vm.String()}})
+	vmms, err := w.c.Client.List(w.t.Context(), "/vmms", map[string][]string{"instance_id": {vm.String()}})
 	if err != nil {
 		return ""
 	}
@@ -431,7 +431,7 @@ func (w *vmWorld) away(n *vmNode, vm log.UUID) {
 }
 
 func (w *vmWorld) value(path, name string) string {
-	object, err := w.c.api.Get(w.t.Context(), path, nil)
+	object, err := w.c.Client.Get(w.t.Context(), path, nil)
 	if err != nil {
 		return err.Error()
 	}

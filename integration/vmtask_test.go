@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/cmd/rutter/bench"
 	"rutter/log"
 )
 
@@ -24,9 +25,9 @@ type taskAnswer struct {
 }
 
 // at asks one server, and returns its status.
-func (a *netAgent) at(s *serverProcess, method, path, body string) (status int, answer taskAnswer) {
+func (a *netAgent) at(s *bench.Server, method, path, body string) (status int, answer taskAnswer) {
 	a.t.Helper()
-	request, err := http.NewRequestWithContext(a.t.Context(), method, s.url+path, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(a.t.Context(), method, s.URL+path, strings.NewReader(body))
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func (a *netAgent) at(s *serverProcess, method, path, body string) (status int, 
 }
 
 // begin starts a task of the node at one server.
-func (a *netAgent) begin(s *serverProcess, path, body string) log.UUID {
+func (a *netAgent) begin(s *bench.Server, path, body string) log.UUID {
 	a.t.Helper()
 	status, answer := a.at(s, http.MethodPost, "/cnapi/servers/"+a.cn.String()+path, body)
 	if status != http.StatusAccepted {
@@ -59,11 +60,11 @@ func (a *netAgent) begin(s *serverProcess, path, body string) log.UUID {
 }
 
 // ends waits for a task at one server, which asks to come again while nobody leads.
-func (a *netAgent) ends(s *serverProcess, id log.UUID, want string) taskAnswer {
+func (a *netAgent) ends(s *bench.Server, id log.UUID, want string) taskAnswer {
 	a.t.Helper()
 	var status int
 	var answer taskAnswer
-	a.await("task "+id.String()+" is known at "+s.id, func() bool {
+	a.await("task "+id.String()+" is known at "+s.ID, func() bool {
 		status, answer = a.at(s, http.MethodGet, fmt.Sprintf("/cnapi/tasks/%s/wait?timeout=%d", id, vmPatience/time.Second), "")
 		return status != http.StatusServiceUnavailable
 	})
@@ -76,7 +77,7 @@ func (a *netAgent) ends(s *serverProcess, id log.UUID, want string) taskAnswer {
 // tasks: what CNAPI and VMAPI are asked at one server is done by the agent, seen
 // at another, and its result comes back into the log by itself.
 func (a *netAgent) tasks(t *testing.T) {
-	one, other := a.c.servers[0], a.c.servers[1]
+	one, other := a.c.Servers[0], a.c.Servers[1]
 	did := func(path, body string) { a.ends(other, a.begin(one, path, body), "complete") }
 	first, second := a.newMAC(), a.newMAC()
 	vm := log.UUID{0xab, 6: 0x40, 8: 0x80, 15: 9}
@@ -100,9 +101,9 @@ func (a *netAgent) tasks(t *testing.T) {
 	if status != http.StatusAccepted {
 		t.Fatalf("VMAPI: %d %s", status, job.Failure)
 	}
-	a.ends(a.c.servers[2], job.JobUUID, "complete")
-	for _, s := range a.c.servers {
-		a.until(s.id+" has the alias", func() bool { return a.field(s, path, "alias") == "task1" })
+	a.ends(a.c.Servers[2], job.JobUUID, "complete")
+	for _, s := range a.c.Servers {
+		a.until(s.ID+" has the alias", func() bool { return a.field(s, path, "alias") == "task1" })
 	}
 	if status, job = a.at(one, http.MethodPost, "/vmapi"+path+"?action=update_nics", fmt.Sprintf(`{"nics":[{"mac":%q,"primary":true}]}`, second)); status != http.StatusAccepted {
 		t.Fatalf("VMAPI: %d %s", status, job.Failure)
@@ -125,7 +126,7 @@ func (a *netAgent) tasks(t *testing.T) {
 // networksGiven: a server provisions the NICs of a VM that is made by a task, the
 // agent gets them from the log, and they are let go with the VM, or if it is not made.
 func (a *netAgent) networksGiven(t *testing.T) {
-	one, other := a.c.servers[0], a.c.servers[1]
+	one, other := a.c.Servers[0], a.c.Servers[1]
 	vm := log.UUID{0xab, 6: 0x40, 8: 0x80, 15: 10}
 	body := func(more string) string {
 		return fmt.Sprintf(`{"uuid":%q,"alias":"given","owner_uuid":%q,"max_physical_memory":64,"networks":[{"uuid":%q}]%s}`, vm, a.vmWorld.owner, a.vmNode.vmWorld.network, more)
@@ -153,9 +154,9 @@ func (a *netAgent) networksGiven(t *testing.T) {
 }
 
 // text is what a server answers to GET.
-func (a *netAgent) text(s *serverProcess, path string) string {
+func (a *netAgent) text(s *bench.Server, path string) string {
 	a.t.Helper()
-	request, err := http.NewRequestWithContext(a.t.Context(), http.MethodGet, s.url+path, nil)
+	request, err := http.NewRequestWithContext(a.t.Context(), http.MethodGet, s.URL+path, nil)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -186,14 +187,14 @@ func (a *netAgent) primary(vm log.UUID, is, isNot string) {
 // commands: they are refused unless the agent may, are done once though agent and
 // server die meanwhile, and end at their time.
 func (a *netAgent) commands(t *testing.T) {
-	one, other := a.c.servers[0], a.c.servers[1]
+	one, other := a.c.Servers[0], a.c.Servers[1]
 	if got := a.ends(other, a.begin(one, "/execute", `{"script":"true"}`), "failure"); !strings.Contains(got.Failure, "command_execute") {
 		t.Errorf("a command that this node may not run: %s", got.Failure)
 	}
 	restart := func(flags ...string) {
 		a.stopAgent()
 		a.vmWorld.t = a.whole
-		a.startAgentWith(append([]string{"--servers", strings.Join(a.c.api.Servers(), ",")}, flags...)...)
+		a.startAgentWith(append([]string{"--servers", strings.Join(a.c.Client.Servers(), ",")}, flags...)...)
 		a.vmWorld.t = t
 	}
 	restart("--allow-execute")
@@ -212,9 +213,9 @@ func (a *netAgent) commands(t *testing.T) {
 	// The agent dies while it is done: nobody does it again.
 	slow := a.begin(other, "/execute", fmt.Sprintf(`{"script":"echo did >> %s; sleep 60"}`, marks))
 	a.until("it is begun", func() bool { text, _ := os.ReadFile(marks); return strings.Count(string(text), "did") == 3 })
-	_ = a.agent.Process.Kill()
+	_ = a.agent.Signal(syscall.SIGKILL)
 	restart("--allow-execute")
-	if got := a.ends(a.c.servers[2], slow, "failure"); !strings.Contains(got.Failure, "interrupted") {
+	if got := a.ends(a.c.Servers[2], slow, "failure"); !strings.Contains(got.Failure, "interrupted") {
 		t.Errorf("a command whose agent died: %s", got.Failure)
 	}
 	a.c.start(one)

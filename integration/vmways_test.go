@@ -16,15 +16,16 @@ import (
 	"time"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/netlab"
 	"rutter/log"
 )
 
 // ask sends a server a request about a VMM, and returns its status and the VMM
 // that it says results.
-func (w *vmWorld) ask(s *serverProcess, method, path, body string) (status int, vmm map[string]any) {
+func (w *vmWorld) ask(s *bench.Server, method, path, body string) (status int, vmm map[string]any) {
 	w.t.Helper()
-	q, err := http.NewRequestWithContext(w.t.Context(), method, s.url+path, bytes.NewReader([]byte(body)))
+	q, err := http.NewRequestWithContext(w.t.Context(), method, s.URL+path, bytes.NewReader([]byte(body)))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func (w *vmWorld) ask(s *serverProcess, method, path, body string) (status int, 
 		w.t.Fatalf("%s %s: %d %s", method, path, answer.StatusCode, b)
 	}
 	if answer.StatusCode != http.StatusOK {
-		w.t.Logf("%s %s at %s: %d %s", method, path, s.id, answer.StatusCode, b)
+		w.t.Logf("%s %s at %s: %d %s", method, path, s.ID, answer.StatusCode, b)
 	}
 	return answer.StatusCode, out.VMM
 }
@@ -55,23 +56,23 @@ func (w *vmWorld) ask(s *serverProcess, method, path, body string) (status int, 
 func (w *vmWorld) anyServer(n *vmNode, vm log.UUID) {
 	w.t.Helper()
 	vmm := w.active(vm)
-	for _, s := range w.c.servers {
+	for _, s := range w.c.Servers {
 		before := n.pid(vm)
 		status, got := w.ask(s, http.MethodPut, "/vmms/"+vmm+"/state", `{"state":{"type":"reboot"}}`)
 		if status != http.StatusOK || got["state"] != "rebooting" {
-			w.t.Fatalf("reboot through %s: %d %v", s.id, status, got)
+			w.t.Fatalf("reboot through %s: %d %v", s.ID, status, got)
 		}
 		if state := w.field(s, "/vmms/"+vmm, "state"); state != "rebooting" && state != "running" {
-			w.t.Errorf("%s has it %s when it has answered", s.id, state)
+			w.t.Errorf("%s has it %s when it has answered", s.ID, state)
 		}
 		w.until("it runs again, as another process", func() bool {
 			return w.field(s, "/vmms/"+vmm, "state") == "running" && n.pid(vm) != before
 		})
 	}
-	if status, _ := w.ask(w.c.servers[0], http.MethodPut, "/vmms/"+vmm+"/state", `{"state":{"type":"fly"}}`); status != http.StatusBadRequest {
+	if status, _ := w.ask(w.c.Servers[0], http.MethodPut, "/vmms/"+vmm+"/state", `{"state":{"type":"fly"}}`); status != http.StatusBadRequest {
 		w.t.Errorf("a state that there is not: %d", status)
 	}
-	if status, _ := w.ask(w.c.servers[1], http.MethodPut, "/vmms/"+client.NewChangeID().String()+"/state", `{"state":{"type":"running"}}`); status != http.StatusNotFound {
+	if status, _ := w.ask(w.c.Servers[1], http.MethodPut, "/vmms/"+client.NewChangeID().String()+"/state", `{"state":{"type":"running"}}`); status != http.StatusNotFound {
 		w.t.Errorf("a VMM that there is not: %d", status)
 	}
 }
@@ -83,23 +84,23 @@ func (w *vmWorld) migrates(n *vmNode) {
 	vm := n.plain("mig0")
 	vmm, migration := client.NewChangeID(), client.NewChangeID()
 	path := "/vmms/" + vmm.String()
-	status, got := w.ask(w.c.servers[0], http.MethodPost, path+"/register", fmt.Sprintf(`{"instance_id":%q,"sled_id":%q}`, vm, n.cn))
+	status, got := w.ask(w.c.Servers[0], http.MethodPost, path+"/register", fmt.Sprintf(`{"instance_id":%q,"sled_id":%q}`, vm, n.cn))
 	if status != http.StatusOK || got["state"] != "starting" {
 		w.t.Fatalf("register: %d %v", status, got)
 	}
-	status, got = w.ask(w.c.servers[1], http.MethodPut, path+"/state", fmt.Sprintf(`{"state":{"type":"migration_target","value":{"migration_id":%q}}}`, migration))
+	status, got = w.ask(w.c.Servers[1], http.MethodPut, path+"/state", fmt.Sprintf(`{"state":{"type":"migration_target","value":{"migration_id":%q}}}`, migration))
 	if status != http.StatusOK || got["state"] != "migrating" {
 		w.t.Fatalf("migration target: %d %v", status, got)
 	}
 	// Another server than that which answered may have it a moment later.
 	w.until("the migration is pending", func() bool { return w.migration(migration) == "pending" })
-	if status, _ = w.ask(w.c.servers[2], http.MethodPut, path+"/state", `{"state":{"type":"running"}}`); status != http.StatusOK {
+	if status, _ = w.ask(w.c.Servers[2], http.MethodPut, path+"/state", `{"state":{"type":"running"}}`); status != http.StatusOK {
 		w.t.Fatalf("running: %d", status)
 	}
 	w.until("the migration is complete, and the VMM runs", func() bool {
 		return w.migration(migration) == "completed" && w.value(path, "state") == "running"
 	})
-	if status, got = w.ask(w.c.servers[0], http.MethodPost, path+"/unregister", ""); status != http.StatusOK || got["state"] != "destroyed" {
+	if status, got = w.ask(w.c.Servers[0], http.MethodPost, path+"/unregister", ""); status != http.StatusOK || got["state"] != "destroyed" {
 		w.t.Fatalf("unregister: %d %v", status, got)
 	}
 	w.until("its process has ended", func() bool {
@@ -111,7 +112,7 @@ func (w *vmWorld) migrates(n *vmNode) {
 // migration is the state of a migration's target as the log has it last.
 func (w *vmWorld) migration(id log.UUID) (state string) {
 	w.t.Helper()
-	for line, err := range w.c.api.Log(w.t.Context(), client.LogQuery{Query: map[string][]string{"kind": {"migration"}, "object": {id.String()}}}) {
+	for line, err := range w.c.Client.Log(w.t.Context(), client.LogQuery{Query: map[string][]string{"kind": {"migration"}, "object": {id.String()}}}) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -146,7 +147,7 @@ func (w *vmWorld) adminWay() {
 		return log.Op{Action: log.Create, Kind: o.Kind(), Set: strings.Fields(set), Object: o}
 	}
 	network := client.NewChangeID()
-	if _, err := w.c.api.Submit(w.t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{
+	if _, err := w.c.Client.Submit(w.t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{
 		create("mtu name", &log.NICTag{Name: "admin", MTU: 1500}),
 		create("mtu name nic_tag provision_end_ip provision_start_ip subnet uuid", &log.Network{UUID: network, Name: "admin", NICTag: "admin", MTU: 1500, Subnet: node.Masked(), ProvisionStart: netip.MustParseAddr("198.51.100.1"), ProvisionEnd: netip.MustParseAddr("198.51.100.250")}),
 		create("hostname uuid", &log.Server{UUID: n.cn, Hostname: "cn3"}),
@@ -159,23 +160,23 @@ func (w *vmWorld) adminWay() {
 	vm := n.plain("far0")
 	vmm := client.NewChangeID()
 	path := "/vmms/" + vmm.String()
-	if status, got := w.ask(w.c.servers[0], http.MethodPost, path+"/register", fmt.Sprintf(`{"instance_id":%q,"sled_id":%q}`, vm, n.cn)); status != http.StatusOK || got["state"] != "starting" {
+	if status, got := w.ask(w.c.Servers[0], http.MethodPost, path+"/register", fmt.Sprintf(`{"instance_id":%q,"sled_id":%q}`, vm, n.cn)); status != http.StatusOK || got["state"] != "starting" {
 		w.t.Fatalf("register: %d %v", status, got)
 	}
-	if status, _ := w.ask(w.c.servers[1], http.MethodPut, path+"/state", `{"state":{"type":"running"}}`); status != http.StatusOK {
+	if status, _ := w.ask(w.c.Servers[1], http.MethodPut, path+"/state", `{"state":{"type":"running"}}`); status != http.StatusOK {
 		w.t.Fatalf("running: %d", status)
 	}
 	w.until("its process runs", func() bool {
 		_, err := os.Stat(filepath.Join(n.dir, "run", vm.String()+".pid"))
 		return err == nil
 	})
-	status, got := w.ask(w.c.servers[2], http.MethodPut, path+"/state", `{"state":{"type":"stopped"}}`)
+	status, got := w.ask(w.c.Servers[2], http.MethodPut, path+"/state", `{"state":{"type":"stopped"}}`)
 	if status != http.StatusOK || got["state"] != "stopping" {
 		w.t.Fatalf("stopped: %d %v", status, got)
 	}
 	// A ring of anybody has it pulled on the same way, and acknowledged.
 	w.until("its end is in the log", func() bool {
-		q, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.c.servers[0].url+path+"/doorbell", nil)
+		q, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.c.Servers[0].URL+path+"/doorbell", nil)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -191,7 +192,7 @@ func (w *vmWorld) adminWay() {
 		return err == nil && len(kept) == 0
 	})
 	n.stopAgent()
-	if status, _ := w.ask(w.c.servers[0], http.MethodPut, path+"/state", `{"state":{"type":"running"}}`); status != http.StatusGatewayTimeout {
+	if status, _ := w.ask(w.c.Servers[0], http.MethodPut, path+"/state", `{"state":{"type":"running"}}`); status != http.StatusGatewayTimeout {
 		w.t.Errorf("a node that is off: %d, want 504", status)
 	}
 }
@@ -200,7 +201,7 @@ func (w *vmWorld) adminWay() {
 func (w *vmWorld) follows() {
 	w.t.Helper()
 	n := w.newNode(4)
-	if _, err := w.c.api.Submit(w.t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{{Action: log.Create, Kind: log.KindServer, Set: []string{"hostname", "uuid"}, Object: &log.Server{UUID: n.cn, Hostname: "cn4"}}}}); err != nil {
+	if _, err := w.c.Client.Submit(w.t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{{Action: log.Create, Kind: log.KindServer, Set: []string{"hostname", "uuid"}, Object: &log.Server{UUID: n.cn, Hostname: "cn4"}}}}); err != nil {
 		w.t.Fatal(err)
 	}
 	serve := func() *exec.Cmd {
@@ -215,7 +216,7 @@ func (w *vmWorld) follows() {
 		_ = vminfod.Process.Signal(syscall.SIGTERM)
 		_ = vminfod.Wait() // the test asks what it left, not how it ended
 	})
-	n.startAgentWith("--manifests", "off", "--follow-vminfod", "127.0.0.1:9090", "--vminfod", "off", "--servers", strings.Join(w.c.api.Servers(), ","))
+	n.startAgentWith("--manifests", "off", "--follow-vminfod", "127.0.0.1:9090", "--vminfod", "off", "--servers", strings.Join(w.c.Client.Servers(), ","))
 	vm := n.plain("other0", "--agent", "off")
 	other := n.plain("other1", "--agent", "off")
 	w.visibleEverywhere(vm, "stopped")

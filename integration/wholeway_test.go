@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,6 +17,8 @@ import (
 	"rutter/agent"
 	"rutter/api/client"
 	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/subprocess"
+	"rutter/integration/rig"
 	"rutter/log"
 )
 
@@ -91,7 +92,7 @@ func newWholeWay(b testing.TB, flags ...string) *wholeWay {
 			create("owner_uuid server_uuid uuid", &log.VM{UUID: []log.UUID{localVM, w.vm}[i], OwnerUUID: w.owner, ServerUUID: cn}))
 	}
 	ops = append(ops, w.nic(local, localVM))
-	if _, err := w.c.api.Submit(b.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
+	if _, err := w.c.Client.Submit(b.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
 		b.Fatal(err)
 	}
 	w.local = local
@@ -111,7 +112,7 @@ func (w *wholeWay) nic(cn, vm log.UUID) log.Op {
 func (w *wholeWay) startAgent(b testing.TB, cn log.UUID, flags ...string) {
 	dir := b.TempDir()
 	w.netns = dir
-	vms, err := w.c.api.List(b.Context(), "/vms", map[string][]string{"server_uuid": {cn.String()}})
+	vms, err := w.c.Client.List(b.Context(), "/vms", map[string][]string{"server_uuid": {cn.String()}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -126,18 +127,11 @@ func (w *wholeWay) startAgent(b testing.TB, cn log.UUID, flags ...string) {
 			}
 		})
 	}
-	w.status = fmt.Sprintf("127.0.0.1:%d", freePorts(b, 1)[0])
-	cmd := exec.Command(program, append([]string{
+	w.status = fmt.Sprintf("127.0.0.1:%d", rig.Ports(b, 1)[0])
+	rig.Start(b, &subprocess.Process{Name: "agent", Program: program, LogFile: filepath.Join(dir, "agent.log"), Args: append([]string{
 		"agent", "--cn", cn.String(), "--data", filepath.Join(dir, "agent"), "--svp", "off",
-		"--listen", w.status, "--servers", strings.Join(w.c.api.Servers(), ","), "--netns", dir, "--etc-netns", filepath.Join(dir, "etc"),
-	}, flags...)...)
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait() // nothing depends on how it ends
-	})
+		"--listen", w.status, "--servers", strings.Join(w.c.Client.Servers(), ","), "--netns", dir, "--etc-netns", filepath.Join(dir, "etc"),
+	}, flags...)})
 }
 
 // programmed asks the agent up to where its kernel matches.
@@ -162,7 +156,7 @@ func (w *wholeWay) round(b *testing.B, round int) {
 	for range wholeWayWriters {
 		writers.Go(func() {
 			for next.Add(1) <= wholeWayNICs {
-				result, err := w.c.api.Submit(b.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{w.nic(w.remote, w.vm)}})
+				result, err := w.c.Client.Submit(b.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{w.nic(w.remote, w.vm)}})
 				if err != nil {
 					b.Error(err)
 					return

@@ -196,7 +196,7 @@ func keep[T any](v *decoder, p *T, x T, err error) {
 }
 
 // enter reads an array's header and makes it the current one; leave takes the
-// elements that nobody read, and goes back to the array around it.
+// elements that were not read, and goes back to the array around it.
 func (v *decoder) enter() (outer int) {
 	outer = v.left
 	n := v.arrayLen()

@@ -12,7 +12,7 @@
 //
 // Everything here is a value. The package has no clock, randomness, goroutine,
 // file, socket or logger, so each function gives the same answer on every
-// server. Values are safe for concurrent reading once nobody writes them.
+// server. Values are safe for concurrent reading once they are not written any more.
 //
 // It shares its name with the standard library's log package, which is
 // imported nowhere in this module (log/slog only). It exports no name that the

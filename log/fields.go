@@ -318,3 +318,25 @@ func Equal(a, b Object) bool {
 	pairwise(a, b, func(a, b slot) { equal = equal && a.same(b) })
 	return equal
 }
+
+// UUIDField returns o's own field of that JSON name, or nil if it is not a UUID.
+func UUIDField(o Object, name string) *UUID {
+	s, _ := fieldOf(o, name)
+	uuid, _ := s.p.(*UUID)
+	return uuid
+}
+
+// FieldTexts returns the values of o's field by its JSON name, in text: the elements of
+// a list, or the one value. Nil if it is not set or there is no such field.
+func FieldTexts(o Object, name string) []string {
+	switch v, _ := Field(o, name); v := v.(type) {
+	case nil:
+		return nil
+	case []string:
+		return v
+	case string:
+		return []string{v}
+	default:
+		return []string{fmt.Sprint(v)}
+	}
+}

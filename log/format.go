@@ -57,7 +57,7 @@ func (e *Encoder) Event(event *Event) ([]byte, error) {
 }
 
 // EventAndBody returns the encoded event in bytes of their own, and the part of
-// them that is its object: what Encoder.Object gives, but for the format byte
+// them that is its object: what Encoder.Object gives, except for the format byte
 // before it. Who needs both has the object encoded once.
 func (e *Encoder) EventAndBody(event *Event) (encoded, body []byte, err error) {
 	e.begin()

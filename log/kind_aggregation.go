@@ -33,6 +33,7 @@ var aggregationKind = kind{
 		v.macs("macs", &a.MACs)
 		v.strs("nic_tags_provided", &a.NICTagsProvided)
 	}),
+	scope: scopes[Aggregation](func(a *Aggregation) Scope { return onCN(a.BelongsToUUID) }),
 }
 
 // Kind implements Object.

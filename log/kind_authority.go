@@ -32,6 +32,7 @@ var authorityKind = kind{
 		v.str("issuing", &a.Issuing)
 		v.strs("certificates", &a.Certificates)
 	}),
+	scope: scopes[Authority](func(_ *Authority) Scope { return AllScope() }),
 }
 
 // Kind implements Object.

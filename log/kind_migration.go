@@ -26,6 +26,7 @@ var migrationKind = kind{
 		Name: "migration", Noun: "migration", Title: "Migration",
 		IDField: "id", IDForm: IDUUID,
 		Immutable: []string{"id", "instance_id"},
+		Required:  []Required{{"instance_id", "send the UUID of the VM"}},
 		CN: &Rights{
 			Create: []string{
 				"id", "instance_id", "source_gen", "source_propolis_id", "source_state", "target_gen", "target_propolis_id",

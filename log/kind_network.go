@@ -69,6 +69,12 @@ var networkKind = kind{
 		v.boolean("internet_nat", &n.InternetNAT)
 		v.boolean("gateway_provisioned", &n.GatewayProvisioned)
 	}),
+	scope: scopes[Network](func(n *Network) Scope {
+		if n.Fabric {
+			return VNetScope(n.VNetID)
+		}
+		return NetworkScope(n.UUID)
+	}),
 }
 
 // Kind implements Object.

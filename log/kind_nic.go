@@ -40,6 +40,7 @@ var nicKind = kind{
 		IDField: "mac", IDForm: IDMAC,
 		Immutable:   []string{"mac", "created_timestamp", "modified_timestamp"},
 		TenantField: "owner_uuid",
+		Options:     []Option{OptionAnyOwner, OptionReserveIP, OptionReleaseIP},
 		CN: &Rights{
 			Create: []string{
 				"allow_dhcp_spoofing", "allow_ip_spoofing", "allow_mac_spoofing", "allow_restricted_traffic", "allow_unfiltered_promisc",

@@ -18,6 +18,7 @@ var nicTagKind = kind{
 		Name: "nic_tag", Noun: "nic tag", Title: "NIC tag",
 		IDField: "name", IDForm: IDText,
 		Immutable: []string{"name", "uuid"},
+		Drawn:     "uuid",
 		Path:      "nic_tags",
 		Filters:   []string{"mtu", "uuid"},
 		Command: Command{
@@ -36,6 +37,7 @@ var nicTagKind = kind{
 		v.uuid("uuid", &t.UUID)
 		v.u32("mtu", &t.MTU)
 	}),
+	scope: scopes[NICTag](func(_ *NICTag) Scope { return AllScope() }),
 }
 
 // Kind implements Object.

@@ -1,5 +1,7 @@
 package log
 
+import "strings"
+
 // KindRevocation is the kind of revocations.
 const KindRevocation Kind = 16
 
@@ -36,6 +38,13 @@ var revocationKind = kind{
 		v.time("until", &r.Until)
 		v.str("reason", &r.Reason)
 		v.time("created", &r.Created)
+	}),
+	// Every CN must know which servers it trusts no more.
+	scope: scopes[Revocation](func(r *Revocation) (scope Scope) {
+		if strings.HasPrefix(r.Identity, "server:") {
+			scope = AllScope()
+		}
+		return scope
 	}),
 }
 

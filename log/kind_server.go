@@ -99,6 +99,7 @@ var serverKind = kind{
 		v.addr("admin_ip", &s.AdminIP)
 		v.u32("agent_port", &s.AgentPort)
 	}),
+	scope: scopes[Server](func(s *Server) Scope { return onCN(s.UUID) }),
 }
 
 // Kind implements Object.

@@ -5,8 +5,8 @@ const KindTask Kind = 13
 
 // The status of a task. A task that is complete or a failure stays so.
 const (
-	TaskQueued   = "queued" // for its CN; nobody has begun it
-	TaskActive   = "active" // claimed: it is being done, or nobody knows
+	TaskQueued   = "queued" // for its CN; not begun
+	TaskActive   = "active" // claimed: it is being done, or its fate is unknown
 	TaskComplete = "complete"
 	TaskFailure  = "failure"
 )
@@ -72,6 +72,7 @@ var taskKind = kind{
 		v.str("result", &t.Result)
 		v.strs("history", &t.History)
 	}),
+	scope: scopes[Task](func(t *Task) Scope { return onCN(t.ServerUUID) }),
 }
 
 // Kind implements Object.

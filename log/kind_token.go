@@ -6,7 +6,7 @@ const KindToken Kind = 15
 // Token lets one compute node get its first certificate, once.
 type Token struct {
 	UUID    UUID   `json:"uuid"`    // the id, which is the public half of the token
-	Hash    string `json:"hash"`    // hexadecimal SHA-256 of the secret half, which nobody keeps
+	Hash    string `json:"hash"`    // hexadecimal SHA-256 of the secret half, which is not kept
 	CN      UUID   `json:"cn_uuid"` // whose certificate it buys
 	Created Time   `json:"created,omitzero"`
 	Expires Time   `json:"expires"`

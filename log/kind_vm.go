@@ -29,6 +29,7 @@ var vmKind = kind{
 		Name: "vm", Noun: "vm", Title: "VM",
 		IDField: "uuid", IDForm: IDUUID,
 		Immutable:   []string{"uuid", "create_timestamp"},
+		Required:    []Required{{"owner_uuid", "send the UUID of the owner"}},
 		TenantField: "owner_uuid",
 		CN: &Rights{
 			Create: []string{
@@ -72,6 +73,7 @@ var vmKind = kind{
 		v.time("last_modified", &m.LastModified)
 		v.boolean("do_not_inventory", &m.DoNotInventory)
 	}),
+	scope: scopes[VM](func(m *VM) Scope { return onCN(m.ServerUUID) }),
 }
 
 // Kind implements Object.

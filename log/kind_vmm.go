@@ -22,6 +22,7 @@ var vmmKind = kind{
 		Name: "vmm", Noun: "vmm", Title: "VMM",
 		IDField: "id", IDForm: IDUUID,
 		Immutable: []string{"id", "instance_id", "sled_id"},
+		Required:  []Required{{"instance_id", "send the UUID of the VM"}, {"sled_id", "send the UUID of the CN"}},
 		CN: &Rights{
 			Create: []string{"gen", "id", "instance_id", "reason", "sled_id", "state", "time_updated"},
 			Update: []string{"gen", "reason", "state", "time_updated"},
@@ -49,6 +50,7 @@ var vmmKind = kind{
 		v.time("time_updated", &m.TimeUpdated)
 		v.str("reason", &m.Reason)
 	}),
+	scope: scopes[VMM](func(m *VMM) Scope { return onCN(m.SledID) }),
 }
 
 // Kind implements Object.

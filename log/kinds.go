@@ -30,6 +30,7 @@ type kind struct {
 	Description
 	// fields are in the order of the codec.
 	fields fieldTable
+	scope  scopeTable // nil: objects of the kind belong to no scope, or to several
 }
 
 // row returns the row of a kind, nil of one that this program does not know.
@@ -63,13 +64,15 @@ func Kinds() []Kind {
 func (k Kind) Known() bool { return k.row() != nil }
 
 // Describe returns what is known of a kind beyond its fields; the zero one of a
-// kind that this program does not know. It is shared: nobody changes it.
+// kind that this program does not know. It is shared, and must not be changed.
 func (k Kind) Describe() *Description {
 	if row := k.row(); row != nil {
 		return &row.Description
 	}
-	return &Description{}
+	return &noDescription
 }
+
+var noDescription Description
 
 // Description says of a kind what needs no state: its words, its id, what may not
 // change, who may write it, and how the API and the program show it.
@@ -86,9 +89,21 @@ type Description struct {
 	// sent with the value that it has is accepted.
 	Immutable []string
 
+	// Drawn is the JSON name of a UUID besides the id that deciding chooses where a
+	// client leaves it open.
+	Drawn string
+	// Required, References and Unique are checked before a kind's own rules, in this
+	// order. Unique are fields, by JSON name, of which two objects of the kind may not have
+	// the same value; the id needs no mention.
+	Required   []Required
+	References []Reference
+	Unique     []string
+
 	// Guarded: objects of the kind say who may do what, or what holds for all. Only
 	// operators and servers write them.
 	Guarded bool
+	// Options are those that an operation may have.
+	Options []Option
 	// CN is what a compute node may write of the kind; nil: nothing.
 	CN *Rights
 	// TenantField is the JSON name of the field with the owner, or the owners, to
@@ -103,6 +118,15 @@ type Description struct {
 	Filters []string
 	// Command is that of the program; the zero one: there is none.
 	Command Command
+}
+
+// DrawnField is the JSON name of the UUID that deciding chooses where a client leaves
+// it open in a new object; "": there is none.
+func (d *Description) DrawnField() string {
+	if d.Drawn == "" && d.IDForm == IDUUID {
+		return d.IDField
+	}
+	return d.Drawn
 }
 
 // IDForm is how the ids of a kind are written.
@@ -146,4 +170,16 @@ type Example struct {
 	Pick   string // a condition that selects some
 	Create string // the fields of a new one
 	Change string // fields of an update
+}
+
+// Required is a field that every object of a kind must have, by its JSON name. Remedy
+// is what a client without it is told to do; "": to send it.
+type Required struct{ Field, Remedy string }
+
+// Reference is a field, by its JSON name, whose values are ids of objects of Kind: one
+// id, or a list of them. A change that names an object that there is not is refused,
+// and so is the deletion of an object that is named.
+type Reference struct {
+	Field string
+	Kind  Kind
 }

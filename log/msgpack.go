@@ -270,7 +270,7 @@ func (v *decoder) value() Value {
 		return x
 	}
 	// The rest are rare and of any type: the library reads them. It goes down into
-	// what is nested by calling itself, so nobody may have it do that for long.
+	// what is nested by calling itself, so that input must not make it do that for long.
 	if !flat(raw) {
 		v.fail(errNested)
 		return nil

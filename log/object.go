@@ -9,8 +9,8 @@ import (
 // of which has a file (kind_nic.go), or *Unknown for a kind that a newer program
 // wrote.
 //
-// An object is written by whoever made it until it is handed to an event or a
-// state; from then on nobody changes it (Clone first).
+// An object may be changed by the code that made it until it is handed to an event or
+// a state; from then on it must not be changed (Clone first).
 type Object interface {
 	// Kind says which of the types it is.
 	Kind() Kind

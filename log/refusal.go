@@ -34,7 +34,7 @@ const (
 )
 
 // Refusal says why a change was not accepted. It is a value that every server
-// computes alike; nothing of a refused change is applied.
+// computes the same way; nothing of a refused change is applied.
 type Refusal struct {
 	Code    string       `json:"code"`
 	Message string       `json:"message"`

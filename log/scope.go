@@ -133,3 +133,33 @@ func (s *Scope) UnmarshalBinary(b []byte) error {
 	}
 	return nil
 }
+
+// scopes is the part of a kind's row that says to which scope an object belongs by its
+// own fields; Type is 0 if to none.
+type scopes[T any] func(o *T) Scope
+
+// scopeTable is scopes[T] of any T. An object that it is given is a *T.
+type scopeTable interface{ of(o Object) Scope }
+
+func (s scopes[T]) of(o Object) Scope { return s(any(o).(*T)) }
+
+// onCN is the scope of what is on a compute node; of Type 0 if cn is not set.
+func onCN(cn UUID) (scope Scope) {
+	if !cn.IsZero() {
+		scope = CNScope(cn)
+	}
+	return scope
+}
+
+// ScopeOf returns the scope to which an object belongs by its own fields, of Type 0 if
+// to none. NICs and routers, which may belong to several scopes, and objects of
+// kinds that this program does not know have none here.
+func ScopeOf(o Object) Scope {
+	if row := rowOf(o); row != nil && row.scope != nil {
+		return row.scope.of(o)
+	}
+	return Scope{}
+}
+
+// HasScope reports whether the kind declares a scope, which is what ScopeOf returns.
+func (k Kind) HasScope() bool { return k.row() != nil && k.row().scope != nil }

@@ -17,8 +17,8 @@ func newDigests() *digests {
 }
 
 // Digest returns the sum of the objects of a scope, as InScope yields them.
-// Two states agree on a scope if and only if, but for an accident in 2 to the
-// 128th, their digests of it are equal. It costs one look into a map. A NewPart
+// Two states agree on a scope if and only if their digests of it are equal, except for
+// an accident in 2 to the 128th. It costs one look into a map. A NewPart
 // has none.
 func (s *State) Digest(scope log.Scope) log.Digest {
 	if s.digests == nil {
@@ -40,7 +40,7 @@ func (d *digests) of(r *Record, body []byte) log.Digest {
 
 // Sum is a sum over all objects, modulo 2 to the 128th: each adds a hash of its
 // id, revision, bytes and the seq of its last event. Two states with equal sums
-// hold the same, but for an accident. It costs nothing to ask for.
+// hold the same, except for an accident. It costs nothing to ask for.
 func (s *State) Sum() log.Digest {
 	if s.digests == nil {
 		return log.Digest{}
@@ -117,8 +117,8 @@ func (s *store) countNIC(r *row, nic *log.NIC, count func(scope log.Scope, sum l
 	}
 }
 
-// countUnderlays has the underlay NICs of a CN counted in, or out of, a vnet that
-// the CN came onto or left.
+// countUnderlays counts the underlay NICs of a CN in, or out of, a vnet that the CN
+// came onto or left.
 func (s *store) countUnderlays(cn log.UUID, scope log.Scope, count func(scope log.Scope, sum log.Digest)) {
 	if scope.Type != log.ScopeVNet {
 		return

@@ -7,8 +7,8 @@ import (
 )
 
 // Fits says whether the events of one change, the first of which gets seq, can be
-// folded one after the other: whoever knows it before the first folds all of them
-// or none. It alters nothing.
+// folded one after the other: a caller that knows it before the first folds all of
+// them or none. It alters nothing.
 func (s *State) Fits(seq log.Seq, events []*log.Event) error {
 	var made map[rowKey]row // what the events before leave; revision 0: nothing
 	if len(events) > 1 {

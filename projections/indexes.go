@@ -11,6 +11,12 @@ func All(kind log.Kind) Index {
 	return Index{func(s *store) *sorted[*row] { return s.tableOrder(kind) }}
 }
 
+// With are the objects of a kind with a value, in text, of a field that the kind
+// declares to be a reference or unique; none by other fields.
+func With(kind log.Kind, field, value string) Index {
+	return Index{func(s *store) *sorted[*row] { return s.byField[fieldValue{kind, field, value}] }}
+}
+
 // NetworksOnTag are the networks on a NIC tag.
 func NetworksOnTag(tag string) Index {
 	return Index{func(s *store) *sorted[*row] { return s.netsOnTag[tag] }}

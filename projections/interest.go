@@ -13,7 +13,7 @@ type Gain struct {
 }
 
 func compareGains(a, b Gain) int {
-	if c := compareUUIDs(a.CN, b.CN); c != 0 {
+	if c := a.CN.Compare(b.CN); c != 0 {
 		return c
 	}
 	return a.Scope.Compare(b.Scope)
@@ -48,7 +48,7 @@ func (in *interest) add(cn log.UUID, scope log.Scope) bool {
 		in.scopes[cn] = newSorted(log.Scope.Compare)
 	}
 	if in.cns[scope] == nil {
-		in.cns[scope] = newSorted(compareUUIDs)
+		in.cns[scope] = newSorted(log.UUID.Compare)
 	}
 	in.scopes[cn].insert(scope)
 	in.cns[scope].insert(cn)

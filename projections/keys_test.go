@@ -8,7 +8,7 @@ import (
 	"rutter/log/changetest"
 )
 
-// FuzzIDsOfPairs: an id of two parts that is read is written as it was, but for
+// FuzzIDsOfPairs: an id of two parts that is read is written as it was, except for
 // its usual form.
 func FuzzIDsOfPairs(f *testing.F) {
 	owner := changetest.UUID(1).String()
@@ -39,11 +39,12 @@ func TestKeysOfAddresses(t *testing.T) {
 	}
 }
 
-// TestKindsAreInOrder: each kind that log knows stands in the table at its number.
-func TestKindsAreInOrder(t *testing.T) {
-	for kind := range log.Kind(255) {
-		if kind.Known() != (keptAs(kind).kind == kind && kind != 0) {
-			t.Errorf("the table has %s at the place of %s", keptAs(kind).kind, kind)
+// TestUUIDKinds: the kinds that are found by a UUID are those whose ids are declared to
+// be UUIDs.
+func TestUUIDKinds(t *testing.T) {
+	for _, kind := range log.Kinds() {
+		if d := kind.Describe(); byUUID[kind] != (d.IDForm == log.IDUUID) {
+			t.Errorf("%s: found by a UUID: %t, but its id has the form %d", kind, byUUID[kind], d.IDForm)
 		}
 	}
 }

@@ -2,44 +2,36 @@ package projections
 
 import (
 	"slices"
-	"strings"
 
 	"rutter/log"
 )
 
-// keptKind is how a state keeps the objects of one kind. NICs, which are most of
-// all objects, have their own ways beside it: see index.go.
+// keptKind is what a state does for the objects of one kind beyond what package log
+// declares of it. NICs, which are most of all objects, have more: see index.go.
 type keptKind struct {
-	kind log.Kind
 	// places puts an object into the indexes, or takes it out; nil: it is in none.
 	places func(s *store, o log.Object, p placing)
 	// same reports whether two states of an object stand in the same places of
 	// every index, so that the second can take the first's; nil: never, unless they
 	// are in none.
 	same func(a, b log.Object) bool
-	// scope is the scope that an object belongs to, of Type 0 if to none; nil: none
-	// does. scopes has the kind's that may belong to several.
-	scope  func(o log.Object) log.Scope
+	// scopes are those of an object of a kind that may belong to several.
 	scopes func(o log.Object) []log.Scope
+	// indexed: rowsIn finds the objects of a scope by an index of the kind's own.
+	indexed bool
 }
 
-// kinds has every kind, in the order of their numbers.
-var kinds = []keptKind{
-	{
-		kind:  log.KindNICTag,
-		scope: func(log.Object) log.Scope { return log.AllScope() },
-	},
-	{
-		kind:   log.KindNetwork,
+// kinds has, by kind, those of which a state keeps more than is declared.
+var kinds = [...]keptKind{
+	log.KindNetwork: {
 		places: placesOfNetwork,
 		same: func(a, b log.Object) bool {
 			x, y := a.(*log.Network), b.(*log.Network)
 			return x.NICTag == y.NICTag && x.Fabric == y.Fabric && x.VNetID == y.VNetID && x.Subnet == y.Subnet && slices.Equal(x.OwnerUUIDs, y.OwnerUUIDs)
 		},
-		scope: func(o log.Object) log.Scope { return scopeOfNetwork(o.(*log.Network)) },
+		indexed: true,
 	},
-	{
-		kind: log.KindNIC,
+	log.KindNIC: {
 		places: func(s *store, o log.Object, p placing) {
 			if p.put {
 				s.indexNIC(p.row, o.(*log.NIC))
@@ -51,13 +43,10 @@ var kinds = []keptKind{
 			x, y := a.(*log.NIC), b.(*log.NIC)
 			return x.CNUUID == y.CNUUID && sameButCN(x, y)
 		},
+		indexed: true,
 	},
-	{
-		kind:  log.KindServer,
-		scope: func(o log.Object) log.Scope { return onCN(o.(*log.Server).UUID) },
-	},
-	{
-		kind: log.KindVM,
+	log.KindServer: {indexed: true},
+	log.KindVM: {
 		places: func(s *store, o log.Object, p placing) {
 			m := o.(*log.VM)
 			p.underUUID(s.vmsOnCN, m.ServerUUID)
@@ -69,10 +58,9 @@ var kinds = []keptKind{
 			x, y := a.(*log.VM), b.(*log.VM)
 			return x.ServerUUID == y.ServerUUID && x.Zonename == y.Zonename
 		},
-		scope: func(o log.Object) log.Scope { return onCN(o.(*log.VM).ServerUUID) },
+		indexed: true,
 	},
-	{
-		kind: log.KindVMM,
+	log.KindVMM: {
 		places: func(s *store, o log.Object, p placing) {
 			m := o.(*log.VMM)
 			p.underUUID(s.vmmsOnCN, m.SledID)
@@ -82,18 +70,16 @@ var kinds = []keptKind{
 			x, y := a.(*log.VMM), b.(*log.VMM)
 			return x.SledID == y.SledID && x.InstanceID == y.InstanceID
 		},
-		scope: func(o log.Object) log.Scope { return onCN(o.(*log.VMM).SledID) },
+		indexed: true,
 	},
-	{
-		kind: log.KindNetworkPool,
+	log.KindNetworkPool: {
 		places: func(s *store, o log.Object, p placing) {
 			for _, network := range o.(*log.NetworkPool).Networks {
 				p.underUUID(s.poolsWith, network)
 			}
 		},
 	},
-	{
-		kind: log.KindFabricVLAN,
+	log.KindFabricVLAN: {
 		places: func(s *store, o log.Object, p placing) {
 			v := o.(*log.FabricVLAN)
 			p.underUUID(s.vlansOf, v.OwnerUUID)
@@ -101,13 +87,11 @@ var kinds = []keptKind{
 		},
 		same: func(a, b log.Object) bool { return a.(*log.FabricVLAN).VNetID == b.(*log.FabricVLAN).VNetID },
 	},
-	{
-		kind:   log.KindIP,
+	log.KindIP: {
 		places: placesOfIP,
 		same:   func(_, _ log.Object) bool { return true }, // they are those of its id
 	},
-	{
-		kind: log.KindAggregation,
+	log.KindAggregation: {
 		places: func(s *store, o log.Object, p placing) {
 			a := o.(*log.Aggregation)
 			p.underUUID(s.aggrsOn, a.BelongsToUUID)
@@ -115,10 +99,9 @@ var kinds = []keptKind{
 				place(p, s.aggrsOnTag, tag)
 			}
 		},
-		scope: func(o log.Object) log.Scope { return onCN(o.(*log.Aggregation).BelongsToUUID) },
+		indexed: true,
 	},
-	{
-		kind: log.KindRouter,
+	log.KindRouter: {
 		places: func(s *store, o log.Object, p placing) {
 			r := o.(*log.Router)
 			for _, network := range r.Networks {
@@ -130,17 +113,16 @@ var kinds = []keptKind{
 			p.underUUID(s.routersOnCN, r.CNUUID)
 			p.underUUID(s.routersOfVM, r.VMUUID)
 		},
-		scopes: scopesOfRouter,
+		scopes:  scopesOfRouter,
+		indexed: true,
 	},
-	{
-		kind:   log.KindMigration,
+	log.KindMigration: {
 		places: func(s *store, o log.Object, p placing) { p.underUUID(s.migrationsOf, o.(*log.Migration).InstanceID) },
 		same: func(a, b log.Object) bool {
 			return a.(*log.Migration).InstanceID == b.(*log.Migration).InstanceID
 		},
 	},
-	{
-		kind: log.KindTask,
+	log.KindTask: {
 		places: func(s *store, o log.Object, p placing) {
 			t := o.(*log.Task)
 			p.underUUID(s.tasksOn, t.ServerUUID)
@@ -153,23 +135,9 @@ var kinds = []keptKind{
 			x, y := a.(*log.Task), b.(*log.Task)
 			return x.ServerUUID == y.ServerUUID && x.Ended() == y.Ended()
 		},
-		scope: func(o log.Object) log.Scope { return onCN(o.(*log.Task).ServerUUID) },
+		indexed: true,
 	},
-	{kind: log.KindSetting},
-	{kind: log.KindToken},
-	{
-		kind: log.KindRevocation,
-		// Every CN must know which servers it trusts no more.
-		scope: func(o log.Object) (scope log.Scope) {
-			if strings.HasPrefix(o.(*log.Revocation).Identity, "server:") {
-				scope = log.AllScope()
-			}
-			return scope
-		},
-	},
-	{kind: log.KindGrant},
-	{
-		kind: log.KindTicket,
+	log.KindTicket: {
 		places: func(s *store, o log.Object, p placing) {
 			t := o.(*log.Ticket)
 			p.underUUID(s.ticketsOn, t.ServerUUID)
@@ -183,22 +151,68 @@ var kinds = []keptKind{
 			return lineOf(x) == lineOf(y) && x.Waits() == y.Waits()
 		},
 	},
-	{
-		kind:  log.KindAuthority,
-		scope: func(log.Object) log.Scope { return log.AllScope() },
-	},
-	{kind: log.KindCertificate},
 }
 
-// unknownKind is how objects of kinds that this program does not know are kept.
-var unknownKind keptKind
+// plain is how objects of the other kinds are kept.
+var plain keptKind
 
 // keptAs returns how objects of a kind are kept.
 func keptAs(kind log.Kind) *keptKind {
-	if at := int(kind) - 1; at >= 0 && at < len(kinds) {
-		return &kinds[at]
+	if int(kind) < len(kinds) {
+		return &kinds[kind]
 	}
-	return &unknownKind
+	return &plain
+}
+
+// fieldValue is a value of a field of objects of a kind, in text.
+type fieldValue struct {
+	kind         log.Kind
+	field, value string
+}
+
+// declared are, by kind, the fields by which With finds objects: references, and those
+// that are unique.
+var declared = func() (fields [256][]string) {
+	for _, kind := range log.Kinds() {
+		d := kind.Describe()
+		for _, r := range d.References {
+			fields[kind] = append(fields[kind], r.Field)
+		}
+		fields[kind] = append(fields[kind], d.Unique...)
+	}
+	return fields
+}()
+
+// inScope reports whether the objects of a kind stand in the index by scope.
+func inScope(kind log.Kind) bool { return kind.HasScope() && !keptAs(kind).indexed }
+
+// placeDeclared puts an object into the indexes that follow from what its kind
+// declares, or takes it out.
+func (s *store) placeDeclared(p placing) {
+	kind := p.row.kind()
+	for _, field := range declared[kind] {
+		for _, value := range log.FieldTexts(p.row.object(), field) {
+			place(p, s.byField, fieldValue{kind, field, value})
+		}
+	}
+	if !inScope(kind) {
+		return
+	}
+	if scope := log.ScopeOf(p.row.object()); scope.Type != 0 {
+		place(p, s.inScope, scope)
+	}
+}
+
+// sameDeclared reports whether two states of an object stand in the same places of the
+// indexes that follow from what their kind declares.
+func sameDeclared(a, b log.Object) bool {
+	kind := a.Kind()
+	for _, field := range declared[kind] {
+		if !slices.Equal(log.FieldTexts(a, field), log.FieldTexts(b, field)) {
+			return false
+		}
+	}
+	return !inScope(kind) || log.ScopeOf(a) == log.ScopeOf(b)
 }
 
 // placing puts a row into indexes, or takes it out of them.
@@ -225,7 +239,7 @@ func (p placing) underUUID(s sets[log.UUID], k log.UUID) {
 
 func placesOfNetwork(s *store, o log.Object, p placing) {
 	n := o.(*log.Network)
-	if scope := scopeOfNetwork(n); p.put && p.row.home() != scope {
+	if scope := log.ScopeOf(n); p.put && p.row.home() != scope {
 		p.row.scope = &scope
 	}
 	place(p, s.netsOnTag, n.NICTag)

@@ -62,7 +62,7 @@ func (s *State) UnderlayNIC(cn log.UUID) *log.NIC {
 	return nil
 }
 
-// VM returns a VM, or nil if it is not known. Nobody changes it.
+// VM returns a VM, or nil if it is not known. It must not be changed.
 func (s *State) VM(uuid log.UUID) *log.VM {
 	if r := s.row(log.KindVM, string(uuid[:])); r != nil {
 		return r.obj.(*log.VM)
@@ -70,7 +70,7 @@ func (s *State) VM(uuid log.UUID) *log.VM {
 	return nil
 }
 
-// Network returns a network, or nil if it is not known. Nobody changes it.
+// Network returns a network, or nil if it is not known. It must not be changed.
 func (s *State) Network(uuid log.UUID) *log.Network { return s.network(uuid) }
 
 // Each of these yields records sorted by id, at a cost of what it yields.

@@ -38,7 +38,7 @@ func (s *State) NICRowAt(network log.UUID, ip netip.Addr) (NICRow, bool) {
 // Len returns the number of objects of an index.
 func (x Index) Len(s *State) int { return x.pick(&s.store).len() }
 
-// NIC returns the object, which nobody changes.
+// NIC returns the object, which must not be changed.
 func (n NICRow) NIC() *log.NIC { return n.row.nic() }
 
 // MAC returns the NIC's MAC.

@@ -1,7 +1,6 @@
 package projections
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -13,8 +12,8 @@ import (
 
 // This file has what objects say of themselves, without a state.
 
-// Record is one object as the log left it. The object is shared: nobody
-// changes it.
+// Record is one object as the log left it. The object is shared, and
+// must not be changed.
 type Record struct {
 	Object   log.Object
 	Revision log.Revision
@@ -100,8 +99,8 @@ var byUUID = func() (is [256]bool) {
 }()
 
 // uuidOf returns the id of an object of a kind whose id is a UUID, without the way
-// through text; else ok is false. It is a switch and no part of the table of kinds,
-// since it is asked in each lookup.
+// through text; else ok is false. Each lookup calls it, so that the kinds of which there
+// are many have a case; others are found by what their kind declares.
 func uuidOf(o any) (uuid *log.UUID, ok bool) {
 	switch o := o.(type) {
 	case *log.Network:
@@ -124,8 +123,14 @@ func uuidOf(o any) (uuid *log.UUID, ok bool) {
 		return &o.UUID, true
 	case *log.Ticket:
 		return &o.UUID, true
+	case *log.NIC, *log.NICTag, *log.IP, *log.FabricVLAN:
+		return nil, false
+	case log.Object:
+		if d := o.Kind().Describe(); d.IDForm == log.IDUUID {
+			uuid = log.UUIDField(o, d.IDField)
+		}
 	}
-	return nil, false
+	return uuid, uuid != nil
 }
 
 // keyOfIP is the key of an IP object: 32 bytes, which order as the addresses do.
@@ -176,13 +181,6 @@ func CNOf(nic *log.NIC) log.UUID {
 
 // IsUnderlay reports whether the NIC may carry its CN's VXLAN packets.
 func IsUnderlay(nic *log.NIC) bool { return nic.Underlay && nic.BelongsToType == "server" }
-
-func scopeOfNetwork(n *log.Network) log.Scope {
-	if n.Fabric {
-		return log.VNetScope(n.VNetID)
-	}
-	return log.NetworkScope(n.UUID)
-}
 
 // onCN is the scope of what is on a CN; of none if cn is not set.
 func onCN(cn log.UUID) (scope log.Scope) {
@@ -253,7 +251,7 @@ type line struct {
 
 func lineOf(t *log.Ticket) line { return line{t.ServerUUID, t.Scope, t.OfID} }
 
-// sameButCN is sameIndex but for the index by CN.
+// sameButCN is sameIndex except for the index by CN.
 func sameButCN(a, b *log.NIC) bool {
 	return a.NetworkUUID == b.NetworkUUID && a.IP == b.IP && a.OwnerUUID == b.OwnerUUID &&
 		a.BelongsToUUID == b.BelongsToUUID && a.BelongsToType == b.BelongsToType && a.Underlay == b.Underlay &&
@@ -266,13 +264,4 @@ func tagsOf(nic *log.NIC) []string {
 		return nic.NICTagsProvided
 	}
 	return append([]string{nic.NICTag}, nic.NICTagsProvided...)
-}
-
-// compareUUIDs orders as the texts do, by two numbers each: strings of bytes that
-// are compared would be made on the heap.
-func compareUUIDs(a, b log.UUID) int {
-	if c := cmp.Compare(binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(b[:8])); c != 0 {
-		return c
-	}
-	return cmp.Compare(binary.BigEndian.Uint64(a[8:]), binary.BigEndian.Uint64(b[8:]))
 }

@@ -204,7 +204,7 @@ func (v *Overlay) Network(uuid log.UUID) *log.Network {
 // ScopeOn returns the scope of what is on a network; Type is 0 if it is not known.
 func (v *Overlay) ScopeOn(network log.UUID) log.Scope {
 	if n := v.Network(network); n != nil {
-		return scopeOfNetwork(n)
+		return log.ScopeOf(n)
 	}
 	return log.Scope{}
 }

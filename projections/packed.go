@@ -10,7 +10,7 @@ import (
 // A log.NIC takes 250 bytes, most of which say the same in thousands of NICs, or
 // nothing. An agent holds as many NICs as there are on its vnets, so there they
 // are packed: what is a NIC's own in 80 bytes, what it has in common with others
-// once (nicShape). It is unpacked for whoever asks for the object.
+// once (nicShape). It is unpacked for each caller that needs the object.
 
 // packedNIC is a NIC without what its shape has.
 type packedNIC struct {

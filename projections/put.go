@@ -91,6 +91,9 @@ func (s *store) rehome(network log.UUID) {
 // sameIndex reports whether two states of one object stand in the same places
 // of every index, so that the second can take the first's place.
 func sameIndex(a, b log.Object) bool {
+	if !sameDeclared(a, b) {
+		return false
+	}
 	k := keptAs(a.Kind())
 	if k.same == nil {
 		return k.places == nil
@@ -125,6 +128,7 @@ func (s *store) index(r *row) {
 	if k := keptAs(r.kind()); k.places != nil {
 		k.places(s, r.object(), placing{r, true})
 	}
+	s.placeDeclared(placing{r, true})
 	if s.digests != nil {
 		s.count(r, s.digests.add)
 	}
@@ -137,9 +141,10 @@ func (s *store) unindex(r *row) {
 	if k := keptAs(r.kind()); k.places != nil {
 		k.places(s, r.object(), placing{r, false})
 	}
+	s.placeDeclared(placing{r, false})
 }
 
-// count has a row counted in, or out of, the digests of its scopes as they are now.
+// count counts a row in, or out of, the digests of its scopes as they are now.
 func (s *store) count(r *row, count func(scope log.Scope, sum log.Digest)) {
 	switch o := r.obj.(type) {
 	case *packedNIC:
@@ -149,13 +154,10 @@ func (s *store) count(r *row, count func(scope log.Scope, sum log.Digest)) {
 		s.countNIC(r, o, count)
 		return
 	}
-	k := keptAs(r.kind())
-	if k.scope != nil {
-		if scope := k.scope(r.object()); scope.Type != 0 {
-			count(scope, r.sum)
-		}
+	if scope := log.ScopeOf(r.object()); scope.Type != 0 {
+		count(scope, r.sum)
 	}
-	if k.scopes != nil {
+	if k := keptAs(r.kind()); k.scopes != nil {
 		for _, scope := range k.scopes(r.object()) {
 			count(scope, r.sum)
 		}

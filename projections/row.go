@@ -202,11 +202,11 @@ func compareRows(a, b *row) int {
 	}
 	if x, ok := uuidOf(a.obj); ok {
 		y, _ := uuidOf(b.obj) // they are of one kind
-		return compareUUIDs(*x, *y)
+		return x.Compare(*y)
 	}
 	if ip, ok := a.obj.(*log.IP); ok {
 		other := b.obj.(*log.IP)
-		if c := compareUUIDs(ip.NetworkUUID, other.NetworkUUID); c != 0 {
+		if c := ip.NetworkUUID.Compare(other.NetworkUUID); c != 0 {
 			return c
 		}
 		return ip.IP.Compare(other.IP)

@@ -12,7 +12,7 @@ import (
 // that is 16 bytes for each instead of a hundred, and nothing more to wait for:
 // who looks a row up reads it anyway.
 //
-// It grows a part at a time (extendible hashing), since whoever adds a row waits
+// It grows a part at a time (extendible hashing), because the caller that adds a row waits
 // for it: one array of a million rows took half a second to double, on all servers
 // at once, and meanwhile nothing was acknowledged.
 //

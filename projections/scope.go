@@ -27,8 +27,8 @@ func scopesOf(o log.Object, scopeOn func(network log.UUID) log.Scope, vnetsOf fu
 		}
 	case k.scopes != nil:
 		scopes = k.scopes(o)
-	case k.scope != nil:
-		if scope := k.scope(o); scope.Type != 0 {
+	default:
+		if scope := log.ScopeOf(o); scope.Type != 0 {
 			return []log.Scope{scope}
 		}
 	}
@@ -64,7 +64,6 @@ func (s *State) ScopesOf(kind log.Kind, id string) []log.Scope {
 // InAny reports whether is says so of one of the scopes to which o, an object
 // that is held, belongs now. It makes no list of them.
 func (s *State) InAny(o log.Object, is func(log.Scope) bool) bool {
-	k := keptAs(o.Kind())
 	nic, isNIC := o.(*log.NIC)
 	switch {
 	case isNIC:
@@ -82,8 +81,8 @@ func (s *State) InAny(o log.Object, is func(log.Scope) bool) bool {
 			}
 		}
 		return false
-	case k.scope != nil:
-		scope := k.scope(o)
+	case o.Kind().HasScope():
+		scope := log.ScopeOf(o)
 		return scope.Type != 0 && is(scope)
 	}
 	return slices.ContainsFunc(scopesOf(o, s.scopeOn, s.vnetsOf), is)
@@ -113,21 +112,15 @@ func (s *State) rowsIn(scope log.Scope) []*row {
 			rows = append(rows, r)
 		}
 	}
+	take(s.inScope[scope])
 	switch scope.Type {
-	case log.ScopeAll:
-		take(s.tableOrder(log.KindNICTag), s.tableOrder(log.KindAuthority))
-		for r := range s.tableOrder(log.KindRevocation).all() {
-			if keptAs(log.KindRevocation).scope(r.object()).Type != 0 {
-				rows = append(rows, r)
-			}
-		}
 	case log.ScopeCN:
 		one(log.KindServer, scope.ID)
 		take(s.nicsOnCN[scope.ID], s.underlays[scope.ID], s.vmsOnCN[scope.ID], s.vmmsOnCN[scope.ID], s.tasksOn[scope.ID])
 		take(s.aggrsOn[scope.ID], s.routersOnCN[scope.ID])
 	case log.ScopeNetwork:
 		if n := s.network(scope.ID); n == nil || n.Fabric {
-			return nil
+			break
 		}
 		one(log.KindNetwork, scope.ID)
 		take(s.nicsOnNet[scope.ID])
@@ -199,7 +192,7 @@ func (s *State) CNs(scope log.Scope) []log.UUID {
 		for cn := range s.interest.scopes {
 			cns = append(cns, cn)
 		}
-		slices.SortFunc(cns, compareUUIDs)
+		slices.SortFunc(cns, log.UUID.Compare)
 		return slices.Compact(cns)
 	}
 	return slices.Collect(s.interest.cns[scope].all())

@@ -60,8 +60,8 @@ type Delta struct {
 // It is for states that see every event. Those of a filtered stream use Fold.
 func (s *State) Apply(seq log.Seq, e *log.Event) (Delta, error) { return s.ApplyEncoded(seq, e, nil) }
 
-// ApplyEncoded is Apply for who has the event's object encoded already: body is
-// what log.Encoder.EventAndBody gave, or nil.
+// ApplyEncoded is Apply for a caller that has encoded the event's object already: body
+// is what log.Encoder.EventAndBody gave, or nil.
 func (s *State) ApplyEncoded(seq log.Seq, e *log.Event, body []byte) (Delta, error) {
 	r, err := s.rowOf(e)
 	if err == nil {

@@ -35,12 +35,12 @@ type store struct {
 	nicsOnVNet sets[uint32]   // NICs by vnet
 	nicsOnCN   sets[log.UUID] // NICs by cn_uuid
 	nicsOf     owners         // NICs by belongs_to_uuid
-	// nicsOwnedBy are NICs by owner_uuid, on servers: nobody asks an agent for them.
+	// nicsOwnedBy are NICs by owner_uuid, on servers: agents are not asked for them.
 	// They cost about 10 bytes for each NIC.
 	nicsOwnedBy sets[log.UUID]
 	underlays   sets[log.UUID] // underlay NICs by CN
 	vmsOnCN     sets[log.UUID] // VMs by server_uuid
-	zones       sets[string]   // VMs by zonename, but for those named as their UUID; see zone
+	zones       sets[string]   // VMs by zonename, except those named as their UUID; see zone
 	vmmsOnCN    sets[log.UUID] // VMMs by sled_id
 	vmmsOf      sets[log.UUID] // VMMs by instance_id
 	// migrationsOf are migrations by instance_id.
@@ -63,6 +63,9 @@ type store struct {
 	routersOnCN   sets[log.UUID] // and by the CN of their VM
 	routersOfVM   sets[log.UUID] // and by their VM
 
+	byField sets[fieldValue] // objects by values of the fields that their kinds declare
+	inScope sets[log.Scope]  // objects of kinds with a scope that have no index by it
+
 	ips  rowTable            // the NIC that has an address of a network
 	vl3  rowTable            // the NIC that has an address on a vnet
 	used map[log.UUID]*spans // addresses in use by network
@@ -80,6 +83,7 @@ func newStore() *store {
 		ipsOn: sets[log.UUID]{}, poolsWith: sets[log.UUID]{}, vlansOf: sets[log.UUID]{}, vlansOnVNet: sets[uint32]{},
 		aggrsOn: sets[log.UUID]{}, aggrsOnTag: sets[string]{}, routersWith: sets[log.UUID]{}, routersOnVNet: sets[uint32]{},
 		routersOnCN: sets[log.UUID]{}, routersOfVM: sets[log.UUID]{},
+		byField: sets[fieldValue]{}, inScope: sets[log.Scope]{},
 		ips: rowTable{hash: hashIP}, vl3: rowTable{hash: hashVL3}, used: map[log.UUID]*spans{},
 	}
 }
@@ -144,7 +148,7 @@ func (s *store) homeOn(network log.UUID) *log.Scope {
 // scopeOn returns the scope of what is on a network; Type 0 if it is not known.
 func (s *store) scopeOn(network log.UUID) log.Scope {
 	if n := s.network(network); n != nil {
-		return scopeOfNetwork(n)
+		return log.ScopeOf(n)
 	}
 	return log.Scope{}
 }

@@ -10,6 +10,9 @@ import (
 )
 
 func TestEnqueue(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	nodes := three(t, func(c *Config) { c.Heartbeat = time.Second }) // one that is busy leads on
 	leader := leaderOf(t, nodes)

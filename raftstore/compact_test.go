@@ -19,6 +19,9 @@ import (
 // has the same state, log and remembered changes afterwards. One that a server has
 // open is left alone.
 func TestCompactFolder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	n := one(t, func(c *Config) { c.UpkeepEvery, c.CheckpointEvents = 10*1e6, 50 })
 	must(t, n, tagChange(newID(), "kept"))
 	kept := tagChange(newID(), "answered_once")

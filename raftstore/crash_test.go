@@ -81,6 +81,9 @@ func crashStores(dir string, addresses []string) ([]*Store, error) {
 // one folder. Each time everything that was acknowledged must be there, at its
 // seq, once, and the state must be the fold of the log.
 func TestCrash(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	for _, servers := range []int{1, 3} {
 		t.Run(fmt.Sprintf("servers=%d", servers), func(t *testing.T) {

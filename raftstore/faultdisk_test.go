@@ -192,6 +192,9 @@ func checkKept(t *testing.T, s *Store, acked map[string]log.Result) {
 // order, with an error that says so; it keeps what it had, and comes up again
 // when the disk does. A slow disk is waited for.
 func TestDiskTrouble(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	disk := newFaultFS(t)
 	tests := []struct {

@@ -11,6 +11,9 @@ import (
 // The feature version rises when the last server knows it, not before, and a
 // server that does not know it is let in no more.
 func TestFeatureVersionRises(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	const next = log.FeatureVersion + 1
 	quick := func(c *Config) { c.UpkeepEvery, c.FeatureSettle = 20*time.Millisecond, 2*time.Second }

@@ -66,6 +66,9 @@ func long() bool { return os.Getenv("RUTTER_LONG") != "" }
 // at the start or on reading. Never is something else served, and never does
 // the process die of it.
 func TestBitsFlippedAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	for _, kind := range []string{RaftLogBolt, RaftLogWAL} {
 		t.Run(kind, func(t *testing.T) {

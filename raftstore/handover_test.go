@@ -37,9 +37,11 @@ func TestHandOverToTheDead(t *testing.T) {
 	}
 	must(t, leader, tagChange(newID(), "after"))
 	again := []*node{leader, others[0], others[1]}
-	if err := leaderOf(t, again).members.Transfer(patience(t), leader.cfg.ID); err != nil {
-		t.Fatalf("back to the first: %v", err)
-	}
+	// One attempt lasts a few elections, within which a busy machine may not come round.
+	until(t, leader, "the first server leads again", func() bool {
+		_ = leaderOf(t, again).members.Transfer(patience(t), leader.cfg.ID)
+		return leader.Status().State == "Leader"
+	})
 	must(t, leader, tagChange(newID(), "back"))
 	checkSame(t, again)
 }
@@ -47,6 +49,9 @@ func TestHandOverToTheDead(t *testing.T) {
 // TestHandOverUnderLoad: no write fails while the leadership goes round, and the
 // one that was named gets it.
 func TestHandOverUnderLoad(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	nodes := three(t, func(c *Config) { c.Heartbeat = 2 * time.Second }) // a slow machine is not to elect another one
 	leaderOf(t, nodes)

@@ -13,6 +13,9 @@ const replacedHeartbeat, replacedTries = 2 * time.Second, 5
 // The followers of a leader whose process ends without a word do not wait for
 // its heartbeat.
 func TestEndedLeaderIsReplacedAtOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	replacedAtOnce(t, replaceEnded)
 }
@@ -65,6 +68,9 @@ func hasEnded(t *testing.T, n *node) {
 // The first of the followers to stand for election lacks what the other one has,
 // which refuses it: then that one stands, and nobody waits for a heartbeat.
 func TestFollowerThatLacksEntriesStandsFirst(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	replacedAtOnce(t, replaceByTheSecond)
 }
@@ -93,6 +99,9 @@ func replaceByTheSecond(t *testing.T) time.Duration {
 
 // A leader that is there and refuses nothing keeps its place, whatever breaks.
 func TestBrokenConnectionsReplaceNobody(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	nodes := three(t, func(c *Config) { c.Heartbeat = 2 * time.Second })
 	leader := leaderOf(t, nodes)

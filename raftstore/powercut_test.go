@@ -311,6 +311,9 @@ func (w *powerWorld) check(round int) {
 // others with it. Nothing that was acknowledged or shown to a reader on any server
 // is lost, whatever the leader had counted before its disk had it.
 func TestPowerCutOfLeader(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	rounds, seed := 2, rand.Uint64()
 	if long() {
@@ -420,6 +423,9 @@ func (h *heldNode) cut() {
 // a power cut of all whose write was held the change can be made again by its id and
 // stands once.
 func TestNothingOutBeforeLeadersDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	for _, test := range []struct {
 		name string

@@ -195,6 +195,9 @@ func TestConsistentOnFollowers(t *testing.T) {
 // TestNoQuorum: without a majority nothing is acknowledged and nothing read as
 // consistent, and the answers say so in time.
 func TestNoQuorum(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	nodes := three(t, func(c *Config) { c.ProposeTimeout = time.Second })
 	leader := leaderOf(t, nodes)

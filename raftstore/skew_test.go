@@ -80,6 +80,9 @@ const near = 3*time.Second + 5*time.Second
 // anybody's right to write; it loses the leadership, every server says so, and it is
 // not given it back until its clock is right.
 func TestClockPoison(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	for _, off := range []time.Duration{year, time.Hour, -2 * time.Minute} {
 		t.Run(off.String(), func(t *testing.T) {

@@ -108,6 +108,9 @@ func TestFollowerDiskHangs(t *testing.T) {
 // TestDiskHangsForGood: after DiskPatience the store ends, says that it cannot tell
 // what is on disk, and waits for nobody who waits for the disk.
 func TestDiskHangsForGood(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	_, held := heldThree(t, func(c *Config) { c.DiskPatience = 2 * time.Second })
 	held.disk.hold()

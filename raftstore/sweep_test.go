@@ -40,6 +40,9 @@ func tagChurn(t *testing.T, n *node, rng *rand.Rand, live map[string]bool, chang
 // TestSweepEndsAnywhere: whichever transaction of a sweep is the last one of a
 // process, the next start has the state of the log, and sweeps again.
 func TestSweepEndsAnywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -9,6 +9,9 @@ import (
 // A vote is asked for also when the connections that are kept are of a process that
 // has ended since.
 func TestVotesOverLivingConnections(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	nodes := three(t, func(c *Config) { c.Heartbeat = 2e9 }) // nobody else is to be elected
 	leader := leaderOf(t, nodes)

@@ -26,8 +26,8 @@ func (l *lines) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-// TestAge: a node that was cut off for longer than the bound says so, once, and
-// once more when it is level again.
+// TestAge: a node that is cut off for longer than the bound logs it once, and once more
+// when it has caught up.
 func TestAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heard := time.Now()

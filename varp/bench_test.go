@@ -24,8 +24,8 @@ func BenchmarkAnswer(b *testing.B) {
 	}
 }
 
-// BenchmarkServer is VL3 over loopback TCP from one connection with so many
-// requests under way; ns/op is for each lookup, the client's part included.
+// BenchmarkServer is VL3 over loopback TCP from one connection with a number of
+// requests in flight; ns/op is for each lookup, including the client's part.
 func BenchmarkServer(b *testing.B) {
 	for _, pipelined := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("pipelined=%d", pipelined), func(b *testing.B) {
@@ -39,8 +39,8 @@ func BenchmarkServer(b *testing.B) {
 	}
 }
 
-// BenchmarkEcho is what the loopback itself costs: a bare echo of as many
-// bytes as a VL3 request has, one at a time.
+// BenchmarkEcho is the cost of the loopback: an echo of as many bytes as a VL3 request
+// has, one at a time.
 func BenchmarkEcho(b *testing.B) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -70,7 +70,7 @@ func BenchmarkEcho(b *testing.B) {
 	<-ended
 }
 
-// exchange sends requests and reads so many bytes of answer, over and over.
+// exchange sends requests and reads a number of bytes of answer, repeatedly.
 func exchange(b *testing.B, addr string, requests []byte, answer, perRound int) {
 	b.Helper()
 	nc, err := net.Dial("tcp", addr)

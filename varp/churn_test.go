@@ -9,9 +9,9 @@ import (
 // dice draws a number from 0 to n-1.
 type dice func(n int) int
 
-// churn makes one random change of the cloud: NICs are created, moved to other
-// nodes and networks, given and robbed of addresses, and deleted; underlay NICs
-// get other addresses, go and come back.
+// churn makes one random change of the cloud: NICs are created, moved to other nodes
+// and networks, get and lose addresses, and are deleted; underlay NICs get other
+// addresses, are deleted and return.
 func (c *cloud) churn(roll dice, macs int) {
 	if roll(12) == 0 {
 		c.churnUnderlay(roll)

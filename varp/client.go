@@ -15,10 +15,10 @@ import (
 	"rutter/log"
 )
 
-// The client's errors, beside those of the codec.
+// The client's errors, in addition to those of the codec.
 var (
-	// ErrNotFound: the server knows no such mapping. It is an answer, and
-	// no other server is asked.
+	// ErrNotFound: the server has no such mapping. It is an answer, and no other server
+	// is asked.
 	ErrNotFound = errors.New("varp: not found")
 	// ErrStatus: the server answered with a status that is neither OK nor
 	// NOTFOUND; the text names it.
@@ -29,44 +29,43 @@ var (
 	ErrClosed = errors.New("varp: client closed")
 )
 
-// ClientConfig says whom a Client asks and how long it waits. Zero means the
-// default that is named with each field.
+// ClientConfig has the servers and the timeouts of a Client. Zero means the default
+// that is named with each field.
 type ClientConfig struct {
-	// Servers are asked in this order of preference, as host:port. A name stands
-	// for all its addresses, which are tried one after the other. Required.
+	// Servers are asked in this order of preference, as host:port. A name stands for
+	// all its addresses, which are tried one after the other. Required.
 	Servers []string
 
-	// ResolveEvery is when a name is looked up again, as long as it is asked
-	// anything: once its address is not one of the name's any more, a connection
-	// ends with the requests that are under way on it. Default 30 s, as illumos.
+	// ResolveEvery is when a name is looked up again while it is used. If a
+	// connection's address is no longer one of the name's, the connection ends after
+	// the requests that are in flight on it. Default 30 s, as illumos.
 	ResolveEvery time.Duration
 
-	// Resolve looks a name up; by default the system does.
+	// Resolve looks a name up; default: the system's resolver.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 
-	// Timeout bounds a request as a whole, over all servers and attempts.
-	// Default 5 s, as long as linux keeps a neighbour in INCOMPLETE and more.
+	// Timeout bounds a request over all servers and attempts. Default 5 s, longer than
+	// linux keeps a neighbour in INCOMPLETE.
 	Timeout time.Duration
 
-	// AttemptTimeout bounds what one server may cost: connecting to it, or its
-	// silence while something is asked of it, after which the connection is
-	// given up and the next server is asked. Each address of a name has it.
-	// Default 1 s.
+	// AttemptTimeout bounds the time of one server: connecting to it, or its silence
+	// while it owes an answer. Then the connection is closed and the next server is
+	// asked. It applies to each address of a name. Default 1 s.
 	AttemptTimeout time.Duration
 
-	// MaxPending bounds the requests under way on one connection; more of them
-	// wait for their turn. Default 1,024.
+	// MaxPending bounds the requests in flight on one connection; further requests
+	// wait. Default 1,024.
 	MaxPending int
 
-	// MinBackoff and MaxBackoff bound the pause before a server that failed is
-	// connected to again: doubled each time, less up to a half at random.
-	// Defaults 50 ms and 2 s.
+	// MinBackoff and MaxBackoff bound the pause before a new connection to a server
+	// that failed: doubled each time, less up to a half at random. Defaults 50 ms and 2
+	// s.
 	MinBackoff, MaxBackoff time.Duration
 
-	// Dial makes the connections; a net.Dialer by default.
+	// Dial makes the connections; default: a net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-	// Logger hears about servers that fail. Default: nobody does.
+	// Logger gets failures of servers. Default: none.
 	Logger *slog.Logger
 }
 
@@ -113,13 +112,13 @@ func (c ClientConfig) check() error {
 	return nil
 }
 
-// maxRounds is how often all servers are tried for one request. SVP requests
-// are safe to repeat; two rounds outlive a server that closed an idle
-// connection or was just restarted, and still tell a person soon.
+// maxRounds is how often all servers are tried for one request. SVP requests may be
+// repeated. Two rounds are enough for a server that closed an idle connection or was
+// just restarted, and the failure is still reported soon.
 const maxRounds = 2
 
-// Client asks SVP servers. Its methods may be called from any goroutine;
-// requests that are made at the same time are pipelined on one connection.
+// Client asks SVP servers. Its methods may be called from any goroutine; concurrent
+// requests are pipelined on one connection.
 type Client struct {
 	cfg ClientConfig // immutable
 
@@ -131,8 +130,8 @@ type Client struct {
 	closed bool
 }
 
-// NewClient returns a client, or an error that says what cfg lacks. It neither
-// connects nor starts anything: the first request does.
+// NewClient returns a client, or an error that says what cfg lacks. It neither connects
+// nor starts anything: the first request connects.
 func NewClient(cfg ClientConfig) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -144,8 +143,8 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// Close ends all connections, fails requests under way with ErrClosed, and
-// returns when every goroutine of the client has ended.
+// Close ends all connections, fails requests in flight with ErrClosed, and returns when
+// every goroutine of the client has ended.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if !c.closed {
@@ -204,9 +203,9 @@ func (c *Client) Ping(ctx context.Context) error {
 	return err
 }
 
-// LogRequest returns records of the shootdown log for the node with underlay
-// address cn, in a LOG_ACK of at most maxBytes, which must be from 4 to
-// MaxBody. The same ones come again until LogRemove names them.
+// LogRequest returns records of the shootdown log for the node with underlay address
+// cn, in a LOG_ACK of at most maxBytes, which must be from 4 to MaxBody. The same
+// records come again until LogRemove names them.
 func (c *Client) LogRequest(ctx context.Context, cn netip.Addr, maxBytes int) ([]Record, error) {
 	if maxBytes < statusSize || maxBytes > MaxBody {
 		return nil, fmt.Errorf("varp: LOG_REQ for %d bytes: want from %d to %d", maxBytes, statusSize, MaxBody)
@@ -225,7 +224,7 @@ func (c *Client) LogRequest(ctx context.Context, cn netip.Addr, maxBytes int) ([
 // maxLogRM is how many ids a LOG_RM of MaxBody bytes holds.
 const maxLogRM = (MaxBody - logRMHead) / uuidSize
 
-// LogRemove says that the records of ids, at most 1,023, have been dealt with.
+// LogRemove acknowledges the records of ids, at most 1,023.
 func (c *Client) LogRemove(ctx context.Context, ids []log.UUID) error {
 	if len(ids) > maxLogRM {
 		return fmt.Errorf("varp: LOG_RM of %d ids: at most %d at a time", len(ids), maxLogRM)
@@ -253,8 +252,8 @@ func statusError(op Op, s Status) error {
 	return fmt.Errorf("%s: %s: %w", op, s, ErrStatus)
 }
 
-// ask sends a request to the first server that takes it and returns the body
-// of its answer, whose op is want.
+// ask sends a request to the first server that accepts it and returns the body of its
+// answer, whose op is want.
 func (c *Client) ask(ctx context.Context, want Op, encode encoder) ([]byte, error) {
 	bounded, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
@@ -266,7 +265,7 @@ func (c *Client) ask(ctx context.Context, want Op, encode encoder) ([]byte, erro
 			return body, nil
 		case errors.Is(err, ErrClosed):
 			return nil, ErrClosed
-		case ctx.Err() != nil && last != nil: // whoever gave up is told what it waited for
+		case ctx.Err() != nil && last != nil: // the caller gave up: the error says what it waited for
 			return nil, fmt.Errorf("varp: %w: %w", ctx.Err(), last)
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("varp: %w", ctx.Err())
@@ -281,9 +280,8 @@ func noServer(last error) error {
 	return fmt.Errorf("%w: %w", ErrNoServer, last)
 }
 
-// askEach tries each server once, those that are backing off left out; if all
-// of them are, it waits for the first that no longer is. It notes in last why
-// a server failed.
+// askEach tries each server once, except those in backoff. If all of them are, it waits
+// for the first to leave backoff. It stores in last why a server failed.
 func (c *Client) askEach(ctx context.Context, want Op, encode encoder, last *error) ([]byte, error) {
 	if err := c.awaitPeer(ctx); err != nil {
 		return nil, err
@@ -336,9 +334,9 @@ func (c *Client) awaitPeer(ctx context.Context) error {
 	}
 }
 
-// backoff returns the pause after so many failures in a row, from 1: half of
-// it is certain, half random, so that clients of a server that comes back do
-// not all come at once.
+// backoff returns the pause after a number of failures in a row, from 1: half of it is
+// fixed, half random, so that the clients of a server that comes back do not all
+// connect at once.
 func (c *Client) backoff(failures int) time.Duration {
 	d := c.cfg.MinBackoff
 	for i := 1; i < failures && d < c.cfg.MaxBackoff; i++ {

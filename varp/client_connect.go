@@ -8,28 +8,27 @@ import (
 	"time"
 )
 
-// errBackingOff: the server failed a moment ago and is left alone for now. The
-// cause was reported to the request that met it.
+// errBackingOff: the server failed recently and is in backoff. The cause was reported
+// to the request that met it.
 var errBackingOff = errors.New("varp: server failed a moment ago, left alone for now")
 
-// peer is one server of a Client. Its fields are protected by Client.mu, save
-// for the first two.
+// peer is one server of a Client. Client.mu protects its fields, except the first two.
 type peer struct {
 	addr    string        // host:port
-	dialing chan struct{} // holds one token: whoever has it may dial
+	dialing chan struct{} // holds one token: its holder may dial
 
 	conn       *clientConn        // nil, or the last connection, alive or not
-	cancelDial context.CancelFunc // set while somebody dials
+	cancelDial context.CancelFunc // set during a dial
 	failures   int                // in a row
 	notBefore  time.Time          // when it may be dialled again
 
-	at        string    // the address that conn goes to; that of addr unless it is a name
+	at        string    // the address of conn; that of addr unless it is a name
 	resolved  time.Time // when the name was looked up last
 	resolving bool      // it is being looked up
 }
 
-// connect returns the live connection to p, making it if there is none. Of
-// those that ask at the same time one dials and the others wait for it.
+// connect returns the live connection to p, or makes it. Of concurrent callers one
+// dials and the others wait for it.
 func (c *Client) connect(ctx context.Context, p *peer) (*clientConn, error) {
 	if conn, err := c.current(p); conn != nil || err != nil {
 		return conn, err
@@ -48,8 +47,8 @@ func (c *Client) connect(ctx context.Context, p *peer) (*clientConn, error) {
 	return c.dial(ctx, p)
 }
 
-// current returns p's connection if it lives, an error if p may not be dialled
-// now, and neither if it may.
+// current returns p's connection if it is alive, an error if p may not be dialled now,
+// and neither if it may be dialled.
 func (c *Client) current(p *peer) (*clientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,13 +74,13 @@ func (c *Client) current(p *peer) (*clientConn, error) {
 	return nil, nil
 }
 
-// failedLocked notes that p could not be reached, or hung up on us at once.
+// failedLocked records that p could not be reached, or closed the connection at once.
 func (c *Client) failedLocked(p *peer, cause error) {
 	p.failures++
 	pause := c.backoff(p.failures)
 	p.notBefore = time.Now().Add(pause)
 	level := slog.LevelDebug
-	if p.failures&(p.failures-1) == 0 { // the first, and then ever more seldom
+	if p.failures&(p.failures-1) == 0 { // the first failure, and then more and more rarely
 		level = slog.LevelInfo
 	}
 	c.cfg.Logger.Log(context.Background(), level, "SVP: server failed", "server", p.addr, "in a row", p.failures, "pause", pause, "error", cause)
@@ -111,7 +110,7 @@ func (c *Client) dial(ctx context.Context, p *peer) (*clientConn, error) {
 		return nil, ErrClosed
 	}
 	if err != nil {
-		if ctx.Err() == nil { // else our caller gave up, which says nothing about p
+		if ctx.Err() == nil { // otherwise our caller gave up, which says nothing about p
 			c.failedLocked(p, err)
 		}
 		return nil, fmt.Errorf("connect: %w", err)

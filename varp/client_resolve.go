@@ -11,9 +11,9 @@ import (
 // maxAddresses bounds how many addresses of one name are tried for one request.
 const maxAddresses = 8
 
-// addressesOf returns the addresses that p is dialled at, as host:port, those of
-// a name in the order in which they are tried: after a failure the next one goes
-// first, so that none that is dead holds up each request.
+// addressesOf returns the addresses at which p is dialled, as host:port, those of a
+// name in the order of attempts: after a failure the next one comes first, so that a
+// dead one does not delay each request.
 func (c *Client) addressesOf(ctx context.Context, p *peer) ([]string, error) {
 	host, port, err := net.SplitHostPort(p.addr)
 	if err != nil {
@@ -43,8 +43,8 @@ func (c *Client) addressesOf(ctx context.Context, p *peer) ([]string, error) {
 	return addrs, nil
 }
 
-// dialAny connects to the first of p's addresses that answers, each of which has
-// AttemptTimeout, and returns which it was.
+// dialAny connects to the first of p's addresses that answers, each within
+// AttemptTimeout, and returns that address.
 func (c *Client) dialAny(ctx context.Context, p *peer) (nc net.Conn, at string, err error) {
 	addrs, err := c.addressesOf(ctx, p)
 	for _, addr := range addrs {
@@ -58,8 +58,8 @@ func (c *Client) dialAny(ctx context.Context, p *peer) (nc net.Conn, at string, 
 	return nil, "", err
 }
 
-// resolveAgainLocked has a name looked up again if that was long ago, beside the
-// requests, which go on meanwhile.
+// resolveAgainLocked starts a new look-up of a name if the last was long ago, while
+// requests continue.
 func (c *Client) resolveAgainLocked(p *peer) {
 	if p.at == p.addr || p.resolving || time.Since(p.resolved) < c.cfg.ResolveEvery {
 		return
@@ -81,7 +81,7 @@ func (c *Client) resolveAgainLocked(p *peer) {
 		defer c.mu.Unlock()
 		p.resolving, p.resolved = false, time.Now()
 		if err != nil || slices.Contains(addrs, at) || p.conn != conn {
-			return // a name that cannot be looked up just now is no reason to leave
+			return // a failed look-up is no reason to leave
 		}
 		c.cfg.Logger.Info("SVP: a server's address is no longer that of its name", "name", p.addr, "address", at)
 		p.conn = nil

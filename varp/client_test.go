@@ -74,8 +74,8 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestClientPipelines: many askers share one connection, and their requests
-// reach the server many at a time.
+// TestClientPipelines: many callers share one connection, and their requests reach the
+// server many at a time.
 func TestClientPipelines(t *testing.T) {
 	s, addr := startServer(t, Config{Lookup: vectorFixture()})
 	c := newTestClient(t, ClientConfig{Servers: []string{addr}, MaxPending: 16})
@@ -98,8 +98,8 @@ func TestClientPipelines(t *testing.T) {
 	}
 }
 
-// brokenServer answers each whole request by what reply returns: bytes, or nil
-// to hang up. It counts its connections.
+// brokenServer answers each complete request with what reply returns: bytes, or nil to
+// close. It counts its connections.
 type brokenServer struct {
 	addr  string
 	conns atomic.Int64
@@ -220,8 +220,8 @@ func TestClientAnyOrder(t *testing.T) {
 	askers.Wait()
 }
 
-// TestClientFailover: with the first server dead, silent or broken the next
-// answers; a server that returns is used again.
+// TestClientFailover: if the first server is dead, silent or broken, the next answers;
+// a server that returns is used again.
 func TestClientFailover(t *testing.T) {
 	_, good := startServer(t, Config{Lookup: vectorFixture()})
 	silent := startBroken(t, func(Message) []byte { return []byte{} })
@@ -241,8 +241,8 @@ func TestClientFailover(t *testing.T) {
 	}
 }
 
-// TestClientReconnects: a server that was restarted under a live client is
-// found again without an error for the asker.
+// TestClientReconnects: a server that was restarted under a live client is found again
+// without an error for the caller.
 func TestClientReconnects(t *testing.T) {
 	s, err := NewServer(Config{Lookup: vectorFixture()})
 	if err != nil {
@@ -286,8 +286,8 @@ func TestClientReconnects(t *testing.T) {
 	}
 }
 
-// TestClientContext: an asker that gives up leaves the connection to others,
-// and its late reply is not taken for somebody else's.
+// TestClientContext: a caller that gives up leaves the connection to others, and its
+// late reply is not taken for another's.
 func TestClientContext(t *testing.T) {
 	release := make(chan struct{})
 	b := startBroken(t, func(m Message) []byte {
@@ -319,7 +319,7 @@ func TestClientContext(t *testing.T) {
 	}
 }
 
-// TestClientClose: it frees askers, and the client is unusable afterwards.
+// TestClientClose: it unblocks callers, and the client is unusable afterwards.
 func TestClientClose(t *testing.T) {
 	asked := make(chan struct{}, 10)
 	b := startBroken(t, func(Message) []byte { asked <- struct{}{}; return []byte{} })
@@ -361,8 +361,8 @@ func TestClientCloseWhileDialling(t *testing.T) {
 	}
 }
 
-// TestClientCutShort: who gives up while the client waits to try a server again is
-// told why that server failed.
+// TestClientCutShort: a caller that gives up while the client waits to try a server
+// again gets the error of that server.
 func TestClientCutShort(t *testing.T) {
 	refused := errors.New("refused by the test")
 	ctx, cancel := context.WithCancel(t.Context())

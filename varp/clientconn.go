@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// maxID is the highest id that a request of ours has: illumos uses 1 to
-// 2^31-1, and a server may not like more.
+// maxID is the highest id of our requests: illumos uses 1 to 2^31-1, and a server may
+// not accept more.
 const maxID = 1<<31 - 1
 
-// call is one request under way.
+// call is one request in flight.
 type call struct {
 	want  Op
-	reply chan reply // with room for the one reply, so that nobody waits for an asker who left
+	reply chan reply // with room for the one reply, so that sending never blocks
 }
 
 type reply struct {
@@ -26,10 +26,10 @@ type reply struct {
 	err  error
 }
 
-// clientConn is one connection of a Client. A goroutine writes what askers
-// leave in out, another reads replies and hands them to the askers by id.
+// clientConn is one connection of a Client. A goroutine writes what callers put into
+// out, another reads replies and delivers them to the callers by id.
 type clientConn struct {
-	nc      net.Conn      // its deadlines may be set by anybody
+	nc      net.Conn      // its deadlines may be set from any goroutine
 	silence time.Duration // how long the server may be silent while it owes a reply
 	slots   chan struct{} // one token for each call in pending
 	wake    chan struct{} // with room for one: out has something
@@ -37,10 +37,10 @@ type clientConn struct {
 
 	mu       sync.Mutex
 	err      error // why it ended
-	answered bool  // at least one good reply came
-	retiring bool  // it ends with what is pending
+	answered bool  // at least one valid reply came
+	retiring bool  // it ends after the pending calls
 	out      []byte
-	pending  map[uint32]*call // those whose asker gave up included
+	pending  map[uint32]*call // including those whose caller gave up
 	lastID   uint32
 }
 
@@ -55,8 +55,8 @@ func newClientConn(nc net.Conn, maxPending int, silence time.Duration) *clientCo
 	}
 }
 
-// ended returns why the connection ended, nil if it has not, and whether it
-// was of any use.
+// ended returns why the connection ended, nil if it has not, and whether any reply
+// came.
 func (c *clientConn) ended() (cause error, answered bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,12 +81,12 @@ func (c *clientConn) roundTrip(ctx context.Context, want Op, encode encoder) ([]
 	case got := <-asked.reply:
 		return got.body, got.err
 	case <-ctx.Done():
-		return nil, ctx.Err() // the reply, when it comes, frees the slot
+		return nil, ctx.Err() // the reply frees the slot when it comes
 	}
 }
 
-// send registers asked and leaves its bytes for the writer. The caller holds a
-// slot, which from here on belongs to the entry in pending.
+// send registers a call and leaves its bytes for the writer. The caller holds a slot,
+// which then belongs to the entry in pending.
 func (c *clientConn) send(asked *call, encode encoder) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,16 +100,16 @@ func (c *clientConn) send(asked *call, encode encoder) error {
 	c.pending[id] = asked
 	c.out = encode(c.out, id)
 	if len(c.pending) == 1 { // the server owes a reply from now on
-		_ = c.nc.SetReadDeadline(time.Now().Add(c.silence)) // a dead socket is the reader's to report
+		_ = c.nc.SetReadDeadline(time.Now().Add(c.silence)) // the reader reports a dead socket
 	}
 	select {
 	case c.wake <- struct{}{}:
-	default: // the writer has been woken and not come yet
+	default: // the writer is woken already
 	}
 	return nil
 }
 
-// freeIDLocked returns the next id that no pending call has. There is one, as
+// freeIDLocked returns the next id that no pending call has. There is one, because
 // slots bounds the calls.
 func (c *clientConn) freeIDLocked() uint32 {
 	for {
@@ -120,8 +120,7 @@ func (c *clientConn) freeIDLocked() uint32 {
 	}
 }
 
-// writeRequests writes what askers leave, all of it at once, until the
-// connection ends.
+// writeRequests writes everything in out at once, until the connection ends.
 func (c *clientConn) writeRequests() {
 	var spare []byte
 	for {
@@ -146,7 +145,7 @@ func (c *clientConn) writeRequests() {
 	}
 }
 
-// readReplies hands out replies until the connection ends. Order is free.
+// readReplies delivers replies until the connection ends, in any order.
 func (c *clientConn) readReplies() {
 	// portolan does not count a LOG_ACK's status as part of what was asked for.
 	const limit = MaxBody + statusSize
@@ -171,8 +170,8 @@ func (c *clientConn) readReplies() {
 	}
 }
 
-// deliver hands out the whole replies in b and returns how many bytes they
-// span. After progress the server has the full time again.
+// deliver delivers the complete replies in b and returns their length in bytes. After
+// progress the server has the full time again.
 func (c *clientConn) deliver(b []byte, limit int) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,7 +203,7 @@ func (c *clientConn) deliver(b []byte, limit int) (int, error) {
 	}
 	if used > 0 {
 		c.answered = true
-		var deadline time.Time // none while nothing is owed
+		var deadline time.Time // none while no reply is owed
 		if len(c.pending) > 0 {
 			deadline = time.Now().Add(c.silence)
 		}
@@ -213,8 +212,8 @@ func (c *clientConn) deliver(b []byte, limit int) (int, error) {
 	return used, nil
 }
 
-// errRetired: the connection's server is not one of the name's any more. It is
-// left without fault.
+// errRetired: the connection's server is no longer one of the name's. It is left
+// without a failure.
 var errRetired = errors.New("varp: the server's name has other addresses now")
 
 // retire ends the connection once nothing is pending.
@@ -244,9 +243,8 @@ func (c *clientConn) fail(cause error) {
 	c.pending = nil
 }
 
-// ErrBadReply: what came back is no answer to what was asked. If that left
-// doubt about where the next one begins, or whose it is, the connection has
-// been closed.
+// ErrBadReply: the reply does not answer the request. If the begin or the owner of the
+// next reply is then uncertain, the connection has been closed.
 var ErrBadReply = errors.New("varp: bad reply")
 
 func badReply(err error) error { return fmt.Errorf("%w: %w", ErrBadReply, err) }

@@ -12,8 +12,8 @@ import (
 )
 
 // cloud is a small change log for tests: nodes with underlay NICs, a few fabric
-// networks, and NICs that come, move and go. Its log is the truth; a site is
-// one server's state of it.
+// networks, and NICs that come, move and go. Its log is the truth; a site is one
+// server's state of it.
 type cloud struct {
 	t       fataler
 	cluster log.UUID
@@ -37,7 +37,7 @@ func testUUID(sort, n int) (id log.UUID) {
 
 func testMAC(n int) log.MAC { return log.MAC{0x90, 0xb8, 0xd0, 0, byte(n >> 8), byte(n)} }
 
-// newCloud has so many nodes, each with an underlay address, and so many fabric
+// newCloud has a number of nodes, each with an underlay address, and a number of fabric
 // networks, two to a vnet.
 func newCloud(t fataler, nodes, networks int) *cloud {
 	c := &cloud{t: t, cluster: testUUID(9, 9), truth: newRowsAt(), quiet: 1}
@@ -243,8 +243,7 @@ func (s *rowsAt) VNetOf(network log.UUID) (uint32, uint16, bool) {
 	return n.VNetID, uint16(n.VLANID), true
 }
 
-// site is a server: a state that is somewhat behind the cloud's log, as Source
-// and as Lookup.
+// site is a server: a state that lags behind the cloud's log, as Source and as Lookup.
 type site struct {
 	t       fataler
 	cluster log.UUID

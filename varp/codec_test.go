@@ -34,7 +34,7 @@ var (
 	})
 )
 
-// roundTrip checks that a message is whole, and that parse finds x in it again.
+// roundTrip checks that a message is complete, and that parse returns x from it.
 func roundTrip[T comparable](t *rapid.T, x T, encode func(dst []byte, id uint32) []byte, parse func(body []byte) (T, error)) {
 	id := rapid.Uint32().Draw(t, "id")
 	prefix := []byte("what was there")
@@ -175,7 +175,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestNoAllocationsOverTCP: nor does the way through the sockets allocate, once
+// TestNoAllocationsOverTCP: the path through the sockets does not allocate either, once
 // the buffers have their size.
 func TestNoAllocationsOverTCP(t *testing.T) {
 	_, addr := startServer(t, Config{Lookup: vectorFixture()})
@@ -197,8 +197,8 @@ func TestNoAllocationsOverTCP(t *testing.T) {
 	}
 }
 
-// FuzzRequests: whatever arrives, a server neither panics nor answers with
-// anything but whole messages that answer its requests in order.
+// FuzzRequests: for any input, a server does not panic and answers only with complete
+// messages that answer its requests in order.
 func FuzzRequests(f *testing.F) {
 	for _, v := range readVectors(f) {
 		f.Add(unhex(f, v.Request))

@@ -34,12 +34,15 @@ const (
 	conformHosts = 12 // addresses in use on each network, see freeIP
 )
 
-// TestConformance runs old clients against two servers while the log moves
-// under them, one behind the other, each forgetting now and then what it knew
-// of its clients. In the end nobody met a message that it could not bear, and
-// nobody believes what is not so. 10,000 changes; 200,000 if RUTTER_LONG is set.
-// So it is with two agents, which have changes in place of the log.
+// TestConformance runs old clients against two servers while the log changes, one
+// behind the other, each forgetting its clients now and then. In the end no client met
+// a message that it could not handle, and no client has a wrong mapping. 10,000
+// changes; 200,000 if RUTTER_LONG is set. The same with two agents, which have changes
+// in place of the log.
 func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel() // with TestHostileMinute: all mostly wait
 	for name, agents := range map[string]bool{"servers": false, "agents": true} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +127,7 @@ func moveLog(c *cloud, sites []*site, changes int) {
 			s.restart(ShootdownConfig{})
 			s.mu.Unlock()
 		case done%4 == 0:
-			time.Sleep(time.Millisecond) // lets the clients have a look
+			time.Sleep(time.Millisecond) // gives the clients time to look
 		}
 	}
 	for _, s := range sites {
@@ -140,8 +143,8 @@ func anyHost(dice *rand.Rand, networks []*log.Network) svpclient.Host {
 	return svpclient.Host{VNet: n.VNetID, IP: netip.AddrFrom4(b)}
 }
 
-// runIllumos polls, and has guests that talk to each other, until moving ends
-// and after that nothing more comes.
+// runIllumos polls, with guests that send to each other, until moving ends and nothing
+// more comes.
 func runIllumos(moving context.Context, me netip.Addr, addrs []string, networks []*log.Network, seed uint64) (*svpclient.Illumos, error) {
 	c, err := svpclient.NewIllumos(me, addrs, time.Millisecond, seed)
 	if err != nil {
@@ -171,7 +174,7 @@ func runIllumos(moving context.Context, me netip.Addr, addrs []string, networks 
 	}
 }
 
-// staleIllumos names something that the client believes and that is not so.
+// staleIllumos names a wrong mapping that the client has.
 func staleIllumos(c *svpclient.Illumos, truth *rowsAt, vnets []uint32) string {
 	believes := newCache()
 	for host, mac := range c.ARP {
@@ -183,8 +186,8 @@ func staleIllumos(c *svpclient.Illumos, truth *rowsAt, vnets []uint32) string {
 	return believes.stale(truth, vnets, true)
 }
 
-// runLinux resolves in bursts until moving ends, and then each address once
-// more, as the kernel does when an entry is in doubt.
+// runLinux resolves in bursts until moving ends, and then each address once more, as
+// the kernel does for a doubtful entry.
 func runLinux(moving context.Context, addr string, networks []*log.Network) (*svpclient.Linux, error) {
 	c, err := svpclient.NewLinux(addr)
 	if err != nil {
@@ -210,8 +213,8 @@ func runLinux(moving context.Context, addr string, networks []*log.Network) (*sv
 	return c, c.Answers()
 }
 
-// TestOneWriteEach: from its first PING on linux-cn-varpd gets each answer in a
-// write of its own, as it must, and others many in one.
+// TestOneWriteEach: from its first PING on linux-cn-varpd gets each answer in a write
+// of its own, because it must; others get many in one.
 func TestOneWriteEach(t *testing.T) {
 	for id, most := range map[uint32]uint64{0xffffffff: 41, 7: 3} {
 		s, addr := startServer(t, Config{Lookup: vectorFixture()})

@@ -6,14 +6,14 @@ import (
 	"rutter/log"
 )
 
-// linuxPingID is the id of the PING with which linux-cn-varpd begins, and which
-// nobody else is known to use (spec/svp.md §1.1). It aborts on an answer that
-// comes in two segments, as one in the midst of a longer write may, so from
-// then on each of its answers is a write of its own.
+// linuxPingID is the id of the PING with which linux-cn-varpd begins, and which no
+// other client is known to use (spec/svp.md §1.1). It aborts on an answer that comes in
+// two segments, which can happen within a longer write. So from then on each of its
+// answers is a write of its own.
 const linuxPingID = 0xffffffff
 
-// answer appends the answer to m to dst. An error means that m is no request
-// of version 1: it has no answer, and the connection is over.
+// answer appends the answer to m to dst. An error means that m is not a request of
+// version 1: it has no answer, and the connection must be closed.
 func (c *conn) answer(dst []byte, m Message) ([]byte, error) {
 	switch m.Op {
 	case OpVL3Req:
@@ -41,7 +41,7 @@ func (c *conn) answerVL2(dst []byte, m Message) ([]byte, error) {
 	}
 	c.counts[countVL2]++
 	ack := VL2Ack{Status: StatusNotFound}
-	if req.VNet <= log.MaxVNet && c.sees(req.VNet) {
+	if req.VNet <= log.MaxVNet && c.mayResolve(req.VNet) {
 		if u, ok := c.s.cfg.Lookup.VL2(req.VNet, req.MAC); ok && reachable(u) {
 			ack = VL2Ack{Status: StatusOK, Underlay: u}
 		}
@@ -59,7 +59,7 @@ func (c *conn) answerVL3(dst []byte, m Message) ([]byte, error) {
 	}
 	c.counts[countVL3]++
 	ack := VL3Ack{Status: StatusNotFound}
-	if req.VNet <= log.MaxVNet && c.sees(req.VNet) {
+	if req.VNet <= log.MaxVNet && c.mayResolve(req.VNet) {
 		if mac, u, ok := c.s.cfg.Lookup.VL3(req.VNet, req.IP); ok && reachable(u) {
 			ack = VL3Ack{Status: StatusOK, MAC: mac, Underlay: u}
 		}
@@ -70,17 +70,17 @@ func (c *conn) answerVL3(dst []byte, m Message) ([]byte, error) {
 	return ack.Append(dst, m.ID), nil
 }
 
-// sees reports whether the peer may know who is on a vnet.
-func (c *conn) sees(vnet uint32) bool {
+// mayResolve reports whether the peer may know who is on a vnet.
+func (c *conn) mayResolve(vnet uint32) bool {
 	return c.s.cfg.Peers == nil || c.s.cfg.Peers.Sees(c.peer, vnet)
 }
 
-// reachable reports whether u names an address. A node without one is as good
-// as unknown, and an OK with :: would mean "ask ROUTE_REQ" in version 2.
+// reachable reports whether u has an address. A node without one counts as unknown, and
+// an OK with :: means "ask ROUTE_REQ" in version 2.
 func reachable(u Underlay) bool { return u.Addr.IsValid() && !u.Addr.IsUnspecified() }
 
-// answerLogReq never sends more body than was asked for, the status included:
-// illumos reads into a buffer of just that size (spec/svp.md section 0).
+// answerLogReq never sends a longer body than requested, including the status: illumos
+// reads into a buffer of that size (spec/svp.md section 0).
 func (c *conn) answerLogReq(dst []byte, m Message) ([]byte, error) {
 	req, err := ParseLogReq(m.Body)
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *conn) answerLogReq(dst []byte, m Message) ([]byte, error) {
 	if c.s.cfg.Peers != nil && !c.s.cfg.Peers.Speaks(c.peer, req.CN) {
 		return AppendLogAck(dst, m.ID, StatusFatal, nil), nil // another node's log
 	}
-	c.asker = req.CN
+	c.logClient = req.CN
 	budget := int(min(req.Count, MaxBody)) - statusSize
 	if c.s.cfg.Events == nil || budget < recordVL2Size {
 		return AppendLogAck(dst, m.ID, StatusOK, nil), nil
@@ -105,8 +105,8 @@ func (c *conn) answerLogReq(dst []byte, m Message) ([]byte, error) {
 	return AppendLogAck(dst, m.ID, StatusOK, records), nil
 }
 
-// answerLogRM takes the node that asked for the log on this connection for the
-// one that acknowledges: LOG_RM itself names nobody.
+// answerLogRM takes the node that asked for the log on this connection as the one that
+// acknowledges, because LOG_RM has no address.
 func (c *conn) answerLogRM(dst []byte, m Message) ([]byte, error) {
 	ids, err := ParseLogRM(m.Body, c.ids[:0])
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *conn) answerLogRM(dst []byte, m Message) ([]byte, error) {
 	c.ids = ids[:0]
 	c.counts[countLogRM]++
 	status := StatusOK
-	if c.s.cfg.Events != nil && len(ids) > 0 && !c.s.cfg.Events.Remove(c.asker, ids) {
+	if c.s.cfg.Events != nil && len(ids) > 0 && !c.s.cfg.Events.Remove(c.logClient, ids) {
 		status = StatusFatal
 	}
 	return AppendLogRMAck(dst, m.ID, status), nil

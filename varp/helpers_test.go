@@ -92,8 +92,8 @@ func eventID(k int) log.UUID {
 	return id
 }
 
-// fixedEvents is an EventLog for one node that ignores removals save to note
-// them, and hands out more than it is asked for.
+// fixedEvents is an EventLog for one node that only records removals, and returns more
+// than requested.
 type fixedEvents struct {
 	cn      netip.Addr
 	records []Record

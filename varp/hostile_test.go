@@ -16,8 +16,8 @@ import (
 // long reports whether the long forms of tests are wanted.
 func long() bool { return os.Getenv("RUTTER_LONG") != "" }
 
-// TestServerMaxConnsPerPeer: one address cannot take the places of others, and
-// of its own the idle one gives way.
+// TestServerMaxConnsPerPeer: one address cannot use the connections of others. Among
+// its own, an idle one is closed.
 func TestServerMaxConnsPerPeer(t *testing.T) {
 	s, addr := startServer(t, Config{Lookup: vectorFixture(), MaxConnsPerPeer: 2, IdleTimeout: time.Hour})
 	from := func(local string) *net.TCPConn {
@@ -68,13 +68,13 @@ func TestServerMaxConnsPerPeer(t *testing.T) {
 	served(from("127.0.0.2"))
 }
 
-// hostileTimeout is how long the server under attack waits for a request's end,
-// and for a reader: an honest client is not to be cut off because the machine
-// stood still for a moment.
+// hostileTimeout is how long the server under attack waits for a request's end, and for
+// a reader. It is long, so that an honest client is not cut off on a machine that
+// stands still for a moment.
 const hostileTimeout = time.Second
 
-// attacks are what portolan dies of, and worse. Each gets a fresh connection
-// and leaves it in whatever way it likes.
+// attacks are what makes portolan fail, and worse. Each gets a new connection and
+// leaves it in any state.
 var attacks = []func(nc *net.TCPConn, dice *rand.Rand){
 	func(nc *net.TCPConn, _ *rand.Rand) { // RST in the midst of a request
 		_ = nc.SetLinger(0)
@@ -134,10 +134,12 @@ var attacks = []func(nc *net.TCPConn, dice *rand.Rand){
 	},
 }
 
-// TestHostileMinute: under every attack at once an honest client gets each
-// answer, right and soon, and memory is flat. Five seconds, a minute if
-// RUTTER_LONG is set.
+// TestHostileMinute: during all attacks at once an honest client gets each answer,
+// right and soon, and memory stays flat. Five seconds, a minute if RUTTER_LONG is set.
 func TestHostileMinute(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	if testing.Short() {
 		t.Skip("takes five seconds; run without -short")
 	}
@@ -159,7 +161,7 @@ func TestHostileMinute(t *testing.T) {
 		running.Go(func() { attack(ctx, addr, i) })
 	}
 	answered, slowest, early, later := 0, time.Duration(0), uint64(0), uint64(0)
-	// A slow machine needs longer until each attack has got to what it is about.
+	// On a slow machine, each attack needs longer to take effect.
 	for began := time.Now(); time.Since(began) < lasts || len(unreached(s)) > 0 && time.Since(began) < lasts+testPatience; answered++ {
 		asked := time.Now()
 		_ = honest.SetDeadline(asked.Add(testPatience))

@@ -9,7 +9,7 @@ import (
 	"rutter/log"
 )
 
-// mapping names what a client may have cached: a (vnet, MAC) or a (vnet, IP).
+// mapping identifies what a client may have cached: a (vnet, MAC) or a (vnet, IP).
 type mapping struct {
 	vnet uint32
 	typ  RecordType
@@ -30,7 +30,7 @@ func (m mapping) mac() log.MAC { return log.MAC(m.addr[:6]) }
 
 func (m mapping) ip() netip.Addr { return netip.AddrFrom16(m.addr).Unmap() }
 
-// known reports whether anybody has the mapping now.
+// known reports whether the mapping exists now.
 func (m mapping) known(rows Rows) (ok bool) {
 	if m.typ == RecordVL2 {
 		_, ok = rows.VL2(m.vnet, m.mac())
@@ -40,15 +40,15 @@ func (m mapping) known(rows Rows) (ok bool) {
 	return ok
 }
 
-// shot is a mapping that changed at seq. vlan is for VL3 records only.
-type shot struct {
+// invalidation is a mapping that changed at seq. vlan is for VL3 records only.
+type invalidation struct {
 	mapping
 	vlan uint16
 	seq  log.Seq
 }
 
-// record is how a client hears of s.
-func (s shot) record() Record {
+// record is s as a record of the log.
+func (s invalidation) record() Record {
 	r := Record{Type: s.typ, ID: s.id(), VNet: s.vnet}
 	if s.typ == RecordVL2 {
 		r.MAC = s.mac()
@@ -61,12 +61,12 @@ func (s shot) record() Record {
 // id returns the UUID (version 8, RFC 9562 section 5.8) that LOG_RM names: the
 // lower 48 bits of the seq, and FNV-1a over the mapping.
 //
-// It follows from what the record says and from nothing else, so that every
-// server gives one shootdown the same id, and none gives it to another: a
-// LOG_RM that ends up at the wrong server cannot remove what was not heard.
-// A count of the records of a seq would not do: which records follow when a
-// node's underlay address changes depends on the moment that a server looks.
-func (s shot) id() log.UUID {
+// It is a function of the record's content alone, so every server gives an invalidation
+// the same id, and no server gives that id to another. So a LOG_RM at the wrong server
+// cannot remove a record that was not delivered. A count within a seq does not work:
+// which records follow when a node's underlay address changes depends on the moment at
+// which a server looks.
+func (s invalidation) id() log.UUID {
 	sum := fnv.New64a()
 	var b [8]byte
 	binary.BigEndian.PutUint32(b[:], s.vnet)
@@ -82,19 +82,19 @@ func (s shot) id() log.UUID {
 	return id
 }
 
-// shotsOf appends to dst what an event makes a client's cache wrong about: each
-// (vnet, MAC) whose underlay address may be another, each (vnet, IP) whose MAC
-// or place may be. rows may be of any moment from the event on: what changed
-// since has an event of its own.
+// invalidationsOf appends to dst the mappings that an event makes wrong in a client's
+// cache: each (vnet, MAC) whose underlay address may change, and each (vnet, IP) whose
+// MAC or location may change. rows may be of any moment from the event on: later
+// changes have events of their own.
 //
-// NAPI's rows (spec/svp.md section 5) have holes that this closes: a delete
-// gives the IP as well, a create the MAC (illumos also remembers that nobody
-// had it), an underlay NIC that changes gives every MAC of its node; and an
-// update that moves nothing gives nothing.
-func shotsOf(dst []shot, seq log.Seq, e *log.Event, rows Rows) ([]shot, error) {
+// NAPI's rows (spec/svp.md section 5) have gaps that this closes: a delete gives the IP
+// as well, a create the MAC (illumos also remembers that it had no owner), an underlay
+// NIC that changes gives every MAC of its node; and an update that moves nothing gives
+// nothing.
+func invalidationsOf(dst []invalidation, seq log.Seq, e *log.Event, rows Rows) ([]invalidation, error) {
 	nic, ok := e.Object.(*log.NIC)
 	if !ok {
-		return dst, nil // a network's vnet never changes, and it has no NICs when it goes
+		return dst, nil // a network's vnet never changes, and a deleted network has no NICs
 	}
 	var before, after *log.NIC
 	switch e.Action {
@@ -109,17 +109,17 @@ func shotsOf(dst []shot, seq log.Seq, e *log.Event, rows Rows) ([]shot, error) {
 		}
 		before, after = o.(*log.NIC), nic
 	}
-	was, is := placeOf(before), placeOf(after)
+	was, is := locationOf(before), locationOf(after)
 	if was == is {
 		return dst, nil
 	}
 	if was.underlay || is.underlay {
-		return underlayShots(dst, seq, was.node, is.node, rows), nil
+		return underlayInvalidations(dst, seq, was.node, is.node, rows), nil
 	}
-	return overlayShots(dst, seq, e, was, is, rows), nil
+	return overlayInvalidations(dst, seq, e, was, is, rows), nil
 }
 
-// nicMapping is what of a NIC look-ups depend on.
+// nicMapping is the part of a NIC that lookups depend on.
 type nicMapping struct {
 	mac      log.MAC
 	network  log.UUID
@@ -128,9 +128,9 @@ type nicMapping struct {
 	underlay bool
 }
 
-// placeOf returns the zero nicMapping for no NIC. As in package projections, a
-// server's NIC is on that server, and only such a one can be an underlay NIC.
-func placeOf(nic *log.NIC) nicMapping {
+// locationOf returns the zero nicMapping for no NIC. As in package projections, a
+// server's NIC is on that server, and only such a NIC can be an underlay NIC.
+func locationOf(nic *log.NIC) nicMapping {
 	if nic == nil {
 		return nicMapping{}
 	}
@@ -144,12 +144,12 @@ func placeOf(nic *log.NIC) nicMapping {
 	return p
 }
 
-// underlayShots: the node that an underlay NIC was or is on has another
-// address, and with it all that it hosts. Which MAC has an IP stays as it was.
-func underlayShots(dst []shot, seq log.Seq, was, is log.UUID, rows Rows) []shot {
+// underlayInvalidations: the earlier or current node of an underlay NIC has another
+// address, and so have its NICs. The MAC of each IP is unchanged.
+func underlayInvalidations(dst []invalidation, seq log.Seq, was, is log.UUID, rows Rows) []invalidation {
 	for _, node := range []log.UUID{was, is} {
 		for row := range rows.NICsOn(node) {
-			dst = append(dst, shot{mappingVL2(row.VNet, row.MAC), 0, seq})
+			dst = append(dst, invalidation{mappingVL2(row.VNet, row.MAC), 0, seq})
 		}
 		if was == is {
 			break
@@ -158,10 +158,10 @@ func underlayShots(dst []shot, seq log.Seq, was, is log.UUID, rows Rows) []shot 
 	return dst
 }
 
-// changeShots is shotsOf for a change of an agent.
-func changeShots(dst []shot, c Change, rows Rows) []shot {
+// changeInvalidations is invalidationsOf for a change of an agent.
+func changeInvalidations(dst []invalidation, c Change, rows Rows) []invalidation {
 	if c.Was.Underlay || c.Is.Underlay {
-		return underlayShots(dst, c.Seq, c.Was.Node, c.Is.Node, rows)
+		return underlayInvalidations(dst, c.Seq, c.Was.Node, c.Is.Node, rows)
 	}
 	moved := c.Was.Node != c.Is.Node || c.Was.VNet != c.Is.VNet || c.Was.OnVNet != c.Is.OnVNet
 	for _, p := range []Place{c.Was, c.Is} {
@@ -169,27 +169,27 @@ func changeShots(dst []shot, c Change, rows Rows) []shot {
 		case !p.OnVNet:
 			continue
 		case moved:
-			dst = append(dst, shot{mappingVL2(p.VNet, p.MAC), 0, c.Seq})
+			dst = append(dst, invalidation{mappingVL2(p.VNet, p.MAC), 0, c.Seq})
 		}
 		if p.IP.IsValid() {
-			dst = append(dst, shot{mappingVL3(p.VNet, p.IP), p.VLAN, c.Seq})
+			dst = append(dst, invalidation{mappingVL3(p.VNet, p.IP), p.VLAN, c.Seq})
 		}
 	}
 	return dst
 }
 
-func overlayShots(dst []shot, seq log.Seq, e *log.Event, was, is nicMapping, rows Rows) []shot {
-	moved := was.network != is.network || was.node != is.node // created and deleted included
+func overlayInvalidations(dst []invalidation, seq log.Seq, e *log.Event, was, is nicMapping, rows Rows) []invalidation {
+	moved := was.network != is.network || was.node != is.node // also true for a create or a delete
 	for _, p := range []nicMapping{was, is} {
 		if p == (nicMapping{}) {
 			continue
 		}
 		for _, on := range vnetsOf(e, p.network, rows) {
 			if moved {
-				dst = append(dst, shot{mappingVL2(on.vnet, p.mac), 0, seq})
+				dst = append(dst, invalidation{mappingVL2(on.vnet, p.mac), 0, seq})
 			}
 			if p.ip.IsValid() {
-				dst = append(dst, shot{mappingVL3(on.vnet, p.ip), on.vlan, seq})
+				dst = append(dst, invalidation{mappingVL3(on.vnet, p.ip), on.vlan, seq})
 			}
 		}
 	}
@@ -201,9 +201,9 @@ type vnetVLAN struct {
 	vlan uint16
 }
 
-// vnetsOf returns the vnet of the event's NIC while it was on network. If the
-// network is gone by now, the event's scopes tell: the vnets before and after,
-// of which one too many does no harm.
+// vnetsOf returns the vnet of the event's NIC while it was on network. If the network
+// is deleted by now, the event's scopes are used: the vnets before and after. One vnet
+// too many does no harm.
 func vnetsOf(e *log.Event, network log.UUID, rows Rows) []vnetVLAN {
 	if network.IsZero() {
 		return nil

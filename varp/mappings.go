@@ -1,7 +1,6 @@
 package varp
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"log/slog"
@@ -19,21 +18,20 @@ import (
 // vxlanPort is the UDP port of VXLAN (IANA; RFC 7348, section 5).
 const vxlanPort = 4789
 
-// rebuildBehind is how many entries Mappings may be behind before it is made
-// anew from the rows, which takes as long as this many entries at most for
-// each hundred thousand NICs.
+// rebuildBehind is the number of entries from which Mappings is rebuilt from the rows
+// instead of catching up. A rebuild takes at most as long as this many entries for each
+// 100,000 NICs.
 const rebuildBehind = 65536
 
-// Mappings is a Lookup for a server with many mappings: a copy of just what
-// answers need, 90 bytes for each NIC, laid out so that an answer costs the
-// same with a thousand and with a million, and so that lookups do not wait for
-// the lock of the state.
+// Mappings is a Lookup for a server with many mappings: a copy of what answers need, 90
+// bytes for each NIC. Its layout gives the same cost of an answer with 1,000 and with
+// 1,000,000 mappings, and lookups do not wait for the lock of the state.
 //
-// It follows the log itself: a lookup first notes what was applied since the
-// last one, so its answer is never older than what the node has applied. The
-// first lookup, and one after a gap in the log, makes it from the rows, which
-// takes a second for a million NICs; who applies the log need not wait. If the log
-// cannot be read, it answers from the rows.
+// It follows the log itself: a lookup first notes what was applied since the last one,
+// so its answer is never older than what the node has applied. The first lookup, and
+// one after a gap in the log, rebuilds it from the rows, which takes 1 s for a million
+// NICs; applying the log continues meanwhile. If the log cannot be read, it answers
+// from the rows.
 //
 // It is not for an agent, whose state changes by more than entries.
 //
@@ -42,8 +40,8 @@ type Mappings struct {
 	source Source       // immutable
 	logger *slog.Logger // immutable
 
-	// at is how far the log was followed, nil before the first time. It is
-	// changed only under mu.
+	// at is the position up to which the log was followed, nil before the first time.
+	// It is changed only under mu.
 	at     atomic.Pointer[position]
 	broken atomic.Bool // the log could not be read; it stays so
 
@@ -60,7 +58,7 @@ type position struct {
 	chain   log.ChainPrefix // at seq
 }
 
-// reaches reports whether a head is what is at p.
+// reaches reports whether p is at a head.
 func (p *position) reaches(head log.Cursor) bool {
 	return *p == position{head.Cluster, head.Seq, head.Chain}
 }
@@ -70,8 +68,8 @@ type hostRow struct {
 	node uint32
 }
 
-// NewMappings returns a Lookup over source, which it reads when it is first
-// asked. logger hears when the log cannot be read; nil: nobody does.
+// NewMappings returns a Lookup over source, which it reads at the first request. logger
+// gets the error if the log cannot be read; nil: none.
 func NewMappings(source Source, logger *slog.Logger) *Mappings {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -111,8 +109,8 @@ func (m *Mappings) VL3(vnet uint32, ip netip.Addr) (log.MAC, Underlay, bool) {
 	return host.mac, at, true
 }
 
-// rowsVL2 and rowsVL3 ask the state. They stand apart because what their
-// closures write to is allocated, which the others must not be.
+// rowsVL2 and rowsVL3 ask the state. They are separate because the results of their
+// closures are allocated, which the other lookups must avoid.
 func (m *Mappings) rowsVL2(vnet uint32, mac log.MAC) (at Underlay, ok bool) {
 	m.source.View(func(rows Rows) { at, ok = rows.VL2(vnet, mac) })
 	return at, ok
@@ -123,10 +121,10 @@ func (m *Mappings) rowsVL3(vnet uint32, ip netip.Addr) (mac log.MAC, at Underlay
 	return mac, at, ok
 }
 
-// fresh makes m level with what is applied; false if it cannot be.
+// fresh brings m up to what is applied; false if it cannot.
 func (m *Mappings) fresh() bool {
-	// The head is read second: what is at a later place than that is of a log which
-	// this node had before it was rebuilt.
+	// The head is read second: a higher position than that is of a log that this node
+	// had before it was rebuilt.
 	at := m.at.Load()
 	if head := m.source.Head(); at != nil && at.reaches(head) {
 		return true
@@ -143,7 +141,7 @@ func (m *Mappings) catchUp() bool {
 		if err != nil {
 			m.broken.Store(true)
 			m.at.Store(nil)
-			m.logger.Error("SVP: the log cannot be read, so lookups go to the state itself", "error", err)
+			m.logger.Error("SVP: the log cannot be read: lookups use the state itself", "error", err)
 			return false
 		}
 		at = next
@@ -152,7 +150,7 @@ func (m *Mappings) catchUp() bool {
 	return true
 }
 
-// step goes on from at towards head, and returns how far it came.
+// step advances from at towards head, and returns how far it came.
 func (m *Mappings) step(at *position, head log.Cursor) (*position, error) {
 	if at == nil || at.cluster != head.Cluster || at.seq > head.Seq || at.seq+rebuildBehind < head.Seq {
 		return m.rebuild(head), nil
@@ -162,7 +160,7 @@ func (m *Mappings) step(at *position, head log.Cursor) (*position, error) {
 		err = hasEntry(m.source, at.seq, at.chain)
 	}
 	if err != nil {
-		return m.rebuild(head), nil // compacted, or a log in the place of another
+		return m.rebuild(head), nil // compacted, or another log
 	}
 	next := &position{at.cluster, head.Seq, head.Chain}
 	for _, entry := range entries {
@@ -178,9 +176,9 @@ func (m *Mappings) step(at *position, head log.Cursor) (*position, error) {
 	return next, nil
 }
 
-// rebuild makes everything from the rows, some at a time, so that whoever applies
-// the log waits for none of it. They are of head or later, of different moments:
-// what comes after head is then noted, or noted again, which apply bears.
+// rebuild makes everything from the rows, in batches, so that applying the log does not
+// wait for all of it. The rows are of head or later, of different moments. Entries
+// after head are then noted, or noted again, which apply allows.
 func (m *Mappings) rebuild(head log.Cursor) *position {
 	mix := newMixer()
 	m.nets, m.nodes = make(map[log.UUID]uint32), newNodeTable()
@@ -196,27 +194,27 @@ func (m *Mappings) rebuild(head log.Cursor) *position {
 	return &position{head.Cluster, head.Seq, head.Chain}
 }
 
-// rebuildBatch is how many rows are read at a time: the state is held still for
-// some milliseconds.
+// rebuildBatch is how many rows are read at a time: the state is locked for a few
+// milliseconds.
 const rebuildBatch = 8192
 
-// putSome puts the NICs after a MAC, and returns how far it came and whether
-// there may be more.
+// putSome puts the NICs after a MAC, and returns the last MAC and whether there may be
+// more.
 func (m *Mappings) putSome(rows Rows, after log.MAC) (last log.MAC, more bool) {
 	n := 0
 	for nic := range rows.AllNICs(after) {
 		if n == rebuildBatch {
 			return last, true
 		}
-		m.put(placeOf(nic))
+		m.put(locationOf(nic))
 		last = nic.MAC
 		n++
 	}
 	return last, false
 }
 
-// apply notes one event. It may have been noted before, with others after it:
-// what those left is put right when they are noted again.
+// apply notes one event. The event may have been noted before, with later ones; noting
+// those again corrects what this one changes.
 func (m *Mappings) apply(e *log.Event) error {
 	switch o := e.Object.(type) {
 	case *log.Network:
@@ -229,12 +227,12 @@ func (m *Mappings) apply(e *log.Event) error {
 			if err != nil {
 				return err
 			}
-			m.take(placeOf(before.(*log.NIC)))
+			m.take(locationOf(before.(*log.NIC)))
 		}
 		if e.Action == log.Delete {
-			m.take(placeOf(o))
+			m.take(locationOf(o))
 		} else {
-			m.put(placeOf(o))
+			m.put(locationOf(o))
 		}
 	}
 	return nil
@@ -271,11 +269,11 @@ func (m *Mappings) take(p nicMapping) {
 	}
 }
 
-// nodeTable numbers the compute nodes and knows where each takes VXLAN packets.
-// A node keeps its number until the next rebuild: there are few.
+// nodeTable numbers the compute nodes and has the address where each receives VXLAN
+// packets. A node keeps its number until the next rebuild, because there are few.
 type nodeTable struct {
 	numbers map[log.UUID]uint32
-	at      []Underlay        // that is in use, of the lowest MAC; zero if there is none
+	at      []Underlay        // in use, of the lowest MAC; zero if there is none
 	nics    [][]underlayOfMAC // by rising MAC
 }
 
@@ -299,7 +297,7 @@ func (t *nodeTable) number(node log.UUID) uint32 {
 func (t *nodeTable) underlay(n uint32) (Underlay, bool) { return t.at[n], t.at[n].Addr.IsValid() }
 
 func (t *nodeTable) find(n uint32, mac log.MAC) (int, bool) {
-	return slices.BinarySearchFunc(t.nics[n], mac, func(u underlayOfMAC, mac log.MAC) int { return bytes.Compare(u.mac[:], mac[:]) })
+	return slices.BinarySearchFunc(t.nics[n], mac, func(u underlayOfMAC, mac log.MAC) int { return u.mac.Compare(mac) })
 }
 
 func (t *nodeTable) put(n uint32, mac log.MAC, ip netip.Addr) {
@@ -336,8 +334,8 @@ type (
 	}
 )
 
-// mixer hashes keys with a random seed: tenants choose addresses, and must not
-// be able to choose those that collide.
+// mixer hashes keys with a random seed, because tenants choose addresses and must not
+// be able to choose colliding ones.
 type mixer struct{ a, b uint64 }
 
 func newMixer() mixer { return mixer{rand.Uint64() | 1, rand.Uint64() | 1} }

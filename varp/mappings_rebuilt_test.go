@@ -7,7 +7,7 @@ import (
 )
 
 // rebuilt is a source whose log may become another one under the same seqs, of the
-// same cluster, which only the chain tells.
+// same cluster, which only the chain shows.
 type rebuilt struct {
 	*site
 	salt byte
@@ -40,8 +40,8 @@ func rebuiltOf(t *testing.T, node, more int) (*cloud, *site) {
 	return c, s
 }
 
-// A server that was rebuilt answers from the log that it has now: what was made of
-// the other one is not gone on from.
+// A server that was rebuilt answers from its new log, and does not continue with the
+// copy of the old one.
 func TestMappingsOfARebuiltServer(t *testing.T) {
 	for more := range 5 { // entries of the log that is taken over, beside one; the other has two
 		before, s := rebuiltOf(t, 0, 2)
@@ -59,8 +59,8 @@ func TestMappingsOfARebuiltServer(t *testing.T) {
 	}
 }
 
-// What was given to a node by the log of before, and acknowledged, is told anew by
-// the log that the server has after it was rebuilt.
+// What a node was given from the old log, and acknowledged, is reported again from the
+// new log after the server was rebuilt.
 func TestShootdownsOfARebuiltServer(t *testing.T) {
 	for more := range 5 { // as above
 		before, s := rebuiltOf(t, 0, 2)
@@ -101,15 +101,15 @@ func TestShootdownsOfARebuiltServer(t *testing.T) {
 	}
 }
 
-// wholeChanges is a source that reads as a store does: no more than a bound, and then
-// one whole change at a time.
+// wholeChanges is a source that reads as a store does: at most a limit, and then one
+// complete change at a time.
 type wholeChanges struct{ *site }
 
 func (w wholeChanges) Entries(after log.Seq, limit int) ([]log.Entry, error) {
 	return w.site.Entries(after, min(limit, 1))
 }
 
-// An entry that alone is as much as a reading may be hides none behind it.
+// An entry that alone reaches the limit of a read hides none after it.
 func TestFollowingInSmallReadings(t *testing.T) {
 	c, s := rebuiltOf(t, 0, 3)
 	source := wholeChanges{s}

@@ -11,7 +11,7 @@ import (
 	"rutter/log"
 )
 
-// sameAsRows names a lookup that m answers otherwise than the site's rows.
+// sameAsRows names a lookup for which m answers differently from the site's rows.
 func sameAsRows(m *Mappings, s *site, c *cloud, macs int) string {
 	for vnet := uint32(99); vnet < 104; vnet++ {
 		for i := range macs {
@@ -46,9 +46,8 @@ func (s lateRows) View(fn func(Rows)) {
 	s.site.View(fn)
 }
 
-// TestMappings: after any history the copy answers as the rows do, at once,
-// whether it followed entry by entry or was made anew, from rows of a later
-// moment too.
+// TestMappings: after any history the copy answers as the rows do, at once, whether it
+// followed entry by entry or was rebuilt, also from rows of a later moment.
 func TestMappings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		roll := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "roll") }
@@ -74,9 +73,8 @@ func TestMappings(t *testing.T) {
 	})
 }
 
-// TestMappingsWithoutUnderlay: a NIC whose node has no underlay address is not
-// found, and nothing of it is told, in the copy as in the rows: random draws
-// once found the two at odds.
+// TestMappingsWithoutUnderlay: a NIC whose node has no underlay address is not found,
+// and all its fields are zero, in the copy as in the rows.
 func TestMappingsWithoutUnderlay(t *testing.T) {
 	c := newCloud(t, 4, 4)
 	s := newSite(c, ShootdownConfig{})
@@ -93,7 +91,7 @@ func TestMappingsWithoutUnderlay(t *testing.T) {
 	}
 }
 
-// TestMappingsBrokenLog: bytes that are no event do not stop the answers.
+// TestMappingsBrokenLog: bytes that are not an event do not stop the answers.
 func TestMappingsBrokenLog(t *testing.T) {
 	c := newCloud(t, 2, 2)
 	c.put(&log.NIC{MAC: testMAC(1), BelongsToType: "zone", CNUUID: c.nodes[0], NetworkUUID: c.nets[0].UUID})
@@ -102,7 +100,7 @@ func TestMappingsBrokenLog(t *testing.T) {
 	if wrong := sameAsRows(m, s, c, 4); wrong != "" {
 		t.Error(wrong)
 	}
-	s.broken = errors.New("disk on fire") // made anew from the rows
+	s.broken = errors.New("disk on fire") // rebuilt from the rows
 	c.put(&log.NIC{MAC: testMAC(2), BelongsToType: "zone", CNUUID: c.nodes[0], NetworkUUID: c.nets[0].UUID})
 	s.catchUp(c, len(c.entries))
 	if wrong := sameAsRows(m, s, c, 4); wrong != "" || m.broken.Load() {

@@ -28,10 +28,10 @@ const (
 	L3TypeIPv6 uint32 = 2
 )
 
-// Underlay is where a compute node takes VXLAN packets.
+// Underlay is the address at which a compute node receives VXLAN packets.
 type Underlay struct {
 	Addr netip.Addr // IPv4 plain or mapped, or IPv6; decoded IPv4 is plain
-	Port uint16     // UDP; 4789 by custom
+	Port uint16     // UDP; usually 4789
 }
 
 // VL2Req asks for the underlay of a MAC. Body (svp_vl2_req_t):
@@ -171,7 +171,7 @@ func ParseVL3Ack(body []byte) (VL3Ack, error) {
 //	0       4             20
 //	| count | underlay ip |
 type LogReq struct {
-	Count uint32     // bytes of LOG_ACK body wanted at most, the status included
+	Count uint32     // the longest wanted LOG_ACK body in bytes, including the status
 	CN    netip.Addr // the asking node's underlay address; decoded IPv4 is plain
 }
 
@@ -192,8 +192,8 @@ func ParseLogReq(body []byte) (LogReq, error) {
 	return LogReq{Count: binary.BigEndian.Uint32(body), CN: addrAt(body[4:])}, nil
 }
 
-// AppendLogRM appends a LOG_RM, which says that the records with these ids
-// have been dealt with. Body (svp_lrm_req_t):
+// AppendLogRM appends a LOG_RM, which acknowledges the records with these ids. Body
+// (svp_lrm_req_t):
 //
 //	0   4         20
 //	| n | uuid 1 | … uuid n
@@ -242,9 +242,9 @@ func ParseLogRMAck(body []byte) (Status, error) {
 	return Status(binary.BigEndian.Uint32(body)), nil
 }
 
-// Shootdown tells a compute node that it sent a packet to the wrong place. It
-// was meant for UDP between nodes; nobody ever sent one (spec/svp.md §1.2).
-// Body (svp_shootdown_t):
+// Shootdown tells a compute node that it sent a packet to the wrong node. It was meant
+// for UDP between nodes; no program is known to send it (spec/svp.md §1.2). Body
+// (svp_shootdown_t):
 //
 //	0     6     8      12
 //	| mac | pad | vnet |
@@ -280,7 +280,7 @@ func appendAddr(dst []byte, a netip.Addr) []byte {
 // addrAt reads the address at the start of b, IPv4-mapped ones as plain IPv4.
 func addrAt(b []byte) netip.Addr { return netip.AddrFrom16([16]byte(b[:16])).Unmap() }
 
-// appendUnderlay appends port and address, which stand together everywhere.
+// appendUnderlay appends port and address, which are always together.
 func appendUnderlay(dst []byte, u Underlay) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, u.Port)
 	return appendAddr(dst, u.Addr)

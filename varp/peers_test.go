@@ -7,7 +7,7 @@ import (
 	"rutter/log"
 )
 
-// onlyVNet lets everybody in and shows one vnet.
+// onlyVNet allows all peers and shows one vnet.
 type onlyVNet uint32
 
 func (onlyVNet) Allow(netip.Addr) bool                 { return true }

@@ -6,38 +6,38 @@ import (
 	"rutter/log"
 )
 
-// maxPending bounds the records that a node has been given and not
-// acknowledged. Four batches of an illumos client, which asks for 1,024 bytes.
+// maxPending bounds the records that a node was given and has not acknowledged: four
+// batches of an illumos client, which asks for 1,024 bytes.
 const maxPending = 128
 
-// reader is what Shootdowns remembers of one underlay address. Its fields are
-// protected by Shootdowns.mu.
-type reader struct {
-	nodes []log.UUID // that have the address, as of moves
+// logReader is the state of one underlay address in Shootdowns. Shootdowns.mu protects
+// its fields.
+type logReader struct {
+	nodes []log.UUID // that have the address, as of underlayChanges
 	moves uint64
 	tick  uint64 // of its last request
 
-	pending   []pendingShot // not acknowledged, at most maxPending
+	pending   []pendingRecord // not acknowledged, at most maxPending
 	positions map[uint32]*readPosition
 }
 
-type pendingShot struct {
-	shot
+type pendingRecord struct {
+	invalidation
 	id    log.UUID
-	given bool // handed out since the mapping changed last
+	given bool // delivered since the mapping changed last
 }
 
-// readPosition is how far a node has come on a vnet: all up to there was pending.
+// readPosition is how far a node has come on a vnet: everything before it was pending.
 type readPosition struct {
 	ord   uint64 // in the index
-	floor uint64 // of the index, for which the rows were, or are being, gone through
+	floor uint64 // of the index, for which the rows were read, or are being read
 
-	sweeping bool    // the rows are being gone through
-	after    log.MAC // how far
+	sweeping bool    // the rows are being read
+	after    log.MAC // the last MAC of the sweep
 }
 
-// fill takes into pending what is new to the node, as far as there is room.
-func (r *reader) fill(x *shotIndex, rows Rows) {
+// fill adds to pending what is new to the node, as far as there is room.
+func (r *logReader) fill(x *invalidationIndex, rows Rows) {
 	vnets := r.vnets(rows)
 	r.leave(vnets)
 	for _, vnet := range vnets {
@@ -59,10 +59,10 @@ func (r *reader) fill(x *shotIndex, rows Rows) {
 	r.forget(vnets)
 }
 
-// leave takes out of pending what is of vnets that the node has left. Who comes
-// back to one of them without having acknowledged is told everything of it.
-func (r *reader) leave(vnets []uint32) {
-	r.pending = slices.DeleteFunc(r.pending, func(p pendingShot) bool {
+// leave removes from pending the records of vnets that the node has left. A node that
+// returns without having acknowledged gets everything of that vnet.
+func (r *logReader) leave(vnets []uint32) {
+	r.pending = slices.DeleteFunc(r.pending, func(p pendingRecord) bool {
 		if slices.Contains(vnets, p.vnet) {
 			return false
 		}
@@ -72,7 +72,7 @@ func (r *reader) leave(vnets []uint32) {
 }
 
 // vnets returns the vnets of the node, sorted.
-func (r *reader) vnets(rows Rows) []uint32 {
+func (r *logReader) vnets(rows Rows) []uint32 {
 	var vnets []uint32
 	for _, node := range r.nodes {
 		vnets = append(vnets, rows.VNets(node)...)
@@ -81,23 +81,23 @@ func (r *reader) vnets(rows Rows) []uint32 {
 	return slices.Compact(vnets)
 }
 
-// sweep begins to go through the rows, from the first. It takes all of them,
-// whatever their seq: where a MAC is depends also on its node's underlay NICs,
-// and one that was deleted has left no trace in any row.
+// sweep begins to read the rows, from the first. It reads all of them, whatever their
+// seq: where a MAC is depends also on its node's underlay NICs, and a deleted one
+// leaves no trace in any row.
 func (p *readPosition) sweep(floor uint64) {
 	p.sweeping, p.after, p.floor = true, log.MAC{}, floor
 }
 
-// fillNews takes the shootdowns of all vnets in the order of the log.
-func (r *reader) fillNews(x *shotIndex, vnets []uint32) {
-	news := make([][]heldShot, len(vnets))
+// fillNews takes the invalidations of all vnets in the order of the log.
+func (r *logReader) fillNews(x *invalidationIndex, vnets []uint32) {
+	news := make([][]indexedInvalidation, len(vnets))
 	for i, vnet := range vnets {
 		news[i] = x.after(vnet, r.positions[vnet].ord)
 	}
 	for {
 		first := -1
 		for i := range news {
-			for len(news[i]) > 0 && !x.lives(news[i][0]) {
+			for len(news[i]) > 0 && !x.isLive(news[i][0]) {
 				news[i] = news[i][1:]
 			}
 			if len(news[i]) > 0 && (first < 0 || news[i][0].ord < news[first][0].ord) {
@@ -108,7 +108,7 @@ func (r *reader) fillNews(x *shotIndex, vnets []uint32) {
 			break
 		}
 		next := news[first][0]
-		if !r.take(next.shot) {
+		if !r.take(next.invalidation) {
 			return
 		}
 		p := r.positions[vnets[first]]
@@ -120,10 +120,10 @@ func (r *reader) fillNews(x *shotIndex, vnets []uint32) {
 	}
 }
 
-// take puts s into pending, in the place of an older one of the same mapping if
-// there is one. false: there is no room.
-func (r *reader) take(s shot) bool {
-	i := slices.IndexFunc(r.pending, func(p pendingShot) bool { return p.mapping == s.mapping })
+// take puts s into pending, in place of an older one of the same mapping if there is
+// one. false: there is no room.
+func (r *logReader) take(s invalidation) bool {
+	i := slices.IndexFunc(r.pending, func(p pendingRecord) bool { return p.mapping == s.mapping })
 	switch {
 	case i >= 0 && r.pending[i].seq >= s.seq:
 		return true
@@ -132,39 +132,39 @@ func (r *reader) take(s shot) bool {
 	case len(r.pending) >= maxPending:
 		return false
 	}
-	r.pending = append(r.pending, pendingShot{shot: s, id: s.id()})
+	r.pending = append(r.pending, pendingRecord{invalidation: s, id: s.id()})
 	return true
 }
 
-// fillRows goes on through the rows of a vnet. Those that the index has above
-// its floor were taken from there.
-func (r *reader) fillRows(x *shotIndex, rows Rows, vnet uint32, p *readPosition) {
+// fillRows continues with the rows of a vnet. Those that the index has above its floor
+// were taken from there.
+func (r *logReader) fillRows(x *invalidationIndex, rows Rows, vnet uint32, p *readPosition) {
 	for row := range rows.NICs(vnet, p.after) {
 		if len(r.pending) > maxPending-2 {
 			return
 		}
-		r.takeRow(x, shot{mappingVL2(vnet, row.MAC), 0, row.Seq})
+		r.takeRow(x, invalidation{mappingVL2(vnet, row.MAC), 0, row.Seq})
 		if row.IP.IsValid() {
-			r.takeRow(x, shot{mappingVL3(vnet, row.IP), row.VLAN, row.Seq})
+			r.takeRow(x, invalidation{mappingVL3(vnet, row.IP), row.VLAN, row.Seq})
 		}
 		p.after = row.MAC
 	}
 	p.sweeping = false
 }
 
-func (r *reader) takeRow(x *shotIndex, s shot) {
+func (r *logReader) takeRow(x *invalidationIndex, s invalidation) {
 	if x.held[s.mapping] <= x.floor {
 		r.take(s)
 	}
 }
 
-// keptPositions is how many vnets that a node has left keep their place, besides
-// as many as it is on: it may come back soon, and be told only what is new.
+// keptPositions is how many vnets that a node has left keep their position, in addition
+// to as many as it is on: if it returns soon, it gets only what is new.
 const keptPositions = 16
 
-// forget drops the places of the vnets that the node is no longer on, if they
-// are too many. Who comes back is told everything of them.
-func (r *reader) forget(vnets []uint32) {
+// forget drops the positions of vnets that the node is no longer on, if there are too
+// many. A node that returns gets everything of such a vnet.
+func (r *logReader) forget(vnets []uint32) {
 	if len(r.positions) <= 2*len(vnets)+keptPositions {
 		return
 	}
@@ -175,9 +175,9 @@ func (r *reader) forget(vnets []uint32) {
 	}
 }
 
-// hand appends pending records to dst, oldest first, up to maxBytes. If the
-// first is too long for what was asked, those that are not come before it.
-func (r *reader) hand(dst []Record, maxBytes int) []Record {
+// deliver appends pending records to dst, oldest first, up to maxBytes. If the first is
+// too long for the request, shorter ones come before it.
+func (r *logReader) deliver(dst []Record, maxBytes int) []Record {
 	some := false
 	for i := range r.pending {
 		p := &r.pending[i]
@@ -195,10 +195,9 @@ func (r *reader) hand(dst []Record, maxBytes int) []Record {
 	return dst
 }
 
-// acknowledge takes the records of these ids out of pending, if they were
-// handed out.
-func (r *reader) acknowledge(ids []log.UUID) {
-	r.pending = slices.DeleteFunc(r.pending, func(p pendingShot) bool { return p.given && slices.Contains(ids, p.id) })
+// acknowledge removes the records of these ids from pending, if they were delivered.
+func (r *logReader) acknowledge(ids []log.UUID) {
+	r.pending = slices.DeleteFunc(r.pending, func(p pendingRecord) bool { return p.given && slices.Contains(ids, p.id) })
 	if len(r.pending) == 0 {
 		r.pending = nil
 	}

@@ -12,9 +12,9 @@ import (
 // RecordType is the kind of a record in the shootdown log.
 type RecordType uint32
 
-// The record types of version 1 (libvarpd_svp_prot.h, svp_log_type_t).
-// Version 2 has a third, ROUTE, which must never reach a version 1 client:
-// illumos refuses the whole batch and asks for it again for ever.
+// The record types of version 1 (libvarpd_svp_prot.h, svp_log_type_t). Version 2 has a
+// third, ROUTE, which must never reach a version 1 client: illumos refuses the whole
+// batch and requests it again without end.
 const (
 	RecordVL2 RecordType = 1
 	RecordVL3 RecordType = 2
@@ -26,7 +26,7 @@ const (
 	recordVL3Size = 44
 )
 
-// String returns the name that the protocol gives to t, or its number.
+// String returns the protocol's name of t, or its number.
 func (t RecordType) String() string {
 	switch t {
 	case RecordVL2:
@@ -37,8 +37,8 @@ func (t RecordType) String() string {
 	return "record type " + strconv.FormatUint(uint64(t), 10)
 }
 
-// Record says that a mapping is to be forgotten: a client drops a VL2 one, and
-// asks anew for a VL3 one. Its two forms (svp_log_vl2_t, svp_log_vl3_t):
+// Record tells a client to forget a mapping: it drops a VL2 mapping, and asks again for
+// a VL3 one. Its two forms (svp_log_vl2_t, svp_log_vl3_t):
 //
 //	0      4      20    26  28     32
 //	| type | uuid | mac | 0 | vnet |
@@ -82,7 +82,7 @@ func (r Record) appendTo(dst []byte) []byte {
 	return binary.BigEndian.AppendUint32(dst, r.VNet)
 }
 
-// parseRecord reads the record at the start of b, and says how long it is.
+// parseRecord reads the record at the start of b, and returns its length.
 func parseRecord(b []byte) (Record, int, error) {
 	if len(b) < 4 {
 		return Record{}, 0, fmt.Errorf("%s: %d bytes after the last record: %w", OpLogAck, len(b), ErrBadBody)
@@ -121,8 +121,8 @@ func AppendLogAck(dst []byte, id uint32, status Status, records []Record) []byte
 	return finish(dst, start)
 }
 
-// ParseLogAck reads the body of a LOG_ACK and appends its records to dst. The
-// batch is checked as a whole: on an error dst comes back as it was.
+// ParseLogAck reads the body of a LOG_ACK and appends its records to dst. The batch is
+// checked as a whole: on an error dst is returned unchanged.
 func ParseLogAck(body []byte, dst []Record) (Status, []Record, error) {
 	if err := wantBody(OpLogAck, body, statusSize); err != nil {
 		return 0, dst, err

@@ -34,9 +34,9 @@ func (n *names) set(err error, addrs ...string) {
 	}
 }
 
-// TestClientNames: of a name's addresses the first that answers is used; the
-// name is looked up again while requests go on, an address that it lost is left
-// without a failed request, and a name that cannot be looked up changes nothing.
+// TestClientNames: of a name's addresses the first that answers is used. The name is
+// looked up again while requests continue. An address that it lost is left without a
+// failed request, and a failed look-up changes nothing.
 func TestClientNames(t *testing.T) {
 	first, addr := startServer(t, Config{Lookup: vectorFixture()})
 	second, addr2 := startServer(t, Config{Lookup: vectorFixture()})
@@ -81,8 +81,8 @@ func TestClientNames(t *testing.T) {
 	eventually(t, "the first is left", func() bool { return first.Stats().Open == 0 })
 }
 
-// FuzzReplies: whatever a server says, a client neither panics nor loses count of
-// what it owes its askers.
+// FuzzReplies: for any server, a client does not panic, and each caller gets exactly
+// one reply.
 func FuzzReplies(f *testing.F) {
 	for _, v := range readVectors(f) {
 		f.Add(unhex(f, v.Response))

@@ -11,8 +11,8 @@ import (
 	"rutter/log"
 )
 
-// TestSegments: however a stream of requests is cut, the answers are the same
-// bytes as those to each request by itself.
+// TestSegments: for any segmentation of a stream of requests, the answers are the same
+// bytes as those to each request alone.
 func TestSegments(t *testing.T) {
 	cfg := Config{Lookup: vectorFixture(), Events: vectorEvents(t)}
 	s, err := NewServer(cfg)

@@ -12,76 +12,74 @@ import (
 	"time"
 )
 
-// Config says what a Server answers from and what it bears. Zero means the
-// default that is named with each field.
+// Config configures a Server. Zero means the default that is named with each field.
 type Config struct {
 	// Lookup answers VL2 and VL3. Required.
 	Lookup Lookup
 
-	// Events answers LOG_REQ and LOG_RM. nil: the log is always empty, which
-	// is a legal answer; old clients then find moves by asking again only.
+	// Events answers LOG_REQ and LOG_RM. nil: the log is always empty, which is a valid
+	// answer; old clients then notice moves only by asking again.
 	Events EventLog
 
-	// Allow lists who may connect: SVP has neither encryption nor names. Empty
-	// means everybody.
+	// Allow lists the addresses that may connect, because SVP has neither encryption
+	// nor names. Empty: all may.
 	Allow []netip.Prefix
 
-	// Peers says whom a peer is taken for; nil: everybody may connect (within
-	// Allow) and see every vnet, as is fine on loopback. A peer that may not see a
-	// vnet is answered as if nobody were on it.
+	// Peers identifies a peer; nil: all peers may connect (within Allow) and see every
+	// vnet, which is fine on loopback. A peer that may not see a vnet is answered as if
+	// the vnet were empty.
 	Peers Peers
 
-	// MaxConns bounds the open connections. Default 4,096: four times the
-	// nodes of a large cell. One that behaves as old clients do holds a few
-	// KB of buffers, a hostile one at most 160 KB.
+	// MaxConns bounds the open connections. Default 4,096: four times the nodes of a
+	// large cell. A connection of an old client holds a few KB of buffers, a hostile
+	// one at most 160 KB.
 	MaxConns int
 
-	// MaxConnsPerPeer bounds those of one peer address, so that one node gone
-	// wild leaves places for all others. Default 256, and never more than
-	// MaxConns; old clients open one for each server that they know.
+	// MaxConnsPerPeer bounds those of one peer address, so that one faulty node leaves
+	// connections for all others. Default 256, and never more than MaxConns; old
+	// clients open one for each server that they know.
 	MaxConnsPerPeer int
 
 	// MessageTimeout is how long a request may take from its first byte to its
 	// last. Default 10 s: no old client pauses within a message.
 	MessageTimeout time.Duration
 
-	// WriteTimeout is how long a peer may leave answers untaken, give or take:
-	// it is cut off after no less than half of this and no more than all.
-	// Default 10 s.
+	// WriteTimeout is how long a peer may leave answers unread: it is cut off after at
+	// least half of this and at most all of it. Default 10 s.
 	WriteTimeout time.Duration
 
-	// IdleTimeout is after what time without a request a connection may be
-	// closed to make place for a new one when MaxConns are open. Default 10
-	// min. With places to spare an idle connection stays: linux-cn-varpd is
-	// silent for hours on a quiet node, and spins for ever after a FIN.
+	// IdleTimeout is the time without a request after which a connection may be closed
+	// to make room for a new one when MaxConns are open. Default 10 min. If there is
+	// room, an idle connection stays: linux-cn-varpd is silent for hours on a quiet
+	// node, and loops without end after a FIN.
 	IdleTimeout time.Duration
 
-	// Age says for how long this node has heard nothing of the log: what was
-	// applied is as old as that at most. It is asked once every ten seconds and
-	// by Stats, and must not wait. nil means that the node is never cut off.
+	// Age returns how long this node has received nothing of the log: what was applied
+	// is at most that old. It is called once every ten seconds and by Stats, and must
+	// not wait. nil means that the node is never cut off.
 	Age func() time.Duration
 
-	// MaxAge is how old answers may be before the server says so, in the log
-	// and in Stats. It answers all the same: an old mapping is right more often
-	// than none. Default 1 min.
+	// MaxAge is the age of answers from which the server reports it, in the log and in
+	// Stats. It still answers: an old mapping is right more often than none. Default 1
+	// min.
 	MaxAge time.Duration
 
-	// Logger hears about connections that were closed for a fault, at debug
-	// level since any stranger can cause them, and when answers become older
-	// than MaxAge and fresh again. Default: nobody does.
+	// Logger gets connections that were closed for a fault, at debug level because any
+	// stranger can cause them, and when answers become older than MaxAge and fresh
+	// again. Default: none.
 	Logger *slog.Logger
 }
 
-// Peers knows the nodes by the addresses that they come from: all that SVP has of
-// a name. Its methods are called for each connection and each request, from any
+// Peers identifies nodes by the addresses from which they connect, because SVP has no
+// names. Its methods are called for each connection and each request, from any
 // goroutine, and must not wait.
 type Peers interface {
 	// Allow reports whether an address is one of a known node.
 	Allow(peer netip.Addr) bool
-	// Sees reports whether a node at that address has a part in a vnet.
+	// Sees reports whether a node at that address has a NIC on a vnet.
 	Sees(peer netip.Addr, vnet uint32) bool
-	// Speaks reports whether a node at that address has the underlay address whose
-	// log it asks for.
+	// Speaks reports whether a node at that address has the underlay address whose log
+	// it requests.
 	Speaks(peer, underlay netip.Addr) bool
 }
 
@@ -112,7 +110,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check names the field that makes no sense.
+// check names an invalid field.
 func (c Config) check() error {
 	switch {
 	case c.Lookup == nil:
@@ -132,19 +130,19 @@ func (c Config) check() error {
 	return nil
 }
 
-// Bounds on waiting after an error of the listener, such as no file descriptor
-// being left: long enough not to spin, short enough not to be missed.
+// Bounds of the pause after an error of the listener, such as a lack of file
+// descriptors: long enough not to spin, short enough to go unnoticed.
 const (
 	minAcceptPause = 5 * time.Millisecond
 	maxAcceptPause = time.Second
 )
 
-// Dead peers are found by the kernel: a node that lost its power sends no FIN,
-// and without a request under way there is nothing to time out. 60 s and four
-// probes 15 s apart give it two minutes.
+// The kernel finds dead peers: a node that lost its power sends no FIN, and without a
+// request in flight nothing times out. 60 s and four probes 15 s apart give it two
+// minutes.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 4}
 
-// Server answers SVP. One that is made by NewServer serves when Run is called.
+// Server answers SVP. NewServer makes it, Run starts it.
 type Server struct {
 	cfg Config // immutable
 
@@ -157,15 +155,15 @@ type Server struct {
 	lastBatch atomic.Pointer[conn] // whose requests were answered last
 	streak    atomic.Int64         // batches of that one in a row
 
-	stale atomic.Bool // it was said that answers are older than MaxAge
+	stale atomic.Bool // it was logged that answers are older than MaxAge
 
 	mu    sync.Mutex // protects what follows
 	conns map[*conn]struct{}
-	peers map[netip.Addr]int // how many of them are of each address
+	peers map[netip.Addr]int // how many of them are from each address
 }
 
-// NewServer returns a server, or an error that names the field of cfg that is
-// missing or makes no sense. It starts nothing.
+// NewServer returns a server, or an error that names the field of cfg that is missing
+// or invalid. It starts nothing.
 func NewServer(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -173,13 +171,13 @@ func NewServer(cfg Config) (*Server, error) {
 	return &Server{cfg: cfg.withDefaults(), conns: make(map[*conn]struct{}), peers: make(map[netip.Addr]int)}, nil
 }
 
-// Run serves the connections of ln until ctx ends, then closes ln and every
-// connection and returns nil once all goroutines that it started have ended.
-// It returns an error only if somebody else closed ln. It may be called for
-// several listeners at the same time; the limits count over all of them.
+// Run serves the connections of ln until ctx ends, then closes ln and every connection,
+// and returns nil once all goroutines that it started have ended. It returns an error
+// only if ln was closed from outside. It may be called for several listeners at the
+// same time; the limits count over all of them.
 //
-// A panic in Lookup or EventLog is not recovered: it is our own bug, and a
-// server that hides it answers from a state that nobody vouches for.
+// A panic in Lookup or EventLog is not recovered: it is our own bug, and a server that
+// hides it answers from a wrong state.
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -249,7 +247,7 @@ func (s *Server) admit(ctx context.Context, ln net.Listener, nc net.Conn) *conn 
 
 	s.mu.Lock()
 	why, ok := s.placeLocked(c)
-	if ok && ctx.Err() != nil { // closeAll may have gone through already
+	if ok && ctx.Err() != nil { // closeAll may have run already
 		why, ok = ClosedShutdown, false
 	}
 	if ok {
@@ -265,9 +263,9 @@ func (s *Server) admit(ctx context.Context, ln net.Listener, nc net.Conn) *conn 
 	return c
 }
 
-// placeLocked reports whether there is a place for c, and if not, why. The
-// longest idle connection may have to go for it: of the same peer if that has
-// too many, of all if there are too many.
+// placeLocked reports whether there is room for c, and if not, why. The longest idle
+// connection may be closed for it: of the same peer if that has too many, of all if
+// there are too many.
 func (s *Server) placeLocked(c *conn) (CloseReason, bool) {
 	bound := s.cfg.MaxConnsPerPeer
 	ofPeer := func(old *conn) bool { return old.peer == c.peer }
@@ -287,9 +285,8 @@ func (s *Server) refuse(nc net.Conn, why CloseReason) {
 	_ = nc.Close()
 }
 
-// evictLocked closes the connection that has been idle for the longest, of
-// those that are eligible, and reports whether there was one that had been for
-// IdleTimeout.
+// evictLocked closes the connection that has been idle for the longest, of the eligible
+// ones, and reports whether there was one that had been idle for IdleTimeout.
 func (s *Server) evictLocked(eligible func(*conn) bool) bool {
 	var oldest *conn
 	for c := range s.conns {
@@ -398,8 +395,8 @@ func (s *Server) Stats() Stats {
 	return st
 }
 
-// alone notes a batch of c's, and reports whether the next one is worth being
-// awaited awake.
+// alone records a batch of c's, and reports whether to wait for the next one without
+// sleep.
 func (s *Server) alone(c *conn, requests int64) bool {
 	if s.lastBatch.Swap(c) != c {
 		s.streak.Store(0)

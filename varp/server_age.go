@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// ageCheck is how often a server looks whether its answers have become old. It
-// is short against any MaxAge that makes sense, and costs nothing.
+// ageCheck is how often a server checks the age of its answers. It is short compared
+// with any useful MaxAge, and costs nothing.
 const ageCheck = 10 * time.Second
 
 // age returns Config.Age, and whether it is more than MaxAge.
@@ -18,8 +18,8 @@ func (s *Server) age() (time.Duration, bool) {
 	return age, age > s.cfg.MaxAge
 }
 
-// watchAge says once when answers become old, and once when they are no longer,
-// until ctx ends. Of several that run for one server, one says it.
+// watchAge logs once when answers become old, and once when they are fresh again, until
+// ctx ends. If several run for one server, one logs.
 func (s *Server) watchAge(ctx context.Context) {
 	tick := time.NewTicker(ageCheck)
 	defer tick.Stop()
@@ -27,7 +27,7 @@ func (s *Server) watchAge(ctx context.Context) {
 		age, stale := s.age()
 		if s.stale.CompareAndSwap(!stale, stale) {
 			if stale {
-				s.cfg.Logger.Warn("SVP: answers may be old: nothing was heard of the log", "for", age, "bound", s.cfg.MaxAge)
+				s.cfg.Logger.Warn("SVP: answers may be old: nothing came from the log", "for", age, "bound", s.cfg.MaxAge)
 			} else {
 				s.cfg.Logger.Info("SVP: answers are fresh again", "age", age)
 			}

@@ -124,8 +124,8 @@ func resigned(msg []byte) []byte {
 	return msg
 }
 
-// TestServerBadInput: what comes before a bad message is answered, the bad one
-// costs its connection, the reason is counted, and other connections go on.
+// TestServerBadInput: requests before a bad message are answered, the bad one costs its
+// connection, the reason is counted, and other connections continue.
 func TestServerBadInput(t *testing.T) {
 	badCRC := Append(nil, OpPing, 1, nil)
 	badCRC[15] ^= 1
@@ -208,8 +208,8 @@ func TestServerReset(t *testing.T) {
 	checkLookup(t, 3, readMessage(t, nc))
 }
 
-// TestServerHalfClose: FIN within a request is no fault; a whole request
-// before FIN is answered.
+// TestServerHalfClose: FIN within a request is no fault; a complete request before FIN
+// is answered.
 func TestServerHalfClose(t *testing.T) {
 	s, addr := startServer(t, Config{Lookup: vectorFixture()})
 	for i, send := range [][]byte{nil, {0, 1}, appendLookup(nil, 0)[:17], append(appendLookup(nil, 1), 0, 1)} {
@@ -251,8 +251,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// TestServerSlowRequest: bytes that trickle in do not keep a request alive,
-// and a connection between requests is left alone.
+// TestServerSlowRequest: bytes that arrive slowly do not keep a request alive, and a
+// connection between requests stays open.
 func TestServerSlowRequest(t *testing.T) {
 	s, addr := startServer(t, Config{Lookup: vectorFixture(), MessageTimeout: 2 * time.Second}) // longer than a machine stands still
 	quiet := dialTCP(t, addr)
@@ -280,8 +280,8 @@ func TestServerSlowRequest(t *testing.T) {
 	checkLookup(t, 9, readMessage(t, quiet))
 }
 
-// TestServerMaxConns: over the limit newcomers are refused while everybody is
-// busy; once somebody has been idle for long enough, that one gives way.
+// TestServerMaxConns: over the limit new connections are refused while all are busy;
+// one that has been idle for long enough is closed.
 func TestServerMaxConns(t *testing.T) {
 	s, err := NewServer(Config{Lookup: vectorFixture(), MaxConns: 3, IdleTimeout: time.Hour})
 	if err != nil {
@@ -430,8 +430,8 @@ func (l *flakyListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// TestServerAcceptErrors: an error of the listener is survived, a listener
-// that somebody closed is reported.
+// TestServerAcceptErrors: the server survives an error of the listener, and reports a
+// listener that was closed from outside.
 func TestServerAcceptErrors(t *testing.T) {
 	s, err := NewServer(Config{Lookup: vectorFixture()})
 	if err != nil {

@@ -41,8 +41,8 @@ func TestServerLog(t *testing.T) {
 	}
 }
 
-// TestServerLogCount: no LOG_ACK is longer than asked for, whatever was asked,
-// save for the status that cannot be left out, and none is longer than MaxBody.
+// TestServerLogCount: no LOG_ACK is longer than requested, except for the status that
+// cannot be left out, and none is longer than MaxBody.
 func TestServerLogCount(t *testing.T) {
 	events := vectorEvents(t)
 	for len(events.records) < 1000 {

@@ -10,31 +10,31 @@ import (
 	"rutter/log"
 )
 
-// ShootdownConfig says what Shootdowns reads and remembers. Zero means the
-// default that is named with each field.
+// ShootdownConfig configures Shootdowns. Zero means the default that is named with each
+// field.
 type ShootdownConfig struct {
-	// Source is the change log, Changes what stands in its place on an agent.
-	// One of the two is required, and only one.
+	// Source is the change log; Changes replaces it on an agent. Exactly one of the two
+	// is required.
 	Source  Source
 	Changes ChangeSource
 
-	// Past is how many of the log's last entries are read at the start, and at
-	// most when nobody asked for long. Default 65,536: minutes of a busy cloud,
-	// read in a tenth of a second. Older changes are told from the rows of the
-	// state; only who had what nobody has any more is then not known.
+	// Past is how many of the log's last entries are read at the start, and at most
+	// after a long time without requests. Default 65,536: minutes of a busy cloud, read
+	// in 0.1 s. Older changes are taken from the rows of the state, which do not show
+	// mappings that no longer exist.
 	Past int
 
-	// MaxMappings bounds the mappings whose last change is remembered. Default
-	// 131,072, some 20 MB.
+	// MaxMappings bounds the mappings whose last change is remembered. Default 131,072,
+	// about 20 MB.
 	MaxMappings int
 
-	// MaxNodes bounds the underlay addresses whose place in the log is
-	// remembered; of more, who asked longest ago starts again. Default 16,384,
-	// more nodes than one log serves. One that acknowledges what it gets holds
-	// a few hundred bytes and some for each vnet, one that never does 10 KB.
+	// MaxNodes bounds the underlay addresses whose position in the log is remembered;
+	// beyond it, the one that asked longest ago starts again. Default 16,384, more
+	// nodes than one log serves. A node that acknowledges its records takes a few
+	// hundred bytes and some for each vnet; one that never does, 10 KB.
 	MaxNodes int
 
-	// Logger hears when the log cannot be read. Default: nobody does.
+	// Logger gets the error when the log cannot be read. Default: none.
 	Logger *slog.Logger
 }
 
@@ -64,16 +64,16 @@ func (c ShootdownConfig) check() error {
 	return nil
 }
 
-// Shootdowns is an EventLog that is a view of the change log: nothing is stored
-// for a node and a change, and nothing at all on disk. It remembers, for each
-// underlay address that asked, how far it has come on each of its vnets, and
-// which records it was given and has not acknowledged.
+// Shootdowns is an EventLog that is a view of the change log: it stores nothing for a
+// node and a change, and nothing on disk. For each underlay address that asked, it
+// remembers its position on each of its vnets, and the records that were delivered and
+// not acknowledged.
 //
-// A node that it does not know (after a restart, or one that was with another
-// server) is told again what it may have missed: the last entries of the log,
-// then every row of its vnets. So are a node that joins a vnet, and one that was
-// away for so long that the log is no longer known from its place on. It costs
-// nothing before the node asks, and news come first.
+// An unknown node (after a restart, or one that used another server) gets again what it
+// may have missed: the last entries of the log, then every row of its vnets. The same
+// applies to a node that joins a vnet, and to one that was away for so long that the
+// log from its position on is no longer known. This costs nothing before the node asks,
+// and new changes come first.
 //
 // Its methods may be called from any goroutine; they hold one lock, and a call
 // after a long silence reads up to ShootdownConfig.Past entries.
@@ -81,26 +81,26 @@ type Shootdowns struct {
 	cfg   ShootdownConfig // immutable
 	state State           // immutable: Source or Changes
 
-	mu    sync.Mutex // protects what follows
-	log   log.UUID   // the cluster whose log the index is of
-	index *shotIndex // nil before the first request
-	// chain is that of Source's log at index.seq, if sure: a server that was rebuilt
-	// has other entries under the same seqs.
-	chain   log.ChainPrefix
-	sure    bool
-	moves   uint64 // counts changes of underlay NICs, and what was not read
-	tick    uint64 // counts requests
-	readers map[netip.Addr]*reader
-	shots   []shot // room for those of one event
+	mu    sync.Mutex         // protects what follows
+	log   log.UUID           // the cluster whose log the index is of
+	index *invalidationIndex // nil before the first request
+	// chain is that of Source's log at index.seq, if chainKnown: a server that was
+	// rebuilt has other entries under the same seqs.
+	chain           log.ChainPrefix
+	chainKnown      bool
+	underlayChanges uint64 // counts changes of underlay NICs, and gaps
+	requests        uint64 // counts requests
+	readers         map[netip.Addr]*logReader
+	scratch         []invalidation // buffer for those of one event
 }
 
-// NewShootdowns returns a view of the log of cfg.Source, or an error that names
-// the field of cfg that is missing or makes no sense. It reads nothing yet.
+// NewShootdowns returns a view of the log of cfg.Source, or an error that names the
+// field of cfg that is missing or invalid. It reads nothing yet.
 func NewShootdowns(cfg ShootdownConfig) (*Shootdowns, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s := &Shootdowns{cfg: cfg.withDefaults(), state: cfg.Source, readers: make(map[netip.Addr]*reader)}
+	s := &Shootdowns{cfg: cfg.withDefaults(), state: cfg.Source, readers: make(map[netip.Addr]*logReader)}
 	if cfg.Changes != nil {
 		s.state = cfg.Changes
 	}
@@ -115,19 +115,18 @@ func (s *Shootdowns) Events(dst []Record, cn netip.Addr, maxBytes int) ([]Record
 		s.cfg.Logger.Error("SVP: the log cannot be read for shootdowns", "error", err)
 		return dst, false
 	}
-	s.tick++
+	s.requests++
 	s.state.View(func(rows Rows) {
 		if r := s.readerOf(cn, rows); r != nil {
 			r.fill(s.index, rows)
-			dst = r.hand(dst, maxBytes)
+			dst = r.deliver(dst, maxBytes)
 		}
 	})
 	return dst, true
 }
 
-// Remove implements EventLog. Only what this node was given here counts: an id
-// that another server gave out comes again from this one, which may know a
-// newer answer than that had.
+// Remove implements EventLog. It accepts only ids that this process delivered. An id
+// from another server comes again from this one, which may have a newer answer.
 func (s *Shootdowns) Remove(cn netip.Addr, ids []log.UUID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,25 +146,25 @@ func (s *Shootdowns) catchUp() error {
 	past := log.Seq(s.cfg.Past)
 	oldest := max(head.Seq, past) - past
 	s.begin(head, oldest)
-	if s.sure && s.index.seq == head.Seq && s.chain != head.Chain {
+	if s.chainKnown && s.index.seq == head.Seq && s.chain != head.Chain {
 		s.restart(head, oldest)
 	}
 	if s.index.seq < oldest {
 		if _, err := s.following(1); err != nil {
-			clear(s.readers) // it may be another log: what they acknowledged counts no more
+			clear(s.readers) // it may be another log: its acknowledgements are not valid
 		}
-		s.index.jump(oldest)
-		s.sure = false
-		s.moves++
+		s.index.skipTo(oldest)
+		s.chainKnown = false
+		s.underlayChanges++
 	}
 	for s.index.seq < head.Seq {
 		entries, err := s.following(entryBatch)
 		switch {
 		case errors.Is(err, log.ErrCompacted):
 			clear(s.readers) // as above
-			s.index.jump(head.Seq)
-			s.chain, s.sure = head.Chain, true
-			s.moves++
+			s.index.skipTo(head.Seq)
+			s.chain, s.chainKnown = head.Chain, true
+			s.underlayChanges++
 			return nil
 		case errors.Is(err, log.ErrOtherLog):
 			s.restart(head, oldest)
@@ -173,7 +172,7 @@ func (s *Shootdowns) catchUp() error {
 		case err != nil:
 			return err
 		case len(entries) == 0:
-			s.index.seq, s.chain, s.sure = head.Seq, head.Chain, true
+			s.index.seq, s.chain, s.chainKnown = head.Seq, head.Chain, true
 		}
 		if err := s.noteAll(entries); err != nil {
 			return err
@@ -182,11 +181,11 @@ func (s *Shootdowns) catchUp() error {
 	return nil
 }
 
-// following reads entries of Source that follow the index. log.ErrOtherLog: its log
-// is not the one that the index was made of.
+// following reads entries of Source that follow the index. log.ErrOtherLog: its log is
+// not the one of the index.
 func (s *Shootdowns) following(limit int) ([]log.Entry, error) {
 	entries, err := s.cfg.Source.Entries(s.index.seq, limit)
-	if err != nil || !s.sure {
+	if err != nil || !s.chainKnown {
 		return entries, err
 	}
 	return entries, hasEntry(s.cfg.Source, s.index.seq, s.chain)
@@ -200,10 +199,10 @@ func (s *Shootdowns) begin(head log.Cursor, oldest log.Seq) {
 	s.restart(head, oldest)
 }
 
-// restart begins anew, and tells every node everything again.
+// restart begins again, and reports everything to every node.
 func (s *Shootdowns) restart(head log.Cursor, oldest log.Seq) {
-	s.log, s.index, s.sure = head.Cluster, newShotIndex(s.cfg.MaxMappings, oldest), false
-	s.moves++
+	s.log, s.index, s.chainKnown = head.Cluster, newInvalidationIndex(s.cfg.MaxMappings, oldest), false
+	s.underlayChanges++
 	clear(s.readers)
 }
 
@@ -214,7 +213,7 @@ func (s *Shootdowns) catchUpChanges(head log.Cursor) {
 		changes, gap := s.cfg.Changes.Changes(s.index.seq, entryBatch)
 		if gap {
 			s.index.leaveOut()
-			s.moves++
+			s.underlayChanges++
 		}
 		if len(changes) == 0 {
 			s.index.seq = head.Seq
@@ -222,7 +221,7 @@ func (s *Shootdowns) catchUpChanges(head log.Cursor) {
 		}
 		s.state.View(func(rows Rows) {
 			for _, c := range changes {
-				s.shots = changeShots(s.shots[:0], c, rows)
+				s.scratch = changeInvalidations(s.scratch[:0], c, rows)
 				s.note(c.Seq, c.Was.OfServer || c.Is.OfServer)
 			}
 			s.index.trim(rows)
@@ -230,19 +229,19 @@ func (s *Shootdowns) catchUpChanges(head log.Cursor) {
 	}
 }
 
-// note puts s.shots, which are of seq, into the index. moved: where a compute
-// node is may have changed.
+// note puts s.scratch, which is of seq, into the index. moved: the location of a
+// compute node may have changed.
 func (s *Shootdowns) note(seq log.Seq, moved bool) {
-	for _, shot := range s.shots {
+	for _, shot := range s.scratch {
 		s.index.note(shot)
 	}
 	if moved {
-		s.moves++
+		s.underlayChanges++
 	}
 	s.index.seq = seq
 }
 
-// noteAll notes the shootdowns of entries, which follow what was noted before.
+// noteAll notes the invalidations of entries, which follow the earlier ones.
 func (s *Shootdowns) noteAll(entries []log.Entry) (err error) {
 	events := make([]*log.Event, len(entries))
 	for i, entry := range entries {
@@ -252,23 +251,23 @@ func (s *Shootdowns) noteAll(entries []log.Entry) (err error) {
 	}
 	s.state.View(func(rows Rows) {
 		for i, e := range events {
-			if s.shots, err = shotsOf(s.shots[:0], entries[i].Seq, e, rows); err != nil {
+			if s.scratch, err = invalidationsOf(s.scratch[:0], entries[i].Seq, e, rows); err != nil {
 				return
 			}
 			nic, ok := e.Object.(*log.NIC)
 			s.note(entries[i].Seq, ok && nic.BelongsToType == "server")
-			s.chain, s.sure = entries[i].Hash.Prefix(), true
+			s.chain, s.chainKnown = entries[i].Hash.Prefix(), true
 		}
 		s.index.trim(rows)
 	})
 	return err
 }
 
-// readerOf returns what is known of the node with this underlay address, or nil
-// if nobody has the address.
-func (s *Shootdowns) readerOf(cn netip.Addr, rows Rows) *reader {
+// readerOf returns the state of the node with this underlay address, or nil if no node
+// has the address.
+func (s *Shootdowns) readerOf(cn netip.Addr, rows Rows) *logReader {
 	r := s.readers[cn]
-	if r == nil || r.moves != s.moves {
+	if r == nil || r.moves != s.underlayChanges {
 		nodes := rows.Nodes(cn)
 		switch {
 		case len(nodes) == 0:
@@ -276,12 +275,12 @@ func (s *Shootdowns) readerOf(cn netip.Addr, rows Rows) *reader {
 			return nil
 		case r == nil:
 			s.makeRoom()
-			r = &reader{positions: make(map[uint32]*readPosition)}
+			r = &logReader{positions: make(map[uint32]*readPosition)}
 			s.readers[cn] = r
 		}
-		r.nodes, r.moves = nodes, s.moves
+		r.nodes, r.moves = nodes, s.underlayChanges
 	}
-	r.tick = s.tick
+	r.tick = s.requests
 	return r
 }
 
@@ -299,10 +298,10 @@ func (s *Shootdowns) makeRoom() {
 	delete(s.readers, oldest)
 }
 
-// ShootdownStats are what Shootdowns holds now.
+// ShootdownStats are the current sizes of Shootdowns.
 type ShootdownStats struct {
-	Nodes    int     // underlay addresses whose place is remembered
-	Pending  int     // records not acknowledged, of all of them; more may be waiting behind
+	Nodes    int     // underlay addresses with a known position
+	Pending  int     // records not acknowledged, of all of them; more may follow
 	Mappings int     // whose last change is remembered
 	Seq      log.Seq // read up to here, at the last request
 }

@@ -31,7 +31,7 @@ func (c *cache) askVL3(from Lookup, vnet uint32, ip netip.Addr) {
 	c.arp[vl3Key{vnet, ip}], c.fwd[vl2Key{vnet, mac}] = mac, at
 }
 
-// obey does what spec/svp.md section 2 says of illumos and a record.
+// obey does what spec/svp.md section 2 says about illumos and a record.
 func (c *cache) obey(from Lookup, r Record) {
 	if r.Type == RecordVL2 {
 		delete(c.fwd, vl2Key{r.VNet, r.MAC})
@@ -40,8 +40,8 @@ func (c *cache) obey(from Lookup, r Record) {
 	}
 }
 
-// stale names a mapping of the node's vnets that is not true; one that nobody
-// has any more counts only if strict.
+// stale names a wrong mapping of the node's vnets; one that no longer exists counts
+// only if strict.
 func (c *cache) stale(rows *rowsAt, vnets []uint32, strict bool) string {
 	for k, mac := range c.arp {
 		is, ok := rows.ips[k] // also while its node has no underlay address
@@ -58,10 +58,13 @@ func (c *cache) stale(rows *rowsAt, vnets []uint32, strict bool) string {
 	return ""
 }
 
-// TestNothingStaleInTheEnd: whatever happens to the log, and in whatever order
-// a client acknowledges, one that polls ends with nothing that is not true.
-// Servers lag behind each other; some forget all they knew.
+// TestNothingStaleInTheEnd: whatever happens to the log, and in whatever order a client
+// acknowledges, a client that polls has no wrong mapping in the end. Servers lag behind
+// each other; some forget everything.
 func TestNothingStaleInTheEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	for name, small := range map[string]bool{"all remembered": false, "little remembered": true} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) { historyAndClient(rt, small) })
@@ -97,7 +100,7 @@ func historyAndClient(t *rapid.T, small bool) {
 				client.obey(sites[roll(len(sites))], r)
 				given = append(given, r.ID)
 			}
-		case 8: // some are acknowledged, at any server, or nobody's
+		case 8: // some are acknowledged, at any server, or unknown ids
 			for range roll(len(given) + 1) {
 				i := roll(len(given))
 				s.events.Remove(me, []log.UUID{given[i], testUUID(7, roll(9))})
@@ -181,8 +184,8 @@ func drain(t fataler, s *site, me netip.Addr, client *cache) {
 	t.Fatalf("records come for ever")
 }
 
-// shotTexts are the mappings that a change gives, told to a node that knew all
-// before.
+// shotTexts are the mappings of a change, as reported to a node that had all earlier
+// ones.
 func shotTexts(t *testing.T, s *site, c *cloud, change func()) []string {
 	t.Helper()
 	me := underlayAddr(0)
@@ -247,7 +250,7 @@ func TestShotsOf(t *testing.T) {
 	}
 }
 
-// TestNetworkGone: when the network went before anybody asked, the event's
+// TestNetworkGone: if the network was deleted before the first request, the event's
 // scopes tell the vnet.
 func TestNetworkGone(t *testing.T) {
 	c := newCloud(t, 2, 2)
@@ -258,13 +261,13 @@ func TestNetworkGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shots, err := shotsOf(nil, 9, event, rows)
-	want := []shot{{mappingVL2(100, n.MAC), 0, 9}, {mappingVL3(100, n.IP), 0, 9}}
+	shots, err := invalidationsOf(nil, 9, event, rows)
+	want := []invalidation{{mappingVL2(100, n.MAC), 0, 9}, {mappingVL3(100, n.IP), 0, 9}}
 	if err != nil || !slices.Equal(shots, want) {
 		t.Errorf("shots %+v, error %v, want %+v", shots, err, want)
 	}
 	event.Scopes = []log.Scope{log.NetworkScope(n.NetworkUUID)}
-	if shots, err = shotsOf(nil, 9, event, rows); err != nil || len(shots) != 0 {
+	if shots, err = invalidationsOf(nil, 9, event, rows); err != nil || len(shots) != 0 {
 		t.Errorf("shots %+v, error %v of a NIC on no vnet", shots, err)
 	}
 }
@@ -272,10 +275,10 @@ func TestNetworkGone(t *testing.T) {
 // TestRecordIDs: they carry the seq, are of RFC 9562's version 8, and differ.
 func TestRecordIDs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		draw := func(name string) shot {
+		draw := func(name string) invalidation {
 			m := mapping{vnet: uint32(rapid.IntRange(0, 3).Draw(t, name)), typ: RecordType(rapid.IntRange(1, 2).Draw(t, name))}
 			m.addr[rapid.IntRange(0, 15).Draw(t, name)] = byte(rapid.IntRange(0, 2).Draw(t, name))
-			return shot{m, 0, log.Seq(rapid.Uint64Range(0, 1<<48-1).Draw(t, name))}
+			return invalidation{m, 0, log.Seq(rapid.Uint64Range(0, 1<<48-1).Draw(t, name))}
 		}
 		a, b := draw("a"), draw("b")
 		id := a.id()
@@ -298,6 +301,9 @@ func TestRecordIDs(t *testing.T) {
 // TestShootdownsBounded: memory does not follow the length of the log, the
 // number of addresses, or what a node never acknowledges.
 func TestShootdownsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	c := newCloud(t, 20, 2)
 	s := newSite(c, ShootdownConfig{MaxMappings: 64, MaxNodes: 8})
 	for node := range c.nodes {
@@ -328,8 +334,8 @@ func TestShootdownsBounded(t *testing.T) {
 	}
 }
 
-// TestAwayForAMonth: a node that was away is told each mapping once, its own
-// bounded number, however many changes there were; and news come first.
+// TestAwayForAMonth: a node that was away gets each mapping once, a bounded number,
+// however many changes there were; and new changes come first.
 func TestAwayForAMonth(t *testing.T) {
 	c := newCloud(t, 3, 2)
 	s := newSite(c, ShootdownConfig{MaxMappings: 100, Past: 1000})
@@ -378,8 +384,8 @@ func TestAwayForAMonth(t *testing.T) {
 	}
 }
 
-// TestShootdownsRestart: who asks a server that was just started is told what
-// it may have missed, and the same id means the same everywhere.
+// TestShootdownsRestart: a client of a server that was just started gets what it may
+// have missed, and the same id means the same on every server.
 func TestShootdownsRestart(t *testing.T) {
 	c := newCloud(t, 2, 2)
 	for i := range 5 {
@@ -402,9 +408,8 @@ func TestShootdownsRestart(t *testing.T) {
 	}
 }
 
-// TestShootdownsLeaveAndReturn: a record that a node was given and did not
-// acknowledge is for nobody while the node is off the vnet, and comes again
-// when it is back.
+// TestShootdownsLeaveAndReturn: a record that a node was given and did not acknowledge
+// is not delivered while the node is off the vnet, and comes again when it is back.
 func TestShootdownsLeaveAndReturn(t *testing.T) {
 	c := newCloud(t, 2, 4)
 	s := newSite(c, ShootdownConfig{})
@@ -429,8 +434,8 @@ func TestShootdownsLeaveAndReturn(t *testing.T) {
 	step(func() { c.put(own) }, other.MAC, own.MAC)
 }
 
-// TestShootdownsOtherLog: a log that was put in the place of another, or goes
-// back, begins anew.
+// TestShootdownsOtherLog: if the log is replaced by another, or goes back, the index
+// begins again.
 func TestShootdownsOtherLog(t *testing.T) {
 	c := newCloud(t, 2, 2)
 	c.put(&log.NIC{MAC: testMAC(1), BelongsToType: "zone", CNUUID: c.nodes[0], NetworkUUID: c.nets[0].UUID})
@@ -442,8 +447,8 @@ func TestShootdownsOtherLog(t *testing.T) {
 	}
 }
 
-// TestShootdownsBrokenLog: a log that cannot be read, or has bytes that are no
-// event, is said to be so, and is no harm later.
+// TestShootdownsBrokenLog: a log that cannot be read, or has bytes that are not an
+// event, is reported, and does no harm later.
 func TestShootdownsBrokenLog(t *testing.T) {
 	c := newCloud(t, 2, 2)
 	c.put(&log.NIC{MAC: testMAC(1), BelongsToType: "zone", CNUUID: c.nodes[0], NetworkUUID: c.nets[0].UUID})

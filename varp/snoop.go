@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// SnoopConfig says where a Snoop sends what it hears, and where it tells of it.
+// SnoopConfig has where a Snoop forwards traffic, and where it prints.
 type SnoopConfig struct {
-	// Upstream is the SVP server, host:port; the name is resolved for each
-	// connection anew. Required.
+	// Upstream is the SVP server, host:port; the name is resolved for each connection.
+	// Required.
 	Upstream string
 
-	// Out gets the trace, a line or some in one Write. One that is slow loses
-	// lines, and is told how many; it never holds up the traffic. Required.
+	// Out gets the trace, one or more lines in one Write. A slow Out loses lines, and
+	// gets their count; it never delays the traffic. Required.
 	Out io.Writer
 
-	// MaxConns bounds the connections that are passed on. Default 256.
+	// MaxConns bounds the forwarded connections. Default 256.
 	MaxConns int
 
 	// DialTimeout bounds connecting to Upstream. Default 5 s.
@@ -54,9 +54,9 @@ func (c SnoopConfig) check() error {
 // snoopLines is how many pieces of the trace may wait for SnoopConfig.Out.
 const snoopLines = 4096
 
-// Snoop passes TCP connections on to an SVP server and tells what goes over
-// them: each request with its answer and how long it took. What it does not
-// understand it passes on as it is, and shows as hexadecimal digits.
+// Snoop forwards TCP connections to an SVP server and prints their messages: each
+// request with its answer and the time that it took. It forwards unknown bytes
+// unchanged, and prints them as hexadecimal digits.
 type Snoop struct {
 	cfg   SnoopConfig // immutable
 	lines chan string
@@ -66,8 +66,8 @@ type Snoop struct {
 	conns map[net.Conn]struct{}
 }
 
-// NewSnoop returns a snoop, or an error that names the field of cfg that is
-// missing or makes no sense. It starts nothing.
+// NewSnoop returns a snoop, or an error that names the field of cfg that is missing or
+// invalid. It starts nothing.
 func NewSnoop(cfg SnoopConfig) (*Snoop, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -75,9 +75,9 @@ func NewSnoop(cfg SnoopConfig) (*Snoop, error) {
 	return &Snoop{cfg: cfg.withDefaults(), lines: make(chan string, snoopLines), conns: make(map[net.Conn]struct{})}, nil
 }
 
-// Run passes on what comes to ln until ctx ends, or Out or ln fails; then it
-// closes ln and every connection, and returns when all that it started has
-// ended: nil if ctx did. It is called once.
+// Run forwards what comes to ln until ctx ends, or Out or ln fails. Then it closes ln
+// and every connection, and returns when everything that it started has ended: nil if
+// ctx ended. It is called once.
 func (s *Snoop) Run(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -97,7 +97,7 @@ func (s *Snoop) Run(ctx context.Context, ln net.Listener) error {
 		nc, err := ln.Accept()
 		switch {
 		case err == nil && taken.Load() >= int64(s.cfg.MaxConns):
-			s.tell(snoopLine(nc.RemoteAddr(), "refused: %d connections are open", s.cfg.MaxConns))
+			s.printLine(snoopLine(nc.RemoteAddr(), "refused: %d connections are open", s.cfg.MaxConns))
 			_ = nc.Close()
 		case err == nil:
 			taken.Add(1)
@@ -117,8 +117,7 @@ func (s *Snoop) Run(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// print writes the trace until no more comes, or Out fails; from then on what
-// is told finds no place, and is lost.
+// print writes the trace until no more comes, or Out fails; later lines are lost.
 func (s *Snoop) print() error {
 	for line := range s.lines {
 		if lost := s.lost.Swap(0); lost > 0 {
@@ -131,8 +130,8 @@ func (s *Snoop) print() error {
 	return nil
 }
 
-// tell adds text, which ends a line, to the trace.
-func (s *Snoop) tell(text string) {
+// printLine adds text, which ends a line, to the trace.
+func (s *Snoop) printLine(text string) {
 	select {
 	case s.lines <- text:
 	default:
@@ -140,8 +139,8 @@ func (s *Snoop) tell(text string) {
 	}
 }
 
-// track notes an open connection, so that the end closes it; false if the end
-// has come.
+// track records an open connection, so that the end closes it; false if the end has
+// come.
 func (s *Snoop) track(ctx context.Context, nc net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,14 +173,14 @@ func (s *Snoop) pass(ctx context.Context, client net.Conn) {
 	dialer := net.Dialer{Timeout: s.cfg.DialTimeout}
 	server, err := dialer.DialContext(ctx, "tcp", s.cfg.Upstream)
 	if err != nil {
-		s.tell(snoopLine(peer, "no server: %v", err))
+		s.printLine(snoopLine(peer, "no server: %v", err))
 		return
 	}
 	defer s.untrack(server)
 	if !s.track(ctx, server) {
 		return
 	}
-	s.tell(snoopLine(peer, "connected, to %s", server.RemoteAddr()))
+	s.printLine(snoopLine(peer, "connected, to %s", server.RemoteAddr()))
 	t := newTrace(s, peer)
 	var answers sync.WaitGroup
 	answers.Go(func() { pump(client, server, func([]byte, time.Time) {}, t.answer) })
@@ -190,12 +189,12 @@ func (s *Snoop) pass(ctx context.Context, client net.Conn) {
 	t.end()
 }
 
-// snoopRead is how much is passed on at once.
+// snoopRead is how many bytes are forwarded at once.
 const snoopRead = 32 << 10
 
-// pump passes on what from says until it ends: an orderly end is passed on as
-// one, any other as a reset of both. before and after see the bytes before and
-// after they are passed on: a request must be known before its answer comes.
+// pump forwards the bytes of from until it ends. An orderly end is forwarded as one,
+// any other end as a reset of both. before and after get the bytes before and after
+// they are forwarded, because a request must be known before its answer comes.
 func pump(to, from net.Conn, before, after func(b []byte, at time.Time)) {
 	buf := make([]byte, snoopRead)
 	for {

@@ -50,8 +50,8 @@ var (
 	tracePort = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 )
 
-// TestSnoop: the trace of one connection, word for word but for times, and
-// every answer as the server gave it.
+// TestSnoop: the trace of one connection, word for word except times, and every answer
+// unchanged.
 func TestSnoop(t *testing.T) {
 	events := vectorEvents(t)
 	events.records = events.records[:2]
@@ -117,8 +117,8 @@ func TestSnoopVectors(t *testing.T) {
 	}
 }
 
-// TestSnoopBadBytes: what is no SVP, in either direction, is shown in
-// hexadecimal and passed on; so is a wrong CRC, and what comes behind it.
+// TestSnoopBadBytes: bytes that are not SVP, in either direction, are printed in
+// hexadecimal and forwarded; so are a wrong CRC and what follows it.
 func TestSnoopBadBytes(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -199,8 +199,8 @@ type stuck chan struct{}
 
 func (s stuck) Write(b []byte) (int, error) { <-s; return len(b), nil }
 
-// TestSnoopOut: nobody waits for who reads the trace; when that one is gone the
-// snoop ends and says so.
+// TestSnoopOut: a slow reader of the trace delays nothing; when it is gone the snoop
+// ends with an error.
 func TestSnoopOut(t *testing.T) {
 	_, server := startServer(t, Config{Lookup: vectorFixture()})
 	slow := make(stuck)

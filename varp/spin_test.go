@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestSpinnerWait: what has come is read at once, and who sends nothing, or has
-// ended, is not waited for beyond the bound.
+// TestSpinnerWait: what has arrived is read at once; a client that sends nothing, or
+// has ended, is not waited for beyond the bound.
 func TestSpinnerWait(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -37,7 +37,7 @@ func TestSpinnerWait(t *testing.T) {
 	}
 }
 
-// TestAlone: only one connection that pipelined for a while is awaited awake.
+// TestAlone: only one connection that pipelined for a while is awaited without sleep.
 func TestAlone(t *testing.T) {
 	s, a, b := &Server{}, &conn{}, &conn{}
 	alone := func(c *conn, requests int64, times int) (is bool) {
@@ -66,8 +66,8 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestIdleAfterPipelining: a connection that was awaited awake, and then sends no
-// more, takes next to none of a processor.
+// TestIdleAfterPipelining: a connection that was awaited without sleep, and then sends
+// nothing, takes almost no processor time.
 func TestIdleAfterPipelining(t *testing.T) {
 	_, addr := startServer(t, Config{Lookup: vectorFixture()})
 	nc := dialTCP(t, addr)

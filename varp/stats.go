@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// CloseReason says why a connection ended, or was never served.
+// CloseReason is why a connection ended, or was never served.
 type CloseReason int
 
 // Reasons, in the order of Stats.Closed. The first two are the ordinary ones.
@@ -39,7 +39,7 @@ var reasonNames = [numReasons]string{
 // String returns the reason as one word for the label of a metric.
 func (r CloseReason) String() string { return reasonNames[r] }
 
-// reasonOf tells what the end of a read or an answer was about.
+// reasonOf returns the reason of an error of a read or an answer.
 func reasonOf(err error) CloseReason {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -62,9 +62,9 @@ func reasonOf(err error) CloseReason {
 	return ClosedReset
 }
 
-// counter is one of the numbers that a connection counts for itself and adds
-// to the server's once for each batch: adding for each message would have
-// every core wait for the same cache line.
+// counter is one of the numbers that a connection counts for itself and adds to the
+// server's once for each batch: adding for each message makes every core wait for the
+// same cache line.
 type counter int
 
 const (
@@ -92,26 +92,26 @@ func (c *counters) add(batch *[numCounters]uint64) {
 	}
 }
 
-// Stats are a server's counts since it was made. Each is exact once the
-// connection that it comes from is quiet; they are not taken at one instant.
+// Stats are a server's counts since it was made. Each is exact once its connections are
+// quiet; they are not taken at one instant.
 type Stats struct {
-	Accepted uint64 // connections taken from a listener, those never served included
+	Accepted uint64 // connections taken from a listener, including those never served
 	Open     int    // connections being served now
 
 	Pings      uint64
-	VL2        uint64 // requests, misses included
+	VL2        uint64 // requests, including misses
 	VL2Misses  uint64 // answered NOTFOUND
 	VL3        uint64
 	VL3Misses  uint64
 	LogReqs    uint64
-	LogRecords uint64 // records handed out, repeats included
+	LogRecords uint64 // records delivered, including repeats
 	LogRMs     uint64
-	Writes     uint64 // answers go out many to a write when requests are pipelined
+	Writes     uint64 // with pipelining, many answers share a write
 
 	AcceptErrors uint64 // listener errors survived, as when no file descriptor was left
 
 	Closed [numReasons]uint64 // ended connections by CloseReason
 
-	Age   time.Duration // answers are at most so old, Config.Age
-	Stale bool          // that is more than Config.MaxAge
+	Age   time.Duration // the highest age of answers, Config.Age
+	Stale bool          // Age is more than Config.MaxAge
 }

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// Bounds of what a trace holds of a connection.
+// Bounds of a trace for each connection.
 const (
-	// traceMaxBody is the longest body that is taken for one: portolan sends
-	// LOG_ACKs as long as anybody asks for, but nobody asks for more than this.
+	// traceMaxBody is the longest body in bytes that is accepted as one: portolan sends
+	// LOG_ACKs of any requested length, but no client requests more than this.
 	traceMaxBody = 1 << 20
 	// traceMaxOpen is how many requests without an answer are remembered.
 	traceMaxOpen = 4096
-	// traceMaxHex is how many bytes are shown of what is not understood.
+	// traceMaxHex is how many unknown bytes are printed.
 	traceMaxHex = 64
 )
 
-// trace understands the two directions of a connection and puts each answer to
-// its request.
+// trace parses the two directions of a connection and pairs each answer with its
+// request.
 type trace struct {
 	s    *Snoop
 	peer net.Addr
@@ -29,12 +29,12 @@ type trace struct {
 	mu       sync.Mutex // protects what follows
 	requests stream
 	answers  stream
-	open     map[uint32][]asked // requests without an answer, by id, the oldest first
+	open     map[uint32][]tracedRequest // requests without an answer, by id, the oldest first
 	openN    int
 }
 
-// asked is a request that has no answer yet.
-type asked struct {
+// tracedRequest is a request that has no answer yet.
+type tracedRequest struct {
 	op   Op
 	text string
 	at   time.Time
@@ -43,21 +43,21 @@ type asked struct {
 // stream cuts one direction into messages.
 type stream struct {
 	buf []byte
-	raw bool // no telling where a message begins any more
+	raw bool // where a message begins is no longer known
 }
 
 func newTrace(s *Snoop, peer net.Addr) *trace {
-	return &trace{s: s, peer: peer, open: make(map[uint32][]asked)}
+	return &trace{s: s, peer: peer, open: make(map[uint32][]tracedRequest)}
 }
 
-// snoopTime is how a moment stands in the trace.
+// snoopTime formats a time for the trace.
 func snoopTime(at time.Time) string { return at.Format("15:04:05.000000") }
 
 func snoopLine(peer net.Addr, format string, args ...any) string {
 	return fmt.Sprintf("%s %s %s\n", snoopTime(time.Now()), peer, fmt.Sprintf(format, args...))
 }
 
-// request takes bytes that the client sent at a moment.
+// request handles bytes that the client sent at a time.
 func (t *trace) request(b []byte, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,12 +67,12 @@ func (t *trace) request(b []byte, at time.Time) {
 			t.line(at, "%s  (no answer will be shown: %d are awaited)", heading(m.Op, m.ID, text), t.openN)
 			return
 		}
-		t.open[m.ID] = append(t.open[m.ID], asked{m.Op, text, at})
+		t.open[m.ID] = append(t.open[m.ID], tracedRequest{m.Op, text, at})
 		t.openN++
-	}, func(why string, b []byte) { t.line(at, "> %s", strange(why, b)) })
+	}, func(why string, b []byte) { t.line(at, "> %s", describeUnexpected(why, b)) })
 }
 
-// answer takes bytes that the server sent.
+// answer handles bytes that the server sent.
 func (t *trace) answer(b []byte, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,18 +88,18 @@ func (t *trace) answer(b []byte, at time.Time) {
 			delete(t.open, m.ID)
 		}
 		t.openN--
-		t.line(at, "%s -> %s  %s%s", heading(of[0].op, m.ID, of[0].text), text, took(at.Sub(of[0].at)), more)
-	}, func(why string, b []byte) { t.line(at, "< %s", strange(why, b)) })
+		t.line(at, "%s -> %s  %s%s", heading(of[0].op, m.ID, of[0].text), text, elapsed(at.Sub(of[0].at)), more)
+	}, func(why string, b []byte) { t.line(at, "< %s", describeUnexpected(why, b)) })
 }
 
-// end tells of what was never answered, in the order in which it was asked.
+// end prints the unanswered requests, in order.
 func (t *trace) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
 	for _, s := range []*stream{&t.requests, &t.answers} {
 		if len(s.buf) > 0 && !s.raw {
-			t.line(now, "%s", strange("cut off", s.buf))
+			t.line(now, "%s", describeUnexpected("cut off", s.buf))
 		}
 	}
 	if t.openN > 0 {
@@ -110,19 +110,19 @@ func (t *trace) end() {
 }
 
 func (t *trace) line(at time.Time, format string, args ...any) {
-	t.s.tell(fmt.Sprintf("%s %s %s\n", snoopTime(at), t.peer, fmt.Sprintf(format, args...)))
+	t.s.printLine(fmt.Sprintf("%s %s %s\n", snoopTime(at), t.peer, fmt.Sprintf(format, args...)))
 }
 
-// heading is the part of a line that says what was asked. Ids are opaque, and
-// shown as the bytes that stand on the wire.
+// heading is the part of a line about the request. Ids are opaque, and printed as the
+// bytes on the wire.
 func heading(op Op, id uint32, question string) string {
 	return strings.TrimRight(fmt.Sprintf("%-8s id %08x  %s", op, id, question), " ")
 }
 
-func took(d time.Duration) string { return d.Round(time.Microsecond).String() }
+func elapsed(d time.Duration) string { return d.Round(time.Microsecond).String() }
 
-// strange shows bytes that are no message.
-func strange(why string, b []byte) string {
+// describeUnexpected prints bytes that are not a message.
+func describeUnexpected(why string, b []byte) string {
 	rest := ""
 	if len(b) > traceMaxHex {
 		rest = "…"
@@ -130,9 +130,9 @@ func strange(why string, b []byte) string {
 	return fmt.Sprintf("%s, %d bytes: %x%s", why, len(b), b[:min(len(b), traceMaxHex)], rest)
 }
 
-// cut hands whole messages to whole, with a note if something is wrong with
-// one, and to bad what is none. A wrong CRC costs nothing: the length was
-// probably right, and if not the next message shows.
+// cut passes complete messages to whole, with a note if something is wrong with one,
+// and other bytes to bad. A wrong CRC is only noted: the length was probably right, and
+// if not, the next message shows it.
 func (s *stream) cut(b []byte, whole func(m Message, note string), bad func(why string, b []byte)) {
 	if s.raw {
 		bad("not SVP any more", b)
@@ -162,7 +162,7 @@ func (s *stream) cut(b []byte, whole func(m Message, note string), bad func(why 
 	}
 }
 
-// describeRequest puts the body of a request into words.
+// describeRequest prints the body of a request as text.
 func describeRequest(m Message) string {
 	switch m.Op {
 	case OpPing:
@@ -188,11 +188,11 @@ func describeRequest(m Message) string {
 			return fmt.Sprintf("vnet %d %s", r.VNet, r.MAC)
 		}
 	}
-	return strange("not understood", m.Body)
+	return describeUnexpected("not understood", m.Body)
 }
 
-// describeAnswer puts the body of an answer into words; more are lines of their
-// own, if there are any, each after a line break.
+// describeAnswer prints the body of an answer as text; more are lines of their own, if
+// there are any, each after a line break.
 func describeAnswer(m Message) (text, more string) {
 	switch m.Op {
 	case OpPong:
@@ -219,7 +219,7 @@ func describeAnswer(m Message) (text, more string) {
 			return status.String(), ""
 		}
 	}
-	return m.Op.String() + " " + strange("not understood", m.Body), ""
+	return m.Op.String() + " " + describeUnexpected("not understood", m.Body), ""
 }
 
 func describeUnderlay(status Status, u Underlay) string {

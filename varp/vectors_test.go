@@ -11,8 +11,8 @@ import (
 	"rutter/log"
 )
 
-// vector is one exchange of testdata/svp-vectors.json, taken from live
-// programs. Normative says whom it binds; the file explains the words.
+// vector is one exchange of testdata/svp-vectors.json, recorded from live programs.
+// Normative says for whom it is binding; the file explains the words.
 type vector struct {
 	Name      string
 	Request   string

@@ -18,31 +18,30 @@ const Version = 1
 // HeaderSize is the length of the header before each body, in bytes.
 const HeaderSize = 16
 
-// MaxBody is the longest body, in bytes, that a Server or a Client of ours
-// reads or writes. The longest that an old client sends is a LOG_RM of 32 ids,
-// 516 bytes; this leaves room for 1,023 of them and keeps what a connection
-// can make us hold small.
+// MaxBody is the longest body, in bytes, that a Server or a Client of ours reads or
+// writes. The longest body of an old client is a LOG_RM of 32 ids, 516 bytes. This
+// leaves room for 1,023 ids and limits the memory of a connection.
 const MaxBody = 16 << 10
 
-// The codec's errors. Each costs the connection that it came from: after a
-// message that cannot be trusted, neither can the place where the next begins.
+// The codec's errors. Each costs its connection: after an invalid message, where the
+// next one begins is unknown.
 var (
 	// ErrBadCRC: the CRC-32 in the header is not that of the message.
 	ErrBadCRC = errors.New("varp: wrong CRC")
 	// ErrTooBig: the header announces a body over the limit.
 	ErrTooBig = errors.New("varp: body over the limit")
-	// ErrBadOp: an op that is unknown, or that has no place in this direction.
+	// ErrBadOp: an op that is unknown, or not allowed in this direction.
 	ErrBadOp = errors.New("varp: op not served")
 	// ErrBadBody: a body too short for its op, or in disagreement with itself.
 	ErrBadBody = errors.New("varp: malformed body")
 )
 
-// Op is what a message asks or answers.
+// Op is the operation of a message.
 type Op uint16
 
-// The ops of SVP (libvarpd_svp_prot.h, svp_op_t; spec/svp.md §1.2). Nobody
-// ever defined the payload of BULK, and ROUTE belongs to version 2: this
-// package knows them by name only.
+// The ops of SVP (libvarpd_svp_prot.h, svp_op_t; spec/svp.md §1.2). The payload of BULK
+// was never defined, and ROUTE belongs to version 2: this package knows only their
+// names.
 const (
 	OpPing     Op = 1
 	OpPong     Op = 2
@@ -72,7 +71,7 @@ var opNames = [...]string{
 	OpRouteReq: "ROUTE_REQ", OpRouteAck: "ROUTE_ACK",
 }
 
-// String returns the name that the protocol gives to o, or its number.
+// String returns the protocol's name of o, or its number.
 func (o Op) String() string {
 	if int(o) < len(opNames) && opNames[o] != "" {
 		return opNames[o]
@@ -93,7 +92,7 @@ const (
 	StatusBadBulk   Status = 4
 )
 
-// String returns the name that the protocol gives to s, or its number.
+// String returns the protocol's name of s, or its number.
 func (s Status) String() string {
 	switch s {
 	case StatusOK:
@@ -119,8 +118,8 @@ func (s Status) String() string {
 type Header struct {
 	Version uint16
 	Op      Op
-	Size    uint32 // bytes of body, the header not counted
-	ID      uint32 // opaque: the peer's four bytes, returned as they came
+	Size    uint32 // bytes of the body, without the header
+	ID      uint32 // opaque: the peer's four bytes, returned unchanged
 	CRC     uint32
 }
 
@@ -141,17 +140,16 @@ func parseHeader(b []byte) Header {
 }
 
 // Message is a header and its body. Body points into the buffer that was
-// split, so it lives as long as that does.
+// split, so it is valid as long as that buffer.
 type Message struct {
 	Header
 	Body []byte
 }
 
-// Split takes the first message off b and returns the bytes that it spans.
-// 0 bytes and no error mean that b does not hold a whole message yet. It
-// returns ErrTooBig, as soon as the header is there, for a body of more than
-// maxBody bytes, and ErrBadCRC; both with the header filled in. It looks
-// neither at the version nor at the op.
+// Split reads the first message of b and returns its length in bytes. 0 bytes and
+// no error mean that b does not have a complete message yet. It returns ErrTooBig,
+// as soon as the header is there, for a body of more than maxBody bytes, and
+// ErrBadCRC; both with the header filled in. It checks neither the version nor the op.
 func Split(b []byte, maxBody int) (Message, int, error) {
 	if len(b) < HeaderSize {
 		return Message{}, 0, nil
@@ -175,7 +173,7 @@ func Split(b []byte, maxBody int) (Message, int, error) {
 // crc32 makes its argument escape, and a local one would cost an allocation.
 var zeroCRC [HeaderSize - offCRC]byte
 
-// checksum returns the CRC of a whole message, whatever its CRC field says.
+// checksum returns the CRC of a complete message; its CRC field is ignored.
 func checksum(msg []byte) uint32 {
 	sum := crc32.Update(0, crc32.IEEETable, msg[:offCRC])
 	sum = crc32.Update(sum, crc32.IEEETable, zeroCRC[:])
@@ -183,7 +181,7 @@ func checksum(msg []byte) uint32 {
 }
 
 // Append appends a message with any op and body to dst. It is for ops without
-// a body (PING, PONG) and for tools that speak what this package does not.
+// a body (PING, PONG) and for tools that use other ops.
 func Append(dst []byte, op Op, id uint32, body []byte) []byte {
 	start := len(dst)
 	return finish(append(begin(dst, op, id), body...), start)
@@ -206,8 +204,8 @@ func finish(dst []byte, start int) []byte {
 	return dst
 }
 
-// wantBody refuses a body of fewer than n bytes. A longer one is fine: what
-// follows is ignored, as portolan does (vector vl2-trailing-bytes).
+// wantBody refuses a body of fewer than n bytes. The rest of a longer one is
+// ignored, as portolan does (vector vl2-trailing-bytes).
 func wantBody(op Op, body []byte, n int) error {
 	if len(body) < n {
 		return fmt.Errorf("%s: body of %d bytes, want %d: %w", op, len(body), n, ErrBadBody)

@@ -14,7 +14,7 @@ import (
 	"rutter/projections/desired"
 )
 
-// book is a log for tests: all entries there are.
+// book is a log for tests: all existing entries.
 type book struct {
 	mu     sync.Mutex // protects what follows
 	neighs map[neighKey]desired.Neigh
@@ -43,7 +43,7 @@ func bookOf(want desired.Links) (*book, desired.Links) {
 	return b, want
 }
 
-// Read implements Truth.
+// Read implements Source.
 func (b *book) Read(read func(Lookup)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,8 +124,8 @@ func (w *world) pingUntilAnswered(from string, to netip.Addr) {
 	}
 }
 
-// TestOnDemandFollowsTheLog: entries that the kernel holds are replaced and
-// deleted with the log, those that it does not hold do not come.
+// TestOnDemandFollowsTheLog: entries in the kernel are replaced and deleted with the
+// log; others are not added.
 func TestOnDemandFollowsTheLog(t *testing.T) {
 	w := newWorld(t)
 	w.namespace("zA")
@@ -165,10 +165,10 @@ func TestOnDemandFollowsTheLog(t *testing.T) {
 	}
 }
 
-// answer answers questions as Ask would, with the kernel's own hand.
+// answer answers questions as Ask does, with the kernel's own writer.
 func (g *guarded) answer(asked ...Question) { g.m.demand.resolve(context.Background(), asked, g.h) }
 
-// shows wants the kernel to have these entries.
+// shows requires the kernel to have these entries.
 func (g *guarded) shows(t *testing.T, what string, neighs []desired.Neigh, fdb []desired.FDB) {
 	t.Helper()
 	want := g.want
@@ -182,8 +182,8 @@ func (g *guarded) shows(t *testing.T, what string, neighs []desired.Neigh, fdb [
 	}
 }
 
-// TestModesSwitchLive: from ahead to on demand and back no packet is lost, and
-// what the kernel held too much goes.
+// TestModesSwitchLive: from ahead to on demand and back no packet is lost, and surplus
+// entries are removed.
 func TestModesSwitchLive(t *testing.T) {
 	const peers = 300
 	w := newWorld(t)

@@ -112,7 +112,7 @@ func BenchmarkKernelEntries(b *testing.B) {
 func (g *guarded) empty(b *testing.B, bare desired.Links) {
 	g.h.views = map[string]*view{}
 	pass(b, g.m, bare)
-	time.Sleep(10 * watchQuiet) // the watch has its own time to hear of all this
+	time.Sleep(10 * watchQuiet) // the watch receives all of this outside the measured time
 	g.h.Observed()
 }
 

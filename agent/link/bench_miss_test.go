@@ -26,10 +26,10 @@ const (
 	missSettle = time.Second
 )
 
-// BenchmarkKernelMisses sends 10,000 first packets a second from 50 VM
-// namespaces to as many different addresses of vnets on demand, with a table
-// that is too small for them, and receives them on the other node. A packet is
-// late by the time that the kernel kept it until it was answered, and the way.
+// BenchmarkKernelMisses sends 10,000 first packets a second from 50 VM namespaces to as
+// many addresses of vnets on demand, with a table that is too small for them, and
+// receives them on the other node. The delay of a packet is the time in the kernel
+// until the answer, plus the transfer.
 func BenchmarkKernelMisses(b *testing.B) {
 	w := newWorld(b)
 	want := crowd(missZones, 0, missZones)
@@ -42,7 +42,7 @@ func BenchmarkKernelMisses(b *testing.B) {
 	pass(b, m, bare)
 	answering(b, m)
 	got := w.arrivals(b)
-	for got.n.Load() == 0 { // until somebody hears, and the new underlay carries
+	for got.n.Load() == 0 { // until the listener runs and the new underlay works
 		w.sendMisses(b, 1)
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -69,11 +69,11 @@ func BenchmarkKernelMisses(b *testing.B) {
 	}
 }
 
-// endless is a log in which each address of the fabrics of crowd has a NIC on the
-// other node: a million of them would be a load of its own for the collector.
+// endless is a log in which each address of crowd's fabrics has a NIC on the other
+// node. A million real entries would disturb the measurement by garbage collection.
 type endless struct{}
 
-// Read implements Truth.
+// Read implements Source.
 func (e endless) Read(read func(Lookup)) { read(e) }
 
 // Neigh implements Lookup.
@@ -101,7 +101,7 @@ func (a *arrivals) late() []time.Duration {
 	return late
 }
 
-// arrivals hears on the other node's VXLAN port.
+// arrivals listens on the other node's VXLAN port.
 func (w *world) arrivals(b *testing.B) *arrivals {
 	a := &arrivals{took: make([]time.Duration, 4*missRate*int(missFor/time.Second))}
 	var conn *net.UDPConn

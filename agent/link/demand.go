@@ -15,28 +15,28 @@ import (
 	"rutter/projections/desired"
 )
 
-// DefaultTable is how many entries, neighbours and forwarding entries together,
-// the kernel keeps for each vnet on demand: more than a node's VMs talk to at
-// once, few enough that a dump of them takes tens of milliseconds.
+// DefaultTable is how many entries, neighbours and forwarding entries together, the
+// kernel holds for each vnet on demand: more than a node's VMs use at once, and few
+// enough that a dump takes tens of milliseconds.
 const DefaultTable = 16384
 
-// DefaultAhead is how many entries of a vnet are programmed ahead: they take a
-// fifth of a second to make, and a pass a tenth to compare.
+// DefaultAhead is how many entries of a vnet are programmed ahead: making them takes
+// 0.2 s, and comparing them in a pass 0.1 s.
 const DefaultAhead = 65536
 
 const (
-	// maxEvict is how many MACs go at once, so that a question that comes
-	// meanwhile waits for a millisecond or two.
+	// maxEvict is how many MACs are removed at once, so that a question that comes
+	// meanwhile waits for only 1 or 2 ms.
 	maxEvict = 64
-	// roomParts: when a vnet has too many entries, one part in so many of the limit
-	// goes at once.
+	// roomParts: when a vnet has too many entries, the limit divided by roomParts is
+	// removed at once.
 	roomParts = 16
-	// usedGrain is how exactly the kernel tells when an entry was used last: in
-	// hundredths of a second (ndm_used, linux/neighbour.h), rounded twice.
+	// usedGrain is the precision of the kernel's time of last use: hundredths of a
+	// second (ndm_used, linux/neighbour.h), rounded twice.
 	usedGrain = 20 * time.Millisecond
 )
 
-// Lookup finds single entries of the desired state; *desired.Entries does.
+// Lookup looks up single entries of the desired state; *desired.Entries does.
 type Lookup interface {
 	Neigh(link log.MAC, ip netip.Addr) (desired.Neigh, bool)
 	FDB(vnet uint32, mac log.MAC) (desired.FDB, bool)
@@ -44,14 +44,14 @@ type Lookup interface {
 
 var _ Lookup = (*desired.Entries)(nil)
 
-// Source is what the log says of single entries. Read calls read at once, while
-// nothing changes; any goroutine may call it.
+// Source looks up single entries of the log's state. Read calls read at once, and
+// nothing changes during the call. Any goroutine may call it.
 type Source interface {
 	Read(read func(entries Lookup))
 }
 
-// Question is an entry that the kernel lacks: the neighbour IP on a fabric link,
-// or the forwarding entry of MAC on a VXLAN device.
+// Question is an entry that the kernel misses: the neighbour IP on a fabric link, or
+// the forwarding entry of MAC on a VXLAN device.
 type Question struct {
 	VNet      uint32
 	Namespace string  // of the fabric link
@@ -61,42 +61,42 @@ type Question struct {
 	MAC       log.MAC
 }
 
-// EntryWriter does steps while the kernel itself is in use.
+// EntryWriter executes steps on entries while a pass uses the kernel.
 type EntryWriter interface {
-	// Do is that of Kernel, for entries only.
+	// Do is Kernel.Do, for entries only.
 	Do(ctx context.Context, steps []plan.Step) []error
-	// Unused returns how long ago the kernel used each forwarding entry last;
-	// negative: nobody knows.
+	// Unused returns the time since the kernel last used each forwarding entry;
+	// negative: unknown.
 	Unused(ctx context.Context, entries []plan.Entry) []time.Duration
 }
 
-// Asker is a Kernel that asks for the entries that it lacks.
+// Asker is a Kernel that reports the entries that it misses.
 type Asker interface {
-	// Ask calls answer with what is asked for, until ctx ends, and returns ctx's
-	// error then. answer is called by one goroutine at a time, and has the hand
-	// while it runs.
+	// Ask calls answer with the questions, until ctx ends, and then returns ctx's
+	// error. answer is called by one goroutine at a time, and owns the writer during
+	// the call.
 	Ask(ctx context.Context, answer func(ctx context.Context, asked []Question, hand EntryWriter)) error
 }
 
-// Asked counts what was asked for since the process began.
+// Asked counts the questions since the process began.
 type Asked struct {
 	VNets     int    // on demand
-	Resident  int    // entries that the kernel keeps for them
+	Resident  int    // their entries in the kernel
 	Questions uint64 // asked by the kernel
-	Answered  uint64 // of these; of the others the log knows nothing
-	Evicted   uint64 // entries that went to make room
+	Answered  uint64 // of these; the log has no entry for the others
+	Evicted   uint64 // entries that were removed to make room
 }
 
-// demand has the entries that the kernel holds of vnets on demand. Whoever
-// writes entries holds its lock from looking up what they are until the kernel
-// has them: so no answer that is older than the log's change comes after it.
+// demand has the kernel's entries of vnets on demand. A caller that writes entries
+// holds its lock from looking them up until the kernel has them, so that an older
+// answer never follows a change of the log.
 type demand struct {
 	mu     sync.Mutex // protects what follows
 	source Source
 	limit  int
 	vnets  map[uint32]*residents
 	links  map[log.MAC]uint32 // fabric links on vnets on demand
-	// generation counts the dumps; what came during the last one may not be in it.
+	// generation counts the dumps; what came during the last one may be missing in it.
 	generation uint64
 	now        func() time.Time
 
@@ -107,7 +107,7 @@ type demand struct {
 type residents struct {
 	macs   map[log.MAC]*list.Element // of *resident
 	neighs map[neighKey]log.MAC
-	order  *list.List // the one to be looked at next for making room comes first
+	order  *list.List // the next candidate for removal comes first
 	size   int        // neighbours and forwarding entries
 }
 
@@ -117,12 +117,12 @@ type neighKey struct {
 	ip   netip.Addr
 }
 
-// resident is a MAC with all that leads to it.
+// resident is a MAC with its neighbours.
 type resident struct {
 	mac        log.MAC
 	to         plan.Target // the forwarding entry; zero: none, as for NICs of this node
 	neighs     map[neighKey]plan.LinkKey
-	looked     time.Time // when it came, or was last found in use
+	looked     time.Time // when it was added, or was last found in use
 	generation uint64
 }
 
@@ -134,14 +134,14 @@ func newResidents() *residents {
 	return &residents{macs: map[log.MAC]*list.Element{}, neighs: map[neighKey]log.MAC{}, order: list.New()}
 }
 
-// read asks the log, if there is one to ask.
+// read looks up entries in the log, if there is a source.
 func (d *demand) read(read func(entries Lookup)) {
 	if d.source != nil {
 		d.source.Read(read)
 	}
 }
 
-// begin notes that a dump begins.
+// begin records the begin of a dump.
 func (d *demand) begin() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -149,8 +149,8 @@ func (d *demand) begin() uint64 {
 	return d.generation
 }
 
-// follow takes over which vnets are on demand. What was resident of others is
-// ahead now, and wanted as such.
+// follow updates which vnets are on demand. The entries of others are then ahead, and
+// wanted as such.
 func (d *demand) follow(want *desired.Links) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -171,8 +171,8 @@ func (d *demand) follow(want *desired.Links) {
 	}
 }
 
-// extend returns want with those entries of vnets on demand that the kernel has
-// and the log as well: what it has besides must go, what it lacks may be lacking.
+// extend adds to want those entries of vnets on demand that both the kernel and the log
+// have. Other entries in the kernel must be removed; missing ones may stay missing.
 func (d *demand) extend(want desired.Links, have *plan.Snapshot) desired.Links {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -202,7 +202,7 @@ func (d *demand) extend(want desired.Links, have *plan.Snapshot) desired.Links {
 	return want
 }
 
-// sync makes what is resident what a dump showed, which began with a generation.
+// sync makes the residents match a dump that began at a generation.
 func (d *demand) sync(have *plan.Snapshot, generation uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -223,7 +223,7 @@ func (d *demand) sync(have *plan.Snapshot, generation uint64) {
 		}
 		if vnet, on := d.links[l.MAC]; on && l.Kind == plan.KindMacvlan {
 			for _, n := range l.Neighs {
-				d.vnets[vnet].lead(d.put(vnet, n.MAC), neighKey{l.MAC, n.IP}, l.Key())
+				d.vnets[vnet].addReference(d.put(vnet, n.MAC), neighKey{l.MAC, n.IP}, l.Key())
 			}
 		}
 	}
@@ -232,8 +232,8 @@ func (d *demand) sync(have *plan.Snapshot, generation uint64) {
 	}
 }
 
-// keep lets those that a dump showed stand in the order in which they stood
-// before it, and adds what came after it began.
+// keep keeps the earlier order of those that a dump showed, and adds those that came
+// after it began.
 func (r *residents) keep(now *residents, generation uint64) {
 	order := list.New()
 	for e := r.order.Front(); e != nil; e = e.Next() {
@@ -256,7 +256,7 @@ func (r *residents) keep(now *residents, generation uint64) {
 			now.macs[was.mac] = order.PushBack(x)
 		}
 	}
-	order.PushFrontList(now.order) // nobody knows of these when they were used
+	order.PushFrontList(now.order) // when these were used is unknown
 	now.order = order
 	for e := order.Front(); e != nil; e = e.Next() {
 		now.macs[e.Value.(*resident).mac] = e
@@ -282,25 +282,25 @@ func (x *resident) size() int {
 	return n
 }
 
-// forward notes what the forwarding entry of x is.
+// forward sets the forwarding entry of x.
 func (x *resident) forward(r *residents, to plan.Target) {
 	r.size -= x.size()
 	x.to = to
 	r.size += x.size()
 }
 
-// lead notes that a neighbour leads to x, and to nobody else.
-func (r *residents) lead(x *resident, key neighKey, at plan.LinkKey) {
+// addReference records that a neighbour uses x, and no other MAC.
+func (r *residents) addReference(x *resident, key neighKey, at plan.LinkKey) {
 	if mac, ok := r.neighs[key]; ok && mac != x.mac {
-		r.unlead(key)
+		r.dropReference(key)
 	}
 	r.size -= x.size()
 	r.neighs[key], x.neighs[key] = x.mac, at
 	r.size += x.size()
 }
 
-// unlead notes that a neighbour is not there any more.
-func (r *residents) unlead(key neighKey) {
+// dropReference records that a neighbour was removed.
+func (r *residents) dropReference(key neighKey) {
 	e, ok := r.macs[r.neighs[key]]
 	delete(r.neighs, key)
 	if !ok {
@@ -314,7 +314,7 @@ func (r *residents) unlead(key neighKey) {
 	r.prune(e)
 }
 
-// prune forgets a MAC of which nothing is left.
+// prune forgets a MAC without entries.
 func (r *residents) prune(e *list.Element) {
 	if x := e.Value.(*resident); x.size() == 0 {
 		r.order.Remove(e)
@@ -322,7 +322,7 @@ func (r *residents) prune(e *list.Element) {
 	}
 }
 
-// drop forgets a MAC with all that leads to it.
+// drop forgets a MAC with all its neighbours.
 func (r *residents) drop(e *list.Element) {
 	x := e.Value.(*resident)
 	r.size -= x.size()
@@ -342,8 +342,7 @@ func (d *demand) vnetOf(o plan.Object) (vnet uint32, on bool) {
 	return o.VNet, o.Kind == plan.ObjectFDB && d.vnets[o.VNet] != nil
 }
 
-// note remembers a step that was done, and reports whether it is of a vnet on
-// demand.
+// note records an executed step, and reports whether it is of a vnet on demand.
 func (d *demand) note(s *plan.Step) bool {
 	vnet, on := d.vnetOf(s.Object)
 	if !on {
@@ -364,17 +363,17 @@ func (d *demand) note(s *plan.Step) bool {
 	case plan.OpSetNeigh:
 		x := d.put(vnet, s.MAC)
 		x.generation = d.generation
-		r.lead(x, key, plan.LinkKey{Namespace: s.Namespace, Name: s.Link})
+		r.addReference(x, key, plan.LinkKey{Namespace: s.Namespace, Name: s.Link})
 	case plan.OpDelNeigh:
 		if _, ok := r.neighs[key]; ok {
-			r.unlead(key)
+			r.dropReference(key)
 		}
 	}
 	return true
 }
 
-// wanted returns what an entry of a vnet on demand should be: what the kernel
-// was told. It is not on if the vnet is ahead.
+// wanted returns what an entry of a vnet on demand should be: what was programmed. on
+// is false if the vnet is ahead.
 func (d *demand) wanted(o plan.Object) (p plan.Target, on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -396,9 +395,9 @@ func (d *demand) holds(o plan.Object) (p plan.Target, on bool) {
 	return p, true
 }
 
-// resident leaves of the steps of a delta those that are of vnets ahead, or of
-// entries that the kernel holds, and the forwarding entries that go with these.
-// The others are not contradicted by anything in the kernel.
+// resident keeps those steps of a delta that are of vnets ahead, or of entries in the
+// kernel, and the forwarding entries that belong to them. Nothing in the kernel
+// contradicts the others.
 func (d *demand) resident(steps []plan.Step) []plan.Step {
 	if len(d.vnets) == 0 {
 		return steps

@@ -10,9 +10,9 @@ import (
 	"rutter/agent/link/plan"
 )
 
-// resolve writes what was asked for, and makes room if that was too much. Also
-// entries of vnets ahead are answered: somebody took them away, or they are to
-// come with a pass that has not been made.
+// resolve writes the answers, and makes room if there are too many entries. Entries of
+// vnets ahead are answered as well: another program removed them, or they will come
+// with a pass that was not made yet.
 func (d *demand) resolve(ctx context.Context, asked []Question, hand EntryWriter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -46,7 +46,7 @@ func compareStep(a, b plan.Step) int {
 	return strings.Compare(a.Namespace, b.Namespace)
 }
 
-// steps appends what answers a question.
+// steps appends the steps that answer a question.
 func (q *Question) steps(steps []plan.Step, entries Lookup) []plan.Step {
 	to := q.MAC
 	if q.IP.IsValid() {
@@ -67,7 +67,7 @@ func (q *Question) steps(steps []plan.Step, entries Lookup) []plan.Step {
 	return steps
 }
 
-// done notes the steps that succeeded.
+// done records the steps that succeeded.
 func (d *demand) done(steps []plan.Step, errs []error) {
 	for i := range steps {
 		if errs == nil || errs[i] == nil {
@@ -76,10 +76,10 @@ func (d *demand) done(steps []plan.Step, errs []error) {
 	}
 }
 
-// room takes entries away until each vnet is within the limit, at most so many
-// MACs, and reports whether that was enough. A MAC that was in use since it was
-// last looked at gets another turn. Neighbours go before what they lead to: then
-// the next packet is kept until it is asked for anew, and none is lost.
+// room removes entries until each vnet is within the limit, at most so many MACs, and
+// reports whether that was enough. A MAC that was used since the last check stays for
+// now. Neighbours are removed before their forwarding entries: then the kernel keeps
+// the next packet until the answer, and none is lost.
 func (d *demand) room(ctx context.Context, hand EntryWriter, most int) (enough bool) {
 	enough = true
 	var neighs, forwards []plan.Step
@@ -117,8 +117,8 @@ func (d *demand) room(ctx context.Context, hand EntryWriter, most int) (enough b
 	return false
 }
 
-// choose returns MACs of a vnet that may go: a part of the limit at once, so that
-// not each answer needs to make room, but at most so many. Those in use go last.
+// choose returns MACs of a vnet that may be removed: a part of the limit at once, so
+// that not each answer has to make room. Those in use come last.
 func (d *demand) choose(ctx context.Context, hand EntryWriter, vnet uint32, most int) []*resident {
 	r := d.vnets[vnet]
 	now := d.now()
@@ -152,7 +152,7 @@ func (d *demand) choose(ctx context.Context, hand EntryWriter, vnet uint32, most
 	return chosen
 }
 
-// unused asks when MACs were used last, if there was time to use them.
+// unused reads when MACs were last used, if enough time has passed.
 func (d *demand) unused(ctx context.Context, hand EntryWriter, vnet uint32, list []*resident, now time.Time) []time.Duration {
 	unused := make([]time.Duration, len(list))
 	entries, of := make([]plan.Entry, 0, len(list)), make([]int, 0, len(list))
@@ -170,7 +170,7 @@ func (d *demand) unused(ctx context.Context, hand EntryWriter, vnet uint32, list
 	return unused
 }
 
-// shrink makes room for all, and lets questions be answered between the parts.
+// shrink makes room for all, and allows questions between the parts.
 func (d *demand) shrink(ctx context.Context, hand EntryWriter) {
 	for ctx.Err() == nil {
 		d.mu.Lock()
@@ -183,8 +183,8 @@ func (d *demand) shrink(ctx context.Context, hand EntryWriter) {
 	}
 }
 
-// entryWriterOf returns the hand that a kernel is to its own user: no other hand may
-// use it meanwhile.
+// entryWriterOf returns the kernel as the EntryWriter of its own user; no other writer
+// may use it meanwhile.
 func entryWriterOf(k plan.Kernel) EntryWriter {
 	if h, ok := k.(EntryWriter); ok {
 		return h
@@ -192,10 +192,10 @@ func entryWriterOf(k plan.Kernel) EntryWriter {
 	return plainWriter{k}
 }
 
-// plainWriter is a kernel that does not know when it used what.
+// plainWriter is a kernel that does not know when entries were used.
 type plainWriter struct{ plan.Kernel }
 
-// Unused implements Hand.
+// Unused implements EntryWriter.
 func (plainWriter) Unused(_ context.Context, entries []plan.Entry) []time.Duration {
 	unknown := make([]time.Duration, len(entries))
 	for i := range unknown {

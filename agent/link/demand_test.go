@@ -14,7 +14,7 @@ import (
 	"rutter/agent/link/plan"
 )
 
-// onDemand makes some vnets of want be on demand: they keep their links only.
+// onDemand puts some vnets of want on demand: they keep only their links.
 func onDemand(want desired.Links, vnets map[uint32]bool) desired.Links {
 	of := map[[6]byte]uint32{}
 	for i := range want.Fabrics {
@@ -29,7 +29,7 @@ func onDemand(want desired.Links, vnets map[uint32]bool) desired.Links {
 	return want
 }
 
-// deltaOf is what events between two states would touch, were the links the same.
+// deltaOf is what events between two states touch, if the links are the same.
 func deltaOf(before, after desired.Links) (d desired.LinksDelta) {
 	for _, n := range after.Neighs {
 		if !slices.Contains(before.Neighs, n) {
@@ -54,7 +54,7 @@ func deltaOf(before, after desired.Links) (d desired.LinksDelta) {
 	return d
 }
 
-// demanded is a random walk with vnets on demand under way.
+// demanded is a running random walk with vnets on demand.
 type demanded struct {
 	f     *plan.Fake
 	m     *Manager
@@ -62,7 +62,7 @@ type demanded struct {
 	full  desired.Links // what the log says
 }
 
-// ask answers some questions, of what there is and is not.
+// ask answers some questions, about existing entries and others.
 func (w *demanded) ask(t *rapid.T) {
 	var asked []Question
 	for _, l := range w.f.Links {
@@ -82,8 +82,8 @@ func (w *demanded) ask(t *rapid.T) {
 	w.m.demand.resolve(context.Background(), asked, plainWriter{w.f})
 }
 
-// check wants that no entry of a vnet on demand contradicts the log, that all of
-// them are known of, and that there are not more than the table takes.
+// check requires that no entry of a vnet on demand contradicts the log, that all of
+// them are known, and that the table's limit is kept.
 func (w *demanded) check(t *rapid.T, vnets map[uint32]bool) {
 	held := map[uint32]int{}
 	for _, l := range w.f.Links {
@@ -115,8 +115,8 @@ func (w *demanded) check(t *rapid.T, vnets map[uint32]bool) {
 	}
 }
 
-// TestRandomWalkOnDemand goes from state to state with vnets that are ahead, on
-// demand and back, through questions, changes of the log and damage.
+// TestRandomWalkOnDemand goes from state to state with vnets that change between ahead
+// and on demand, through questions, changes of the log and damage.
 func TestRandomWalkOnDemand(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &plan.Fake{}
@@ -171,7 +171,7 @@ func TestRandomWalkOnDemand(t *testing.T) {
 	})
 }
 
-// used is a hand whose kernel says which forwarding entries are in use.
+// used is a writer whose kernel reports which forwarding entries are in use.
 type used struct {
 	*plan.Fake
 	busy map[[6]byte]bool
@@ -187,7 +187,7 @@ func (u used) Unused(_ context.Context, entries []plan.Entry) []time.Duration {
 	return times
 }
 
-// TestWhatIsInUseStays: room is made of what nobody sends to.
+// TestWhatIsInUseStays: unused entries are removed first.
 func TestWhatIsInUseStays(t *testing.T) {
 	f := &plan.Fake{}
 	f.AddNamespace("z0")

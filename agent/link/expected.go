@@ -14,27 +14,26 @@ import (
 	"rutter/log"
 )
 
-// maxObserved is how many single entries are remembered that may be other than
-// they should; beyond it a pass looks at all of them.
+// maxObserved bounds the single entries that are remembered as possibly wrong; beyond
+// it a pass checks all of them.
 const maxObserved = 4096
 
-// expected is what the kernel should hold as far as we know: what the last dump
-// showed, and what it was told since. Notifications are judged by it: our own
-// changes, of which the kernel tells us too, agree with it. Steps are noted
-// before they are sent, so that no echo comes before its note.
+// expected is what the kernel should hold: what the last dump showed, and what was
+// programmed since. Notifications are compared with it. Those of our own changes agree
+// with it, because steps are noted before they are sent.
 type expected struct {
 	mu       sync.Mutex             // protects what follows
 	links    map[int32]*plan.Link   // by ifindex; never changed in place
 	indexes  map[plan.LinkKey]int32 // ifindex of each
-	entries  expectedEntries        // told since the dump
-	observed map[entryKey]bool      // entries that somebody else may have changed
+	entries  expectedEntries        // programmed since the dump
+	observed map[entryKey]bool      // entries that another program may have changed
 	other    bool                   // something else is not as it should be
 	// doubtful are links whose last notification disagreed: one of several
-	// that a single change of ours makes may do so.
+	// notifications of a single change of ours may do that.
 	doubtful  map[int32]bool
-	changed   map[string]bool // VM namespaces of which something was heard
-	all       bool            // it may have been any of them
-	listening bool            // Watch runs, and hears the VM namespaces
+	changed   map[string]bool // VM namespaces with notifications
+	all       bool            // any namespace may have changed
+	listening bool            // Watch runs, and receives notifications of the VM namespaces
 }
 
 // entryKey is a neighbour on a link (ip), or a forwarding entry (mac).
@@ -48,7 +47,7 @@ func newExpected() *expected {
 	return &expected{links: map[int32]*plan.Link{}, indexes: map[plan.LinkKey]int32{}, entries: newExpectedEntries(), observed: map[entryKey]bool{}, doubtful: map[int32]bool{}, changed: map[string]bool{}}
 }
 
-// reset takes over what a dump showed.
+// reset takes the state that a dump showed.
 func (t *expected) reset(links []plan.Link) {
 	byIndex, places := make(map[int32]*plan.Link, len(links)), make(map[plan.LinkKey]int32, len(links))
 	for i := range links {
@@ -75,13 +74,13 @@ func (t *expected) entry(l *plan.Link, key entryKey) plan.Target {
 	if p, ok := t.entries.forward(uint32(key.index), key.mac); ok {
 		return p
 	}
-	if i, ok := slices.BinarySearchFunc(l.FDB, key.mac, func(f plan.Forward, mac log.MAC) int { return plan.CompareMAC(f.MAC, mac) }); ok && l.FDB[i].Permanent {
+	if i, ok := slices.BinarySearchFunc(l.FDB, key.mac, func(f plan.Forward, mac log.MAC) int { return f.MAC.Compare(mac) }); ok && l.FDB[i].Permanent {
 		return plan.Target{Dst: l.FDB[i].Dst, Port: l.FDB[i].Port}
 	}
 	return plan.Target{}
 }
 
-// note remembers the steps of a batch that is about to be sent.
+// note records the steps of a batch that is about to be sent.
 func (t *expected) note(steps []plan.Step, requests []request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,7 +111,7 @@ func (t *expected) noteStep(s *plan.Step, index int32) {
 		t.links[index], t.indexes[l.Key()] = &l, index
 		return
 	case plan.OpDelLink:
-		t.fall(index)
+		t.removeLink(index)
 		return
 	}
 	if l := t.links[index]; l != nil {
@@ -122,8 +121,8 @@ func (t *expected) noteStep(s *plan.Step, index int32) {
 	}
 }
 
-// fall forgets a link and what is stacked on it.
-func (t *expected) fall(index int32) {
+// removeLink forgets a link and the links on it.
+func (t *expected) removeLink(index int32) {
 	l := t.links[index]
 	if l == nil {
 		return
@@ -135,26 +134,26 @@ func (t *expected) fall(index int32) {
 	}
 	for child, above := range t.links {
 		if above.Parent == l.Name {
-			t.fall(child)
+			t.removeLink(child)
 		}
 	}
 }
 
-// setListening notes whether Watch hears the VM namespaces from now on.
+// setListening sets whether Watch receives notifications of the VM namespaces.
 func (t *expected) setListening(hearing bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.listening, t.all = hearing, true
 }
 
-// listens reports whether Watch hears the VM namespaces.
+// listens reports whether Watch receives notifications of the VM namespaces.
 func (t *expected) listens() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.listening
 }
 
-// takeChanged returns the VM namespaces of which something was heard, and forgets.
+// takeChanged returns the VM namespaces with notifications, and clears the list.
 func (t *expected) takeChanged() (names []string, all bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,9 +163,8 @@ func (t *expected) takeChanged() (names []string, all bool) {
 	return names, all
 }
 
-// wrong notes that something about a link is not as it should be, which only a
-// pass can put right.
-func (t *expected) wrong(l *plan.Link) {
+// mismatches records that a link is not as it should be, which only a pass can correct.
+func (t *expected) mismatches(l *plan.Link) {
 	t.other = true
 	if l.Namespace == "" {
 		t.all = true // it carries those of the VMs
@@ -183,7 +181,7 @@ func (t *expected) indexOf(at plan.LinkKey) (int32, bool) {
 	return index, ok
 }
 
-// touch has a VM namespace read again.
+// touch requests a new dump of a VM namespace.
 func (t *expected) touch(namespace string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -203,7 +201,7 @@ func (t *expected) namespaces() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// questions appends what misses ask for, of links that are ours.
+// questions appends the questions in misses, for links of ours.
 func (t *expected) questions(list []Question, misses []miss.Miss) []Question {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -222,7 +220,7 @@ func (t *expected) questions(list []Question, misses []miss.Miss) []Question {
 	return list
 }
 
-// take returns what was heard and forgets it.
+// take returns the observed changes and clears them.
 func (t *expected) take() (entries []plan.Entry, other bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -239,11 +237,11 @@ func (t *expected) take() (entries []plan.Entry, other bool) {
 	return entries, other
 }
 
-// The methods that begin with hear are called within mu: Watch judges many
-// notifications at once.
+// The caller of the methods that begin with observe holds mu, because Watch handles
+// many notifications at once.
 
-// observeEntry judges a notification of a neighbour or forwarding entry, and
-// reports whether it is other than it should be.
+// observeEntry checks a notification of a neighbour or forwarding entry, and reports
+// whether it differs from what it should be.
 func (t *expected) observeEntry(body []byte, deleted bool) bool {
 	n, ok := wire.ParseNeigh(body)
 	if !ok {
@@ -279,20 +277,20 @@ func (t *expected) observeEntry(body []byte, deleted bool) bool {
 	return true
 }
 
-// observeLink judges a notification of a link.
+// observeLink checks a notification of a link.
 func (t *expected) observeLink(body []byte, deleted bool) bool {
 	l, ok := wire.ParseLink(body)
 	if !ok || l.Kind == "" && !deleted {
-		return false // of a bridge's port: it says nothing of ours
+		return false // of a bridge's port: it is not about our links
 	}
 	should := t.links[l.Index]
 	switch {
 	case should == nil && (deleted || plan.KindOfName(l.Name) == ""):
 		return false
 	case should == nil:
-		t.doubtful[l.Index] = true // somebody else gave one of our names
+		t.doubtful[l.Index] = true // another program gave it one of our names
 	case deleted:
-		t.wrong(should)
+		t.mismatches(should)
 	default:
 		l.Parent = should.Parent
 		if l.Name == should.Name && l.Kind == should.Kind && plan.SameBuild(&l.Link, should) && plan.Changes(should, &l.Link, false) == 0 {
@@ -304,7 +302,7 @@ func (t *expected) observeLink(body []byte, deleted bool) bool {
 	return true
 }
 
-// observeAddress judges a notification of an address.
+// observeAddress checks a notification of an address.
 func (t *expected) observeAddress(body []byte, deleted bool) bool {
 	index, prefix, permanent, ok := wire.ParseAddress(body)
 	if !ok || plan.IsLinkLocal(prefix.Addr()) || !permanent && !deleted {
@@ -314,11 +312,11 @@ func (t *expected) observeAddress(body []byte, deleted bool) bool {
 	if l == nil || l.Kind != plan.KindMacvlan || slices.Contains(l.Addresses, prefix) != deleted {
 		return false
 	}
-	t.wrong(l)
+	t.mismatches(l)
 	return true
 }
 
-// observeRoute judges a notification of a route.
+// observeRoute checks a notification of a route.
 func (t *expected) observeRoute(body []byte, deleted bool) bool {
 	r, ok := wire.ParseRoute(body)
 	if !ok {
@@ -328,28 +326,28 @@ func (t *expected) observeRoute(body []byte, deleted bool) bool {
 	if l == nil || slices.Contains(l.Routes, r.Route) != deleted {
 		return false
 	}
-	t.wrong(l)
+	t.mismatches(l)
 	return true
 }
 
-// observeLoss: something happened that cannot be told in detail.
+// observeLoss: something happened, and the details are unknown.
 func (t *expected) observeLoss() { t.other, t.all = true, true }
 
-// loseAll is observeLoss for who does not hold mu.
-func (t *expected) loseAll() {
+// doubtAll is observeLoss for callers that do not hold mu.
+func (t *expected) doubtAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.observeLoss()
 }
 
-// settle turns links that still are in doubt into something heard, and reports
-// whether anything is.
+// settle turns links that are still doubtful into changes, and reports whether there
+// are any changes.
 func (t *expected) settle() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for index := range t.doubtful {
 		if l := t.links[index]; l != nil {
-			t.wrong(l)
+			t.mismatches(l)
 		} else {
 			t.other, t.all = true, true
 		}

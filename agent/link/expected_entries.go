@@ -7,10 +7,10 @@ import (
 	"rutter/log"
 )
 
-// expectedEntries has what single entries are told, or wanted, to be since the last
-// dump. Its keys and values have no pointers and no gaps: there are tens of
-// thousands of them, each written beside its step. Who tells names a link by its
-// ifindex; who wants, by the NIC's MAC, and a VXLAN device by its vnet.
+// expectedEntries has what single entries were programmed, or are wanted, to be since
+// the last dump. Its keys and values have no pointers and no gaps: there are tens of
+// thousands of them, each written beside its step. A programmed entry names its link by
+// ifindex; a wanted one by the NIC's MAC, or a VXLAN device by its vnet.
 type expectedEntries struct {
 	neighs   map[neighAt]log.MAC // zero: none
 	forwards map[forwardAt]forwardTo
@@ -30,7 +30,7 @@ type forwardAt struct {
 	_      [2]byte
 }
 
-// forwardTo is what a forwarding entry leads to; zero: there is none.
+// forwardTo is the target of a forwarding entry; zero: there is none.
 type forwardTo struct {
 	bits uint16 // of the address: 32 or 128
 	port uint16
@@ -50,7 +50,7 @@ func neighAtOf(link uint64, ip netip.Addr) neighAt {
 	return neighAt{link: link, bits: uint64(ip.BitLen()), ip: ip.As16()}
 }
 
-// number is a MAC as the name of a link.
+// number is a MAC as the id of a link.
 func number(mac log.MAC) uint64 {
 	return uint64(mac[0])<<40 | uint64(mac[1])<<32 | uint64(mac[2])<<24 | uint64(mac[3])<<16 | uint64(mac[4])<<8 | uint64(mac[5])
 }
@@ -67,13 +67,13 @@ func (e *expectedEntries) setForward(device uint32, mac log.MAC, dst netip.Addr,
 	e.forwards[forwardAt{device: device, mac: mac}] = to
 }
 
-// neigh returns what a neighbour was told to be, if it was told.
+// neigh returns the recorded neighbour, if there is one.
 func (e *expectedEntries) neigh(link uint64, ip netip.Addr) (p plan.Target, ok bool) {
 	p.MAC, ok = e.neighs[neighAtOf(link, ip)]
 	return p, ok
 }
 
-// forward returns what a forwarding entry was told to be, if it was told.
+// forward returns the recorded forwarding entry, if there is one.
 func (e *expectedEntries) forward(device uint32, mac log.MAC) (p plan.Target, ok bool) {
 	to, ok := e.forwards[forwardAt{device: device, mac: mac}]
 	switch to.bits {

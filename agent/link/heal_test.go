@@ -47,12 +47,12 @@ func guard(w *world, want desired.Links, turn time.Duration) *guarded {
 			w.t.Errorf("watch: got %v, want context.Canceled", err)
 		}
 	})
-	<-g.woken // it hears from now on
+	<-g.woken // it receives notifications from now on
 	g.h.Observed()
 	return g
 }
 
-// wait takes wakes until ok, which looks with a handle that remembers nothing.
+// wait takes wakes until ok, which checks with a new handle.
 func (g *guarded) wait(what string, drift *int, ok func() bool) {
 	g.w.t.Helper()
 	end := time.After(patience)
@@ -137,7 +137,7 @@ func TestWhatOthersChangeIsHealedFromWhatIsHeard(t *testing.T) {
 	}
 }
 
-// TestNamespaceThatAppearsIsHeard: nobody waits for the next look at it.
+// TestNamespaceThatAppearsIsHeard: it is noticed before the next scan.
 func TestNamespaceThatAppearsIsHeard(t *testing.T) {
 	w := newWorld(t)
 	want, _ := w.two(0, false)
@@ -151,7 +151,7 @@ func TestNamespaceThatAppearsIsHeard(t *testing.T) {
 	g.wait("namespace", &drift, g.matches)
 }
 
-// TestOwnChangesAreNotHeard: what we do makes no work for us.
+// TestOwnChangesAreNotHeard: our own changes cause no work.
 func TestOwnChangesAreNotHeard(t *testing.T) {
 	w := newWorld(t)
 	for i := range 4 {
@@ -175,7 +175,7 @@ func TestOwnChangesAreNotHeard(t *testing.T) {
 		if result := g.m.Apply(context.Background(), desired.LinksDelta{}); !result.Matched || len(result.Steps) != 0 {
 			t.Errorf("our own changes were taken for others': matched %v, steps %v", result.Matched, texts(result.Steps))
 		}
-	case <-time.After(5 * watchQuiet): // what is not heard cannot be waited for
+	case <-time.After(5 * watchQuiet): // without a notification there is nothing to wait for
 	}
 	want.FDB = append(slices.Clone(delta.FDB), want.FDB[50:]...)
 	want.Neighs = append(slices.Clone(delta.Neighs), want.Neighs[50:]...)

@@ -247,7 +247,7 @@ func TestWatch(t *testing.T) {
 			}
 		}, func() {})
 	}()
-	<-woken // it hears from now on
+	<-woken // it receives notifications from now on
 	h.Observed()
 	await := func(what string, do func()) {
 		t.Helper()

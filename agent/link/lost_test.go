@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestBurstBeyondTheBufferIsAnswered: more neighbours are asked for at once than
-// the socket has room for. Each is asked for by one packet only, so that those
-// which were lost (ENOBUFS) are found by reading who waits, or never.
+// TestBurstBeyondTheBufferIsAnswered: more neighbours are asked for at once than the
+// socket has room for. Each is asked by one packet only, so those that were lost
+// (ENOBUFS) are found only by reading the waiting neighbours.
 func TestBurstBeyondTheBufferIsAnswered(t *testing.T) {
 	const peers = 400
 	w := newWorld(t)
@@ -26,15 +26,15 @@ func TestBurstBeyondTheBufferIsAnswered(t *testing.T) {
 	m.SetSource(truth)
 	w.pass(m, bare)
 	answering(t, m)
-	// Who is not answered for 3 s is given up by the kernel, which a busy machine
-	// may need for this; where that cannot be set it stays.
+	// The kernel gives up after 3 s without an answer, which a busy machine may need;
+	// where that cannot be set it stays.
 	_ = w.within("z0", func() error { return os.WriteFile("/proc/sys/net/ipv4/neigh/fabric0/mcast_solicit", []byte("30"), 0) })
 	var send []func()
 	for peer := range peers {
 		send = append(send, w.sender(t, "z0", netip.AddrFrom4([4]byte{10, 7, byte(peer >> 8), byte(peer)})))
 	}
 	for end := time.Now().Add(patience); m.Asked().Resident == 0; time.Sleep(10 * time.Millisecond) {
-		send[0]() // until somebody hears
+		send[0]() // until the listener runs
 		if time.Now().After(end) {
 			t.Fatal("nothing was answered")
 		}
@@ -51,8 +51,8 @@ func TestBurstBeyondTheBufferIsAnswered(t *testing.T) {
 	}
 }
 
-// TestAskWithoutBroadcast: who may not hear other namespaces is told what is
-// missing.
+// TestAskWithoutBroadcast: without the right to listen to other namespaces, the error
+// says what is missing.
 func TestAskWithoutBroadcast(t *testing.T) {
 	w := newWorld(t)
 	h := w.open("cn1")

@@ -13,7 +13,7 @@ import (
 )
 
 // insideEnv is set in the second start of the test binary, which lives in user,
-// network and mount namespaces of its own: there everybody is root.
+// network and mount namespaces of its own: each user is root there.
 const insideEnv = "RUTTER_LINK_TEST_INSIDE"
 
 // noNamespaces says why the tests on the real kernel cannot run here.

@@ -14,54 +14,54 @@ import (
 )
 
 const (
-	// maxRounds is how often a pass plans anew after doing steps: some changes
-	// take others with them (the kernel empties a table, drops the routes of an
-	// address), which the dump after them shows.
+	// maxRounds is how often a pass plans again after executing steps: some changes
+	// cause others (the kernel empties a table, drops the routes of an address), which
+	// the next dump shows.
 	maxRounds = 3
 
 	firstDelay = 100 * time.Millisecond // of an object that failed once
 	maxDelay   = 30 * time.Second       // of one that keeps failing
-	// namespaceDelay is when to look again for a namespace that is not there.
+	// namespaceDelay is the pause before a missing namespace is looked for again.
 	namespaceDelay = time.Second
 )
 
-// ManagerConfig has what a Manager needs.
+// ManagerConfig configures a Manager.
 type ManagerConfig struct {
 	Kernel plan.Kernel
-	// Numbers are those that were kept from the last run.
+	// Numbers are those that were saved by the last process.
 	Numbers plan.Numbers
-	// Save keeps changed Numbers. It is called before a link is made under a new
-	// number; if it fails, the pass does. Default: they are not kept.
+	// Save saves changed Numbers. It is called before a link is made under a new
+	// number; if it fails, the pass fails. Default: they are not saved.
 	Save func(plan.Numbers) error
 	// Ahead is how many entries of one vnet, neighbours and forwarding entries
-	// together, are programmed before they are asked for; vnets with more are on
-	// demand. Default DefaultAhead; negative: any number.
+	// together, are programmed before the kernel asks for them. Vnets with more are on
+	// demand. Default DefaultAhead; negative: no limit.
 	Ahead int
-	// Table is how many entries the kernel keeps for each vnet on demand. Default
+	// Table is how many entries the kernel holds for each vnet on demand. Default
 	// DefaultTable.
 	Table int
 	// Now is the time of day. Default time.Now.
 	Now func() time.Time
 }
 
-// Manager makes passes: it compares the kernel with what is wanted, does what is
-// missing, and remembers what failed. One goroutine at a time may use it, but
-// for Answer and Asked.
+// Manager makes passes: it compares the kernel with what is wanted, executes the steps
+// that are missing, and remembers failures. One goroutine at a time may use it, except
+// for Resolve and Asked.
 type Manager struct {
 	cfg     ManagerConfig
 	numbers plan.Numbers
 	demand  *demand
 	backoff map[plan.Object]waiting
 
-	// last is what the last pass wanted, since what Apply did to single entries
-	// after it, and lastMatched whether the kernel was so: what differs now is
-	// drift. doubt is set when it may not be so any more.
+	// last is what the last pass wanted, with the later changes of Apply to single
+	// entries. lastMatched means that the kernel matched it: a difference found now is
+	// drift. doubt is set when it may not match any more.
 	last        desired.Links
 	since       expectedEntries
 	lastMatched bool
 	doubt       bool
 
-	surplus, kept map[hung]struct{} // see Surplus and Keep; kept is nil unless something is
+	surplus, kept map[linkEntry]struct{} // see Surplus and Keep; kept is nil unless something is
 }
 
 type waiting struct {
@@ -74,7 +74,7 @@ type waiting struct {
 type Failure struct {
 	Object  plan.Object
 	Err     error
-	RetryAt time.Time // zero: with the next pass, whenever that is
+	RetryAt time.Time // zero: with the next pass
 }
 
 // String reads "object: reason".
@@ -83,21 +83,21 @@ func (f Failure) String() string { return f.Object.String() + ": " + f.Err.Error
 // Result is what a pass did and found.
 type Result struct {
 	Steps    []plan.Step // done, in order
-	Failures []Failure   // in the order in which they were found, conflicts not among them
-	// Conflicts are objects that foreign links keep from being as wanted.
+	Failures []Failure   // in the order found, without conflicts
+	// Conflicts are objects that foreign links block.
 	Conflicts []plan.Blocked
-	// Drift are those of Steps that put right what somebody else changed: the
-	// kernel matched after the last pass, and their objects are wanted as then.
+	// Drift has those of Steps that correct changes by other programs: the kernel
+	// matched after the last pass, and their objects are wanted as they were then.
 	Drift []plan.Step
-	// RetryAt is the earliest time at which a failed object is tried again; zero
-	// if none waits.
+	// RetryAt is the earliest time at which a failed object is tried again; zero if
+	// none waits.
 	RetryAt time.Time
-	// Matched: a dump after all steps shows the kernel as wanted, nothing has
-	// failed and nothing is in conflict. With an incomplete view this says
-	// nothing about what is there beyond the wanted.
+	// Matched: a dump after all steps shows the kernel as wanted, nothing has failed
+	// and nothing is in conflict. With an incomplete view this says nothing about
+	// objects that are not wanted.
 	Matched bool
-	// Look: a pass should follow, since nothing else tells how the kernel is.
-	// Only Apply sets it.
+	// Look: a pass should follow, because nothing else shows the kernel's state. Only
+	// Apply sets it.
 	Look bool
 }
 
@@ -115,16 +115,16 @@ func NewManager(cfg ManagerConfig) *Manager {
 // Number returns the N of the fabric<N> of a NIC.
 func (m *Manager) Number(want desired.Fabric) (uint32, bool) { return m.numbers.Lookup(want.MAC) }
 
-// Pass makes the kernel match want. complete says that want is all there is to
-// be, so that anything else of ours may be deleted. An error means that the
-// kernel could not be read or the numbers not be saved; what fails for single
-// objects is in the Result.
+// Pass makes the kernel match want. complete means that want is everything that should
+// exist, so that other objects of ours may be deleted. An error means that the kernel
+// could not be read or the numbers could not be saved. Failures of single objects are
+// in the Result.
 func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (Result, error) {
 	now := m.cfg.Now()
-	m.doubt = true // until its end
+	m.doubt = true // until the end of the pass
 	namespaces := m.namespaces(want)
 	if listener, ok := m.cfg.Kernel.(Listener); ok {
-		listener.Observed() // the dump shows it
+		listener.Observed() // the dump shows those changes
 	}
 	generation := m.demand.begin()
 	have, err := m.cfg.Kernel.Dump(ctx, namespaces)
@@ -189,7 +189,7 @@ func (m *Manager) assign(want desired.Links, have plan.Snapshot) error {
 		if _, ok := m.numbers.Lookup(w.MAC); !ok {
 			if byKey == nil {
 				byKey = have.ByKey()
-				m.adopt(want, have, byKey, taken) // what it changes is saved with what follows
+				m.adopt(want, have, byKey, taken) // its changes are saved with the following ones
 			}
 			m.numbers.Assign(w.MAC, func(n uint32) bool { return taken[n] })
 			changed = true
@@ -205,8 +205,8 @@ func (m *Manager) assign(want desired.Links, have plan.Snapshot) error {
 	return nil
 }
 
-// adopt gives wanted MACs without a number that of the link of ours that carries
-// them, and fills taken with all numbers seen in the kernel.
+// adopt gives wanted MACs without a number the number of the link of ours that has the
+// MAC, and fills taken with all numbers in the kernel.
 func (m *Manager) adopt(want desired.Links, have plan.Snapshot, byKey map[plan.LinkKey]*plan.Link, taken map[uint32]bool) {
 	wanted := make(map[log.MAC]bool, len(want.Fabrics))
 	for i := range want.Fabrics {
@@ -225,8 +225,8 @@ func (m *Manager) adopt(want desired.Links, have plan.Snapshot, byKey map[plan.L
 	}
 }
 
-// due returns the steps that may be done now: not those of objects that wait
-// after a failure, nor those on a link that is not made for that reason.
+// due returns the steps that may be executed now: not those of objects that wait after
+// a failure, nor those on a link that is missing for that reason.
 func (m *Manager) due(steps []plan.Step, now time.Time) []plan.Step {
 	if len(m.backoff) == 0 {
 		return steps
@@ -247,8 +247,8 @@ func (m *Manager) due(steps []plan.Step, now time.Time) []plan.Step {
 	return due
 }
 
-// do does steps, returns those that succeeded, and makes the others wait. What
-// fails because its link failed waits for the link only.
+// do executes steps, returns those that succeeded, and delays the others. A step that
+// fails because its link failed waits only for the link.
 func (m *Manager) do(ctx context.Context, steps []plan.Step, now time.Time) []plan.Step {
 	errs := m.cfg.Kernel.Do(ctx, steps)
 	if errs == nil {
@@ -281,8 +281,7 @@ func (m *Manager) do(ctx context.Context, steps []plan.Step, now time.Time) []pl
 	return done
 }
 
-// forget drops the waiting time of objects for which nothing is to be done any
-// more.
+// forget removes the delays of objects that need no steps any more.
 func (m *Manager) forget(steps []plan.Step) {
 	if len(m.backoff) == 0 {
 		return
@@ -298,7 +297,7 @@ func (m *Manager) forget(steps []plan.Step) {
 	}
 }
 
-// report fills in what a pass leaves undone.
+// report fills in what a pass could not do.
 func (m *Manager) report(result *Result, work plan.Work, now time.Time) {
 	for _, b := range work.Blocked {
 		switch {
@@ -330,8 +329,8 @@ func (m *Manager) report(result *Result, work plan.Work, now time.Time) {
 	result.Matched = len(work.Steps) == 0 && len(work.Blocked) == 0
 }
 
-// settle frees the numbers of NICs that are gone, once the kernel is known to
-// match a complete view.
+// settle frees the numbers of NICs that are gone, once the kernel matches a complete
+// view.
 func (m *Manager) settle(want desired.Links, matched bool) error {
 	if !matched {
 		return nil
@@ -363,20 +362,19 @@ func sameFabric(a, b desired.Fabric) bool {
 		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.Routes, b.Routes) && slices.Equal(a.Resolvers, b.Resolvers)
 }
 
-// Listener is a Kernel that hears what others do to it.
+// Listener is a Kernel that receives notifications of changes by other programs.
 type Listener interface {
-	// Observed returns, once, what was heard since the last call and is not as the
-	// kernel was told: single entries, and whether there was anything else,
-	// which only a pass finds.
+	// Observed returns, once, the changes since the last call that differ from what was
+	// programmed: single entries, and whether there was any other change, which only a
+	// pass finds.
 	Observed() (entries []plan.Entry, other bool)
-	// Read returns what single entries are, in the form of the step that makes
-	// each: OpSetNeigh or OpSetFDB, or OpDelNeigh or OpDelFDB if it is not there.
+	// Read returns the current state of single entries, as the step that makes each:
+	// OpSetNeigh or OpSetFDB, or OpDelNeigh or OpDelFDB if the entry does not exist.
 	Read(ctx context.Context, entries []plan.Entry) ([]plan.Step, error)
 }
 
-// Resolve answers what the kernel asks for, until ctx ends, and returns ctx's
-// error then. It may run beside everything else. A kernel that asks for nothing
-// makes it wait only.
+// Resolve answers the kernel's questions until ctx ends, and then returns ctx's error.
+// It may run beside everything else. With a kernel that asks nothing, it only waits.
 func (m *Manager) Resolve(ctx context.Context) error {
 	asker, ok := m.cfg.Kernel.(Asker)
 	if !ok {
@@ -386,12 +384,12 @@ func (m *Manager) Resolve(ctx context.Context) error {
 	return asker.Ask(ctx, m.demand.resolve)
 }
 
-// SetSource says whom to ask for what the log says of single entries. Until then
-// nothing is answered. It is called before Pass, Apply and Answer.
+// SetSource sets the source of the log's single entries. Before that, nothing is
+// answered. It is called before Pass, Apply and Resolve.
 func (m *Manager) SetSource(truth Source) { m.demand.source = truth }
 
-// Ahead is how many entries of a vnet are programmed ahead; 0: any number.
+// Ahead is how many entries of a vnet are programmed ahead; 0: no limit.
 func (m *Manager) Ahead() int { return max(cmp.Or(m.cfg.Ahead, DefaultAhead), 0) }
 
-// Asked counts what the kernel asked for. Any goroutine may call it.
+// Asked counts the kernel's questions. Any goroutine may call it.
 func (m *Manager) Asked() Asked { return m.demand.asked() }

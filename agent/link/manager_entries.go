@@ -13,18 +13,17 @@ import (
 	"rutter/projections/desired"
 )
 
-// Apply brings single entries to what delta says, which must be of the links
-// that the last pass wanted, and puts right those that somebody else was heard
-// to have changed. Its cost is that of the entries, where a pass costs all of
-// them.
+// Apply brings single entries to what delta says, which must be of the links that the
+// last pass wanted, and corrects those that another program changed. Its cost grows
+// with these entries; the cost of a pass grows with all entries.
 //
-// Result.Matched says that the kernel matches still: a dump showed so after the
-// last pass, every step since then was acknowledged, and nothing was heard that
-// did not agree (SAFETY B1). Result.Look says that only a pass can tell.
+// Result.Matched means that the kernel still matches: a dump after the last pass showed
+// it, every later step was acknowledged, and all notifications agreed (SAFETY B1).
+// Result.Look means that only a pass can tell.
 func (m *Manager) Apply(ctx context.Context, delta desired.LinksDelta) Result {
 	now := m.cfg.Now()
 	var result Result
-	m.demand.mu.Lock() // no answer of before the delta may come after it
+	m.demand.mu.Lock() // no answer from before the delta may follow it
 	defer m.demand.mu.Unlock()
 	steps := m.demand.resident(m.entrySteps(delta))
 	if len(steps) > 0 {
@@ -42,12 +41,12 @@ func (m *Manager) Apply(ctx context.Context, delta desired.LinksDelta) Result {
 	return result
 }
 
-// entrySteps are the steps of a delta, those that add before those that delete.
-// Entries of links that are not there are left to a pass.
+// entrySteps are the steps of a delta, additions before deletions. Entries of missing
+// links are left to a pass.
 func (m *Manager) entrySteps(d desired.LinksDelta) []plan.Step {
 	steps := make([]plan.Step, 0, d.Len())
 	forwards := func(list []desired.FDB, op plan.Op) {
-		var name string // of the entry before, whose device is most often the same
+		var name string // of the previous entry, which usually has the same device
 		for j, e := range list {
 			i, ok := findVXLAN(m.last.VXLANs, e.VNet)
 			if !ok {
@@ -87,15 +86,15 @@ func (m *Manager) entrySteps(d desired.LinksDelta) []plan.Step {
 	neighs(d.NoNeighs, plan.OpDelNeigh)
 	forwards(d.NoFDB, plan.OpDelFDB)
 	if m.lastMatched && !m.doubt {
-		steps = slices.DeleteFunc(steps, m.isDone) // most changes of a NIC are none to its entries
+		steps = slices.DeleteFunc(steps, m.isDone) // most changes of a NIC do not change its entries
 	}
 	return steps
 }
 
-// isDone reports whether the entry of a step was wanted so before.
+// isDone reports whether the entry of a step was wanted already.
 func (m *Manager) isDone(s plan.Step) bool {
 	if _, on := m.demand.vnetOf(s.Object); on {
-		return false // a pass may have written what was so before
+		return false // a pass may have written an older value
 	}
 	want := plan.Target{}
 	switch s.Op {
@@ -112,10 +111,10 @@ func findVXLAN(list []desired.VXLAN, vnet uint32) (int, bool) {
 }
 
 func findFabric(list []desired.Fabric, mac log.MAC) (int, bool) {
-	return slices.BinarySearchFunc(list, mac, func(f desired.Fabric, mac log.MAC) int { return plan.CompareMAC(f.MAC, mac) })
+	return slices.BinarySearchFunc(list, mac, func(f desired.Fabric, mac log.MAC) int { return f.MAC.Compare(mac) })
 }
 
-// keyOf returns where the fabric link of a NIC is, as of the last pass.
+// keyOf returns the key of a NIC's fabric link, as of the last pass.
 func (m *Manager) keyOf(mac log.MAC) (plan.LinkKey, bool) {
 	i, ok := findFabric(m.last.Fabrics, mac)
 	n, has := m.numbers.Lookup(mac)
@@ -125,8 +124,7 @@ func (m *Manager) keyOf(mac log.MAC) (plan.LinkKey, bool) {
 	return plan.LinkKey{Namespace: m.last.Fabrics[i].Namespace, Name: plan.FabricName(n)}, true
 }
 
-// heal looks at the entries that were heard of, and puts right those that are
-// not as wanted.
+// heal checks the observed entries, and corrects those that are not as wanted.
 func (m *Manager) heal(ctx context.Context, now time.Time, result *Result) error {
 	listener, ok := m.cfg.Kernel.(Listener)
 	if !ok {
@@ -141,7 +139,7 @@ func (m *Manager) heal(ctx context.Context, now time.Time, result *Result) error
 	}
 	have, err := listener.Read(ctx, entries)
 	if errors.Is(err, plan.ErrNotMade) || errors.Is(err, plan.ErrNoNamespace) {
-		m.doubt = true // the link went with its entries
+		m.doubt = true // the link was removed with its entries
 		return nil
 	}
 	if err != nil {
@@ -165,7 +163,7 @@ func (m *Manager) heal(ctx context.Context, now time.Time, result *Result) error
 	return nil
 }
 
-// healStep returns the step that makes an entry as it is wanted, if it is not.
+// healStep returns the step that makes an entry as wanted, if the entry differs.
 func (m *Manager) healStep(have *plan.Step) (plan.Step, bool) {
 	step := *have
 	want := plan.Target{}
@@ -173,7 +171,7 @@ func (m *Manager) healStep(have *plan.Step) (plan.Step, bool) {
 		n, _ := plan.FabricNumber(have.Link)
 		link, ok := m.numbers.Owner(n)
 		if at, known := m.keyOf(link); !ok || !known || at != (plan.LinkKey{Namespace: have.Namespace, Name: have.Link}) {
-			return step, false // no link of ours, or one that a pass will move
+			return step, false // not a link of ours, or one that a pass will move
 		}
 		step.Object = plan.Object{Kind: plan.ObjectNeigh, MAC: link, IP: have.Addr}
 		want = m.held(step.Object)
@@ -202,7 +200,7 @@ func (m *Manager) healStep(have *plan.Step) (plan.Step, bool) {
 	return step, is != want
 }
 
-// noteEntry remembers what an entry is wanted to be since the last pass.
+// noteEntry records what an entry is wanted to be since the last pass.
 func (m *Manager) noteEntry(s *plan.Step) {
 	if m.demand.note(s) {
 		return
@@ -219,7 +217,7 @@ func (m *Manager) noteEntry(s *plan.Step) {
 	}
 }
 
-// held is wanted, within the lock of demand.
+// held is wanted for callers that hold the lock of demand.
 func (m *Manager) held(o plan.Object) plan.Target {
 	if p, on := m.demand.holds(o); on {
 		return p
@@ -227,8 +225,8 @@ func (m *Manager) held(o plan.Object) plan.Target {
 	return m.wantedAhead(o)
 }
 
-// wanted returns what an entry is wanted to be; of a vnet on demand, what the
-// kernel was told.
+// wanted returns what an entry is wanted to be; for a vnet on demand, what was
+// programmed.
 func (m *Manager) wanted(o plan.Object) plan.Target {
 	if p, on := m.demand.wanted(o); on {
 		return p
@@ -255,7 +253,7 @@ func (m *Manager) wantedAhead(o plan.Object) plan.Target {
 func wantedIn(w *desired.Links, o plan.Object) plan.Target {
 	if o.Kind == plan.ObjectNeigh {
 		i, ok := slices.BinarySearchFunc(w.Neighs, o, func(n desired.Neigh, o plan.Object) int {
-			return cmp.Or(plan.CompareMAC(n.Link, o.MAC), n.IP.Compare(o.IP))
+			return cmp.Or(n.Link.Compare(o.MAC), n.IP.Compare(o.IP))
 		})
 		if !ok {
 			return plan.Target{}
@@ -263,7 +261,7 @@ func wantedIn(w *desired.Links, o plan.Object) plan.Target {
 		return plan.Target{MAC: w.Neighs[i].MAC}
 	}
 	i, ok := slices.BinarySearchFunc(w.FDB, o, func(f desired.FDB, o plan.Object) int {
-		return cmp.Or(cmp.Compare(f.VNet, o.VNet), plan.CompareMAC(f.MAC, o.MAC))
+		return cmp.Or(cmp.Compare(f.VNet, o.VNet), f.MAC.Compare(o.MAC))
 	})
 	at, known := findVXLAN(w.VXLANs, o.VNet)
 	if !ok || !known {
@@ -272,11 +270,11 @@ func wantedIn(w *desired.Links, o plan.Object) plan.Target {
 	return plan.Target{Dst: w.FDB[i].Dst, Port: plan.OtherPort(w.FDB[i].Port, w.VXLANs[at].Port)}
 }
 
-// drift returns those of the steps of a pass that put right what somebody else
-// changed: what they make was wanted before, and was so.
+// drift returns those steps of a pass that correct changes by other programs: their
+// result was wanted before, and was there.
 func (m *Manager) drift(done []plan.Step, want *desired.Links) []plan.Step {
 	var drift []plan.Step
-	made := map[plan.LinkKey]bool{} // by this pass, for a reason of its own: all on them is new
+	made := map[plan.LinkKey]bool{} // made by this pass for another reason, so everything on them is new
 	for i := range done {
 		s := &done[i]
 		at := plan.LinkKey{Namespace: s.Namespace, Name: s.Link}

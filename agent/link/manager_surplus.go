@@ -10,13 +10,13 @@ import (
 	"rutter/projections/desired"
 )
 
-// Surplus says what of our links would go if the kernel was made as wanted.
+// Surplus lists our links that would be removed if the kernel were made as wanted.
 type Surplus struct {
-	Links int      // that are looked at
-	Gone  []string // of these, those that are not wanted, in words and sorted
+	Links int      // that were compared
+	Gone  []string // of these, those that are not wanted, as sorted text
 }
 
-// Compare says which links of one view another one lacks.
+// Compare returns which links of one view another view lacks.
 func Compare(was, want desired.Links) Surplus {
 	wanted := linkNames(&want)
 	var s Surplus
@@ -34,7 +34,7 @@ func (s *Surplus) note(name string, wanted map[string]struct{}) {
 	}
 }
 
-// linkNames are the links of a view, as Object names them.
+// linkNames are the links of a view, by their Object text.
 func linkNames(d *desired.Links) map[string]struct{} {
 	names := make(map[string]struct{}, len(d.VXLANs)+len(d.VLANs)+len(d.Fabrics))
 	for _, w := range d.VXLANs {
@@ -49,8 +49,8 @@ func linkNames(d *desired.Links) map[string]struct{} {
 	return names
 }
 
-// nameOf is what linkNames calls a link of ours. Its name in the kernel says the
-// same, but for a fabric link, which is who its MAC is.
+// nameOf is the name that linkNames gives a link of ours: its name in the kernel, or
+// the MAC of a fabric link.
 func nameOf(l *plan.Link) string {
 	if l.Kind == plan.KindMacvlan {
 		return plan.Object{Kind: plan.ObjectFabric, MAC: l.MAC}.String()
@@ -58,26 +58,30 @@ func nameOf(l *plan.Link) string {
 	return l.Kind + " " + l.Name
 }
 
-// lister is a Kernel that knows which namespaces there are; *Netlink is one.
-type lister interface{ Namespaces() []string }
+// namespaceLister is a Kernel that knows the existing namespaces; *Netlink is one.
+type namespaceLister interface{ Namespaces() []string }
 
-// Surplus says which links of ours that the kernel holds are not wanted. With was,
-// only those count that it wanted; without, all of ours in all namespaces: nobody
-// remembers where they were put.
+// An interface that is asserted at run time stops matching without an error when a name
+// changes.
+var _ namespaceLister = (*Netlink)(nil)
+
+// Surplus returns which links of ours in the kernel are not wanted. With was, only
+// links that was wanted count. Without was, all of ours in all namespaces count,
+// because where they were put is unknown.
 func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.Links) (Surplus, error) {
 	namespaces := m.namespaces(want)
 	var before map[string]struct{}
 	if was != nil {
 		before = linkNames(was)
 		namespaces = plan.Searched(namespaces, m.namespaces(*was))
-	} else if l, ok := m.cfg.Kernel.(lister); ok {
+	} else if l, ok := m.cfg.Kernel.(namespaceLister); ok {
 		namespaces = plan.Searched(namespaces, l.Namespaces())
 	}
 	have, err := m.cfg.Kernel.Dump(ctx, namespaces)
 	if err != nil {
 		return Surplus{}, err
 	}
-	m.surplus = make(map[hung]struct{})
+	m.surplus = make(map[linkEntry]struct{})
 	wanted, byKey := linkNames(&want), have.ByKey()
 	var s Surplus
 	for i := range have.Links {
@@ -90,9 +94,9 @@ func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.
 			continue
 		}
 		if _, ok := wanted[name]; !ok {
-			m.surplus[hung{at: l.Key()}] = struct{}{}
+			m.surplus[linkEntry{at: l.Key()}] = struct{}{}
 			if l.Parent != "" {
-				m.surplus[hung{at: plan.LinkKey{Namespace: "", Name: l.Parent}}] = struct{}{}
+				m.surplus[linkEntry{at: plan.LinkKey{Namespace: "", Name: l.Parent}}] = struct{}{}
 			}
 		}
 		if was == nil {
@@ -104,8 +108,8 @@ func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.
 	return s, nil
 }
 
-// hung is a link, or what hangs on one: the step that would take it away.
-type hung struct {
+// linkEntry is a link, or something on a link: the step that would remove it.
+type linkEntry struct {
 	at     plan.LinkKey
 	op     plan.Op // 0: the link itself
 	mac    log.MAC
@@ -113,25 +117,25 @@ type hung struct {
 	prefix netip.Prefix
 }
 
-// noteHung notes all that hangs on a link of ours.
+// noteHung records everything on a link of ours.
 func (m *Manager) noteHung(l *plan.Link) {
 	at := l.Key()
 	for _, f := range l.FDB {
-		m.surplus[hung{at: at, op: plan.OpDelFDB, mac: f.MAC}] = struct{}{}
+		m.surplus[linkEntry{at: at, op: plan.OpDelFDB, mac: f.MAC}] = struct{}{}
 	}
 	for _, n := range l.Neighs {
-		m.surplus[hung{at: at, op: plan.OpDelNeigh, addr: n.IP, mac: n.MAC}] = struct{}{}
+		m.surplus[linkEntry{at: at, op: plan.OpDelNeigh, addr: n.IP, mac: n.MAC}] = struct{}{}
 	}
 	for _, a := range l.Addresses {
-		m.surplus[hung{at: at, op: plan.OpDelAddress, prefix: a}] = struct{}{}
+		m.surplus[linkEntry{at: at, op: plan.OpDelAddress, prefix: a}] = struct{}{}
 	}
 	for _, r := range l.Routes {
-		m.surplus[hung{at: at, op: plan.OpDelRoute, prefix: r.Dst}] = struct{}{}
+		m.surplus[linkEntry{at: at, op: plan.OpDelRoute, prefix: r.Dst}] = struct{}{}
 	}
 }
 
-// Keep has passes leave alone what Surplus found last, until it is called with
-// false: the links, and what hung on all links of ours.
+// Keep makes passes leave alone what Surplus found last, until it is called with false:
+// the links, and what was on all links of ours.
 func (m *Manager) Keep(on bool) {
 	m.kept = nil
 	if on {
@@ -139,13 +143,13 @@ func (m *Manager) Keep(on bool) {
 	}
 }
 
-// withheld leaves out the steps that take away what is kept.
+// withheld leaves out the steps that remove what is kept.
 func (m *Manager) withheld(steps []plan.Step) []plan.Step {
 	if m.kept == nil {
 		return steps
 	}
 	return slices.DeleteFunc(steps, func(s plan.Step) bool {
-		at := hung{at: plan.LinkKey{Namespace: s.Namespace, Name: s.Link}, op: s.Op}
+		at := linkEntry{at: plan.LinkKey{Namespace: s.Namespace, Name: s.Link}, op: s.Op}
 		switch s.Op {
 		case plan.OpDelLink:
 			at.op = 0

@@ -133,7 +133,7 @@ func TestManagerKeepsNumbers(t *testing.T) {
 	if err := json.Unmarshal(saved, &config.Numbers); err != nil {
 		t.Fatal(err)
 	}
-	m = NewManager(config) // it must look for the link in z1, although nobody wants z1
+	m = NewManager(config) // it must look for the link in z1, although z1 is not wanted
 	if result := mustPass(t, m, want); !result.Matched || f.Find(plan.LinkKey{Namespace: "z1", Name: "fabric0"}) != nil {
 		t.Errorf("after a restart: matched %v\n%s", result.Matched, f)
 	}

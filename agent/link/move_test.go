@@ -21,9 +21,9 @@ const (
 	moveEvery   = 50 * time.Millisecond
 )
 
-// TestNICMovesWithoutAGap: while a VM sends 1,000 packets a second, the NIC that
-// it sends to moves between two compute nodes, back and forth. Each packet must
-// come to one of the two; at most one may be lost.
+// TestNICMovesWithoutAGap: a VM sends 1,000 packets a second to a NIC that moves
+// between two compute nodes, back and forth. Each packet must reach one of the two; at
+// most one may be lost.
 func TestNICMovesWithoutAGap(t *testing.T) {
 	for _, mode := range []string{"ahead", "on demand"} {
 		t.Run(mode, func(t *testing.T) {

@@ -10,22 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaceLook is how often the folder is looked at although the mount table
-// said nothing: not every mount was seen to be told of (Linux 6.18). Looking at
-// 500 namespaces takes about a millisecond.
+// namespaceLook is how often the folder is read without a notification of the mount
+// table, because not every mount was seen to be reported (Linux 6.18). Reading 500
+// namespaces takes about 1 ms.
 const namespaceLook = 250 * time.Millisecond
 
-// namespaceWatch hears of VM namespaces that appear, go, or are others under the
-// same name. ip-netns(8) first makes the file and then mounts the namespace on
-// it, so it is the mount table that is listened to: a poll of mountinfo tells of
-// its changes since it was opened (proc_pid_mountinfo(5)).
+// namespaceWatch notices VM namespaces that appear, go, or are replaced under the same
+// name. ip-netns(8) first makes the file and then mounts the namespace on it, so the
+// mount table is watched: a poll of mountinfo reports its changes since it was opened
+// (proc_pid_mountinfo(5)).
 type namespaceWatch struct {
 	*Netlink
 	table *os.File
 	known map[string]namespaceKey
 }
 
-// watchNamespaces begins to hear.
+// watchNamespaces begins the watch.
 func (h *Netlink) watchNamespaces() (*namespaceWatch, error) {
 	table, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -34,7 +34,7 @@ func (h *Netlink) watchNamespaces() (*namespaceWatch, error) {
 	return &namespaceWatch{Netlink: h, table: table, known: h.namespaceKeys()}, nil
 }
 
-// run calls wake for what is heard, until ctx ends.
+// run calls wake for each change, until ctx ends.
 func (n *namespaceWatch) run(ctx context.Context, wake func()) error {
 	defer n.table.Close()
 	defer n.kept.hold(nil)
@@ -64,7 +64,7 @@ func (n *namespaceWatch) run(ctx context.Context, wake func()) error {
 	return ctx.Err()
 }
 
-// namespaceKeys returns the namespaces that there are. A folder that is not there has none.
+// namespaceKeys returns the existing namespaces. A missing folder has none.
 func (h *Netlink) namespaceKeys() map[string]namespaceKey {
 	keys := map[string]namespaceKey{}
 	entries, err := os.ReadDir(h.cfg.NetNSDir)
@@ -79,7 +79,7 @@ func (h *Netlink) namespaceKeys() map[string]namespaceKey {
 	return keys
 }
 
-// observeNamespaces compares what namespaces there were and are, and reports
+// observeNamespaces compares the earlier and the current namespaces, and reports
 // whether they differ.
 func (t *expected) observeNamespaces(before, now map[string]namespaceKey) bool {
 	t.mu.Lock()

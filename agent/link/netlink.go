@@ -15,8 +15,8 @@ import (
 	"rutter/agent/link/plan"
 )
 
-// Config says where the kernel and its files are. The zero value is right for an
-// agent that runs in the node's own namespace.
+// Config has the locations of the kernel's files. The zero value is right for an agent
+// that runs in the node's own namespace.
 type Config struct {
 	// OwnNamespace is the file of the namespace in which the VXLAN devices are
 	// made. Default: the namespace of the thread that calls Open.
@@ -38,8 +38,8 @@ func (c Config) withDefaults() Config {
 }
 
 const (
-	// batchMessages is how many messages go out in one sendmsg: above this the
-	// rate does not grow any more (spec/kernel.md section 4).
+	// batchMessages is how many messages one sendmsg sends: the rate does not grow
+	// beyond this (spec/kernel.md section 4).
 	batchMessages = 128
 	// batchBytes keeps a batch below the default send buffer (212,992 bytes).
 	batchBytes = 64 << 10
@@ -48,42 +48,42 @@ const (
 	trashGroup = 0x52757474
 	// maxTrash bounds how long one message may keep the kernel busy.
 	maxTrash = 512
-	// localWait bounds the wait for added IPv6 addresses, and localPoll is the
-	// pause between two looks. The kernel needs about a millisecond.
+	// localWait bounds the wait for added IPv6 addresses, and localPoll is the pause
+	// between two checks. The kernel needs about 1 ms.
 	localWait = 250 * time.Millisecond
 	localPoll = time.Millisecond
-	// ackTimeout bounds the wait for the kernel, which answers before sendmsg
-	// returns, unless the answer found no room.
+	// ackTimeout bounds the wait for the kernel. It answers before sendmsg returns,
+	// unless the receive buffer was full.
 	ackTimeout = 10 * time.Second
-	// firstIndex is the lowest ifindex that we choose for a link. We choose it,
-	// so that a link and what hangs on it go out in one batch; up here there
-	// are no links whose index the kernel chose.
+	// firstIndex is the lowest ifindex that we choose for a link. We choose it so that
+	// a link and what is on it can be sent in one batch. The kernel does not choose
+	// indexes this high.
 	firstIndex = 1 << 20
 )
 
-// Netlink is the real kernel. It must be closed. One goroutine at a time may use
-// it, but for Watch.
+// Netlink is the real kernel. It must be closed. One goroutine at a time may use it,
+// except for Watch.
 type Netlink struct {
 	cfg    Config
-	own    *space
-	spaces map[string]*space // open VM namespaces, during a dump or a batch only
+	own    *namespaceConn
+	spaces map[string]*namespaceConn // open VM namespaces, during a dump or a batch only
 
-	// index has each link of ours that was seen or made, and lastIndex is above
-	// or equal to every ifindex seen.
+	// index has each link of ours that was seen or made. lastIndex is at least as high
+	// as every ifindex seen.
 	index     map[plan.LinkKey]int32
 	lastIndex int32
 	// noTrash is set when the last dump saw a link in trashGroup.
 	noTrash bool
 
 	expected *expected
-	// aside is set on the hand of Ask, which uses what the kernel's own user
-	// found out.
+	// aside is set on the writer of Ask, which uses what the kernel's own user found
+	// out.
 	aside bool
 
-	kept keptSpaces // sockets in VM namespaces, for dumps
+	kept connPool // sockets in VM namespaces, for dumps
 
-	views    map[string]*view // VM namespaces whose last dump still stands
-	part     int              // the part that was read last although its views stood
+	views    map[string]*view // VM namespaces whose last dump is still valid
+	part     int              // the part that was read last although its views were valid
 	partRead time.Time        // when
 }
 
@@ -104,7 +104,7 @@ func Open(cfg Config) (*Netlink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link: open netlink: %w", err)
 	}
-	return &Netlink{cfg: cfg, own: own, spaces: map[string]*space{}, index: map[plan.LinkKey]int32{}, lastIndex: firstIndex, expected: newExpected(), views: map[string]*view{}}, nil
+	return &Netlink{cfg: cfg, own: own, spaces: map[string]*namespaceConn{}, index: map[plan.LinkKey]int32{}, lastIndex: firstIndex, expected: newExpected(), views: map[string]*view{}}, nil
 }
 
 // Close frees the socket. The kernel's links stay as they are.
@@ -142,8 +142,8 @@ func (h *Netlink) Do(ctx context.Context, steps []plan.Step) []error {
 	return r.errs
 }
 
-// run is one Do under way: a batch of messages for one namespace, and the
-// failures so far.
+// run is one running Do: a batch of messages for one namespace, and the failures so
+// far.
 type run struct {
 	h     *Netlink
 	steps []plan.Step
@@ -153,15 +153,15 @@ type run struct {
 	// numbered are the namespaces that were given a number in this run.
 	numbered map[string]bool
 
-	space    *space
+	space    *namespaceConn
 	enc      wire.Encoder
 	requests []request
 	batch    []byte // memory of the last batch
 	added    []int  // steps that added an IPv6 address
 }
 
-// add puts step i into the batch, after sending the batch if it is full or for
-// another namespace. Steps on files wait for the batch, and are done at once.
+// add puts step i into the batch. If the batch is full or for another namespace, it is
+// sent first. Steps on files wait for the batch, and are executed at once.
 func (r *run) add(i int) error {
 	s := &r.steps[i]
 	r.h.touch(s)
@@ -193,14 +193,14 @@ func (r *run) add(i int) error {
 }
 
 // use makes sp the namespace of the batch.
-func (r *run) use(sp *space) {
+func (r *run) use(sp *namespaceConn) {
 	if r.space != sp || len(r.requests) >= batchMessages || len(r.enc.B) >= batchBytes {
 		r.flush()
 	}
 	r.space = sp
 }
 
-// message notes that the bytes from start on are the body of one message.
+// message records that the bytes from start on are the body of one message.
 func (r *run) message(i int, typ netlink.HeaderType, flags netlink.HeaderFlags, start int) *request {
 	r.requests = append(r.requests, request{typ: typ, flags: flags, start: start, end: len(r.enc.B), step: i})
 	return &r.requests[len(r.requests)-1]
@@ -266,7 +266,7 @@ func (r *run) encodeSet(i int, l *plan.Link, index int32, change plan.Change) {
 	}
 }
 
-// encode appends the messages of a step on a link that is there.
+// encode appends the messages of a step on an existing link.
 func (r *run) encode(i int, index int32) {
 	s, start, before := &r.steps[i], len(r.enc.B), len(r.requests)
 	defer func() {
@@ -314,10 +314,10 @@ func (r *run) encode(i int, index int32) {
 	}
 }
 
-// deletes puts the deletes of links that begin at step i into the batch as one:
-// the links move to a group of their own, and the group is deleted. That takes
-// the kernel as long as one link. It returns how many steps that were; up to 1
-// means that nothing was done.
+// deletes puts the deletes of links that begin at step i into the batch as one: the
+// links move to a group of their own, and the group is deleted. That takes the kernel
+// as long as one link. It returns how many steps that were; up to 1 means that nothing
+// was done.
 func (r *run) deletes(i int) int {
 	n := 0
 	for n < maxTrash && i+n < len(r.steps) && r.steps[i+n].Op == plan.OpDelLink && r.steps[i+n].Namespace == "" {
@@ -399,7 +399,7 @@ func (r *run) linkOf(q request) plan.LinkKey {
 }
 
 // receiveAcks reads until the last of the messages with these sequences is answered.
-// Its error is the socket's, and then nothing is known about the batch.
+// Its error is the socket's; then the result of the batch is unknown.
 func (r *run) receiveAcks(first, last uint32) error {
 	if err := r.space.conn.SetReadDeadline(time.Now().Add(ackTimeout)); err != nil {
 		return err
@@ -415,8 +415,8 @@ func (r *run) receiveAcks(first, last uint32) error {
 				}
 			}
 		case errors.As(err, &op) && op.Sequence != 0:
-			// Sequences follow each other; one from before is a late answer
-			// to a batch that was given up.
+			// Sequences are consecutive; an earlier one is a late answer to a batch
+			// that timed out.
 			if at := op.Sequence - first; at < uint32(len(r.requests)) {
 				r.acknowledge(r.requests[at], op)
 			}
@@ -429,7 +429,7 @@ func (r *run) receiveAcks(first, last uint32) error {
 	}
 }
 
-// acknowledge judges the kernel's refusal of one message.
+// acknowledge handles the kernel's error for one message.
 func (r *run) acknowledge(q request, op *netlink.OpError) {
 	s := &r.steps[q.step]
 	errno, _ := errors.AsType[syscall.Errno](op)
@@ -459,7 +459,7 @@ func (r *run) acknowledge(q request, op *netlink.OpError) {
 	r.fail(q.step, err)
 }
 
-// isGone reports whether an error says that what should go is not there.
+// isGone reports whether an error says that an object to be deleted does not exist.
 func isGone(errno syscall.Errno) bool {
 	switch errno {
 	case unix.ENODEV, unix.ENOENT, unix.EADDRNOTAVAIL, unix.ESRCH:
@@ -476,7 +476,7 @@ type request struct {
 	start, end int
 	step       int   // index of the step
 	index      int32 // the ifindex of its link, 0 if the message is not on one
-	// optional: the kernel may lack what this asks for (IPv6 switched off), or
-	// have it already.
+	// optional: the kernel may lack what this asks for (IPv6 switched off), or have it
+	// already.
 	optional bool
 }

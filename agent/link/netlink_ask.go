@@ -21,8 +21,8 @@ import (
 const (
 	// maxAside bounds the VM namespaces in which a socket is kept for answers.
 	maxAside = 512
-	// asideLook is how often sockets are closed of namespaces that are gone: a
-	// socket keeps a namespace alive, and its links with it.
+	// asideLook is how often sockets of removed namespaces are closed: a socket keeps a
+	// namespace alive, with its links.
 	asideLook = 250 * time.Millisecond
 )
 
@@ -31,8 +31,8 @@ var (
 	_ EntryWriter = (*Netlink)(nil)
 )
 
-// Ask implements Asker. It hears our own namespace and the VM namespaces that
-// have a number in ours, as all have in which we made a link.
+// Ask implements Asker. It receives the misses of our own namespace and of the VM
+// namespaces that have a number in ours, which all namespaces with our links have.
 func (h *Netlink) Ask(ctx context.Context, answer func(ctx context.Context, asked []Question, hand EntryWriter)) error {
 	own := fmt.Sprintf("/proc/self/fd/%d", h.own.file.Fd())
 	listener, err := miss.Listen(miss.Config{Namespace: own, Buffer: h.cfg.missBuffer})
@@ -43,28 +43,28 @@ func (h *Netlink) Ask(ctx context.Context, answer func(ctx context.Context, aske
 	if !listener.All() {
 		return errors.New("link: what VMs miss cannot be heard: it takes CAP_NET_BROADCAST")
 	}
-	sp, err := openSpace("", own)
+	sp, err := openNamespaceConn("", own)
 	if err != nil {
 		return fmt.Errorf("link: socket for answers: %w", err)
 	}
-	a := &asking{resolve: answer, inUse: make(chan struct{}, 1), writer: &Netlink{cfg: h.cfg, own: sp, spaces: map[string]*space{}, expected: h.expected, aside: true}}
+	a := &missResponder{resolve: answer, inUse: make(chan struct{}, 1), writer: &Netlink{cfg: h.cfg, own: sp, spaces: map[string]*namespaceConn{}, expected: h.expected, aside: true}}
 	defer a.close()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return listener.Run(ctx, a) })
-	g.Go(func() error { return a.look(ctx) })
+	g.Go(func() error { return a.answerWaiting(ctx) })
 	return g.Wait()
 }
 
-// asking is one Ask under way. It is a miss.Resolver.
-type asking struct {
+// missResponder is one running Ask. It is a miss.Resolver.
+type missResponder struct {
 	resolve func(ctx context.Context, asked []Question, hand EntryWriter)
-	inUse   chan struct{} // held by who uses hand
+	inUse   chan struct{} // held by the user of writer
 	writer  *Netlink
 	asked   []Question
 }
 
 // Resolve implements miss.Resolver.
-func (a *asking) Resolve(ctx context.Context, misses []miss.Miss) {
+func (a *missResponder) Resolve(ctx context.Context, misses []miss.Miss) {
 	a.inUse <- struct{}{}
 	defer func() { <-a.inUse }()
 	if a.asked = a.writer.expected.questions(a.asked[:0], misses); len(a.asked) > 0 {
@@ -72,9 +72,9 @@ func (a *asking) Resolve(ctx context.Context, misses []miss.Miss) {
 	}
 }
 
-// Lost implements miss.Resolver: the neighbours that wait are still there to be
-// read. MACs come again with the next packet.
-func (a *asking) Lost(ctx context.Context) {
+// Lost implements miss.Resolver: the waiting neighbours can still be read. MACs come
+// again with the next packet.
+func (a *missResponder) Lost(ctx context.Context) {
 	for _, name := range append(a.writer.expected.namespaces(), "") {
 		if ctx.Err() != nil {
 			return
@@ -85,7 +85,7 @@ func (a *asking) Lost(ctx context.Context) {
 		}
 		waiting, err := miss.Pending(path)
 		if err != nil {
-			continue // it is gone, or will be asked for again in a second
+			continue // it is gone, or will be asked again in a second
 		}
 		for len(waiting) > 0 {
 			n := min(len(waiting), miss.MaxBatch)
@@ -95,8 +95,8 @@ func (a *asking) Lost(ctx context.Context) {
 	}
 }
 
-// look closes the sockets of namespaces that are gone, until ctx ends.
-func (a *asking) look(ctx context.Context) error {
+// answerWaiting closes the sockets of removed namespaces, until ctx ends.
+func (a *missResponder) answerWaiting(ctx context.Context) error {
 	every := time.NewTicker(asideLook)
 	defer every.Stop()
 	for {
@@ -115,13 +115,13 @@ func (a *asking) look(ctx context.Context) error {
 	}
 }
 
-func (a *asking) close() {
+func (a *missResponder) close() {
 	a.writer.closeSpaces()
-	_ = a.writer.own.close() // nothing was written that a failing close could lose
+	_ = a.writer.own.close() // close has no unwritten data to lose
 }
 
-// Unused implements Hand. The entries are of our own namespace; all are asked for
-// in one message.
+// Unused implements EntryWriter. The entries are of our own namespace; all are
+// requested in one batch.
 func (h *Netlink) Unused(ctx context.Context, entries []plan.Entry) []time.Duration {
 	unused := make([]time.Duration, len(entries))
 	var enc wire.Encoder
@@ -164,7 +164,7 @@ func (h *Netlink) Unused(ctx context.Context, entries []plan.Entry) []time.Durat
 	return unused
 }
 
-// parseUnused reads from an entry when it was used last; -1 if it does not say.
+// parseUnused reads the time since an entry was used last; -1 if it is missing.
 func parseUnused(body []byte) time.Duration {
 	unused := time.Duration(-1)
 	if len(body) < wire.SizeofNdMsg {
@@ -179,7 +179,7 @@ func parseUnused(body []byte) time.Duration {
 	return unused
 }
 
-// clockTick is USER_HZ, in which the kernel tells times (asm-generic/param.h).
+// clockTick is USER_HZ, the unit of the kernel's times (asm-generic/param.h).
 const clockTick = 10 * time.Millisecond
 
 // indexOf returns the ifindex of a link of ours.

@@ -15,8 +15,8 @@ import (
 	"rutter/agent/link/plan"
 )
 
-// maxDumps is how often a dump is asked for that the kernel calls interrupted by
-// a change. The last one is taken as it is: what it missed, the next pass sees.
+// maxDumps is how often a dump is repeated that the kernel reports as interrupted by a
+// change. The last one is used as it is: the next pass sees what it missed.
 const maxDumps = 5
 
 // Dump implements Kernel.
@@ -43,8 +43,8 @@ func (h *Netlink) Dump(ctx context.Context, namespaces []string) (plan.Snapshot,
 	return have, nil
 }
 
-// dumpOwn reads what hangs on the links of our own namespace. It has a socket of
-// its own, since the readers of VM namespaces ask things in ours meanwhile.
+// dumpOwn reads what is on the links of our own namespace. It has a socket of its own,
+// because the readers of VM namespaces send requests in ours meanwhile.
 func (h *Netlink) dumpOwn(d *dumper, ours map[int32]int) error {
 	conn, err := dial(int(h.own.file.Fd()), receiveBytes)
 	if err != nil {
@@ -57,7 +57,7 @@ func (h *Netlink) dumpOwn(d *dumper, ours map[int32]int) error {
 	return nil
 }
 
-// learn takes over the ifindexes of a dump, and what it saw of the trash group.
+// learn takes the ifindexes of a dump, and what it saw of the trash group.
 func (h *Netlink) learn(have *plan.Snapshot, d *dumper) {
 	h.lastIndex, h.noTrash = max(h.lastIndex, d.highest), d.trash
 	clear(h.index)
@@ -75,11 +75,11 @@ type dumper struct {
 	trash   bool // a link in our own namespace is in trashGroup
 }
 
-// dump asks for a list, and gives each message's body to each. reset is called
-// before it is asked for again.
+// dump requests a list, and calls each with each message's body. reset is called before
+// a repeated request.
 func dump(conn *netlink.Conn, typ netlink.HeaderType, body []byte, reset func(), each func(body []byte)) error {
 	for attempt := 1; ; attempt++ {
-		// A socket keeps its deadline: that of the last batch would end this dump.
+		// The deadline of the last batch is cleared: it would end this dump.
 		if err := conn.SetReadDeadline(time.Now().Add(ackTimeout)); err != nil {
 			return err
 		}
@@ -115,9 +115,9 @@ func listLinks(conn *netlink.Conn) ([]wire.RawLink, error) {
 	return links, err
 }
 
-// readOwn reads the links of our own namespace, and returns where in d.links each
-// of ours is, by ifindex.
-func (d *dumper) readOwn(sp *space) (map[int32]int, error) {
+// readOwn reads the links of our own namespace, and returns the position of each of
+// ours in d.links, by ifindex.
+func (d *dumper) readOwn(sp *namespaceConn) (map[int32]int, error) {
 	raw, err := listLinks(sp.conn)
 	if err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (d *dumper) readOwn(sp *space) (map[int32]int, error) {
 }
 
 // readVM reads the fabric links of a VM's namespace.
-func (d *dumper) readVM(sp, own *space) error {
+func (d *dumper) readVM(sp, own *namespaceConn) error {
 	raw, err := listLinks(sp.conn)
 	if err != nil {
 		return err
@@ -181,9 +181,9 @@ func (d *dumper) readVM(sp, own *space) error {
 	return d.details(sp.conn, ours)
 }
 
-// namespaceID asks by what number a namespace knows another one, -1 if by none
+// namespaceID requests the number that a namespace has for another one, -1 if none
 // (RTM_GETNSID, linux/net_namespace.h).
-func namespaceID(conn *netlink.Conn, other *space) (int32, error) {
+func namespaceID(conn *netlink.Conn, other *namespaceConn) (int32, error) {
 	var e wire.Encoder
 	e.U32(unix.AF_UNSPEC)
 	e.Attr32(wire.NetnsaFD, uint32(other.file.Fd()))
@@ -204,8 +204,8 @@ func namespaceID(conn *netlink.Conn, other *space) (int32, error) {
 	return id, nil
 }
 
-// details reads what hangs on the given links (ifindex to place in d.links) of
-// one namespace, and asks only for what such links can have.
+// details reads what is on the given links (ifindex to index in d.links) of one
+// namespace, and requests only what such links can have.
 func (d *dumper) details(conn *netlink.Conn, ours map[int32]int) error {
 	kinds := map[string]bool{}
 	for _, at := range ours {
@@ -233,8 +233,7 @@ func (d *dumper) details(conn *netlink.Conn, ours map[int32]int) error {
 	return nil
 }
 
-// finder returns the link of that ifindex if it is one that is read, and of that
-// kind.
+// finder returns the link of that ifindex if it is being read and is of that kind.
 type finder func(index int32, kind string) *plan.Link
 
 func dumpForwards(conn *netlink.Conn, at finder) error {
@@ -305,7 +304,7 @@ func dumpRoutes(conn *netlink.Conn, at finder) error {
 			}
 		})
 		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EOPNOTSUPP) {
-			return err // those two: no routing table yet, and no IPv6
+			return err // without a routing table or without IPv6, these two errors mean an empty list
 		}
 		for _, r := range found {
 			if l := at(r.Index, plan.KindMacvlan); l != nil {

@@ -13,24 +13,24 @@ import (
 	"rutter/agent/link/plan"
 )
 
-// maxReaders is how many VM namespaces are read at once. The kernel reads for one
-// reader on one processor, and most of the time goes there.
+// maxReaders is how many VM namespaces are read at once. The kernel serves each reader
+// on one processor, and most of the time is spent there.
 const maxReaders = 4
 
-// seenVM is what was read of one VM namespace.
+// seenVM is the result of reading one VM namespace.
 type seenVM struct {
 	key       namespaceKey
-	view      *view // of an earlier dump, which still stands
+	view      *view // of an earlier dump, still valid
 	missing   bool
-	observed  bool // what happens there is heard
+	observed  bool // its notifications are received
 	links     []plan.Link
 	highest   int32
 	resolvers string
 	hasFile   bool
 }
 
-// dumpVMs has the VM namespaces read, several at once, or takes the last dump of
-// those of which that still stands.
+// dumpVMs reads the VM namespaces, several at once, or uses the last dump of those for
+// which it is still valid.
 func (h *Netlink) dumpVMs(ctx context.Context, g *errgroup.Group, names map[int32]string, namespaces []string, seen []seenVM) {
 	for i, name := range namespaces {
 		seen[i].view = h.viewOf(name)
@@ -51,7 +51,7 @@ func (h *Netlink) dumpVMs(ctx context.Context, g *errgroup.Group, names map[int3
 	}
 }
 
-// takeVMs takes over what was read of the VM namespaces.
+// takeVMs takes the results of the VM namespaces.
 func (h *Netlink) takeVMs(d *dumper, have *plan.Snapshot, namespaces []string, seen []seenVM) {
 	for i, name := range namespaces {
 		s := &seen[i]
@@ -70,7 +70,7 @@ func (h *Netlink) takeVMs(d *dumper, have *plan.Snapshot, namespaces []string, s
 	}
 }
 
-// dumpVM reads one VM namespace. It may run beside others.
+// dumpVM reads one VM namespace. Several may run at once.
 func (h *Netlink) dumpVM(names map[int32]string, name string, s *seenVM) (err error) {
 	if s.resolvers, s.hasFile, err = h.readResolvers(name); err != nil {
 		return err
@@ -79,14 +79,14 @@ func (h *Netlink) dumpVM(names map[int32]string, name string, s *seenVM) (err er
 		s.links, s.highest = s.view.links, s.view.highest
 		return nil
 	}
-	s.key, _ = h.namespaceKey(name) // before it is read: another one that comes meanwhile has another key
+	s.key, _ = h.namespaceKey(name) // before the read: a namespace that replaces it meanwhile has another key
 	if err := plan.CheckNamespace(name); err != nil {
 		s.missing = true
 		return nil
 	}
 	sp := h.kept.take(name, s.key)
 	if sp == nil {
-		if sp, err = openSpace(name, filepath.Join(h.cfg.NetNSDir, name)); err == nil {
+		if sp, err = openNamespaceConn(name, filepath.Join(h.cfg.NetNSDir, name)); err == nil {
 			sp.key = s.key
 			var number int32
 			number, err = h.number(sp)
@@ -106,7 +106,7 @@ func (h *Netlink) dumpVM(names map[int32]string, name string, s *seenVM) (err er
 	}
 	s.links, s.highest, s.observed = d.links, d.highest, sp.observed
 	if !h.expected.listens() {
-		return sp.close() // nobody would close it when the namespace goes
+		return sp.close() // it would stay open after the namespace is removed
 	}
 	h.kept.give(sp)
 	return nil

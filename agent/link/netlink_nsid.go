@@ -10,10 +10,10 @@ import (
 	"rutter/agent/link/internal/wire"
 )
 
-// NamespaceNumber returns the number by which our own namespace knows the named
-// one (RTM_GETNSID), -1 for our own, and has the kernel give it one if it has
-// none: of a namespace without a number nothing is heard. ErrNoNamespace: there
-// is none of that name.
+// NamespaceNumber returns the number that our own namespace has for the named one
+// (RTM_GETNSID), -1 for our own. If there is no number, it makes the kernel assign one,
+// because a namespace without a number sends no notifications here. ErrNoNamespace:
+// there is no namespace of that name.
 func (h *Netlink) NamespaceNumber(name string) (int32, error) {
 	if name == "" {
 		return -1, nil
@@ -26,10 +26,10 @@ func (h *Netlink) NamespaceNumber(name string) (int32, error) {
 	return h.number(sp)
 }
 
-// number returns the number that our own namespace has for another one, and has
-// the kernel give it one if there is none (RTM_NEWNSID): without, nothing that
-// happens there is heard. Negative: the kernel gave none.
-func (h *Netlink) number(sp *space) (int32, error) {
+// number returns the number that our own namespace has for another one. If there is
+// none, it makes the kernel assign one (RTM_NEWNSID), because a namespace without a
+// number sends no notifications here. Negative: the kernel assigned none.
+func (h *Netlink) number(sp *namespaceConn) (int32, error) {
 	number, err := namespaceID(h.own.conn, sp)
 	if err != nil || number >= 0 {
 		return number, err

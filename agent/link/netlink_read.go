@@ -14,7 +14,7 @@ import (
 
 var _ Listener = (*Netlink)(nil)
 
-// Observed implements Listener. Nothing is heard unless Watch runs.
+// Observed implements Listener. Without a running Watch there are no notifications.
 func (h *Netlink) Observed() (entries []plan.Entry, other bool) { return h.expected.take() }
 
 // Read implements Listener.

@@ -11,8 +11,8 @@ import (
 	"rutter/agent/link/plan"
 )
 
-// maxResolvConf bounds what is read of a resolv.conf; glibc reads three servers
-// of it.
+// maxResolvConf bounds the bytes read of a resolv.conf; glibc reads three servers of
+// it.
 const maxResolvConf = 64 << 10
 
 func (h *Netlink) resolvPath(namespace string) string {
@@ -33,14 +33,14 @@ func (h *Netlink) readResolvers(namespace string) (string, bool, error) {
 		return "", false, err
 	}
 	if info.Size() > maxResolvConf {
-		return "", true, nil // not what we wrote
+		return "", true, nil // not written by us
 	}
 	text, err := os.ReadFile(path)
 	return string(text), err == nil, err
 }
 
-// resolvers writes or removes a resolv.conf. A reader sees the old or the new
-// one, never a part. ip-netns(8) binds the file when it enters the namespace.
+// resolvers writes or removes a resolv.conf. A reader sees the old or the new one,
+// never a part. ip-netns(8) binds the file when it enters the namespace.
 func (h *Netlink) resolvers(s *plan.Step) error {
 	if err := plan.CheckNamespace(s.Namespace); err != nil {
 		return err

@@ -12,24 +12,23 @@ import (
 )
 
 const (
-	// viewParts is into how many parts the VM namespaces fall for reading them
-	// although nothing is known to have changed, and viewEvery is the time
-	// between two parts. A dump of neighbours walks those of all namespaces,
-	// whichever it is asked for, so that reading each of 500 namespaces costs
-	// the square of what one costs.
+	// viewParts is the number of parts into which the VM namespaces are divided for
+	// reading without a known change, and viewEvery is the time between two parts. A
+	// dump of neighbours walks those of all namespaces, in any namespace, so the cost
+	// of reading all of 500 namespaces grows with the square of their number.
 	viewParts = 4
 	viewEvery = 5 * time.Second
 )
 
-// view is what a dump saw in a VM namespace. It stands for another dump while
-// nothing was done to the namespace and nothing was heard of it.
+// view is what a dump saw in a VM namespace. It replaces another dump while no step was
+// executed in the namespace and no notification came from it.
 type view struct {
 	id      namespaceKey
 	links   []plan.Link
 	highest int32
 }
 
-// namespaceKey tells a namespace from another one of the same name.
+// namespaceKey identifies a namespace, also among those of the same name.
 type namespaceKey struct{ device, inode uint64 }
 
 // namespaceKey returns the key of a VM namespace, false if there is none.
@@ -45,8 +44,8 @@ func (h *Netlink) namespaceKey(name string) (namespaceKey, bool) {
 	return namespaceKey{device: stat.Dev, inode: stat.Ino}, true
 }
 
-// choose forgets the views that do not stand any more: of sorted namespaces, what was heard of, what
-// is not asked for, and the part whose turn it is.
+// choose removes invalid views: of sorted namespaces, those with notifications, those
+// that are not requested, and the next part.
 func (h *Netlink) choose(namespaces []string) {
 	heard, all := h.expected.takeChanged()
 	if all {
@@ -72,7 +71,7 @@ func (h *Netlink) choose(namespaces []string) {
 	}
 }
 
-// viewOf returns the view that stands for a dump of a namespace, or nil.
+// viewOf returns the valid view of a namespace, or nil.
 func (h *Netlink) viewOf(name string) *view {
 	v := h.views[name]
 	if v == nil {
@@ -85,15 +84,15 @@ func (h *Netlink) viewOf(name string) *view {
 	return v
 }
 
-// keep makes a view of what was dumped of a namespace, if what happens to it
-// from now on is heard.
+// keep makes a view of a dumped namespace, if its notifications are received from now
+// on.
 func (h *Netlink) keep(name string, id namespaceKey, links []plan.Link, highest int32) {
 	if h.expected.listens() {
 		h.views[name] = &view{id: id, links: slices.Clone(links), highest: highest}
 	}
 }
 
-// touch forgets the views that a step may make wrong.
+// touch removes the views that a step may make wrong.
 func (h *Netlink) touch(s *plan.Step) {
 	if h.aside {
 		if s.Namespace != "" {

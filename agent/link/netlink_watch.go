@@ -14,22 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchQuiet is how long after a first change further ones are gathered, so that
-// a burst wakes once.
+// watchQuiet is how long Watch waits after a first change for further ones, so that a
+// burst causes one wake.
 const watchQuiet = 20 * time.Millisecond
 
-// watchGroups are those whose messages may tell of drift (linux/rtnetlink.h).
+// watchGroups are the groups whose messages may show drift (linux/rtnetlink.h).
 var watchGroups = []uint32{
 	unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_NSID, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 	unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
 }
 
-// Watch calls wake when something on our links is not as the kernel was told,
-// at most once per 20 ms; also when so much happened that the kernel could not
-// tell all of it, and once at its begin, before which nothing was heard. What it was, Heard tells. It hears our own namespace, and the
-// VM namespaces that the kernel relates to it. It calls reach when a link that
-// is not ours gets a carrier or an address, so that others may be in reach now.
-// It ends with ctx, and returns its error. Neither function may block.
+// Watch calls wake when something on our links differs from what was programmed, at
+// most once per 20 ms. It also calls wake when the kernel lost notifications, and once
+// at its begin, because earlier ones were not received. Observed returns the details.
+// Watch receives notifications of our own namespace and of the VM namespaces that have
+// a number in it. It calls reach when a link that is not ours gets a carrier or an
+// address, so that servers may have become reachable. It ends with ctx, and returns its
+// error. Neither function may block.
 func (h *Netlink) Watch(ctx context.Context, wake, reach func()) error {
 	namespaces, err := h.watchNamespaces()
 	if err != nil {
@@ -41,7 +42,7 @@ func (h *Netlink) Watch(ctx context.Context, wake, reach func()) error {
 	return g.Wait()
 }
 
-// listen takes the notifications of the kernel.
+// listen receives the kernel's notifications.
 func (h *Netlink) listen(ctx context.Context, wake, reach func()) error {
 	conn, err := dial(int(h.own.file.Fd()), receiveBytes)
 	if err != nil {
@@ -52,7 +53,7 @@ func (h *Netlink) listen(ctx context.Context, wake, reach func()) error {
 		return fmt.Errorf("link: watch: %w", err)
 	}
 	defer h.expected.setListening(false)
-	h.expected.loseAll() // nobody knows what happened before
+	h.expected.doubtAll() // earlier changes are unknown
 	wake()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -81,22 +82,22 @@ func (h *Netlink) listen(ctx context.Context, wake, reach func()) error {
 }
 
 const (
-	// observeMany is how many datagrams are judged at once, within one lock.
+	// observeMany is how many datagrams are handled at once, under one lock.
 	observeMany = 64
-	// observeBytes holds any notification but those of links with very many
+	// observeBytes holds any notification, except those of links with very many
 	// attributes, which then count as lost. An entry has about 100 bytes.
 	observeBytes = 16 << 10
-	// observeBuffer holds observeMany entries, and a few of the others.
+	// observeBuffer holds observeMany entries, and a few other messages.
 	observeBuffer = 128 << 10
 )
 
-// watch is one Watch under way.
+// watch is one running Watch.
 type watch struct {
 	*Netlink
 	conn    *netlink.Conn
 	raw     syscall.RawConn // of conn
 	reach   func()
-	carrier map[int32]bool // of links that are not ours, as last heard
+	carrier map[int32]bool // of links that are not ours, as last reported
 
 	buffer   []byte // of what was received
 	observed int    // its length
@@ -104,14 +105,14 @@ type watch struct {
 	err      error
 }
 
-// maxCarriers bounds the links whose carrier is remembered; of others each
-// notification counts as news.
+// maxCarriers bounds the links whose carrier is remembered; for others each
+// notification counts as a change.
 const maxCarriers = 4096
 
 func (h *Netlink) prepareWatch(conn *netlink.Conn) error {
-	_ = conn.SetReadBuffer(socketBytes) // less is answered by ENOBUFS, and that by waking
-	// Hearing the VMs' namespaces needs CAP_NET_BROADCAST and is a help only:
-	// without it each pass looks into all of them.
+	_ = conn.SetReadBuffer(socketBytes) // with a smaller one, ENOBUFS causes a wake
+	// Receiving from the VMs' namespaces needs CAP_NET_BROADCAST and is only an
+	// optimization: without it each pass reads all of them.
 	all := conn.SetOption(netlink.ListenAllNSID, true) == nil
 	if err := dropMisses(conn); err != nil {
 		return err
@@ -125,8 +126,7 @@ func (h *Netlink) prepareWatch(conn *netlink.Conn) error {
 	return nil
 }
 
-// nextChange waits for notifications, and reports whether one is of something
-// that is not as it should be.
+// nextChange waits for notifications, and reports whether one shows a difference.
 func (w *watch) nextChange() (bool, error) {
 	w.observed, w.lost, w.err = 0, false, nil
 	if err := w.raw.Read(w.fill); err != nil {
@@ -142,8 +142,8 @@ func (w *watch) nextChange() (bool, error) {
 	return changed, nil
 }
 
-// fill receives what there is, up to observeMany, and reports false if there is
-// nothing yet.
+// fill receives up to observeMany notifications, and reports false if there are none
+// yet.
 func (w *watch) fill(fd uintptr) bool {
 	for n := 0; n < observeMany && w.observed+observeBytes <= len(w.buffer); n++ {
 		size, err := unix.Read(int(fd), w.buffer[w.observed:w.observed+observeBytes])
@@ -157,7 +157,7 @@ func (w *watch) fill(fd uintptr) bool {
 			w.err = err
 			return true
 		case size == observeBytes:
-			w.lost = true // the rest of it was cut off
+			w.lost = true // the rest was cut off
 		default:
 			w.observed += (size + 3) &^ 3
 		}
@@ -165,8 +165,8 @@ func (w *watch) fill(fd uintptr) bool {
 	return true
 }
 
-// judge judges notifications: changed says that something is not as it should
-// be, reached that others may be in reach now.
+// judge handles notifications: changed means that something is not as it should be,
+// reached that servers may have become reachable.
 func (w *watch) judge(b []byte) (changed, reached bool) {
 	t := w.expected
 	t.mu.Lock()
@@ -187,7 +187,7 @@ func (w *watch) judge(b []byte) (changed, reached bool) {
 	return changed, reached
 }
 
-// observe judges one notification.
+// observe handles one notification.
 func (t *expected) observe(typ uint16, body []byte) bool {
 	switch typ {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -199,14 +199,14 @@ func (t *expected) observe(typ uint16, body []byte) bool {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		return t.observeRoute(body, typ == unix.RTM_DELROUTE)
 	case unix.RTM_DELNSID:
-		t.observeLoss() // a namespace is gone, perhaps one with our links
+		t.observeLoss() // a namespace was removed, perhaps one with our links
 		return true
 	}
 	return false
 }
 
-// observeCarrier reports whether a notification says that a link which is not ours
-// has a carrier that it had not, or an address.
+// observeCarrier reports whether a notification says that a link which is not ours has
+// a new carrier, or a new address.
 func (w *watch) observeCarrier(typ uint16, body []byte) (reached bool) {
 	if len(body) < unix.SizeofIfAddrmsg || typ == unix.RTM_NEWNEIGH || typ == unix.RTM_DELNEIGH {
 		return false
@@ -228,7 +228,7 @@ func (w *watch) observeCarrier(typ uint16, body []byte) (reached bool) {
 	return reached
 }
 
-// settle takes what follows within watchQuiet.
+// settle handles what follows within watchQuiet.
 func (w *watch) settle(ctx context.Context) error {
 	conn := w.conn
 	if err := conn.SetReadDeadline(time.Now().Add(watchQuiet)); err != nil {
@@ -248,13 +248,13 @@ func (w *watch) settle(ctx context.Context) error {
 		if err := conn.SetReadDeadline(time.Time{}); err != nil {
 			return err
 		}
-		// The cancellation's own deadline may have been overwritten just now.
+		// The deadline for the cancellation may have been overwritten just now.
 		return ctx.Err()
 	}
 }
 
-// dropMisses makes the kernel keep RTM_GETNEIGH from this socket: a VXLAN device
-// tells of every packet to an unknown MAC, with no limit (spec/kernel.md section 1, C).
+// dropMisses makes the kernel filter RTM_GETNEIGH for this socket: a VXLAN device
+// reports every packet to an unknown MAC, without limit (spec/kernel.md section 1, C).
 func dropMisses(conn *netlink.Conn) error {
 	// nlmsg_type is at offset 4, in the machine's order; BPF loads in the
 	// network's (linux/filter.h).

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WatchLinks calls wake when any link or namespace appears, changes or goes, in
-// our own namespace and in those that it has a number for; also when so much
-// happened that the kernel could not tell all of it. It is for those whose links
-// somebody else makes: it knows nothing of what should be, as Watch does, nor of
-// entries. wake must not block. It ends with ctx, and returns its error.
+// WatchLinks calls wake when any link or namespace appears, changes or goes, in our own
+// namespace and in those that it has a number for, and when the kernel lost
+// notifications. It is for users whose links another program makes: unlike Watch, it
+// does not know what should be there, and ignores entries. wake must not block. It ends
+// with ctx, and returns its error.
 func (h *Netlink) WatchLinks(ctx context.Context, wake func()) error {
 	namespaces, err := h.watchNamespaces()
 	if err != nil {
@@ -27,13 +27,13 @@ func (h *Netlink) WatchLinks(ctx context.Context, wake func()) error {
 	}
 	defer conn.Close()
 	_ = conn.SetReadBuffer(socketBytes)
-	_ = conn.SetOption(netlink.ListenAllNSID, true) // a help only: who uses this looks from time to time as well
+	_ = conn.SetOption(netlink.ListenAllNSID, true) // optional: users also check from time to time
 	for _, group := range []uint32{unix.RTNLGRP_LINK, unix.RTNLGRP_NSID} {
 		if err := conn.JoinGroup(group); err != nil {
 			return errors.Join(fmt.Errorf("link: watch: %w", err), namespaces.table.Close())
 		}
 	}
-	wake() // nobody knows what happened before
+	wake() // earlier changes are unknown
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return namespaces.run(ctx, wake) })
 	g.Go(func() error {
@@ -53,7 +53,7 @@ func (h *Netlink) WatchLinks(ctx context.Context, wake func()) error {
 	return g.Wait()
 }
 
-// Namespaces returns the names of the VM namespaces that there are now.
+// Namespaces returns the names of the existing VM namespaces.
 func (h *Netlink) Namespaces() []string {
 	keys := h.namespaceKeys()
 	names := make([]string, 0, len(keys))

@@ -11,11 +11,11 @@ import (
 	"rutter/agent/link/plan"
 )
 
-// awaitLocal waits until the kernel delivers to the IPv6 addresses that were
-// added. It acknowledges an address at once, but enters its local route from a
-// work queue (addrconf_dad_work, linux net/ipv6/addrconf.c), also without
-// duplicate detection, and drops what arrives before that. A link that is down
-// gets no such route: the wait is bounded, and its end is no failure.
+// awaitLocal waits until the kernel delivers to the IPv6 addresses that were added. The
+// kernel acknowledges an address at once, but adds its local route from a work queue
+// (addrconf_dad_work, linux net/ipv6/addrconf.c), also without duplicate detection, and
+// drops packets that arrive before that. A link that is down gets no such route, so the
+// wait is bounded, and its timeout is not a failure.
 func (r *run) awaitLocal(ctx context.Context) {
 	end := time.Now().Add(localWait)
 	for _, i := range r.added {
@@ -28,8 +28,8 @@ func (r *run) awaitLocal(ctx context.Context) {
 	}
 }
 
-// isLocal asks for the route to an address (RTM_GETROUTE for one destination).
-// If it cannot be asked for, nothing is worth waiting for.
+// isLocal requests the route to an address (RTM_GETROUTE for one destination). If the
+// request fails, it returns true, because waiting would not help.
 func (r *run) isLocal(s *plan.Step) bool {
 	sp, err := r.h.open(s.Namespace)
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"rutter/projections/desired"
 )
 
-// TestKernelVMSide: what a network says of its VMs reaches a VM that is there,
-// and not one on hold; another VLAN or another underlay below leaves the VM its
-// MAC, addresses and routes; the node's own links are as they were.
+// TestKernelVMSide: a network's settings for its VMs reach a running VM, and not one on
+// hold. Another VLAN or another underlay leaves the VM its MAC, addresses and routes.
+// The node's own links stay as they were.
 func TestKernelVMSide(t *testing.T) {
 	for _, vlan := range []uint16{0, 7} {
 		t.Run(fmt.Sprintf("vlan %d", vlan), func(t *testing.T) {

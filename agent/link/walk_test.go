@@ -35,9 +35,9 @@ func drawDesired(t *rapid.T) desired.Links {
 			drawNIC(t, &want, desired.Fabric{MAC: mac(n*10 + int(vnet)), VNet: vnet, VLAN: vlan, MTU: mtu})
 		}
 	}
-	slices.SortFunc(want.Fabrics, func(a, b desired.Fabric) int { return plan.CompareMAC(a.MAC, b.MAC) })
+	slices.SortFunc(want.Fabrics, func(a, b desired.Fabric) int { return a.MAC.Compare(b.MAC) })
 	slices.SortFunc(want.Neighs, func(a, b desired.Neigh) int {
-		if c := plan.CompareMAC(a.Link, b.Link); c != 0 {
+		if c := a.Link.Compare(b.Link); c != 0 {
 			return c
 		}
 		return a.IP.Compare(b.IP)
@@ -73,7 +73,7 @@ func linksOf(f *plan.Fake) []plan.Link {
 	return have.Links
 }
 
-// vandalise does what somebody with ip(8) would.
+// vandalise makes changes as another program would.
 func vandalise(t *rapid.T, f *plan.Fake) {
 	links := linksOf(f)
 	if len(links) == 0 {

@@ -59,7 +59,7 @@ func (w *world) namespace(name string) {
 	}
 	failed := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // not unlocked: the thread ends with the goroutine
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
 			err = unix.Mount(ownNamespace(), path, "", unix.MS_BIND, "")
@@ -73,7 +73,7 @@ func (w *world) namespace(name string) {
 	w.raw(name, unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.LinkHeader(1, unix.IFF_UP, unix.IFF_UP) })
 }
 
-// drop takes a namespace away.
+// drop removes a namespace.
 func (w *world) drop(name string) {
 	path := filepath.Join(w.dir, name)
 	if err := errors.Join(unix.Unmount(path, unix.MNT_DETACH), os.Remove(path)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -84,7 +84,7 @@ func (w *world) drop(name string) {
 // raw sends one request in a namespace and wants it to succeed.
 func (w *world) raw(namespace string, typ netlink.HeaderType, flags netlink.HeaderFlags, body func(e *wire.Encoder)) {
 	w.t.Helper()
-	sp, err := openSpace(namespace, filepath.Join(w.dir, namespace))
+	sp, err := openNamespaceConn(namespace, filepath.Join(w.dir, namespace))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -15,57 +15,56 @@ import (
 
 const (
 	// MaxBatch is how many misses a Resolver gets at once, at most: enough for one
-	// sendmsg that answers all, few enough that the first of them waits for less
-	// than a millisecond.
+	// sendmsg that answers all, and few enough that the first waits for less than 1 ms.
 	MaxBatch = 64
-	// bufferBytes is the receive buffer for neighbours; the default holds 257
+	// bufferBytes is the receive buffer for neighbours in bytes; the default holds 257
 	// messages (spec/kernel.md section 4). Without CAP_NET_ADMIN in the first user
-	// namespace the kernel gives no more than net.core.rmem_max.
+	// namespace the kernel grants at most net.core.rmem_max.
 	bufferBytes = 8 << 20
-	// forwardBytes is that for MACs, kept small: each packet makes a message, so
-	// nothing is lost with those that find no room.
+	// forwardBytes is the same for MACs. It is small, because each packet makes a
+	// message, so a message without room is not really lost.
 	forwardBytes = 256 << 10
-	// forwardPause is the pause after a full batch of MACs, which so cannot take
-	// more than MaxBatch per forwardPause: a flood to a MAC that nobody has makes
-	// 280,000 messages a second.
+	// forwardPause is the pause after a full batch of MACs. It limits the rate to
+	// MaxBatch per forwardPause, because a flood to an unused MAC makes 280,000
+	// messages a second.
 	forwardPause = 2 * time.Millisecond
 	// datagramBytes holds any of the messages; they have about 100 bytes.
 	datagramBytes = 4 << 10
 )
 
-// Resolver answers misses. Its methods are called by one goroutine at a time.
-// They may hand a question on and return; a neighbour that is not answered is
-// asked for again, once a second while somebody sends to it.
+// Resolver answers misses. Its methods are called by one goroutine at a time. They may
+// pass a question on and return. The kernel repeats an unanswered neighbour once a
+// second while packets to it are sent.
 type Resolver interface {
-	// Resolve answers some misses, at most MaxBatch. The slice is used again.
+	// Resolve answers some misses, at most MaxBatch. The slice is reused.
 	Resolve(ctx context.Context, misses []Miss)
-	// Lost says that misses were lost, since there were too many at once.
-	// Pending reads them, in each namespace.
+	// Lost reports that misses were lost because there were too many at once. Pending
+	// reads them, in each namespace.
 	Lost(ctx context.Context)
 }
 
-// Config says where to listen, and to what.
+// Config configures a Listener.
 type Config struct {
-	// Namespace is the file of the network namespace to listen in. Default: that
-	// of the calling thread.
+	// Namespace is the file of the network namespace to listen in. Default: that of the
+	// calling thread.
 	Namespace string
-	// Proxy asks for misses of that kind, which only untagged stacks have, and
+	// Proxy also requests misses of that kind, which only untagged stacks have, and
 	// which come beside those of kind Neighbour.
 	Proxy bool
-	// Buffer is the receive buffer for neighbours, in bytes; what finds no room is
+	// Buffer is the receive buffer for neighbours, in bytes; misses without room are
 	// lost, and read by Pending. Default 8 MiB.
 	Buffer int
 }
 
-// Listener hears misses. It must be closed.
+// Listener receives misses. It must be closed.
 type Listener struct {
 	neighbours, forwards *os.File
 	all                  bool
 }
 
-// Listen begins to hear: what is missed from now on waits for Run. It needs no
-// privilege in the namespace's own user namespace, but CAP_NET_BROADCAST to hear
-// of other namespaces (see All).
+// Listen begins to receive: misses from now on wait for Run. It needs no privilege in
+// the namespace's own user namespace, except CAP_NET_BROADCAST to receive from other
+// namespaces (see All).
 func Listen(cfg Config) (*Listener, error) {
 	l := &Listener{}
 	var err error
@@ -78,14 +77,14 @@ func Listen(cfg Config) (*Listener, error) {
 	return l, nil
 }
 
-// All reports whether misses are heard of all namespaces that this one has a
-// number for (NETLINK_LISTEN_ALL_NSID). Without, each needs a Listener.
+// All reports whether misses are received from all namespaces that this one has a
+// number for (NETLINK_LISTEN_ALL_NSID). If not, each needs a Listener.
 func (l *Listener) All() bool { return l.all }
 
 // Close frees the sockets. Run must have returned.
 func (l *Listener) Close() error { return errors.Join(l.neighbours.Close(), l.forwards.Close()) }
 
-// Run gives r what is heard, until ctx ends, and returns ctx's error then.
+// Run passes the misses to r, until ctx ends, and then returns ctx's error.
 func (l *Listener) Run(ctx context.Context, r Resolver) error {
 	var one sync.Mutex // r is called by one at a time
 	g, ctx := errgroup.WithContext(ctx)
@@ -101,7 +100,7 @@ type reader struct {
 	socket   *os.File
 	one      *sync.Mutex
 	pause    time.Duration // after a full batch
-	lossless bool          // what finds no room will come again by itself
+	lossless bool          // a miss without room will come again
 }
 
 func (r *reader) run(ctx context.Context, to Resolver) error {
@@ -141,7 +140,7 @@ func (r *reader) run(ctx context.Context, to Resolver) error {
 	}
 }
 
-// batch is what was read at once.
+// batch has the misses of one read.
 type batch struct {
 	datagram, control []byte
 	misses            []Miss
@@ -149,8 +148,7 @@ type batch struct {
 	err               error
 }
 
-// fill reads what there is, up to MaxBatch, and reports false if there is nothing
-// yet.
+// fill reads up to MaxBatch misses, and reports false if there are none yet.
 func (b *batch) fill(fd uintptr) bool {
 	b.misses, b.lost, b.err = b.misses[:0], false, nil
 	for len(b.misses) < MaxBatch {

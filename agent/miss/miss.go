@@ -11,7 +11,7 @@ import (
 	"rutter/log"
 )
 
-// Kind says what is missing.
+// Kind is the kind of a missing entry.
 type Kind uint8
 
 // The kinds of miss, as spec/kernel.md section 1 names them.
@@ -34,10 +34,10 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", k)
 }
 
-// OwnNamespace is the Namespace of a miss in the namespace that is listened in.
+// OwnNamespace is the Namespace of a miss in the listener's namespace.
 const OwnNamespace int32 = -1
 
-// Miss is one thing that the kernel does not know. It is comparable.
+// Miss is one entry that the kernel misses. It is comparable.
 type Miss struct {
 	Kind Kind
 	// Namespace is the number that the listener's namespace has for the link's
@@ -45,12 +45,12 @@ type Miss struct {
 	Namespace int32
 	Link      int32      // ifindex, in that namespace
 	IP        netip.Addr // Neighbour, Proxy: the address asked for
-	// MAC is what Forward asks for; of a Neighbour it is the MAC that was known
-	// and is to be confirmed, or zero.
+	// MAC is what Forward asks for. For a Neighbour it is the known MAC that must be
+	// confirmed, or zero.
 	MAC log.MAC
 }
 
-// String says it in words.
+// String returns the miss as text.
 func (m Miss) String() string {
 	at := fmt.Sprintf("link %d", m.Link)
 	if m.Namespace != OwnNamespace {
@@ -70,8 +70,8 @@ const (
 	sizeofNdMsg    = 12 // struct ndmsg, linux/neighbour.h
 )
 
-// parse appends the misses in one datagram to list. What is none is skipped: it
-// may be any notification of the group.
+// parse appends the misses in one datagram to list. Other messages are skipped: the
+// group has other notifications.
 func parse(list []Miss, datagram []byte, namespace int32) []Miss {
 	for h, body, rest, ok := nlmsg.Next(datagram); ok; h, body, rest, ok = nlmsg.Next(rest) {
 		if h.Type != unix.RTM_GETNEIGH {

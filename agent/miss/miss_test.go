@@ -89,7 +89,7 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever comes, reading it ends, and what is read is whole.
+// FuzzParse: for any input, parsing ends, and its results are complete.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"", "10000000", "ffffffff1e00"} {
 		b, err := hex.DecodeString(seed)

@@ -12,7 +12,7 @@ import (
 	"rutter/agent/internal/nlmsg"
 )
 
-// socket opens a socket that hears what passes the filter.
+// socket opens a socket that receives what passes the filter.
 func (l *Listener) socket(namespace string, buffer int, filter []unix.SockFilter) (*os.File, error) {
 	fd, err := open(namespace)
 	if err != nil {
@@ -20,10 +20,10 @@ func (l *Listener) socket(namespace string, buffer int, filter []unix.SockFilter
 	}
 	fail := func(err error) (*os.File, error) { return nil, errors.Join(err, unix.Close(fd)) }
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, buffer) // less is answered by Lost
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, buffer) // a smaller one causes calls of Lost
 	}
 	l.all = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1) == nil
-	// The filter comes first, so that nothing else is in the buffer.
+	// The filter is set first, so that nothing else is in the buffer.
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
 		return fail(fmt.Errorf("attach filter: %w", err))
@@ -60,8 +60,8 @@ func open(namespace string) (fd int, err error) {
 	}
 	result := make(chan opened)
 	go func() {
-		// Never unlocked: the thread ends with the goroutine, so that nobody
-		// else runs in the other namespace.
+		// Not unlocked: the thread ends with the goroutine, so that no other goroutine
+		// runs in the other namespace.
 		runtime.LockOSThread()
 		if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
 			result <- opened{-1, fmt.Errorf("enter %s: %w", namespace, err)}
@@ -81,8 +81,8 @@ const (
 	offsetAttr  = 30 // nla_type of the first attribute, after nlmsghdr, ndmsg and nla_len
 )
 
-// ordered is a number as BPF sees it: it loads in the network's order what lies
-// in the machine's (linux/filter.h).
+// ordered converts a number to BPF's form: it loads in network order what is stored in
+// the machine's order (linux/filter.h).
 func ordered(n uint16) uint32 {
 	var b [2]byte
 	native.PutUint16(b[:], n)
@@ -93,7 +93,8 @@ func load(offset uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: offset}
 }
 
-// unless goes on if what was loaded is n, and skips so many instructions if not.
+// unless continues if the loaded value is n, and otherwise skips a number of
+// instructions.
 func unless(n uint16, skip uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: skip, K: ordered(n)}
 }
@@ -103,8 +104,8 @@ var (
 	drop = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
 )
 
-// neighbourFilter takes GETNEIGH with NLM_F_REQUEST, and with proxy also those
-// that begin with NDA_DST.
+// neighbourFilter accepts GETNEIGH with NLM_F_REQUEST, and with proxy also those that
+// begin with NDA_DST.
 func neighbourFilter(proxy bool) []unix.SockFilter {
 	if proxy {
 		return []unix.SockFilter{
@@ -118,7 +119,7 @@ func neighbourFilter(proxy bool) []unix.SockFilter {
 	}
 }
 
-// forwardFilter takes GETNEIGH that begin with NDA_LLADDR.
+// forwardFilter accepts GETNEIGH that begin with NDA_LLADDR.
 func forwardFilter() []unix.SockFilter {
 	return []unix.SockFilter{
 		load(offsetType), unless(unix.RTM_GETNEIGH, 3),
@@ -129,10 +130,9 @@ func forwardFilter() []unix.SockFilter {
 // dumpTimeout bounds the wait for the kernel in Pending.
 const dumpTimeout = 10 * time.Second
 
-// Pending returns the neighbours that links of a namespace ask for just now, and
-// so also those of which a Listener lost the question. namespace is its file, ""
-// the calling thread's. The misses are of OwnNamespace: the caller knows which
-// it asked.
+// Pending returns the neighbours that links of a namespace ask for now, including those
+// whose question a Listener lost. namespace is its file, "" the calling thread's. The
+// misses have OwnNamespace: the caller knows the namespace.
 func Pending(namespace string) (misses []Miss, err error) {
 	fd, err := open(namespace)
 	if err != nil {
@@ -184,8 +184,8 @@ func pending(f *os.File) (misses []Miss, err error) {
 	return misses, nil
 }
 
-// unanswered appends the entries of a part of a dump that wait for an answer,
-// and reports whether it is the last part.
+// unanswered appends the entries in a part of a dump that wait for an answer, and
+// reports whether it is the last part.
 func unanswered(misses []Miss, b []byte) ([]Miss, bool, error) {
 	for h, body, rest, ok := nlmsg.Next(b); ok; h, body, rest, ok = nlmsg.Next(rest) {
 		switch h.Type {

@@ -10,13 +10,13 @@ import (
 	"rutter/projections"
 )
 
-// Pauses between two tries of the same.
+// Pauses between two attempts.
 const (
 	minPause = 250 * time.Millisecond
 	maxPause = time.Minute
 )
 
-// Part says what the agent's part of the log is a part of.
+// Part describes the agent's part of the log.
 type Part struct {
 	Cluster log.UUID // zero: no log yet
 	Seq     log.Seq  // of its last bookmark
@@ -24,70 +24,70 @@ type Part struct {
 	Complete bool
 }
 
-// core decides. It has no clock, no files and no goroutine: what a pass returns
-// follows from what it is given, the book, and the passes before.
+// core decides. It has no clock, no files and no goroutine: the result of a pass
+// follows from its input, the ledger, and the passes before.
 type core struct {
 	cn     log.UUID
 	ledger *ledger
 	newID  func() log.UUID // of changes: UUIDv7
 
-	found    map[string]report.Found // what the last answer found; one pass uses it
+	found    map[string]report.Found // what the last answer found; used by one pass
 	foundSeq log.Seq
-	// after: what this node has of a NIC counts for nothing until it has come to
-	// this seq, at which a server told more of it.
-	after map[log.MAC]log.Seq
-	tries map[log.MAC]*try // of changes
-	looks map[log.MAC]*try
+	// after: the node's own record of a NIC is ignored until its part of the log has
+	// reached this seq, because a server reported a newer one.
+	after    map[log.MAC]log.Seq
+	attempts map[log.MAC]*attempt // of changes
+	looks    map[log.MAC]*attempt
 }
 
 func newCore(cn log.UUID, b *ledger, newID func() log.UUID) *core {
-	return &core{cn: cn, ledger: b, newID: newID, after: make(map[log.MAC]log.Seq), tries: make(map[log.MAC]*try), looks: make(map[log.MAC]*try)}
+	return &core{cn: cn, ledger: b, newID: newID, after: make(map[log.MAC]log.Seq), attempts: make(map[log.MAC]*attempt), looks: make(map[log.MAC]*attempt)}
 }
 
-// try paces what is tried again and again without effect.
-type try struct {
-	key     string // what is tried: something else is tried at once
+// attempt delays attempts that are repeated without effect.
+type attempt struct {
+	key     string // the attempt: a different one is made at once
 	next    time.Time
 	pause   time.Duration
-	refusal string // why it had none
+	refusal string // why it had no effect
 	pass    bool   // this pass wants it
 }
 
 // input is what a pass sees.
 type input struct {
-	now   time.Time
-	vms   []VM // by UUID
-	whole bool // a VM that is not among them is gone
-	host  Host // what the node itself has
-	state *projections.State
-	place Part
+	now      time.Time
+	vms      []VM // by UUID
+	complete bool // complete: a VM that is not in vms is gone
+	host     Host // the node's own NICs
+	state    *projections.State
+	place    Part
 }
 
-// change is one of a plan's, about one NIC.
+// change is one change of a plan, about one NIC.
 type change struct {
 	mac log.MAC
 	log.Change
 }
 
-// edit is what must become of a VM's manifest.
+// edit is a change of a VM's manifest.
 type edit struct {
 	vm     log.UUID
 	remove []log.MAC
 	nics   map[log.MAC][]field
 	fields []field
-	reboot bool // it runs, and loses a NIC
+	reboot bool // it is running, and loses a NIC
 }
 
-// plan is what a pass found to do.
+// plan has the work that a pass found.
 type plan struct {
 	changes  []change
 	look     []log.MAC
 	networks []string
-	// aggregations are those of the node that its part of the log has not.
+	// aggregations are those of the node that are missing in its part of the log.
 	aggregations []string
 	edits        []edit
-	again        time.Time // when something is due that is not yet; zero: nothing is
-	notes        []string  // what stays different, and why
+	again        time.Time // when the next delayed work is due; zero: none
+	notes        []string  // differences that stay, and why
 }
 
 // asks reports whether a server must be asked.
@@ -120,8 +120,8 @@ func (c *core) pass(in input) plan {
 	return p
 }
 
-// placeNICs says which VM has each NIC. Of two that name the same MAC it is the
-// one that had it before, else the first.
+// placeNICs returns which VM has each NIC. If two VMs name the same MAC, the one that
+// had it before counts, otherwise the first.
 func (c *core) placeNICs(vms []VM) map[log.MAC]*VM {
 	where := make(map[log.MAC]*VM)
 	for i := range vms {
@@ -135,11 +135,11 @@ func (c *core) placeNICs(vms []VM) map[log.MAC]*VM {
 	return where
 }
 
-// settle forgets tries of what is not wanted any more, and finds the next one. A
-// look and a change wait for each other by turns, so one that this pass does not
-// want is kept for a while.
+// settle forgets attempts that are not wanted any more, and finds the next one. A
+// request and a change wait for each other, so an attempt that this pass does not want
+// is kept for a while.
 func (c *core) settle(p *plan, now time.Time) {
-	for _, table := range []map[log.MAC]*try{c.tries, c.looks} {
+	for _, table := range []map[log.MAC]*attempt{c.attempts, c.looks} {
 		for mac, t := range table {
 			if t.refusal != "" {
 				p.notes = append(p.notes, "NIC "+mac.String()+": "+t.refusal)
@@ -147,7 +147,7 @@ func (c *core) settle(p *plan, now time.Time) {
 		}
 	}
 	slices.Sort(p.notes)
-	for _, table := range []map[log.MAC]*try{c.tries, c.looks} {
+	for _, table := range []map[log.MAC]*attempt{c.attempts, c.looks} {
 		for mac, t := range table {
 			if !t.pass {
 				if now.After(t.next.Add(t.pause)) {
@@ -163,11 +163,11 @@ func (c *core) settle(p *plan, now time.Time) {
 	}
 }
 
-// due reports whether something is to be tried now, and notes that it is.
-func due(table map[log.MAC]*try, mac log.MAC, key string, now time.Time) bool {
+// due reports whether an attempt may be made now, and records it.
+func due(table map[log.MAC]*attempt, mac log.MAC, key string, now time.Time) bool {
 	t := table[mac]
 	if t == nil || t.key != key {
-		table[mac] = &try{key: key, next: now.Add(minPause), pause: minPause, pass: true}
+		table[mac] = &attempt{key: key, next: now.Add(minPause), pause: minPause, pass: true}
 		return true
 	}
 	t.pass = true
@@ -179,13 +179,13 @@ func due(table map[log.MAC]*try, mac log.MAC, key string, now time.Time) bool {
 	return true
 }
 
-// remote is a NIC as the log has it, nil if it has none, and its record: as of the
-// last answer, if that is not older than the agent's part. known is false when a server must be asked; asked says
-// that one was.
+// remote is a NIC in the log, nil if there is none, and its record: as of the last
+// answer, if that is not older than the agent's part. known is false if a server must
+// be asked; asked reports whether one was.
 func (c *core) remote(in *input, mac log.MAC) (nic *log.NIC, rec projections.Record, known, asked bool) {
-	rec, ok := in.state.Get(log.KindNIC, mac.String()) // the last entries may be beyond the bookmark
+	rec, ok := in.state.Get(log.KindNIC, mac.String()) // the last entries may be after the bookmark
 	if f, told := c.found[mac.String()]; told && f.Kind == log.KindNIC && c.foundSeq >= max(in.place.Seq, rec.Seq) {
-		nic, _ = f.Object.(*log.NIC) // nil: it is not there
+		nic, _ = f.Object.(*log.NIC) // nil: it does not exist
 		return nic, projections.Record{Object: f.Object, Revision: f.Revision, Seq: f.Seq}, true, true
 	}
 	if !ok || in.place.Seq < c.after[mac] {
@@ -194,7 +194,7 @@ func (c *core) remote(in *input, mac log.MAC) (nic *log.NIC, rec projections.Rec
 	return rec.Object.(*log.NIC), rec, true, false
 }
 
-// ask has a server say how a NIC stands, unless it did just now.
+// ask requests a server's record of a NIC, unless that was just done.
 func (c *core) ask(in *input, p *plan, mac log.MAC, key string) bool {
 	if len(p.look) == report.MaxLooks || !due(c.looks, mac, key, in.now) {
 		return false
@@ -203,16 +203,16 @@ func (c *core) ask(in *input, p *plan, mac log.MAC, key string) bool {
 	return true
 }
 
-// send puts a change into the plan. One with an id of its own is the same
-// whenever it is sent.
+// send puts a change into the plan. A change with an id of its own has the same id each
+// time it is sent.
 func (c *core) send(in *input, p *plan, mac log.MAC, key string, id log.UUID, op log.Op) {
 	if len(p.changes) == report.MaxChanges {
 		if p.again.IsZero() {
-			p.again = in.now // the rest, right after
+			p.again = in.now // the rest follows at once
 		}
 		return
 	}
-	if !due(c.tries, mac, key, in.now) {
+	if !due(c.attempts, mac, key, in.now) {
 		return
 	}
 	if id.IsZero() {
@@ -221,12 +221,12 @@ func (c *core) send(in *input, p *plan, mac log.MAC, key string, id log.UUID, op
 	p.changes = append(p.changes, change{mac, log.Change{ID: id, Ops: []log.Op{op}}})
 }
 
-// release lets go of a NIC that its VM does not have any more. at is the VM that
-// has it now, or nil.
+// release removes a NIC from the log that its VM does not have any more. at is the VM
+// that has it now, or nil.
 func (c *core) release(in *input, p *plan, claim *claim, at *VM) {
 	vm := find(in.vms, claim.VM)
-	if vm == nil && !in.whole {
-		return // out of sight is not gone
+	if vm == nil && !in.complete {
+		return // a NIC of an unknown VM may still exist
 	}
 	if vm != nil && vm.HandsOff {
 		c.ledger.drop(claim.MAC)
@@ -235,7 +235,7 @@ func (c *core) release(in *input, p *plan, claim *claim, at *VM) {
 	if vm != nil && !vm.settled() {
 		return
 	}
-	if !claim.Create.IsZero() { // what became of it must be known before it can be deleted
+	if !claim.Create.IsZero() { // its result must be known before the NIC can be deleted
 		c.send(in, p, claim.MAC, "resolve", claim.Create, c.creation(claim, nil, at))
 		return
 	}
@@ -245,7 +245,7 @@ func (c *core) release(in *input, p *plan, claim *claim, at *VM) {
 	}
 	nic, rec, known, asked := c.remote(in, claim.MAC)
 	if !known || !asked && (nic.BelongsToUUID != claim.VM || c.elsewhere(in, nic)) {
-		c.ask(in, p, claim.MAC, "release") // what this node has of it may be old
+		c.ask(in, p, claim.MAC, "release") // the node's own record may be old
 		return
 	}
 	if nic == nil || nic.BelongsToUUID != claim.VM || c.elsewhere(in, nic) {
@@ -253,14 +253,14 @@ func (c *core) release(in *input, p *plan, claim *claim, at *VM) {
 		return
 	}
 	if nic.State != "running" && nic.State != "stopped" {
-		return // it is being made anew
+		return // it is being created again
 	}
 	c.send(in, p, claim.MAC, "release/"+rec.ETag(), log.UUID{},
 		log.Op{Action: log.Delete, Kind: log.KindNIC, ID: claim.MAC.String(), IfMatch: rec.Revision, IfSeq: rec.Seq})
 }
 
-// elsewhere reports whether a NIC, or the VM that it is of, went to another
-// compute node: then it is not gone with the VM.
+// elsewhere reports whether a NIC, or its VM, moved to another compute node: then it is
+// not deleted with the VM.
 func (c *core) elsewhere(in *input, nic *log.NIC) bool {
 	if !nic.CNUUID.IsZero() && nic.CNUUID != c.cn {
 		return true
@@ -281,7 +281,7 @@ func find(vms []VM, id log.UUID) *VM {
 	return &vms[at]
 }
 
-// answered takes what a server said to a plan's changes.
+// answered handles a server's answer to a plan's changes.
 func (c *core) answered(p *plan, a *report.Answer) {
 	c.found, c.foundSeq = make(map[string]report.Found, len(a.Found)), a.Seq
 	for _, f := range a.Found {
@@ -296,7 +296,7 @@ func (c *core) answered(p *plan, a *report.Answer) {
 }
 
 func (c *core) concluded(sent *change, o report.Outcome) {
-	t, claim := c.tries[sent.mac], c.ledger.claims[sent.mac]
+	t, claim := c.attempts[sent.mac], c.ledger.claims[sent.mac]
 	if t != nil {
 		t.refusal = o.Unknown
 		if o.Refusal != nil {
@@ -312,7 +312,7 @@ func (c *core) concluded(sent *change, o report.Outcome) {
 	case op.Action == log.Create && claim != nil && claim.Create == sent.ID && o.Refusal == nil:
 		c.ledger.hold(claim)
 	case op.Action == log.Create && claim != nil && claim.Create == sent.ID:
-		c.ledger.create(claim, log.UUID{}) // it is refused for good; another may be wanted
+		c.ledger.create(claim, log.UUID{}) // it is refused finally; another one may be wanted
 	case op.Action == log.Delete && o.Refusal == nil:
 		c.ledger.drop(sent.mac)
 	}

@@ -16,7 +16,7 @@ type field struct {
 	value vmdoc.Value
 }
 
-// writeDown puts into the plan what of the VM's manifest is not as the log says.
+// writeDown plans the changes that make the VM's manifest match the log.
 func (v *vmPass) writeDown() {
 	if !v.vm.editable() {
 		return
@@ -24,7 +24,7 @@ func (v *vmPass) writeDown() {
 	nets := make([]*log.Network, len(v.held))
 	for i, nic := range v.held {
 		if nic != nil {
-			nets[i] = v.in.state.Network(nic.NetworkUUID) // nil: none, or it is not here yet
+			nets[i] = v.in.state.Network(nic.NetworkUUID) // nil: none, or it has not arrived yet
 		}
 	}
 	for i, nic := range v.held {
@@ -47,8 +47,8 @@ func (v *vmPass) writeDown() {
 	}
 }
 
-// vmFields are the fields of the VM that follow from its networks: all of them,
-// or none as long as one is not known.
+// vmFields are the fields of the VM that follow from its networks: all of them, or none
+// while one network is unknown.
 func (v *vmPass) vmFields(nets []*log.Network) []field {
 	resolvers, routes := []vmdoc.Value{}, emptyObject()
 	networks := 0
@@ -85,7 +85,7 @@ func (v *vmPass) vmFields(nets []*log.Network) []field {
 	return fields
 }
 
-// gatewayOf is a route's gateway as a manifest has it: a link is named by its MAC.
+// gatewayOf is a route's gateway in a manifest: a link is named by its MAC.
 func gatewayOf(r log.Route, mac log.MAC) string {
 	if r.Gateway == "linklocal" {
 		return "macs[" + mac.String() + "]"
@@ -101,8 +101,8 @@ func emptyObject() vmdoc.Value {
 	return v
 }
 
-// nicFields are the fields of a NIC that follow from the log (spec/net-agent.md
-// §2.2). What the log does not say clears nothing.
+// nicFields are the fields of a NIC that follow from the log (spec/net-agent.md §2.2).
+// A field that is empty in the log clears nothing.
 func nicFields(nic *log.NIC, network *log.Network, local vmdoc.Value) (fields []field) {
 	for name, p := range spoofing(nic) {
 		if *p != truth(local, name) {
@@ -143,8 +143,8 @@ func nicFields(nic *log.NIC, network *log.Network, local vmdoc.Value) (fields []
 	return fields
 }
 
-// addresses are a NIC's, with what the manifest has of the other family: the log
-// knows one address.
+// addresses are a NIC's, including the manifest's address of the other family, because
+// the log has one address only.
 func addresses(ip netip.Addr, subnet netip.Prefix, local vmdoc.Value) vmdoc.Value {
 	list := []vmdoc.Value{vmdoc.StringValue(netip.PrefixFrom(ip, subnet.Bits()).String())}
 	ips, _ := local.Get("ips")
@@ -158,7 +158,7 @@ func addresses(ip netip.Addr, subnet netip.Prefix, local vmdoc.Value) vmdoc.Valu
 	return vmdoc.ArrayValue(list...)
 }
 
-// tagOf is a network's nic tag as a NIC has it: on fabrics with the vnet.
+// tagOf is a network's nic tag in the form of a NIC: on fabrics with the vnet.
 func tagOf(n *log.Network) string {
 	if n.Fabric {
 		return n.NICTag + "/" + strconv.FormatUint(uint64(n.VNetID), 10)
@@ -166,7 +166,7 @@ func tagOf(n *log.Network) string {
 	return n.NICTag
 }
 
-// differing are the fields that a value does not have so.
+// differing are the fields that have another value.
 func differing(v vmdoc.Value, want []field) (differ []field) {
 	for _, f := range want {
 		if got, ok := v.Get(f.name); !ok || !got.Equal(f.value) {
@@ -208,8 +208,8 @@ func compareText(a, b string) int {
 	return 0
 }
 
-// apply makes the edit in a manifest. Without its primary NIC the first of the
-// rest is that.
+// apply makes the edit in a manifest. If the primary NIC is removed, the first of the
+// rest becomes primary.
 func (e *edit) apply(v vmdoc.Value) vmdoc.Value {
 	nics, _ := v.Get("nics")
 	var list []vmdoc.Value

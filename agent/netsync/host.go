@@ -12,8 +12,8 @@ import (
 	"rutter/projections"
 )
 
-// Host is what the compute node itself has, as its sysinfo says. It only goes
-// up: nothing of it is ever written to the node (RFD 28).
+// Host is the compute node's own part, from its sysinfo. It only goes to the log:
+// nothing of it is written to the node (RFD 28).
 type Host struct {
 	Owner        log.UUID // of its NICs: the administrator
 	NICs         []HostNIC
@@ -26,7 +26,7 @@ type HostNIC struct {
 	Up     bool
 	IP     netip.Addr // not valid: none
 	Tags   []string   // nic tags that it provides
-	NICTag string     // that its address is on; "": not known
+	NICTag string     // the tag of its address; "": unknown
 	VLAN   uint32     // likewise
 }
 
@@ -37,13 +37,13 @@ type HostAggregation struct {
 	Tags           []string
 }
 
-// vnicName is that of a virtual NIC: the nic tag that it is on, and a number
-// (spec/net-agent.md §2.5).
+// vnicName is the name of a virtual NIC: its nic tag and a number (spec/net-agent.md
+// §2.5).
 var vnicName = regexp.MustCompile(`^([a-zA-Z0-9_]{0,31})[0-9]+$`)
 
-// HostOf is what a node has by its sysinfo (spec/net-agent.md §2.5). Of links that
-// share a MAC, as those of VLANs do with the one under them, the first is meant:
-// physical ones come first. An aggregation is no NIC; its members are.
+// HostOf returns a node's own part from its sysinfo (spec/net-agent.md §2.5). If links
+// share a MAC, as VLANs do with the link under them, the first counts: physical ones
+// come first. An aggregation is not a NIC; its members are.
 func HostOf(info *sysinfo.Info, owner log.UUID) Host {
 	h := Host{Owner: owner}
 	if info == nil {
@@ -91,9 +91,8 @@ func HostOf(info *sysinfo.Info, owner log.UUID) Host {
 	return h
 }
 
-// passHost compares the node's own NICs and aggregations with the log. What is
-// not there any more is left in the log, as net-agent does: a NIC that does not
-// show itself may be one whose driver is not loaded.
+// passHost compares the node's own NICs and aggregations with the log. One that the
+// node lacks stays in the log, as in net-agent: its driver may not be loaded.
 func (c *core) passHost(in *input, p *plan) {
 	for i := range in.host.NICs {
 		c.hostNIC(in, p, &in.host.NICs[i])
@@ -118,7 +117,7 @@ func (c *core) hostNIC(in *input, p *plan, local *HostNIC) {
 			c.ask(in, p, local.MAC, "host")
 			return
 		}
-		if t := c.looks[local.MAC]; t != nil { // it stands until a server says otherwise
+		if t := c.looks[local.MAC]; t != nil { // it is valid until a server says otherwise
 			t.refusal = "this node's, it belongs to " + remote.BelongsToType + " " + remote.BelongsToUUID.String() + " in the log"
 		}
 		return
@@ -154,13 +153,13 @@ func (c *core) hostNIC(in *input, p *plan, local *HostNIC) {
 	c.send(in, p, local.MAC, "host/"+rec.ETag()+strings.Join(op.Set, "/")+want.State, log.UUID{}, op)
 }
 
-// placeholder: booter makes it before a node first starts, for whoever has it.
+// placeholder: booter makes it before a node first starts, with any owner.
 func placeholder(nic *log.NIC, admin log.UUID) bool {
 	return nic.BelongsToType == "other" && nic.BelongsToUUID == admin && !admin.IsZero()
 }
 
-// hostAggregation has the log know an aggregation as it is here, once its NICs
-// are there.
+// hostAggregation makes the log's aggregation match the node's, once its NICs are in
+// the log.
 func (c *core) hostAggregation(in *input, p *plan, local *HostAggregation) {
 	if len(local.MACs) == 0 {
 		return
@@ -186,7 +185,7 @@ func (c *core) hostAggregation(in *input, p *plan, local *HostAggregation) {
 	key := "aggregation/" + local.LACPMode
 	if held != nil {
 		if len(local.Tags) == 0 {
-			want.NICTagsProvided = held.NICTagsProvided // what is not said here clears nothing
+			want.NICTagsProvided = held.NICTagsProvided // tags that are unknown here clear nothing
 		}
 		op = log.Op{Action: log.Update, Kind: log.KindAggregation, ID: want.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq, Object: want}
 		for _, changed := range log.Diff(held, want) {
@@ -202,12 +201,12 @@ func (c *core) hostAggregation(in *input, p *plan, local *HostAggregation) {
 	c.send(in, p, aggregationKey(local), key, log.UUID{}, op)
 }
 
-// remoteAggregation is an aggregation as the log has it. Those of the node are in
-// its part of the log, so a server is asked only when it is not there.
+// remoteAggregation is an aggregation in the log. The node's part of the log has those
+// of the node, so a server is asked only if it is missing there.
 func (c *core) remoteAggregation(in *input, id string, key log.MAC) (a *log.Aggregation, rec projections.Record, known bool) {
 	rec, ok := in.state.Get(log.KindAggregation, id)
 	if f, told := c.found[id]; told && f.Kind == log.KindAggregation && c.foundSeq >= max(in.place.Seq, rec.Seq) {
-		a, _ = f.Object.(*log.Aggregation) // nil: it is not there
+		a, _ = f.Object.(*log.Aggregation) // nil: it does not exist
 		return a, projections.Record{Object: f.Object, Revision: f.Revision, Seq: f.Seq}, true
 	}
 	if !ok || in.place.Seq < c.after[key] {
@@ -216,8 +215,8 @@ func (c *core) remoteAggregation(in *input, id string, key log.MAC) (a *log.Aggr
 	return rec.Object.(*log.Aggregation), rec, true
 }
 
-// aggregationKey stands for an aggregation among the tries, which are by MAC: its
-// first member's with the bit that no NIC's has.
+// aggregationKey is the key of an aggregation among the attempts, which are by MAC: its
+// first member's MAC with a bit that no NIC's MAC has.
 func aggregationKey(a *HostAggregation) log.MAC {
 	mac := a.MACs[0]
 	mac[0] |= 1

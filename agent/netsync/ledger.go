@@ -13,7 +13,7 @@ import (
 	"rutter/log"
 )
 
-// ledgerName is the file of the book in the agent's folder.
+// ledgerName is the ledger's file in the agent's folder.
 const ledgerName = "nics.json"
 
 // maxClaims bounds the NICs of one compute node that are remembered.
@@ -23,19 +23,19 @@ const maxClaims = 1 << 16
 type claim struct {
 	MAC log.MAC  `json:"mac"`
 	VM  log.UUID `json:"vm"`
-	// Create is the id of the change that creates it, until it is known what
-	// became of that; else zero.
+	// Create is the id of the change that creates it, until its result is known; then
+	// zero.
 	Create log.UUID `json:"create,omitzero"`
-	// Held: the log had it, as this VM's. If it is gone there, it was deleted.
+	// Held: the log had it as this VM's. If it is missing there now, it was deleted.
 	Held bool `json:"held,omitempty"`
 }
 
-// ledger is what must be remembered over a restart. One goroutine uses it.
+// ledger is what must be remembered across restarts. One goroutine uses it.
 type ledger struct {
 	cluster log.UUID // whose log it is about
 	claims  map[log.MAC]*claim
 	reboots map[log.UUID]bool // VMs that lost a NIC and were not rebooted yet
-	dirty   bool              // it is not on disk as it is
+	dirty   bool              // the file is older than this
 }
 
 type ledgerJSON struct {
@@ -48,8 +48,8 @@ func newLedger() *ledger {
 	return &ledger{claims: make(map[log.MAC]*claim), reboots: make(map[log.UUID]bool)}
 }
 
-// loadLedger reads the book in folder. One that cannot be read is put aside, and
-// counts for nothing: NICs that were deleted meanwhile are created again.
+// loadLedger reads the ledger in folder. One that cannot be read is put aside and
+// ignored: NICs that were deleted meanwhile are created again.
 func loadLedger(folder string) (*ledger, error) {
 	b := newLedger()
 	name := filepath.Join(folder, ledgerName)
@@ -74,7 +74,7 @@ func loadLedger(folder string) (*ledger, error) {
 	return b, nil
 }
 
-// save writes the book, if it changed, whole or not at all.
+// save writes the ledger atomically, if it changed.
 func (b *ledger) save(folder string) error {
 	if !b.dirty || folder == "" {
 		b.dirty = false
@@ -96,7 +96,7 @@ func (b *ledger) save(folder string) error {
 	if err != nil {
 		return fmt.Errorf("netsync: book: %w", err)
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // it is renamed, unless something failed
+	defer func() { _ = os.Remove(f.Name()) }() // it was renamed, unless something failed
 	_, err = f.Write(append(text, '\n'))
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), filepath.Join(folder, ledgerName))
@@ -108,7 +108,7 @@ func (b *ledger) save(folder string) error {
 	return nil
 }
 
-// belongTo empties the book if it is about another cluster's log.
+// belongTo clears the ledger if it is about another cluster's log.
 func (b *ledger) belongTo(cluster log.UUID) {
 	if b.cluster == cluster {
 		return
@@ -126,7 +126,7 @@ func (b *ledger) macs() []log.MAC {
 	return macs
 }
 
-// take notes a NIC of a VM, and returns its claim; nil if there are too many.
+// take records a NIC of a VM, and returns its claim; nil if there are too many.
 func (b *ledger) take(mac log.MAC, vm log.UUID) *claim {
 	if c := b.claims[mac]; c != nil {
 		return c

@@ -17,7 +17,7 @@ func parse(format string, args ...any) vmdoc.Value {
 	return v
 }
 
-// local is something that somebody does on the node.
+// local is a change by a user of the node.
 func (m *model) local() {
 	ids := m.ids()
 	if len(ids) == 0 || len(ids) < 3 && m.rand.IntN(5) == 0 {
@@ -56,7 +56,7 @@ func (m *model) local() {
 	case 8:
 		off := !truth(v, "do_not_inventory")
 		v = v.With("do_not_inventory", boolean(off))
-		for _, nic := range list { // nobody watches it: what is deleted meanwhile is created again
+		for _, nic := range list { // it is not watched: what is deleted meanwhile is created again
 			mac, _ := log.ParseMAC(textOf(nic, "mac"))
 			delete(m.forbidden, mac)
 			m.excused[mac] = true

@@ -54,7 +54,7 @@ type model struct {
 
 	forbidden map[log.MAC]bool // deleted in the log: they do not come back
 	created   map[log.MAC]bool // by the agent
-	excused   map[log.MAC]bool // that may stay in the log without a VM: nobody watched them, or they went elsewhere
+	excused   map[log.MAC]bool // that may stay in the log without a VM: they were not watched, or they moved elsewhere
 	macs      int
 }
 
@@ -102,7 +102,7 @@ func (m *model) newID() log.UUID {
 	return log.UUID{6: 0x70, 8: 0x80, 12: byte(m.made >> 24), 13: byte(m.made >> 16), 14: byte(m.made >> 8), 15: byte(m.made)}
 }
 
-// restart starts the agent anew: it remembers its book only.
+// restart restarts the agent: it keeps only its ledger.
 func (m *model) restart() {
 	b := newLedger()
 	if m.sync != nil {

@@ -11,7 +11,7 @@ import (
 	"rutter/log"
 )
 
-// eventBatch is how many events of VMs are passed over at once.
+// eventBatch is how many events of VMs are skipped at once.
 const eventBatch = 256
 
 // Local is the Node that package vminfo watches. VMs is called from one
@@ -23,7 +23,7 @@ type Local struct {
 	known   map[log.UUID]*parsed
 }
 
-// parsed is a VM as it was last read; it is read anew when it changes.
+// parsed is a VM as it was last read; it is read again when it changes.
 type parsed struct {
 	json  *byte // of the text that vminfod shows
 	stamp string
@@ -87,8 +87,8 @@ func (l *Local) VMs() (vms []VM, whole bool) {
 	return vms, whole
 }
 
-// read reads a VM, if it is not known as it is. A manifest that cannot be read
-// is not written either.
+// read reads a VM if it has changed. A manifest that cannot be read is not written
+// either.
 func (l *Local) read(shown vmdoc.VM) *parsed {
 	stamp := ""
 	if l.runner != nil {
@@ -104,7 +104,7 @@ func (l *Local) read(shown vmdoc.VM) *parsed {
 	if stamp != "" {
 		if manifest, err = l.runner.Manifest(shown.UUID); err != nil {
 			manifest, err = vmdoc.Value{}, nil
-			p.stamp = "" // look again
+			p.stamp = "" // read it again
 		}
 	}
 	if err == nil {
@@ -122,7 +122,7 @@ func (l *Local) Edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) error {
 	return l.runner.Edit(id, change)
 }
 
-// Reboot implements Node. One that does not run needs none.
+// Reboot implements Node. A VM that does not run needs none.
 func (l *Local) Reboot(id log.UUID) error {
 	running, active := l.vmms.Active(id)
 	if !active {

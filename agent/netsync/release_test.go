@@ -47,7 +47,7 @@ func TestReleaseOfAnother(t *testing.T) {
 		t.Fatalf("the new NIC is at revision %d, the old one at %d: the test shows nothing", now.Revision, held.Revision)
 	}
 	delete(m.vms, first)
-	turns(3) // the node has not heard of it
+	turns(3) // the node does not know of it yet
 	for range 5 {
 		m.follow(1 << 20)
 		turns(1)

@@ -19,66 +19,65 @@ import (
 
 // Log is this node's part of the log; *agent.Agent has it.
 type Log interface {
-	// Part calls fn with the state while nothing is applied, and with whose log
-	// it is, the last bookmark, and whether all that this node must know was
-	// held at least once. fn must not keep the state.
+	// Part calls fn with the state, with its cluster, the last bookmark, and whether
+	// all that this node must know was held at least once. Nothing is applied during
+	// the call. fn must not keep the state.
 	Part(fn func(state *projections.State, cluster log.UUID, seq log.Seq, complete bool))
 }
 
 // Node has the VMs of this compute node. Its methods are called from one goroutine.
 type Node interface {
-	// VMs returns them, by UUID, and whether none but these is there.
+	// VMs returns them, by UUID, and whether these are all.
 	VMs() (vms []VM, whole bool)
-	// Edit writes a VM's manifest anew, unless the VM is gone. change may be
-	// called more than once.
+	// Edit writes a VM's manifest again, unless the VM is gone. change may be called
+	// more than once.
 	Edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) error
-	// Reboot has a VM that runs rebooted, and does not wait for that.
+	// Reboot requests a reboot of a running VM, and does not wait for it.
 	Reboot(id log.UUID) error
 }
 
-// Servers are asked over HTTP; *client.Client of package api/client does it.
+// Servers sends HTTP requests to servers; *client.Client of package api/client does.
 type Servers interface {
 	Raw(ctx context.Context, method, path string, body []byte) (json.RawMessage, error)
 }
 
-// Config configures a Syncer. All but Logger and Every must be given.
+// Config configures a Syncer. All fields except Logger and Every must be given.
 type Config struct {
 	// CN is the compute node.
 	CN log.UUID
-	// Folder is where the book is kept.
+	// Folder has the ledger's file.
 	Folder string
 	// Incarnation is that of the agent: higher than all before.
 	Incarnation uint64
 	Log         Log
 	Node        Node
 	Servers     Servers
-	// Host returns what the node itself has; nil: that is not kept in step.
+	// Host returns the node's own part; nil: it is not compared.
 	Host func() Host
 	// NewID makes ids of changes: UUIDs of version 7.
 	NewID func() log.UUID
-	// Every is how often all is compared although nothing seems to have
-	// changed. Default 1 min.
+	// Every is how often everything is compared without a known change. Default 1 min.
 	Every time.Duration
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
 
-// failedPause is how long after a report without an answer the next one is made.
+// failedPause is the pause after a report without an answer.
 const failedPause = 500 * time.Millisecond
 
 // maxNotes bounds the notes of a status.
 const maxNotes = 16
 
-// Status says how a Syncer stands.
+// Status is a Syncer's status.
 type Status struct {
 	Passes  uint64   `json:"passes"`
 	Reports uint64   `json:"reports"`
 	Changes uint64   `json:"changes"` // sent to servers
 	Edits   uint64   `json:"edits"`   // of manifests
 	Removed uint64   `json:"removed"` // NICs, from VMs
-	Held    int      `json:"held"`    // NICs that the log has, as it was last seen
+	Held    int      `json:"held"`    // NICs that the log had when it was last read
 	Failure string   `json:"error,omitempty"`
-	Notes   []string `json:"notes,omitempty"` // what stays different, and why
+	Notes   []string `json:"notes,omitempty"` // differences that stay, and why
 	Settled bool     `json:"settled"`         // the last pass found nothing to do
 }
 
@@ -87,7 +86,7 @@ type Syncer struct {
 	cfg   Config
 	core  *core
 	now   func() time.Time
-	woken chan struct{} // holds a token when there is something to look at
+	woken chan struct{} // holds a token when a comparison is due
 
 	counter uint64 // of reports; only Run
 
@@ -95,7 +94,7 @@ type Syncer struct {
 	status Status
 }
 
-// New reads the book, and starts nothing.
+// New reads the ledger, and starts nothing.
 func New(cfg Config) (*Syncer, error) {
 	if cfg.CN.IsZero() || cfg.Log == nil || cfg.Node == nil || cfg.Servers == nil || cfg.NewID == nil || cfg.Incarnation == 0 {
 		return nil, errors.New("netsync: it needs its compute node, incarnation, log, VMs, servers and ids")
@@ -113,7 +112,7 @@ func New(cfg Config) (*Syncer, error) {
 	return &Syncer{cfg: cfg, core: newCore(cfg.CN, b, cfg.NewID), now: time.Now, woken: make(chan struct{}, 1)}, nil
 }
 
-// Wake has everything compared soon. It returns at once.
+// Wake requests a comparison. It returns at once.
 func (s *Syncer) Wake() {
 	select {
 	case s.woken <- struct{}{}:
@@ -121,7 +120,7 @@ func (s *Syncer) Wake() {
 	}
 }
 
-// Status returns how it stands. It may be called from any goroutine.
+// Status returns the status. It may be called from any goroutine.
 func (s *Syncer) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,10 +142,10 @@ func (s *Syncer) Run(ctx context.Context) error {
 	}
 }
 
-// pass makes one pass and does what it found, and returns when the next is due.
+// pass makes one pass, does the work that it found, and returns when the next is due.
 func (s *Syncer) pass(ctx context.Context) time.Duration {
 	in := input{now: s.now()}
-	in.vms, in.whole = s.cfg.Node.VMs()
+	in.vms, in.complete = s.cfg.Node.VMs()
 	if s.cfg.Host != nil {
 		in.host = s.cfg.Host()
 	}
@@ -157,7 +156,7 @@ func (s *Syncer) pass(ctx context.Context) time.Duration {
 	})
 	next, err := s.do(ctx, &p)
 	if ctx.Err() == nil && err != nil {
-		s.cfg.Logger.Warn("NICs are not in step with the log: again soon", "error", err)
+		s.cfg.Logger.Warn("NICs do not match the log yet: trying again soon", "error", err)
 	}
 	s.note(&p, err)
 	if !p.again.IsZero() {
@@ -166,7 +165,7 @@ func (s *Syncer) pass(ctx context.Context) time.Duration {
 	return next
 }
 
-// do does what a pass found. What a report or an edit needs is on disk before it.
+// do does the work of a pass. What a report or an edit relies on is on disk before it.
 func (s *Syncer) do(ctx context.Context, p *plan) (next time.Duration, err error) {
 	for i := range p.edits {
 		if p.edits[i].reboot {
@@ -192,7 +191,7 @@ func (s *Syncer) do(ctx context.Context, p *plan) (next time.Duration, err error
 	if err := s.send(ctx, p); err != nil {
 		return failedPause, errors.Join(failed, err)
 	}
-	return 0, failed // what the answer says is compared at once
+	return 0, failed // the answer is compared at once
 }
 
 func (s *Syncer) edit(e *edit) error {
@@ -212,7 +211,7 @@ func (s *Syncer) edit(e *edit) error {
 	return nil
 }
 
-// reboots has VMs rebooted that lost a NIC.
+// reboots requests reboots of VMs that lost a NIC.
 func (s *Syncer) reboots() (failed error) {
 	for vm := range s.core.ledger.reboots {
 		if err := s.cfg.Node.Reboot(vm); err != nil {
@@ -225,7 +224,7 @@ func (s *Syncer) reboots() (failed error) {
 	return failed
 }
 
-// send reports, and takes the answer.
+// send sends the report, and handles the answer.
 func (s *Syncer) send(ctx context.Context, p *plan) error {
 	s.counter++
 	m := report.Report{Incarnation: s.cfg.Incarnation, Counter: s.counter, Look: p.look, Networks: p.networks, Aggregations: p.aggregations}

@@ -10,12 +10,12 @@ import (
 // VM is a VM of the compute node.
 type VM struct {
 	UUID  log.UUID
-	Owner log.UUID // zero: its manifest does not say
+	Owner log.UUID // zero: not in its manifest
 	State string   // as vminfod names it
-	// HandsOff: do_not_inventory. It is being moved; nothing of it is touched.
+	// HandsOff: do_not_inventory. The VM is being moved; nothing of it is changed.
 	HandsOff bool
-	// Manifest is what its next start makes of it; null if another program has
-	// the manifests, so that nothing is written to them.
+	// Manifest is what its next start uses; null if another program has the manifests,
+	// so that they are not written.
 	Manifest vmdoc.Value
 	NICs     []NIC
 }
@@ -26,8 +26,8 @@ type NIC struct {
 	Fields vmdoc.Value
 }
 
-// VMOf reads a VM: shown is how vminfod shows it, manifest what is written of it
-// (null: only what is shown is known). NICs without a MAC are left out.
+// VMOf reads a VM: shown is vminfod's form, manifest the written one (null: unknown).
+// NICs without a MAC are left out.
 func VMOf(shown, manifest vmdoc.Value) (VM, error) {
 	id, err := log.ParseUUID(textOf(shown, "uuid"))
 	if err != nil {
@@ -37,7 +37,7 @@ func VMOf(shown, manifest vmdoc.Value) (VM, error) {
 	vm.Owner, _ = log.ParseUUID(textOf(shown, "owner_uuid")) // zero: the log keeps its own
 	source := shown
 	if !manifest.IsNull() {
-		source = manifest // vminfod shows the addresses that links have now
+		source = manifest // vminfod shows the current addresses of the links
 	}
 	nics, _ := source.Get("nics")
 	for _, fields := range nics.Items() {
@@ -48,7 +48,7 @@ func VMOf(shown, manifest vmdoc.Value) (VM, error) {
 	return vm, nil
 }
 
-// settled: it is not being made, so what is there of it is what it is.
+// settled: the VM is not being made, so its parts are final.
 func (v *VM) settled() bool {
 	switch v.State {
 	case "provisioning", "receiving", "configured", "incomplete", "":
@@ -70,7 +70,7 @@ func (v *VM) nicState() string {
 	return "stopped"
 }
 
-// primary is its primary NIC: the first that says so; there is only one.
+// primary is its primary NIC: the first that is marked; there is only one.
 func (v *VM) primary() (log.MAC, bool) {
 	for _, nic := range v.NICs {
 		if truth(nic.Fields, "primary") {
@@ -87,8 +87,8 @@ func textOf(v vmdoc.Value, name string) string {
 	return text
 }
 
-// truth reads a boolean as vmadm writes it in different places: true, "true",
-// 1, "1"; everything else, and none, is false.
+// truth reads a boolean in vmadm's different forms: true, "true", 1, "1" are true;
+// everything else, and a missing value, is false.
 func truth(v vmdoc.Value, name string) bool {
 	field, ok := v.Get(name)
 	if !ok {
@@ -104,7 +104,7 @@ func truth(v vmdoc.Value, name string) bool {
 	return false
 }
 
-// addressOf is the address that a NIC's manifest names: ip, or the first of ips.
+// addressOf is the address in a NIC's manifest: ip, or the first of ips.
 func addressOf(nic vmdoc.Value) netip.Addr {
 	if ip, err := netip.ParseAddr(textOf(nic, "ip")); err == nil {
 		return ip.Unmap()

@@ -11,7 +11,7 @@ import (
 // adminTag is the nic tag of the admin network, which has its name.
 const adminTag = "admin"
 
-// anyOwner: whose a NIC is follows its VM, and is not asked of its network
+// anyOwner: the owner of a NIC is its VM's, and is not checked against its network
 // (check_owner: false).
 var anyOwner = []log.Option{log.OptionAnyOwner}
 
@@ -22,10 +22,10 @@ type vmPass struct {
 	plan *plan
 	vm   *VM
 	edit edit
-	held []*log.NIC // of the NICs in order; nil: not known, or not this VM's
+	held []*log.NIC // of the NICs in order; nil: unknown, or not this VM's
 }
 
-// run compares a VM with the log. where says which VM has which NIC.
+// run compares a VM with the log. where has the VM of each NIC.
 func (v *vmPass) run(where map[log.MAC]*VM) {
 	if v.vm.HandsOff {
 		for _, nic := range v.vm.NICs {
@@ -47,15 +47,14 @@ func (v *vmPass) run(where map[log.MAC]*VM) {
 	v.writeDown()
 }
 
-// compare compares one NIC, and returns it as the log has it, if it is this VM's
-// there.
+// compare compares one NIC, and returns the log's NIC, if it is this VM's there.
 func (v *vmPass) compare(nic *NIC) *log.NIC {
 	claim := v.ledger.take(nic.MAC, v.vm.UUID)
 	if claim == nil {
 		return nil
 	}
 	if claim.VM != v.vm.UUID {
-		return nil // it is released first, of the VM that had it
+		return nil // it is released first, from the VM that had it
 	}
 	remote, rec, known, asked := v.remote(v.in, nic.MAC)
 	switch {
@@ -72,11 +71,11 @@ func (v *vmPass) compare(nic *NIC) *log.NIC {
 		return nil
 	case remote.BelongsToType == "zone" && remote.BelongsToUUID == v.vm.UUID:
 		if remote.State == "running" || remote.State == "stopped" {
-			v.ledger.hold(claim) // until then it is its maker's
+			v.ledger.hold(claim) // before that it belongs to its creator
 		}
-		v.sendUp(nic, remote, rec)
+		v.recordStates(nic, remote, rec)
 		return remote
-	case !asked: // what this node has of it may be old
+	case !asked: // the node's own record may be old
 		v.ask(v.in, v.plan, nic.MAC, "other/"+rec.ETag())
 		return nil
 	}
@@ -91,18 +90,18 @@ func (v *vmPass) remove(mac log.MAC) {
 	}
 }
 
-// createNIC has the log get a NIC that it never had.
+// createNIC creates a NIC in the log that it never had.
 func (v *vmPass) createNIC(claim *claim, nic *NIC) {
 	op := v.creation(claim, nic, v.vm)
 	if claim.Create.IsZero() {
 		v.ledger.create(claim, v.newID())
 	}
-	// One that was refused gets another id, and is no other for that.
+	// A refused one gets another id, and is otherwise the same.
 	v.send(v.in, v.plan, nic.MAC, "create/"+v.vm.State+v.vm.Owner.String()+string(nic.Fields.AppendJSON(nil)), claim.Create, op)
 }
 
-// creation is the operation that creates a NIC. Without a NIC (the VM has it no
-// more) it is only the name of something that may have been created before.
+// creation is the operation that creates a NIC. Without a NIC (the VM has it no more)
+// it only has the id of what may have been created before.
 func (c *core) creation(claim *claim, nic *NIC, vm *VM) log.Op {
 	o := &log.NIC{MAC: claim.MAC, BelongsToType: "zone", BelongsToUUID: claim.VM, CNUUID: c.cn, State: "stopped"}
 	set := []string{"belongs_to_type", "belongs_to_uuid", "cn_uuid", "mac", "state"}
@@ -121,7 +120,7 @@ func (c *core) creation(claim *claim, nic *NIC, vm *VM) log.Op {
 	return log.Op{Action: log.Create, Kind: log.KindNIC, Set: set, Object: o, Options: anyOwner}
 }
 
-// fill puts what a manifest says of a NIC, and where it lies, into one for the log.
+// fill copies a NIC's manifest fields and its location into one for the log.
 func (c *core) fill(o *log.NIC, fields vmdoc.Value, set []string) []string {
 	if o.IP = addressOf(fields); o.IP.IsValid() {
 		set = append(set, "ip")
@@ -157,12 +156,12 @@ func spoofing(n *log.NIC) map[string]*bool {
 	}
 }
 
-// sendUp has the log say of a NIC what this node knows better: where it is, whose
-// it is and how its VM is (spec/net-agent.md §2.2, local wins).
-func (v *vmPass) sendUp(nic *NIC, remote *log.NIC, rec projections.Record) {
+// recordStates updates those fields of a NIC in the log that this node knows better:
+// its location, its owner and its VM's state (spec/net-agent.md §2.2, local wins).
+func (v *vmPass) recordStates(nic *NIC, remote *log.NIC, rec projections.Record) {
 	here := remote.CNUUID == v.cn
 	if !here && !remote.CNUUID.IsZero() && remote.State == "running" && v.vm.State != "running" {
-		return // it runs there: this is what it came from, or will be
+		return // it runs there: this is its origin or its target
 	}
 	want := log.Clone(remote).(*log.NIC)
 	want.CNUUID, want.State = v.cn, v.vm.nicState()

@@ -13,9 +13,9 @@ import (
 	"rutter/log"
 )
 
-// Bounds of an Info. Whoever has more is cut by the gatherer, and refused by Parse.
+// Bounds of an Info. The gatherer cuts what exceeds them, and Parse refuses it.
 const (
-	MaxBytes        = 32 << 10 // of the JSON form: it stands in the server's object, which each of its events carries
+	MaxBytes        = 32 << 10 // of the JSON form: it is in the server's object, which each of its events carries
 	MaxNICs         = 128      // physical and virtual ones each
 	MaxAggregations = 32
 	MaxDisks        = 256
@@ -24,11 +24,11 @@ const (
 	maxWord         = 255 // bytes of a name or other short text
 )
 
-// ErrInvalid: a sysinfo that cannot be read; the text says which key, and why.
+// ErrInvalid: a sysinfo that cannot be read; the text has the key and the reason.
 var ErrInvalid = errors.New("sysinfo: invalid")
 
-// Info is what a compute node says of itself. A field that is not known is zero,
-// and stands not in the JSON form.
+// Info is a compute node's description of itself. An unknown field is zero, and is not
+// in the JSON form.
 type Info struct {
 	UUID         log.UUID
 	Hostname     string
@@ -47,8 +47,8 @@ type Info struct {
 	ZpoolCreated int64 // Zpool Creation: seconds since 1970
 	AgentPort    uint16
 	AdminTag     string // Admin NIC Tag: the name of the admin network's tag, if it is not admin
-	Agent        string // Rutter Agent: the version of our agent; "" of any other
-	NICs         []NIC  // sorted by name, the virtual ones too
+	Agent        string // Rutter Agent: the version of our agent; "" for another agent
+	NICs         []NIC  // sorted by name, including the virtual ones
 	Aggregations []Aggregation
 	Disks        []Disk
 }
@@ -78,8 +78,8 @@ type Disk struct {
 	SizeGB uint64
 }
 
-// AdminIP is the address at which the node's agent is reached: that of the NIC
-// with the admin tag. It is not valid if there is none.
+// AdminIP is the address at which the node's agent is reachable: that of the NIC with
+// the admin tag. It is not valid if there is none.
 func (i *Info) AdminIP() netip.Addr {
 	tag := i.AdminTag
 	if tag == "" {
@@ -159,7 +159,7 @@ func (i *Info) JSON() []byte {
 		m["Boot Parameters"] = map[string]string{"headnode": "true"}
 	}
 	i.addLinks(m)
-	b, err := json.Marshal(m) // maps are written sorted
+	b, err := json.Marshal(m) // maps are written in key order
 	if err != nil {
 		panic(err) // texts, numbers and maps of them
 	}
@@ -195,7 +195,7 @@ func (i *Info) addLinks(m map[string]any) {
 	m["Link Aggregations"], m["Disks"] = aggregations, disks
 }
 
-// wire is what Parse reads: a number may be a text, and the other way round.
+// wire is what Parse reads: a number may be a string, and a string a number.
 type wire struct {
 	UUID         string                     `json:"UUID"`
 	Hostname     string                     `json:"Hostname"`
@@ -221,8 +221,8 @@ type wire struct {
 	Disks        map[string]wireDisk        `json:"Disks"`
 }
 
-// Parse reads a sysinfo, SmartOS's as ours. Keys that an Info has no field for
-// are passed over. Errors wrap ErrInvalid.
+// Parse reads a sysinfo, SmartOS's or ours. Keys without a field in Info are ignored.
+// Errors wrap ErrInvalid.
 func Parse(b []byte) (*Info, error) {
 	if len(b) > MaxBytes {
 		return nil, fmt.Errorf("%w: %d bytes, it may have %d", ErrInvalid, len(b), MaxBytes)
@@ -285,7 +285,7 @@ func (i *Info) numbers(w *wire) error {
 
 func truth(v any) bool { return v == true || v == "true" }
 
-// count reads a number that may be a text; nothing is 0.
+// count reads a number that may be a string; nothing is 0.
 func count(v any) (uint64, bool) {
 	switch v := v.(type) {
 	case nil:

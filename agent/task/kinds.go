@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Nop does nothing: it shows that the way to the node and back works.
+// Nop does nothing: it shows that tasks reach the node and results come back.
 func Nop(context.Context, json.RawMessage) (any, error) { return struct{}{}, nil }
 
 // Bounds of a command.
@@ -30,9 +30,9 @@ type Executed struct {
 	Cut        bool   `json:"cut,omitempty"` // output was longer: its end is kept
 }
 
-// Execute runs params.script by /bin/sh with params.args and params.env, as Ur
-// did. It ends, with all that it started, when the task's time is over. Another
-// exit status than 0 is a failure that names it and has the end of stderr.
+// Execute runs params.script by /bin/sh with params.args and params.env, as Ur did. It
+// ends, with all processes that it started, when the task's time is over. An exit
+// status other than 0 is a failure that has the status and the end of stderr.
 func Execute(ctx context.Context, params json.RawMessage) (any, error) {
 	var p struct {
 		Script string            `json:"script"`

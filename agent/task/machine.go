@@ -14,7 +14,7 @@ import (
 	"rutter/log"
 )
 
-// vmRunner is what of vminfo.Runner this package needs.
+// vmRunner is the part of vminfo.Runner that this package uses.
 type vmRunner interface {
 	Manifest(id log.UUID) (vmdoc.Value, error)
 	Prepare(ctx context.Context, id log.UUID) error
@@ -25,7 +25,7 @@ type vmRunner interface {
 	Remove(ctx context.Context, id log.UUID) error
 }
 
-// vmms is what of vminfo.VMMs this package needs.
+// vmms is the part of vminfo.VMMs that this package uses.
 type vmms interface {
 	Active(vm log.UUID) (vmmstate.VMM, bool)
 	Get(id log.UUID) (vmmstate.VMM, error)
@@ -34,14 +34,14 @@ type vmms interface {
 	Settled(ctx context.Context, vm log.UUID) error
 }
 
-// Machines does the tasks on the VMs of this node's manifests, by the ways of
-// `rutter vm`: each is done when it is seen.
+// Machines runs the tasks on the VMs of this node's manifests, the same way as `rutter
+// vm`: each is done when its effect is seen.
 type Machines struct {
 	Runner vmRunner
 	Store  *vmstore.Store
 	VMMs   vmms
-	// Check refuses what of a VM may not be updated here, and has the log told what
-	// is asked of its NICs; nil: everything may.
+	// Check refuses updates of a VM that are not allowed here, and sends the requested
+	// changes of its NICs to the log; nil: all updates are allowed.
 	Check func(ctx context.Context, manifest, fields vmdoc.Value) error
 }
 
@@ -53,14 +53,14 @@ func (m *Machines) Kinds() map[string]Kind {
 	}
 }
 
-// act is what a task on one VM is given.
-type act struct {
+// action has the parameters of a task on one VM.
+type action struct {
 	id    log.UUID
 	Force bool
 }
 
-// on makes a Kind of an act on the VM that params name by uuid.
-func (m *Machines) on(do func(ctx context.Context, a act) error) Kind {
+// on makes a Kind of an action on the VM that params names by uuid.
+func (m *Machines) on(do func(ctx context.Context, a action) error) Kind {
 	return func(ctx context.Context, params json.RawMessage) (any, error) {
 		var p struct {
 			UUID  string `json:"uuid"`
@@ -73,14 +73,14 @@ func (m *Machines) on(do func(ctx context.Context, a act) error) Kind {
 		if err != nil {
 			return nil, fmt.Errorf("params.uuid: %w", err)
 		}
-		if err := do(ctx, act{id, p.Force == true || p.Force == "true"}); err != nil {
+		if err := do(ctx, action{id, p.Force == true || p.Force == "true"}); err != nil {
 			return nil, err
 		}
 		return m.seen(id), nil
 	}
 }
 
-// seen is a VM as it is now; nil if it is gone.
+// seen returns a VM in its current state; nil if it is gone.
 func (m *Machines) seen(id log.UUID) any {
 	vm, ok := m.Store.Get(id)
 	if !ok {
@@ -99,22 +99,22 @@ func (m *Machines) seen(id log.UUID) any {
 	return map[string]any{"vm": shown}
 }
 
-// How long what was done may take to be seen, as vmadm has it (spec/vminfod.md
-// section 5.5), if the task's own time is not over before.
+// How long the effect of an action may take to be seen, as in vmadm (spec/vminfod.md
+// section 5.5), within the task's own time.
 const (
 	seenWithin = 60 * time.Second
-	lookAgain  = 100 * time.Millisecond // at the VMM, whose news is no event
+	pollPause  = 100 * time.Millisecond // at the VMM, whose changes make no event
 )
 
-// condition is what of a VM is waited for; there is false when it is gone.
+// condition is the state of a VM to wait for; there is false when the VM is gone.
 type condition func(vm vmdoc.Value, there bool) bool
 
-// await returns when the VM is as is says.
+// await returns when the VM meets the condition.
 func (m *Machines) await(ctx context.Context, id log.UUID, is condition) error {
 	return m.awaitUnless(ctx, id, func() error { return nil }, is)
 }
 
-// stuck says why a VMM has failed, or cannot be stopped.
+// stuck returns why a VMM has failed, or cannot be stopped.
 func (m *Machines) stuck(vmm log.UUID) func() error {
 	return func() error {
 		if held, err := m.VMMs.Get(vmm); err == nil && held.Reason != "" {
@@ -124,16 +124,16 @@ func (m *Machines) stuck(vmm log.UUID) func() error {
 	}
 }
 
-// awaitUnless is await that ends when broken says why it will not be so.
+// awaitUnless is await, and ends early when broken returns an error.
 func (m *Machines) awaitUnless(ctx context.Context, id log.UUID, broken func() error, is condition) error {
 	ctx, cancel := context.WithTimeout(ctx, seenWithin)
 	defer cancel()
-	tick := time.NewTicker(lookAgain)
+	tick := time.NewTicker(pollPause)
 	defer tick.Stop()
 	_, _, seq := m.Store.Kept()
 	for {
 		events, changed, err := m.Store.Since(seq, 1)
-		if err != nil || len(events) > 0 { // overtaken, or there is news
+		if err != nil || len(events) > 0 { // events were lost, or there is a new one
 			_, _, seq = m.Store.Kept()
 			if _, changed, err = m.Store.Since(seq, 1); err != nil {
 				continue
@@ -169,7 +169,7 @@ func textOf(v vmdoc.Value, name string) string {
 
 func runs(v vmdoc.Value, there bool) bool { return there && textOf(v, "state") == "running" }
 
-func (m *Machines) boot(ctx context.Context, a act) error {
+func (m *Machines) boot(ctx context.Context, a action) error {
 	if err := m.Runner.Prepare(ctx, a.id); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (m *Machines) boot(ctx context.Context, a act) error {
 	return m.await(ctx, a.id, runs)
 }
 
-func (m *Machines) shutdown(ctx context.Context, a act) error {
+func (m *Machines) shutdown(ctx context.Context, a action) error {
 	vmm, managed := m.VMMs.Active(a.id)
 	var err error
 	switch {
@@ -202,15 +202,15 @@ func (m *Machines) shutdown(ctx context.Context, a act) error {
 	if err := m.awaitUnless(ctx, a.id, m.stuck(vmm.ID), ended); err != nil {
 		return err
 	}
-	return m.VMMs.Settled(ctx, a.id) // else it could end what is started next
+	return m.VMMs.Settled(ctx, a.id) // otherwise it could end what is started next
 }
 
-// ended is a VM of which nothing is left but its manifest.
+// ended: nothing is left of a VM except its manifest.
 func ended(v vmdoc.Value, there bool) bool {
 	return !there || textOf(v, "zone_state") == "installed"
 }
 
-func (m *Machines) reboot(ctx context.Context, a act) error {
+func (m *Machines) reboot(ctx context.Context, a action) error {
 	vmm, managed := m.VMMs.Active(a.id)
 	if !managed || a.Force {
 		if err := m.shutdown(ctx, a); err != nil {
@@ -237,13 +237,13 @@ func (m *Machines) reboot(ctx context.Context, a act) error {
 	return m.VMMs.Settled(ctx, a.id)
 }
 
-// destroy ends a VM and removes its manifest. Its NICs leave the log with it, by
-// the node's NIC sync.
-func (m *Machines) destroy(ctx context.Context, a act) error {
+// destroy ends a VM and removes its manifest. The node's NIC sync then removes its NICs
+// from the log.
+func (m *Machines) destroy(ctx context.Context, a action) error {
 	if _, err := m.Runner.Manifest(a.id); err != nil {
 		return err
 	}
-	// What stops a VMM's VM is not to be met by another that stops it.
+	// A VMM that is being stopped must not be stopped a second time meanwhile.
 	a.Force = true
 	if err := m.shutdown(ctx, a); err != nil {
 		return err
@@ -254,10 +254,10 @@ func (m *Machines) destroy(ctx context.Context, a act) error {
 	return m.await(ctx, a.id, func(_ vmdoc.Value, there bool) bool { return !there })
 }
 
-// facts are read from the system, never from a manifest; orders are of the task.
+// facts are read from the system, never from a manifest; orders belong to the task.
 var (
 	facts  = []string{"state", "zone_state", "pid", "boot_timestamp", "last_modified", "transition_to"}
-	orders = []string{"force", "autoboot_now", "task", "networks"} // whose NICs are made, and named beside
+	orders = []string{"force", "autoboot_now", "task", "networks"} // networks: the NICs on them are made from it
 )
 
 // fieldsOf reads the fields of a VM from params.
@@ -295,15 +295,15 @@ func (m *Machines) create(ctx context.Context, params json.RawMessage) (any, err
 		return nil, err
 	}
 	if autoboot, ok := v.Get("autoboot"); !ok || string(autoboot.AppendJSON(nil)) != "false" {
-		if err := m.boot(ctx, act{id: id}); err != nil {
+		if err := m.boot(ctx, action{id: id}); err != nil {
 			return m.seen(id), fmt.Errorf("the VM is created, and does not run: %w", err)
 		}
 	}
 	return m.seen(id), nil
 }
 
-// update changes fields of a manifest; null takes one away, and vmadm's verbs
-// change NICs, tags and metadata.
+// update changes fields of a manifest. null removes a field, and vmadm's verbs change
+// NICs, tags and metadata.
 func (m *Machines) update(ctx context.Context, params json.RawMessage) (any, error) {
 	fields, id, err := fieldsOf(params)
 	if err != nil {

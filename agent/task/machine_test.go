@@ -150,6 +150,9 @@ func (n *node) managed(id log.UUID, want bool) {
 // A VM is made, stopped, started, rebooted, changed and destroyed by tasks, with
 // an init that ends when it is told to, and with one that must be killed.
 func TestMachines(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	n := newNode(t)
 	id, err := log.ParseUUID(machine)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"rutter/projections"
 )
 
-// Interrupted begins the failure of a task that was begun, and of which nobody
-// knows how far it came.
+// Interrupted begins the failure of a task that was begun, and whose progress is
+// unknown.
 const Interrupted = "interrupted"
 
 // Bounds and times.
@@ -25,9 +25,9 @@ const (
 	// MaxRunning bounds the tasks that run at once; others wait unclaimed.
 	MaxRunning = 16
 	maxFailure = projections.MaxTextBytes
-	againMin   = 200 * time.Millisecond // until what no server took is sent again; doubles
+	againMin   = 200 * time.Millisecond // pause before a change that no server accepted is sent again; doubles
 	againMax   = 5 * time.Second
-	lookEvery  = 10 * time.Second // also when nothing seems to have changed
+	lookEvery  = 10 * time.Second // a check without any known change
 )
 
 // State is this node's part of the log; *agent.Agent has it.
@@ -36,15 +36,16 @@ type State interface {
 	OpenTasks() []*log.Task
 }
 
-// Submit has a change accepted or refused as a whole; a refusal is a *log.Refusal
-// as the error. The same change may be submitted again: it is done once.
+// Submit sends a change, which is accepted or refused as a whole. A refusal is a
+// *log.Refusal as the error. The same change may be submitted again: it is applied
+// once.
 type Submit func(ctx context.Context, change *log.Change) (log.Result, error)
 
-// Kind does a task. ctx ends at the task's time, or when the agent stops. The
-// result, which may be nil, is shown to who asked.
+// Kind runs a task. ctx ends at the task's time, or when the agent stops. The result,
+// which may be nil, is shown to the client.
 type Kind func(ctx context.Context, params json.RawMessage) (result any, err error)
 
-// Config configures a Runner. All but Logger and Now must be given.
+// Config configures a Runner. All fields except Logger and Now must be given.
 type Config struct {
 	// Incarnation is that of this agent's process.
 	Incarnation uint64
@@ -52,30 +53,30 @@ type Config struct {
 	Submit      Submit
 	// NewID draws the id of a change: a UUID of version 7.
 	NewID func() log.UUID
-	// Folder holds results that the log does not have yet. It is made if it is not
-	// there, and belongs to one agent.
+	// Folder holds results that the log does not have yet. It is made if it does not
+	// exist, and belongs to one agent.
 	Folder string
-	// Kinds are what this node can do, by the names of tasks.
+	// Kinds are the tasks that this node can run, by name.
 	Kinds  map[string]Kind
 	Logger *slog.Logger // nil discards
-	// Now tells the time, which history shows; default time.Now.
+	// Now returns the time for the task's history; default time.Now.
 	Now func() time.Time
 }
 
-// Runner does tasks.
+// Runner runs tasks.
 type Runner struct {
 	cfg    Config
 	logger *slog.Logger
 	kept   store
 	woken  chan struct{} // holds a token when there may be something to do
-	room   chan struct{} // taken by each task that runs
+	room   chan struct{} // taken by each running task
 
 	mu   sync.Mutex // protects busy
 	busy map[log.UUID]struct{}
 }
 
-// New returns a runner that has started nothing. Errors: what is wrong with cfg,
-// and those of the folder.
+// New returns a runner that has started nothing. Errors: about cfg, and those of the
+// folder.
 func New(cfg Config) (*Runner, error) {
 	if cfg.Incarnation == 0 || cfg.State == nil || cfg.Submit == nil || cfg.NewID == nil || cfg.Folder == "" {
 		return nil, errors.New("task: a runner needs an incarnation, the state, servers, ids and a folder")
@@ -96,7 +97,7 @@ func New(cfg Config) (*Runner, error) {
 	}, nil
 }
 
-// Wake has the runner look at the state soon.
+// Wake requests a check of the state.
 func (r *Runner) Wake() {
 	select {
 	case r.woken <- struct{}{}:
@@ -104,7 +105,8 @@ func (r *Runner) Wake() {
 	}
 }
 
-// Run does tasks until ctx ends; it returns nil when all that it began has ended.
+// Run runs tasks until ctx ends; it returns nil when all tasks that it began have
+// ended.
 func (r *Runner) Run(ctx context.Context) error {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
@@ -121,7 +123,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 }
 
-// look begins what is to be done: results to tell first, then tasks, oldest first.
+// look begins the pending work: first results to report, then tasks, oldest first.
 func (r *Runner) look(ctx context.Context, tasks *sync.WaitGroup) {
 	for _, one := range r.kept.all() {
 		r.begin(one.ID, func() {
@@ -151,7 +153,7 @@ func (r *Runner) look(ctx context.Context, tasks *sync.WaitGroup) {
 			select {
 			case r.room <- struct{}{}:
 			default:
-				return // the next one to end looks again
+				return // the next task that ends looks again
 			}
 			if !r.begin(t.UUID, func() {
 				tasks.Go(func() {
@@ -165,7 +167,7 @@ func (r *Runner) look(ctx context.Context, tasks *sync.WaitGroup) {
 	}
 }
 
-// begin calls start unless the task is being looked after already.
+// begin calls start unless the task is being handled already.
 func (r *Runner) begin(id log.UUID, start func()) bool {
 	r.mu.Lock()
 	_, busy := r.busy[id]
@@ -185,11 +187,11 @@ func (r *Runner) end(id log.UUID) {
 	delete(r.busy, id)
 }
 
-// do claims a task, does it, keeps what came of it, and tells that.
+// do claims a task, runs it, stores its result, and reports it.
 func (r *Runner) do(ctx context.Context, t *log.Task) {
 	err := r.submit(ctx, r.cfg.NewID(), t.UUID, &log.Task{Status: log.TaskActive, ClaimedBy: r.cfg.Incarnation}, "claimed_by", "status")
 	if err != nil {
-		return // another's, or over, or this process ends: its claim, if it was written, is given up by the next
+		return // another's, or over, or this process ends: if the claim was written, the next process reports the task as interrupted
 	}
 	r.logger.Info("task begins", "task", t.UUID, "what", t.Task)
 	result, err := r.call(ctx, t)
@@ -201,8 +203,8 @@ func (r *Runner) do(ctx context.Context, t *log.Task) {
 	r.record(ctx, one)
 }
 
-// call does the task within its time. No clock of this node decides when that
-// ends: it begins when the claim was written, and lasts as long as was given.
+// call runs the task within its time. The time begins when the claim was written, and
+// its length comes from the task, so this node's clock does not matter.
 func (r *Runner) call(ctx context.Context, t *log.Task) (result any, err error) {
 	kind, known := r.cfg.Kinds[t.Task]
 	if !known {
@@ -225,7 +227,7 @@ func (r *Runner) call(ctx context.Context, t *log.Task) (result any, err error) 
 	return result, err
 }
 
-// outcome is what came of a task, in the form that is kept and told.
+// outcome is the result of a task, as it is stored and reported.
 func (r *Runner) outcome(t *log.Task, result any, err error) Outcome {
 	one := Outcome{ID: t.UUID, ClaimedBy: r.cfg.Incarnation, ChangeID: r.cfg.NewID(), Status: log.TaskComplete}
 	event := map[string]any{"name": "finish", "timestamp": log.TimeOf(r.cfg.Now().UTC())}
@@ -248,21 +250,21 @@ func (r *Runner) outcome(t *log.Task, result any, err error) Outcome {
 	return one
 }
 
-// giveUp tells that a task which an earlier process claimed was interrupted.
+// giveUp reports a task that an earlier process claimed as interrupted.
 func (r *Runner) giveUp(ctx context.Context, t *log.Task) {
 	failure := fmt.Sprintf("%s: the agent that did it (incarnation %d) has ended and left no result; it may have been done", Interrupted, t.ClaimedBy)
 	_ = r.submit(ctx, r.cfg.NewID(), t.UUID, // refused: it has ended; not sent: the next process finds it
 		&log.Task{Status: log.TaskFailure, Failure: failure, ClaimedBy: r.cfg.Incarnation}, "claimed_by", "failure", "status")
 }
 
-// record has the log take what came of a task, and forgets it then.
+// record sends a result to the log, and then removes it from disk.
 func (r *Runner) record(ctx context.Context, one Outcome) {
 	err := r.submit(ctx, one.ChangeID, one.ID, &log.Task{
 		Status: one.Status, Failure: one.Failure, Result: one.Result, History: one.History, ClaimedBy: one.ClaimedBy,
 	}, "claimed_by", "failure", "history", "result", "status")
 	var refusal *log.Refusal
 	if errors.As(err, &refusal) && refusal.Code == log.CodeTooOld {
-		one.ChangeID = r.cfg.NewID() // if it was written all the same, the task has ended, and this one is refused
+		one.ChangeID = r.cfg.NewID() // if the first was written after all, the task has ended, and this one is refused
 		err = r.kept.put(one)
 		r.Wake()
 		if err == nil {
@@ -270,18 +272,18 @@ func (r *Runner) record(ctx context.Context, one Outcome) {
 		}
 	}
 	if err != nil && refusal == nil {
-		return // this process ends: the next one tells
+		return // this process ends: the next one reports it
 	}
 	if refusal != nil {
-		r.logger.Warn("what came of a task is not in the log", "task", one.ID, "status", one.Status, "error", refusal)
+		r.logger.Warn("the result of a task is not in the log", "task", one.ID, "status", one.Status, "error", refusal)
 	}
 	if err := r.kept.drop(one.ID); err != nil {
-		r.logger.Error("a result that the log has cannot be forgotten", "task", one.ID, "error", err)
+		r.logger.Error("a result that the log has cannot be removed from disk", "task", one.ID, "error", err)
 	}
 }
 
-// submit updates a task of the log, again and again until it is known whether that
-// is written. Errors: the refusal, or ctx's.
+// submit updates a task of the log, and repeats until the result is known. Errors: the
+// refusal, or ctx's.
 func (r *Runner) submit(ctx context.Context, change, id log.UUID, t *log.Task, set ...string) error {
 	op := log.Op{Action: log.Update, Kind: log.KindTask, ID: id.String(), Set: set, Object: t}
 	for pause := againMin; ; pause = min(2*pause, againMax) {

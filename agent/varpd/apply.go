@@ -13,9 +13,9 @@ import (
 	"rutter/varp"
 )
 
-// batchSteps are the steps that some answers lead to, in the order in which they
-// are done: a neighbour releases the packets that wait for it, so its forwarding
-// entry is there first, and goes last.
+// batchSteps are the steps that follow from some answers, in the order of execution. A
+// neighbour releases the packets that wait for it, so its forwarding entry is set
+// before it and removed after it.
 type batchSteps struct {
 	setForwards, setNeighs, delNeighs, delForwards []plan.Step
 }
@@ -27,19 +27,19 @@ func (b *batchSteps) all() []plan.Step {
 	return slices.Concat(b.setForwards, b.setNeighs, b.delNeighs, b.delForwards)
 }
 
-// takeResolutions brings the kernel to what the first answer and those behind it say,
-// and then tells whoever waits for them.
+// takeResolutions programs the first answer and those queued behind it, and then
+// notifies the waiters.
 func (d *Daemon) takeResolutions(ctx context.Context, first resolution) {
 	now := time.Now()
 	var steps batchSteps
-	var done []*ask
+	var done []*query
 	var failed []bool
 	for got := first; ; {
 		if a := d.take(&got); a != nil {
 			done = append(done, a)
 			failed = append(failed, d.apply(a, &got, now, &steps))
 		}
-		if len(done) >= gather {
+		if len(done) >= batchDelay {
 			break
 		}
 		select {
@@ -58,10 +58,10 @@ func (d *Daemon) takeResolutions(ctx context.Context, first resolution) {
 	}
 }
 
-// retryAfter is when an entry is asked again that could not be checked.
+// retryAfter is the pause before an entry that could not be checked is asked again.
 const retryAfter = 10 * time.Second
 
-// errFamily: a VXLAN device sends by IPv4 or by IPv6, as it was made.
+// errFamily: a VXLAN device sends either by IPv4 or by IPv6, fixed when it is made.
 var errFamily = errors.New("varpd: the VXLAN device cannot send to an underlay address of that family")
 
 // canReach reports whether the device of a vnet, if there is one, can send to an
@@ -71,9 +71,9 @@ func (d *Daemon) canReach(vnet uint32, to netip.Addr) bool {
 	return !ok || !v.local.IsValid() || v.local.Is4() == to.Unmap().Is4()
 }
 
-// apply brings the tables to an answer and notes the steps that follow. It
-// reports whether there was no answer.
-func (d *Daemon) apply(a *ask, got *resolution, now time.Time, steps *batchSteps) (failed bool) {
+// apply updates the tables from an answer and notes the steps that follow. It reports
+// whether there was no answer.
+func (d *Daemon) apply(a *query, got *resolution, now time.Time, steps *batchSteps) (failed bool) {
 	absent := errors.Is(got.err, varp.ErrNotFound)
 	if got.err == nil && !d.canReach(a.key.vnet, got.at.Addr) {
 		got.err = fmt.Errorf("%w: %s for vnet %d", errFamily, got.at.Addr, a.key.vnet)
@@ -82,7 +82,7 @@ func (d *Daemon) apply(a *ask, got *resolution, now time.Time, steps *batchSteps
 	if got.err != nil && !absent {
 		d.stats.failed.Add(1)
 		if age := d.tables.ageOf(a.key); age != nil {
-			d.tables.soon(age, now.Add(retryAfter-d.cfg.RefreshEvery))
+			d.tables.setChecked(age, now.Add(retryAfter-d.cfg.RefreshEvery))
 		}
 		if !errors.Is(got.err, context.Canceled) {
 			d.trouble("lookups fail", got.err)
@@ -106,7 +106,7 @@ func (d *Daemon) apply(a *ask, got *resolution, now time.Time, steps *batchSteps
 		d.applyVL3(a, got, now, steps)
 	case absent:
 		if f := d.tables.forwards[a.key]; f != nil {
-			for user := range d.tables.users[a.key] { // who leads there is wrong too
+			for user := range d.tables.users[a.key] { // the neighbours that use it are wrong too
 				d.ask(user, true)
 			}
 			d.removeForward(f, steps)
@@ -117,8 +117,8 @@ func (d *Daemon) apply(a *ask, got *resolution, now time.Time, steps *batchSteps
 	return false
 }
 
-// applyVL3 programs an address on all links that it is on or missed on.
-func (d *Daemon) applyVL3(a *ask, got *resolution, now time.Time, steps *batchSteps) {
+// applyVL3 programs an address on all links that have it or missed it.
+func (d *Daemon) applyVL3(a *query, got *resolution, now time.Time, steps *batchSteps) {
 	n := d.tables.neighs[a.key]
 	at := make([]linkKey, 0, len(a.links))
 	local := d.isLocal(a.key.vnet, got.at.Addr)
@@ -129,21 +129,21 @@ func (d *Daemon) applyVL3(a *ask, got *resolution, now time.Time, steps *batchSt
 	}
 	if n == nil {
 		if len(at) == 0 {
-			return // its links went meanwhile
+			return // its links were removed meanwhile
 		}
 		n = d.tables.addNeigh(a.key)
 	} else if n.mac != got.mac {
-		for p := range n.links { // those that are there are replaced
+		for p := range n.links { // existing entries are replaced
 			at = append(at, p)
 		}
 	}
-	if f := d.tables.lead(n, got.mac); f != nil {
+	if f := d.tables.addUser(n, got.mac); f != nil {
 		d.removeForward(f, steps)
 	}
 	d.tables.checked(n.age, now)
 	fk := key{vnet: a.key.vnet, mac: got.mac}
 	if local {
-		// macvlan delivers on this node itself.
+		// macvlan delivers within this node by itself.
 		if f := d.tables.forwards[fk]; f != nil {
 			d.removeForward(f, steps)
 		}
@@ -163,7 +163,7 @@ func (d *Daemon) applyVL3(a *ask, got *resolution, now time.Time, steps *batchSt
 }
 
 // applyVL2 programs a MAC.
-func (d *Daemon) applyVL2(a *ask, to varp.Underlay, now time.Time, steps *batchSteps) {
+func (d *Daemon) applyVL2(a *query, to varp.Underlay, now time.Time, steps *batchSteps) {
 	f := d.tables.forwards[a.key]
 	if d.isLocal(a.key.vnet, to.Addr) {
 		if f != nil {
@@ -172,16 +172,16 @@ func (d *Daemon) applyVL2(a *ask, to varp.Underlay, now time.Time, steps *batchS
 		return
 	}
 	if _, is := d.links.vxlans[a.key.vnet]; !is || f == nil && !a.direct {
-		return // its device went meanwhile, or its last user
+		return // its device was removed meanwhile, or its last user
 	}
 	if f != nil && a.direct {
-		f.to = netip.Addr{} // the kernel has it no longer, whatever we think
+		f.to = netip.Addr{} // the kernel no longer has it
 	}
 	f = d.setForward(a.key, to, now, steps)
 	f.direct = f.direct || a.direct && len(d.tables.users[a.key]) == 0
 }
 
-// setForward makes a forwarding entry lead to an underlay address.
+// setForward points a forwarding entry to an underlay address.
 func (d *Daemon) setForward(k key, to varp.Underlay, now time.Time, steps *batchSteps) *forward {
 	f := d.tables.addForward(k)
 	d.tables.checked(f.age, now)
@@ -204,13 +204,13 @@ func (d *Daemon) forwardStep(op plan.Op, f *forward) plan.Step {
 	}
 }
 
-// removeForward takes a forwarding entry away.
+// removeForward removes a forwarding entry.
 func (d *Daemon) removeForward(f *forward, steps *batchSteps) {
 	d.tables.dropForward(f)
 	steps.delForwards = append(steps.delForwards, d.forwardStep(plan.OpDelFDB, f))
 }
 
-// removeNeigh takes an address away from all its links.
+// removeNeigh removes an address from all its links.
 func (d *Daemon) removeNeigh(n *neigh, steps *batchSteps) {
 	for p := range n.links {
 		steps.delNeighs = append(steps.delNeighs, plan.Step{
@@ -218,12 +218,12 @@ func (d *Daemon) removeNeigh(n *neigh, steps *batchSteps) {
 			Object: plan.Object{Kind: plan.ObjectNeigh, VNet: n.key.vnet, IP: n.key.ip},
 		})
 	}
-	if f := d.tables.dropNeigh(n); f != nil {
+	if f := d.tables.removeNeigh(n); f != nil {
 		d.removeForward(f, steps)
 	}
 }
 
-// evict makes place when more is held than may be.
+// evict removes entries beyond MaxEntries.
 func (d *Daemon) evict(steps *batchSteps) {
 	for e := d.tables.ages.Front(); e != nil && len(d.tables.neighs) > d.cfg.MaxEntries; e = d.tables.ages.Front() {
 		d.stats.evicted.Add(1)
@@ -236,14 +236,14 @@ func (d *Daemon) evict(steps *batchSteps) {
 		for user := range d.tables.users[k] {
 			d.removeNeigh(d.tables.neighs[user], steps)
 		}
-		if d.tables.forwards[k] == f { // else it went with its last user
+		if d.tables.forwards[k] == f { // otherwise it went with its last user
 			d.removeForward(f, steps)
 		}
 	}
 }
 
-// do does steps, and reports whether the kernel took them all. What it refused
-// is looked at again: most often a link went meanwhile.
+// do executes steps, and reports whether the kernel accepted them all. Refused ones are
+// checked again: usually a link was removed meanwhile.
 func (d *Daemon) do(ctx context.Context, steps []plan.Step) bool {
 	if len(steps) == 0 {
 		return true
@@ -268,8 +268,8 @@ func (d *Daemon) do(ctx context.Context, steps []plan.Step) bool {
 	return whole
 }
 
-// refused forgets what a step should have made, so that it is asked and made
-// again when it is missed again.
+// refused forgets what a step should have made, so that the next miss asks and makes it
+// again.
 func (d *Daemon) refused(s *plan.Step) {
 	switch s.Op {
 	case plan.OpSetNeigh:
@@ -279,7 +279,7 @@ func (d *Daemon) refused(s *plan.Step) {
 		}
 		delete(n.links, linkKey{s.Namespace, s.Link})
 		if len(n.links) == 0 {
-			d.tables.dropNeigh(n) // its forwarding entry is found by the next look
+			d.tables.removeNeigh(n) // the next scan finds its forwarding entry
 		}
 	case plan.OpSetFDB:
 		if f := d.tables.forwards[key{vnet: s.Object.VNet, mac: s.MAC}]; f != nil {

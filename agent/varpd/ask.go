@@ -8,27 +8,27 @@ import (
 	"rutter/varp"
 )
 
-// ask is one question, waiting or under way.
-type ask struct {
+// query is one question, queued or in flight.
+type query struct {
 	key    key
-	links  map[linkKey]bool // where it is missed; none for a check of what is held
+	links  map[linkKey]bool // where it was missed; none for a check of a held entry
 	direct bool             // a MAC that the kernel missed itself
-	// again says that news came since the question was sent: its answer may be
-	// older than them.
+	// again means that a change came since the question was sent, so its answer may be
+	// outdated.
 	again   bool
 	sent    bool
-	waiters []*record // of the shootdown log, dealt with when this is answered
+	waiters []*record // of the shootdown log, done when this is answered
 }
 
-// link notes where the answer is missed.
-func (a *ask) link(p linkKey) {
+// link adds a link where the entry was missed.
+func (a *query) link(p linkKey) {
 	if a.links == nil {
 		a.links = map[linkKey]bool{}
 	}
 	a.links[p] = true
 }
 
-// resolution is what came of a question.
+// resolution is the result of a question.
 type resolution struct {
 	key key
 	mac log.MAC // VL3
@@ -36,50 +36,50 @@ type resolution struct {
 	err error // nil, varp.ErrNotFound, or why there is no answer
 }
 
-// asks are the questions that there are. They belong to one goroutine.
-type asks struct {
-	byKey    map[key]*ask
-	queue    []*ask // not sent yet
+// queries has the open questions. It belongs to one goroutine.
+type queries struct {
+	byKey    map[key]*query
+	queue    []*query // not sent yet
 	inFlight int
 }
 
-// ask notes a question about k, unless there is one already, and returns it. It
-// returns nil if too many wait.
-func (d *Daemon) ask(k key, urgent bool) *ask {
-	a := d.asks.byKey[k]
+// ask adds a question about k, unless there is one already, and returns it. It returns
+// nil if too many wait.
+func (d *Daemon) ask(k key, urgent bool) *query {
+	a := d.queries.byKey[k]
 	if a != nil {
 		d.stats.coalesced.Add(1)
 		return a
 	}
-	if !urgent && len(d.asks.queue) >= d.cfg.MaxWaiting {
+	if !urgent && len(d.queries.queue) >= d.cfg.MaxWaiting {
 		d.stats.dropped.Add(1)
 		return nil
 	}
-	a = &ask{key: k}
-	d.asks.byKey[k] = a
-	d.asks.queue = append(d.asks.queue, a)
+	a = &query{key: k}
+	d.queries.byKey[k] = a
+	d.queries.queue = append(d.queries.queue, a)
 	return a
 }
 
-// send starts as many questions as may be under way.
+// send starts as many questions as may be in flight.
 func (d *Daemon) send(ctx context.Context) {
 	n := 0
-	for ; n < len(d.asks.queue) && d.asks.inFlight < d.cfg.MaxInFlight; n++ {
-		a := d.asks.queue[n]
+	for ; n < len(d.queries.queue) && d.queries.inFlight < d.cfg.MaxInFlight; n++ {
+		a := d.queries.queue[n]
 		a.sent = true
-		d.asks.inFlight++
+		d.queries.inFlight++
 		d.stats.asked.Add(1)
 		k := a.key
 		d.running.Go(func() { d.resolutions <- d.question(ctx, k) })
 	}
 	if n > 0 {
-		d.asks.queue = append(d.asks.queue[:0], d.asks.queue[n:]...)
+		d.queries.queue = append(d.queries.queue[:0], d.queries.queue[n:]...)
 	}
-	d.stats.waiting.Store(int64(len(d.asks.queue)))
-	d.stats.inFlight.Store(int64(d.asks.inFlight))
+	d.stats.waiting.Store(int64(len(d.queries.queue)))
+	d.stats.inFlight.Store(int64(d.queries.inFlight))
 }
 
-// question asks the servers, once. The client has its own times and tries.
+// question asks the servers once. The client has its own timeouts and retries.
 func (d *Daemon) question(ctx context.Context, k key) resolution {
 	got := resolution{key: k}
 	if k.ip.IsValid() {
@@ -90,16 +90,16 @@ func (d *Daemon) question(ctx context.Context, k key) resolution {
 	return got
 }
 
-// take ends a question, and returns it with its answer if that can be used: nil
-// if it is to be asked again.
-func (d *Daemon) take(got *resolution) *ask {
-	d.asks.inFlight--
-	a := d.asks.byKey[got.key]
+// take ends a question, and returns it if its answer can be used; nil if it must be
+// asked again.
+func (d *Daemon) take(got *resolution) *query {
+	d.queries.inFlight--
+	a := d.queries.byKey[got.key]
 	if a.again && (got.err == nil || errors.Is(got.err, varp.ErrNotFound)) {
 		a.again, a.sent = false, false
-		d.asks.queue = append(d.asks.queue, a)
+		d.queries.queue = append(d.queries.queue, a)
 		return nil
 	}
-	delete(d.asks.byKey, got.key)
+	delete(d.queries.byKey, got.key)
 	return a
 }

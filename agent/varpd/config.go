@@ -15,8 +15,8 @@ import (
 	"rutter/varp"
 )
 
-// Resolver asks SVP servers; a varp.Client is one. Its methods are called from
-// many goroutines at once.
+// Resolver asks SVP servers; a varp.Client is one. Its methods are called from many
+// goroutines at once.
 type Resolver interface {
 	Ping(ctx context.Context) error
 	VL2(ctx context.Context, vnet uint32, mac log.MAC) (varp.Underlay, error)
@@ -28,18 +28,18 @@ type Resolver interface {
 // Kernel is what a Daemon programs; link.Netlink is one.
 type Kernel interface {
 	plan.Kernel
-	// NamespaceNumber returns the number by which a namespace's misses are
-	// known, and gives it one if there is none.
+	// NamespaceNumber returns the number that identifies a namespace in misses, and
+	// assigns one if there is none.
 	NamespaceNumber(name string) (int32, error)
-	// Namespaces returns the names of the VM namespaces that there are now. One
-	// that is gone by the time that it is read does no harm.
+	// Namespaces returns the names of the current VM namespaces. One that is gone when
+	// it is read does no harm.
 	Namespaces() []string
 }
 
-// Config says whom a Daemon asks and what it programs. Zero means the default
-// that is named with each field.
+// Config has what a Daemon asks and what it programs. Zero means the default that is
+// named with each field.
 type Config struct {
-	// Resolver is asked. Required.
+	// Resolver answers the questions. Required.
 	Resolver Resolver
 
 	// Kernel is read and programmed, by one goroutine. Required.
@@ -49,45 +49,42 @@ type Config struct {
 	// Required.
 	Watch func(ctx context.Context, wake func()) error
 
-	// Listen gives what the kernel misses to r, until ctx ends. Required.
+	// Listen passes the kernel's misses to r, until ctx ends. Required.
 	Listen func(ctx context.Context, r miss.Resolver) error
 
-	// Pending returns what the links of a namespace miss just now. Required.
+	// Pending returns what the links of a namespace miss now. Required.
 	Pending func(namespace string) ([]miss.Miss, error)
 
-	// MaxInFlight bounds the questions under way. Default 1,024, as many as a
+	// MaxInFlight bounds the questions in flight. Default 1,024, as many as a
 	// varp.Client has on one connection.
 	MaxInFlight int
 
-	// MaxWaiting bounds the misses that wait for their turn; what is beyond it
-	// is dropped, and comes again when the kernel asks again. Default 16,384: a
-	// VM that scans a /18 fits.
+	// MaxWaiting bounds the queued misses. Misses beyond it are dropped, and come again
+	// when the kernel asks again. Default 16,384: a VM that scans a /18 fits.
 	MaxWaiting int
 
-	// MaxEntries bounds the addresses that are kept programmed. Beyond it the one
-	// that was asked for longest ago gives way, and costs a question when it is
-	// missed again. Default 65,536.
+	// MaxEntries bounds the programmed addresses. Beyond it, the one that was asked
+	// longest ago is removed, and asked again when it is missed. Default 65,536.
 	MaxEntries int
 
-	// Negative is how long NOTFOUND is believed. Meanwhile the kernel's repeated
-	// misses, one each second, cost no question; a shootdown ends it at once.
-	// Default 2 s.
+	// Negative is how long NOTFOUND is kept. Meanwhile the kernel's repeated misses,
+	// one each second, cost no question. A shootdown ends it at once. Default 2 s.
 	Negative time.Duration
 
-	// RefreshEvery is the age at which an entry is asked again. Default 5 min:
-	// with MaxEntries that is 220 questions/s, which portolan bears.
+	// RefreshEvery is the age at which an entry is asked again. Default 5 min: with
+	// MaxEntries that is 220 questions/s, which portolan can serve.
 	RefreshEvery time.Duration
 
-	// PollEvery is the pause before the shootdown log is asked again when it was
-	// empty, plus up to a half at random. Default 2 s; illumos takes 5 to 10 s.
-	// Negative: never, for a server that does not survive LOG_REQ.
+	// PollEvery is the pause before the shootdown log is asked again after an empty
+	// answer, plus up to a half at random. Default 2 s; illumos takes 5 to 10 s.
+	// Negative: never, for a server that fails on LOG_REQ.
 	PollEvery time.Duration
 
 	// Greeting bounds the first PING. Default 10 s.
 	Greeting time.Duration
 
-	// Logger hears what goes wrong and what comes and goes, once each, not of
-	// every entry. Default: nobody does.
+	// Logger gets troubles and their ends, once each, and no single entries. Default:
+	// none.
 	Logger *slog.Logger
 }
 

@@ -16,52 +16,51 @@ import (
 )
 
 const (
-	// maxQueued bounds the misses between those that hear them and the loop.
+	// maxQueued bounds the misses between the listeners and the loop.
 	maxQueued = 16384
-	// lookPause is the least time between two looks at the links, and lookShare
-	// how often the time of the last one goes into it: a look costs a millisecond
-	// for each namespace or so, and links of others may come and go all the time.
-	lookPause = 20 * time.Millisecond
-	lookShare = 4
-	// sweepEvery is how often the kernel is compared with the tables although
-	// nobody said that anything changed.
+	// scanPause is the least time between two scans of the links, and scanShare the
+	// divisor of the time that scans may take. A scan costs about 1 ms for each
+	// namespace, and links of others may come and go all the time.
+	scanPause = 20 * time.Millisecond
+	scanShare = 4
+	// sweepEvery is how often the kernel is compared with the tables without a known
+	// change.
 	sweepEvery = time.Minute
 	// tickEvery is how often old entries are looked for.
 	tickEvery = 500 * time.Millisecond
-	// gather bounds the answers that go to the kernel together.
-	gather = 1024
+	// batchDelay bounds the answers that are programmed together.
+	batchDelay = 1024
 )
 
-// Daemon is the stand-in. One that New made works when Run is called.
+// Daemon resolves the kernel's misses. New makes it, Run starts it.
 type Daemon struct {
 	cfg   Config // immutable
-	stats counts
+	stats counters
 
 	misses      chan miss.Miss
 	wakes       chan struct{}
 	lost        chan struct{}   // misses were lost
-	resolutions chan resolution // room for all that are under way: who answers never waits
+	resolutions chan resolution // room for all that are in flight, so that senders never wait
 	records     chan *batch
-	locals      atomic.Pointer[[]netip.Addr] // the underlay addresses of this node
+	localAddrs  atomic.Pointer[[]netip.Addr] // the underlay addresses of this node
 
-	ready   chan struct{}  // closed when the links were looked at first
-	running sync.WaitGroup // questions under way
+	ready   chan struct{}  // closed after the first scan of the links
+	running sync.WaitGroup // questions in flight
 
 	// The rest belongs to the goroutine of loop.
 
-	links    links
-	tables   tables
-	asks     asks
-	parked   []miss.Miss      // of links that the last look did not show
-	strange  map[at]time.Time // links that a look did not show, and when
-	dirty    bool             // the links are to be looked at
-	looked   time.Time        // when the last look ended
-	lookTook time.Duration
-	troubles map[string]bool // said, and not over yet
+	links     links
+	tables    tables
+	queries   queries
+	deferred  []miss.Miss             // of links that the last scan did not show
+	unknown   map[linkIndex]time.Time // links that a scan did not show, and when
+	dirty     bool                    // a scan of the links is needed
+	scannedAt time.Time               // when the last scan ended
+	scanTook  time.Duration
+	troubles  map[string]bool // logged, and not over yet
 }
 
-// New returns a daemon, or an error that names what cfg lacks. It starts
-// nothing.
+// New returns a daemon, or an error that names what cfg lacks. It starts nothing.
 func New(cfg Config) (*Daemon, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -70,25 +69,25 @@ func New(cfg Config) (*Daemon, error) {
 	return &Daemon{
 		cfg: cfg, misses: make(chan miss.Miss, maxQueued), wakes: make(chan struct{}, 1), lost: make(chan struct{}, 1),
 		ready: make(chan struct{}), resolutions: make(chan resolution, cfg.MaxInFlight), records: make(chan *batch),
-		tables: newTables(), asks: asks{byKey: map[key]*ask{}}, troubles: map[string]bool{}, strange: map[at]time.Time{},
+		tables: newTables(), queries: queries{byKey: map[key]*query{}}, troubles: map[string]bool{}, unknown: map[linkIndex]time.Time{},
 	}, nil
 }
 
-// Ready returns what is closed once Run has looked at the links.
+// Ready returns a channel that is closed after Run's first scan of the links.
 func (d *Daemon) Ready() <-chan struct{} { return d.ready }
 
 // ErrNoServer: no server answered the first PING.
 var ErrNoServer = errors.New("varpd: no SVP server answers")
 
-// Run works until ctx ends, and returns once all that it started has ended. Like
-// linux-cn-varpd it returns an error at once, ErrNoServer, if no server answers
-// a PING; later it outlives any silence. What is in the kernel stays there, so
-// that traffic goes on while a new version starts.
+// Run works until ctx ends, and returns once everything that it started has ended. As
+// in linux-cn-varpd, it returns an error at once, ErrNoServer, if no server answers a
+// PING; later it continues without any server. The kernel's entries stay, so that
+// traffic continues while a new version starts.
 func (d *Daemon) Run(ctx context.Context) error {
-	if err := d.greet(ctx); err != nil {
+	if err := d.pingFirst(ctx); err != nil {
 		return err
 	}
-	if err := d.look(ctx); err != nil {
+	if err := d.scan(ctx); err != nil {
 		return ended(err)
 	}
 	d.cfg.Logger.Info("varpd runs", "fabrics", len(d.links.fabrics), "vnets", len(d.links.vxlans), "taken over", len(d.tables.neighs)+len(d.tables.forwards))
@@ -105,7 +104,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return ended(err)
 }
 
-// ended is the error of what ctx may have ended.
+// ended returns the error for work that ctx may have ended.
 func ended(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -113,8 +112,8 @@ func ended(err error) error {
 	return err
 }
 
-// greet asks for a PONG.
-func (d *Daemon) greet(ctx context.Context) error {
+// pingFirst waits for the first PONG.
+func (d *Daemon) pingFirst(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, d.cfg.Greeting)
 	defer cancel()
 	var cause error
@@ -123,14 +122,14 @@ func (d *Daemon) greet(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		// One that the end of the time cut short may know less than one before it.
+		// An error from the end of the time may say less than the one before.
 		if cause == nil || bounded.Err() == nil {
 			cause = err
 		}
-		wait(bounded, lookPause)
+		wait(bounded, scanPause)
 	}
 	if ctx.Err() != nil {
-		return nil // look ends with it
+		return nil // scan ends with it
 	}
 	return fmt.Errorf("%w a PING within %s: %w", ErrNoServer, d.cfg.Greeting, cause)
 }
@@ -145,7 +144,7 @@ func wait(ctx context.Context, t time.Duration) {
 	}
 }
 
-// missListener is the Daemon as what listens for misses sees it.
+// missListener is the Daemon's side for the listeners of misses.
 type missListener struct{ *Daemon }
 
 // Resolve implements miss.Resolver. It never blocks.
@@ -174,8 +173,8 @@ func (d missListener) noteLost() {
 	}
 }
 
-// Rescan has the links looked at soon. It may be called from any goroutine, and
-// never blocks.
+// Rescan schedules a scan of the links. It may be called from any goroutine, and never
+// blocks.
 func (d *Daemon) Rescan() {
 	select {
 	case d.wakes <- struct{}{}:
@@ -187,7 +186,7 @@ func (d *Daemon) Rescan() {
 func (d *Daemon) loop(ctx context.Context) error {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
-	again := time.NewTimer(lookPause) // for a look that came too early
+	again := time.NewTimer(scanPause) // for a scan that came too early
 	defer again.Stop()
 	for {
 		select {
@@ -203,16 +202,16 @@ func (d *Daemon) loop(ctx context.Context) error {
 			d.readPending(d.links.namespaces)
 		case <-d.wakes:
 			d.dirty = true
-			clear(d.strange)
+			clear(d.unknown)
 		case <-again.C:
 		case now := <-tick.C:
 			d.refresh(now)
-			d.dirty = d.dirty || now.Sub(d.looked) >= sweepEvery
+			d.dirty = d.dirty || now.Sub(d.scannedAt) >= sweepEvery
 		}
 		if d.dirty {
-			if pause := max(lookPause, lookShare*d.lookTook) - time.Since(d.looked); pause > 0 {
+			if pause := max(scanPause, scanShare*d.scanTook) - time.Since(d.scannedAt); pause > 0 {
 				again.Reset(pause)
-			} else if err := d.look(ctx); err != nil {
+			} else if err := d.scan(ctx); err != nil {
 				return err
 			}
 		}
@@ -220,12 +219,12 @@ func (d *Daemon) loop(ctx context.Context) error {
 	}
 }
 
-// takeMisses takes the first miss and those that wait behind it.
+// takeMisses takes the first miss and those queued behind it.
 func (d *Daemon) takeMisses(m miss.Miss) {
 	now := time.Now()
 	for n := 0; ; n++ {
 		d.takeMiss(m, now)
-		if n == gather {
+		if n == batchDelay {
 			return
 		}
 		select {
@@ -236,19 +235,19 @@ func (d *Daemon) takeMisses(m miss.Miss) {
 	}
 }
 
-// strangeFor is how long misses of a link that a look did not show are passed
-// over without another look. What changes links ends it.
-const strangeFor = 5 * time.Second
+// unknownFor is how long misses of a link that a scan did not show are ignored without
+// another scan. A change of the links ends it.
+const unknownFor = 5 * time.Second
 
-// takeMiss makes a question of a miss.
+// takeMiss asks a question for a miss.
 func (d *Daemon) takeMiss(m miss.Miss, now time.Time) {
-	from := at{m.Namespace, m.Link}
+	from := linkIndex{m.Namespace, m.Link}
 	p, isFabric := d.links.fabrics[from]
 	vnet, isDevice := d.links.devices[from]
 	switch {
 	case isFabric && m.Kind == miss.Neighbour:
 		if m.IP.IsLinkLocalUnicast() || m.IP.IsMulticast() {
-			d.stats.foreign.Add(1) // nobody's NIC in SVP
+			d.stats.foreign.Add(1) // not a NIC of SVP
 			return
 		}
 		if a := d.askMiss(key{vnet: d.links.vnetOf[p], ip: m.IP.Unmap()}, now); a != nil {
@@ -258,16 +257,16 @@ func (d *Daemon) takeMiss(m miss.Miss, now time.Time) {
 		if a := d.askMiss(key{vnet: vnet, mac: m.MAC}, now); a != nil {
 			a.direct = true
 		}
-	case isFabric || isDevice || now.Sub(d.strange[from]) < strangeFor || len(d.parked) >= gather:
+	case isFabric || isDevice || now.Sub(d.unknown[from]) < unknownFor || len(d.deferred) >= batchDelay:
 		d.stats.foreign.Add(1)
 	default:
-		d.parked, d.dirty = append(d.parked, m), true
+		d.deferred, d.dirty = append(d.deferred, m), true
 	}
 }
 
-// askMiss notes a question about what is missed, and returns it, unless the
-// answer is known to be that nobody has it.
-func (d *Daemon) askMiss(k key, now time.Time) *ask {
+// askMiss adds a question about what is missed, and returns it, unless the answer is
+// known to be NOTFOUND.
+func (d *Daemon) askMiss(k key, now time.Time) *query {
 	if d.tables.isAbsent(k, now) {
 		d.stats.believed.Add(1)
 		return nil
@@ -275,14 +274,14 @@ func (d *Daemon) askMiss(k key, now time.Time) *ask {
 	return d.ask(k, false)
 }
 
-// readPending takes what links miss just now.
+// readPending takes what links miss now.
 func (d *Daemon) readPending(namespaces map[string]int32) {
 	now := time.Now()
 	for name, number := range namespaces {
 		misses, err := d.cfg.Pending(name)
 		if err != nil {
 			d.cfg.Logger.Debug("varpd: pending neighbours", "namespace", name, "error", err)
-			continue // it went; or they come again in a second
+			continue // it is gone; or the misses come again in a second
 		}
 		for _, m := range misses {
 			m.Namespace = number
@@ -291,13 +290,13 @@ func (d *Daemon) readPending(namespaces map[string]int32) {
 	}
 }
 
-// refresh asks again for what is old, and forgets what is not believed any more.
+// refresh asks again for old entries, and forgets expired NOTFOUND answers.
 func (d *Daemon) refresh(now time.Time) {
 	d.tables.expireAbsent(now)
 	for e := d.tables.ages.Front(); e != nil; {
 		old := e.Value.(*aged)
-		// Misses go first: what is refreshed fills the queue only so far.
-		if now.Sub(old.checked) < d.cfg.RefreshEvery || len(d.asks.queue) >= d.cfg.MaxInFlight || d.ask(old.key, false) == nil {
+		// Misses go first: refreshing fills only a part of the queue.
+		if now.Sub(old.checked) < d.cfg.RefreshEvery || len(d.queries.queue) >= d.cfg.MaxInFlight || d.ask(old.key, false) == nil {
 			break
 		}
 		d.stats.refreshed.Add(1)
@@ -309,7 +308,7 @@ func (d *Daemon) refresh(now time.Time) {
 	d.stats.forwards.Store(int64(len(d.tables.forwards)))
 }
 
-// trouble says once that something goes wrong, and over that it does no longer.
+// trouble logs once that something fails, and once that it works again.
 func (d *Daemon) trouble(what string, err error) {
 	if err == nil {
 		if d.troubles[what] {
@@ -324,9 +323,9 @@ func (d *Daemon) trouble(what string, err error) {
 	}
 }
 
-// localsNow returns the underlay addresses of this node.
-func (d *Daemon) localsNow() []netip.Addr {
-	if p := d.locals.Load(); p != nil {
+// readLocalAddrs returns the underlay addresses of this node.
+func (d *Daemon) readLocalAddrs() []netip.Addr {
+	if p := d.localAddrs.Load(); p != nil {
 		return slices.Clone(*p)
 	}
 	return nil

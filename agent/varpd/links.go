@@ -18,32 +18,32 @@ type vxlan struct {
 	port  uint16
 }
 
-// at is where the kernel says that a miss is: the number of a namespace, and an
+// linkIndex is the kernel's location of a miss: the number of a namespace, and an
 // ifindex there.
-type at struct{ namespace, index int32 }
+type linkIndex struct{ namespace, index int32 }
 
-// links are the links of the node that SVP is about, as of the last look.
+// links are the links of the node that SVP is about, as of the last scan.
 type links struct {
 	vnetOf  map[linkKey]uint32 // of fabric links
 	vxlans  map[uint32]vxlan   // by vnet
-	fabrics map[at]linkKey
-	devices map[at]uint32 // the vnets of VXLAN devices
-	// namespaces are those with fabric links, with their numbers.
+	fabrics map[linkIndex]linkKey
+	devices map[linkIndex]uint32 // the vnets of VXLAN devices
+	// namespaces have fabric links; the value is the number.
 	namespaces map[string]int32
 }
 
 func (l *links) has(p linkKey) bool { _, ok := l.vnetOf[p]; return ok }
 
-// linksOf finds out which vnet each link belongs to. It goes by what sits on
-// what: a link that only bears a name of that sort is nobody's.
+// linksOf finds the vnet of each link from the links below it: a link that only has
+// such a name is ignored.
 func linksOf(have *plan.Snapshot, number func(namespace string) (int32, error)) (links, error) {
-	l := links{vnetOf: map[linkKey]uint32{}, vxlans: map[uint32]vxlan{}, fabrics: map[at]linkKey{}, devices: map[at]uint32{}, namespaces: map[string]int32{}}
+	l := links{vnetOf: map[linkKey]uint32{}, vxlans: map[uint32]vxlan{}, fabrics: map[linkIndex]linkKey{}, devices: map[linkIndex]uint32{}, namespaces: map[string]int32{}}
 	below := map[string]uint32{} // VXLAN devices and the VLAN devices on them
 	for i := range have.Links {
 		if k := &have.Links[i]; isDevice(k) {
 			below[k.Name] = k.VNI
 			l.vxlans[k.VNI] = vxlan{local: k.Local.Unmap(), port: k.Port}
-			l.devices[at{miss.OwnNamespace, k.Index}] = k.VNI
+			l.devices[linkIndex{miss.OwnNamespace, k.Index}] = k.VNI
 		}
 	}
 	for i := range have.Links {
@@ -73,7 +73,7 @@ func linksOf(have *plan.Snapshot, number func(namespace string) (int32, error)) 
 		}
 		p := linkKey{k.Namespace, k.Name}
 		l.vnetOf[p] = vnet
-		l.fabrics[at{n, k.Index}] = p
+		l.fabrics[linkIndex{n, k.Index}] = p
 	}
 	return l, errors.Join(errs...)
 }
@@ -83,14 +83,13 @@ func isDevice(k *plan.Link) bool {
 	return k.Kind == "vxlan" && k.Namespace == "" && k.Name == plan.VXLANName(k.VNI)
 }
 
-// look reads the kernel and makes the tables match it: entries that are gone are
-// forgotten, and what should be there and is not is put back; entries that
-// nobody here made are taken over, and asked for. It is how this daemon starts,
-// and how it hears of links.
-func (d *Daemon) look(ctx context.Context) error {
+// scan reads the kernel and makes the tables match it. Entries that are gone are
+// forgotten; missing ones are set again; entries that another program made are adopted,
+// and asked. The daemon starts with a scan, and learns about links by scans.
+func (d *Daemon) scan(ctx context.Context) error {
 	began := time.Now()
 	have, err := d.cfg.Kernel.Dump(ctx, d.cfg.Kernel.Namespaces())
-	d.dirty, d.looked, d.lookTook = false, time.Now(), time.Since(began)
+	d.dirty, d.scannedAt, d.scanTook = false, time.Now(), time.Since(began)
 	d.stats.looks.Add(1)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -106,18 +105,18 @@ func (d *Daemon) look(ctx context.Context) error {
 	d.links, err = linksOf(&have, d.cfg.Kernel.NamespaceNumber)
 	d.trouble("the kernel cannot be read", err)
 	d.stats.links.Store(int64(len(d.links.vnetOf) + len(d.links.vxlans)))
-	d.noteLocals()
+	d.setLocalAddrs()
 	var steps batchSteps
 	d.matchNeighs(&have, &steps)
 	d.matchForwards(&have, &steps)
 	d.do(ctx, append(probeSteps(&have, &d.links), steps.all()...))
-	d.takeParked()
+	d.takeDeferred()
 	d.readPending(d.links.newSince(before))
 	return nil
 }
 
-// newSince returns the namespaces that have fabric links which were not there
-// before: what they missed until now was told to nobody.
+// newSince returns the namespaces with fabric links that were not there before: their
+// earlier misses were not received.
 func (l *links) newSince(before map[linkKey]uint32) map[string]int32 {
 	namespaces := map[string]int32{}
 	for p := range l.vnetOf {
@@ -128,25 +127,25 @@ func (l *links) newSince(before map[linkKey]uint32) map[string]int32 {
 	return namespaces
 }
 
-// takeParked takes the misses that waited for a look.
-func (d *Daemon) takeParked() {
-	parked := d.parked
-	d.parked = nil
+// takeDeferred takes the misses that waited for a scan.
+func (d *Daemon) takeDeferred() {
+	parked := d.deferred
+	d.deferred = nil
 	now := time.Now()
 	for _, m := range parked {
-		from := at{m.Namespace, m.Link}
+		from := linkIndex{m.Namespace, m.Link}
 		_, isFabric := d.links.fabrics[from]
 		_, isDevice := d.links.devices[from]
-		if !isFabric && !isDevice && len(d.strange) < gather {
-			d.strange[from] = now
+		if !isFabric && !isDevice && len(d.unknown) < batchDelay {
+			d.unknown[from] = now
 		}
 		d.takeMiss(m, now)
 	}
-	d.parked = nil // strangers when strange is full: they come again
+	d.deferred = nil // misses of unknown links when unknown is full: they come again
 }
 
-// noteLocals tells the poller under what addresses the log is asked for.
-func (d *Daemon) noteLocals() {
+// setLocalAddrs sets the underlay addresses for which the log is asked.
+func (d *Daemon) setLocalAddrs() {
 	var locals []netip.Addr
 	for _, v := range d.links.vxlans {
 		if v.local.IsValid() {
@@ -155,12 +154,12 @@ func (d *Daemon) noteLocals() {
 	}
 	slices.SortFunc(locals, netip.Addr.Compare)
 	locals = slices.Compact(locals)
-	d.locals.Store(&locals)
+	d.localAddrs.Store(&locals)
 }
 
-// probeSteps make the kernel tell of what it misses on fabric links, and send no
-// broadcast that nobody would answer. A link that moves into a namespace loses
-// this (spec/kernel.md section 2).
+// probeSteps make the kernel report what it misses on fabric links, and send no useless
+// broadcast. A link loses this when it moves into a namespace (spec/kernel.md section
+// 2).
 func probeSteps(have *plan.Snapshot, l *links) []plan.Step {
 	var steps []plan.Step
 	for i := range have.Links {
@@ -197,13 +196,13 @@ func (d *Daemon) matchNeighs(have *plan.Snapshot, steps *batchSteps) {
 		for _, e := range k.Neighs {
 			at := key{vnet: vnet, ip: e.IP}
 			n := d.tables.neighs[at]
-			if n == nil { // taken over: as old as can be, so that it is asked for
+			if n == nil { // adopted: with the oldest age, so that it is asked
 				n = d.tables.addNeigh(at)
 				d.stats.adopted.Add(1)
 			} else if n.mac != e.MAC {
-				d.ask(at, true) // somebody else changed it
+				d.ask(at, true) // another program changed it
 			}
-			if f := d.tables.lead(n, e.MAC); f != nil {
+			if f := d.tables.addUser(n, e.MAC); f != nil {
 				d.removeForward(f, steps)
 			}
 			n.links[p] = true
@@ -217,7 +216,7 @@ func (d *Daemon) matchNeighs(have *plan.Snapshot, steps *batchSteps) {
 			}
 		}
 		if len(n.links) == 0 {
-			if f := d.tables.dropNeigh(n); f != nil {
+			if f := d.tables.removeNeigh(n); f != nil {
 				d.removeForward(f, steps)
 			}
 		}
@@ -234,7 +233,7 @@ func (d *Daemon) matchForwards(have *plan.Snapshot, steps *batchSteps) {
 		}
 		for _, e := range k.FDB {
 			if e.MAC.IsZero() || !e.Permanent || e.MAC[0]&1 != 0 {
-				continue // where broadcasts go is nobody's NIC
+				continue // the broadcast entry is not a NIC
 			}
 			there[key{vnet: k.VNI, mac: e.MAC}] = e
 		}
@@ -244,10 +243,10 @@ func (d *Daemon) matchForwards(have *plan.Snapshot, steps *batchSteps) {
 		used[vnet] = true
 	}
 	for at, e := range there {
-		// Of a vnet without fabric links nothing is anybody's business here yet.
+		// The entries of a vnet without fabric links are not handled.
 		if d.tables.forwards[at] == nil && used[at.vnet] {
 			f := d.tables.addForward(at)
-			f.to, f.port, f.direct = e.Dst, own(e.Port, d.links.vxlans[at.vnet].port), len(d.tables.users[at]) == 0
+			f.to, f.port, f.direct = e.Dst, ownAddresses(e.Port, d.links.vxlans[at.vnet].port), len(d.tables.users[at]) == 0
 			d.stats.adopted.Add(1)
 		}
 	}
@@ -260,7 +259,7 @@ func (d *Daemon) matchForwards(have *plan.Snapshot, steps *batchSteps) {
 			d.removeForward(f, steps)
 			continue
 		}
-		if e, ok := there[at]; !ok || e.Dst != f.to || own(e.Port, d.links.vxlans[at.vnet].port) != f.port {
+		if e, ok := there[at]; !ok || e.Dst != f.to || ownAddresses(e.Port, d.links.vxlans[at.vnet].port) != f.port {
 			if f.to.IsValid() {
 				steps.setForwards = append(steps.setForwards, d.forwardStep(plan.OpSetFDB, f))
 			} else {
@@ -270,8 +269,8 @@ func (d *Daemon) matchForwards(have *plan.Snapshot, steps *batchSteps) {
 	}
 }
 
-// own returns 0 for the device's own port.
-func own(port, device uint16) uint16 {
+// ownAddresses returns 0 for the device's own port.
+func ownAddresses(port, device uint16) uint16 {
 	if port == device {
 		return 0
 	}

@@ -12,16 +12,16 @@ import (
 	"rutter/varp"
 )
 
-// pollBytes is how much of the shootdown log is asked for at once: as much as
-// illumos asks for, so that no server is surprised.
+// pollBytes is how many bytes of the shootdown log are requested at once: as many as
+// illumos requests, because servers are used to it.
 const pollBytes = 1024
 
 // batch is one answer of the shootdown log.
 type batch struct {
 	records []varp.Record
-	open    int // records that are not dealt with yet
+	open    int // records that are not done yet
 	ids     []log.UUID
-	done    chan []log.UUID // room for one: the records that were dealt with
+	done    chan []log.UUID // room for one: the records that were done
 }
 
 // record is one record that waits for an answer.
@@ -30,8 +30,8 @@ type record struct {
 	id    log.UUID
 }
 
-// end says whether a record was dealt with. One that was not stays in the
-// server's log and comes again.
+// end records whether a record was done. Otherwise it stays in the server's log and
+// comes again.
 func (r *record) end(dealt bool) {
 	b := r.batch
 	if dealt {
@@ -42,7 +42,7 @@ func (r *record) end(dealt bool) {
 	}
 }
 
-// takeRecords has what the log names asked anew, if it is known here at all.
+// takeRecords asks again what the log names, if it is known here.
 func (d *Daemon) takeRecords(b *batch) {
 	b.open = len(b.records) + 1
 	for i := range b.records {
@@ -54,7 +54,7 @@ func (d *Daemon) takeRecords(b *batch) {
 			k = key{vnet: r.VNet, mac: r.MAC}
 		}
 		delete(d.tables.absent, k)
-		if !d.tables.holds(k) && d.asks.byKey[k] == nil {
+		if !d.tables.holds(k) && d.queries.byKey[k] == nil {
 			waiting.end(true)
 			continue
 		}
@@ -67,13 +67,13 @@ func (d *Daemon) takeRecords(b *batch) {
 	}
 }
 
-// pollAll asks for the log of each underlay address that this node has.
+// pollAll polls the log of each underlay address of this node.
 func (d *Daemon) pollAll(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	polled := map[netip.Addr]context.CancelFunc{}
 	for ctx.Err() == nil {
 		now := map[netip.Addr]bool{}
-		for _, local := range d.localsNow() {
+		for _, local := range d.readLocalAddrs() {
 			now[local] = true
 			if polled[local] == nil {
 				one, cancel := context.WithCancel(ctx)
@@ -93,8 +93,8 @@ func (d *Daemon) pollAll(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// poll asks for the log of one underlay address until ctx ends. Once it holds
-// something it is asked again at once, until it is empty.
+// poll polls the log of one underlay address until ctx ends. While the log has records,
+// it polls again at once.
 func (d *Daemon) poll(ctx context.Context, local netip.Addr) {
 	for ctx.Err() == nil {
 		if !d.pollOnce(ctx, local) {
@@ -103,7 +103,7 @@ func (d *Daemon) poll(ctx context.Context, local netip.Addr) {
 	}
 }
 
-// pollOnce reports whether there was something, and all of it is dealt with.
+// pollOnce reports whether there were records, and all of them are done.
 func (d *Daemon) pollOnce(ctx context.Context, local netip.Addr) bool {
 	records, err := d.cfg.Resolver.LogRequest(ctx, local, pollBytes)
 	if err != nil {

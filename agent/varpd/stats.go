@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// counts are added to from any goroutine.
-type counts struct {
+// counters are added to from any goroutine.
+type counters struct {
 	misses, lost, foreign, coalesced, believed, dropped atomic.Uint64
 	asked, found, notFound, failed                      atomic.Uint64
 	refreshed, evicted, adopted                         atomic.Uint64
@@ -16,7 +16,7 @@ type counts struct {
 	waiting, inFlight, neighs, forwards, links          atomic.Int64
 }
 
-// Stats are a daemon's counts since it was made, and what it holds now.
+// Stats are a daemon's counts since it was made, and its current sizes.
 type Stats struct {
 	Links    int64 `json:"links"`    // fabric links and VXLAN devices that SVP is about
 	Neighs   int64 `json:"neighs"`   // addresses in the kernel
@@ -24,11 +24,11 @@ type Stats struct {
 	InFlight int64 `json:"in_flight"`
 	Waiting  int64 `json:"waiting"`
 
-	Misses    uint64 `json:"misses"`    // that the kernel told of
-	Lost      uint64 `json:"lost"`      // times that the kernel could not tell all; what is missed was read instead
-	Foreign   uint64 `json:"foreign"`   // of links or addresses that SVP knows nothing of
-	Coalesced uint64 `json:"coalesced"` // that were asked for already
-	Believed  uint64 `json:"believed"`  // answered by a NOTFOUND of a moment ago
+	Misses    uint64 `json:"misses"`    // that the kernel reported
+	Lost      uint64 `json:"lost"`      // times that the kernel lost some; the missed entries were read instead
+	Foreign   uint64 `json:"foreign"`   // of links or addresses that are not SVP's
+	Coalesced uint64 `json:"coalesced"` // that were being asked already
+	Believed  uint64 `json:"believed"`  // answered by a recent NOTFOUND
 	Dropped   uint64 `json:"dropped"`   // beyond a bound; the kernel asks again
 
 	Asked    uint64 `json:"asked"` // questions to SVP
@@ -37,8 +37,8 @@ type Stats struct {
 	Failed   uint64 `json:"failed"` // no server answered
 
 	Refreshed uint64 `json:"refreshed"` // entries asked again for their age
-	Evicted   uint64 `json:"evicted"`   // entries that gave way
-	Adopted   uint64 `json:"adopted"`   // entries that somebody else had made
+	Evicted   uint64 `json:"evicted"`   // entries removed because of MaxEntries
+	Adopted   uint64 `json:"adopted"`   // entries that another program had made
 
 	Steps   uint64 `json:"steps"`   // entries set or removed
 	Refused uint64 `json:"refused"` // of them, by the kernel

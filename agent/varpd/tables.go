@@ -8,8 +8,8 @@ import (
 	"rutter/log"
 )
 
-// key is what one question is about: an address (VL3), or, if ip is not valid, a
-// MAC (VL2).
+// key is the subject of one question: an address (VL3), or, if ip is not valid, a MAC
+// (VL2).
 type key struct {
 	vnet uint32
 	ip   netip.Addr
@@ -19,7 +19,7 @@ type key struct {
 // linkKey is a fabric link that has an entry for an address.
 type linkKey struct{ namespace, link string }
 
-// neigh is an address that is programmed, with the links that it is on.
+// neigh is a programmed address, with its links.
 type neigh struct {
 	key   key
 	mac   log.MAC
@@ -32,8 +32,8 @@ type forward struct {
 	key  key
 	to   netip.Addr
 	port uint16 // 0: the device's own
-	// direct says that the entry is wanted though no neighbour leads to it: the
-	// kernel missed the MAC itself. It goes with the vnet's last fabric link.
+	// direct means that the entry is wanted without a neighbour that uses it: the
+	// kernel missed the MAC itself. It is removed with the vnet's last fabric link.
 	direct bool
 	age    *list.Element
 }
@@ -44,12 +44,12 @@ type aged struct {
 	checked time.Time // when it was asked for last
 }
 
-// tables are what this daemon holds in the kernel, and what it knows not to be
-// there. They belong to one goroutine.
+// tables has the entries in the kernel, and the keys known to be absent. They belong to
+// one goroutine.
 type tables struct {
 	neighs   map[key]*neigh
 	forwards map[key]*forward
-	users    map[key]map[key]bool // of a MAC, the neighbours that lead to it
+	users    map[key]map[key]bool // of a MAC, the neighbours that use it
 	ages     *list.List           // of *aged, all of neighs and forwards, longest ago first
 	absent   map[key]time.Time
 }
@@ -58,24 +58,24 @@ func newTables() tables {
 	return tables{neighs: map[key]*neigh{}, forwards: map[key]*forward{}, users: map[key]map[key]bool{}, ages: list.New(), absent: map[key]time.Time{}}
 }
 
-// maxAbsent bounds the answers of NOTFOUND that are remembered. A VM that scans
-// fills it; then each miss is a question.
+// maxAbsent bounds the NOTFOUND answers that are kept. A VM that scans fills it; then
+// each miss is a question.
 const maxAbsent = 65536
 
-// isAbsent reports whether nobody had k a moment ago.
+// isAbsent reports whether a recent answer for k was NOTFOUND.
 func (t *tables) isAbsent(k key, now time.Time) bool {
 	until, ok := t.absent[k]
 	return ok && now.Before(until)
 }
 
-// noteAbsent remembers until when k is believed to be nobody's.
+// noteAbsent keeps a NOTFOUND for k until a time.
 func (t *tables) noteAbsent(k key, until time.Time) {
 	if _, had := t.absent[k]; had || len(t.absent) < maxAbsent {
 		t.absent[k] = until
 	}
 }
 
-// expireAbsent forgets what is believed no longer.
+// expireAbsent removes expired NOTFOUND answers.
 func (t *tables) expireAbsent(now time.Time) {
 	for k, until := range t.absent {
 		if !now.Before(until) {
@@ -87,20 +87,20 @@ func (t *tables) expireAbsent(now time.Time) {
 // holds reports whether k is programmed.
 func (t *tables) holds(k key) bool { return t.neighs[k] != nil || t.forwards[k] != nil }
 
-// checked notes when an entry was asked for last.
+// checked records when an entry was asked last.
 func (t *tables) checked(e *list.Element, now time.Time) {
 	e.Value.(*aged).checked = now
 	t.ages.MoveToBack(e)
 }
 
-// soon makes an entry the next one to be asked, as if it had been checked at a
-// time.
-func (t *tables) soon(e *list.Element, checked time.Time) {
+// setChecked moves an entry to the front of the queue for checks, as if it had been
+// asked at a time.
+func (t *tables) setChecked(e *list.Element, checked time.Time) {
 	e.Value.(*aged).checked = checked
 	t.ages.MoveToFront(e)
 }
 
-// ageOf returns the place of an entry in ages, nil if it is not held.
+// ageOf returns the element of an entry in ages, nil if it is not held.
 func (t *tables) ageOf(k key) *list.Element {
 	if n := t.neighs[k]; n != nil {
 		return n.age
@@ -131,39 +131,39 @@ func (t *tables) addForward(k key) *forward {
 	return f
 }
 
-// lead makes a neighbour lead to a MAC, and returns the forwarding entry that
-// nobody uses any more, if that leaves one.
-func (t *tables) lead(n *neigh, mac log.MAC) *forward {
+// addUser makes a neighbour use a MAC, and returns the forwarding entry that lost its
+// last user, if one did.
+func (t *tables) addUser(n *neigh, mac log.MAC) *forward {
 	if n.mac == mac {
 		return nil
 	}
 	unused := t.release(n)
 	n.mac = mac
-	k := n.leadsTo()
+	k := n.forwardKey()
 	if t.users[k] == nil {
 		t.users[k] = map[key]bool{}
 	}
 	t.users[k][n.key] = true
 	if f := t.forwards[k]; f != nil {
-		f.direct = false // it goes with its users from now on
+		f.direct = false // from now on it is removed with its last user
 	}
 	return unused
 }
 
-// dropNeigh forgets a neighbour, and returns the forwarding entry that nobody
-// uses any more, if that leaves one.
-func (t *tables) dropNeigh(n *neigh) *forward {
+// removeNeigh forgets a neighbour, and returns the forwarding entry that lost its last
+// user, if one did.
+func (t *tables) removeNeigh(n *neigh) *forward {
 	t.ages.Remove(n.age)
 	delete(t.neighs, n.key)
 	return t.release(n)
 }
 
-// leadsTo is the key of the MAC that a neighbour leads to.
-func (n *neigh) leadsTo() key { return key{vnet: n.key.vnet, mac: n.mac} }
+// forwardKey is the key of the MAC that a neighbour has.
+func (n *neigh) forwardKey() key { return key{vnet: n.key.vnet, mac: n.mac} }
 
-// release takes a neighbour from the users of its MAC.
+// release removes a neighbour from the users of its MAC.
 func (t *tables) release(n *neigh) *forward {
-	k := n.leadsTo()
+	k := n.forwardKey()
 	delete(t.users[k], n.key)
 	if len(t.users[k]) > 0 {
 		return nil

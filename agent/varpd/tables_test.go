@@ -12,13 +12,13 @@ import (
 	"rutter/varp"
 )
 
-// TestTables: whatever answers come, in whatever order, what the steps leave in
-// the kernel is what the tables say, each neighbour's forwarding entry is there,
-// none is there for nobody, and no more is held than may be.
+// TestTables: after any answers in any order, the kernel has what the tables say, each
+// neighbour has its forwarding entry, no forwarding entry is unused, and the limit is
+// kept.
 func TestTables(t *testing.T) {
 	local := netip.MustParseAddr("10.0.0.1")
 	rapid.Check(t, func(t *rapid.T) {
-		d := &Daemon{cfg: Config{MaxEntries: 6}.withDefaults(), tables: newTables(), asks: asks{byKey: map[key]*ask{}}, troubles: map[string]bool{}}
+		d := &Daemon{cfg: Config{MaxEntries: 6}.withDefaults(), tables: newTables(), queries: queries{byKey: map[key]*query{}}, troubles: map[string]bool{}}
 		d.links = links{
 			vnetOf: map[linkKey]uint32{{"z1", "fabric1"}: 1, {"z2", "fabric2"}: 1, {"z3", "fabric3"}: 2},
 			vxlans: map[uint32]vxlan{1: {local, 4789}, 2: {local, 4789}},
@@ -32,7 +32,7 @@ func TestTables(t *testing.T) {
 			now = now.Add(time.Second)
 			k := key{vnet: vnet.Draw(t, "vnet")}
 			got := resolution{at: varp.Underlay{Addr: netip.AddrFrom4([4]byte{10, 0, 0, rapid.ByteRange(1, 3).Draw(t, "node")}), Port: 4789}}
-			a := &ask{}
+			a := &query{}
 			mac := log.MAC{2, 0, 0, 0, 0, octet.Draw(t, "mac")}
 			if rapid.Bool().Draw(t, "VL3") {
 				k.ip, got.mac = netip.AddrFrom4([4]byte{172, 16, 0, octet.Draw(t, "ip")}), mac
@@ -74,8 +74,8 @@ func checkTables(t *rapid.T, d *Daemon, neighs map[linkKey]map[netip.Addr]log.MA
 	t.Helper()
 	held := 0
 	for k, n := range d.tables.neighs {
-		if len(n.links) == 0 || !d.tables.users[n.leadsTo()][k] {
-			t.Fatalf("%v: on %d links, led to by %v", k, len(n.links), d.tables.users[n.leadsTo()])
+		if len(n.links) == 0 || !d.tables.users[n.forwardKey()][k] {
+			t.Fatalf("%v: on %d links, led to by %v", k, len(n.links), d.tables.users[n.forwardKey()])
 		}
 		for p := range n.links {
 			held++

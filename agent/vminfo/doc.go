@@ -1,6 +1,7 @@
 // Package vminfo serves the VMs of a compute node as Triton's vminfod does
-// (spec/vminfod.md): the whole set over HTTP on loopback, and a stream of create,
-// modify and delete. Its folders know the VMs, the system being the only truth:
+// (spec/vminfod.md): the complete set over HTTP on loopback, and a stream of create,
+// modify and delete events. The system is the only source of truth; the folders below
+// read it:
 //
 //	vmdoc      the JSON of a VM, and Diff (the vectors of the original)
 //	vmstore    the VMs with their last events; how sources tell of VMs

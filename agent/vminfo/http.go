@@ -15,7 +15,7 @@ import (
 	"rutter/agent/vminfo/vmstore"
 )
 
-// listener is one who follows /events.
+// listener is one client that follows /events.
 type listener struct {
 	userAgent string
 	created   time.Time
@@ -31,9 +31,9 @@ type listener struct {
 //	                           its "reset" says why.
 //	/scan                      a full scan now
 //
-// A listener that reads slower than the store forgets is told by a line of type
-// "lost" (only if it gave after or log: an old client would stumble over it),
-// and its stream ends early.
+// A listener that reads slower than the store forgets gets a line of type "lost" (only
+// if it gave after or log, because an old client cannot read that line), and its stream
+// ends early.
 func (s *Service) Handler() http.Handler { return http.HandlerFunc(s.handle) }
 
 func (s *Service) handle(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,7 @@ func (s *Service) handle(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// write answers; an error means that the reader is gone, which is its own business.
+// write sends an answer. An error means that the client has gone; it is ignored.
 func write(w http.ResponseWriter, text []byte) { _, _ = w.Write(text) }
 
 func (s *Service) serveVM(w http.ResponseWriter, name string) {
@@ -91,7 +91,7 @@ func (s *Service) serveVMs(w http.ResponseWriter) {
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(max(2, size-min(1, len(vms)))))
 	out := bufio.NewWriterSize(w, 64<<10)
-	_ = out.WriteByte('[') // the writer keeps its first error, and it is the reader's business
+	_ = out.WriteByte('[') // the writer keeps its first error, which concerns the client only
 	for i, vm := range vms {
 		if i > 0 {
 			_ = out.WriteByte(',')
@@ -102,7 +102,7 @@ func (s *Service) serveVMs(w http.ResponseWriter) {
 	_ = out.Flush()
 }
 
-// errTooSlow ends the stream of a listener that the events have overtaken.
+// errTooSlow ends the stream of a listener that fell behind the kept events.
 var errTooSlow = errors.New("vminfo: a listener was slower than its events")
 
 func (s *Service) serveEvents(w http.ResponseWriter, r *http.Request) {
@@ -130,8 +130,8 @@ func (s *Service) serveEvents(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if r.Context().Err() == nil || errors.Is(err, errTooSlow) {
-		// Old clients take an orderly end for an error as well, but HTTP
-		// libraries that hide it must not: the chunks end without the last.
+		// Old clients treat an orderly end as an error as well, but HTTP libraries that
+		// hide it must not: so the last chunk is not sent.
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -162,7 +162,7 @@ type eventStream struct {
 }
 
 func (e *eventStream) write(text []byte, flush bool) error {
-	// Not every writer has deadlines; the bound is a real connection's.
+	// Not every writer has deadlines; a real connection has.
 	_ = e.control.SetWriteDeadline(time.Now().Add(e.service.cfg.WriteTimeout))
 	if _, err := e.w.Write(text); err != nil {
 		return err
@@ -202,9 +202,8 @@ func (e *eventStream) writeResumed(seq uint64) error {
 	return e.write(append(b, "}\n"...), true)
 }
 
-// writeReady writes the ready line of the original: the array of VMs as a
-// string, so that it is encoded twice. It is written piece by piece: with many
-// VMs it is long.
+// writeReady writes the ready line of the original: the array of VMs as a string, so
+// that it is encoded twice. It is written in pieces, because with many VMs it is long.
 func (e *eventStream) writeReady(reset string) (uint64, error) {
 	vms, seq := e.service.store.List()
 	out := bufio.NewWriterSize(writerFunc(func(b []byte) (int, error) { return len(b), e.write(b, false) }), 64<<10)
@@ -272,7 +271,7 @@ func (e *eventStream) sent(seq uint64) {
 	}
 }
 
-// slowWrite says that a write that was left unread is the listener's slowness.
+// slowWrite reports that a write timed out because the listener is slow.
 func slowWrite(err error) error {
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() {

@@ -250,9 +250,10 @@ func TestHTTPResume(t *testing.T) {
 	}
 }
 
-// TestHTTPSlowReader: it is told, its stream ends, and nothing piles up for it.
+// TestHTTPSlowReader: it gets a lost line, its stream ends, and nothing accumulates for
+// it.
 func TestHTTPSlowReader(t *testing.T) {
-	s := newServer(t, Config{Store: vmstore.Config{Events: 4}, WriteTimeout: time.Hour}) // it is lost by what it leaves, not by its time
+	s := newServer(t, Config{Store: vmstore.Config{Events: 4}, WriteTimeout: time.Hour}) // the kept events are the limit, not the write timeout
 	events, err := s.client.Events(t.Context(), vminfod.Position{Log: s.Store().ID(), Seq: 0})
 	if err != nil {
 		t.Fatal(err)
@@ -404,8 +405,8 @@ func TestStoreRefusesAnotherSource(t *testing.T) {
 	}
 }
 
-// TestStoreEvents: the events fold to the set, whatever is done, and what is
-// kept is bounded.
+// TestStoreEvents: the events fold to the set, whatever is done, and the number of kept
+// events is bounded.
 func TestStoreEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := vmstore.New(vmstore.Config{Events: rapid.IntRange(1, 50).Draw(t, "events"), EventBytes: rapid.IntRange(1, 20000).Draw(t, "bytes")})
@@ -454,7 +455,7 @@ func TestStoreEvents(t *testing.T) {
 	})
 }
 
-// FuzzMessage: no line of a stream makes its reader go wrong.
+// FuzzMessage: no line of a stream makes its reader fail.
 func FuzzMessage(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"ready","uuid":"x","vms":"[{\"uuid\":\"` + testUUID(1) + `\"}]","seq":4,"log":"y"}`,

@@ -17,11 +17,11 @@ import (
 
 // Bounds of the HTTP service.
 const (
-	// defaultListeners is how many may follow events at once.
+	// defaultListeners is how many clients may follow events at once.
 	defaultListeners = 256
 	// defaultWriteTimeout is how long a listener may leave a write unread.
 	defaultWriteTimeout = 30 * time.Second
-	// shutdownGrace is how long answers under way are waited for at the end.
+	// shutdownGrace is how long the service waits for running answers at its end.
 	shutdownGrace = 2 * time.Second
 	// headerTimeout bounds the reading of a request.
 	headerTimeout = 10 * time.Second
@@ -33,7 +33,7 @@ type Config struct {
 	Sources []vmstore.Source
 	// Store bounds what is kept for readers.
 	Store vmstore.Config
-	// Listeners bounds how many follow events at once. Default 256.
+	// Listeners bounds how many clients follow events at once. Default 256.
 	Listeners int
 	// WriteTimeout is how long a listener may leave a write unread before its
 	// stream ends. Default 30 s.
@@ -78,11 +78,11 @@ func New(cfg Config) (*Service, error) {
 	}, nil
 }
 
-// Store is the set of VMs, for those in the same program.
+// Store is the set of VMs, for use in the same process.
 func (s *Service) Store() *vmstore.Store { return s.store }
 
-// Complete reports whether every source sees all of its VMs now: what none of
-// them names is gone then, and not just out of sight.
+// Complete reports whether every source sees all of its VMs now. Only then is a VM that
+// no source has known to be gone.
 func (s *Service) Complete() bool {
 	select {
 	case <-s.ready:
@@ -100,9 +100,9 @@ func (s *Service) Complete() bool {
 // Ready is closed when every source has been loaded.
 func (s *Service) Ready() <-chan struct{} { return s.ready }
 
-// Run runs the sources, and serves on listener once they are loaded; a nil
-// listener serves nothing. It ends with ctx, and returns nil then; it closes the
-// listener in any case.
+// Run runs the sources, and serves on listener once they are loaded; with a nil
+// listener it serves nothing. It ends with ctx, and then returns nil. It always closes
+// the listener.
 func (s *Service) Run(ctx context.Context, listener net.Listener) error {
 	if listener != nil {
 		defer listener.Close()
@@ -115,7 +115,7 @@ func (s *Service) Run(ctx context.Context, listener net.Listener) error {
 		loading.Add(1)
 		sink := s.store.Sink(source.Name(), sync.OnceFunc(loading.Done))
 		g.Go(func() error {
-			defer sink.Loaded() // a source that failed is not waited for
+			defer sink.Loaded() // do not wait for a source that failed
 			if err := source.Run(running, sink); err != nil && running.Err() == nil {
 				return fmt.Errorf("vminfo: %s: %w", source.Name(), err)
 			}
@@ -160,7 +160,7 @@ func (s *Service) serve(ctx context.Context, listener net.Listener) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 	defer cancel()
 	if err := server.Shutdown(grace); err != nil {
-		_ = server.Close() // whoever reads nothing is not waited for
+		_ = server.Close() // do not wait for clients that read nothing
 	}
 	<-served
 	return nil

@@ -13,8 +13,8 @@ import (
 	"rutter/agent/vminfo/vmstore"
 )
 
-// Status is the answer to /status: the shape that vminfod has now, with the
-// fields of RFD 39, and what is ours in "rutter".
+// Status is the answer to /status: the form of today's vminfod, the fields of RFD 39,
+// and our own in "rutter".
 type Status struct {
 	PID             int                       `json:"pid"`
 	Uptime          string                    `json:"uptime"`
@@ -63,16 +63,16 @@ type VasyncQueue struct {
 	Queued      []string          `json:"queued"`
 }
 
-// ListenerStatus is one who follows /events.
+// ListenerStatus is one client that follows /events.
 type ListenerStatus struct {
 	UserAgent   string `json:"userAgent"`
 	CreatedTime string `json:"createdTime"`
 	CreatedDate string `json:"createdDate"`
 	CreatedAgo  string `json:"createdAgo"`
-	Behind      uint64 `json:"behind"` // events that it was not sent yet
+	Behind      uint64 `json:"behind"` // events that were not sent to it yet
 }
 
-// ServiceStatus is what vminfod has no field for.
+// ServiceStatus has what vminfod has no field for.
 type ServiceStatus struct {
 	Log         string           `json:"log"` // id of the events
 	Seq         uint64           `json:"seq"`
@@ -84,7 +84,7 @@ type ServiceStatus struct {
 	Sources     []vmstore.Status `json:"sources"`
 }
 
-// Status returns how the service stands; full also with what vminfod leaves out
+// Status returns the service's status; full also with what vminfod leaves out
 // otherwise.
 func (s *Service) Status(full bool) Status {
 	now := s.store.Cfg.Now()

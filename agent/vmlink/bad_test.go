@@ -69,7 +69,7 @@ func TestBadManifestsAreNoDeletion(t *testing.T) {
 				if vm := decoded(t, m, id(1)); vm.State != "stopped" {
 					t.Errorf("got %+v, want the VM as it was", vm)
 				}
-				n.write(3, owned) // the rest goes on
+				n.write(3, owned) // the rest continues
 				if m := next[*feed.Inventory](t, s); decoded(t, m, id(3)).UUID != id(3) {
 					t.Errorf("got %+v", m)
 				}
@@ -133,7 +133,7 @@ func TestFolderGoesAndComes(t *testing.T) {
 	decoded(t, whole, id(1))
 }
 
-// A VM that changes 100 times a second is told of a bounded number of times, and
+// A VM that changes 100 times a second is reported a bounded number of times, and
 // its last state is.
 func TestFlapping(t *testing.T) {
 	n := newNode(t)

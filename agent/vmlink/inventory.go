@@ -16,29 +16,29 @@ import (
 )
 
 const (
-	// maxRefused bounds what the status names of VMs that cannot be reported.
+	// maxRefused bounds the list of VMs in the status that cannot be reported.
 	maxRefused = 16
-	// inventoryBytes bounds one frame's VMs, well under feed.MaxPayload.
+	// inventoryBytes bounds the bytes of one frame's VMs, well under feed.MaxPayload.
 	inventoryBytes = 256 << 10
-	// completeEvery is how often it is looked whether the set of VMs is whole by
-	// now, while it is not.
+	// completeEvery is how often the reporter checks whether the set of VMs has become
+	// complete.
 	completeEvery = 250 * time.Millisecond
 	// eventBatch is how many events are taken from the store at once.
 	eventBatch = 256
 )
 
-// reporter sends the inventory over one connection: the whole set once it is
-// whole, and what changes.
+// reporter sends the inventory over one connection: the complete set once it is
+// complete, and then the changes.
 type reporter struct {
 	*Link
-	state  State
-	conn   connection
-	number uint64
-	seq    uint64 // of the store's events: up to here all was sent
-	whole  bool   // the whole set was sent
+	state    State
+	conn     connection
+	number   uint64
+	seq      uint64 // of the store's events: everything up to here was sent
+	complete bool   // the complete set was sent
 }
 
-// reportAll sends the inventory over one connection after the other.
+// reportAll sends the inventory over each connection in turn.
 func (l *Link) reportAll(ctx context.Context, state State) {
 	select {
 	case <-l.cfg.Service.Ready():
@@ -63,15 +63,15 @@ func (r *reporter) run(ctx context.Context) {
 	look := time.NewTicker(completeEvery)
 	defer look.Stop()
 	for {
-		if !r.whole && r.cfg.Service.Complete() {
+		if !r.complete && r.cfg.Service.Complete() {
 			if r.all() != nil {
 				return
 			}
 		}
 		events, changed, err := store.Since(r.seq, eventBatch)
-		if err != nil { // overtaken
+		if err != nil { // events were lost
 			_, _, r.seq = store.Kept()
-			r.whole = false
+			r.complete = false
 			continue
 		}
 		if len(events) > 0 {
@@ -81,7 +81,7 @@ func (r *reporter) run(ctx context.Context) {
 			continue
 		}
 		tick := look.C
-		if r.whole {
+		if r.complete {
 			tick = nil
 		} else {
 			r.become("waiting: a source of VMs is not complete, so none is taken for gone")
@@ -106,7 +106,7 @@ func (r *reporter) become(what string) {
 	})
 }
 
-// all sends the whole set.
+// all sends the complete set.
 func (r *reporter) all() error {
 	store := r.cfg.Service.Store()
 	vms, seq := store.List()
@@ -126,13 +126,13 @@ func (r *reporter) all() error {
 		}
 		list = list[n:]
 	}
-	r.whole, r.seq = true, seq
+	r.complete, r.seq = true, seq
 	r.update(func(s *Status) { s.Inventories++ })
 	r.become("reported")
 	return nil
 }
 
-// count is how many of the list fit into one frame.
+// count is how many elements of the list fit into one frame.
 func count(list []feed.InventoryVM) int {
 	size := 0
 	for i, vm := range list {
@@ -153,7 +153,7 @@ func (r *reporter) send(m *feed.Inventory) error {
 	return err
 }
 
-// increment sends what the VMs of the events are now.
+// increment sends the current state of the VMs in the events.
 func (r *reporter) increment(events []vmstore.Event) error {
 	store := r.cfg.Service.Store()
 	var list []feed.InventoryVM
@@ -183,7 +183,7 @@ func (r *reporter) increment(events []vmstore.Event) error {
 	return nil
 }
 
-// item is a VM as the log has it; false if it cannot stand there.
+// item is a VM in the log's form; false if the log cannot have it.
 func (r *reporter) item(vm vmdoc.VM) (feed.InventoryVM, bool) {
 	object, err := ObjectOf(vm, r.cfg.CN)
 	if err != nil {
@@ -215,7 +215,7 @@ func (r *reporter) encode(object log.Object) (feed.InventoryVM, bool) {
 	return feed.InventoryVM{UUID: id, Object: raw}, true
 }
 
-// refuse notes a VM that cannot be reported.
+// refuse records a VM that cannot be reported.
 func (r *reporter) refuse(vm log.UUID, cause error) {
 	line := fmt.Sprintf("VM %s is not in the log as it is here: %v", vm, cause)
 	r.update(func(s *Status) {
@@ -226,8 +226,8 @@ func (r *reporter) refuse(vm log.UUID, cause error) {
 	})
 }
 
-// asRecorded is a VM as the log has it already: what is not known of it now does
-// not make it one that is gone.
+// asRecorded is a VM as the log has it already: a VM whose current state is unknown is
+// not reported as gone.
 func (r *reporter) asRecorded(vm log.UUID) (feed.InventoryVM, bool) {
 	object, known := r.state.Object(log.KindVM, vm.String())
 	if recorded, ok := object.(*log.VM); !known || !ok || recorded.ServerUUID != r.cfg.CN {
@@ -236,8 +236,8 @@ func (r *reporter) asRecorded(vm log.UUID) (feed.InventoryVM, bool) {
 	return r.encode(object)
 }
 
-// aside are the VMs whose manifests cannot be read, as the log has them: those
-// that the manifests, or their names, are about.
+// aside are the VMs whose manifests cannot be read, as the log has them: the VMs that
+// the manifests, or their names, are about.
 func (r *reporter) aside(store *vmstore.Store) []feed.InventoryVM {
 	var list []feed.InventoryVM
 	seen := make(map[log.UUID]bool)
@@ -258,11 +258,11 @@ func (r *reporter) aside(store *vmstore.Store) []feed.InventoryVM {
 	return list
 }
 
-// fields are those of a VM that the log keeps, by their names in both.
+// fields are the fields of a VM that the log keeps, by their names in both.
 var fields = strings.Fields("uuid alias owner_uuid brand state zone_state zonename max_physical_memory quota cpu_cap image_uuid create_timestamp last_modified do_not_inventory")
 
-// ObjectOf returns a VM of the compute node cn as the log has it. Fields that
-// the log does not keep are left out; one that it could not is an error.
+// ObjectOf returns a VM of the compute node cn in the log's form. Fields that the log
+// does not keep are left out. A VM that the log cannot keep is an error.
 func ObjectOf(vm vmdoc.VM, cn log.UUID) (*log.VM, error) {
 	v, err := vmdoc.ParseValue(vm.JSON)
 	if err != nil {
@@ -275,7 +275,7 @@ func ObjectOf(vm vmdoc.VM, cn log.UUID) (*log.VM, error) {
 		}
 	}
 	if owner, _ := kept["owner_uuid"].String(); owner == "00000000-0000-0000-0000-000000000000" {
-		delete(kept, "owner_uuid") // vmadm's for nobody
+		delete(kept, "owner_uuid") // vmadm's value for no owner
 	}
 	text, err := json.Marshal(kept)
 	if err != nil {

@@ -19,16 +19,16 @@ import (
 
 // Bounds of a Link.
 const (
-	// maxRequests bounds the requests that wait to be answered; more are dropped,
-	// and the server, which holds fewer open, asks again.
+	// maxRequests bounds the requests that wait for an answer. More are dropped, and
+	// the server, which has fewer open, asks again.
 	maxRequests = 256
 	// answerers is how many requests are answered at once.
 	answerers = 8
-	// maxCalls bounds the HTTP requests to servers that are under way.
+	// maxCalls bounds the concurrent HTTP requests to servers.
 	maxCalls = 8
 )
 
-// Servers are asked over HTTP; *client.Client of package api/client does it.
+// Servers sends HTTP requests to servers; *client.Client of package api/client does.
 type Servers interface {
 	Raw(ctx context.Context, method, path string, body []byte) (json.RawMessage, error)
 }
@@ -38,28 +38,28 @@ type State interface {
 	Object(kind log.Kind, id string) (log.Object, bool)
 }
 
-// Config configures a Link. All but Logger and the times must be given.
+// Config configures a Link. All fields except Logger and the times must be given.
 type Config struct {
 	// CN is the compute node.
 	CN log.UUID
-	// Service has the node's VMs, VMMs their incarnations.
+	// Service has the node's VMs, VMMs the incarnations of these VMs.
 	Service *vminfo.Service
 	VMMs    *vmmstate.Table
 	// Servers are those of the cluster.
 	Servers Servers
-	// RingMin and RingMax bound the pause between two rings for one state.
-	// Defaults 1 s and 30 s, which is as often as servers look by themselves.
+	// RingMin and RingMax bound the pause between two rings for one state. Defaults 1 s
+	// and 30 s; servers check every 30 s by themselves.
 	RingMin, RingMax time.Duration
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
 
-// Link carries VM states to servers. It is an agent.Local.
+// Link reports VM states to servers. It is an agent.Local.
 type Link struct {
 	cfg      Config
 	handler  http.Handler
-	requests chan asked
-	due      chan struct{}   // holds a token when VMMs must be looked at
+	requests chan request
+	due      chan struct{}   // holds a token when VMMs must be checked
 	linked   chan connection // holds the newest connection
 
 	mu     sync.Mutex // protects what follows
@@ -67,18 +67,18 @@ type Link struct {
 	status Status
 }
 
-// connection is one to a server; ctx ends with it.
+// connection is a connection to a server; ctx ends with it.
 type connection struct {
 	ctx  context.Context
 	conn *feed.Conn
 }
 
-type asked struct {
+type request struct {
 	connection
 	m *feed.Request
 }
 
-// Status says how a Link stands.
+// Status is a Link's status.
 type Status struct {
 	Unrecorded  int       `json:"unrecorded"` // VMMs whose state the log may not have
 	Rings       uint64    `json:"rings"`      // of VMMs, through the agent's connection
@@ -87,10 +87,10 @@ type Status struct {
 	Answered    uint64    `json:"answered"` // requests of servers
 	Dropped     uint64    `json:"dropped"`  // requests over the bound
 	Inventories uint64    `json:"inventories"`
-	Reported    uint64    `json:"reported"` // VMs, in inventories and since
+	Reported    uint64    `json:"reported"` // VMs, in inventories and later
 	Inventory   string    `json:"inventory"`
 	Since       time.Time `json:"inventory_since,omitzero"`
-	// Refused are VMs that cannot stand in the log as they are, maxRefused of them.
+	// Refused are VMs that the log cannot have, at most maxRefused of them.
 	Refused []string `json:"refused,omitempty"`
 }
 
@@ -109,13 +109,13 @@ func New(cfg Config) (*Link, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Link{
-		cfg: cfg, handler: cfg.VMMs.Handler(), requests: make(chan asked, maxRequests),
+		cfg: cfg, handler: cfg.VMMs.Handler(), requests: make(chan request, maxRequests),
 		due: make(chan struct{}, 1), linked: make(chan connection, 1),
 		status: Status{Inventory: "no server yet"},
 	}, nil
 }
 
-// Run carries until ctx ends. state is that of the agent whose Local this is.
+// Run works until ctx ends. state is that of the agent whose Local this is.
 func (l *Link) Run(ctx context.Context, state State) error {
 	g, running := errgroup.WithContext(ctx)
 	r := &ringer{Link: l, state: state, attempts: make(map[log.UUID]*attempt)}
@@ -133,7 +133,7 @@ func (l *Link) Run(ctx context.Context, state State) error {
 	return g.Wait()
 }
 
-// Status returns how the link stands.
+// Status returns the status.
 func (l *Link) Status() Status {
 	waiting := len(l.cfg.VMMs.Unrecorded())
 	l.mu.Lock()
@@ -149,7 +149,7 @@ func (l *Link) update(change func(*Status)) {
 	change(&l.status)
 }
 
-// Ring has the servers told of a VMM soon.
+// Ring schedules a ring for a VMM.
 func (l *Link) Ring(log.UUID) { wake(l.due) }
 
 // Connected implements agent.Local.
@@ -159,7 +159,7 @@ func (l *Link) Connected(ctx context.Context, conn *feed.Conn) {
 	l.conn = c
 	l.mu.Unlock()
 	select {
-	case <-l.linked: // an older one that nobody took
+	case <-l.linked: // an older one that was not taken
 	default:
 	}
 	l.linked <- c // only the follower sends
@@ -172,7 +172,7 @@ func (l *Link) Advanced() { wake(l.due) }
 // Request implements agent.Local.
 func (l *Link) Request(ctx context.Context, conn *feed.Conn, m *feed.Request) {
 	select {
-	case l.requests <- asked{connection{ctx, conn}, m}:
+	case l.requests <- request{connection{ctx, conn}, m}:
 	default:
 		l.update(func(s *Status) { s.Dropped++ })
 	}

@@ -74,7 +74,7 @@ func (f *fakeServers) Raw(_ context.Context, method, path string, _ []byte) (jso
 	return nil, answer(method, path)
 }
 
-// idle is a Starter whose VMs nobody starts.
+// idle is a Starter that starts no VM.
 type idle struct{}
 
 func (idle) Start(context.Context, log.UUID) error      { return vmrun.ErrNoVM }
@@ -248,7 +248,7 @@ func TestRings(t *testing.T) {
 		t.Fatal(err)
 	}
 	doorbell := "POST /vmms/" + id(50).String() + "/doorbell?cn=" + id(1).String()
-	n.wait(doorbell) // nobody is connected
+	n.wait(doorbell) // without a connection
 	s := n.connect()
 	if _, err := n.vmms.Unregister(id(50)); err != nil {
 		t.Fatal(err)
@@ -337,7 +337,7 @@ func TestAnswers(t *testing.T) {
 func TestInventory(t *testing.T) {
 	n := newNode(t)
 	n.write(1, `,"owner_uuid":"930896af-bf8c-48d4-885c-6573a94b1853","quota":10,"tags":{"role":"web"}`)
-	n.write(2, "") // nobody owns it
+	n.write(2, "") // it has no owner
 	n.write(3, "") // as little, but the log knows whose it is
 	if err := os.WriteFile(filepath.Join(n.manifests, id(4).String()+".json"), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	"rutter/log/feed"
 )
 
-// ringer has the log know each VMM's state.
+// ringer brings each VMM's state into the log.
 type ringer struct {
 	*Link
 	state    State
@@ -24,15 +24,15 @@ type ringer struct {
 	calls    *errgroup.Group
 }
 
-// attempt is what was done to have one state of a VMM recorded.
+// attempt has the attempts to record one state of a VMM.
 type attempt struct {
 	gen   uint64
 	tries int
-	next  time.Time // before this nothing more is done
+	next  time.Time // earliest time of the next attempt
 }
 
-// roundEvery is the least time between two looks at all of them, when nothing
-// of a VMM's own happened: a busy log has many bookmarks.
+// roundEvery is the least time between two rounds without a change of a VMM, because a
+// busy log has many bookmarks.
 const roundEvery = 5 * time.Millisecond
 
 func (r *ringer) run(ctx context.Context) error {
@@ -51,17 +51,17 @@ func (r *ringer) run(ctx context.Context) error {
 		began := time.Now()
 		next := r.round(ctx, began)
 		timer.Reset(max(0, time.Until(next)))
-		if len(r.attempts) > feed.MaxRings { // many: leave the CPU to others
+		if len(r.attempts) > feed.MaxRings { // many: leave processor time to others
 			time.Sleep(roundEvery)
 		}
 	}
 }
 
-// idleEvery is when all is looked at again though nothing seems to wait.
+// idleEvery is the time between two rounds when nothing seems to wait.
 const idleEvery = 30 * time.Second
 
-// round looks at each VMM whose state the log may not have, and returns when to
-// look again.
+// round checks each VMM whose state the log may not have, and returns when to check
+// again.
 func (r *ringer) round(ctx context.Context, now time.Time) time.Time {
 	next := now.Add(idleEvery)
 	var ring []log.UUID
@@ -71,7 +71,7 @@ func (r *ringer) round(ctx context.Context, now time.Time) time.Time {
 		held, known := r.held(vmm)
 		if known && held.Gen >= vmm.Gen {
 			if err := r.cfg.VMMs.Recorded(vmm.ID, vmm.Gen); err != nil {
-				r.cfg.Logger.Error("a VMM that is recorded is not forgotten", "vmm", vmm.ID, "error", err)
+				r.cfg.Logger.Error("a VMM that is recorded cannot be removed", "vmm", vmm.ID, "error", err)
 			}
 			continue
 		}
@@ -81,12 +81,12 @@ func (r *ringer) round(ctx context.Context, now time.Time) time.Time {
 		}
 		still[vmm.ID] = a
 		if a.next.After(now) {
-			next = earlier(next, a.next)
+			next = earliest(next, a.next)
 			continue
 		}
 		a.tries++
 		a.next = now.Add(r.pause(a.tries))
-		next = earlier(next, a.next)
+		next = earliest(next, a.next)
 		if a.tries == 1 && r.connected() {
 			ring = append(ring, vmm.ID)
 		} else {
@@ -98,14 +98,14 @@ func (r *ringer) round(ctx context.Context, now time.Time) time.Time {
 	return next
 }
 
-func earlier(a, b time.Time) time.Time {
+func earliest(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
 	}
 	return a
 }
 
-// held is what the log has of a VMM.
+// held is the log's record of a VMM.
 func (r *ringer) held(vmm vmmstate.VMM) (*log.VMM, bool) {
 	object, ok := r.state.Object(log.KindVMM, vmm.ID.String())
 	if !ok {
@@ -115,8 +115,8 @@ func (r *ringer) held(vmm vmmstate.VMM) (*log.VMM, bool) {
 	return held, ok
 }
 
-// pause is the time after the nth attempt; up to half of it is left out at
-// random, so that the nodes of a lost server do not ring all at once.
+// pause is the time after the nth attempt; up to half of it is left out at random, so
+// that the nodes of a lost server do not ring at once.
 func (r *ringer) pause(n int) time.Duration {
 	d := r.cfg.RingMin
 	for ; n > 1 && d < r.cfg.RingMax; n-- {
@@ -125,7 +125,7 @@ func (r *ringer) pause(n int) time.Duration {
 	return d - rand.N(d/2+1)
 }
 
-// ringWithin bounds the wait for a place in the connection's queue.
+// ringWithin bounds the wait for room in the connection's queue.
 const ringWithin = 100 * time.Millisecond
 
 func (r *ringer) connected() bool {
@@ -134,7 +134,7 @@ func (r *ringer) connected() bool {
 	return r.conn.conn != nil && r.conn.ctx.Err() == nil
 }
 
-// ring rings through the agent's connection. What comes of it is seen in the log.
+// ring rings through the agent's connection. Its effect shows in the log.
 func (r *ringer) ring(ids []log.UUID) {
 	r.mu.Lock()
 	c := r.conn
@@ -152,8 +152,7 @@ func (r *ringer) ring(ids []log.UUID) {
 	}
 }
 
-// call does something over HTTP beside the loop, or leaves it for soon if too
-// much of it is under way.
+// call makes an HTTP request beside the loop, or postpones it if too many are running.
 func (r *ringer) call(a *attempt, do func() error) {
 	begun := r.calls.TryGo(func() error {
 		err := do()
@@ -164,7 +163,7 @@ func (r *ringer) call(a *attempt, do func() error) {
 			}
 		})
 		if err != nil {
-			r.cfg.Logger.Warn("a VMM's state could not be told", "error", err)
+			r.cfg.Logger.Warn("a VMM's state could not be reported", "error", err)
 		}
 		wake(r.due)
 		return nil
@@ -178,8 +177,8 @@ func (r *ringer) call(a *attempt, do func() error) {
 // callWithin bounds one call, over all servers.
 const callWithin = 5 * time.Second
 
-// doorbell rings at any server. One of before the doorbell has only the old PUT,
-// whose body it may want: the newest ignore it.
+// doorbell rings at any server. A server without the doorbell has only the old PUT, and
+// may need its body; the newest ignore it.
 func (r *ringer) doorbell(ctx context.Context, id log.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, callWithin)
 	defer cancel()

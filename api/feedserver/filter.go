@@ -30,7 +30,8 @@ func rightsOf(who matrix.Identity) (a frameRights) {
 }
 
 // errWithheld: a frame was about to be sent that the CN may not see.
-var errWithheld = errors.New("feedserver: a frame that does not concern the subscriber was not sent")
+// Its text is sent to the subscriber, and stays as it was in package api.
+var errWithheld = errors.New("api: a frame that does not concern the subscriber was not sent")
 
 // send appends a frame to the output.
 func (u *subscriber) send(m feed.Message) error {

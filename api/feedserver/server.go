@@ -1,7 +1,6 @@
 package feedserver
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"slices"
@@ -116,7 +115,7 @@ func (s *Server) Wait() { s.running.Wait() }
 // Sessions returns the newest session of each CN with this server, sorted by CN.
 func (s *Server) Sessions() []Session {
 	all := s.sessions.all()
-	slices.SortFunc(all, func(a, b *session) int { return bytes.Compare(a.cn[:], b.cn[:]) })
+	slices.SortFunc(all, func(a, b *session) int { return a.cn.Compare(b.cn) })
 	views := make([]Session, 0, len(all))
 	for _, a := range all {
 		views = append(views, a.view())

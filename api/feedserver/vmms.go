@@ -9,7 +9,8 @@ import (
 // maxRequests bounds the requests that wait to be sent to a CN.
 const maxRequests = 64
 
-var errRequestsWait = errors.New("feedserver: too many requests wait for the compute node's connection")
+// errRequestsWait: its text reaches clients, and stays as it was in package api.
+var errRequestsWait = errors.New("api: too many requests wait for the compute node's connection")
 
 // connectVMMs connects the CN of this stream with the service of VMMs, until its
 // connection there is closed.

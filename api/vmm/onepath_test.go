@@ -258,6 +258,9 @@ func (n *node) answer(m *feed.Request) *feed.Response {
 // doubled or started anew, the log has nothing that was not so, nothing in
 // another order, and the last state in the end.
 func TestOnePath(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		var failure string

@@ -2,10 +2,8 @@ package addkind
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,21 +13,17 @@ import (
 	"testing"
 	"time"
 
-	"rutter/cmd/rutter/subprocess"
-
+	"rutter/cmd/rutter/bench"
+	"rutter/integration/rig"
 )
 
 // step is one thing that is done by hand: text that is put behind a text of a file.
 type step struct{ file, behind, text string }
 
-// steps are those of docs/contributing.md, beside the new files.
+// steps are those of docs/contributing.md, beside the new files: the lines in the table
+// of kinds, and nothing in packages projections and rules.
 var steps = []step{
-	{"log/kinds.go", "\tKindCertificate: &certificateKind,\n", "\tKindRack:        &rackKind,\n"},
-	// Package projections has its own words and immutable fields of kinds so far.
-	{"projections/decide.go", "var idField = map[log.Kind]string{\n", "\tlog.KindRack: \"name\",\n"},
-	{"projections/decide.go", "var kindWords = map[log.Kind]string{\n", "\tlog.KindRack: \"rack\",\n"},
-	{"projections/decide.go", "var immutable = map[log.Kind][]string{\n", "\tlog.KindRack: {\"name\"},\n"},
-	{"projections/decide.go", "var kindTitles = map[log.Kind]string{\n", "\tlog.KindRack: \"Rack\",\n"},
+	{"log/kinds.go", "\tKindCertificate: &certificateKind,\n", "\tKindRack: &rackKind,\n\tKindShelf: &shelfKind,\n"},
 }
 
 // files are the new ones, by their names in testdata.
@@ -37,6 +31,10 @@ var files = map[string]string{
 	"rack.txt":          "log/kind_rack.go",
 	"event-rack-v1.hex": "log/testdata/event-rack-v1.hex",
 	"object-rack.json":  "log/testdata/object-rack.json",
+
+	"shelf.txt":          "log/kind_shelf.go",
+	"event-shelf-v1.hex": "log/testdata/event-shelf-v1.hex",
+	"object-shelf.json":  "log/testdata/object-shelf.json",
 }
 
 // addRack returns a copy of the module that has racks.
@@ -85,61 +83,14 @@ func goTool(t *testing.T, module string, args ...string) {
 // asking gives up on a server that does not answer.
 var asking = http.Client{Timeout: 10 * time.Second}
 
-// freeAddresses are two on which nothing listens.
-func freeAddresses(t *testing.T) (addresses []string) {
-	t.Helper()
-	for range 2 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		addresses = append(addresses, l.Addr().String())
-	}
-	return addresses
-}
-
-// startServer starts a cluster of one server, and returns its address.
-func startServer(t *testing.T, rutter string) string {
-	t.Helper()
-	addresses := freeAddresses(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	var said bytes.Buffer
-	server := exec.CommandContext(ctx, rutter, "server", "--id", "a", "--bootstrap", "--data", t.TempDir(), "--listen", addresses[0], "--raft", addresses[1], "--svp", "off")
-	server.Stdout, server.Stderr = &said, &said
-	if err := subprocess.Start(server); err != nil {
-		cancel()
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		_ = server.Wait()
-		if t.Failed() {
-			t.Logf("the server said:\n%s", said.String())
-		}
-	})
-	url := "http://" + addresses[0]
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		response, err := asking.Get(url + "/readyz")
-		if err == nil {
-			response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return url
-			}
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the server is not ready after a minute: %v", err)
-		}
-	}
-}
-
 // varies are the parts of what is printed that are not the same each time: times,
-// and the spaces of tables.
+// UUIDs, and the spaces of tables.
 var varies = []struct {
 	pattern *regexp.Regexp
 	text    string
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`), "TIME"},
+	{regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), "UUID"},
 	{regexp.MustCompile(` +`), " "},
 }
 
@@ -150,7 +101,7 @@ func TestAddKind(t *testing.T) {
 	goTool(t, module, "test", "./log")
 	rutter := filepath.Join(module, "rutter-with-racks")
 	goTool(t, module, "build", "-o", rutter, "./cmd/rutter")
-	url := startServer(t, rutter)
+	url := rig.Cluster(t, bench.Options{Program: rutter, Servers: 1}).Servers[0].URL
 	for _, do := range []struct {
 		args string
 		code int
@@ -159,6 +110,10 @@ func TestAddKind(t *testing.T) {
 		{"rack create name=r1 room=b2 units=42", 0, "NAME ROOM UNITS\nr1 b2 42\n"},
 		{"rack create name=r2 room=b3 units=48", 0, "NAME ROOM UNITS\nr2 b3 48\n"},
 		{"rack create name=r1 units=1", 3, "rutter: InvalidParameters: Invalid parameters; name: Already exists (choose another, or update the one there)\n"},
+		{"rack create name=r3", 3, "rutter: InvalidParameters: Invalid parameters; units: Missing parameter (send its height)\n"},
+		{"shelf create label=s1 rack=r1", 0, "LABEL RACK\ns1 r1\n"},
+		{"shelf create label=s1 rack=r9", 3, "rutter: InvalidParameters: Invalid parameters; rack: rack \"r9\" does not exist (create the rack first); label: Already exists (choose another, or update the one there)\n"},
+		{"rack delete r1", 3, "rutter: InUse: rack is in use; name: In use by shelf \"UUID\" (take it out of what uses it first)\n"},
 		{"rack list", 0, "NAME ROOM UNITS\nr1 b2 42\nr2 b3 48\n"},
 		{"rack list units=48", 0, "NAME ROOM UNITS\nr2 b3 48\n"},
 		{"rack get r1 -o ndjson", 0, "{\"name\":\"r1\",\"room\":\"b2\",\"units\":42}\n"},
@@ -166,8 +121,8 @@ func TestAddKind(t *testing.T) {
 		{"rack update r1 name=r9", 3, "rutter: InvalidParameters: Invalid parameters; name: Rack updates for this field are not supported (leave it out, or create another rack)\n"},
 		{"rack delete r2", 0, ""},
 		{"rack get r2", 3, "rutter: ResourceNotFound: rack not found\n"},
-		{"log show 3", 0, "TIME #3 rack r1 units changed :: 42 -> 48 by anonymous@127.0.0.1\n"},
-		{"log show 4", 0, "TIME #4 rack r2 delete by anonymous@127.0.0.1\n"},
+		{"log show 4", 0, "TIME #4 rack r1 units changed :: 42 -> 48 by anonymous@127.0.0.1\n"},
+		{"log show 5", 0, "TIME #5 rack r2 delete by anonymous@127.0.0.1\n"},
 	} {
 		out, err := exec.Command(rutter, append(strings.Fields(do.args), "-s", url)...).CombinedOutput()
 		got := string(out)

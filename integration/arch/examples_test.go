@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"fmt"
 	"go/ast"
 	"maps"
 	"slices"
@@ -19,6 +20,25 @@ type example struct {
 
 // one is a module of one file.
 func one(path, src string) map[string]string { return map[string]string{path: src} }
+
+// many is a module of so many files, whose names begin with prefix.
+func many(prefix string, n int) map[string]string {
+	files := map[string]string{}
+	for i := range n {
+		files[fmt.Sprintf("%s%d.go", prefix, i)] = "package " + strings.Split(prefix, "/")[0] + "\n"
+	}
+	return files
+}
+
+// methods is a file of package api with so many methods of a type.
+func methods(typ string, n int) string {
+	var b strings.Builder
+	b.WriteString("package api\ntype " + typ + " struct{}\n")
+	for i := range n {
+		fmt.Fprintf(&b, "func (%s) M%d() {}\n", typ, i)
+	}
+	return b.String()
+}
 
 var examples = []example{
 	{"imports", "upward", one("log/a.go", "package log\nimport \"rutter/projections\"\n"), []string{"log/a.go:2: package log may not import rutter/projections"}},
@@ -43,7 +63,7 @@ var examples = []example{
 	{"product alone", "fine", map[string]string{
 		"api/internal/apitest/a.go": "package apitest\nimport \"testing\"\n",
 		"agent/a_test.go":           "package agent\nimport (\"testing\"; \"rutter/integration/guest\")\n",
-		"integration/guest/a.go":    "package guest\nimport (\"testing\"; \"rutter/integration/program\")\n",
+		"integration/guest/a.go":    "package guest\nimport (\"testing\"; \"rutter/integration/rig\")\n",
 	}, nil},
 
 	{"commands apart", "one family in another", one("cmd/rutter/vmcmd/a.go", "package vmcmd\nimport \"rutter/cmd/rutter/cncmd\"\n"), []string{"a.go:2"}},
@@ -105,6 +125,26 @@ var examples = []example{
 	{"package name", "clause", one("api/x/a.go", "package util\n"), []string{"util"}},
 	{"package name", "folder", one("api/helpers/a_test.go", "package helpers_test\n"), []string{"helpers"}},
 	{"package name", "fine", one("api/client/a.go", "package client\n"), nil},
+
+	{"package files", "too many", many("api/f", maxPackageFiles+1), []string{"26 files"}},
+	{"package files", "fine", many("api/f", maxPackageFiles), nil},
+	{"package files", "kinds are counted apart", many("log/kind_", 2*maxPackageFiles), nil},
+	{"package files", "tests are not counted", map[string]string{"api/a.go": "package api\n", "api/a_test.go": "package api\n"}, nil},
+
+	{"type methods", "too many", one("api/a.go", methods("Server", maxTypeMethods+1)), []string{"api.Server has 61 methods"}},
+	{"type methods", "fine", one("api/a.go", methods("Server", maxTypeMethods)), nil},
+	{"type methods", "those of an embedded type are its own", one("api/a.go", methods("Server", maxTypeMethods)+"type outer struct{ Server }\nfunc (outer) One() {}\n"), nil},
+
+	{"internal", "of its parent only", map[string]string{
+		"raftstore/a.go":       "package raftstore\nimport \"rutter/raftstore/pages\"\n",
+		"raftstore/pages/a.go": "package pages\n",
+	}, []string{"raftstore/pages/a.go:1"}},
+	{"internal", "fine", map[string]string{
+		"raftstore/a.go":                "package raftstore\nimport (\"rutter/raftstore/pages\"; \"rutter/raftstore/internal/files\")\n",
+		"raftstore/internal/files/a.go": "package files\n",
+		"raftstore/pages/a.go":          "package pages\n",
+		"api/a.go":                      "package api\nimport \"rutter/raftstore/pages\"\n",
+	}, nil},
 
 	{"file length", "too long", one("api/a.go", "package api\n"+strings.Repeat("\n", maxFileLines)), []string{"api/a.go: 501 lines"}},
 	{"file length", "fine", map[string]string{
@@ -206,6 +246,13 @@ func TestTablesAreAlive(t *testing.T) {
 	for path := range longFiles {
 		if f := seen[path]; f == nil || f.lines() <= maxFileLines {
 			t.Errorf("longFiles lists %s, which is gone or short enough: take it out", path)
+		}
+	}
+	for list, exceptions := range map[string]map[string]string{"largePackages": largePackages, "openPackages": openPackages} {
+		for dir, why := range exceptions {
+			if !slices.ContainsFunc(files, func(f *file) bool { return f.dir() == dir }) || why == "" {
+				t.Errorf("%s lists %s, which is gone, or has no reason", list, dir)
+			}
 		}
 	}
 	for name := range longFuncs {

@@ -16,6 +16,7 @@ import (
 
 	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/bench/load"
+	"rutter/integration/rig"
 )
 
 // hostile would do something wherever text is taken for markup.
@@ -204,15 +205,7 @@ func TestTime(t *testing.T) {
 // comes back.
 func TestNoEntryIsLost(t *testing.T) {
 	b, ctx := browser(t)
-	c, err := bench.StartCluster(ctx, bench.Options{Program: rutter, Servers: 3, Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	c := rig.Cluster(t, bench.Options{Program: rutter})
 	w, err := bench.NewWorkload(400)
 	if err != nil {
 		t.Fatal(err)

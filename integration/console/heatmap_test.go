@@ -9,6 +9,7 @@ import (
 
 	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/bench/agentsim"
+	"rutter/integration/rig"
 )
 
 // The map has a square for each of many compute nodes that follow real servers:
@@ -19,20 +20,12 @@ func TestMapOfManyNodes(t *testing.T) {
 		nodes = 10_000
 	}
 	b, ctx := browser(t)
-	c, err := bench.StartCluster(ctx, bench.Options{Program: rutter, Servers: 3, Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	c := rig.Cluster(t, bench.Options{Program: rutter})
 	fleet := agentsim.New(agentsim.Config{Agents: nodes, Dialer: c.Client, Servers: c.Client.Servers(), First: func(i int) int { return i }})
 	stage := &agentsim.Scenario{Cluster: c, Fleet: fleet}
 	following, stop := context.WithCancel(ctx)
 	defer stop()
-	err = bench.Streams(following, c, 1, func(submit []bench.Submit) error {
+	err := bench.Streams(following, c, 1, func(submit []bench.Submit) error {
 		stage.Submit = submit[0]
 		if err := stage.Prepare(ctx); err != nil {
 			return err

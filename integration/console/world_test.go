@@ -6,14 +6,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 
 	"rutter/api/client"
-	"rutter/integration/bench/devrun"
+	"rutter/integration/rig"
 )
 
 // patience bounds a test: Chromium on a busy machine starts in seconds.
@@ -38,18 +37,7 @@ func browser(t *testing.T) (*Browser, context.Context) {
 // objects, and returns a client of it.
 func dev(t *testing.T, ctx context.Context) (*client.Client, string) {
 	t.Helper()
-	p, err := devrun.Start(ctx, rutter, t.TempDir(), "--plain")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Stop(syscall.SIGTERM); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Log(p.Tail())
-		}
-	})
+	p := rig.Dev(t, ctx, rutter, "--plain")
 	api, err := client.New(client.Config{Servers: []string{p.URL}})
 	if err != nil {
 		t.Fatal(err)

@@ -3,10 +3,8 @@ package containment
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -20,6 +18,7 @@ import (
 	"rutter/agent/link/plan"
 	"rutter/api/client"
 	"rutter/cmd/rutter/bench"
+	"rutter/integration/rig"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -160,27 +159,15 @@ type slowNode struct {
 func runAgent(t *testing.T, c *bench.Cluster, cn log.UUID) *slowNode {
 	t.Helper()
 	n := &slowNode{kernel: new(plan.Fake), scopes: new(gate), reads: new(gate)}
-	a, err := agent.New(agent.Config{
-		CN: cn, Folder: t.TempDir(), Servers: c.Client.Servers(), Dialer: slowWay{c.Client, n.scopes}, Logger: slog.New(slog.DiscardHandler),
-		Watch: restless,
+	n.Agent = rig.Agent(t, agent.Config{
+		CN: cn, Servers: c.Client.Servers(), Dialer: slowWay{c.Client, n.scopes}, Watch: restless,
 		Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
 			return link.NewManager(link.ManagerConfig{Kernel: slowKernel{n.kernel, n.reads}, Numbers: numbers, Save: save}), nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.Agent = a
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
+	t.Cleanup(func() { // before the agent's end, which waits for them
 		n.scopes.open()
 		n.reads.open()
-		if err := errors.Join(<-ended, a.Close()); err != nil && !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
 	})
 	return n
 }

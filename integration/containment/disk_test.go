@@ -15,6 +15,7 @@ import (
 
 	"rutter/api/client"
 	"rutter/cmd/rutter/bench"
+	"rutter/integration/rig"
 	"rutter/log"
 )
 
@@ -38,19 +39,7 @@ func onDisks(t *testing.T, mount func(t *testing.T, at string), flags ...string)
 		}
 		mount(t, disks[id])
 	}
-	c, err := bench.StartCluster(patience(t), bench.Options{Program: program, Servers: 3, Dir: dir, Flags: flags})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			for _, s := range c.Servers {
-				t.Logf("%s said last:\n%s", s.ID, s.Tail())
-			}
-		}
-		_ = c.Stop() // one that the test ended already is no fault
-	})
-	return c, disks
+	return rig.Cluster(t, bench.Options{Program: program, Dir: dir, Flags: flags}), disks
 }
 
 // mountAt mounts, or skips.

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"rutter/cmd/rutter/bench"
-	builder "rutter/integration/program"
+	"rutter/integration/rig"
 )
 
 // program is the binary under test, built once for the whole run.
 var program string
 
-func TestMain(m *testing.M) { os.Exit(builder.Run(m, &program)) }
+func TestMain(m *testing.M) { os.Exit(rig.Run(m, &program)) }
 
 // within bounds what a test waits for: many times what a quiet machine needs.
 const within = 2 * time.Minute
@@ -26,29 +26,9 @@ func patience(t *testing.T) context.Context {
 	return ctx
 }
 
-// cluster starts servers on loopback, which end with the test; Program and Dir of
-// o are filled in, and three servers are started if it names no number. What they
-// said last is shown if the test fails.
+// cluster is rig.Cluster of the program under test.
 func cluster(t *testing.T, o bench.Options) *bench.Cluster {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("starts servers as processes: skipped with -short")
-	}
-	o.Program, o.Dir = program, t.TempDir()
-	if o.Servers == 0 {
-		o.Servers = 3
-	}
-	c, err := bench.StartCluster(patience(t), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			for _, s := range c.Servers {
-				t.Logf("%s said last:\n%s", s.ID, s.Tail())
-			}
-		}
-		_ = c.Stop() // one that the test ended already is no fault
-	})
-	return c
+	o.Program = program
+	return rig.Cluster(t, o)
 }

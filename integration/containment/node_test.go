@@ -26,6 +26,7 @@ import (
 	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/netlab"
 	"rutter/cmd/rutter/subprocess"
+	"rutter/integration/rig"
 	"rutter/log"
 	"rutter/projections/desired"
 	"rutter/varp"
@@ -62,9 +63,7 @@ type node struct {
 	vms     []log.UUID // that is pinged, and that has many NICs
 	ports   []int      // of status, SVP and vminfod
 	remote  netlab.Namespace
-	agent   *exec.Cmd
-	said    *bytes.Buffer
-	ended   chan error
+	agent   *subprocess.Process
 }
 
 // inLab runs the test again in a process with networks and mounts of its own,
@@ -106,11 +105,8 @@ func newNode(t *testing.T) *node {
 		vms: []log.UUID{client.NewChangeID(), client.NewChangeID()},
 	}
 	n.pki = filepath.Join(filepath.Dir(n.c.Servers[0].LogFile), "pki")
-	n.data = filepath.Join(n.dir, "agent")
+	n.data, n.ports = filepath.Join(n.dir, "agent"), rig.Ports(t, 3)
 	var err error
-	if n.ports, err = bench.FreePorts(3); err != nil {
-		t.Fatal(err)
-	}
 	for _, name := range []string{"agent", "netns", "vms", "run"} {
 		err = errors.Join(err, os.Mkdir(filepath.Join(n.dir, name), 0o700))
 	}
@@ -249,37 +245,23 @@ func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 // start starts the agent.
 func (n *node) start(flags ...string) {
 	n.t.Helper()
-	n.said, n.ended = new(bytes.Buffer), make(chan error, 1)
 	path := func(name string) string { return filepath.Join(n.dir, name) }
-	n.agent = exec.Command(program, append([]string{
+	n.agent = &subprocess.Process{Name: "the agent", Program: program, LogFile: path("agent.log"), Args: append([]string{
 		"agent", "--cn", n.cn.String(), "--data", n.data, "--servers", strings.Join(n.c.Client.Servers(), ","), "--tls-dir", n.tls(),
 		"--listen", loopback(n.ports[0]), "--svp", loopback(n.ports[1]), "--vminfod", loopback(n.ports[2]),
 		"--manifests", path("vms"), "--vm-run", path("run"), "--nic-sync=false", "--netns", path("netns"), "--etc-netns", path("etc"),
-	}, flags...)...)
-	n.agent.Stdout, n.agent.Stderr = n.said, n.said
-	if err := subprocess.Start(n.agent); err != nil {
-		n.t.Fatal(err)
-	}
-	cmd, ended := n.agent, n.ended
-	go func() { ended <- cmd.Wait() }()
-	n.whole.Cleanup(func() {
-		_ = cmd.Process.Kill() // one that has ended is no fault
-	})
+	}, flags...)}
+	rig.Start(n.whole, n.agent)
 }
 
 // stop ends the agent; it must have run until now.
 func (n *node) stop() {
 	n.t.Helper()
-	select {
-	case err := <-n.ended:
-		n.t.Fatalf("the agent has ended by itself: %v\n%s", err, n.said)
-	default:
+	if !n.agent.Runs() {
+		n.t.Fatalf("the agent has ended by itself:\n%s", n.agent.Tail())
 	}
-	_ = n.agent.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-n.ended:
-	case <-time.After(within):
-		n.t.Fatal("the agent does not end")
+	if err := n.agent.Stop(syscall.SIGTERM); err != nil {
+		n.t.Fatal(err)
 	}
 }
 
@@ -303,8 +285,8 @@ func (n *node) until(what string, is func(s agent.Status) bool) agent.Status {
 			return s
 		}
 		select {
-		case err := <-n.ended:
-			n.t.Fatalf("%s: the agent has ended: %v\n%s", what, err, n.said)
+		case <-n.agent.Ended():
+			n.t.Fatalf("%s: the agent has ended:\n%s", what, n.agent.Tail())
 		case <-ctx.Done():
 			n.t.Fatalf("%s: in vain; %+v", what, n.status())
 		case <-time.After(20 * time.Millisecond):

@@ -16,6 +16,7 @@ import (
 
 	"rutter/api/client"
 	"rutter/cmd/rutter/bench"
+	"rutter/integration/rig"
 	"rutter/log"
 )
 
@@ -169,10 +170,7 @@ func TestDisksFull(t *testing.T) {
 	if err := last.Stop(unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	ports, err := bench.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := rig.Ports(t, 1)
 	svp := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	last.Args = append(last.Args, "--svp", svp)
 	if err := last.Start(); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"rutter/api/client"
 	"rutter/cmd/rutter/bench"
+	"rutter/integration/rig"
 	"rutter/log"
 )
 
@@ -45,18 +46,7 @@ func TestUpgradeUnderRefusals(t *testing.T) {
 		t.Skip("builds another release and takes minutes: RUTTER_LONG=1")
 	}
 	old := previous(t)
-	c, err := bench.StartCluster(patience(t), bench.Options{Program: old, Dir: t.TempDir(), Servers: 3, Flags: []string{"--feature-settle", "20s"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			for _, s := range c.Servers {
-				t.Logf("%s said last:\n%s", s.ID, s.Tail())
-			}
-		}
-		_ = c.Stop()
-	})
+	c := rig.Cluster(t, bench.Options{Program: old, Flags: []string{"--feature-settle", "20s"}})
 	r := refuse(t, c)
 	for _, binary := range []string{program, old, program} {
 		for _, s := range c.Servers {

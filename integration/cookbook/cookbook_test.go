@@ -8,18 +8,17 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"rutter/api/client"
 	"rutter/integration/bench/devrun"
-	"rutter/integration/program"
+	"rutter/integration/rig"
 )
 
 var rutter string
 
-func TestMain(m *testing.M) { os.Exit(program.Run(m, &rutter)) }
+func TestMain(m *testing.M) { os.Exit(rig.Run(m, &rutter)) }
 
 // page is the cookbook, from this package.
 const page = "../../docs/cookbook.md"
@@ -100,19 +99,7 @@ func masked(text string) string {
 // start runs `rutter dev`, which ends with the test.
 func start(t *testing.T, ctx context.Context, flags ...string) *devrun.Process {
 	t.Helper()
-	p, err := devrun.Start(ctx, rutter, t.TempDir(), flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Stop(syscall.SIGTERM); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("the end of rutter dev's log:\n%s", p.Tail())
-		}
-	})
-	return p
+	return rig.Dev(t, ctx, rutter, flags...)
 }
 
 // dev runs `rutter dev`, lets the story happen, and waits until it is everywhere.

@@ -2,10 +2,8 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -15,7 +13,7 @@ import (
 	"time"
 
 	"rutter/api/client"
-	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/subprocess"
 )
 
 const (
@@ -38,14 +36,10 @@ type cluster struct {
 type server struct {
 	host    int
 	id, url string
-	ns      netlab.Namespace
-	args    []string
-	logFile string
 
-	mu    sync.Mutex
-	cmd   *exec.Cmd
-	ended chan struct{}
-	fate  fate
+	mu      sync.Mutex // protects process and fate
+	process subprocess.Process
+	fate    fate
 }
 
 // fate is what was done to a server's process.
@@ -70,11 +64,11 @@ func newCluster(t *testing.T) *cluster {
 	for i := range servers {
 		id := fmt.Sprintf("s%d", i+1)
 		c.servers[i] = &server{
-			host: i, id: id, url: urls[i], ns: c.net.hosts[i], logFile: filepath.Join(dir, id+".log"),
-			args: []string{
+			host: i, id: id, url: urls[i],
+			process: subprocess.Process{Name: id, Program: program, LogFile: filepath.Join(dir, id+".log"), Launch: func(cmd *exec.Cmd) error { return c.net.hosts[i].Do(cmd.Start) }, Args: []string{
 				"server", "--insecure", "--id", id, "--data", filepath.Join(dir, id), "--svp", "off", "--peers", strings.Join(peers, ","),
 				"--listen", strings.TrimPrefix(urls[i], "http://"), "--raft", netip.AddrPortFrom(c.net.addr(i), raftPort).String(),
-			},
+			}},
 		}
 	}
 	c.api = newClient(t, patientTime, urls...)
@@ -118,22 +112,10 @@ func (s *server) start() error {
 	if s.fate != dead {
 		return nil
 	}
-	file, err := os.OpenFile(s.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	if err := s.process.Start(); err != nil {
 		return err
 	}
-	defer file.Close()
-	cmd := exec.Command(program, s.args...)
-	cmd.Stdout, cmd.Stderr = file, file
-	if err := s.ns.Do(cmd.Start); err != nil {
-		return fmt.Errorf("start %s: %w", s.id, err)
-	}
-	ended := make(chan struct{})
-	s.cmd, s.ended, s.fate = cmd, ended, alive
-	go func() {
-		_ = cmd.Wait() // how it ends is seen from what it did
-		close(ended)
-	}()
+	s.fate = alive
 	return nil
 }
 
@@ -145,11 +127,7 @@ func (s *server) kill() error {
 		return nil
 	}
 	s.fate = dead
-	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill %s: %w", s.id, err)
-	}
-	<-s.ended
-	return nil
+	return s.process.Stop(syscall.SIGKILL)
 }
 
 // pause stops the process where it stands; resume lets it go on as if no time
@@ -164,10 +142,7 @@ func (s *server) stop(signal syscall.Signal, from, to fate) error {
 		return nil
 	}
 	s.fate = to
-	if err := s.cmd.Process.Signal(signal); err != nil {
-		return fmt.Errorf("%v for %s: %w", signal, s.id, err)
-	}
-	return nil
+	return s.process.Signal(signal)
 }
 
 // died reports whether the process ended by itself, which none of what the
@@ -175,15 +150,7 @@ func (s *server) stop(signal syscall.Signal, from, to fate) error {
 func (s *server) died() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fate == dead {
-		return false
-	}
-	select {
-	case <-s.ended:
-		return true
-	default:
-		return false
-	}
+	return s.fate != dead && !s.process.Runs()
 }
 
 // waitReady waits until every server says that it is ready.
@@ -245,11 +212,6 @@ func (c *cluster) awaitLeader() *server {
 
 func (c *cluster) showLogs() {
 	for _, s := range c.servers {
-		b, err := os.ReadFile(s.logFile)
-		if err != nil {
-			b = []byte(err.Error())
-		}
-		lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-		c.t.Logf("the end of %s's log:\n%s", s.id, strings.Join(lines[max(0, len(lines)-40):], "\n"))
+		c.t.Logf("the end of %s's log:\n%s", s.id, s.process.LastLines(40))
 	}
 }

@@ -5,15 +5,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"rutter/cmd/rutter/netlab"
+	"rutter/integration/rig"
 )
-
-// programEnv tells the test inside the namespaces where the binary under test is.
-const programEnv = "RUTTER_FAULTS_PROGRAM"
 
 // program is the binary under test, built once for the whole run.
 var program string
@@ -29,35 +26,25 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		program = os.Getenv(programEnv)
+		program = os.Getenv(rig.Env)
 		os.Exit(m.Run())
 	}
-	os.Exit(outside(m))
+	os.Exit(rig.Run(outside{m}, &program))
 }
 
-func outside(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "rutter-faults-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "rutter")
-	build := exec.Command("go", "build", "-trimpath", "-o", path, "rutter/cmd/rutter")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
-		return 1
-	}
+// outside runs the tests in namespaces, with the program that was built for them.
+type outside struct{ m *testing.M }
+
+// Run implements rig.Tests.
+func (o outside) Run() int {
 	cmd := netlab.Enter(os.Args[1:]...)
-	cmd.Env = append(cmd.Env, programEnv+"="+path)
-	err = cmd.Run()
+	err := cmd.Run()
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):
 		return exit.ExitCode()
 	case netlab.Forbidden(err):
-		return m.Run() // each test skips, and says why
+		return o.m.Run() // each test skips, and says why
 	case err != nil:
 		fmt.Fprintln(os.Stderr, err)
 		return 1

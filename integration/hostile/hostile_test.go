@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"rutter/integration/program"
+	"rutter/integration/rig"
 )
 
 // rutter is the program, which TestMain builds.
 var rutter string
 
-func TestMain(m *testing.M) { os.Exit(program.Run(m, &rutter)) }
+func TestMain(m *testing.M) { os.Exit(rig.Run(m, &rutter)) }
 
 // mostMB is what they may have a server hold (issue 9).
 const mostMB = 64

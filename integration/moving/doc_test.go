@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/cmd/rutter/bench"
+	"rutter/integration/rig"
 )
 
 // page is the document, from this package.
@@ -43,10 +43,7 @@ func TestEveryCommandOfThePage(t *testing.T) {
 			t.Skipf("the commands of the page need %s, which is not here", program)
 		}
 	}
-	ports, err := bench.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := rig.Ports(t, 1)
 	listener := net.JoinHostPort("127.0.0.1", fmt.Sprint(ports[0]))
 	old, fresh := clusterOf(t, 1), clusterOf(t, 1, "--napi", listener)
 	filled(t, old.Servers[0].URL+"/napi")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"rutter/cmd/rutter/bench"
+	"rutter/integration/rig"
 )
 
 // patience is how long a test waits for what must come, on a loaded machine.
@@ -66,23 +67,7 @@ var lists = []string{
 
 func clusterOf(t *testing.T, servers int, flags ...string) *bench.Cluster {
 	t.Helper()
-	c, err := bench.StartCluster(t.Context(), bench.Options{
-		Program: rutter, Servers: servers, Dir: t.TempDir(), Flags: append([]string{"--log-level=warn", "--triton-admin", admin}, flags...),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		for _, s := range c.Servers {
-			if t.Failed() {
-				t.Logf("%s said last:\n%s", s.ID, s.Tail())
-			}
-		}
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
+	return rig.Cluster(t, bench.Options{Program: rutter, Servers: servers, Flags: append([]string{"--log-level=warn", "--triton-admin", admin}, flags...)})
 }
 
 // filled makes the installation through a NAPI.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/cmd/rutter/bench"
+	"rutter/integration/rig"
 )
 
 // from is a client whose connections come from an address of this machine.
@@ -46,10 +46,7 @@ func text(t *testing.T, url string) string {
 // listener is open stands in the server's log, in its readiness and its metrics.
 func TestListeners(t *testing.T) {
 	const reader, writer, stranger, cn = "127.0.0.2", "127.0.0.3", "127.0.0.4", "564d69b1-a178-4fbe-b36f-3f2b7fd7ed02"
-	ports, err := bench.FreePorts(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := rig.Ports(t, 2)
 	base := map[string]string{"napi": fmt.Sprintf("127.0.0.1:%d", ports[0]), "cnapi": fmt.Sprintf("127.0.0.1:%d", ports[1])}
 	c := clusterOf(t, 1, "--napi="+base["napi"], "--cnapi="+base["cnapi"], "--triton-allow="+reader+"/32=read", "--triton-allow="+writer+"=write")
 	clients := map[string]*http.Client{}

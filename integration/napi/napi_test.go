@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"rutter/cmd/rutter/bench"
+	"rutter/integration/rig"
 )
 
 // patience is how long a test waits for what must come, on a loaded machine.
@@ -22,21 +23,7 @@ const patience = 30 * time.Second
 
 func clusterOf(t *testing.T, servers int, flags ...string) *bench.Cluster {
 	t.Helper()
-	c, err := bench.StartCluster(t.Context(), bench.Options{Program: rutter, Servers: servers, Dir: t.TempDir(), Flags: append([]string{"--log-level=warn"}, flags...)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			for _, s := range c.Servers {
-				t.Logf("%s said last:\n%s", s.ID, s.Tail())
-			}
-		}
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
+	return rig.Cluster(t, bench.Options{Program: rutter, Servers: servers, Flags: append([]string{"--log-level=warn"}, flags...)})
 }
 
 // old is a client that follows no redirect and keeps one connection to a server.
@@ -187,10 +174,7 @@ func TestLeaderChange(t *testing.T) {
 // The listener of NAPI lets this machine in, stands at the root, and serves those
 // who come while a thousand idle connections are kept.
 func TestIdleConnections(t *testing.T) {
-	ports, err := bench.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := rig.Ports(t, 1)
 	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	clusterOf(t, 1, "--napi", address)
 	const idle = 1000
@@ -226,10 +210,7 @@ func TestIdleConnections(t *testing.T) {
 // A listener whose list has not this machine refuses it, before it reads a body,
 // and says so to operators.
 func TestRefusedByAddress(t *testing.T) {
-	ports, err := bench.FreePorts(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := rig.Ports(t, 2)
 	read, none := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
 	only := clusterOf(t, 1, "--napi", none, "--triton-allow", "10.0.0.0/8=write")
 	clusterOf(t, 1, "--napi", read, "--triton-allow", "127.0.0.0/8=read")

@@ -13,6 +13,7 @@ import (
 	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/bench/load"
+	"rutter/integration/rig"
 )
 
 // `rutter bench` measures a cluster that runs behind TLS, with the operator's
@@ -20,15 +21,7 @@ import (
 func TestBenchOfARunningClusterWithTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cluster, err := bench.StartCluster(t.Context(), bench.Options{Program: program, Servers: 1, Dir: dir, TLS: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cluster := rig.Cluster(t, bench.Options{Program: program, Servers: 1, Dir: dir, TLS: true})
 	operator := filepath.Join(dir, "operator")
 	office := tlsgate.Issuer{Folder: filepath.Join(dir, "pki")}
 	if _, err := office.Issue(operator, tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Operator, Name: "ada"}, Life: pki.Life, WithKeys: true}); err != nil {

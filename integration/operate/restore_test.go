@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"rutter/agent/link/plan"
 	"rutter/api/client"
 	"rutter/cmd/rutter/demo"
+	"rutter/integration/rig"
 	"rutter/log"
 )
 
@@ -35,25 +35,12 @@ func (s simulated) Dump(ctx context.Context, namespaces []string) (plan.Snapshot
 // startAgent starts an agent with a simulated kernel, which ends with the test.
 func startAgent(t *testing.T, cn log.UUID, api *client.Client, kernel *plan.Fake) *agent.Agent {
 	t.Helper()
-	a, err := agent.New(agent.Config{
-		CN: cn, Folder: t.TempDir(), Servers: api.Servers(), Dialer: api, Logger: slog.New(slog.DiscardHandler),
+	return rig.Agent(t, agent.Config{
+		CN: cn, Servers: api.Servers(), Dialer: api,
 		Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
 			return link.NewManager(link.ManagerConfig{Kernel: simulated{kernel}, Numbers: numbers, Save: save}), nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := errors.Join(<-ended, a.Close()); err != nil && !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
-	})
-	return a
 }
 
 func awaitStatus(t *testing.T, a *agent.Agent, what string, condition func(agent.Status) bool) agent.Status {

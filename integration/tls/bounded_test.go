@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"rutter/cmd/rutter/confine"
+	"rutter/integration/rig"
 )
 
 // An agent that starts VMs keeps what those may need, and whatever they run gets
@@ -19,8 +20,8 @@ func TestBounded(t *testing.T) {
 	}
 	folder := t.TempDir()
 	p := launch(t, folder, "agent",
-		"agent", "--cn", "0e000000-0000-4000-8000-000000000001", "--data", filepath.Join(folder, "agent"), "--servers", "http://"+freeAddress(t),
-		"--svp", "off", "--listen", "off", "--vminfod", freeAddress(t), "--manifests", filepath.Join(folder, "vms"), "--vm-run", filepath.Join(folder, "pids"),
+		"agent", "--cn", "0e000000-0000-4000-8000-000000000001", "--data", filepath.Join(folder, "agent"), "--servers", "http://"+rig.Address(t),
+		"--svp", "off", "--listen", "off", "--vminfod", rig.Address(t), "--manifests", filepath.Join(folder, "vms"), "--vm-run", filepath.Join(folder, "pids"),
 		"--netns", filepath.Join(folder, "netns"), "--etc-netns", filepath.Join(folder, "etc"))
 	await(t, p.LogFile, "capabilities dropped")
 	set := fmt.Sprintf("%016x", uint64(confine.Machines)&permitted(t))

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"rutter/integration/rig"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -48,9 +50,9 @@ func TestConfined(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	url := freeAddress(t)
+	url := rig.Address(t)
 	args := map[string][]string{
-		"server": {"--id", "s1", "--data", data["server"], "--bootstrap", "--listen", url, "--raft", freeAddress(t), "--svp", "off", "--cpuprofile", data["server"]},
+		"server": {"--id", "s1", "--data", data["server"], "--bootstrap", "--listen", url, "--raft", rig.Address(t), "--svp", "off", "--cpuprofile", data["server"]},
 		"agent": {
 			"--cn", "0e000000-0000-4000-8000-000000000000", "--data", data["agent"], "--servers", "http://" + url, "--svp", "off", "--listen", "off",
 			"--vminfod", "off", "--manifests", "off", "--netns", filepath.Join(folder, "netns"), "--etc-netns", filepath.Join(folder, "etc"),

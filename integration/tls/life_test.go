@@ -17,6 +17,7 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/term"
+	"rutter/integration/rig"
 	"rutter/log"
 )
 
@@ -47,7 +48,7 @@ func TestExpiry(t *testing.T) {
 	w.must(w.office.Init(pki.AuthorityLife))
 	w.issueAged("s1", matrix.Identity{Role: matrix.Server, Name: "s1"}, time.Hour, 50*time.Minute)
 	end := time.Now().Add(10 * time.Minute)
-	w.raft, w.urls = []string{freeAddress(t)}, []string{"https://" + freeAddress(t)}
+	w.raft, w.urls = []string{rig.Address(t)}, []string{"https://" + rig.Address(t)}
 	w.start("s1", 0, "--bootstrap")
 	w.issue("ada", matrix.Identity{Role: matrix.Operator, Name: "ada"}, pki.Life)
 	w.api = w.client("ada", w.urls...)

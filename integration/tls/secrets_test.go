@@ -12,6 +12,7 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
+	"rutter/integration/rig"
 	"rutter/log"
 )
 
@@ -59,7 +60,7 @@ func TestSecretsStayWhereTheyBelong(t *testing.T) {
 	w.must(os.WriteFile(w.path("wrong"), []byte("wrong-"+passphrase+"\n"), 0o600))
 	w.issue("s1", matrix.Identity{Role: matrix.Server, Name: "s1"}, pki.Life)
 	w.issue("ada", matrix.Identity{Role: matrix.Operator, Name: "ada"}, pki.Life)
-	w.raft, w.urls = []string{freeAddress(t)}, []string{"https://" + freeAddress(t)}
+	w.raft, w.urls = []string{rig.Address(t)}, []string{"https://" + rig.Address(t)}
 	w.start("s1", 0, "--bootstrap", "--passphrase-file", w.path("passphrase"), "--log-level", "debug")
 	w.api = w.client("ada", w.urls...)
 	w.must(w.write(t.Context(), "first"))

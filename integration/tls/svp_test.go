@@ -16,6 +16,7 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/netlab"
+	"rutter/integration/rig"
 	"rutter/varp"
 )
 
@@ -93,7 +94,7 @@ type svpWorld struct {
 }
 
 func newSVPWorld(t *testing.T) *svpWorld {
-	w := &world{t: t, folder: t.TempDir(), raft: []string{freeAddress(t)}, urls: []string{"https://" + freeAddress(t)}}
+	w := &world{t: t, folder: t.TempDir(), raft: []string{rig.Address(t)}, urls: []string{"https://" + rig.Address(t)}}
 	w.office = tlsgate.Issuer{Folder: w.path("pki")}
 	w.must(w.office.Init(pki.AuthorityLife))
 	w.must(errors.Join(netlab.AddBridge("hosts"), netlab.AddAddress("hosts", netip.MustParsePrefix("10.9.0.1/24")), netlab.AddAddress("hosts", netip.MustParsePrefix("10.8.0.1/24"))))

@@ -7,14 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,17 +20,17 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
-	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/pkiclient"
+	"rutter/cmd/rutter/subprocess"
 	"rutter/cmd/rutter/term"
-	"rutter/integration/program"
+	"rutter/integration/rig"
 	"rutter/log"
 )
 
 // rutter is the program, which TestMain builds.
 var rutter string
 
-func TestMain(m *testing.M) { os.Exit(program.Run(m, &rutter)) }
+func TestMain(m *testing.M) { os.Exit(rig.Run(m, &rutter)) }
 
 // life of the servers' certificates here: renewal after a change of authority is
 // spread over a twentieth of it.
@@ -52,7 +50,7 @@ type world struct {
 	raft    []string
 	urls    []string
 	napi    []string // of listeners without TLS, which let nobody in but by grants
-	servers []*bench.Process
+	servers []*subprocess.Process
 	api     *client.Client
 }
 
@@ -68,9 +66,9 @@ func newWorld(t *testing.T) *world {
 	}
 	var peers []string
 	for i := range 3 {
-		w.raft = append(w.raft, freeAddress(t))
-		w.urls = append(w.urls, "https://"+freeAddress(t))
-		w.napi = append(w.napi, freeAddress(t))
+		w.raft = append(w.raft, rig.Address(t))
+		w.urls = append(w.urls, "https://"+rig.Address(t))
+		w.napi = append(w.napi, rig.Address(t))
 		peers = append(peers, fmt.Sprintf("s%d=%s", i+1, w.raft[i]))
 	}
 	for i := range 3 {
@@ -103,20 +101,10 @@ func (w *world) awaitOffice(url string) {
 
 // launch starts rutter, which is stopped with the test; what it says goes to
 // NAME.log in the folder.
-func launch(t *testing.T, folder, name string, args ...string) *bench.Process {
+func launch(t *testing.T, folder, name string, args ...string) *subprocess.Process {
 	t.Helper()
-	p := &bench.Process{Name: name, Program: rutter, LogFile: filepath.Join(folder, name+".log"), Args: args}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Stop(syscall.SIGTERM); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("%s: %s", name, p.Tail())
-		}
-	})
+	p := &subprocess.Process{Name: name, Program: rutter, LogFile: filepath.Join(folder, name+".log"), Args: args}
+	rig.Start(t, p)
 	return p
 }
 
@@ -134,15 +122,6 @@ func (w *world) in(t *testing.T) *world {
 	part := *w
 	part.t = t
 	return &part
-}
-
-func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (w *world) must(err error) {

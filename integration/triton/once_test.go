@@ -17,7 +17,7 @@ import (
 	"rutter/agent/task"
 	"rutter/api/client"
 	"rutter/api/triton/cnapi"
-	"rutter/cmd/rutter/bench"
+	"rutter/integration/rig"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore"
@@ -255,10 +255,7 @@ func TestTasksRunOnce(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 8))
 	w := &onceWorld{t: t, cn: log.UUID{0xcc, 6: 0x40, 8: 0x80}, begun: map[string]int{}, whole: map[string]int{}}
-	ports, err := bench.FreePorts(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := rig.Ports(t, 3)
 	var members []raftstore.Member
 	for i, port := range ports {
 		members = append(members, raftstore.Member{ID: fmt.Sprint("s", i+1), Address: fmt.Sprint("127.0.0.1:", port)})

@@ -5,26 +5,13 @@ import (
 	"time"
 
 	"rutter/cmd/rutter/bench"
+	"rutter/integration/rig"
 )
 
 // clusterOf starts three servers, which end with the test.
 func clusterOf(t *testing.T) *bench.Cluster {
 	t.Helper()
-	c, err := bench.StartCluster(t.Context(), bench.Options{Program: rutter, Servers: 3, Dir: t.TempDir(), Flags: []string{"--log-level=warn"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			for _, s := range c.Servers {
-				t.Logf("%s said last:\n%s", s.ID, s.Tail())
-			}
-		}
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
+	return rig.Cluster(t, bench.Options{Program: rutter, Flags: []string{"--log-level=warn"}})
 }
 
 // servedElsewhere is how long listeners of a killed server may be without one

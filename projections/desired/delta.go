@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"rutter/log"
 	"rutter/projections"
@@ -21,7 +20,7 @@ type touched struct {
 }
 
 func compareTouched(a, b touched) int {
-	return cmp.Or(compareMACs(a.mac, b.mac), strings.Compare(string(a.network[:]), string(b.network[:])), a.ip.Compare(b.ip))
+	return cmp.Or(a.mac.Compare(b.mac), a.network.Compare(b.network), a.ip.Compare(b.ip))
 }
 
 // Touches gathers what events did to the desired links of one CN, so that the

@@ -1,7 +1,6 @@
 package desired_test
 
 import (
-	"bytes"
 	"cmp"
 	"slices"
 	"testing"
@@ -27,10 +26,10 @@ func applyDelta(w *desired.Links, d desired.LinksDelta) {
 	})
 	neighs, fdb := append(w.Neighs, d.Neighs...), append(w.FDB, d.FDB...)
 	slices.SortFunc(neighs, func(a, b desired.Neigh) int {
-		return cmp.Or(bytes.Compare(a.Link[:], b.Link[:]), a.IP.Compare(b.IP))
+		return cmp.Or(a.Link.Compare(b.Link), a.IP.Compare(b.IP))
 	})
 	slices.SortFunc(fdb, func(a, b desired.FDB) int {
-		return cmp.Or(cmp.Compare(a.VNet, b.VNet), bytes.Compare(a.MAC[:], b.MAC[:]))
+		return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.MAC.Compare(b.MAC))
 	})
 	w.Neighs, w.FDB = slices.Compact(neighs), slices.Compact(fdb)
 }

@@ -25,7 +25,7 @@ const (
 // CNs. The cost is that of sorting what it returns.
 func Of(s *projections.State, cn log.UUID) Links { return Within(s, cn, Limits{}) }
 
-// Within is Of, but that vnets with more entries than
+// Within is Of, except that vnets with more entries than
 // limits allow are on demand.
 func Within(s *projections.State, cn log.UUID, limits Limits) Links {
 	p := planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]netip.Addr{}}
@@ -263,8 +263,6 @@ func (p *planner) addFDB(vnet uint32) {
 	}
 }
 
-func compareMACs(a, b log.MAC) int { return strings.Compare(string(a[:]), string(b[:])) }
-
 // sort orders every list by its key.
 func (p *planner) sort() {
 	w := &p.want
@@ -276,9 +274,9 @@ func (p *planner) sort() {
 	})
 	slices.SortFunc(w.VXLANs, func(a, b VXLAN) int { return cmp.Compare(a.VNet, b.VNet) })
 	slices.SortFunc(w.VLANs, func(a, b VLAN) int { return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.ID, b.ID)) })
-	slices.SortFunc(w.Fabrics, func(a, b Fabric) int { return compareMACs(a.MAC, b.MAC) })
+	slices.SortFunc(w.Fabrics, func(a, b Fabric) int { return a.MAC.Compare(b.MAC) })
 	slices.SortFunc(w.Neighs, func(a, b Neigh) int {
-		if c := compareMACs(a.Link, b.Link); c != 0 {
+		if c := a.Link.Compare(b.Link); c != 0 {
 			return c
 		}
 		return a.IP.Compare(b.IP)
@@ -287,6 +285,6 @@ func (p *planner) sort() {
 		if c := cmp.Compare(a.VNet, b.VNet); c != 0 {
 			return c
 		}
-		return compareMACs(a.MAC, b.MAC)
+		return a.MAC.Compare(b.MAC)
 	})
 }

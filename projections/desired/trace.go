@@ -18,7 +18,7 @@ type TraceEntry struct {
 	Seq log.Seq `json:"seq"`
 	// Wanted is false if the log's state does not give the entry to the CN.
 	Wanted bool `json:"wanted"`
-	// Programmed is nil while nobody said how far the CN is.
+	// Programmed is nil while it is unknown how far the CN is.
 	Programmed *bool `json:"programmed,omitempty"`
 }
 
@@ -110,7 +110,7 @@ func traceEnds(s *projections.State, text string) (ends []TraceEnd) {
 	return ends
 }
 
-// endsOfVM has the NICs in the order of their addresses, IPv4 first: of pairs
+// endsOfVM returns the NICs in the order of their addresses, IPv4 first: of pairs
 // that are as good the same one is taken whatever their MACs are.
 func endsOfVM(s *projections.State, asked string, id log.UUID) (ends []TraceEnd) {
 	for r := range s.NICsOf(id) {

@@ -61,7 +61,7 @@ func (w *TraceWant) more(ends []TraceEnd) (more bool) {
 	return more
 }
 
-// AsOf notes that a trace is of the past, so that nobody can say how far the
+// AsOf notes that a trace is of the past, so that it is unknown how far the
 // kernels were: it takes the place of Judge.
 func (t *Trace) AsOf(seq log.Seq) {
 	t.find(Note, "as-of", log.UUID{}, "trace it without a place to be told which CN lacks what now",

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"bytes"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -158,5 +157,3 @@ func putIP(d *draft, before projections.Record, after *log.IP) {
 		d.emit(before, after)
 	}
 }
-
-func compareUUIDs(a, b log.UUID) int { return bytes.Compare(a[:], b[:]) }

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,24 +12,15 @@ import (
 // maxAggregationsOfCN: bonds, of at least two ports each.
 const maxAggregationsOfCN = 64
 
-var aggregationRules = kindRules{
-	kind: log.KindAggregation, idField: "id", word: "aggregation", title: "Aggregation",
-	immutable: []string{"name", "belongs_to_uuid"},
-	own: &Rights{
-		Create: []string{"lacp_mode", "macs", "name", "nic_tags_provided"},
-		Update: []string{"lacp_mode", "macs", "nic_tags_provided"},
-		Why:    "its bonds, of its own NICs, as its sysinfo has them",
+var aggregationRules = hooks[*log.Aggregation]{
+	settle: func(d *draft, _, a *log.Aggregation, op *log.Op) { settleAggregation(d, a, op) },
+	check:  func(d *draft, _, a *log.Aggregation, op *log.Op) { checkAggregation(d, a, op) },
+	duplicate: func(_ *draft, _ *log.Aggregation, e *log.FieldError) {
+		e.Field, e.Message = "name", "aggregation with same belongs_to_uuid and name already exists"
 	},
-	special: hooks[*log.Aggregation]{
-		settle: func(d *draft, _, a *log.Aggregation, op *log.Op) { settleAggregation(d, a, op) },
-		check:  func(d *draft, _, a *log.Aggregation, op *log.Op) { checkAggregation(d, a, op) },
-		duplicate: func(_ *draft, _ *log.Aggregation, e *log.FieldError) {
-			e.Field, e.Message = "name", "aggregation with same belongs_to_uuid and name already exists"
-		},
-		owns: func(_ *draft, cn log.UUID, a *log.Aggregation) bool { return a.BelongsToUUID == cn },
-		limit: func(_ *draft, cn log.UUID, _ *log.Aggregation) ownedLimit {
-			return ownedLimit{name: "cn_aggregations", most: maxAggregationsOfCN, sets: []projections.Index{projections.AggregationsOn(cn)}}
-		},
+	owns: func(_ *draft, cn log.UUID, a *log.Aggregation) bool { return a.BelongsToUUID == cn },
+	limit: func(_ *draft, cn log.UUID, _ *log.Aggregation) ownedLimit {
+		return ownedLimit{name: "cn_aggregations", most: maxAggregationsOfCN, sets: []projections.Index{projections.AggregationsOn(cn)}}
 	},
 }
 
@@ -40,7 +30,7 @@ const maxAggregated = 16
 // settleAggregation brings the MACs into their one form, and takes the server
 // from the NICs.
 func settleAggregation(d *draft, a *log.Aggregation, op *log.Op) {
-	slices.SortFunc(a.MACs, func(x, y log.MAC) int { return bytes.Compare(x[:], y[:]) }) // a is a clone of our own
+	slices.SortFunc(a.MACs, log.MAC.Compare) // a is a clone of our own
 	a.MACs = slices.Compact(a.MACs)
 	slices.Sort(a.NICTagsProvided)
 	a.NICTagsProvided = slices.Compact(a.NICTagsProvided)

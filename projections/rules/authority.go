@@ -15,20 +15,16 @@ const (
 	maxSerial      = 40      // hexadecimal digits: 20 bytes (RFC 5280, section 4.1.2.2)
 )
 
-var authorityRules = kindRules{
-	kind: log.KindAuthority, idField: "name", word: "authority", title: "Authority", guarded: true,
-	immutable: []string{"name", "generation"},
-	special: hooks[*log.Authority]{
-		fill: func(_ *draft, a *log.Authority, _ *log.Op) { a.Generation = 1 },
-		check: func(d *draft, before, a *log.Authority, _ *log.Op) {
-			if before != nil {
-				a.Generation = before.Generation + 1
-			}
-			checkAuthority(d, a)
-		},
-		remove: func(d *draft, _ *log.Authority) {
-			d.refuse(log.CodeInUse, "an authority stays: without it nobody would be let in; update its certificates")
-		},
+var authorityRules = hooks[*log.Authority]{
+	fill: func(_ *draft, a *log.Authority, _ *log.Op) { a.Generation = 1 },
+	check: func(d *draft, before, a *log.Authority, _ *log.Op) {
+		if before != nil {
+			a.Generation = before.Generation + 1
+		}
+		checkAuthority(d, a)
+	},
+	remove: func(d *draft, _ *log.Authority) {
+		d.refuse(log.CodeInUse, "an authority stays: without it nobody would be let in; update its certificates")
 	},
 }
 

@@ -74,7 +74,7 @@ func TestUsersAreNamedUpToABound(t *testing.T) {
 func TestDrawsRunOut(t *testing.T) {
 	w := worldtest.Settled(t, Decide)
 	c := w.Change(changetest.Op(t, `create nic {`+zoneNIC+`}`))
-	d := newDraft(w.State, c, byKind)
+	d := newDraft(w.State, c, &byKind)
 	for try := range uint64(maxDraws) {
 		sum := d.draw("mac", c.Seed, try)
 		mac := log.MAC{macPrefix[0], macPrefix[1], macPrefix[2], sum[0], sum[1], sum[2]}
@@ -86,7 +86,7 @@ func TestDrawsRunOut(t *testing.T) {
 		t.Errorf("got %v", r)
 	}
 	c = w.Change(changetest.Op(t, `create network {"name": "n", "nic_tag": "overlay", "subnet": "10.7.0.0/24", "fabric": true, "owner_uuids": ["#3#"]}`))
-	d = newDraft(w.State, c, byKind)
+	d = newDraft(w.State, c, &byKind)
 	for try := range uint64(maxDraws) {
 		sum := d.draw("vnet", c.Seed, try)
 		vnet := uint32(sum[0])<<16 | uint32(sum[1])<<8 | uint32(sum[2])

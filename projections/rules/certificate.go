@@ -7,15 +7,11 @@ import (
 	"rutter/projections"
 )
 
-var certificateRules = kindRules{
-	kind: log.KindCertificate, idField: "serial", word: "certificate", title: "Certificate", guarded: true,
-	immutable: []string{"serial", "identity", "authority", "issuer", "key", "not_before", "not_after"},
-	special: hooks[*log.Certificate]{
-		check: func(d *draft, before, c *log.Certificate, _ *log.Op) {
-			if before == nil {
-				checkCertificate(d, c)
-			}
-		},
+var certificateRules = hooks[*log.Certificate]{
+	check: func(d *draft, before, c *log.Certificate, _ *log.Op) {
+		if before == nil {
+			checkCertificate(d, c)
+		}
 	},
 }
 

@@ -32,10 +32,10 @@ const (
 // First and Last are left to the store, which knows the seqs.
 //
 // An operation of a kind or action that this program does not know is refused.
-// The store must see to it that all servers refuse alike: it stops before a
+// The store must ensure that all servers refuse it the same way: it stops before a
 // change of a higher feature version is decided (SAFETY D1).
 func Decide(s *projections.State, c *log.Change) ([]*log.Event, log.Result) {
-	d := newDraft(s, c, byKind)
+	d := newDraft(s, c, &byKind)
 	result := log.Result{ChangeID: c.ID}
 	d.checkChange()
 	ids := make([]string, 0, len(c.Ops))
@@ -101,12 +101,18 @@ func (d *draft) create(op *log.Op, rules *kindRules) string {
 		d.refuse(log.CodePreconditionFailed, fmt.Sprintf("if-match '%s' didn't match: the %s does not exist", want, op.Kind))
 		return ""
 	}
-	rules.special.create(d, o, op)
+	if field := rules.DrawnField(); field != "" {
+		d.fillUUID(log.UUIDField(o, field))
+	}
+	rules.special.fillIn(d, o, op)
+	rules.special.settleUpdate(d, nil, o, op)
+	d.checkDeclared(nil, o, rules)
+	rules.special.checkUpdate(d, nil, o, op)
 	if d.Holds(o) {
 		d.duplicate(o, rules)
 	}
 	if op.ID != "" && !projections.Is(o, op.ID) {
-		d.bad(rules.idField, fmt.Sprintf("the operation names %s, its object %s", d.quote(op.ID), d.quote(o.ID())), "name the object once")
+		d.bad(rules.IDField, fmt.Sprintf("the operation names %s, its object %s", d.quote(op.ID), d.quote(o.ID())), "name the object once")
 	}
 	d.permitFields(op, nil, o)
 	if d.refused() {
@@ -118,7 +124,7 @@ func (d *draft) create(op *log.Op, rules *kindRules) string {
 // duplicate refuses a new object whose id is taken, in NAPI's words where it has some.
 func (d *draft) duplicate(o log.Object, rules *kindRules) {
 	e := log.FieldError{
-		Field: rules.idField, Code: log.ElementDuplicate, Message: "Already exists",
+		Field: rules.IDField, Code: log.ElementDuplicate, Message: "Already exists",
 		Remedy: "choose another, or update the one there", Type: o.Kind().String(), ID: o.ID(),
 	}
 	rules.special.takenID(d, o, &e)
@@ -138,12 +144,12 @@ func (d *draft) commit(op *log.Op, before projections.Record, after log.Object, 
 func (d *draft) target(op *log.Op, rules *kindRules) (projections.Record, bool) {
 	r, ok, err := d.Get(op.Kind, op.ID)
 	if err != nil {
-		d.bad(rules.idField, d.showError(err), "name the object as a list of its kind shows it")
+		d.bad(rules.IDField, d.showError(err), "name the object as a list of its kind shows it")
 		return projections.Record{}, false
 	}
 	if !ok {
-		d.refuse(log.CodeResourceNotFound, rules.word+" not found", log.FieldError{
-			Field: rules.idField, Code: log.ElementInvalid, Message: fmt.Sprintf("there is no %s %s", rules.word, d.show(op.ID)),
+		d.refuse(log.CodeResourceNotFound, rules.Noun+" not found", log.FieldError{
+			Field: rules.IDField, Code: log.ElementInvalid, Message: fmt.Sprintf("there is no %s %s", rules.Noun, d.show(op.ID)),
 			Remedy: "list what there is, or create it first",
 		})
 		return projections.Record{}, false
@@ -173,6 +179,7 @@ func (d *draft) update(op *log.Op, rules *kindRules) string {
 		return after.ID() // nothing to do
 	}
 	d.permitFields(op, before.Object, after)
+	d.checkDeclared(before.Object, after, rules)
 	rules.special.checkUpdate(d, before.Object, after, op)
 	if d.refused() {
 		return ""
@@ -184,7 +191,7 @@ func (d *draft) update(op *log.Op, rules *kindRules) string {
 // old value back, so that the checks that follow speak of the rest. set names
 // the fields in which the two may differ.
 func (d *draft) keepImmutable(before, after log.Object, set []string, rules *kindRules) {
-	fixed := rules.immutable
+	fixed := rules.Immutable
 	if more := rules.special.alsoFixed(d, before); more != nil {
 		fixed = slices.Concat(fixed, more)
 	}
@@ -195,11 +202,11 @@ func (d *draft) keepImmutable(before, after log.Object, set []string, rules *kin
 		if !slices.Contains(fixed, change.Path) {
 			continue
 		}
-		message, is := rules.special.sayFixed(before, after, change.Path, rules.title+" updates for this field are not supported")
+		message, is := rules.special.sayFixed(before, after, change.Path, rules.Title+" updates for this field are not supported")
 		if !is {
 			continue
 		}
-		d.bad(change.Path, message, fmt.Sprintf("leave it out, or create another %s", rules.word))
+		d.bad(change.Path, message, fmt.Sprintf("leave it out, or create another %s", rules.Noun))
 		log.Assign(after, before, []string{change.Path})
 	}
 }
@@ -209,6 +216,7 @@ func (d *draft) delete(op *log.Op, rules *kindRules) string {
 	if !ok {
 		return ""
 	}
+	d.unreferenced(r.Object)
 	if rules.special.mayRemove(d, r.Object); d.refused() {
 		return ""
 	}
@@ -235,7 +243,7 @@ func (d *draft) unused(o log.Object, message, remedy string, by ...projections.I
 				return
 			}
 			named[k] = true
-			users = append(users, usedBy(d.rules(o.Kind()).idField, holder.Kind().String(), holder.ID(), remedy))
+			users = append(users, usedBy(d.rules(o.Kind()).IDField, holder.Kind().String(), holder.ID(), remedy))
 		}
 	}
 	if users != nil {
@@ -269,7 +277,7 @@ func (d *draft) meets(op *log.Op, r projections.Record) bool {
 	return met
 }
 
-func newDraft(s *projections.State, c *log.Change, kinds []*kindRules) *draft {
+func newDraft(s *projections.State, c *log.Change, kinds *[256]*kindRules) *draft {
 	// The last operation of a change leaves no trace on the overlay.
 	d := &draft{Overlay: projections.NewOverlay(s, len(c.Ops) > 1), change: c, time: max(s.Time(), c.Time), kinds: kinds}
 	if to, _, ok := MendOf(s, c); ok {
@@ -284,7 +292,7 @@ func (d *draft) withinLimits(op *log.Op) bool {
 	if !d.contained() {
 		return true
 	}
-	field := d.rules(op.Kind).idField
+	field := d.rules(op.Kind).IDField
 	if field == "" {
 		field = "id"
 	}
@@ -311,7 +319,7 @@ func (d *draft) resultFits(ids []string) {
 
 func (d *draft) checkOptions(op *log.Op) {
 	for _, o := range op.Options {
-		if !slices.Contains(d.rules(op.Kind).options, o) || op.Action == log.Delete {
+		if !slices.Contains(d.rules(op.Kind).Options, o) || op.Action == log.Delete {
 			d.bad("options", fmt.Sprintf("\"%s\" does not fit a %s of a %s", d.show(string(o)), op.Action, op.Kind), "leave it out")
 		}
 	}

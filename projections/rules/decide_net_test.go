@@ -201,7 +201,7 @@ func TestNetworkImmutable(t *testing.T) {
 	w := joined(t)
 	w.Must(`update network #33# {"vlan_id": 9}`)
 	w.Must(`update network #33# {"gateway": "10.3.0.200"}`)
-	if got := newDraft(w.State, &log.Change{}, byKind).setting(SettingNetworkImmutable); got != "false" {
+	if got := newDraft(w.State, &log.Change{}, &byKind).setting(SettingNetworkImmutable); got != "false" {
 		t.Errorf("the default is %q", got)
 	}
 	w.Must(`create setting {"name": "napi.network_immutable", "value": "true"}`)

@@ -99,7 +99,7 @@ func TestTaskRefusals(t *testing.T) {
 	}
 }
 
-// A claim after the deadline comes too late, whoever makes it.
+// A claim after the deadline comes too late, from any author.
 func TestTaskDeadline(t *testing.T) {
 	w := taskWorld(t)
 	w.Now += defaultTaskTimeout * second

@@ -340,7 +340,7 @@ func TestUpdateWithoutEffect(t *testing.T) {
 	}
 }
 
-// What a CN observed first counts over a record that nobody has observed.
+// What a CN observed first counts over a record that was not observed.
 func TestFirstObservationOfAVMM(t *testing.T) {
 	w := worldtest.Settled(t, Decide)
 	w.Must(`create vmm {"id": "#40#", "instance_id": "#21#", "sled_id": "#11#", "state": "creating"}`)

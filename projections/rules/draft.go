@@ -19,7 +19,7 @@ type draft struct {
 	projections.Overlay
 	change *log.Change
 	time   log.Time
-	kinds  []*kindRules // by number
+	kinds  *[256]*kindRules // by number
 	events []*log.Event
 
 	at       int              // place of the operation at hand
@@ -29,8 +29,8 @@ type draft struct {
 
 // rules returns the rules of a kind.
 func (d *draft) rules(kind log.Kind) *kindRules {
-	if int(kind) < len(d.kinds) && d.kinds[kind] != nil {
-		return d.kinds[kind]
+	if r := d.kinds[kind]; r != nil {
+		return r
 	}
 	return &noRules
 }
@@ -240,7 +240,7 @@ func (d *draft) bounded(r *log.Refusal) *log.Refusal {
 }
 
 func (d *draft) deny(op *log.Op, message, remedy string) {
-	field := d.rules(op.Kind).idField
+	field := d.rules(op.Kind).IDField
 	if field == "" {
 		field = "kind"
 	}

@@ -10,12 +10,8 @@ import (
 	"rutter/projections"
 )
 
-var grantRules = kindRules{
-	kind: log.KindGrant, idField: "subject", word: "grant", title: "Grant", guarded: true,
-	immutable: []string{"subject"},
-	special: hooks[*log.Grant]{
-		check: func(d *draft, _, g *log.Grant, _ *log.Op) { checkGrant(d, g) },
-	},
+var grantRules = hooks[*log.Grant]{
+	check: func(d *draft, _, g *log.Grant, _ *log.Op) { checkGrant(d, g) },
 }
 
 // Bounds of grants.
@@ -30,7 +26,7 @@ const (
 var surfaces = []string{"napi", "cnapi", "vmapi"}
 
 // checkGrant: a reader is limited to owners, a foreign program has surfaces. A
-// grant that says nothing would let in more, or nobody: it is refused.
+// grant that says nothing would let in more, or no one: it is refused.
 func checkGrant(d *draft, g *log.Grant) {
 	sort, rest, _ := strings.Cut(g.Subject, ":")
 	switch {

@@ -8,11 +8,7 @@ import (
 	"rutter/projections"
 )
 
-var ipRules = kindRules{
-	kind: log.KindIP, idField: "ip", word: "IP", title: "IP",
-	options: []log.Option{log.OptionAnyOwner},
-	special: hooks[*log.IP]{decide: opIP},
-}
+var ipRules = hooks[*log.IP]{decide: opIP}
 
 // opIP decides an operation on an address. Every address of a network can be
 // updated, whether there is an object of it or not: one that says nothing is

@@ -12,26 +12,17 @@ import (
 // maxMigrationsOfVM: one at a time, and those that failed in the last hour.
 const maxMigrationsOfVM = 64
 
-var migrationRules = kindRules{
-	kind: log.KindMigration, idField: "id", word: "migration", title: "Migration",
-	immutable: []string{"id", "instance_id"},
-	own: &Rights{
-		Create: append([]string{"id", "instance_id"}, migrationSides...), Update: migrationSides,
-		Why: "each side is told by the CN of its VMM",
+var migrationRules = hooks[*log.Migration]{
+	settle: keepNewerSides,
+	check:  checkMigration,
+	owns: func(d *draft, cn log.UUID, m *log.Migration) bool {
+		return sledOf(d, m.SourceVMM) == cn || sledOf(d, m.TargetVMM) == cn || hosts(d, cn, d.vm(m.InstanceID))
 	},
-	special: hooks[*log.Migration]{
-		uuid:   func(m *log.Migration) *log.UUID { return &m.UUID },
-		settle: keepNewerSides,
-		check:  checkMigration,
-		owns: func(d *draft, cn log.UUID, m *log.Migration) bool {
-			return sledOf(d, m.SourceVMM) == cn || sledOf(d, m.TargetVMM) == cn || hosts(d, cn, d.vm(m.InstanceID))
-		},
-		mayTake: mayTakeMigration,
-		limit: func(_ *draft, _ log.UUID, m *log.Migration) ownedLimit {
-			return ownedLimit{
-				name: "vm_migrations", most: maxMigrationsOfVM, owner: "vm " + m.InstanceID.String(), sets: []projections.Index{projections.MigrationsOf(m.InstanceID)},
-			}
-		},
+	mayTake: mayTakeMigration,
+	limit: func(_ *draft, _ log.UUID, m *log.Migration) ownedLimit {
+		return ownedLimit{
+			name: "vm_migrations", most: maxMigrationsOfVM, owner: "vm " + m.InstanceID.String(), sets: []projections.Index{projections.MigrationsOf(m.InstanceID)},
+		}
 	},
 }
 
@@ -50,9 +41,6 @@ var migrationStates = []string{"pending", "in_progress", "failed", "completed"}
 
 // checkMigration: a side is given whole, by its CN, or not at all.
 func checkMigration(d *draft, _, m *log.Migration, _ *log.Op) {
-	if m.InstanceID.IsZero() {
-		d.missing("instance_id", "send the UUID of the VM")
-	}
 	if m.SourceGen == 0 && m.TargetGen == 0 {
 		d.missing("target_gen", "send what one of the two CNs says: source_gen and source_state, or target_gen and target_state")
 	}
@@ -92,9 +80,4 @@ func keepNewerSides(_ *draft, before, after *log.Migration, _ *log.Op) {
 		after.TargetVMM, after.TargetState = before.TargetVMM, before.TargetState
 		after.TargetGen, after.TargetUpdated = before.TargetGen, before.TargetUpdated
 	}
-}
-
-var migrationSides = []string{
-	"source_gen", "source_propolis_id", "source_state", "target_gen", "target_propolis_id", "target_state",
-	"time_source_updated", "time_target_updated",
 }

@@ -372,7 +372,7 @@ func (m *model) compareInterest(t changetest.Tester, s *projections.State) {
 		}
 	}
 	cns := map[log.Scope][]log.UUID{}
-	for _, cn := range slices.SortedFunc(maps.Keys(want), compareUUIDs) {
+	for _, cn := range slices.SortedFunc(maps.Keys(want), log.UUID.Compare) {
 		scopes := tidyScopes(want[cn])
 		if got := s.Interest(cn); fmt.Sprint(got) != fmt.Sprint(scopes) {
 			t.Fatalf("interest of %s is %v, want %v", cn, got, scopes)

@@ -10,25 +10,20 @@ import (
 	"rutter/projections"
 )
 
-var networkRules = kindRules{
-	kind: log.KindNetwork, idField: "uuid", word: "network", title: "Network",
-	immutable: []string{"uuid", "family", "subnet", "fabric", "vnet_id", "internet_nat", "gateway_provisioned"},
-	special: hooks[*log.Network]{
-		uuid:   func(n *log.Network) *log.UUID { return &n.UUID },
-		settle: func(d *draft, _, n *log.Network, op *log.Op) { settleNetwork(d, n, op) },
-		check: func(d *draft, before, n *log.Network, _ *log.Op) {
-			if checkNetwork(d, n); before != nil {
-				checkPoolsOf(d, n)
-			}
-		},
-		fixed:   fixedOf,
-		isFixed: isFixedOf,
-		remove:  removeNetwork,
-		precede: func(d *draft, before, after *log.Network) {
-			if after == nil {
-				releaseAddresses(d, before)
-			}
-		},
+var networkRules = hooks[*log.Network]{
+	settle: func(d *draft, _, n *log.Network, op *log.Op) { settleNetwork(d, n, op) },
+	check: func(d *draft, before, n *log.Network, _ *log.Op) {
+		if checkNetwork(d, n); before != nil {
+			checkPoolsOf(d, n)
+		}
+	},
+	fixed:   fixedOf,
+	isFixed: isFixedOf,
+	remove:  removeNetwork,
+	precede: func(d *draft, before, after *log.Network) {
+		if after == nil {
+			releaseAddresses(d, before)
+		}
 	},
 }
 
@@ -86,7 +81,7 @@ func settleNetwork(d *draft, n *log.Network, op *log.Op) {
 	for i, ip := range n.Resolvers {
 		n.Resolvers[i] = ip.Unmap()
 	}
-	slices.SortFunc(n.OwnerUUIDs, compareUUIDs) // n is a clone of our own
+	slices.SortFunc(n.OwnerUUIDs, log.UUID.Compare) // n is a clone of our own
 	n.OwnerUUIDs = slices.Compact(n.OwnerUUIDs)
 	settleRoutes(d, n)
 	if op.Action == log.Update && given(op, "routes") {
@@ -317,8 +312,8 @@ func checkFabric(d *draft, n *log.Network) {
 
 func sameOwners(a, b *log.Network) bool {
 	x, y := slices.Clone(a.OwnerUUIDs), slices.Clone(b.OwnerUUIDs)
-	slices.SortFunc(x, compareUUIDs)
-	slices.SortFunc(y, compareUUIDs)
+	slices.SortFunc(x, log.UUID.Compare)
+	slices.SortFunc(y, log.UUID.Compare)
 	return slices.Equal(slices.Compact(x), slices.Compact(y))
 }
 

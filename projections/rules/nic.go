@@ -14,59 +14,43 @@ import (
 // nicsPerVM: a VM rarely has more than two, and the node has its own.
 const nicsPerVM = 4
 
-var nicRules = kindRules{
-	kind: log.KindNIC, idField: "mac", word: "nic", title: "NIC",
-	immutable: []string{"mac", "created_timestamp", "modified_timestamp"},
-	options:   []log.Option{log.OptionAnyOwner, log.OptionReserveIP, log.OptionReleaseIP},
-	own: &Rights{
-		Create: []string{
-			"allow_dhcp_spoofing", "allow_ip_spoofing", "allow_mac_spoofing", "allow_restricted_traffic", "allow_unfiltered_promisc", "belongs_to_type",
-			"belongs_to_uuid", "cn_uuid", "ip", "mac", "model", "network_uuid", "nic_tag", "nic_tags_provided", "owner_uuid", "primary", "state", "vlan_id",
-		},
-		Update: []string{
-			"allow_dhcp_spoofing", "allow_ip_spoofing", "allow_mac_spoofing", "allow_restricted_traffic", "allow_unfiltered_promisc", "cn_uuid", "model", "primary", "state",
-		},
-		Delete: true,
-		Why:    "of its VMs, as net-agent does; a new one only on a network that it is on already, or it could let itself into any",
+var nicRules = hooks[*log.NIC]{
+	fill:   fillNIC,
+	settle: settleNIC,
+	check: func(d *draft, before, n *log.NIC, op *log.Op) {
+		if checkNIC(d, before, n, op); before != nil {
+			keepAggregated(d, before, n)
+			n.Modified = d.time
+		}
 	},
-	special: hooks[*log.NIC]{
-		fill:   fillNIC,
-		settle: settleNIC,
-		check: func(d *draft, before, n *log.NIC, op *log.Op) {
-			if checkNIC(d, before, n, op); before != nil {
-				keepAggregated(d, before, n)
-				n.Modified = d.time
-			}
-		},
-		unchanged: followNIC, // what its options ask for
-		remove:    func(d *draft, n *log.NIC) { keepAggregated(d, n, nil) },
-		precede: func(d *draft, _, n *log.NIC) {
-			if n != nil {
-				clearPrimary(d, n)
-			}
-		},
-		follow: func(d *draft, _, n *log.NIC, op *log.Op) {
-			if n != nil {
-				followNIC(d, n, op)
-			}
-		},
-		owns: func(d *draft, cn log.UUID, n *log.NIC) bool {
-			return projections.CNOf(n) == cn || hosts(d, cn, d.vm(n.BelongsToUUID))
-		},
-		mayTake: mayTakeNIC,
-		ownFields: func(cn log.UUID, before *log.NIC) []string {
-			if !isHostNIC(cn, before) || before.Underlay {
-				return nil
-			}
-			return hostNICFields
-		},
-		limit: func(d *draft, cn log.UUID, _ *log.NIC) ownedLimit {
-			// Its own may name no CN.
-			return ownedLimit{name: "cn_nics", most: nicsPerVM * cnMaxVMs(d), sets: []projections.Index{projections.NICsOnCN(cn), projections.SeveralNICsOf(cn)}}
-		},
-		comesTo: func(cn log.UUID, before, after *log.NIC) bool {
-			return projections.CNOf(after) == cn && projections.CNOf(before) != cn
-		},
+	unchanged: followNIC, // what its options ask for
+	remove:    func(d *draft, n *log.NIC) { keepAggregated(d, n, nil) },
+	precede: func(d *draft, _, n *log.NIC) {
+		if n != nil {
+			clearPrimary(d, n)
+		}
+	},
+	follow: func(d *draft, _, n *log.NIC, op *log.Op) {
+		if n != nil {
+			followNIC(d, n, op)
+		}
+	},
+	owns: func(d *draft, cn log.UUID, n *log.NIC) bool {
+		return projections.CNOf(n) == cn || hosts(d, cn, d.vm(n.BelongsToUUID))
+	},
+	mayTake: mayTakeNIC,
+	ownFields: func(cn log.UUID, before *log.NIC) []string {
+		if !isHostNIC(cn, before) || before.Underlay {
+			return nil
+		}
+		return hostNICFields
+	},
+	limit: func(d *draft, cn log.UUID, _ *log.NIC) ownedLimit {
+		// Its own may name no CN.
+		return ownedLimit{name: "cn_nics", most: nicsPerVM * cnMaxVMs(d), sets: []projections.Index{projections.NICsOnCN(cn), projections.SeveralNICsOf(cn)}}
+	},
+	comesTo: func(cn log.UUID, before, after *log.NIC) bool {
+		return projections.CNOf(after) == cn && projections.CNOf(before) != cn
 	},
 }
 

@@ -9,23 +9,18 @@ import (
 	"rutter/projections"
 )
 
-var nicTagRules = kindRules{
-	kind: log.KindNICTag, idField: "name", word: "nic tag", title: "NIC tag",
-	immutable: []string{"name", "uuid"},
-	special: hooks[*log.NICTag]{
-		uuid:  func(t *log.NICTag) *log.UUID { return &t.UUID },
-		fill:  fillTag,
-		check: checkTag,
-		isFixed: func(before, _ *log.NICTag, field, message string) (string, bool) {
-			if field == "name" && (before.Name == adminTag || before.Name == "external") {
-				message = before.Name + " nic tag cannot be renamed"
-			}
-			return message, true
-		},
-		remove: func(d *draft, t *log.NICTag) {
-			d.unused(t, "nic tag is in use", "delete the networks on it, and take it from the NICs, first",
-				projections.NetworksOnTag(t.Name), projections.NICsOnTag(t.Name), projections.AggregationsOnTag(t.Name))
-		},
+var nicTagRules = hooks[*log.NICTag]{
+	fill:  fillTag,
+	check: checkTag,
+	isFixed: func(before, _ *log.NICTag, field, message string) (string, bool) {
+		if field == "name" && (before.Name == adminTag || before.Name == "external") {
+			message = before.Name + " nic tag cannot be renamed"
+		}
+		return message, true
+	},
+	remove: func(d *draft, t *log.NICTag) {
+		d.unused(t, "nic tag is in use", "delete the networks on it, and take it from the NICs, first",
+			projections.NetworksOnTag(t.Name), projections.NICsOnTag(t.Name), projections.AggregationsOnTag(t.Name))
 	},
 }
 

@@ -146,10 +146,10 @@ func TestSettingOfObjects(t *testing.T) {
 		}
 	}
 	applyBy(t, s, seq, log.Author{}, log.Op{Action: log.Update, Kind: log.KindSetting, ID: SettingCNMaxVMs, Set: []string{"value"}, Object: &log.Setting{Value: "4"}})
-	if got := newDraft(s, &log.Change{}, byKind).setting(SettingCNMaxVMs); got != "4" {
+	if got := newDraft(s, &log.Change{}, &byKind).setting(SettingCNMaxVMs); got != "4" {
 		t.Errorf("the setting is %q", got)
 	}
-	if got := newDraft(projections.NewState(), &log.Change{}, byKind).setting(SettingCNMaxVMs); got != "8192" {
+	if got := newDraft(projections.NewState(), &log.Change{}, &byKind).setting(SettingCNMaxVMs); got != "8192" {
 		t.Errorf("by default it is %q", got)
 	}
 }

@@ -9,13 +9,8 @@ import (
 	"rutter/projections"
 )
 
-var poolRules = kindRules{
-	kind: log.KindNetworkPool, idField: "uuid", word: "network pool", title: "Network pool",
-	immutable: []string{"uuid"},
-	special: hooks[*log.NetworkPool]{
-		uuid:  func(p *log.NetworkPool) *log.UUID { return &p.UUID },
-		check: func(d *draft, _, p *log.NetworkPool, op *log.Op) { checkPool(d, p, op) },
-	},
+var poolRules = hooks[*log.NetworkPool]{
+	check: func(d *draft, _, p *log.NetworkPool, op *log.Op) { checkPool(d, p, op) },
 }
 
 // maxPoolNetworks is NAPI's bound (spec/napi.md section 3.1).
@@ -28,7 +23,7 @@ func checkPool(d *draft, p *log.NetworkPool, op *log.Op) {
 	if len(p.OwnerUUIDs) > maxOwners {
 		d.bad("owner_uuids", fmt.Sprintf("there are %d owners", len(p.OwnerUUIDs)), fmt.Sprintf("name at most %d", maxOwners))
 	}
-	slices.SortFunc(p.OwnerUUIDs, compareUUIDs) // p is a clone of our own
+	slices.SortFunc(p.OwnerUUIDs, log.UUID.Compare) // p is a clone of our own
 	p.OwnerUUIDs = slices.Compact(p.OwnerUUIDs)
 	switch {
 	case len(p.Networks) == 0 && !given(op, "networks") && op.Action == log.Create:

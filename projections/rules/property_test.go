@@ -128,7 +128,7 @@ func newFeed(cn log.UUID) *feed {
 	return &feed{cn, projections.NewSmallState(), []log.Scope{log.AllScope(), log.CNScope(cn)}}
 }
 
-// watch has the feed see each event that w applies.
+// watch shows the feed each event that w applies.
 func (f *feed) watch(w *worldtest.World) {
 	w.Seen = func(seq log.Seq, e *log.Event, d projections.Delta) {
 		if slices.ContainsFunc(d.Scopes, f.holds) {

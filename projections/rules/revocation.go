@@ -8,18 +8,14 @@ import (
 	"rutter/projections"
 )
 
-var revocationRules = kindRules{
-	kind: log.KindRevocation, idField: "subject", word: "revocation", title: "Revocation", guarded: true,
-	immutable: []string{"subject", "identity", "created"},
-	special: hooks[*log.Revocation]{
-		fill: fillRevocation,
-		check: func(d *draft, before, r *log.Revocation, _ *log.Op) {
-			if checkRevocation(d, r); before != nil {
-				checkRevocationUpdate(d, before, r)
-			}
-		},
-		remove: removeRevocation,
+var revocationRules = hooks[*log.Revocation]{
+	fill: fillRevocation,
+	check: func(d *draft, before, r *log.Revocation, _ *log.Op) {
+		if checkRevocation(d, r); before != nil {
+			checkRevocationUpdate(d, before, r)
+		}
 	},
+	remove: removeRevocation,
 }
 
 // namedSubjects are those of an identity, which has certificates of before and after.

@@ -16,7 +16,7 @@ func (d *draft) permit(op *log.Op) bool {
 	case log.RoleTrusted:
 		return true
 	case log.RoleForeign:
-		if !d.rules(op.Kind).guarded {
+		if !d.rules(op.Kind).Guarded {
 			return true
 		}
 		d.deny(op, fmt.Sprintf("a program without a certificate may not write a %s", op.Kind), "use the certificate of an operator")
@@ -30,7 +30,7 @@ func (d *draft) permit(op *log.Op) bool {
 
 func (d *draft) permitCN(op *log.Op) bool {
 	rules := d.rules(op.Kind)
-	rights := rules.own
+	rights := rules.CN
 	if rights == nil {
 		d.deny(op, fmt.Sprintf("a compute node may not write a %s", op.Kind), "use the certificate of an operator")
 		return false
@@ -67,9 +67,9 @@ func (d *draft) permitFields(op *log.Op, before, after log.Object) {
 		return
 	}
 	var foreign []log.FieldError
-	allowed := rules.own.Create
+	allowed := rules.CN.Create
 	if before != nil {
-		allowed = slices.Concat(rules.own.Update, rules.special.moreFields(by.CN, before))
+		allowed = slices.Concat(rules.CN.Update, rules.special.moreFields(by.CN, before))
 	}
 	for _, name := range d.touched(op, before, after) {
 		if !slices.Contains(allowed, name) {
@@ -109,23 +109,11 @@ func (d *draft) checkOwned(op *log.Op, before, after log.Object, rules *kindRule
 	if l.owner == "" {
 		l.owner = "compute node " + cn.String()
 	}
-	message := fmt.Sprintf("%s has %d %ss, the most that it may have (limit %s)", l.owner, l.most, rules.word, l.name)
+	message := fmt.Sprintf("%s has %d %ss, the most that it may have (limit %s)", l.owner, l.most, rules.Noun, l.name)
 	d.refuse(log.CodeLimit, message, log.FieldError{
-		Field: rules.idField, Code: log.ElementInvalid, Message: message,
+		Field: rules.IDField, Code: log.ElementInvalid, Message: message,
 		Remedy: "delete what is not needed, or have an operator raise the setting " + SettingCNMaxVMs,
 	})
-}
-
-// Rights are what a compute node (CN) may do to its own objects of one kind. A
-// kind without a row here is not a CN's to write.
-type Rights struct {
-	// Create and Update are the fields that it may set, by JSON name, sorted; none:
-	// it may not do that at all. What follows from a field, such as the time of the
-	// change, needs no mention.
-	Create, Update []string
-	Delete         bool
-	// Why is for people who read the table.
-	Why string
 }
 
 // touched are the fields that the operation sets or changes. One that is sent

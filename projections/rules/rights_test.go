@@ -10,10 +10,14 @@ import (
 	"rutter/projections"
 )
 
-// OwnRights names fields that there are, sorted, and none of identity or place
+// The rights of CNs name fields that there are, sorted, and none of identity or place
 // that a CN could take from others with.
 func TestOwnRightsAreFields(t *testing.T) {
-	for kind, rights := range OwnRights {
+	for _, kind := range log.Kinds() {
+		rights := kind.Describe().CN
+		if rights == nil {
+			continue
+		}
 		names := log.FieldNames(kind)
 		for _, fields := range [][]string{rights.Create, rights.Update} {
 			for _, field := range fields {
@@ -26,9 +30,9 @@ func TestOwnRightsAreFields(t *testing.T) {
 			}
 		}
 	}
-	for _, rules := range table {
-		if _, ok := OwnRights[rules.kind]; ok && rules.guarded {
-			t.Errorf("%s says who may do what, and a CN may write it", rules.kind)
+	for _, kind := range log.Kinds() {
+		if kind.Describe().CN != nil && kind.Describe().Guarded {
+			t.Errorf("%s says who may do what, and a CN may write it", kind)
 		}
 	}
 }
@@ -245,16 +249,17 @@ func TestACNTakesAVMThatWasSentToIt(t *testing.T) {
 	}
 }
 
-// TestKindsAreInOrder: the table has each kind that log knows, in the order of their
+// TestKindsAreInOrder: there are rules of each kind that log knows, in the order of their
 // numbers, with the words that refusals need.
 func TestKindsAreInOrder(t *testing.T) {
-	for i, r := range table {
-		if r.kind != log.Kind(i+1) || r.idField == "" || r.word == "" || r.title == "" || r.special == nil {
+	for i, kind := range log.Kinds() {
+		r := byKind[kind]
+		if kind != log.Kind(i+1) || r == nil || r.Name != kind.String() || r.IDField == "" || r.Noun == "" || r.Title == "" || r.special == nil {
 			t.Errorf("at %d stands %+v", i, r)
 		}
 	}
 	for kind := range log.Kind(255) {
-		if kind.Known() != (int(kind) < len(byKind) && byKind[kind] != nil) {
+		if kind.Known() != (byKind[kind] != nil) {
 			t.Errorf("%s is known to log, or has rules, but not both", kind)
 		}
 	}

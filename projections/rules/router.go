@@ -16,15 +16,10 @@ import (
 // come, change and go with the router, in the same change; the VMs hear of the
 // routes as of any other of their networks.
 
-var routerRules = kindRules{
-	kind: log.KindRouter, idField: "uuid", word: "router", title: "Router",
-	immutable: []string{"uuid", "owner_uuid"},
-	special: hooks[*log.Router]{
-		uuid:   func(r *log.Router) *log.UUID { return &r.UUID },
-		settle: settleRouter,
-		check:  func(d *draft, before, r *log.Router, _ *log.Op) { checkRouter(d, before, r) },
-		follow: func(d *draft, before, after *log.Router, _ *log.Op) { followRouter(d, before, after) },
-	},
+var routerRules = hooks[*log.Router]{
+	settle: settleRouter,
+	check:  func(d *draft, before, r *log.Router, _ *log.Op) { checkRouter(d, before, r) },
+	follow: func(d *draft, before, after *log.Router, _ *log.Op) { followRouter(d, before, after) },
 }
 
 // maxRouted bounds the networks of a router: all their events are one change's.
@@ -200,7 +195,7 @@ func rerouted(d *draft, before, after *log.Router) (networks []*log.Network) {
 			uuids = append(uuids, r.Networks...)
 		}
 	}
-	slices.SortFunc(uuids, compareUUIDs)
+	slices.SortFunc(uuids, log.UUID.Compare)
 	for _, uuid := range slices.Compact(uuids) {
 		n := d.Network(uuid)
 		if n == nil {

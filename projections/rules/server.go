@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"rutter/log"
@@ -15,24 +14,15 @@ const (
 	maxAgents       = 64       // programs that a server names
 )
 
-var serverRules = kindRules{
-	kind: log.KindServer, idField: "uuid", word: "server", title: "Server",
-	immutable: []string{"uuid"},
-	own: &Rights{
-		Create: append(slices.Clone(sysinfoFields), "uuid"), Update: sysinfoFields,
-		Why: "what it finds in its own machine; its status is judged by the servers, all else is the operators'",
+var serverRules = hooks[*log.Server]{
+	fill:  fillServer,
+	check: checkServer,
+	remove: func(d *draft, s *log.Server) {
+		d.unused(s, "server is in use", "delete its VMs, VMMs and NICs first",
+			projections.NICsOnCN(s.UUID), projections.NICsOf(s.UUID), projections.AggregationsOn(s.UUID),
+			projections.VMsOnCN(s.UUID), projections.VMMsOnCN(s.UUID), projections.OpenTasksOn(s.UUID))
 	},
-	special: hooks[*log.Server]{
-		uuid:  func(s *log.Server) *log.UUID { return &s.UUID },
-		fill:  fillServer,
-		check: checkServer,
-		remove: func(d *draft, s *log.Server) {
-			d.unused(s, "server is in use", "delete its VMs, VMMs and NICs first",
-				projections.NICsOnCN(s.UUID), projections.NICsOf(s.UUID), projections.AggregationsOn(s.UUID),
-				projections.VMsOnCN(s.UUID), projections.VMMsOnCN(s.UUID), projections.OpenTasksOn(s.UUID))
-		},
-		owns: func(_ *draft, cn log.UUID, s *log.Server) bool { return s.UUID == cn },
-	},
+	owns: func(_ *draft, cn log.UUID, s *log.Server) bool { return s.UUID == cn },
 }
 
 func fillServer(d *draft, s *log.Server, _ *log.Op) {
@@ -99,10 +89,6 @@ func isFraction(text string) bool {
 		return strings.Trim(part, "0") == ""
 	}
 	return false
-}
-
-var sysinfoFields = []string{
-	"agents", "created", "current_platform", "headnode", "hostname", "last_boot", "ram", "serial", "setup", "sysinfo",
 }
 
 // needServer refuses what is about a server that is not there.

@@ -10,13 +10,9 @@ import (
 	"rutter/projections"
 )
 
-var settingRules = kindRules{
-	kind: log.KindSetting, idField: "name", word: "setting", title: "Setting", guarded: true,
-	immutable: []string{"name"},
-	special: hooks[*log.Setting]{
-		check:  func(d *draft, _, s *log.Setting, _ *log.Op) { checkSetting(d, s) },
-		remove: removeSetting,
-	},
+var settingRules = hooks[*log.Setting]{
+	check:  func(d *draft, _, s *log.Setting, _ *log.Op) { checkSetting(d, s) },
+	remove: removeSetting,
 }
 
 // mostCNVMs is the highest that SettingCNMaxVMs may be.
@@ -52,7 +48,7 @@ const (
 	latestTime   log.Time = 7_258_118_400_000_000_000 // 2200-01-01
 )
 
-// SettingNetworkImmutable, if true, has vlan_id and nic_tag of networks, and the
+// SettingNetworkImmutable, if true, makes vlan_id and nic_tag of networks, and the
 // gateway of fabric networks, refuse every update, as NAPI does (spec/napi.md
 // section 3.4). It is false unless it is set.
 const SettingNetworkImmutable = "napi.network_immutable"

@@ -2,87 +2,74 @@
 // that names what is wrong with it.
 //
 // It owns what a valid object of each kind is, what follows from an operation, what
-// a compute node (CN) may write (OwnRights) and how many objects it may own, and the
-// choice of ids and addresses. table.go has the kinds in their order; each has a file
-// with what is special about it. What a state is, and how it keeps its objects, is
-// left to package projections.
+// a compute node (CN) may write and how many objects it may own, and the choice of ids
+// and addresses. What needs no state is declared in package log; table.go has the kinds
+// with rules beyond that, each of which has a file. What a state is, and how it keeps
+// its objects, is left to package projections.
 //
 // The package is pure: no clock, randomness, goroutine, file, socket or logger, and
-// no iteration over a map in an order that could be seen. All servers decide alike,
-// also what a refusal says. Decide only reads the state, and may run beside other
+// no iteration over a map in an order that could be seen. All servers decide the
+// same, also what a refusal says. Decide only reads the state, and may run beside other
 // readers.
 //
 // DESIGN.md of package projections lists the rules of validation that depart from
 // NAPI's, with their reasons.
 package rules
 
-import "rutter/log"
+import (
+	"fmt"
+	"slices"
+
+	"rutter/log"
+	"rutter/projections"
+)
 
 // kindRules is what is decided about one kind of object.
 type kindRules struct {
-	kind    log.Kind
-	idField string // the field that holds its id
-	word    string // the kind as NAPI's messages have it (spec/napi.md section 3.3)
-	// title begins the messages about immutable fields; NAPI's is "Network
-	// updates for this field are not supported".
-	title string
-	// immutable are the fields that no update may change; one that is sent with
-	// the value that it has is accepted (spec/napi.md section 3.4).
-	immutable []string
-	options   []log.Option // that an operation may have
-	// guarded: it says who may do what, so that only who is trusted writes it.
-	guarded bool
-	own     *Rights // of a compute node to its own; nil: it writes none
-	special special // what is not declared; a hooks
+	// What package log says of it: its words, its immutable fields, who may write it.
+	*log.Description
+	special special // what is not declared there
 }
 
-// table has the rules of every kind, in the order of the kinds' numbers.
-var table = []*kindRules{
-	&nicTagRules,
-	&networkRules,
-	&nicRules,
-	&serverRules,
-	&vmRules,
-	&vmmRules,
-	&poolRules,
-	&vlanRules,
-	&ipRules,
-	&aggregationRules,
-	&routerRules,
-	&migrationRules,
-	&taskRules,
-	&settingRules,
-	&tokenRules,
-	&revocationRules,
-	&grantRules,
-	&ticketRules,
-	&authorityRules,
-	&certificateRules,
+// table has the rules of the kinds that need the state or more than log declares, by
+// kind. A kind that is not here has only what is declared.
+var table = [...]special{
+	log.KindNICTag:      nicTagRules,
+	log.KindNetwork:     networkRules,
+	log.KindNIC:         nicRules,
+	log.KindServer:      serverRules,
+	log.KindVM:          vmRules,
+	log.KindVMM:         vmmRules,
+	log.KindNetworkPool: poolRules,
+	log.KindFabricVLAN:  vlanRules,
+	log.KindIP:          ipRules,
+	log.KindAggregation: aggregationRules,
+	log.KindRouter:      routerRules,
+	log.KindMigration:   migrationRules,
+	log.KindTask:        taskRules,
+	log.KindSetting:     settingRules,
+	log.KindToken:       tokenRules,
+	log.KindRevocation:  revocationRules,
+	log.KindGrant:       grantRules,
+	log.KindTicket:      ticketRules,
+	log.KindAuthority:   authorityRules,
+	log.KindCertificate: certificateRules,
 }
 
-// byKind is table by the kinds' numbers.
-var byKind = func() []*kindRules {
-	rules := make([]*kindRules, len(table)+1)
-	for _, r := range table {
-		rules[r.kind] = r
+// byKind has the rules of each kind that package log knows, by number.
+var byKind = func() (rules [256]*kindRules) {
+	for _, kind := range log.Kinds() {
+		r := &kindRules{Description: kind.Describe(), special: hooks[log.Object]{}}
+		if int(kind) < len(table) && table[kind] != nil {
+			r.special = table[kind]
+		}
+		rules[kind] = r
 	}
 	return rules
 }()
 
 // noRules are those of a kind that this program does not know.
-var noRules = kindRules{special: hooks[log.Object]{}}
-
-// OwnRights is what a compute node may write of what is its own. It is not to be
-// changed.
-var OwnRights = func() map[log.Kind]Rights {
-	rights := map[log.Kind]Rights{}
-	for _, r := range table {
-		if r.own != nil {
-			rights[r.kind] = *r.own
-		}
-	}
-	return rights
-}()
+var noRules = kindRules{Description: new(log.Description), special: hooks[log.Object]{}}
 
 // hooks are what is special about a kind whose Go type is T. Each may be nil. They
 // note what is wrong in the draft. before is nil on create, after on delete.
@@ -91,8 +78,6 @@ type hooks[T log.Object] struct {
 	// hook is called.
 	decide func(d *draft, op *log.Op) string
 
-	// uuid is where a new object has its id, if that is a UUID.
-	uuid func(o T) *log.UUID
 	// fill fills in what a client may leave open in a new object.
 	fill func(d *draft, o T, op *log.Op)
 	// settle brings an object into its one form; after is a clone of the draft's own.
@@ -134,7 +119,7 @@ type hooks[T log.Object] struct {
 // special is hooks without its type.
 type special interface {
 	whole(d *draft, op *log.Op) (id string, ok bool)
-	create(d *draft, o log.Object, op *log.Op)
+	fillIn(d *draft, o log.Object, op *log.Op)
 	takenID(d *draft, o log.Object, e *log.FieldError)
 	isStale(d *draft, before log.Object, op *log.Op) bool
 	alsoFixed(d *draft, before log.Object) []string
@@ -165,16 +150,10 @@ func (h hooks[T]) whole(d *draft, op *log.Op) (id string, ok bool) {
 	return h.decide(d, op), true
 }
 
-func (h hooks[T]) create(d *draft, o log.Object, op *log.Op) {
-	t := as[T](o)
-	if h.uuid != nil {
-		d.fillUUID(h.uuid(t))
-	}
+func (h hooks[T]) fillIn(d *draft, o log.Object, op *log.Op) {
 	if h.fill != nil {
-		h.fill(d, t, op)
+		h.fill(d, as[T](o), op)
 	}
-	h.settleUpdate(d, nil, o, op)
-	h.checkUpdate(d, nil, o, op)
 }
 
 func (h hooks[T]) takenID(d *draft, o log.Object, e *log.FieldError) {
@@ -261,4 +240,76 @@ func (h hooks[T]) limitOf(d *draft, cn log.UUID, o log.Object) (l ownedLimit, ok
 
 func (h hooks[T]) isNewTo(cn log.UUID, before, after log.Object) bool {
 	return h.comesTo != nil && h.comesTo(cn, as[T](before), as[T](after))
+}
+
+// checkDeclared checks what a kind declares of its fields in package log. before is
+// nil on create.
+func (d *draft) checkDeclared(before, after log.Object, rules *kindRules) {
+	for _, r := range rules.Required {
+		if v, _ := log.Field(after, r.Field); v != nil && v != uint64(0) {
+			continue
+		}
+		if r.Remedy == "" {
+			r.Remedy = "send it"
+		}
+		d.missing(r.Field, r.Remedy)
+	}
+	for _, r := range rules.References {
+		for _, id := range log.FieldTexts(after, r.Field) {
+			if _, ok, err := d.Get(r.Kind, id); !ok || err != nil {
+				noun := r.Kind.Describe().Noun
+				d.bad(r.Field, fmt.Sprintf("%s \"%s\" does not exist", noun, d.show(id)), fmt.Sprintf("create the %s first", noun))
+			}
+		}
+	}
+	for _, field := range rules.Unique {
+		values := log.FieldTexts(after, field)
+		if before != nil && slices.Equal(values, log.FieldTexts(before, field)) {
+			continue
+		}
+		for _, value := range values {
+			d.onlyOne(before, after, field, value)
+		}
+	}
+}
+
+// onlyOne refuses a value of a field that another object of the kind has.
+func (d *draft) onlyOne(before, after log.Object, field, value string) {
+	for other := range d.Objects(projections.With(after.Kind(), field, value)) {
+		if before == nil || other.ID() != before.ID() {
+			d.problem(log.FieldError{
+				Field: field, Code: log.ElementDuplicate, Message: "Already exists",
+				Remedy: "choose another, or update the one there", Type: other.Kind().String(), ID: other.ID(),
+			})
+			return
+		}
+	}
+}
+
+// referrer is a field whose values are ids of objects of another kind.
+type referrer struct {
+	kind  log.Kind
+	field string
+}
+
+// referring are the fields by which objects of any kind name those of a kind.
+var referring = func() (by [256][]referrer) {
+	for _, kind := range log.Kinds() {
+		for _, r := range kind.Describe().References {
+			by[r.Kind] = append(by[r.Kind], referrer{kind, r.Field})
+		}
+	}
+	return by
+}()
+
+// unreferenced refuses the deletion of an object that others name in a field that is
+// declared to be a reference.
+func (d *draft) unreferenced(o log.Object) {
+	var by []projections.Index
+	for _, r := range referring[o.Kind()] {
+		by = append(by, projections.With(r.kind, r.field, o.ID()))
+	}
+	if len(by) > 0 {
+		d.unused(o, d.rules(o.Kind()).Noun+" is in use", "take it out of what uses it first", by...)
+	}
 }

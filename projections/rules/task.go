@@ -17,25 +17,16 @@ const (
 	defaultTaskTimeout = 3600 // seconds, as CNAPI's wait (spec/cnapi.md section 4.4)
 )
 
-var taskRules = kindRules{
-	kind: log.KindTask, idField: "id", word: "task", title: "Task",
-	immutable: []string{"id", "req_id", "task", "params", "server_uuid", "via", "created", "deadline", "timeout", "started", "finished"},
-	own: &Rights{
-		Update: []string{"claimed_by", "failure", "history", "result", "status"},
-		Why:    "it claims what it is asked to do, and tells how that went",
+var taskRules = hooks[*log.Task]{
+	fill:   fillTask,
+	settle: settleTask,
+	check:  checkTask,
+	remove: func(d *draft, t *log.Task) {
+		if !t.Ended() {
+			d.refuse(log.CodeInUse, "task "+t.ID()+" is "+t.Status+": it has not ended", usedBy("id", "server", t.ServerUUID.String(), "wait for its end, or set its status to failure with the reason"))
+		}
 	},
-	special: hooks[*log.Task]{
-		uuid:   func(t *log.Task) *log.UUID { return &t.UUID },
-		fill:   fillTask,
-		settle: settleTask,
-		check:  checkTask,
-		remove: func(d *draft, t *log.Task) {
-			if !t.Ended() {
-				d.refuse(log.CodeInUse, "task "+t.ID()+" is "+t.Status+": it has not ended", usedBy("id", "server", t.ServerUUID.String(), "wait for its end, or set its status to failure with the reason"))
-			}
-		},
-		owns: func(_ *draft, cn log.UUID, t *log.Task) bool { return t.ServerUUID == cn },
-	},
+	owns: func(_ *draft, cn log.UUID, t *log.Task) bool { return t.ServerUUID == cn },
 }
 
 const second = 1_000_000_000 // nanoseconds

@@ -12,16 +12,11 @@ const (
 	defaultTicketTime = 3600 // seconds
 )
 
-var ticketRules = kindRules{
-	kind: log.KindTicket, idField: "uuid", word: "ticket", title: "Ticket",
-	immutable: []string{"uuid", "server_uuid", "scope", "id", "place", "created_at", "updated_at"},
-	special: hooks[*log.Ticket]{
-		uuid:   func(t *log.Ticket) *log.UUID { return &t.UUID },
-		fill:   fillTicket,
-		settle: settleTicket,
-		check:  checkTicket,
-		follow: followTicket,
-	},
+var ticketRules = hooks[*log.Ticket]{
+	fill:   fillTicket,
+	settle: settleTicket,
+	check:  checkTicket,
+	follow: followTicket,
 }
 
 func fillTicket(d *draft, t *log.Ticket, _ *log.Op) {

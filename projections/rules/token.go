@@ -9,19 +9,14 @@ import (
 // maxTokenLife is in ns: a token is for the machine that is being set up now.
 const maxTokenLife = 7 * 24 * 3600 * second
 
-var tokenRules = kindRules{
-	kind: log.KindToken, idField: "uuid", word: "token", title: "Token", guarded: true,
-	immutable: []string{"uuid", "hash", "cn_uuid", "created", "expires", "used"},
-	special: hooks[*log.Token]{
-		uuid: func(t *log.Token) *log.UUID { return &t.UUID },
-		fill: func(d *draft, t *log.Token, _ *log.Op) { t.Created = d.time },
-		check: func(d *draft, before, t *log.Token, _ *log.Op) {
-			if before == nil {
-				checkToken(d, t)
-				return
-			}
-			checkTokenUpdate(d, before, t)
-		},
+var tokenRules = hooks[*log.Token]{
+	fill: func(d *draft, t *log.Token, _ *log.Op) { t.Created = d.time },
+	check: func(d *draft, before, t *log.Token, _ *log.Op) {
+		if before == nil {
+			checkToken(d, t)
+			return
+		}
+		checkTokenUpdate(d, before, t)
 	},
 }
 

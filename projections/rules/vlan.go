@@ -7,20 +7,16 @@ import (
 	"rutter/projections"
 )
 
-var vlanRules = kindRules{
-	kind: log.KindFabricVLAN, idField: "vlan_id", word: "vlan", title: "VLAN",
-	immutable: []string{"owner_uuid", "vlan_id", "vnet_id"},
-	special: hooks[*log.FabricVLAN]{
-		fill:  fillVLAN,
-		check: func(d *draft, _, v *log.FabricVLAN, _ *log.Op) { checkVLAN(d, v) },
-		duplicate: func(d *draft, _ *log.FabricVLAN, e *log.FieldError) {
-			e.Field, e.Message = "vlan_id", "VLAN ID is already in use"
-			if !d.refused() {
-				d.refuse(log.CodeInUse, "VLAN ID is already in use", *e)
-			}
-		},
-		remove: removeVLAN,
+var vlanRules = hooks[*log.FabricVLAN]{
+	fill:  fillVLAN,
+	check: func(d *draft, _, v *log.FabricVLAN, _ *log.Op) { checkVLAN(d, v) },
+	duplicate: func(d *draft, _ *log.FabricVLAN, e *log.FieldError) {
+		e.Field, e.Message = "vlan_id", "VLAN ID is already in use"
+		if !d.refused() {
+			d.refuse(log.CodeInUse, "VLAN ID is already in use", *e)
+		}
 	},
+	remove: removeVLAN,
 }
 
 // fillVLAN gives a new VLAN its owner's vnet.
@@ -89,7 +85,7 @@ func vnetOf(d *draft, owner log.UUID) (vnet uint32, ok bool) {
 	return 0, false
 }
 
-// vnetIsFree reports whether nobody has the vnet.
+// vnetIsFree reports whether no owner has the vnet.
 func vnetIsFree(d *draft, vnet uint32) bool {
 	for range d.Objects(projections.VLANsOnVNet(vnet)) {
 		return false

@@ -9,35 +9,26 @@ import (
 	"rutter/projections"
 )
 
-var vmRules = kindRules{
-	kind: log.KindVM, idField: "uuid", word: "vm", title: "VM",
-	immutable: []string{"uuid", "create_timestamp"},
-	own: &Rights{
-		Create: vmFields, Update: vmFields, Delete: true,
-		Why: "the machine is the source of truth for the VMs on it; one comes from another CN where an operator registered a VMM of it",
+var vmRules = hooks[*log.VM]{
+	fill:  fillVM,
+	check: checkVM,
+	remove: func(d *draft, m *log.VM) {
+		d.unused(m, "vm is in use", "delete its NICs and VMMs first", projections.NICsOf(m.UUID), projections.VMMsOf(m.UUID))
 	},
-	special: hooks[*log.VM]{
-		uuid:  func(m *log.VM) *log.UUID { return &m.UUID },
-		fill:  fillVM,
-		check: checkVM,
-		remove: func(d *draft, m *log.VM) {
-			d.unused(m, "vm is in use", "delete its NICs and VMMs first", projections.NICsOf(m.UUID), projections.VMMsOf(m.UUID))
-		},
-		follow: func(d *draft, before, after *log.VM, _ *log.Op) {
-			if after == nil {
-				followVM(d, before.UUID, log.UUID{})
-				return
-			}
-			followVM(d, after.UUID, after.ServerUUID)
-		},
-		owns:    hosts,
-		mayTake: func(_ *draft, cn log.UUID, _, after *log.VM) bool { return after.ServerUUID == cn },
-		limit: func(d *draft, cn log.UUID, _ *log.VM) ownedLimit {
-			return ownedLimit{name: "cn_vms", most: cnMaxVMs(d), sets: []projections.Index{projections.VMsOnCN(cn)}}
-		},
-		comesTo: func(cn log.UUID, before, after *log.VM) bool {
-			return after.ServerUUID == cn && before.ServerUUID != cn
-		},
+	follow: func(d *draft, before, after *log.VM, _ *log.Op) {
+		if after == nil {
+			followVM(d, before.UUID, log.UUID{})
+			return
+		}
+		followVM(d, after.UUID, after.ServerUUID)
+	},
+	owns:    hosts,
+	mayTake: func(_ *draft, cn log.UUID, _, after *log.VM) bool { return after.ServerUUID == cn },
+	limit: func(d *draft, cn log.UUID, _ *log.VM) ownedLimit {
+		return ownedLimit{name: "cn_vms", most: cnMaxVMs(d), sets: []projections.Index{projections.VMsOnCN(cn)}}
+	},
+	comesTo: func(cn log.UUID, before, after *log.VM) bool {
+		return after.ServerUUID == cn && before.ServerUUID != cn
 	},
 }
 
@@ -57,9 +48,6 @@ func fillVM(d *draft, m *log.VM, _ *log.Op) {
 }
 
 func checkVM(d *draft, before, m *log.VM, op *log.Op) {
-	if m.OwnerUUID.IsZero() {
-		d.missing("owner_uuid", "send the UUID of the owner")
-	}
 	if m.State == "" || len(m.State) > projections.MaxNameBytes || strings.ContainsFunc(m.State, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
 		d.bad("state", fmt.Sprintf("\"%s\" is not a state", d.show(m.State)), "send a word such as provisioning, running or stopped")
 	}
@@ -109,9 +97,4 @@ func hosts(d *draft, cn log.UUID, vm *log.VM) bool {
 		}
 	}
 	return false
-}
-
-var vmFields = []string{
-	"alias", "brand", "cpu_cap", "create_timestamp", "do_not_inventory", "image_uuid", "last_modified", "max_physical_memory",
-	"owner_uuid", "quota", "server_uuid", "state", "uuid", "zone_state", "zonename",
 }

@@ -13,28 +13,18 @@ import (
 // deletes them.
 const vmmsPerVM = 4
 
-var vmmRules = kindRules{
-	kind: log.KindVMM, idField: "id", word: "vmm", title: "VMM",
-	immutable: []string{"id", "instance_id", "sled_id"},
-	own: &Rights{
-		Create: []string{"gen", "id", "instance_id", "reason", "sled_id", "state", "time_updated"},
-		Update: []string{"gen", "reason", "state", "time_updated"},
-		Why:    "a VMM's state is owned by the CN that runs it",
+var vmmRules = hooks[*log.VMM]{
+	fill:  fillVMM,
+	check: checkVMM,
+	stale: staleVMM,
+	owns:  func(_ *draft, cn log.UUID, m *log.VMM) bool { return m.SledID == cn },
+	// A CN makes VMMs of its own VMs only.
+	mayTake: func(d *draft, cn log.UUID, before, after *log.VMM) bool {
+		vm := d.vm(after.InstanceID)
+		return before != nil || vm == nil || vm.ServerUUID == cn
 	},
-	special: hooks[*log.VMM]{
-		uuid:  func(m *log.VMM) *log.UUID { return &m.UUID },
-		fill:  fillVMM,
-		check: checkVMM,
-		stale: staleVMM,
-		owns:  func(_ *draft, cn log.UUID, m *log.VMM) bool { return m.SledID == cn },
-		// A CN makes VMMs of its own VMs only.
-		mayTake: func(d *draft, cn log.UUID, before, after *log.VMM) bool {
-			vm := d.vm(after.InstanceID)
-			return before != nil || vm == nil || vm.ServerUUID == cn
-		},
-		limit: func(d *draft, cn log.UUID, _ *log.VMM) ownedLimit {
-			return ownedLimit{name: "cn_vmms", most: vmmsPerVM * cnMaxVMs(d), sets: []projections.Index{projections.VMMsOnCN(cn)}}
-		},
+	limit: func(d *draft, cn log.UUID, _ *log.VMM) ownedLimit {
+		return ownedLimit{name: "cn_vmms", most: vmmsPerVM * cnMaxVMs(d), sets: []projections.Index{projections.VMMsOnCN(cn)}}
 	},
 }
 
@@ -53,12 +43,6 @@ var vmmStates = []string{
 }
 
 func checkVMM(d *draft, before, m *log.VMM, op *log.Op) {
-	if m.InstanceID.IsZero() {
-		d.missing("instance_id", "send the UUID of the VM")
-	}
-	if m.SledID.IsZero() {
-		d.missing("sled_id", "send the UUID of the CN")
-	}
 	if !slices.Contains(vmmStates, m.State) {
 		d.bad("state", fmt.Sprintf("\"%s\" is not known", d.show(m.State)), "send one of "+strings.Join(vmmStates, ", "))
 	}

@@ -96,6 +96,9 @@ func TestMentions(t *testing.T) {
 }
 
 func TestOldIndexIsReplaced(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	h := newPastLog(t, 8)
 	for len(h.entries) < SegmentEvents+100 {

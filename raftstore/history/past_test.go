@@ -171,6 +171,9 @@ func (h *pastLog) at(seq log.Seq) *projections.State {
 // TestPastIsTheFold: whatever is asked of whatever past, whole or in part, is
 // what the fold from the beginning says, with checkpoints anywhere.
 func TestPastIsTheFold(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		h := newPastLog(t, rapid.Uint64().Draw(t, "seed"))
@@ -287,6 +290,9 @@ func checkObjects(t rapid.TB, h *pastLog, f *Folder, seq log.Seq, want *projecti
 // not, as in a folder of before the index; two folders of one log are the same
 // file; the entries come back as they were.
 func TestPastOverSegments(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	h := newPastLog(t, 42)
 	for len(h.entries) < 2*SegmentEvents+100 {

@@ -1,6 +1,6 @@
-// Package nlmsg walks netlink messages and their attributes (linux/netlink.h), for
-// those who read sockets of their own. It allocates nothing, and what it returns
-// shares the memory of what it was given. What stands in bodies is left to callers.
+// Package nlmsg reads netlink messages and their attributes (linux/netlink.h), for code
+// that reads its own sockets. It allocates nothing, and its results share the memory of
+// the input. The content of bodies is left to callers.
 package nlmsg
 
 import "encoding/binary"
@@ -11,7 +11,7 @@ const (
 	AttrHeaderSize = 4
 )
 
-// typeMask leaves the flags out of an attribute's type (NLA_TYPE_MASK).
+// typeMask removes the flags from an attribute's type (NLA_TYPE_MASK).
 const typeMask = 1<<14 - 1
 
 // Header is the header of a message, without its length.
@@ -20,8 +20,8 @@ type Header struct {
 	Seq         uint32
 }
 
-// Next returns the first message in b and what follows it; ok is false if b begins
-// with no whole message.
+// Next returns the first message in b and the rest; ok is false if b does not begin
+// with a complete message.
 func Next(b []byte) (h Header, body, rest []byte, ok bool) {
 	if len(b) < HeaderSize {
 		return h, nil, nil, false
@@ -35,8 +35,8 @@ func Next(b []byte) (h Header, body, rest []byte, ok bool) {
 	return h, b[HeaderSize:size], b[min((size+3)&^3, len(b)):], true
 }
 
-// NextAttr returns the type, without flags, and the value of the first attribute in
-// b, and what follows it; ok is false if b begins with no whole attribute.
+// NextAttr returns the type, without flags, and the value of the first attribute in b,
+// and the rest; ok is false if b does not begin with a complete attribute.
 func NextAttr(b []byte) (typ uint16, value, rest []byte, ok bool) {
 	if len(b) < AttrHeaderSize {
 		return 0, nil, nil, false
@@ -49,7 +49,7 @@ func NextAttr(b []byte) (typ uint16, value, rest []byte, ok bool) {
 	return order.Uint16(b[2:]) & typeMask, b[AttrHeaderSize:size], b[min((size+3)&^3, len(b)):], true
 }
 
-// Attrs shows each attribute in b, up to the first that is not whole.
+// Attrs yields each attribute in b, up to the first incomplete one.
 func Attrs(b []byte, show func(typ uint16, value []byte)) {
 	for typ, value, rest, ok := NextAttr(b); ok; typ, value, rest, ok = NextAttr(rest) {
 		show(typ, value)

@@ -4,9 +4,9 @@ import (
 	"slices"
 )
 
-// diff walks two lists that are sorted alike, and calls one function for each
-// element: add for what only want has, both for what both have, stale for what
-// only have has (and for a second one of the same key).
+// diff walks two lists of the same order, and calls one function for each element: add
+// for what only want has, both for what both have, stale for what only have has (and
+// for a second one of the same key).
 func diff[A, B any](want []A, have []B, compare func(A, B) int, add func(A), both func(A, B), stale func(B)) {
 	i, j := 0, 0
 	for i < len(want) || j < len(have) {
@@ -44,8 +44,8 @@ func sorted[E any](list []E, compare func(E, E) int) []E {
 	return list
 }
 
-// group cuts the elements for which compare is 0 from the front of a sorted
-// list, and drops what comes before them: nobody wants it.
+// group takes the elements for which compare is 0 from the front of a sorted list, and
+// skips those before them, which are not wanted.
 func group[E any](list *[]E, compare func(E) int) []E {
 	rest := *list
 	for len(rest) > 0 && compare(rest[0]) < 0 {

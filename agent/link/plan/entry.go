@@ -18,10 +18,10 @@ type Entry struct {
 
 // CompareEntry orders entries by namespace, link, MAC and address.
 func CompareEntry(a, b Entry) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Link, b.Link), CompareMAC(a.MAC, b.MAC), a.IP.Compare(b.IP))
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Link, b.Link), a.MAC.Compare(b.MAC), a.IP.Compare(b.IP))
 }
 
-// Target is what an entry leads to. The zero value is no entry.
+// Target is the value of an entry. The zero value is no entry.
 type Target struct {
 	MAC  log.MAC    // of a neighbour
 	Dst  netip.Addr // of a forwarding entry

@@ -6,14 +6,12 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
-	"rutter/projections/desired"
 )
 
-// Fake is a kernel in memory, for tests: it keeps links the way that the real
-// one does (what is stacked on a deleted link goes with it, a changed MAC
-// empties the neighbour table, a lowered MTU lowers those above) and prints
-// itself like ip(8). The zero value has our own namespace only, and no links.
+// Fake is a kernel in memory, for tests. It behaves like the real one (links on a
+// deleted link are deleted, a changed MAC empties the neighbour table, a lowered MTU
+// lowers those above) and prints itself like ip(8). The zero value has our own
+// namespace only, and no links.
 type Fake struct {
 	Links      []*Link
 	namespaces map[string]bool
@@ -35,14 +33,13 @@ func (f *Fake) AddNamespace(name string) {
 	f.namespaces[name] = true
 }
 
-// DeleteNamespace takes a VM namespace away, and the links in it.
+// DeleteNamespace removes a VM namespace and the links in it.
 func (f *Fake) DeleteNamespace(name string) {
 	delete(f.namespaces, name)
 	f.Links = slices.DeleteFunc(f.Links, func(l *Link) bool { return l.Namespace == name })
 }
 
-// AddLink puts a link there as somebody else would. It fails if the place is
-// taken.
+// AddLink adds a link as another program would. It fails if the name is taken.
 func (f *Fake) AddLink(l Link) error {
 	if f.Find(l.Key()) != nil {
 		return syscall.EEXIST
@@ -53,7 +50,7 @@ func (f *Fake) AddLink(l Link) error {
 	return nil
 }
 
-// DeleteLink deletes a link and what is stacked on it, as ip(8) would.
+// DeleteLink deletes a link and the links on it, as ip(8) would.
 func (f *Fake) DeleteLink(namespace, name string) {
 	l := f.Find(LinkKey{namespace, name})
 	if l == nil {
@@ -70,8 +67,8 @@ func (f *Fake) DeleteLink(namespace, name string) {
 	}
 }
 
-// Edit lets a test change a link as somebody else would. It reports whether the
-// link is there.
+// Edit lets a test change a link as another program would. It reports whether the link
+// exists.
 func (f *Fake) Edit(namespace, name string, change func(l *Link)) bool {
 	l := f.Find(LinkKey{namespace, name})
 	if l != nil {
@@ -127,7 +124,7 @@ func (f *Fake) Do(_ context.Context, steps []Step) []error {
 	return errs
 }
 
-// Find returns the link itself, or nil: what a caller changes, changes the kernel.
+// Find returns the link itself, or nil: changes to it change the kernel.
 func (f *Fake) Find(at LinkKey) *Link {
 	for _, l := range f.Links {
 		if l.Key() == at {
@@ -164,7 +161,7 @@ func (f *Fake) do(s Step) error {
 		return ErrNotMade
 	}
 	if s.Op == OpSetLink {
-		return f.setLink(l, s)
+		return f.setLink(l, &s)
 	}
 	return applyStep(l, s)
 }
@@ -197,27 +194,21 @@ func (f *Fake) addLink(spec *Link) error {
 	return f.AddLink(made)
 }
 
-func (f *Fake) setLink(l *Link, s Step) error {
-	if s.Change&ChangeMAC != 0 {
-		l.MAC, l.Neighs = s.Spec.MAC, nil
-	}
-	if s.Change&ChangeUp != 0 {
-		l.Up = true
-	}
-	if s.Change&ChangeQuietIPv6 != 0 {
-		l.QuietIPv6 = true
-	}
+func (f *Fake) setLink(l *Link, s *Step) error {
 	if s.Change&ChangeMTU != 0 {
 		if parent := f.Find(LinkKey{"", l.Parent}); parent != nil && s.Spec.MTU > parent.MTU {
 			return syscall.ERANGE
 		}
 		f.lowerMTU(l, s.Spec.MTU)
-		l.MTU = s.Spec.MTU
 	}
+	if s.Change&ChangeMAC != 0 {
+		l.Neighs = nil
+	}
+	l.Apply(s)
 	return nil
 }
 
-// lowerMTU lowers the MTU of a link and of those above it, never raising any.
+// lowerMTU lowers the MTU of a link and of those above it; it never raises one.
 func (f *Fake) lowerMTU(l *Link, mtu uint32) {
 	l.MTU = min(l.MTU, mtu)
 	for _, child := range f.Links {
@@ -227,7 +218,7 @@ func (f *Fake) lowerMTU(l *Link, mtu uint32) {
 	}
 }
 
-// applyStep does to one link what a step says about the things that hang on it.
+// applyStep changes one link as a step about something on it says.
 func applyStep(l *Link, s Step) error {
 	switch s.Op {
 	case OpSetProbes:
@@ -236,14 +227,8 @@ func applyStep(l *Link, s Step) error {
 		} else {
 			l.ARP = WantedProbes
 		}
-	case OpAddAddress:
-		l.Addresses = put(l.Addresses, s.Prefix, comparePrefix)
-	case OpDelAddress:
-		l.Addresses = drop(l.Addresses, s.Prefix, comparePrefix)
-	case OpSetRoute:
-		l.Routes = put(l.Routes, desired.Route{Dst: s.Prefix, Gateway: s.Addr}, compareRoute)
-	case OpDelRoute:
-		l.Routes = drop(l.Routes, desired.Route{Dst: s.Prefix}, compareRoute)
+	case OpAddAddress, OpDelAddress, OpSetRoute, OpDelRoute:
+		l.Apply(&s)
 	case OpSetNeigh:
 		l.Neighs = put(l.Neighs, Neighbour{IP: s.Addr, MAC: s.MAC}, compareNeighbour)
 	case OpDelNeigh:
@@ -258,17 +243,7 @@ func applyStep(l *Link, s Step) error {
 	return nil
 }
 
-func compareForwardMAC(a, b Forward) int { return CompareMAC(a.MAC, b.MAC) }
-
-func drop[E any](list []E, e E, compare func(E, E) int) []E {
-	return slices.DeleteFunc(list, func(other E) bool { return compare(other, e) == 0 })
-}
-
-func put[E any](list []E, e E, compare func(E, E) int) []E {
-	list = append(drop(list, e, compare), e)
-	slices.SortFunc(list, compare)
-	return list
-}
+func compareForwardMAC(a, b Forward) int { return a.MAC.Compare(b.MAC) }
 
 // String prints all links, in order.
 func (f *Fake) String() string {

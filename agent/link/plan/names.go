@@ -43,8 +43,8 @@ func ParentName(vnet uint32, vlan uint16) string {
 	return VLANName(vnet, vlan)
 }
 
-// KindOfName returns the kind that goes with a name of ours, or "" if the name
-// is not one that we would give.
+// KindOfName returns the kind that belongs to a name of ours, or "" if we never give
+// that name.
 func KindOfName(name string) string {
 	if digits, ok := strings.CutPrefix(name, vxlanPrefix); ok && isNumber(digits, 0, maxVNet) {
 		return KindVXLAN
@@ -84,8 +84,8 @@ func FabricNumber(name string) (uint32, bool) {
 	return uint32(n), err == nil
 }
 
-// isNumber reports whether text is a decimal number in [low, high] as we print
-// it: no sign, no leading zero. fabric01 is nobody's name for fabric1.
+// isNumber reports whether text is a decimal number in [low, high] as we print it: no
+// sign, no leading zero. fabric01 is not a name for fabric1.
 func isNumber(text string, low, high uint64) bool {
 	n, err := strconv.ParseUint(text, 10, 32)
 	return err == nil && n >= low && n <= high && strconv.FormatUint(n, 10) == text

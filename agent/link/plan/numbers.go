@@ -8,10 +8,10 @@ import (
 	"rutter/log"
 )
 
-// Numbers is the number space of fabric<N>: which N each MAC has, and in which
-// namespaces its link was put. It is kept across restarts by whoever owns it, as
-// JSON, so that a NIC's link keeps its name. The zero value is ready for use.
-// It must not be changed while somebody reads it.
+// Numbers is the number space of fabric<N>: the N of each MAC, and the namespaces in
+// which its link was put. Its owner stores it across restarts as JSON, so that a NIC's
+// link keeps its name. The zero value is ready for use. It must not be changed while
+// another goroutine reads it.
 type Numbers struct {
 	byMAC map[log.MAC]numberEntry
 	used  map[uint32]log.MAC
@@ -40,12 +40,12 @@ func (n Numbers) MACs() []log.MAC {
 	for mac := range n.byMAC {
 		macs = append(macs, mac)
 	}
-	slices.SortFunc(macs, CompareMAC)
+	slices.SortFunc(macs, log.MAC.Compare)
 	return macs
 }
 
-// Namespaces returns the namespaces in which links were put, in order and
-// without our own: a dump must look there too.
+// Namespaces returns the namespaces in which links were put, in order and without our
+// own: a dump must read these too.
 func (n Numbers) Namespaces() []string {
 	var names []string
 	for _, entry := range n.byMAC {
@@ -55,8 +55,8 @@ func (n Numbers) Namespaces() []string {
 	return slices.Compact(names)
 }
 
-// Assign gives mac the lowest number that neither another MAC has nor taken
-// reports, unless it has one already. taken may be nil.
+// Assign gives mac the lowest number that no other MAC has and that taken does not
+// report, unless mac has one already. taken may be nil.
 func (n *Numbers) Assign(mac log.MAC, taken func(number uint32) bool) (number uint32, changed bool) {
 	if entry, ok := n.byMAC[mac]; ok {
 		return entry.N, false
@@ -70,8 +70,8 @@ func (n *Numbers) Assign(mac log.MAC, taken func(number uint32) bool) (number ui
 	return number, true
 }
 
-// Adopt gives mac one certain number. It reports false, and does nothing, if
-// mac has a number already or another MAC has that one.
+// Adopt gives mac one certain number. It reports false, and does nothing, if mac has a
+// number already or another MAC has that one.
 func (n *Numbers) Adopt(mac log.MAC, number uint32) bool {
 	if _, ok := n.byMAC[mac]; ok {
 		return false
@@ -83,8 +83,8 @@ func (n *Numbers) Adopt(mac log.MAC, number uint32) bool {
 	return true
 }
 
-// Put notes that the link of mac is, or will be, in namespace, and reports
-// whether that is news. Our own namespace ("") is always searched, and not noted.
+// Put records that the link of mac is, or will be, in namespace, and reports whether
+// that is new. Our own namespace ("") is always read, and not recorded.
 func (n *Numbers) Put(mac log.MAC, namespace string) (changed bool) {
 	entry, ok := n.byMAC[mac]
 	if !ok || namespace == "" || slices.Contains(entry.Namespaces, namespace) {
@@ -143,8 +143,8 @@ func (n Numbers) MarshalJSON() ([]byte, error) {
 	return json.Marshal(n.byMAC)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It refuses a number that two MACs
-// claim, or that does not fit into a link's name; n is then unchanged.
+// UnmarshalJSON implements json.Unmarshaler. It refuses a number that two MACs have, or
+// that does not fit into a link's name; n is then unchanged.
 func (n *Numbers) UnmarshalJSON(data []byte) error {
 	var entries map[log.MAC]numberEntry
 	if err := json.Unmarshal(data, &entries); err != nil {

@@ -10,14 +10,14 @@ import (
 	"rutter/projections/desired"
 )
 
-// Work is what Plan found to be done, and what it found that cannot be.
+// Work is the result of Plan: the steps, and the objects that cannot be made.
 type Work struct {
 	Steps   []Step
-	Blocked []Blocked // sorted as found: links from below to above
+	Blocked []Blocked // in the order found: links from below to above
 }
 
-// Blocked says why an object is left alone. Err wraps one of this package's
-// errors where it is one of the foreseen reasons.
+// Blocked says why an object cannot be changed. Err wraps one of this package's errors
+// for the foreseen reasons.
 type Blocked struct {
 	Object Object
 	Err    error
@@ -26,21 +26,21 @@ type Blocked struct {
 // String reads "object: reason".
 func (b Blocked) String() string { return b.Object.String() + ": " + b.Err.Error() }
 
-// Plan compares what is wanted with what there is. It is pure, and equal
-// arguments give equal work. The order is: rebuilding deletes, links from below
-// to above, addresses, forwarding entries, neighbours (which release waiting
-// packets, so that they come after the former), routes, resolvers, deletes.
-// Without prune (the view of the log is not complete yet) nothing is deleted but
-// what stands in the way of an object that is wanted. Doing all steps on a
-// kernel that nobody else touches makes the next Plan empty, but for Blocked.
+// Plan compares what is wanted with what exists. It is pure, and equal arguments give
+// equal work. The order is: rebuilding deletes, links from below to above, addresses,
+// forwarding entries, neighbours (after the forwarding entries, because they release
+// waiting packets), routes, resolvers, deletes. Without prune (the view of the log is
+// not complete yet) only what is in the way of a wanted object is deleted. After all
+// steps, if no other program changes the kernel, the next Plan is empty except for
+// Blocked.
 func Plan(want desired.Links, have Snapshot, numbers Numbers, prune bool) Work {
 	p := &planner{
-		want: want, numbers: numbers, prune: prune, have: have.ByKey(),
+		want: want, numbers: numbers, prune: prune, existing: have.ByKey(),
 		gone: map[LinkKey]bool{}, kept: map[LinkKey]bool{}, state: map[LinkKey]*linkState{},
 		children: map[string][]*Link{}, byMAC: map[log.MAC][]*Link{}, missing: map[string]bool{},
 	}
 	p.want.VXLANs = sorted(want.VXLANs, func(a, b desired.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) })
-	p.want.Fabrics = sorted(want.Fabrics, func(a, b desired.Fabric) int { return CompareMAC(a.MAC, b.MAC) })
+	p.want.Fabrics = sorted(want.Fabrics, func(a, b desired.Fabric) int { return a.MAC.Compare(b.MAC) })
 	for i := range have.Links {
 		p.index(&have.Links[i])
 	}
@@ -62,18 +62,18 @@ func Plan(want desired.Links, have Snapshot, numbers Numbers, prune bool) Work {
 	return Work{Steps: steps, Blocked: p.blocked}
 }
 
-// planner is one Plan under way.
+// planner is one running Plan.
 type planner struct {
 	want    desired.Links
 	numbers Numbers
 	prune   bool
 
-	have     map[LinkKey]*Link
+	existing map[LinkKey]*Link
 	children map[string][]*Link     // our links by the name of their parent
 	byMAC    map[log.MAC][]*Link    // our fabric links
 	missing  map[string]bool        // namespaces
-	kept     map[LinkKey]bool       // what is wanted, blocked or not: never pruned
-	gone     map[LinkKey]bool       // what is there, but not any more when the steps are done
+	kept     map[LinkKey]bool       // wanted links, blocked or not: never pruned
+	gone     map[LinkKey]bool       // existing links that the steps delete
 	state    map[LinkKey]*linkState // wanted links that are not blocked
 	fabric   []fabricState          // beside want.Fabrics
 
@@ -82,8 +82,8 @@ type planner struct {
 	blocked                                              []Blocked
 }
 
-// linkState is a wanted link once its steps are planned. have is nil if the link
-// is made anew, so that nothing hangs on it.
+// linkState is a wanted link with its steps planned. have is nil if the link is made
+// again, so that nothing is on it.
 type linkState struct {
 	have *Link
 }
@@ -94,7 +94,7 @@ type fabricState struct {
 }
 
 func (p *planner) index(l *Link) {
-	if !Owned(l, p.have) {
+	if !Owned(l, p.existing) {
 		return
 	}
 	if l.Parent != "" {
@@ -105,7 +105,7 @@ func (p *planner) index(l *Link) {
 	}
 }
 
-// markWanted notes every place that is wanted.
+// markWanted records every wanted link.
 func (p *planner) markWanted() {
 	for _, w := range p.want.VXLANs {
 		p.kept[LinkKey{"", VXLANName(w.VNet)}] = true
@@ -124,25 +124,25 @@ func (p *planner) block(o Object, format string, args ...any) {
 	p.blocked = append(p.blocked, Blocked{Object: o, Err: fmt.Errorf(format, args...)})
 }
 
-// remove plans the deletion of a link of ours that stands in the way; what is
-// stacked on it goes with it. It refuses, with a reason, when that would take a
-// foreign link along, or one that an incomplete view cannot judge.
+// remove plans the deletion of a link of ours that is in the way, with the links on it.
+// It refuses, with a reason, if that would delete a foreign link, or one that only a
+// complete view may remove.
 func (p *planner) remove(o Object, l *Link) bool {
 	if p.gone[l.Key()] {
 		return true
 	}
-	if err := p.mayFall(l, p.prune); err != nil {
+	if err := p.checkRemovable(l, p.prune); err != nil {
 		p.block(o, "must be rebuilt: %w", err)
 		return false
 	}
 	p.rebuild = append(p.rebuild, Step{Op: OpDelLink, Object: o, Namespace: l.Namespace, Link: l.Name})
-	p.fall(l)
+	p.markGone(l)
 	return true
 }
 
-// mayFall says why l and all that is stacked on it must not be deleted. What
-// stands above must be wanted (it will be made again) unless anything goes.
-func (p *planner) mayFall(l *Link, anything bool) error {
+// checkRemovable returns why l and the links on it must not be deleted. Links above
+// must be wanted (they will be made again) unless anything is true.
+func (p *planner) checkRemovable(l *Link, anything bool) error {
 	if len(l.Guests) > 0 {
 		return fmt.Errorf("%w: %s carries %s", ErrForeign, l.Name, l.Guests[0])
 	}
@@ -156,33 +156,33 @@ func (p *planner) mayFall(l *Link, anything bool) error {
 		if !anything && !p.kept[child.Key()] {
 			return fmt.Errorf("%w: %s carries %s", ErrIncomplete, l.Name, child.Name)
 		}
-		if err := p.mayFall(child, anything); err != nil {
+		if err := p.checkRemovable(child, anything); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fall notes that l goes, with all that is stacked on it.
-func (p *planner) fall(l *Link) {
+// markGone records that l is deleted, with the links on it.
+func (p *planner) markGone(l *Link) {
 	p.gone[l.Key()] = true
 	if l.Kind == KindMacvlan {
 		return
 	}
 	for _, child := range p.children[l.Name] {
-		p.fall(child)
+		p.markGone(child)
 	}
 }
 
-// link plans one link: made if absent, rebuilt if it differs in what cannot be
-// changed, else changed in place. It returns nil if the link is blocked.
+// link plans one link: made if absent, rebuilt if it differs in what cannot be changed,
+// otherwise changed in place. It returns nil if the link is blocked.
 func (p *planner) link(o Object, spec *Link, hold bool) *linkState {
 	at := spec.Key()
-	have := p.have[at]
+	have := p.existing[at]
 	if have != nil && p.gone[at] {
 		have = nil
 	}
-	if have != nil && !Owned(have, p.have) {
+	if have != nil && !Owned(have, p.existing) {
 		p.block(o, "%w: %s is there, and not ours (kind %q): rename or remove it", ErrForeign, have.Name, have.Kind)
 		return nil
 	}
@@ -204,15 +204,15 @@ func (p *planner) link(o Object, spec *Link, hold bool) *linkState {
 	return state
 }
 
-// SameBuild compares what can only be had by building the link anew.
+// SameBuild compares what can only be changed by building the link again.
 func SameBuild(a, b *Link) bool {
 	return a.Parent == b.Parent && a.VNI == b.VNI && a.Local == b.Local && a.Port == b.Port &&
 		a.Learning == b.Learning && a.Proxy == b.Proxy && a.L2Miss == b.L2Miss && a.L3Miss == b.L3Miss &&
 		a.VLAN == b.VLAN && a.Bridge == b.Bridge
 }
 
-// Changes says what to change in place. The MAC of a VXLAN or VLAN device is the
-// kernel's choice.
+// Changes returns what to change in place. The kernel chooses the MAC of a VXLAN or
+// VLAN device.
 func Changes(want, have *Link, hold bool) Change {
 	var change Change
 	if want.Kind == KindMacvlan && want.MAC != have.MAC {
@@ -262,5 +262,5 @@ func (p *planner) vlans() {
 	}
 }
 
-// IsLinkLocal tells addresses that the kernel gives by itself.
+// IsLinkLocal reports whether an address is one that the kernel adds by itself.
 func IsLinkLocal(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }

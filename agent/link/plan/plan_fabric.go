@@ -10,9 +10,9 @@ import (
 	"rutter/projections/desired"
 )
 
-// fabrics plans the fabric links and what hangs on them but for neighbours.
-// First what carries a wanted MAC in the wrong place is removed: the kernel
-// refuses the same MAC twice on one parent.
+// fabrics plans the fabric links and what is on them, except neighbours. A link with a
+// wanted MAC on the wrong parent is removed first, because the kernel refuses the same
+// MAC twice on one parent.
 func (p *planner) fabrics() {
 	p.fabric = make([]fabricState, len(p.want.Fabrics))
 	blocked := make([]bool, len(p.want.Fabrics))
@@ -40,8 +40,8 @@ func (p *planner) fabrics() {
 	}
 }
 
-// clearConflict checks that fabric i can be made, and plans to remove what is in its
-// way. It reports false if the fabric is blocked.
+// clearConflict checks that fabric i can be made, and plans the removal of what is in
+// its way. It reports false if the fabric is blocked.
 func (p *planner) clearConflict(i int) bool {
 	w := &p.want.Fabrics[i]
 	o := Object{Kind: ObjectFabric, MAC: w.MAC}
@@ -84,8 +84,8 @@ func (p *planner) probes(o Object, at LinkKey, state *linkState) {
 	}
 }
 
-// addrs plans a fabric link's addresses. A VM on hold gets what is missing, and
-// keeps what it has.
+// addrs plans a fabric link's addresses. A VM on hold gets missing addresses and keeps
+// its others.
 func (p *planner) addrs(o Object, at LinkKey, state *linkState, w *desired.Fabric) {
 	want := slices.Clone(w.Addresses)
 	slices.SortFunc(want, comparePrefix)
@@ -105,9 +105,8 @@ func (p *planner) addrs(o Object, at LinkKey, state *linkState, w *desired.Fabri
 	})
 }
 
-// wantRoutes plans a fabric link's routes, in a VM's namespace only: the node's
-// own routing is not ours. A VM on hold gets them with its new link, and no
-// later ones.
+// wantRoutes plans a fabric link's routes, in a VM's namespace only: the node's own
+// routing is not ours. A VM on hold gets them with its new link, and no later ones.
 func (p *planner) wantRoutes(o Object, at LinkKey, state *linkState, w *desired.Fabric) {
 	if at.Namespace == "" || w.Hold && state.have != nil {
 		return
@@ -134,8 +133,8 @@ func (p *planner) wantRoutes(o Object, at LinkKey, state *linkState, w *desired.
 	})
 }
 
-// routesOf returns the routes of a fabric, the default route among them, one for
-// each destination.
+// routesOf returns the routes of a fabric, including the default route, one for each
+// destination.
 func routesOf(w *desired.Fabric) []desired.Route {
 	routes := make([]desired.Route, 0, len(w.Routes)+1)
 	if w.Gateway.IsValid() {
@@ -157,7 +156,7 @@ func routesOf(w *desired.Fabric) []desired.Route {
 // forwards plans the entries of the VXLAN devices.
 func (p *planner) forwards() {
 	entries := sorted(p.want.FDB, func(a, b desired.FDB) int {
-		return cmp.Or(cmp.Compare(a.VNet, b.VNet), CompareMAC(a.MAC, b.MAC))
+		return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.MAC.Compare(b.MAC))
 	})
 	for _, w := range p.want.VXLANs {
 		mine := group(&entries, func(e desired.FDB) int { return cmp.Compare(e.VNet, w.VNet) })
@@ -181,7 +180,7 @@ func (p *planner) forward(w desired.VXLAN, want []desired.FDB, have []Forward) {
 		step.Object = Object{Kind: ObjectFDB, VNet: w.VNet, MAC: e.MAC}
 		p.fdb = append(p.fdb, step)
 	}
-	diff(want, have, func(a desired.FDB, b Forward) int { return CompareMAC(a.MAC, b.MAC) }, set,
+	diff(want, have, func(a desired.FDB, b Forward) int { return a.MAC.Compare(b.MAC) }, set,
 		func(a desired.FDB, b Forward) {
 			if !b.Permanent || a.Dst != b.Dst || OtherPort(a.Port, w.Port) != OtherPort(b.Port, w.Port) {
 				set(a)
@@ -195,8 +194,8 @@ func (p *planner) forward(w desired.VXLAN, want []desired.FDB, have []Forward) {
 		})
 }
 
-// OtherPort returns the port of a forwarding entry as the kernel says it: 0 for
-// own, the device's.
+// OtherPort returns the port of a forwarding entry in the kernel's form: 0 for own, the
+// device's.
 func OtherPort(port, own uint16) uint16 {
 	if port == own {
 		return 0
@@ -207,11 +206,11 @@ func OtherPort(port, own uint16) uint16 {
 // neighs plans the neighbours of the fabric links.
 func (p *planner) neighs() {
 	entries := sorted(p.want.Neighs, func(a, b desired.Neigh) int {
-		return cmp.Or(CompareMAC(a.Link, b.Link), a.IP.Compare(b.IP))
+		return cmp.Or(a.Link.Compare(b.Link), a.IP.Compare(b.IP))
 	})
 	for i := range p.want.Fabrics {
 		mac := p.want.Fabrics[i].MAC
-		mine := group(&entries, func(e desired.Neigh) int { return CompareMAC(e.Link, mac) })
+		mine := group(&entries, func(e desired.Neigh) int { return e.Link.Compare(mac) })
 		state := p.fabric[i]
 		if state.linkState == nil {
 			continue
@@ -241,8 +240,8 @@ func (p *planner) neighs() {
 	}
 }
 
-// ResolversHead marks a resolv.conf as ours; any other is replaced when the log
-// has resolvers for the namespace, but never removed.
+// ResolversHead marks a resolv.conf as ours. Any other is replaced when the log has
+// resolvers for the namespace, and is never removed.
 const ResolversHead = "# written by rutter; changes are lost\n"
 
 // resolvers plans resolv.conf of the VM namespaces.
@@ -283,27 +282,27 @@ func resolvConf(resolvers []netip.Addr) string {
 	return b.String()
 }
 
-// pruneLinks deletes our links that nobody wants. A deleted link takes what is
-// stacked on it along, so that only the lowest ones are named.
+// pruneLinks deletes our links that are not wanted. A deleted link takes the links on
+// it along, so only the lowest ones are listed.
 func (p *planner) pruneLinks(links []Link) {
 	for _, kind := range []string{KindVXLAN, KindVLAN, KindMacvlan} {
 		for i := range links {
 			l := &links[i]
-			if l.Kind != kind || p.kept[l.Key()] || p.gone[l.Key()] || !Owned(l, p.have) {
+			if l.Kind != kind || p.kept[l.Key()] || p.gone[l.Key()] || !Owned(l, p.existing) {
 				continue
 			}
 			o := leftOver(l)
-			if err := p.mayFall(l, true); err != nil {
+			if err := p.checkRemovable(l, true); err != nil {
 				p.block(o, "cannot be deleted: %w", err)
 				continue
 			}
 			p.delLinks = append(p.delLinks, Step{Op: OpDelLink, Object: o, Namespace: l.Namespace, Link: l.Name})
-			p.fall(l)
+			p.markGone(l)
 		}
 	}
 }
 
-// leftOver names a link of ours that no wanted object stands for.
+// leftOver names a link of ours that belongs to no wanted object.
 func leftOver(l *Link) Object {
 	switch l.Kind {
 	case KindVXLAN:

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"net/netip"
@@ -13,26 +12,25 @@ import (
 	"rutter/log"
 )
 
-// Snapshot is what a dump found: the links that carry one of our names, in our
-// own namespace and in the VM namespaces that were searched, with all that hangs
-// on them. All slices are sorted, so equal kernels give deeply equal snapshots.
+// Snapshot is the result of a dump: the links with one of our names, in our own
+// namespace and in the VM namespaces that were read, with everything on them. All
+// slices are sorted, so equal kernels give deeply equal snapshots.
 type Snapshot struct {
 	Links []Link // by (Namespace, Name)
-	// Missing are the searched namespaces that do not exist, by name.
+	// Missing are the requested namespaces that do not exist, by name.
 	Missing []string
-	// Resolvers is the content of resolv.conf of each searched namespace that
-	// has one.
+	// Resolvers is the content of resolv.conf of each namespace that has one.
 	Resolvers map[string]string
 }
 
-// Link is one link as the kernel has it, or as a step wants it. The fields that
-// a kind does not have are zero.
+// Link is one link in the kernel, or as a step wants it. Fields that a kind does not
+// have are zero.
 type Link struct {
 	Namespace string // "" is our own
 	Name      string
 	Kind      string // IFLA_INFO_KIND: "vxlan", "vlan", "macvlan", or what a foreign link is
-	// Parent is the name of the link below, in our own namespace; "" if there is
-	// none, or if it is not a link that carries one of our names.
+	// Parent is the name of the link below, in our own namespace; "" if there is none,
+	// or if it does not have one of our names.
 	Parent string
 	Index  int32 // the ifindex in Namespace; differs from kernel to kernel, never compared
 	MTU    uint32
@@ -42,7 +40,7 @@ type Link struct {
 	VNI       uint32     // vxlan
 	Local     netip.Addr // vxlan
 	Port      uint16     // vxlan: UDP destination port
-	Learning  bool       // vxlan: false on ours, the log is the teacher
+	Learning  bool       // vxlan: false on ours, because entries come from the log
 	Proxy     bool       // vxlan
 	L2Miss    bool       // vxlan
 	L3Miss    bool       // vxlan
@@ -56,18 +54,18 @@ type Link struct {
 	Routes    []desired.Route // macvlan; ours only, by Dst
 	Neighs    []Neighbour     // macvlan; permanent ones only, by IP
 	FDB       []Forward       // vxlan, by MAC
-	// Guests are foreign links that sit on this one, by name.
+	// Guests are foreign links on this one, by name.
 	Guests []string
 }
 
-// Probes says whom the kernel asks for an unknown neighbour of a link.
+// Probes is how the kernel asks for an unknown neighbour of a link.
 type Probes struct {
 	Known bool   // false: the link has no such table (a kernel without IPv6)
 	App   uint32 // RTM_GETNEIGH messages (NDTPA_APP_PROBES)
 	Mcast uint32 // broadcast ARP or ND (NDTPA_MCAST_PROBES)
 }
 
-// WantedProbes: one message to us and no broadcast, which nobody would answer
+// WantedProbes: one message to us and no broadcast, which would not be answered
 // (spec/kernel.md section 1, "Recommended").
 var WantedProbes = Probes{Known: true, App: 1, Mcast: 0}
 
@@ -85,19 +83,16 @@ type Forward struct {
 	Permanent bool   // false: it would age
 }
 
-// LinkKey is where a link is found: no two links share one.
+// LinkKey identifies a link.
 type LinkKey struct{ Namespace, Name string }
 
-// Key returns where the link is found.
+// Key returns the link's key.
 func (l *Link) Key() LinkKey { return LinkKey{l.Namespace, l.Name} }
 
 // CompareKey orders links by namespace, then name.
 func CompareKey(a, b LinkKey) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
-
-// CompareMAC orders MACs by their bytes.
-func CompareMAC(a, b log.MAC) int { return bytes.Compare(a[:], b[:]) }
 
 func comparePrefix(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
@@ -108,10 +103,10 @@ func compareRoute(a, b desired.Route) int { return comparePrefix(a.Dst, b.Dst) }
 func compareNeighbour(a, b Neighbour) int { return a.IP.Compare(b.IP) }
 
 func compareForward(a, b Forward) int {
-	return cmp.Or(CompareMAC(a.MAC, b.MAC), a.Dst.Compare(b.Dst))
+	return cmp.Or(a.MAC.Compare(b.MAC), a.Dst.Compare(b.Dst))
 }
 
-// Sort puts a snapshot into its one order.
+// Sort sorts all parts of a snapshot.
 func (s *Snapshot) Sort() {
 	slices.SortFunc(s.Links, func(a, b Link) int { return CompareKey(a.Key(), b.Key()) })
 	slices.Sort(s.Missing)
@@ -125,7 +120,7 @@ func (s *Snapshot) Sort() {
 	}
 }
 
-// ByKey returns the snapshot's links by place.
+// ByKey returns the snapshot's links by key.
 func (s *Snapshot) ByKey() map[LinkKey]*Link {
 	byKey := make(map[LinkKey]*Link, len(s.Links))
 	for i := range s.Links {
@@ -134,7 +129,7 @@ func (s *Snapshot) ByKey() map[LinkKey]*Link {
 	return byKey
 }
 
-// Owned reports whether a link is ours: name, kind and what it sits on.
+// Owned reports whether a link is ours, by name, kind and the link below.
 func Owned(l *Link, byKey map[LinkKey]*Link) bool {
 	if KindOfName(l.Name) != l.Kind {
 		return false
@@ -151,8 +146,7 @@ func Owned(l *Link, byKey map[LinkKey]*Link) bool {
 	}
 }
 
-// String prints a link and what hangs on it, after the manner of ip -d link,
-// and without its ifindex.
+// String prints a link and what is on it, like ip -d link, without its ifindex.
 func (l *Link) String() string {
 	var b strings.Builder
 	name := l.Name
@@ -199,7 +193,8 @@ func flagText(text string, set bool) string {
 	return ""
 }
 
-// Apply changes a link as a step does. Its lists may be shared: they are copied.
+// Apply changes a link as a step about its settings, addresses or routes does; other
+// steps change nothing. Copies of the link may share its lists: Apply copies what it changes.
 func (l *Link) Apply(s *Step) {
 	switch s.Op {
 	case OpSetLink:
@@ -212,23 +207,34 @@ func (l *Link) Apply(s *Step) {
 			l.MAC = s.Spec.MAC
 		}
 	case OpAddAddress:
-		l.Addresses = append(slices.Clone(l.Addresses), s.Prefix)
+		l.Addresses = put(l.Addresses, s.Prefix, comparePrefix)
 	case OpDelAddress:
-		l.Addresses = slices.DeleteFunc(slices.Clone(l.Addresses), func(p netip.Prefix) bool { return p == s.Prefix })
-	case OpSetRoute, OpDelRoute:
-		l.Routes = slices.DeleteFunc(slices.Clone(l.Routes), func(r desired.Route) bool { return r.Dst == s.Prefix })
-		if s.Op == OpSetRoute {
-			l.Routes = append(l.Routes, desired.Route{Dst: s.Prefix, Gateway: s.Addr})
-		}
+		l.Addresses = drop(l.Addresses, s.Prefix, comparePrefix)
+	case OpSetRoute:
+		l.Routes = put(l.Routes, desired.Route{Dst: s.Prefix, Gateway: s.Addr}, compareRoute)
+	case OpDelRoute:
+		l.Routes = drop(l.Routes, desired.Route{Dst: s.Prefix}, compareRoute)
 	}
 }
 
-// ReportMisses reports whether the kernel tells of what it misses, and sends no
-// broadcast: what OpSetProbes makes.
+// drop returns a copy of list without the elements equal to e.
+func drop[E any](list []E, e E, compare func(E, E) int) []E {
+	return slices.DeleteFunc(slices.Clone(list), func(other E) bool { return compare(other, e) == 0 })
+}
+
+// put returns a sorted copy of list with e in place of the elements equal to it.
+func put[E any](list []E, e E, compare func(E, E) int) []E {
+	list = append(drop(list, e, compare), e)
+	slices.SortFunc(list, compare)
+	return list
+}
+
+// ReportMisses reports whether the kernel reports its misses and sends no broadcast:
+// the effect of OpSetProbes.
 func (p Probes) ReportMisses() bool { return p == WantedProbes }
 
-// Searched returns the namespaces that a dump must search: those wanted, and
-// those where links were put before.
+// Searched returns the namespaces that a dump must read: the wanted ones, and those
+// where links were put before.
 func Searched(wanted, before []string) []string {
 	names := slices.Concat(wanted, before)
 	slices.Sort(names)

@@ -9,18 +9,19 @@ import (
 	"rutter/log"
 )
 
-// RouteProtocol marks our routes (rtm_protocol, linux/rtnetlink.h; the number is
-// not given to anybody): a VM's own routes are none of our business.
+// RouteProtocol marks our routes (rtm_protocol, linux/rtnetlink.h; the number is not
+// assigned): a VM's own routes are not ours.
 const RouteProtocol = 82
 
-// RouteMetric + N is the metric of the routes of fabric<N>, so that a VM with
-// two NICs may have two default routes, the older NIC's going first.
+// RouteMetric + N is the metric of the routes of fabric<N>, so that a VM with two NICs
+// may have two default routes; the older NIC's has priority.
 const RouteMetric = 1000
 
 // Op is what a step does.
 type Op uint8
 
-// The operations. Set and Add succeed if it is so already, Del if it is gone.
+// The operations. Set and Add succeed if the object is already so, Del if it does not
+// exist.
 const (
 	OpAddLink Op = iota + 1 // Spec
 	OpSetLink               // Spec, the fields named by Change
@@ -49,11 +50,11 @@ const (
 	ChangeQuietIPv6
 )
 
-// Step is one thing to do to the kernel. It is idempotent, and prints itself as
-// the command that would do the same.
+// Step is one change of the kernel. It is idempotent, and prints itself as the command
+// that would do the same.
 type Step struct {
 	Op        Op
-	Object    Object // whom it is for
+	Object    Object // the object that it is for
 	Namespace string
 	Link      string // the name of the link acted on
 	MAC       log.MAC
@@ -79,8 +80,8 @@ const (
 	ObjectResolvers
 )
 
-// Object names one thing of the desired state (or a left-over of an earlier
-// one). It is comparable; failures and waiting times are kept by it.
+// Object names one thing of the desired state (or a left-over of an earlier one). It is
+// comparable, and the key of failures and delays.
 type Object struct {
 	Kind ObjectKind
 	VNet uint32     // vxlan, vlan, fdb
@@ -90,7 +91,7 @@ type Object struct {
 	Name string     // resolvers: the namespace; left-overs: the link
 }
 
-// String names the object for people.
+// String names the object in a message.
 func (o Object) String() string {
 	switch o.Kind {
 	case ObjectVXLAN, ObjectVLAN:
@@ -118,13 +119,13 @@ func (o Object) String() string {
 	return fmt.Sprintf("object of kind %d", o.Kind)
 }
 
-// Kernel is what Plan's steps are done to. One goroutine at a time may use it.
+// Kernel executes Plan's steps. One goroutine at a time may use it.
 type Kernel interface {
-	// Dump reads our own namespace and the named ones. A namespace that does not
-	// exist is listed in Missing, and is no error.
+	// Dump reads our own namespace and the named ones. A missing namespace is listed in
+	// Missing, without an error.
 	Dump(ctx context.Context, namespaces []string) (Snapshot, error)
-	// Do does the steps in order. It goes on after a failure, and returns nil if
-	// all went well, else one error (or nil) for each step.
+	// Do executes the steps in order. It continues after a failure, and returns nil if
+	// all succeeded, otherwise one error (or nil) for each step.
 	Do(ctx context.Context, steps []Step) []error
 }
 

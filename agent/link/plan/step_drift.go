@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Drift says of a step that put right what somebody else changed what was wrong,
+// Drift says what was wrong before a step that corrected a change by another program,
 // as "sdcvxl5: forwarding entry 02:00:00:00:00:02 was gone or changed".
 func (s Step) Drift() string {
 	at := s.Link

@@ -18,15 +18,15 @@ import (
 	"rutter/log"
 )
 
-// Source says where things are; the zero value is the system itself.
+// Source has the locations to read; the zero value is the system itself.
 type Source struct {
 	CN    log.UUID
 	Agent string // version of this agent
 	Port  uint16 // of its HTTP service on the admin network; 0: none
 	Setup bool
-	// Root is before /proc, /sys and /etc: "" but in tests.
+	// Root is the prefix of /proc, /sys and /etc: "" except in tests.
 	Root string
-	// Tags is the file of nic tags; it need not be there.
+	// Tags is the file of nic tags; it may be missing.
 	Tags string
 	// Links lists the links with their addresses; nil: netlink.
 	Links func() ([]Link, error)
@@ -40,8 +40,8 @@ type Link struct {
 	IP   netip.Addr
 }
 
-// ours are the names of links that agents make (architecture section 9): they are no part of
-// the node itself, and come and go with VMs.
+// ours are the names of links that agents make (architecture section 9). They are not
+// part of the node itself, and come and go with VMs.
 var ours = []string{"sdcvxl", "vx", "fabric", "veth", "docker", "lo"}
 
 func isOurs(name string) bool {
@@ -51,7 +51,7 @@ func isOurs(name string) bool {
 	})
 }
 
-// Gather says what the node is now. What cannot be read is left out.
+// Gather returns the node's current description. What cannot be read is left out.
 func (s Source) Gather() (*sysinfo.Info, error) {
 	i := &sysinfo.Info{
 		UUID: s.CN, SystemType: "Linux", Agent: cmp.Or(s.Agent, "unknown"), AgentPort: s.Port, Setup: s.Setup,
@@ -103,7 +103,7 @@ func clean(text string) string {
 	return text[:min(len(text), maxWord)]
 }
 
-// field is the number behind a name at a line's begin.
+// field returns the number after a name at the beginning of a line.
 func field(text, name string) uint64 {
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
@@ -115,7 +115,7 @@ func field(text, name string) uint64 {
 	return 0
 }
 
-// disks are the block devices with a device behind them.
+// disks returns the block devices that have hardware.
 func (s Source) disks() (list []sysinfo.Disk) {
 	entries, _ := os.ReadDir(filepath.Join(s.Root+"/", "sys/block"))
 	for _, e := range entries {
@@ -128,7 +128,7 @@ func (s Source) disks() (list []sysinfo.Disk) {
 	return list
 }
 
-// systemLinks asks netlink.
+// systemLinks reads the links by netlink.
 func systemLinks() ([]Link, error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -137,10 +137,10 @@ func systemLinks() ([]Link, error) {
 	var links []Link
 	for _, one := range all {
 		if isOurs(one.Name) {
-			continue // there may be thousands, and each one's addresses are asked for anew
+			continue // there may be thousands, and the addresses of each need a request
 		}
 		l := Link{Name: one.Name, MAC: one.HardwareAddr, Up: one.Flags&net.FlagRunning != 0}
-		addrs, _ := one.Addrs() // a link that went meanwhile has none
+		addrs, _ := one.Addrs() // a link that was removed meanwhile has none
 		for _, a := range addrs {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && !l.IP.IsValid() {
 				l.IP = p.Addr()
@@ -172,7 +172,7 @@ func (s Source) addLinks(i *sysinfo.Info, links []Link) {
 			nic.Virtual = true
 			nic.VLAN, nic.Host = vlanOf(vlan)
 		} else if len(bond) == 0 && !s.there(folder+"/device") && len(tags.of(&nic)) == 0 {
-			nic.Virtual = true // of the kernel's, on no hardware, as a bridge or macvlan
+			nic.Virtual = true // made by the kernel, without hardware, as a bridge or macvlan
 			nic.Host = s.lower(folder)
 		}
 		if !nic.Virtual {
@@ -227,7 +227,7 @@ func vlanOf(text string) (vlan uint32, host string) {
 	return vlan, host
 }
 
-// tagFile is what the file of nic tags says: tags by MAC or name of a link.
+// tagFile is the content of the file of nic tags: tags by MAC or name of a link.
 type tagFile struct {
 	by    map[string][]string
 	admin string

@@ -18,24 +18,24 @@ import (
 
 // Times of the watch.
 const (
-	quiet      = 200 * time.Millisecond // after a message others are waited for, so that a burst is one
-	checkEvery = time.Minute            // also when nothing told of a change
-	againMin   = 500 * time.Millisecond // until what was not taken is sent again; doubles
+	quiet      = 200 * time.Millisecond // wait after a message, so that a burst causes one action
+	checkEvery = time.Minute            // a check without any message
+	againMin   = 500 * time.Millisecond // pause before a failed send is repeated; doubles
 	againMax   = time.Minute
 	bootJitter = 5               // seconds: the kernel counts back from a clock that is being set (proc(5), btime)
-	fileEvery  = 2 * time.Second // between two looks at the time of the file of tags
+	fileEvery  = 2 * time.Second // between two checks of the time of the file of tags
 )
 
-// Watcher sends a node's sysinfo when it changed.
+// Watcher sends a node's sysinfo when it has changed.
 type Watcher struct {
 	Source Source
-	// Send brings the JSON form to the servers. What fails is sent again.
+	// Send sends the JSON form to the servers. It is called again after an error.
 	Send func(ctx context.Context, text []byte) error
-	// Changed is told of each Info that differs from the one before; nil: nobody is.
+	// Changed is called with each Info that differs from the one before; nil: no call.
 	Changed func(*sysinfo.Info)
 	Logger  *slog.Logger
 
-	woken chan chan error // holds who waits for a refresh; nil: nobody does
+	woken chan chan error // holds the caller that waits for a refresh; nil: none waits
 	last  atomic.Pointer[sysinfo.Info]
 }
 
@@ -47,10 +47,10 @@ func NewWatcher(source Source, send func(context.Context, []byte) error, logger 
 	return &Watcher{Source: source, Send: send, Logger: logger, woken: make(chan chan error, 1)}
 }
 
-// Info is what was gathered last; nil before the first time.
+// Info returns the last Info; nil before the first one.
 func (w *Watcher) Info() *sysinfo.Info { return w.last.Load() }
 
-// Refresh gathers anew and sends, whatever was sent before; it returns when the
+// Refresh gathers and sends, whether anything changed or not; it returns when the
 // servers have it.
 func (w *Watcher) Refresh(ctx context.Context) (*sysinfo.Info, error) {
 	done := make(chan error, 1)
@@ -115,7 +115,7 @@ func (w *Watcher) keep(ctx context.Context, news chan struct{}) error {
 		}
 		due = checkEvery
 		if err != nil {
-			w.Logger.Warn("sysinfo is not with the servers yet", "error", err, "again_in", pause)
+			w.Logger.Warn("sysinfo has not reached the servers yet", "error", err, "again_in", pause)
 			due, pause = pause, min(2*pause, againMax)
 		} else {
 			pause = againMin
@@ -145,7 +145,7 @@ func (w *Watcher) gather() ([]byte, error) {
 	return text, nil
 }
 
-// watchFile looks at the time of the file of tags.
+// watchFile checks the time of the file of tags.
 func (w *Watcher) watchFile(ctx context.Context, news chan struct{}) error {
 	if w.Source.Tags == "" {
 		return nil
@@ -170,11 +170,11 @@ func (w *Watcher) watchFile(ctx context.Context, news chan struct{}) error {
 	}
 }
 
-// listen hears of links and addresses (linux/rtnetlink.h). What is lost does no
-// harm: each message only has the whole looked at.
+// listen receives notifications of links and addresses (linux/rtnetlink.h). A lost one
+// does no harm: each only requests a complete check.
 func (w *Watcher) listen(ctx context.Context, news chan struct{}) error {
 	if w.Source.Links != nil {
-		return nil // the links are not the kernel's
+		return nil // the links are not from the kernel
 	}
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"rutter/log"
 )
 
-// The kernel relates other namespaces to ours by numbers, nsids. One socket can
-// then hear all of them (NETLINK_LISTEN_ALL_NSID) and dump any of them
-// (IFA_TARGET_NETNSID), and nobody has to enter a namespace.
+// The kernel numbers other namespaces relative to ours (nsid). So one socket can
+// receive notifications from all of them (NETLINK_LISTEN_ALL_NSID) and dump any of them
+// (IFA_TARGET_NETNSID) without entering a namespace.
 
 // Attributes that package unix does not have.
 const (
@@ -25,23 +25,23 @@ const (
 
 var native = binary.NativeEndian
 
-// addressSockets talk to the kernel of the addresses in other namespaces.
+// addressSockets request addresses of other namespaces from the kernel.
 type addressSockets struct {
-	ask  int // requests and dumps
-	hear int // notifications; not blocking
-	seq  uint32
-	buf  []byte
+	requests      int // requests and dumps
+	notifications int // notifications; not blocking
+	seq           uint32
+	buf           []byte
 }
 
 // netlinkTimeout bounds the wait for one answer of the kernel, in seconds.
 const netlinkTimeout = 5
 
-// hearBytes is the receive buffer for notifications; more are answered by ENOBUFS,
-// and that by looking at every VM.
-const hearBytes = 4 << 20
+// notificationBytes is the receive buffer for notifications. If it overflows, the
+// kernel reports ENOBUFS, and every VM is inspected.
+const notificationBytes = 4 << 20
 
 func openAddressSockets() (*addressSockets, error) {
-	s := &addressSockets{ask: -1, hear: -1, buf: make([]byte, 64<<10)}
+	s := &addressSockets{requests: -1, notifications: -1, buf: make([]byte, 64<<10)}
 	if err := s.open(); err != nil {
 		s.close()
 		return nil, fmt.Errorf("vminfo: netlink: %w", err)
@@ -50,28 +50,28 @@ func openAddressSockets() (*addressSockets, error) {
 }
 
 func (s *addressSockets) open() (err error) {
-	if s.ask, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE); err != nil {
+	if s.requests, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE); err != nil {
 		return err
 	}
-	// Only strict dumps heed the target namespace.
-	if err := unix.SetsockoptInt(s.ask, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
+	// Only strict dumps use the target namespace.
+	if err := unix.SetsockoptInt(s.requests, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
 		return err
 	}
-	if err := unix.SetsockoptTimeval(s.ask, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: netlinkTimeout}); err != nil {
+	if err := unix.SetsockoptTimeval(s.requests, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: netlinkTimeout}); err != nil {
 		return err
 	}
-	if s.hear, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE); err != nil {
+	if s.notifications, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE); err != nil {
 		return err
 	}
-	_ = unix.SetsockoptInt(s.hear, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, hearBytes) // less is right too
-	if err := unix.SetsockoptInt(s.hear, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1); err != nil {
+	_ = unix.SetsockoptInt(s.notifications, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, notificationBytes) // a smaller buffer also works
+	if err := unix.SetsockoptInt(s.notifications, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1); err != nil {
 		return err
 	}
-	if err := unix.Bind(s.hear, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Bind(s.notifications, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
 	for _, group := range []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR} {
-		if err := unix.SetsockoptInt(s.hear, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
+		if err := unix.SetsockoptInt(s.notifications, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
 			return err
 		}
 	}
@@ -79,7 +79,7 @@ func (s *addressSockets) open() (err error) {
 }
 
 func (s *addressSockets) close() {
-	for _, fd := range []int{s.ask, s.hear} {
+	for _, fd := range []int{s.requests, s.notifications} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
@@ -108,37 +108,38 @@ func (s *addressSockets) request(typ, flags uint16, fixed int, attributes ...att
 	return b
 }
 
-// do sends a request and shows each message of the answer, until it is complete.
+// do sends a request and calls a function for each message of the answer, until it is
+// complete.
 func (s *addressSockets) do(request []byte, show func(typ uint16, body []byte)) error {
-	if err := unix.Sendto(s.ask, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(s.requests, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
 	dump := native.Uint16(request[6:])&unix.NLM_F_DUMP == unix.NLM_F_DUMP
 	for {
-		n, _, err := unix.Recvfrom(s.ask, s.buf, 0)
+		n, _, err := unix.Recvfrom(s.requests, s.buf, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		done, err := answer(s.buf[:n], s.seq, dump, show)
+		done, err := netlinkReply(s.buf[:n], s.seq, dump, show)
 		if done || err != nil {
 			return err
 		}
 	}
 }
 
-// answer walks the messages of one datagram. It is done at the end of a dump, at
-// an acknowledgement, and after one message where no dump was asked for.
-func answer(b []byte, seq uint32, dump bool, show func(typ uint16, body []byte)) (done bool, err error) {
+// netlinkReply reads the messages of one datagram. It is done at the end of a dump, at
+// an acknowledgement, and after one message if no dump was requested.
+func netlinkReply(b []byte, seq uint32, dump bool, show func(typ uint16, body []byte)) (done bool, err error) {
 	for len(b) >= nlmsg.HeaderSize {
 		h, body, rest, ok := nlmsg.Next(b)
 		if !ok {
 			return done, errShort
 		}
 		switch {
-		case h.Seq != seq || done: // of an earlier request that ran out of time
+		case h.Seq != seq || done: // of an earlier request that timed out
 		case h.Type == unix.NLMSG_DONE:
 			done = true
 		case h.Type == unix.NLMSG_ERROR:
@@ -159,8 +160,8 @@ func answer(b []byte, seq uint32, dump bool, show func(typ uint16, body []byte))
 
 var errShort = errors.New("vminfo: a netlink message is cut")
 
-// nsid returns the number by which our namespace knows the one of fd, and gives
-// it one if it has none.
+// nsid returns the number of the namespace of fd in ours, and assigns one if it has
+// none.
 func (s *addressSockets) nsid(fd int) (int32, error) {
 	id, err := s.knownNSID(fd)
 	if err != nil || id >= 0 {
@@ -190,9 +191,9 @@ func (s *addressSockets) knownNSID(fd int) (int32, error) {
 	return id, err
 }
 
-// addresses returns the addresses of the links in a namespace, by the MAC of
-// the link; also a link without any has its entry. Those of a link's own scope
-// (fe80::) are left out.
+// addresses returns the addresses of the links in a namespace, by the MAC of the link.
+// A link without addresses has an entry as well. Addresses of link scope (fe80::) are
+// left out.
 func (s *addressSockets) addresses(nsid int32) (map[log.MAC][]netip.Prefix, error) {
 	macs := make(map[int32]log.MAC)
 	found := make(map[log.MAC][]netip.Prefix)
@@ -245,13 +246,13 @@ func parseAddress(body []byte) (index int32, prefix netip.Prefix, ok bool) {
 	return int32(native.Uint32(body[4:])), prefix, prefix.IsValid()
 }
 
-// changed reads the notifications that are there, and returns the namespaces that
-// they are about; all is true when the kernel could not tell them all.
+// changed reads the waiting notifications, and returns the namespaces that they are
+// about. all is true if the kernel lost some.
 func (s *addressSockets) changed() (nsids map[int32]int, all bool, err error) {
 	nsids = make(map[int32]int)
 	oob := make([]byte, unix.CmsgSpace(4))
 	for {
-		_, noob, _, _, err := unix.Recvmsg(s.hear, s.buf, oob, 0)
+		_, noob, _, _, err := unix.Recvmsg(s.notifications, s.buf, oob, 0)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue

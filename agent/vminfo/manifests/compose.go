@@ -12,17 +12,17 @@ import (
 	"rutter/log"
 )
 
-// observed are what really is there of a VM. What is not there leaves the word to
-// the manifest: it says what will be at the next start.
+// observed is the running state of a VM. For what does not run, the manifest's values
+// are used: they apply at the next start.
 type observed struct {
 	namespace bool
 	pid       int // of the init process; 0: none runs
 	boot      time.Time
 	memory    int64                      // bytes; 0 no limit; -1: no cgroup
-	addresses map[log.MAC][]netip.Prefix // of the links in the namespace; nil: not looked at
+	addresses map[log.MAC][]netip.Prefix // of the links in the namespace; nil: not read
 }
 
-// compose makes the VM of a manifest and the facts, without last_modified.
+// compose makes the VM of a manifest and the observed state, without last_modified.
 func compose(m system.Manifest, f observed) vmdoc.Value {
 	v := m.Value.Without(vmdoc.LastModified).Without("transition_to")
 	state, zoneState := stateOf(v.Text("state"), f)
@@ -31,7 +31,7 @@ func compose(m system.Manifest, f observed) vmdoc.Value {
 	if f.pid > 0 {
 		v = v.With("pid", vmdoc.IntValue(int64(f.pid))).With("boot_timestamp", vmdoc.StringValue(vmdoc.FormatDate(f.boot)))
 	}
-	// A cgroup without a limit, and nobody in it, is one that is being made.
+	// An empty cgroup without a limit is still being made.
 	if f.memory > 0 || f.memory == 0 && f.pid > 0 {
 		v = v.With("max_physical_memory", vmdoc.IntValue(f.memory/system.Mebi))
 	}
@@ -45,8 +45,8 @@ func compose(m system.Manifest, f observed) vmdoc.Value {
 	return v
 }
 
-// stateOf names what is there as VMAPI names it. A VM that does not run may be
-// one that is being made: only its maker knows.
+// stateOf returns VMAPI's name of the observed state. A VM that does not run may be one
+// that is being made; only its maker knows.
 func stateOf(wanted string, f observed) (state, zoneState string) {
 	switch {
 	case f.pid > 0 && f.namespace:
@@ -65,12 +65,11 @@ func stateOf(wanted string, f observed) (state, zoneState string) {
 	return "stopped", zoneState
 }
 
-// withAddresses puts the addresses that the link of a NIC has, in place of
-// those that the manifest names.
+// withAddresses replaces the addresses of a NIC in the manifest by those of its link.
 func withAddresses(nic vmdoc.Value, links map[log.MAC][]netip.Prefix) vmdoc.Value {
 	mac, err := log.ParseMAC(nic.Text("mac"))
 	if err != nil {
-		return nic // ParseManifest does not let it happen
+		return nic // ParseManifest excludes this
 	}
 	prefixes := slices.Clone(links[mac])
 	slices.SortFunc(prefixes, func(a, b netip.Prefix) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })

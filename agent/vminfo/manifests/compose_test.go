@@ -41,7 +41,7 @@ func TestComposeStates(t *testing.T) {
 	}
 }
 
-// FuzzManifest: whatever stands in a manifest, it is refused or makes a VM.
+// FuzzManifest: any content of a manifest is refused or makes a VM.
 func FuzzManifest(f *testing.F) {
 	for _, s := range []string{`{"uuid":"` + composeUUID(1) + `","nics":[{"mac":"90:b8:d0:57:53:70"}]}`, `{"uuid":1}`, `{"uuid":"` + composeUUID(1) + `","state":{},"zonename":"x"}`, ``} {
 		f.Add([]byte(s))
@@ -60,11 +60,11 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-// FuzzNetlink: no message makes the readers of netlink go wrong.
+// FuzzNetlink: no message makes the readers of netlink fail.
 func FuzzNetlink(f *testing.F) {
 	f.Add([]byte{20, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		_, _ = answer(b, 1, true, func(_ uint16, body []byte) { _, _, _ = parseAddress(body) })
+		_, _ = netlinkReply(b, 1, true, func(_ uint16, body []byte) { _, _, _ = parseAddress(body) })
 		_, _, _ = parseAddress(b)
 		_ = slices.Grow(parseFileEvents(nil, b), 0)
 	})

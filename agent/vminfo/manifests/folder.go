@@ -21,30 +21,29 @@ import (
 const (
 	// maxManifests bounds the VMs of one folder; more are put aside.
 	maxManifests = 20_000
-	// goneAfter is how long a manifest must have been away to be gone: editors
-	// move the old one away before they write the new one.
+	// goneAfter is how long a manifest must be missing before it counts as removed:
+	// editors move the old file away before they write the new one.
 	goneAfter = 5 * time.Millisecond
-	// publishEvery and publishBurst bound how often one VM is told of: a few changes
-	// at once, then one each 50 ms, however often it flaps.
+	// publishEvery and publishBurst bound how often one VM is reported: a few changes
+	// at once, then one each 50 ms, however often it changes.
 	publishEvery = 50 * time.Millisecond
 	publishBurst = 4
-	// missingEvery is how often a folder that is not there is looked for.
+	// missingEvery is how often a missing folder is looked for.
 	missingEvery = 250 * time.Millisecond
-	// mountsEvery is how often all namespaces are looked at anew while mounts
-	// come and go.
+	// mountsEvery is how often all namespaces are inspected while mounts come and go.
 	mountsEvery = 250 * time.Millisecond
-	// scanSlice is how many manifests a full scan looks at between events.
+	// scanSlice is how many manifests a full scan inspects between events.
 	scanSlice = 32
 )
 
 // Config configures a Folder. Manifests must be given; other zeros mean
 // the defaults.
 type Config struct {
-	// Manifests is the folder of manifests, UUID.json each. A manifest must be
-	// written elsewhere and renamed into it, or closed after writing; names that
-	// begin with a dot or do not end in .json are left alone.
+	// Manifests is the folder of manifests, UUID.json each. A manifest must be written
+	// elsewhere and renamed into it, or closed after writing. Names that begin with a
+	// dot or do not end in .json are ignored.
 	Manifests string
-	// PIDs is the folder of UUID.pid, each with the number of a VM's init
+	// PIDs is the folder of UUID.pid, each with the process number of a VM's init
 	// process. Default /run/rutter/vms.
 	PIDs string
 	// NetNS is the folder of named network namespaces (ip-netns(8)): ZONENAME.
@@ -55,8 +54,8 @@ type Config struct {
 	// Machines is where systemd-machined keeps its machines. Default
 	// /run/systemd/machines.
 	Machines string
-	// ScanEvery is how often everything is looked at, in case events missed
-	// something. Default 5 min.
+	// ScanEvery is how often everything is inspected, in case events missed something.
+	// Default 5 min.
 	ScanEvery time.Duration
 	// Logger; nil discards.
 	Logger *slog.Logger
@@ -78,69 +77,69 @@ const (
 type root struct {
 	path  string
 	wd    int32
-	ever  bool   // it was there before
-	cause string // why it is not there
+	ever  bool   // it has existed
+	cause string // why it does not exist
 }
 
-// Folder is the source of VMs that manifests in a folder describe. What really
-// runs is read from the system (manifest.go, system.go, addresses.go). Only
-// Scan and Status may be called from other goroutines than Run's.
+// Folder is the source of VMs that manifests in a folder describe. What really runs is
+// read from the system (manifest.go, system.go, addresses.go). Only Scan and Status may
+// be called from goroutines other than Run's.
 type Folder struct {
 	cfg      Config
 	find     system.Finder
-	scanning atomic.Bool            // a full scan is asked for
+	scanning atomic.Bool            // a full scan is requested
 	current  atomic.Pointer[poller] // of the last Run
 
-	// What follows is Run's.
-	poll     *poller
-	net      *addressSockets // nil: addresses cannot be read
-	roots    [roots]root
-	sink     vmstore.Sink
-	byFile   map[string]*vmRecord // by the name of the manifest
-	byUUID   map[log.UUID]*vmRecord
-	byZone   map[string]*vmRecord
-	byFD     map[int]*vmRecord   // by pidfd
-	byCgroup map[int32]*vmRecord // by inotify wd of the cgroup
-	byNSID   map[int32]*vmRecord
-	files    map[string]time.Time // manifests to be read, with when
-	dirty    map[*vmRecord]bool   // VMs to be looked at
-	awaiting map[*vmRecord]bool   // VMs whose namespace has a file and is not mounted on it
-	doubt    bool                 // the folder came back empty
-	aside    map[string]asideFile
-	nameless bool      // something aside may be about any VM
-	mounts   time.Time // when all namespaces are looked at; zero: need not
-	missing  time.Time // when missing folders are looked for; zero: none
-	loaded   bool
-	scan     *scan // under way
-	nextScan time.Time
-	seed     maphash.Seed
-	scratch  []byte // for texts that are not kept
+	// The rest belongs to Run's goroutine.
+	poll          *poller
+	net           *addressSockets // nil: addresses cannot be read
+	roots         [roots]root
+	sink          vmstore.Sink
+	byFile        map[string]*vmRecord // by the name of the manifest
+	byUUID        map[log.UUID]*vmRecord
+	byZone        map[string]*vmRecord
+	byFD          map[int]*vmRecord   // by pidfd
+	byCgroup      map[int32]*vmRecord // by inotify wd of the cgroup
+	byNSID        map[int32]*vmRecord
+	files         map[string]time.Time // manifests to be read, and when
+	dirty         map[*vmRecord]bool   // VMs to be inspected
+	awaiting      map[*vmRecord]bool   // VMs whose namespace has a file and is not mounted on it
+	cameBackEmpty bool                 // the folder came back empty
+	aside         map[string]asideFile
+	unidentified  bool      // something aside may be about any VM
+	mounts        time.Time // when all namespaces are inspected; zero: not needed
+	missing       time.Time // when missing folders are looked for; zero: none
+	loaded        bool
+	scan          *scan // under way
+	nextScan      time.Time
+	seed          maphash.Seed
+	scratch       []byte // buffer for texts that are not kept
 
 	mu     sync.Mutex // protects status
 	status vmstore.Status
 }
 
-// vmRecord is what is kept of a VM beside its manifest's text.
+// vmRecord is the state of one VM.
 type vmRecord struct {
 	uuid     log.UUID
 	file     string
 	zone     string
 	text     []byte      // of the manifest, compact
-	fresh    vmdoc.Value // the same, until it was looked at; then null
+	fresh    vmdoc.Value // the same, until it was inspected; then null
 	nics     bool
 	modified time.Time // of the VM
-	body     uint64    // hash of what was told last; 0: nothing
+	body     uint64    // hash of what was reported last; 0: nothing
 
-	pid, pidfd int // pidfd -1: none
-	boot       time.Time
-	space      uint64    // inode of the namespace; 0: none
-	nsid       int32     // -1: none
-	cgroup     int32     // wd; -1: none
-	tat        time.Time // theoretical arrival of the next telling: GCRA
+	pid, pidfd  int // pidfd -1: none
+	boot        time.Time
+	namespace   uint64    // inode of the namespace; 0: none
+	nsid        int32     // -1: none
+	cgroup      int32     // wd; -1: none
+	nextPublish time.Time // the earliest time of the next report (GCRA's theoretical arrival time)
 }
 
-// asideFile is a manifest that is put aside; duplicate says that another one is
-// in its way.
+// asideFile is a manifest that is put aside; duplicate means that another manifest has
+// the same VM.
 type asideFile struct {
 	vmstore.Aside
 	duplicate bool
@@ -190,7 +189,7 @@ func (f *Folder) Run(ctx context.Context, sink vmstore.Sink) (err error) {
 	}
 	f.sink = sink
 	f.current.Store(f.poll)
-	defer f.shut()
+	defer f.closeNet()
 	if err := f.openNet(); err != nil {
 		return err
 	}
@@ -216,8 +215,8 @@ func (f *Folder) Run(ctx context.Context, sink vmstore.Sink) (err error) {
 	}
 }
 
-// openNet opens the sockets for addresses; without the right to, they are what
-// the manifests say, and the status says so.
+// openNet opens the sockets for addresses. Without the permission, the addresses are
+// those of the manifests, and the status reports that.
 func (f *Folder) openNet() error {
 	net, err := openAddressSockets()
 	if err != nil {
@@ -225,11 +224,11 @@ func (f *Folder) openNet() error {
 		return nil
 	}
 	f.net = net
-	return f.poll.add(net.hear, unix.EPOLLIN)
+	return f.poll.add(net.notifications, unix.EPOLLIN)
 }
 
-// shut frees what Run opened.
-func (f *Folder) shut() {
+// closeNet frees what Run opened.
+func (f *Folder) closeNet() {
 	for fd := range f.byFD {
 		_ = unix.Close(fd)
 	}
@@ -240,7 +239,7 @@ func (f *Folder) shut() {
 	f.report("stopped")
 }
 
-// work does what is due, and returns when something will be.
+// work does what is due, and returns when more will be.
 func (f *Folder) work(now time.Time) time.Time {
 	next := now.Add(time.Hour)
 	sooner := func(t time.Time) {
@@ -262,16 +261,16 @@ func (f *Folder) work(now time.Time) time.Time {
 		}
 		f.readFile(name, now)
 	}
-	for _, due := range f.files { // what reading found out
+	for _, due := range f.files { // what reading has found
 		sooner(due)
 	}
 	for vm := range f.dirty {
-		if wait := vm.tat.Add(-publishBurst * publishEvery); f.loaded && wait.After(now) {
+		if wait := vm.nextPublish.Add(-publishBurst * publishEvery); f.loaded && wait.After(now) {
 			sooner(wait)
 			continue
 		}
 		delete(f.dirty, vm)
-		f.look(vm, now)
+		f.inspect(vm, now)
 	}
 	f.beginScan(now)
 	if f.scan != nil {
@@ -281,20 +280,20 @@ func (f *Folder) work(now time.Time) time.Time {
 	case f.scan == nil:
 		sooner(f.nextScan)
 	case f.mounts.IsZero():
-		sooner(now) // the next slice, after whatever happened meanwhile
+		sooner(now) // the next slice, after any events
 	}
 	sooner(f.missing)
 	sooner(f.mounts)
 	return next
 }
 
-// report publishes the status; state "" leaves it as it is, but for the folder's.
+// report publishes the status; state "" changes only the folder's part.
 func (f *Folder) report(state string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := &f.status
 	s.Waiting = len(f.dirty) + len(f.files)
-	s.Complete = f.loaded && !f.doubt && f.roots[rootManifests].wd >= 0 && state != "stopped" && !f.nameless
+	s.Complete = f.loaded && !f.cameBackEmpty && f.roots[rootManifests].wd >= 0 && state != "stopped" && !f.unidentified
 	switch at := &f.roots[rootManifests]; {
 	case state != "":
 		s.State = state
@@ -309,7 +308,7 @@ func (f *Folder) report(state string) {
 	}
 }
 
-// skip remembers what this source does without, and why. Each is said once.
+// skip records what this source lacks, and why. Each is logged once.
 func (f *Folder) skip(reason string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -323,7 +322,7 @@ func (f *Folder) skip(reason string) {
 	}
 }
 
-// fail remembers trouble that the source goes on from.
+// fail records trouble after which the source continues.
 func (f *Folder) fail(err error) {
 	f.cfg.Logger.Warn("VM folder", "folder", f.cfg.Manifests, "error", err)
 	f.mu.Lock()

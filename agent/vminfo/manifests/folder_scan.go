@@ -11,15 +11,15 @@ import (
 	"rutter/agent/vminfo/vmstore"
 )
 
-// scan is a full look at everything, a slice at a time between events: what it
-// finds and no event told of was missed.
+// scan is a full inspection, in slices between events. A difference that it finds was
+// missed by the events.
 type scan struct {
 	began  time.Time
-	names  []string // manifests still to be looked at
+	names  []string // manifests still to be inspected
 	missed []vmstore.Missed
 }
 
-// beginScan begins a scan that is due or was asked for.
+// beginScan begins a scan that is due or was requested.
 func (f *Folder) beginScan(now time.Time) {
 	if f.scan != nil || !f.loaded || !f.scanning.Load() && f.nextScan.After(now) {
 		return
@@ -35,8 +35,8 @@ func (f *Folder) beginScan(now time.Time) {
 		f.fail(fmt.Errorf("vminfo: no scan: %w", err))
 		return
 	}
-	if f.doubt && len(names) == 0 {
-		return // the failure of the folder's return stands
+	if f.cameBackEmpty && len(names) == 0 {
+		return // the error stays until the folder has files again
 	}
 	there := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -50,13 +50,13 @@ func (f *Folder) beginScan(now time.Time) {
 	f.scan = &scan{began: now, names: names}
 }
 
-// scanOn looks at the next slice.
+// scanOn inspects the next slice.
 func (f *Folder) scanOn(now time.Time) {
 	s := f.scan
 	for range min(scanSlice, len(s.names)) {
 		f.scanFile(s.names[len(s.names)-1], now)
 		if !f.mounts.IsZero() {
-			return // this one again, once the namespaces were looked at
+			return // this one again, after the namespaces were inspected
 		}
 		s.names = s.names[:len(s.names)-1]
 	}
@@ -71,18 +71,18 @@ func (f *Folder) scanOn(now time.Time) {
 	if len(s.missed) > 0 {
 		f.status.Missed += len(s.missed)
 		f.status.Log = vmstore.KeepLast(f.status.Log, vmstore.Refresh{Date: now.UTC(), Took: vmstore.PrettySeconds(now.Sub(s.began)), VMChanges: s.missed})
-		f.cfg.Logger.Warn("a scan found what events had missed", "changes", len(s.missed), "first", s.missed[0].Zonename)
+		f.cfg.Logger.Warn("a scan found changes without events", "changes", len(s.missed), "first", s.missed[0].Zonename)
 	}
 }
 
-func (f *Folder) missedOne(m vmstore.Missed) {
+func (f *Folder) recordMissed(m vmstore.Missed) {
 	if len(f.scan.missed) < vmstore.MaxMissed {
 		f.scan.missed = append(f.scan.missed, m)
 	}
 }
 
-// scanFile compares one manifest and its VM with what was told. What an event
-// is just telling of is left to it.
+// scanFile compares one manifest and its VM with what was reported. A change whose
+// event is waiting is left to that event.
 func (f *Folder) scanFile(name string, now time.Time) {
 	text, modified, err := system.ReadManifest(filepath.Join(f.cfg.Manifests, name))
 	gone := errors.Is(err, fs.ErrNotExist)
@@ -90,22 +90,22 @@ func (f *Folder) scanFile(name string, now time.Time) {
 	if err == nil {
 		m, err = system.ParseManifest(text)
 	}
-	if f.mentioned(name) {
+	if f.noteFile(name) {
 		return
 	}
 	vm := f.byFile[name]
 	switch {
 	case gone && vm != nil:
-		// Confirmed once more, after the events that there were.
+		// Checked again, after the waiting events.
 		if f.roots[rootManifests].wd < 0 || system.Exists(filepath.Join(f.cfg.Manifests, name)) {
 			return
 		}
-		f.missedOne(vmstore.Missed{Zonename: vm.zone, Action: "delete"})
+		f.recordMissed(vmstore.Missed{Zonename: vm.zone, Action: "delete"})
 		f.forget(name, now)
 		return
 	case err != nil || vm == nil || vm.uuid != m.UUID:
 		if vm == nil && err == nil && f.byUUID[m.UUID] == nil {
-			f.missedOne(vmstore.Missed{Zonename: m.Zone, Action: "create"})
+			f.recordMissed(vmstore.Missed{Zonename: m.Zone, Action: "create"})
 		}
 		f.readFile(name, now)
 		return
@@ -116,17 +116,17 @@ func (f *Folder) scanFile(name string, now time.Time) {
 		delete(f.dirty, vm)
 	}
 	body, hash := f.observe(vm)
-	if hash == vm.body || !unheard && f.mentioned(name) {
+	if hash == vm.body || !unheard && f.noteFile(name) {
 		return
 	}
 	if changes, changed := f.publish(vm, body, hash, now); changed {
-		f.missedOne(vmstore.Missed{Zonename: vm.zone, Action: "modify", Changes: changes})
+		f.recordMissed(vmstore.Missed{Zonename: vm.zone, Action: "modify", Changes: changes})
 	}
 }
 
-// mentioned takes the events that there are, and reports whether one of them, or
-// something that is waited for, is about this manifest or its VM.
-func (f *Folder) mentioned(name string) bool {
+// noteFile takes the waiting events, and reports whether one of them, or something that
+// is due later, is about this manifest or its VM.
+func (f *Folder) noteFile(name string) bool {
 	if err := f.listen(0); err != nil {
 		f.fail(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"rutter/agent/vminfo/vmstore"
 )
 
-// site is a vmtest.Site with what tests of a Folder do to it besides.
+// site is a vmtest.Site with more helpers for tests of a Folder.
 type site struct{ *vmtest.Site }
 
 func newSite(t *testing.T) *site { return &site{vmtest.NewSite(t)} }
@@ -92,7 +92,7 @@ func writeOther(t *testing.T, s *site, n int) string {
 	return "draft"
 }
 
-// TestFolderBadManifests: they are named, what was known stays, the rest goes on.
+// TestFolderBadManifests: they are listed, their VMs stay, the rest continues.
 func TestFolderBadManifests(t *testing.T) {
 	s := newSite(t)
 	s.Write("broken.json", `{"uuid":`)
@@ -123,7 +123,8 @@ func TestFolderBadManifests(t *testing.T) {
 			t.Errorf("%s: %s, want %q", a.Name, a.Reason, want[a.Name])
 		}
 	}
-	// A VM whose manifest breaks stays as it was, and goes on when it is mended.
+	// A VM whose manifest breaks stays as it was, and continues when the manifest is
+	// repaired.
 	s.Write(vmtest.UUID(1)+".json", `{"uuid":"`+vmtest.UUID(1)+`","quo`)
 	s.Eventually("the broken manifest is aside", func() bool { return len(s.Folder.Status().Aside) == len(want)+1 })
 	if vm, ok := s.Store.Find(vmtest.UUID(1)); !ok || !strings.Contains(string(vm.JSON), `"quota":1`) {
@@ -152,15 +153,15 @@ func TestFolderDuplicates(t *testing.T) {
 	if err := os.Remove(filepath.Join(s.Manifests, vmtest.UUID(1)+".json")); err != nil {
 		t.Fatal(err)
 	}
-	// One of the two takes the place, by whichever is read first.
+	// The one that is read first is used.
 	e := s.Until(0, `"type":"create"`)
 	if e.UUID.String() != vmtest.UUID(1) && e.UUID.String() != vmtest.UUID(2) {
 		t.Errorf("got %s", e.Line)
 	}
 }
 
-// TestFolderDuplicatesAtStart: of two manifests of a VM the one with its name
-// counts, whichever is read first.
+// TestFolderDuplicatesAtStart: of two manifests of a VM the one with its name counts,
+// in any order of reading.
 func TestFolderDuplicatesAtStart(t *testing.T) {
 	for range 8 { // the order is chance
 		s := newSite(t)
@@ -225,8 +226,8 @@ func TestFolderVanishes(t *testing.T) {
 	}
 }
 
-// TestFolderFlapping: a VM that changes all the time is told of now and then,
-// and at last as it is.
+// TestFolderFlapping: a VM that changes all the time is reported now and then, and
+// finally in its last state.
 func TestFolderFlapping(t *testing.T) {
 	s := newSite(t)
 	s.WriteVM(1, `,"quota":0`)
@@ -241,15 +242,15 @@ func TestFolderFlapping(t *testing.T) {
 	}
 }
 
-// writeUnheard gives a VM whose quota is 1 another one, through a shared mapping:
-// it makes no event of inotify.
+// writeUnheard changes the quota of a VM from 1 through a shared mapping, which makes
+// no event of inotify.
 func (s *site) writeUnheard(n int, quota byte) {
 	s.T.Helper()
 	file, err := os.OpenFile(filepath.Join(s.Manifests, vmtest.UUID(n)+".json"), os.O_RDWR, 0)
 	if err != nil {
 		s.T.Fatal(err)
 	}
-	s.T.Cleanup(func() { file.Close() }) // that would be heard
+	s.T.Cleanup(func() { file.Close() }) // closing makes an event
 	info, err := file.Stat()
 	if err != nil {
 		s.T.Fatal(err)
@@ -264,7 +265,8 @@ func (s *site) writeUnheard(n int, quota byte) {
 	}
 }
 
-// TestFolderScan: what no event told is found, reported and counted; nothing else is.
+// TestFolderScan: a change without an event is found, reported and counted; nothing
+// else is.
 func TestFolderScan(t *testing.T) {
 	s := newSite(t)
 	for n := range 100 {
@@ -286,8 +288,7 @@ func TestFolderScan(t *testing.T) {
 	}
 }
 
-// TestFolderScanBesideMounts: what a scan finds while the mounts change is not
-// left out.
+// TestFolderScanBesideMounts: what a scan finds while the mounts change is reported.
 func TestFolderScanBesideMounts(t *testing.T) {
 	vmtest.NeedRoot(t)
 	s := newSite(t)
@@ -307,7 +308,7 @@ func TestFolderScanBesideMounts(t *testing.T) {
 	}
 }
 
-// startInit runs something that lasts in a namespace, and writes its pid file.
+// startInit runs a long process in a namespace, and writes its pid file.
 func (s *site) startInit(n int, zone string) *exec.Cmd {
 	s.T.Helper()
 	cmd := exec.Command("ip", "netns", "exec", zone, "sleep", "1000")
@@ -331,8 +332,7 @@ func (s *site) writePID(n, pid int) {
 	}
 }
 
-// TestFolderSystem: the state is what really runs, and each change of it by hand
-// is an event.
+// TestFolderSystem: the state is what really runs, and each manual change is an event.
 func TestFolderSystem(t *testing.T) {
 	vmtest.NeedRoot(t)
 	s := newSite(t)
@@ -387,8 +387,8 @@ func TestFolderSystem(t *testing.T) {
 	}
 }
 
-// TestFolderMachined: a machine that systemd-machined keeps tells the VM's init
-// process; where there is no machined, the source says that it does without.
+// TestFolderMachined: a machine of systemd-machined has the VM's init process. Without
+// machined, the source reports that it is missing.
 func TestFolderMachined(t *testing.T) {
 	vmtest.NeedRoot(t)
 	s := newSite(t)
@@ -444,7 +444,7 @@ func (s *site) memory(e vmstore.Event) vmstore.Event {
 	return e
 }
 
-// TestFolderOldPID: a pid file that names somebody else's process is not believed.
+// TestFolderOldPID: a pid file that names another program's process is not used.
 func TestFolderOldPID(t *testing.T) {
 	s := newSite(t)
 	s.WriteVM(1, "")

@@ -25,7 +25,7 @@ import (
 func (f *Folder) readFile(name string, now time.Time) {
 	delete(f.files, name)
 	if f.roots[rootManifests].wd < 0 {
-		return // nothing is known of what is in a folder that is not there
+		return // the content of a missing folder is unknown
 	}
 	text, modified, err := system.ReadManifest(filepath.Join(f.cfg.Manifests, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -37,7 +37,7 @@ func (f *Folder) readFile(name string, now time.Time) {
 		m, err = system.ParseManifest(text)
 	}
 	if err != nil {
-		f.putAside(name, f.seemsToBe(name), false, err.Error())
+		f.putAside(name, f.identify(name), false, err.Error())
 		return
 	}
 	if other := f.byUUID[m.UUID]; other != nil && other.file != name {
@@ -56,7 +56,7 @@ func (f *Folder) readFile(name string, now time.Time) {
 }
 
 // replace gives a VM the manifest that has its name. Which of two is read first is
-// chance, and the other one may be what became of another VM's.
+// chance, and the other one may be the new form of another VM's manifest.
 func (f *Folder) replace(vm *vmRecord, name string) {
 	old := vm.file
 	delete(f.byFile, old)
@@ -64,7 +64,7 @@ func (f *Folder) replace(vm *vmRecord, name string) {
 	f.putAside(old, vm.uuid, true, fmt.Sprintf("VM %s has a manifest already: %s", vm.uuid, name))
 }
 
-// adopt takes a good manifest for a VM.
+// adopt uses a valid manifest for a VM.
 func (f *Folder) adopt(name string, m system.Manifest, modified, now time.Time) {
 	if before := f.byFile[name]; before != nil && before.uuid != m.UUID {
 		f.forget(name, now)
@@ -86,7 +86,7 @@ func (f *Folder) adopt(name string, m system.Manifest, modified, now time.Time) 
 	f.mark(vm)
 }
 
-// forget: the manifest is gone, and with it the VM.
+// forget: the manifest is gone, so the VM is gone.
 func (f *Folder) forget(name string, now time.Time) {
 	f.takeBack(name)
 	vm := f.byFile[name]
@@ -96,7 +96,7 @@ func (f *Folder) forget(name string, now time.Time) {
 	f.dropProcess(vm)
 	f.dropNamespace(vm)
 	if vm.cgroup >= 0 {
-		_, _ = unix.InotifyRmWatch(f.poll.notify, uint32(vm.cgroup)) // it may be gone by itself
+		_, _ = unix.InotifyRmWatch(f.poll.notify, uint32(vm.cgroup)) // it may have ended by itself
 		delete(f.byCgroup, vm.cgroup)
 	}
 	delete(f.byFile, name)
@@ -105,20 +105,20 @@ func (f *Folder) forget(name string, now time.Time) {
 	delete(f.dirty, vm)
 	delete(f.awaiting, vm)
 	f.sink.Delete(vm.uuid)
-	for other, a := range f.aside { // what this one stood in the way of
+	for other, a := range f.aside { // manifests that conflicted with this one
 		if a.duplicate {
 			f.files[other] = now
 		}
 	}
 }
 
-// seemsToBe is the VM that a manifest which cannot be read is about: the one
-// that it was before, or that its name says.
-func (f *Folder) seemsToBe(name string) log.UUID {
+// identify returns the VM of a manifest that cannot be read: the VM of its earlier
+// content, or the VM in its name.
+func (f *Folder) identify(name string) log.UUID {
 	if vm := f.byFile[name]; vm != nil {
 		return vm.uuid
 	}
-	id, _ := log.ParseUUID(strings.TrimSuffix(name, ".json")) // zero: it may be about any
+	id, _ := log.ParseUUID(strings.TrimSuffix(name, ".json")) // zero: it may be about any VM
 	return id
 }
 
@@ -128,26 +128,26 @@ func (f *Folder) putAside(name string, id log.UUID, duplicate bool, reason strin
 		return
 	}
 	if !ok && len(f.aside) >= vmstore.MaxAside {
-		f.nameless = true
+		f.unidentified = true
 		return
 	}
 	f.aside[name] = asideFile{vmstore.Aside{Name: name, UUID: id, Reason: reason, Since: time.Now().UTC()}, duplicate}
 	f.cfg.Logger.Warn("a manifest is put aside", "manifest", name, "reason", reason)
-	f.showAside()
+	f.reportAside()
 }
 
 func (f *Folder) takeBack(name string) {
 	if _, ok := f.aside[name]; ok {
 		delete(f.aside, name)
-		f.showAside()
+		f.reportAside()
 	}
 }
 
-func (f *Folder) showAside() {
+func (f *Folder) reportAside() {
 	list := make([]vmstore.Aside, 0, len(f.aside))
-	f.nameless = len(f.aside) >= vmstore.MaxAside
+	f.unidentified = len(f.aside) >= vmstore.MaxAside
 	for _, a := range f.aside {
-		f.nameless = f.nameless || a.UUID.IsZero()
+		f.unidentified = f.unidentified || a.UUID.IsZero()
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.aside)) {
 		list = append(list, f.aside[name].Aside)
@@ -157,16 +157,16 @@ func (f *Folder) showAside() {
 	f.status.Aside = list
 }
 
-// look reads what really is there of a VM, and tells of it.
-func (f *Folder) look(vm *vmRecord, now time.Time) {
+// inspect reads the running state of a VM, and reports changes.
+func (f *Folder) inspect(vm *vmRecord, now time.Time) {
 	body, hash := f.observe(vm)
 	if hash != vm.body {
 		f.publish(vm, body, hash, now)
 	}
 }
 
-// observe composes the text of a VM as it is now, without last_modified; the
-// hash tells it from another. The text is good until the next is composed.
+// observe composes the text of a VM as it is now, without last_modified, and its hash
+// for comparing. The text is valid until the next call.
 func (f *Folder) observe(vm *vmRecord) (body []byte, hash uint64) {
 	facts := f.gather(vm)
 	value := vm.fresh
@@ -179,10 +179,10 @@ func (f *Folder) observe(vm *vmRecord) (body []byte, hash uint64) {
 	}
 	body = compose(system.Manifest{Value: value, UUID: vm.uuid, Zone: vm.zone, Nics: vm.nics}, facts).AppendJSON(f.scratch[:0])
 	f.scratch = body[:0]
-	return body, maphash.Bytes(f.seed, body) | 1 // 0 is nothing
+	return body, maphash.Bytes(f.seed, body) | 1 // 0 means nothing
 }
 
-// publish states a VM to the sink, and returns what changed.
+// publish puts a VM into the sink, and returns what changed.
 func (f *Folder) publish(vm *vmRecord, body []byte, hash uint64, now time.Time) ([]vmdoc.Change, bool) {
 	if vm.body != 0 {
 		vm.modified = now
@@ -197,15 +197,15 @@ func (f *Folder) publish(vm *vmRecord, body []byte, hash uint64, now time.Time) 
 	}
 	vm.body = hash
 	if changed && f.loaded {
-		if vm.tat.Before(now) {
-			vm.tat = now
+		if vm.nextPublish.Before(now) {
+			vm.nextPublish = now
 		}
-		vm.tat = vm.tat.Add(publishEvery)
+		vm.nextPublish = vm.nextPublish.Add(publishEvery)
 	}
 	return changes, changed
 }
 
-// gather reads what is there of a VM, and keeps watching it.
+// gather reads the running state of a VM, and keeps watching it.
 func (f *Folder) gather(vm *vmRecord) observed {
 	ns := system.Namespace{Fd: -1}
 	if f.roots[rootNetNS].wd >= 0 {
@@ -218,7 +218,7 @@ func (f *Folder) gather(vm *vmRecord) observed {
 	if vm.cgroup >= 0 {
 		facts.memory = system.MemoryLimit(f.find.CgroupOf(vm.uuid))
 	}
-	vm.space = ns.Ino
+	vm.namespace = ns.Ino
 	if ns.Fd < 0 {
 		f.dropNamespace(vm)
 		if system.Exists(filepath.Join(f.cfg.NetNS, vm.zone)) {
@@ -237,7 +237,7 @@ func (f *Folder) gather(vm *vmRecord) observed {
 }
 
 func (f *Folder) addresses(vm *vmRecord, ns system.Namespace) (map[log.MAC][]netip.Prefix, error) {
-	// The number is asked for each time: inodes of namespaces are used again.
+	// The number is requested each time, because inodes of namespaces are reused.
 	nsid, err := f.net.nsid(ns.Fd)
 	if err != nil {
 		f.dropNamespace(vm)
@@ -257,8 +257,8 @@ func (f *Folder) dropNamespace(vm *vmRecord) {
 	vm.nsid = -1
 }
 
-// watchCgroup hears of writes in the VM's cgroup from now on. One that was removed
-// and made anew is another, also before the end of the first is heard.
+// watchCgroup watches writes in the VM's cgroup. A cgroup that was removed and made
+// again is another one, even before the removal is reported.
 func (f *Folder) watchCgroup(vm *vmRecord) {
 	if f.roots[rootCgroup].wd < 0 {
 		return
@@ -270,7 +270,7 @@ func (f *Folder) watchCgroup(vm *vmRecord) {
 	}
 }
 
-// watchProcess holds on to the init process while it lives, or finds it.
+// watchProcess keeps the init process while it runs, or finds it.
 func (f *Folder) watchProcess(vm *vmRecord, ns system.Namespace) {
 	if vm.pidfd >= 0 && system.Lives(vm.pidfd) {
 		return
@@ -294,6 +294,6 @@ func (f *Folder) dropProcess(vm *vmRecord) {
 		return
 	}
 	delete(f.byFD, vm.pidfd)
-	_ = unix.Close(vm.pidfd) // which takes it from epoll as well
+	_ = unix.Close(vm.pidfd) // this also removes it from epoll
 	vm.pid, vm.pidfd, vm.boot = 0, -1, time.Time{}
 }

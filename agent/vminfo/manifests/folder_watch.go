@@ -14,15 +14,15 @@ import (
 	"rutter/log"
 )
 
-// rootMask is what is heard of in a watched folder. A file that is written is
-// read when it is closed, not when it appears.
+// rootMask is the set of events in a watched folder. A file that is written is read
+// when it is closed, not when it appears.
 const rootMask = unix.IN_CLOSE_WRITE | unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 
 // cgroupMask is the same for a VM's cgroup: writes, and the end.
 const cgroupMask = unix.IN_MODIFY | unix.IN_ONLYDIR
 
-// lostMask tells that a watched folder is not where it was.
+// lostMask means that a watched folder was moved or removed.
 const lostMask = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_UNMOUNT | unix.IN_IGNORED
 
 // listen waits for at most timeout, and marks what may have changed.
@@ -39,7 +39,7 @@ func (f *Folder) listen(timeout time.Duration) error {
 			err = f.onFiles()
 		case fd == f.poll.mounts:
 			f.onMounts()
-		case f.net != nil && fd == f.net.hear:
+		case f.net != nil && fd == f.net.notifications:
 			err = f.onAddresses()
 		default:
 			f.onProcessEnd(fd)
@@ -51,7 +51,7 @@ func (f *Folder) listen(timeout time.Duration) error {
 	return nil
 }
 
-// mark has a VM looked at.
+// mark requests an inspection of a VM.
 func (f *Folder) mark(vm *vmRecord) {
 	if vm == nil {
 		return
@@ -72,7 +72,7 @@ func (f *Folder) markAll() {
 	}
 }
 
-// onProcessEnd takes the end of a process.
+// onProcessEnd handles the end of a process.
 func (f *Folder) onProcessEnd(fd int) {
 	if vm := f.byFD[fd]; vm != nil {
 		f.dropProcess(vm)
@@ -80,7 +80,7 @@ func (f *Folder) onProcessEnd(fd int) {
 	}
 }
 
-// onMounts: some namespace may have been mounted on its file, or taken off.
+// onMounts: a namespace may have been mounted on its file, or unmounted.
 func (f *Folder) onMounts() {
 	now := time.Now()
 	if f.mounts.IsZero() {
@@ -92,7 +92,7 @@ func (f *Folder) onMounts() {
 	clear(f.awaiting)
 }
 
-// lookForNamespaces marks the VMs whose namespace is not the one that was seen.
+// lookForNamespaces marks the VMs whose namespace has changed.
 func (f *Folder) lookForNamespaces() {
 	var nsfs, st unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/net", &nsfs); err != nil {
@@ -104,7 +104,7 @@ func (f *Folder) lookForNamespaces() {
 		if unix.Stat(filepath.Join(f.cfg.NetNS, vm.zone), &st) == nil && st.Dev == nsfs.Dev {
 			space = st.Ino
 		}
-		if space != vm.space {
+		if space != vm.namespace {
 			f.mark(vm)
 		}
 	}
@@ -164,7 +164,7 @@ func (f *Folder) onCgroup(vm *vmRecord, event fileEvent) {
 
 func (f *Folder) onRoot(kind rootKind, event fileEvent) {
 	if event.mask&lostMask != 0 {
-		f.lose(kind, event)
+		f.rootLost(kind, event)
 		return
 	}
 	switch kind {
@@ -187,8 +187,8 @@ func (f *Folder) markUUID(text string) {
 	}
 }
 
-// isManifest reports whether a file of that name is one: those that are being
-// written have another name.
+// isManifest reports whether a file of that name is a manifest: files that are being
+// written have other names.
 func isManifest(name string) bool {
 	return strings.HasSuffix(name, ".json") && !strings.HasPrefix(name, ".")
 }
@@ -198,8 +198,8 @@ func (f *Folder) onManifest(event fileEvent) {
 		return
 	}
 	now := time.Now()
-	if f.doubt {
-		f.doubt = false
+	if f.cameBackEmpty {
+		f.cameBackEmpty = false
 		for name := range f.byFile {
 			f.files[name] = now
 		}
@@ -219,11 +219,11 @@ func (f *Folder) onManifest(event fileEvent) {
 	}
 }
 
-// lose: a folder is not where it was. What was known of it stays.
-func (f *Folder) lose(kind rootKind, event fileEvent) {
+// rootLost: a folder was moved or removed. Its known VMs stay.
+func (f *Folder) rootLost(kind rootKind, event fileEvent) {
 	r := &f.roots[kind]
 	if event.mask&unix.IN_IGNORED == 0 {
-		_, _ = unix.InotifyRmWatch(f.poll.notify, uint32(event.wd)) // it may be gone by itself
+		_, _ = unix.InotifyRmWatch(f.poll.notify, uint32(event.wd)) // it may have ended by itself
 	}
 	r.wd, r.cause = -1, r.path+" was moved, unmounted or removed"
 	f.fail(fmt.Errorf("vminfo: %s was moved, unmounted or removed; it is looked for each %s", r.path, missingEvery))
@@ -233,7 +233,7 @@ func (f *Folder) lose(kind rootKind, event fileEvent) {
 	}
 }
 
-// attachMissing watches the folders that are there by now.
+// attachMissing watches the folders that exist by now.
 func (f *Folder) attachMissing(now time.Time) {
 	f.missing = time.Time{}
 	for kind := range f.roots {
@@ -266,8 +266,9 @@ func (f *Folder) attach(kind rootKind, now time.Time) bool {
 		return true // the next scan lists again
 	}
 	if back && len(names) == 0 && len(f.byFile) > 0 {
-		// Perhaps what was mounted there is gone: an absent list is no tombstone.
-		f.doubt = true
+		// A file system may have been unmounted: an empty folder does not mean that all
+		// VMs were removed.
+		f.cameBackEmpty = true
 		f.fail(fmt.Errorf("vminfo: %s came back empty: %d VMs are kept; put a manifest into it to say that it is complete", r.path, len(f.byFile)))
 		return true
 	}
@@ -275,7 +276,7 @@ func (f *Folder) attach(kind rootKind, now time.Time) bool {
 		f.files[name] = now
 	}
 	for name := range f.byFile {
-		f.files[name] = now // those that are not there are gone
+		f.files[name] = now // missing ones count as removed
 	}
 	for name := range f.aside {
 		f.files[name] = now

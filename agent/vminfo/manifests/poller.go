@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller waits for everything that a Folder hears of: one epoll descriptor, so
-// that ten thousand processes cost no goroutine each.
+// poller waits for all events of a Folder with one epoll descriptor, so that 10,000
+// processes need no goroutine each.
 type poller struct {
 	epoll, notify, mounts int
 	events                []unix.EpollEvent
 	buf                   []byte
 
-	mu    sync.Mutex // protects alarm against being closed while somebody rings
+	mu    sync.Mutex // protects alarm against being closed during wake
 	alarm int
 }
 
@@ -43,8 +43,8 @@ func (p *poller) open() (err error) {
 	if p.alarm, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return fmt.Errorf("eventfd: %w", err)
 	}
-	// A change of the mounts is told by POLLPRI (proc(5), mountinfo): only so is
-	// it heard that ip-netns(8) mounted a namespace on its file.
+	// POLLPRI reports a change of the mounts (proc(5), mountinfo). Only this shows that
+	// ip-netns(8) mounted a namespace on its file.
 	if p.mounts, err = unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("mountinfo: %w", err)
 	}
@@ -84,11 +84,11 @@ func (p *poller) wake() {
 	}
 	one := [8]byte{}
 	native.PutUint64(one[:], 1)
-	_, _ = unix.Write(p.alarm, one[:]) // full means that it rings already
+	_, _ = unix.Write(p.alarm, one[:]) // a full counter means that it is set already
 }
 
-// wait returns the descriptors that have something to tell, after at most
-// timeout; negative means for ever.
+// wait returns the descriptors with events, after at most timeout; a negative timeout
+// is no limit.
 func (p *poller) wait(timeout time.Duration) ([]unix.EpollEvent, error) {
 	ms := -1
 	if timeout >= 0 {
@@ -104,7 +104,7 @@ func (p *poller) wait(timeout time.Duration) ([]unix.EpollEvent, error) {
 	return p.events[:n], nil
 }
 
-// silence takes what ring left.
+// silence resets the alarm that wake set.
 func (p *poller) silence() {
 	var b [8]byte
 	_, _ = unix.Read(p.alarm, b[:])
@@ -132,12 +132,12 @@ func (p *poller) fileEvents() ([]fileEvent, error) {
 		}
 		events = parseFileEvents(events, p.buf[:n])
 		if len(events) >= maxFileEvents {
-			return events, nil // epoll tells of the rest again
+			return events, nil // epoll reports the rest again
 		}
 	}
 }
 
-// maxFileEvents bounds what is taken from inotify before it is looked at.
+// maxFileEvents bounds how much is taken from inotify at once.
 const maxFileEvents = 4096
 
 // parseFileEvents reads struct inotify_event: wd, mask, cookie, len, name

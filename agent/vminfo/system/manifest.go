@@ -13,11 +13,11 @@ import (
 	"rutter/log"
 )
 
-// MaxManifest bounds a manifest in bytes; real ones have a few thousand, and
-// metadata can make them grow.
+// MaxManifest bounds the bytes of a manifest; real ones have a few thousand, and
+// metadata can make them longer.
 const MaxManifest = 1 << 20
 
-// Manifest is what somebody wants a VM to be: vmadm's JSON.
+// Manifest is the wanted configuration of a VM: vmadm's JSON.
 type Manifest struct {
 	Value vmdoc.Value
 	UUID  log.UUID
@@ -25,8 +25,8 @@ type Manifest struct {
 	Nics  bool // it has some
 }
 
-// ParseManifest reads a manifest. It asks for what is needed to watch the VM,
-// and passes the rest on as it is.
+// ParseManifest reads a manifest. It requires the fields that are needed to watch the
+// VM, and passes the rest on unchanged.
 func ParseManifest(text []byte) (Manifest, error) {
 	if len(text) == 0 {
 		return Manifest{}, errors.New("vminfo: an empty manifest: write it whole beside the folder, then rename it into it")
@@ -62,7 +62,7 @@ func ParseManifest(text []byte) (Manifest, error) {
 // Mebi is how many bytes a MiB has.
 const Mebi = 1 << 20
 
-// ReadManifest reads a whole regular file, of at most MaxManifest bytes.
+// ReadManifest reads a regular file of at most MaxManifest bytes.
 func ReadManifest(path string) ([]byte, time.Time, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -79,7 +79,7 @@ func ReadManifest(path string) ([]byte, time.Time, error) {
 	if st.Size > MaxManifest {
 		return nil, time.Time{}, fmt.Errorf("vminfo: %d bytes, a manifest may have %d", st.Size, MaxManifest)
 	}
-	text := make([]byte, st.Size) // if it has grown since, its closing is heard
+	text := make([]byte, st.Size) // if it grows meanwhile, the closing of the file makes an event
 	read := 0
 	for read < len(text) {
 		n, err := unix.Read(fd, text[read:])
@@ -97,7 +97,7 @@ func ReadManifest(path string) ([]byte, time.Time, error) {
 	return text[:read], time.Unix(st.Mtim.Unix()), nil
 }
 
-// Number is a positive number of a manifest.
+// Number returns a positive number of a manifest.
 func (m Manifest) Number(name string, none int64) int64 {
 	v, _ := m.Value.Get(name)
 	if n, err := strconv.ParseInt(v.Literal(), 10, 64); err == nil && v.IsNumber() && n > 0 {

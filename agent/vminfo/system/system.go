@@ -16,11 +16,11 @@ import (
 	"rutter/log"
 )
 
-// maxSmallFile bounds the files of the kernel and pid files, of which a line
-// matters.
+// maxSmallFile bounds the bytes of the kernel's files and of pid files, of which one
+// line matters.
 const maxSmallFile = 16 << 10
 
-// readSmall reads a small file, and no more of it than maxSmallFile.
+// readSmall reads a small file, at most maxSmallFile bytes.
 func readSmall(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -32,13 +32,13 @@ func readSmall(path string) ([]byte, error) {
 	return b[:max(n, 0)], err
 }
 
-// Namespace is a network namespace while it is looked at; fd keeps it.
+// Namespace is an open network namespace; fd keeps it alive.
 type Namespace struct {
 	Fd  int
 	Ino uint64
 }
 
-// Close lets the namespace go.
+// Close releases the namespace.
 func (n Namespace) Close() {
 	if n.Fd >= 0 {
 		_ = unix.Close(n.Fd)
@@ -64,13 +64,13 @@ func OpenNamespace(folder, name string) Namespace {
 	return n
 }
 
-// Process is the init process of a VM: its pidfd tells when it ends.
+// Process is the init process of a VM: its pidfd reports its end.
 type Process struct {
 	Pid, Fd int
 	Boot    time.Time
 }
 
-// Finder finds what runs of a VM. It is immutable.
+// Finder finds the running parts of a VM. It is immutable.
 type Finder struct {
 	PIDs     string // the folder of UUID.pid
 	Machines string // where systemd-machined keeps its machines
@@ -86,10 +86,10 @@ type VM struct {
 	Machined bool
 }
 
-// InitProcess finds the init process of a VM: who is named by its pid file or by
-// systemd-machined, or else is first in its cgroup, and is in the VM's namespace
-// or cgroup. A number that another process has by now is not taken for it. Once an
-// init that was named has ended, what is left in the cgroup is no other init.
+// InitProcess finds the init process of a VM: the process that its pid file or
+// systemd-machined names, or otherwise the first in its cgroup; and it is in the VM's
+// namespace or cgroup. A process number that was reused is not accepted. Once a named
+// init has ended, what is left in the cgroup is not an init process.
 func (f Finder) InitProcess(vm VM, ns Namespace) (Process, bool) {
 	named := false
 	for _, find := range []func(VM) int{f.pidOfFile, f.pidOfMachine} {
@@ -120,11 +120,11 @@ func (f Finder) pidOfFile(vm VM) int {
 	return pid
 }
 
-// pidOfMachine reads what systemd-machined keeps of a machine: lines KEY=VALUE,
-// of which LEADER is its init process.
+// pidOfMachine reads the file of a machine of systemd-machined: lines KEY=VALUE, of
+// which LEADER is its init process.
 func (f Finder) pidOfMachine(vm VM) int {
 	if !vm.Machined {
-		return 0 // no machined here; the status says so
+		return 0 // machined is not here; the status reports that
 	}
 	text, err := readSmall(filepath.Join(f.Machines, vm.Zone))
 	if err != nil {
@@ -155,15 +155,15 @@ func (f Finder) pidOfCgroup(vm VM) int {
 // CgroupOf returns the folder of a VM's cgroup.
 func (f Finder) CgroupOf(id log.UUID) string { return filepath.Join(f.Cgroup, id.String()) }
 
-// openProcess opens a process if it lives and is the VM's.
+// openProcess opens a process if it runs and is the VM's.
 func (f Finder) openProcess(vm VM, ns Namespace, pid int) (Process, bool) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return Process{}, false
 	}
 	boot, err := bootOf(pid)
-	// What is read of /proc is this process's if it still lives afterwards.
-	if err == nil && Lives(fd) && !gated(pid) && (inNamespace(pid, ns) || f.inCgroup(pid, vm.UUID)) && Lives(fd) {
+	// What was read from /proc is of this process if it still runs afterwards.
+	if err == nil && Lives(fd) && !isWaiting(pid) && (inNamespace(pid, ns) || f.inCgroup(pid, vm.UUID)) && Lives(fd) {
 		return Process{Pid: pid, Fd: fd, Boot: boot}, true
 	}
 	_ = unix.Close(fd)
@@ -206,7 +206,7 @@ func (f Finder) inCgroup(pid int, id log.UUID) bool {
 // programs has 100 on every architecture that Go knows (proc(5), sysconf _SC_CLK_TCK).
 const userHz = 100
 
-// bootOf is when a process began, to 10 ms, the same at each look.
+// bootOf is when a process began, to 10 ms; it is the same at each call.
 func bootOf(pid int) (time.Time, error) {
 	text, err := readSmall(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -244,7 +244,7 @@ func machineBoot() time.Time {
 // MemoryFiles are where a cgroup has its limit: version 2, then version 1.
 var MemoryFiles = []string{"memory.max", "memory.limit_in_bytes"}
 
-// CgroupFiles are the files of a cgroup whose writing can change a VM.
+// CgroupFiles are the files of a cgroup that can change a VM when they are written.
 var CgroupFiles = map[string]bool{"memory.max": true, "memory.limit_in_bytes": true, "cgroup.procs": true, "cgroup.events": true}
 
 // MemoryLimit is the limit of a cgroup in bytes: 0 for none, -1 if the cgroup
@@ -256,7 +256,7 @@ func MemoryLimit(folder string) int64 {
 			continue
 		}
 		limit, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
-		// Version 1 has the largest number of whole pages for no limit.
+		// In version 1, the largest number of whole pages means no limit.
 		if err != nil || limit >= math.MaxInt64-int64(os.Getpagesize()) {
 			return 0 // "max"
 		}
@@ -280,7 +280,7 @@ func Exists(path string) bool {
 	return unix.Stat(path, &st) == nil
 }
 
-// SyncFolder has the names in a folder written to the disk.
+// SyncFolder syncs the names in a folder to the disk.
 func SyncFolder(path string) error {
 	folder, err := os.Open(path)
 	if err != nil {
@@ -292,7 +292,7 @@ func SyncFolder(path string) error {
 // ErrNoManifests refuses a configuration.
 var ErrNoManifests = errors.New("vminfo: no folder of manifests: name one")
 
-// Where things are by default.
+// Default folders.
 const (
 	DefaultPIDs  = "/run/rutter/vms"
 	DefaultNetNS = "/run/netns"

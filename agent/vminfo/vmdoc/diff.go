@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Action says what became of a field. The names are vminfod's.
+// Action is the kind of a field's change. The names are vminfod's.
 type Action string
 
 // The actions.
@@ -31,14 +31,14 @@ type Change struct {
 	Ident  *Value // which element of a mapped array was changed in place
 }
 
-// Idents says which arrays at the root of a VM hold objects that are told apart
-// by a field, so that they can change in place: the map of vminfod.
+// Idents has the arrays at the root of a VM whose objects are identified by a field, so
+// that they can change in place: the map of vminfod.
 var Idents = map[string]string{"disks": "path", "nics": "mac"}
 
-// Diff lists what differs between two objects, by the rules of vminfod's own
-// diff (spec/vminfod.md, 5.3). Where the original throws (null against an object
-// or an array; a mapped array that holds something else than objects), the
-// field is listed as changed. idents is Idents but for tests.
+// Diff lists the differences of two objects, by the rules of vminfod's own diff
+// (spec/vminfod.md, 5.3). Where the original throws (null against an object or an
+// array; a mapped array that holds something other than objects), the field is listed
+// as changed. idents is Idents, except in tests.
 func Diff(from, to Value, idents map[string]string) []Change {
 	if !compound(from) || !compound(to) {
 		if from.same(to) {
@@ -85,7 +85,7 @@ func (v Value) fields() []string {
 	return keys
 }
 
-// finder returns a search in the keys that costs little also when they are many.
+// finder returns a search in the keys that is also fast for many keys.
 func finder(keys []string) func(string) int {
 	if len(keys) < manyKeys {
 		return func(key string) int { return slices.Index(keys, key) }
@@ -124,8 +124,8 @@ func (d *differ) objects(path []Step, from, to Value) {
 	}
 }
 
-// arrays compares as sets of JSON texts; elements of a mapped array that have
-// the same ident are compared as objects.
+// arrays compares as sets of JSON texts. Elements of a mapped array with the same ident
+// are compared as objects.
 func (d *differ) arrays(path []Step, from, to Value) {
 	removed, added := missing(from.items, to.items), missing(to.items, from.items)
 	var pairs [][2]Value
@@ -157,7 +157,7 @@ func (d *differ) arrays(path []Step, from, to Value) {
 	}
 }
 
-// missing are the elements of a whose text is not among those of b.
+// missing returns the elements of a whose text is not among those of b.
 func missing(a, b []Value) []Value {
 	texts := make(map[string]bool, len(b))
 	for _, v := range b {
@@ -172,8 +172,8 @@ func missing(a, b []Value) []Value {
 	return out
 }
 
-// matchIdents pairs off what has the same ident, in order. It is false where
-// the original would throw.
+// matchIdents pairs elements with the same ident, in order. It is false where the
+// original throws.
 func matchIdents(removed, added []Value, key string) (gone, fresh []Value, pairs [][2]Value, ok bool) {
 	fresh = added
 	for _, a := range removed {
@@ -201,7 +201,7 @@ func sameField(a, b Value, key string) bool {
 	return isX == isY && (!isX || x.same(y))
 }
 
-// PrettyPath is the path for people: nics.*.ip, tags[a.b].
+// PrettyPath is the path for display: nics.*.ip, tags[a.b].
 func (c Change) PrettyPath() string {
 	var b strings.Builder
 	for _, step := range c.Path {

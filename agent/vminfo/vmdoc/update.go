@@ -9,13 +9,13 @@ const (
 	removeNICs = "remove_nics"
 )
 
-// objectFields are the fields of which set_FIELD sets members and remove_FIELD takes some
-// away by name.
+// objectFields are the fields whose members set_FIELD sets and remove_FIELD removes by
+// name.
 var objectFields = []string{"customer_metadata", "internal_metadata", "routes", "tags"}
 
-// IsVerb reports whether a field of an update is no field of a VM, but what is to
-// become of one: add_nics, update_nics, remove_nics, set_tags, remove_tags and the
-// like.
+// IsVerb reports whether a field of an update is a change to a field of a VM rather
+// than a field: add_nics, update_nics, remove_nics, set_tags, remove_tags and similar
+// ones.
 func IsVerb(name string) bool {
 	if name == addNICs || name == updateNICs || name == removeNICs {
 		return true
@@ -34,9 +34,9 @@ func mapVerb(name string) (field string, set, is bool) {
 	return "", false, false
 }
 
-// Updated is a manifest with the fields of an update; null takes one away. Of NICs
-// one is primary: the last that an update says it of. What a verb names that is
-// not there changes nothing.
+// Updated is a manifest with the fields of an update; null removes a field. One NIC is
+// primary: the last for which an update says so. A verb about something that does not
+// exist changes nothing.
 func Updated(manifest, fields Value) Value {
 	for _, name := range fields.Keys() {
 		field, _ := fields.Get(name)
@@ -76,7 +76,7 @@ func textIn(v Value, name string) string {
 	return text
 }
 
-// updatedNIC puts the fields of an update into the NIC that it names by its MAC.
+// updatedNIC sets the fields of an update in the NIC with its MAC.
 func updatedNIC(nics []Value, update Value) []Value {
 	primary, _ := update.Get("primary")
 	takes := string(primary.AppendJSON(nil)) == "true"
@@ -97,8 +97,8 @@ func updatedNIC(nics []Value, update Value) []Value {
 	return nics
 }
 
-// withoutNICs takes NICs away by their MACs. Without its primary NIC the first of
-// the rest is that.
+// withoutNICs removes NICs by their MACs. If the primary NIC is removed, the first of
+// the rest becomes primary.
 func withoutNICs(nics, macs []Value) []Value {
 	if len(macs) == 0 {
 		return nics
@@ -118,18 +118,17 @@ func withoutNICs(nics, macs []Value) []Value {
 		lost = lost || string(primary.AppendJSON(nil)) == "true"
 	}
 	if lost && len(left) > 0 {
-		yes, _ := ParseValue([]byte("true")) // it is JSON
+		yes, _ := ParseValue([]byte("true")) // it is valid JSON
 		left[0] = left[0].With("primary", yes)
 	}
 	return left
 }
 
-// withMembers sets members of a field that is an object, or takes them away by
-// their names.
+// withMembers sets members of a field that is an object, or removes them by name.
 func withMembers(manifest Value, name string, change Value, set bool) Value {
 	object, has := manifest.Get(name)
 	if !has || !object.IsObject() {
-		object, _ = ParseValue([]byte("{}")) // it is JSON
+		object, _ = ParseValue([]byte("{}")) // it is valid JSON
 	}
 	if set {
 		for _, member := range change.Keys() {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ErrJSON is in the chain of each error about text that is no JSON.
+// ErrJSON is in the chain of each error about invalid JSON.
 var ErrJSON = errors.New("vminfo: not JSON")
 
 // maxDepth bounds how deep arrays and objects may be nested; a VM has four levels.
@@ -24,11 +24,11 @@ const (
 	kindObject
 )
 
-// Value is a JSON value as JavaScript has it, because Diff must agree with a
-// program written in it: an object keeps the order of its keys, but those that
-// look like array indices come first, ascending; the last of equal keys wins;
-// numbers are IEEE doubles. The zero Value is null. Values are not changed once
-// made; they may be shared by goroutines.
+// Value is a JSON value as JavaScript has it, because Diff must agree with a program
+// written in JavaScript. An object keeps the order of its keys, except that keys which
+// look like array indices come first, ascending. The last of equal keys wins. Numbers
+// are IEEE doubles. The zero Value is null. Values are not changed once made;
+// goroutines may share them.
 type Value struct {
 	kind  valueKind
 	text  string   // of a string; of a number, as JavaScript prints it; "true" or ""
@@ -110,13 +110,13 @@ func IntValue(n int64) Value { return Value{kind: kindNumber, text: strconv.Form
 // ArrayValue returns an array of items, which it keeps.
 func ArrayValue(items ...Value) Value { return Value{kind: kindArray, items: items} }
 
-// same is JavaScript's === of two values that were parsed apart: never true of
+// same is JavaScript's === of two values that were parsed separately: never true of
 // objects and arrays.
 func (v Value) same(w Value) bool {
 	return v.kind == w.kind && v.kind < kindArray && v.text == w.text
 }
 
-// Equal reports whether v and w are printed alike: key order counts.
+// Equal reports whether v and w print the same: key order counts.
 func (v Value) Equal(w Value) bool {
 	return v.kind == w.kind && v.text == w.text && slices.Equal(v.keys, w.keys) &&
 		slices.EqualFunc(v.items, w.items, Value.Equal)
@@ -170,7 +170,7 @@ func AppendString[T string | []byte](b []byte, s T) []byte {
 	return append(AppendEscaped(append(b, '"'), s), '"')
 }
 
-// AppendEscaped appends what stands within the quotes of a JSON string.
+// AppendEscaped appends the part within the quotes of a JSON string.
 func AppendEscaped[T string | []byte](b []byte, s T) []byte {
 	start := 0
 	for i := range len(s) {
@@ -189,18 +189,19 @@ func AppendEscaped[T string | []byte](b []byte, s T) []byte {
 	return append(b, s[start:]...)
 }
 
-// plainDigits is how many digits an integer may have and surely be printed by
-// JavaScript as it stands: 2^53 has 16.
+// plainDigits is how many digits an integer may have so that JavaScript prints it
+// unchanged: 2^53 has 16.
 const plainDigits = 15
 
-// usualKeys is room for the fields of a NIC: growing costs more than it.
+// usualKeys is the initial capacity, enough for the fields of a NIC: growing is
+// expensive.
 const usualKeys = 12
 
-// manyKeys is from how many keys on a map pays.
+// manyKeys is the number of keys from which a map is faster.
 const manyKeys = 16
 
-// Includes reports whether every field of want is in v with an equal value;
-// objects are compared the same way within.
+// Includes reports whether every field of want is in v with an equal value; nested
+// objects are compared the same way.
 func (v Value) Includes(want Value) bool {
 	if !want.IsObject() {
 		return v.Equal(want)
@@ -222,8 +223,8 @@ func (v Value) IsArray() bool { return v.kind == kindArray }
 // IsNumber reports whether v is a number.
 func (v Value) IsNumber() bool { return v.kind == kindNumber }
 
-// Literal returns the text of a string, or a number as it was written; it is empty
-// for all else.
+// Literal returns the text of a string, or a number as it was written; empty for other
+// values.
 func (v Value) Literal() string {
 	if v.kind != kindString && v.kind != kindNumber {
 		return ""

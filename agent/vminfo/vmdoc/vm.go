@@ -9,16 +9,16 @@ import (
 	"rutter/log"
 )
 
-// VM is one VM as it stands. JSON is compact, as JSON.stringify prints it, and
-// not changed by anybody.
+// VM is one VM in its current state. JSON is compact, as JSON.stringify prints it, and
+// must not be changed.
 type VM struct {
 	UUID     log.UUID
 	Zonename string
 	JSON     []byte
 }
 
-// maxZonename bounds the name of a zone, which is that of a network namespace
-// and a file: NAME_MAX less what is put after it.
+// maxZonename bounds the bytes of the name of a zone, which is also the name of a
+// network namespace and of a file: NAME_MAX less the suffix.
 const maxZonename = 200
 
 // ParseVM reads a VM: an object with a uuid, and a zonename unless it is the uuid.
@@ -30,7 +30,7 @@ func ParseVM(v Value) (VM, error) {
 	return vm, err
 }
 
-// Identify reads which VM v is; its JSON stays empty.
+// Identify reads the identity of a VM from v; its JSON stays empty.
 func Identify(v Value) (VM, error) {
 	if !v.IsObject() {
 		return VM{}, errors.New("vminfo: a VM is an object")
@@ -60,7 +60,7 @@ func fileName(name string) bool {
 	return true
 }
 
-// Addressed reports whether each NIC that a VM has got an address.
+// Addressed reports whether each NIC of a VM has an address.
 func Addressed(vm Value) bool {
 	nics, _ := vm.Get("nics")
 	for _, nic := range nics.Items() {
@@ -77,10 +77,10 @@ const DateFormat = "2006-01-02T15:04:05.000Z"
 // FormatDate prints a time as JavaScript prints a Date in JSON.
 func FormatDate(t time.Time) string { return t.UTC().Format(DateFormat) }
 
-// LastModified is the field that says when a VM changed last. Its own change is
-// none (vminfod sets it silently).
+// LastModified is the field with the time of a VM's last change. A change of this field
+// alone is not a change (vminfod sets it silently).
 const LastModified = "last_modified"
 
-// ErrTimeout (ETIMEOUT of vminfod's client): what was waited for was not seen in
-// time. Whether it happened later is not known.
+// ErrTimeout (ETIMEOUT of vminfod's client): the awaited event did not come in time.
+// Whether it happened later is unknown.
 var ErrTimeout = errors.New("timeout exceeded")

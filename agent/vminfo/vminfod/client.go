@@ -18,12 +18,12 @@ import (
 	"rutter/log"
 )
 
-// What a Client meets.
+// Errors of a Client.
 var (
-	// ErrEnded: the stream of events ended without being told to. What came
-	// after is not known; begin anew, or resume.
+	// ErrEnded: the stream of events ended unexpectedly. What came after is unknown;
+	// begin again, or resume.
 	ErrEnded = errors.New("vminfo: the stream of events ended prematurely")
-	// ErrLine: a line of the stream is no event.
+	// ErrLine: a line of the stream is not an event.
 	ErrLine = errors.New("vminfo: not a line of events")
 )
 
@@ -41,7 +41,7 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("bad statusCode: %d: %s", e.Code, e.Text)
 }
 
-// Bounds of what a client takes.
+// Bounds of a Client.
 const (
 	maxAnswer   = 256 << 20 // bytes of one answer, and of one line of events
 	maxErrorLen = 1 << 10   // bytes of an answer that is an error
@@ -55,8 +55,8 @@ type Client struct {
 	Transport http.RoundTripper
 }
 
-// New returns a client of the vminfod at address (host:port). name is told
-// to it, as vminfod's clients do.
+// New returns a client of the vminfod at address (host:port). name is sent as its user
+// agent, as vminfod's clients do.
 func New(address, name string) *Client {
 	host, err := os.Hostname()
 	if err != nil {
@@ -65,7 +65,7 @@ func New(address, name string) *Client {
 	return &Client{base: "http://" + address, agent: fmt.Sprintf("%s - %s/%d (%s)", name, host, os.Getpid(), strings.Join(os.Args[1:min(2, len(os.Args))], ""))}
 }
 
-// Open sends a GET, and returns an answer that is 200; the caller closes its body.
+// Open sends a GET and returns an answer with status 200; the caller closes its body.
 // Errors: StatusError.
 func (c *Client) Open(ctx context.Context, path string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
@@ -79,7 +79,7 @@ func (c *Client) Open(ctx context.Context, path string) (*http.Response, error) 
 	}
 	if response.StatusCode != http.StatusOK {
 		defer response.Body.Close()
-		text, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorLen)) // the code says enough
+		text, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorLen)) // the status code is enough
 		return nil, &StatusError{response.StatusCode, string(text)}
 	}
 	return response, nil
@@ -105,8 +105,8 @@ func (c *Client) VM(ctx context.Context, name string) ([]byte, error) {
 	return c.Get(ctx, "/vms/"+url.PathEscape(name))
 }
 
-// Position is a place in a stream of events, from which it can be resumed. The zero
-// Place is the beginning: everything, then what follows.
+// Position is a position in a stream of events, from which the stream can be resumed.
+// The zero Position is the beginning: the complete set, then the events.
 type Position struct {
 	Log string
 	Seq uint64
@@ -123,12 +123,12 @@ type Message struct {
 	Changes  []vmdoc.Change
 	Seq      uint64 // 0: the server has none
 	Log      string // of ready and resumed
-	Reset    string // of ready: why the place asked for was not taken
-	Line     []byte // as it came, without its newline
+	Reset    string // of ready: why the stream was not resumed
+	Line     []byte // as received, without its newline
 }
 
-// ParseMessage reads a line of the stream. Unknown types are passed on. It keeps
-// the line.
+// ParseMessage reads a line of the stream. Unknown types are returned as they are. It
+// keeps the line.
 func ParseMessage(line []byte) (Message, error) {
 	v, err := vmdoc.ParseValue(line)
 	if err != nil {
@@ -141,7 +141,7 @@ func ParseMessage(line []byte) (Message, error) {
 	if m.Type == "" {
 		return Message{}, fmt.Errorf("%w: it has no type", ErrLine)
 	}
-	m.Date, _ = time.Parse(time.RFC3339, v.Text("date")) // for people; nothing depends on it
+	m.Date, _ = time.Parse(time.RFC3339, v.Text("date")) // for display only
 	m.VM, _ = v.Get("vm")
 	if seq, ok := v.Get("seq"); ok {
 		if _, err := fmt.Sscanf(seq.Literal(), "%d", &m.Seq); err != nil {
@@ -192,8 +192,8 @@ type Events struct {
 	read *bufio.Reader
 }
 
-// Events opens the stream of events from place on, and reads its first line.
-// ctx ends it.
+// Events opens the stream of events from a position on, and reads its first line. ctx
+// ends it.
 func (c *Client) Events(ctx context.Context, place Position) (*Events, error) {
 	path := "/events"
 	if place.Log != "" {
@@ -256,7 +256,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// idOf is the UUID that a message is about.
+// idOf returns the UUID of the VM of a message.
 func (m Message) idOf() (log.UUID, error) {
 	text := m.UUID
 	if text == "" {

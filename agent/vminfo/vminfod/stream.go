@@ -24,18 +24,18 @@ const (
 type StreamConfig struct {
 	// Client asks the vminfod that is followed.
 	Client *Client
-	// RetryEvery is how soon it is tried again after the stream ended. Default 1 s.
+	// RetryEvery is the pause after the stream ended. Default 1 s.
 	RetryEvery time.Duration
 	// ReadyTimeout bounds the wait for the first line. Default 30 s.
 	ReadyTimeout time.Duration
-	// ScanEvery is how often the whole set is asked for again, in case events
-	// missed something. Default 5 min.
+	// ScanEvery is how often the complete set is requested again, in case events missed
+	// something. Default 5 min.
 	ScanEvery time.Duration
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
 
-// Stream is the source of VMs that another vminfod tells of.
+// Stream is the source of VMs that another vminfod reports.
 type Stream struct {
 	cfg  StreamConfig
 	scan chan struct{}
@@ -67,7 +67,7 @@ func (s *Stream) Name() string { return "vminfod " + s.cfg.Client.base }
 func (s *Stream) Scan() {
 	select {
 	case s.scan <- struct{}{}:
-	default: // one is asked for already
+	default: // a scan is requested already
 	}
 }
 
@@ -84,7 +84,7 @@ func (s *Stream) update(change func(*vmstore.Status)) {
 	change(&s.status)
 }
 
-// errScan ends a stream so that the next one begins with the whole set.
+// errScan ends a stream so that the next one begins with the complete set.
 var errScan = errors.New("vminfo: the whole set is asked for")
 
 // Run implements Source. The VMs stay as they were while the vminfod is away.
@@ -94,7 +94,7 @@ func (s *Stream) Run(ctx context.Context, sink vmstore.Sink) error {
 	for {
 		err := s.follow(ctx, sink, &place, before, scanned)
 		scanned = errors.Is(err, errScan)
-		sink.Loaded() // what cannot be reached is not waited for
+		sink.Loaded() // do not wait for a vminfod that cannot be reached
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -115,8 +115,8 @@ func (s *Stream) Run(ctx context.Context, sink vmstore.Sink) error {
 	}
 }
 
-// follow reads one stream until it ends. scanned says that it begins with a
-// scan, after what was read up to before: what differs then was missed.
+// follow reads one stream until it ends. scanned means that it begins with a scan,
+// after what was read up to before: a difference is then a missed event.
 func (s *Stream) follow(ctx context.Context, sink vmstore.Sink, place *Position, before Position, scanned bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -129,7 +129,7 @@ func (s *Stream) follow(ctx context.Context, sink vmstore.Sink, place *Position,
 	defer events.Close()
 	late.Stop()
 	if events.Ready.Type == "ready" {
-		// Where there are seqs, what came between the two streams was not missed.
+		// With seqs, what came between the two streams was not missed.
 		s.Load(sink, events.Ready, scanned && events.Ready.Log == before.Log && events.Ready.Seq == before.Seq)
 	}
 	*place = events.Position
@@ -158,7 +158,7 @@ func (s *Stream) follow(ctx context.Context, sink vmstore.Sink, place *Position,
 	}
 }
 
-// because is why ctx ended, or else err.
+// because returns why ctx ended, or otherwise err.
 func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -166,7 +166,7 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// Load makes the sink hold what a ready line has.
+// Load makes the sink hold the VMs of a ready line.
 func (s *Stream) Load(sink vmstore.Sink, ready Message, scanned bool) {
 	began := time.Now()
 	var missed []vmstore.Missed
@@ -201,7 +201,7 @@ func (s *Stream) Load(sink vmstore.Sink, ready Message, scanned bool) {
 	})
 }
 
-// Take states what a message says.
+// Take applies a message to the sink.
 func (s *Stream) Take(sink vmstore.Sink, m Message) {
 	s.update(func(st *vmstore.Status) { st.Events++ })
 	switch m.Type {

@@ -9,15 +9,15 @@ import (
 	"rutter/agent/vminfo/vmdoc"
 )
 
-// Wanted is a change that is waited for: what is given must be so, the rest may
-// be anything. A Step of Path with Any is any step.
+// Wanted is a change to wait for. Fields that are set must match; the others match
+// anything. A Step of Path with Any matches any step.
 type Wanted struct {
 	Path     []vmdoc.Step
 	Action   vmdoc.Action // "": any
 	Old, New *vmdoc.Value // nil: any
 }
 
-// match reports whether a change is one that is wanted.
+// match reports whether a change is the wanted one.
 func (w Wanted) match(c vmdoc.Change) bool {
 	return slices.EqualFunc(w.Path, c.Path, func(want, got vmdoc.Step) bool { return want.Any || want == got }) &&
 		(w.Action == "" || w.Action == c.Action) && within(w.Old, c.Old) && within(w.New, c.New)
@@ -26,9 +26,8 @@ func (w Wanted) match(c vmdoc.Change) bool {
 func within(want, got *vmdoc.Value) bool { return want == nil || got != nil && want.Equal(*got) }
 
 // WaitEvent returns the first message from here on that includes want, such as
-// {"type":"delete","uuid":…} (vminfod's watchForEvent). name is for the error.
-// Errors: ErrTimeout at ctx's deadline, ErrEnded. The stream must have been
-// opened with ctx.
+// {"type":"delete","uuid":…} (vminfod's watchForEvent). name is for the error. Errors:
+// ErrTimeout at ctx's deadline, ErrEnded. The stream must have been opened with ctx.
 func (e *Events) WaitEvent(ctx context.Context, name string, want vmdoc.Value) (Message, error) {
 	for {
 		m, err := e.Next()

@@ -32,35 +32,35 @@ const (
 
 // Errors about one VMM.
 var (
-	// ErrNoVMM: this node has no such VMM, and nothing is kept of it.
+	// ErrNoVMM: this node has no such VMM and no record of it.
 	ErrNoVMM = errors.New("vminfo: no such VMM here")
 	// ErrVMMFinal: the VMM has ended; its state does not change any more.
 	ErrVMMFinal = errors.New("vminfo: the VMM has ended")
 	// ErrVMMClash: the VM has another VMM here that has not ended.
 	ErrVMMClash = errors.New("vminfo: the VM has another VMM here")
-	// ErrBusy: too much waits to be started or stopped; nothing was changed.
+	// ErrBusy: too many VMs wait to be started or stopped; nothing was changed.
 	ErrBusy = errors.New("vminfo: too many VMs wait to be started or stopped")
 )
 
-// maxVMMs bounds the VMMs of one node, those included that have ended and are
-// not recorded yet.
+// maxVMMs bounds the VMMs of one node, including those that have ended and are not
+// recorded yet.
 const maxVMMs = 20_000
 
-// VMM is one running incarnation of a VM as this node knows it. Gen is this
-// node's: +1 for each observation, and never lower, also after a restart.
+// VMM is one running incarnation of a VM as this node knows it. Gen is owned by this
+// node: +1 for each observation, and never lower, also after a restart.
 type VMM struct {
 	ID        log.UUID   `json:"id"`
 	VM        log.UUID   `json:"vm"`
 	State     string     `json:"state"`
 	Gen       uint64     `json:"gen"`
 	Updated   time.Time  `json:"time_updated"`
-	Reason    string     `json:"reason,omitempty"` // of a failure, or why a VM that is to stop does not
+	Reason    string     `json:"reason,omitempty"` // of a failure, or why a VM does not stop
 	PID       int        `json:"pid,omitempty"`    // of its init process, once it was seen
 	Recorded  uint64     `json:"recorded"`         // the generation that the log has
 	Migration *Migration `json:"migration_in,omitempty"`
 }
 
-// Migration is one that comes to this node (Omicron's MigrationRuntimeState).
+// Migration is a migration to this node (Omicron's MigrationRuntimeState).
 type Migration struct {
 	ID      log.UUID  `json:"migration_id"`
 	State   string    `json:"state"` // pending, in_progress, failed or completed
@@ -82,19 +82,18 @@ type Config struct {
 	// Folder keeps a file for each VMM: states and generations outlive the
 	// agent. It is made if it is not there.
 	Folder string
-	// Store tells what VMs do.
+	// Store has the state of the VMs.
 	Store *vmstore.Store
-	// Ready is closed once the store holds every VM (Service.Ready): before that,
-	// a VM that is not in it is not one that has ended. nil: it does already.
+	// Ready is closed once the store holds every VM (Service.Ready): before that, a VM
+	// that is not in it has not ended. nil: it holds them already.
 	Ready <-chan struct{}
-	// Starter does what is asked for.
+	// Starter starts and stops VMs.
 	Starter Starter
-	// Adopts is the name of the source whose VMs get a VMM when they are seen to
-	// run without one: whoever started them. "": none do.
+	// Adopts is the name of the source whose VMs get a VMM when they run without one,
+	// whatever started them. "": none do.
 	Adopts string
-	// Ring is called for each VMM that has a state which the log has not. It
-	// must not block, and may be called again for the same: a ring is a hint.
-	// nil: nobody is told.
+	// Ring is called for each VMM with a state that the log does not have. It must not
+	// block, and may be called again for the same VMM: a ring is a hint. nil: no rings.
 	Ring func(id log.UUID)
 	// Logger; nil discards.
 	Logger *slog.Logger
@@ -110,11 +109,11 @@ type Table struct {
 	vmms       map[log.UUID]*VMM
 	active     map[log.UUID]log.UUID // the VMM of a VM that has not ended
 	unrecorded map[log.UUID]struct{} // VMMs whose state the log may not have
-	// ended are the init processes of VMMs that were ended by word, until their
-	// VM is seen without: they are not adopted while they are being stopped.
+	// ended has the init processes of VMMs that were ended by request, until their VM
+	// is seen without. They are not adopted while they are being stopped.
 	ended   map[log.UUID]int
 	waiting map[log.UUID]*waiting // of VMs that have jobs
-	// saving collects the VMMs that are written at once; nil: each alone.
+	// saving collects the VMMs that are written together; nil: each is written alone.
 	saving *batch
 }
 
@@ -140,7 +139,7 @@ func New(cfg Config) (*Table, error) {
 	return m, nil
 }
 
-// Run compares what is kept with what VMs do, once they are loaded, and follows
+// Run compares the stored states with what VMs do, once they are loaded, and follows
 // them until ctx ends.
 func (m *Table) Run(ctx context.Context) error {
 	g, running := errgroup.WithContext(ctx)
@@ -165,7 +164,7 @@ func (m *Table) follow(ctx context.Context) error {
 	for {
 		events, changed, err := m.cfg.Store.Since(seq, vmstore.EventBatch)
 		if err != nil {
-			seq = m.observeAll() // overtaken: what is there counts
+			seq = m.observeAll() // the events were lost: the current state counts
 			continue
 		}
 		for _, event := range events {
@@ -183,7 +182,7 @@ func (m *Table) follow(ctx context.Context) error {
 	}
 }
 
-// observeAll looks at every VM, and returns the seq that it has seen.
+// observeAll inspects every VM, and returns the seq that it has seen.
 func (m *Table) observeAll() uint64 {
 	_, _, seq := m.cfg.Store.Kept()
 	var vms []log.UUID
@@ -205,21 +204,21 @@ func (m *Table) observeAll() uint64 {
 	return seq
 }
 
-// observe takes what a VM does for its VMM's state.
+// observe derives the VMM's state from what the VM does.
 func (m *Table) observe(vm log.UUID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.observeLocked(vm)
 }
 
-// lookLocked is observe of a VM about which somebody asks, who need not wait until
-// Run has come to it.
+// lookLocked is observe for a VM about which a caller asks, so that the caller does not
+// wait for Run.
 func (m *Table) lookLocked(vm log.UUID) {
 	select {
 	case <-m.cfg.Ready:
 	default:
 		if m.cfg.Ready != nil {
-			return // a VM that is not in the store may be there
+			return // a VM that is not in the store may exist
 		}
 	}
 	m.observeLocked(vm)
@@ -249,7 +248,7 @@ func (m *Table) observeLocked(vm log.UUID) {
 	}
 }
 
-// seen is what the store knows of a VM.
+// seen is the store's knowledge of a VM.
 func (m *Table) seen(vm log.UUID) (running bool, pid int, adopt bool) {
 	held, ok := m.cfg.Store.From(m.cfg.Adopts, vm)
 	adopt = ok
@@ -262,7 +261,7 @@ func (m *Table) seen(vm log.UUID) (running bool, pid int, adopt bool) {
 	return state == "running", pid, adopt
 }
 
-// runningOf reads a VM's state and init process; 0 is none.
+// runningOf reads a VM's state and init process; 0 means none.
 func runningOf(text []byte) (state string, pid int) {
 	v, err := vmdoc.ParseValue(text)
 	if err != nil {
@@ -273,7 +272,7 @@ func runningOf(text []byte) (state string, pid int) {
 	return v.Text("state"), pid
 }
 
-// adoptLocked gives a VM that runs without a VMM one.
+// adoptLocked gives a VMM to a VM that runs without one.
 func (m *Table) adoptLocked(vm log.UUID, pid int) {
 	if len(m.vmms) >= maxVMMs {
 		m.cfg.Logger.Error("a VM runs without a VMM: there are too many", "vm", vm, "vmms", len(m.vmms))
@@ -282,7 +281,7 @@ func (m *Table) adoptLocked(vm log.UUID, pid int) {
 	m.setLocked(VMM{ID: vmstore.RandomUUID(), VM: vm, State: VMMRunning, PID: pid})
 }
 
-// nextState is what becomes of a VMM whose VM is seen running as pid, or not.
+// nextState is the next state of a VMM whose VM is seen running as pid, or not.
 func nextState(v VMM, running bool, pid int) (state, reason string) {
 	replaced := v.PID != 0 && pid != v.PID
 	switch {
@@ -296,7 +295,7 @@ func nextState(v VMM, running bool, pid int) (state, reason string) {
 	return v.State, v.Reason
 }
 
-// activeLocked is the VMM of a VM that has not ended.
+// activeLocked returns the VMM of a VM that has not ended.
 func (m *Table) activeLocked(vm log.UUID) *VMM {
 	id, ok := m.active[vm]
 	if !ok {
@@ -321,7 +320,7 @@ func (m *Table) holdLocked(vmm *VMM) {
 	}
 }
 
-// setLocked gives a VMM its next generation, on disk before anybody sees it,
+// setLocked gives a VMM its next generation, writes it to disk before it is visible,
 // and rings.
 func (m *Table) setLocked(vmm VMM) {
 	vmm.Gen++
@@ -333,7 +332,7 @@ func (m *Table) setLocked(vmm VMM) {
 		return
 	}
 	if err := m.save(vmm); err != nil {
-		// Seen all the same: after a restart it is observed again.
+		// It is visible all the same: after a restart it is observed again.
 		m.cfg.Logger.Error("a VMM's state is not on disk", "vmm", vmm.ID, "state", vmm.State, "gen", vmm.Gen, "error", err)
 	}
 	m.holdLocked(&vmm)
@@ -348,8 +347,8 @@ func (m *Table) notifyLocked(vmm VMM) {
 	}
 }
 
-// after is what becomes of a migration to this node with the VMM's new state:
-// with its end it fails, when it runs it is complete.
+// after returns the state of a migration to this node with the VMM's new state: if the
+// VMM ends, the migration fails; if it runs, the migration is complete.
 func (g *Migration) after(vmm VMM) *Migration {
 	if g == nil || g.State == "failed" || g.State == "completed" || !vmm.Final() && vmm.State != VMMRunning {
 		return g
@@ -382,8 +381,8 @@ func (m *Table) Register(id, vm log.UUID) (VMM, error) {
 	return *m.vmms[id], nil
 }
 
-// Unregister ends a VMM by force if it has not ended, and returns the state that
-// results. What is kept of it goes when that is recorded.
+// Unregister ends a VMM by force if it has not ended, and returns the resulting state.
+// The stored VMM is removed when that state is recorded.
 func (m *Table) Unregister(id log.UUID) (VMM, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -440,9 +439,9 @@ func (m *Table) List() []VMM {
 	return list
 }
 
-// SetState has a VMM run, stopped, rebooted or made the target of a migration,
-// and returns the state that results now; what it leads to is observed later.
-// changed is false when there was nothing to do. Errors: ErrNoVMM, ErrVMMFinal.
+// SetState makes a VMM run, stop, reboot, or be the target of a migration, and returns
+// the resulting state; what follows is observed later. changed is false if there was
+// nothing to do. Errors: ErrNoVMM, ErrVMMFinal.
 func (m *Table) SetState(id log.UUID, want string, migration log.UUID) (vmm VMM, changed bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

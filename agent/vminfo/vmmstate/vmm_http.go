@@ -16,7 +16,7 @@ import (
 // maxVMMBody bounds the body of a request about a VMM.
 const maxVMMBody = 64 << 10
 
-// SledVMMState is what a VMM is, as Omicron's sled agent says it
+// SledVMMState is the state of a VMM in the form of Omicron's sled agent
 // (spec/vmm-doorbell.md, 7.1). An absent migration means no news of one.
 type SledVMMState struct {
 	VMMState     VMMRuntimeState `json:"vmm_state"`
@@ -33,7 +33,7 @@ type VMMRuntimeState struct {
 	Reason      string    `json:"reason,omitempty"` // from version 2.0.0 on
 }
 
-// Sled returns the VMM as version 1.0.0 says it.
+// Sled returns the VMM in the form of version 1.0.0.
 func (v VMM) Sled() *SledVMMState { return sledState(v, vmmV1) }
 
 func sledState(vmm VMM, version apiVersion) *SledVMMState {
@@ -65,7 +65,7 @@ func (m *Table) Handler() http.Handler {
 				return
 			}
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(answer) // the reader is gone: its own business
+			_ = json.NewEncoder(w).Encode(answer) // the client has gone
 		})
 	}
 	handle("GET /vmms/{id}/state", func(id log.UUID, version apiVersion, _ []byte) (any, error) {
@@ -109,10 +109,10 @@ func (m *Table) serveList(w http.ResponseWriter, r *http.Request) {
 		list = slices.DeleteFunc(list, func(v VMM) bool { return v.VM != vm })
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(list) // the reader is gone: its own business
+	_ = json.NewEncoder(w).Encode(list) // the client has gone
 }
 
-// updatedRuntime is what resulted; null if nothing changed.
+// updatedRuntime is the resulting state; null if nothing changed.
 type updatedRuntime struct {
 	Updated *SledVMMState `json:"updated_runtime"`
 }
@@ -143,8 +143,8 @@ func (m *Table) serveSetState(id log.UUID, version apiVersion, body []byte) (any
 
 // respond checks what every request needs.
 func (m *Table) respond(r *http.Request, serve func(log.UUID, apiVersion, []byte) (any, error)) (any, error) {
-	// As dropshot's ClientSpecifiesVersionInHeader: no header, one that is no
-	// version, and one that is too new are all 400.
+	// As dropshot's ClientSpecifiesVersionInHeader: a missing header, an invalid
+	// version, and a version that is too new are all 400.
 	text := r.Header.Get("api-version")
 	if text == "" {
 		return nil, badRequest("the header api-version is missing: the newest version is 2.0.0")
@@ -170,14 +170,14 @@ func (m *Table) respond(r *http.Request, serve func(log.UUID, apiVersion, []byte
 	return serve(id, version, body)
 }
 
-// requestError is a mistake of who asked.
+// requestError is a mistake in the request.
 type requestError struct{ error }
 
 func badRequest(format string, args ...any) error {
 	return requestError{fmt.Errorf(format, args...)}
 }
 
-// writeVMMError answers in dropshot's form.
+// writeVMMError sends an error in dropshot's form.
 func writeVMMError(w http.ResponseWriter, err error) {
 	code, name := http.StatusInternalServerError, "Internal"
 	var bad requestError

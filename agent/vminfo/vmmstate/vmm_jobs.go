@@ -18,18 +18,22 @@ import (
 // maxVMMJobs bounds how many VMs are started or stopped at once.
 const maxVMMJobs = 8
 
-// maxVMMJobsWaiting bounds how many more wait for that; then callers are told.
+// maxVMMJobsWaiting bounds how many more wait for that; further callers get ErrBusy.
 const maxVMMJobsWaiting = 1000
 
-// nicsWithin is how long a VM that is started may wait for the agent to put its
-// NICs into its namespace.
+// nicsWithin is how long the start of a VM may wait until the agent has put its NICs
+// into its namespace.
 const nicsWithin = 30 * time.Second
 
-// preparer is a Starter that makes the place of a VM before it is started, so
-// that NICs can come into it; *Runner does.
+// preparer is a Starter that makes the namespace of a VM before its start, so that NICs
+// can be put into it; *Runner does.
 type preparer interface {
 	Prepare(ctx context.Context, vm log.UUID) error
 }
+
+// An interface that is asserted at run time stops matching without an error when a name
+// changes.
+var _ preparer = (*vmrun.Runner)(nil)
 
 // start starts a VM once its NICs are there.
 func (m *Table) start(ctx context.Context, vm log.UUID) error {
@@ -51,7 +55,7 @@ func (m *Table) awaitNICs(ctx context.Context, vm log.UUID) error {
 	for {
 		held, ok := m.cfg.Store.Get(vm)
 		if !ok {
-			return nil // Start says what is wrong
+			return nil // Start returns the error
 		}
 		v, err := vmdoc.ParseValue(held.JSON)
 		if err != nil {
@@ -80,19 +84,19 @@ func (m *Table) awaitNICs(ctx context.Context, vm log.UUID) error {
 	}
 }
 
-// vmmJob is something to be done with a VM.
+// vmmJob is a job for a VM.
 type vmmJob struct {
 	vm log.UUID
 	do func(context.Context)
 }
 
-// waiting are the jobs of a VM that are not done.
+// waiting has the jobs of a VM that are not done.
 type waiting struct {
 	count int
 	done  chan struct{} // closed when there are none
 }
 
-// enqueueLocked has Run do a job, and never waits.
+// enqueueLocked passes a job to Run, and never waits.
 func (m *Table) enqueueLocked(vm log.UUID, do func(context.Context)) error {
 	w := m.waiting[vm]
 	if w == nil {
@@ -117,8 +121,8 @@ func (m *Table) enqueueLocked(vm log.UUID, do func(context.Context)) error {
 	}
 }
 
-// Settled returns when all that was asked for a VM is done, or ctx ends: what is
-// done to the VM then is not undone by what was asked before.
+// Settled returns when all requested work for a VM is done, or ctx ends: earlier
+// requests do not undo what the caller does to the VM then.
 func (m *Table) Settled(ctx context.Context, vm log.UUID) error {
 	m.mu.Lock()
 	w := m.waiting[vm]
@@ -134,8 +138,8 @@ func (m *Table) Settled(ctx context.Context, vm log.UUID) error {
 	}
 }
 
-// work does the jobs until ctx ends: some at once, those of one VM one after the
-// other, as they came. Else a reboot could end what the one before still starts.
+// work does the jobs until ctx ends: several at once, but those of one VM one after the
+// other, in order. Otherwise a reboot could end what the job before still starts.
 func (m *Table) work(ctx context.Context) {
 	doing := new(errgroup.Group)
 	doing.SetLimit(maxVMMJobs)
@@ -157,7 +161,7 @@ func (m *Table) work(ctx context.Context) {
 			doing.Go(func() error {
 				defer close(done)
 				if before != nil {
-					<-before // it was begun before this one, so it has a place
+					<-before // it was begun before this one, so it has a slot
 				}
 				job.do(ctx)
 				return nil
@@ -203,7 +207,7 @@ func (m *Table) rebootJob(vmm VMM) func(context.Context) {
 	}
 }
 
-// stillStopping says of a VMM why its VM did not stop.
+// stillStopping records on a VMM why its VM did not stop.
 func (m *Table) stillStopping(id log.UUID, cause error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -19,8 +19,7 @@ import (
 	"rutter/log"
 )
 
-// fakeStarter starts and stops by what it puts into the store, as if a Folder
-// had seen it.
+// fakeStarter starts and stops by putting states into the store, as a Folder does.
 type fakeStarter struct {
 	store *vmstore.Store
 	mu    sync.Mutex // protects pid
@@ -166,8 +165,8 @@ func TestVMMLife(t *testing.T) {
 	}
 }
 
-// TestVMMQuickRestart: another process in the place of the VMM's is a VMM that
-// failed, also if nobody saw the time between.
+// TestVMMQuickRestart: another process in place of the VMM's means that the VMM failed,
+// even if the time between was not seen.
 func TestVMMQuickRestart(t *testing.T) {
 	s := newVMMSite(t.TempDir())
 	s.run(t)
@@ -328,8 +327,8 @@ func FuzzVersion(f *testing.F) {
 	})
 }
 
-// TestVMMAdoption: a VM that somebody started has a VMM, whose end is a failure;
-// one that was ended by word is not adopted while it still runs.
+// TestVMMAdoption: a VM that another program started gets a VMM, whose end is a
+// failure. A VM that was ended by request is not adopted while it still runs.
 func TestVMMAdoption(t *testing.T) {
 	s := newVMMSite(t.TempDir())
 	s.adopts = "fake"
@@ -342,7 +341,7 @@ func TestVMMAdoption(t *testing.T) {
 	s.wait(t, first.ID, VMMFailed)
 	s.starter.set(vm, "running", 8)
 	second := s.waitActive(t, vm, 8)
-	s.starter.set(vm, "running", 9) // killed and started between two looks
+	s.starter.set(vm, "running", 9) // killed and started between two inspections
 	s.wait(t, second.ID, VMMFailed)
 	third := s.waitActive(t, vm, 9)
 	s.starter.hold = make(chan struct{})
@@ -391,6 +390,9 @@ func (s *vmmSite) waitActive(t *testing.T, vm log.UUID, pid int) VMM {
 // TestVMMAdoptsMany: ten thousand VMs that run without a VMM have one soon, on
 // disk, and still have it after a restart.
 func TestVMMAdoptsMany(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	const number = 10_000
 	s := newVMMSite(t.TempDir())
 	s.adopts = "fake"
@@ -428,8 +430,8 @@ func (m *Table) count() int {
 	return len(m.vmms)
 }
 
-// TestVMMJobsTakeTurns: what is asked of one VM is done one after the other, as
-// it came; other VMs do not wait for it.
+// TestVMMJobsTakeTurns: requests for one VM are done one after the other, in order;
+// other VMs do not wait for them.
 func TestVMMJobsTakeTurns(t *testing.T) {
 	s := newVMMSite(t.TempDir())
 	s.run(t)
@@ -470,14 +472,14 @@ func TestVMMJobsTakeTurns(t *testing.T) {
 	}
 }
 
-// enqueue has the VMMs do a job, as their methods do.
+// enqueue passes a job to the VMMs, as their methods do.
 func (s *vmmSite) enqueue(vm log.UUID, do func(context.Context)) error {
 	s.vmms.mu.Lock()
 	defer s.vmms.mu.Unlock()
 	return s.vmms.enqueueLocked(vm, do)
 }
 
-// Who has waited until all is settled is not overtaken by what was asked before.
+// After a wait for Settled, earlier requests do not run any more.
 func TestVMMsSettled(t *testing.T) {
 	s := newVMMSite(t.TempDir())
 	s.run(t)

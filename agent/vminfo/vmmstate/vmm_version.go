@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// apiVersion is one version of what the agent answers.
+// apiVersion is one version of the agent's answers.
 type apiVersion struct{ major, minor, patch uint64 }
 
 // The versions. 2.0.0 adds the reason of a failure, and the VM.
@@ -20,7 +20,7 @@ func (v apiVersion) compare(w apiVersion) int {
 	return cmp.Or(cmp.Compare(v.major, w.major), cmp.Compare(v.minor, w.minor), cmp.Compare(v.patch, w.patch))
 }
 
-// NewestVersion is the newest that the header api-version may have.
+// NewestVersion is the newest version that the header api-version may name.
 const NewestVersion = "2.0.0"
 
 // parseVersion reads MAJOR.MINOR.PATCH (semver.org, 2), without what may follow.

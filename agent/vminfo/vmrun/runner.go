@@ -22,11 +22,11 @@ import (
 	"rutter/log"
 )
 
-// What a Runner refuses or meets.
+// Errors of a Runner.
 var (
-	// ErrRunning: the VM's init process lives already.
+	// ErrRunning: the VM's init process is already running.
 	ErrRunning = errors.New("vminfo: the VM runs already")
-	// ErrNotRunning: the VM has no init process that lives.
+	// ErrNotRunning: the VM has no running init process.
 	ErrNotRunning = errors.New("vminfo: the VM does not run")
 	// ErrNoVM: there is no manifest of that VM.
 	ErrNoVM = errors.New("vminfo: no manifest of that VM")
@@ -44,17 +44,17 @@ type Config struct {
 	Grace time.Duration
 }
 
-// Runner starts and stops the VMs of a folder of manifests. It remembers
-// nothing: what runs is found as Folder finds it, so that any program may start
-// what another stops. Those who act on one VM at once wait for each other.
+// Runner starts and stops the VMs of a folder of manifests. It keeps no state: what
+// runs is found as Folder finds it, so one program may start what another stops.
+// Concurrent calls about one VM wait for each other.
 //
-// It makes a VM's namespace, cgroup and init process (runner_line.go); namespaces
-// in another folder than ip-netns(8)'s must be there, and stay. The NICs in the
-// namespace are the agent's.
+// It makes a VM's namespace, cgroup and init process (runner_command.go). Namespaces in
+// another folder than that of ip-netns(8) must exist, and stay. The agent makes the
+// NICs in the namespace.
 type Runner struct {
 	cfg    Config
 	finder system.Finder
-	lives  time.Duration // see initLives
+	lives  time.Duration // how long an init process must run; see initLives
 }
 
 // New returns a runner.
@@ -96,9 +96,8 @@ func (r *Runner) find(m system.Manifest) (system.Process, bool) {
 	return r.finder.InitProcess(vm, ns)
 }
 
-// Prepare makes the namespace of a VM and its cgroup with the limit that the
-// manifest asks for; what is there already stays. The agent can put NICs into
-// the namespace then.
+// Prepare makes the namespace of a VM and its cgroup with the limit from the manifest;
+// what exists stays. Then the agent can put NICs into the namespace.
 func (r *Runner) Prepare(ctx context.Context, id log.UUID) error {
 	m, err := r.load(id)
 	if err != nil {
@@ -137,12 +136,12 @@ func (r *Runner) prepare(ctx context.Context, m system.Manifest) error {
 	return r.limitMemory(m)
 }
 
-// limitMemory gives the VM's cgroup the limit that its manifest asks for.
+// limitMemory sets the limit of the VM's cgroup from its manifest.
 func (r *Runner) limitMemory(m system.Manifest) error {
 	memory, _ := m.Value.Get("max_physical_memory")
 	limit, err := strconv.ParseInt(memory.Literal(), 10, 64)
 	if !memory.IsNumber() || err != nil || limit <= 0 {
-		return nil // none
+		return nil // no limit
 	}
 	folder := r.finder.CgroupOf(m.UUID)
 	for _, name := range system.MemoryFiles {
@@ -165,9 +164,9 @@ func command(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// Start starts the init process of a VM in what Prepare made. It outlives this
-// program. The manifest's "init" is its command line, a list of strings; without
-// one, it sleeps. ErrRunning if it lives already.
+// Start starts the init process of a VM in what Prepare made. The process outlives this
+// program. The manifest's "init" is its command line, a list of strings; without one,
+// it sleeps. ErrRunning if it is already running.
 func (r *Runner) Start(ctx context.Context, id log.UUID) error {
 	m, err := r.load(id)
 	if err != nil {
@@ -189,8 +188,8 @@ func (r *Runner) Start(ctx context.Context, id log.UUID) error {
 	if err != nil {
 		return fmt.Errorf("vminfo: VM %s: %w", id, err)
 	}
-	args := system.Gate(r.enter(m.Zone), line)
-	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // the VM lives longer than the request
+	args := system.WaitingCommand(r.enter(m.Zone), line)
+	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // the VM outlives the request
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -235,8 +234,8 @@ func (r *Runner) pidFile(id log.UUID) string {
 }
 
 // Stop ends a VM: its init process by SIGTERM, after the grace or with force by
-// SIGKILL, then what is left in its cgroup; then the cgroup, the namespace and
-// the pid file go. ErrNotRunning if nothing of it was there.
+// SIGKILL, then what is left in its cgroup. Then it removes the cgroup, the namespace
+// and the pid file. ErrNotRunning if none of these existed.
 func (r *Runner) Stop(ctx context.Context, id log.UUID, force bool) error {
 	m, err := r.load(id)
 	if err != nil {
@@ -264,7 +263,7 @@ func (r *Runner) Stop(ctx context.Context, id log.UUID, force bool) error {
 	return nil
 }
 
-// end signals a process by its pidfd, so that no other can be hit, and waits.
+// end signals a process by its pidfd, so that no other process is hit, and waits.
 func (r *Runner) end(ctx context.Context, p system.Process, force bool) error {
 	signals := []unix.Signal{unix.SIGTERM, unix.SIGKILL}
 	if force {
@@ -282,7 +281,7 @@ func (r *Runner) end(ctx context.Context, p system.Process, force bool) error {
 	return fmt.Errorf("process %d lives on after SIGKILL: %w", p.Pid, vmdoc.ErrTimeout)
 }
 
-// endSlice is how long a wait for a process goes before it looks at its context.
+// endSlice is how long a wait for a process lasts before the context is checked.
 const endSlice = 50 * time.Millisecond
 
 func waitEnd(ctx context.Context, fd int, within time.Duration) (bool, error) {
@@ -341,7 +340,7 @@ func (r *Runner) killAll(folder string) {
 	}
 	for line := range strings.Lines(string(text)) {
 		if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 1 {
-			_ = unix.Kill(pid, unix.SIGKILL) // it may be gone by now
+			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"rutter/agent/vminfo/system"
 )
 
-// ErrNoCgroup: the folder of the VMs' cgroups is in no cgroup hierarchy: what is
-// made there would be a folder of files, which holds no process and no limit.
+// ErrNoCgroup: the folder of the VMs' cgroups is in no cgroup hierarchy. What is made
+// there would be plain files, which hold no process and no limit.
 var ErrNoCgroup = errors.New("vminfo: not in a cgroup hierarchy")
 
 // CheckCgroup reports whether VMs can have their cgroups where the configuration

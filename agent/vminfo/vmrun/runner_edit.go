@@ -14,16 +14,16 @@ import (
 	"rutter/log"
 )
 
-// maxEdits bounds how often an edit is tried while somebody else writes too.
+// maxEdits bounds the attempts of an edit while other programs write too.
 const maxEdits = 8
 
-// ErrBusyManifest: others wrote the manifest again and again meanwhile.
+// ErrBusyManifest: other programs wrote the manifest during each attempt.
 var ErrBusyManifest = errors.New("vminfo: the manifest changes all the time")
 
-// Edit writes the manifest of a VM as change makes it from what it is. It brings
-// no VM back that is removed meanwhile, and nothing of what others write
-// meanwhile is lost: then change is called again. What of it can change while the
-// VM runs, its memory limit, does. Errors: ErrNoVM, ErrBusyManifest.
+// Edit writes the manifest of a VM as change makes it from the current one. It does not
+// restore a VM that is removed meanwhile. Nothing that other programs write meanwhile
+// is lost: change is then called again. The memory limit also changes for a running VM.
+// Errors: ErrNoVM, ErrBusyManifest.
 func (r *Runner) Edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) error {
 	for range maxEdits {
 		done, err := r.edit(id, change)
@@ -37,8 +37,8 @@ func (r *Runner) Edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) error {
 	return fmt.Errorf("%w: VM %s", ErrBusyManifest, id)
 }
 
-// edit exchanges the manifest for another in one step, looks at what came out,
-// and exchanges them back if that is not what the other was made from.
+// edit exchanges the manifest for another in one step, reads the old one, and exchanges
+// them back if the other was made from a different version.
 func (r *Runner) edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) (done bool, err error) {
 	name := r.manifestOf(id)
 	before, _, err := system.ReadManifest(name)
@@ -64,7 +64,7 @@ func (r *Runner) edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) (done b
 	if err != nil {
 		return false, fmt.Errorf("vminfo: manifests: %w", err)
 	}
-	defer func() { _ = os.Remove(temp.Name()) }() // what it holds at the end is of no use
+	defer func() { _ = os.Remove(temp.Name()) }() // its last content is not needed
 	_, err = temp.Write(text)
 	if err = errors.Join(err, temp.Chmod(0o644), temp.Sync(), temp.Close()); err != nil {
 		return false, fmt.Errorf("vminfo: manifest: %w", err)
@@ -86,7 +86,7 @@ func (r *Runner) edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) (done b
 	return true, system.SyncFolder(r.cfg.Manifests)
 }
 
-// Stamp tells versions of a VM's manifest apart; "" if there is none.
+// Stamp identifies the version of a VM's manifest; "" if there is none.
 func (r *Runner) Stamp(id log.UUID) string {
 	var s unix.Stat_t
 	if unix.Stat(r.manifestOf(id), &s) != nil {
@@ -95,11 +95,11 @@ func (r *Runner) Stamp(id log.UUID) string {
 	return fmt.Sprint(s.Ino, s.Size, s.Mtim, s.Ctim)
 }
 
-// limitAnew gives a VM that has a cgroup the limit of its manifest.
+// limitAnew sets the limit of a VM that has a cgroup from its manifest.
 func (r *Runner) limitAnew(id log.UUID) error {
 	m, err := r.load(id)
 	if errors.Is(err, ErrNoVM) {
-		return nil // it was removed since
+		return nil // it was removed meanwhile
 	}
 	if err != nil || !system.Exists(r.finder.CgroupOf(id)) {
 		return err

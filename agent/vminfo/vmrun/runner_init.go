@@ -14,19 +14,19 @@ import (
 	"rutter/log"
 )
 
-// What is wrong with an init process that was started.
+// Errors about an init process that was started.
 var (
 	// ErrNoInit: the program of the manifest's init cannot be run.
 	ErrNoInit = errors.New("vminfo: the program cannot be run")
-	// ErrInitEnded: it ran, and ended at once.
+	// ErrInitEnded: it ran and ended at once.
 	ErrInitEnded = errors.New("vminfo: it ended at once")
 )
 
 const (
 	// initWithin is how long a shell may take to become the init program.
 	initWithin = 5 * time.Second
-	// initLives is how long an init process must live for Start to say that it
-	// runs: those that find their settings wrong end sooner.
+	// initLives is how long an init process must run before Start reports success: a
+	// process with wrong settings ends sooner.
 	initLives = 20 * time.Millisecond
 )
 
@@ -36,12 +36,12 @@ const (
 	exitNotFound  = 127
 )
 
-// awaitInit returns when a process has become the VM's init, whose pid file is
-// then written, and lived for a moment.
+// awaitInit returns when a process has become the VM's init and has run for a moment.
+// It then writes the pid file.
 func (r *Runner) awaitInit(ctx context.Context, id log.UUID, pid int, program string, ended <-chan error) error {
 	late := time.NewTimer(initWithin)
 	defer late.Stop()
-	for !system.Became(pid) {
+	for !system.HasStarted(pid) {
 		select {
 		case how := <-ended:
 			return whyEnded(program, how) // it may have been the program already
@@ -49,10 +49,10 @@ func (r *Runner) awaitInit(ctx context.Context, id log.UUID, pid int, program st
 			return fmt.Errorf("process %d is still no init after %s: %w", pid, initWithin, vmdoc.ErrTimeout)
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(system.InitLook):
+		case <-time.After(system.InitPoll):
 		}
 	}
-	// It may end at once, and then is seen to have run.
+	// It may end at once; it counts as having run.
 	if err := r.writePID(id, pid); err != nil {
 		return err
 	}
@@ -69,8 +69,8 @@ func (r *Runner) awaitInit(ctx context.Context, id log.UUID, pid int, program st
 	}
 }
 
-// whyEnded tells a program that could not be run from one that ended, by how the
-// process did. The cause is only a text: its exit status is not ours.
+// whyEnded distinguishes a program that could not be run from one that ended, by the
+// process's exit status. The cause is only text: its exit status is not ours.
 func whyEnded(program string, how error) error {
 	var exit *exec.ExitError
 	switch {
@@ -84,7 +84,7 @@ func whyEnded(program string, how error) error {
 	return fmt.Errorf("%w: %s: %v", ErrInitEnded, program, how)
 }
 
-// writePID writes the pid file of a VM, whole or not at all.
+// writePID writes the pid file of a VM atomically.
 func (r *Runner) writePID(id log.UUID, pid int) error {
 	if err := os.MkdirAll(r.cfg.PIDs, 0o755); err != nil {
 		return err

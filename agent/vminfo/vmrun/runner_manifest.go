@@ -22,14 +22,14 @@ func (r *Runner) manifestOf(id log.UUID) string {
 	return filepath.Join(r.cfg.Manifests, id.String()+".json")
 }
 
-// Manifest returns what the manifest of a VM says. Error: ErrNoVM.
+// Manifest returns the manifest of a VM. Error: ErrNoVM.
 func (r *Runner) Manifest(id log.UUID) (vmdoc.Value, error) {
 	m, err := r.load(id)
 	return m.Value, err
 }
 
-// Create writes the manifest of a new VM, whole or not at all, and makes the
-// folder of manifests if it is not there. Error: ErrExists.
+// Create writes the manifest of a new VM atomically, and makes the folder of manifests
+// if it does not exist. Error: ErrExists.
 func (r *Runner) Create(v vmdoc.Value) error {
 	if err := os.MkdirAll(r.cfg.Manifests, 0o755); err != nil {
 		return fmt.Errorf("vminfo: manifests: %w", err)
@@ -37,8 +37,8 @@ func (r *Runner) Create(v vmdoc.Value) error {
 	return r.write(v, unix.RENAME_NOREPLACE)
 }
 
-// Replace writes the manifest of a VM anew. What of it can change while the VM
-// runs, its memory limit, does.
+// Replace writes the manifest of a VM again. The memory limit also changes for a
+// running VM.
 func (r *Runner) Replace(v vmdoc.Value) error {
 	if err := r.write(v, 0); err != nil {
 		return err
@@ -53,8 +53,8 @@ func (r *Runner) Replace(v vmdoc.Value) error {
 	return r.limitMemory(m)
 }
 
-// Remove removes the manifest of a VM that does not run, once whoever ends it has
-// cleared all of it away. Error: ErrNoVM.
+// Remove removes the manifest of a VM that does not run, after a running Stop has
+// finished. Error: ErrNoVM.
 func (r *Runner) Remove(ctx context.Context, id log.UUID) error {
 	unlock, err := r.lock(ctx, id)
 	if err != nil {
@@ -68,7 +68,7 @@ func (r *Runner) Remove(ctx context.Context, id log.UUID) error {
 	return err
 }
 
-// write renames a manifest into its place. It is not read before it is whole.
+// write renames a manifest into its folder, so that it is never read half-written.
 func (r *Runner) write(v vmdoc.Value, flags uint) error {
 	text := v.AppendJSON(nil)
 	m, err := system.ParseManifest(text)
@@ -82,7 +82,7 @@ func (r *Runner) write(v vmdoc.Value, flags uint) error {
 	if err != nil {
 		return fmt.Errorf("vminfo: manifests: %w", err)
 	}
-	defer func() { _ = os.Remove(temp.Name()) }() // it is renamed, unless something failed
+	defer func() { _ = os.Remove(temp.Name()) }() // it was renamed, unless something failed
 	_, err = temp.Write(append(text, '\n'))
 	if err = errors.Join(err, temp.Chmod(0o644), temp.Sync(), temp.Close()); err != nil {
 		return fmt.Errorf("vminfo: manifest: %w", err)

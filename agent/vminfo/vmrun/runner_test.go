@@ -61,8 +61,8 @@ func TestRunner(t *testing.T) {
 	}
 }
 
-// TestRunnerInit: an init that cannot be run, or that ends at once, is said to,
-// and a VM whose program cannot be run is never seen to run.
+// TestRunnerInit: an init that cannot be run, or that ends at once, is reported, and a
+// VM whose program cannot be run is never seen to run.
 func TestRunnerInit(t *testing.T) {
 	vmtest.NeedRoot(t)
 	s := vmtest.NewSite(t)
@@ -85,7 +85,7 @@ func TestRunnerInit(t *testing.T) {
 	id := vmID(1)
 	s.WriteVM(1, fmt.Sprintf(`,"zonename":%q`, zone))
 	s.Run(0)
-	const ends = time.Minute // what ends at once may be slow to
+	const ends = time.Minute // what ends at once may need time for it
 	for _, c := range []struct {
 		init string
 		want error

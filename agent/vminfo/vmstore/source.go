@@ -12,24 +12,24 @@ import (
 
 // Source is where VMs come from.
 type Source interface {
-	// Name names the source, in statuses and among others.
+	// Name names the source, in statuses and among other sources.
 	Name() string
-	// Run keeps the sink in step with the source until ctx ends, and calls
-	// sink.Loaded once: after the first complete load, or when there is nothing
-	// to load for now. An error ends the service; trouble that may pass is not one.
+	// Run keeps the sink in step with the source until ctx ends, and calls sink.Loaded
+	// once: after the first complete load, or when there is nothing to load for now. An
+	// error ends the service; temporary trouble is not an error.
 	Run(ctx context.Context, sink Sink) error
 	// Scan asks for a full scan soon. It returns at once.
 	Scan()
-	// Status says how the source stands.
+	// Status returns the source's status.
 	Status() Status
 }
 
-// Sink takes what a source has to say. It is called from the goroutine of the
-// source's Run.
+// Sink receives what a source reports. It is called from the goroutine of the source's
+// Run.
 type Sink interface {
-	// Put states a VM; it returns what changed, and whether anything did.
+	// Put stores a VM; it returns what changed, and whether anything did.
 	Put(vm vmdoc.VM) ([]vmdoc.Change, bool, error)
-	// Delete states that a VM is gone, and returns whether that was news.
+	// Delete removes a VM, and returns whether it was there.
 	Delete(id log.UUID) bool
 	// UUIDs are those of the source's VMs.
 	UUIDs() []log.UUID
@@ -37,12 +37,12 @@ type Sink interface {
 	Loaded()
 }
 
-// Status is what a source says of itself.
+// Status is a source's report about itself.
 type Status struct {
 	Name  string `json:"name"`
 	State string `json:"state"` // what it does, or why it cannot
-	// Complete: the source has seen all of its VMs, and sees them now. Without
-	// that, a VM that it does not name is not one that is gone.
+	// Complete: the source has seen all of its VMs, and sees them now. Otherwise a VM
+	// that it does not report may still exist.
 	Complete bool      `json:"complete"`
 	Skips    []string  `json:"skips,omitempty"`
 	Aside    []Aside   `json:"aside"` // what it cannot use, by name
@@ -51,16 +51,16 @@ type Status struct {
 	LastScan time.Time `json:"lastScan,omitzero"`
 	Log      []Refresh `json:"refreshLog"` // the last scans that found what events had missed
 	Errors   []Failure `json:"refreshErrors"`
-	Events   uint64    `json:"events"`    // heard of from the system
-	Merged   uint64    `json:"coalesced"` // VMs that changed again before they could be told of
-	Waiting  int       `json:"waiting"`   // VMs that changed and are not told of yet
+	Events   uint64    `json:"events"`    // received from the system
+	Merged   uint64    `json:"coalesced"` // VMs that changed again before they were reported
+	Waiting  int       `json:"waiting"`   // VMs with changes that were not reported yet
 }
 
-// Aside is something that a source found and does not use. The VM that it was
-// about, if any, stays as it was.
+// Aside is something that a source found and does not use. Its VM, if any, stays as it
+// was.
 type Aside struct {
 	Name   string    `json:"name"`
-	UUID   log.UUID  `json:"uuid,omitzero"` // of the VM that it seems to be about, if it tells
+	UUID   log.UUID  `json:"uuid,omitzero"` // of the VM that it seems to be about, if known
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
 }
@@ -79,7 +79,7 @@ type Missed struct {
 	Changes  []vmdoc.Change `json:"changes,omitempty"`
 }
 
-// Failure is trouble that a source went on from.
+// Failure is trouble after which a source continued.
 type Failure struct {
 	Date time.Time `json:"date"`
 	Err  string    `json:"err"`
@@ -88,7 +88,7 @@ type Failure struct {
 // KeptRefreshes is how many scans and failures are remembered, as vminfod does.
 const KeptRefreshes = 5
 
-// KeepLast appends to a list that remembers the last few.
+// KeepLast appends to a list of bounded length.
 func KeepLast[T any](list []T, item T) []T {
 	list = append(list, item)
 	if len(list) > KeptRefreshes {
@@ -113,17 +113,17 @@ func PrettySeconds(d time.Duration) string {
 	return text
 }
 
-// Bounds of what a source says of itself, and its default pace.
+// Bounds of a source's status, and its default scan interval.
 const (
-	// MaxAside bounds what is remembered of what cannot be used.
+	// MaxAside bounds the list of what cannot be used.
 	MaxAside = 1000
 	// MaxMissed bounds what one scan lists; it counts them all.
 	MaxMissed = 1000
-	// DefaultScanEvery is how often everything is looked at; it is vminfod's.
+	// DefaultScanEvery is the time between two full scans, as vminfod has it.
 	DefaultScanEvery = 5 * time.Minute
 )
 
-// Sink returns the store as one source sees it. loaded is called for each
+// Sink returns the store's side for one source. loaded is called for each
 // [Sink.Loaded].
 func (s *Store) Sink(source string, loaded func()) Sink { return &storeSink{s, source, loaded} }
 

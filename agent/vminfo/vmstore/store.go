@@ -12,20 +12,19 @@ import (
 	"rutter/log"
 )
 
-// Refusals of a Store. They are about one reader's place or one VM; nothing is
-// wrong with the store.
+// Errors of a Store about one reader's position or one VM; the store itself works.
 var (
-	// ErrLost: the events after the reader's place are not kept any more. It
-	// must begin anew with the whole set.
+	// ErrLost: the events after the reader's position are not kept any more. The reader
+	// must begin again with the complete set.
 	ErrLost = errors.New("vminfo: these events are not kept any more")
-	// ErrAhead: the place is after the last event: it is another store's.
+	// ErrAhead: the position is after the last event, so it is of another store.
 	ErrAhead = errors.New("vminfo: a place after the last event")
 	// ErrDuplicate: another source has a VM of that UUID.
 	ErrDuplicate = errors.New("vminfo: another source has this VM")
 )
 
-// Bounds of the events that a store keeps for its readers. They are what a slow
-// reader may fall behind.
+// Bounds of the events that a store keeps for its readers: a slow reader may be that
+// far behind.
 const (
 	defaultEvents     = 8192
 	defaultEventBytes = 16 << 20
@@ -36,7 +35,7 @@ type Event struct {
 	Seq  uint64 // dense, from 1
 	Type string // create, modify or delete
 	UUID log.UUID
-	Line []byte // as it stands in the stream, with its newline
+	Line []byte // as in the stream, with its newline
 }
 
 // Config bounds a Store. Zeros mean the defaults.
@@ -50,7 +49,7 @@ type Config struct {
 // may be called from any goroutine.
 type Store struct {
 	Cfg Config
-	id  string // of this set of events: a place in them is of no use elsewhere
+	id  string // of this sequence of events: positions in it are valid only here
 
 	mu      sync.RWMutex // protects what follows
 	vms     map[log.UUID]record
@@ -66,8 +65,7 @@ type record struct {
 	source string
 }
 
-// New returns an empty store. What is put into it makes no events before
-// GoLive.
+// New returns an empty store. Before GoLive, changes make no events.
 func New(cfg Config) *Store {
 	if cfg.Events == 0 {
 		cfg.Events = defaultEvents
@@ -94,15 +92,15 @@ func NewID() string { return RandomUUID().String() }
 // ID names this store's events. It differs for each store and each process.
 func (s *Store) ID() string { return s.id }
 
-// GoLive ends the loading: from now on each change is an event.
+// GoLive ends the loading: from then on each change is an event.
 func (s *Store) GoLive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live = true
 }
 
-// Put states a VM. It returns what changed: nil and false if nothing did.
-// ErrDuplicate: another source has the VM, which stays as it is.
+// Put stores a VM. It returns what changed: nil and false if nothing did. ErrDuplicate:
+// another source has the VM, which stays as it is.
 func (s *Store) Put(source string, vm vmdoc.VM) ([]vmdoc.Change, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,8 +124,8 @@ func (s *Store) Put(source string, vm vmdoc.VM) ([]vmdoc.Change, bool, error) {
 	return changes, true, nil
 }
 
-// changesOf compares two states of a VM. When it was last modified is no change
-// of its own, as in vminfod.
+// changesOf compares two states of a VM. A new time of the last change alone is not a
+// change, as in vminfod.
 func changesOf(from, to vmdoc.VM) []vmdoc.Change {
 	a, errA := vmdoc.ParseValue(from.JSON)
 	b, errB := vmdoc.ParseValue(to.JSON)
@@ -139,8 +137,7 @@ func changesOf(from, to vmdoc.VM) []vmdoc.Change {
 	})
 }
 
-// Delete states that a source has no VM of that UUID any more, and returns
-// whether that was news.
+// Delete removes a VM of a source, and returns whether it was there.
 func (s *Store) Delete(source string, id log.UUID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +179,7 @@ func (s *Store) record(kind string, vm vmdoc.VM, changes []vmdoc.Change) {
 	drop := 0
 	for len(s.events)-drop > s.Cfg.Events || s.bytes > s.Cfg.EventBytes && drop < len(s.events)-1 {
 		s.bytes -= len(s.events[drop].Line)
-		s.events[drop] = Event{} // what is dropped must not be held by the array
+		s.events[drop] = Event{} // so that the array does not keep it
 		drop++
 	}
 	s.events = s.events[drop:]
@@ -190,8 +187,8 @@ func (s *Store) record(kind string, vm vmdoc.VM, changes []vmdoc.Change) {
 	s.changed = make(chan struct{})
 }
 
-// eventLine is an event as vminfod writes it (spec/vminfod.md, 5.2), with the
-// seq after everything that an old client reads.
+// eventLine is an event as vminfod writes it (spec/vminfod.md, 5.2), with the seq after
+// everything that an old client reads.
 func eventLine(seq uint64, kind string, now time.Time, vm vmdoc.VM, changes []vmdoc.Change) []byte {
 	b := make([]byte, 0, len(vm.JSON)+64*len(changes)+256)
 	b = append(append(b, `{"type":"`...), kind...)
@@ -260,8 +257,8 @@ func (s *Store) Count() int {
 	return len(s.vms)
 }
 
-// Since returns at most most events after seq, and a channel that is closed when
-// there are more than those that the store has now. Errors: ErrLost, ErrAhead.
+// Since returns at most most events after seq, and a channel that is closed when the
+// store gets another event. Errors: ErrLost, ErrAhead.
 func (s *Store) Since(seq uint64, most int) ([]Event, <-chan struct{}, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -276,8 +273,8 @@ func (s *Store) Since(seq uint64, most int) ([]Event, <-chan struct{}, error) {
 	return slices.Clone(after[:min(len(after), most)]), s.changed, nil
 }
 
-// Kept says what is kept for readers: how many events, of how many bytes, and
-// the seq of the last.
+// Kept returns how many events are kept for readers, their bytes, and the seq of the
+// last one.
 func (s *Store) Kept() (events, bytes int, seq uint64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

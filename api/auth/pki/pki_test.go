@@ -163,6 +163,9 @@ func TestIssueRefuses(t *testing.T) {
 }
 
 func TestKeysOnDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	key, err := NewKey()
 	if err != nil {
 		t.Fatal(err)

@@ -395,6 +395,9 @@ func renewer(t *testing.T, k *Keeper, a *pki.Authority, id matrix.Identity) *Ren
 // A certificate is renewed before two thirds of its life are over; while nobody
 // answers it is asked for again and again.
 func TestRenewal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		a := newAuthority(t, pki.Clients, begin)

@@ -96,6 +96,9 @@ func TestHalfOpen(t *testing.T) {
 
 // A listener that takes nothing is closed, and others get everything meanwhile.
 func TestSlowListener(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	store, all := newMemory(), objects{}
 	s, address := served(t, Config{Store: store, WriteTime: 2 * time.Second}) // longer than a machine stands still
 	slow := upgraded(t, address, V2)

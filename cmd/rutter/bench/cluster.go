@@ -1,14 +1,14 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -22,108 +22,24 @@ import (
 const (
 	// ReadyWithin is how long a server may take to be ready, with a large log to read.
 	ReadyWithin = 2 * time.Minute
-	stopWithin  = 30 * time.Second // for one to stop when asked to
 	// LookAgain is the pause between two looks while waiting.
 	LookAgain = 20 * time.Millisecond
 )
 
-// Process is a program that runs, with its output in a file.
-type Process struct {
-	Name    string
-	Program string
-	Args    []string
-	LogFile string
-
-	cmd   *exec.Cmd
-	ended chan struct{}
-}
-
-// Start starts the program, or starts it again.
-func (p *Process) Start() error {
-	file, err := os.OpenFile(p.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	cmd := exec.Command(p.Program, p.Args...)
-	cmd.Stdout, cmd.Stderr = file, file
-	if err := subprocess.Start(cmd); err != nil {
-		return fmt.Errorf("start %s: %w", p.Name, err)
-	}
-	ended := make(chan struct{})
-	p.cmd, p.ended = cmd, ended
-	go func() {
-		_ = cmd.Wait() // who asked it to end knows why
-		close(ended)
-	}()
-	return nil
-}
-
-// Signal sends a signal.
-func (p *Process) Signal(sig syscall.Signal) error {
-	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("signal %s: %w", p.Name, err)
-	}
-	return nil
-}
-
-// Stop asks the program to end, by sig, and waits until it has; one that does
-// not is killed.
-func (p *Process) Stop(sig syscall.Signal) error {
-	if p.cmd == nil {
-		return nil
-	}
-	if err := p.Signal(sig); err != nil {
-		return err
-	}
-	select {
-	case <-p.ended:
-		return nil
-	case <-time.After(stopWithin):
-	}
-	_ = p.cmd.Process.Kill()
-	<-p.ended
-	return fmt.Errorf("%s did not end within %v of %v", p.Name, stopWithin, sig)
-}
-
-// Ended is closed when the program has ended.
-func (p *Process) Ended() <-chan struct{} { return p.ended }
-
-// Runs reports whether the program has not ended.
-func (p *Process) Runs() bool {
-	select {
-	case <-p.ended:
-		return false
-	default:
-		return true
-	}
-}
-
-// PID is that of the process that runs.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
-
-// Tail returns the end of the program's output.
-func (p *Process) Tail() string {
-	b, err := os.ReadFile(p.LogFile)
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return strings.Join(lines[max(0, len(lines)-10):], "\n")
-}
-
 // Options says what cluster to start.
 type Options struct {
-	Program string   // the rutter binary
-	Servers int      // 1 or 3
-	Dir     string   // of the data; made if missing, left behind
-	Flags   []string // more for each server, as in --raft-log=wal
-	TLS     bool     // with authorities of its own; the client is an operator then
+	Program string        // the rutter binary
+	Servers int           // 1 or 3
+	Dir     string        // of the data; made if missing, left behind
+	Flags   []string      // more for each server, as in --raft-log=wal; {n} in one is its number, from 1
+	TLS     bool          // with authorities of its own; the client is an operator then
+	Host    string        // where the API listens; "": 127.0.0.1
+	Client  client.Config // how Client asks; its servers and TLS are the cluster's
 }
 
 // Server is one of a Cluster.
 type Server struct {
-	Process
+	subprocess.Process
 	ID, URL string
 }
 
@@ -132,20 +48,6 @@ type Cluster struct {
 	Servers []*Server
 	Client  *client.Client
 	Office  *Authority // of a cluster with TLS; nil: it has none
-}
-
-// FreePorts returns n ports of loopback that nobody listens on now.
-func FreePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }
 
 // keptPorts returns the ports that a cluster in dir had before, which its members
@@ -184,7 +86,7 @@ func StartCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
 			err = errors.Join(err, c.Stop())
 		}
 	}()
-	scheme := "http://"
+	scheme, host := "http://", cmp.Or(o.Host, "127.0.0.1")
 	if o.TLS {
 		scheme = "https://"
 		if c.Office, err = openAuthority(filepath.Join(o.Dir, "pki")); err != nil {
@@ -192,14 +94,14 @@ func StartCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
 		}
 	}
 	for i := range o.Servers {
-		id, listen := fmt.Sprintf("s%d", i+1), fmt.Sprintf("127.0.0.1:%d", ports[2*i])
+		id, listen := fmt.Sprintf("s%d", i+1), fmt.Sprintf("%s:%d", host, ports[2*i])
 		s := &Server{ID: id, URL: scheme + listen}
-		s.Process = Process{
+		s.Process = subprocess.Process{
 			Name: id, Program: o.Program, LogFile: filepath.Join(o.Dir, id+".log"),
 			Args: append([]string{
 				"server", "--id", id, "--data", filepath.Join(o.Dir, id), "--listen", listen,
 				"--raft", fmt.Sprintf("127.0.0.1:%d", ports[2*i+1]), "--svp", "off", "--peers", strings.Join(peers, ","),
-			}, o.Flags...),
+			}, numbered(i+1, o.Flags)...),
 		}
 		if o.TLS {
 			folder := filepath.Join(o.Dir, id+"-tls")
@@ -213,7 +115,7 @@ func StartCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
 		}
 		c.Servers = append(c.Servers, s)
 	}
-	if err := c.connect(); err != nil {
+	if err := c.connect(o.Client); err != nil {
 		return nil, err
 	}
 	for _, s := range c.Servers {
@@ -235,12 +137,17 @@ func Connect(cfg client.Config) (c *Cluster, err error) {
 	return c, err
 }
 
-func (c *Cluster) connect() (err error) {
-	var urls []string
-	for _, s := range c.Servers {
-		urls = append(urls, s.URL)
+func numbered(n int, flags []string) (all []string) {
+	for _, flag := range flags {
+		all = append(all, strings.ReplaceAll(flag, "{n}", strconv.Itoa(n)))
 	}
-	cfg := client.Config{Servers: urls}
+	return all
+}
+
+func (c *Cluster) connect(cfg client.Config) (err error) {
+	for _, s := range c.Servers {
+		cfg.Servers = append(cfg.Servers, s.URL)
+	}
 	if c.Office != nil {
 		if cfg.DialTLS, err = c.Office.Dialer(matrix.Identity{Role: matrix.Operator, Name: "bench"}); err != nil {
 			return err

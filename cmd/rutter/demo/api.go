@@ -14,6 +14,7 @@ import (
 	"rutter/agent"
 	"rutter/api/client"
 	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/subprocess"
 	"rutter/log"
 )
 
@@ -72,9 +73,9 @@ func (s *stage) events(ctx context.Context) iter.Seq2[*log.Event, error] {
 	}
 }
 
-func (s *stage) server(id string) *process {
+func (s *stage) server(id string) *subprocess.Process {
 	for _, p := range s.servers {
-		if p.name == id {
+		if p.Name == id {
 			return p
 		}
 	}

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
 	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/subprocess"
 	"rutter/log"
 )
 
@@ -37,12 +39,12 @@ func (s *stage) startAgents(ctx context.Context) error {
 		if err := s.join(ctx, cn); err != nil {
 			return err
 		}
-		p := &process{name: cn.name, program: s.program, logPath: logFile(s.folder, cn.name), in: &cn.ns, args: []string{
+		p := &subprocess.Process{Name: cn.name, Program: s.program, LogFile: logFile(s.folder, cn.name), Launch: func(cmd *exec.Cmd) error { return cn.ns.Do(cmd.Start) }, Args: []string{
 			"agent", "--cn", cn.id.String(), "--data", s.folder + "/" + cn.name,
 			"--servers", strings.Join(s.api.Servers(), ","), "--netns", s.namespaces, "--etc-netns", s.resolvers,
 		}}
-		p.args = append(p.args, s.secured(cn.id.String())...)
-		if err := p.start(); err != nil {
+		p.Args = append(p.Args, s.secured(cn.id.String())...)
+		if err := p.Start(); err != nil {
 			return err
 		}
 		s.agents = append(s.agents, p)

@@ -91,11 +91,11 @@ func (s *stage) killLeader(ctx context.Context) error {
 	if err := pause(ctx, writeBefore); err != nil {
 		return err
 	}
-	if err := leader.stop(ctx, syscall.SIGKILL); err != nil {
+	if err := awaitEnd(ctx, leader, syscall.SIGKILL); err != nil {
 		return err
 	}
 	killed, before := time.Now(), len(w.acks())
-	s.say.tell("%s, the leader, got SIGKILL after %d acknowledged writes", leader.name, before)
+	s.say.tell("%s, the leader, got SIGKILL after %d acknowledged writes", leader.Name, before)
 	var gap time.Duration
 	err = until(ctx, failoverMost, "the next acknowledged write", func() error {
 		for _, a := range w.acks()[before:] {
@@ -124,7 +124,7 @@ func (s *stage) killLeader(ctx context.Context) error {
 	if lost > 0 || twice > 0 {
 		return fmt.Errorf("of %d acknowledged writes %d are not in the log, and %d are there twice", len(acked), lost, twice)
 	}
-	if err := leader.start(); err != nil {
+	if err := leader.Start(); err != nil {
 		return err
 	}
 	s.say.held("next acknowledged write after %s; of %d acknowledged, 0 lost, 0 twice", ms(gap), len(acked))
@@ -218,17 +218,17 @@ func (s *stage) stopServers(ctx context.Context) error {
 		return err
 	}
 	for _, p := range s.servers {
-		if err := p.stop(ctx, syscall.SIGTERM); err != nil {
+		if err := awaitEnd(ctx, p, syscall.SIGTERM); err != nil {
 			return err
 		}
 	}
 	s.say.tell("no server runs")
 	started := time.Now()
 	for i, p := range s.agents {
-		if err := p.stop(ctx, syscall.SIGKILL); err != nil {
+		if err := awaitEnd(ctx, p, syscall.SIGKILL); err != nil {
 			return err
 		}
-		if err := p.start(); err != nil {
+		if err := p.Start(); err != nil {
 			return err
 		}
 		cn := s.cns[i]
@@ -307,7 +307,7 @@ func (s *stage) lastWords(ctx context.Context) error {
 	s.say.begin("The servers come back")
 	started := time.Now()
 	for _, p := range s.servers {
-		if err := p.start(); err != nil {
+		if err := p.Start(); err != nil {
 			return err
 		}
 	}

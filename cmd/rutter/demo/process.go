@@ -2,92 +2,28 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
-	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/subprocess"
 )
 
-// process is one `rutter server` or `rutter agent`, with its log in a file.
-type process struct {
-	name    string
-	args    []string
-	in      *netlab.Namespace // nil: the underlay's own
-	program string
-	logPath string
-
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process was waited for
-}
-
-// start starts the process, or starts it again; the log is appended to.
-func (p *process) start() error {
-	file, err := os.OpenFile(p.logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+// awaitEnd sends sig to a process and waits until it has ended, or ctx has.
+func awaitEnd(ctx context.Context, p *subprocess.Process, sig syscall.Signal) error {
+	if !p.Runs() {
+		return nil
+	}
+	if err := p.Signal(sig); err != nil {
 		return err
 	}
-	defer file.Close()
-	cmd := exec.Command(p.program, p.args...)
-	cmd.Stdout, cmd.Stderr = file, file
-	launch := cmd.Start
-	if p.in != nil {
-		launch = func() error { return p.in.Do(cmd.Start) }
-	}
-	if err := launch(); err != nil {
-		return fmt.Errorf("start %s: %w", p.name, err)
-	}
-	ended := make(chan struct{})
-	p.cmd, p.ended = cmd, ended
-	go func() {
-		_ = cmd.Wait() // how it ended is for whoever asked it to
-		close(ended)
-	}()
-	return nil
-}
-
-// stop sends sig and waits until the process has ended.
-func (p *process) stop(ctx context.Context, sig syscall.Signal) error {
-	if p.cmd == nil {
-		return nil
-	}
-	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("stop %s: %w", p.name, err)
-	}
 	select {
-	case <-p.ended:
+	case <-p.Ended():
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("stop %s: %w", p.name, context.Cause(ctx))
+		return fmt.Errorf("stop %s: %w", p.Name, context.Cause(ctx))
 	}
-}
-
-// alive reports whether the process runs.
-func (p *process) alive() bool {
-	if p.cmd == nil {
-		return false
-	}
-	select {
-	case <-p.ended:
-		return false
-	default:
-		return true
-	}
-}
-
-// lastLines is the end of the process's log, for the story of a failure.
-func (p *process) lastLines(n int) string {
-	b, err := os.ReadFile(p.logPath)
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 // pollEvery is how often a condition is looked at again.

@@ -12,6 +12,7 @@ import (
 
 	"rutter/api/client"
 	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/subprocess"
 	"rutter/log"
 )
 
@@ -29,8 +30,8 @@ type stage struct {
 	namespaces string // folder of named network namespaces
 	resolvers  string // folder that stands for /etc/netns
 
-	servers []*process
-	agents  []*process
+	servers []*subprocess.Process
+	agents  []*subprocess.Process
 	cns     []*computeNode
 	vms     map[string]*vm // by alias
 	plain   bool           // no TLS
@@ -90,8 +91,8 @@ func (s *stage) play(ctx context.Context) error {
 
 // showLogs prints the end of each process's log, where a step failed.
 func (s *stage) showLogs() {
-	for _, p := range append(append([]*process{}, s.servers...), s.agents...) {
-		fmt.Fprintf(s.say.out, "\n--- the end of %s's log\n%s\n", p.name, p.lastLines(8))
+	for _, p := range append(append([]*subprocess.Process{}, s.servers...), s.agents...) {
+		fmt.Fprintf(s.say.out, "\n--- the end of %s's log\n%s\n", p.Name, p.LastLines(8))
 	}
 }
 
@@ -103,13 +104,13 @@ const endLimit = 4 * time.Second
 func (s *stage) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
 	defer cancel()
-	for _, p := range append(append([]*process{}, s.agents...), s.servers...) {
-		if p.alive() {
-			_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	for _, p := range append(append([]*subprocess.Process{}, s.agents...), s.servers...) {
+		if p.Runs() {
+			_ = p.Signal(syscall.SIGTERM)
 		}
 	}
-	for _, p := range append(append([]*process{}, s.agents...), s.servers...) {
-		_ = p.stop(ctx, syscall.SIGTERM)
+	for _, p := range append(append([]*subprocess.Process{}, s.agents...), s.servers...) {
+		_ = awaitEnd(ctx, p, syscall.SIGTERM)
 	}
 }
 
@@ -180,13 +181,13 @@ func (s *stage) startServers(ctx context.Context) error {
 	for i := range 3 {
 		name := fmt.Sprintf("s%d", i+1)
 		listen := fmt.Sprintf("%s:%d", serverHost, 7420+10*i)
-		p := &process{name: name, program: s.program, logPath: logFile(s.folder, name), args: []string{
+		p := &subprocess.Process{Name: name, Program: s.program, LogFile: logFile(s.folder, name), Args: []string{
 			"server", "--id", name, "--data", s.folder + "/" + name, "--listen", listen,
 			"--raft", fmt.Sprintf("127.0.0.1:%d", 7421+10*i), "--svp", fmt.Sprintf("127.0.0.1:%d", 1296+i),
 			"--peers", peers,
 		}}
-		p.args = append(p.args, s.secured(name)...)
-		if err := p.start(); err != nil {
+		p.Args = append(p.Args, s.secured(name)...)
+		if err := p.Start(); err != nil {
 			return err
 		}
 		s.servers = append(s.servers, p)

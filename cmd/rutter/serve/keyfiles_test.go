@@ -11,6 +11,9 @@ import (
 
 // Keys that are encrypted are opened by their passphrase, and new ones are seen.
 func TestKeyFiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	path := filepath.Join(t.TempDir(), "ca.key")
 	write := func(passphrase string) {
 		t.Helper()

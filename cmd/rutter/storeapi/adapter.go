@@ -86,3 +86,14 @@ func (a Store) Status() backend.Status {
 	}
 	return status
 }
+
+// Packages writestream and logserver ask for these at run time, and go a slower way
+// without them: one that was lost would not be noticed.
+var (
+	_ interface {
+		Enqueue(c *log.Change, done func(log.Result, error)) error
+	} = Store{}
+	_ interface {
+		Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, upTo log.Seq, chain log.ChainPrefix, ok bool, err error)
+	} = Store{}
+)

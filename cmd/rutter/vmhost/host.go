@@ -33,9 +33,9 @@ func ServiceFlags() []cli.Flag {
 }
 
 // Folders are where the VMs of a compute node are, and the other vminfod that is
-// followed. The zero value is a node without VMs.
+// followed.
 type Folders struct {
-	Manifests string // "" and off: none
+	Manifests string // off: none
 	PIDs      string // of the VMs' init processes
 	NetNS     string // named network namespaces, as ip-netns(8) keeps them
 	Cgroup    string
@@ -51,7 +51,7 @@ func FoldersOf(c *cli.Context) Folders {
 // nil if there are no manifests.
 func NewService(f Folders, logger *slog.Logger) (service *vminfo.Service, folder *manifests.Folder, err error) {
 	var sources []vmstore.Source
-	if f.Manifests != "" && f.Manifests != "off" {
+	if f.Manifests != "off" {
 		if folder, err = manifests.New(manifests.Config{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup, Logger: logger}); err != nil {
 			return nil, nil, err
 		}

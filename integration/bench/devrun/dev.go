@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/subprocess"
 )
 
 // Process is a `rutter dev` that runs: three servers and two simulated nodes.
 type Process struct {
-	bench.Process
+	subprocess.Process
 	URL      string // of the first server
 	Operator string // the folder of the operator's certificate, unless it is --plain
 }
@@ -44,7 +45,7 @@ func Start(ctx context.Context, program, dir string, flags ...string) (*Process,
 		if slices.Contains(flags, "--plain") {
 			d.URL = "http" + strings.TrimPrefix(d.URL, "https")
 		}
-		d.Process = bench.Process{
+		d.Process = subprocess.Process{
 			Name: "rutter dev", Program: program, LogFile: filepath.Join(dir, "dev.log"),
 			Args: append([]string{"dev", "--port", strconv.Itoa(port), "--data", data}, flags...),
 		}
@@ -78,10 +79,10 @@ func (d *Process) awaitReady(ctx context.Context) error {
 }
 
 // devPort returns the first of as many ports in a row, on which nobody listens.
-// They are below those that the kernel gives to anybody.
+// They are below those that the kernel gives to anybody, and those of bench.FreePorts.
 func devPort() (int, error) {
 	for range 100 {
-		port, free := 20000+rand.IntN(10000), true
+		port, free := 10000+rand.IntN(9900), true
 		for i := 0; i < devPorts && free; i++ {
 			l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+i))
 			if free = err == nil; free {

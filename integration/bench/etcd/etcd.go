@@ -16,11 +16,12 @@ import (
 
 	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/bench/load"
+	"rutter/cmd/rutter/subprocess"
 )
 
 // Cluster is three servers of the rival as processes on loopback.
 type Cluster struct {
-	Servers []*bench.Process
+	Servers []*subprocess.Process
 	URLs    []string // the leader's first
 }
 
@@ -47,7 +48,7 @@ func Start(ctx context.Context, program, dir string) (_ *Cluster, err error) {
 	}()
 	for i, client := range e.URLs {
 		id, peer := fmt.Sprintf("e%d", i+1), fmt.Sprintf("http://127.0.0.1:%d", ports[2*i+1])
-		p := &bench.Process{Name: id, Program: program, LogFile: filepath.Join(dir, id+".log"), Args: []string{
+		p := &subprocess.Process{Name: id, Program: program, LogFile: filepath.Join(dir, id+".log"), Args: []string{
 			"--name", id, "--data-dir", filepath.Join(dir, id), "--listen-client-urls", client, "--advertise-client-urls", client,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", strings.Join(members, ","),
 			"--quota-backend-bytes", "8589934592", "--log-level", "error",

@@ -227,7 +227,7 @@ func (w *Window) arrange(now log.Time) {
 	}
 	slices.SortFunc(all, func(a, b uint32) int {
 		x, y := &w.ids[a], &w.ids[b]
-		return cmp.Or(cmp.Compare(x.applied, y.applied), bytes.Compare(x.id[:], y.id[:]))
+		return cmp.Or(cmp.Compare(x.applied, y.applied), x.id.Compare(y.id))
 	})
 	w.closeRings()
 	for _, at := range all {

@@ -9,11 +9,10 @@ import (
 // of Linux, on amd64 and arm64 with small pages of 4 KiB).
 const hugePage = 2 << 20
 
-// onHugePages asks Linux to keep rows on large pages, if they are many. Where a
-// row is found by a hash, each lookup is on another page, and with small ones
-// finding the page costs more than reading the row. BenchmarkGetMillion: 32 ns a
-// lookup with it, 39 ns without. It is a hint: a kernel that does not take it
-// answers as rightly, and slower.
+// onHugePages asks Linux to keep many rows on large pages. A hash finds each row on
+// another page, and with small pages, finding the page costs more than reading the row.
+// BenchmarkGetMillion: 32 ns a lookup with it, 39 ns without. It is a hint: without it
+// the answers are the same, and slower.
 func onHugePages[T any](rows []T) {
 	var one T
 	size := uintptr(len(rows)) * unsafe.Sizeof(one)

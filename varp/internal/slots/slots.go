@@ -1,19 +1,19 @@
-// Package slots has a hash table for millions of small rows that are looked up far
-// more often than they change. A Table belongs to whoever locks it.
+// Package slots has a hash table for millions of small rows that are looked up far more
+// often than they change. A Table is protected by its user's lock.
 package slots
 
-// Table is a hash table in one array: a lookup reads one line of memory or two,
-// where one through maps and pointers of a million rows waits for ten. Keys and
-// values hold no pointers, so that the garbage collector never looks at them.
-// The zero key marks a free slot and is never put.
+// Table is a hash table in one array: a lookup reads one or two cache lines, where one
+// through maps and pointers of a million rows waits for ten. Keys and values have no
+// pointers, so the garbage collector does not scan them. The zero key marks a free slot
+// and is never put.
 //
-// A slot's place is the first free one from its hash on, and removing closes
-// the gap, so that nothing marks what was.
+// A key is in the first free slot from its hash on, and removing closes the gap, so
+// that no marker of a removed row is needed.
 type Table[K comparable, V any] struct {
 	hash func(K) uint64
 	rows []slot[K, V] // a power of two
 	n    int
-	hint func([]slot[K, V]) // says how the rows are used
+	hint func([]slot[K, V]) // tells the kernel how the rows are used
 }
 
 type slot[K comparable, V any] struct {
@@ -25,12 +25,12 @@ type slot[K comparable, V any] struct {
 // taken.
 const minSlots = 64
 
-// New returns an empty table. hash must spread keys that others choose.
+// New returns an empty table. hash must also spread keys that tenants choose.
 func New[K comparable, V any](hash func(K) uint64) *Table[K, V] {
 	return &Table[K, V]{hash: hash, rows: make([]slot[K, V], minSlots), hint: onHugePages[slot[K, V]]}
 }
 
-// find returns where key is, or the free slot where it would be.
+// find returns the slot of key, or the free slot where it belongs.
 func (s *Table[K, V]) find(key K) (at int, found bool) {
 	var free K
 	mask := len(s.rows) - 1
@@ -75,7 +75,7 @@ func (s *Table[K, V]) grow() {
 	}
 }
 
-// Remove takes key out, if it is there.
+// Remove removes key, if it is there.
 func (s *Table[K, V]) Remove(key K) {
 	at, found := s.find(key)
 	if !found {
@@ -85,7 +85,7 @@ func (s *Table[K, V]) Remove(key K) {
 	var free K
 	mask := len(s.rows) - 1
 	for next := (at + 1) & mask; s.rows[next].key != free; next = (next + 1) & mask {
-		// The next may close the gap if it does not belong behind it.
+		// The next row may close the gap if its hash allows that slot.
 		if home := int(s.hash(s.rows[next].key)) & mask; (next-home)&mask >= (next-at)&mask {
 			s.rows[at] = s.rows[next]
 			at = next

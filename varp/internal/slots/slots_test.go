@@ -34,8 +34,8 @@ func TestSlots(t *testing.T) {
 	})
 }
 
-// BenchmarkGetMillion looks up a million rows in an order that no cache likes, with
-// the rows on large pages, as they are, and on small ones.
+// BenchmarkGetMillion looks up a million rows in an order without locality, with the
+// rows on large pages, as in use, and on small ones.
 func BenchmarkGetMillion(b *testing.B) {
 	const rows = 1 << 20
 	for _, pages := range []string{"large", "small"} {

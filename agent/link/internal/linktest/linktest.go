@@ -1,5 +1,5 @@
-// Package linktest has what the tests of package link and of the packages below
-// it begin with: short forms of addresses, and a node that is worth planning for.
+// Package linktest has helpers for the tests of package link and of the packages below
+// it: short forms of addresses, and a typical node to plan for.
 package linktest
 
 import (
@@ -10,7 +10,7 @@ import (
 	"rutter/log"
 )
 
-// MAC returns a MAC of its own for each n below 65536.
+// MAC returns a different MAC for each n below 65536.
 func MAC(n int) log.MAC { return log.MAC{0x02, 0, 0, 0, byte(n >> 8), byte(n)} }
 
 // Addr parses an address; it panics if text is none.

@@ -7,9 +7,9 @@ import (
 	"rutter/agent/link/plan"
 )
 
-// AppendMessage appends one message (struct nlmsghdr, linux/netlink.h), whose
-// body has a length that is a multiple of 4, as all of ours have. The kernel
-// knows by the socket who sends.
+// AppendMessage appends one message (struct nlmsghdr, linux/netlink.h). The length of
+// the body must be a multiple of 4, as with all our messages. The kernel knows the
+// sender from the socket.
 func AppendMessage(b []byte, typ netlink.HeaderType, flags netlink.HeaderFlags, sequence uint32, body []byte) []byte {
 	b = native.AppendUint32(b, uint32(unix.SizeofNlMsghdr+len(body)))
 	b = native.AppendUint16(b, uint16(typ))
@@ -27,8 +27,8 @@ func (e *Encoder) LinkHeader(index int32, flags, change uint32) {
 	e.U32(change)
 }
 
-// VXLAN appends the body of the NEWLINK that makes a VXLAN device. It is not set
-// up yet, so that the kernel gives it no IPv6 address first.
+// VXLAN appends the body of the NEWLINK that makes a VXLAN device. The device is not up
+// yet, so that the kernel does not add an IPv6 address first.
 func (e *Encoder) VXLAN(l *plan.Link, index int32) {
 	e.LinkHeader(index, 0, 0)
 	e.AttrText(unix.IFLA_IFNAME, l.Name)
@@ -66,8 +66,8 @@ func (e *Encoder) VLAN(l *plan.Link, index, parent int32) {
 	})
 }
 
-// Macvlan appends the body of the NEWLINK that makes a fabric link on parent, up
-// at once, in the namespace of the descriptor netns (our own if negative).
+// Macvlan appends the body of the NEWLINK that makes a fabric link on parent, up at
+// once, in the namespace of the descriptor netns (our own if negative).
 func (e *Encoder) Macvlan(l *plan.Link, index, parent int32, netns int) {
 	e.LinkHeader(index, unix.IFF_UP, unix.IFF_UP)
 	e.AttrText(unix.IFLA_IFNAME, l.Name)
@@ -83,8 +83,8 @@ func (e *Encoder) Macvlan(l *plan.Link, index, parent int32, netns int) {
 	})
 }
 
-// NamespaceID appends the body of the NEWNSID that gives a namespace an id in
-// ours, without which Watch hears nothing from there (linux/net_namespace.h).
+// NamespaceID appends the body of the NEWNSID that gives a namespace an id in ours.
+// Without an id, Watch receives nothing from there (linux/net_namespace.h).
 func (e *Encoder) NamespaceID(netns int) {
 	const anyID = 1<<32 - 1 // -1: the kernel chooses
 	e.U32(unix.AF_UNSPEC)
@@ -92,9 +92,9 @@ func (e *Encoder) NamespaceID(netns int) {
 	e.Attr32(NetnsaNSID, anyID)
 }
 
-// Quiet appends the body of the message that keeps a link free of IPv6 addresses
-// of the kernel's own. The kernel refuses this in the message that makes the
-// link (spec/kernel.md section 2), so it comes after, and before the link is up.
+// Quiet appends the body of the message that prevents the kernel's own IPv6 addresses
+// on a link. The kernel refuses this in the message that makes the link (spec/kernel.md
+// section 2), so it follows, before the link is up.
 func (e *Encoder) Quiet(index int32) {
 	e.LinkHeader(index, 0, 0)
 	e.Nest(unix.IFLA_AF_SPEC, func() {
@@ -128,8 +128,8 @@ func (e *Encoder) Probes(s plan.Step, index int32) {
 	})
 }
 
-// Address appends the body of a NEWADDR or DELADDR (struct ifaddrmsg). IPv6
-// addresses are valid at once: the log has found no duplicate (IFA_F_NODAD).
+// Address appends the body of a NEWADDR or DELADDR (struct ifaddrmsg). IPv6 addresses
+// are valid at once, because the log has excluded duplicates (IFA_F_NODAD).
 func (e *Encoder) Address(s plan.Step, index int32) {
 	a := s.Prefix.Addr()
 	var flags uint8
@@ -191,8 +191,8 @@ func (e *Encoder) Forward(s plan.Step, index int32) {
 	}
 }
 
-// ReadEntry appends the body of a GETNEIGH for one entry. Strict checking wants
-// all of the header but the family and the ifindex zero (neigh_valid_get_req,
+// ReadEntry appends the body of a GETNEIGH for one entry. Strict checking requires all
+// of the header, except the family and the ifindex, to be zero (neigh_valid_get_req,
 // linux net/core/neighbour.c).
 func (e *Encoder) ReadEntry(entry plan.Entry, index int32) {
 	fam := uint8(unix.AF_BRIDGE)

@@ -20,7 +20,7 @@ func ParseLink(b []byte) (RawLink, bool) {
 	l := RawLink{ParentNS: -1}
 	l.Index = int32(native.Uint32(b[4:]))
 	l.Up = native.Uint32(b[8:])&unix.IFF_UP != 0
-	l.QuietIPv6 = true // unless the kernel says something about IPv6
+	l.QuietIPv6 = true // unless the message has an IPv6 part
 	nlmsg.Attrs(b[unix.SizeofIfInfomsg:], func(typ uint16, value []byte) {
 		switch typ {
 		case unix.IFLA_IFNAME:
@@ -94,8 +94,8 @@ func (l *RawLink) parseVXLAN(typ uint16, value []byte) {
 	}
 }
 
-// parseAFSpec finds out whether the kernel may give the link IPv6 addresses: no
-// if it makes none, nor if IPv6 is off on the link.
+// parseAFSpec finds whether the kernel may give the link IPv6 addresses: not if it
+// generates none, nor if IPv6 is off on the link.
 func (l *RawLink) parseAFSpec(b []byte) {
 	nlmsg.Attrs(b, func(fam uint16, value []byte) {
 		if fam != unix.AF_INET6 {
@@ -146,7 +146,7 @@ func ParseNeigh(b []byte) (n RawNeigh, ok bool) {
 }
 
 // ParseAddress reads a NEWADDR (struct ifaddrmsg). The local address of IPv4 is
-// IFA_LOCAL, where IFA_ADDRESS may be a peer's; IPv6 has IFA_ADDRESS alone.
+// IFA_LOCAL, because IFA_ADDRESS may be a peer's; IPv6 has only IFA_ADDRESS.
 func ParseAddress(b []byte) (index int32, prefix netip.Prefix, permanent, ok bool) {
 	if len(b) < unix.SizeofIfAddrmsg {
 		return 0, netip.Prefix{}, false, false
@@ -199,8 +199,8 @@ func ParseRoute(b []byte) (r RawRoute, ok bool) {
 	return r, r.Dst.IsValid()
 }
 
-// ParseProbes reads the part of a NEWNEIGHTBL that is about one link (struct
-// ndtmsg, NDTA_PARMS). The tables' own parameters come without an ifindex.
+// ParseProbes reads the part of a NEWNEIGHTBL about one link (struct ndtmsg,
+// NDTA_PARMS). The tables' own parameters have no ifindex.
 func ParseProbes(b []byte) (index int32, fam uint8, probes plan.Probes, ok bool) {
 	if len(b) < SizeofNdtMsg {
 		return 0, 0, plan.Probes{}, false
@@ -224,8 +224,8 @@ func ParseProbes(b []byte) (index int32, fam uint8, probes plan.Probes, ok bool)
 	return index, b[0], probes, index != 0
 }
 
-// RawLink is one link as it stands in a dump or notification: its parent is an
-// ifindex, whose name only the whole dump tells.
+// RawLink is one link of a dump or notification: its parent is an ifindex, whose name
+// only the complete dump has.
 type RawLink struct {
 	plan.Link
 	ParentIndex int32 // IFLA_LINK

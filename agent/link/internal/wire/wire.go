@@ -1,9 +1,9 @@
-// Package wire has the bytes of rtnetlink messages about links and what hangs on
-// them: what package link sends for a [plan.Step], and what it reads of dumps and
+// Package wire has the bytes of rtnetlink messages about links and what is on them:
+// what package link sends for a [plan.Step], and what it reads of dumps and
 // notifications. It owns attributes, headers and the constants that
-// golang.org/x/sys/unix does not name; sockets, batches and namespaces are left
-// to package link, and what should be in the kernel to package plan. It keeps no
-// state, and its functions may be called from any goroutine.
+// golang.org/x/sys/unix lacks. Sockets, batches and namespaces are left to package
+// link, and the wanted state of the kernel to package plan. It keeps no state, and its
+// functions may be called from any goroutine.
 package wire
 
 import (
@@ -15,7 +15,7 @@ import (
 	"rutter/log"
 )
 
-// What x/sys/unix does not name.
+// Constants that x/sys/unix lacks.
 const (
 	// linux/neighbour.h
 	ndtaName        = 1
@@ -31,7 +31,7 @@ const (
 	attrHeader           = 4      // struct nlattr: length, type
 )
 
-// The same, for whoever sends and reads whole messages. Sizes are in bytes.
+// The same, for code that sends and reads complete messages. Sizes are in bytes.
 const (
 	RtmGetNeighTbl     = 66     // RTM_GETNEIGHTBL, linux/rtnetlink.h
 	ExtFilterSkipStats = 1 << 3 // RTEXT_FILTER_SKIP_STATS, linux/rtnetlink.h
@@ -112,8 +112,8 @@ func (e *Encoder) Nest(typ uint16, body func()) {
 	native.PutUint16(e.B[start:], uint16(len(e.B)-start))
 }
 
-// The readers of values return zero for a value of the wrong length: the kernel
-// does not send such, and what is zero is then put right.
+// The readers of values return zero for a value of the wrong length: the kernel does
+// not send such values, and a zero is corrected by the next pass.
 
 // AsU32 reads a number of 4 bytes in the machine's byte order.
 func AsU32(b []byte) uint32 {

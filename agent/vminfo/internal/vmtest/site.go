@@ -1,5 +1,5 @@
-// Package vmtest has a compute node for tests of what watches or runs its VMs: the
-// folders of a node, a source of VMs over them, and the events that come of it.
+// Package vmtest has a compute node for tests of code that watches or runs its VMs: the
+// folders of a node, a source of VMs over them, and the resulting events.
 package vmtest
 
 import (
@@ -78,7 +78,7 @@ func (s *Site) Run(scanEvery time.Duration) {
 // UUID returns the UUID of the nth VM of a test.
 func UUID(n int) string { return fmt.Sprintf("5595d88c-6e4d-4bda-b58e-%012x", n) }
 
-// Write puts a manifest into the folder as it should be: by renaming.
+// Write renames a manifest into the folder, as it must be done.
 func (s *Site) Write(name, text string) {
 	s.T.Helper()
 	temp := filepath.Join(s.Manifests, "."+name+".new")
@@ -131,7 +131,7 @@ func (s *Site) Until(seq uint64, want string) vmstore.Event {
 	}
 }
 
-// Eventually waits for something that no event tells.
+// Eventually waits for something that makes no event.
 func (s *Site) Eventually(what string, ok func() bool) {
 	s.T.Helper()
 	for deadline := time.Now().Add(patience); !ok(); {

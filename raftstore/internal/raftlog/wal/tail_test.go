@@ -77,6 +77,9 @@ func flipIn(t *testing.T, dir, text string) {
 // to is found at the next start, though raft-wal itself takes it for a write
 // that was cut short, and drops it with all that follows.
 func TestDamagedTail(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
 	t.Parallel()
 	for _, at := range []int{1, 5, 9, 10} {
 		dir := filepath.Join(t.TempDir(), "raft.wal")

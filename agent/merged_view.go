@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"cmp"
 	"net/netip"
 	"slices"
@@ -11,20 +10,20 @@ import (
 	"rutter/projections/desired"
 )
 
-// united is what two views want together: of one thing what the first says.
-func united(first, second desired.Links) desired.Links {
-	mac := func(a, b log.MAC) int { return bytes.Compare(a[:], b[:]) }
+// mergedLinks is what either of two views wants. If both have a thing, the first
+// counts.
+func mergedLinks(first, second desired.Links) desired.Links {
 	all := desired.Links{
-		VXLANs: both(first.VXLANs, second.VXLANs, func(a, b desired.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) }),
-		VLANs: both(first.VLANs, second.VLANs, func(a, b desired.VLAN) int {
+		VXLANs: mergeLists(first.VXLANs, second.VXLANs, func(a, b desired.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) }),
+		VLANs: mergeLists(first.VLANs, second.VLANs, func(a, b desired.VLAN) int {
 			return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.ID, b.ID))
 		}),
-		Fabrics: both(first.Fabrics, second.Fabrics, func(a, b desired.Fabric) int { return mac(a.MAC, b.MAC) }),
-		Neighs: both(first.Neighs, second.Neighs, func(a, b desired.Neigh) int {
-			return cmp.Or(mac(a.Link, b.Link), a.IP.Compare(b.IP))
+		Fabrics: mergeLists(first.Fabrics, second.Fabrics, func(a, b desired.Fabric) int { return a.MAC.Compare(b.MAC) }),
+		Neighs: mergeLists(first.Neighs, second.Neighs, func(a, b desired.Neigh) int {
+			return cmp.Or(a.Link.Compare(b.Link), a.IP.Compare(b.IP))
 		}),
-		FDB: both(first.FDB, second.FDB, func(a, b desired.FDB) int {
-			return cmp.Or(cmp.Compare(a.VNet, b.VNet), mac(a.MAC, b.MAC))
+		FDB: mergeLists(first.FDB, second.FDB, func(a, b desired.FDB) int {
+			return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.MAC.Compare(b.MAC))
 		}),
 		Problems: second.Problems,
 	}
@@ -32,7 +31,7 @@ func united(first, second desired.Links) desired.Links {
 }
 
 // onDemand leaves out the entries of vnets that are on demand in one of the views:
-// what the kernel asks for of them is found in both.
+// answers to the kernel's misses use both views.
 func onDemand(all desired.Links, second []desired.VXLAN) desired.Links {
 	demand := make(map[uint32]bool)
 	for _, v := range slices.Concat(all.VXLANs, second) {
@@ -55,20 +54,20 @@ func onDemand(all desired.Links, second []desired.VXLAN) desired.Links {
 	return all
 }
 
-// both merges two lists, of which the first wins.
-func both[T any](first, second []T, compare func(a, b T) int) []T {
+// mergeLists merges two lists. If both have an element, the first counts.
+func mergeLists[T any](first, second []T, compare func(a, b T) int) []T {
 	all := slices.Concat(first, second)
 	slices.SortStableFunc(all, compare)
 	return slices.CompactFunc(all, func(a, b T) bool { return compare(a, b) == 0 })
 }
 
-// unitedLookup finds the entries of two views.
-type unitedLookup struct{ first, second *desired.Entries }
+// mergedLookup looks up entries in two views.
+type mergedLookup struct{ first, second *desired.Entries }
 
-var _ link.Lookup = unitedLookup{}
+var _ link.Lookup = mergedLookup{}
 
 // Neigh implements link.Lookup.
-func (u unitedLookup) Neigh(on log.MAC, ip netip.Addr) (desired.Neigh, bool) {
+func (u mergedLookup) Neigh(on log.MAC, ip netip.Addr) (desired.Neigh, bool) {
 	if n, ok := u.first.Neigh(on, ip); ok {
 		return n, true
 	}
@@ -76,7 +75,7 @@ func (u unitedLookup) Neigh(on log.MAC, ip netip.Addr) (desired.Neigh, bool) {
 }
 
 // FDB implements link.Lookup.
-func (u unitedLookup) FDB(vnet uint32, mac log.MAC) (desired.FDB, bool) {
+func (u mergedLookup) FDB(vnet uint32, mac log.MAC) (desired.FDB, bool) {
 	if f, ok := u.first.FDB(vnet, mac); ok {
 		return f, true
 	}

@@ -16,38 +16,38 @@ import (
 )
 
 const (
-	// receiveBytes is how much of a dump the kernel may send at once: it fills
-	// what the reader has room for, up to 32 KiB (linux/af_netlink.c).
+	// receiveBytes is how many bytes of a dump the kernel may send at once: it fills
+	// the reader's buffer, up to 32 KiB (linux/af_netlink.c).
 	receiveBytes = 32 << 10
-	// receiveBytesVM is the same for the sockets in VM namespaces, of which a
-	// dump opens hundreds, one after the other. The kernel's least is a page.
+	// receiveBytesVM is the same for the sockets in VM namespaces, of which a dump
+	// opens hundreds, one after the other. The kernel's minimum is a page.
 	receiveBytesVM = 8 << 10
-	// socketBytes is the receive buffer asked for; the kernel gives what
-	// net.core.rmem_max allows. The default holds 257 messages (spec/kernel.md section 4).
+	// socketBytes is the requested receive buffer in bytes; the kernel grants up to
+	// net.core.rmem_max. The default holds 257 messages (spec/kernel.md section 4).
 	socketBytes = 8 << 20
 )
 
-// space is one network namespace with a socket in it. It keeps the namespace
-// alive, so that those of VMs are closed at the end of each dump and each batch.
-type space struct {
+// namespaceConn is a network namespace with a socket in it. It keeps the namespace
+// alive, so those of VMs are closed at the end of each dump and each batch.
+type namespaceConn struct {
 	name string
 	key  namespaceKey
 	file *os.File
 	conn *netlink.Conn
 	raw  syscall.RawConn // of conn
-	// sequence is that of the last message of a batch. The library has sequences
-	// of its own, which begin anywhere; both are used on one socket, but never is
-	// an answer to one awaited while one to the other is due.
+	// sequence is that of the last message of a batch. The library has sequences of its
+	// own, which begin anywhere. Both are used on one socket, but never at the same
+	// time.
 	sequence uint32
 
-	ownID    int32 // the number that it has for our own namespace; unknown if negative
+	ownID    int32 // its number for our own namespace; unknown if negative
 	observed bool  // our own namespace has a number for it
 }
 
-// openSpace opens a namespace by its file. A file that is no namespace (yet:
-// ip-netns(8) makes the file before it mounts the namespace on it) is
-// ErrNoNamespace as well as none at all.
-func openSpace(name, path string) (*space, error) {
+// openNamespaceConn opens a namespace by its file. ErrNoNamespace: there is no file, or
+// the file is not a namespace yet (ip-netns(8) makes the file before it mounts the
+// namespace on it).
+func openNamespaceConn(name, path string) (*namespaceConn, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", plan.ErrNoNamespace, path)
@@ -73,11 +73,11 @@ func openSpace(name, path string) (*space, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("network namespace %s: %w", name, err), conn.Close(), file.Close())
 	}
-	return &space{name: name, file: file, conn: conn, raw: raw, ownID: -1}, nil
+	return &namespaceConn{name: name, file: file, conn: conn, raw: raw, ownID: -1}, nil
 }
 
-// send sends a batch, which the kernel works on before this returns.
-func (s *space) send(batch []byte) error {
+// send sends a batch, which the kernel executes before this returns.
+func (s *namespaceConn) send(batch []byte) error {
 	var sent error
 	err := s.raw.Write(func(fd uintptr) bool {
 		_, sent = unix.Write(int(fd), batch)
@@ -90,11 +90,11 @@ func dial(netns, buffer int) (*netlink.Conn, error) {
 	return netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{NetNS: netns, Strict: true, MessageBufferSize: buffer})
 }
 
-func (s *space) close() error { return errors.Join(s.conn.Close(), s.file.Close()) }
+func (s *namespaceConn) close() error { return errors.Join(s.conn.Close(), s.file.Close()) }
 
-// open returns the namespace of that name, once opened until the next
-// closeSpaces. "" is our own.
-func (h *Netlink) open(name string) (*space, error) {
+// open returns the namespace of that name, which stays open until the next closeSpaces.
+// "" is our own.
+func (h *Netlink) open(name string) (*namespaceConn, error) {
 	if name == "" {
 		return h.own, nil
 	}
@@ -108,7 +108,7 @@ func (h *Netlink) open(name string) (*space, error) {
 	if err := plan.CheckNamespace(name); err != nil {
 		return nil, err
 	}
-	s, err := openSpace(name, filepath.Join(h.cfg.NetNSDir, name))
+	s, err := openNamespaceConn(name, filepath.Join(h.cfg.NetNSDir, name))
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (h *Netlink) open(name string) (*space, error) {
 }
 
 func (h *Netlink) closeSpace(name string) {
-	_ = h.spaces[name].close() // nothing was written that a failing close could lose
+	_ = h.spaces[name].close() // close has no unwritten data to lose
 	delete(h.spaces, name)
 }
 
@@ -134,18 +134,17 @@ func ownNamespace() string {
 }
 
 // openOwn opens our own namespace: the one at path, or the caller's.
-func openOwn(path string) (*space, error) {
+func openOwn(path string) (*namespaceConn, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if path == "" {
 		path = ownNamespace()
 	}
-	s, err := openSpace("", path)
+	s, err := openNamespaceConn("", path)
 	if err != nil {
 		return nil, err
 	}
-	// Less than asked for is still right: a full buffer is an error that is
-	// answered by another dump.
+	// A smaller buffer also works: a full buffer is an error that causes another dump.
 	_ = s.conn.SetReadBuffer(socketBytes)
 	return s, nil
 }
@@ -153,15 +152,15 @@ func openOwn(path string) (*space, error) {
 // maxKept bounds the VM namespaces in which a socket is kept for the next dump.
 const maxKept = 1024
 
-// keptSpaces are sockets for dumps, by namespace. They are kept while somebody
-// watches for namespaces that go, since a socket keeps its namespace alive.
-type keptSpaces struct {
+// connPool has sockets for dumps, by namespace. They are kept while Watch looks for
+// removed namespaces, because a socket keeps its namespace alive.
+type connPool struct {
 	mu     sync.Mutex // protects what follows
-	spaces map[string]*space
+	spaces map[string]*namespaceConn
 }
 
-// take returns the socket of a namespace, if there is one; it is the caller's.
-func (k *keptSpaces) take(name string, key namespaceKey) *space {
+// take returns the socket of a namespace, if there is one; the caller then owns it.
+func (k *connPool) take(name string, key namespaceKey) *namespaceConn {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	sp := k.spaces[name]
@@ -177,11 +176,11 @@ func (k *keptSpaces) take(name string, key namespaceKey) *space {
 }
 
 // give keeps a socket, or closes it if there are enough.
-func (k *keptSpaces) give(sp *space) {
+func (k *connPool) give(sp *namespaceConn) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.spaces == nil {
-		k.spaces = map[string]*space{}
+		k.spaces = map[string]*namespaceConn{}
 	}
 	if len(k.spaces) >= maxKept || k.spaces[sp.name] != nil {
 		_ = sp.close()
@@ -190,8 +189,8 @@ func (k *keptSpaces) give(sp *space) {
 	k.spaces[sp.name] = sp
 }
 
-// hold closes the sockets of all namespaces but those that there are.
-func (k *keptSpaces) hold(there map[string]namespaceKey) {
+// hold closes the sockets of all namespaces except the existing ones.
+func (k *connPool) hold(there map[string]namespaceKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for name, sp := range k.spaces {

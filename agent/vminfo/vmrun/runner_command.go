@@ -16,13 +16,13 @@ import (
 // ordinaryNetNS is where ip-netns(8) keeps named network namespaces.
 const ordinaryNetNS = "/run/netns"
 
-// ordinary reports whether the namespaces are where ip-netns(8) has them.
+// ordinary reports whether the namespaces are in the folder of ip-netns(8).
 func (r *Runner) ordinary() bool {
 	return slices.Contains([]string{ordinaryNetNS, "/var" + ordinaryNetNS}, filepath.Clean(r.cfg.NetNS))
 }
 
-// enter is the command that runs another in a namespace: ip-netns(8), which also
-// shows it its own /etc/resolv.conf, or where it cannot, nsenter(1).
+// enter is the command that runs another in a namespace: ip-netns(8), which also mounts
+// the namespace's /etc/resolv.conf, or where that cannot be used, nsenter(1).
 func (r *Runner) enter(zone string) []string {
 	if r.ordinary() {
 		return []string{"ip", "netns", "exec", zone}
@@ -33,11 +33,11 @@ func (r *Runner) enter(zone string) []string {
 // hardwareBrands are the brands of VMs that have virtual hardware (vmadm(8)).
 var hardwareBrands = []string{"kvm", "bhyve"}
 
-// qemuNames are the names of QEMU for machines as this one is.
+// qemuNames are the names of QEMU for machines of this architecture.
 var qemuNames = map[string]string{"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
 
-// QEMU returns the path of the QEMU that runs VMs with virtual hardware, or why
-// there is none; then the init process of their manifests runs in its place.
+// QEMU returns the path of the QEMU that runs VMs with virtual hardware, or why there
+// is none. Without it, the init process of the manifest runs instead.
 func QEMU() (path string, err error) {
 	name, ok := qemuNames[runtime.GOARCH]
 	if !ok {
@@ -46,8 +46,8 @@ func QEMU() (path string, err error) {
 	return exec.LookPath(name)
 }
 
-// commandLine is what runs a VM: QEMU if it has virtual hardware and QEMU is
-// installed, else its init.
+// commandLine is the command that runs a VM: QEMU if the VM has virtual hardware and
+// QEMU is installed, otherwise its init.
 func commandLine(m system.Manifest) ([]string, error) {
 	if slices.Contains(hardwareBrands, m.Value.Text("brand")) {
 		if path, err := QEMU(); err == nil {
@@ -84,9 +84,9 @@ const (
 	defaultVCPUs = 1
 )
 
-// qemuLine is QEMU's command line for a manifest (qemu(1)): its ram, vcpus and
-// disks, and what "qemu_extra_opts", a list of strings, adds. Its NICs are those
-// that qemu_extra_opts name.
+// qemuLine is QEMU's command line for a manifest (qemu(1)): its ram, vcpus and disks,
+// and the list of strings "qemu_extra_opts". Its NICs are those that qemu_extra_opts
+// name.
 func qemuLine(path string, m system.Manifest) ([]string, error) {
 	line := []string{
 		path, "-name", m.UUID.String(), "-uuid", m.UUID.String(), "-nodefaults", "-display", "none", "-accel", "kvm", "-accel", "tcg",

@@ -16,8 +16,8 @@ import (
 	"rutter/log"
 )
 
-// load reads what the folder keeps. A file that cannot be read is an error: a
-// generation that began anew would be ignored by everybody.
+// load reads the folder. A file that cannot be read is an error, because servers ignore
+// a generation that starts again.
 func (m *Table) load() error {
 	names, err := filepath.Glob(filepath.Join(m.cfg.Folder, "*.json"))
 	if err != nil {
@@ -35,7 +35,7 @@ func (m *Table) load() error {
 		if err != nil {
 			return fmt.Errorf("vminfo: %s cannot be read, and its generation is needed: mend it, or move it away if the VMM is gone: %w", name, err)
 		}
-		m.holdLocked(vmm) // nobody else has m yet
+		m.holdLocked(vmm) // m is not shared yet
 	}
 	return nil
 }
@@ -44,7 +44,7 @@ func (m *Table) path(id log.UUID) string {
 	return filepath.Join(m.cfg.Folder, id.String()+".json")
 }
 
-// save writes a VMM's file so that it is whole after a crash, old or new.
+// save writes a VMM's file atomically: after a crash it is complete, old or new.
 func (m *Table) save(vmm VMM) error {
 	file, err := m.writeNew(vmm)
 	if err != nil {
@@ -78,16 +78,16 @@ func (m *Table) writeNew(vmm VMM) (*os.File, error) {
 	return file, nil
 }
 
-// saveBatch is how many VMMs are written at once when all are looked at: two
-// fsyncs each would keep an agent that adopts 10,000 busy for minutes.
+// saveBatch is how many VMMs are written at once when all are inspected: two fsyncs
+// each would take an agent minutes when it adopts 10,000.
 const saveBatch = 1024
 
-// batch are VMMs that have a new state, in order.
+// batch has VMMs with a new state, in order.
 type batch struct{ vmms []VMM }
 
-// saveAllLocked writes what was collected, with two waits for the disk in all,
-// and tells of it. The lock is held since the collecting began, so nobody has
-// seen what is not on disk.
+// saveAllLocked writes the collected VMMs, with two waits for the disk in all, and
+// reports them. The lock is held since the collecting began, so that a state which is
+// not on disk is not visible.
 func (m *Table) saveAllLocked() {
 	vmms := m.saving.vmms
 	m.saving = nil
@@ -95,7 +95,7 @@ func (m *Table) saveAllLocked() {
 		return
 	}
 	if err := m.saveAll(vmms); err != nil {
-		// Seen all the same: after a restart they are observed again.
+		// They are visible all the same: after a restart they are observed again.
 		m.cfg.Logger.Error("the states of VMMs are not on disk", "vmms", len(vmms), "error", err)
 	}
 	for _, vmm := range vmms {
@@ -123,7 +123,7 @@ func (m *Table) saveAll(vmms []VMM) error {
 	}
 	for _, vmm := range vmms {
 		path := m.path(vmm.ID)
-		// A VMM that changed twice has been renamed with its last state.
+		// A VMM that changed twice was renamed with its last state.
 		if err := os.Rename(path+newSuffix, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -131,9 +131,9 @@ func (m *Table) saveAll(vmms []VMM) error {
 	return folder.Sync()
 }
 
-// Recorded states that the log has a VMM's state of generation gen. A VMM that
-// ended in it is forgotten; an older generation, or one that this node never
-// gave, changes nothing.
+// Recorded records that the log has a VMM's state of generation gen. A VMM that ended
+// in that state is removed. An older generation, or one that this node never gave,
+// changes nothing.
 func (m *Table) Recorded(id log.UUID, gen uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,7 +151,7 @@ func (m *Table) Recorded(id log.UUID, gen uint64) error {
 	}
 	recorded := *held
 	recorded.Recorded = gen
-	// It goes to disk with the next state: after a restart the log says it again.
+	// It is written with the next state: after a restart the log reports it again.
 	m.holdLocked(&recorded)
 	return nil
 }

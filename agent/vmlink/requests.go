@@ -8,21 +8,21 @@ import (
 	"rutter/log/feed"
 )
 
-// answerAll answers what servers ask, until ctx ends.
+// answerAll answers servers' requests, until ctx ends.
 func (l *Link) answerAll(ctx context.Context) {
 	for {
 		select {
 		case a := <-l.requests:
 			response := serve(a.ctx, l.handler, a.m)
 			l.update(func(s *Status) { s.Answered++ })
-			_ = a.conn.Send(a.ctx, response) // the connection is gone, and who asked with it
+			_ = a.conn.Send(a.ctx, response) // the connection is gone, and its client too
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// serve has an HTTP handler answer a request of the connection.
+// serve passes a request of the connection to an HTTP handler.
 func serve(ctx context.Context, handler http.Handler, m *feed.Request) *feed.Response {
 	answer := &feed.Response{Number: m.Number, Status: http.StatusBadRequest}
 	request, err := http.NewRequestWithContext(ctx, m.Method, m.Path, bytes.NewReader(m.Body))

@@ -1,8 +1,4 @@
-// Package program builds the binary under test, once for all tests of a package, and
-// starts programs that end with the test:
-//
-//	func TestMain(m *testing.M) { os.Exit(program.Run(m, &rutter)) }
-package program
+package rig
 
 import (
 	"errors"
@@ -17,12 +13,19 @@ type Tests interface {
 	Run() int
 }
 
-// Run builds rutter as `make build` does, sets path to it, runs the tests and
-// removes it. It returns the code to exit with: 1 if it could not be built.
+// Env names a rutter that has been built, by `make test` for all packages at once. If
+// it is not set, each package builds its own.
+const Env = "RUTTER_PROGRAM"
+
+// Run builds rutter as `make build` does, or copies the one that Env names, sets path to
+// it, runs the tests and removes it. It returns the code to exit with: 1 if there is none.
 func Run(m Tests, path *string) int {
 	dir, err := build(path)
 	if dir != "" {
 		defer os.RemoveAll(dir)
+	}
+	if err == nil {
+		err = os.Setenv(Env, *path) // for tests that start themselves in namespaces
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -41,6 +44,13 @@ func build(path *string) (dir string, err error) {
 		return dir, err
 	}
 	*path = filepath.Join(dir, "rutter")
+	if built := os.Getenv(Env); built != "" {
+		b, err := os.ReadFile(built)
+		if err == nil {
+			err = os.WriteFile(*path, b, 0o755)
+		}
+		return dir, err
+	}
 	cmd := exec.Command("go", "build", "-trimpath", "-o", *path, "rutter/cmd/rutter")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -14,18 +14,18 @@ import (
 	"rutter/log"
 )
 
-// Outcome is what came of a task, as it is kept until the log has it.
+// Outcome is the result of a task, as it is stored until the log has it.
 type Outcome struct {
 	ID        log.UUID `json:"id"`
 	ClaimedBy uint64   `json:"claimed_by"`
-	ChangeID  log.UUID `json:"change_id"` // of the change that tells it
+	ChangeID  log.UUID `json:"change_id"` // of the change that reports it
 	Status    string   `json:"status"`
 	Failure   string   `json:"failure,omitempty"`
 	Result    string   `json:"result,omitempty"`
 	History   []string `json:"history,omitempty"`
 }
 
-// store keeps outcomes over restarts.
+// store keeps outcomes across restarts.
 type store interface {
 	put(Outcome) error
 	drop(log.UUID) error
@@ -41,8 +41,8 @@ type folder struct {
 	held map[log.UUID]Outcome
 }
 
-// openFolder makes the folder if it is not there, and reads what it has. A file
-// that is damaged is put aside: its task is then one without a result.
+// openFolder makes the folder if it does not exist, and reads it. A damaged file is put
+// aside: its task is then one without a result.
 func openFolder(path string, logger *slog.Logger) (*folder, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("task: %w", err)

@@ -1,0 +1,20 @@
+package vmhost_test
+
+import (
+	"log/slog"
+	"testing"
+
+	"rutter/cmd/rutter/vmhost"
+)
+
+// A folder of manifests that is left empty, as an environment variable without a value
+// leaves it, is a mistake. It does not make a node without VMs: off does.
+func TestManifestsAreNamedOrOff(t *testing.T) {
+	if _, _, err := vmhost.NewService(vmhost.Folders{}, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("no folder of manifests is named, and nothing refuses that")
+	}
+	service, folder, err := vmhost.NewService(vmhost.Folders{Manifests: "off"}, slog.New(slog.DiscardHandler))
+	if service != nil || folder != nil || err != nil {
+		t.Errorf("manifests off: service %v, folder %v, %v; want none", service, folder, err)
+	}
+}
