@@ -16,7 +16,7 @@ func (a alarmed) Status() backend.Status {
 	return st
 }
 
-// What readyz names for people to see to is counted, whoever it is that says it.
+// What readyz lists for operators is counted, from every source.
 func TestAlarmsAreCounted(t *testing.T) {
 	store := newMemory()
 	s, err := New(Config{Store: alarmed{store}, Warnings: func() []string { return []string{"a port is open"} }})

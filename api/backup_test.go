@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 

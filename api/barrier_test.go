@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"rutter/api/internal/nodes"
 	"rutter/api/liveness"
-	"rutter/api/nodes"
 	"rutter/log"
 )
 

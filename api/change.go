@@ -10,12 +10,13 @@ import (
 	"slices"
 
 	"rutter/api/backend"
-	"rutter/api/nodes"
-	"rutter/api/rest"
+	"rutter/api/internal/nodes"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 
-// readObject reads an object from the body, and the names of the fields given.
+// readObject reads an object from the body, and returns the names of the fields that
+// are in it.
 func readObject(r *http.Request, kind log.Kind) (log.Object, []string, error) {
 	body, err := rest.ReadBody(r)
 	if err != nil {
@@ -32,7 +33,7 @@ func withName(names []string, name string) []string {
 	return names
 }
 
-// uuidOf parses a text that was checked before.
+// uuidOf parses a text that was already checked.
 func uuidOf(text string) log.UUID {
 	u, err := log.ParseUUID(text)
 	if err != nil {
@@ -163,7 +164,7 @@ func (f *opForm) parse() (log.Op, error) {
 	return op, err
 }
 
-// inOp puts the operation's place before the fields of its errors.
+// inOp adds the operation's index to the fields of its errors.
 func inOp(i int, err error) error {
 	answer := backend.ErrorOf(err)
 	named := *answer

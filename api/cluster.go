@@ -13,32 +13,32 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/backend"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 
-// Cluster changes who belongs to it. All methods may be called on any server.
+// Cluster changes the members of the cluster. All methods may be called on any server.
 type Cluster interface {
 	AddVoter(ctx context.Context, id, address string) error
-	// AddNonvoter adds a server that follows without a vote; Promote gives it one.
+	// AddNonvoter adds a server that follows without a vote; Promote gives it a vote.
 	AddNonvoter(ctx context.Context, id, address string) error
 	Promote(ctx context.Context, id string) error
-	// RebuildMember makes the server id replace its state by another one's; it
-	// returns when that has begun.
+	// RebuildMember makes the server id replace its state by that of another server. It
+	// returns when the rebuild has begun.
 	RebuildMember(ctx context.Context, id string) error
 	Remove(ctx context.Context, id string) error
-	// Transfer hands the leadership to id, or to whom it fits if id is "".
+	// Transfer transfers the leadership to id, or to a suitable server if id is "".
 	Transfer(ctx context.Context, id string) error
 }
 
-// clusterRoutes are the paths of the cluster itself: who belongs to it, what it keeps,
-// and copies of its store.
+// clusterRoutes are the paths of the cluster itself: its members, its retention, and
+// copies of its store.
 type clusterRoutes struct {
 	store    backend.Store
 	guard    *guard.Guard
 	read     *backend.Reader
-	cluster  Cluster  // nil: membership is not changed here
-	retainer Retainer // nil: retention is not changed here
+	cluster  Cluster  // nil: membership cannot be changed
+	retainer Retainer // nil: retention cannot be changed
 	backups  Backups  // nil: there are no snapshots
 	logger   *slog.Logger
 }
@@ -71,7 +71,7 @@ func (c *clusterRoutes) getCluster(w http.ResponseWriter, r *http.Request) error
 type memberForm struct {
 	ID      string `json:"id"`
 	Address string `json:"address"`
-	// NonVoter: it follows without a vote until it is promoted.
+	// NonVoter: the server follows without a vote until it is promoted.
 	NonVoter bool `json:"non_voter"`
 }
 
@@ -148,7 +148,7 @@ func (c *clusterRoutes) transfer(w http.ResponseWriter, r *http.Request) error {
 	return c.apply(w, r, func(ctx context.Context) error { return c.cluster.Transfer(ctx, f.ID) })
 }
 
-// apply does something to the cluster, and answers with what it is then.
+// apply does something to the cluster, and answers with its new state.
 func (c *clusterRoutes) apply(w http.ResponseWriter, r *http.Request, do func(context.Context) error) error {
 	if err := c.changeCluster(r, do); err != nil {
 		return err
@@ -172,17 +172,17 @@ func (c *clusterRoutes) changeCluster(r *http.Request, do func(context.Context) 
 	return nil
 }
 
-// Retainer says and sets how much of the log a cluster keeps.
+// Retainer reads and sets how much of the log a cluster keeps.
 type Retainer interface {
-	// PlanRetention says what r would let go now, on this server; nil is the
-	// retention that the cluster has. Nothing is changed.
+	// PlanRetention says what r would delete now on this server. nil means the
+	// retention that is set. It changes nothing.
 	PlanRetention(r *Retention) (RetentionPlan, error)
 	// SetRetention changes what the cluster keeps.
 	SetRetention(ctx context.Context, r Retention) error
 }
 
 // Retention keeps entries that are younger than Age or among the newest Events,
-// whichever is more, as long as no more than Bytes are in use, which wins.
+// whichever are more. Bytes is the upper bound of both.
 type Retention struct {
 	Age    time.Duration
 	Events uint64
@@ -195,12 +195,12 @@ type RetentionPlan struct {
 	Head, Floor log.Seq  // entries after Floor are kept
 	Oldest      log.Time // of the first entry kept; 0: there is none
 	Used        uint64   // bytes in use
-	Next        log.Seq  // where the floor would go now; Floor if it stays
-	NextTime    log.Time // of the last entry that would go
+	Next        log.Seq  // the new floor; Floor if it does not change
+	NextTime    log.Time // of the last entry that would be deleted
 }
 
-// retentionForm is the body of PUT /cluster/retention; what is missing stays as
-// it is.
+// retentionForm is the body of PUT /cluster/retention. Missing fields keep their
+// values.
 type retentionForm struct {
 	Age    string `json:"age,omitempty"` // as in 168h
 	Events uint64 `json:"events,omitempty"`
@@ -221,8 +221,8 @@ type planForm struct {
 	Goes     uint64   `json:"entries_to_go"`
 }
 
-// getRetention answers GET /cluster/retention: what is kept, and with age,
-// events or bytes in the query, what would go if these were set.
+// getRetention answers GET /cluster/retention: what is kept, and with age, events or
+// bytes in the query, what those values would delete.
 func (c *clusterRoutes) getRetention(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r, "age", "events", "bytes")
 	if err != nil {
@@ -263,12 +263,12 @@ func (c *clusterRoutes) putRetention(w http.ResponseWriter, r *http.Request) err
 	return c.retention(w, r, f, true)
 }
 
-// leastRetention is the smallest cap that is taken: below it the log would be
-// gone before its followers have read it.
+// leastRetention is the smallest accepted cap: with less, entries would be deleted
+// before followers have read them.
 const leastRetention = 64 << 20
 
-// retention answers with the plan of what the cluster has, changed as f says,
-// and sets it first if told to.
+// retention answers with the plan for the cluster's retention, changed as f says. With
+// set, it sets that retention first.
 func (c *clusterRoutes) retention(w http.ResponseWriter, r *http.Request, f retentionForm, set bool) error {
 	if c.retainer == nil {
 		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server's retention cannot be changed")
@@ -310,14 +310,14 @@ func firstSet(a, otherwise uint64) uint64 {
 	return otherwise
 }
 
-// Backups hands out snapshots of the store.
+// Backups makes snapshots of the store.
 type Backups interface {
 	// Backup begins a snapshot that holds at least what this server has applied.
 	Backup(ctx context.Context) (Backup, error)
 }
 
-// Backup is a snapshot that is read to its end and closed. It carries its own
-// length and checksum.
+// Backup is a snapshot. Its reader must read to the end and close it. It contains its
+// own length and checksum.
 type Backup struct {
 	io.ReadCloser
 	Cluster log.UUID
@@ -328,7 +328,7 @@ type Backup struct {
 // Headers of GET /snapshot.
 const headerCluster = "Rutter-Cluster"
 
-// backupBuffer is how much of a snapshot is read and written at once.
+// backupBuffer is how much of a snapshot is read and written at once, in bytes.
 const backupBuffer = 256 << 10
 
 // backup answers GET /snapshot with the whole store as one file.
@@ -348,7 +348,7 @@ func (c *clusterRoutes) backup(w http.ResponseWriter, r *http.Request) error {
 		return rest.Fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "try again, or another server", "no snapshot now: %v", err)
 	}
 	defer b.Close()
-	// The connection is watched by its writes, for as long as they take.
+	// No read deadline: each write of the snapshot has its own deadline.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
@@ -361,13 +361,13 @@ func (c *clusterRoutes) backup(w http.ResponseWriter, r *http.Request) error {
 	c.logger.Info("sending a snapshot", "actor", c.guard.Actor(r), "seq", b.Seq, "bytes", b.Size)
 	n, err := copySlowly(w, b)
 	if err != nil || n != b.Size {
-		// The length was announced: the client sees that it is cut off.
+		// The length was announced, so the client sees that the snapshot is cut off.
 		c.logger.Warn("a snapshot was not sent whole", "bytes", n, "of", b.Size, "error", err)
 	}
 	return nil
 }
 
-// copySlowly copies for as long as each piece makes progress.
+// copySlowly copies as long as each piece makes progress.
 func copySlowly(w http.ResponseWriter, r io.Reader) (n int64, err error) {
 	control := http.NewResponseController(w)
 	buf := make([]byte, backupBuffer)

@@ -9,8 +9,8 @@ import (
 	"rutter/projections"
 )
 
-// shown is an object with what its form shows of others, taken of one state. It
-// outlives the view that it was taken in: nobody changes objects.
+// shown is an object with what its form shows of other objects, all of one state. It
+// may be used after the view of the state, because objects are immutable.
 type shown struct {
 	object  log.Object
 	network *log.Network // of a NIC, if it is known
@@ -26,8 +26,8 @@ func show(state *projections.State, o log.Object) shown {
 	return shown{object: o}
 }
 
-// form is the object as an answer has it: NAPI's form, where NICs have what they
-// take from their network (spec/napi.md section 3.1).
+// form returns the object in NAPI's form, in which NICs include fields of their network
+// (spec/napi.md section 3.1).
 func (s shown) form() any {
 	switch o := s.object.(type) {
 	case *log.Network:
@@ -54,7 +54,7 @@ func formOfNetwork(n *log.Network) networkForm {
 	return f
 }
 
-// nicForm is a NIC in an answer; its own fields hide those of log.NIC.
+// nicForm is a NIC in an answer. Its own fields shadow those of log.NIC.
 type nicForm struct {
 	*log.NIC
 	NICTag             string        `json:"nic_tag,omitempty"`
@@ -93,7 +93,7 @@ func networkOf(state *projections.State, nic *log.NIC) *log.Network {
 	return r.Object.(*log.Network)
 }
 
-// nicTagOf is the tag of a NIC's network; on a fabric TAG/VNET (spec/napi.md
+// nicTagOf returns the tag of a NIC's network; on a fabric TAG/VNET (spec/napi.md
 // section 3.1).
 func nicTagOf(nic *log.NIC, n *log.Network) string {
 	switch {
@@ -105,7 +105,7 @@ func nicTagOf(nic *log.NIC, n *log.Network) string {
 	return n.NICTag
 }
 
-// netmask is the dotted form of an IPv4 subnet's mask; "" for IPv6.
+// netmask returns the dotted form of an IPv4 subnet's mask; "" for IPv6.
 func netmask(subnet netip.Prefix) string {
 	if !subnet.Addr().Is4() {
 		return ""

@@ -7,7 +7,7 @@ import (
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -29,8 +29,8 @@ func (g *grantRoutes) routes() []rest.Route {
 	}
 }
 
-// ownersOf are the tenants to whose objects a reader is limited, as the log has
-// it now; none: it may see all.
+// ownersOf returns the tenants to whose objects a reader is limited, by the current
+// log; none: it may see all.
 func ownersOf(store backend.Store, who matrix.Identity) (owners []log.UUID) {
 	store.View(func(state *projections.State, _ log.Cursor) {
 		if r, ok := state.Get(log.KindGrant, who.Actor()); ok {
@@ -56,7 +56,7 @@ func (g *grantRoutes) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// put answers PUT /grants/SUBJECT: it is made, or replaced.
+// put answers PUT /grants/SUBJECT: it creates or replaces the grant.
 func (g *grantRoutes) put(w http.ResponseWriter, r *http.Request) error {
 	body, err := rest.ReadBody(r)
 	if err != nil {

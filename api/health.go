@@ -10,12 +10,12 @@ import (
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
 
-// healthRoutes say how this server is.
+// healthRoutes report the health of this server.
 type healthRoutes struct {
 	store    backend.Store
 	read     *backend.Reader
@@ -51,7 +51,7 @@ func (h *healthRoutes) ping(w http.ResponseWriter, r *http.Request) error {
 	var answer pingForm
 	answer.Config.Fabrics = true
 	answer.Healthy, answer.Status = true, "OK"
-	answer.Services = map[string]string{"moray": "online"} // the store behind NAPI; ours is the log
+	answer.Services = map[string]string{"moray": "online"} // the store of NAPI; here the log
 	status := http.StatusOK
 	if h.notReady() != nil {
 		answer.Healthy, answer.Status = false, "initializing"
@@ -68,7 +68,7 @@ func (*healthRoutes) live(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// notReady says why this server should get no requests, or nil.
+// notReady returns why this server should get no requests, or nil.
 func (h *healthRoutes) notReady() error {
 	select {
 	case <-h.draining:
@@ -115,7 +115,7 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(text)) // on HEAD the server leaves it out
+	_, _ = w.Write([]byte(text)) // for HEAD, net/http leaves the body out
 }
 
 // statusForm is the answer to GET /status.
@@ -132,13 +132,13 @@ type statusForm struct {
 	backend.Status
 }
 
-// status answers GET /status: all about this server at one look.
+// status answers GET /status: a summary of this server.
 func (h *healthRoutes) status(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r)
 	if err != nil {
 		return err
 	}
-	// It waits only if asked to: a server in trouble must still say so.
+	// It waits only if the query asks for it: a server in trouble must still answer.
 	if p.Has("consistent") || p.Has("min_seq") {
 		if err := h.read.Fresh(r, p); err != nil {
 			return err

@@ -160,7 +160,7 @@ func insult(address string, sort, n int) {
 		upgrade(intake.Path, intake.Protocol)
 		b, _ := intake.Append(nil, intake.TypeChange, append([]byte{1}, bytes.Repeat([]byte{0xdd, 0xff, 0xff, 0xff, 0xff}, 1000)...))
 		_, _ = conn.Write(b)
-	case 6: // a hello of nobody, and garbage
+	case 6: // a hello without an identity, and garbage
 		upgrade("/feed", feedserver.Protocol)
 		_, _ = conn.Write(bytes.Repeat([]byte{0xff}, 1<<16))
 	case 7: // and gone

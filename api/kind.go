@@ -7,19 +7,18 @@ import (
 	"strconv"
 	"strings"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
 
-// kindRoute is a kind of object with its path and what its lists can be
-// filtered by.
+// kindRoute is a kind of object with its path and the filters of its lists.
 type kindRoute struct {
 	kind log.Kind
 	path string
-	noun string // as NAPI's messages say it (spec/napi.md section 3.3)
+	noun string // the word in NAPI's messages (spec/napi.md section 3.3)
 	key  string // the JSON name of its id
-	// filters are by query parameter; each says whether an object has a value.
+	// filters are by query parameter. Each reports whether an object has a value.
 	filters map[string]filter
 }
 
@@ -43,8 +42,8 @@ var kinds = func() (all []*kindRoute) {
 	return all
 }()
 
-// derivedFilters are those that are no fields of their kind, or for which a field
-// is shown otherwise than the log has it.
+// derivedFilters are filters that are not fields of their kind, or whose field has
+// another form in answers than in the log.
 var derivedFilters = map[log.Kind]map[string]filter{
 	log.KindNetwork: {
 		"owner_uuid": func(_ *projections.State, o log.Object, value string) bool {
@@ -68,7 +67,7 @@ var derivedFilters = map[log.Kind]map[string]filter{
 	},
 }
 
-// filterNames are the parameters that a list of the kind takes, sorted.
+// filterNames returns the filter parameters of the kind's lists, sorted.
 func (k *kindRoute) filterNames() []string {
 	names := make([]string, 0, len(k.filters))
 	for name := range k.filters {
@@ -78,7 +77,7 @@ func (k *kindRoute) filterNames() []string {
 	return names
 }
 
-// id reads an id from the path, in the form that the log has it.
+// id reads an id from the path, in the form of the log.
 func (k *kindRoute) id(r *http.Request) (string, error) {
 	text := r.PathValue("id")
 	switch k.kind.Describe().IDForm {
@@ -98,14 +97,14 @@ func (k *kindRoute) id(r *http.Request) (string, error) {
 	return uuid.String(), nil
 }
 
-// wanted are the values of one filter: any of them will do.
+// wanted are the values of one filter; an object matches if it has any of them.
 type wanted struct {
 	filter filter
 	values []string
 }
 
-// conditions reads the filters of a query. An empty value matches nothing, and
-// is refused: it is a variable that was not set.
+// conditions reads the filters of a query. It refuses an empty value: that is usually a
+// variable that was not set.
 func (k *kindRoute) conditions(p rest.Parameters) ([]wanted, error) {
 	var all []wanted
 	for _, name := range k.filterNames() {
@@ -143,11 +142,11 @@ func matches(state *projections.State, o log.Object, all []wanted) bool {
 	return true
 }
 
-// walk names the records that a query can match, by an index if there is one.
+// walk returns the records that a query can match, by an index if there is one.
 func (k *kindRoute) walk(p rest.Parameters) projections.Walk {
 	walk := projections.Walk{Kind: k.kind}
 	by := func(name string, id *log.UUID) (ok bool) {
-		uuid, err := log.ParseUUID(p.Text(name)) // a list of several has no index
+		uuid, err := log.ParseUUID(p.Text(name)) // a list of values has no index
 		if err == nil {
 			*id = uuid
 		}

@@ -119,7 +119,7 @@ func marker(kind string, n int) string { return fmt.Sprintf("mk-%s-%06d-km", kin
 func cnNo(i int) log.UUID     { return testUUID(0x5000 + i) }
 func fabricNo(i int) log.UUID { return testUUID(0x6000 + i) }
 
-// markerOf is what was planted in an object; "" in those that everybody knows.
+// markerOf is what was planted in an object; "" in those that every client may see.
 func markerOf(o log.Object) string {
 	switch o := o.(type) {
 	case *log.Network:

@@ -11,13 +11,13 @@ import (
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
-	"rutter/api/nodes"
-	"rutter/api/rest"
+	"rutter/api/internal/nodes"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
 
-// lookupRoutes say where addresses are, and why one VM reaches another.
+// lookupRoutes answer where addresses are, and why one VM reaches another.
 type lookupRoutes struct {
 	store    backend.Store
 	read     *backend.Reader
@@ -26,7 +26,7 @@ type lookupRoutes struct {
 
 // sessionLister knows the sessions of compute nodes.
 type sessionLister interface {
-	// Everywhere asks the leader for all, Here has those of this server.
+	// Everywhere asks the leader for all sessions; Here returns those of this server.
 	Everywhere(ctx context.Context, head log.Seq) ([]nodes.Session, error)
 	Here(head log.Seq, server string) []nodes.Session
 }
@@ -53,7 +53,7 @@ func (f *lookupForm) at(u projections.Underlay) {
 	f.CN, f.UnderlayIP, f.UnderlayPort = u.CN, u.Addr, u.Port
 }
 
-// lookupVL2 answers GET /lookup/vl2?vnet=N&mac=M: where a MAC is.
+// lookupVL2 answers GET /lookup/vl2?vnet=N&mac=M: the location of a MAC.
 func (l *lookupRoutes) lookupVL2(w http.ResponseWriter, r *http.Request) error {
 	return l.lookup(w, r, "mac", func(state *projections.State, f *lookupForm, text string) (bool, error) {
 		mac, err := log.ParseMAC(text)
@@ -67,7 +67,7 @@ func (l *lookupRoutes) lookupVL2(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// lookupVL3 answers GET /lookup/vl3?vnet=N&ip=A: who has an address, and where.
+// lookupVL3 answers GET /lookup/vl3?vnet=N&ip=A: the MAC and location of an address.
 func (l *lookupRoutes) lookupVL3(w http.ResponseWriter, r *http.Request) error {
 	return l.lookup(w, r, "ip", func(state *projections.State, f *lookupForm, text string) (bool, error) {
 		ip, err := netip.ParseAddr(text)
@@ -103,8 +103,8 @@ func (l *lookupRoutes) lookup(w http.ResponseWriter, r *http.Request, name strin
 	var ok bool
 	part := backend.PastPart{VNets: []uint32{uint32(vnet)}}
 	if viewErr := l.read.ViewAt(w, r, p, part, func(state *projections.State) {
-		if g := guard.GrantOf(r); g.Answer == matrix.Own && !state.Interested(g.Who.UUID, []log.Scope{log.VNetScope(f.VNet)}) {
-			return // as if there were none
+		if g := guard.GrantOf(r); g.Decision == matrix.Own && !state.Interested(g.Who.UUID, []log.Scope{log.VNetScope(f.VNet)}) {
+			return // as if it did not exist
 		}
 		ok, err = find(state, &f, p.Text(name))
 	}); viewErr != nil || err != nil {
@@ -118,9 +118,9 @@ func (l *lookupRoutes) lookup(w http.ResponseWriter, r *http.Request, name strin
 	return nil
 }
 
-// trace answers GET /trace?from=VM&to=VM|IP: why one can, or cannot, reach the
-// other (see desired.Trace), with how far the CNs of both are; with at= why
-// it could then, of which nobody knows how far they were.
+// trace answers GET /trace?from=VM&to=VM|IP: why one can or cannot reach the other (see
+// desired.Trace), with the progress of both CNs. With at= it answers for the past,
+// without the CNs' progress, which is not recorded.
 func (l *lookupRoutes) trace(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r, "from", "to", "at")
 	if err != nil {
@@ -140,7 +140,7 @@ func (l *lookupRoutes) trace(w http.ResponseWriter, r *http.Request) error {
 	var t desired.Trace
 	l.read.View(w, func(state *projections.State) { t = desired.NewTrace(state, p.Text("from"), p.Text("to")) })
 	sessions, err := l.sessions.Everywhere(r.Context(), l.store.Head().Seq)
-	if err != nil { // without a leader, what this server knows itself
+	if err != nil { // without a leader: the sessions of this server
 		sessions = l.sessions.Here(l.store.Head().Seq, "")
 	}
 	t.Judge(func(cn log.UUID) desired.Far {
@@ -159,7 +159,7 @@ func (l *lookupRoutes) trace(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (l *lookupRoutes) traceAt(w http.ResponseWriter, r *http.Request, p rest.Parameters) error {
-	seq, err := l.read.Place(p, "at")
+	seq, err := l.read.AtParameter(p, "at")
 	if err != nil {
 		return err
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"rutter/api/auth/guard"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 )
 
-// metrics are what /metrics shows of this package, and of whom Config named.
+// metrics are the metrics of this package, and those of Config.Collectors.
 type metrics struct {
 	handler  http.Handler
 	requests *prometheus.CounterVec
@@ -47,7 +47,7 @@ func newMetrics(s *Server) (*metrics, error) {
 	return m, nil
 }
 
-// gauges are what is read when it is asked for.
+// gauges returns the collectors whose values are read on each request of /metrics.
 func (s *Server) gauges() []prometheus.Collector {
 	return []prometheus.Collector{
 		gauge("rutter_head_seq", "Seq of this server's head.", func() float64 { return float64(s.store.Head().Seq) }),

@@ -5,8 +5,8 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/backend"
-	"rutter/api/nodes"
-	"rutter/api/rest"
+	"rutter/api/internal/nodes"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -31,7 +31,7 @@ func (o *objectRoutes) routes() []rest.Route {
 			rest.Route{Method: "POST", Pattern: path + "/{id}", Serve: o.update(k)},
 			rest.Route{Method: "GET", Pattern: path + "/{id}/history", Serve: o.history(k)},
 		)
-		if k.kind != log.KindVMM { // whose PUT rings
+		if k.kind != log.KindVMM { // PUT of a VMM is a doorbell
 			all = append(all, rest.Route{Method: "PUT", Pattern: path + "/{id}", Serve: o.update(k)})
 		}
 	}
@@ -103,7 +103,7 @@ func (o *objectRoutes) get(k *kindRoute) rest.Endpoint {
 	}
 }
 
-// answerObject answers with one object as this server has it, or had it.
+// answerObject answers with one object of this server's state, present or past.
 func (o *objectRoutes) answerObject(w http.ResponseWriter, r *http.Request, p rest.Parameters, k *kindRoute, id string) error {
 	var rec projections.Record
 	var ok bool
@@ -111,7 +111,7 @@ func (o *objectRoutes) answerObject(w http.ResponseWriter, r *http.Request, p re
 	part := backend.PastPart{Objects: []backend.PastObject{{Kind: k.kind, ID: id}}}
 	if err := o.read.ViewAt(w, r, p, part, func(state *projections.State) {
 		if rec, ok = state.Get(k.kind, id); ok && !guard.GrantOf(r).Sees(state, rec.Object) {
-			ok = false // as if there were none
+			ok = false // as if it did not exist
 		}
 		if ok {
 			found = show(state, rec.Object)
@@ -142,7 +142,7 @@ func (o *objectRoutes) create(k *kindRoute) rest.Endpoint {
 	}
 }
 
-// provision answers POST /networks/UUID/nics: a NIC on that network, with an
+// provision answers POST /networks/UUID/nics: it creates a NIC on that network, with an
 // address of its provision range.
 func (o *objectRoutes) provision(w http.ResponseWriter, r *http.Request) error {
 	nics, networks := kindOf(log.KindNIC), kindOf(log.KindNetwork)
@@ -163,7 +163,7 @@ func (o *objectRoutes) provision(w http.ResponseWriter, r *http.Request) error {
 	return o.writeOne(w, r, nics, log.Op{Action: log.Create, Kind: log.KindNIC, Set: set, Object: nic})
 }
 
-// update answers PUT /KIND/ID, and POST as VMAPI and CNAPI have it.
+// update answers PUT /KIND/ID, and POST for VMAPI and CNAPI.
 func (o *objectRoutes) update(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, err := k.id(r)
@@ -202,7 +202,7 @@ func (o *objectRoutes) remove(k *kindRoute) rest.Endpoint {
 	}
 }
 
-// writeOne proposes a change of one operation, and answers with its object.
+// writeOne proposes a change of one operation, and answers with the object.
 func (o *objectRoutes) writeOne(w http.ResponseWriter, r *http.Request, k *kindRoute, op log.Op) error {
 	if _, err := rest.Query(r, nodes.Waiting...); err != nil {
 		return err
@@ -233,8 +233,8 @@ func kindOf(kind log.Kind) *kindRoute {
 	panic("api: no route for kind " + kind.String())
 }
 
-// history answers GET /KIND/UUID/history: GET /log of one object, with all that
-// it takes but kind and object.
+// history answers GET /KIND/UUID/history: GET /log of one object, with all its
+// parameters except kind and object.
 func (o *objectRoutes) history(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, err := k.id(r)

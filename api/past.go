@@ -10,16 +10,16 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/backend"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/projections/desired"
 )
 
-// pastRoutes answer for the log's states of before, and for what became of objects.
+// pastRoutes answer for past states of the log, and for the history of objects.
 type pastRoutes struct {
 	store backend.Store
-	past  backend.Past // nil: there is no index of the past
+	past  backend.Past // nil: the past is not indexed
 	guard *guard.Guard
 	read  *backend.Reader
 }
@@ -32,10 +32,10 @@ func (h *pastRoutes) routes() []rest.Route {
 	}
 }
 
-// headerDigest is the digest of the whole state, of which an answer may be a part.
+// headerDigest has the digest of the whole state, even if the answer is a part of it.
 const headerDigest = "Rutter-Digest"
 
-// part returns what of a past state a list of the kind needs.
+// part returns which part of a past state a list of the kind needs.
 func (k *kindRoute) part(p rest.Parameters) backend.PastPart {
 	if !isMany(k.kind) {
 		return backend.PastPart{Kinds: []log.Kind{k.kind}}
@@ -53,13 +53,14 @@ func (k *kindRoute) part(p rest.Parameters) backend.PastPart {
 	return backend.PastPart{Whole: true}
 }
 
-// isMany reports whether there are so many objects of a kind that the past has
-// no list of them.
+// isMany reports whether a kind has so many objects that there is no list of them for
+// past states.
 func isMany(kind log.Kind) bool {
 	return kind == log.KindNIC || kind == log.KindVM || kind == log.KindVMM
 }
 
-// partMentioning is what has one of the UUIDs in a list.
+// partMentioning returns the part with the objects that mention one of the UUIDs of a
+// list.
 func partMentioning(list string) (part backend.PastPart) {
 	for text := range strings.SplitSeq(list, ",") {
 		uuid, err := log.ParseUUID(text)
@@ -80,7 +81,7 @@ type stateLine struct {
 	Object   log.Object   `json:"object"`
 }
 
-// scopeOf reads cn and vnet, of which at most one may be given.
+// scopeOf reads cn and vnet. At most one of them may be given.
 func scopeOf(p rest.Parameters) (scope log.Scope, part backend.PastPart, err error) {
 	if p.Has("cn") && p.Has("vnet") {
 		return scope, part, rest.BadParameter("vnet", log.ElementInvalid, "send one of them", "cn and vnet exclude each other")
@@ -99,8 +100,8 @@ func scopeOf(p rest.Parameters) (scope log.Scope, part backend.PastPart, err err
 	return log.AllScope(), backend.PastPart{Whole: true}, nil
 }
 
-// recordsIn returns the objects of a scope; those of a CN are all that it must
-// know, those of all are everything.
+// recordsIn returns the objects of a scope: for a CN its interest, for the zero scope
+// everything.
 func recordsIn(state *projections.State, scope log.Scope, kind log.Kind) []projections.Record {
 	var records []projections.Record
 	switch scope.Type {
@@ -130,10 +131,10 @@ func recordsIn(state *projections.State, scope log.Scope, kind log.Kind) []proje
 	})
 }
 
-// stateQuery is what GET /log/state is asked for.
+// stateQuery has the parameters of GET /log/state.
 type stateQuery struct {
 	scope  log.Scope
-	part   backend.PastPart // of the past, if it is about that
+	part   backend.PastPart // of a past state
 	kind   log.Kind         // 0: all
 	object string           // "": all of the kind
 	offset int
@@ -169,7 +170,7 @@ func readStateQuery(p rest.Parameters) (q stateQuery, err error) {
 	return q, err
 }
 
-// of returns what is asked for of a state.
+// of returns the records of a state that the query selects.
 func (q stateQuery) of(state *projections.State) []projections.Record {
 	var records []projections.Record
 	if q.object != "" && q.scope.Type == log.ScopeAll {
@@ -189,9 +190,9 @@ func (q stateQuery) of(state *projections.State) []projections.Record {
 	return records
 }
 
-// getState answers GET /log/state: the objects of the state at a place, or those
-// of a CN's or a vnet's part of it, as lines of JSON; of a kind, or one object;
-// with offset and limit a part of them, which are sorted by kind and id.
+// getState answers GET /log/state: the objects of the state at a seq, or of a CN's or a
+// vnet's part of it, as lines of JSON sorted by kind and id. The query may select a
+// kind, one object, or a page with offset and limit.
 func (h *pastRoutes) getState(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r, "at", "kind", "object", "cn", "vnet", "offset", "limit")
 	if err != nil {
@@ -219,7 +220,7 @@ func (h *pastRoutes) getState(w http.ResponseWriter, r *http.Request) error {
 	out := json.NewEncoder(w)
 	for _, rec := range records {
 		if err := out.Encode(stateLine{rec.Object.Kind(), rec.Object.ID(), rec.Revision, rec.Seq, rec.Object}); err != nil {
-			return nil // the reader is gone
+			return nil // the client is gone
 		}
 	}
 	return nil
@@ -237,7 +238,7 @@ type objectDiff struct {
 	Action  log.Action  `json:"action"`
 	Kind    log.Kind    `json:"kind"`
 	ID      string      `json:"id"`
-	Seq     log.Seq     `json:"seq,omitempty"` // of the last entry; none for what is gone
+	Seq     log.Seq     `json:"seq,omitempty"` // of the last entry; none for a deleted object
 	Changed []fieldDiff `json:"changed,omitempty"`
 }
 
@@ -255,8 +256,8 @@ type linkDiff struct {
 	After  string     `json:"after,omitempty"`
 }
 
-// getDiff answers GET /log/diff?from=&to=: which objects differ, and with cn
-// what the kernel of that CN had to change.
+// getDiff answers GET /log/diff?from=&to=: which objects differ, and with cn how the
+// expected kernel state of that CN differs.
 func (h *pastRoutes) getDiff(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r, "from", "to", "cn", "vnet")
 	if err != nil {
@@ -273,8 +274,8 @@ func (h *pastRoutes) getDiff(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	f := diffForm{To: h.store.Head().Seq}
-	if f.From, err = h.read.Place(p, "from"); err == nil && p.Has("to") {
-		f.To, err = h.read.Place(p, "to")
+	if f.From, err = h.read.AtParameter(p, "from"); err == nil && p.Has("to") {
+		f.To, err = h.read.AtParameter(p, "to")
 	}
 	if err != nil {
 		return err
@@ -320,8 +321,8 @@ const (
 	maxHistoryLines = 10_000
 )
 
-// getHistory answers GET /log/history?kind=&object=: the entries about one
-// object as lines of JSON, found by the index and not by reading the log.
+// getHistory answers GET /log/history?kind=&object=: the entries about one object as
+// lines of JSON. It finds them by the index, without reading the log.
 func (h *pastRoutes) getHistory(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.Query(r, "kind", "object", "after", "limit")
 	if err != nil {
@@ -363,10 +364,10 @@ func (h *pastRoutes) getHistory(w http.ResponseWriter, r *http.Request) error {
 	for _, seq := range seqs {
 		entries, err := h.store.Entries(seq-1, 1)
 		if err != nil || len(entries) == 0 {
-			return nil // the floor has passed it meanwhile
+			return nil // the floor was raised above it meanwhile
 		}
 		if err := out.Encode(entries[0]); err != nil {
-			return nil // the reader is gone
+			return nil // the client is gone
 		}
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 
 	"rutter/api/backend"
 	"rutter/api/internal/apitest"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/feed"
 )

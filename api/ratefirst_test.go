@@ -11,7 +11,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 )
 
 // rateBed is a server whose compute nodes have one request a second, and ten at once.
@@ -19,7 +19,7 @@ func rateBed(t *testing.T) *bed {
 	return bedOf(t, Config{Identify: byHeader, Limits: guard.Limits{Rate: map[matrix.Role]int{matrix.CN: 1}}})
 }
 
-// The rate is taken before anybody asks what the request may do: one that would be
+// The rate is checked before the request's rights: one that would be
 // refused costs as much as another, and whoever has none left hears 429 of a path
 // that is not theirs as of any other. Others are not held up by it.
 func TestRateIsTakenBeforeAuthorisation(t *testing.T) {

@@ -10,19 +10,19 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
 	"rutter/api/console"
-	"rutter/api/rest"
-	"rutter/api/writestream"
+	"rutter/api/internal/rest"
+	"rutter/api/internal/writestream"
 	"rutter/log"
 	"rutter/log/intake"
 )
 
-// table is every path of this package. What is not in it is not served.
+// table returns every path of this package.
 func (s *Server) table() []rest.Route {
 	return slices.Concat(
 		(&objectRoutes{s.store, s.read, s.write, s.logs.Get}).routes(),
-		(&vmmRoutes{s.store, s.cfg.VMMs, s.guard, &s.answered}).routes(),
+		(&vmmRoutes{s.store, s.cfg.VMMs, s.guard, &s.acknowledged}).routes(),
 		(&changeRoutes{s.write}).routes(),
-		writestream.New(s.store, s.guard, s.logger, &s.answered, s.draining, s.streams.Enter).Routes(),
+		writestream.New(s.store, s.guard, s.logger, &s.acknowledged, s.draining, s.streams.Enter).Routes(),
 		(&pastRoutes{s.store, s.cfg.Past, s.guard, s.read}).routes(),
 		(&lookupRoutes{s.store, s.read, s.nodes}).routes(),
 		(&clusterRoutes{s.store, s.guard, s.read, s.cfg.Cluster, s.cfg.Retainer, s.cfg.Backups, s.logger}).routes(),
@@ -38,8 +38,8 @@ func (s *Server) table() []rest.Route {
 	)
 }
 
-// Endpoints are the METHOD /PATTERN of every endpoint of this package, sorted.
-// Those of Config.Mounts are their own.
+// Endpoints returns METHOD /PATTERN of every endpoint of this package, sorted, without
+// those of Config.Mounts.
 func (s *Server) Endpoints() []string {
 	names := (&rest.Table{Routes: s.table()}).Endpoints()
 	slices.Sort(names)
@@ -79,7 +79,7 @@ func (s *Server) routes() http.Handler {
 			if row, ok := rows[r.Method+" "+pattern]; ok {
 				return row
 			}
-			return none // a method that there is not has the row of what is not there
+			return none // an unknown method has the row of an unknown path
 		})
 	}
 	mux := http.NewServeMux()
@@ -92,13 +92,13 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// noMethod answers a method that a path does not have; the header Allow is set.
+// noMethod answers a method that the path does not have. The header Allow is already
+// set.
 func noMethod(w http.ResponseWriter, r *http.Request) error {
 	return rest.Fail(http.StatusMethodNotAllowed, rest.CodeNoMethod, "use one of "+w.Header().Get("Allow"), "%s is not allowed on %s", r.Method, r.URL.Path)
 }
 
-// mounted measures and limits a surface's handler as if it were one endpoint of
-// any method.
+// mounted measures and limits a mounted handler as one endpoint of any method.
 func (s *Server) mounted(m Mount) http.Handler {
 	h := m.Handler
 	surface := m.Surface
@@ -124,9 +124,9 @@ func (s *Server) mounted(m Mount) http.Handler {
 	return s.measured(m.Path, pass, func(r *http.Request) *matrix.Row { return matrix.FindOn(surface, r, strip) })
 }
 
-// measured asks whether the request may be answered, calls the endpoint of its
-// method, answers its error, and counts both under the route's name. rowOf finds
-// the request's row of the matrix.
+// measured checks whether the request may be answered, calls the endpoint of its
+// method, answers its error, and counts both under the route's name. rowOf finds the
+// request's row of the matrix.
 func (s *Server) measured(route string, serve rest.Endpoint, rowOf func(*http.Request) *matrix.Row) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.handlers.Add(1)
@@ -134,7 +134,7 @@ func (s *Server) measured(route string, serve rest.Endpoint, rowOf func(*http.Re
 		begin := time.Now()
 		seen := &rest.Recorder{ResponseWriter: w}
 		control := http.NewResponseController(w)
-		// Connections that know no deadlines (those of tests) have no strangers.
+		// Only connections of tests have no deadlines; their clients are trusted.
 		_ = control.SetReadDeadline(begin.Add(bodyTime))
 		_ = control.SetWriteDeadline(begin.Add(rest.AnswerTime))
 		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
@@ -145,23 +145,23 @@ func (s *Server) measured(route string, serve rest.Endpoint, rowOf func(*http.Re
 		if err != nil {
 			backend.WriteError(seen, r, err)
 		}
-		// The next request's header has a deadline of its own.
+		// The next request's header has its own deadline.
 		_ = control.SetReadDeadline(time.Time{})
 		s.metrics.observe(route, r.Method, seen.Status, time.Since(begin))
 	})
 }
 
-// streamed are the routes whose answers may last: they are bounded by guard.MaxStreams.
+// streamed are the routes whose answers may last. guard.MaxStreams bounds them.
 var streamed = map[string]bool{"/feed": true, "/log": true, intake.Path: true, "/cns/{id}/feed": true, "/wait": true, "/changefeeds": true}
 
-// unbudgeted are the paths whose answers are counted elsewhere, or cost nothing: who
-// has used up its budget of reading is still told how things are.
+// unbudgeted are the paths whose answers are counted elsewhere, or cost little. A
+// client that has used up its budget of reading may still use them.
 var unbudgeted = map[string]bool{
 	"/feed": true, "/write": true, "/wait": true, "/changefeeds": true, "/ping": true, "/livez": true, "/readyz": true, "/status": true, "/metrics": true,
 	"/cluster": true, "/snapshot": true, "/cns/{id}/feed": true,
 }
 
-// mayChange refuses what a log that is only shown does not do.
+// mayChange refuses writes on a read-only server.
 func (s *Server) mayChange(r *http.Request, route string) error {
 	if !s.cfg.ReadOnly || rest.IsRead(r) && route != "/feed" && route != intake.Path {
 		return nil
@@ -169,9 +169,9 @@ func (s *Server) mayChange(r *http.Request, route string) error {
 	return rest.Fail(http.StatusForbidden, rest.CodeReadOnly, "ask a server of a cluster that runs", "this server shows a log of the past, and changes nothing")
 }
 
-// Enter is for a listener of a surface that is not the API's own: it takes a place
-// for a request of who among those of its identity, or answers it with 429, and ok
-// is false. leave must be called when the request is answered.
+// Enter is for a listener of a surface that is not the API's own. It takes a slot of
+// who for a request. If there is none, it answers with 429, and ok is false. leave must
+// be called when the request is answered.
 func (s *Server) Enter(w http.ResponseWriter, r *http.Request, who matrix.Identity) (leave func(), ok bool) {
 	leave, err := s.guard.Enter(r, who, streamed[r.URL.Path])
 	if err != nil {

@@ -16,25 +16,25 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
 	"rutter/api/feedserver"
+	"rutter/api/internal/logread"
+	"rutter/api/internal/logserver"
+	"rutter/api/internal/nodes"
+	"rutter/api/internal/rest"
 	"rutter/api/liveness"
-	"rutter/api/logread"
-	"rutter/api/logserver"
-	"rutter/api/nodes"
-	"rutter/api/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
 )
 
-// Limits of the API. What strangers send is bounded before it is parsed.
+// Limits of the API. Input of clients is bounded before it is parsed.
 const (
 	MaxBody   = 1 << 20  // bytes of a request's body
 	MaxHeader = 64 << 10 // bytes of a request's header
 	MaxList   = 1000     // objects in one answer (spec/napi.md section 3.2)
 
-	headerTime = 10 * time.Second  // to send a request's header
-	bodyTime   = 30 * time.Second  // to send a request's body
+	headerTime = 10 * time.Second  // for a request's header
+	bodyTime   = 30 * time.Second  // for a request's body
 	idleTime   = 120 * time.Second // between two requests of a connection
 	drainTime  = 10 * time.Second  // for handlers to end when the server stops
 )
@@ -42,54 +42,52 @@ const (
 // Config says what a Server serves. Store is required.
 type Config struct {
 	Store backend.Store
-	// NewID makes ids for the changes of clients that bring none; default: UUIDs of
+	// NewID makes ids for the changes of clients that send none. Default: UUIDs of
 	// version 7 by this machine's clock.
 	NewID   func() (log.UUID, error)
 	Cluster Cluster // nil: changes of membership are answered with 501
 	Backups Backups // nil: GET /snapshot is answered with 501
-	// Retainer says and sets how much of the log is kept; nil: 501.
+	// Retainer reads and sets how much of the log is kept; nil: 501.
 	Retainer Retainer
 	// Past answers ?at=, /log/state, /log/diff and /log/history; nil: 501.
 	Past   backend.Past
 	Logger *slog.Logger
 	// Version of the program, for /status.
 	Version string
-	// Identify says who asks. The default is whom the certificate of the
-	// connection names, or matrix.Local on a listener without TLS.
+	// Identify returns the identity of a request. The default is that of the
+	// connection's certificate, or matrix.Local on a listener without TLS.
 	Identify func(*http.Request) matrix.Identity
-	// Actor names who asks, for the events that a request makes. The default
-	// is that of the connection's identity, which is "anonymous@ADDRESS" where
-	// nobody had to show a certificate.
+	// Actor returns the actor of the events that a request causes. The default is that
+	// of the connection's identity, or "anonymous@ADDRESS" without a certificate.
 	Actor func(*http.Request) string
-	// Audit is told of refusals and authentications; nil: nobody is.
+	// Audit receives refusals and authentications. It may be nil.
 	Audit guard.Auditor
 	// Limits bound what one address or identity may have; zero: guard.DefaultLimits.
 	Limits guard.Limits
-	// Budgets bound the work of reads; nil: those of budget.Table. Meters are
-	// those of what is counted elsewhere, for /metrics.
+	// Budgets bound the work of reads; nil: those of budget.Table. Meters are the
+	// meters of other packages, for /metrics.
 	Budgets budget.Set
 	Meters  []*budget.Meter
-	// Age says how long ago this server last knew that it was up to date, for
-	// the header Rutter-Age; nil leaves the header out.
+	// Age returns the time since this server last knew that it was up to date, for the
+	// header Rutter-Age; nil leaves the header out.
 	Age func() time.Duration
 	// Collectors are added to /metrics.
 	Collectors []prometheus.Collector
-	// Sessions is told of the sessions of CNs with this server; default one of its own.
+	// Sessions receives the sessions of CNs with this server; default: a new table.
 	Sessions *liveness.Table
-	// Fabric waits for CNs; nil: that is answered with 501.
+	// Fabric waits for CNs; nil: such requests get 501.
 	Fabric nodes.Fabric
-	// VMMs keeps the states of VMMs and VMs; nil: rings and calls are answered
-	// with 501, and what CNs report of VMs is not taken. Its collectors are
-	// added to /metrics.
+	// VMMs keeps the states of VMMs and VMs; nil: doorbells and calls get 501, and the
+	// reports of CNs about VMs are ignored. Its collectors are added to /metrics.
 	VMMs *vmm.Service
-	// Warnings says what people must see to, for /readyz?verbose and /metrics:
+	// Warnings returns what an operator must act on, for /readyz?verbose and /metrics:
 	// certificates near their end, ports without TLS. nil: nothing.
 	Warnings func() []string
-	// ReadOnly refuses whatever could change something, and the feeds of CNs: the
-	// log that is shown is not a living one.
+	// ReadOnly refuses every change, and the feeds of CNs. It is for a log that no
+	// cluster continues.
 	ReadOnly bool
-	// Mounts are the handlers of other surfaces, behind the limits of every
-	// other route.
+	// Mounts are the handlers of other surfaces. The limits of every route apply to
+	// them.
 	Mounts []Mount
 }
 
@@ -97,7 +95,7 @@ type Config struct {
 type Mount struct {
 	Path    string // begins with a slash and ends without one
 	Handler http.Handler
-	// Strip takes Path away before the handler sees the request.
+	// Strip removes Path before the handler gets the request.
 	Strip bool
 	// Surface is the name under which the matrix has its endpoints (matrix.FindOn).
 	Surface string
@@ -122,7 +120,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Server answers HTTP. See the package comment for its concurrency.
+// Server answers HTTP requests. See the package comment for its concurrency.
 type Server struct {
 	cfg     Config        // immutable
 	store   backend.Store // cfg.Store
@@ -139,15 +137,15 @@ type Server struct {
 	health  *healthRoutes
 	handler http.Handler
 
-	// draining is closed when the server stops: streams end in order.
-	draining  chan struct{}
-	drainOnce sync.Once
-	handlers  sync.WaitGroup // handlers that run, hijacked ones too
-	answered  rest.Acknowledged
-	streams   *guard.Streams
+	// draining is closed when the server stops: streams end with their last frame.
+	draining     chan struct{}
+	drainOnce    sync.Once
+	handlers     sync.WaitGroup // handlers that run, hijacked ones too
+	acknowledged rest.Acknowledged
+	streams      *guard.Streams
 }
 
-// New returns a server. It starts nothing and needs no closing.
+// New returns a server. It starts nothing and needs no Close.
 func New(cfg Config) (*Server, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -161,7 +159,7 @@ func New(cfg Config) (*Server, error) {
 		Identify: cfg.Identify, Actor: cfg.Actor, Audit: cfg.Audit, Limits: cfg.Limits, Budgets: cfg.Budgets,
 		Owners: func(who matrix.Identity) []log.UUID { return ownersOf(cfg.Store, who) }, Head: func() log.Seq { return cfg.Store.Head().Seq }, Draining: s.draining,
 	})
-	s.read = backend.NewReader(cfg.Store, s.guard, &s.answered, cfg.Past, cfg.Age)
+	s.read = backend.NewReader(cfg.Store, s.guard, &s.acknowledged, cfg.Past, cfg.Age)
 	s.streams = s.guard.NewStreams()
 	s.feed = feedserver.New(feedserver.Config{
 		Store: cfg.Store, Tail: s.tail, Logger: cfg.Logger, Sessions: cfg.Sessions, VMMs: cfg.VMMs,
@@ -176,7 +174,7 @@ func New(cfg Config) (*Server, error) {
 		ServerID: func() string { return cfg.Store.Status().ID }, Fresh: s.read.Fresh, ViewAt: s.serversAt,
 	}
 	s.nodes, s.barrier = nodes.New(about), nodes.NewBarrier(about)
-	s.write = backend.NewWriter(cfg.Store, s.guard, &s.answered, cfg.NewID, backend.FabricWait{Wanted: s.barrier.Wanted, Await: s.barrier.Await})
+	s.write = backend.NewWriter(cfg.Store, s.guard, &s.acknowledged, cfg.NewID, backend.FabricWait{Wanted: s.barrier.Wanted, Await: s.barrier.Await})
 	s.health = &healthRoutes{
 		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.feed.SessionCount, draining: s.draining,
 	}
@@ -190,18 +188,18 @@ func New(cfg Config) (*Server, error) {
 // Handler returns the handler of every path.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Drain ends the streams in order: each subscriber of the feed is told to go
-// elsewhere. Run does it when its context ends. It may be called repeatedly.
+// Drain ends the streams in order: each subscriber of the feed is told to connect to
+// another server. Run calls it when its context ends. It may be called repeatedly.
 func (s *Server) Drain() {
 	s.drainOnce.Do(func() { close(s.draining) })
 	s.feed.Drain()
 }
 
-// Run serves listener until ctx ends, then drains, and returns when every
-// handler has returned: nil if ctx ended, else what broke the listener, which
-// is closed in each case.
+// Run serves listener until ctx ends, then drains, and returns when every handler has
+// returned. It returns nil if ctx ended, else the error of the listener. It always
+// closes the listener.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
-	// Requests outlive ctx by drainTime, so that what was begun can end.
+	// Requests outlive ctx by drainTime, so that running ones can end.
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	server := &http.Server{
@@ -231,15 +229,15 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	cancel()
 	_ = server.Close()
 	<-served
-	// Feeds have been told to end; what does not take its last frame is cut off.
+	// Feeds were told to end. Those that do not take their last frame are aborted.
 	defer context.AfterFunc(grace, s.feed.Abort)()
 	s.handlers.Wait()
 	s.feed.Wait()
 	return err
 }
 
-// serversAt calls fn with the state that a query's at asks for, as far as it has the
-// server object of one CN, or of all if cn is zero.
+// serversAt calls fn with the state that a query's at asks for. The state has at least
+// the server object of one CN, or of all if cn is zero.
 func (s *Server) serversAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, cn log.UUID, fn func(*projections.State)) error {
 	part := backend.PastPart{Kinds: []log.Kind{log.KindServer}}
 	if !cn.IsZero() {

@@ -8,25 +8,25 @@ import (
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
-	"rutter/api/nodes"
-	"rutter/api/rest"
+	"rutter/api/internal/nodes"
+	"rutter/api/internal/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
 )
 
-// vmmRoutes are the paths on which VMMs are rung for and told what to do.
+// vmmRoutes are the paths for doorbells of VMMs and for calls to them.
 type vmmRoutes struct {
-	store    backend.Store
-	service  *vmm.Service // nil: this server asks no compute nodes
-	guard    *guard.Guard
-	answered *rest.Acknowledged
+	store        backend.Store
+	service      *vmm.Service // nil: this server calls no compute nodes
+	guard        *guard.Guard
+	acknowledged *rest.Acknowledged
 }
 
 func (m *vmmRoutes) routes() []rest.Route {
 	return []rest.Route{
-		// as Omicron's agents report, whatever the body says
+		// Omicron's agents report with PUT. The body is ignored.
 		{Method: "PUT", Pattern: "/vmms/{id}", Serve: m.ring(http.StatusNoContent)},
 		{Method: "POST", Pattern: "/vmms/{id}/doorbell", Serve: m.ring(http.StatusAccepted)},
 		{Method: "PUT", Pattern: "/vmms/{id}/state", Serve: m.setState},
@@ -47,8 +47,8 @@ func (m *vmmRoutes) target(r *http.Request) (*vmm.Service, log.UUID, error) {
 	return m.service, uuidOf(text), nil
 }
 
-// ring answers POST /vmms/UUID/doorbell, and PUT /vmms/UUID of older agents: at
-// once, and without a look at the body, which may be of any version.
+// ring answers POST /vmms/UUID/doorbell, and PUT /vmms/UUID of older agents. It answers
+// at once and ignores the body, which may be of any version.
 func (m *vmmRoutes) ring(status int) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		service, id, err := m.target(r)
@@ -68,7 +68,7 @@ func (m *vmmRoutes) ring(status int) rest.Endpoint {
 		if !m.ringsOwn(r, id, cn) {
 			return rest.NotFound("vmm")
 		}
-		_, _ = io.Copy(io.Discard, r.Body) // so that the connection can be used again
+		_, _ = io.Copy(io.Discard, r.Body) // so that the connection can be reused
 		if err := service.Ring(id, cn); err != nil {
 			return nodes.VMMError(err)
 		}
@@ -77,7 +77,7 @@ func (m *vmmRoutes) ring(status int) rest.Endpoint {
 	}
 }
 
-// setState answers PUT /vmms/UUID/state: Omicron's body, sent on to the CN.
+// setState answers PUT /vmms/UUID/state: it sends Omicron's body on to the CN.
 func (m *vmmRoutes) setState(w http.ResponseWriter, r *http.Request) error {
 	service, id, err := m.target(r)
 	if err != nil {
@@ -126,16 +126,16 @@ func (m *vmmRoutes) answerOutcome(w http.ResponseWriter, r *http.Request, outcom
 	if err != nil {
 		return nodes.VMMError(err)
 	}
-	m.answered.Note(outcome.Seq)
+	m.acknowledged.Note(outcome.Seq)
 	rest.SetSeq(w, outcome.Seq)
 	rest.WriteJSON(w, r, http.StatusOK, outcome)
 	return nil
 }
 
-// ringsOwn decides whether who asks may ring for a VMM: a CN for those on it.
+// ringsOwn decides whether an identity may ring for a VMM: a CN may for VMMs on itself.
 func (m *vmmRoutes) ringsOwn(r *http.Request, vmm, said log.UUID) bool {
 	g := guard.GrantOf(r)
-	if g.Answer != matrix.Own {
+	if g.Decision != matrix.Own {
 		return true
 	}
 	if !said.IsZero() && said != g.Who.UUID {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"rutter/api/feedserver"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/feed"
@@ -184,7 +184,7 @@ func TestServerWithoutVMMs(t *testing.T) {
 }
 
 // A CN's inventory comes to the log; its VMs are found by what they are, and
-// read as unknown while nobody hears their CN.
+// read as unknown while their CN is unreachable.
 func TestInventoryAndLookup(t *testing.T) {
 	s := newVMMSite(t)
 	far := `{"uuid":"` + testUUID(8).String() + `","owner_uuid":"` + testUUID(9).String() + `","state":"running","server_uuid":"` + testUUID(7).String() + `","alias":"far"}`

@@ -13,16 +13,16 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/backend"
-	"rutter/api/nodes"
-	"rutter/api/rest"
+	"rutter/api/internal/nodes"
+	"rutter/api/internal/rest"
 	"rutter/api/triton/vmapi"
 	"rutter/log"
 	"rutter/log/vmrule"
 	"rutter/projections"
 )
 
-// unknownState is that of the VMs of a CN that nobody hears: what the log has
-// was true once (spec/cnapi.md §4.2; VMAPI since TRITON-2069).
+// unknownState is the state of the VMs of an unreachable CN: the state in the log may
+// be outdated (spec/cnapi.md §4.2; VMAPI since TRITON-2069).
 const unknownState = "unknown"
 
 // vmForm is a VM in an answer.
@@ -39,14 +39,14 @@ func vmForm(state *projections.State, vm *log.VM) *log.VM {
 // Bounds of a lookup.
 const (
 	maxConditions = 32
-	maxPattern    = 256 // bytes of a regular expression; those of Go take linear time
+	maxPattern    = 256 // bytes of a regular expression; Go's match in linear time
 )
 
 // condition is one NAME=VALUE of a lookup.
 type condition struct {
-	path    []string // of names; a NIC's number or * stands as it is
+	path    []string // names; a NIC's index or * is one element
 	value   string
-	pattern *regexp.Regexp // in place of value
+	pattern *regexp.Regexp // instead of value
 }
 
 func (c *condition) holds(text string) bool {
@@ -56,10 +56,10 @@ func (c *condition) holds(text string) bool {
 	return text == c.value
 }
 
-// lookupVMs answers GET /vms/lookup?NAME=VALUE&…: the VMs for which all of it is
-// so, as vmadm lookup finds them. NAME is a VM's field or nics.N.FIELD, N being a
-// place in the list by MAC or *; a VALUE of ~PATTERN is a regular expression.
-// unique asks for exactly one, fields=A,B for a part of each.
+// lookupVMs answers GET /vms/lookup?NAME=VALUE&…: the VMs that match all conditions, as
+// vmadm lookup. NAME is a VM's field or nics.N.FIELD. N is an index of the list sorted
+// by MAC, or *. A VALUE of ~PATTERN is a regular expression. unique asks for exactly
+// one VM, fields=A,B for some fields of each.
 func (o *objectRoutes) lookupVMs(w http.ResponseWriter, r *http.Request) error {
 	p, err := rest.AnyQuery(r)
 	if err != nil {
@@ -107,10 +107,10 @@ func (o *objectRoutes) lookupVMs(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// lookupOptions are the parameters of a lookup that are no conditions.
+// lookupOptions are the parameters of a lookup that are not conditions.
 var lookupOptions = append([]string{"unique", "fields", "limit", "at"}, rest.Freshness...)
 
-// conditionsOf reads the conditions of a lookup, each name any number of times.
+// conditionsOf reads the conditions of a lookup. A name may be repeated.
 func conditionsOf(values url.Values) (all []condition, err error) {
 	vmFields, nicFields := log.FieldNames(log.KindVM), log.FieldNames(log.KindNIC)
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -158,7 +158,8 @@ func lookupFields(p rest.Parameters) ([]string, error) {
 	return fields, nil
 }
 
-// lookupCandidates is InSlices of the VMs that can match, by an index if there is one.
+// lookupCandidates is InSlices over the VMs that can match, by an index if there is
+// one.
 func (o *objectRoutes) lookupCandidates(w http.ResponseWriter, r *http.Request, p rest.Parameters, look func(*projections.State, projections.Record), more func() bool) error {
 	walk := projections.Walk{Kind: log.KindVM}
 	if cn, err := log.ParseUUID(p.Text("server_uuid")); err == nil {
@@ -175,8 +176,8 @@ func (o *objectRoutes) lookupCandidates(w http.ResponseWriter, r *http.Request, 
 	return o.read.InSlices(w, r, p, lookupPart(p), walk, look, more)
 }
 
-// candidate is a VM with what conditions can be about, taken of one state. Its
-// fields are made when the state is let go.
+// candidate is a VM with what conditions can be about, all of one state. Its fields are
+// made after the view of the state.
 type candidate struct {
 	vm   *log.VM
 	nics []log.Object
@@ -192,12 +193,12 @@ func candidateOf(state *projections.State, vm *log.VM, withNICs bool) candidate 
 	return c
 }
 
-// lookupPart is what of a past state lookupCandidates and candidateOf look at.
+// lookupPart returns which part of a past state lookupCandidates and candidateOf read.
 func lookupPart(p rest.Parameters) backend.PastPart {
 	names := []string{"uuid", "server_uuid", "owner_uuid"}
 	for name := range p.Values() {
 		if strings.HasPrefix(name, "nics.") {
-			names = names[:1] // only the NICs of a VM that is named come with it
+			names = names[:1] // only a named VM comes with its NICs
 		}
 	}
 	for _, name := range names {
@@ -237,19 +238,20 @@ func (v *candidate) match(conditions []condition) (fields map[string]json.RawMes
 	return fields, true
 }
 
-// fieldsOf is an object as JSON has it, field by field.
+// fieldsOf returns the JSON fields of an object.
 func fieldsOf(o log.Object) (fields map[string]json.RawMessage) {
 	b, err := json.Marshal(o)
 	if err == nil {
 		err = json.Unmarshal(b, &fields)
 	}
 	if err != nil {
-		panic("api: an object has no JSON form: " + err.Error()) // every one in the log has
+		panic("api: an object has no JSON form: " + err.Error()) // every object of the log has one
 	}
 	return fields
 }
 
-// textOf is a value as people write it: a string without its quotes, "" if there is none.
+// textOf returns a value in readable form: a string without its quotes, "" for no
+// value.
 func textOf(value json.RawMessage) string {
 	var text string
 	if json.Unmarshal(value, &text) == nil {
@@ -271,14 +273,14 @@ func part(all map[string]json.RawMessage, fields []string) map[string]json.RawMe
 	return some
 }
 
-// updateVM answers PUT and POST /vms/ID under the rule of package vmrule: what
-// NICs have of their networks is refused, and what is asked of NICs themselves is
-// part of the same change.
+// updateVM answers PUT and POST /vms/ID under the rule of package vmrule. It refuses
+// fields that NICs take from their networks. Changes of NICs become operations of the
+// same change.
 func (o *objectRoutes) updateVM(w http.ResponseWriter, r *http.Request, k *kindRoute, id string, op log.Op) error {
 	if _, err := rest.Query(r, nodes.Waiting...); err != nil {
 		return err
 	}
-	if noted, err := rest.NoteContent(r); err == nil { // else readBody says so
+	if noted, err := rest.NoteContent(r); err == nil { // else readBody returns the error
 		r = noted
 	}
 	body, err := rest.ReadBody(r)
@@ -286,10 +288,10 @@ func (o *objectRoutes) updateVM(w http.ResponseWriter, r *http.Request, k *kindR
 		return err
 	}
 	var rule vmrule.VM
-	vm := &log.VM{} // of one that is not there nothing is known
+	vm := &log.VM{} // a VM that does not exist
 	o.store.View(func(state *projections.State, _ log.Cursor) {
-		// Nor of one that is nothing to who asks, or what is said of the body would
-		// tell of its NICs and their networks.
+		// Nor is known of a VM that the client may not see. Else an error about the
+		// body would reveal its NICs and their networks.
 		known := log.UUID{}
 		if rec, there := state.Get(k.kind, id); there && guard.GrantOf(r).Knows(state, rec.Object) {
 			vm, known = rec.Object.(*log.VM), uuidOf(id)
@@ -309,7 +311,7 @@ func (o *objectRoutes) updateVM(w http.ResponseWriter, r *http.Request, k *kindR
 	if failed != nil {
 		return failed
 	}
-	// What is asked of NICs alone goes with the condition on the VM, if there is one.
+	// A change only of NICs keeps the condition on the VM, if there is one.
 	if err != nil || len(u.Rest) > 0 || len(ops) == 0 || op.IfMatch != 0 {
 		if err == nil {
 			if body, err = json.Marshal(u.Rest); err != nil {
@@ -335,10 +337,10 @@ func (o *objectRoutes) updateVM(w http.ResponseWriter, r *http.Request, k *kindR
 	return o.answerObject(w, r, rest.Parameters{}, k, id)
 }
 
-// ofReports are the fields of a VM that say how and where it is.
+// ofReports are the fields of a VM with its state and location.
 var ofReports = []string{"last_modified", "server_uuid", "state", "zone_state"}
 
-// reports tells who says how a VM is from who changes it.
+// reports tells an update that reports a VM's state from one that changes the VM.
 func reports(u vmrule.Update) bool {
 	for name := range u.Rest {
 		if !slices.Contains(ofReports, name) {

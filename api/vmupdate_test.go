@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 )
 
 // TestUpdateOfVM: a VM that is being made is nobody's to change, and how it is may

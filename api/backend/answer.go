@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 
@@ -22,7 +22,7 @@ const (
 	codeClock    = "ServersClocks"    // 503
 )
 
-// ErrorOf turns any error into an answer.
+// ErrorOf converts any error into an answer.
 func ErrorOf(err error) *rest.Error {
 	var answer *rest.Error
 	var refusal *log.Refusal
@@ -30,7 +30,7 @@ func ErrorOf(err error) *rest.Error {
 	switch {
 	case errors.As(err, &answer):
 		return answer
-	case errors.Is(err, ErrUnknown): // whatever else it wraps is of another try
+	case errors.Is(err, ErrUnknown): // other errors that it wraps belong to another attempt
 		return unknown(err)
 	case errors.As(err, &refusal):
 		return rest.Refused(refusal)
@@ -61,7 +61,7 @@ func ErrorOf(err error) *rest.Error {
 	return rest.Fail(http.StatusInternalServerError, rest.CodeInternal, "see the server's log", "%v", err)
 }
 
-// aside is what an error says before its sentinel, such as where the head is.
+// aside returns the text of an error before its sentinel, such as where the head is.
 func aside(err, sentinel error) string {
 	if said, ok := strings.CutSuffix(err.Error(), ": "+sentinel.Error()); ok {
 		return ": " + said

@@ -5,22 +5,22 @@ import (
 	"net/http"
 	"strings"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 
-// Cursors judges cursors; a Store does.
+// Cursors checks cursors; a Store implements it.
 type Cursors interface {
 	Head() log.Cursor
 	CheckCursor(c log.Cursor) error
 	Consistent(ctx context.Context) (log.Seq, error)
 }
 
-// IsCursor tells a cursor from a seq.
+// IsCursor distinguishes a cursor from a seq.
 func IsCursor(text string) bool { return strings.Contains(text, ".") }
 
-// SeqParameter reads a parameter that is a seq or a cursor, of which the log is known to
-// have the second; 0 if it is not given.
+// SeqParameter reads a parameter that is a seq or a cursor. It checks a cursor against
+// the log. 0: the parameter is missing.
 func SeqParameter(ctx context.Context, store Cursors, p rest.Parameters, name string) (log.Seq, error) {
 	text := p.Text(name)
 	if !IsCursor(text) {
@@ -34,9 +34,9 @@ func SeqParameter(ctx context.Context, store Cursors, p rest.Parameters, name st
 	return cursor.Seq, CheckCursor(ctx, store, cursor)
 }
 
-// CheckCursor checks that the log has a cursor. What this server has not applied yet it
-// waits for: a client that moves between servers may be ahead of this one. What is
-// beyond the leader's head is of no log (SAFETY P4, F5).
+// CheckCursor checks that the log has a cursor. If this server has not applied it yet,
+// CheckCursor waits: a client that moves between servers may be ahead of this one. A
+// cursor beyond the leader's head belongs to no log (SAFETY P4, F5).
 func CheckCursor(ctx context.Context, store Cursors, cursor log.Cursor) error {
 	if head := store.Head(); head.Cluster == cursor.Cluster && head.Seq < cursor.Seq {
 		ctx, cancel := context.WithTimeout(ctx, WaitTime)

@@ -8,20 +8,20 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
 
-// Past answers for the log and the state as they were. All methods may be
-// called concurrently; errors are log.ErrCompacted and log.ErrAhead for places
-// that are not kept, or not there.
+// Past answers for the log and the state at an earlier seq. All methods may be called
+// concurrently. Errors are log.ErrCompacted and log.ErrAhead for seqs that are no
+// longer kept, or do not exist yet.
 type Past interface {
-	// SeqAt is the last entry that is not after a time.
+	// SeqAt returns the last entry that is not after a time.
 	SeqAt(at log.Time) (log.Seq, error)
-	// StateAt is the whole state, for which much is read.
+	// StateAt returns the whole state, which reads much.
 	StateAt(ctx context.Context, seq log.Seq) (*projections.State, error)
-	// PartAt is a part of it; more may be in it.
+	// PartAt returns a part of the state; it may contain more.
 	PartAt(ctx context.Context, part PastPart, seq log.Seq) (*projections.State, error)
 	// HistoryOf lists the entries about an object after a seq, in order.
 	HistoryOf(ctx context.Context, object PastObject, after log.Seq, limit int) ([]log.Seq, error)
@@ -33,40 +33,40 @@ type PastObject struct {
 	ID   string
 }
 
-// PastPart is what is wanted of a state: all networks and NIC tags, and what is
-// named here.
+// PastPart says what is needed of a state: always all networks and NIC tags, and what
+// is named here.
 type PastPart struct {
-	CNs      []log.UUID   // with all that they must know
-	VNets    []uint32     // with their NICs and the ways to these
-	Mentions []log.UUID   // NICs, VMs and VMMs that have one in a field
+	CNs      []log.UUID   // with everything in their interest
+	VNets    []uint32     // with their NICs and the routes to these
+	Mentions []log.UUID   // NICs, VMs and VMMs that have one of these in a field
 	Objects  []PastObject // each for itself
-	Kinds    []log.Kind   // all objects of them; not NICs, VMs and VMMs, which are many
+	Kinds    []log.Kind   // all objects of these kinds; not NICs, VMs and VMMs, which are many
 	Whole    bool         // everything
 }
 
-// Reader answers from this server's state as it is, and as it was.
+// Reader answers from this server's state, present and past.
 type Reader struct {
-	store    Store
-	guard    *guard.Guard
-	answered *rest.Acknowledged
-	past     Past                 // nil: there is no answer for the past
-	age      func() time.Duration // nil: nobody knows
-	wholes   chan struct{}        // taken while a whole state of the past is in memory
+	store        Store
+	guard        *guard.Guard
+	acknowledged *rest.Acknowledged
+	past         Past                 // nil: no answers for the past
+	age          func() time.Duration // nil: unknown
+	wholes       chan struct{}        // held while a whole past state is in memory
 }
 
-// NewReader returns a reader of a store. Reads wait for what acknowledged has, and
-// are counted with guard. Without past there is no answer for the past; age says how long
-// ago this server knew that it was up to date, nil: nobody knows.
+// NewReader returns a reader of a store. Reads wait for the seq of acknowledged, and
+// are counted with guard. past may be nil: then there is no answer for the past. age
+// returns the time since this server knew that it was up to date; nil: unknown.
 func NewReader(store Store, g *guard.Guard, acknowledged *rest.Acknowledged, past Past, age func() time.Duration) *Reader {
-	return &Reader{store: store, guard: g, answered: acknowledged, past: past, age: age, wholes: make(chan struct{}, wholesAtOnce)}
+	return &Reader{store: store, guard: g, acknowledged: acknowledged, past: past, age: age, wholes: make(chan struct{}, wholesAtOnce)}
 }
 
-// Fresh waits as the query's consistent and min_seq ask, and until this server
-// has what it has acknowledged itself: whoever writes and then reads here finds
-// what they wrote.
+// Fresh waits as the query's consistent and min_seq ask, and until this server has
+// applied what it has acknowledged itself: a client that writes and then reads here
+// finds what it wrote.
 //
-// A server whose state differs from the others' answers nothing from it
-// (architecture rule 3).
+// A server whose state differs from the others' answers nothing from it (architecture
+// rule 3).
 func (v *Reader) Fresh(r *http.Request, p rest.Parameters) error {
 	if err := v.store.Serving(); err != nil {
 		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotReady, "ask another server, and have this one rebuilt: rutter cluster rebuild", "this server shows nothing of its state: %v", err)
@@ -79,7 +79,7 @@ func (v *Reader) Fresh(r *http.Request, p rest.Parameters) error {
 	if err != nil {
 		return err
 	}
-	least := max(uint64(named), uint64(v.answered.Seq()))
+	least := max(uint64(named), uint64(v.acknowledged.Seq()))
 	if !consistent && uint64(v.store.Head().Seq) >= least {
 		return nil
 	}
@@ -107,11 +107,11 @@ func (v *Reader) View(w http.ResponseWriter, fn func(state *projections.State)) 
 	}
 }
 
-// InSlices calls look with the records of a walk, in order, and holds the state
-// still for SliceRows of them at a time, so that no write waits for a long list.
-// more is called after each slice, while nothing is held, and says whether to go
-// on. An object comes once at most. The answer says the seq of the first slice:
-// who reads the log from there misses nothing of those after it.
+// InSlices calls look with the records of a walk, in order. It locks the state for
+// SliceRows of them at a time, so that no write waits for a long list. more is called
+// after each slice, without the lock, and reports whether to continue. An object comes
+// at most once. The answer has the seq of the first slice: a client that reads the log
+// from there misses no later change.
 func (v *Reader) InSlices(w http.ResponseWriter, r *http.Request, p rest.Parameters, part PastPart, walk projections.Walk, look func(*projections.State, projections.Record), more func() bool) error {
 	var last log.Object
 	slice := func(state *projections.State) (ended bool) {
@@ -132,7 +132,7 @@ func (v *Reader) InSlices(w http.ResponseWriter, r *http.Request, p rest.Paramet
 	if err := v.ViewAt(w, r, p, part, func(state *projections.State) {
 		ended = slice(state)
 		if p.Has("at") {
-			past = state // which nobody else has
+			past = state // only this request has it
 		}
 	}); err != nil {
 		return err
@@ -150,12 +150,12 @@ func (v *Reader) InSlices(w http.ResponseWriter, r *http.Request, p rest.Paramet
 	return nil
 }
 
-// wholesAtOnce bounds the whole states of the past in memory: each takes what
-// the server's own does.
+// wholesAtOnce bounds the whole past states in memory: each is as large as the server's
+// own.
 const wholesAtOnce = 1
 
-// Place reads the query's at: a seq or a time.
-func (v *Reader) Place(p rest.Parameters, name string) (log.Seq, error) {
+// AtParameter reads the query's at: a seq or a time.
+func (v *Reader) AtParameter(p rest.Parameters, name string) (log.Seq, error) {
 	if v.past == nil {
 		return 0, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "leave "+name+" out", "this server cannot answer for the past")
 	}
@@ -169,17 +169,17 @@ func (v *Reader) Place(p rest.Parameters, name string) (log.Seq, error) {
 	return v.past.SeqAt(at)
 }
 
-// ViewAt calls fn with the state that the query asks for: that of now, or with
-// at that of then, of which only a part is needed.
+// ViewAt calls fn with the state that the query asks for: the present one, or with at a
+// past one, of which only a part is needed.
 func (v *Reader) ViewAt(w http.ResponseWriter, r *http.Request, p rest.Parameters, part PastPart, fn func(state *projections.State)) error {
 	if !p.Has("at") {
 		v.View(w, fn)
 		return nil
 	}
-	if g := guard.GrantOf(r); g.Answer != matrix.Allow {
+	if g := guard.GrantOf(r); g.Decision != matrix.Allow {
 		return v.guard.Refuse(r.RemoteAddr, &matrix.Refusal{Who: g.Who, What: "read the past", Missing: "who sees only its own sees it as it is now: leave ?at= out"})
 	}
-	seq, err := v.Place(p, "at")
+	seq, err := v.AtParameter(p, "at")
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (v *Reader) ViewAt(w http.ResponseWriter, r *http.Request, p rest.Parameter
 	return nil
 }
 
-// counted notes how many objects of a past state were made for a request.
+// counted records how many objects of a past state were made for a request.
 func (v *Reader) counted(ctx context.Context, state *projections.State) {
 	if state != nil {
 		v.guard.AccountsOf(ctx).Look(state.Len())

@@ -7,32 +7,31 @@ import (
 	"time"
 
 	"rutter/api/auth/guard"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 
-// Writer has changes written, for whoever answers a request with what became of
-// them.
+// Writer writes changes and answers requests with their results.
 type Writer struct {
-	store    Store
-	guard    *guard.Guard
-	answered *rest.Acknowledged
-	newID    func() (log.UUID, error)
-	fabric   FabricWait
+	store        Store
+	guard        *guard.Guard
+	acknowledged *rest.Acknowledged
+	newID        func() (log.UUID, error)
+	fabric       FabricWait
 }
 
 // FabricWait waits until the compute nodes have programmed a change.
 type FabricWait struct {
 	// Wanted reads from a request whether to wait, and how long.
 	Wanted func(r *http.Request) (timeout time.Duration, is bool, err error)
-	// Await waits, and notes in the answer's header how it went.
+	// Await waits, and writes the result into the answer's header.
 	Await func(w http.ResponseWriter, r *http.Request, c *log.Change, result log.Result, timeout time.Duration) error
 }
 
-// NewWriter returns a writer to a store. What it was told is written is noted in
-// acknowledged; newID makes ids for the changes of clients that bring none.
+// NewWriter returns a writer to a store. It records acknowledged changes in
+// acknowledged. newID makes ids for the changes of clients that send none.
 func NewWriter(store Store, g *guard.Guard, acknowledged *rest.Acknowledged, newID func() (log.UUID, error), fabric FabricWait) *Writer {
-	return &Writer{store: store, guard: g, answered: acknowledged, newID: newID, fabric: fabric}
+	return &Writer{store: store, guard: g, acknowledged: acknowledged, newID: newID, fabric: fabric}
 }
 
 // ChangeID returns the id that the client chose for its change, or a new one.
@@ -56,8 +55,8 @@ func CheckChangeID(id log.UUID, where string) error {
 	return nil
 }
 
-// Propose has a change written and waits until this server has it too, so that
-// the answer can show what became of the object.
+// Propose writes a change and waits until this server has applied it too, so that the
+// answer can show the object.
 func (cw *Writer) Propose(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
 	result, err := cw.Write(w, r, c)
 	if err != nil {
@@ -72,9 +71,9 @@ func (cw *Writer) Propose(w http.ResponseWriter, r *http.Request, c *log.Change)
 	return result, nil
 }
 
-// Write has a change written. A follower may not have it yet when this returns;
-// the reads that this server answers from now on wait for it (see fresh). The
-// error is a *log.Refusal if the change was refused.
+// Write writes a change. A follower may not have applied it when this returns; later
+// reads on this server wait for it (see Reader.Fresh). The error is a *log.Refusal if
+// the change was refused.
 func (cw *Writer) Write(w http.ResponseWriter, r *http.Request, c *log.Change) (log.Result, error) {
 	timeout, waits, err := cw.fabric.Wanted(r)
 	if err != nil {
@@ -97,14 +96,14 @@ func (cw *Writer) Write(w http.ResponseWriter, r *http.Request, c *log.Change) (
 	case result.Refusal != nil:
 		return result, result.Refusal
 	}
-	cw.answered.Note(result.Last)
+	cw.acknowledged.Note(result.Last)
 	if waits {
 		return result, cw.fabric.Await(w, r, c, result, timeout)
 	}
 	return result, nil
 }
 
-// unknown is the answer when nobody knows what became of a change.
+// unknown is the answer if the fate of a change is unknown.
 func unknown(err error) *rest.Error {
 	return rest.Fail(http.StatusServiceUnavailable, rest.CodeUnknown, "look whether it was made, or send it again with the same "+rest.HeaderChangeID+", and nothing else: it is applied once",
 		"it is not known whether the change was made: %v", err)

@@ -24,9 +24,9 @@ type opJSON struct {
 	Object  any          `json:"object,omitempty"`
 }
 
-// Submit has a change accepted or refused as a whole. Its Time, Seed and Actor
-// are the server's to set. The same change may be submitted again, also after
-// an error: it is done once. A refusal is a *log.Refusal as the error.
+// Submit writes a change as a whole. The server sets its Time, Seed and Actor. The same
+// change may be submitted again, also after an error: it is done once. A refusal is a
+// *log.Refusal as the error.
 func (c *Client) Submit(ctx context.Context, change *log.Change) (log.Result, error) {
 	body := changeJSON{ID: change.ID}
 	for _, op := range change.Ops {
@@ -56,8 +56,8 @@ type resultJSON struct {
 	IDs      []string `json:"ids"`
 }
 
-// fieldsOf returns the fields of an operation's object that are set, as JSON. A
-// field that is set to its zero value, and has no JSON form then, is null.
+// fieldsOf returns the set fields of an operation's object as JSON. A field that is set
+// to its zero value without a JSON form is null.
 func fieldsOf(op log.Op) (any, error) {
 	if op.Object == nil {
 		return nil, nil

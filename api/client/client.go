@@ -22,12 +22,12 @@ import (
 	"rutter/log"
 )
 
-// ErrUnavailable: no server gave an answer in time. The text has the last
-// cause. A write may have been done or not: repeat it with the same change id.
+// ErrUnavailable: no server answered in time. The text has the last cause. A write may
+// have been done or not: repeat it with the same change id.
 var ErrUnavailable = errors.New("client: no server answered")
 
 // ErrCertificate: every server refuses this client's certificate, or this client
-// theirs. The text has the reason. Nothing was done, and asking again does not help.
+// refuses theirs. The text has the reason. Nothing was done, and a retry does not help.
 var ErrCertificate = errors.New("client: no connection over TLS")
 
 // Headers of ours.
@@ -43,32 +43,31 @@ const (
 	maxBackoff     = time.Second
 )
 
-// Config says whom a Client talks to. Zero means the default named at each field.
+// Config configures a Client. Zero means the default of each field.
 type Config struct {
 	// Servers are the base URLs, as in http://127.0.0.1:7420. Required.
 	Servers []string
 	// Timeout bounds a request over all servers and attempts: 30 s.
 	Timeout time.Duration
-	// AttemptTimeout bounds one server's answer to a request that does not
-	// wait for anything: 5 s.
+	// AttemptTimeout bounds one server's answer to a request that does not wait: 5 s.
 	AttemptTimeout time.Duration
-	// Silence is how long a stream may bring nothing before its server is taken
-	// for gone, and the next one asked: 45 s. Servers write at least every 15 s.
+	// Silence is how long a stream may bring nothing before the next server is asked:
+	// 45 s. Servers write at least every 15 s.
 	Silence time.Duration
-	// Await, if not 0, has Create, Update, Delete and Submit wait as long, of whole
-	// milliseconds, until every CN that is concerned has what was written in its
-	// kernel. It is added to Timeout and AttemptTimeout.
+	// Await, if not 0, makes Create, Update, Delete and Submit wait until every CN
+	// concerned has the change in its kernel, at most for this time, in whole
+	// milliseconds. It is added to Timeout and AttemptTimeout.
 	Await time.Duration
 	// Dial makes the connections: a net.Dialer that waits AttemptTimeout.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// DialTLS makes those to servers whose URL begins with https, and returns when
-	// the handshake is done and the other side is known to be a server. Such URLs
-	// need it.
+	// DialTLS makes connections to servers whose URL begins with https. It returns
+	// after the handshake, when the other side is known to be a server. Such URLs need
+	// it.
 	DialTLS func(ctx context.Context, network, address string) (net.Conn, error)
-	// Unwelcome returns what is wrong with a certificate that a connection failed
-	// for, nil if it failed for anything else. When it has an error for each of the
-	// servers in turn, a request ends with ErrCertificate at once. Without it
-	// requests go on until Timeout, as daemons want it.
+	// Unwelcome returns what is wrong with a certificate if that is why a connection
+	// failed, else nil. If it returns an error for each server in turn, a request ends
+	// with ErrCertificate at once. Without it requests continue until Timeout, as
+	// daemons need.
 	Unwelcome func(error) error
 }
 
@@ -144,20 +143,20 @@ func (c *Client) Servers() []string {
 // NewChangeID returns a fresh id for a change: a version 7 UUID.
 func NewChangeID() log.UUID { return log.UUID(uuid.Must(uuid.NewV7())) }
 
-// Error is an answer of a server that is not a refusal: a path that does not
-// exist, a server that failed.
+// Error is an answer of a server that is neither success nor refusal: for example an
+// unknown path, or a failed server.
 type Error struct {
 	Status  int    `json:"-"` // HTTP
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	// After is when the server wants to be asked again; 0: it does not say.
+	// After is how long the server asks to wait before a retry; 0: unknown.
 	After time.Duration `json:"-"`
 }
 
 // Error implements error.
 func (e *Error) Error() string { return fmt.Sprintf("HTTP %d: %s: %s", e.Status, e.Code, e.Message) }
 
-// request is one call, as often as it takes.
+// request is one call, with all its attempts.
 type request struct {
 	method  string
 	path    string
@@ -166,8 +165,8 @@ type request struct {
 	headers http.Header
 }
 
-// do sends r to one server after another until one answers, and decodes the
-// answer into out, if that is not nil. A refusal is a *log.Refusal.
+// do sends r to one server after another until one answers, and decodes the answer into
+// out, if out is not nil. A refusal is a *log.Refusal.
 func (c *Client) do(ctx context.Context, r request, out any) (http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
@@ -191,12 +190,12 @@ type retry struct{ error }
 
 func (r retry) Unwrap() error { return r.error }
 
-// untilAnswered calls attempt for the server that answered last, then for the
-// next ones, as long as it returns a retry and ctx lasts.
+// untilAnswered calls attempt for the server that answered last, then for the next
+// ones, while it returns a retry and ctx lasts.
 func (c *Client) untilAnswered(ctx context.Context, attempt func(context.Context, *url.URL) error) error {
 	backoff := minBackoff
 	unwelcome := 0      // servers in a row
-	var uncertain error // of a try that a server may have done, if one did not say that it has not
+	var uncertain error // of an attempt that a server may have executed
 	for tries := 1; ; tries++ {
 		i := c.current.Load()
 		err := attempt(ctx, c.servers[int(i)%len(c.servers)])
@@ -219,8 +218,8 @@ func (c *Client) untilAnswered(ctx context.Context, attempt func(context.Context
 		if tries%len(c.servers) != 0 && ctx.Err() == nil {
 			continue
 		}
-		// Each has been asked: wait, with up to half of the time at random, so
-		// that many clients do not come back together.
+		// Each server was asked: wait, with a random part of up to half, so that many
+		// clients do not retry together.
 		select {
 		case <-ctx.Done():
 			if uncertain != nil && undone(again.error) {
@@ -233,10 +232,10 @@ func (c *Client) untilAnswered(ctx context.Context, attempt func(context.Context
 	}
 }
 
-// maxAfter bounds, in seconds, what a server's Retry-After is believed.
+// maxAfter bounds the accepted Retry-After, in seconds.
 const maxAfter = 3600
 
-// afterOf is when the server that answered wants to be asked again.
+// afterOf returns how long a server asks to wait.
 func afterOf(err error) time.Duration {
 	var failed *Error
 	if errors.As(err, &failed) {
@@ -278,7 +277,7 @@ func (c *Client) send(ctx context.Context, server *url.URL, r request) (*http.Re
 	return response, nil
 }
 
-// readAnswer decodes a server's answer, or turns it into an error.
+// readAnswer decodes a server's answer, or converts it into an error.
 func readAnswer(response *http.Response, out any) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))
 	if err != nil {
@@ -304,7 +303,7 @@ func readAnswer(response *http.Response, out any) error {
 	return answerError(response, body)
 }
 
-// answerError makes the error of an answer that is none.
+// answerError makes the error of an unsuccessful answer.
 func answerError(response *http.Response, body []byte) error {
 	refusal := new(log.Refusal)
 	if json.Unmarshal(body, refusal) != nil || refusal.Code == "" {
@@ -334,11 +333,11 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values) (Object
 	return o, err
 }
 
-// pageSize is NAPI's most for one list (spec/napi.md section 3.2).
+// pageSize is NAPI's bound for one list (spec/napi.md section 3.2).
 const pageSize = 1000
 
-// List returns all objects at path that query selects, page by page. Objects
-// that come or go meanwhile may be there or not.
+// List returns all objects at path that query selects, page by page. Objects that are
+// created or deleted meanwhile may be missing or included.
 func (c *Client) List(ctx context.Context, path string, query url.Values) ([]Object, error) {
 	query = cloneQuery(query)
 	var all []Object
@@ -364,9 +363,9 @@ func cloneQuery(query url.Values) url.Values {
 	return clone
 }
 
-// Create posts an object to path, and Update fields to it; both return the
-// object as it then is. Delete deletes it. Each carries a change id of its own,
-// so it is done once however often it is sent.
+// Create posts an object to path, and Update fields to it; both return the object
+// afterwards. Delete deletes it. Each has its own change id, so that it is done once
+// even if it is sent several times.
 func (c *Client) Create(ctx context.Context, path string, body []byte) (Object, error) {
 	return c.write(ctx, http.MethodPost, path, body, "")
 }

@@ -3,31 +3,32 @@
 //
 // # Servers
 //
-// A Client knows several servers of one cluster and goes to the next when one does not
-// answer; every server takes every request. Config.Timeout bounds a request over all
+// A Client knows several servers of one cluster. If one does not answer, it tries the
+// next; every server accepts every request. Config.Timeout bounds a request over all
 // servers and attempts.
 //
 // # Writing
 //
-// Create, Update and Delete write one object in its JSON form, Submit a change of several
-// operations, NewStream many changes over one connection. A write carries an id, which is
-// the same in each attempt, so it is done once. With Config.Await a write returns when
-// the kernels of all compute nodes that it concerns have it; Wait does so for any seq.
+// Create, Update and Delete write one object in its JSON form, Submit writes a change
+// of several operations, NewStream many changes over one connection. A write has an id,
+// the same in each attempt, so that it is done once. With Config.Await a write returns
+// when the kernels of all compute nodes that it concerns have it; Wait does so for any
+// seq.
 //
 // # Reading
 //
-// Get and List read the state, State the state at a seq or time of before. Log and
-// Entries read what happened, in order; their position is a cursor, which a server whose
-// log is another one refuses. Feed opens a compute node's stream of what concerns it:
-// what its frames mean is left to package log/feed.
+// Get and List read the state, State the state at an earlier seq or time. Log and
+// Entries read the entries in order. Their position is a cursor, which a server with
+// another log refuses. Feed opens a compute node's stream; the meaning of its frames is
+// left to package log/feed.
 //
 // # Errors
 //
-// A *log.Refusal: the servers understood and said no; nothing was written. A
-// *PendingError: it is written, and not every compute node has it yet. An *Error: an
-// answer that is neither, as of a path that does not exist. ErrUnavailable: no server
-// answered in time; a write may have been done, and may be submitted again with its id.
-// ErrOverloaded: not now; nothing was written.
+// A *log.Refusal: the servers refused the change; nothing was written. A *PendingError:
+// it is written, and not every compute node has it yet. An *Error: another unsuccessful
+// answer, for example for an unknown path. ErrUnavailable: no server answered in time;
+// a write may have been done, and may be submitted again with its id. ErrOverloaded:
+// too much load now; nothing was written.
 //
 // # Concurrency
 //

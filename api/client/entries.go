@@ -20,14 +20,13 @@ import (
 // entriesBuffer is what is read of the log at once.
 const entriesBuffer = 256 << 10
 
-// Entries yields the entries of the log after a seq up to its head, in order,
-// as they are stored: the fastest way to read all of it. Their hashes have only
-// the chain's prefix. When a server goes away it goes on with the next, from
-// where it was. After an error it yields nothing more; the errors are those of
-// Log, and feed.ErrFrame.
+// Entries yields the entries of the log after a seq up to its head, in order, as they
+// are stored. This is the fastest way to read the whole log. Their hashes have only the
+// chain's prefix. If a server fails, it continues with the next one. After an error it
+// yields nothing more. The errors are those of Log, and feed.ErrFrame.
 func (c *Client) Entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry, error] {
 	return func(yield func(log.Entry, error) bool) {
-		at := log.Cursor{Seq: after} // of no cluster until an entry came
+		at := log.Cursor{Seq: after} // without a cluster until an entry arrives
 		for {
 			from := at.Seq
 			stopped, err := c.entriesOnce(ctx, &at, yield)
@@ -38,7 +37,7 @@ func (c *Client) Entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry
 			case ctx.Err() != nil:
 				err = ctx.Err()
 			case errors.As(err, new(retry)) && at.Seq > from:
-				continue // the answer broke off: go on from where it was
+				continue // the answer broke off: continue from the last entry
 			}
 			if err != nil {
 				yield(log.Entry{}, err)
@@ -48,9 +47,9 @@ func (c *Client) Entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry
 	}
 }
 
-// Anchor says where entries that follow a seq begin: the position of the server's
-// head, and the first of them, of which only the seq and the whole chain hash are
-// filled in; its seq is 0 if there is none, or if the server does not tell.
+// Anchor returns where entries after a seq begin: the position of the server's head,
+// and the first entry, with only its seq and its whole chain hash. Its seq is 0 if
+// there is none, or if the server does not report it.
 func (c *Client) Anchor(ctx context.Context, after log.Seq) (head log.Cursor, first log.Entry, err error) {
 	header, err := c.do(ctx, request{
 		method: http.MethodHead, path: "/log", query: url.Values{"after": {after.String()}}, headers: http.Header{"Accept": {feed.LogMedia}},
@@ -73,8 +72,8 @@ func (c *Client) Anchor(ctx context.Context, after log.Seq) (head log.Cursor, fi
 	return head, first, err
 }
 
-// entriesOnce reads one answer, and moves *at along. The error is a retry if
-// it broke off.
+// entriesOnce reads one answer, and advances *at. The error is a retry if the answer
+// broke off.
 func (c *Client) entriesOnce(ctx context.Context, at *log.Cursor, yield func(log.Entry, error) bool) (stopped bool, err error) {
 	query := url.Values{}
 	goOn(query, *at)
@@ -111,22 +110,22 @@ func (c *Client) entriesOnce(ctx context.Context, at *log.Cursor, yield func(log
 	return false, a.err
 }
 
-// What is read ahead of the caller: batchesAhead batches, each of so many entries
-// or bytes, with which a connection on this machine never waits for the caller's
-// goroutine to wake, nor that one for the connection.
+// Bounds of the read-ahead: batchesAhead batches, each of so many entries or bytes.
+// With them a connection on the same machine and the caller's goroutine never wait for
+// each other to wake.
 const (
 	batchesAhead = 4
 	batchEntries = 512
 	batchBytes   = 256 << 10
 )
 
-// entriesAhead reads and checks the frames of an answer in a goroutine of its
-// own, while the caller decodes what came before.
+// entriesAhead reads and checks the frames of an answer in its own goroutine, while the
+// caller decodes earlier ones.
 type entriesAhead struct {
 	frames  *feed.Reader
 	last    log.Seq          // of the last entry read
 	batches chan []log.Entry // closed at the end
-	stop    chan struct{}    // closed when they are taken no more
+	stop    chan struct{}    // closed when the caller stops reading
 	err     error            // why it ended; read after batches is closed
 }
 
@@ -152,8 +151,8 @@ func (a *entriesAhead) run() {
 	}
 }
 
-// next reads one entry; done means that there is none, because of err or since
-// the answer is complete.
+// next reads one entry; done means that there is none, because of err or because the
+// answer is complete.
 func (a *entriesAhead) next() (e log.Entry, done bool, err error) {
 	bad := func(err error) (log.Entry, bool, error) {
 		return log.Entry{}, true, fmt.Errorf("client: log after seq %d: %w", a.last, err)

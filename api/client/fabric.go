@@ -17,8 +17,8 @@ import (
 // Barrier says what to wait for.
 type Barrier struct {
 	Seq     log.Seq     // 0: the head
-	Cursor  log.Cursor  // in place of Seq: that of this log, or the answer is a refusal
-	Scopes  []log.Scope // none: those of the whole change that Seq is of; without Seq, everybody
+	Cursor  log.Cursor  // instead of Seq: a position in this log, else a refusal
+	Scopes  []log.Scope // none: those of Seq's whole change; without Seq, all CNs
 	Timeout time.Duration
 }
 
@@ -26,29 +26,29 @@ type Barrier struct {
 type Verdict struct {
 	Done    bool          `json:"done"`
 	Seq     log.Seq       `json:"seq"`
-	CNs     int           `json:"cns"` // that are concerned
+	CNs     int           `json:"cns"` // that are interested
 	Waited  time.Duration `json:"waited_ns"`
 	Missing []Laggard     `json:"missing"` // at most 100
 	Total   int           `json:"missing_total"`
-	Reason  string        `json:"reason,omitempty"` // why it is not done, if that is no CN's fault
+	Reason  string        `json:"reason,omitempty"` // why it is not done, if the cause is not a CN
 }
 
-// Laggard is a CN that is missing.
+// Laggard is a CN that has not programmed the change.
 type Laggard struct {
 	CN         log.UUID `json:"cn_uuid"`
 	Hostname   string   `json:"hostname,omitempty"`
 	Server     string   `json:"server,omitempty"`
 	Applied    log.Seq  `json:"applied"`
 	Programmed log.Seq  `json:"programmed"`
-	AgeMS      int64    `json:"heard_ms"` // ago; -1: never
+	AgeMS      int64    `json:"heard_ms"` // milliseconds since its last sign; -1: none
 	Reason     string   `json:"reason"`
 }
 
-// PendingError is the error of a write that is written, and that not every CN has
-// in its kernel after Config.Await. Doing it again would do it twice.
+// PendingError: a write is written, but not every CN has it in its kernel after
+// Config.Await. Do not repeat the write: that would do it twice.
 type PendingError struct {
 	Message string
-	Verdict Verdict // empty if no server could judge
+	Verdict Verdict // empty if no server could tell
 }
 
 // Error implements error.
@@ -75,8 +75,8 @@ func pendingOf(body []byte) *PendingError {
 	return &PendingError{answer.Message, answer.Fabric}
 }
 
-// Wait waits until every CN that is concerned has programmed b.Seq, or the time
-// is over: that is no error. If a server goes away meanwhile, another is asked.
+// Wait waits until every interested CN has programmed b.Seq, or the time is over: that
+// is not an error. If a server fails meanwhile, Wait asks another.
 func (c *Client) Wait(ctx context.Context, b Barrier) (Verdict, error) {
 	query := url.Values{}
 	if b.Seq > 0 {
@@ -111,14 +111,14 @@ func (c *Client) Wait(ctx context.Context, b Barrier) (Verdict, error) {
 	return v, err
 }
 
-// EverySession returns the newest session of each CN, whichever server has it.
+// EverySession returns the newest session of each CN, with any server.
 func (c *Client) EverySession(ctx context.Context) ([]Session, error) {
 	var sessions []Session
 	_, err := c.do(ctx, request{method: http.MethodGet, path: "/cns", query: url.Values{"everywhere": {"1"}}}, &sessions)
 	return sessions, err
 }
 
-// Frame is one frame of the feed of a CN, as GET /cns/UUID/feed tells it.
+// Frame is one frame of the feed of a CN, in the form of GET /cns/UUID/feed.
 type Frame struct {
 	Frame  string          `json:"frame"` // entry, object, scope_begin, scope_end, scope_dropped, bookmark, reset or drain
 	Seq    log.Seq         `json:"seq"`
@@ -131,8 +131,8 @@ type Frame struct {
 	Text   string          `json:"text,omitempty"`
 }
 
-// Observe yields what a CN is sent that is at a seq and holds what it must, until
-// ctx ends or the server goes away.
+// Observe yields what a CN would be sent that is at a seq and holds its interest, until
+// ctx ends or the server fails.
 func (c *Client) Observe(ctx context.Context, cn log.UUID, after log.Seq) iter.Seq2[Frame, error] {
 	return func(yield func(Frame, error) bool) {
 		response, err := c.open(ctx, request{

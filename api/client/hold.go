@@ -9,10 +9,11 @@ import (
 	"rutter/log"
 )
 
-// Hold is what of the log a CN does not do, since it takes too much away.
+// Hold is what a CN holds back of the log, because it would take away too much.
 type Hold struct {
-	ID string `json:"id"` // empty: its server did not tell
-	// Was is what the CN goes on with; zero: not known. Of seq 0 only the cluster is.
+	ID string `json:"id"` // empty: its server did not report it
+	// Was is the log that the CN continues with; zero: unknown. With seq 0 only the
+	// cluster is known.
 	Was   log.Cursor `json:"was,omitzero"`
 	Log   log.UUID   `json:"log"`   // the cluster whose view is held
 	Going uint32     `json:"going"` // links that it would take away
@@ -21,8 +22,8 @@ type Hold struct {
 	Since *time.Time `json:"since,omitempty"`
 }
 
-// AcceptHold lets a CN take away what it holds back, if that is the hold of that id.
-// A refusal is a *log.Refusal.
+// AcceptHold makes a CN execute what it holds back, if its hold has that id. A refusal
+// is a *log.Refusal.
 func (c *Client) AcceptHold(ctx context.Context, cn log.UUID, id string) (h Hold, err error) {
 	body, err := json.Marshal(map[string]string{"hold": id})
 	if err != nil {

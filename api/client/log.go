@@ -22,21 +22,21 @@ const maxLine = 8 * log.MaxEventBytes
 
 // LogQuery selects entries. Zero means all of them.
 type LogQuery struct {
-	After  log.Seq    // entries behind this one
-	Follow bool       // go on with what comes
-	Query  url.Values // filters of GET /log; its last, since or cursor go before an After of 0
+	After  log.Seq    // entries after this one
+	Follow bool       // continue with new entries
+	Query  url.Values // filters of GET /log; last, since or cursor apply if After is 0
 }
 
-// Log yields the entries of the log in order. Where a server ends its answer since
-// who asks has used up a budget, it waits as it is told, and goes on. With Follow it
-// goes on until ctx ends, and to the next server, from where it was, when one goes
-// away. Where it was is a cursor: if the log became another one meanwhile, as after a
-// restore, that is an error, and nothing of the other one is yielded. After an error
-// it yields nothing more. Errors: a *log.Refusal if the position is not to be had (older
-// than what is kept, or of another log), ErrUnavailable, ctx's.
+// Log yields the entries of the log in order. If a server ends its answer because the
+// client has used up a budget, Log waits as long as the server says, and continues.
+// With Follow it continues until ctx ends, also with the next server if one fails. It
+// continues from a cursor: if the log was replaced meanwhile, for example by a restore,
+// Log returns an error and yields no entry of the other log. After an error it yields
+// nothing more. Errors: a *log.Refusal if the position cannot be served (older than
+// what is kept, or of another log), ErrUnavailable, ctx's.
 func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error] {
 	return func(yield func(log.Line, error) bool) {
-		// Of no cluster until an entry came: the caller's seq says none.
+		// Without a cluster until an entry arrives, because the caller gave only a seq.
 		at := logPosition{Cursor: log.Cursor{Seq: q.After}, lines: ^uint64(0)}
 		if n, err := strconv.ParseUint(q.Query.Get("limit"), 10, 64); err == nil {
 			at.lines = n
@@ -51,7 +51,7 @@ func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error]
 			case ctx.Err() != nil:
 				err = ctx.Err()
 			case err == nil && (q.Follow || at.more && at.lines > 0), errors.As(err, new(retry)):
-				continue // the stream ended: go on from where it was
+				continue // the stream ended: continue from the last entry
 			}
 			if err != nil {
 				yield(log.Line{}, err)
@@ -61,15 +61,15 @@ func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error]
 	}
 }
 
-// logPosition is how far a reader of the log is.
+// logPosition is the progress of a reader of the log.
 type logPosition struct {
 	log.Cursor
-	more  bool   // the answer ended for a budget
+	more  bool   // the answer ended because of a budget
 	lines uint64 // that may still come
 }
 
-// logOnce reads one answer of GET /log, and moves at along. The error is a
-// retry if the stream broke after it had begun.
+// logOnce reads one answer of GET /log, and advances at. The error is a retry if the
+// stream broke after it had begun.
 func (c *Client) logOnce(ctx context.Context, q LogQuery, at *logPosition, yield func(log.Line, error) bool) (stopped bool, err error) {
 	query := cloneQuery(q.Query)
 	if at.Seq > 0 || !query.Has("last") && !query.Has("since") && !query.Has("cursor") {
@@ -94,7 +94,7 @@ func (c *Client) logOnce(ctx context.Context, q LogQuery, at *logPosition, yield
 	lines.Buffer(make([]byte, 64<<10), maxLine)
 	for lines.Scan() {
 		if len(lines.Bytes()) == 0 {
-			continue // the server shows that it is there
+			continue // a sign of life of the server
 		}
 		if err := brokenOff(lines.Bytes()); err != nil {
 			return false, err
@@ -119,8 +119,8 @@ func (c *Client) logOnce(ctx context.Context, q LogQuery, at *logPosition, yield
 	return false, nil
 }
 
-// goOn sets where an answer of GET /log begins: behind a cursor, or behind a seq if
-// its cluster is not known.
+// goOn sets where an answer of GET /log begins: after a cursor, or after a seq if its
+// cluster is unknown.
 func goOn(query url.Values, at log.Cursor) {
 	if at.Cluster.IsZero() {
 		query.Set("after", at.Seq.String())
@@ -129,7 +129,7 @@ func goOn(query url.Values, at log.Cursor) {
 	}
 }
 
-// clusterOf returns whose log an answer of GET /log is of; zero if it does not say.
+// clusterOf returns the cluster of an answer of GET /log; zero if it is missing.
 func clusterOf(header http.Header) log.UUID {
 	head, err := log.ParseCursor(header.Get("Rutter-Cursor"))
 	if err != nil {
@@ -149,7 +149,7 @@ func brokenOff(line []byte) error {
 	return last.Error
 }
 
-// nextOf returns the cursor of a last line that says where to go on.
+// nextOf returns the cursor of a last line from which to continue.
 func nextOf(line []byte) (next log.Cursor, ok bool) {
 	var last struct {
 		Next log.Cursor `json:"next"`
@@ -184,8 +184,8 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 // Upgrade is the protocol that GET /feed switches to (architecture section 6).
 const Upgrade = "rutter-feed"
 
-// Feed opens a feed's connection to server, one of Servers: HTTP/1.1, upgraded.
-// The caller says hello on it (package log/feed) and closes it.
+// Feed opens a connection to server, one of Servers, and upgrades it to a feed. The
+// caller sends its hello (package log/feed) and must close the connection.
 func (c *Client) Feed(ctx context.Context, server string) (net.Conn, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -230,7 +230,7 @@ func (c *Client) upgrade(ctx context.Context, conn net.Conn, u *url.URL, path, p
 	return &bufferedConn{conn, r}, conn.SetDeadline(time.Time{})
 }
 
-// bufferedConn reads first what came behind the answer's headers.
+// bufferedConn first reads the bytes that came with the answer's headers.
 type bufferedConn struct {
 	net.Conn
 	r *bufio.Reader
@@ -243,7 +243,7 @@ func (c *bufferedConn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// Head returns the seq of the last entry that the server that is asked has.
+// Head returns the seq of the last entry of a server.
 func (c *Client) Head(ctx context.Context) (log.Seq, error) {
 	header, err := c.do(ctx, request{method: http.MethodGet, path: "/status"}, nil)
 	if err != nil {

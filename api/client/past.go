@@ -14,7 +14,7 @@ import (
 	"rutter/log"
 )
 
-// StateObject is an object as it was at a seq of the log.
+// StateObject is an object at a seq of the log.
 type StateObject struct {
 	Object   log.Object
 	Revision log.Revision
@@ -24,15 +24,14 @@ type StateObject struct {
 // StateAnswer is a state, or a part of one, at a seq of the log.
 type StateAnswer struct {
 	Seq log.Seq
-	// Digest is that of the whole state (log.Digest), "" if only a part was
-	// read for the answer. The JSON form of objects is not precise enough for it.
+	// Digest is that of the whole state (log.Digest), or "" if the server read only a
+	// part. It cannot be computed from the JSON form of objects.
 	Digest  string
 	Objects []StateObject
 }
 
-// State returns the objects at a seq of the log, which the query names: at (a
-// seq or a time; the head if it is missing), kind, cn and vnet, as GET
-// /log/state has them. Errors are those of Log.
+// State returns the objects at a seq of the log. The query has at (a seq or a time;
+// default: the head), kind, cn and vnet, as GET /log/state. Errors are those of Log.
 func (c *Client) State(ctx context.Context, query url.Values) (*StateAnswer, error) {
 	response, err := c.stream(ctx, request{method: http.MethodGet, path: "/log/state", query: query})
 	if err != nil {
@@ -68,9 +67,9 @@ func (c *Client) State(ctx context.Context, query url.Values) (*StateAnswer, err
 // historyPage is how many entries of a history are asked for at once.
 const historyPage = 1000
 
-// History yields the entries about one object that are kept, in order, which the
-// server finds by its index. Errors are those of Log; an *Error of status 501 if
-// the server has no index.
+// History yields the kept entries about one object, in order. The server finds them by
+// its index. Errors are those of Log; an *Error with status 501 if the server has no
+// index.
 func (c *Client) History(ctx context.Context, kind log.Kind, id string) iter.Seq2[log.Line, error] {
 	return func(yield func(log.Line, error) bool) {
 		for after, more := log.Seq(0), true; more; {

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// errSilent: a server that was to write now and then has not.
+// errSilent: a server sent nothing for too long.
 var errSilent = errors.New("client: the server fell silent")
 
-// stream is open for an answer that is read as it comes: when nothing came for
-// Config.Silence, its reader gets errSilent, and the next server is asked first.
-// A process that is stopped, or a host that is gone, sends no end.
+// stream opens an answer that is read as it arrives. If nothing arrives for
+// Config.Silence, the reader gets errSilent, and the next server is asked first. A
+// stopped process or a lost host sends no end of the connection.
 func (c *Client) stream(ctx context.Context, r request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	response, err := c.open(ctx, r)
@@ -23,7 +23,7 @@ func (c *Client) stream(ctx context.Context, r request) (*http.Response, error) 
 		return nil, err
 	}
 	asked := c.current.Load()
-	body := &heard{ReadCloser: response.Body, patience: c.cfg.Silence, cancel: cancel}
+	body := &silenceBody{ReadCloser: response.Body, patience: c.cfg.Silence, cancel: cancel}
 	body.timer = time.AfterFunc(body.patience, func() {
 		body.silent.Store(true)
 		c.current.CompareAndSwap(asked, asked+1)
@@ -34,8 +34,8 @@ func (c *Client) stream(ctx context.Context, r request) (*http.Response, error) 
 	return response, nil
 }
 
-// heard is an answer's body that must bring something now and then.
-type heard struct {
+// silenceBody is an answer's body with a bound on the time without data.
+type silenceBody struct {
 	io.ReadCloser
 	patience time.Duration
 	timer    *time.Timer
@@ -43,9 +43,8 @@ type heard struct {
 	cancel   context.CancelFunc
 }
 
-// Read implements io.Reader. Time that its caller takes between two calls does
-// not count.
-func (h *heard) Read(b []byte) (int, error) {
+// Read implements io.Reader. The time between two calls does not count.
+func (h *silenceBody) Read(b []byte) (int, error) {
 	h.timer.Reset(h.patience)
 	n, err := h.ReadCloser.Read(b)
 	h.timer.Stop()
@@ -56,7 +55,7 @@ func (h *heard) Read(b []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (h *heard) Close() error {
+func (h *silenceBody) Close() error {
 	h.timer.Stop()
 	h.cancel()
 	return h.ReadCloser.Close()

@@ -16,10 +16,10 @@ import (
 // Headers of an answer to GET /snapshot.
 const headerCluster = "Rutter-Cluster"
 
-// snapshotIdle is how long a snapshot's stream may stand still.
+// snapshotIdle is how long a snapshot's stream may bring no data.
 const snapshotIdle = 30 * time.Second
 
-// Snapshot says what a snapshot that was begun is.
+// Snapshot describes a snapshot.
 type Snapshot struct {
 	Server  string   `json:"server"`
 	Cluster log.UUID `json:"cluster"`
@@ -27,9 +27,9 @@ type Snapshot struct {
 	Bytes   int64    `json:"bytes"`
 }
 
-// Snapshot writes a snapshot of the store to w, from the server that answered
-// last, or the next one. progress, if not nil, is called now and then. After an
-// error w may have a part of it, which the snapshot's own checksum would tell.
+// Snapshot writes a snapshot of the store to w, from the server that answered last, or
+// the next one. progress, if not nil, is called from time to time. After an error w may
+// have a part of the snapshot, which its checksum would reveal.
 func (c *Client) Snapshot(ctx context.Context, w io.Writer, progress func(done, all int64)) (Snapshot, error) {
 	var s Snapshot
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -75,7 +75,7 @@ func (c *Client) Snapshot(ctx context.Context, w io.Writer, progress func(done, 
 	return s, nil
 }
 
-// errStill ends a stream that stands still.
+// errStill ends a stream without progress.
 var errStill = fmt.Errorf("client: nothing came for %v", snapshotIdle)
 
 func snapshotOf(server *url.URL, response *http.Response) (s Snapshot, err error) {

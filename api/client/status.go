@@ -14,7 +14,7 @@ import (
 	"rutter/log"
 )
 
-// Status is the answer to GET /status: what a server says of itself.
+// Status is the answer to GET /status: a server's description of itself.
 type Status struct {
 	Version  string         `json:"version"`
 	Uptime   string         `json:"uptime"`
@@ -32,11 +32,11 @@ type Status struct {
 	Applied  uint64         `json:"applied"` // raft index
 	Commit   uint64         `json:"commit"`  // raft index
 	Members  []Member       `json:"members"`
-	Alarms   []string       `json:"alarms,omitempty"` // what an operator has to see to
+	Alarms   []string       `json:"alarms,omitempty"` // what an operator must act on
 	Detail   Detail         `json:"detail"`
 }
 
-// Detail is what a server's store says besides; more may be in the answer.
+// Detail is the store's part of the answer; a server may send more fields.
 type Detail struct {
 	Address   string  `json:"address"` // of its peer port
 	Durable   log.Seq `json:"durable"` // in changes.db, synced
@@ -51,11 +51,11 @@ type Detail struct {
 	Comparisons uint64 `json:"comparisons_total"` // with the other servers' states
 	Differences uint64 `json:"differences_total"` // times that this server stopped to serve
 
-	Clock *Clock `json:"clock,omitempty"` // nil of a server of before
+	Clock *Clock `json:"clock,omitempty"` // nil from an older server
 }
 
-// Clock is what a server knows of the time, and of the other servers' clocks. All
-// spans are in nanoseconds.
+// Clock is a server's knowledge of the time, and of the other servers' clocks.
+// Durations are in nanoseconds.
 type Clock struct {
 	Now    log.Time      `json:"now"`       // by its own clock
 	Agreed log.Time      `json:"agreed"`    // what the servers agree on
@@ -64,7 +64,7 @@ type Clock struct {
 	Judged bool          `json:"judged"`    // a majority of the known clocks agrees
 	Bound  time.Duration `json:"bound_ns"`  // how far off a clock may be
 	Others []OtherClock  `json:"others"`    // the other servers'
-	Alarms []string      `json:"alarms"`    // what people must see to
+	Alarms []string      `json:"alarms"`    // what an operator must act on
 }
 
 // OtherClock is another server's clock.
@@ -109,7 +109,8 @@ func (c *Client) StatusOf(ctx context.Context, server string) (Status, error) {
 	return s, readAnswer(response, &s)
 }
 
-// Mapping is the answer to a lookup: who has an address of a vnet, and where.
+// Mapping is the answer to a lookup: the owner of an address of a vnet, and its
+// location.
 type Mapping struct {
 	MAC  log.MAC    `json:"mac"`
 	CN   log.UUID   `json:"cn_uuid"`
@@ -117,12 +118,12 @@ type Mapping struct {
 	Port uint16     `json:"underlay_port"`
 }
 
-// VL2 asks where a MAC of a vnet is, VL3 who has an address of one.
+// VL2 asks for the location of a MAC of a vnet, VL3 for the owner of an address.
 func (c *Client) VL2(ctx context.Context, vnet uint32, mac log.MAC) (Mapping, error) {
 	return c.VL2At(ctx, vnet, mac, "")
 }
 
-// VL3 asks who has an address of a vnet, and where.
+// VL3 asks for the owner and the location of an address of a vnet.
 func (c *Client) VL3(ctx context.Context, vnet uint32, ip netip.Addr) (Mapping, error) {
 	return c.VL3At(ctx, vnet, ip, "")
 }
@@ -166,21 +167,21 @@ type Session struct {
 	FDB         uint32   `json:"fdb"`
 	Failing     uint32   `json:"failing"`
 	Healed      uint64   `json:"healed"`
-	Drift       string   `json:"drift,omitempty"` // of Healed, what was put right last, a line each; not of EverySession
+	Drift       string   `json:"drift,omitempty"` // of Healed: what was last repaired, one per line; not in EverySession
 	BehindMS    int64    `json:"lag_ms"`          // age of the oldest entry that is not applied
-	DigestOK    bool     `json:"digest_ok"`       // what the CN holds is what the log says
-	Checked     log.Seq  `json:"digest_checked"`  // where that was last seen
+	DigestOK    bool     `json:"digest_ok"`       // the CN's objects match the log
+	Checked     log.Seq  `json:"digest_checked"`  // seq of the last such check
 	Mismatches  uint32   `json:"digest_mismatches"`
 	Repaired    uint32   `json:"scopes_repaired"`
 	Resets      uint32   `json:"resets"`
 	LastReset   string   `json:"last_reset,omitempty"`
-	Gone        bool     `json:"gone,omitempty"`     // it has ended, or its server is silent
-	HeardMS     *int64   `json:"heard_ms,omitempty"` // ago; of EverySession only
-	Hold        *Hold    `json:"hold,omitempty"`     // what of the log the CN does not do
-	Trouble     string   `json:"trouble,omitempty"`  // what else is to be seen to there, a line each; not of EverySession
+	Gone        bool     `json:"gone,omitempty"`     // it has ended, or its server does not answer
+	HeardMS     *int64   `json:"heard_ms,omitempty"` // since the last sign; only in EverySession
+	Hold        *Hold    `json:"hold,omitempty"`     // what the CN holds back of the log
+	Trouble     string   `json:"trouble,omitempty"`  // what else an operator must act on there, one per line; not in EverySession
 }
 
-// Sessions returns the sessions that the server named holds.
+// Sessions returns the sessions with one server.
 func (c *Client) Sessions(ctx context.Context, server string) ([]Session, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -197,8 +198,8 @@ func (c *Client) Sessions(ctx context.Context, server string) ([]Session, error)
 	return sessions, readAnswer(response, &sessions)
 }
 
-// Raw asks for path, which may have a query, and returns the answer as it came;
-// for the cluster's commands, whose answers people read.
+// Raw requests path, which may have a query, and returns the body unchanged. It is for
+// commands that print the answer.
 func (c *Client) Raw(ctx context.Context, method, path string, body []byte) (json.RawMessage, error) {
 	path, text, _ := strings.Cut(path, "?")
 	query, err := url.ParseQuery(text)

@@ -16,33 +16,33 @@ import (
 
 // Errors of Stream.Submit, beside ErrUnavailable and refusals.
 var (
-	// ErrOverloaded: too much is waiting at the server; the change was not
-	// written. Submit it again later, with the same id, and less at once.
+	// ErrOverloaded: too much waits at the server; the change was not written. Submit
+	// it again later, with the same id, and submit fewer at once.
 	ErrOverloaded = errors.New("client: the server is overloaded")
-	// ErrBadChange: no server can take the change, however often it is sent.
+	// ErrBadChange: no server can accept the change; a retry does not help.
 	ErrBadChange = errors.New("client: not a change that a server takes")
-	// ErrStreamEnded: Run has returned. A change under way may have been written.
+	// ErrStreamEnded: Run has returned. A pending change may have been written.
 	ErrStreamEnded = errors.New("client: the write stream has ended")
 )
 
 // Bounds of a Stream.
 const (
 	maxUnanswered = 4096                  // changes submitted and not answered; beyond, Submit waits
-	streamSilence = 15 * time.Second      // a server is dead that says nothing for so long
-	pingEvery     = 5 * time.Second       // so that it says something
-	againAfter    = 25 * time.Millisecond // a change that found no leader is sent again
+	streamSilence = 15 * time.Second      // a server that sends nothing for so long is dead
+	pingEvery     = 5 * time.Second       // makes the server answer
+	againAfter    = 25 * time.Millisecond // a change that found no leader is retried after it
 	lookEvery     = time.Second           // for the leader, while connected to another server
 	streamBuffer  = 64 << 10              // bytes gathered before a write, and of a read
-	// hurry is how long a stream that was cut off tries again at least each
-	// hurriedPause: servers that elect a leader take no stream, for less than that.
+	// hurry is how long a stream that was cut off retries each hurriedPause: during an
+	// election servers accept no stream, but an election is shorter than that.
 	hurry        = 5 * time.Second
 	hurriedPause = 100 * time.Millisecond
 )
 
-// Stream writes changes over one connection, many at once. It connects to the
-// leader if it finds it, and goes to the next server when the connection ends;
-// what was not answered is sent again with the same ids, so each change is
-// applied once. Run must be running for Submit to get anywhere.
+// Stream writes changes over one connection, many at once. It connects to the leader if
+// it finds it, and to the next server when the connection ends. Unanswered changes are
+// sent again with the same ids, so that each change is applied once. Run must be
+// running for Submit to return.
 type Stream struct {
 	client *Client
 	slots  chan struct{} // one for each change that is unanswered
@@ -50,23 +50,23 @@ type Stream struct {
 
 	mu     sync.Mutex // protects what follows
 	calls  map[log.UUID]*call
-	queue  []*call // to be sent on the connection there is, in order
+	queue  []*call // to send on the present connection, in order
 	number uint64  // of the newest call
 	ended  error   // why Run returned
 }
 
-// call is a change on its way. Its fields but done belong to Stream.mu.
+// call is a pending change. Its fields except done are protected by Stream.mu.
 type call struct {
 	id     log.UUID
 	number uint64 // in the order of Submit
 	change []byte // encoded
-	sent   bool   // since the last lost
-	// uncertain is what was said of an earlier try that may have been written.
+	sent   bool   // since the last loss of a connection
+	// uncertain is the error of an earlier attempt that may have been written.
 	uncertain error
-	done      chan answer // has room for one
+	done      chan streamAnswer // has room for one
 }
 
-type answer struct {
+type streamAnswer struct {
 	result log.Result
 	err    error
 }
@@ -79,9 +79,9 @@ func (c *Client) NewStream() *Stream {
 	return &Stream{client: c, slots: make(chan struct{}, maxUnanswered), kick: make(chan struct{}, 1), calls: make(map[log.UUID]*call)}
 }
 
-// Submit has a change accepted or refused as a whole, as Client.Submit does; a
-// refusal is a *log.Refusal as the error. Any number of goroutines may submit;
-// changes of one goroutine that does not wait for answers have no order.
+// Submit writes a change as a whole, as Client.Submit does; a refusal is a *log.Refusal
+// as the error. Any number of goroutines may call it. Changes that are submitted
+// concurrently have no order.
 //
 // Errors: ErrOverloaded (a *BudgetError too), log.ErrNoRoom, ErrBadChange, log.ErrTooLarge (all: not written, if
 // they do not wrap ErrUnavailable as well); ErrUnavailable, with ctx's error,
@@ -99,7 +99,7 @@ func (s *Stream) Submit(ctx context.Context, change *log.Change) (log.Result, er
 		return log.Result{}, fmt.Errorf("client: change %s was not sent: %w", change.ID, ctx.Err())
 	}
 	defer func() { <-s.slots }()
-	c := &call{id: change.ID, change: encoded, done: make(chan answer, 1)}
+	c := &call{id: change.ID, change: encoded, done: make(chan streamAnswer, 1)}
 	if err := s.add(c); err != nil {
 		return log.Result{}, err
 	}
@@ -142,9 +142,9 @@ func wakeUp(ch chan<- struct{}) {
 	}
 }
 
-// Run keeps the stream connected until ctx ends, and returns its error, or until
-// every server refuses the certificate: ErrCertificate. Then each call that still waits
-// gets ErrStreamEnded.
+// Run keeps the stream connected until ctx ends, and returns ctx's error, or until
+// every server refuses the certificate: ErrCertificate. Then each pending call gets
+// ErrStreamEnded.
 func (s *Stream) Run(ctx context.Context) (err error) {
 	defer func() { s.end(err) }()
 	backoff, cut := minBackoff, time.Now()
@@ -183,7 +183,7 @@ func (s *Stream) Run(ctx context.Context) (err error) {
 	}
 }
 
-// lost prepares for the next connection: everything unanswered is to be sent.
+// lost prepares for the next connection: everything unanswered is sent again.
 func (s *Stream) lost(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,22 +198,22 @@ func (s *Stream) lost(cause error) {
 	wakeUp(s.kick)
 }
 
-// settle tells who waits for a change what became of it.
-func (s *Stream) settle(id log.UUID, a answer) {
+// settle returns the result of a change to its caller.
+func (s *Stream) settle(id log.UUID, a streamAnswer) {
 	s.mu.Lock()
 	c := s.calls[id]
 	delete(s.calls, id)
 	s.mu.Unlock()
 	if c == nil {
-		return // given up, or answered before
+		return // abandoned, or answered before
 	}
 	tooOld := a.result.Refusal != nil && a.result.Refusal.Code == log.CodeTooOld
 	if c.uncertain != nil && (a.err != nil || tooOld) {
 		cause := a.err
 		if tooOld {
-			cause = errors.New(a.result.Refusal.Message) // no refusal: an earlier try may be what it is too old for
+			cause = errors.New(a.result.Refusal.Message) // not certainly refused: an earlier attempt may have written it
 		}
-		a = answer{err: fmt.Errorf("%w: it is not known whether change %s was made, look for it: %w", ErrUnavailable, id, errors.Join(cause, c.uncertain))}
+		a = streamAnswer{err: fmt.Errorf("%w: it is not known whether change %s was made, look for it: %w", ErrUnavailable, id, errors.Join(cause, c.uncertain))}
 	}
 	c.done <- a
 }
@@ -226,7 +226,7 @@ func (s *Stream) end(cause error) {
 		s.ended = fmt.Errorf("%w: %w", ErrStreamEnded, cause)
 	}
 	for _, c := range s.calls {
-		c.done <- answer{err: fmt.Errorf("change %s may have been written: %w", c.id, s.ended)}
+		c.done <- streamAnswer{err: fmt.Errorf("change %s may have been written: %w", c.id, s.ended)}
 	}
 	clear(s.calls)
 }
@@ -246,7 +246,7 @@ func (c *connection) close() error {
 	return c.Conn.Close()
 }
 
-// impatient reads from a connection, each time with a new deadline.
+// impatient reads from a connection, with a new deadline for each read.
 type impatient struct{ conn net.Conn }
 
 // Read implements io.Reader.
@@ -257,8 +257,8 @@ func (r impatient) Read(b []byte) (int, error) {
 	return r.conn.Read(b)
 }
 
-// connect opens a write stream to the leader, or if none says that it is, to
-// the first server that answers. The one that answered last is asked first.
+// connect opens a write stream to the leader, or if no server is the leader, to the
+// first one that answers. It asks the server that answered last first.
 func (c *Client) connect(ctx context.Context) (*connection, error) {
 	first := int(c.current.Load())
 	var found *connection
@@ -291,7 +291,7 @@ func (c *Client) connect(ctx context.Context) (*connection, error) {
 	return found, nil
 }
 
-// dialStream opens a write stream to one server and takes its welcome.
+// dialStream opens a write stream to one server and reads its welcome.
 func (c *Client) dialStream(ctx context.Context, server int) (_ *connection, err error) {
 	u := c.servers[server]
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
@@ -329,9 +329,9 @@ func (c *Client) dialStream(ctx context.Context, server int) (_ *connection, err
 	return conn, nil
 }
 
-// BudgetError says that the author of a change has used up a budget of the
-// servers. The change was not written: submit it again, with the same id, After
-// that time. It is an ErrOverloaded.
+// BudgetError: the author of a change has used up a budget of the servers. The change
+// was not written: submit it again, with the same id, After that time. It is an
+// ErrOverloaded.
 type BudgetError struct {
 	After time.Duration
 	Text  string // names the budget, what it is, and whose

@@ -18,14 +18,14 @@ import (
 type usage struct {
 	s     *Stream
 	conn  *connection
-	leads chan bool // what the server said last, if look has not taken it
-	// drained is closed when the server takes no more; it still answers.
+	leads chan bool // the last word of the server, until look takes it
+	// drained is closed when the server accepts no more changes; it still answers.
 	drained chan struct{}
-	later   []*call // to be sent again in a moment; protected by Stream.mu
+	later   []*call // to send again soon; protected by Stream.mu
 }
 
-// use sends and receives on conn until it ends; the error is never nil. next,
-// if not nil, is a connection to the leader, which was found meanwhile.
+// use sends and receives on conn until it ends; the error is never nil. next, if not
+// nil, is a connection to the leader that was found meanwhile.
 func (s *Stream) use(ctx context.Context, conn *connection) (next *connection, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -42,7 +42,7 @@ func (s *Stream) use(ctx context.Context, conn *connection) (next *connection, e
 	return next, err
 }
 
-// send sends what is queued, what waits together in one write.
+// send sends the queue; what waits together goes into one write.
 func (u *usage) send(ctx context.Context) error {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
@@ -56,7 +56,7 @@ func (u *usage) send(ctx context.Context) error {
 		for _, c := range batch {
 			var err error
 			if buf, err = intake.Append(buf, intake.TypeChange, c.change); err != nil {
-				return err // cannot be: the encoder has the same bound
+				return err // cannot occur: the encoder has the same bound
 			}
 			if len(buf) >= streamBuffer {
 				if buf, err = u.write(buf); err != nil {
@@ -78,7 +78,7 @@ func (u *usage) send(ctx context.Context) error {
 		}
 		select {
 		case <-u.s.kick:
-			// Those who submit together get a chance to be in the same write.
+			// Concurrent callers of Submit get a chance to share the write.
 			runtime.Gosched()
 		case <-again.C:
 			armed = false
@@ -96,7 +96,7 @@ func (u *usage) send(ctx context.Context) error {
 	}
 }
 
-// take returns what is to be sent, and whether something waits to be sent again.
+// take returns what to send, and whether changes wait for a retry.
 func (u *usage) take(spare []*call) (batch []*call, waiting bool) {
 	u.s.mu.Lock()
 	defer u.s.mu.Unlock()
@@ -148,7 +148,7 @@ func (u *usage) receive() error {
 			if err != nil {
 				return err
 			}
-			u.s.settle(result.ChangeID, answer{result: *result})
+			u.s.settle(result.ChangeID, streamAnswer{result: *result})
 		case intake.TypeFailed:
 			failed, err := intake.DecodeFailed(f.Payload)
 			if err != nil {
@@ -170,25 +170,25 @@ func (u *usage) receive() error {
 				draining = true
 				close(u.drained)
 			}
-		default: // a pong, or of a newer program, which can do without
+		default: // a pong, or a frame of a newer server that needs no answer
 		}
 	}
 }
 
-// failed tells who waits, or has the change sent again.
+// failed returns the failure to the caller, or schedules a retry.
 func (u *usage) failed(f intake.Failed) {
 	switch f.Code {
 	case intake.CodeOverloaded:
-		u.s.settle(f.ChangeID, answer{err: fmt.Errorf("%w: %s", ErrOverloaded, f.Text)})
+		u.s.settle(f.ChangeID, streamAnswer{err: fmt.Errorf("%w: %s", ErrOverloaded, f.Text)})
 		return
 	case intake.CodeNoRoom:
-		u.s.settle(f.ChangeID, answer{err: fmt.Errorf("%w: %s", log.ErrNoRoom, f.Text)})
+		u.s.settle(f.ChangeID, streamAnswer{err: fmt.Errorf("%w: %s", log.ErrNoRoom, f.Text)})
 		return
 	case intake.CodeBudget:
-		u.s.settle(f.ChangeID, answer{err: &BudgetError{After: f.After, Text: f.Text}})
+		u.s.settle(f.ChangeID, streamAnswer{err: &BudgetError{After: f.After, Text: f.Text}})
 		return
 	case intake.CodeBad:
-		u.s.settle(f.ChangeID, answer{err: fmt.Errorf("%w: %s", ErrBadChange, f.Text)})
+		u.s.settle(f.ChangeID, streamAnswer{err: fmt.Errorf("%w: %s", ErrBadChange, f.Text)})
 		return
 	}
 	u.s.mu.Lock()
@@ -204,7 +204,7 @@ func (u *usage) failed(f intake.Failed) {
 	wakeUp(u.s.kick)
 }
 
-// errMoved ends the use of a connection: one to the leader was found.
+// errMoved ends the use of a connection because the leader was found.
 var errMoved = errors.New("client: the leader is another server")
 
 // look looks for the leader while the server of the connection is not it.

@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// Prefix is where the page stands; its files are below.
+// Prefix is the path of the page; its files are below.
 const Prefix = "/console/"
 
 //go:embed page
 var files embed.FS
 
-// policy is the page's Content-Security-Policy: everything is from this server,
-// nothing stands inline, nobody frames it, and no text becomes script (Trusted
-// Types; the one policy named makes the URL of our worker).
+// policy is the page's Content-Security-Policy: everything comes from this server,
+// nothing is inline, the page cannot be framed, and no text becomes script (Trusted
+// Types; the one named policy makes the URL of the page's worker).
 const policy = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types rutter"
 
-// types are the media types of the files, by extension. The system's table,
-// which differs between machines, is not asked.
+// types are the media types of the files, by extension. The system's table is not used,
+// because it differs between machines.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -62,8 +62,8 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	// Asked anew each time, and mostly answered with 304: the files of one page
-	// must be of one version, also after an upgrade of the server.
+	// Browsers must ask again each time, mostly answered with 304: the files of one
+	// page must be of one version, also after an upgrade of the server.
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Etag", `"`+hex.EncodeToString(sum[:16])+`"`)
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(body))

@@ -17,16 +17,17 @@ import (
 const Protocol = "rutter-feed"
 
 const (
-	readerBytes = 128              // read ahead: a watermark
-	helloTime   = 10 * time.Second // for the hello to come
+	readerBytes = 128              // read ahead: enough for a watermark
+	helloTime   = 10 * time.Second // to receive the hello
 )
 
-// errSentAway: the subscriber was told why it is not served.
+// errSentAway: the subscriber was sent the reason why it is not served.
 var errSentAway = errors.New("feedserver: the subscriber was sent away")
 
-// Serve makes a connection, whose request asked for Protocol, the stream of the CN
-// that says hello on it, for who. early is what was read of the connection behind the
-// request, ended is called when the stream is over. Serve does not wait.
+// Serve serves the stream on a connection, whose request asked for Protocol, to the CN
+// in its hello. who is the identity of the connection. early is what was already read
+// of the connection after the request. ended is called when the stream is over. Serve
+// does not block.
 //
 // An idle subscriber costs one small goroutine, which reads, and its position.
 func (s *Server) Serve(conn net.Conn, early []byte, who matrix.Identity, ended func()) {
@@ -43,13 +44,13 @@ func (s *Server) Serve(conn net.Conn, early []byte, who matrix.Identity, ended f
 			end(err)
 			return
 		}
-		// A stack that grew for the hello is not kept for the reading.
+		// A new goroutine: the stack that grew for the hello is not kept for reading.
 		s.running.Go(func() { end(u.receive(reader)) })
 	})
 }
 
-// accept reads the hello and lets the subscriber run; its frames are then to be
-// received.
+// accept reads the hello and starts the subscriber. The caller must then receive its
+// frames.
 func (s *parts) accept(conn net.Conn, early []byte, who matrix.Identity) (*subscriber, *feed.Reader, error) {
 	if err := conn.SetDeadline(time.Now().Add(helloTime)); err != nil {
 		return nil, nil, err
@@ -104,7 +105,7 @@ func readHello(r *feed.Reader) (*feed.Hello, error) {
 	return hello, nil
 }
 
-// mayFollow decides whether an identity may be the CN of a hello.
+// mayFollow decides whether an identity may send a hello for this CN.
 func (s *parts) mayFollow(who matrix.Identity, remote string, hello *feed.Hello) error {
 	answer, refusal := matrix.Decide(who, "follow the feed of CN "+hello.CN.String(), matrix.Find("feed up hello"))
 	if refusal == nil && (answer == matrix.Allow || who.UUID == hello.CN) {

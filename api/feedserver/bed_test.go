@@ -15,8 +15,8 @@ import (
 	"rutter/api/auth/audit"
 	"rutter/api/auth/matrix"
 	"rutter/api/internal/apitest"
+	"rutter/api/internal/logread"
 	"rutter/api/liveness"
-	"rutter/api/logread"
 	"rutter/log"
 )
 

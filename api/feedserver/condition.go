@@ -11,15 +11,15 @@ import (
 
 // Bounds of what a server keeps of a Condition.
 const (
-	// MaxConditionBytes is how much of each text.
+	// MaxConditionBytes bounds each text, in bytes.
 	MaxConditionBytes = 4 << 10
-	// MaxHoldID bounds a hold's id in bytes; an agent's has 16.
+	// MaxHoldID bounds a hold's id in bytes; an agent's ids have 16.
 	MaxHoldID = 64
-	// maxConditionLines is how many lines a minute the log takes about one session's.
+	// maxConditionLines bounds the log lines per minute about one session's condition.
 	maxConditionLines = 8
 )
 
-// noteCondition takes what a CN says that people must see to.
+// noteCondition takes what a CN reports to operators.
 func (g *sessions) noteCondition(a *session, m *feed.Condition, logger *slog.Logger) {
 	m.Hold, m.Names, m.Trouble = Printable(m.Hold, MaxHoldID), Printable(m.Names, MaxConditionBytes), Printable(m.Trouble, MaxConditionBytes)
 	before := g.setCondition(a, *m)
@@ -37,8 +37,8 @@ func (g *sessions) noteCondition(a *session, m *feed.Condition, logger *slog.Log
 	}
 }
 
-// mayLogCondition reports whether this server's log takes another line about what a CN
-// says, which may say something else with each frame.
+// mayLogCondition reports whether this server may log another line about a CN's
+// condition. A CN could change it with every frame.
 func (a *session) mayLogCondition(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -49,8 +49,8 @@ func (a *session) mayLogCondition(now time.Time) bool {
 	return a.logged <= maxConditionLines
 }
 
-// Printable is a text of a CN as people may see it: at most so many bytes, and nothing
-// that a terminal would obey.
+// Printable returns a text of a CN in a form that is safe to print: at most so many
+// bytes, without control characters.
 func Printable(text string, most int) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || unicode.IsPrint(r) {
@@ -60,7 +60,7 @@ func Printable(text string, most int) string {
 	}, text[:min(len(text), most)])
 }
 
-// setCondition notes a condition, and returns the one before.
+// setCondition sets a condition, and returns the previous one.
 func (g *sessions) setCondition(a *session, m feed.Condition) (before feed.Condition) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,7 +69,7 @@ func (g *sessions) setCondition(a *session, m feed.Condition) (before feed.Condi
 	return before
 }
 
-// countIf counts the CNs whose condition is such.
+// countIf counts the CNs whose condition matches.
 func (g *sessions) countIf(is func(*feed.Condition) bool) (n int) {
 	for _, a := range g.all() {
 		a.mu.Lock()

@@ -8,33 +8,34 @@ import (
 
 // Bounds of the dispatcher.
 const (
-	// spareWorkers are those beyond one for each processor: a run may wait for the
-	// disk while it catches up.
+	// spareWorkers is the number of workers beyond one for each processor: a run that
+	// catches up may wait for the disk.
 	spareWorkers = 2
-	// runsEach is for how many queued tasks one more worker is worth its wake-up.
+	// runsEach is the number of queued tasks for which one more worker is started.
 	runsEach = 64
 )
 
-// reason is why a task is woken: bits.
+// reason is a set of bits: why a task is woken.
 type reason uint32
 
-// reasonScheduled says that a task is queued or runs. It stays when the task is over.
+// reasonScheduled means that a task is queued or running. It remains set after the
+// task's last run.
 const reasonScheduled reason = 1
 
 // dispatcher runs tasks on few goroutines. A task with nothing to do costs no
-// goroutine: it is queued when it is woken, and one of the workers runs it. A worker
-// that must wait for a slow socket (or the leader) is replaced by another one
-// meanwhile, so that no task waits for another's socket.
+// goroutine: it is queued when it is woken, and one of the workers runs it. If a worker
+// must wait for a slow socket or the leader, another worker replaces it meanwhile, so
+// that no task waits for another task's socket.
 //
-// It knows tasks only by what they are given at their construction.
+// It knows nothing about tasks except the functions that they were made with.
 type dispatcher struct {
 	start func(func()) // starts a goroutine
 	limit int          // workers that run at once
 
 	mu         sync.Mutex // protects what follows
 	queue      []*task
-	unfinished []*task // whose last run was too short for them: they wait behind queue
-	catching   int     // workers that run one of those, at most spareWorkers
+	unfinished []*task // tasks whose last run reached its time limit; they run after those of queue
+	catching   int     // workers that run an unfinished task, at most spareWorkers
 	working    int     // workers that are not blocked
 }
 
@@ -42,12 +43,12 @@ func newDispatcher(start func(func())) *dispatcher {
 	return &dispatcher{start: start, limit: runtime.GOMAXPROCS(0) + spareWorkers}
 }
 
-// outcome is what a run says of its task.
+// outcome is the result of a run.
 type outcome int
 
 const (
 	idle       outcome = iota // until it is woken
-	unfinished                // it has more to do, after those who are queued
+	unfinished                // it has more to do, after the queued tasks
 	over                      // that was the last run
 )
 
@@ -57,22 +58,22 @@ type task struct {
 	run        func(why reason) outcome
 	ended      func()        // called after the last run
 	why        atomic.Uint32 // the reasons to run next
-	catchingUp bool          // this run is one of those of unfinished tasks; changed by the dispatcher
+	catchingUp bool          // this run is of an unfinished task; changed by the dispatcher
 }
 
-// wake lets the task run.
+// wake makes the task run.
 func (t *task) wake(why reason) {
 	if t.schedule(why) {
 		t.dispatcher.push(t)
 	}
 }
 
-// schedule notes why the task is to run. It reports whether the task must be pushed.
+// schedule adds a reason. It reports whether the task must be pushed.
 func (t *task) schedule(why reason) bool {
 	return t.why.Or(uint32(why|reasonScheduled))&uint32(reasonScheduled) == 0
 }
 
-// scheduleAll notes why tasks are to run, and returns those that must be pushed.
+// scheduleAll adds a reason to tasks, and returns those that must be pushed.
 func scheduleAll(tasks []*task, why reason) (idle []*task) {
 	for _, t := range tasks {
 		if t.schedule(why) {
@@ -82,10 +83,10 @@ func scheduleAll(tasks []*task, why reason) (idle []*task) {
 	return idle
 }
 
-// reasons are those for the next run.
+// reasons returns the reasons for the next run.
 func (t *task) reasons() reason { return reason(t.why.Load()) }
 
-// push queues tasks that were scheduled.
+// push queues scheduled tasks.
 func (d *dispatcher) push(tasks ...*task) {
 	if len(tasks) == 0 {
 		return
@@ -99,7 +100,7 @@ func (d *dispatcher) push(tasks ...*task) {
 	}
 }
 
-// startLocked counts as many workers as may be started for what is queued.
+// startLocked returns how many workers to start for the queue, and counts them.
 func (d *dispatcher) startLocked() int {
 	want := len(d.unfinished)
 	if n := len(d.queue); n > 0 {
@@ -110,7 +111,7 @@ func (d *dispatcher) startLocked() int {
 	return start
 }
 
-// nextLocked takes the task to run next; nil: there is none.
+// nextLocked removes the next task from the queues; nil: there is none.
 func (d *dispatcher) nextLocked() (t *task, catchingUp bool) {
 	from := &d.queue
 	if len(d.queue) == 0 {
@@ -161,19 +162,19 @@ func (d *dispatcher) work() {
 			t.ended()
 		}
 		if catchingUp {
-			runtime.Gosched() // to whom entries are new come first
+			runtime.Gosched() // tasks with new entries run first
 		}
 	}
 }
 
-// block calls fn, which may take long, in a run of the task, while another worker
-// takes this one's place.
+// block calls fn, which may take long, during a run of the task. Another worker
+// replaces this one meanwhile.
 func (t *task) block(fn func()) {
 	d := t.dispatcher
 	d.mu.Lock()
 	d.working--
 	if t.catchingUp {
-		d.catching-- // else those who are slow would keep others from catching up
+		d.catching-- // else slow subscribers would prevent others from catching up
 	}
 	start := d.startLocked()
 	d.mu.Unlock()

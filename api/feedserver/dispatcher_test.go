@@ -148,7 +148,7 @@ func TestSlowCatchUpsHoldNobodyUp(t *testing.T) {
 	if u, _ := c.nextLocked(); u != nil {
 		t.Errorf("a turn beyond the %d for those who catch up", spareWorkers)
 	}
-	c.limit = 0 // nobody is started for it here
+	c.limit = 0 // no worker is started for it here
 	c.mu.Unlock()
 	slow.block(func() {
 		c.mu.Lock()

@@ -1,15 +1,15 @@
 // Package feedserver serves the feed to compute nodes (CNs): each gets the entries of
-// the log that concern it, and whole scopes when it comes to want them, on one
+// the log that concern it, and whole scopes when they enter its interest, on one
 // connection, from any position.
 //
-// It owns the choice of what a subscriber gets, the sessions of CNs (soft state: nothing
-// of them is written), the check of what they say of themselves, and the goroutines that
-// write. The meaning of objects is left to package projections, the bytes of the feed to
-// package log/feed, reading the log to package logread, barriers and leases to package
-// liveness, what CNs say of their VMs to package vmm, and HTTP to package api, which
-// gives it connections that are upgraded.
+// It owns the choice of what a subscriber gets, the sessions of CNs (soft state, never
+// written), the check of their watermarks, and the goroutines that write. The meaning
+// of objects is left to package projections, the bytes of the feed to package log/feed,
+// reading the log to package logread, barriers and leases to package liveness, what CNs
+// report about their VMs to package vmm, and HTTP to package api, which upgrades the
+// connections.
 //
-// Its parts know each other in one direction only:
+// Its parts depend on each other in one direction only:
 //
 //	Server      accepts connections
 //	subscriber  one stream: start, rounds of entries, visibility, bookmarks
@@ -18,12 +18,12 @@
 //	dispatcher  runs what is woken, on few goroutines
 //	sessions, snapshots, frameWriter
 //
-// What is below knows of what is above only functions that it was given: a dispatcher
+// A lower part knows of an upper one only functions that it was given: a dispatcher
 // runs tasks, a session wakes its sender.
 //
-// Concurrency: New starts nothing. Each subscriber has one goroutine, which receives
-// what the CN sends. A few workers write to all of them. The watcher's goroutine runs
-// while there are subscribers. A subscriber has no queue, only a position in the log; a
-// slow reader costs a socket buffer. Wait returns when all goroutines have ended, after
-// Drain or Abort.
+// New starts nothing. Each subscriber has one goroutine, which receives the CN's
+// frames. A few workers write to all of them. The watcher's goroutine runs while there
+// are subscribers. A subscriber has no queue, only a position in the log; a slow reader
+// costs a socket buffer. Wait returns when all goroutines have ended, after Drain or
+// Abort.
 package feedserver

@@ -4,23 +4,23 @@ import (
 	"slices"
 	"sync"
 
-	"rutter/api/logread"
+	"rutter/api/internal/logread"
 	"rutter/log"
 )
 
-// scopeIndex says which subscribers hold a scope, and which entry concerned the scope
-// last.
+// scopeIndex maps each scope to the subscribers that hold it and to the last entry that
+// concerned it.
 type scopeIndex struct {
 	mu      sync.Mutex // protects what follows
 	holders map[log.Scope]*scopeHolders
-	at      log.Cursor // up to which the watcher has read the log; holders know all up to it
+	at      log.Cursor // up to which the watcher has read; holders were woken for everything up to it
 }
 
 // scopeHolders are the subscribers that hold a scope.
 type scopeHolders struct {
 	tasks []*task
-	// touched is the last entry that concerned the scope, or where it began to
-	// be noted.
+	// touched is the last entry that concerned the scope, or the seq from which entries
+	// were recorded.
 	touched log.Seq
 }
 
@@ -34,7 +34,7 @@ func (x *scopeIndex) position() log.Cursor {
 	return x.at
 }
 
-// restart begins anew at head.
+// restart clears the record of entries, and continues at head.
 func (x *scopeIndex) restart(head log.Cursor) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -44,7 +44,7 @@ func (x *scopeIndex) restart(head log.Cursor) {
 	}
 }
 
-// advance takes entries that follow the position. It calls touched for each scope that
+// advance takes the entries after the position. It calls touched for each scope that
 // one of them concerns, and returns the new position and the tasks that must be pushed.
 func (x *scopeIndex) advance(entries []*logread.Decoded, touched func(log.Scope)) (at log.Cursor, woken []*task) {
 	x.mu.Lock()
@@ -56,7 +56,7 @@ func (x *scopeIndex) advance(entries []*logread.Decoded, touched func(log.Scope)
 			if h == nil {
 				continue
 			}
-			if h.touched <= x.at.Seq { // else they are woken already
+			if h.touched <= x.at.Seq { // else they were already woken
 				woken = append(woken, scheduleAll(h.tasks, wakeLog)...)
 			}
 			h.touched = e.Seq
@@ -67,13 +67,13 @@ func (x *scopeIndex) advance(entries []*logread.Decoded, touched func(log.Scope)
 	return x.at, woken
 }
 
-// heldScopes are the scopes that one subscriber holds, each with its as-of. Only its
-// task uses it.
+// heldScopes are the scopes that one subscriber holds, each with its as-of. Only the
+// subscriber's task uses it.
 type heldScopes struct {
 	index *scopeIndex
 	task  *task
 	asOf  map[log.Scope]log.Seq
-	// recent is the scope that the last entry that was sent belongs to; zero: none.
+	// recent is the scope of the last sent entry; zero: none.
 	recent log.Scope
 }
 
@@ -130,8 +130,8 @@ func (s *heldScopes) has(scope log.Scope) bool {
 	return held
 }
 
-// skip returns how far the watcher has read beyond a position, if nothing in between
-// concerns a scope that is held.
+// skip returns how far the watcher has read beyond a position, if no entry between
+// concerns a held scope.
 func (s *heldScopes) skip(from log.Cursor) (to log.Cursor, ok bool) {
 	x := s.index
 	x.mu.Lock()
@@ -147,12 +147,12 @@ func (s *heldScopes) skip(from log.Cursor) (to log.Cursor, ok bool) {
 	return x.at, true
 }
 
-// concerns reports whether an entry belongs to a scope that is held, and was not
-// sent with it: one up to the scope's as-of may be of a time when the CN had no
-// business there, and what came of it stands in the scope.
+// concerns reports whether an entry belongs to a held scope, and was not sent with it.
+// An entry up to the scope's as-of may be of a time when the scope was outside the CN's
+// interest, and its effect is part of the scope as sent.
 //
-// Entries come in runs of one scope, and comparing costs a fraction of looking up:
-// recent is held since before an entry that was sent.
+// Consecutive entries are often of one scope, and a comparison costs a fraction of a
+// lookup. recent was held before an entry that was sent.
 func (s *heldScopes) concerns(e *logread.Decoded) bool {
 	if slices.Contains(e.Head.Scopes, s.recent) {
 		return true

@@ -11,7 +11,8 @@ type metrics struct {
 	resets      *prometheus.CounterVec
 	entriesSent prometheus.Counter
 	scopesSent  prometheus.Counter
-	// scopesShared are those of scopesSent whose objects another stream had encoded.
+	// scopesShared counts the scopes of scopesSent whose objects another stream had
+	// encoded.
 	scopesShared     prometheus.Counter
 	snapshotsRefused prometheus.Counter
 	bytesSent        prometheus.Counter
@@ -36,7 +37,8 @@ func newMetrics() *metrics {
 	}
 }
 
-// collectors are the counters, and what is read when it is asked for.
+// collectors returns the counters, and gauges that are read on each request of
+// /metrics.
 func (m *metrics) collectors(s *Server) []prometheus.Collector {
 	return []prometheus.Collector{
 		m.resets, m.entriesSent, m.scopesSent, m.scopesShared, m.snapshotsRefused, m.bytesSent, m.mismatches, m.withheld, m.disbelieved,

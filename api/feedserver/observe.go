@@ -11,13 +11,13 @@ import (
 	"rutter/projections"
 )
 
-// HelloOf is what a CN would say that is at a seq and holds its interest of now.
+// HelloOf returns the hello of a CN that is at a seq and holds its present interest.
 func (s *Server) HelloOf(cn log.UUID, after log.Seq) (*feed.Hello, error) {
 	hello := &feed.Hello{Version: feed.Version, CN: cn}
 	head := s.store.Head()
 	hello.Cursor = log.Cursor{Cluster: head.Cluster, Seq: after, Chain: head.Chain}
 	if after < head.Seq {
-		// The chain at a seq is carried by the entry there.
+		// The entry at that seq carries its chain hash.
 		hello.Cursor.Chain = log.ChainPrefix{}
 		if after > s.store.Floor() {
 			entries, err := s.tail.After(after - 1)
@@ -36,8 +36,8 @@ func (s *Server) HelloOf(cn log.UUID, after log.Seq) (*feed.Hello, error) {
 }
 
 // Observe calls fn with each message that the CN of a hello would be sent, in order,
-// until fn returns false, ctx ends, or the stream does. It makes no session. Messages of
-// types that are not known are left out.
+// until fn returns false, ctx ends, or the stream does. It makes no session. It leaves
+// out messages of unknown types.
 func (s *Server) Observe(ctx context.Context, hello *feed.Hello, fn func(feed.Message) bool) {
 	near, far := net.Pipe()
 	u := newSubscriber(&s.parts, far, matrix.Identity{Role: matrix.CN, UUID: hello.CN}, hello)
@@ -45,7 +45,7 @@ func (s *Server) Observe(ctx context.Context, hello *feed.Hello, fn func(feed.Me
 	defer func() {
 		near.Close()
 		u.task.wake(wakeEnd)
-		<-u.over // its last frame says why
+		<-u.over // its last frame has the reason
 	}()
 	stop := context.AfterFunc(ctx, func() { near.Close() })
 	defer stop()
@@ -57,7 +57,7 @@ func (s *Server) Observe(ctx context.Context, hello *feed.Hello, fn func(feed.Me
 		}
 		m, err := feed.Decode(f)
 		if err != nil {
-			continue // of no use to an observer
+			continue // an observer does not need it
 		}
 		if !fn(m) {
 			return

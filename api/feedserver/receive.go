@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	quietTime   = 5 * time.Second  // a bookmark at least this often
-	silenceTime = 15 * time.Second // a subscriber pings more often (feed.PingEvery)
+	quietTime   = 5 * time.Second  // the longest time between two bookmarks
+	silenceTime = 15 * time.Second // without a frame, the connection ends; subscribers ping more often (feed.PingEvery)
 )
 
-// receive takes what the subscriber sends until one of both ends the connection, and
-// returns when all of the stream has ended; nil after a drain.
+// receive handles the subscriber's frames until one side ends the connection, and
+// returns when the stream is over; nil after a drain.
 func (u *subscriber) receive(r *feed.Reader) error {
 	err := u.receiveFrames(r)
-	u.conn.Close() // so that no run waits for it
+	u.conn.Close() // so that no run waits for the socket
 	u.task.wake(wakeEnd)
 	<-u.over
-	if u.vmLine != nil {
-		u.vmLine.Close()
+	if u.vmConn != nil {
+		u.vmConn.Close()
 	}
 	u.s.sessions.remove(u.session)
 	if errors.Is(u.err, errEnded) {
@@ -34,7 +34,7 @@ func (u *subscriber) receive(r *feed.Reader) error {
 	return u.err
 }
 
-// receiveFrames takes what the subscriber sends until the connection ends.
+// receiveFrames handles the subscriber's frames until the connection ends.
 func (u *subscriber) receiveFrames(r *feed.Reader) error {
 	for {
 		if err := u.conn.SetReadDeadline(time.Now().Add(silenceTime)); err != nil {
@@ -56,7 +56,7 @@ func (u *subscriber) receiveFrames(r *feed.Reader) error {
 		case *feed.Watermark:
 			if err := u.s.sessions.take(u.session, *m); err != nil {
 				u.disbelieve(err)
-				<-u.over // the last frame says why
+				<-u.over // the last frame has the reason
 				return err
 			}
 		case *feed.Condition:
@@ -70,15 +70,15 @@ func (u *subscriber) receiveFrames(r *feed.Reader) error {
 		case *feed.Response, *feed.Inventory:
 			u.tellVMMs(m)
 		case *feed.Report:
-			// Reports have no reader in this version; they are no error.
+			// This version does not use Reports; they are not an error.
 		default:
 			return fmt.Errorf("%T from a subscriber: %w", m, feed.ErrFrame)
 		}
 	}
 }
 
-// disbelieve notes that what a CN said of itself cannot be, and ends its session with a
-// frame that says so.
+// disbelieve records that a CN's report about itself cannot be true, and ends its
+// session with a frame that says so.
 func (u *subscriber) disbelieve(untrue error) {
 	u.s.metrics.disbelieved.Inc()
 	u.s.logger.Warn("a compute node said of itself what cannot be: its session ends, and counts for no barrier", "cn", u.hello.CN, "remote", u.session.remote, "why", untrue)
@@ -89,7 +89,8 @@ func (u *subscriber) disbelieve(untrue error) {
 	u.task.wake(wakeDisbelieved)
 }
 
-// ask notes a scope that the subscriber wants anew. It is called by the reader.
+// ask records a scope that the subscriber asks for again. The reading goroutine calls
+// it.
 func (u *subscriber) ask(m *feed.Again) {
 	u.askedMu.Lock()
 	if u.asked == nil {
@@ -104,7 +105,7 @@ func (u *subscriber) ask(m *feed.Again) {
 	u.task.wake(wakeAgain)
 }
 
-// ringsFor leaves out of a CN's rings those of VMMs that the log has on another one.
+// ringsFor removes from a CN's rings those of VMMs that the log has on another CN.
 func (u *subscriber) ringsFor(m *feed.Ring) *feed.Ring {
 	if u.who.Role != matrix.CN {
 		return m

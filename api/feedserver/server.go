@@ -11,8 +11,8 @@ import (
 
 	"rutter/api/auth/audit"
 	"rutter/api/auth/matrix"
+	"rutter/api/internal/logread"
 	"rutter/api/liveness"
-	"rutter/api/logread"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/projections"
@@ -22,42 +22,43 @@ import (
 // concurrently.
 type Store interface {
 	logread.Store
-	// View calls fn with the state and the head that it is at, while nothing
-	// is applied. fn must not call the store, keep the state, or be slow; the
-	// objects it finds may be kept, since they are never changed.
+	// View calls fn with the state and its head, while nothing is applied. fn must not
+	// call the store, keep the state, or be slow. It may keep objects of the state,
+	// because they are immutable.
 	View(fn func(state *projections.State, head log.Cursor))
-	// Changed is closed when more is applied than when it was called.
+	// Changed returns a channel that is closed when more is applied than at the call.
 	Changed() <-chan struct{}
-	// Consistent returns when this server has applied all that was acknowledged
-	// anywhere before the call, and the seq that it is then at.
+	// Consistent returns when this server has applied everything that any server
+	// acknowledged before the call, with the seq that it has then.
 	Consistent(ctx context.Context) (log.Seq, error)
 }
 
-// Config says what a Server feeds from. All fields but VMMs are required.
+// Config configures a Server. All fields except VMMs are required.
 type Config struct {
 	Store  Store
 	Tail   *logread.Tail // of Store
 	Logger *slog.Logger
-	// Sessions is told of the sessions of CNs with this server.
+	// Sessions receives the sessions of CNs with this server.
 	Sessions *liveness.Table
-	// VMMs takes what CNs say of their VMs and asks them; nil: neither is done.
+	// VMMs takes the CNs' reports about their VMs and sends them requests; nil:
+	// neither.
 	VMMs *vmm.Service
-	// Streams are the feeds and followed logs of this server: the more there are,
-	// the longer new entries are gathered before they are sent.
+	// Streams returns the number of feeds and followed logs of this server. The more
+	// there are, the longer new entries are gathered before they are sent.
 	Streams func() int64
-	// Refuse notes a refusal and returns it as an answer.
+	// Refuse records a refusal and returns it as an answer.
 	Refuse func(remote string, refusal *matrix.Refusal) error
-	// Audit takes records of sessions that are not believed.
+	// Audit takes records of sessions whose reports cannot be true.
 	Audit func(audit.Record)
 }
 
-// Server feeds CNs. See the package comment for its concurrency.
+// Server serves the feed. See the package comment for its concurrency.
 type Server struct{ parts }
 
 // parts are what all subscribers of a server share. They know of a subscriber only the
-// functions that they were given when it came.
+// functions that it gave them.
 type parts struct {
-	// Those of Config.
+	// The fields of Config.
 	store  Store
 	tail   *logread.Tail
 	logger *slog.Logger
@@ -77,11 +78,11 @@ type parts struct {
 	draining chan struct{} // closed when all are sent away
 	drain    sync.Once
 	running  sync.WaitGroup // goroutines of the feed
-	sending  atomic.Int64   // streams that are being sent whole scopes, at most MaxSnapshots
-	blocked  atomic.Int64   // writes that wait for a socket which takes nothing
+	sending  atomic.Int64   // streams that are sending whole scopes, at most MaxSnapshots
+	blocked  atomic.Int64   // writes that wait for a socket
 }
 
-// New returns a Server. It starts nothing and needs no closing.
+// New returns a Server. It starts nothing and needs no Close.
 func New(cfg Config) *Server {
 	s := &Server{parts{
 		store: cfg.Store, tail: cfg.Tail, logger: cfg.Logger, vmms: cfg.VMMs, refuse: cfg.Refuse, audit: cfg.Audit,
@@ -97,8 +98,8 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Drain tells each subscriber to go elsewhere, some time apart. It may be called
-// repeatedly, and does not wait.
+// Drain tells each subscriber to connect to another server, some time apart. It may be
+// called repeatedly, and does not block.
 func (s *Server) Drain() { s.drain.Do(func() { close(s.draining) }) }
 
 // Abort ends all connections at once.
@@ -107,8 +108,8 @@ func (s *Server) Abort() {
 	s.watcher.abort()
 }
 
-// Wait returns when no goroutine of the feed runs. No connection may be given to
-// Serve or Observe meanwhile.
+// Wait returns when no goroutine of the feed runs. Serve and Observe must not be called
+// meanwhile.
 func (s *Server) Wait() { s.running.Wait() }
 
 // Sessions returns the newest session of each CN with this server, sorted by CN.
@@ -131,8 +132,8 @@ func (s *Server) Session(cn log.UUID) (Session, bool) {
 	return a.view(), true
 }
 
-// SessionCount is how many CNs have a session with this server.
+// SessionCount returns how many CNs have a session with this server.
 func (s *Server) SessionCount() int { return s.sessions.count() }
 
-// Collectors are the metrics of the feed.
+// Collectors returns the metrics of the feed.
 func (s *Server) Collectors() []prometheus.Collector { return s.metrics.collectors(s) }

@@ -17,20 +17,20 @@ type session struct {
 	number      uint64
 	remote      string
 	since       time.Time
-	wake        func(reason)  // of who sends the stream
+	wake        func(reason)  // wakes the subscriber
 	wanted      atomic.Uint64 // the seq that a barrier waits for
 
 	mu        sync.Mutex // protects what follows
-	sent      log.Seq    // the last bookmark, or the hello's that the log was found to have
+	sent      log.Seq    // the last bookmark, or the hello's seq once the log is known to have it
 	verifier  verifier
-	early     *feed.Watermark // the last that came before the hello was judged
-	untrue    error           // why the session ends: what its CN said of itself cannot be
+	early     *feed.Watermark // the last watermark that came before the hello was checked
+	untrue    error           // why the session ends: the CN's report about itself cannot be true
 	watermark feed.Watermark
-	heard     time.Time // the last frame
-	repaired  uint32    // scopes that were sent anew because their digests differed
+	lastFrame time.Time // time of the last frame
+	repaired  uint32    // scopes that were sent again because their digests differed
 	condition feed.Condition
-	logged    int // lines of this server's log about that, since loggedSince
-	// loggedSince is within a minute before now, or no line was logged.
+	logged    int // lines in this server's log about the condition, since loggedSince
+	// loggedSince is less than a minute ago, or no line was logged.
 	loggedSince time.Time
 }
 
@@ -41,7 +41,7 @@ func newSession(hello *feed.Hello, remote string, wake func(reason)) *session {
 	}
 }
 
-// Session is what is known of a session of a CN with this server.
+// Session is what this server knows about the session of a CN.
 type Session struct {
 	CN          log.UUID
 	Incarnation uint64
@@ -49,10 +49,10 @@ type Session struct {
 	Remote      string         // address that the CN connects from
 	Since       time.Time      // when the session began
 	Sent        log.Seq        // the last bookmark
-	Watermark   feed.Watermark // the last that was believed
-	Heard       time.Time      // when the last frame came; zero: none came
-	Repaired    uint32         // scopes that were sent anew because their digests differed
-	Condition   feed.Condition // what the CN says that people must see to
+	Watermark   feed.Watermark // the last one that was accepted
+	LastFrame   time.Time      // time of the last frame; zero: there was none
+	Repaired    uint32         // scopes that were sent again because their digests differed
+	Condition   feed.Condition // what the CN reports to operators
 }
 
 func (a *session) view() Session {
@@ -60,12 +60,12 @@ func (a *session) view() Session {
 	defer a.mu.Unlock()
 	return Session{
 		CN: a.cn, Incarnation: a.incarnation, Number: a.number, Remote: a.remote, Since: a.since,
-		Sent: a.sent, Watermark: a.watermark, Heard: a.heard, Repaired: a.repaired, Condition: a.condition,
+		Sent: a.sent, Watermark: a.watermark, LastFrame: a.lastFrame, Repaired: a.repaired, Condition: a.condition,
 	}
 }
 
-// want asks the CN how far it is, unless it was asked, or has said that it has
-// programmed seq.
+// want asks the CN for its progress, unless it was already asked, or has reported that
+// it has programmed seq.
 func (a *session) want(seq log.Seq) {
 	a.mu.Lock()
 	known := a.watermark.Programmed >= seq
@@ -85,14 +85,14 @@ func (a *session) newer(b *session) bool {
 	return a.number > b.number
 }
 
-// countRepaired counts a scope that is sent anew.
+// countRepaired counts a scope that is sent again.
 func (a *session) countRepaired() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.repaired++
 }
 
-// setSent notes a bookmark. It is called before that can reach the CN.
+// setSent records a bookmark. It is called before the CN can get it.
 func (a *session) setSent(seq log.Seq, chain log.ChainPrefix) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,15 +100,15 @@ func (a *session) setSent(seq log.Seq, chain log.ChainPrefix) {
 	a.verifier.sent(seq, chain)
 }
 
-// setReset notes that all is sent anew.
+// setReset records that everything is sent again.
 func (a *session) setReset() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.verifier.restart()
 }
 
-// live is the session as the leader is told of it. The caller holds the lock, or
-// is the only one who knows the session.
+// live returns the session in the form for the leader. The caller holds the lock, or
+// has the only reference.
 func (a *session) live() liveness.Session {
 	w := &a.watermark
 	return liveness.Session{
@@ -118,16 +118,16 @@ func (a *session) live() liveness.Session {
 	}
 }
 
-// whyDisbelieved says why what the CN said cannot be.
+// whyDisbelieved returns why the CN's report cannot be true.
 func (a *session) whyDisbelieved() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return "the watermark cannot be right: " + a.untrue.Error()
 }
 
-// sessions holds the sessions of CNs with this server: soft state, the newest
-// of each CN (SAFETY B1). table takes all that happens to them; one that
-// begins with an older session than it remembers does not count there.
+// sessions holds the newest session of each CN with this server. It is soft state
+// (SAFETY B1). table receives every change. A session that is older than one that table
+// remembers does not count.
 type sessions struct {
 	table *liveness.Table
 
@@ -139,8 +139,8 @@ func newSessions(table *liveness.Table) *sessions {
 	return &sessions{table: table, newest: make(map[log.UUID]*session)}
 }
 
-// take takes a watermark, or returns why it cannot be: the session then counts as
-// ended, and nothing of what it said last is believed for a moment.
+// take accepts a watermark, or returns why it cannot be true: then the session counts
+// as ended at once, and its last values are discarded.
 func (g *sessions) take(a *session, w feed.Watermark) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -165,8 +165,8 @@ func (g *sessions) takeLocked(a *session, w feed.Watermark) error {
 	return a.untrue
 }
 
-// begin notes the log that a session is sent and whether that has the hello's
-// cursor. It returns why the watermark that waited for this cannot be.
+// begin records which log is sent and whether it has the hello's cursor. It returns why
+// the watermark that waited for this cannot be true.
 func (g *sessions) begin(a *session, cluster log.UUID, accepted bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -181,16 +181,16 @@ func (g *sessions) begin(a *session, cluster log.UUID, accepted bool) error {
 	return g.takeLocked(a, w)
 }
 
-// noteFrame notes that a frame came.
+// noteFrame records the time of a frame.
 func (g *sessions) noteFrame(a *session) {
 	a.mu.Lock()
-	a.heard = time.Now()
+	a.lastFrame = time.Now()
 	a.mu.Unlock()
-	g.table.Heard(a.cn, a.incarnation, a.number)
+	g.table.Touch(a.cn, a.incarnation, a.number)
 }
 
-// add takes a session, and sends an older one of the same CN away. It is false
-// if a newer or the same one is there already.
+// add registers a session, and ends an older one of the same CN. It returns false if a
+// newer one or the same one is registered.
 func (g *sessions) add(s *session) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -205,7 +205,7 @@ func (g *sessions) add(s *session) bool {
 	return true
 }
 
-// remove forgets a session, unless another took its place.
+// remove forgets a session, unless another one has replaced it.
 func (g *sessions) remove(s *session) {
 	s.mu.Lock()
 	ended := s.live()
@@ -242,8 +242,8 @@ func (g *sessions) get(cn log.UUID) *session {
 	return g.newest[cn]
 }
 
-// want asks CNs how far they are, since a barrier waits until they have
-// programmed seq; all, if none are named.
+// want asks CNs for their progress, because a barrier waits until they have programmed
+// seq; all CNs if none are named.
 func (g *sessions) want(seq log.Seq, cns []log.UUID) {
 	if cns == nil {
 		for _, a := range g.all() {

@@ -12,29 +12,29 @@ const (
 	maxSnapshots     = 1024      // scopes
 	maxSnapshotBytes = 64 << 20  // of one; a larger scope is encoded for each subscriber
 	maxSnapshotsSum  = 256 << 20 // of all
-	// MaxSnapshots bounds the streams that are in the middle of whole scopes: each
-	// holds records and a buffer, for as long as its reader is slow. One more is
-	// told to come again.
+	// MaxSnapshots bounds the streams that are sending whole scopes: each holds records
+	// and a buffer, as long as its reader is slow. Further streams are told to retry
+	// later.
 	MaxSnapshots = 64
 )
 
-// snapshot is a scope as the frames of its objects, encoded once for all who begin
-// to hold it. Its frames name a seq that is not the reader's: feed.Move.
+// snapshot is a scope as the frames of its objects, encoded once for all new holders.
+// The seq in its frames is not that of the reader: see feed.Move.
 type snapshot struct {
 	digest log.Digest // of the scope
 	count  uint32
 	frames []byte
-	done   bool // the frames are there
+	done   bool // the frames are complete
 }
 
-// snapshots are the scopes that were sent lately and have not changed since: the
-// watcher forgets a scope when it reads an entry of it.
+// snapshots are scopes that were sent recently and have not changed since: the watcher
+// removes a scope when it reads an entry of it.
 //
-// A snapshot is begun while the state stands still at a head h. Every entry behind
-// h is read later, and forgets it; so one that is still there when the watcher has
-// read up to g >= h is the scope at g.
+// A snapshot is begun while the state is locked at a head h. Every entry after h is
+// read later, and removes it. So a snapshot that still exists when the watcher has read
+// up to g >= h is the scope at g.
 type snapshots struct {
-	count atomic.Int32 // len(of), for those who only want to know if there are any
+	count atomic.Int32 // len(of), for a check without the lock
 
 	mu    sync.Mutex // protects what follows
 	of    map[log.Scope]*snapshot
@@ -68,8 +68,8 @@ func (c *snapshots) forgetAll() {
 	c.count.Store(0)
 }
 
-// find returns the snapshot of a scope with that digest, or one to be made, or nil
-// if it is being made or there is no room.
+// find returns the snapshot of a scope with that digest, or a new one for the caller to
+// complete. It returns nil if another subscriber is making it or there is no room.
 func (c *snapshots) find(scope log.Scope, digest log.Digest) *snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +77,7 @@ func (c *snapshots) find(scope log.Scope, digest log.Digest) *snapshot {
 	switch {
 	case s != nil && s.done && s.digest == digest:
 		return s
-	case s != nil, len(c.of) >= maxSnapshots, scope.Type == log.ScopeCN: // no other subscriber wants a CN's
+	case s != nil, len(c.of) >= maxSnapshots, scope.Type == log.ScopeCN: // only one subscriber can want a CN's
 		return nil
 	}
 	s = &snapshot{digest: digest}
@@ -86,7 +86,7 @@ func (c *snapshots) find(scope log.Scope, digest log.Digest) *snapshot {
 	return s
 }
 
-// holds reports whether nothing has touched the scope since its snapshot was made.
+// holds reports whether the scope is unchanged since its snapshot was made.
 func (c *snapshots) holds(scope log.Scope, s *snapshot) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

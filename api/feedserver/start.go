@@ -14,10 +14,10 @@ import (
 	"rutter/projections"
 )
 
-// waitTime is how long a server that is behind a cursor waits until it has reached it.
+// waitTime is how long a server waits to reach a cursor that is ahead of it.
 const waitTime = 10 * time.Second
 
-// start welcomes the subscriber, judges its cursor and pins the head.
+// start sends the welcome, checks the cursor and pins the head.
 func (u *subscriber) start() error {
 	head := u.s.store.Head()
 	u.at.Cluster = head.Cluster
@@ -31,13 +31,13 @@ func (u *subscriber) start() error {
 	for _, scope := range u.hello.Scopes {
 		u.held.hold(scope.Scope, scope.AsOf)
 	}
-	u.hello.Scopes = nil // they may be many, and the stream is long
+	u.hello.Scopes = nil // they may be many, and the stream lasts long
 	if cursor == (log.Cursor{}) {
 		u.cursorJudged(false)
 		if len(u.held.asOf) > 0 {
 			return u.reset(feed.ResetOtherLog, "scopes are held, but the cursor is of no log")
 		}
-		return u.renew() // who has nothing needs no entries
+		return u.renew() // a subscriber that holds nothing needs no entries
 	}
 	var err error
 	u.task.block(func() { err = u.judge(u.s.ctx, cursor) })
@@ -71,8 +71,8 @@ func (u *subscriber) start() error {
 	return nil
 }
 
-// judge checks the cursor, after it waited until this server is at the cursor
-// and at each as-of. What is beyond the leader's head is of no log (SAFETY P4).
+// judge checks the cursor, after it waited until this server has reached the cursor and
+// each as-of. A cursor beyond the leader's head belongs to no log (SAFETY P4).
 func (u *subscriber) judge(ctx context.Context, cursor log.Cursor) error {
 	need := cursor.Seq
 	for _, asOf := range u.held.asOf {
@@ -91,24 +91,23 @@ func (u *subscriber) judge(ctx context.Context, cursor log.Cursor) error {
 	return u.s.store.CheckCursor(cursor)
 }
 
-// cursorJudged notes what became of the hello's cursor, on which a watermark may have
-// waited.
+// cursorJudged records the result for the hello's cursor. A watermark may wait for it.
 func (u *subscriber) cursorJudged(accepted bool) {
 	if err := u.s.sessions.begin(u.session, u.at.Cluster, accepted); err != nil {
 		u.disbelieve(err)
 	}
 }
 
-// doubtful reports whether a scope that a CN with a name of its own says it holds
-// may be one that it had no business with all the time since its cursor: a NIC of
-// it came or went there. Such a scope is sent anew.
+// doubtful reports whether a held scope must be sent again, because the CN may have had
+// no interest in it for some time since its cursor: one of its NICs came or went there.
+// It is checked only for a CN with a certificate of its own.
 //
-// Beyond maxReturn entries it is believed, and docs/security.md says what a CN that
-// lies can learn by that: the past, since the floor, of vnets whose present is its to
-// know; of others nothing, since the interest is the log's word. To doubt there too
-// would cost the honest ones: after an outage all CNs come at once from further
-// back, and were sent whole scopes, of which MaxSnapshots go out at a time, in place
-// of the entries that all share.
+// Beyond maxReturn entries the hello is accepted. docs/security.md says what a lying CN
+// can learn by that: past entries, since the floor, of vnets that it may see now, and
+// nothing of others, because its interest comes from the log. To doubt those hellos too
+// would cost honest CNs: after an outage all CNs return at once from further back. They
+// would all get whole scopes, MaxSnapshots at a time, instead of the entries that they
+// share.
 func (u *subscriber) doubtful(scope log.Scope) bool {
 	if u.who.Role != matrix.CN || scope.Type != log.ScopeVNet && scope.Type != log.ScopeNetwork {
 		return false
@@ -116,7 +115,8 @@ func (u *subscriber) doubtful(scope log.Scope) bool {
 	return u.held.has(scope) && u.pinned > u.at.Seq && u.pinned <= u.at.Seq+maxReturn && u.returned([]log.Scope{scope}, u.pinned)
 }
 
-// reset tells the subscriber that its cursor is of no use, and sends all anew.
+// reset sends the subscriber a reset, because its cursor cannot be served, and then
+// everything.
 func (u *subscriber) reset(reason feed.ResetReason, text string) error {
 	u.s.metrics.resets.WithLabelValues(reason.String()).Inc()
 	u.s.logger.Warn("feed reset", "cn", u.hello.CN.String(), "reason", reason.String(), "text", text)
@@ -127,8 +127,8 @@ func (u *subscriber) reset(reason feed.ResetReason, text string) error {
 	return u.renew()
 }
 
-// renew sends every scope of the CN's interest as of the head, from which the
-// stream goes on, and drops what else is held.
+// renew sends every scope of the CN's interest as of the head, drops the other held
+// scopes, and continues the stream from the head.
 func (u *subscriber) renew() error {
 	before := maps.Clone(u.held.asOf)
 	u.held.releaseAll()
@@ -147,8 +147,8 @@ func (u *subscriber) renew() error {
 	return u.bookmark()
 }
 
-// resetReason says why a cursor cannot be served; ok is false for
-// errors that say nothing about it.
+// resetReason returns the reason why a cursor cannot be served. ok is false for errors
+// that are not about the cursor.
 func resetReason(err error) (reason feed.ResetReason, ok bool) {
 	switch {
 	case errors.Is(err, log.ErrOtherLog):

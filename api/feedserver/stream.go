@@ -5,14 +5,14 @@ import (
 	"slices"
 	"time"
 
-	"rutter/api/logread"
+	"rutter/api/internal/logread"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
 )
 
-// advance sends what the log has beyond the position, and a bookmark at the end. It
-// ends before that when the run was long.
+// advance sends the entries beyond the position, and a bookmark at the end. It stops
+// earlier if the run takes long.
 func (u *subscriber) advance() error {
 	u.unfinished = false
 	for rounds := 0; u.task.reasons()&mustEnd == 0; rounds++ {
@@ -27,11 +27,11 @@ func (u *subscriber) advance() error {
 			continue
 		}
 		if rounds > 0 && time.Since(u.now) > runTime {
-			u.unfinished = true // the next run goes on
+			u.unfinished = true // the next run continues
 			return nil
 		}
 		entries, err := u.s.tail.After(u.at.Seq)
-		// Behind the reading, so that the log cannot have become another one between.
+		// After the read, so that the log was not replaced between.
 		at := logread.Position{Cursor: u.at, Known: true}
 		if other := at.Check(u.s.store); other != nil {
 			return fmt.Errorf("the log of this server was replaced: %w", other)
@@ -60,14 +60,14 @@ func (u *subscriber) advance() error {
 	return u.bookmark()
 }
 
-// round sends entries, and what follows from them.
+// round sends entries, and their consequences.
 func (u *subscriber) round(entries []*logread.Decoded) error {
 	var met []projections.Gain
 	var left []log.Scope
 	moved, sent := false, 0
 	for i, e := range entries {
 		if moved && !u.lookDue && entries[i-1].Head.More == 0 {
-			break // what follows is filtered by what the CN wants from here on
+			break // later entries are filtered by the new interest
 		}
 		if own := u.held.concerns(e); own {
 			if !u.maySend(feed.TypeEntry, own) {
@@ -94,7 +94,7 @@ func (u *subscriber) round(entries []*logread.Decoded) error {
 	var err error
 	switch {
 	case u.lookDue && u.at.Seq < u.pinned:
-		// Objects only: scopes are compared when the pinned head is reached.
+		// Objects only: the interest is compared when the pinned head is reached.
 		if moved {
 			u.silentUntil = max(u.silentUntil, u.pinned)
 		}
@@ -111,7 +111,7 @@ func (u *subscriber) round(entries []*logread.Decoded) error {
 	if err != nil {
 		return err
 	}
-	if u.now.Sub(u.out.wrote) > quietTime { // of many entries none concerned this CN
+	if u.now.Sub(u.out.wrote) > quietTime { // none of many entries concerned this CN
 		if err := u.send(&feed.Pong{Head: u.at.Seq}); err != nil {
 			return err
 		}
@@ -122,8 +122,8 @@ func (u *subscriber) round(entries []*logread.Decoded) error {
 	return u.bookmark()
 }
 
-// moves reports whether the entry may change the CN's interest, which follows
-// from its NICs and from what their networks are.
+// moves reports whether the entry may change the CN's interest, which follows from its
+// NICs and from their networks.
 func (u *subscriber) moves(e *logread.Decoded) bool {
 	switch e.Head.Kind {
 	case log.KindNIC:
@@ -134,10 +134,10 @@ func (u *subscriber) moves(e *logread.Decoded) bool {
 	return false
 }
 
-// meet notes the CNs that an entry may have brought onto a vnet that is held:
-// their underlay NICs became visible without an event (SAFETY F1).
+// meet records the CNs that an entry may have brought onto a held vnet: their underlay
+// NICs became visible without an event (SAFETY F1).
 func (u *subscriber) meet(e *logread.Decoded, met []projections.Gain) []projections.Gain {
-	if e.Head.Kind != log.KindNIC || !placed(e.Head) {
+	if e.Head.Kind != log.KindNIC || !movesNIC(e.Head) {
 		return met
 	}
 	for _, scope := range e.Head.Scopes {
@@ -150,7 +150,7 @@ func (u *subscriber) meet(e *logread.Decoded, met []projections.Gain) []projecti
 			}
 			pair := projections.Gain{CN: other.ID, Scope: scope}
 			if e.Head.Action != log.Create {
-				delete(u.met, pair) // it may have left, and have been forgotten there
+				delete(u.met, pair) // it may have left, and the subscriber may have dropped it there
 			}
 			at, known := u.met[pair]
 			known = known && at < e.Seq || slices.Contains(met, pair)
@@ -162,9 +162,8 @@ func (u *subscriber) meet(e *logread.Decoded, met []projections.Gain) []projecti
 	return met
 }
 
-// placed reports whether an event of a NIC may have changed which CN and
-// network it is on.
-func placed(event *log.Event) bool {
+// movesNIC reports whether an event of a NIC may have changed its CN or network.
+func movesNIC(event *log.Event) bool {
 	return event.Action != log.Update || slices.ContainsFunc(event.Changed, func(c log.FieldChange) bool {
 		switch c.Path {
 		case "cn_uuid", "network_uuid", "belongs_to_uuid", "belongs_to_type", "underlay":
@@ -174,7 +173,7 @@ func placed(event *log.Event) bool {
 	})
 }
 
-// scopesLeft adds the scopes that a CN's own NIC may have left with an event.
+// scopesLeft appends the scopes that a CN's own NIC may have left with an event.
 func scopesLeft(e *logread.Decoded, left []log.Scope) []log.Scope {
 	if e.Head.Kind != log.KindNIC || e.Head.Action == log.Create {
 		return left
@@ -187,13 +186,13 @@ func scopesLeft(e *logread.Decoded, left []log.Scope) []log.Scope {
 	return left
 }
 
-// maxReturn is how many entries are looked through for a return; in more there
-// may be one.
+// maxReturn bounds the entries that are searched for a return. If there are more, a
+// return is assumed.
 const maxReturn = 4 * logread.ReadEntries
 
 // returned reports whether, between the position and the head of a look, a NIC of the
-// CN came to one of the scopes that it may have left at the position: then it cannot
-// be told from the state at the head whether the CN was there all the time.
+// CN came to a scope that it may have left at the position. Then the state at the head
+// does not show whether the CN was there all the time.
 func (u *subscriber) returned(left []log.Scope, head log.Seq) bool {
 	if head > u.at.Seq+maxReturn {
 		return true
@@ -201,7 +200,7 @@ func (u *subscriber) returned(left []log.Scope, head log.Seq) bool {
 	for at := u.at.Seq; at < head; {
 		entries, err := u.s.tail.After(at)
 		if err != nil || len(entries) == 0 {
-			return true // what cannot be read may be it
+			return true // entries that cannot be read may have one
 		}
 		for _, e := range entries {
 			at = e.Seq
@@ -214,14 +213,14 @@ func (u *subscriber) returned(left []log.Scope, head log.Seq) bool {
 	return false
 }
 
-// conclude looks at the state and sends what that shows; the start is then over.
-// left are the scopes that a NIC of the CN may have left at the position.
+// conclude looks at the state and sends the result; the start is then over. left are
+// the scopes that a NIC of the CN may have left at the position.
 func (u *subscriber) conclude(met []projections.Gain, left ...log.Scope) error {
 	u.lookDue = false
 	found := u.look(met)
 	if len(left) > 0 && u.returned(left, found.head.Seq) {
-		// Between the two the CN had no business there: all of it is sent anew, as
-		// of the head, and nothing of what happened meanwhile.
+		// Between left and return, the scope was outside the CN's interest. So all of
+		// it is sent again, as of the head, without the entries between.
 		for _, scope := range left {
 			if !u.held.has(scope) {
 				continue
@@ -235,8 +234,8 @@ func (u *subscriber) conclude(met []projections.Gain, left ...log.Scope) error {
 	return u.show(found)
 }
 
-// bookmark sends a bookmark at the position, unless one was sent or must not be (see
-// silentUntil).
+// bookmark sends a bookmark at the position, unless one was sent there or silentUntil
+// forbids it.
 func (u *subscriber) bookmark() error {
 	if u.at.Seq == u.bookmarked && !u.repeatBookmark || u.at.Seq < u.silentUntil {
 		return nil
@@ -250,12 +249,12 @@ func (u *subscriber) bookmark() error {
 	return u.send(m)
 }
 
-// digestEvery is the least time between two bookmarks with digests, except for
-// those of quiet streams.
+// digestEvery is the least time between two bookmarks with digests, except on quiet
+// streams.
 const digestEvery = time.Second
 
-// scopeDigests returns the digests of the scopes that are held, or nil if the state is
-// not at the position right now: then a later bookmark has them.
+// scopeDigests returns the digests of the held scopes, or nil if the state is not at
+// the position now: then a later bookmark has them.
 func (u *subscriber) scopeDigests() (sums []feed.ScopeDigest) {
 	u.s.store.View(func(state *projections.State, head log.Cursor) {
 		if u.lookDue || head.Seq != u.at.Seq || head.Cluster != u.at.Cluster {

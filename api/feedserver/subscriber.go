@@ -13,44 +13,44 @@ import (
 	"rutter/projections"
 )
 
-// Why a subscriber is woken.
+// Reasons why a subscriber is woken.
 const (
 	wakeStart       = reasonScheduled << (1 + iota)
-	wakeLog         // the log has something for it
-	wakeTick        // it is looked after
-	wakePing        // the CN asked for an answer
-	wakeAgain       // the CN asked for a scope anew
-	wakeRequest     // the CN is asked about its VMs
-	wakeWanted      // a barrier waits for what it knows
+	wakeLog         // there are new entries for it
+	wakeTick        // a tick
+	wakePing        // the CN sent a ping
+	wakeAgain       // the CN asked for a scope again
+	wakeRequest     // there is a request to the CN about its VMs
+	wakeWanted      // a barrier waits for its watermark
 	wakeDrain       // the server stops
-	wakeReplaced    // a newer session of the CN came
+	wakeReplaced    // a newer session of the CN began
 	wakeEnd         // the connection ended
-	wakeDisbelieved // what the CN said of itself cannot be
+	wakeDisbelieved // the CN's report about itself cannot be true
 )
 
 // mustEnd are the reasons that end a stream.
 const mustEnd = wakeDrain | wakeReplaced | wakeEnd | wakeDisbelieved
 
-// runTime is how long a run lasts before other subscribers have theirs.
+// runTime bounds a run, so that other subscribers get their turn.
 const runTime = 5 * time.Millisecond
 
-// subscriber sends one CN its stream. Its position is all that it keeps of the
-// log; what it cannot write yet, it has not read yet.
+// subscriber sends one CN its stream. It keeps only its position in the log. It reads
+// only what it can write.
 //
-// The stream is a repetition of one round: entries from the position on, filtered
-// by the scopes held; after one that may have changed the CN's interest the
-// state is looked at, at a head h at or beyond it, and follows with objects that
-// became visible, new scopes as of h, and drops. While catching up after the
-// start no scope is added: that comes when the pinned head is reached (SAFETY F5).
+// The stream repeats one round: entries from the position on, filtered by the held
+// scopes. After an entry that may have changed the CN's interest, the round ends with a
+// look at the state, at a head h at or beyond the entry. It sends objects that became
+// visible, new scopes as of h, and drops. While it catches up after the start, no scope
+// is added: that is done when the pinned head is reached (SAFETY F5).
 //
-// A scope is dropped where its entries end, at the start too, and not after the
-// catching up: else an underlay NIC that is in a scope without entries would be
-// kept for it, its deletion would be missed, and it would be believed again when its
-// CN comes onto a vnet that is held.
+// A scope is dropped where its entries end, also at the start, and not after catching
+// up. Else an underlay NIC that is in a scope without entries would be kept for it. Its
+// deletion would be missed, and the CN would use it again when its own CN comes onto a
+// held vnet.
 //
-// Invariant at a bookmark at seq p: what was sent, folded, is the state at p of
-// the CN's interest at p. So between a look and its head there is none: what the
-// look found, or no longer found, is of the head.
+// Invariant at a bookmark at seq p: what was sent, folded, is the state at p of the
+// CN's interest at p. So between a look and its head there is no bookmark, because the
+// result of the look is of the head.
 type subscriber struct {
 	s       *parts
 	conn    net.Conn
@@ -59,35 +59,35 @@ type subscriber struct {
 	who     matrix.Identity
 	rights  frameRights
 	task    *task
-	self    *member       // of the watcher
+	self    *member       // in the watcher
 	over    chan struct{} // closed after the last run
 	err     error         // why it ended, once over is closed; nil after a drain
-	// vmLine takes the answers of the CN, and what it says of its VMs; nil: neither is taken.
-	vmLine   *vmm.Line
+	// vmConn takes the CN's answers and reports about its VMs; nil: they are ignored.
+	vmConn   *vmm.Conn
 	askedMu  sync.Mutex // protects asked and requests
 	asked    map[log.Scope]struct{}
-	requests []*feed.Request // what other parts of the server ask the CN, at most maxRequests
+	requests []*feed.Request // requests of other parts of the server to the CN, at most maxRequests
 
-	// The rest is touched only in its runs.
+	// The rest is used only in runs of its task.
 	out         *frameWriter
-	adding      log.Scope  // that is being sent, since the CN came to want it
-	at          log.Cursor // up to which the log was sent or passed over; its cluster is that of the welcome
+	adding      log.Scope  // the scope that is being sent because it entered the interest
+	at          log.Cursor // the position: up to here the log was sent or skipped; its cluster is that of the welcome
 	held        heldScopes // scopes that the CN holds
 	silentUntil log.Seq    // no bookmark before this seq
-	// pinned is the head at the start. Until it is reached the interest of
-	// then cannot be known; reaching it, unless lookDue is false, is one more look.
+	// pinned is the head at the start. Before it is reached, the interest at that head
+	// cannot be known. When it is reached and lookDue is true, one more look is made.
 	pinned  log.Seq
 	lookDue bool
-	// met are the pairs of CN and vnet whose underlay NICs were sent on this
-	// stream since the CN's NICs on the vnet were last seen to leave, with the
-	// head at which: an entry up to there may be the one that brought the CN.
+	// met are the pairs of CN and vnet whose underlay NICs were sent on this stream
+	// since the CN's NICs on the vnet last left. The value is the head at which they
+	// were sent: an entry up to it may be the one that brought the CN.
 	met            map[projections.Gain]log.Seq
-	now            time.Time // when the run began
+	now            time.Time // time when the run began
 	unfinished     bool      // the run ended before the end of the log was reached
 	bookmarked     log.Seq   // of the last bookmark
 	bookmarkedAt   time.Time // when that was sent
 	repeatBookmark bool      // send the next bookmark even if one was sent at this seq
-	digestsAt      time.Time // when the last digests were sent
+	digestsAt      time.Time // time when the last digests were sent
 }
 
 func newSubscriber(s *parts, conn net.Conn, who matrix.Identity, hello *feed.Hello) *subscriber {
@@ -108,16 +108,16 @@ func newSubscriber(s *parts, conn net.Conn, who matrix.Identity, hello *feed.Hel
 	return u
 }
 
-// join lets the subscriber run, at once for the first time.
+// join adds the subscriber to the watcher and starts its first run.
 func (u *subscriber) join() { u.s.watcher.join(u.self, wakeStart) }
 
-// errEnded ends a stream whose connection has ended: the reader knows why.
+// errEnded ends a stream whose connection has ended; the reader has the reason.
 var errEnded = errors.New("feedserver: the subscriber's connection ended")
 
 // errDrained ends a run that sent the last frame.
 var errDrained = errors.New("feedserver: the subscriber was drained")
 
-// run does what there is to do.
+// run does what is due.
 func (u *subscriber) run(why reason) outcome {
 	ended, err := u.act(why)
 	switch {
@@ -127,7 +127,7 @@ func (u *subscriber) run(why reason) outcome {
 		return idle
 	}
 	if err != nil && !errors.Is(err, errEnded) {
-		// If it is the connection that failed, this does nothing.
+		// If the connection itself failed, this does nothing.
 		_ = u.drain(feed.DrainFailed, err.Error())
 	}
 	u.err = err
@@ -135,14 +135,15 @@ func (u *subscriber) run(why reason) outcome {
 	return over
 }
 
-// act does it. ended, without an error: the stream ended in order.
+// act is run without the handling of errors. ended without an error: the stream ended
+// in order.
 func (u *subscriber) act(why reason) (ended bool, err error) {
 	u.now = time.Now()
 	u.out.now = u.now
 	select {
 	case <-u.s.draining:
 		if why&wakeStart != 0 {
-			why |= wakeDrain // it came too late to be among those that are sent away
+			why |= wakeDrain // it came too late to be sent away with the others
 		}
 	default:
 	}
@@ -196,8 +197,8 @@ func (u *subscriber) proceed(why reason) error {
 	return nil
 }
 
-// progress sends what there is to know. A tick alone sends a bookmark, if nothing
-// concerns the subscriber up to there; if something does, it is woken for that.
+// progress sends what is new. At a tick it only sends a bookmark if nothing concerns
+// the subscriber up to there. Else another wake-up will send that.
 func (u *subscriber) progress(why reason) error {
 	quiet := u.now.Sub(u.bookmarkedAt) >= quietTime
 	if why == wakeTick && !quiet && !u.unfinished {
@@ -206,11 +207,11 @@ func (u *subscriber) progress(why reason) error {
 		}
 		return u.bookmark()
 	}
-	u.repeatBookmark = u.repeatBookmark || quiet // so that both sides know that they are there
+	u.repeatBookmark = u.repeatBookmark || quiet // a sign of life in both directions
 	return u.advance()
 }
 
-// skip moves the position to where the watcher has read to, if nothing in between
+// skip moves the position to where the watcher has read to, if no entry between
 // concerns the subscriber.
 func (u *subscriber) skip() (moved bool) {
 	if u.lookDue {

@@ -11,22 +11,23 @@ import (
 	"rutter/projections"
 )
 
-// visibility is what a CN may see that was not sent to it yet, as a look at the state
-// found it, all of one head. The records are shared with the state and never changed.
+// visibility is the result of a look at the state: what a CN may see that was not sent
+// yet, all of one head. The records are shared with the state and immutable.
 type visibility struct {
 	head     log.Cursor
-	interest []log.Scope // nil: not to be compared with what is held
+	interest []log.Scope // nil: do not compare it with the held scopes
 	added    []visibleScope
 	met      []visibleObject
-	// lapsed: a scope that is held is no longer wanted at the head. It must go now:
-	// kept until the CN wants it again, it would lack whom it did not meet.
+	// lapsed: a held scope is outside the interest at the head. It must be dropped now.
+	// If it were kept until it enters the interest again, NICs that came meanwhile
+	// would be missing in it.
 	lapsed bool
 }
 
 type visibleScope struct {
 	scope    log.Scope
-	records  []projections.Record // none if the snapshot is done
-	snapshot *snapshot            // to be sent, or to be made; nil: neither
+	records  []projections.Record // none if the snapshot is complete
+	snapshot *snapshot            // to send, or to make; nil: neither
 }
 
 type visibleObject struct {
@@ -34,15 +35,16 @@ type visibleObject struct {
 	record projections.Record
 }
 
-// look takes from the state what the CN wants and does not hold, and the
-// underlay NICs of the CNs that became visible.
+// look returns what the CN's interest at the head contains that it does not hold, and
+// the underlay NICs of the CNs that became visible.
 func (u *subscriber) look(met []projections.Gain) visibility {
 	found := u.lookOnce(met, true)
 	for _, a := range found.added {
 		if a.snapshot == nil || !a.snapshot.done {
 			continue
 		}
-		// The snapshot is of an earlier head, unless an entry between has touched it.
+		// The snapshot is of an earlier head. It is valid unless an entry between has
+		// touched the scope.
 		u.s.watcher.read()
 		if !u.s.snapshots.holds(a.scope, a.snapshot) {
 			return u.lookOnce(met, false)
@@ -72,7 +74,7 @@ func (u *subscriber) lookOnce(met []projections.Gain, shared bool) (found visibi
 		}
 		for _, pair := range met {
 			if !state.Interested(u.hello.CN, []log.Scope{pair.Scope}) {
-				// The CN has left since, and which CNs are there now is not its business.
+				// The CN has left since, so it may not see which CNs are there now.
 				found.lapsed = true
 				continue
 			}
@@ -86,12 +88,12 @@ func (u *subscriber) lookOnce(met []projections.Gain, shared bool) (found visibi
 	return found
 }
 
-// show sends what a look found: objects that became visible, new scopes, drops.
+// show sends the result of a look: objects that became visible, new scopes, drops.
 func (u *subscriber) show(found visibility) error {
 	u.silentUntil = max(u.silentUntil, found.head.Seq)
 	for _, o := range found.met {
 		if !u.held.has(o.pair.Scope) {
-			continue // it comes with the scope, if that comes
+			continue // it comes with the scope, if the scope is sent
 		}
 		if err := u.sendObject(o.pair.Scope, o.record, found.head.Seq); err != nil {
 			return err
@@ -110,7 +112,7 @@ func (u *subscriber) show(found visibility) error {
 	return u.dropUnwanted(found.interest, found.head.Seq)
 }
 
-// forgetScope forgets whom the subscriber met on a scope.
+// forgetScope forgets which CNs the subscriber met on a scope.
 func (u *subscriber) forgetScope(scope log.Scope) {
 	for pair := range u.met {
 		if pair.Scope == scope {
@@ -136,7 +138,7 @@ func (u *subscriber) dropUnwanted(interest []log.Scope, head log.Seq) error {
 	return nil
 }
 
-// drop drops a scope that is held; head is that of the look that said so.
+// drop drops a held scope; head is the head of the look that found it unwanted.
 func (u *subscriber) drop(scope log.Scope, head log.Seq) error {
 	u.held.release(scope)
 	u.forgetScope(scope)
@@ -144,8 +146,8 @@ func (u *subscriber) drop(scope log.Scope, head log.Seq) error {
 	return u.send(&feed.ScopeDropped{Scope: scope, At: u.at.Seq})
 }
 
-// sendAdded sends the new scopes, unless too many streams are doing that: then the
-// subscriber is to come again.
+// sendAdded sends the new scopes. If too many streams are sending scopes, it tells the
+// subscriber to retry later.
 func (u *subscriber) sendAdded(found visibility) error {
 	if len(found.added) == 0 {
 		return nil
@@ -211,7 +213,8 @@ func (u *subscriber) sendShared(s *snapshot, at log.Seq) error {
 	return nil
 }
 
-// sendObjects sends the objects of a scope, and keeps what it sends for others.
+// sendObjects sends the objects of a scope, and keeps the encoded form for other
+// subscribers.
 func (u *subscriber) sendObjects(a visibleScope, at log.Seq) error {
 	var frames []byte
 	for _, rec := range a.records {
@@ -260,15 +263,15 @@ func objectFrame(scope log.Scope, rec projections.Record, at log.Seq) (*feed.Obj
 	}, nil
 }
 
-// resend sends the scopes that were asked for as if they were new. What is not
-// held, or not yet, is not: it will be sent, or is not wanted.
+// resend sends the scopes that were asked for again as if they were new. It leaves out
+// scopes that are not held, or not yet: they will be sent, or are not wanted.
 func (u *subscriber) resend() error {
 	u.askedMu.Lock()
 	asked := u.asked
 	u.asked = nil
 	u.askedMu.Unlock()
 	if u.lookDue {
-		return nil // it will ask again, at a bookmark after the start
+		return nil // the agent asks again, at a bookmark after the start
 	}
 	for scope := range asked {
 		if u.held.has(scope) {
@@ -276,7 +279,7 @@ func (u *subscriber) resend() error {
 			u.session.countRepaired()
 		}
 	}
-	u.repeatBookmark, u.digestsAt = true, time.Time{} // was it mended?
+	u.repeatBookmark, u.digestsAt = true, time.Time{} // so that the agent compares them again
 	if err := u.conclude(nil); err != nil {
 		return err
 	}

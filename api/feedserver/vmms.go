@@ -6,22 +6,22 @@ import (
 	"rutter/log/feed"
 )
 
-// maxRequests bounds the requests that wait until a subscriber is written to.
+// maxRequests bounds the requests that wait to be sent to a CN.
 const maxRequests = 64
 
 // errRequestsWait: its text reaches clients, and stays as it was in package api.
 var errRequestsWait = errors.New("api: too many requests wait for the compute node's connection")
 
 // connectVMMs connects the CN of this stream with the service of VMMs, until its
-// line is closed.
+// connection there is closed.
 func (u *subscriber) connectVMMs() {
 	if u.s.vmms == nil {
 		return
 	}
-	u.vmLine = u.s.vmms.Connect(u.hello.CN, u.hello.Abilities&feed.AnswersRequests != 0, u.request)
+	u.vmConn = u.s.vmms.Connect(u.hello.CN, u.hello.Abilities&feed.AnswersRequests != 0, u.request)
 }
 
-// request asks the CN at its next run, which is at once.
+// request queues a request to the CN, and wakes the subscriber to send it.
 func (u *subscriber) request(m *feed.Request) error {
 	u.askedMu.Lock()
 	if len(u.requests) >= maxRequests {
@@ -34,7 +34,7 @@ func (u *subscriber) request(m *feed.Request) error {
 	return nil
 }
 
-// sendRequests sends what the CN is asked.
+// sendRequests sends the queued requests to the CN.
 func (u *subscriber) sendRequests() error {
 	u.askedMu.Lock()
 	requests := u.requests
@@ -48,17 +48,17 @@ func (u *subscriber) sendRequests() error {
 	return nil
 }
 
-// tellVMMs passes on what the CN says of its VMs.
+// tellVMMs passes the CN's messages about its VMs to the service.
 func (u *subscriber) tellVMMs(m feed.Message) {
-	if u.vmLine == nil {
+	if u.vmConn == nil {
 		return
 	}
 	switch m := m.(type) {
 	case *feed.Response:
-		u.vmLine.Answer(m)
+		u.vmConn.Answer(m)
 	case *feed.Ring:
-		u.vmLine.Ring(m)
+		u.vmConn.Ring(m)
 	case *feed.Inventory:
-		u.vmLine.Report(m)
+		u.vmConn.Report(m)
 	}
 }

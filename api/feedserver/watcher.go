@@ -7,43 +7,42 @@ import (
 	"sync"
 	"time"
 
-	"rutter/api/logread"
+	"rutter/api/internal/logread"
 )
 
 // Times of the watcher.
 const (
-	// Subscribers that no entry concerned get a bookmark in rounds, each in
-	// tickSlices parts at most, of tickEach at least, since each part is a wake-up:
-	// of idleRound while the log is idle, else of tickPer for each subscriber, from
-	// busyRound on.
+	// Subscribers without new entries get a bookmark once per round. A round has at
+	// most tickSlices parts, at least tickEach apart, because each part is a wake-up.
+	// It lasts idleRound while the log is idle, else tickPer for each subscriber, at
+	// least busyRound.
 	idleRound  = time.Second
 	busyRound  = 100 * time.Millisecond
 	tickPer    = 100 * time.Microsecond
 	tickSlices = 10
 	tickEach   = 64
-	// A storm is stormJoins subscribers with less than stormEnd between them. What
-	// their requests left behind would stay until the next collection, which on an
-	// idle server is minutes away: it is given back at the end.
+	// A storm is stormJoins subscribers less than stormEnd apart. The memory of their
+	// requests would stay until the next collection, which is minutes away on an idle
+	// server. So the watcher frees it at the end of the storm.
 	stormJoins = 1000
 	stormEnd   = time.Second
-	// drainSpread is how far apart two subscribers are sent away, so that the
-	// next server is not run over; drainMost bounds the time for all of them.
+	// drainSpread is the time between two subscribers that are sent away, so that the
+	// next server is not overloaded. drainMost bounds the time for all of them.
 	drainSpread = 100 * time.Microsecond
 	drainMost   = 2 * time.Second
 )
 
-// Wake-ups of a busy log. A write to a subscriber costs the same for one entry as
-// for twenty, so one that was just written to waits for what comes next: the
-// longer, the more streams there are. One that was idle is written to at once.
-// Up to paceFew streams that is less than what people notice; beyond it the
-// processor is what is short.
+// Wake-ups of a busy log. A write to a subscriber costs the same for 1 entry as for 20.
+// So a subscriber that was just written to waits for more entries; the more streams,
+// the longer. An idle subscriber is written to at once. Up to paceFew streams the delay
+// is not noticeable. Beyond, the processor is the bottleneck.
 const (
 	pacePerStream = 25 * time.Microsecond // 5 ms at 200, 100 ms at 4,000
 	paceSteep     = 75 * time.Microsecond // for each beyond paceFew: 15 ms at 333
 	paceSteepMost = 40 * time.Millisecond
 	paceMost      = 100 * time.Millisecond
 	paceFew       = 200 // streams
-	paceFrom      = 50  // streams; below it is of no use
+	paceFrom      = 50  // streams; below it the delay has no use
 )
 
 func paceOf(streams int64) time.Duration {
@@ -58,8 +57,8 @@ func paceOf(streams int64) time.Duration {
 	return min(max(n*pacePerStream, steep), paceMost)
 }
 
-// watcher reads what the log has new, once for all subscribers, and wakes those whom
-// it concerns, by the index of who holds which scope. The others are woken at ticks.
+// watcher reads new entries of the log once for all subscribers, and wakes those that
+// hold a scope of an entry, by the scope index. The others are woken at ticks.
 //
 // Its goroutine runs while there are subscribers.
 type watcher struct {
@@ -75,19 +74,19 @@ type watcher struct {
 	members []*member     // in no order
 	stop    chan struct{} // ends the goroutine; nil: there is none
 	joins   int           // since the last storm ended
-	joined  time.Time     // the last of them
+	joined  time.Time     // time of the last of them
 
 	reading sync.Mutex // held while the index advances; taken before mu
 }
 
-// member is a subscriber as the watcher knows it.
+// member is the watcher's record of a subscriber.
 type member struct {
 	task *task
 	conn net.Conn
 	slot int // in watcher.members; protected by its lock
 }
 
-// join adds a subscriber and lets it run, for why.
+// join adds a subscriber and wakes it with why.
 func (w *watcher) join(m *member, why reason) {
 	w.mu.Lock()
 	w.joins, w.joined = w.joins+1, time.Now()
@@ -126,12 +125,12 @@ func (w *watcher) watch(stop chan struct{}) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	draining := w.draining
-	slice, still := 0, time.Duration(0) // still is how long nothing came
+	slice, still := 0, time.Duration(0) // still is the time without new entries
 	var woke time.Time
 	for {
 		changed := w.store.Changed()
 		if left := paceOf(w.streams()) - time.Since(woke); left > 0 {
-			changed = nil // what comes meanwhile goes out together
+			changed = nil // entries that arrive meanwhile are sent together
 			pause.Reset(left)
 		} else if w.read() {
 			woke = time.Now()
@@ -157,7 +156,7 @@ func (w *watcher) watch(stop chan struct{}) {
 	}
 }
 
-// tickAfter is how long it takes until the next part of the subscribers is woken.
+// tickAfter returns the time until the next part of the subscribers is woken.
 func (w *watcher) tickAfter(idle bool) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -168,11 +167,11 @@ func (w *watcher) tickAfter(idle bool) time.Duration {
 	return round / time.Duration(w.slicesLocked())
 }
 
-// slicesLocked is in how many parts the subscribers are woken at ticks.
+// slicesLocked returns the number of parts of a round.
 func (w *watcher) slicesLocked() int { return min(max(len(w.members)/tickEach, 1), tickSlices) }
 
-// read reads what the log has new, notes the scopes that it concerns and wakes
-// those who hold them. It reports whether there was anything.
+// read reads new entries, marks the scopes that they concern and wakes the holders of
+// these. It reports whether there were any.
 func (w *watcher) read() (moved bool) {
 	w.reading.Lock()
 	defer w.reading.Unlock()
@@ -191,8 +190,8 @@ func (w *watcher) read() (moved bool) {
 		w.dispatcher.push(woken...)
 	}
 	if replaced || at.Seq < head.Seq {
-		// What is between cannot be read, or it is another log: each subscriber finds
-		// out for itself what that means for it.
+		// The entries between cannot be read, or it is another log. Each subscriber
+		// finds out for itself.
 		w.mu.Lock()
 		w.restart()
 		all := schedule(w.members, wakeLog)
@@ -203,13 +202,13 @@ func (w *watcher) read() (moved bool) {
 	return moved
 }
 
-// restart begins to read at the head: of what is before it nothing is known.
+// restart makes the watcher read from the head. It knows nothing about earlier entries.
 func (w *watcher) restart() {
 	w.index.restart(w.store.Head())
 	w.snapshots.forgetAll()
 }
 
-// schedule notes why members are to run, and returns the tasks that must be pushed.
+// schedule adds a reason to members' tasks, and returns those that must be pushed.
 func schedule(members []*member, why reason) (idle []*task) {
 	for _, m := range members {
 		if m.task.schedule(why) {
@@ -219,7 +218,7 @@ func schedule(members []*member, why reason) (idle []*task) {
 	return idle
 }
 
-// tick wakes some of the subscribers, and returns the slice that is next.
+// tick wakes one slice of the subscribers, and returns the next slice.
 func (w *watcher) tick(slice int) (next int) {
 	w.mu.Lock()
 	var idle []*task
@@ -247,7 +246,7 @@ func (w *watcher) all() []*member {
 	return append([]*member(nil), w.members...)
 }
 
-// drain sends all away, in a random order and some time apart.
+// drain sends all subscribers away, in random order and some time apart.
 func (w *watcher) drain(stop chan struct{}) {
 	all := w.all()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })

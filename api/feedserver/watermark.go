@@ -7,45 +7,46 @@ import (
 	"rutter/log/feed"
 )
 
-// maxBookmarks bounds the bookmarks of a session that are remembered with their chain:
-// those that a watermark on its way may be of, since agents send one at least each
-// feed.TellLazily. Of older ones only the seq is checked. 24 bytes each.
+// maxBookmarks bounds the bookmarks of a session that are kept with their chain hash:
+// those that a watermark in transit may be of, because agents send one at least each
+// feed.TellLazily. For older ones only the seq is checked. Each takes 24 bytes.
 const maxBookmarks = 16
 
-// sentBookmark is a bookmark that a CN was sent.
+// sentBookmark is a bookmark that was sent to a CN.
 type sentBookmark struct {
 	seq   log.Seq
 	chain log.ChainPrefix
 }
 
-// verifier holds the watermarks of one session against what its CN was sent. One that
-// claims more cannot be true (SAFETY B4): it is never believed, and ends the session.
+// verifier compares the watermarks of one session with what its CN was sent. A
+// watermark that claims more cannot be true (SAFETY B4): it is never accepted, and ends
+// the session.
 //
-// What the CN can know are the seq of its hello, once the log was found to have it
-// (ahead of the head it is refused by type), and each bookmark that was sent. After
-// a reset it is only what was sent since; a watermark of before may still be on its
-// way then, and is discounted: it says nothing, and does not end the session.
+// A CN can know the seq of its hello, once the log is known to have it, and each
+// bookmark that was sent. After a reset it can know only what was sent since. A
+// watermark from before the reset may still be in transit then. It is ignored and does
+// not end the session.
 type verifier struct {
 	cluster   log.UUID       // of the log that is sent
-	hello     log.Cursor     // that the CN says it was at
-	begun     bool           // the hello was: until then no watermark is looked at
+	hello     log.Cursor     // the position in the hello
+	begun     bool           // the hello was checked; watermarks wait until then
 	first     log.Seq        // the lowest seq sent since the last reset
 	most      log.Seq        // the highest; 0: none yet
 	bookmarks []sentBookmark // the last of them, oldest first
-	// stale is up to where a watermark may be of before the last reset. It is 0
-	// once one came that is of after it.
+	// stale is the seq up to which a watermark may be from before the last reset. It
+	// becomes 0 with the first watermark from after it.
 	stale   log.Seq
-	current bool // one of the log that is sent has come: no other is possible any more
-	// applied is the highest that was believed since the last reset. Only 0 may
-	// follow: an agent that found its view wrong knows nothing.
+	current bool // a watermark of the log that is sent has arrived: it cannot be of another any more
+	// applied is the highest accepted seq since the last reset. A lower one can only be
+	// 0: an agent that found its view wrong knows nothing.
 	applied log.Seq
-	// checked is that of the session's first watermark: agents of earlier versions
-	// keep it over a reset, so it may be of a log that was longer. It is discounted.
+	// checked is that of the session's first watermark. Agents of earlier versions keep
+	// it over a reset, so it may be of a longer log. It is ignored.
 	checked      log.Seq
-	checkedKnown bool // that one came
+	checkedKnown bool // a first watermark arrived
 }
 
-// begin notes the log that is sent, and what became of the hello's cursor.
+// begin records which log is sent, and the result for the hello's cursor.
 func (t *verifier) begin(cluster log.UUID, accepted bool) {
 	t.begun, t.cluster = true, cluster
 	if !accepted {
@@ -55,13 +56,13 @@ func (t *verifier) begin(cluster log.UUID, accepted bool) {
 	}
 }
 
-// restart notes a reset: what the CN is sent begins anew.
+// restart records a reset: everything is sent again.
 func (t *verifier) restart() {
 	t.stale = max(t.stale, t.most)
 	t.first, t.most, t.bookmarks, t.applied, t.current = 0, 0, nil, 0, false
 }
 
-// sent notes a bookmark that is sent.
+// sent records a bookmark.
 func (t *verifier) sent(seq log.Seq, chain log.ChainPrefix) {
 	if t.most == 0 {
 		t.first = seq
@@ -77,7 +78,7 @@ func (t *verifier) sent(seq log.Seq, chain log.ChainPrefix) {
 	t.bookmarks = append(t.bookmarks, sentBookmark{seq, chain})
 }
 
-// verify returns what of a watermark may be believed, or why it cannot be true.
+// verify returns which part of a watermark is accepted, or why it cannot be true.
 func (t *verifier) verify(w feed.Watermark) (feed.Watermark, error) {
 	if !t.checkedKnown {
 		t.checkedKnown, t.checked = true, w.Checked
@@ -86,13 +87,13 @@ func (t *verifier) verify(w feed.Watermark) (feed.Watermark, error) {
 		return w, fmt.Errorf("its kernel is at seq %d, and what it knows at %d", w.Programmed, w.Applied)
 	}
 	switch w.Log.Cluster {
-	case log.UUID{}: // of no log: nothing rests on it
+	case log.UUID{}: // of no log: it claims nothing
 		if most := max(t.most, t.stale); w.Applied > most {
 			return w, fmt.Errorf("it is at seq %d, and was sent nothing beyond %d", w.Applied, most)
 		}
 		return w, nil
 	case t.cluster:
-	case t.hello.Cluster: // of the hello's other log: its readers see that
+	case t.hello.Cluster: // of the hello's other log: readers of the watermark see that
 		if t.current || w.Applied > t.hello.Seq {
 			return w, fmt.Errorf("it is at seq %d of cluster %s, and its session is of %s", w.Applied, w.Log.Cluster, t.cluster)
 		}
@@ -131,9 +132,9 @@ func (t *verifier) verifySeqs(w feed.Watermark) (feed.Watermark, error) {
 	return w, nil
 }
 
-// knows reports whether the chain at a seq is known, and whether a CN that is there
-// can be told by this one. That of a later bookmark is as good: one that did not
-// count moves an agent's cursor alone.
+// knows reports whether the chain hash at a seq is known, and whether it proves that
+// the CN is there. The chain hash of a later bookmark proves it too: a bookmark that
+// did not count moves only an agent's cursor.
 func (t *verifier) knows(seq log.Seq, chain log.ChainPrefix) (known, fits bool) {
 	for _, m := range t.bookmarks {
 		known = known || m.seq == seq

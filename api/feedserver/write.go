@@ -19,7 +19,7 @@ const (
 	writeTime   = 30 * time.Second // for the subscriber to take a write
 )
 
-// buffers are those of subscribers that write; an idle one has none.
+// buffers are for subscribers that are writing; an idle one has none.
 var (
 	buffers  = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
 	encoders = sync.Pool{New: func() any { return log.NewEncoder() }}
@@ -31,7 +31,7 @@ type frameWriter struct {
 	conn    net.Conn
 	raw     syscall.RawConn // of conn, to write without waiting; nil if it has none
 	task    *task
-	bytes   prometheus.Counter // that were written
+	bytes   prometheus.Counter // bytes written
 	blocked *atomic.Int64      // writers that wait for their sockets
 
 	buf    []byte    // nil while there is nothing in it
@@ -50,7 +50,7 @@ func newFrameWriter(conn net.Conn, t *task, bytes prometheus.Counter, blocked *a
 	return w
 }
 
-// open makes sure that there is a buffer to append to.
+// open ensures that there is a buffer to append to.
 func (w *frameWriter) open() {
 	if w.buf == nil {
 		w.pooled = buffers.Get().(*[]byte)
@@ -58,7 +58,7 @@ func (w *frameWriter) open() {
 	}
 }
 
-// release gives the buffer back, for the next writer.
+// release returns the buffer to the pool.
 func (w *frameWriter) release() {
 	if b := w.pooled; b != nil && cap(w.buf) <= 2*bufferBytes {
 		*b = w.buf
@@ -67,7 +67,7 @@ func (w *frameWriter) release() {
 	w.buf, w.pooled = nil, nil
 }
 
-// room writes what was gathered if n more bytes would make it too much.
+// room writes what was gathered if n more bytes would exceed the buffer.
 func (w *frameWriter) room(n int) error {
 	if len(w.buf)+n < bufferBytes {
 		return nil
@@ -75,9 +75,9 @@ func (w *frameWriter) room(n int) error {
 	return w.flush()
 }
 
-// flush writes what was gathered: at once what the socket takes, the rest while
-// another worker goes on. A subscriber that takes nothing for writeTime is given
-// up; it costs its socket's buffer and this one.
+// flush writes what was gathered: at once what the socket takes, and the rest while
+// another worker continues with other tasks. A subscriber that takes nothing for
+// writeTime is disconnected. Until then it costs its socket's buffer and this one.
 func (w *frameWriter) flush() error {
 	if len(w.buf) == 0 {
 		return nil

@@ -10,26 +10,26 @@ import (
 	"rutter/log"
 )
 
-// A heartbeat is what a CN without an agent of ours posts to any server (CNAPI's,
-// spec/cnapi.md §4.1). It proves that the CN was there when it came, and nothing
-// else: so a server keeps none. It carries each to the leader, with its age, and
-// the leader alone has a view of them. A server that a CN has left has nothing to
-// say of it, and cannot set it unknown: the fault of §4.2 has no place.
+// A CN without a Rutter agent posts heartbeats to any server (CNAPI's, spec/cnapi.md
+// §4.1). A heartbeat proves only that the CN was present when it came. So a server
+// keeps none. It sends each to the leader, with its age, and only the leader has a view
+// of them. A server that a CN has left has no heartbeat to report and cannot set the CN
+// unknown: the fault of §4.2 cannot occur.
 const (
 	// BeatHolds is how long a heartbeat counts: CNAPI's time (spec/cnapi.md §4.2).
 	BeatHolds = 11 * time.Second
 	// AnnounceHolds is how long the sysinfo of a CN that is not set up counts,
 	// which comes each 60 s (spec/cnapi.md §4.1).
 	AnnounceHolds = 90 * time.Second
-	// MaxBeats bounds the heartbeats that a server has to carry, one of each CN,
-	// and those that the leader remembers. More are dropped: they come again.
+	// MaxBeats bounds the heartbeats that a server holds for the leader, one for each
+	// CN, and those that the leader remembers. More are dropped: the CN sends another.
 	MaxBeats = 1 << 16
 	// beatBatch bounds those of one question to the leader.
 	beatBatch = 4096
-	// beatGather is how long the first of a batch waits for others.
+	// beatGather is how long the first heartbeat of a batch waits for others.
 	beatGather = 50 * time.Millisecond
-	// beatBytes is a heartbeat on its way: the CN (16), its age and how long it
-	// holds, in milliseconds (4 each).
+	// beatBytes is the size of a heartbeat in a request: the CN (16), its age and how
+	// long it holds, in milliseconds (4 each).
 	beatBytes = 24
 )
 
@@ -39,7 +39,7 @@ type beat struct {
 	holds time.Duration
 }
 
-// beats are those that wait to be carried. The newest of a CN is kept.
+// beats are those that wait to be sent. The newest of a CN is kept.
 type beats struct {
 	mu      sync.Mutex // protects waiting
 	waiting map[log.UUID]beat
@@ -89,13 +89,13 @@ func (b *beats) take() map[log.UUID]beat {
 	return batch
 }
 
-// Beat notes that a CN proved to be there now, which counts for holds: BeatHolds
-// or AnnounceHolds. The leader is told soon. It is false if too much waits.
+// Beat records that a CN is present now, which counts for holds: BeatHolds or
+// AnnounceHolds. The leader gets it soon. It returns false if too many wait.
 func (f *Fabric) Beat(cn log.UUID, holds time.Duration) bool {
 	return f.beats.put(cn, beat{f.cfg.Now(), holds})
 }
 
-// carry brings heartbeats to the leader until ctx ends.
+// carry sends heartbeats to the leader until ctx ends.
 func (f *Fabric) carry(ctx context.Context) {
 	for {
 		select {
@@ -139,8 +139,8 @@ func (f *Fabric) bring(ctx context.Context, batch map[log.UUID]beat) error {
 	return err
 }
 
-// answerBeats takes heartbeats that a server brings: their number (4), them, and
-// the server's id.
+// answerBeats takes heartbeats from a server: their number (4), the heartbeats, and the
+// server's id.
 func (f *Fabric) answerBeats(body []byte) ([]byte, error) {
 	r := f.current()
 	if r == nil {
@@ -170,8 +170,8 @@ func (f *Fabric) answerBeats(body []byte) ([]byte, error) {
 type lastBeats struct {
 	at     time.Duration // of the newest
 	until  time.Duration // it counts
-	since  time.Duration // the CN is there without a pause
-	server string        // that had the newest
+	since  time.Duration // since when the CN is present without a gap
+	server string        // the server that reported the newest
 }
 
 // beat notes a heartbeat of the steady time at. The caller holds the lock.
@@ -184,7 +184,7 @@ func (r *leaderTerm) beat(cn log.UUID, server string, at, holds time.Duration) {
 		b = &lastBeats{at: at, since: at}
 		r.beats[cn] = b
 	case at < b.at:
-		return // an older one, on a longer way
+		return // an older one that took longer
 	case at > b.until:
 		b.since = at
 	}

@@ -116,7 +116,7 @@ type cluster struct {
 	nodes []*node
 
 	mu     sync.Mutex
-	leader int // -1: nobody
+	leader int // -1: none
 	term   uint64
 	moved  chan struct{}
 }

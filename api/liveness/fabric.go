@@ -14,7 +14,7 @@ import (
 
 // Store is the log and its state, as this package needs them.
 type Store interface {
-	// Propose has a change decided and written by the leader.
+	// Propose sends a change to the leader, which decides and writes it.
 	Propose(ctx context.Context, c *log.Change) (log.Result, error)
 	// View calls fn with the state and the head that it is at, while nothing is applied.
 	View(fn func(state *projections.State, head log.Cursor))
@@ -26,7 +26,7 @@ type Store interface {
 	WaitSeq(ctx context.Context, seq log.Seq) error
 }
 
-// Peers are the servers of the cluster, and the way to them.
+// Peers are the servers of the cluster, and how to reach them.
 type Peers interface {
 	// Self is the id of this server.
 	Self() string
@@ -34,17 +34,18 @@ type Peers interface {
 	Members() []Member
 	// Leading reports whether this server leads, and in which term.
 	Leading() (term uint64, ok bool)
-	// LeaderMoved is closed when the leader may have changed since it was called.
+	// LeaderMoved returns a channel that is closed when the leader may have changed
+	// since the call.
 	LeaderMoved() <-chan struct{}
-	// Ask has Fabric.Answer of another server answer, at the address of a
-	// Member; "" is the leader, wherever it is. Errors: ErrNoLeader, and those of the way.
+	// Ask calls Fabric.Answer of the server at the address of a Member; "" is the
+	// leader. Errors: ErrNoLeader, and those of the connection.
 	Ask(ctx context.Context, address string, request []byte) ([]byte, error)
 }
 
 // Member is a server.
 type Member struct{ ID, Address string }
 
-// ErrNoLeader is wrapped when there is no leader, or it moved meanwhile: try again.
+// ErrNoLeader is wrapped if there is no leader, or it changed meanwhile: try again.
 var ErrNoLeader = errors.New("liveness: no leader")
 
 // Config configures a Fabric. Store, Peers, Table and NewID must be given.
@@ -58,14 +59,13 @@ type Config struct {
 	// Now tells the time; default time.Now. It may jump: see steady.
 	Now func() time.Time
 
-	// Lease is how long a CN that is not heard counts as running. Default 30 s:
-	// 15 s until a server notices that a connection is dead, 10 s in which the
-	// agent has found another server, and 5 s. So the loss of a server alone
-	// makes no CN unknown.
+	// Lease is how long a CN without a sign counts as running. Default 30 s: 15 s until
+	// a server notices that a connection is dead, 10 s until the agent has found
+	// another server, and 5 s. So the loss of one server makes no CN unknown.
 	Lease time.Duration
-	// Settle is how long a CN that was unknown must be connected before it
-	// counts as running. Default 3 s, three rounds: one that connects and dies
-	// makes no events.
+	// Settle is how long a CN that was unknown must be connected before it counts as
+	// running. Default 3 s, three rounds: a CN that connects and fails again makes no
+	// events.
 	Settle time.Duration
 	// Every is how often the leader judges, and how often it asks for sessions
 	// while no barrier waits. Default 1 s.
@@ -94,8 +94,8 @@ func (c Config) withDefaults() Config {
 const (
 	// askWithin bounds one question to a server.
 	askWithin = 3 * time.Second
-	// hurryGap is the least time between two answers while a barrier waits: what
-	// comes within it is told together.
+	// hurryGap is the least time between two answers while a barrier waits. Changes
+	// within it are sent together.
 	hurryGap = 2 * time.Millisecond
 	// hurryHold is how long a server holds an answer back while a barrier waits
 	// and nothing has changed.
@@ -104,8 +104,7 @@ const (
 	askAgain = 200 * time.Millisecond
 )
 
-// Fabric is what the leader knows of all sessions, and the way to it from any
-// server.
+// Fabric is the leader's knowledge of all sessions, and access to it from any server.
 type Fabric struct {
 	cfg   Config
 	beats *beats
@@ -122,8 +121,8 @@ func New(cfg Config) (*Fabric, error) {
 	return &Fabric{cfg: cfg.withDefaults(), beats: newBeats()}, nil
 }
 
-// Run gathers and judges while this server leads, and brings heartbeats to who
-// does, until ctx ends; it returns nil.
+// Run gathers and writes transitions while this server leads, and sends heartbeats to
+// the leader, until ctx ends; it returns nil.
 func (f *Fabric) Run(ctx context.Context) error {
 	var carrying sync.WaitGroup
 	carrying.Go(func() { f.carry(ctx) })
@@ -143,7 +142,7 @@ func (f *Fabric) Run(ctx context.Context) error {
 	return nil
 }
 
-// lead gathers and judges during one term of this server as leader.
+// lead does the leader's work during one term.
 func (f *Fabric) lead(ctx context.Context, term uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

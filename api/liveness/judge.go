@@ -12,25 +12,25 @@ import (
 const (
 	running = "running"
 	unknown = "unknown"
-	// expunged is what an operator says of a CN that will not come back: no
-	// session changes that.
+	// expunged is the status that an operator sets for a CN that will not return:
+	// sessions do not change it.
 	expunged = "expunged"
 )
 
 // maxTransitions bounds the CNs whose status one change sets.
 const maxTransitions = 256
 
-// Actor is who sets the status of compute nodes.
+// Actor is the actor of changes to the status of compute nodes.
 const Actor = "rutter"
 
-// transition is a CN whose status is to be another.
+// transition is a CN and its new status.
 type transition struct {
 	cn     log.UUID
 	status string
 	why    string
 }
 
-// judge writes what has changed since the last time.
+// judge writes the changes of status since the last call.
 func (r *leaderTerm) judge(ctx context.Context) {
 	recorded := make(map[log.UUID]string)
 	r.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
@@ -47,7 +47,7 @@ func (r *leaderTerm) judge(ctx context.Context) {
 	}
 }
 
-// transitions compares what the log says with what the sessions say.
+// transitions compares the status in the log with the sessions.
 func (r *leaderTerm) transitions(recorded map[log.UUID]string) []transition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,7 +56,7 @@ func (r *leaderTerm) transitions(recorded map[log.UUID]string) []transition {
 	for _, v := range r.views {
 		allComplete = allComplete && v.complete
 	}
-	leased := now >= r.cfg.Lease // a new leader waits one lease before it misses anybody
+	leased := now >= r.cfg.Lease // a new leader waits for one lease before it declares a CN lost
 	var changes []transition
 	for _, cn := range sorted(recorded) {
 		if recorded[cn] == expunged {
@@ -77,11 +77,11 @@ func (r *leaderTerm) transitions(recorded map[log.UUID]string) []transition {
 			}
 			continue
 		}
-		last := time.Duration(0) // of a CN that no server has told of: the term's begin
+		last := time.Duration(0) // of a CN that no server has reported: the begin of the term
 		if s != nil {
 			last = max(last, s.at)
 			if s.session.Gone {
-				s.since = now // it has to settle again
+				s.since = now // it must be present for Settle again
 			}
 		}
 		if b != nil {
@@ -96,7 +96,7 @@ func (r *leaderTerm) transitions(recorded map[log.UUID]string) []transition {
 	return changes
 }
 
-// forget drops what is remembered of CNs that are long gone. The caller holds the lock.
+// forget drops records of CNs that are long gone. The caller holds the lock.
 func (r *leaderTerm) forget(now time.Duration, recorded map[log.UUID]string) {
 	for cn, s := range r.cns {
 		if recorded[cn] != running && s.session.Gone && now-s.at > Memory {
@@ -105,14 +105,14 @@ func (r *leaderTerm) forget(now time.Duration, recorded map[log.UUID]string) {
 	}
 }
 
-// write sets the status of some CNs: together, or one by one if the change is
-// refused, since an object may have gone meanwhile. What is not written is
-// found again at the next round.
+// write sets the status of some CNs: together, or one by one if the change is refused,
+// because an object may be deleted meanwhile. What is not written is found again in the
+// next round.
 func (r *leaderTerm) write(ctx context.Context, changes []transition) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	if term, leads := r.cfg.Peers.Leading(); !leads || term != r.term {
-		return // only the leader judges
+		return // only the leader writes
 	}
 	c, err := r.change(changes)
 	if err != nil {

@@ -142,7 +142,7 @@ func TestOldIncarnationNeverOverrides(t *testing.T) {
 	})
 }
 
-// A new leader waits one lease before it misses anybody.
+// A new leader waits for one lease before it declares a CN lost.
 func TestNewLeaderWaitsOneLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, time.Now)
@@ -163,7 +163,7 @@ func TestNewLeaderWaitsOneLease(t *testing.T) {
 	})
 }
 
-// Without a leader nobody judges.
+// Without a leader no status changes.
 func TestNobodyJudgesWithoutLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, time.Now)
@@ -175,7 +175,7 @@ func TestNobodyJudgesWithoutLeader(t *testing.T) {
 	})
 }
 
-// jumping is a clock that somebody sets.
+// jumping is a clock that is set.
 type jumping struct {
 	mu  sync.Mutex
 	off time.Duration
@@ -214,7 +214,7 @@ func TestClockJumps(t *testing.T) {
 			wait(3 * time.Second)
 		}
 		expect(t, c, "cn0 running", "cn1 running")
-		// And a clock that goes back does not keep the dead alive for ever.
+		// And a clock that goes back does not keep dead CNs alive without end.
 		c.nodes[1].table.Put(gone(moving))
 		clock.jump(-10 * time.Hour)
 		wait(time.Minute)

@@ -10,13 +10,13 @@ import (
 	"rutter/log"
 )
 
-// Known is the newest session of a CN, as the leader knows it.
+// Known is the newest session of a CN that the leader knows.
 type Known struct {
 	Session
-	Server  string // that has or had it
+	Server  string // that has or had the session
 	Alive   bool
-	HeardMS int64 // ago, as far as the leader was told; -1: never in its time
-	Beats   bool  // what was heard are heartbeats: there is no session, or none any more
+	HeardMS int64 // milliseconds since the last sign that was reported to the leader; -1: none in its term
+	Beats   bool  // the signs are heartbeats: there is no session
 }
 
 // listPage is how many sessions one answer between servers has.
@@ -63,7 +63,7 @@ func (f *Fabric) answerList(body []byte) ([]byte, error) {
 	return json.Marshal(r.list(log.UUID(body[:16])))
 }
 
-// list returns up to listPage sessions behind a CN.
+// list returns up to listPage sessions of CNs after a given one.
 func (r *leaderTerm) list(after log.UUID) []Known {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,8 +95,8 @@ func (r *leaderTerm) list(after log.UUID) []Known {
 	return page
 }
 
-// Where returns the id of the server that has the newest session of a CN, as the
-// leader knows it; "" if the CN has none. Errors: ErrNoLeader, ctx's.
+// Where returns the id of the server with the newest session of a CN that the leader
+// knows; "" if the CN has none. Errors: ErrNoLeader, ctx's.
 func (f *Fabric) Where(ctx context.Context, cn log.UUID) (string, error) {
 	if r := f.current(); r != nil {
 		return r.where(cn), nil

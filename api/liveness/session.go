@@ -8,7 +8,7 @@ import (
 	"rutter/log"
 )
 
-// Session is one connection of a CN, as the server that it leads to knows it.
+// Session is one connection of a CN, as its server knows it.
 type Session struct {
 	CN          log.UUID
 	Incarnation uint64 // of the agent's process
@@ -17,15 +17,15 @@ type Session struct {
 
 	Log        log.UUID // the cluster of the watermark; zero before the first
 	Sent       log.Seq  // the last bookmark that was sent
-	Applied    log.Seq  // of the watermark
-	Programmed log.Seq  // of the watermark; 0 is unknown
+	Applied    log.Seq  // in the watermark
+	Programmed log.Seq  // in the watermark; 0 is unknown
 	Failing    uint32   // steps that the kernel refused
 
-	Checked    log.Seq // where the digests were last found equal
+	Checked    log.Seq // seq at which the digests last matched
 	Mismatches uint32  // scopes whose digests differed, in this process of the agent
 	Resets     uint32  // in this process of the agent
 	LastReset  uint8   // feed.ResetReason of the last; 0: none
-	Held       bool    // it does not do what the log says, since that takes too much away
+	Held       bool    // the agent holds removals back, because they would take away too much
 }
 
 // Compare orders sessions of one CN: by incarnation, then number.
@@ -45,35 +45,35 @@ func (s *Session) Compare(o *Session) int {
 	return 0
 }
 
-// Reported is a session with how long ago its CN was heard.
+// Reported is a session with the time since the CN's last sign.
 type Reported struct {
 	Session
-	Silent time.Duration // between its last frame and the answer, in whole milliseconds
+	Silent time.Duration // milliseconds, as a duration, from its last frame to the answer
 }
 
 // poll asks a server for its sessions.
 type poll struct {
-	run     uint64 // of the server's process, as it said; 0 at first
+	run     uint64 // of the server's process, from its last answer; 0 at first
 	since   uint64 // the version that the asker has
 	atLeast time.Duration
 	atMost  time.Duration // bounds of the time until the answer, in whole milliseconds
-	// wanted is what a barrier waits for: the CNs are to be asked how far they
-	// are. No cns are all of them.
+	// wanted is what a barrier waits for: the server must ask these CNs for their
+	// progress; all CNs if cns is empty.
 	wanted log.Seq
 	cns    []log.UUID
 }
 
-// answer is what a server says to a poll: the sessions that changed since.
-type answer struct {
+// pollAnswer is a server's answer to a poll: the sessions that changed since.
+type pollAnswer struct {
 	run     uint64
 	version uint64 // of the last session in it, or of the table
-	full    bool   // the asker's version was of another process: begin anew
-	more    bool   // there is more: ask again at once
+	full    bool   // the asker's version is of another process of the server: replace everything
+	more    bool   // incomplete: ask again at once
 	rows    []Reported
 }
 
-// The bytes of both, big endian; a reader skips what follows the fields that it
-// knows, each row says its length.
+// The bytes of both, big endian. A reader skips bytes after the fields that it knows;
+// the length of a row is in the header.
 //
 //	poll    0 format 1, 1 run u64, 9 since u64, 17 at least ms u32, 21 at most ms u32;
 //	        then, or nothing: 25 wanted u64, 33 cns u32, 37 cns of 16
@@ -93,7 +93,7 @@ const (
 	flagHeld = 1 << 1
 )
 
-// MaxWanted bounds the CNs that a poll names; if more are waited for, it asks all.
+// MaxWanted bounds the CNs in a poll; if more are waited for, it asks all.
 const MaxWanted = 4096
 
 // MaxRows bounds the sessions of one answer: under half of a peer's frame.
@@ -145,7 +145,7 @@ func decodePoll(b []byte) (poll, error) {
 	return p, nil
 }
 
-func (a *answer) encode() []byte {
+func (a *pollAnswer) encode() []byte {
 	b := append(make([]byte, 0, answerHeader+len(a.rows)*rowBytes), wireFormat)
 	b = binary.BigEndian.AppendUint64(b, a.run)
 	b = binary.BigEndian.AppendUint64(b, a.version)
@@ -182,11 +182,11 @@ func (r *Reported) append(b []byte) []byte {
 	return append(b, r.LastReset)
 }
 
-func decodeAnswer(b []byte) (*answer, error) {
+func decodeAnswer(b []byte) (*pollAnswer, error) {
 	if len(b) < answerHeader || b[0] != wireFormat {
 		return nil, fmt.Errorf("liveness: answer of %d bytes: %w", len(b), log.ErrFormat)
 	}
-	a := &answer{
+	a := &pollAnswer{
 		run: binary.BigEndian.Uint64(b[1:]), version: binary.BigEndian.Uint64(b[9:]),
 		full: b[17]&flagFull != 0, more: b[17]&flagMore != 0,
 	}

@@ -10,8 +10,8 @@ import (
 	"rutter/log"
 )
 
-// Memory is how long a session that ended is remembered, so that an older one
-// of the same CN is known to be older. Beyond it nothing late is on its way.
+// Memory is how long an ended session is remembered, so that an older session of the
+// same CN is recognised as older. After that time no late message is in transit.
 const Memory = 10 * time.Minute
 
 // maxGone bounds the sessions that are remembered after their end.
@@ -32,9 +32,9 @@ type Table struct {
 }
 
 type row struct {
-	session Session
-	heard   time.Time
-	version uint64
+	session  Session
+	lastSign time.Time
+	version  uint64
 }
 
 // NewTable returns an empty table. run names this process: one that was started
@@ -43,8 +43,8 @@ func NewTable(run uint64, now func() time.Time) *Table {
 	return &Table{run: run, now: now, rows: make(map[log.UUID]*list.Element), order: list.New()}
 }
 
-// OnWanted sets fn to be called when a barrier waits until some CNs have programmed seq:
-// their sessions are to be asked how far they are. No cns are all of them. fn
+// OnWanted sets fn to be called when a barrier waits until some CNs have programmed
+// seq: the server must then ask their sessions for their progress. No cns means all. fn
 // must not block, and may be called from any goroutine.
 func (t *Table) OnWanted(fn func(seq log.Seq, cns []log.UUID)) {
 	t.mu.Lock()
@@ -52,7 +52,7 @@ func (t *Table) OnWanted(fn func(seq log.Seq, cns []log.UUID)) {
 	t.wanted = fn
 }
 
-// want tells that a barrier waits.
+// want reports that a barrier waits.
 func (t *Table) want(p poll) {
 	t.mu.Lock()
 	fn := t.wanted
@@ -62,8 +62,8 @@ func (t *Table) want(p poll) {
 	}
 }
 
-// Put takes a session as it now is. It is false, and nothing is changed, if a
-// newer session of the CN is known, or if this one has ended already.
+// Put stores the present state of a session. It returns false and changes nothing if a
+// newer session of the CN is known, or if this one has already ended.
 func (t *Table) Put(s Session) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,8 +78,8 @@ func (t *Table) Put(s Session) bool {
 	}
 	r := e.Value.(*row)
 	t.version++
-	if !s.Gone { // its end is no sign of life
-		r.heard = t.now()
+	if !s.Gone { // its end is not a sign of life
+		r.lastSign = t.now()
 	}
 	r.session, r.version = s, t.version
 	t.order.MoveToBack(e)
@@ -94,14 +94,14 @@ func (t *Table) Put(s Session) bool {
 	return true
 }
 
-// Heard notes that the CN was heard on that session. It is no change.
-func (t *Table) Heard(cn log.UUID, incarnation, number uint64) {
+// Touch records a sign of the CN on that session. It does not count as a change.
+func (t *Table) Touch(cn log.UUID, incarnation, number uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.rows[cn]; e != nil {
 		r := e.Value.(*row)
 		if s := &r.session; s.Incarnation == incarnation && s.Number == number && !s.Gone {
-			r.heard = t.now()
+			r.lastSign = t.now()
 		}
 	}
 }
@@ -126,7 +126,7 @@ func (t *Table) forget() {
 	for e := t.order.Front(); e != nil && t.gone > 0; {
 		r, next := e.Value.(*row), e.Next()
 		if r.session.Gone {
-			if now.Sub(r.heard) < Memory && t.gone <= maxGone {
+			if now.Sub(r.lastSign) < Memory && t.gone <= maxGone {
 				return
 			}
 			t.order.Remove(e)
@@ -137,9 +137,9 @@ func (t *Table) forget() {
 	}
 }
 
-// poll answers a poll: at once if there is much to tell, else after the time
-// that it names, with what has changed until then.
-func (t *Table) poll(ctx context.Context, p poll) *answer {
+// poll answers a poll: at once if many sessions changed, else after the time in the
+// poll, with what has changed until then.
+func (t *Table) poll(ctx context.Context, p poll) *pollAnswer {
 	began := time.Now()
 	t.want(p)
 	if pause(ctx, p.atLeast) {
@@ -169,7 +169,7 @@ func (t *Table) poll(ctx context.Context, p poll) *answer {
 	return t.since(p)
 }
 
-// pause waits, and reports whether ctx still holds.
+// pause waits, and reports whether ctx is still valid.
 func pause(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -185,10 +185,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // since returns what changed after the asker's version, oldest first.
-func (t *Table) since(p poll) *answer {
+func (t *Table) since(p poll) *pollAnswer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	a := &answer{run: t.run, version: t.version}
+	a := &pollAnswer{run: t.run, version: t.version}
 	if p.run != t.run {
 		a.full, p.since = true, 0
 	}
@@ -206,7 +206,7 @@ func (t *Table) since(p poll) *answer {
 			a.version, a.more = a.rows[MaxRows-1].version(t), true
 			return a
 		}
-		a.rows = append(a.rows, Reported{r.session, now.Sub(r.heard).Truncate(time.Millisecond)})
+		a.rows = append(a.rows, Reported{r.session, now.Sub(r.lastSign).Truncate(time.Millisecond)})
 	}
 	return a
 }

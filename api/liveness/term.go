@@ -9,34 +9,34 @@ import (
 	"rutter/log"
 )
 
-// view is what one server said of its sessions.
+// view is what one server reported of its sessions.
 type view struct {
 	member Member
-	drop   context.CancelFunc // ends the gathering
-	ctx    context.Context    // of the gathering
+	drop   context.CancelFunc // ends its goroutine
+	ctx    context.Context    // of its goroutine
 
 	// The rest is protected by the term's lock.
 	run, version uint64
 	sessions     map[log.UUID]Reported
-	complete     bool          // it has told all its sessions once
-	fresh        time.Duration // steady time of the last question that was answered
-	begun        uint64        // questions put so far
-	asked        uint64        // the last of them that is over, answered or not
-	needed       uint64        // a barrier waits for what is asked after this one
-	takeBack     func()        // gives up the question that a server holds back; nil if there is none
-	failure      string        // of the last; "" if it was answered
+	complete     bool          // it has reported all its sessions once
+	fresh        time.Duration // steady time of the last answered question
+	begun        uint64        // questions sent so far
+	asked        uint64        // the last question that is over, answered or not
+	needed       uint64        // a barrier waits for the answer to a later question than this
+	takeBack     func()        // cancels the question that a server holds back; nil if there is none
+	failure      string        // of the last question; "" if it was answered
 }
 
-// seen is what the term remembers of a CN: its newest session, and when that
-// was last known to be there. It survives the server that told of it.
+// seen is what the term remembers of a CN: its newest session, and when it was last
+// known to be present. It remains when the server that reported it fails.
 type seen struct {
 	session Session
-	at      time.Duration // steady
-	since   time.Duration // steady, from when it has been there without a pause; judged by Settle
+	at      time.Duration // steady time
+	since   time.Duration // steady time since which it is present without a gap; compared with Settle
 	server  string
 }
 
-// leaderTerm is the time of one leader: from its election it gathers anew.
+// leaderTerm is the time of one leader. After its election it gathers everything again.
 type leaderTerm struct {
 	cfg  Config
 	term uint64
@@ -46,11 +46,11 @@ type leaderTerm struct {
 	mu      sync.Mutex // protects what follows
 	views   map[string]*view
 	cns     map[log.UUID]*seen
-	beats   map[log.UUID]*lastBeats // of CNs without an agent of ours
-	last    time.Time               // when steady was last moved
-	steady  time.Duration           // since the term began, as long as the process was not stopped and the clock did not jump
+	beats   map[log.UUID]*lastBeats // of CNs without a Rutter agent
+	last    time.Time               // when steady was last advanced
+	steady  time.Duration           // since the term began, without stops of the process and jumps of the clock
 	waiters int
-	wants   map[log.UUID]log.Seq // what the CNs that are waited for lack; empty while no barrier waits
+	wants   map[log.UUID]log.Seq // what a barrier needs of each CN; empty while no barrier waits
 	changed chan struct{}        // closed at each answer
 }
 
@@ -63,10 +63,9 @@ func newLeaderTerm(cfg Config, term uint64) *leaderTerm {
 
 func (r *leaderTerm) end() { close(r.over) }
 
-// now moves and returns the steady time. A step of the clock counts for at most
-// two rounds, and one backwards for nothing: a process that was stopped, or a
-// clock that was set, must not let leases run out (nor can it keep them alive).
-// The caller holds the lock.
+// now advances and returns the steady time. A forward step of the clock counts for at
+// most two rounds, and a backward step for nothing: a stopped process or a changed
+// clock must not end leases, and cannot extend them. The caller holds the lock.
 func (r *leaderTerm) now() time.Duration {
 	now := r.cfg.Now()
 	r.steady += min(max(now.Sub(r.last), 0), 2*r.cfg.Every)
@@ -74,8 +73,8 @@ func (r *leaderTerm) now() time.Duration {
 	return r.steady
 }
 
-// members adjusts the views to who belongs to the cluster, and returns the new
-// ones, whose sessions are to be gathered.
+// members adjusts the views to the members of the cluster, and returns the new ones,
+// whose sessions must be gathered.
 func (r *leaderTerm) members(ctx context.Context, members []Member) (fresh []*view) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,10 +95,10 @@ func (r *leaderTerm) members(ctx context.Context, members []Member) (fresh []*vi
 	return fresh
 }
 
-// gather asks one server for its sessions until it left the cluster or the term ends.
+// gather asks one server for its sessions until it leaves the cluster or the term ends.
 func (r *leaderTerm) gather(v *view) {
 	defer v.drop()
-	var atLeast time.Duration // the first question is answered at once
+	var atLeast time.Duration // the first question needs an answer at once
 	for v.ctx.Err() == nil {
 		more, err := r.ask(v, atLeast)
 		switch {
@@ -114,8 +113,8 @@ func (r *leaderTerm) gather(v *view) {
 	}
 }
 
-// ask puts one question. It is answered after atLeast; while a barrier waits, at
-// once, and then at each change. more means that the next is due at once.
+// ask sends one question. The server answers after atLeast; while a barrier waits, at
+// once and then at each change. more: the next question is due at once.
 func (r *leaderTerm) ask(v *view, atLeast time.Duration) (more bool, err error) {
 	asking, cancel := context.WithTimeout(v.ctx, askWithin+r.cfg.Every)
 	defer cancel()
@@ -140,7 +139,7 @@ func (r *leaderTerm) ask(v *view, atLeast time.Duration) (more bool, err error) 
 	defer r.mu.Unlock()
 	v.takeBack = nil
 	if err != nil && taken {
-		return true, nil // it is asked anew, for a barrier that came meanwhile
+		return true, nil // it is asked again, for a barrier that came meanwhile
 	}
 	v.asked = number
 	close(r.changed)
@@ -154,8 +153,8 @@ func (r *leaderTerm) ask(v *view, atLeast time.Duration) (more bool, err error) 
 	return a.more, nil
 }
 
-// wanted returns what a server's CNs are to be asked for: those whose newest
-// session it has, and those that no server knows. The caller holds the lock.
+// wanted returns what a server must ask its CNs for: those whose newest session it has,
+// and those without a known session. The caller holds the lock.
 func (r *leaderTerm) wanted(v *view) (seq log.Seq, cns []log.UUID) {
 	for cn, lacks := range r.wants {
 		s := r.cns[cn]
@@ -173,7 +172,7 @@ func (r *leaderTerm) wanted(v *view) (seq log.Seq, cns []log.UUID) {
 	return seq, cns
 }
 
-func (r *leaderTerm) question(ctx context.Context, m Member, p poll) (*answer, error) {
+func (r *leaderTerm) question(ctx context.Context, m Member, p poll) (*pollAnswer, error) {
 	if m.ID == r.cfg.Peers.Self() {
 		return r.cfg.Table.poll(ctx, p), ctx.Err()
 	}
@@ -184,8 +183,8 @@ func (r *leaderTerm) question(ctx context.Context, m Member, p poll) (*answer, e
 	return decodeAnswer(b)
 }
 
-// take puts what a server said at a steady time. The caller holds the lock.
-func (r *leaderTerm) take(v *view, a *answer, at time.Duration) {
+// take stores a server's answer with its steady time. The caller holds the lock.
+func (r *leaderTerm) take(v *view, a *pollAnswer, at time.Duration) {
 	if a.full {
 		clear(v.sessions)
 	}
@@ -197,13 +196,13 @@ func (r *leaderTerm) take(v *view, a *answer, at time.Duration) {
 	}
 }
 
-// see notes a session that a server told of. Only the newest of a CN counts.
-// The caller holds the lock.
+// see stores a reported session. Only the newest of a CN counts. The caller holds the
+// lock.
 func (r *leaderTerm) see(v *view, row Reported, at time.Duration) {
 	known := r.cns[row.CN]
 	if known == nil || known.session.Compare(&row.Session) < 0 {
-		// A CN that moves keeps its time: it is as much there as before. Another
-		// is there since it was told of: it may have come only now.
+		// A CN that moves to another server keeps its time, because it was present all
+		// along. Another CN counts from its report: it may have come just now.
 		since := r.steady
 		if known != nil && !known.session.Gone {
 			since = known.since
@@ -211,7 +210,7 @@ func (r *leaderTerm) see(v *view, row Reported, at time.Duration) {
 		known = &seen{at: -r.cfg.Lease, since: since}
 		r.cns[row.CN] = known
 	} else if known.session.Compare(&row.Session) > 0 {
-		return // of an older session: it is no news
+		return // of an older session
 	}
 	known.session, known.server = row.Session, v.member.ID
 	if !row.Gone {
@@ -221,14 +220,14 @@ func (r *leaderTerm) see(v *view, row Reported, at time.Duration) {
 	}
 }
 
-// alive reports whether the newest session of a CN is there, as far as its
-// server has said lately. The caller holds the lock.
+// alive reports whether the newest session of a CN is present by its server's recent
+// answers. The caller holds the lock.
 func (r *leaderTerm) alive(s *seen, now time.Duration) bool {
 	v := r.views[s.server]
 	if s.session.Gone || v == nil || !v.complete || v.failure != "" || now-v.fresh > 3*r.cfg.Every {
 		return false
 	}
-	row, told := v.sessions[s.session.CN] // a server that was started anew has none
+	row, told := v.sessions[s.session.CN] // a restarted server has none
 	return told && row.Compare(&s.session) == 0
 }
 

@@ -20,15 +20,15 @@ type Query struct {
 	Timeout time.Duration `json:"timeout_ns"`
 }
 
-// Verdict is what came of a barrier.
+// Verdict is the result of a barrier.
 type Verdict struct {
 	Done    bool          `json:"done"`
 	Seq     log.Seq       `json:"seq"`
-	CNs     int           `json:"cns"`       // that are interested
-	Waited  time.Duration `json:"waited_ns"` // until it was done, or given up
+	CNs     int           `json:"cns"`       // in whose interest one of the scopes is
+	Waited  time.Duration `json:"waited_ns"` // until it was done or timed out
 	Missing []Laggard     `json:"missing"`   // at most MaxLaggards, sorted; empty when done
 	Total   int           `json:"missing_total"`
-	// Reason says why it is not done, if that is no CN's fault.
+	// Reason says why it is not done, if the cause is not a CN.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -39,7 +39,7 @@ type Laggard struct {
 	Server     string   `json:"server,omitempty"` // that has its session
 	Applied    log.Seq  `json:"applied"`
 	Programmed log.Seq  `json:"programmed"`
-	AgeMS      int64    `json:"heard_ms"` // ago; -1: never since this leader was elected
+	AgeMS      int64    `json:"heard_ms"` // since the last sign of it; -1: none since this leader was elected
 	Reason     string   `json:"reason"`
 }
 
@@ -48,15 +48,14 @@ const (
 	MaxLaggards = 100
 	MaxTimeout  = 10 * time.Minute
 	MinTimeout  = 100 * time.Millisecond // every server must be asked once
-	// waitSlice is how long the leader waits for one request of another server,
-	// which then asks again: so a barrier outlives a leader.
+	// waitSlice is how long the leader holds one request of another server. That server
+	// then asks again, so that a barrier outlives a leader.
 	waitSlice = 2 * time.Second
 )
 
-// Wait waits until every interested CN has programmed q.Seq, or q.Timeout is
-// over: then the verdict is not Done and names who is missing. A CN of which
-// nothing is known is missing. Errors: ctx's, and ErrNoLeader when no leader was
-// there to judge until the end.
+// Wait waits until every interested CN has programmed q.Seq, or until q.Timeout: then
+// the verdict is not Done and names the missing CNs. A CN of which nothing is known is
+// missing. Errors: ctx's, and ErrNoLeader if there was no leader until the end.
 func (f *Fabric) Wait(ctx context.Context, q Query) (Verdict, error) {
 	began := time.Now()
 	q.Timeout = min(max(q.Timeout, MinTimeout), MaxTimeout)
@@ -92,7 +91,7 @@ func (f *Fabric) Wait(ctx context.Context, q Query) (Verdict, error) {
 	return last, err
 }
 
-// ask has the leader wait.
+// ask asks the leader to wait.
 func (f *Fabric) ask(ctx context.Context, q Query) (v Verdict, err error) {
 	if r := f.current(); r != nil {
 		return r.wait(ctx, q)
@@ -127,8 +126,9 @@ func (f *Fabric) answerWait(ctx context.Context, body []byte) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// wait waits on the leader (SAFETY B2): a barrier of Raft in its term, all up to
-// the seq applied, then watermarks that were asked for after that.
+// wait waits on the leader (SAFETY B2): first for a barrier of Raft in its term, then
+// until everything up to the seq is applied, then for watermarks that were asked for
+// after that.
 func (r *leaderTerm) wait(ctx context.Context, q Query) (Verdict, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
@@ -141,7 +141,7 @@ func (r *leaderTerm) wait(ctx context.Context, q Query) (Verdict, error) {
 		v.Reason, v.Waited = "the log has not reached it: its head is "+r.cfg.Store.Head().Seq.String(), time.Since(began)
 		return v, nil
 	}
-	r.look(q, nil) // notes whom the servers are to ask
+	r.look(q, nil) // records whom the servers must ask
 	asked := r.beginWait()
 	defer r.endWait()
 	for {
@@ -167,8 +167,8 @@ func (r *leaderTerm) wait(ctx context.Context, q Query) (Verdict, error) {
 	}
 }
 
-// beginWait has the servers asked in a hurry, and notes how many questions were
-// over: only what is asked from now on counts.
+// beginWait makes the servers ask their CNs at once, and returns the number of
+// questions so far: only answers to later questions count.
 func (r *leaderTerm) beginWait() map[*view]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,11 +192,11 @@ func (r *leaderTerm) endWait() {
 	}
 }
 
-// look judges all interested CNs once. Interest is that of now.
+// look checks all interested CNs once, with the present interest.
 func (r *leaderTerm) look(q Query, asked map[*view]uint64) Verdict {
 	v := Verdict{Seq: q.Seq, Missing: []Laggard{}}
 	interested := make(map[log.UUID]string)
-	var strangers []log.UUID // whom the log does not have
+	var strangers []log.UUID // CNs without an object in the log
 	var cluster log.UUID
 	r.cfg.Store.View(func(state *projections.State, head log.Cursor) {
 		cluster = head.Cluster
@@ -213,7 +213,7 @@ func (r *leaderTerm) look(q Query, asked map[*view]uint64) Verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, cn := range strangers {
-		// One that is there all the same has to take away what it had.
+		// If it is present all the same, it must remove what it had.
 		if s := r.cns[cn]; s != nil && !s.session.Gone {
 			interested[cn] = ""
 		}
@@ -240,8 +240,8 @@ func (r *leaderTerm) look(q Query, asked map[*view]uint64) Verdict {
 	return v
 }
 
-// isKnown reports whether the log has the CN at all: the scope of one that is
-// gone counts in no barrier, unless it has a session.
+// isKnown reports whether the log has the CN at all. The scope of a deleted CN counts
+// in no barrier, unless the CN has a session.
 func isKnown(state *projections.State, cn log.UUID) bool {
 	if _, ok := state.Get(log.KindServer, cn.String()); ok {
 		return true
@@ -256,10 +256,9 @@ func hostname(state *projections.State, cn log.UUID) string {
 	return ""
 }
 
-// settled says who has not yet been asked since the wait began, or "": until
-// then a newer session than those that are known may be there. A server that
-// does not answer holds up no barrier except by the CNs whose sessions it has. The caller
-// holds the lock.
+// settled returns which server has not been asked since the wait began, or "". Until
+// then there may be a newer session than the known ones. A server that does not answer
+// delays a barrier only by the CNs whose sessions it has. The caller holds the lock.
 func (r *leaderTerm) settled(asked map[*view]uint64) string {
 	if len(r.views) == 0 {
 		return "no server has been asked yet"
@@ -275,8 +274,8 @@ func (r *leaderTerm) settled(asked map[*view]uint64) string {
 	return ""
 }
 
-// lacks says why a CN does not count as done, or "" if it does. The caller holds
-// the lock.
+// lacks returns why a CN does not count as done, or "" if it does. The caller holds the
+// lock.
 func (r *leaderTerm) lacks(l *Laggard, seq log.Seq, cluster log.UUID, now time.Duration, settled string) string {
 	s := r.cns[l.CN]
 	if s == nil {
@@ -311,7 +310,7 @@ func (r *leaderTerm) lacks(l *Laggard, seq log.Seq, cluster log.UUID, now time.D
 		return "it has not said yet how far it is"
 	case session.Log != cluster:
 		return "it follows another log"
-	case l.Programmed > session.Sent: // its server is to have ended it (SAFETY B4); one of an earlier version does not
+	case l.Programmed > session.Sent: // its server must have ended it (SAFETY B4); one of an earlier version does not
 		return "it says that it is further than it was sent"
 	case session.Held:
 		return "it holds back what the log says, since that takes too much away: rutter cn accept " + l.CN.String() + " lets it"

@@ -194,7 +194,7 @@ func TestBarrierNeverLies(t *testing.T) {
 						cn.kernel = c.store.Head().Seq
 						c.reach(cn.server, cn.session, cn.kernel)
 					}
-				case "lag": // the kernel is there, and nobody was told
+				case "lag": // the kernel is there, and no server knows it
 					cn.kernel = c.store.Head().Seq
 				case "late": // something of an older session comes late
 					old := cn.session
@@ -233,7 +233,7 @@ func TestBarrierNeverLies(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add(poll{run: 1, since: 2}.encode())
 	f.Add(poll{run: 1, since: 2, wanted: 3, cns: []log.UUID{testUUID(1), testUUID(2)}}.encode())
-	a := answer{run: 1, version: 2, rows: []Reported{{Session: connect(testUUID(1), 2, 3)}}}
+	a := pollAnswer{run: 1, version: 2, rows: []Reported{{Session: connect(testUUID(1), 2, 3)}}}
 	f.Add(a.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, err := decodePoll(b); err == nil {

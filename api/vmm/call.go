@@ -10,17 +10,17 @@ import (
 	"rutter/log"
 )
 
-// Outcome is what a call that changes a VMM led to.
+// Outcome is the result of a call that changes a VMM.
 type Outcome struct {
 	Updated *State   `json:"updated_runtime"` // null: nothing changed
 	VMM     *log.VMM `json:"vmm"`             // as the log has it now
-	Seq     log.Seq  `json:"-"`               // from which on it can be read
+	Seq     log.Seq  `json:"-"`               // at which it can be read
 }
 
-// SetState has a VMM's CN change its state: body is Omicron's, as in
-// {"state":{"type":"running"}}. The outcome is recorded when it returns. It may
-// be called on any server. Errors: ErrUnknown, ErrUnreachable (it may have been
-// done), *AnswerError, and those of writing.
+// SetState makes a VMM's CN change its state: body is Omicron's, as in
+// {"state":{"type":"running"}}. The outcome is recorded when it returns. It may be
+// called on any server. Errors: ErrUnknown, ErrUnreachable (it may have been done),
+// *AnswerError, and those of writing.
 func (s *Service) SetState(ctx context.Context, id log.UUID, body []byte, actor string) (Outcome, error) {
 	held, err := s.known(ctx, id)
 	if err != nil {
@@ -29,7 +29,8 @@ func (s *Service) SetState(ctx context.Context, id log.UUID, body []byte, actor 
 	return s.call(ctx, held, http.MethodPut, "/vmms/"+id.String()+"/state", body, actor)
 }
 
-// Unregister has a VMM's CN end it by force if it has not ended. Otherwise as SetState.
+// Unregister makes a VMM's CN end it by force if it has not ended. Otherwise as
+// SetState.
 func (s *Service) Unregister(ctx context.Context, id log.UUID, actor string) (Outcome, error) {
 	held, err := s.known(ctx, id)
 	if err != nil {
@@ -38,8 +39,8 @@ func (s *Service) Unregister(ctx context.Context, id log.UUID, actor string) (Ou
 	return s.call(ctx, held, http.MethodDelete, "/vmms/"+id.String(), nil, actor)
 }
 
-// Register has a CN make a VMM of a VM. It is recorded after the CN has it: if
-// this server fails between, the CN rings for it. Otherwise as SetState.
+// Register makes a CN create a VMM of a VM. It is recorded after the CN has created it:
+// if this server fails between, the CN rings for it. Otherwise as SetState.
 func (s *Service) Register(ctx context.Context, id, vm, cn log.UUID, actor string) (Outcome, error) {
 	body, err := json.Marshal(map[string]log.UUID{"instance_id": vm})
 	if err != nil {
@@ -74,7 +75,7 @@ func (s *Service) known(ctx context.Context, id log.UUID) (*log.VMM, error) {
 	return held, nil
 }
 
-// call asks the CN for a change, and records what results.
+// call sends a change to the CN, and records the result.
 func (s *Service) call(ctx context.Context, held *log.VMM, method, path string, body []byte, actor string) (Outcome, error) {
 	asked, cancel := context.WithTimeout(ctx, changeTime)
 	defer cancel()
@@ -100,7 +101,7 @@ func (s *Service) call(ctx context.Context, held *log.VMM, method, path string, 
 		c.state = *st
 		return s.settle(ctx, c, st)
 	}
-	// Nothing changed: what the CN has may be newer than the log all the same.
+	// The CN changed nothing, but its state may still be newer than the log's.
 	st, err := s.fetch(ctx, held.SledID, held.UUID)
 	if err != nil {
 		return Outcome{}, err

@@ -11,10 +11,9 @@ import (
 	"rutter/log"
 )
 
-// Ring says that a VMM has a state that the log may not have. It returns at
-// once; the state is pulled later, once for all rings until then. cn is who
-// rings, or zero if that is not known, as long as the log knows the VMM.
-// Errors: ErrUnknown, ErrBusy.
+// Ring reports that a VMM has a state that the log may not have. It returns at once.
+// The state is pulled later, once for all rings until then. cn is the CN that rings, or
+// zero if it is unknown and the log knows the VMM. Errors: ErrUnknown, ErrBusy.
 func (s *Service) Ring(id, cn log.UUID) error {
 	if held := s.vmmOf(id); held != nil {
 		cn = held.SledID
@@ -22,7 +21,7 @@ func (s *Service) Ring(id, cn log.UUID) error {
 		s.metrics.rings.WithLabelValues("unknown").Inc()
 		return fmt.Errorf("%w: %s", ErrUnknown, id)
 	}
-	coalesced, err := s.bell.rung(id, cn)
+	coalesced, err := s.pulls.add(id, cn)
 	switch {
 	case err != nil:
 		s.metrics.rings.WithLabelValues("refused").Inc()
@@ -34,17 +33,16 @@ func (s *Service) Ring(id, cn log.UUID) error {
 	return err
 }
 
-// pullRung asks for the states of VMMs that were rung for, one after the other,
-// and has each recorded in a goroutine of its own: the next pull does not wait
-// for the disks.
+// pullRung pulls the states of VMMs that were rung for, one after the other, and starts
+// a goroutine that records each: the next pull does not wait for the disks.
 func (s *Service) pullRung(ctx context.Context, tasks *sync.WaitGroup, recording chan struct{}) {
 	for {
-		p, ok := s.bell.begin()
+		p, ok := s.pulls.begin()
 		if !ok {
 			select {
 			case <-ctx.Done():
 				return
-			case <-s.bell.awake:
+			case <-s.pulls.awake:
 			}
 			continue
 		}
@@ -55,12 +53,12 @@ func (s *Service) pullRung(ctx context.Context, tasks *sync.WaitGroup, recording
 		if ctx.Err() != nil {
 			return
 		}
-		if s.bell.answered(p, silent) {
+		if s.pulls.pullDone(p, silent) {
 			continue
 		}
 		if err != nil {
 			s.missed(ctx, p.vmm, s.vmmOf(p.vmm), err)
-			s.bell.end(p.vmm)
+			s.pulls.end(p.vmm)
 			continue
 		}
 		s.metrics.pulls.WithLabelValues("state").Inc()
@@ -71,14 +69,14 @@ func (s *Service) pullRung(ctx context.Context, tasks *sync.WaitGroup, recording
 		}
 		tasks.Go(func() {
 			defer func() { <-recording }()
-			defer s.bell.end(p.vmm)
+			defer s.pulls.end(p.vmm)
 			s.recordPulled(ctx, claim{vmm: p.vmm, cn: p.cn, actor: actorCN + p.cn.String(), state: *st}, p.at)
 		})
 	}
 }
 
-// missed is a pull that gave no state. What cannot be reached rings again when
-// it can, and is looked at by the watcher.
+// missed handles a pull that returned no state. An unreachable CN rings again when it
+// is connected, and the watcher checks its VMMs.
 func (s *Service) missed(ctx context.Context, id log.UUID, held *log.VMM, err error) {
 	if errors.Is(err, errGone) {
 		s.metrics.pulls.WithLabelValues("gone").Inc()
@@ -93,7 +91,7 @@ func (s *Service) missed(ctx context.Context, id log.UUID, held *log.VMM, err er
 	}
 }
 
-// recordPulled records a state and tells the CN that it is.
+// recordPulled records a state and acknowledges it to the CN.
 func (s *Service) recordPulled(ctx context.Context, c claim, rang time.Time) {
 	_, _, err := s.record(ctx, c)
 	if err != nil {
@@ -106,8 +104,8 @@ func (s *Service) recordPulled(ctx context.Context, c claim, rang time.Time) {
 	s.acknowledge(ctx, c.cn, c.vmm, c.state.VMM.Gen)
 }
 
-// acknowledge tells the CN that the log has a generation, or a later one, so
-// that it may forget a final state. If that is lost, the CN rings again.
+// acknowledge tells the CN that the log has a generation, or a later one, so that it
+// may forget a final state. If the message is lost, the CN rings again.
 func (s *Service) acknowledge(ctx context.Context, cn, id log.UUID, gen uint64) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

@@ -12,42 +12,42 @@ import (
 	"rutter/projections"
 )
 
-// maxReportOps bounds the operations of one change, and through the largest VM
-// (texts of 1 KB) its bytes, log.MaxChangeBytes: what is more comes in several.
+// maxReportOps bounds the operations of one change and so, with the largest VMs (texts
+// of 1 KB), its bytes, log.MaxChangeBytes. More operations become several changes.
 const maxReportOps = 512
 
-// The states of a VM of which more than its CN's word counts.
+// The states of a VM for which the CN's report is not the only source.
 const (
 	vmProvisioning = "provisioning"
 	vmDestroyed    = "destroyed"
 	vmRunning      = "running"
 )
 
-// reported is what a CN says of its VMs on one connection. The log is made to
-// say the same again and again, so it does not matter when, or how often, or
-// whether a report of an older connection came between.
+// reported is what a CN reports of its VMs on one connection. The log is repeatedly
+// made to match it. So the time and number of comparisons do not matter, nor a report
+// of an older connection between them.
 type reported struct {
 	mu       sync.Mutex            // protects what follows
-	vms      map[log.UUID]*log.VM  // what it has; nil: not yet told
-	coming   map[log.UUID]*log.VM  // of a whole set whose end has not come
-	gone     map[log.UUID]struct{} // what it said that it no longer has
+	vms      map[log.UUID]*log.VM  // the VMs that it has; nil: no report yet
+	coming   map[log.UUID]*log.VM  // of a whole set that is not complete yet
+	gone     map[log.UUID]struct{} // VMs that it reported as gone
 	dirty    map[log.UUID]struct{} // to be compared with the log
 	allDirty bool
-	queued   bool // it waits to be compared, or is being compared
-	again    bool // it is being compared, and there is more
+	queued   bool // it waits for a comparison, or is being compared
+	again    bool // it is being compared, and has new reports
 }
 
-// Report takes a frame of the CN's inventory. What does not decode is left out,
-// and so looks as if the CN said nothing of it.
-func (l *Line) Report(m *feed.Inventory) {
-	r := &l.said
+// Report takes a frame of the CN's inventory. A VM that cannot be decoded is left out,
+// as if the CN had not reported it.
+func (l *Conn) Report(m *feed.Inventory) {
+	r := &l.reported
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m.Whole && m.First {
 		r.coming = make(map[log.UUID]*log.VM)
 	}
 	if m.Whole && r.coming == nil || !m.Whole && r.vms == nil {
-		return // the rest of something whose beginning did not come
+		return // the rest of a set whose begin was missed
 	}
 	for _, said := range m.VMs {
 		l.take(r, m.Whole, said)
@@ -62,8 +62,8 @@ func (l *Line) Report(m *feed.Inventory) {
 	l.s.compareSoon(l)
 }
 
-// take notes one VM. The caller holds the lock.
-func (l *Line) take(r *reported, whole bool, said feed.InventoryVM) {
+// take stores one VM. The caller holds the lock.
+func (l *Conn) take(r *reported, whole bool, said feed.InventoryVM) {
 	into := r.vms
 	if whole {
 		into = r.coming
@@ -88,39 +88,40 @@ func (l *Line) take(r *reported, whole bool, said feed.InventoryVM) {
 	delete(r.gone, said.UUID)
 }
 
-// compareSoon has a line compared with the log. The caller holds the line's lock.
-func (s *Service) compareSoon(l *Line) {
-	if l.said.queued {
-		l.said.again = true
+// compareSoon queues a connection for comparison with the log. The caller holds the
+// connection's lock.
+func (s *Service) compareSoon(l *Conn) {
+	if l.reported.queued {
+		l.reported.again = true
 		return
 	}
 	select {
 	case s.reports <- l:
-		l.said.queued = true
+		l.reported.queued = true
 	default: // the next sweep finds it
 	}
 }
 
-// recheckReports has every line compared anew: a server that took an older
-// connection for the newest may have written what that said.
+// recheckReports queues every connection: a server that took an older connection for
+// the newest may have written that connection's report.
 func (s *Service) recheckReports() {
 	s.mu.Lock()
-	lines := make([]*Line, 0, len(s.lines))
-	for _, l := range s.lines {
+	lines := make([]*Conn, 0, len(s.conns))
+	for _, l := range s.conns {
 		lines = append(lines, l)
 	}
 	s.mu.Unlock()
 	for _, l := range lines {
-		l.said.mu.Lock()
-		if l.said.vms != nil {
-			l.said.allDirty = true
+		l.reported.mu.Lock()
+		if l.reported.vms != nil {
+			l.reported.allDirty = true
 			s.compareSoon(l)
 		}
-		l.said.mu.Unlock()
+		l.reported.mu.Unlock()
 	}
 }
 
-// takeReports compares lines with the log, one after the other.
+// takeReports compares connections with the log, one after the other.
 func (s *Service) takeReports(ctx context.Context) {
 	for {
 		select {
@@ -132,9 +133,9 @@ func (s *Service) takeReports(ctx context.Context) {
 				return
 			}
 			switch {
-			case errors.Is(err, errNobody): // the leader hears of it with the next beat of this server
+			case errors.Is(err, errNobody): // the leader learns of it with the next answer of this server
 				s.compared(l, soonAfter)
-			case errors.Is(err, errElsewhere): // as the leader knows it, who may not have heard of this one yet
+			case errors.Is(err, errElsewhere): // by the leader's knowledge, which may not include this one yet
 				s.compared(l, againAfter)
 			case err != nil:
 				s.logger.Warn("what a CN reports of its VMs is not written: again soon", "cn", l.cn, "error", err)
@@ -147,9 +148,10 @@ func (s *Service) takeReports(ctx context.Context) {
 	}
 }
 
-// compared ends a comparison. One that failed is repeated after a while; 0: it did not.
-func (s *Service) compared(l *Line, after time.Duration) {
-	r := &l.said
+// compared ends a comparison. A failed one is repeated after a while; 0: it did not
+// fail.
+func (s *Service) compared(l *Conn, after time.Duration) {
+	r := &l.reported
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -169,13 +171,13 @@ func (s *Service) compared(l *Line, after time.Duration) {
 	}
 }
 
-// compare writes what the log does not have as the CN says it. Only the newest
+// compare writes the differences of the log from the CN's report. Only the newest
 // connection of a CN with this server counts.
-func (s *Service) compare(ctx context.Context, l *Line) error {
-	if s.line(l.cn) != l {
+func (s *Service) compare(ctx context.Context, l *Conn) error {
+	if s.conn(l.cn) != l {
 		return nil
 	}
-	r := &l.said
+	r := &l.reported
 	r.mu.Lock()
 	dirty, all := r.dirty, r.allDirty
 	r.dirty, r.allDirty = make(map[log.UUID]struct{}), false
@@ -199,16 +201,16 @@ func (s *Service) compare(ctx context.Context, l *Line) error {
 	return nil
 }
 
-// errNobody: the leader has not heard of a session of the CN yet.
+// errNobody: the leader does not know a session of the CN yet.
 var errNobody = errors.New("vmm: the leader knows no session of the compute node")
 
 // errElsewhere: another server has the newest connection of the CN.
 var errElsewhere = errors.New("vmm: another server has the newest connection of the compute node")
 
-// newest reports whether this server has the newest connection of a CN, as the
-// leader knows it. It is asked after the state was read: if what the newest
-// connection said stands in that state, the leader knows of that connection; if
-// it came later, the revisions in the operations do not fit any more.
+// newest reports whether this server has the newest connection of a CN by the leader's
+// knowledge. It asks after the state was read. If a report of a newer connection is in
+// that state, the leader knows that connection. If the report came later, the revisions
+// in the operations do not match any more.
 func (s *Service) newest(ctx context.Context, cn log.UUID) (bool, error) {
 	if s.cfg.Peers == nil {
 		return true, nil
@@ -224,15 +226,15 @@ func (s *Service) newest(ctx context.Context, cn log.UUID) (bool, error) {
 	return false, nil
 }
 
-// opsOf compares the VMs of dirty, or all, with the state, sorted by VM. The
-// caller holds the line's lock.
-func (l *Line) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all bool) (ops []log.Op) {
+// opsOf compares the VMs of dirty, or all, with the state, sorted by VM. The caller
+// holds the connection's lock.
+func (l *Conn) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all bool) (ops []log.Op) {
 	if all {
-		dirty = make(map[log.UUID]struct{}, len(l.said.vms))
-		for id := range l.said.vms {
+		dirty = make(map[log.UUID]struct{}, len(l.reported.vms))
+		for id := range l.reported.vms {
 			dirty[id] = struct{}{}
 		}
-		for id := range l.said.gone {
+		for id := range l.reported.gone {
 			dirty[id] = struct{}{}
 		}
 		for rec := range state.VMsOn(l.cn) {
@@ -246,7 +248,7 @@ func (l *Line) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all 
 	slices.SortFunc(ids, log.UUID.Compare)
 	for _, id := range ids {
 		rec, known := state.Get(log.KindVM, id.String())
-		said := l.said.vms[id]
+		said := l.reported.vms[id]
 		if said != nil && !said.DoNotInventory {
 			if op, differs := has(said, l.cn, rec, known); differs {
 				ops = append(ops, op)
@@ -256,7 +258,7 @@ func (l *Line) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all 
 		if !known || rec.Object.(*log.VM).ServerUUID != l.cn {
 			continue
 		}
-		_, told := l.said.gone[id]
+		_, told := l.reported.gone[id]
 		if op, differs := hasNot(state, rec, told || said != nil); differs {
 			ops = append(ops, op)
 		}
@@ -264,7 +266,7 @@ func (l *Line) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all 
 	return ops
 }
 
-// has is the operation that makes the log say what a CN says of a VM that it has.
+// has returns the operation that makes the log match a CN's report of a VM that it has.
 func has(said *log.VM, cn log.UUID, rec projections.Record, known bool) (op log.Op, differs bool) {
 	want := log.Clone(said).(*log.VM)
 	want.ServerUUID = cn
@@ -272,7 +274,7 @@ func has(said *log.VM, cn log.UUID, rec projections.Record, known bool) (op log.
 	if known {
 		before, action = rec.Object.(*log.VM), log.Update
 		if elsewhere := before.ServerUUID; !elsewhere.IsZero() && elsewhere != cn && before.State == vmRunning && want.State != vmRunning {
-			return op, false // what it came from, or will go to
+			return op, false // the other CN of a migration
 		}
 		want.CreateTimestamp = before.CreateTimestamp
 		if want.OwnerUUID.IsZero() {
@@ -293,7 +295,7 @@ func has(said *log.VM, cn log.UUID, rec projections.Record, known bool) (op log.
 		set = append(set, changed.Path)
 	}
 	if slices.Equal(set, []string{"last_modified"}) {
-		return op, false // nothing of it that the log has is different
+		return op, false // no field of the log differs
 	}
 	slices.Sort(set)
 	op = log.Op{Action: action, Kind: log.KindVM, Set: set, Object: want}
@@ -303,9 +305,9 @@ func has(said *log.VM, cn log.UUID, rec projections.Record, known bool) (op log.
 	return op, set != nil
 }
 
-// hasNot is the operation for a VM that its CN does not have any more. While
-// NICs or VMMs name it, it stays, as destroyed: they are not the CN's to delete.
-// One that is being provisioned may not be there yet, unless the CN said that it is gone.
+// hasNot returns the operation for a VM that its CN does not have any more. While NICs
+// or VMMs name it, it stays, as destroyed, because the CN may not delete them. A VM
+// that is being provisioned may not exist yet, unless the CN reported it as gone.
 func hasNot(state *projections.State, rec projections.Record, told bool) (op log.Op, differs bool) {
 	held := rec.Object.(*log.VM)
 	if held.State == vmProvisioning && !told {
@@ -328,8 +330,8 @@ func hasNot(state *projections.State, rec projections.Record, told bool) (op log
 	return op, !named || held.State != vmDestroyed
 }
 
-// moved reports whether an operation was refused because the log had moved, or
-// this server is behind it.
+// moved reports whether an operation was refused because the log had changed, or
+// because this server is behind it.
 func moved(r *log.Refusal) bool {
 	switch r.Code {
 	case log.CodePreconditionFailed, log.CodeInUse, log.CodeResourceNotFound:
@@ -340,9 +342,10 @@ func moved(r *log.Refusal) bool {
 	})
 }
 
-// writeReport writes operations in one change; if it is refused, each alone, so
-// that one VM keeps no other out. What the log had moved under is compared again.
-func (s *Service) writeReport(ctx context.Context, l *Line, ops []log.Op) error {
+// writeReport writes operations in one change. If it is refused, it writes each alone,
+// so that one VM does not prevent the others. VMs that had changed in the log are
+// compared again.
+func (s *Service) writeReport(ctx context.Context, l *Conn, ops []log.Op) error {
 	ctx, cancel := context.WithTimeout(ctx, recordTime)
 	defer cancel()
 	result, err := s.propose(ctx, &log.Change{Actor: actorCN + l.cn.String(), By: s.by(l.cn), Ops: ops})
@@ -351,7 +354,7 @@ func (s *Service) writeReport(ctx context.Context, l *Line, ops []log.Op) error 
 		return err
 	case result.Refusal == nil:
 		s.metrics.reports.WithLabelValues("written").Add(float64(len(ops)))
-		return s.cfg.Store.WaitSeq(ctx, result.Last) // or the next comparison would find it again
+		return s.cfg.Store.WaitSeq(ctx, result.Last) // else the next comparison would find the difference again
 	case len(ops) > 1:
 		for i := range ops {
 			if err := s.writeReport(ctx, l, ops[i:i+1]); err != nil {

@@ -27,7 +27,7 @@ func inventoryVM(vm *log.VM) feed.InventoryVM {
 }
 
 // whole sends the set in one frame, or in two.
-func whole(l *Line, vms ...*log.VM) {
+func whole(l *Conn, vms ...*log.VM) {
 	var items []feed.InventoryVM
 	for _, vm := range vms {
 		items = append(items, inventoryVM(vm))
@@ -139,7 +139,7 @@ func TestInventoryConverges(t *testing.T) {
 				defer run(s)()
 			}
 			has := map[int]*log.VM{}
-			var line *Line
+			var line *Conn
 			for range 30 {
 				n := 0x20 + random.IntN(8)
 				has[n] = vm(n, []string{"running", "stopped"}[random.IntN(2)])
@@ -158,7 +158,7 @@ func TestInventoryConverges(t *testing.T) {
 			}
 			calm.Store(true)
 			for _, s := range services {
-				if l := s.line(testCN); l != nil && l != line {
+				if l := s.conn(testCN); l != nil && l != line {
 					l.Close()
 				}
 			}
@@ -189,7 +189,7 @@ func (p namedPeers) Where(context.Context, log.UUID) (string, error) {
 
 // linesToTwo connects the CN to two servers, a and b; newest says which of them
 // the leader knows to have its newest connection.
-func linesToTwo(t *testing.T, c *central, newest *atomic.Value) (lines []*Line) {
+func linesToTwo(t *testing.T, c *central, newest *atomic.Value) (lines []*Conn) {
 	t.Helper()
 	for _, name := range []string{"a", "b"} {
 		s, err := New(Config{Store: newFollower(c), NewID: newID, Peers: namedPeers{self: name, newest: newest}})

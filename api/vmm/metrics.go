@@ -49,8 +49,8 @@ func newMetrics() *metrics {
 func (m *metrics) waiting(s *Service) {
 	m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rutter_vmm_rings_waiting", Help: "VMMs that were rung for and whose state is not recorded yet.",
-	}, func() float64 { return float64(s.bell.len()) }))
+	}, func() float64 { return float64(s.pulls.len()) }))
 }
 
-// Collectors are the service's metrics.
+// Collectors returns the service's metrics.
 func (s *Service) Collectors() []prometheus.Collector { return s.metrics.all }

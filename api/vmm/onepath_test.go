@@ -43,7 +43,7 @@ type node struct {
 	mu     sync.Mutex // protects what follows
 	vmms   map[log.UUID]*real
 	told   map[log.UUID]*real // all that it ever had
-	line   *Line              // nil: it is cut off
+	line   *Conn              // nil: it is cut off
 	server int                // of line
 }
 
@@ -162,7 +162,7 @@ func (n *node) connect(server int) {
 	n.world.mu.Unlock()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var line *Line
+	var line *Conn
 	line = s.Connect(n.id, true, func(m *feed.Request) error {
 		go func() {
 			n.world.delay()

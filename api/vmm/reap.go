@@ -11,18 +11,18 @@ import (
 	"rutter/projections"
 )
 
-// reaper deletes VMMs that have ended, and migrations between such, from the
-// state; their history stays in the log. A VMM goes when its compute node has
-// forgotten it, which is when it knows that the end is recorded, or is expunged;
-// and ReapAfter passed since this leader first saw it, or its VM is deleted. It
-// trusts no clock of a CN; a new leader waits anew. What is deleted is named with
-// its revision, so a VMM that changed meanwhile stays.
+// reaper deletes VMMs that have ended, and migrations between such, from the state;
+// their history stays in the log. A VMM is deleted when its CN has forgotten it (the CN
+// does so when it knows that the end is recorded) or is expunged. In addition,
+// ReapAfter must have passed since this leader first saw the end, or the VM must be
+// deleted. No clock of a CN is used; a new leader waits again. A deletion names the
+// revision, so a VMM that changed meanwhile stays.
 type reaper struct {
 	*Service
-	ended map[string]time.Time // when this leader first saw them, by kind and id
+	ended map[string]time.Time // when this leader first saw their end, by kind and id
 }
 
-// left is one that has ended.
+// left is an object that has ended.
 type left struct {
 	rec   projections.Record
 	vmm   *log.VMM // nil: a migration
@@ -64,7 +64,7 @@ func (r *reaper) sweep(ctx context.Context) {
 	}
 }
 
-// due lists what has ended long enough ago, and notes what else has ended.
+// due lists what has ended long enough ago, and records new ends.
 func (r *reaper) due(now time.Time) (due []left) {
 	seen := make(map[string]time.Time)
 	since := func(rec projections.Record) time.Duration {
@@ -105,14 +105,14 @@ func vmDeleted(state *projections.State, vm log.UUID) bool {
 	return known && rec.Object.(*log.VM).State == vmDestroyed
 }
 
-// lost reports whether a compute node will not speak of its VMMs any more.
+// lost reports whether a CN will not report about its VMMs any more.
 func lost(state *projections.State, cn log.UUID) bool {
 	server, known := state.Get(log.KindServer, cn.String())
 	return known && server.Object.(*log.Server).Status == statusExpunged
 }
 
-// forgotten reports whether a CN has surely forgotten a VMM. One that has not is
-// told once more that its end is recorded: that may have been lost.
+// forgotten reports whether a CN has certainly forgotten a VMM. If not, it acknowledges
+// the end to the CN again, because the first acknowledgement may have been lost.
 func (r *reaper) forgotten(ctx context.Context, held *log.VMM, silent *sync.Map) bool {
 	if _, is := silent.Load(held.SledID); is || ctx.Err() != nil {
 		return false
@@ -127,7 +127,7 @@ func (r *reaper) forgotten(ctx context.Context, held *log.VMM, silent *sync.Map)
 	return errors.Is(err, errGone)
 }
 
-// remove deletes in one change; if it is refused, each alone.
+// remove deletes in one change; if that is refused, each object alone.
 func (r *reaper) remove(ctx context.Context, ops []log.Op) error {
 	writing, cancel := context.WithTimeout(ctx, recordTime)
 	defer cancel()
@@ -140,7 +140,7 @@ func (r *reaper) remove(ctx context.Context, ops []log.Op) error {
 		return nil
 	}
 	if len(ops) == 1 {
-		return nil // it changed, or another leader was first
+		return nil // it changed, or another leader deleted it
 	}
 	for i := range ops {
 		if err := r.remove(ctx, ops[i:i+1]); err != nil {

@@ -11,30 +11,30 @@ import (
 	"rutter/projections"
 )
 
-// Who changed a VMM, for the events.
+// Actors of a VMM's events.
 const (
 	actorWatcher = "rutter"
 	actorCN      = "cn:" // and its UUID
 )
 
-// recordTries bounds how often a change is made anew because the log had moved.
+// recordTries bounds how often a change is built again because the log had changed.
 const recordTries = 5
 
-// errStranger: nobody said which VM the VMM runs, so it cannot be recorded.
+// errStranger: the VMM's VM is unknown, so it cannot be recorded.
 var errStranger = errors.New("vmm: the log does not know the VMM, and its compute node did not say of which VM it is")
 
-// claim is what is to be recorded of a VMM.
+// claim is a state of a VMM to record.
 type claim struct {
 	vmm   log.UUID
-	cn    log.UUID // that says so
+	cn    log.UUID // that reports it
 	actor string
 	state State
 }
 
-// record brings a state to the log: the VMM and its migrations in one change,
-// each only if its generation is newer than what is there (which is no error).
-// Every way that a state can come ends here. It returns where in the log the
-// state, or a newer one, can be read.
+// record writes a state into the log: the VMM and its migrations in one change, each
+// only if its generation is newer than the log's (else it is not an error). Every state
+// is recorded here. It returns the seq from which the state, or a newer one, can be
+// read.
 func (s *Service) record(ctx context.Context, c claim) (seq log.Seq, applied bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, recordTime)
 	defer cancel()
@@ -60,7 +60,7 @@ func (s *Service) record(ctx context.Context, c claim) (seq log.Seq, applied boo
 			s.metrics.recorded.WithLabelValues("applied").Inc()
 			return result.Last, true, nil
 		}
-		// This server was behind: the object is there, or is gone.
+		// This server was behind: the object exists, or is deleted.
 		err = result.Refusal
 		if _, behind := s.cfg.Store.Consistent(ctx); behind != nil {
 			break
@@ -70,8 +70,7 @@ func (s *Service) record(ctx context.Context, c claim) (seq log.Seq, applied boo
 	return 0, false, fmt.Errorf("vmm: record %s of VMM %s: %w", c.state.VMM.State, c.vmm, err)
 }
 
-// propose writes a change; it is the same change however often it is tried, so
-// it is applied once.
+// propose writes a change. All attempts have the same id, so it is applied once.
 func (s *Service) propose(ctx context.Context, c *log.Change) (log.Result, error) {
 	id, err := s.cfg.NewID()
 	if err != nil {
@@ -92,8 +91,8 @@ func (s *Service) propose(ctx context.Context, c *log.Change) (log.Result, error
 	}
 }
 
-// changeOf makes the change of a claim as the log is here; nil if there is
-// nothing newer in it.
+// changeOf makes the change of a claim for the log as it is here; nil if the claim has
+// nothing newer.
 func (s *Service) changeOf(c claim) (change *log.Change, at log.Seq, err error) {
 	s.cfg.Store.View(func(state *projections.State, head log.Cursor) {
 		at = head.Seq
@@ -128,15 +127,15 @@ func (s *Service) changeOf(c claim) (change *log.Change, at log.Seq, err error) 
 		if ops != nil {
 			change = &log.Change{Actor: c.actor, Ops: ops}
 			if strings.HasPrefix(c.actor, actorCN) {
-				change.By = s.by(c.cn) // an operator's order, and the watcher's finding, are theirs
+				change.By = s.by(c.cn) // an operator's order and the watcher's finding have their own authors
 			}
 		}
 	})
 	return change, at, err
 }
 
-// newer is the rule of projections for updates of a VMM: what it says no to
-// would have no effect.
+// newer is the rule of projections for updates of a VMM: an older one would have no
+// effect.
 func newer(held *log.VMM, r *Runtime) bool {
 	return r.Gen > held.Gen || r.Gen == held.Gen && held.State == stateCreating
 }
@@ -160,7 +159,7 @@ func createVMM(c claim) log.Op {
 	}
 }
 
-// appendMigration adds what a CN says of its side of a migration, if it is newer.
+// appendMigration adds a CN's report of its side of a migration, if it is newer.
 func appendMigration(ops []log.Op, state *projections.State, m *Migration, out bool, vmm, vm log.UUID) []log.Op {
 	rec, known := state.Get(log.KindMigration, m.ID.String())
 	held := new(log.Migration)
@@ -188,9 +187,9 @@ func appendMigration(ops []log.Op, state *projections.State, m *Migration, out b
 	return append(ops, log.Op{Action: log.Create, Kind: log.KindMigration, Set: append([]string{"id", "instance_id"}, set...), Object: said})
 }
 
-// fail records that a VMM failed of which its CN cannot be asked: its generation
-// is one more than the log's, so whatever is written meanwhile counts in its
-// place (spec/vmm-doorbell.md §7.2). Errors: those of record.
+// fail records that a VMM failed whose CN cannot be asked. Its generation is the log's
+// plus one, so that a report that is written meanwhile takes precedence
+// (spec/vmm-doorbell.md §7.2). Errors: those of record.
 func (s *Service) fail(ctx context.Context, held *log.VMM, reason string) error {
 	if !onCN(held.State) {
 		return nil
@@ -204,5 +203,5 @@ func (s *Service) fail(ctx context.Context, held *log.VMM, reason string) error 
 	return err
 }
 
-// toValid cuts what a cut through a character left.
+// toValid removes the incomplete character at the end of a cut text.
 func toValid(text string) string { return strings.ToValidUTF8(text, "") }

@@ -15,8 +15,8 @@ import (
 
 // Store is the log and its state, as this package needs them.
 type Store interface {
-	// Propose has a change decided and written by the leader, wherever it is. A
-	// refusal stands in the result. After an error it may have been written.
+	// Propose sends a change to the leader, which decides and writes it. A refusal is
+	// in the result. After an error it may have been written.
 	Propose(ctx context.Context, c *log.Change) (log.Result, error)
 	// View calls fn with the state and the head that it is at, while nothing is applied.
 	View(fn func(state *projections.State, head log.Cursor))
@@ -35,9 +35,9 @@ type Peers interface {
 	Address(id string) string
 	// Leading reports whether this server leads.
 	Leading() bool
-	// Where names the server that has the newest session of a CN; "" if nobody has one.
+	// Where returns the server with the newest session of a CN; "" if there is none.
 	Where(ctx context.Context, cn log.UUID) (id string, err error)
-	// AskPeer has Service.AnswerPeer of the server at an address answer.
+	// AskPeer calls Service.AnswerPeer of the server at an address.
 	AskPeer(ctx context.Context, address string, request []byte) ([]byte, error)
 }
 
@@ -46,29 +46,28 @@ type Config struct {
 	Store Store
 	// NewID draws the id of a change: a UUID of version 7.
 	NewID func() (log.UUID, error)
-	// Peers are the other servers; nil: this one is alone, and leads.
+	// Peers are the other servers; nil: this server is the only one, and leads.
 	Peers Peers
-	// HTTP asks CNs at their admin address; nil: they are reached through their
-	// connections only.
+	// HTTP sends requests to CNs at their admin address; nil: only their connections
+	// are used.
 	HTTP *http.Client
 	// AdminPort is the port at that address. Default 5309 (spec/cnapi.md §4.4).
 	AdminPort int
-	// AdminTLS has CNs asked at https there.
+	// AdminTLS makes those requests use https.
 	AdminTLS bool
-	// SweepEvery is how often the leader looks at every VMM, and each server at
-	// what its CNs said of their VMs. Default 30 s (spec/vmm-doorbell.md §7.3).
+	// SweepEvery is how often the leader checks every VMM, and each server the reports
+	// of its CNs. Default 30 s (spec/vmm-doorbell.md §7.3).
 	SweepEvery time.Duration
 	// ReapAfter is how long the leader keeps VMMs that have ended, and migrations
-	// between such, before it deletes them. Default 1 h; those of a VM that is
-	// deleted go with the next sweep.
+	// between such. Default 1 h; those of a deleted VM go with the next sweep.
 	ReapAfter time.Duration
-	// Bound says that CNs are known by their certificates: what one of them says is
-	// written as its own, and decided as such in the log's order.
+	// Bound says that CNs are authenticated by certificates: a CN's report is written
+	// with the CN as author, and decided as such.
 	Bound  bool
 	Logger *slog.Logger // nil discards
 }
 
-// by is the author of what a CN says.
+// by returns the author of a CN's report.
 func (s *Service) by(cn log.UUID) log.Author {
 	if !s.cfg.Bound || cn.IsZero() {
 		return log.Author{}
@@ -82,27 +81,28 @@ const (
 	// (issue: 10), maxChecks those of a sweep (spec/vmm-doorbell.md §7.3).
 	maxPulls  = 10
 	maxChecks = 16
-	// maxPullsOfCN bounds those of them that are out at one CN, maxPullsOfSilent
-	// those at all CNs together that did not answer the last one: the others have
-	// the rest, however many CNs are behind a network that swallows what is sent.
+	// maxPullsOfCN bounds the pending pulls of one CN, maxPullsOfSilent those of all
+	// CNs together that did not answer the last one. The other CNs share the rest,
+	// however many CNs are behind a network that drops packets.
 	maxPullsOfCN     = 4
 	maxPullsOfSilent = 3
-	// maxRecording bounds the states that were pulled and are being written; the
-	// store gathers what is written at once.
+	// maxRecording bounds the pulled states that are being written; the store groups
+	// concurrent writes.
 	maxRecording = 256
-	// MaxRings bounds the VMMs that wait for their pull; beyond, who rings is
-	// told to ring again. 65,536 are a minute's work.
+	// MaxRings bounds the VMMs that wait for their pull; beyond, the caller must ring
+	// again later. 65,536 are a minute's work.
 	MaxRings = 1 << 16
 	// maxReporters bounds the CNs whose VMs are compared with the log at once.
 	maxReporters = 4
-	// maxReports bounds the connections that wait for that: as many as a server takes.
+	// maxReports bounds the connections that wait for that: as many as a server
+	// accepts.
 	maxReports = 1 << 14
-	// MaxVMs bounds the VMs of one CN; what it says beyond is not taken, whatever
-	// an operator has raised the log's limit to.
+	// MaxVMs bounds the reported VMs of one CN; more are ignored, even if an operator
+	// has raised the log's limit.
 	MaxVMs = 8 * projections.MaxVMsOfCN
 	// maxReap bounds what one sweep deletes of what has ended: two changes' worth.
 	maxReap = 2 * maxReportOps
-	// maxOpen bounds the requests that one CN has not answered.
+	// maxOpen bounds the pending requests to one CN.
 	maxOpen = 64
 
 	askTime    = 3 * time.Second        // for a CN's answer
@@ -110,20 +110,20 @@ const (
 	changeTime = 30 * time.Second       // likewise, if it is asked to change a state
 	recordTime = 10 * time.Second       // for a change to be written
 	againAfter = time.Second            // until what was not written is tried again
-	soonAfter  = 100 * time.Millisecond // likewise, if the leader has not heard of the connection yet
+	soonAfter  = 100 * time.Millisecond // likewise, if the leader does not know the connection yet
 )
 
-// Service is what this package does on one server. See the package comment for
-// its concurrency.
+// Service is this package's part of one server. See the package comment for its
+// concurrency.
 type Service struct {
 	cfg     Config
 	logger  *slog.Logger
 	metrics *metrics
-	bell    bell
-	reports chan *Line
+	pulls   pullQueue
+	reports chan *Conn
 
-	mu    sync.Mutex // protects lines
-	lines map[log.UUID]*Line
+	mu    sync.Mutex // protects conns
+	conns map[log.UUID]*Conn
 }
 
 // New returns a service. It starts nothing.
@@ -144,8 +144,8 @@ func New(cfg Config) (*Service, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Service{
-		cfg: cfg, logger: cfg.Logger, metrics: newMetrics(), bell: newBell(),
-		reports: make(chan *Line, maxReports), lines: make(map[log.UUID]*Line),
+		cfg: cfg, logger: cfg.Logger, metrics: newMetrics(), pulls: newPullQueue(),
+		reports: make(chan *Conn, maxReports), conns: make(map[log.UUID]*Conn),
 	}
 	s.metrics.waiting(s)
 	return s, nil
@@ -179,7 +179,7 @@ func (s *Service) watch(ctx context.Context) {
 		case <-tick.C:
 			s.recheckReports()
 			if !s.leading() {
-				reap.ended = nil // another leader keeps this now
+				reap.ended = nil // the next leader has its own
 				continue
 			}
 			s.sweep(ctx)

@@ -13,15 +13,15 @@ import (
 	"rutter/log/feed"
 )
 
-// The versions of the CNs' VMM service that are asked for, the newest first. The
-// second leaves out the reason of a failure and the VM.
+// The versions of the CNs' VMM service that are requested, the newest first. The second
+// has no reason of a failure and no VM.
 const (
 	versionNow = "2.0.0"
 	versionOld = "1.0.0"
 )
 
-// State is what a CN says of a VMM (SledVMMState, spec/vmm-doorbell.md §7.1). An
-// absent migration says nothing of one.
+// State is a CN's report of a VMM (SledVMMState, spec/vmm-doorbell.md §7.1). An absent
+// migration means no information.
 type State struct {
 	VMM          Runtime    `json:"vmm_state"`
 	MigrationIn  *Migration `json:"migration_in,omitempty"`
@@ -45,7 +45,7 @@ type Migration struct {
 	Updated time.Time `json:"time_updated"`
 }
 
-// sledStates are those that a CN can give; the others are ours.
+// sledStates are the states that a CN can report; the others are Rutter's.
 var sledStates = []string{stateStarting, "running", "stopping", "stopped", "rebooting", "migrating", stateFailed, stateDestroyed}
 
 const (
@@ -56,8 +56,8 @@ const (
 	stateUnwound   = "saga_unwound"
 )
 
-// onCN reports whether a VMM in a state is on its CN, so that the CN can be
-// asked for it and nothing of it is final yet.
+// onCN reports whether a VMM in a state is on its CN, so that the CN can be asked for
+// it and none of it is final yet.
 func onCN(state string) bool {
 	switch state {
 	case stateCreating, stateUnwound, stateFailed, stateDestroyed:
@@ -66,15 +66,15 @@ func onCN(state string) bool {
 	return true
 }
 
-// Errors of what a CN answers.
+// Errors from a CN's answer.
 var (
-	// errGone: the CN surely has no such VMM, nor anything of it to tell.
+	// errGone: the CN certainly has no such VMM, and nothing to report of it.
 	errGone = errors.New("vmm: the compute node has no such VMM")
 	// errInconclusive: the answer says nothing about the VMM's state.
 	errInconclusive = errors.New("vmm: inconclusive answer")
 )
 
-// AnswerError is a CN's answer that is no success.
+// AnswerError is an unsuccessful answer of a CN.
 type AnswerError struct {
 	Status  int
 	Code    string `json:"error_code"`
@@ -86,9 +86,9 @@ func (e *AnswerError) Error() string {
 	return fmt.Sprintf("the compute node answered %d %s: %s", e.Status, e.Code, e.Message)
 }
 
-// Unwrap tells that the VMM is gone only for 404 with error_code
-// NO_SUCH_INSTANCE: 410 with that code is one that ends, and any other answer
-// may be that of something between (spec/vmm-doorbell.md §7.2).
+// Unwrap returns errGone only for 404 with error_code NO_SUCH_INSTANCE: 410 with that
+// code means a VMM that is ending, and any other answer may come from a proxy
+// (spec/vmm-doorbell.md §7.2).
 func (e *AnswerError) Unwrap() error {
 	if e.Status == http.StatusNotFound && e.Code == "NO_SUCH_INSTANCE" {
 		return errGone
@@ -96,18 +96,18 @@ func (e *AnswerError) Unwrap() error {
 	return errInconclusive
 }
 
-// check turns an answer that is no success into an *AnswerError.
+// check converts an unsuccessful answer into an *AnswerError.
 func check(m *feed.Response) error {
 	if m.Status >= 200 && m.Status < 300 {
 		return nil
 	}
 	e := &AnswerError{Status: int(m.Status)}
-	_ = json.Unmarshal(m.Body, e) // what is no JSON has no code
+	_ = json.Unmarshal(m.Body, e) // a body that is not JSON has no code
 	return e
 }
 
-// versioned asks a CN in the newest version, then, if that is a bad request
-// there, in the old one.
+// versioned asks a CN with the newest version and, if that is a bad request there, with
+// the old one.
 func (s *Service) versioned(ctx context.Context, cn log.UUID, method, path string, body []byte) (*feed.Response, error) {
 	answer, err := s.ask(ctx, cn, request(method, path, versionNow, body))
 	if err == nil && answer.Status == http.StatusBadRequest {

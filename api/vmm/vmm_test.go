@@ -29,7 +29,7 @@ type scripted struct {
 	mu      sync.Mutex // protects what follows
 	answers map[string]answer
 	got     []string
-	line    *Line
+	line    *Conn
 	slow    time.Duration // before each answer
 	open    int           // pulls that are being answered
 	highest int           // of open
@@ -168,7 +168,7 @@ func TestRing(t *testing.T) {
 				if n := min(cn.asked(ack), 1); n != c.acked {
 					t.Errorf("acknowledged %d times, want %d; asked %q", n, c.acked, cn.got)
 				}
-				if n := s.bell.len(); n != 0 {
+				if n := s.pulls.len(); n != 0 {
 					t.Errorf("%d rings wait", n)
 				}
 			})
@@ -311,7 +311,7 @@ func TestSilentNodesHoldNobodyUp(t *testing.T) {
 			t.Errorf("a CN that came back waited %s", took)
 		}
 		time.Sleep(3 * time.Minute)
-		if n := s.bell.len(); n != 0 {
+		if n := s.pulls.len(); n != 0 {
 			t.Errorf("%d rings wait still", n)
 		}
 	})
@@ -504,7 +504,7 @@ func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leads := new(atomic.Bool)
 		leads.Store(true)
-		at := 0 // of the sessions: this server, so nobody else is asked
+		at := 0 // of the sessions: this server, so no other server is asked
 		s, c := alone(t, func(cfg *Config) { cfg.Peers = leading{peers{at: &at}, leads} })
 		expunged, silent := testUUID(70), testUUID(71)
 		c.create(t, &log.Server{UUID: expunged, Status: statusExpunged}, &log.Server{UUID: silent})

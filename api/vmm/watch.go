@@ -10,13 +10,13 @@ import (
 	"rutter/projections"
 )
 
-// Why a VMM failed, if its CN does not say it (spec/vmm-doorbell.md §7.1).
+// Why a VMM failed, if its CN does not report it (spec/vmm-doorbell.md §7.1).
 const (
 	reasonGone     = "no_such_instance"
 	reasonExpunged = "sled_expunged"
 )
 
-// statusExpunged is that of a server that will not come back.
+// statusExpunged is the status of a server that will not return.
 const statusExpunged = "expunged"
 
 // looked is a VMM that a sweep looks at.
@@ -25,14 +25,14 @@ type looked struct {
 	expunged bool
 }
 
-// sweep looks at every VMM that is on a CN: the safety net for rings that were
-// lost. It may end early, be repeated, or run on two servers at a change of the
-// leader: what it finds is judged by generation when it is written.
+// sweep checks every VMM that is on a CN, because rings may be lost. It may end early,
+// be repeated, or run on two servers during a change of the leader: its results are
+// compared by generation when they are written.
 func (s *Service) sweep(ctx context.Context) {
 	began := time.Now()
 	s.metrics.sweeps.Inc()
 	list := s.toCheck()
-	var silent sync.Map // CNs that did not answer in this sweep: the next would not either
+	var silent sync.Map // CNs that did not answer in this sweep; it does not ask them again
 	work := make(chan looked)
 	var tasks sync.WaitGroup
 	for range min(maxChecks, len(list)) {
@@ -71,7 +71,7 @@ func (s *Service) toCheck() (list []looked) {
 	return list
 }
 
-// check looks at one VMM, and names what it found.
+// check checks one VMM, and returns what it found.
 func (s *Service) check(ctx context.Context, c looked, silent *sync.Map) (finding string) {
 	held := c.vmm
 	if c.expunged {

@@ -196,30 +196,30 @@ var importTable = []row{
 		why: "what raft-wal lacks is added in one place, which can go when it has it",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/logread", "api/logserver", "api/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/backend", "api/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/rest", "projections/desired"},
+		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/internal/logread", "api/internal/logserver", "api/internal/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/backend", "api/internal/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/internal/rest", "projections/desired"},
 		tests: []string{"raftstore", "api/client", "api/internal/apitest"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
 	{
-		pkg: "api/backend", may: []string{"log", "projections", "api/auth/guard", "api/auth/matrix", "api/rest"},
+		pkg: "api/backend", may: []string{"log", "projections", "api/auth/guard", "api/auth/matrix", "api/internal/rest"},
 		why: "reading the state freshly and writing to it is the same for every route, whatever it shows",
 	},
 	{
-		pkg: "api/logread", may: []string{"log", "log/feed"},
+		pkg: "api/internal/logread", may: []string{"log", "log/feed"},
 		tests: []string{"api/internal/apitest"},
 		why:   "the log is read, decoded and framed once for all streams of a server, whatever they filter",
 	},
 	{
-		pkg: "api/logserver", may: []string{"log", "log/feed", "log/query", "projections", "api/backend", "api/logread", "api/rest", "api/auth/guard", "api/auth/matrix"},
+		pkg: "api/internal/logserver", may: []string{"log", "log/feed", "log/query", "projections", "api/backend", "api/internal/logread", "api/internal/rest", "api/auth/guard", "api/auth/matrix"},
 		why: "the log over HTTP needs its entries and who may see them, and no other path",
 	},
 	{
-		pkg: "api/feedserver", may: []string{"log", "log/feed", "projections", "api/logread", "api/liveness", "api/vmm", "api/auth/matrix", "api/auth/audit"},
+		pkg: "api/feedserver", may: []string{"log", "log/feed", "projections", "api/internal/logread", "api/liveness", "api/vmm", "api/auth/matrix", "api/auth/audit"},
 		tests: []string{"api", "api/backend", "api/internal/apitest"},
 		why:   "the stream of a compute node needs a connection and the log, and no HTTP",
 	},
 	{
-		pkg: "api/nodes", may: []string{"log", "log/feed", "projections", "api/backend", "api/logread", "api/logserver", "api/feedserver", "api/liveness", "api/vmm", "api/rest", "api/auth/guard", "api/auth/matrix", "api/auth/audit"},
+		pkg: "api/internal/nodes", may: []string{"log", "log/feed", "projections", "api/backend", "api/internal/logread", "api/internal/logserver", "api/feedserver", "api/liveness", "api/vmm", "api/internal/rest", "api/auth/guard", "api/auth/matrix", "api/auth/audit"},
 		why: "what HTTP says of compute nodes is one surface: their feed, sessions, holds and barriers",
 	},
 	{
@@ -231,7 +231,11 @@ var importTable = []row{
 		why: "who may do what is a table and a pure decision, so that it can be read, and asked everywhere",
 	},
 	{
-		pkg: "api/auth/guard", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/auth/audit", "api/rest"},
+		pkg: "api/auth/internal/slots",
+		why: "a bounded listener is the same for every port, whatever it admits",
+	},
+	{
+		pkg: "api/auth/guard", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/auth/audit", "api/auth/internal/slots", "api/internal/rest"},
 		why: "who may ask and how much is decided before every request, whatever it asks for",
 	},
 	{
@@ -243,16 +247,16 @@ var importTable = []row{
 		why: "TLS is one thing for every port and every client, which know nothing of each other",
 	},
 	{
-		pkg: "api/auth/enrol", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/rest", "api/auth/pki"},
+		pkg: "api/auth/enrol", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/internal/rest", "api/auth/pki"},
 		tests: []string{"projections/rules"},
 		why:   "who gets a certificate is decided from the log, without files and connections",
 	},
 	{
-		pkg: "api/writestream", may: []string{"log", "log/intake", "api/auth/audit", "api/auth/guard", "api/auth/matrix", "api/backend", "api/rest"},
+		pkg: "api/internal/writestream", may: []string{"log", "log/intake", "api/auth/audit", "api/auth/guard", "api/auth/matrix", "api/backend", "api/internal/rest"},
 		why: "a stream of changes needs the store and who may write, and no other route",
 	},
 	{
-		pkg: "api/rest", may: []string{"log", "log/budget", "log/vmrule"},
+		pkg: "api/internal/rest", may: []string{"log", "log/budget", "log/vmrule"},
 		why: "routes, bodies, errors and ETags are one kit for every surface, which decides nothing of what is served",
 	},
 	{
@@ -273,11 +277,11 @@ var importTable = []row{
 		why: "Triton's feed is another form of the log, and needs nothing but its entries",
 	},
 	{
-		pkg: "api/auth/allow", may: []string{"api/auth/matrix"},
+		pkg: "api/auth/allow", may: []string{"api/auth/matrix", "api/auth/internal/slots"},
 		why: "an address is let in or not before anybody knows what it asks for",
 	},
 	{
-		pkg: "api/triton/napi", may: []string{"log", "log/budget", "projections", "api/backend", "api/auth/matrix", "api/rest"},
+		pkg: "api/triton/napi", may: []string{"log", "log/budget", "projections", "api/backend", "api/auth/matrix", "api/internal/rest"},
 		tests: []string{"projections/rules"},
 		why:   "NAPI's words are another form of the state; of the API it needs to know when a write may be tried again",
 	},
@@ -286,7 +290,7 @@ var importTable = []row{
 		why: "who listens to a feed need not know what serves it",
 	},
 	{
-		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/rest"},
+		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/internal/rest"},
 		tests: []string{"projections/rules"},
 		why:   "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
@@ -305,12 +309,12 @@ var importTable = []row{
 		why:   "what CNs say of their VMs is pulled and recorded without HTTP of ours, sessions or Raft",
 	},
 	{
-		pkg: "api/triton/netreport", may: []string{"log", "log/report", "projections", "api/rest"},
+		pkg: "api/triton/netreport", may: []string{"log", "log/report", "projections", "api/internal/rest"},
 		tests: []string{"projections/rules"},
 		why:   "what CNs report of their NICs is written without sessions or Raft",
 	},
 	{
-		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "api/rest"},
+		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "api/internal/rest"},
 		tests: []string{"projections/rules"},
 		why:   "VMAPI's surface is a handler over the log and its state",
 	},

@@ -189,7 +189,7 @@ func TestTimeIsSetRight(t *testing.T) {
 	}
 	data := s.Args[slices.Index(s.Args, "--data")+1]
 	operator := filepath.Join(t.TempDir(), "operator")
-	office := tlsgate.Office{Folder: filepath.Join(filepath.Dir(data), "pki")}
+	office := tlsgate.Issuer{Folder: filepath.Join(filepath.Dir(data), "pki")}
 	if _, err := office.Issue(operator, tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Operator, Name: "ops"}, Life: pki.Life}); err != nil {
 		t.Fatal(err)
 	}

@@ -233,7 +233,7 @@ func (n *node) programOther() {
 // certify gives the agent a certificate of that life.
 func (n *node) certify(life time.Duration) {
 	n.t.Helper()
-	if _, err := (tlsgate.Office{Folder: n.pki}).Issue(n.tls(), tlsgate.Grant{Identity: matrix.Identity{Role: matrix.CN, UUID: n.cn}, Life: life}); err != nil {
+	if _, err := (tlsgate.Issuer{Folder: n.pki}).Issue(n.tls(), tlsgate.Grant{Identity: matrix.Identity{Role: matrix.CN, UUID: n.cn}, Life: life}); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -351,7 +351,7 @@ func (n *node) resolves(when string, want bool) {
 func (n *node) run(args ...string) (string, error) {
 	folder := filepath.Join(n.dir, "operator")
 	if _, err := os.Stat(folder); err != nil {
-		if _, err := (tlsgate.Office{Folder: n.pki}).Issue(folder, tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Operator, Name: "test"}, Life: time.Hour}); err != nil {
+		if _, err := (tlsgate.Issuer{Folder: n.pki}).Issue(folder, tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Operator, Name: "test"}, Life: time.Hour}); err != nil {
 			n.t.Fatal(err)
 		}
 	}

@@ -23,7 +23,7 @@ func TestBenchOfARunningClusterWithTLS(t *testing.T) {
 	dir := t.TempDir()
 	cluster := rig.Cluster(t, bench.Options{Program: program, Servers: 1, Dir: dir, TLS: true})
 	operator := filepath.Join(dir, "operator")
-	office := tlsgate.Office{Folder: filepath.Join(dir, "pki")}
+	office := tlsgate.Issuer{Folder: filepath.Join(dir, "pki")}
 	if _, err := office.Issue(operator, tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Operator, Name: "ada"}, Life: pki.Life, WithKeys: true}); err != nil {
 		t.Fatal(err)
 	}

@@ -245,7 +245,7 @@ func testRefusedCommand(t *testing.T, w *world) {
 	}
 	w.issue("node2", matrix.Identity{Role: matrix.CN, UUID: log.UUID{11}}, pki.Life)
 	w.issueAged("aged", matrix.Identity{Role: matrix.Reader, Name: "old"}, time.Hour, 2*time.Hour)
-	other := tlsgate.Office{Folder: w.path("otherpki")}
+	other := tlsgate.Issuer{Folder: w.path("otherpki")}
 	w.must(other.Init(pki.AuthorityLife))
 	_, err := other.Issue(w.path("stranger"), tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Operator, Name: "eve"}})
 	w.must(err)

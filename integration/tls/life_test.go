@@ -44,7 +44,7 @@ func (w *world) issueAged(name string, id matrix.Identity, life, ago time.Durati
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	w := &world{t: t, folder: t.TempDir()}
-	w.office = tlsgate.Office{Folder: w.path("pki")}
+	w.office = tlsgate.Issuer{Folder: w.path("pki")}
 	w.must(w.office.Init(pki.AuthorityLife))
 	w.issueAged("s1", matrix.Identity{Role: matrix.Server, Name: "s1"}, time.Hour, 50*time.Minute)
 	end := time.Now().Add(10 * time.Minute)

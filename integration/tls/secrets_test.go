@@ -54,7 +54,7 @@ func TestSecretsStayWhereTheyBelong(t *testing.T) {
 	t.Parallel()
 	const passphrase = "correct-horse-battery-staple"
 	w := &world{t: t, folder: t.TempDir()}
-	w.office = tlsgate.Office{Folder: w.path("pki"), Passphrase: passphrase}
+	w.office = tlsgate.Issuer{Folder: w.path("pki"), Passphrase: passphrase}
 	w.must(w.office.Init(pki.AuthorityLife))
 	w.must(os.WriteFile(w.path("passphrase"), []byte(passphrase+"\n"), 0o600))
 	w.must(os.WriteFile(w.path("wrong"), []byte("wrong-"+passphrase+"\n"), 0o600))

@@ -95,7 +95,7 @@ type svpWorld struct {
 
 func newSVPWorld(t *testing.T) *svpWorld {
 	w := &world{t: t, folder: t.TempDir(), raft: []string{rig.Address(t)}, urls: []string{"https://" + rig.Address(t)}}
-	w.office = tlsgate.Office{Folder: w.path("pki")}
+	w.office = tlsgate.Issuer{Folder: w.path("pki")}
 	w.must(w.office.Init(pki.AuthorityLife))
 	w.must(errors.Join(netlab.AddBridge("hosts"), netlab.AddAddress("hosts", netip.MustParsePrefix("10.9.0.1/24")), netlab.AddAddress("hosts", netip.MustParsePrefix("10.8.0.1/24"))))
 	w.issue("s1", matrix.Identity{Role: matrix.Server, Name: "s1"}, life)

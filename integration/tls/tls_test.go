@@ -46,7 +46,7 @@ const finishPatience = time.Minute
 type world struct {
 	t       *testing.T
 	folder  string
-	office  tlsgate.Office
+	office  tlsgate.Issuer
 	raft    []string
 	urls    []string
 	napi    []string // of listeners without TLS, which let nobody in but by grants
@@ -60,7 +60,7 @@ func (w *world) path(names ...string) string {
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, folder: t.TempDir()}
-	w.office = tlsgate.Office{Folder: w.path("pki")}
+	w.office = tlsgate.Issuer{Folder: w.path("pki")}
 	if err := w.office.Init(pki.AuthorityLife); err != nil {
 		t.Fatal(err)
 	}

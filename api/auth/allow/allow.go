@@ -15,17 +15,17 @@ import (
 // Right is what a source address may do.
 type Right uint8
 
-// The rights, each with those before it.
+// The rights. Each includes those before it.
 const (
 	None  Right = iota
 	Read        // GET and HEAD
 	Write       // everything
 )
 
-// MaxRows bounds a list: it is looked through for each request.
+// MaxRows bounds a list: each request searches the whole list.
 const MaxRows = 256
 
-// List says which networks may do what. The zero value lets nobody in.
+// List maps networks to rights. The zero value admits no address.
 type List struct{ rows []row }
 
 type row struct {
@@ -33,8 +33,8 @@ type row struct {
 	right Right
 }
 
-// Parse reads rows of the form CIDR=read or CIDR=write; an address stands for
-// itself. A network that is named twice is refused.
+// Parse reads rows of the form CIDR=read or CIDR=write. An address without a prefix
+// length is a network of one address. A network that is given twice is refused.
 func Parse(texts []string) (List, error) {
 	var l List
 	if len(texts) > MaxRows {
@@ -82,7 +82,7 @@ func parse(text string) (r row, err error) {
 	return r, nil
 }
 
-// Loopback is the list that lets this machine in, and nobody else.
+// Loopback is the list that admits only this machine.
 func Loopback() List {
 	l, err := Parse([]string{"127.0.0.0/8=write", "::1/128=write"})
 	if err != nil {
@@ -94,7 +94,8 @@ func Loopback() List {
 // Len returns the number of rows.
 func (l List) Len() int { return len(l.rows) }
 
-// Of returns what an address may do: what the narrowest network says that it is in.
+// Of returns what an address may do: the right of the narrowest network that contains
+// it.
 func (l List) Of(ip netip.Addr) Right {
 	ip = ip.Unmap().WithZone("")
 	for _, r := range l.rows {
@@ -105,18 +106,19 @@ func (l List) Of(ip netip.Addr) Right {
 	return None
 }
 
-// Handler is the handler before a surface on a listener of its own.
+// Handler checks source addresses before the handler of a surface that has its own
+// listener.
 type Handler struct {
 	List    List
 	Surface string // its name in the matrix of package access
-	// Granted, if not nil, says what an address may do on the surface, where that
-	// is not for List to say.
+	// Granted, if not nil, returns what an address may do on the surface, if that is
+	// not for List to decide.
 	Granted func(ip netip.Addr, surface string) (right Right, ok bool)
-	// Enter, if not nil, takes a place for a request of a program that is let in; if
-	// it has none it answers the request, and ok is false. leave gives it back.
+	// Enter, if not nil, takes a slot for a request of an admitted program. If there is
+	// none, it answers the request, and ok is false. leave gives the slot back.
 	Enter func(w http.ResponseWriter, r *http.Request, who matrix.Identity) (leave func(), ok bool)
 	Next  http.Handler
-	// Refused is told of each request that was refused, and why; it must not be slow.
+	// Refused is called with each refused request and the reason. It must not block.
 	Refused func(r *http.Request, why string)
 
 	refused atomic.Uint64
@@ -125,8 +127,8 @@ type Handler struct {
 // Count returns how many requests were refused.
 func (g *Handler) Count() uint64 { return g.refused.Load() }
 
-// ServeHTTP implements http.Handler. Who is refused gets 403 before anything of
-// the body is read, and the connection is closed.
+// ServeHTTP implements http.Handler. A refused request gets 403 before its body is
+// read, and the connection is closed.
 func (g *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	who := matrix.Identity{Role: matrix.Foreign}
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
@@ -152,8 +154,8 @@ func (g *Handler) Of(ip netip.Addr) Right {
 	return g.List.Of(ip)
 }
 
-// enter has a program's request answered if it has a place, which those have too
-// that will be refused: they cost as much.
+// enter answers a program's request if it gets a slot. Requests that will be refused
+// take slots too, because they cost as much.
 func (g *Handler) enter(w http.ResponseWriter, r *http.Request, who matrix.Identity) {
 	if g.Enter != nil {
 		leave, ok := g.Enter(w, r, who)
@@ -165,7 +167,7 @@ func (g *Handler) enter(w http.ResponseWriter, r *http.Request, who matrix.Ident
 	g.ask(w, r, who)
 }
 
-// ask has the matrix decide what a program that was let in asks for.
+// ask asks the matrix whether an admitted program may make its request.
 func (g *Handler) ask(w http.ResponseWriter, r *http.Request, who matrix.Identity) {
 	if !who.Write && r.Method != http.MethodGet && r.Method != http.MethodHead {
 		g.refuse(w, r, "this address may only read")

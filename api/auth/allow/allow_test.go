@@ -196,7 +196,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// A program that has no place is answered by whoever gives places, and nobody else;
+// A program without a slot is answered only by Enter;
 // places come back.
 func TestGateTakesAPlace(t *testing.T) {
 	places, held := 2, 0

@@ -6,38 +6,37 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"rutter/api/auth/internal/slots"
 )
 
 // Bounds on the connections of a listener.
 const (
-	MaxConnections = 4096 // at once: an installation's compute nodes, and their operators' programs
-	MaxStrangers   = 64   // of them, of addresses that are let in nowhere and wait for their 403
+	MaxConnections = 4096 // at once: the compute nodes of an installation, and the programs of their operators
+	MaxStrangers   = 64   // of them, from addresses without any right, which get 403
 )
 
-// Listener is a listener that knows its connections.
+// Listener bounds and tracks the connections of a listener.
 type Listener struct {
-	net.Listener
+	*slots.Listener
 	of        func(netip.Addr) Right
-	slots     chan struct{}
 	strangers atomic.Int64
-	once      sync.Once
-	closed    chan struct{}
 
 	mu   sync.Mutex // protects open
 	open map[*conn]struct{}
 }
 
-// NewListener bounds the connections of a listener for old programs: over the bound
-// it accepts no more until one ends, and strangers can take but few places. of says
-// what an address may do, as List.Of and Handler.Of do.
+// NewListener bounds the connections of a listener for programs without TLS. At the
+// bound, it accepts no more until one ends. Addresses without any right share
+// MaxStrangers. of returns what an address may do, as List.Of and Handler.Of.
 func NewListener(l net.Listener, of func(netip.Addr) Right) *Listener {
 	return &Listener{
-		Listener: l, of: of, slots: make(chan struct{}, MaxConnections), closed: make(chan struct{}), open: make(map[*conn]struct{}),
+		Listener: slots.New(l, MaxConnections), of: of, open: make(map[*conn]struct{}),
 	}
 }
 
-// CutOff closes the connections of the addresses that match, whatever goes on over
-// them (a change feed, too), and returns how many. match must not use the Listener.
+// CutOff closes the connections of the addresses that match, change feeds included, and
+// returns how many. match must not use the Listener.
 func (l *Listener) CutOff(match func(netip.Addr) bool) int {
 	l.mu.Lock()
 	var found []*conn
@@ -56,14 +55,12 @@ func (l *Listener) CutOff(match func(netip.Addr) bool) int {
 // Accept implements net.Listener.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
-		select {
-		case l.slots <- struct{}{}:
-		case <-l.closed:
+		if !l.Acquire(nil) {
 			return nil, net.ErrClosed
 		}
 		inner, err := l.Listener.Accept()
 		if err != nil {
-			<-l.slots
+			l.Release()
 			return nil, err
 		}
 		c := &conn{Conn: inner, l: l, stranger: l.of(addressOf(inner)) == None}
@@ -75,12 +72,6 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		_ = c.Close()
 	}
-}
-
-// Close implements net.Listener.
-func (l *Listener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
 }
 
 func addressOf(c net.Conn) netip.Addr {
@@ -107,7 +98,7 @@ func (c *conn) Close() error {
 		if c.stranger {
 			c.l.strangers.Add(-1)
 		}
-		<-c.l.slots
+		c.l.Release()
 	})
 	return err
 }

@@ -13,17 +13,19 @@ import (
 
 // Bounds of the file, and why.
 const (
-	// DefaultBytes is when a file is put aside. Two of them hold some 100,000 records.
+	// DefaultBytes is the size at which a file is rotated. Two files hold some 100,000
+	// records.
 	DefaultBytes = 8 << 20
-	// maxField bounds each text of a record: paths are chosen by strangers.
+	// maxField bounds each text of a record, in bytes: unknown clients choose the
+	// paths.
 	maxField = 512
-	// PerSecond bounds the records of one second. What a flood is made of is seen
-	// from the first ones, and the count of the rest is kept.
+	// PerSecond bounds the records of one second. The first records show what a flood
+	// consists of; the others are only counted.
 	PerSecond = 100
 
-	// writeWait is how long who notes a record waits until it is in the file: many
-	// times what a disk takes that is well. maxPending bounds those that wait for a
-	// disk that is not; the others are counted.
+	// writeWait is how long a caller of Note waits until its record is in the file:
+	// many times what a healthy disk takes. maxPending bounds the records that wait for
+	// a slow disk; more are only counted.
 	writeWait  = 100 * time.Millisecond
 	maxPending = 10 * PerSecond
 	// closeWait is how long Close waits for the disk.
@@ -31,11 +33,11 @@ const (
 
 	fileMode   = 0o600
 	folderMode = 0o700
-	// Name is the file's name in a data folder; the one before it ends in .1.
+	// Name is the file's name in a data folder. The previous file has the suffix .1.
 	Name = "audit.ndjson"
 )
 
-// Event is what a record tells of.
+// Event is the type of a record.
 type Event string
 
 // The events.
@@ -45,8 +47,8 @@ const (
 	Limited       Event = "limited"       // by a limit on what one identity may have
 	Authenticated Event = "authenticated" // a connection with a certificate
 	Handshake     Event = "handshake"     // one that did not get so far
-	Disbelieved   Event = "disbelieved"   // what a compute node said of itself cannot be
-	Missed        Event = "missed"        // Count records of a second had no place
+	Disbelieved   Event = "disbelieved"   // a compute node's report about itself that cannot be true
+	Missed        Event = "missed"        // Count records of one second were left out
 )
 
 // Record is one line.
@@ -61,30 +63,30 @@ type Record struct {
 	Count  int       `json:"count,omitempty"`
 }
 
-// Config says where and how much.
+// Config says where the file is and how large it may become.
 type Config struct {
-	Folder string // made with mode 0700 if it is not there
+	Folder string // created with mode 0700 if it does not exist
 	Bytes  int64  // of one file; default DefaultBytes
 	Now    func() time.Time
 }
 
-// Log is the file. A nil Log takes records and keeps none.
+// Log is the file. A nil Log accepts records and keeps none.
 //
-// A goroutine writes as long as there are records, and who notes one waits for it
-// for writeWait at most: a disk that hangs must hold up nobody who comes to a server.
+// A goroutine writes while there are records. A caller of Note waits for it for at most
+// writeWait: a disk that hangs must not delay a client of the server.
 type Log struct {
 	cfg Config
 
-	mu      sync.Mutex // protects what follows; held for no write
+	mu      sync.Mutex // protects what follows; not held while writing
 	pending []Record
-	flushed chan struct{} // closed when what is pending was written; nil: nobody writes
+	flushed chan struct{} // closed when the pending records are written; nil: no goroutine writes
 	closed  bool
 	second  int64
 	written int // in that second
 	missed  int
-	failed  error // the last failure to write, until one succeeds
+	failed  error // the last failure to write; nil after a success
 
-	// file and size are touched by who writes, and by Close after it.
+	// file and size are used by the writing goroutine, and by Close after it.
 	file *os.File
 	size int64
 }
@@ -116,7 +118,7 @@ func (l *Log) open() error {
 	}
 	info, err := file.Stat()
 	if err == nil {
-		err = file.Chmod(fileMode) // of a file that was there before
+		err = file.Chmod(fileMode) // of a file that existed before
 	}
 	if err != nil {
 		return fmt.Errorf("audit: %w", errors.Join(err, file.Close()))
@@ -125,8 +127,8 @@ func (l *Log) open() error {
 	return nil
 }
 
-// Note writes a record, unless this second has had its share; what was left out
-// is counted in the first record of a later second.
+// Note writes a record, unless the bound of this second is reached. The first record of
+// a later second has the count of those left out.
 func (l *Log) Note(r Record) {
 	if l == nil {
 		return
@@ -143,8 +145,8 @@ func (l *Log) Note(r Record) {
 	}
 }
 
-// take puts a record among those that are to be written, if it has a place there,
-// and returns what is closed when it was.
+// take appends a record to the pending ones if there is room, and returns a channel
+// that is closed when it is written.
 func (l *Log) take(r Record) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,7 +174,7 @@ func (l *Log) take(r Record) <-chan struct{} {
 	return l.flushed
 }
 
-// flush writes what is pending, until nothing is.
+// flush writes the pending records until there are none.
 func (l *Log) flush() {
 	for {
 		l.mu.Lock()
@@ -206,7 +208,7 @@ func (l *Log) write(r Record) error {
 	}
 	line = append(line, '\n')
 	if l.file == nil || l.size > 0 && l.size+int64(len(line)) > l.cfg.Bytes {
-		if err := l.turn(); err != nil {
+		if err := l.rotate(); err != nil {
 			return err
 		}
 	}
@@ -215,11 +217,11 @@ func (l *Log) write(r Record) error {
 	return err
 }
 
-// turn puts the file aside, over the one before it.
-func (l *Log) turn() error {
+// rotate rotates: it renames the file over the previous one and opens a new one.
+func (l *Log) rotate() error {
 	file := l.file
 	l.file = nil
-	if file == nil { // the last turn failed to open a new one
+	if file == nil { // the last rotation could not open a new one
 		return l.open()
 	}
 	if err := errors.Join(file.Close(), os.Rename(l.path(), l.path()+".1")); err != nil {
@@ -238,8 +240,8 @@ func (l *Log) Err() error {
 	return l.failed
 }
 
-// Close closes the file; records after it are dropped. A disk that hangs is waited
-// for closeWait.
+// Close closes the file. Later records are dropped. It waits at most closeWait for the
+// disk.
 func (l *Log) Close() error {
 	if l == nil {
 		return nil

@@ -114,8 +114,8 @@ func TestAppendsToWhatIsThere(t *testing.T) {
 	}
 }
 
-// A disk that hangs holds up nobody who notes something; what had a place is written
-// when it goes on. The file is a pipe that nobody reads for a while.
+// A disk that hangs does not delay callers of Note; accepted records are written
+// when it continues. The file is a pipe that is not read for a while.
 func TestDiskThatHangs(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, Name)

@@ -1,15 +1,15 @@
-// Package enrol gives certificates to compute nodes, and is where operators see
-// and change whom the cluster trusts: tokens, revocations, authorities.
+// Package enrol issues certificates to compute nodes. It also serves what operators see
+// and change of the cluster's trust: tokens, revocations, authorities.
 //
-// A node's first certificate costs a token, which the log lets one key redeem
-// once, whichever server is asked. The next ones cost the one before. What a
-// request for a certificate says of itself is left aside: who gets what follows
-// from the token, or from the connection's identity.
+// A node's first certificate costs a token. The log lets only one key redeem it, once,
+// on any server. For each later certificate the node shows the one before. Claims in a
+// certificate request are ignored: the identity follows from the token, or from the
+// connection.
 //
-// The package owns those endpoints and their table, and the upkeep of what the
+// The package owns those endpoints with their table, and the periodic work on what the
 // log has of trust. It leaves to others the connections and files (tlsgate), the
-// formats (pki), and the decision in the log's order (projections). Where it is
-// asked, it asks in its turn only its Config.
+// formats (pki), and the decision in the log's order (projections). It calls the rest
+// of the server only through its Config.
 //
 // New starts nothing; Run blocks. All methods may be called concurrently.
 package enrol

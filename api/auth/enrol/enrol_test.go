@@ -26,7 +26,7 @@ import (
 type memory struct {
 	mu     sync.Mutex
 	state  *projections.State
-	behind *projections.State // what is shown in its place until somebody asks for all
+	behind *projections.State // shown instead until Consistent is called
 	seq    log.Seq
 	now    func() time.Time
 }
@@ -65,16 +65,16 @@ func (m *memory) Consistent(context.Context) (log.Seq, error) {
 
 func (*memory) WaitSeq(context.Context, log.Seq) error { return nil }
 
-// desk is a service with its authority and a clock that stands.
-type desk struct {
+// testService is a service with its authority and a clock that stands.
+type testService struct {
 	*Service
 	t     *testing.T
 	now   time.Time
 	store *memory
 }
 
-func newDesk(t *testing.T) *desk {
-	d := &desk{t: t, now: time.Now()}
+func newTestService(t *testing.T) *testService {
+	d := &testService{t: t, now: time.Now()}
 	d.store = &memory{state: projections.NewState(), now: func() time.Time { return d.now }}
 	authority, err := pki.NewAuthority(pki.Clients, d.now, pki.AuthorityLife, rand.Reader)
 	if err != nil {
@@ -97,7 +97,7 @@ func newDesk(t *testing.T) *desk {
 }
 
 // ask asks as an identity, and returns the status.
-func (d *desk) ask(id matrix.Identity, method, path string, form, into any) int {
+func (d *testService) ask(id matrix.Identity, method, path string, form, into any) int {
 	d.t.Helper()
 	body, err := json.Marshal(form)
 	if err != nil {
@@ -120,7 +120,7 @@ var (
 	node     = matrix.Identity{Role: matrix.CN, UUID: log.UUID{5}}
 )
 
-func (d *desk) token(life time.Duration) pki.Token {
+func (d *testService) token(life time.Duration) pki.Token {
 	d.t.Helper()
 	token, err := pki.NewToken(rand.Reader)
 	if err != nil {
@@ -148,7 +148,7 @@ func request(t *testing.T) []byte {
 
 // A token buys the node that it names a certificate: once, in time, for one key.
 func TestJoin(t *testing.T) {
-	d := newDesk(t)
+	d := newTestService(t)
 	good, late := d.token(time.Hour), d.token(time.Minute)
 	mine, other := request(t), request(t)
 	join := func(token string, der []byte) (int, *Granted) {
@@ -196,9 +196,9 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Each endpoint is for the roles of its row, and for nobody else.
+// Each endpoint is only for the roles of its row.
 func TestRoles(t *testing.T) {
-	d := newDesk(t)
+	d := newTestService(t)
 	reader := matrix.Identity{Role: matrix.Reader, Name: "bob"}
 	for _, e := range d.table() {
 		method, path, _ := strings.Cut(e.route, " ")
@@ -217,7 +217,7 @@ func TestRoles(t *testing.T) {
 
 // A node renews for itself, whatever its request says; what has ended goes.
 func TestRenewAndUpkeep(t *testing.T) {
-	d := newDesk(t)
+	d := newTestService(t)
 	var granted Granted
 	if status := d.ask(node, http.MethodPost, "/renew", RenewRequest{Request: request(t)}, &granted); status != http.StatusOK {
 		t.Fatalf("answered with %d", status)
@@ -245,7 +245,7 @@ func TestRenewAndUpkeep(t *testing.T) {
 // W1: a compute node gets so many certificates and no more, however it asks; its
 // token is not used up by a refusal, and other nodes have theirs.
 func TestCertificatesAreBudgeted(t *testing.T) {
-	d := newDesk(t)
+	d := newTestService(t)
 	most := int(budget.Set(nil).Get(budget.CNCertificates).AtOnce)
 	ask := request(t)
 	for i := range most {
@@ -271,7 +271,7 @@ func TestCertificatesAreBudgeted(t *testing.T) {
 
 // What is known not to be written is no unknown fate.
 func TestNoRoomIsAnswered(t *testing.T) {
-	d := newDesk(t)
+	d := newTestService(t)
 	a := d.failure(httptest.NewRequest(http.MethodPost, "/tokens", nil), fmt.Errorf("%w: of three", log.ErrNoRoom))
 	if a.Status != http.StatusInsufficientStorage || a.Code != log.CodeNoRoom {
 		t.Errorf("%d %v", a.Status, a)
@@ -286,7 +286,7 @@ func TestMatrixHasEveryEndpoint(t *testing.T) {
 			rows[what] = true
 		}
 	}
-	served := newDesk(t).Endpoints()
+	served := newTestService(t).Endpoints()
 	for _, e := range served {
 		if !rows[e] {
 			t.Errorf("%s has no row", e)

@@ -9,13 +9,13 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
 
-// TokenForm is the body of POST /tokens, and what GET /tokens lists: never a
-// hash, which is for the log alone.
+// TokenForm is the body of POST /tokens, and an element of GET /tokens. It has no hash:
+// only the log has it.
 type TokenForm struct {
 	UUID    log.UUID `json:"uuid"`
 	Hash    string   `json:"hash,omitempty"`
@@ -37,7 +37,8 @@ func (s *Service) listTokens(*http.Request) (any, error) {
 	return all, nil
 }
 
-// createdToken is the answer to POST /tokens: how the other machine knows us.
+// createdToken is the answer to POST /tokens, with what the joining machine needs to
+// recognise the servers.
 type createdToken struct {
 	UUID   log.UUID `json:"uuid"`
 	CAHash string   `json:"ca_hash"`
@@ -69,7 +70,7 @@ func (s *Service) deleteToken(r *http.Request) (any, error) {
 	return struct{}{}, err
 }
 
-// revoke takes a revocation, or takes in more by one that there is.
+// revoke writes a revocation, or extends an existing one.
 func (s *Service) revoke(r *http.Request) (any, error) {
 	var form log.Revocation
 	if err := read(r, &form); err != nil {
@@ -94,7 +95,7 @@ func (s *Service) revoke(r *http.Request) (any, error) {
 	return struct{}{}, nil
 }
 
-// record notes a certificate that was issued by hand.
+// record writes a certificate that was issued by hand into the log.
 func (s *Service) record(r *http.Request) (any, error) {
 	var o log.Certificate
 	if err := read(r, &o); err != nil {
@@ -108,7 +109,7 @@ func (s *Service) record(r *http.Request) (any, error) {
 type PublishForm struct {
 	Issuing      string   `json:"issuing"`
 	Certificates []string `json:"certificates"` // base64 of DER
-	// Generation, if not 0, is the one that this is to follow.
+	// Generation, if not 0, is the generation that this publication must follow.
 	Generation uint64 `json:"generation"`
 }
 

@@ -16,13 +16,13 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
 )
 
-// Path is where the API has the service.
+// Path is the prefix of the service in the API.
 const Path = "/pki"
 
 // Bounds of the service.
@@ -36,33 +36,33 @@ type Store interface {
 	Propose(ctx context.Context, c *log.Change) (log.Result, error)
 	View(fn func(state *projections.State, head log.Cursor))
 	WaitSeq(ctx context.Context, seq log.Seq) error
-	// Consistent returns when this server has applied all that was acknowledged
-	// anywhere before the call.
+	// Consistent returns when this server has applied everything that any server
+	// acknowledged before the call.
 	Consistent(ctx context.Context) (log.Seq, error)
 }
 
-// Config says what a Service works with. Store is required.
+// Config configures a Service. Store is required.
 type Config struct {
 	Store Store
-	// Issuer returns the authority of clients that signs now, with its key. An
-	// error means that this server has none. nil: it never has.
+	// Issuer returns the authority of clients that signs now, with its key. It returns
+	// an error if this server has no such key. nil: this server never issues.
 	Issuer func() (*pki.Authority, error)
-	// Authorities are the sets that this server's own files trust, for a log
-	// that has none yet. nil: none.
+	// Authorities returns the sets that this server's own files trust, for a log that
+	// has none yet. nil: none.
 	Authorities func() []log.Authority
-	// Leads reports whether this server leads: the leader does the upkeep.
+	// Leads reports whether this server leads: the leader does the periodic work.
 	Leads func() bool
-	Life  time.Duration    // of a certificate: pki.Life
-	Now   func() time.Time // time.Now
-	// NewID makes change ids; default: UUIDs of version 7 by this machine's clock.
+	Life  time.Duration    // lifetime of a certificate; default pki.Life
+	Now   func() time.Time // default time.Now
+	// NewID makes change ids. Default: UUIDs of version 7 by this machine's clock.
 	NewID  func() (log.UUID, error)
 	Random io.Reader    // the system's
 	Logger *slog.Logger // none if nil
-	// Budgets bound what is issued; nil: those of budget.Table.
+	// Budgets bound the number of certificates and tokens; nil: those of budget.Table.
 	Budgets budget.Set
 }
 
-// Service answers under Path.
+// Service answers requests under Path.
 type Service struct {
 	cfg       Config // immutable
 	handler   http.Handler
@@ -110,23 +110,23 @@ func New(cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// Meters count what this server issues.
+// Meters returns the meters of what this server issues.
 func (s *Service) Meters() []*budget.Meter { return []*budget.Meter{s.certificates, s.tokens} }
 
-// Handler returns the handler of every path, Path taken away.
+// Handler returns the handler of every path, without the prefix Path.
 func (s *Service) Handler() http.Handler { return s.handler }
 
 // Endpoints returns "METHOD /path" of everything that is served.
 func (s *Service) Endpoints() []string { return s.endpoints }
 
-// endpoint is one line of the table that the service is made from.
+// endpoint is one row of the service's table.
 type endpoint struct {
 	route  string        // METHOD /path/{name}
-	roles  []matrix.Role // who may ask; none: anybody, without a certificate too
+	roles  []matrix.Role // who may ask; none: every client, also one without a certificate
 	answer func(r *http.Request) (any, error)
 }
 
-// routes are those of the table, each with its roles.
+// routes returns the routes of the table, each with its roles.
 func (s *Service) routes() *rest.Table {
 	t := &rest.Table{Wrap: rest.Bounded(maxBody, s.writeError)}
 	for _, e := range s.table() {
@@ -162,7 +162,7 @@ func (s *Service) table() []endpoint {
 
 var errNoIssuer = rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server that was given the key (ca.key), or issue it by hand: rutter cert issue", "this server has no key to sign certificates with")
 
-// guarded asks who it is before anything is read.
+// guarded checks the caller's role before the request's body is read.
 func (s *Service) guarded(e endpoint) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, _ := matrix.From(r.Context())
@@ -209,22 +209,22 @@ func (s *Service) failure(r *http.Request, err error) *rest.Error {
 	return answer
 }
 
-// read reads a request's JSON.
+// read decodes a request's JSON body.
 func read(r *http.Request, into any) error {
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
 		err = rest.DecodeStrict(body, into)
 	}
-	if err != nil { // it must not repeat what was sent, which may be a token
+	if err != nil { // the error must not repeat the body, which may be a token
 		return errBody
 	}
 	return nil
 }
 
-// errBody does not say what was sent.
+// errBody does not repeat what was sent.
 var errBody = rest.Fail(http.StatusBadRequest, rest.CodeBadRequest, "use a program of this version", "the body is not what is wanted here")
 
-// write has operations written, and waits until this server has them too.
+// write proposes operations, and waits until this server has applied them.
 func (s *Service) write(r *http.Request, actor string, ops ...log.Op) (log.Result, error) {
 	id, err := s.cfg.NewID()
 	if err != nil {
@@ -270,7 +270,7 @@ func list[T log.Object](s *Service, kind log.Kind) func(*http.Request) (any, err
 	}
 }
 
-// Bundle is what a node must know to trust the servers.
+// Bundle is what a node needs to trust the servers.
 type Bundle struct {
 	Generation  uint64 `json:"generation"`
 	Issuing     string `json:"issuing"`
@@ -286,7 +286,7 @@ func (s *Service) bundleNow() (*Bundle, error) {
 			a = r.Object.(*log.Authority)
 		}
 	})
-	if a == nil { // not published yet: the cluster, or this server, is a moment old
+	if a == nil { // not published yet: the cluster or this server was just started
 		own := s.cfg.Authorities()
 		i := slices.IndexFunc(own, func(a log.Authority) bool { return a.Name == pki.Clients })
 		if i < 0 {
@@ -331,8 +331,7 @@ type Granted struct {
 	Bundle
 }
 
-// errToken is the one answer to every token that does not open: who guesses
-// learns nothing.
+// errToken is the one answer for every wrong token, so that a guess reveals nothing.
 var errToken = rest.Fail(http.StatusForbidden, log.CodeNotAuthorized, "make another one: rutter token create", "the token is not good: unknown, of another secret, expired, or used by another machine")
 
 func (s *Service) join(r *http.Request) (any, error) {
@@ -368,15 +367,15 @@ func (s *Service) join(r *http.Request) (any, error) {
 	if _, err := s.write(r, id.Actor(), redeem); err != nil {
 		var refusal *log.Refusal
 		if errors.As(err, &refusal) {
-			return nil, errToken // another was faster, or it expired meanwhile
+			return nil, errToken // another request was faster, or the token expired meanwhile
 		}
 		return nil, err
 	}
 	return s.grant(r, id, key)
 }
 
-// tokenOf returns a token of the log, or nil. One that is not here may have been
-// made through another server a moment ago.
+// tokenOf returns a token of the log, or nil. If this server does not have it, it may
+// have been created through another server a moment ago.
 func (s *Service) tokenOf(r *http.Request, id log.UUID) (held *log.Token, err error) {
 	look := func() {
 		s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
@@ -423,7 +422,7 @@ func requestKey(der []byte) (key crypto.PublicKey, id string, err error) {
 	return key, id, nil
 }
 
-// grant issues a certificate, and records it before it is handed over.
+// grant issues a certificate, and records it in the log before it answers.
 func (s *Service) grant(r *http.Request, id matrix.Identity, key crypto.PublicKey) (any, error) {
 	issuer, err := s.cfg.Issuer()
 	if err != nil {
@@ -437,14 +436,14 @@ func (s *Service) grant(r *http.Request, id matrix.Identity, key crypto.PublicKe
 	if err != nil {
 		return nil, err
 	}
-	r.Header.Del(rest.HeaderChangeID) // it was that of the redeeming
+	r.Header.Del(rest.HeaderChangeID) // that id belongs to the redeeming change
 	if _, err := s.write(r, id.Actor(), Recording(certificate, id, pki.Clients, issuer.Certificate)); err != nil {
 		return nil, err
 	}
 	return &Granted{Certificate: string(pki.EncodeCertificates(certificate)), Bundle: *bundle}, nil
 }
 
-// Recording returns the operation that notes in the log that a certificate was issued.
+// Recording returns the operation that records an issued certificate in the log.
 func Recording(c *x509.Certificate, id matrix.Identity, authority string, issuer *x509.Certificate) log.Op {
 	o := &log.Certificate{
 		Serial: pki.Serial(c), Identity: pki.Subject(id), Authority: authority, Issuer: pki.CertificateKeyID(issuer), Key: pki.CertificateKeyID(c),

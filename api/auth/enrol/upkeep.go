@@ -8,11 +8,11 @@ import (
 	"rutter/projections"
 )
 
-// Times of the upkeep.
+// Times of the periodic work.
 const (
 	upkeepEvery = time.Minute
 	seedEvery   = time.Second // until the log has the authorities
-	// keepTokens is how long a token is shown after its end, for people who ask
+	// keepTokens is how long a token is listed after its end, so that operators can see
 	// what became of it.
 	keepTokens = 24 * time.Hour
 	// upkeepOps bounds the operations of one change.
@@ -20,7 +20,7 @@ const (
 	upkeeper  = "rutter"
 )
 
-// Run does the upkeep until ctx ends: the leader writes the authorities into a
+// Run does the periodic work until ctx ends. The leader writes the authorities into a
 // log that has none, and deletes what has ended.
 func (s *Service) Run(ctx context.Context) error {
 	for {
@@ -43,7 +43,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// missing returns the sets of authorities that the log lacks.
+// missing returns the sets of authorities that are not in the log.
 func (s *Service) missing() (sets []log.Authority) {
 	own := s.cfg.Authorities()
 	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
@@ -58,7 +58,7 @@ func (s *Service) missing() (sets []log.Authority) {
 
 func (s *Service) seeded() bool { return len(s.missing()) == 0 }
 
-// seed writes what is missing, and reports whether nothing is any more.
+// seed writes the missing authorities, and reports whether the log now has all.
 func (s *Service) seed(ctx context.Context) bool {
 	var ops []log.Op
 	for _, a := range s.missing() {
@@ -67,8 +67,8 @@ func (s *Service) seed(ctx context.Context) bool {
 	return len(ops) == 0 || s.keep(ctx, ops)
 }
 
-// sweep deletes what has ended by the log's own time, and by the servers' clocks: a
-// log whose time was ahead once must not forget a revocation that is still needed.
+// sweep deletes what has ended both by the log's time and by the servers' clocks: if
+// the log's time was ahead once, a revocation that is still needed must not be deleted.
 func (s *Service) sweep(ctx context.Context) {
 	var ops []log.Op
 	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
@@ -89,7 +89,7 @@ func (s *Service) sweep(ctx context.Context) {
 	}
 }
 
-// keep writes operations of the upkeep; what fails is tried again later.
+// keep writes operations of the periodic work. A failed one is retried later.
 func (s *Service) keep(ctx context.Context, ops []log.Op) bool {
 	id, err := s.cfg.NewID()
 	if err == nil {

@@ -9,19 +9,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"rutter/api/auth/matrix"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log/budget"
 )
 
-// budgets are the accounts of what reads look at and what answers send. They are
-// this server's: what it does for one party is bounded, whatever others do for it.
+// budgets are the accounts of the work of reads and of the bytes of answers. They
+// belong to this server: it bounds what it does for one identity, independent of other
+// servers.
 type budgets struct {
 	meters map[budget.Name]*budget.Meter
 	all    []*budget.Meter // in the order of the table
 
 	mu sync.Mutex // protects shut
-	// shut are those whose writes the leader has just refused, with until when: what
-	// they send is refused before it is parsed, which costs more than to send it.
+	// shut has the identities whose writes the leader has just refused, with the end of
+	// the refusal. Their writes are refused before they are parsed, because parsing
+	// costs more than sending.
 	shut map[string]shutOut
 }
 
@@ -31,14 +33,14 @@ type shutOut struct {
 	exceeded *budget.Exceeded
 }
 
-// maxShut bounds for how long a refusal stands for others of the same author, of
-// which a smaller one might have found room, and maxShutOuts how many there are.
+// maxShut bounds how long a refusal stands for other writes of the same author, of
+// which a smaller one might fit. maxShutOuts bounds the number of refusals.
 const (
 	maxShut     = 5 * time.Second
 	maxShutOuts = 10_000
 )
 
-// shutOut has the writes of who refused for as long as err, a budget's, says.
+// shutOut refuses the writes of who for as long as err, a budget's, says.
 func (b *budgets) shutOut(who matrix.Identity, exceeded *budget.Exceeded) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -48,7 +50,7 @@ func (b *budgets) shutOut(who matrix.Identity, exceeded *budget.Exceeded) {
 	b.shut[who.Key()] = shutOut{time.Now().Add(min(exceeded.Wait, maxShut)), exceeded}
 }
 
-// mayWrite is nil, or the refusal that a write of who has got a moment ago.
+// mayWrite returns nil, or the refusal that a write of who got a moment ago.
 func (b *budgets) mayWrite(who matrix.Identity) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,8 +79,8 @@ func newBudgets(set budget.Set) *budgets {
 	return b
 }
 
-// Accounts are those of one request: of who asks, and of the tenants that it is
-// limited to, since they may have many readers. The zero value has no bounds.
+// Accounts are those of one request: of the identity, and of the tenants that it is
+// limited to, because a tenant may have many readers. The zero value has no bounds.
 type Accounts struct {
 	entries, bytes *budget.Meter // nil: not counted
 	keys           []string
@@ -103,7 +105,7 @@ func (b *budgets) of(who matrix.Identity) Accounts {
 	return a
 }
 
-// Admit refuses who has nothing left; the error is a *budget.Exceeded.
+// Admit refuses an identity whose budget is used up; the error is a *budget.Exceeded.
 func (a Accounts) Admit() error {
 	for _, m := range []*budget.Meter{a.entries, a.bytes} {
 		if m == nil {
@@ -116,8 +118,7 @@ func (a Accounts) Admit() error {
 	return nil
 }
 
-// Look counts entries or objects that were looked at, and returns how many may
-// still be.
+// Look counts entries or objects that were read, and returns how many are left.
 func (a Accounts) Look(n int) (left int64) {
 	if a.entries == nil {
 		return 1 << 62
@@ -125,7 +126,7 @@ func (a Accounts) Look(n int) (left int64) {
 	return a.entries.Charge(int64(n), a.keys...)
 }
 
-// Sent counts bytes of an answer, and returns how many may still be sent.
+// Sent counts bytes of an answer, and returns how many are left.
 func (a Accounts) Sent(n int) (left int64) {
 	if a.bytes == nil {
 		return 1 << 62
@@ -133,10 +134,10 @@ func (a Accounts) Sent(n int) (left int64) {
 	return a.bytes.Charge(int64(n), a.keys...)
 }
 
-// Accounts are those of who.
+// Accounts returns those of who.
 func (g *Guard) Accounts(who matrix.Identity) Accounts { return g.budgets.of(who) }
 
-// AccountsOf are the accounts of a request that was let in.
+// AccountsOf returns the accounts of a request that was admitted.
 func (g *Guard) AccountsOf(ctx context.Context) Accounts {
 	grant, ok := ctx.Value(grantKey{}).(Grant)
 	if !ok {
@@ -145,7 +146,7 @@ func (g *Guard) AccountsOf(ctx context.Context) Accounts {
 	return g.budgets.of(grant.Who)
 }
 
-// mayWork refuses a request of who has used up its budget.
+// mayWork refuses a request of an identity that has used up its budget.
 func (g *Guard) mayWork(r *http.Request, free bool) error {
 	switch {
 	case !rest.IsRead(r):
@@ -156,8 +157,8 @@ func (g *Guard) mayWork(r *http.Request, free bool) error {
 	return g.AccountsOf(r.Context()).Admit()
 }
 
-// overBudget notes that a budget was in the way, if one was, and returns err. Who
-// does not wait by itself is made to.
+// overBudget records that a budget was exceeded, if one was, and returns err. It makes
+// clients wait that would retry at once.
 func (g *Guard) overBudget(r *http.Request, err error) error {
 	if exceeded := rest.ExceededOf(err); exceeded != nil {
 		g.CountLimit(LimitBudget)
@@ -170,7 +171,7 @@ func (g *Guard) overBudget(r *http.Request, err error) error {
 	return err
 }
 
-// BudgetMetrics shows meters as metrics, by the budget's name.
+// BudgetMetrics exports meters as metrics, by the budget's name.
 type BudgetMetrics struct{ Meters []*budget.Meter }
 
 var (

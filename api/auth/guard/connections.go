@@ -9,14 +9,15 @@ import (
 	"syscall"
 
 	"rutter/api/auth/audit"
+	"rutter/api/auth/internal/slots"
 	"rutter/api/auth/matrix"
 )
 
-// identified is a connection whose listener knows who is at the other side, from
-// a handshake that is done.
+// identified is a connection whose listener authenticated the other side in a
+// handshake.
 type identified interface{ Identity() matrix.Identity }
 
-// connections counts those of a server, by address and by identity.
+// connections counts the connections of a server, by address and by identity.
 type connections struct {
 	guard  *Guard
 	limits Limits
@@ -24,7 +25,7 @@ type connections struct {
 	mu         sync.Mutex // protects what follows
 	addresses  map[netip.Addr]int
 	identities map[string]int
-	conns      map[*limitedConn]struct{} // that have an identity
+	conns      map[*limitedConn]struct{} // those with an identity
 }
 
 func newConnections(g *Guard, limits Limits) *connections {
@@ -33,31 +34,28 @@ func newConnections(g *Guard, limits Limits) *connections {
 	}
 }
 
-// Listener accepts at most n connections of l at once. Its connections can be
-// written to without waiting if those of l can (syscall.Conn), for which those of
-// the library's listener of this kind have no way. Of those that have an identity
-// each address and each identity may have so many.
+// Listener accepts at most n connections of l at once, and bounds those of each address
+// and each identity. Its connections implement syscall.Conn if those of l do, so that
+// they can be written to without waiting.
 func (g *Guard) Listener(l net.Listener, n int) net.Listener {
-	return &limited{Listener: l, connections: g.connections, slots: make(chan struct{}, n), closed: make(chan struct{})}
+	return &limited{Listener: slots.New(l, n), connections: g.connections}
 }
 
 type limited struct {
-	net.Listener
+	*slots.Listener
 	connections *connections
-	slots       chan struct{}
-	once        sync.Once
-	closed      chan struct{}
 }
 
 // Accept implements net.Listener.
 func (l *limited) Accept() (net.Conn, error) {
+	full := func() { l.connections.guard.CountLimit(LimitConnections) }
 	for {
-		if !l.place() {
+		if !l.Acquire(full) {
 			return nil, net.ErrClosed
 		}
 		conn, err := l.Listener.Accept()
 		if err != nil {
-			<-l.slots
+			l.Release()
 			return nil, err
 		}
 		c := &limitedConn{Conn: conn, l: l, who: whoIs(conn)}
@@ -68,30 +66,8 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// place waits until there is a place for a connection; false: the listener ends.
-func (l *limited) place() bool {
-	select {
-	case l.slots <- struct{}{}:
-		return true
-	default:
-	}
-	l.connections.guard.CountLimit(LimitConnections)
-	select {
-	case l.slots <- struct{}{}:
-		return true
-	case <-l.closed:
-		return false
-	}
-}
-
-// Close implements net.Listener.
-func (l *limited) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-// whoIs is who is at the other side of a connection: on a listener without TLS,
-// somebody who needs no name. One with TLS that does not say is nobody.
+// whoIs returns the identity of the other side: matrix.Local on a listener without TLS.
+// A connection with TLS but without an identity has the role None.
 func whoIs(conn net.Conn) matrix.Identity {
 	if known, ok := conn.(identified); ok {
 		return known.Identity()
@@ -103,7 +79,7 @@ func whoIs(conn net.Conn) matrix.Identity {
 	return matrix.Identity{Role: matrix.Local, Name: host}
 }
 
-// admit counts a connection; false: it is one too many.
+// admit counts a connection; false: a limit is reached.
 func (g *connections) admit(c *limitedConn) bool {
 	if c.who.Role == matrix.Local {
 		return true
@@ -148,16 +124,15 @@ func (g *connections) left(c *limitedConn) {
 	delete(g.conns, c)
 }
 
-// drop takes one off a count, and the count away at 0.
+// drop decrements a count, and removes it at 0.
 func drop[K comparable](counts map[K]int, key K) {
 	if counts[key]--; counts[key] <= 0 {
 		delete(counts, key)
 	}
 }
 
-// CutOff closes the connections of the identities that match, streams included,
-// and returns how many: whose certificate was revoked is let in no longer, and
-// has nothing left that is open. match must not call the guard.
+// CutOff closes the connections of the identities that match, streams included, and
+// returns how many. It is used after a revocation. match must not call the guard.
 func (g *Guard) CutOff(match func(matrix.Identity) bool) int {
 	g.connections.mu.Lock()
 	var found []*limitedConn
@@ -173,7 +148,8 @@ func (g *Guard) CutOff(match func(matrix.Identity) bool) int {
 	return len(found)
 }
 
-// cut closes a connection without saying goodbye: the other side may take nothing.
+// cut closes a connection without a TLS close message, because the other side may not
+// read.
 func cut(c *limitedConn) {
 	if below, ok := c.Conn.(interface{ NetConn() net.Conn }); ok {
 		_ = below.NetConn().Close()
@@ -181,8 +157,8 @@ func cut(c *limitedConn) {
 	_ = c.Close()
 }
 
-// addressOf is the address that a connection came from, without its port; the zero
-// one if it has none.
+// addressOf returns the source address of a connection, without its port; the zero
+// address if it has none.
 func addressOf(c net.Conn) netip.Addr {
 	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -205,7 +181,7 @@ func (c *limitedConn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
 		c.l.connections.left(c)
-		<-c.l.slots
+		c.l.Release()
 	})
 	return err
 }

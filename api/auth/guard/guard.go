@@ -10,7 +10,7 @@ import (
 
 	"rutter/api/auth/audit"
 	"rutter/api/auth/matrix"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
@@ -19,21 +19,22 @@ import (
 // Auditor takes records of who was let in and who was refused; *audit.Log does.
 type Auditor interface{ Note(audit.Record) }
 
-// Config says what a Guard works with. Owners and Head are required.
+// Config configures a Guard. Owners and Head are required.
 type Config struct {
-	// Identify says who asks. The default is whom the certificate of the connection
-	// names, or matrix.Local on a listener without TLS.
+	// Identify returns the identity of a request. The default is that of the
+	// connection's certificate, or matrix.Local on a listener without TLS.
 	Identify func(*http.Request) matrix.Identity
-	// Actor names who asks, for the events that a request makes. The default is that
+	// Actor returns the actor of the events that a request causes. The default is that
 	// of the request's identity.
 	Actor func(*http.Request) string
-	// Audit is told of refusals and authentications; nil: nobody is.
+	// Audit receives refusals and authentications. It may be nil.
 	Audit Auditor
 	// Limits bound what one address or identity may have; zero: DefaultLimits.
 	Limits Limits
 	// Budgets bound the work of reads; nil: those of budget.Table.
 	Budgets budget.Set
-	// Owners are the tenants to whose objects a reader is limited; none: it sees all.
+	// Owners returns the tenants to whose objects a reader is limited; none: it sees
+	// all.
 	Owners func(reader matrix.Identity) []log.UUID
 	// Head is the seq of this server's head.
 	Head func() log.Seq
@@ -41,11 +42,11 @@ type Config struct {
 	Draining <-chan struct{}
 }
 
-// Guard decides who may ask, and how much.
+// Guard decides which requests are answered, and how many.
 type Guard struct {
 	cfg         Config // immutable
 	connections *connections
-	shares      *shares
+	requests    *requestLimits
 	budgets     *budgets
 	scans       *scans
 
@@ -56,7 +57,7 @@ type Guard struct {
 func New(cfg Config) *Guard {
 	cfg.Limits = cfg.Limits.withDefaults()
 	g := &Guard{
-		cfg: cfg, shares: newShares(cfg.Limits), budgets: newBudgets(cfg.Budgets), scans: newScans(),
+		cfg: cfg, requests: newRequestLimits(cfg.Limits), budgets: newBudgets(cfg.Budgets), scans: newScans(),
 		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rutter_denied_total", Help: "Requests and frames that the matrix refused, by role.",
 		}, []string{"role"}),
@@ -71,25 +72,25 @@ func New(cfg Config) *Guard {
 	return g
 }
 
-// Collectors are the guard's metrics, without those of its meters.
+// Collectors returns the guard's metrics, without those of its meters.
 func (g *Guard) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{g.denied, g.limited, g.named}
 }
 
-// Meters are those of the budgets of reads.
+// Meters returns the meters of the budgets of reads.
 func (g *Guard) Meters() []*budget.Meter { return g.budgets.all }
 
-// grantKey is where a request's context has what was decided of it.
+// grantKey is the key of a request's Grant in its context.
 type grantKey struct{}
 
-// Grant is what was decided of a request.
+// Grant is what was decided about a request.
 type Grant struct {
-	Who    matrix.Identity
-	Answer matrix.Answer
+	Who      matrix.Identity
+	Decision matrix.Decision
 }
 
-// GrantOf returns what was decided of a request. One that did not come by Serve has
-// nothing.
+// GrantOf returns what was decided about a request; the zero Grant if it did not pass
+// Serve.
 func GrantOf(r *http.Request) Grant {
 	g, _ := r.Context().Value(grantKey{}).(Grant)
 	return g
@@ -97,22 +98,22 @@ func GrantOf(r *http.Request) Grant {
 
 // Sees reports whether the request may be answered with an object that state holds.
 func (g Grant) Sees(state *projections.State, o log.Object) bool {
-	return matrix.Sees(g.Who, g.Answer, state, o)
+	return matrix.Sees(g.Who, g.Decision, state, o)
 }
 
-// Knows reports whether the answer to a write may tell of an object: a compute node
-// hears nothing of another's except that it is not its own, as of one that there is not.
+// Knows reports whether the answer to a write may mention an object. For another node's
+// object a compute node gets the same answer as for one that does not exist.
 func (g Grant) Knows(state *projections.State, o log.Object) bool {
-	return g.Answer != matrix.Own || g.Sees(state, o)
+	return g.Decision != matrix.Own || g.Sees(state, o)
 }
 
 // Work says how a route is bounded.
 type Work struct {
-	// Stream: the answer may last. It counts for the rate of its identity only; the
-	// server bounds how many there are.
+	// Stream: the answer may last. It counts only for the rate of its identity. The
+	// server bounds the number of streams.
 	Stream bool
-	// Free: the answer is counted elsewhere, or costs nothing. Who has used up its
-	// budget of reading still gets it.
+	// Free: the answer is counted elsewhere, or costs nothing. An identity that has
+	// used up its budget of reading still gets it.
 	Free bool
 }
 
@@ -137,8 +138,8 @@ func (g *Guard) Serve(w *rest.Recorder, r *http.Request, row *matrix.Row, work W
 	return g.overBudget(r, serve(w, r))
 }
 
-// identify says who asks: whom the connection's certificate names, or somebody on a
-// listener that asks for no names.
+// identify returns the identity of the connection's certificate, or matrix.Local on a
+// listener without TLS.
 func (g *Guard) identify(r *http.Request) matrix.Identity {
 	if g.cfg.Identify != nil {
 		return g.cfg.Identify(r)
@@ -152,8 +153,8 @@ func (g *Guard) identify(r *http.Request) matrix.Identity {
 	return matrix.Identity{Role: matrix.Local, Name: hostOf(r.RemoteAddr)}
 }
 
-// authorise asks the matrix about a request of who, and returns it with what was
-// decided.
+// authorise asks the matrix about a request of who, and returns the request with the
+// decision in its context.
 func (g *Guard) authorise(r *http.Request, who matrix.Identity, row *matrix.Row) (*http.Request, error) {
 	if who.Role == matrix.Reader {
 		who.Owners = g.cfg.Owners(who)
@@ -166,8 +167,8 @@ func (g *Guard) authorise(r *http.Request, who matrix.Identity, row *matrix.Row)
 	return r.WithContext(ctx), nil
 }
 
-// Refuse notes a refusal and makes it an answer. remote is where the request or the
-// frame came from.
+// Refuse records a refusal and returns it as an answer. remote is the source of the
+// request or the frame.
 func (g *Guard) Refuse(remote string, refusal *matrix.Refusal) error {
 	g.denied.WithLabelValues(refusal.Who.Role.String()).Inc()
 	g.Note(audit.Record{
@@ -176,14 +177,14 @@ func (g *Guard) Refuse(remote string, refusal *matrix.Refusal) error {
 	return rest.Fail(http.StatusForbidden, log.CodeNotAuthorized, refusal.Missing, "%v", refusal)
 }
 
-// Note tells the audit log.
+// Note writes a record to the audit log.
 func (g *Guard) Note(r audit.Record) {
 	if g.cfg.Audit != nil {
 		g.cfg.Audit.Note(r)
 	}
 }
 
-// Actor names who asks, as far as an event has room for it.
+// Actor returns the actor of a request, cut to the length that an event allows.
 func (g *Guard) Actor(r *http.Request) (actor string) {
 	if g.cfg.Actor != nil {
 		actor = g.cfg.Actor(r)
@@ -193,17 +194,17 @@ func (g *Guard) Actor(r *http.Request) (actor string) {
 	return actor[:min(len(actor), log.MaxActorBytes)]
 }
 
-// LimitedPause is how long who asks too often waits to be told so: a connection that
-// does not wait by itself has no more than four refusals a second.
+// LimitedPause is how long a limited request waits for its refusal: a connection that
+// does not wait by itself gets at most four refusals a second.
 const LimitedPause = 250 * time.Millisecond
 
-// CountLimit counts that a limit was in the way.
+// CountLimit counts that a limit was reached.
 func (g *Guard) CountLimit(limit string) { g.limited.WithLabelValues(limit).Inc() }
 
-// enter takes a place for a request among those of its identity. Requests that will be
-// refused for other reasons count: they cost as much.
+// enter takes a slot of the request's identity. Requests that will be refused for other
+// reasons count too, because they cost as much.
 func (g *Guard) enter(r *http.Request, who matrix.Identity, stream bool) (leave func(), err error) {
-	leave, limit := g.shares.enter(who, stream)
+	leave, limit := g.requests.enter(who, stream)
 	if limit == "" {
 		return leave, nil
 	}
@@ -215,21 +216,21 @@ func (g *Guard) enter(r *http.Request, who matrix.Identity, stream bool) (leave 
 	return nil, rest.Fail(http.StatusTooManyRequests, rest.CodeLimited, "ask less often, or fewer things at once", "%s has reached the limit %q of this server", who.Actor(), limit)
 }
 
-// noteLimit tells the audit log which limit who has reached.
+// noteLimit writes to the audit log which limit who has reached.
 func (g *Guard) noteLimit(r *http.Request, who matrix.Identity, limit string) {
 	g.Note(audit.Record{Event: audit.Limited, Actor: who.Actor(), Serial: who.Serial, Remote: r.RemoteAddr, Asked: limit})
 }
 
-// Enter is for a listener of a surface that is not the API's own: it takes a place for
-// a request of who among those of its identity. leave must be called when the request
-// is answered. The error is the answer of one that has no place.
+// Enter is for a listener of a surface that is not the API's own. It takes a slot of
+// who for a request. leave must be called when the request is answered. The error is
+// the answer if there is no slot.
 func (g *Guard) Enter(r *http.Request, who matrix.Identity, stream bool) (leave func(), err error) {
 	return g.enter(r, who, stream)
 }
 
 // Pace takes a token for a change on a write stream, and returns how long its identity
-// is to wait before the next one.
-func (g *Guard) Pace(who matrix.Identity) time.Duration { return g.shares.pace(who) }
+// must wait before the next one.
+func (g *Guard) Pace(who matrix.Identity) time.Duration { return g.requests.pace(who) }
 
 // Pause waits, unless ctx or the server ends before.
 func (g *Guard) Pause(ctx context.Context, wait time.Duration) {

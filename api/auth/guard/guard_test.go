@@ -90,7 +90,7 @@ func TestConnectionsOfOneIdentityAreBounded(t *testing.T) {
 
 func TestSharesOfRequests(t *testing.T) {
 	now := time.Unix(1, 0)
-	s := newShares(Limits{Requests: 40, Rate: map[matrix.Role]int{matrix.CN: 2}})
+	s := newRequestLimits(Limits{Requests: 40, Rate: map[matrix.Role]int{matrix.CN: 2}})
 	s.now = func() time.Time { return now }
 	mad, meek := matrix.Identity{Role: matrix.Operator, Name: "mad"}, matrix.Identity{Role: matrix.Operator, Name: "meek"}
 	var held []func()
@@ -141,23 +141,23 @@ func TestSharesOfRequests(t *testing.T) {
 
 func TestSharesForgetWhoIsGone(t *testing.T) {
 	now := time.Unix(1, 0)
-	s := newShares(DefaultLimits())
+	s := newRequestLimits(DefaultLimits())
 	s.now = func() time.Time { return now }
 	stranger := func(n int) matrix.Identity {
 		return matrix.Identity{Role: matrix.CN, UUID: log.UUID{byte(n), byte(n >> 8), byte(n >> 16), 1}}
 	}
-	for n := range maxShares {
+	for n := range maxIdentities {
 		leave, limit := s.enter(stranger(n), false)
 		if limit != "" {
 			t.Fatalf("identity %d: %s", n, limit)
 		}
 		leave()
 	}
-	if _, limit := s.enter(stranger(maxShares), false); limit != limitShare {
+	if _, limit := s.enter(stranger(maxIdentities), false); limit != limitShare {
 		t.Errorf("one more than are remembered: got %q", limit)
 	}
-	now = now.Add(2 * shareForget)
-	if leave, limit := s.enter(stranger(maxShares), false); limit != "" {
+	now = now.Add(2 * forgetIdentity)
+	if leave, limit := s.enter(stranger(maxIdentities), false); limit != "" {
 		t.Errorf("after the others were forgotten: %s", limit)
 	} else {
 		leave()

@@ -2,24 +2,25 @@ package guard
 
 import "rutter/api/auth/matrix"
 
-// MaxConnections are those of a server at once: 10,000 CNs of architecture section 13, and
-// clients.
+// MaxConnections bounds the connections of a server: the 10,000 CNs of architecture
+// section 13, and clients.
 const MaxConnections = 16384
 
-// Limits bound what one stranger, one address and one identity may have of a
-// server. Zero means the default, which DefaultLimits has; whoever needs no name
-// (matrix.Local) is bounded by the limits of all together only.
+// Limits bound what one address and one identity may use of a server. Zero means the
+// default of DefaultLimits. A local client (matrix.Local) is bounded only by the limits
+// of all together.
 type Limits struct {
-	// PerAddress are the connections of one address on a listener with TLS,
-	// when their handshake is done (package tlsgate bounds those before).
+	// PerAddress bounds the connections of one address on a listener with TLS, after
+	// their handshake (package tlsgate bounds those before).
 	PerAddress int
-	// PerIdentity are the connections with one certificate, by role.
+	// PerIdentity bounds the connections with one certificate, by role.
 	PerIdentity map[matrix.Role]int
-	// Rate are the requests per second of one identity, by role, and ten seconds'
-	// worth of them at once; 0: no bound but Requests.
+	// Rate bounds the requests per second of one identity, by role, with a burst of 10
+	// seconds of it; 0: only Requests bounds them.
 	Rate map[matrix.Role]int
-	// Requests are those being answered at once for identities that have names,
-	// streams left out. When half of them are taken, each identity has its share.
+	// Requests bounds the requests that are answered at once for identities with
+	// certificates, without streams. When half of them are taken, each identity has its
+	// share.
 	Requests int
 }
 
@@ -34,7 +35,7 @@ func DefaultLimits() Limits {
 			matrix.Join: 256, matrix.None: 16,
 		},
 		Rate: map[matrix.Role]int{
-			matrix.CN:     50, // a CN asks little besides its feed
+			matrix.CN:     50, // a CN asks little except its feed
 			matrix.Reader: 500, matrix.Server: 500, matrix.Foreign: 500,
 			matrix.Join: 20, matrix.None: 10,
 			matrix.Operator: 0, // writers are bounded by the store's queue, in order
@@ -66,7 +67,7 @@ const (
 	limitPerIdentity = "per_identity"
 	LimitRate        = "rate"
 	limitShare       = "share"
-	LimitConnections = "connections" // of all; others wait in the kernel's queue
+	LimitConnections = "connections" // of all; further ones wait in the kernel's queue
 	LimitStreams     = "streams"
 	LimitBudget      = "budget" // of work; rutter_budget_refused_total has each
 )

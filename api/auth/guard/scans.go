@@ -9,10 +9,9 @@ import (
 	"rutter/api/auth/matrix"
 )
 
-// scans let few long reads run at a time, so that writes have the rest of the
-// processors: each waits for its turn before each step, and after one during which
-// something was written the turn rests before the next has it. People who run the
-// cluster have turns of their own.
+// scans let few long reads run at a time, so that writes have the other processors.
+// Each read waits for its turn before each step. If something was written during the
+// step, the turn rests before the next step. Operators have separate turns.
 type scans struct {
 	operators, others chan struct{}
 
@@ -22,17 +21,17 @@ type scans struct {
 
 // scanner is one identity, of which one read runs at a time.
 type scanner struct {
-	turn  chan struct{}
+	slot  chan struct{}
 	users int
 }
 
 const (
-	// ScanStep is how long one step takes at most, but for one entry: a write
-	// that waits for the processor waits no longer.
+	// ScanStep bounds the time of one step, except for one large entry: a write that
+	// waits for the processor waits at most that long.
 	ScanStep = 4 * time.Millisecond
-	// operatorsRest and othersRest are how many times as long as the step the rest
-	// is: beside writes, operators' reads have half of their processors, all others
-	// together a twentieth of theirs. maxScanRest is what a rest is at most.
+	// operatorsRest and othersRest are the length of the rest, in steps. Under writes,
+	// operators' reads have half of their processors, and all other reads together a
+	// twentieth of theirs. maxScanRest bounds a rest.
 	operatorsRest = 1
 	othersRest    = 19
 	maxScanRest   = time.Second
@@ -43,8 +42,8 @@ func newScans() *scans {
 	return &scans{operators: make(chan struct{}, n), others: make(chan struct{}, n), busy: make(map[string]*scanner)}
 }
 
-// enter waits for a turn of who, which leave gives back, and says how many times
-// as long as its step it rests.
+// enter waits for a turn of who, which leave gives back, and returns the length of its
+// rest, in steps.
 func (s *scans) enter(ctx context.Context, id matrix.Identity) (leave func(), rest time.Duration, err error) {
 	who, slots, rest := id.Key(), s.others, time.Duration(othersRest)
 	if id.Role == matrix.Local || id.Role == matrix.Operator || id.Role == matrix.Server {
@@ -53,7 +52,7 @@ func (s *scans) enter(ctx context.Context, id matrix.Identity) (leave func(), re
 	s.mu.Lock()
 	one := s.busy[who]
 	if one == nil {
-		one = &scanner{turn: make(chan struct{}, 1)}
+		one = &scanner{slot: make(chan struct{}, 1)}
 		s.busy[who] = one
 	}
 	one.users++
@@ -66,7 +65,7 @@ func (s *scans) enter(ctx context.Context, id matrix.Identity) (leave func(), re
 		}
 	}
 	select {
-	case one.turn <- struct{}{}:
+	case one.slot <- struct{}{}:
 	case <-ctx.Done():
 		forget()
 		return nil, 0, ctx.Err()
@@ -74,18 +73,18 @@ func (s *scans) enter(ctx context.Context, id matrix.Identity) (leave func(), re
 	select {
 	case slots <- struct{}{}:
 	case <-ctx.Done():
-		<-one.turn
+		<-one.slot
 		forget()
 		return nil, 0, ctx.Err()
 	}
 	return func() {
 		<-slots
-		<-one.turn
+		<-one.slot
 		forget()
 	}, rest, nil
 }
 
-// Scan runs one step of a long read in its turn, which rests after it if something
+// Scan runs one step of a long read in its turn. The turn rests after it if something
 // was written meanwhile.
 func (g *Guard) Scan(ctx context.Context, step func() error) error {
 	grant, _ := ctx.Value(grantKey{}).(Grant)

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 )
 
 // MaxStreams bounds the feeds, write streams and followed logs of a server at once.
@@ -19,8 +19,7 @@ type Streams struct {
 // NewStreams returns a count of no streams.
 func (g *Guard) NewStreams() *Streams { return &Streams{guard: g} }
 
-// Enter counts a stream, or refuses it when there are MaxStreams. done must be
-// called when it ends.
+// Enter counts a stream, or refuses it at MaxStreams. done must be called when it ends.
 func (s *Streams) Enter() (done func(), err error) {
 	if s.Add(1) > MaxStreams {
 		s.Add(-1)

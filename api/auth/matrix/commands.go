@@ -2,8 +2,8 @@ package matrix
 
 import "rutter/log"
 
-// Commands are the rows of the program's commands: which certificate each needs.
-// What a command asks the API is decided there, whoever runs it.
+// Commands are the rows of the program's commands: which certificate each needs. The
+// requests that a command makes are decided by the API's rows.
 func Commands() []Row {
 	var rows []Row
 	for _, kind := range log.Kinds() {

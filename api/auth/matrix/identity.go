@@ -14,21 +14,21 @@ import (
 // Role is what an identity is to the cluster.
 type Role uint8
 
-// The roles. None is nobody: it may do nothing that has a row.
+// The roles. None may do nothing that has a row.
 const (
 	None     Role = iota
-	Local         // whoever reached a loopback listener without TLS; does what an operator does
+	Local         // a client of a loopback listener without TLS; may do what an operator may
 	Server        // a server of the cluster
 	CN            // a compute node, its UUID in Identity.UUID
 	Operator      // a person or program that may write
 	Reader        // a person or program that may only read
-	Foreign       // a program that speaks no TLS, let in by its source address
-	Join          // whoever has a token and no certificate yet
+	Foreign       // a program without TLS, admitted by its source address
+	Join          // a client with a token and without a certificate
 )
 
 var roleNames = [...]string{None: "none", Local: "local", Server: "server", CN: "cn", Operator: "operator", Reader: "reader", Foreign: "foreign", Join: "join"}
 
-// Roles returns the roles that the matrix has columns for, in its order.
+// Roles returns the roles that are columns of the matrix, in its order.
 func Roles() []Role { return []Role{Local, Server, CN, Operator, Reader, Foreign, Join} }
 
 // String returns the role's name, or role(N) for an unknown one.
@@ -39,7 +39,7 @@ func (r Role) String() string {
 	return fmt.Sprintf("role(%d)", uint8(r))
 }
 
-// ParseRole accepts exactly what Role.String prints for known roles but none.
+// ParseRole accepts exactly what Role.String prints for known roles, except none.
 func ParseRole(text string) (Role, error) {
 	if at := slices.Index(roleNames[:], text); at > 0 {
 		return Role(at), nil
@@ -47,35 +47,35 @@ func ParseRole(text string) (Role, error) {
 	return None, fmt.Errorf("role %q: want one of server, cn, operator, reader", text)
 }
 
-// Identity is who asks. The zero value is nobody. It is not to be changed.
+// Identity is who makes a request. The zero value has the role None. It is immutable.
 type Identity struct {
 	Role Role
-	// Name is of a server, an operator or a reader; of a foreign program and of
-	// a local one it is their address.
+	// Name of a server, an operator or a reader. For a foreign and a local client it is
+	// the address.
 	Name string
 	UUID log.UUID // of a CN
 	// Serial of the certificate, in hexadecimal; "" without one.
 	Serial string
-	// Write lets a Foreign identity write; other roles do not need it.
+	// Write lets a Foreign identity write. Other roles do not need it.
 	Write bool
-	// Owners, if there are any, are the tenants to whose objects a Reader is
-	// limited (owner_uuid).
+	// Owners, if not empty, are the tenants to whose objects (owner_uuid) a Reader is
+	// limited.
 	Owners []log.UUID
 }
 
-// Scheme of the URI that stands in a certificate for its identity.
+// Scheme of the URI in a certificate that has its identity.
 const Scheme = "rutter"
 
 // ErrIdentity is wrapped by every error of reading an identity.
 var ErrIdentity = errors.New("access: no identity of ours")
 
-// MaxName bounds the name of an identity, in bytes, so that it fits a change's
-// actor with its role before it.
+// MaxName bounds the name of an identity, in bytes, so that it fits into a change's
+// actor after its role.
 const MaxName = 64
 
-// URI returns the identity as it stands in a certificate's subject alternative
-// names: rutter://ROLE/NAME, where NAME is a CN's UUID or the name. Only Server,
-// CN, Operator and Reader have one.
+// URI returns the identity as a subject alternative name of a certificate:
+// rutter://ROLE/NAME, where NAME is a CN's UUID or the name. Only Server, CN, Operator
+// and Reader have one.
 func (i Identity) URI() (*url.URL, error) {
 	name := i.Name
 	switch i.Role {
@@ -123,8 +123,8 @@ func ParseURI(u *url.URL) (Identity, error) {
 	return Identity{}, fmt.Errorf("%w: role %q is none of server, cn, operator, reader", ErrIdentity, u.Host)
 }
 
-// FromURIs reads the one identity among the URIs of a certificate. None, or two
-// of ours, are refused: a certificate that says two things says nothing.
+// FromURIs returns the one identity among the URIs of a certificate. None, or more than
+// one of this scheme, is refused, because it is ambiguous.
 func FromURIs(uris []*url.URL, serial string) (Identity, error) {
 	var found []*url.URL
 	for _, u := range uris {
@@ -140,7 +140,7 @@ func FromURIs(uris []*url.URL, serial string) (Identity, error) {
 	return id, err
 }
 
-// checkName refuses what would not be one plain word in a log line or a path.
+// checkName refuses a name that is not one plain word in a log line or a path.
 func checkName(name string) error {
 	if name == "" || len(name) > MaxName {
 		return fmt.Errorf("%w: a name has 1 to %d letters, this one %d", ErrIdentity, MaxName, len(name))
@@ -154,8 +154,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// Actor is how the identity stands in events and in logs: role:NAME, or cn:UUID.
-// A local one is anonymous@ADDRESS, as it says nothing of itself.
+// Actor is the identity's form in events and in logs: role:NAME, or cn:UUID. A local
+// one is anonymous@ADDRESS, because it has no certificate.
 func (i Identity) Actor() string {
 	switch i.Role {
 	case CN:
@@ -168,8 +168,8 @@ func (i Identity) Actor() string {
 	return i.Role.String() + ":" + i.Name
 }
 
-// Key names the identity where things are counted for each: two connections of
-// one identity share it. Identities without a certificate have their address.
+// Key names the identity where a limit is counted per identity: two connections of one
+// identity share it. Identities without a certificate have their address.
 func (i Identity) Key() string { return i.Actor() }
 
 type contextKey struct{}
@@ -185,8 +185,8 @@ func From(ctx context.Context) (Identity, bool) {
 	return id, ok
 }
 
-// Author is how a change of this identity is decided in the log's order. Who may
-// not write at all is a reader.
+// Author returns the author by which the servers decide a change of this identity. An
+// identity that may not write at all is a reader.
 func (i Identity) Author() log.Author {
 	switch i.Role {
 	case Local, Server, Operator:

@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// Answer is what a row says to a role.
-type Answer uint8
+// Decision is what a row says about a role.
+type Decision uint8
 
 // The answers. The zero value is a refusal.
 const (
-	Deny   Answer = iota
-	Own           // only about what is its own, which whoever asks must see to
-	Writer        // only if the identity may write (a foreign program's listener says so)
+	Deny   Decision = iota
+	Own             // only about its own objects; the caller of Decide must check that
+	Writer          // only if the identity may write (a foreign program's listener decides it)
 	Allow
 )
 
-var answerNames = [...]string{Deny: "deny", Own: "own", Writer: "writer", Allow: "allow"}
+var decisionNames = [...]string{Deny: "deny", Own: "own", Writer: "writer", Allow: "allow"}
 
 // String returns the answer's name.
-func (a Answer) String() string { return answerNames[a] }
+func (a Decision) String() string { return decisionNames[a] }
 
-// column is a place in a row: the roles, and a reader that is limited to tenants.
+// column is an index of a row: the roles, and a reader that is limited to tenants.
 type column uint8
 
 const (
@@ -40,7 +40,7 @@ const (
 
 var columnNames = [columns]string{"local", "server", "cn", "operator", "reader", "tenant", "foreign", "join"}
 
-// columnOf returns where an identity looks; ok is false for nobody.
+// columnOf returns the column of an identity; ok is false for the role None.
 func columnOf(id Identity) (c column, ok bool) {
 	switch id.Role {
 	case Local:
@@ -69,47 +69,47 @@ type Row struct {
 	// What is METHOD /PATTERN of a request, the direction and type of a frame, or
 	// the words of a command.
 	What string
-	// Answers are by column (columnNames).
-	Answers [columns]Answer
-	// Own says what is a compute node's own, or a tenant's, where an answer is Own.
+	// Decisions are by column (columnNames).
+	Decisions [columns]Decision
+	// Own says what belongs to a compute node or a tenant, where an answer is Own.
 	Own string
-	// Why says what the row is so for.
+	// Why is the reason for the row.
 	Why string
 }
 
-// cells are the answers of rows that are alike.
-type cells [columns]Answer
+// cells are the answers of similar rows.
+type cells [columns]Decision
 
-// Templates of rows. A role that is not named is refused.
+// Templates of rows. A role that is not listed is refused.
 var (
-	// open: whoever reached the port.
+	// open: every client of the port.
 	open = cells{local: Allow, server: Allow, cn: Allow, operator: Allow, reader: Allow, tenant: Allow, foreign: Allow, join: Allow}
-	// known: whoever has a certificate of the cluster, or needs none.
+	// known: every client with a certificate of the cluster, or without need of one.
 	known = cells{local: Allow, server: Allow, cn: Allow, operator: Allow, reader: Allow, tenant: Allow, foreign: Allow}
 	// reads of everything.
 	reads = cells{local: Allow, server: Allow, operator: Allow, reader: Allow, foreign: Allow}
-	// ownReads: of objects, filtered for those who may not see all.
+	// ownReads: of objects, filtered for identities that may not see all.
 	ownReads = reads.with(cn, Own).with(tenant, Own)
 	// writes of objects.
 	writes = cells{local: Allow, operator: Allow, foreign: Writer}
-	// ownWrites: of objects, which the log decides again by Author.
+	// ownWrites: of objects, which the servers decide again by Author.
 	ownWrites = writes.with(cn, Own)
 	// rules: of the cluster itself.
 	rules = cells{local: Allow, operator: Allow}
 )
 
-func (c cells) with(at column, a Answer) cells {
+func (c cells) with(at column, a Decision) cells {
 	c[at] = a
 	return c
 }
 
-// For returns what the row says to an identity.
-func (r *Row) For(id Identity) Answer {
+// For returns what the row says about an identity.
+func (r *Row) For(id Identity) Decision {
 	at, ok := columnOf(id)
 	if !ok {
 		return Deny
 	}
-	a := r.Answers[at]
+	a := r.Decisions[at]
 	if a == Writer {
 		if id.Write {
 			return Allow
@@ -119,7 +119,7 @@ func (r *Row) For(id Identity) Answer {
 	return a
 }
 
-// Refusal says who was refused what, and what they miss. It is an error.
+// Refusal says who was refused what, and what is missing. It is an error.
 type Refusal struct {
 	Who  Identity
 	What string
@@ -132,10 +132,9 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s may not %s: %s", r.Who.Actor(), r.What, r.Missing)
 }
 
-// Decide asks the matrix about something that has a row: Allow, or Own, or a
-// refusal that names what is missing. What has no row is refused to everybody
-// but those who need no name.
-func Decide(id Identity, what string, row *Row) (Answer, *Refusal) {
+// Decide returns Allow, or Own, or a refusal that names what is missing. If row is nil,
+// only a local identity is allowed.
+func Decide(id Identity, what string, row *Row) (Decision, *Refusal) {
 	if row == nil {
 		if id.Role == Local {
 			return Allow, nil
@@ -148,13 +147,13 @@ func Decide(id Identity, what string, row *Row) (Answer, *Refusal) {
 	return Deny, &Refusal{Who: id, What: what, Missing: row.missing(id)}
 }
 
-// missing names the roles that would do.
+// missing names the roles that are allowed.
 func (r *Row) missing(id Identity) string {
-	if id.Role == Foreign && r.Answers[foreign] == Writer {
+	if id.Role == Foreign && r.Decisions[foreign] == Writer {
 		return "this listener lets programs of this address read only"
 	}
 	var roles []string
-	for at, a := range r.Answers {
+	for at, a := range r.Decisions {
 		if a == Allow && column(at) != local && column(at) != join && column(at) != tenant {
 			roles = append(roles, columnNames[at])
 		}
@@ -165,11 +164,11 @@ func (r *Row) missing(id Identity) string {
 	return "it takes a certificate with the role " + strings.Join(roles, " or ")
 }
 
-// NoRoute is the row of a path or method that there is not.
+// NoRoute is the row of a path or method that does not exist.
 const NoRoute = "no route"
 
-// index finds rows. Requests of surfaces are found by the patterns of net/http, so
-// that a row is the very pattern that a mux serves.
+// index finds rows. Requests of surfaces are found by the patterns of net/http, so that
+// a row is exactly the pattern that a mux serves.
 type index struct {
 	rows     map[string]*Row
 	surfaces map[string]*http.ServeMux
@@ -201,8 +200,8 @@ func newIndex(tables ...[]Row) *index {
 // Find returns the row with that name, or nil.
 func Find(what string) *Row { return matrix.rows[what] }
 
-// FindOn returns the row of a request to a surface, whose own paths begin after
-// strip; nil if it has none.
+// FindOn returns the row of a request to a surface whose own paths begin after strip;
+// nil if it has none.
 func FindOn(surface string, r *http.Request, strip string) *Row {
 	mux := matrix.surfaces[surface]
 	if mux == nil {

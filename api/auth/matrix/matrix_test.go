@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Each row says why, what is own where an answer is, and lets nobody in who is nobody.
+// Each row says why, and what is own where an answer is; the role None is never allowed.
 func TestRowsAreWhole(t *testing.T) {
 	n := 0
 	for _, rows := range [][]Row{Requests(), Surfaces(), Frames(), Commands()} {
@@ -14,7 +14,7 @@ func TestRowsAreWhole(t *testing.T) {
 			if r.Why == "" {
 				t.Errorf("%s does not say why", r.What)
 			}
-			own := r.Answers[cn] == Own || r.Answers[tenant] == Own
+			own := r.Decisions[cn] == Own || r.Decisions[tenant] == Own
 			if own && r.Own == "" {
 				t.Errorf("%s does not say what is a compute node's or a tenant's own", r.What)
 			}
@@ -22,7 +22,7 @@ func TestRowsAreWhole(t *testing.T) {
 				t.Errorf("%s lets nobody in: %s", r.What, a)
 			}
 			write := strings.HasPrefix(r.What, "POST ") || strings.HasPrefix(r.What, "PUT ") || strings.HasPrefix(r.What, "DELETE ")
-			if write && (r.Answers[reader] != Deny || r.Answers[tenant] != Deny) {
+			if write && (r.Decisions[reader] != Deny || r.Decisions[tenant] != Deny) {
 				t.Errorf("%s lets readers write", r.What)
 			}
 			if _, refusal := Decide(Identity{Role: Reader, Name: "x"}, r.What, &r); refusal != nil && refusal.Missing == "" {

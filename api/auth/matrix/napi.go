@@ -2,9 +2,9 @@ package matrix
 
 import "strings"
 
-// napiRows are those of NAPI's surface. Its clients are operators' programs and
-// compute nodes' old agents, which come without a certificate to a listener that
-// names their addresses.
+// napiRows are the rows of NAPI's surface. Its clients are operators' programs and
+// compute nodes' old agents. They have no certificate and are admitted by their
+// addresses.
 func napiRows() []Row {
 	const vlans = "/fabrics/{owner_uuid}/vlans"
 	rows := []Row{

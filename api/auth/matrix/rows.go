@@ -4,7 +4,7 @@ import "rutter/log"
 
 // row makes a row.
 func row(what string, c cells, own, why string) Row {
-	return Row{What: what, Answers: c, Own: own, Why: why}
+	return Row{What: what, Decisions: c, Own: own, Why: why}
 }
 
 const (
@@ -24,7 +24,7 @@ func Requests() []Row {
 	return append(rows, row(NoRoute, known, "", "a path or method that there is not"))
 }
 
-// kindRows are the rows of the paths of one kind, if it has any.
+// kindRows are the rows for the paths of one kind, if it has any.
 func kindRows(d *log.Description) []Row {
 	path := d.Path
 	switch {
@@ -111,9 +111,9 @@ func clusterRows() []Row {
 	}
 }
 
-// Frames are the rows of what is sent on upgraded connections: "feed up NAME" and
-// "feed down NAME" of package log/feed, "write up NAME" and "write down NAME" of
-// package log/intake, and items of the change feed.
+// Frames are the rows of messages on upgraded connections: "feed up NAME" and "feed
+// down NAME" of package log/feed, "write up NAME" and "write down NAME" of package
+// log/intake, and items of the change feed.
 func Frames() []Row {
 	session := cells{local: Allow, cn: Own}
 	pushed := cells{local: Allow, cn: Own, server: Allow, operator: Allow, reader: Allow, foreign: Allow}

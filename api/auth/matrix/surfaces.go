@@ -1,7 +1,7 @@
 package matrix
 
-// Surfaces are the rows of the HTTP surfaces of old programs: the surface's name,
-// then METHOD /PATTERN as its Endpoints list it.
+// Surfaces are the rows of the HTTP surfaces for Triton's programs: the surface's name,
+// then METHOD /PATTERN as its Endpoints lists it.
 func Surfaces() []Row {
 	return append(append(napiRows(), cnapiRows()...),
 		row("reports POST /{cn}", cells{local: Allow, cn: Own}, "reports of the CN that the certificate names", "what net-agent tells NAPI; each change is decided by its author"),

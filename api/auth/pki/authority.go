@@ -22,26 +22,29 @@ import (
 
 // Names of the two sets of authorities, as log.Authority has them.
 const (
-	Clients = "clients" // of all that is shown at the API
-	Peers   = "peers"   // of servers among each other
+	Clients = "clients" // of all certificates for the API
+	Peers   = "peers"   // of servers, for connections between them
 )
 
-// Lives of certificates, where nobody says otherwise.
+// Default lifetimes of certificates.
 const (
 	AuthorityLife = 10 * 365 * 24 * time.Hour
 	Life          = 90 * 24 * time.Hour
-	// Backdate is how far a certificate begins before it is issued, so that
-	// clocks may differ. Who compares times of issue takes Issued.
+	// Backdate is how far before its issue a certificate becomes valid, so that clocks
+	// may differ. Use Issued to compare times of issue.
 	Backdate = 5 * time.Minute
-	// MaxLife bounds what may be asked for: an identity must be renewed, or end.
+	// MaxLife bounds the lifetime that may be requested: an identity must be renewed,
+	// or end.
 	MaxLife = 825 * 24 * time.Hour
 )
 
-// serialBytes is the length of a serial number: random, so that it says nothing
-// and never comes twice (RFC 5280, section 4.1.2.2 allows 20).
+// serialBytes is the length of a serial number in bytes. Serial numbers are random, so
+// that they reveal nothing and are never used twice (RFC 5280, section 4.1.2.2 allows
+// 20).
 const serialBytes = 16
 
-// ErrKey: a public key of a sort that is not taken, or a key that does not fit.
+// ErrKey: a public key of a type that is not accepted, or a private key that does not
+// belong to the certificate.
 var ErrKey = errors.New("pki: not a key that fits")
 
 // Authority signs certificates.
@@ -50,8 +53,8 @@ type Authority struct {
 	Key         crypto.Signer
 }
 
-// NewKey returns a fresh private key. Its randomness is the system's own: the
-// library takes no other.
+// NewKey returns a new private key. Its randomness is the system's, because the library
+// takes no other source.
 func NewKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
 // KeyID names a public key: the hexadecimal SHA-256 of its DER.
@@ -70,11 +73,11 @@ func CertificateKeyID(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// CAHash is what an operator gives to a machine that joins, so that it trusts
-// the right authority at first sight: sha256: and CertificateKeyID.
+// CAHash is the fingerprint that an operator gives to a joining machine, so that its
+// first connection trusts the right authority: sha256: and CertificateKeyID.
 func CAHash(authority *x509.Certificate) string { return "sha256:" + CertificateKeyID(authority) }
 
-// Issued returns when a certificate of ours was issued.
+// Issued returns when a certificate of this package was issued.
 func Issued(c *x509.Certificate) time.Time { return c.NotBefore.Add(Backdate) }
 
 // Serial returns a certificate's serial number as log.Certificate has it.
@@ -109,7 +112,7 @@ func NewAuthority(name string, now time.Time, life time.Duration, random io.Read
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial,
-		// Two authorities of one name differ in their subjects too.
+		// Two authorities with one name must also have different subjects.
 		Subject:   pkix.Name{Organization: []string{"Rutter"}, CommonName: "Rutter " + name + " " + id[:8]},
 		NotBefore: now.Add(-Backdate), NotAfter: now.Add(life),
 		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
@@ -125,7 +128,7 @@ func NewAuthority(name string, now time.Time, life time.Duration, random io.Read
 	return &Authority{certificate, key}, nil
 }
 
-// Order says what a certificate is to be.
+// Order is the content of a certificate to issue.
 type Order struct {
 	Identity matrix.Identity
 	Key      crypto.PublicKey
@@ -133,9 +136,10 @@ type Order struct {
 	Life     time.Duration
 }
 
-// Issue signs a certificate that is valid from now on, but no longer than the
-// authority itself. A server's may be shown by either side of a connection, and
-// so may a compute node's, whom servers call; people's only by clients.
+// Issue signs a certificate that is valid from now on, at most as long as the authority
+// itself. Certificates of servers and of compute nodes are valid for either side of a
+// connection, because servers call compute nodes. Those of people are valid for clients
+// only.
 func (a *Authority) Issue(o Order, now time.Time, random io.Reader) (*x509.Certificate, error) {
 	uri, err := o.Identity.URI()
 	if err != nil {
@@ -183,7 +187,7 @@ func (a *Authority) Issue(o Order, now time.Time, random io.Reader) (*x509.Certi
 	return x509.ParseCertificate(der)
 }
 
-// checkKey takes ECDSA on P-256 only.
+// checkKey accepts only ECDSA on P-256.
 func checkKey(key crypto.PublicKey) error {
 	k, ok := key.(*ecdsa.PublicKey)
 	if !ok || k.Curve != elliptic.P256() {
@@ -192,14 +196,14 @@ func checkKey(key crypto.PublicKey) error {
 	return nil
 }
 
-// NewRequest returns a certificate request (PKCS #10, DER) for a key. It names
-// nobody: who gets what is for the answering side to know.
+// NewRequest returns a certificate request (PKCS #10, DER) for a key. The request names
+// no identity: the server decides it.
 func NewRequest(key crypto.Signer) ([]byte, error) {
 	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 }
 
-// ParseRequest returns the key of a request whose sender has the private half.
-// Whatever else the request asks for is left aside.
+// ParseRequest returns the key of a request, after it checked that the sender has the
+// private half. It ignores what else the request asks for.
 func ParseRequest(der []byte) (crypto.PublicKey, error) {
 	request, err := x509.ParseCertificateRequest(der)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	blockKey         = "PRIVATE KEY"
 )
 
-// MaxPEM bounds what is read of a file of certificates or keys, in bytes.
+// MaxPEM bounds what is read from a file of certificates or keys, in bytes.
 const MaxPEM = 1 << 20
 
 // ErrPassphrase: a key is encrypted, and the passphrase is missing or wrong.
@@ -36,7 +36,8 @@ func EncodeCertificates(list ...*x509.Certificate) []byte {
 	return out
 }
 
-// ParseCertificates reads all certificates of a text in PEM; none is an error.
+// ParseCertificates reads all certificates of a text in PEM. A text without one is an
+// error.
 func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 	var list []*x509.Certificate
 	for len(text) > 0 {
@@ -59,7 +60,7 @@ func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 	return list, nil
 }
 
-// EncodeKey returns a private key in PEM (PKCS #8), sealed if there is a passphrase.
+// EncodeKey returns a private key in PEM (PKCS #8), encrypted if there is a passphrase.
 func EncodeKey(key crypto.Signer, passphrase string) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -72,9 +73,9 @@ func EncodeKey(key crypto.Signer, passphrase string) ([]byte, error) {
 	return Seal(plain, passphrase)
 }
 
-// Seal encrypts keys by age, with scrypt: a format of few choices that its own
-// tool opens (age -d), where PKCS #8's encryption has many, and the standard
-// library has none of them.
+// Seal encrypts keys with age and scrypt. That format has few options, and its own tool
+// opens it (age -d). PKCS #8's encryption has many options, and the standard library
+// supports none of them.
 func Seal(plain []byte, passphrase string) ([]byte, error) {
 	recipient, err := age.NewScryptRecipient(passphrase)
 	if err != nil {
@@ -98,7 +99,7 @@ func Seal(plain []byte, passphrase string) ([]byte, error) {
 // Encrypted reports whether keys are encrypted.
 func Encrypted(text []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(text), []byte(armor.Header)) }
 
-// ParseKeys reads the private keys of a text, which EncodeKey wrote.
+// ParseKeys reads the private keys of a text that EncodeKey wrote.
 func ParseKeys(text []byte, passphrase string) ([]*ecdsa.PrivateKey, error) {
 	if Encrypted(text) {
 		var err error

@@ -14,14 +14,14 @@ import (
 	"rutter/log"
 )
 
-// ErrToken: a text that is no token, or not the secret of the one it names.
+// ErrToken: a text that is not a token, or whose secret is wrong.
 var ErrToken = errors.New("pki: not a token that is good")
 
 // tokenSecret is the length of a token's secret half, in bytes.
 const tokenSecret = 32
 
-// Token buys a compute node its first certificate. It must not be logged or
-// stored: Hash may.
+// Token is what a compute node shows once to get its first certificate. It must not be
+// logged or stored; its Hash may.
 type Token struct {
 	ID     log.UUID
 	secret [tokenSecret]byte
@@ -43,8 +43,8 @@ func NewToken(random io.Reader) (Token, error) {
 	return t, nil
 }
 
-// Reveal returns the token as it is handed over: ID.SECRET. There is no String,
-// so that no formatting prints it by mistake.
+// Reveal returns the token as the operator passes it on: ID.SECRET. There is no String
+// method, so that no formatting prints it by mistake.
 func (t Token) Reveal() string {
 	return t.ID.String() + "." + base64.RawURLEncoding.EncodeToString(t.secret[:])
 }
@@ -71,14 +71,14 @@ func ParseToken(text string) (Token, error) {
 	return t, nil
 }
 
-// Hash returns what log.Token keeps of the secret half. It is drawn, not chosen,
-// so a plain hash says nothing about it.
+// Hash returns what log.Token keeps of the secret half. The secret is random, so a
+// plain hash reveals nothing about it.
 func (t Token) Hash() string {
 	sum := sha256.Sum256(t.secret[:])
 	return hex.EncodeToString(sum[:])
 }
 
-// Opens reports whether the token's secret is that of a hash.
+// Opens reports whether the hash is that of the token's secret.
 func (t Token) Opens(hash string) bool {
 	return subtle.ConstantTimeCompare([]byte(t.Hash()), []byte(hash)) == 1
 }

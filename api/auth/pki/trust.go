@@ -11,7 +11,7 @@ import (
 	"rutter/log"
 )
 
-// What is wrong with a chain. Each error of Verify wraps one of them.
+// The reasons why a chain is refused. Each error of Verify wraps one of them.
 var (
 	ErrNone      = errors.New("pki: no certificate")
 	ErrExpired   = errors.New("pki: the certificate has expired")
@@ -22,15 +22,15 @@ var (
 	ErrRevoked   = errors.New("pki: the certificate is revoked")
 )
 
-// Trust is a set of authorities with what is revoked of them.
+// Trust is a set of trusted authorities with the revocations.
 type Trust struct {
 	authorities []*x509.Certificate
 	roots       *x509.CertPool
 	revoked     Revocations
 }
 
-// NewTrust trusts these authorities. At least one must be given, and each must
-// be an authority.
+// NewTrust returns a Trust in these certificates. There must be at least one, and each
+// must be of an authority.
 func NewTrust(authorities []*x509.Certificate, revoked Revocations) (*Trust, error) {
 	if len(authorities) == 0 {
 		return nil, fmt.Errorf("%w: no authority is trusted", ErrAuthority)
@@ -45,19 +45,19 @@ func NewTrust(authorities []*x509.Certificate, revoked Revocations) (*Trust, err
 	return t, nil
 }
 
-// Authorities returns those that are trusted. They are not to be changed.
+// Authorities returns the trusted authorities. Callers must not change them.
 func (t *Trust) Authorities() []*x509.Certificate { return t.authorities }
 
-// Roots returns the authorities as a pool, which is not to be changed.
+// Roots returns the authorities as a pool, which callers must not change.
 func (t *Trust) Roots() *x509.CertPool { return t.roots }
 
-// With returns the same trust with other revocations.
+// With returns a Trust in the same authorities with other revocations.
 func (t *Trust) With(revoked Revocations) *Trust {
 	return &Trust{authorities: t.authorities, roots: t.roots, revoked: revoked}
 }
 
-// Verify judges what the other side showed, leaf first, at a time, and says who
-// it is. usage is how it shows it: as a client or as a server.
+// Verify checks the chain that the other side sent, leaf first, at a time, and returns
+// its identity. usage is the role of the other side: client or server.
 func (t *Trust) Verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (matrix.Identity, error) {
 	if len(chain) == 0 {
 		return matrix.Identity{}, ErrNone
@@ -77,7 +77,7 @@ func (t *Trust) Verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 	case !slices.Contains(leaf.ExtKeyUsage, usage):
 		return id, fmt.Errorf("%w: %s", ErrUsage, id.Actor())
 	}
-	// Chains have one link: what else was sent along is not looked at.
+	// Chains have one link: certificates behind the leaf are ignored.
 	if _, err := leaf.Verify(x509.VerifyOptions{Roots: t.roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
 		return id, fmt.Errorf("%w: %s: %w", ErrAuthority, id.Actor(), err)
 	}
@@ -106,13 +106,13 @@ func Subject(id matrix.Identity) string {
 	return id.Role.String() + ":" + id.Name
 }
 
-// Revocations are what the log has of them, to be looked up quickly. The zero
-// value revokes nothing. It is not changed after it was made.
+// Revocations are those of the log, indexed. The zero value revokes nothing. A value is
+// immutable.
 type Revocations struct {
 	subjects map[string]*log.Revocation
 }
 
-// NewRevocations takes them as the log has them.
+// NewRevocations indexes the revocations of the log.
 func NewRevocations(list []*log.Revocation) Revocations {
 	r := Revocations{subjects: make(map[string]*log.Revocation, len(list))}
 	for _, one := range list {

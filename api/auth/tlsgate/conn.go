@@ -17,17 +17,17 @@ import (
 // HandshakeTime bounds a handshake, on either side.
 const HandshakeTime = 10 * time.Second
 
-// Conn is a connection whose other side is known.
+// Conn is a connection whose other side is authenticated.
 type Conn struct {
 	*tls.Conn
 	keeper *Keeper
 	id     matrix.Identity
-	leaf   *x509.Certificate // of the other side; nil: it has none
-	usage  x509.ExtKeyUsage  // as what the other side shows it
+	leaf   *x509.Certificate // of the other side; nil: it showed none
+	usage  x509.ExtKeyUsage  // role in which the other side showed it
 	once   sync.Once
 }
 
-// Identity returns who is at the other side.
+// Identity returns the identity of the other side.
 func (c *Conn) Identity() matrix.Identity { return c.id }
 
 // Close implements net.Conn.
@@ -40,11 +40,12 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// cut ends the connection below TLS: no farewell waits for a write that is stuck.
+// cut closes the connection below TLS, so that no close message waits for a blocked
+// write.
 func (c *Conn) cut() { _ = c.NetConn().Close() }
 
-// adopt makes a connection one that the keeper can cut. What was revoked during
-// the handshake is cut now.
+// adopt registers a connection, so that the keeper can close it. If its certificate was
+// revoked during the handshake, adopt closes it now.
 func (k *Keeper) adopt(c *tls.Conn, usage x509.ExtKeyUsage) (*Conn, error) {
 	conn := &Conn{Conn: c, keeper: k, usage: usage}
 	if chain := c.ConnectionState().PeerCertificates; len(chain) > 0 {
@@ -71,7 +72,7 @@ func host(a net.Addr) string {
 	return a.String()
 }
 
-// Role returns a need: identities of one role.
+// Role returns a need that accepts the identities of one role.
 func Role(role matrix.Role) func(matrix.Identity) error {
 	return func(id matrix.Identity) error {
 		if id.Role != role {
@@ -81,7 +82,7 @@ func Role(role matrix.Role) func(matrix.Identity) error {
 	}
 }
 
-// Node returns a need: one compute node, or any server.
+// Node returns a need that accepts one compute node, or any server.
 func Node(cn matrix.Identity) func(matrix.Identity) error {
 	return func(id matrix.Identity) error {
 		if id.Role != matrix.CN || id.UUID != cn.UUID {
@@ -91,13 +92,13 @@ func Node(cn matrix.Identity) func(matrix.Identity) error {
 	}
 }
 
-// Dial connects to an address whose other side is as need wants it.
+// Dial connects to an address, and checks the other side's identity with need.
 func (k *Keeper) Dial(ctx context.Context, network, address string, need func(matrix.Identity) error) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: HandshakeTime}
 	return k.DialWith(ctx, dialer.DialContext, network, address, need)
 }
 
-// DialWith is Dial over connections of another dialler.
+// DialWith is Dial with the connections of another dialler.
 func (k *Keeper) DialWith(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error), network, address string, need func(matrix.Identity) error) (net.Conn, error) {
 	raw, err := dial(ctx, network, address)
 	if err != nil {
@@ -119,9 +120,9 @@ func (k *Keeper) shake(ctx context.Context, c *tls.Conn, usage x509.ExtKeyUsage,
 	return k.adopt(c, usage)
 }
 
-// clientConfig is that of a client. The library's own check goes by the names of
-// hosts, ours by roles: a compute node's certificate is of the same authority as
-// a server's, and must not pass for it at any name.
+// clientConfig returns the TLS configuration of a client. It checks roles instead of
+// host names, as the library would: a compute node's certificate is signed by the same
+// authority as a server's, and must not be accepted as a server's under any name.
 func (k *Keeper) clientConfig(need func(matrix.Identity) error) *tls.Config {
 	h := k.current()
 	return &tls.Config{
@@ -130,7 +131,7 @@ func (k *Keeper) clientConfig(need func(matrix.Identity) error) *tls.Config {
 	}
 }
 
-// judge returns the check of the other side's certificate, which ends the
+// judge returns the check of the other side's certificate. A failed check ends the
 // handshake with an alert.
 func (k *Keeper) judge(h *held, usage x509.ExtKeyUsage, need func(matrix.Identity) error, orNone bool) func(tls.ConnectionState) error {
 	return func(state tls.ConnectionState) error {

@@ -17,21 +17,21 @@ import (
 
 // Names of files in a folder of certificates.
 const (
-	CertFile      = "tls.crt"     // what is shown at the API
+	CertFile      = "tls.crt"     // certificate for the API
 	KeyFile       = "tls.key"     // its private key
 	CAFile        = "ca.crt"      // the authorities of clients that are trusted
-	CAKeyFile     = "ca.key"      // private keys of those of them that sign: operators and servers only
-	PeerCertFile  = "peer.crt"    // what servers show each other
+	CAKeyFile     = "ca.key"      // private keys of the signing ones among them: only operators and servers have it
+	PeerCertFile  = "peer.crt"    // certificate of a server for its peers
 	PeerKeyFile   = "peer.key"    // its private key
 	PeerCAFile    = "peer-ca.crt" // the authorities of peers that are trusted
-	PeerCAKeyFile = "peer-ca.key" // private keys of those of them that sign
+	PeerCAKeyFile = "peer-ca.key" // private keys of the signing ones among them
 )
 
-// nextKey is put behind the name of a key file whose certificate is on its way:
-// certificate and key are two files, and a crash may come between them.
+// nextKey is the suffix of a key file whose certificate has not arrived yet.
+// Certificate and key are two files, and a crash may come between them.
 const nextKey = ".next"
 
-// Modes of what is written.
+// Modes of the files that this package writes.
 const (
 	keyMode    = 0o600
 	certMode   = 0o644
@@ -41,21 +41,21 @@ const (
 // Paths name the files of one identity.
 type Paths struct{ Cert, Key, CA string }
 
-// ClientPaths are those of an identity at the API in a folder.
+// ClientPaths are the files of an identity at the API in a folder.
 func ClientPaths(folder string) Paths {
 	return Paths{filepath.Join(folder, CertFile), filepath.Join(folder, KeyFile), filepath.Join(folder, CAFile)}
 }
 
-// PeerPaths are those of a server's identity among servers in a folder.
+// PeerPaths are the files of a server's identity for its peers in a folder.
 func PeerPaths(folder string) Paths {
 	return Paths{filepath.Join(folder, PeerCertFile), filepath.Join(folder, PeerKeyFile), filepath.Join(folder, PeerCAFile)}
 }
 
-// ErrFile: a file cannot be used as it is. The text says which, and why.
+// ErrFile: a file cannot be used. The text says which, and why.
 var ErrFile = errors.New("tlsgate: unusable file")
 
 func readFile(path string) ([]byte, error) {
-	// Not to wait for the other end of a pipe, which nothing could interrupt.
+	// O_NONBLOCK: do not wait for the other end of a pipe, which cannot be interrupted.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFile, err)
@@ -87,7 +87,7 @@ func ReadCertificates(path string) ([]*x509.Certificate, error) {
 	return list, nil
 }
 
-// ReadKeys reads the private keys of a file, which nobody else may be able to read.
+// ReadKeys reads the private keys of a file, which only its owner may be able to read.
 func ReadKeys(path, passphrase string) ([]*ecdsa.PrivateKey, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -107,8 +107,8 @@ func ReadKeys(path, passphrase string) ([]*ecdsa.PrivateKey, error) {
 	return keys, nil
 }
 
-// load reads an identity. A key that waits for its certificate is taken if that
-// is there by now.
+// load reads an identity. A key that waits for its certificate is used if the
+// certificate has arrived.
 func (p Paths) load() (tls.Certificate, []*x509.Certificate, error) {
 	authorities, err := ReadCertificates(p.CA)
 	if err != nil {
@@ -147,8 +147,8 @@ func (p Paths) Exists() bool {
 	return err == nil
 }
 
-// NextKey returns the key for the next certificate, which is kept until one
-// comes: a request whose answer was lost is repeated with the same key.
+// NextKey returns the key for the next certificate. It is kept until the certificate
+// arrives: a request whose answer was lost is repeated with the same key.
 func (p Paths) NextKey() (crypto.Signer, error) {
 	if keys, err := ReadKeys(p.Key+nextKey, ""); err == nil {
 		return keys[0], nil
@@ -164,8 +164,8 @@ func (p Paths) NextKey() (crypto.Signer, error) {
 	return key, WriteKey(p.Key+nextKey, text)
 }
 
-// Install puts a certificate in place whose key NextKey gave. After a crash at
-// any point the old pair or the new one can be loaded.
+// Install puts the certificate for the key of NextKey in place. After a crash at any
+// point, the old pair or the new one can be loaded.
 func (p Paths) Install(leaf *x509.Certificate) error {
 	keys, err := ReadKeys(p.Key+nextKey, "")
 	if err != nil {
@@ -183,7 +183,7 @@ func (p Paths) Install(leaf *x509.Certificate) error {
 	return syncFolder(filepath.Dir(p.Key))
 }
 
-// WriteCertificates replaces a file of certificates, whole or not at all.
+// WriteCertificates replaces a file of certificates atomically.
 func WriteCertificates(path string, list ...*x509.Certificate) error {
 	return write(path, pki.EncodeCertificates(list...), certMode)
 }
@@ -191,7 +191,7 @@ func WriteCertificates(path string, list ...*x509.Certificate) error {
 // WriteKey replaces a file that only its owner may read.
 func WriteKey(path string, text []byte) error { return write(path, text, keyMode) }
 
-// write replaces a file by way of a new one, so that there is always a whole one.
+// write replaces a file atomically, through a temporary file.
 func write(path string, text []byte, mode os.FileMode) (err error) {
 	folder := filepath.Dir(path)
 	file, err := os.CreateTemp(folder, "."+filepath.Base(path)+"-*") // mode 0600

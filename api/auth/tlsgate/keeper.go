@@ -21,21 +21,21 @@ import (
 const (
 	lookEvery  = time.Second      // for changes of the files
 	sweepEvery = 10 * time.Second // for connections whose certificate has ended
-	// warnBefore is how long before the end of a certificate it is spoken of.
-	// One of a short life is spoken of in the last third of it, which renewal
-	// should not let come.
+	// warnBefore is how long before the end of a certificate Warnings lists it. A
+	// certificate with a short lifetime is listed in its last third, which renewal
+	// normally prevents.
 	warnBefore = 30 * 24 * time.Hour
 )
 
-// Config says what a Keeper keeps. Paths are required.
+// Config configures a Keeper. Paths are required.
 type Config struct {
 	Paths
-	// Name of the authorities, for people: pki.Clients or pki.Peers.
+	// Name of the authorities in messages: pki.Clients or pki.Peers.
 	Name   string
 	Logger *slog.Logger     // none if nil
 	Now    func() time.Time // time.Now
-	// Ended: New takes a certificate that has ended, for who goes on without servers
-	// until there is another.
+	// Ended: New accepts a certificate that has ended, for processes that continue
+	// without servers until they get another.
 	Ended bool
 }
 
@@ -44,7 +44,7 @@ type held struct {
 	certificate tls.Certificate
 	identity    matrix.Identity
 	trust       *pki.Trust
-	issuing     string // the key id of the authority that signs now; "" if nobody said
+	issuing     string // the key id of the authority that signs now; "" if unknown
 }
 
 // Keeper keeps an identity and a trust. See the package comment.
@@ -56,20 +56,20 @@ type Keeper struct {
 	mu      sync.Mutex // protects what follows, and the replacing of held
 	looked  time.Time
 	stamps  [3]stamp
-	failing bool // the files cannot be used since they changed
+	failing bool // the files have changed and cannot be used
 	conns   map[*Conn]struct{}
 	changed chan struct{} // closed when held is replaced
 	trusted time.Time     // when the authorities were last changed by Trust
 }
 
-// stamp tells whether a file changed.
+// stamp identifies a version of a file.
 type stamp struct {
 	time time.Time
 	size int64
 }
 
-// New reads the files. What is wrong with them is an error here; later, those
-// that were good stay in use.
+// New reads the files. A defect is an error here. Later, if the files become unusable,
+// the last good ones stay in use.
 func New(cfg Config) (*Keeper, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -90,7 +90,7 @@ func New(cfg Config) (*Keeper, error) {
 	return k, nil
 }
 
-// read reads the files, and keeps of old what is not in them.
+// read reads the files, and keeps from old what is not in them.
 func (k *Keeper) read(old *held) (*held, error) {
 	certificate, authorities, err := k.cfg.load()
 	if err != nil {
@@ -123,7 +123,7 @@ func (k *Keeper) stamp() (stamps [3]stamp) {
 	return stamps
 }
 
-// current returns what is in use, after a look at the files if that is due.
+// current returns what is in use, and checks the files before if that is due.
 func (k *Keeper) current() *held {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -136,7 +136,7 @@ func (k *Keeper) current() *held {
 	return k.held.Load()
 }
 
-// Reload reads the files now, as after they were replaced by this process.
+// Reload reads the files now, for example after this process replaced them.
 func (k *Keeper) Reload() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -146,7 +146,7 @@ func (k *Keeper) Reload() error {
 func (k *Keeper) reload(stamps [3]stamp) error {
 	h, err := k.read(k.held.Load())
 	if err != nil {
-		if !k.failing { // they may be half-written: the next look tries again
+		if !k.failing { // they may be half written: the next check tries again
 			k.cfg.Logger.Warn("certificates cannot be read, those of before stay in use", "authority", k.cfg.Name, "error", err)
 		}
 		k.failing = true
@@ -171,11 +171,11 @@ func (k *Keeper) replace(h *held) {
 	}
 }
 
-// sweep closes connections for which judge has an error. k.mu is held.
+// sweep closes the connections for which judge returns an error. The caller holds k.mu.
 func (k *Keeper) sweep(judge func(*Conn) error) {
 	for c := range k.conns {
 		if c.leaf == nil {
-			continue // nobody's, as while a node joins
+			continue // without an identity, as while a node joins
 		}
 		if err := judge(c); err != nil {
 			k.stats.cut.Add(1)
@@ -186,10 +186,9 @@ func (k *Keeper) sweep(judge func(*Conn) error) {
 	}
 }
 
-// Trust takes the authorities of a set and the key id of the one that signs now,
-// as the log has them, and writes them to the file. It refuses authorities that
-// would not trust the Keeper's own certificate: whoever follows them would be
-// alone with them.
+// Trust takes the authorities of a set and the key id of the signing one from the log,
+// and writes them to the file. It refuses authorities that would not trust the Keeper's
+// own certificate, because then no other process would accept this one.
 func (k *Keeper) Trust(authorities []*x509.Certificate, issuing string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -216,7 +215,7 @@ func (k *Keeper) Trust(authorities []*x509.Certificate, issuing string) error {
 	return nil
 }
 
-// Revoke takes what is revoked, all of it, as the log has it.
+// Revoke replaces all revocations by those of the log.
 func (k *Keeper) Revoke(revoked pki.Revocations) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -231,8 +230,8 @@ func (k *Keeper) Revoke(revoked pki.Revocations) {
 	})
 }
 
-// Run looks after the files and the open connections until ctx ends. Without it
-// the files are looked at with each new connection only.
+// Run checks the files and the open connections until ctx ends. Without it the files
+// are checked only at new connections.
 func (k *Keeper) Run(ctx context.Context) error {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -267,32 +266,33 @@ func (k *Keeper) sweepEnded() {
 	}
 }
 
-// Identity returns whom the Keeper's own certificate names.
+// Identity returns the identity in the Keeper's own certificate.
 func (k *Keeper) Identity() matrix.Identity { return k.held.Load().identity }
 
-// Leaf returns the Keeper's own certificate, which is not to be changed.
+// Leaf returns the Keeper's own certificate, which callers must not change.
 func (k *Keeper) Leaf() *x509.Certificate { return k.held.Load().certificate.Leaf }
 
-// Authorities returns those that are trusted. They are not to be changed.
+// Authorities returns the trusted authorities. Callers must not change them.
 func (k *Keeper) Authorities() []*x509.Certificate { return k.held.Load().trust.Authorities() }
 
-// Issuing returns the key id of the authority that signs now, "" if the log has
-// not said it yet.
+// Issuing returns the key id of the authority that signs now, or "" if it is not in the
+// log yet.
 func (k *Keeper) Issuing() string { return k.held.Load().issuing }
 
-// SignedBy returns the key id of the authority that signed the own certificate.
+// SignedBy returns the key id of the authority that signed the Keeper's own
+// certificate.
 func (k *Keeper) SignedBy() string {
 	h := k.held.Load()
 	return h.trust.Signed(h.certificate.Leaf)
 }
 
-// warning is something that people must see to.
+// warning is something that an operator must act on.
 type warning struct {
 	kind error
 	text string
 }
 
-// Warnings says what is near its end, or over: for /readyz and logs.
+// Warnings lists what ends soon or has ended, for /readyz and logs.
 func (k *Keeper) Warnings() []string {
 	var texts []string
 	for _, w := range k.warnings() {

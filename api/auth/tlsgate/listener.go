@@ -16,43 +16,44 @@ import (
 	"rutter/api/auth/pki"
 )
 
-// acceptPause is how long a listener waits after a passing failure to accept,
-// such as too many open files.
+// acceptPause is how long a listener waits after a temporary failure to accept, such as
+// too many open files.
 const acceptPause = 50 * time.Millisecond
 
-// Port says whom a listener lets in.
+// Port says which identities a listener admits.
 type Port struct {
 	// Name is for logs and metrics: api, raft, cn-api.
 	Name string
-	// Need refuses identities, by an error. nil: none that has a certificate.
+	// Need refuses identities by an error. nil: every identity with a certificate is
+	// admitted.
 	Need func(matrix.Identity) error
-	// OrNone lets in who shows no certificate, as matrix.Join.
+	// OrNone admits clients without a certificate, as matrix.Join.
 	OrNone bool
-	// Failed is told of each handshake that failed, and of who was closed unheard;
-	// it must not wait. nil: nobody is.
+	// Failed is called for each failed handshake, and for each connection that was
+	// closed before one. It must not block. It may be nil.
 	Failed func(remote net.Addr, err error)
 }
 
-// Listener hands out connections of type *Conn whose handshake is done.
+// Listener returns connections of type *Conn whose handshake is complete.
 type Listener struct {
 	net.Listener
-	keeper *Keeper
-	port   Port
-	crowd  *crowd
-	ready  chan *Conn
-	done   chan struct{}
-	wg     sync.WaitGroup
-	begin  sync.Once
-	end    sync.Once
+	keeper     *Keeper
+	port       Port
+	handshakes *handshakeTable
+	ready      chan *Conn
+	done       chan struct{}
+	wg         sync.WaitGroup
+	begin      sync.Once
+	end        sync.Once
 
 	mu     sync.Mutex // protects what follows
 	broken error      // of the listener below
 }
 
-// Listener lets in over inner whom port is for.
+// Listener returns a listener over inner that admits the identities of port.
 func (k *Keeper) Listener(inner net.Listener, port Port) *Listener {
 	return &Listener{
-		Listener: inner, keeper: k, port: port, crowd: newCrowd(time.Now), ready: make(chan *Conn), done: make(chan struct{}),
+		Listener: inner, keeper: k, port: port, handshakes: newHandshakeTable(time.Now), ready: make(chan *Conn), done: make(chan struct{}),
 	}
 }
 
@@ -61,7 +62,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	l.begin.Do(func() { l.wg.Go(l.accept) })
 	select {
 	case conn := <-l.ready:
-		l.crowd.leave(conn.NetConn().(*guest))
+		l.handshakes.leave(conn.NetConn().(*handshakeConn))
 		return conn, nil
 	case <-l.done:
 		l.mu.Lock()
@@ -73,7 +74,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener: handshakes under way are given up, and waited for.
+// Close implements net.Listener. It cancels pending handshakes and waits for them.
 func (l *Listener) Close() error {
 	err := l.stop(nil)
 	l.wg.Wait()
@@ -87,7 +88,7 @@ func (l *Listener) stop(broken error) (err error) {
 		l.broken = broken
 		close(l.done)
 		err = l.Listener.Close()
-		l.crowd.close()
+		l.handshakes.close()
 	})
 	return err
 }
@@ -107,7 +108,7 @@ func (l *Listener) accept() {
 			}
 			continue
 		}
-		g, err := l.crowd.enter(raw, l.done)
+		g, err := l.handshakes.enter(raw, l.done)
 		if err != nil {
 			l.failed(raw, err)
 			dismiss(raw)
@@ -117,11 +118,11 @@ func (l *Listener) accept() {
 	}
 }
 
-// dismiss closes a connection unheard, by a reset: a thousand a second leave
-// nothing behind in the kernel that waits for its end.
+// dismiss closes a connection without a handshake, by a reset. A reset leaves no
+// waiting state in the kernel, even at a thousand a second.
 func dismiss(raw net.Conn) {
 	if c, ok := raw.(interface{ SetLinger(seconds int) error }); ok {
-		_ = c.SetLinger(0) // without it the connection is closed the long way
+		_ = c.SetLinger(0) // else the kernel would wait for the other side's FIN
 	}
 	raw.Close()
 }
@@ -132,25 +133,25 @@ func passing(err error) bool {
 	return !errors.Is(err, net.ErrClosed) && errors.As(err, &temporary) && temporary.Temporary()
 }
 
-// shake does the handshake of one connection and hands it on.
-func (l *Listener) shake(g *guest) {
+// shake does the handshake of one connection and passes it to Accept.
+func (l *Listener) shake(g *handshakeConn) {
 	conn, err := l.greet(g)
 	if err != nil {
 		g.Close()
-		l.crowd.leave(g)
+		l.handshakes.leave(g)
 		return
 	}
 	select {
 	case l.ready <- conn:
 	case <-l.done:
 		conn.Close()
-		l.crowd.leave(g)
+		l.handshakes.leave(g)
 	}
 }
 
-func (l *Listener) greet(g *guest) (*Conn, error) {
+func (l *Listener) greet(g *handshakeConn) (*Conn, error) {
 	select {
-	case <-l.done: // it came when the others were being closed
+	case <-l.done: // it became ready while Close ran
 		return nil, net.ErrClosed
 	default:
 	}
@@ -163,7 +164,7 @@ func (l *Listener) greet(g *guest) (*Conn, error) {
 	if err == nil {
 		who = conn.Identity()
 	}
-	if err = l.crowd.done(g, who, err); err != nil {
+	if err = l.handshakes.done(g, who, err); err != nil {
 		if conn != nil {
 			conn.Close()
 		}
@@ -174,7 +175,7 @@ func (l *Listener) greet(g *guest) (*Conn, error) {
 	return conn, nil
 }
 
-// failed counts a handshake that failed, and tells of it.
+// failed counts a failed handshake, and calls Port.Failed.
 func (l *Listener) failed(raw net.Conn, err error) {
 	l.keeper.stats.shaken(l.port.Name, err)
 	if l.port.Failed != nil {
@@ -182,14 +183,14 @@ func (l *Listener) failed(raw net.Conn, err error) {
 	}
 }
 
-// refuse tells who speaks plain HTTP what is wrong, and the log what was refused.
+// refuse answers a client that speaks plain HTTP with the reason, and logs the refusal.
 func (l *Listener) refuse(raw net.Conn, err error) {
 	var header tls.RecordHeaderError
 	if errors.As(err, &header) && header.Conn != nil && looksLikeHTTP(header.RecordHeader) {
 		_ = raw.SetWriteDeadline(time.Now().Add(time.Second))
 		_, _ = io.WriteString(raw, "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nthis port speaks TLS: use https://, with a certificate (rutter cert)\n")
 	}
-	level := slog.LevelDebug // strangers must not fill the log
+	level := slog.LevelDebug // unauthenticated clients must not fill the log
 	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && l.keeper.stats.mayLog() {
 		level = slog.LevelInfo
 	}
@@ -199,24 +200,24 @@ func (l *Listener) refuse(raw net.Conn, err error) {
 	l.keeper.cfg.Logger.Log(context.Background(), level, "TLS handshake refused", "port", l.port.Name, "remote", raw.RemoteAddr(), "error", err)
 }
 
-// lingerTime bounds how long a connection is kept whose certificate was once good.
+// lingerTime bounds how long a connection is kept whose certificate was good once.
 const lingerTime = 200 * time.Millisecond
 
-// linger reads what the other side sent behind its handshake: a connection that
-// is closed before it was read is reset, and its alert may be lost with it. Only
-// those are worth it that a person may wonder about.
+// linger reads what the other side sent after its handshake. If the connection were
+// closed with unread data, the kernel would reset it, and the alert could be lost. It
+// is used only for failures that an operator may ask about.
 func linger(raw net.Conn) {
 	half, ok := raw.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil || raw.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
 		return
 	}
-	_, _ = io.CopyN(io.Discard, raw, lingerBytes) // whatever it is, it is for nobody
+	_, _ = io.CopyN(io.Discard, raw, lingerBytes) // the data is discarded
 }
 
-// lingerBytes is how much of it is read at most.
+// lingerBytes bounds what linger reads.
 const lingerBytes = 64 << 10
 
-// namedFailure gives failures of the library's check the names that ours have.
+// namedFailure maps errors of the library's check to the errors of package pki.
 func namedFailure(err error) error {
 	var invalid x509.CertificateInvalidError
 	switch {
@@ -242,12 +243,13 @@ func looksLikeHTTP(header [5]byte) bool {
 	return false
 }
 
-// config is that of one connection. There are no session tickets: a session that
-// is taken up again would show the certificate of before.
-func (l *Listener) config(g *guest) *tls.Config {
+// config returns the TLS configuration of one connection. Session tickets are off,
+// because a resumed session would show the old certificate.
+func (l *Listener) config(g *handshakeConn) *tls.Config {
 	h := l.keeper.current()
-	// The library's own check is no more than the first part of ours, and there for
-	// its alerts: they tell the other side an end from an authority.
+	// The library's check is only the first part of this package's check. It is used
+	// for its alerts, which distinguish an expired certificate from an unknown
+	// authority.
 	auth := tls.RequireAndVerifyClientCert
 	if l.port.OrNone {
 		auth = tls.VerifyClientCertIfGiven
@@ -257,6 +259,6 @@ func (l *Listener) config(g *guest) *tls.Config {
 		Certificates: []tls.Certificate{h.certificate}, ClientAuth: auth,
 		ClientCAs: h.trust.Roots(), Time: l.keeper.cfg.Now,
 		VerifyConnection:   l.keeper.judge(h, x509.ExtKeyUsageClientAuth, l.port.Need, l.port.OrNone),
-		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return nil, g.turn(hello.Context()) },
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return nil, g.acquireProcessor(hello.Context()) },
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"rutter/api/auth/matrix"
 )
 
-// Network is how servers reach each other's peer port: with certificates of the
-// authorities of peers, and servers only. It is raftstore's Network.
+// Network connects servers to each other's peer port. It accepts only servers, with
+// certificates of the authorities of peers. It implements raftstore's Network.
 type Network struct{ Keeper *Keeper }
 
 // Listen opens the peer port.
@@ -21,7 +21,7 @@ func (n Network) Listen(address string) (net.Listener, error) {
 	return n.Keeper.Listener(inner, Port{Name: "raft", Need: Role(matrix.Server)}), nil
 }
 
-// Dial reaches another server's.
+// Dial connects to the peer port of another server.
 func (n Network) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return n.Keeper.Dial(ctx, "tcp", address, Role(matrix.Server))
 }

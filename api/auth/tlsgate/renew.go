@@ -13,11 +13,11 @@ import (
 
 // Times of renewal.
 const (
-	// renewSpread is the part of a life, before two thirds of it, over which the
-	// renewals of many are spread: a twentieth.
+	// renewSpread is the fraction of a lifetime (1/20), before two thirds of it, over
+	// which the renewals of many nodes are spread.
 	renewSpread = 20
-	// rotateSpread is over what time all certificates of an authority that signs
-	// no more are renewed, so that a thousand nodes do not ask at once.
+	// rotateSpread is the time over which all certificates of a retired authority are
+	// renewed, so that a thousand nodes do not ask at once.
 	rotateSpread = time.Minute
 	firstRetry   = time.Second
 	lastRetry    = 5 * time.Minute
@@ -27,19 +27,19 @@ const (
 // required.
 type RenewConfig struct {
 	Keeper *Keeper
-	// Ask has a request (PKCS #10, DER) answered with a certificate.
+	// Ask sends a request (PKCS #10, DER) and returns the certificate.
 	Ask func(ctx context.Context, request []byte) (*x509.Certificate, error)
-	// Jitter returns a number from 0 to below 1, another one at each call.
+	// Jitter returns a number in [0, 1), a new one at each call.
 	Jitter func() float64
 	Logger *slog.Logger // none if nil
 }
 
-// Renewer gets a new certificate for a Keeper before the old one ends, and soon
-// after its authority signs no more.
+// Renewer gets a new certificate for a Keeper before the old one ends, and soon after
+// the authority that signed it stops signing.
 type Renewer struct {
 	cfg RenewConfig // immutable
-	// drawn is the jitter for the certificate and the authority of drawnFor, so
-	// that a time that was planned stays.
+	// drawn is the jitter for the certificate and the authority of drawnFor, so that a
+	// planned time does not change.
 	drawn    float64
 	drawnFor string
 }
@@ -55,8 +55,8 @@ func NewRenewer(cfg RenewConfig) (*Renewer, error) {
 	return &Renewer{cfg: cfg}, nil
 }
 
-// Run renews until ctx ends. While nobody answers it goes on asking, also after
-// the certificate has ended: a server whose clock is behind may still take it.
+// Run renews until ctx ends. It retries while no server answers, also after the
+// certificate has ended: a server whose clock is behind may still accept it.
 func (r *Renewer) Run(ctx context.Context) error {
 	k := r.cfg.Keeper
 	retry := firstRetry
@@ -86,7 +86,7 @@ func (r *Renewer) Run(ctx context.Context) error {
 	return nil
 }
 
-// due returns when the certificate in use is to be replaced.
+// due returns when the certificate in use must be replaced.
 func (r *Renewer) due() time.Time {
 	h := r.cfg.Keeper.current()
 	leaf := h.certificate.Leaf
@@ -105,7 +105,7 @@ func (r *Renewer) due() time.Time {
 	return due
 }
 
-// renew asks once, and puts what came to use.
+// renew asks once, and installs the certificate that it gets.
 func (r *Renewer) renew(ctx context.Context) error {
 	paths := r.cfg.Keeper.cfg.Paths
 	key, err := paths.NextKey()
@@ -134,7 +134,7 @@ func (r *Renewer) renew(ctx context.Context) error {
 	return nil
 }
 
-// change is closed when what the Keeper has in use changes.
+// change returns a channel that is closed when the Keeper's identity or trust changes.
 func (k *Keeper) change() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()

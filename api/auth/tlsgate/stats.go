@@ -11,12 +11,12 @@ import (
 	"rutter/api/auth/pki"
 )
 
-// refusalsLogged is how many refused handshakes of a second are in the log.
+// refusalsLogged is how many refused handshakes per second are logged.
 const refusalsLogged = 5
 
 // stats count what a Keeper did.
 type stats struct {
-	cut atomic.Uint64 // connections closed since their certificate is good no more
+	cut atomic.Uint64 // connections closed because their certificate is no longer good
 
 	mu     sync.Mutex
 	shakes map[shakeKey]uint64
@@ -26,7 +26,7 @@ type stats struct {
 
 type shakeKey struct{ port, result string }
 
-// shaken counts a handshake by what came of it.
+// shaken counts a handshake by its result.
 func (s *stats) shaken(port string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *stats) mayLog() bool {
 	return s.logged <= refusalsLogged
 }
 
-// results are the words of a metric for errors of a handshake.
+// results are the metric labels of handshake errors.
 var results = []struct {
 	err  error
 	word string
@@ -58,7 +58,7 @@ var results = []struct {
 	{pki.ErrUsage, "usage"},
 	{pki.ErrRole, "role"},
 	{pki.ErrRevoked, "revoked"},
-	{errCrowded, "crowded"},
+	{errBusy, "crowded"},
 	{errFailing, "rate"},
 	{errOften, "often"},
 }

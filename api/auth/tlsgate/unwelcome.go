@@ -10,13 +10,13 @@ import (
 	"rutter/api/auth/pki"
 )
 
-// remoteError is the operation of a net.OpError that stands for an alert of the
-// other side (crypto/tls, Conn.readRecordOrCCS).
+// remoteError is the operation of a net.OpError that stands for an alert of the other
+// side (crypto/tls, Conn.readRecordOrCCS).
 const remoteError = "remote error"
 
-// Unwelcome returns what is wrong, and what to do about it, if a connection of
-// the Keeper failed for a certificate: its own, which the other side refused by
-// an alert, or that of the other side. It returns nil for every other failure.
+// Unwelcome returns what is wrong, and what to do about it, if a connection of the
+// Keeper failed because of a certificate: its own, which the other side refused by an
+// alert, or that of the other side. It returns nil for every other failure.
 func (k *Keeper) Unwelcome(err error) error {
 	var alert *net.OpError
 	switch {
@@ -32,8 +32,8 @@ func (k *Keeper) Unwelcome(err error) error {
 	return nil
 }
 
-// refused explains an alert: servers send certificate_expired and unknown_ca for
-// what they say, and bad_certificate for all else that is wrong with one (RFC
+// refused explains an alert. Servers send certificate_expired and unknown_ca in their
+// literal meaning, and bad_certificate for every other defect of a certificate (RFC
 // 8446, section 6.2).
 func (k *Keeper) refused(alert string) error {
 	h := k.held.Load()

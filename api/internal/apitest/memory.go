@@ -1,6 +1,6 @@
-// Package apitest is what the tests of package api and of the packages below it share: a
-// store in memory, a subscriber of the feed that keeps what it is sent, and a world of
-// networks and compute nodes. It imports neither package.
+// Package apitest has what tests of package api and of the packages below it share: a
+// store in memory, a subscriber that keeps what it is sent, and a world of networks and
+// compute nodes. It imports neither package.
 package apitest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"rutter/projections/rules"
 )
 
-// Memory is a store in memory: the real decisions and the real bytes, without
+// Memory is a store in memory. It makes the real decisions and the real bytes, without
 // a cluster. Its methods may be called concurrently.
 type Memory struct {
 	mu       sync.RWMutex // protects what follows
@@ -25,11 +25,11 @@ type Memory struct {
 	floor    log.Seq
 	changed  chan struct{}
 	seen     map[log.UUID]log.Result
-	contents map[log.UUID]log.Content // of those seen
+	contents map[log.UUID]log.Content // of applied changes
 	encoder  *log.Encoder
 
 	errors     Errors
-	failWrites error // what Propose returns, as often as failures says
+	failWrites error // Propose returns it, failures times
 	failures   int
 	compacts   bool // the next change raises the floor to the head
 }
@@ -198,7 +198,7 @@ func (m *Memory) Ready() error {
 	return m.errors.Ready
 }
 
-// FailWrites has the next n changes fail with err.
+// FailWrites makes the next n changes fail with err.
 func (m *Memory) FailWrites(n int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -212,15 +212,15 @@ func (m *Memory) Compact() {
 	m.floor = log.Seq(len(m.entries))
 }
 
-// CompactWithNext has the next change raise the floor to the head in the same step, so
-// that no reader sees its entries before.
+// CompactWithNext makes the next change raise the floor to the head in the same step,
+// so that no reader sees its entries before.
 func (m *Memory) CompactWithNext() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.compacts = true
 }
 
-// Dump is the state as text.
+// Dump returns the state as text.
 func (m *Memory) Dump() string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -244,15 +244,15 @@ func (m *Memory) Replay(seq log.Seq) *projections.State {
 	return state
 }
 
-// CursorAt is the cursor of a seq.
+// CursorAt returns the cursor of a seq.
 func (m *Memory) CursorAt(seq log.Seq) log.Cursor {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return log.Cursor{Cluster: m.cluster, Seq: seq, Chain: m.chainLocked(seq)}
 }
 
-// Replace makes the log another one: of another cluster after a restore, of the same
-// after a rebuild. Its entries up to common stay; n others follow.
+// Replace replaces the log by another one: of another cluster after a restore, of the
+// same after a rebuild. Its entries up to common stay; n others follow.
 func (m *Memory) Replace(t T, cluster log.UUID, common log.Seq, n int) {
 	t.Helper()
 	kept := m.Replay(common)
@@ -300,10 +300,10 @@ func (m *Memory) Fail(errors Errors) {
 	m.errors = errors
 }
 
-// Cluster is whose log it is.
+// Cluster returns the cluster id of the log.
 func (m *Memory) Cluster() log.UUID { return m.Head().Cluster }
 
-// All are the entries, whatever the floor is.
+// All returns all entries, independent of the floor.
 func (m *Memory) All() []log.Entry {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

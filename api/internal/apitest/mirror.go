@@ -19,15 +19,15 @@ import (
 // ErrStop ends a Mirror's Follow when it has seen what the test waits for.
 var ErrStop = errors.New("seen enough")
 
-// Mirror is a subscriber that keeps what it is sent, as a compute node does: a
-// cursor and its cache move together, at bookmarks.
+// Mirror is a subscriber that keeps what it is sent, as a compute node does: its cursor
+// and its cache change together, at bookmarks.
 type Mirror struct {
 	CN      log.UUID
 	Number  uint64 // of the session
 	Until   log.Seq
 	Calls   []string
 	Check   func(m *Mirror, at log.Seq) error // at each bookmark
-	Tell    func(feed.Watermark)              // of the connection; nil: nothing is told
+	Tell    func(feed.Watermark)              // the connection's method; nil: it sends nothing
 	Digests int                               // compared so far
 	cluster log.UUID
 
@@ -46,7 +46,7 @@ type Cache struct {
 // Clone returns a copy.
 func (c Cache) Clone() Cache { return Cache{c.Cursor, maps.Clone(c.Records), maps.Clone(c.Scopes)} }
 
-// NewMirror is one that knows nothing yet.
+// NewMirror returns a Mirror that knows nothing yet.
 func NewMirror(cn log.UUID) *Mirror {
 	c := Cache{Records: map[string]projections.Record{}, Scopes: map[log.Scope]log.Seq{}}
 	return &Mirror{CN: cn, Now: c, Kept: c.Clone()}
@@ -134,7 +134,7 @@ func (m *Mirror) ScopeDropped(s *feed.ScopeDropped) error {
 	return m.note("dropped %s", s.Scope)
 }
 
-// State is the cache as a projection.
+// State returns the cache as a projection.
 func (m *Mirror) State() *projections.State {
 	state := projections.NewState()
 	for _, k := range slices.Sorted(maps.Keys(m.Now.Records)) {
@@ -149,7 +149,7 @@ func (m *Mirror) Bookmark(b *feed.Bookmark) error {
 	m.dropOrphans()
 	m.Now.Cursor = log.Cursor{Cluster: m.cluster, Seq: b.Seq, Chain: b.Chain}
 	m.Kept = m.Now.Clone()
-	if m.Tell != nil { // an honest agent is never sent away for what it says
+	if m.Tell != nil { // an honest agent is never disconnected for its watermarks
 		m.Tell(feed.Watermark{Log: m.Now.Cursor, Applied: b.Seq, Programmed: b.Seq, Checked: b.Seq})
 	}
 	for _, d := range b.Digests {
@@ -169,9 +169,8 @@ func (m *Mirror) Bookmark(b *feed.Bookmark) error {
 	return nil
 }
 
-// dropOrphans forgets what is in no scope that is held. At each entry: an
-// underlay NIC that left with its CN may have been deleted before it would come
-// back with it.
+// dropOrphans removes what is in no held scope. It runs at each entry: an underlay NIC
+// that left with its CN may be deleted before the CN returns.
 func (m *Mirror) dropOrphans() {
 	for _, rec := range m.State().Orphans(slices.Collect(maps.Keys(m.Now.Scopes))) {
 		delete(m.Now.Records, Key(rec.Object.Kind(), rec.Object.ID()))
@@ -218,7 +217,7 @@ type Connection struct {
 	Done chan struct{} // closed when the server has ended it
 }
 
-// Connect has serve serve one end of a pipe, as if its request was upgraded.
+// Connect calls serve with one end of a pipe, as if its request was upgraded.
 func Connect(serve func(net.Conn)) *Connection {
 	near, far := net.Pipe()
 	c := &Connection{feed.NewConn(&SkipAnswer{Conn: near}), make(chan struct{})}
@@ -258,7 +257,8 @@ func (s *SkipAnswer) skip() {
 	}
 }
 
-// Follow has m follow until the bookmark at until, and returns the error of Conn.Follow.
+// Follow makes m follow until the bookmark at until, and returns the error of
+// Conn.Follow.
 func (w *World) Follow(ctx context.Context, c *Connection, m *Mirror, until log.Seq) error {
 	m.Until, m.Calls = until, nil
 	m.Tell = c.Watermark
@@ -270,8 +270,8 @@ func (w *World) Follow(ctx context.Context, c *Connection, m *Mirror, until log.
 	return err
 }
 
-// Sync follows to the head, and fails the test if that does not end well or in
-// what the log has.
+// Sync follows to the head. It fails the test if that returns an error, or if the
+// result differs from the log.
 func (w *World) Sync(t *testing.T, c *Connection, m *Mirror) {
 	t.Helper()
 	head := w.Store.Head().Seq

@@ -10,14 +10,14 @@ import (
 	"rutter/log"
 )
 
-// T is what helpers need of *testing.T or *rapid.T.
+// T has the methods of *testing.T and *rapid.T that helpers need.
 type T interface {
 	Helper()
 	Fatal(args ...any)
 	Fatalf(format string, args ...any)
 }
 
-// UUID is one with n at its end.
+// UUID returns a UUID that ends in n.
 func UUID(n int) log.UUID {
 	u, err := log.ParseUUID(fmt.Sprintf("00000000-0000-4000-8000-%012x", n))
 	if err != nil {
@@ -26,7 +26,7 @@ func UUID(n int) log.UUID {
 	return u
 }
 
-// World is a store, and the API over it.
+// World is a store, and the API for it.
 type World struct {
 	T       T
 	Store   *Memory
@@ -48,7 +48,7 @@ func (world *World) Call(method, path, body string, headers ...string) *httptest
 	return w
 }
 
-// Must is Call for what has to succeed; the answer is decoded.
+// Must is Call for a request that must succeed; it decodes the answer.
 func (world *World) Must(method, path, body string, headers ...string) map[string]any {
 	world.T.Helper()
 	w := world.Call(method, path, body, headers...)

@@ -16,15 +16,15 @@ const (
 	readEntries = 512  // at once, unless one change has more
 )
 
-// hub reads the log, once for all listeners, and wakes whom an entry concerns.
-// Who is behind what it keeps reads for itself.
+// hub reads the log once for all listeners, and wakes those that an entry concerns. A
+// listener that is behind the kept items reads from the store itself.
 type hub struct {
 	store Store
 
 	reading sync.Mutex // held while at is moved; taken before mu
 
 	mu    sync.Mutex // protects what follows
-	at    log.Cursor // what was read; listeners know of all up to it
+	at    log.Cursor // the last entry read; listeners were woken for everything up to it
 	items []*item    // dense, ending at at
 	// listeners are those that have registered, by the resources they want.
 	listeners map[string][]*listener
@@ -36,7 +36,7 @@ func newHub(store Store) *hub {
 	return &hub{store: store, listeners: make(map[string][]*listener), instances: make(map[string][]*listener)}
 }
 
-// watch reads what the log has new until ctx ends.
+// watch reads new entries until ctx ends.
 func (h *hub) watch(ctx context.Context) {
 	for {
 		changed := h.store.Changed()
@@ -49,8 +49,8 @@ func (h *hub) watch(ctx context.Context) {
 	}
 }
 
-// advance reads what is new, and wakes whom it concerns. If that cannot be
-// read, all listeners are closed: they have missed something.
+// advance reads new entries, and wakes the listeners that they concern. If they cannot
+// be read, it closes all listeners, because they have missed entries.
 func (h *hub) advance() {
 	h.reading.Lock()
 	defer h.reading.Unlock()
@@ -77,9 +77,9 @@ func (h *hub) advance() {
 	}
 }
 
-// replaced reports whether this server's log has a place no more: a snapshot was
-// restored, or the server was rebuilt. It is asked behind a reading, so that what
-// was read is of the log of the place.
+// replaced reports whether this server's log no longer has a position: a snapshot was
+// restored, or the server was rebuilt. It is called after a read, so that what was read
+// is of the position's log.
 func (h *hub) replaced(at log.Cursor) bool {
 	head := h.store.Head()
 	if at.Cluster != head.Cluster || at.Seq > head.Seq || at.Seq == head.Seq && at.Chain != head.Chain {
@@ -89,7 +89,7 @@ func (h *hub) replaced(at log.Cursor) bool {
 	return errors.Is(err, log.ErrOtherLog) || errors.Is(err, log.ErrAhead)
 }
 
-// read reads items behind a place from the store, and checks that they follow it.
+// read reads the items after a position from the store, and checks that they follow it.
 func (h *hub) read(after log.Cursor) ([]*item, error) {
 	entries, err := h.store.Entries(after.Seq, readEntries)
 	if err != nil {
@@ -109,8 +109,8 @@ func (h *hub) read(after log.Cursor) ([]*item, error) {
 	return items, nil
 }
 
-// restart goes on at the head, and closes every listener: of what is before it
-// nothing is known.
+// restart continues at the head, and closes every listener, because earlier entries are
+// unknown.
 func (h *hub) restart(reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,33 +138,33 @@ func (h *hub) note(items []*item) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.items)+len(items) > 2*tailItems {
-		// What readers hold of the old ones is not written to.
+		// The old items that readers hold are not overwritten.
 		h.items = slices.Clone(h.items[max(0, len(h.items)-tailItems):])
 	}
 	h.items = append(h.items, items...)
 	for _, it := range items {
 		for _, l := range h.listeners[it.resource] {
 			if l.next == 0 && l.reg.want(it) {
-				l.next = it.place.Seq
+				l.next = it.cursor.Seq
 				l.wake()
 			}
 		}
 	}
-	h.at = items[len(items)-1].place
+	h.at = items[len(items)-1].cursor
 }
 
-// replacedLog ends all listeners: there is another log in place of theirs.
+// replacedLog ends all listeners: this server's log was replaced by another one.
 const replacedLog = "the log of this server was replaced: register anew"
 
-// replacedReason ends a listener of whose instance another one came.
+// replacedReason ends a listener whose instance registered again.
 const replacedReason = "replaced: this instance registered again"
 
-// join adds a listener, at the head or where it wants to go on, and returns the
-// place. An earlier one of the same instance that shares a resource is closed.
+// join adds a listener, at the head or at its cursor, and returns the position. It
+// closes an earlier listener of the same instance that shares a resource.
 func (h *hub) join(l *listener, from *log.Cursor) (log.Cursor, error) {
 	h.enter()
 	h.advance()
-	replaced := from != nil && h.replaced(*from) // since that was judged
+	replaced := from != nil && h.replaced(*from) // since the cursor was checked
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.at
@@ -180,7 +180,7 @@ func (h *hub) join(l *listener, from *log.Cursor) (log.Cursor, error) {
 		}
 	}
 	for _, other := range h.instances[l.reg.Instance] {
-		if other.reg.shares(l.reg) {
+		if other.reg.replaces(l.reg) {
 			other.end(replacedReason)
 		}
 	}
@@ -191,8 +191,8 @@ func (h *hub) join(l *listener, from *log.Cursor) (log.Cursor, error) {
 	return at, nil
 }
 
-// enter counts a listener, so that the log is read for it. The first begins at
-// the head: what was before it concerned nobody.
+// enter counts a listener, so that the log is read for it. The first one makes the hub
+// begin at the head, because no listener needs earlier entries.
 func (h *hub) enter() {
 	h.reading.Lock()
 	defer h.reading.Unlock()
@@ -204,7 +204,7 @@ func (h *hub) enter() {
 	h.count++
 }
 
-// errReplaced: the log became another one while a listener registered or read.
+// errReplaced: the log was replaced while a listener registered or read.
 var errReplaced = errors.New("changefeed: the log was replaced")
 
 // leave forgets a listener that joined.
@@ -227,8 +227,8 @@ func remove(from map[string][]*listener, key string, l *listener) {
 	from[key] = all
 }
 
-// due returns what a listener must look through: from the seq next up to a
-// place; next is 0 if nothing up to there concerns it.
+// due returns what a listener must read: from the seq next up to a position; next is 0
+// if no entry up to there concerns it.
 func (h *hub) due(l *listener) (next log.Seq, upTo log.Cursor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -236,10 +236,10 @@ func (h *hub) due(l *listener) (next log.Seq, upTo log.Cursor) {
 	return next, h.at
 }
 
-// after returns items behind a place, of those that are kept or from the store, for
-// a listener that is to look up to another place. They end where the hub's do, or
-// earlier. Errors: errReplaced if they may be of another log than that place's,
-// log.ErrCompacted and others.
+// after returns the items after a seq, kept ones or from the store, for a listener that
+// reads up to another position. They end where the hub's do, or earlier. Errors:
+// errReplaced if they may be of another log than that position's, log.ErrCompacted and
+// others.
 func (h *hub) after(l *listener, place log.Seq, upTo log.Cursor) ([]*item, error) {
 	kept, ended := h.keptAfter(l, place, upTo.Cluster)
 	if ended || kept != nil {
@@ -252,8 +252,8 @@ func (h *hub) after(l *listener, place log.Seq, upTo log.Cursor) ([]*item, error
 	return items, err
 }
 
-// keptAfter is after for what is kept; nil if it is not. ended: the listener is, as
-// all of them are before anything of another log is kept.
+// keptAfter is after for kept items; nil if they are not kept. ended: the listener was
+// ended, as all are before an item of another log is kept.
 func (h *hub) keptAfter(l *listener, place log.Seq, cluster log.UUID) (kept []*item, ended bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -266,8 +266,8 @@ func (h *hub) keptAfter(l *listener, place log.Seq, cluster log.UUID) (kept []*i
 	if n == 0 {
 		return nil, false
 	}
-	first := h.items[0].place.Seq
-	if h.items[0].place.Cluster != cluster || place+1 < first || place >= first+log.Seq(n)-1 {
+	first := h.items[0].cursor.Seq
+	if h.items[0].cursor.Cluster != cluster || place+1 < first || place >= first+log.Seq(n)-1 {
 		return nil, false
 	}
 	from := int(place + 1 - first)

@@ -11,10 +11,10 @@ import (
 	"rutter/log"
 )
 
-// item is what listeners get of an entry, made once for all of them.
+// item is the form of an entry for listeners, made once for all of them.
 type item struct {
-	place log.Cursor // behind the entry
-	// resource is "" if the entry concerns no listener, whatever that asked for.
+	cursor log.Cursor // after the entry
+	// resource is "" if the entry can concern no listener.
 	resource string
 	subs     []string // sorted
 
@@ -23,9 +23,9 @@ type item struct {
 	plain    []byte     // the JSON form
 	err      error      // of encoding
 
-	placing  sync.Once
-	placed   []byte // the JSON form with the cursor
-	placeErr error
+	placing    sync.Once
+	cursorText []byte // the JSON form with the cursor
+	cursorErr  error
 }
 
 // head is the part of an item that names what happened.
@@ -41,7 +41,7 @@ type head struct {
 
 // newItem makes the item of an entry of cluster's log.
 func newItem(cluster log.UUID, e log.Entry) (*item, error) {
-	it := &item{place: log.Cursor{Cluster: cluster, Seq: e.Seq, Chain: e.Hash.Prefix()}}
+	it := &item{cursor: log.Cursor{Cluster: cluster, Seq: e.Seq, Chain: e.Hash.Prefix()}}
 	view, err := log.DecodeEventHead(e.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("seq %d: %w", e.Seq, err)
@@ -59,8 +59,8 @@ func newItem(cluster log.UUID, e log.Entry) (*item, error) {
 	return it, nil
 }
 
-// subResources names what happened to the object: create, delete, or the fields
-// that really changed, whatever the request named.
+// subResources names what happened to the object: create, delete, or the fields that
+// really changed, independent of the request.
 func subResources(event *log.Event) []string {
 	switch event.Action {
 	case log.Create:
@@ -83,9 +83,9 @@ func subResources(event *log.Event) []string {
 	return subs
 }
 
-// encode prints an item: changeKind, changedResourceId and published as
-// sdc-changefeed has them, what NAPI adds for the kind, the entity tag of what
-// was not deleted, and the seq, which no old listener minds.
+// encode prints an item: changeKind, changedResourceId and published as sdc-changefeed
+// has them, NAPI's additional fields for the kind, the entity tag unless it was
+// deleted, and the seq, which old listeners ignore.
 func encode(seq log.Seq, event *log.Event, subs, extras []string) ([]byte, error) {
 	var h head
 	h.ChangeKind.Resource, h.ChangeKind.SubResources = event.Kind.String(), subs
@@ -126,12 +126,12 @@ func appendField(b []byte, name string, value any) ([]byte, error) {
 	return append(b, text...), nil
 }
 
-// text is the item as it is sent, with the cursor behind it for listeners that
-// may come again.
+// text returns the item as it is sent, with the cursor for listeners that asked for
+// cursors.
 func (it *item) text(placed bool) ([]byte, error) {
 	it.encoding.Do(func() {
 		extras, _ := extrasOf(it.event.Kind)
-		it.plain, it.err = encode(it.place.Seq, it.event, it.subs, extras)
+		it.plain, it.err = encode(it.cursor.Seq, it.event, it.subs, extras)
 		it.event = nil
 	})
 	if it.err != nil || !placed {
@@ -139,13 +139,13 @@ func (it *item) text(placed bool) ([]byte, error) {
 	}
 	it.placing.Do(func() {
 		b := append(make([]byte, 0, len(it.plain)+100), it.plain[:len(it.plain)-1]...)
-		it.placed, it.placeErr = appendField(b, "cursor", it.place)
-		it.placed = append(it.placed, '}')
+		it.cursorText, it.cursorErr = appendField(b, "cursor", it.cursor)
+		it.cursorText = append(it.cursorText, '}')
 	})
-	return it.placed, it.placeErr
+	return it.cursorText, it.cursorErr
 }
 
-// interest is what one resource's registration asks for.
+// interest is what a registration asks of one resource.
 type interest struct {
 	Resource     string   `json:"resource"`
 	SubResources []string `json:"subResources"`

@@ -127,8 +127,8 @@ func TestEachItemOnce(t *testing.T) {
 					continue
 				}
 				item := m.text()
-				if item["seq"] != float64(want.place.Seq) {
-					rt.Fatalf("listener %d gets %v, want seq %d", i, item, want.place.Seq)
+				if item["seq"] != float64(want.cursor.Seq) {
+					rt.Fatalf("listener %d gets %v, want seq %d", i, item, want.cursor.Seq)
 				}
 			}
 			m.conn.Close()
@@ -154,7 +154,7 @@ func drawWants(t *rapid.T) (wants []interest) {
 	return wants
 }
 
-// drawEvents draws a change of one to three events, of objects that listeners may want, or nobody.
+// drawEvents draws a change of one to three events, of objects that listeners may want, or not.
 func drawEvents(t *rapid.T, all objects) (events []*log.Event) {
 	for range rapid.IntRange(1, 3).Draw(t, "events") {
 		n := byte(rapid.IntRange(1, 4).Draw(t, "id"))

@@ -16,8 +16,8 @@ import (
 	"rutter/log"
 )
 
-// listener is one websocket. Its place in the log is all that is kept for it:
-// what it has not taken yet has not been read yet.
+// listener is one websocket. Only its position in the log is kept for it: it reads only
+// what it can send.
 type listener struct {
 	s      *Service
 	conn   *websocket.Conn
@@ -33,10 +33,10 @@ type listener struct {
 	ending sync.Once
 	reason string // of the end; set before over is closed
 
-	heard atomic.Int64 // when the last text came, in nanoseconds since 1970
+	lastText atomic.Int64 // time of the last text, in nanoseconds since 1970
 
-	told   log.Seq // of the last cursor that it was sent; touched by serve only
-	toldAt time.Time
+	sentSeq log.Seq // of the last cursor that it was sent; used by serve only
+	sentAt  time.Time
 }
 
 // want reports whether an item concerns the registration.
@@ -49,7 +49,7 @@ func (r *registration) want(it *item) bool {
 	return false
 }
 
-// resources are the names of what the registration is for, each once.
+// resources returns the names of the registration's resources, each once.
 func (r *registration) resources() []string {
 	var names []string
 	seen := make(map[string]bool)
@@ -62,7 +62,7 @@ func (r *registration) resources() []string {
 	return names
 }
 
-// wake has serve look for what is due. It never blocks.
+// wake makes serve look for due items. It never blocks.
 func (l *listener) wake() {
 	select {
 	case l.woken <- struct{}{}:
@@ -70,7 +70,7 @@ func (l *listener) wake() {
 	}
 }
 
-// end has the connection closed with a reason. Only the first counts.
+// end closes the connection with a reason. Only the first call has an effect.
 func (l *listener) end(reason string) {
 	l.ending.Do(func() {
 		l.reason = rejectf("%s", reason).reason
@@ -78,11 +78,11 @@ func (l *listener) end(reason string) {
 	})
 }
 
-// errGone: the other side ended the connection, or takes nothing.
+// errGone: the other side ended the connection, or receives nothing.
 var errGone = errors.New("changefeed: the listener went")
 
-// serve serves the connection until it ends; version is what it speaks. What is
-// rejected is left open, for its reason to be sent.
+// serve serves the connection until it ends; version is its protocol. A refused
+// connection stays open until the reason is sent.
 func (l *listener) serve(version Version) (why string) {
 	if err := l.register(version); err != nil {
 		var refused *reject
@@ -137,12 +137,12 @@ func (l *listener) register(version Version) error {
 		l.s.hub.leave(l)
 		return err
 	}
-	l.told, l.toldAt = at.Seq, time.Now()
+	l.sentSeq, l.sentAt = at.Seq, time.Now()
 	return nil
 }
 
-// resume judges the cursor of the registration: nil, and why, if the listener
-// must read the objects anew. A server that is behind the cursor waits for itself.
+// resume checks the cursor of the registration. It returns nil and the reason if the
+// listener must read the objects again. If this server is behind the cursor, it waits.
 func (l *listener) resume(ctx context.Context) (from *log.Cursor, reason string, err error) {
 	cursor := l.reg.from
 	if cursor == (log.Cursor{}) {
@@ -150,7 +150,7 @@ func (l *listener) resume(ctx context.Context) (from *log.Cursor, reason string,
 	}
 	store := l.s.cfg.Store
 	if head := store.Head(); head.Cluster == cursor.Cluster && head.Seq < cursor.Seq {
-		// What is beyond the leader's head is of no log (SAFETY P4).
+		// A cursor beyond the leader's head belongs to no log (SAFETY P4).
 		if _, err := store.Consistent(ctx); err != nil {
 			return nil, "", rejectf("this server has not reached the cursor: try again")
 		}
@@ -169,13 +169,13 @@ func (l *listener) resume(ctx context.Context) (from *log.Cursor, reason string,
 	}
 }
 
-// read takes what the listener sends, which after the registration is of no
-// interest but for being alive: heartbeats, pongs, and the close.
+// read reads the listener's texts. After the registration they are only signs of life:
+// heartbeats, pongs, and the close.
 func (l *listener) read() {
 	for {
 		_, r, err := l.conn.Reader(context.Background())
 		if err == nil {
-			l.heard.Store(time.Now().UnixNano())
+			l.lastText.Store(time.Now().UnixNano())
 			_, err = io.Copy(io.Discard, r)
 		}
 		if err != nil {
@@ -222,7 +222,7 @@ func (l *listener) ping() {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), l.s.cfg.PongTime)
 	defer cancel()
-	if err := l.conn.Ping(ctx); err != nil && l.heard.Load() < began.UnixNano() {
+	if err := l.conn.Ping(ctx); err != nil && l.lastText.Load() < began.UnixNano() {
 		_ = l.conn.CloseNow()
 		l.end("")
 	}
@@ -245,10 +245,10 @@ func (l *listener) catchUp() error {
 			return nil
 		}
 		for _, it := range items {
-			if it.place.Seq > upTo.Seq {
+			if it.cursor.Seq > upTo.Seq {
 				break
 			}
-			if place = it.place.Seq; !l.reg.want(it) {
+			if place = it.cursor.Seq; !l.reg.want(it) {
 				continue
 			}
 			if err := l.sendItem(it); err != nil {
@@ -257,7 +257,7 @@ func (l *listener) catchUp() error {
 		}
 		select {
 		case <-l.over:
-			return nil // write sees it as well
+			return nil // write sees it too
 		default:
 		}
 	}
@@ -265,7 +265,7 @@ func (l *listener) catchUp() error {
 }
 
 func (l *listener) sendItem(it *item) error {
-	text, err := it.text(l.reg.placed)
+	text, err := it.text(l.reg.withCursor)
 	if err != nil {
 		l.end(err.Error())
 		return nil
@@ -274,20 +274,20 @@ func (l *listener) sendItem(it *item) error {
 		return err
 	}
 	l.s.metrics.items.Inc()
-	l.told, l.toldAt = it.place.Seq, time.Now()
+	l.sentSeq, l.sentAt = it.cursor.Seq, time.Now()
 	return nil
 }
 
-// bookmark tells a listener that may come again how far it is, if nothing did so
-// for a while: else what it knows would grow old because nothing concerned it.
+// bookmark sends a listener its position if it got none for a while. Else its cursor
+// would become too old because no item concerned it.
 func (l *listener) bookmark() error {
-	if !l.reg.placed || time.Since(l.toldAt) < l.s.cfg.BookmarkEvery {
+	if !l.reg.withCursor || time.Since(l.sentAt) < l.s.cfg.BookmarkEvery {
 		return nil
 	}
 	l.s.hub.mu.Lock()
 	at, quiet := l.s.hub.at, l.next == 0
 	l.s.hub.mu.Unlock()
-	if !quiet || at.Seq == l.told {
+	if !quiet || at.Seq == l.sentSeq {
 		return nil
 	}
 	text, err := json.Marshal(struct {
@@ -297,14 +297,15 @@ func (l *listener) bookmark() error {
 	if err != nil {
 		return err
 	}
-	l.told, l.toldAt = at.Seq, time.Now()
+	l.sentSeq, l.sentAt = at.Seq, time.Now()
 	return l.send(text)
 }
 
-// errSlow: the listener took nothing for too long.
+// errSlow: the listener received nothing for too long.
 var errSlow = errors.New("changefeed: the listener is slow")
 
-// send writes one text, in one frame. Who does not take it in time is gone.
+// send writes one text, in one frame. A listener that does not receive it in time is
+// disconnected.
 func (l *listener) send(text []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), l.s.cfg.WriteTime)
 	defer cancel()

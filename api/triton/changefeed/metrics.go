@@ -4,10 +4,10 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // Why a listener's connection ended, as the metrics have it.
 const (
-	closedRejected = "rejected" // the registration was not taken
-	closedGone     = "gone"     // it went, or does not answer pings
-	closedSlow     = "slow"     // it took nothing for too long
-	closedByServer = "server"   // this server stops, or its instance came again
+	closedRejected = "rejected" // the registration was refused
+	closedGone     = "gone"     // it disconnected, or does not answer pings
+	closedSlow     = "slow"     // it received nothing for too long
+	closedByServer = "server"   // this server stops, or the instance registered again
 )
 
 type metrics struct {

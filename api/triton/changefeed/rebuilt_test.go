@@ -64,12 +64,12 @@ func TestCatchingUpOnARebuiltServer(t *testing.T) {
 			}
 			h.instances[""] = []*listener{l}
 			_, upTo := h.due(l)
-			if items, err := h.after(l, 0, upTo); err != nil || len(items) == 0 || items[0].place != from {
+			if items, err := h.after(l, 0, upTo); err != nil || len(items) == 0 || items[0].cursor != from {
 				t.Fatalf("before: %v, %v", items, err)
 			}
 			store.rebuild(t, more)
 			items, err := h.after(l, 0, upTo)
-			if len(items) > 0 && items[0].place != from || !kept && !errors.Is(err, errReplaced) {
+			if len(items) > 0 && items[0].cursor != from || !kept && !errors.Is(err, errReplaced) {
 				t.Errorf("kept %v, %d more: %v, %v", kept, more, items, err)
 			}
 			if _, err := h.join(&listener{reg: new(registration)}, &from); !errors.Is(err, errReplaced) {

@@ -32,14 +32,14 @@ type registration struct {
 	Instance string
 	Service  string
 	wants    []interest
-	// placed: the listener wants the cursor with each item, and bookmarks.
-	placed bool
-	// from is where it wants to go on; zero: at the head.
+	// withCursor: the listener wants the cursor with each item, and bookmarks.
+	withCursor bool
+	// from is where to continue; zero: at the head.
 	from log.Cursor
 }
 
-// reject is why a registration is not taken. Its text is the reason of the
-// close, as sdc-changefeed's publisher gives it.
+// reject is why a registration is refused. Its text is the reason of the close, as
+// sdc-changefeed's publisher gives it.
 type reject struct{ reason string }
 
 func (r *reject) Error() string { return r.reason }
@@ -81,11 +81,12 @@ func parseRegistration(version Version, data []byte) (*registration, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r, r.place(fields["cursor"])
+	return r, r.readCursor(fields["cursor"])
 }
 
-// place reads the extra field cursor: "" asks for cursors, one of those to go on there.
-func (r *registration) place(field json.RawMessage) error {
+// readCursor reads the extra field cursor: "" asks for cursors, a cursor also asks to
+// continue there.
+func (r *registration) readCursor(field json.RawMessage) error {
 	if field == nil {
 		return nil
 	}
@@ -93,7 +94,7 @@ func (r *registration) place(field json.RawMessage) error {
 	if !ok {
 		return rejectf("cursor is not a string: send the newest that you got, or \"\"")
 	}
-	r.placed = true
+	r.withCursor = true
 	if cursor == "" {
 		return nil
 	}
@@ -162,8 +163,8 @@ func parseInterest(what string, data json.RawMessage) (interest, error) {
 	}
 	n := interest{Resource: resource, SubResources: []string{}}
 	for _, sub := range subs {
-		// What no field is called never happens, and is no error: it may be that
-		// of a later version, or of an earlier one.
+		// A field that does not exist never changes. It is not an error: it may be of
+		// another version.
 		if name, ok := text(sub); ok {
 			n.SubResources = append(n.SubResources, name)
 		}
@@ -179,9 +180,9 @@ func text(field json.RawMessage) (s string, ok bool) {
 	return s, json.Unmarshal(field, &s) == nil
 }
 
-// shares reports whether two registrations are of one instance and have a
-// resource in common: then the later one replaces the earlier one.
-func (r *registration) shares(with *registration) bool {
+// replaces reports whether two registrations are of one instance and have a resource in
+// common: then the later one replaces the earlier one.
+func (r *registration) replaces(with *registration) bool {
 	if r.Instance != with.Instance || r.Instance == "" {
 		return false
 	}
@@ -195,31 +196,31 @@ func (r *registration) shares(with *registration) bool {
 	return false
 }
 
-// bootstrap is a resource in the reply of v2. A listener hands each to its
-// program alone, so the seq stands in each.
+// bootstrap is a resource in the reply of v2. A listener passes each to its program
+// separately, so each has the seq.
 type bootstrap struct {
 	*Resource
 	Seq log.Seq `json:"seq"`
 }
 
-// reply is the first text to a listener: the resources that it asked for, whole.
-// Later texts never have the keys bootstrapRoute and bootstrapRoutes, which a
-// listener takes only here.
+// reply is the first text to a listener: the resources that it asked for, whole. Later
+// texts never have the keys bootstrapRoute and bootstrapRoutes, which a listener
+// accepts only here.
 type reply struct {
 	*Resource                   // v1
 	BootstrapRoutes []bootstrap `json:"bootstrapRoutes,omitempty"` // v2
-	// Seq is the place from which items follow.
+	// Seq is the position after which items follow.
 	Seq log.Seq `json:"seq"`
-	// What follows is for those who asked for cursors.
+	// The fields below are for listeners that asked for cursors.
 	Cursor *log.Cursor `json:"cursor,omitempty"`
-	// Resumed: what follows begins where the listener was, and its objects need
-	// not be read anew.
+	// Resumed: the next items continue at the listener's cursor, and its objects need
+	// not be read again.
 	Resumed *bool `json:"resumed,omitempty"`
-	// Reason says why it was not resumed, though it asked.
+	// Reason says why the feed was not resumed, although the listener asked.
 	Reason string `json:"reason,omitempty"`
 }
 
-// reply returns what a listener is told first, with the place that it begins at.
+// reply returns a listener's first text, with the position at which it begins.
 func (r *registration) reply(at log.Cursor, resumed bool, reason string) ([]byte, error) {
 	m := reply{Seq: at.Seq}
 	for _, n := range r.wants {
@@ -230,7 +231,7 @@ func (r *registration) reply(at log.Cursor, resumed bool, reason string) ([]byte
 		}
 		m.BootstrapRoutes = append(m.BootstrapRoutes, bootstrap{resource, at.Seq})
 	}
-	if r.placed {
+	if r.withCursor {
 		m.Cursor, m.Resumed, m.Reason = &at, &resumed, reason
 	}
 	return json.Marshal(&m)

@@ -6,8 +6,7 @@ import (
 	"rutter/log"
 )
 
-// Resource is something that a listener can ask for: a kind of object, and what
-// may happen to it.
+// Resource is a kind of object that a listener can ask for, and what may happen to it.
 type Resource struct {
 	Resource string `json:"resource"`
 	// SubResources are create, delete, and the fields of the kind; sorted.
@@ -16,8 +15,8 @@ type Resource struct {
 	BootstrapRoute string `json:"bootstrapRoute"`
 }
 
-// published are the kinds of objects that the feed shows. The first four are
-// NAPI's (spec/napi.md section 3.5), the others ours.
+// published are the kinds of objects that the feed shows. The first four are NAPI's
+// (spec/napi.md section 3.5), the others Rutter's.
 var published = []struct {
 	kind  log.Kind
 	route string
@@ -42,14 +41,14 @@ const (
 	subDelete = "delete"
 )
 
-// bookkeeping are fields that follow from every change of an object: they are
-// named only if nothing else changed, so that an item names what somebody did.
+// bookkeeping are fields that change with every change of an object. An item names them
+// only if nothing else changed.
 var bookkeeping = []string{"modified_timestamp", "last_modified", "last_updated"}
 
 // isBookkeeping reports whether a field is one of those.
 func isBookkeeping(path string) bool { return slices.Contains(bookkeeping, path) }
 
-// resources are what can be asked for, by name; nobody changes them.
+// resources are what can be asked for, by name; immutable.
 var resources = func() map[string]*Resource {
 	all := make(map[string]*Resource)
 	for _, p := range published {

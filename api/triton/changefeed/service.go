@@ -17,15 +17,15 @@ import (
 // concurrently.
 type Store interface {
 	Head() log.Cursor
-	// Changed is closed when more is applied than when it was called.
+	// Changed returns a channel that is closed when more is applied than at the call.
 	Changed() <-chan struct{}
 	// Entries returns up to limit entries after a seq, dense; none if there are
 	// none. Errors: log.ErrCompacted, log.ErrAhead.
 	Entries(after log.Seq, limit int) ([]log.Entry, error)
 	// CheckCursor: nil, log.ErrOtherLog, log.ErrAhead or log.ErrCompacted.
 	CheckCursor(c log.Cursor) error
-	// Consistent returns when this server has applied all that was acknowledged
-	// anywhere before the call.
+	// Consistent returns when this server has applied everything that any server
+	// acknowledged before the call.
 	Consistent(ctx context.Context) (log.Seq, error)
 	// Ready is nil when this server can serve: it has caught up with a leader.
 	Ready() error
@@ -33,28 +33,28 @@ type Store interface {
 	Serving() error
 }
 
-// Config says what a Service serves. Store is required; zero means the default
-// elsewhere.
+// Config configures a Service. Store is required; for other fields zero means the
+// default.
 type Config struct {
 	Store  Store
 	Logger *slog.Logger // default: none
-	// Agents are the compute nodes whose agents follow this server's feed. The
-	// stats name them as listeners, as those of net-agent were. Default: none.
+	// Agents returns the compute nodes whose agents follow this server's feed. The
+	// stats list them as listeners, as they listed net-agent's. Default: none.
 	Agents func() []log.UUID
 	// MaxListeners is how many are served at once; default 4,096, since each
 	// has two goroutines and a socket.
 	MaxListeners int
 	// RegisterTime is how long a listener may take to register; default 30 s.
 	RegisterTime time.Duration
-	// WriteTime is how long a listener may take nothing; default 10 s, in which
-	// the kernel's buffers fill by thousands of items.
+	// WriteTime is how long a listener may receive nothing; default 10 s. Before that,
+	// thousands of items fill the kernel's buffers.
 	WriteTime time.Duration
-	// PingEvery is how often a listener must show that it lives, default 15 s,
-	// within PongTime, default 30 s. One that is half open is so noticed within
-	// 45 s, as listeners of ours that send a heartbeat each 27.8 s expect.
+	// PingEvery is how often a listener must give a sign of life, default 15 s, within
+	// PongTime, default 30 s. So a half-open connection is noticed within 45 s.
+	// Rutter's listeners send a heartbeat each 27.8 s and rely on that.
 	PingEvery, PongTime time.Duration
-	// BookmarkEvery is how often a quiet listener that wants cursors gets one;
-	// default 60 s. It is looked after with PingEvery.
+	// BookmarkEvery is how often a listener without new items gets a cursor, if it
+	// wants cursors; default 60 s. It is checked with PingEvery.
 	BookmarkEvery time.Duration
 }
 
@@ -103,7 +103,7 @@ type Service struct {
 	handling  sync.WaitGroup // goroutines of sockets; added to only while running
 }
 
-// phase is where a Service is in its life.
+// phase is the state of a Service.
 type phase int
 
 const (
@@ -112,7 +112,7 @@ const (
 	ended                // Run returns
 )
 
-// New returns a Service that serves nobody yet.
+// New returns a Service that does not serve yet.
 func New(cfg Config) (*Service, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -125,8 +125,8 @@ func New(cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// Run serves listeners until ctx ends, closes them, and returns when all that it
-// and Handler started has ended. It returns nil, and may be called once.
+// Run serves listeners until ctx ends, closes them, and returns when all that it and
+// Handler started has ended. It returns nil, and may be called once.
 func (s *Service) Run(ctx context.Context) error {
 	if !s.become(idle, running) {
 		return errors.New("changefeed: Run was called twice")
@@ -151,7 +151,7 @@ func (s *Service) become(from, to phase) bool {
 
 var errFull = errors.New("this server has as many listeners as it takes")
 
-// serves is nil, or why nobody can be served.
+// serves returns nil, or why listeners cannot be served.
 func (s *Service) serves() error {
 	s.mu.Lock()
 	phase, listeners := s.phase, s.listeners

@@ -145,7 +145,7 @@ type follower struct {
 	at      log.Seq
 }
 
-// stop has it apply nothing until go, or until somebody insists.
+// stop makes it apply nothing until goOn or Consistent is called.
 func (f *follower) stop() {
 	f.behind.Lock()
 	defer f.behind.Unlock()

@@ -75,12 +75,12 @@ func answer(w http.ResponseWriter, status int, v any) {
 		status, b = http.StatusInternalServerError, []byte(`{"code":"InternalError","message":"the answer cannot be printed"}`)
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(b) // a client that left is told nothing
+	_, _ = w.Write(b) // nothing can be done for a client that has gone
 }
 
-// upgrade makes a listener of the connection. A listener whose probe was
-// answered waits for ever for an upgrade that is refused (spec/changefeed.md
-// section 1.5), so what cannot be served is upgraded too, and closed with a reason.
+// upgrade makes a listener of the connection. A listener whose probe was answered waits
+// without end for an upgrade that is refused (spec/changefeed.md section 1.5). So a
+// connection that cannot be served is upgraded too, and closed with a reason.
 func (s *Service) upgrade(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Sec-WebSocket-Protocol") != "" {
 		answer(w, http.StatusBadRequest, failure{"BadRequest", "there is no subprotocol: leave Sec-WebSocket-Protocol out"})
@@ -88,7 +88,7 @@ func (s *Service) upgrade(w http.ResponseWriter, r *http.Request) {
 	}
 	version, known := versionOf(r.Header.Get("Accept-Version"))
 	unable := s.serves()
-	conn, err := websocket.Accept(w, r, nil) // it answers what it does not take
+	conn, err := websocket.Accept(w, r, nil) // it answers requests that it refuses
 	if err != nil {
 		return
 	}
@@ -113,7 +113,7 @@ func (s *Service) upgrade(w http.ResponseWriter, r *http.Request) {
 		s.listeners++
 	}
 	refused := l.reason != ""
-	// The request ends here, and with it what net/http keeps for it.
+	// The request ends here, so that net/http frees what it keeps for it.
 	s.handling.Go(func() {
 		why := closedRejected
 		if !refused {
@@ -128,16 +128,15 @@ func (s *Service) upgrade(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// leave gives up the place of a listener. It has none while it is told why it was
-// not taken: with the reason in hand it may be back before its old connection is
-// closed, which is up to it.
+// leave frees the slot of a listener. A refused listener has none while the reason is
+// sent: it may reconnect before its old connection is closed, which is up to it.
 func (s *Service) leave() {
 	s.mu.Lock()
 	s.listeners--
 	s.mu.Unlock()
 }
 
-// closed notes a connection that has ended.
+// closed records a connection that has ended.
 func (s *Service) closed(l *listener, why string) {
 	s.metrics.closed.WithLabelValues(why).Inc()
 	instance := ""
@@ -171,14 +170,14 @@ type registered struct {
 	Since      string     `json:"since,omitempty"`
 }
 
-// agentService is the service of our agents in the stats: what they do for a
-// compute node net-agent did.
+// agentService is the service of Rutter's agents in the stats. They do what net-agent
+// did for a compute node.
 const agentService = "net-agent"
 
 // agentInstance names the agent of a compute node as net-agent names itself.
 func agentInstance(cn log.UUID) string { return cn.String() + "/" + agentService }
 
-// stats answers who listens here: live listeners, each once.
+// stats answers which live listeners there are, each once.
 func (s *Service) stats(w http.ResponseWriter, _ *http.Request) {
 	all := []registered{}
 	for _, l := range s.hub.registered() {

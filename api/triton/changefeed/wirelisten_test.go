@@ -25,7 +25,7 @@ func nicOf(n byte, state string) *log.NIC {
 }
 
 // A listener probes, upgrades on a second connection, registers in frames that
-// come in pieces, sends heartbeats that nobody answers, answers pings, and gets
+// come in pieces, sends heartbeats that are not answered, answers pings, and gets
 // what it asked for (spec/changefeed.md section 1.2).
 func TestListenerOfOld(t *testing.T) {
 	store, all := newMemory(), objects{}

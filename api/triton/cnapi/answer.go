@@ -11,7 +11,7 @@ import (
 	"net/url"
 	"strings"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 
@@ -29,8 +29,8 @@ func missingField(field, remedy string) error {
 	return missing
 }
 
-// wrongKind says of JSON that it is not of the kind that is wanted, in no words of
-// Go's: a list, an object and the like.
+// wrongKind returns the error for JSON of the wrong type, without Go's type names: a
+// list, an object and the like.
 func wrongKind(err error, want string) string {
 	var kind *json.UnmarshalTypeError
 	if !errors.As(err, &kind) {
@@ -117,8 +117,8 @@ func canonical(raw []byte) (string, error) {
 	return string(b), err
 }
 
-// propose makes one change of operations on behalf of a request, or of the
-// service itself if r is nil, and returns when this server has applied it.
+// propose makes one change of operations for a request, or for the service itself if r
+// is nil, and returns when this server has applied it.
 func (s *Service) propose(ctx context.Context, r *http.Request, ops ...log.Op) (log.Result, error) {
 	id, err := s.changeID(r)
 	if err != nil {
@@ -151,7 +151,7 @@ func (s *Service) propose(ctx context.Context, r *http.Request, ops ...log.Op) (
 	return result, s.store.WaitSeq(ctx, result.Last)
 }
 
-// ofItself is the CN of the path, if who asks may speak of it.
+// ofItself returns the CN of the path, if the client may report about it.
 func (s *Service) ofItself(r *http.Request) (log.UUID, error) {
 	cn, err := serverOf(r)
 	if err != nil || s.cfg.Asker == nil {
@@ -163,7 +163,7 @@ func (s *Service) ofItself(r *http.Request) (log.UUID, error) {
 	return cn, nil
 }
 
-// change makes one change on behalf of a request, and answers with no content.
+// change makes one change for a request, and answers without content.
 func (s *Service) change(w http.ResponseWriter, r *http.Request, op log.Op) error {
 	if _, err := s.propose(r.Context(), r, op); err != nil {
 		return err
@@ -183,5 +183,5 @@ func (s *Service) changeID(r *http.Request) (log.UUID, error) {
 	return id, nil
 }
 
-// Actor is who makes the changes that no request asked for.
+// Actor is the actor of changes without a request.
 const Actor = "cnapi"

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"slices"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 

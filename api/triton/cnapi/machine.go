@@ -9,7 +9,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -59,10 +59,10 @@ func (n *onNetwork) nic(field string) (*log.NIC, []string, error) {
 	return nic, set, nil
 }
 
-// createMachine starts the task that makes a VM. If it names networks in place of
-// NICs, those are provisioned by the rules of POST /networks/UUID/nics, in one
-// change with the VM and the task: the task has their MACs, and the log the rest,
-// which the node's agent follows. They are let go if the task fails (freed).
+// createMachine starts the task that makes a VM. If the request names networks instead
+// of NICs, NICs are provisioned by the rules of POST /networks/UUID/nics, in one change
+// with the VM and the task. The task has their MACs, the log the rest, which the node's
+// agent reads. The NICs are released if the task fails (freed).
 func (s *Service) createMachine(w http.ResponseWriter, r *http.Request) error {
 	fields, err := fieldsOf(r)
 	if err != nil {
@@ -174,7 +174,7 @@ func drawMACs(ops []log.Op) (json.RawMessage, error) {
 	return json.Marshal(list)
 }
 
-// isTaken reports whether what is wrong is a MAC that another NIC has.
+// isTaken reports whether the error is that another NIC has the MAC.
 func isTaken(refusal *log.Refusal) bool {
 	for _, e := range refusal.Errors {
 		if strings.HasSuffix(e.Field, "mac") && e.Code == log.ElementDuplicate {
@@ -201,7 +201,7 @@ func inNetworkWords(refusal *log.Refusal) error {
 	return &named
 }
 
-// provisioned are the NICs of a task that were made for it, as params name them.
+// provisioned are the NICs that were made for a task, by its params.
 type provisioned struct {
 	UUID     log.UUID        `json:"uuid"`
 	Networks json.RawMessage `json:"networks"`
@@ -219,9 +219,9 @@ func provisionedBy(t *log.Task) (p provisioned, ok bool) {
 	return p, err == nil && p.Networks != nil
 }
 
-// freed are the operations that let go what was provisioned for VMs whose tasks
-// have failed, and of which their nodes know nothing: a VM that was made stays,
-// even if it does not run.
+// freed returns the operations that release what was provisioned for VMs whose tasks
+// have failed and that their nodes do not know. A VM that was made stays, even if it
+// does not run.
 func freed(state *projections.State) (list []over) {
 	for rec := range state.TasksBy(true) {
 		t := rec.Object.(*log.Task)
@@ -247,8 +247,8 @@ func freed(state *projections.State) (list []over) {
 	return list
 }
 
-// filled is a task's params as a cn-agent wants them, which does not follow the
-// log: with all that the NICs have.
+// filled returns a task's params with all fields of the NICs, for a cn-agent, which
+// does not read the log.
 func (s *Service) filled(t *log.Task) json.RawMessage {
 	p, ok := provisionedBy(t)
 	if !ok {

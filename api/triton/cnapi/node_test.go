@@ -26,7 +26,7 @@ func sysinfoAt(cn, ip string, port, boot int) string {
 }
 
 // A sysinfo cannot make servers post tasks where it likes: to the address that it
-// came from, or to one of the admin network that nobody else has.
+// came from, or to one of the admin network that no other CN has.
 func TestWhereTasksMayGo(t *testing.T) {
 	store := newMemory()
 	s := newService(t, store, nil)

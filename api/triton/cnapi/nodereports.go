@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"rutter/agent/sysinfo"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
 
-// postSysinfo takes what a CN says of itself. A CN that is not known gets an
-// object: that is how one that is not set up is listed.
+// postSysinfo takes a CN's report about itself. An unknown CN gets an object, so that a
+// CN that is not set up is listed.
 func (s *Service) postSysinfo(w http.ResponseWriter, r *http.Request) error {
 	cn, err := s.ofItself(r)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *Service) postSysinfo(w http.ResponseWriter, r *http.Request) error {
 	if s.cfg.Beat != nil {
 		s.cfg.Beat(cn, !info.Setup)
 	}
-	// Somebody may make the object, or delete it, meanwhile: then it is looked at again.
+	// The object may be created or deleted meanwhile: then it is read again.
 	for range 3 {
 		if err = s.record(r, cn, info, text); err == nil {
 			break
@@ -62,8 +62,8 @@ func (s *Service) postSysinfo(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// record writes what a sysinfo makes of the server's object, if it is news. Where
-// the node is reached is this server's word (reach.go), the rest that of who asks.
+// record writes the changes of the server's object that follow from a sysinfo. The
+// address of the node is written by this server (reach.go), the rest by the sender.
 func (s *Service) record(r *http.Request, cn log.UUID, info *sysinfo.Info, text string) error {
 	known := s.server(cn)
 	said, set := fromSysinfo(cn, known, info, text)
@@ -104,9 +104,9 @@ func differs(would, known, said log.Object, set []string) bool {
 	return !log.Equal(would, known)
 }
 
-// fromSysinfo is what a sysinfo says of a server's fields (spec/cnapi.md section
-// 4.3), and which: what it does not mention stays as it is. So does a hostname
-// that another gave it than the node itself: known is the server as it is, or nil.
+// fromSysinfo returns a server's fields from a sysinfo (spec/cnapi.md section 4.3), and
+// their names. Fields that it does not mention keep their values. So does a hostname
+// that was not set by the node itself. known is the present server, or nil.
 func fromSysinfo(cn log.UUID, known *log.Server, info *sysinfo.Info, text string) (*log.Server, []string) {
 	o := &log.Server{
 		UUID: cn, Hostname: info.Hostname, Setup: info.Setup, Headnode: info.Headnode, RAM: info.MemoryMiB,
@@ -126,8 +126,8 @@ func fromSysinfo(cn log.UUID, known *log.Server, info *sysinfo.Info, text string
 	return o, set
 }
 
-// ownName reports whether a server has the hostname of its own sysinfo, or none.
-// CNAPI takes the sysinfo's always; here what an operator named stays.
+// ownName reports whether a server has the hostname of its own sysinfo, or none. CNAPI
+// always takes the sysinfo's; here a name set by an operator is kept.
 func ownName(known *log.Server) bool {
 	if known == nil || known.Hostname == "" {
 		return true
@@ -145,7 +145,7 @@ func (s *Service) getSysinfo(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// heartbeat is answered at once; it is the leader that counts it (api/liveness).
+// heartbeat is answered at once; the leader counts it (api/liveness).
 func (s *Service) heartbeat(w http.ResponseWriter, r *http.Request) error {
 	cn, err := s.ofItself(r)
 	if err != nil {
@@ -159,13 +159,13 @@ func (s *Service) heartbeat(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// report is what a CN without an agent of ours said of its VMs.
+// report is the report of a CN without a Rutter agent about its VMs.
 type report struct {
 	cn  log.UUID
 	vms map[string]map[string]json.RawMessage
 }
 
-// status is answered before it is taken, as CNAPI does.
+// status is answered before it is processed, as CNAPI does.
 func (s *Service) status(w http.ResponseWriter, r *http.Request) error {
 	cn, err := s.ofItself(r)
 	if err != nil {
@@ -231,10 +231,10 @@ func (s *Service) takeReports(ctx context.Context) {
 // vmFields are those of a status report that the log keeps (spec/cnapi.md §4.1).
 var vmFields = []string{"alias", "brand", "cpu_cap", "last_modified", "max_physical_memory", "owner_uuid", "quota", "state", "zone_state"}
 
-// takeReport makes the log say of VMs what their CN says. One that it does not
-// mention stays: a list that lacks something deletes nothing (architecture rule 8). A
-// VM that the log has on another CN is that one's to speak of, and one that is
-// being provisioned is so until it is seen.
+// takeReport writes a CN's report about its VMs into the log. A VM that it does not
+// mention stays: an incomplete list deletes nothing (architecture rule 8). A VM that
+// the log has on another CN is ignored. A VM that is being provisioned stays so until
+// it is reported.
 func (s *Service) takeReport(ctx context.Context, one report) error {
 	var errs []error
 	var ops []log.Op
@@ -260,7 +260,8 @@ func (s *Service) takeReport(ctx context.Context, one report) error {
 	return errors.Join(errs...)
 }
 
-// vmOp is what brings a VM of the log to what its CN says; nil if it is there.
+// vmOp returns the operation that makes a VM of the log match its CN's report; nil if
+// it matches.
 func vmOp(state *projections.State, cn log.UUID, id string, fields map[string]json.RawMessage) (*log.Op, error) {
 	kept := map[string]json.RawMessage{}
 	for _, name := range vmFields {

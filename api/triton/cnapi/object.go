@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -47,10 +47,10 @@ func object[T log.Object](s *Service, kind log.Kind, id log.UUID) (o T) {
 	return o
 }
 
-// need returns the object that a wildcard of the path names, if is, which may be
-// nil, says so; else the error says none. It looks once more when this server has
-// all that was acknowledged elsewhere: what another server just made is not missing
-// here.
+// need returns the object that a wildcard of the path names, if is, which may be nil,
+// accepts it; else the error says that there is none. If it is missing, need looks
+// again after this server has applied everything acknowledged elsewhere, because
+// another server may just have made it.
 func need[T interface {
 	comparable
 	log.Object

@@ -14,13 +14,13 @@ import (
 // CNAPI knows it.
 const adminNetwork = "admin"
 
-// unreachable says why tasks may not be posted to an address that a sysinfo names;
-// "" if they may. Else whoever announces a sysinfo could have a server post to any
-// address that the server reaches. It may be one that the sysinfo itself came from,
-// or one on the network named admin that is no other's (docs/security.md).
+// unreachable returns why tasks may not be posted to the address in a sysinfo; "" if
+// they may. Without this check, the sender of a sysinfo could make a server post to any
+// address. Allowed are the address that the sysinfo came from, and an address on the
+// network named admin that no other CN has (docs/security.md).
 func (s *Service) unreachable(r *http.Request, cn log.UUID, address netip.Addr) (why string) {
 	if !address.IsValid() {
-		return "" // it is taken away
+		return "" // the address is removed
 	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -4,18 +4,18 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 
-// rebootTask is what a CN is asked that is to start anew, and rebooting the
+// rebootTask is the task of a CN that must restart, and rebooting the
 // transitional_status of its server until it has, or has not.
 const (
 	rebootTask = "server_reboot"
 	rebooting  = "rebooting"
 )
 
-// reboot has a CN start anew: its server is rebooting, and its cn-agent asked to,
+// reboot restarts a CN: its server is rebooting, and its cn-agent asked to,
 // in one change. It is over when a sysinfo tells of a later boot.
 func (s *Service) reboot(w http.ResponseWriter, r *http.Request) error {
 	fields, err := fieldsOf(r)

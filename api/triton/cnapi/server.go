@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -77,7 +77,7 @@ func (s *Service) listServers(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	heard := s.heard(r.Context(), e)
+	heard := s.lastSigns(r.Context(), e)
 	list := []map[string]any{}
 	s.store.View(func(state *projections.State, _ log.Cursor) {
 		for rec := range state.List(log.KindServer) {
@@ -117,7 +117,7 @@ func (s *Service) getServer(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	heard := s.heard(r.Context(), e)
+	heard := s.lastSigns(r.Context(), e)
 	o, err := s.needServer(r)
 	if err != nil {
 		return err
@@ -128,17 +128,17 @@ func (s *Service) getServer(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// heard asks when CNs were last heard, if the answer is to say it. Without the
+// lastSigns asks when CNs were last heard, if the answer is to say it. Without the
 // leader it stays unsaid.
-func (s *Service) heard(ctx context.Context, e extras) map[log.UUID]Heard {
-	if s.cfg.Heard == nil || !e.has("status") {
+func (s *Service) lastSigns(ctx context.Context, e extras) map[log.UUID]LastSign {
+	if s.cfg.LastSigns == nil || !e.has("status") {
 		return nil
 	}
-	list, err := s.cfg.Heard(ctx)
+	list, err := s.cfg.LastSigns(ctx)
 	if err != nil {
 		return nil
 	}
-	all := make(map[log.UUID]Heard, len(list))
+	all := make(map[log.UUID]LastSign, len(list))
 	for _, h := range list {
 		all[h.CN] = h
 	}
@@ -146,7 +146,7 @@ func (s *Service) heard(ctx context.Context, e extras) map[log.UUID]Heard {
 }
 
 // form is a server as CNAPI shows it (spec/cnapi.md section 4.3).
-func (s *Service) form(state *projections.State, o *log.Server, e extras, heard map[log.UUID]Heard) map[string]any {
+func (s *Service) form(state *projections.State, o *log.Server, e extras, heard map[log.UUID]LastSign) map[string]any {
 	m := map[string]any{
 		"uuid": o.UUID, "hostname": o.Hostname, "datacenter": o.Datacenter, "status": o.Status, "setup": o.Setup,
 		"setting_up": o.SettingUp, "headnode": o.Headnode, "reserved": o.Reserved, "reservoir": o.Reservoir,

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -34,12 +34,12 @@ type Store interface {
 	Serving() error
 }
 
-// Heard is when a CN was last heard, by session or heartbeat.
-type Heard struct {
+// LastSign is when a CN last gave a sign of life: a session or a heartbeat.
+type LastSign struct {
 	CN log.UUID
-	// Ago is negative if the CN was not heard in the leader's time.
+	// Ago is negative if there was no sign in the leader's term.
 	Ago    time.Duration
-	Server string // that heard it
+	Server string // that received it
 }
 
 // Config configures a Service. Store and NewID must be given.
@@ -47,26 +47,26 @@ type Config struct {
 	Store Store
 	// NewID draws the id of a change or a task: a UUID of version 7.
 	NewID func() (log.UUID, error)
-	// Beat is told that a CN proved to be there; announces, that it is one that is
-	// not set up and tells of itself once a minute. nil: heartbeats count for nothing.
+	// Beat is called when a CN proved that it is present. announces: the CN is not set
+	// up and reports once a minute. nil: heartbeats have no effect.
 	Beat func(cn log.UUID, announces bool)
-	// Heard says when each CN was last heard; nil: last_heartbeat is not shown.
-	Heard func(ctx context.Context) ([]Heard, error)
-	// Self is the id of this server, and Run the number of its process, higher than
-	// that of any before: who delivers a task claims it by them. Defaults: "", the clock.
+	// LastSigns returns the last sign of each CN; nil: last_heartbeat is not shown.
+	LastSigns func(ctx context.Context) ([]LastSign, error)
+	// Self is the id of this server. Run is the number of its process, higher than that
+	// of any earlier one. A server claims a task with both. Defaults: "", the clock.
 	Self string
 	Run  uint64
 	// Leading reports whether this server leads; nil: it does.
 	Leading func() bool
-	// HTTP posts tasks to CNs without an agent of ours; nil: they are not delivered.
+	// HTTP posts tasks to CNs without a Rutter agent; nil: they are not delivered.
 	HTTP *http.Client
-	// Asker says who asks: the actor of changes, and what they may write. nil: the
-	// service itself.
+	// Asker returns the author of a request: the actor of changes, and what they may
+	// write. nil: the service itself.
 	Asker func(*http.Request) (actor string, by log.Author)
-	// Every is how often what is over is looked for. Default 1 s.
+	// Every is how often expired objects are searched. Default 1 s.
 	Every time.Duration
-	// KeepTasks and KeepTickets are how long those that ended are kept. Defaults
-	// 24 h and 1 h. MaxTasks bounds the ended tasks that are kept, whatever their
+	// KeepTasks and KeepTickets are how long ended tasks and tickets are kept. Defaults
+	// 24 h and 1 h. MaxTasks bounds the ended tasks that are kept, independent of their
 	// age. Default 10,000.
 	KeepTasks, KeepTickets time.Duration
 	MaxTasks               int
@@ -246,8 +246,8 @@ func (s *Service) ping(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Run delivers tasks, sweeps, and takes status reports, until ctx ends; it
-// returns nil when all of it has ended.
+// Run delivers tasks, sweeps, and processes status reports, until ctx ends; it returns
+// nil when all of it has ended.
 func (s *Service) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { s.takeReports(ctx) })

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"rutter/agent/sysinfo"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/http"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -12,8 +12,8 @@ import (
 	"rutter/projections"
 )
 
-// upkeep delivers tasks and ends what is over while this server leads, until ctx
-// ends. Each server looks after the tasks that an earlier process of it claimed.
+// upkeep delivers tasks and ends what is over while this server leads, until ctx ends.
+// Each server ends the tasks that an earlier process of it had claimed.
 func (s *Service) upkeep(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Every)
 	defer tick.Stop()
@@ -43,7 +43,7 @@ type over struct {
 	more []log.Op // what follows from it
 }
 
-// sweep ends and removes what is over. What is not done now is found again.
+// sweep ends and removes what is over. What fails is found again in the next sweep.
 func (s *Service) sweep(ctx context.Context) {
 	var list []over
 	leads := s.leading()
@@ -72,7 +72,7 @@ func (s *Service) sweep(ctx context.Context) {
 	}
 }
 
-// failureOf says why a task that is open cannot go on; "" if it can.
+// failureOf returns why an open task cannot continue; "" if it can.
 func (s *Service) failureOf(t *log.Task, now log.Time, leads bool) string {
 	mine := t.Via == log.ViaHTTP && t.Claimant == s.cfg.Self
 	switch {
@@ -114,7 +114,7 @@ func (s *Service) oldTickets(state *projections.State, now log.Time) (list []ove
 	return list
 }
 
-// oldTasks are ended ones that are too old, or too many: then the oldest.
+// oldTasks are ended tasks that are too old, or the oldest of too many.
 func (s *Service) oldTasks(state *projections.State, now log.Time) (list []over) {
 	var ended []projections.Record
 	for rec := range state.TasksBy(true) {
@@ -133,7 +133,7 @@ func (s *Service) oldTasks(state *projections.State, now log.Time) (list []over)
 	return list
 }
 
-// deliver begins to post the tasks that wait for CNs without an agent of ours.
+// deliver starts to post the tasks that wait for CNs without a Rutter agent.
 func (s *Service) deliver(ctx context.Context) {
 	if s.cfg.HTTP == nil || !s.leading() {
 		return
@@ -175,7 +175,7 @@ func (s *Service) deliver(ctx context.Context) {
 	}
 }
 
-// carry claims a task, posts it, and tells how it went.
+// carry claims a task, posts it, and records the result.
 func (s *Service) carry(ctx context.Context, rec projections.Record, to *log.Server) {
 	t := rec.Object.(*log.Task)
 	claim := log.Op{
@@ -183,7 +183,7 @@ func (s *Service) carry(ctx context.Context, rec projections.Record, to *log.Ser
 		Object: &log.Task{Status: log.TaskActive, ClaimedBy: s.cfg.Run, Claimant: s.cfg.Self},
 	}
 	if _, err := s.propose(ctx, nil, claim); err != nil {
-		return // somebody else's; or not known, then it is interrupted or goes on to be queued
+		return // another server has it; or unknown, then it is interrupted or stays queued
 	}
 	within, cancel := context.WithDeadline(ctx, t.Deadline.Std())
 	defer cancel()
@@ -205,11 +205,11 @@ func (s *Service) carry(ctx context.Context, rec projections.Record, to *log.Ser
 	if err != nil {
 		ops = append(ops, afterFailure(t)...)
 	}
-	// What was done is told also while this server stops, and again until it is known.
+	// The result is recorded also while this server stops, with retries.
 	for ended := context.WithoutCancel(ctx); ; {
 		_, err := s.propose(ended, nil, ops...)
 		if isRefusal(err) && len(ops) > 1 {
-			ops = ops[:1] // the server is gone: the task ends all the same
+			ops = ops[:1] // the server object is deleted: the task ends without it
 			continue
 		}
 		if err == nil || isRefusal(err) || ctx.Err() != nil {

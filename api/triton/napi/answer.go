@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/budget"
 )
@@ -39,19 +39,19 @@ type problem struct {
 	Code    string    `json:"code"`
 	Message string    `json:"message"`
 	Errors  []element `json:"errors,omitempty"`
-	// Network is the one that is full, where Code is SubnetFull.
+	// Network is the full network, if Code is SubnetFull.
 	Network string `json:"network_uuid,omitempty"`
-	// Budget is the one that is used up, with when to come again.
+	// Budget is the one that is used up, with the time to retry.
 	Budget *budget.Exceeded `json:"budget,omitempty"`
 }
 
 // element is what is wrong with one field.
 type element struct {
-	Field   any      `json:"field,omitempty"` // a name, or several that are not known
+	Field   any      `json:"field,omitempty"` // a name, or a list of unknown names
 	Code    string   `json:"code"`
 	Message string   `json:"message"`
 	Invalid []string `json:"invalid,omitempty"` // which of several values
-	Type    string   `json:"type,omitempty"`    // of what is in the way
+	Type    string   `json:"type,omitempty"`    // of the object that prevents the request
 	ID      string   `json:"id,omitempty"`
 	UUID    string   `json:"uuid,omitempty"` // of a network that has more than its tag would
 }
@@ -66,8 +66,8 @@ func notFound(what string) *problem {
 	return fail(http.StatusNotFound, codeNotFound, what+" not found")
 }
 
-// invalid is the answer to bad parameters, sorted by field. If all that is wrong
-// is what is missing, the message says so.
+// invalid is the answer to bad parameters, sorted by field. If parameters are only
+// missing, the message says so.
 func invalid(elements ...element) *problem {
 	slices.SortStableFunc(elements, func(a, b element) int { return cmp.Compare(fieldText(a), fieldText(b)) })
 	message := messageMissing
@@ -90,7 +90,7 @@ func missing(field string) element {
 	return element{Field: field, Code: log.ElementMissing, Message: "Missing parameter"}
 }
 
-// ofRefusal puts a refusal of the core into NAPI's form and words.
+// ofRefusal converts a refusal of the log into NAPI's form and words.
 func ofRefusal(r *log.Refusal) *problem {
 	p := &problem{status: rest.RefusalStatus(r.Code), Code: r.Code, Message: r.Message}
 	for _, e := range r.Errors {
@@ -108,8 +108,8 @@ func ofRefusal(r *log.Refusal) *problem {
 	return p
 }
 
-// translate gives an element of the core NAPI's words where those differ. What
-// to do about it, which the core says besides, has no place in NAPI's form.
+// translate gives an element of a refusal NAPI's words where they differ. NAPI's form
+// has no field for the remedy.
 func translate(e log.FieldError) element {
 	field := e.Field
 	if rest, ok := strings.CutPrefix(field, "ops."); ok {
@@ -129,13 +129,13 @@ func translate(e log.FieldError) element {
 	return element{Field: field, Code: e.Code, Message: message, Type: e.Type, ID: e.ID, Invalid: e.Invalid}
 }
 
-// messagePoolFull is of a pool without room, which NAPI calls a bad parameter.
+// messagePoolFull is for a pool without room, which NAPI calls a bad parameter.
 const messagePoolFull = "all networks in pool are full"
 
 // messageOrder is of a provision range that ends before it begins.
 const messageOrder = "provision_start_ip must be before provision_end_ip"
 
-// bothEnds names both ends of a range that is the wrong way round, as NAPI does.
+// bothEnds names both ends of a reversed range, as NAPI does.
 func bothEnds(elements []element) []element {
 	for _, e := range elements {
 		if e.Message == messageOrder && !slices.ContainsFunc(elements, func(o element) bool { return o.Field == "provision_end_ip" }) {
@@ -145,7 +145,7 @@ func bothEnds(elements []element) []element {
 	return elements
 }
 
-// problemOf turns any error into an answer.
+// problemOf converts any error into an answer.
 func problemOf(err error) *problem {
 	var p *problem
 	var refusal *log.Refusal
@@ -172,7 +172,7 @@ func (s *Service) writeError(w http.ResponseWriter, r *http.Request, err error) 
 	rest.WriteJSON(w, r, p.status, p)
 }
 
-// writeList answers with objects, and lets others go on while it prints them.
+// writeList answers with objects, and yields the processor while it prints them.
 func writeList(w http.ResponseWriter, r *http.Request, forms []any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -94,7 +94,7 @@ func (s *Service) createVLAN(w http.ResponseWriter, r *http.Request) error {
 	return s.answerOne(w, r, log.KindFabricVLAN, v.ID(), nounVLAN, shapeVLAN)
 }
 
-// vlanTaken is NAPI's answer to a VLAN that there is already.
+// vlanTaken is NAPI's answer for a VLAN that already exists.
 func vlanTaken(err error) error {
 	p := problemOf(err)
 	if len(p.Errors) != 1 || p.Errors[0].Code != log.ElementDuplicate {
@@ -146,7 +146,7 @@ func (s *Service) deleteVLAN(w http.ResponseWriter, r *http.Request) error {
 	return s.remove(w, r, t)
 }
 
-// parentVLAN returns the VLAN that fabric networks of a path lie on.
+// parentVLAN returns the VLAN of the path of fabric networks.
 func (s *Service) parentVLAN(r *http.Request) (*log.FabricVLAN, error) {
 	t, err := vlanTarget(r)
 	if err != nil {
@@ -190,8 +190,8 @@ func (s *Service) listFabricNetworks(w http.ResponseWriter, r *http.Request) err
 	return s.answerList(w, r, l)
 }
 
-// createFabricNetwork makes a network on a VLAN, whose owner, vnet and number it
-// has, on the overlay's NIC tag.
+// createFabricNetwork makes a network on a VLAN, with the VLAN's owner, vnet and
+// number, on the overlay's NIC tag.
 func (s *Service) createFabricNetwork(w http.ResponseWriter, r *http.Request) error {
 	v, err := s.parentVLAN(r)
 	if err != nil {

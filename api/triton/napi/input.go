@@ -13,9 +13,9 @@ import (
 	"rutter/log"
 )
 
-// input are the parameters of a request: those of the query and, over them,
-// those of the body, as restify mixes them for NAPI. What is wrong with them is
-// collected, so that the answer names everything at once.
+// input are the parameters of a request: those of the query, overridden by those of the
+// body, as restify mixes them for NAPI. Errors are collected, so that the answer names
+// all of them.
 type input struct {
 	values map[string]any // strings of the query, and what JSON has
 	errs   []element
@@ -54,11 +54,10 @@ func readInput(r *http.Request) (*input, error) {
 	return in, nil
 }
 
-// ownParameters are ours, which every read takes beside NAPI's.
+// ownParameters are Rutter's, which every read takes besides NAPI's.
 var ownParameters = []string{"consistent", "min_seq"}
 
-// readQuery reads the parameters of a list, and refuses those that it does not
-// take, as NAPI does.
+// readQuery reads the parameters of a list, and refuses unknown ones, as NAPI does.
 func readQuery(r *http.Request, allowed ...string) (*input, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -87,7 +86,7 @@ func (in *input) has(name string) bool {
 	return ok
 }
 
-// require notes the parameters that are not there.
+// require records the parameters that are missing.
 func (in *input) require(names ...string) {
 	for _, name := range names {
 		if !in.has(name) {
@@ -96,10 +95,10 @@ func (in *input) require(names ...string) {
 	}
 }
 
-// bad notes what is wrong with a parameter.
+// bad records an error of a parameter.
 func (in *input) bad(name, message string) { in.errs = append(in.errs, bad(name, message)) }
 
-// err returns everything that is wrong, or nil.
+// err returns all errors, or nil.
 func (in *input) err() error {
 	if len(in.errs) == 0 {
 		return nil
@@ -114,7 +113,7 @@ func (in *input) names(more ...string) []string {
 	return slices.Compact(all)
 }
 
-// take reads a parameter, if it is given, into to.
+// take reads a parameter into to, if it is given.
 func take[T any](in *input, name string, parse func(v any) (T, *element), to *T) (taken bool) {
 	v, ok := in.values[name]
 	if !ok {

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -14,15 +14,15 @@ import (
 type ipForm struct {
 	IP            netip.Addr `json:"ip"`
 	Reserved      bool       `json:"reserved"`
-	Free          bool       `json:"free"` // derived: nobody has it, and it is not reserved
+	Free          bool       `json:"free"` // derived: no NIC has it, and it is not reserved
 	BelongsToType string     `json:"belongs_to_type,omitempty"`
 	BelongsToUUID log.UUID   `json:"belongs_to_uuid,omitzero"`
 	OwnerUUID     log.UUID   `json:"owner_uuid,omitzero"`
 	NetworkUUID   log.UUID   `json:"network_uuid"`
 }
 
-// formOfIP gathers what is known of an address: the NIC that has it, its own
-// object, and that a network keeps some for itself.
+// formOfIP returns the form of an address, from its NIC, its own object, and the
+// addresses that the network reserves.
 func (s *Service) formOfIP(state *projections.State, n *log.Network, ip netip.Addr) ipForm {
 	f := ipForm{IP: ip, NetworkUUID: n.UUID}
 	rec, found := state.Get(log.KindIP, log.IPID(n.UUID, ip))
@@ -43,8 +43,8 @@ func (s *Service) formOfIP(state *projections.State, n *log.Network, ip netip.Ad
 	return f
 }
 
-// kept are the addresses that a network keeps for itself, sorted: the gateway,
-// the resolvers in its subnet and, of IPv4, the broadcast address.
+// kept are the addresses that a network reserves, sorted: the gateway, the resolvers in
+// its subnet and, for IPv4, the broadcast address.
 func kept(n *log.Network) []netip.Addr {
 	var all []netip.Addr
 	for _, ip := range append([]netip.Addr{n.Gateway}, n.Resolvers...) {
@@ -63,7 +63,8 @@ func kept(n *log.Network) []netip.Addr {
 	return slices.Compact(all)
 }
 
-// listIPs answers with the addresses of a network of which something is known.
+// listIPs answers with the addresses of a network that have a NIC or an object or are
+// reserved.
 func (s *Service) listIPs(w http.ResponseWriter, r *http.Request) error {
 	in, err := readQuery(r, "belongs_to_type", "belongs_to_uuid", "limit", "offset", "owner_uuid")
 	if err != nil {
@@ -259,7 +260,7 @@ func (s *Service) updateIP(w http.ResponseWriter, r *http.Request) error {
 	return s.answerIP(w, r, id, ip)
 }
 
-// op is the operation on an address, which needs no object to be there before.
+// op is the operation on an address, with or without an existing object.
 func (c *ipChange) op(network log.UUID, ip netip.Addr) log.Op {
 	o, set := c.ip, c.set
 	switch {

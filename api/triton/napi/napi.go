@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"rutter/api/auth/matrix"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -27,20 +27,20 @@ type Store interface {
 	Serving() error
 }
 
-// Config says what a Service serves. Store is required.
+// Config configures a Service. Store is required.
 type Config struct {
 	Store Store
 	// NewID makes change ids; default: UUIDs of version 7 by this machine's clock.
 	NewID  func() (log.UUID, error)
 	Logger *slog.Logger // default: none
-	// Actor names who asks, for the events that a request makes; the default is
-	// what the request's context says (matrix.From), else "napi".
+	// Actor returns the actor of the events that a request causes; the default is that
+	// of the request's context (matrix.From), else "napi".
 	Actor func(*http.Request) string
 	// Changefeeds answers GET /changefeeds and /changefeeds/stats; nil: those
 	// paths do not exist.
 	Changefeeds http.Handler
-	// Admin is Triton's admin owner: it may provision on every network, and
-	// holds the addresses that a network keeps for itself. Zero: there is none.
+	// Admin is the UUID of Triton's admin owner: it may provision on every network, and
+	// owns the addresses that a network reserves. Zero: there is none.
 	Admin log.UUID
 	// OverlayTag is the NIC tag of fabric networks, which their clients do not
 	// name; default sdc_overlay, Triton's.
@@ -49,32 +49,32 @@ type Config struct {
 
 // Service answers NAPI's requests. See the package comment for its concurrency.
 type Service struct {
-	cfg       Config
-	store     Store
-	handler   http.Handler
-	endpoints []string
-	requests  *prometheus.CounterVec
-	answered  rest.Acknowledged
-	collected collector
-	long      chan struct{} // taken by each list that looks at a slice, after its first few
+	cfg          Config
+	store        Store
+	handler      http.Handler
+	endpoints    []string
+	requests     *prometheus.CounterVec
+	acknowledged rest.Acknowledged
+	collected    collector
+	long         chan struct{} // held by each list after its first few slices, while it reads one
 }
 
 // Limits of the surface.
 const (
 	MaxBody   = 1 << 20 // bytes of a request's body
 	MaxList   = 1000    // objects in one answer (spec/napi.md section 3.2)
-	sliceRows = 256     // objects that are looked at while the state is held still
+	sliceRows = 256     // objects that are read while the state is locked
 
 	shortSlices = 8                      // of a list that is not long
-	longLists   = 1                      // that look or rest at once: what they take of the processor, writes lack
-	restTime    = 300 * time.Microsecond // of a long list after each slice, which takes about a third of that
-	printAtOnce = 32                     // objects that are printed before others may go on
+	longLists   = 1                      // lists that read or rest at once: they take processor time from writes
+	restTime    = 300 * time.Microsecond // a long list rests after each slice, which takes about a third of that
+	printAtOnce = 32                     // objects that are printed before the processor is yielded
 
 	readTime  = 10 * time.Second // to reach the state that a read asks for
-	writeTime = 20 * time.Second // for a write to get through, elections included
+	writeTime = 20 * time.Second // to decide a write, elections included
 )
 
-// New returns a service. It starts nothing and needs no closing.
+// New returns a service. It starts nothing and needs no Close.
 func New(cfg Config) (*Service, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("napi: Config.Store is missing")

@@ -31,7 +31,7 @@ type networkForm struct {
 	Netmask     string        `json:"netmask,omitempty"` // IPv4 only
 }
 
-// fabricForm is what fabric networks have besides.
+// fabricForm has the additional fields of fabric networks.
 type fabricForm struct {
 	Fabric             bool     `json:"fabric"`
 	VNetID             uint32   `json:"vnet_id"`
@@ -69,8 +69,8 @@ const (
 	adminNetwork = "admin" // a network by its name: an alias in paths
 )
 
-// networkID reads a network's UUID from the path, or finds that of the admin
-// network. What is no UUID names no network.
+// networkID reads a network's UUID from the path, or finds that of the admin network. A
+// text that is not a UUID names no network.
 func (s *Service) networkID(r *http.Request) (log.UUID, error) {
 	text := r.PathValue("uuid")
 	if text == adminNetwork {
@@ -128,7 +128,7 @@ func (s *Service) listNetworks(w http.ResponseWriter, r *http.Request) error {
 	return s.answerList(w, r, l)
 }
 
-// networkFilter reads what a list of networks is filtered by.
+// networkFilter reads the filters of a list of networks.
 func (s *Service) networkFilter(in *input) func(*projections.State, log.Object) bool {
 	var all []func(n *log.Network) bool
 	add := func(taken bool, f func(n *log.Network) bool) {
@@ -160,7 +160,7 @@ func (s *Service) networkFilter(in *input) func(*projections.State, log.Object) 
 	}
 }
 
-// provisionable finds the network of the path, and judges provisionable_by.
+// provisionable finds the network of the path, and checks provisionable_by.
 func (s *Service) provisionable(r *http.Request) (id log.UUID, err error) {
 	if err := s.fresh(r); err != nil {
 		return id, err
@@ -216,9 +216,9 @@ func takeNetwork(in *input, n *log.Network) {
 	take(in, "internet_nat", boolean, &n.InternetNAT)
 }
 
-// takePlace reads where a network lies and whose it is; of a fabric network made
-// under its VLAN the path says that.
-func takePlace(in *input, n *log.Network) {
+// takeLocation reads a network's location and owners. For a fabric network under its
+// VLAN, the path gives them.
+func takeLocation(in *input, n *log.Network) {
 	take(in, "nic_tag", text, &n.NICTag)
 	take(in, "vlan_id", vlan, &n.VLANID)
 	take(in, "owner_uuids", uuids, &n.OwnerUUIDs)
@@ -235,12 +235,12 @@ func (s *Service) createNetwork(w http.ResponseWriter, r *http.Request) error {
 	n := new(log.Network)
 	in.require("name", "nic_tag", "provision_end_ip", "provision_start_ip", "subnet", "vlan_id")
 	takeNetwork(in, n)
-	takePlace(in, n)
+	takeLocation(in, n)
 	take(in, "uuid", uuid, &n.UUID)
 	return s.makeNetwork(w, r, in, n, nil)
 }
 
-// defaultMTU is that of networks which name none (spec/napi.md section 3.1).
+// defaultMTU is the MTU of networks that name none (spec/napi.md section 3.1).
 const defaultMTU = 1500
 
 // makeNetwork makes a network, on a fabric VLAN unless v is nil.
@@ -252,7 +252,7 @@ func (s *Service) makeNetwork(w http.ResponseWriter, r *http.Request, in *input,
 		n.MTU, set = defaultMTU, append(set, "mtu")
 	}
 	ops := []log.Op{{Action: log.Create, Kind: log.KindNetwork, Set: in.names(set...), Object: n}}
-	if v != nil { // nothing of it is updated, but it must still be there
+	if v != nil { // the VLAN is not changed, but must still exist
 		ops = append(ops, log.Op{Action: log.Update, Kind: log.KindFabricVLAN, ID: v.ID(), Object: v})
 	}
 	result, err := s.propose(r, ops...)
@@ -273,7 +273,7 @@ func (s *Service) updateNetwork(w http.ResponseWriter, r *http.Request) error {
 	return s.putNetwork(w, r, id, nil)
 }
 
-// putNetwork updates a network, if it is one that is meant (nil: any is).
+// putNetwork updates a network, if meant accepts it (nil: any).
 func (s *Service) putNetwork(w http.ResponseWriter, r *http.Request, id log.UUID, meant func(*log.Network) bool) error {
 	in, err := readInput(r)
 	if err != nil {
@@ -281,7 +281,7 @@ func (s *Service) putNetwork(w http.ResponseWriter, r *http.Request, id log.UUID
 	}
 	n := new(log.Network)
 	takeNetwork(in, n)
-	takePlace(in, n)
+	takeLocation(in, n)
 	if err := in.err(); err != nil {
 		return err
 	}

@@ -48,14 +48,14 @@ type fromNetwork struct {
 	NetworkUUID log.UUID      `json:"network_uuid"`
 }
 
-// fabricNIC is what NICs on fabrics have besides.
+// fabricNIC has the additional fields of NICs on fabrics.
 type fabricNIC struct {
 	Fabric             bool `json:"fabric"`
 	GatewayProvisioned bool `json:"gateway_provisioned"`
 	InternetNAT        bool `json:"internet_nat"`
 }
 
-// timeForm is ISO 8601 with milliseconds; what is not set is 1970, as NAPI has it.
+// timeForm is ISO 8601 with milliseconds; an unset time is 1970, as in NAPI.
 const timeForm = "2006-01-02T15:04:05.000Z"
 
 func timeText(t log.Time) string { return time.Unix(0, int64(t)).UTC().Format(timeForm) }
@@ -132,7 +132,7 @@ func (s *Service) listNICs(w http.ResponseWriter, r *http.Request) error {
 	return s.answerList(w, r, l)
 }
 
-// nicWalks picks the index that a list of NICs is read by.
+// nicWalks returns the index by which a list of NICs is read.
 func nicWalks(in *input) []projections.Walk {
 	for _, index := range []struct {
 		name string
@@ -156,7 +156,7 @@ func nicWalks(in *input) []projections.Walk {
 	return []projections.Walk{{Kind: log.KindNIC}}
 }
 
-// nicFilter reads what a list of NICs is filtered by.
+// nicFilter reads the filters of a list of NICs.
 func nicFilter(in *input) func(*projections.State, log.Object) bool {
 	var all []func(state *projections.State, n *log.NIC) bool
 	ids := func(name string, get func(n *log.NIC) log.UUID) {
@@ -254,7 +254,7 @@ func (s *Service) takeNIC(r *http.Request, in *input, n *log.NIC) error {
 	return nil
 }
 
-// options reads the parameters of a NIC or an IP that no object keeps.
+// options reads the parameters of a NIC or an IP that are not fields of an object.
 func (s *Service) options(in *input, owner log.UUID) []log.Option {
 	var all []log.Option
 	checked := true
@@ -277,7 +277,7 @@ func reservation(in *input) []log.Option {
 	return nil
 }
 
-// notFields are parameters that are read beside an object's fields.
+// notFields are parameters besides an object's fields.
 var notFields = []string{"check_owner", "reserved"}
 
 // fields are the names of an object's fields that were taken.
@@ -327,8 +327,7 @@ func (s *Service) makeNIC(w http.ResponseWriter, r *http.Request, in *input) err
 	return s.answerOne(w, r, log.KindNIC, result.IDs[0], nounNIC, shapeNIC)
 }
 
-// checkNIC makes those checks of a new NIC that need nothing but the request,
-// in NAPI's words.
+// checkNIC makes the checks of a new NIC that need only the request, in NAPI's words.
 func checkNIC(in *input, n *log.NIC) {
 	if n.Underlay && n.BelongsToType != "server" {
 		in.bad("underlay", "underlay can only be set on server NICs")
@@ -342,7 +341,7 @@ func checkNIC(in *input, n *log.NIC) {
 	}
 }
 
-// withNetwork names the network in the answer that it is full.
+// withNetwork adds the full network to the answer.
 func withNetwork(err error, network log.UUID) error {
 	p := problemOf(err)
 	if p.Code == log.CodeSubnetFull && !network.IsZero() {

@@ -67,8 +67,8 @@ func (s *Service) getTag(w http.ResponseWriter, r *http.Request) error {
 	return s.answerOne(w, r, log.KindNICTag, r.PathValue("name"), nounTag, shapeTag)
 }
 
-// updateTag changes the MTU. A tag's name is its id here: it can be sent, but not
-// changed.
+// updateTag changes the MTU. A tag's name is its id here: a request may contain it, but
+// not change it.
 func (s *Service) updateTag(w http.ResponseWriter, r *http.Request) error {
 	in, err := readInput(r)
 	if err != nil {

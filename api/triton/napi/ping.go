@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 )
 
 // pingForm is NAPI's answer to a ping (spec/napi.md section 3.2).
@@ -26,7 +26,7 @@ type pingConfig struct {
 func (s *Service) ping(w http.ResponseWriter, r *http.Request) error {
 	answer := pingForm{
 		Config: pingConfig{Fabrics: true}, Healthy: true, Status: "OK",
-		Services: map[string]string{"moray": "online"}, // the store behind NAPI; ours is the log
+		Services: map[string]string{"moray": "online"}, // the store of NAPI; here the log
 	}
 	status := http.StatusOK
 	if s.store.Ready() != nil || s.store.Serving() != nil {
@@ -37,8 +37,8 @@ func (s *Service) ping(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// collectPause bounds how often a client can have memory collected: each time
-// costs a walk through all of the state.
+// collectPause bounds how often a client can run the garbage collector: each run reads
+// all of the state.
 const collectPause = time.Minute
 
 // collector remembers the last collection that a client asked for.
@@ -60,8 +60,8 @@ type memoryForm struct {
 	Time      int64  `json:"time"`      // ms since 1970
 }
 
-// collect answers GET /manage/gc: it collects, and says what that did; within
-// collectPause of the last time it says what that one did.
+// collect answers GET /manage/gc: it runs the collector, and reports the result. Within
+// collectPause of the last run it reports that one.
 func (s *Service) collect(w http.ResponseWriter, r *http.Request) error {
 	s.collected.mu.Lock()
 	defer s.collected.mu.Unlock()

@@ -36,7 +36,7 @@ func shapePool(state *projections.State, o log.Object) any {
 
 const nounPool = "network pool"
 
-// poolTarget is the pool of a path; what is no UUID names none.
+// poolTarget is the pool of a path; a text that is not a UUID names none.
 func poolTarget(r *http.Request) (target, error) {
 	id, err := log.ParseUUID(r.PathValue("uuid"))
 	if err != nil {

@@ -5,24 +5,24 @@ import (
 	"slices"
 	"strings"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
 
-// fresh waits as the query's consistent and min_seq ask, and until this server
-// has what was acknowledged through it: whoever writes and then reads here finds
-// what they wrote. A server that cannot serve answers nothing of its state.
+// fresh waits as the query's consistent and min_seq ask, and until this server has
+// applied what this surface acknowledged: a client that writes and then reads here
+// finds what it wrote. A server that cannot serve returns an error.
 func (s *Service) fresh(r *http.Request) error {
 	return s.freshAs(r, r.URL.Query().Has("consistent"))
 }
 
-// freshAs is fresh for what must be consistent, or need not.
+// freshAs is fresh with an explicit choice of consistency.
 func (s *Service) freshAs(r *http.Request, consistent bool) error {
 	if err := s.store.Serving(); err != nil {
 		return fail(http.StatusServiceUnavailable, codeUnavailable, "this server shows nothing of its state: "+err.Error())
 	}
-	least := uint64(s.answered.Seq())
+	least := uint64(s.acknowledged.Seq())
 	if text := r.URL.Query().Get("min_seq"); text != "" {
 		seq, err := log.ParseSeq(text)
 		if err != nil {
@@ -57,9 +57,9 @@ func (s *Service) find(kind log.Kind, id, noun string, shape shaper) (rec projec
 	return rec, body, nil
 }
 
-// shaper returns the form of an object in an answer, with what it takes from
-// others of the same state. It runs while the state is held, and so only
-// gathers; what is printed is printed later.
+// shaper returns the form of an object in an answer, with fields of other objects of
+// the same state. It runs while the state is locked, so it only gathers; printing is
+// done later.
 type shaper func(state *projections.State, o log.Object) any
 
 // answerOne answers with an object.
@@ -82,8 +82,8 @@ func (s *Service) answerOne(w http.ResponseWriter, r *http.Request, kind log.Kin
 	return nil
 }
 
-// conditions judges If-Match and, for writes, If-None-Match against an object's
-// tag, in restify's words.
+// conditions checks If-Match and, for writes, If-None-Match against an object's tag, in
+// restify's words.
 func conditions(r *http.Request, tag string) error {
 	if match := r.Header.Get("If-Match"); match != "" && !rest.HasBareTag(match, tag) {
 		return fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "if-match '"+rest.BareTag(match)+"' didn't match etag '"+rest.BareTag(tag)+"'")
@@ -99,7 +99,7 @@ func isConditional(r *http.Request) bool {
 	return r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != ""
 }
 
-// listing is what a list shows.
+// listing says what a list shows.
 type listing struct {
 	walks         []projections.Walk // of one kind
 	match         func(state *projections.State, o log.Object) bool
@@ -113,9 +113,9 @@ type item struct {
 	form   any
 }
 
-// gather returns the forms of a listing. It holds the state only for sliceRows
-// objects at a time, so that no write waits for a long list; an object that
-// stays where it is comes once.
+// gather returns the forms of a listing. It locks the state only for sliceRows objects
+// at a time, so that no write waits for a long list. An object that is not moved comes
+// once.
 func (s *Service) gather(r *http.Request, l listing) ([]any, error) {
 	var found []item
 	for _, walk := range l.walks {
@@ -138,8 +138,8 @@ func (s *Service) gather(r *http.Request, l listing) ([]any, error) {
 	return forms, nil
 }
 
-// gatherWalk returns what one walk of a listing finds: from offset on if it is
-// the only one, else all that can come before the end of the page.
+// gatherWalk returns the result of one walk: from offset on if it is the only walk,
+// else everything up to the end of the page.
 func (s *Service) gatherWalk(r *http.Request, walk projections.Walk, l listing, only bool) ([]item, error) {
 	skip, limit := l.offset, l.limit
 	if !only {
@@ -180,10 +180,10 @@ func (s *Service) gatherWalk(r *http.Request, walk projections.Walk, l listing, 
 	return found, nil
 }
 
-// yield lets others go on between two slices of a list. A long one rests after
-// each slice, and all long ones of a server take turns, so that together they take
-// but a part of one processor: what a write passes through finds one free. leave
-// is called when the slice is done.
+// yield lets other goroutines run between two slices of a list. A long list rests after
+// each slice, and all long lists of a server take turns. Together they use only a part
+// of one processor, so that a write finds a free one. leave is called when the slice is
+// done.
 func (s *Service) yield(r *http.Request, slice int) (leave func(), err error) {
 	if slice < shortSlices {
 		return func() {}, nil
@@ -194,15 +194,15 @@ func (s *Service) yield(r *http.Request, slice int) (leave func(), err error) {
 		return nil, r.Context().Err()
 	}
 	return func() {
-		_ = pause(r.Context(), restTime) // whoever asks next sees that it ended
+		_ = pause(r.Context(), restTime) // the error is found by the next caller
 		<-s.long
 	}, nil
 }
 
-// bootstraps reports whether a list is of all objects, page by page, as listeners
-// of the change feed read them when they have registered, with any server: then it
-// must have whatever was before the registration, of which no item tells. Who says
-// min_seq knows what must be there.
+// bootstraps reports whether a list has all objects, page by page, as listeners of the
+// change feed read them on any server after their registration. Such a list must
+// include everything from before the registration, because no item reports it. A
+// request with min_seq says itself what must be included.
 func bootstraps(r *http.Request) bool {
 	for name := range r.URL.Query() {
 		if name != "limit" && name != "offset" {

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 )
 
 // table lists every endpoint (spec/napi.md section 3.2). HEAD is added to each GET.
@@ -74,7 +74,7 @@ func (s *Service) table() []rest.Route {
 	return all
 }
 
-// routes is the table with the answers for what is not in it.
+// routes is the table with the answers for unknown paths and methods.
 func (s *Service) routes() *rest.Table {
 	return &rest.Table{
 		Routes: s.table(), Wrap: s.measured,
@@ -91,7 +91,7 @@ func (s *Service) routes() *rest.Table {
 func (s *Service) measured(path string, serve rest.Endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen := &rest.Recorder{ResponseWriter: w}
-		r.Body = http.MaxBytesReader(w, r.Body, MaxBody) // of w itself, which it tells to close the connection
+		r.Body = http.MaxBytesReader(w, r.Body, MaxBody) // of w itself, so that it closes the connection
 		if err := serve(seen, r); err != nil {
 			s.writeError(seen, r, err)
 		}
@@ -99,10 +99,10 @@ func (s *Service) measured(path string, serve rest.Endpoint) http.Handler {
 	})
 }
 
-// changefeeds hands a request to the change feed's own handler.
+// changefeeds passes a request to the change feed's handler.
 func (s *Service) changefeeds(w http.ResponseWriter, r *http.Request) error {
 	if seen, ok := w.(*rest.Recorder); ok {
-		w = seen.ResponseWriter // it takes the connection over
+		w = seen.ResponseWriter // it hijacks the connection
 	}
 	s.cfg.Changefeeds.ServeHTTP(w, r)
 	return nil

@@ -118,7 +118,7 @@ type networkUpdate struct {
 	Network log.UUID `json:"network_uuid"`
 }
 
-// networkUpdates reads what is to be added to and taken from a router.
+// networkUpdates reads what to add to and remove from a router.
 func networkUpdates(v any) (updates []networkUpdate, bad *element) {
 	text, err := json.Marshal(v)
 	if err == nil {
@@ -147,8 +147,8 @@ func apply(networks []log.UUID, updates []networkUpdate) []log.UUID {
 	return networks
 }
 
-// updateRouter changes a router; network_updates speak of what it is now, which
-// is part of the change.
+// updateRouter changes a router. network_updates depend on its present networks, which
+// are a condition of the change.
 func (s *Service) updateRouter(w http.ResponseWriter, r *http.Request) error {
 	t, err := routerTarget(r)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"rutter/log"
 )
 
-// Each parser turns a parameter's value into a field, or says what is wrong with
-// it in NAPI's words. Values of a query are strings; lists there are parted by
+// Each parser converts a parameter's value into a field, or returns what is wrong with
+// it in NAPI's words. Values of a query are strings; lists there are separated by
 // commas.
 
 func wrong(message string) *element { return &element{Code: log.ElementInvalid, Message: message} }
@@ -151,7 +151,7 @@ func addr(v any) (netip.Addr, *element) {
 	return ip, nil
 }
 
-// noAddr is addr, where null and "" take the address away.
+// noAddr is addr, where null and "" remove the address.
 func noAddr(v any) (netip.Addr, *element) {
 	if v == nil || v == "" {
 		return netip.Addr{}, nil

@@ -8,7 +8,7 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -16,19 +16,19 @@ import (
 // retryTime is the wait before a change is proposed again, in an election.
 const retryTime = 50 * time.Millisecond
 
-// maxGuarded bounds how often a write whose object changed meanwhile is decided
-// anew on what it is now.
+// maxGuarded bounds how often a write is built again because its object changed
+// meanwhile.
 const maxGuarded = 32
 
-// propose has a change written, and waits until this server has it too. Where it
-// is not known what became of the change, as in an election, it is proposed again
-// with the same id, and so applied once. A refusal is the error.
+// propose writes a change, and waits until this server has applied it. If its result is
+// unknown, as in an election, it is proposed again with the same id, and so applied
+// once. A refusal is the error.
 func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 	id, err := s.cfg.NewID()
 	if err != nil {
 		return log.Result{}, err
 	}
-	var by log.Author // a handler of its own, as in tests, asks for no names
+	var by log.Author // without a connection, as in tests
 	if who, ok := matrix.From(r.Context()); ok {
 		by = who.Author()
 	}
@@ -38,14 +38,14 @@ func (s *Service) propose(r *http.Request, ops ...log.Op) (log.Result, error) {
 	}
 	ctx, cancel := within(r, writeTime)
 	defer cancel()
-	var fate error // of an earlier try that may have been written
+	var fate error // the error of an earlier attempt that may have been written
 	for {
 		result, err := s.store.Propose(ctx, &log.Change{ID: id, Actor: actor, By: by, Ops: ops})
 		switch {
 		case err == nil && result.Refusal != nil:
 			return result, result.Refusal
 		case err == nil:
-			s.answered.Note(result.Last)
+			s.acknowledged.Note(result.Last)
 			return result, s.store.WaitSeq(ctx, result.Last)
 		case fate != nil || errors.Is(err, backend.ErrUnknown):
 			fate = err
@@ -80,8 +80,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// unknown is the answer when time ran out before a change got through; written
-// is that it may have been.
+// unknown is the answer when the time ran out before a change was decided; written: it
+// may have been written.
 func unknown(err error, written bool) error {
 	if errors.Is(err, backend.ErrNoLeader) && !written {
 		return fail(http.StatusServiceUnavailable, codeUnavailable, "the cluster has no leader now; nothing was written")
@@ -93,14 +93,14 @@ func unknown(err error, written bool) error {
 type target struct {
 	kind     log.Kind
 	id, noun string
-	// guarded: what is asked for follows from what the object is, so that it
-	// must be decided anew if that changes meanwhile.
+	// guarded: the operations depend on the object as it is, so they must be built
+	// again if it changes meanwhile.
 	guarded bool
 }
 
-// change proposes what build makes of an object as it is. Conditions on its tag,
-// and whatever build read, are part of the change: if the object is another by
-// the time that the change is decided, all of it is judged again.
+// change proposes what build makes of the present object. Conditions on its tag, and on
+// what build read, are part of the change: if the object has changed when the change is
+// decided, everything is done again.
 func (s *Service) change(r *http.Request, t target, build func(state *projections.State, rec projections.Record) ([]log.Op, error)) (log.Result, error) {
 	if err := s.fresh(r); err != nil {
 		return log.Result{}, err
@@ -116,7 +116,7 @@ func (s *Service) change(r *http.Request, t target, build func(state *projection
 		if !guarded || try == maxGuarded || !errors.As(err, &refusal) || refusal.Code != log.CodePreconditionFailed {
 			return result, err
 		}
-		// A server behind the leader must see what the leader saw.
+		// A server behind the leader must first apply what the leader had.
 		ctx, cancel := within(r, readTime)
 		_, err = s.store.Consistent(ctx)
 		cancel()

@@ -1,11 +1,11 @@
-// Package netreport takes what compute nodes (CNs) report of their NICs
-// (package log/report) and writes it: POST /{cn}.
+// Package netreport takes the reports of compute nodes (CNs) about their NICs (package
+// log/report) and writes them into the log: POST /{cn}.
 //
-// It owns the order of a CN's reports as this server knows it (one that is older
-// than another is ignored), and which NICs a CN may speak of. It leaves to the
-// log what becomes of each change, and to the agent what to say next: a change
-// names the revision that it was made for, so one that another server wrote late
-// does no harm; the order here only spares the log a wrong state in between.
+// It owns the order of a CN's reports on this server (an older one is ignored), and the
+// check of which NICs a CN may report. It leaves to the log whether a change is
+// accepted, and to the agent what to report next. A change names the revision that it
+// was made for, so a late one through another server does no harm. The order here only
+// avoids a wrong intermediate state in the log.
 //
-// Concurrency: the handler may be called from any goroutine.
+// The handler may be called from any goroutine.
 package netreport

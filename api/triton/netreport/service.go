@@ -12,25 +12,25 @@ import (
 	"sync"
 	"time"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/report"
 	"rutter/projections"
 )
 
 const (
-	// ActorCN begins the actor of what a CN says of itself.
+	// ActorCN is the prefix of the actor of a CN's reports.
 	ActorCN = "cn:"
 	// maxBody bounds a report in bytes: its changes have a few hundred each.
 	maxBody = 1 << 20
-	// maxCNs bounds the CNs whose last report is remembered: architecture section 13 has
-	// 10,000. Beyond it any one is forgotten, which costs nothing but order.
+	// maxCNs bounds the CNs whose last report is remembered: architecture section 13
+	// has 10,000. Beyond it an arbitrary one is forgotten, which loses only its order.
 	maxCNs = 16384
-	// within bounds what is done about one report; its sender waits longer.
+	// within bounds the time for one report; its sender waits longer.
 	within = 10 * time.Second
-	// maxErrors bounds in bytes what the refusals of one answer say of single fields:
-	// a report may be refused 128 times. Of those beyond only code and message are
-	// sent, which agents look at, and which have 4 KiB at most.
+	// maxErrors bounds the field errors in one answer, in bytes: a report may have 128
+	// refusals. Beyond it only code and message are sent, at most 4 KiB each; agents
+	// read only these.
 	maxErrors = 64 << 10
 	// maxFound bounds in bytes the objects of one answer, as they are encoded: a node
 	// asks for NICs, of some hundred bytes, 256 at a time.
@@ -48,8 +48,8 @@ type Store interface {
 // Config configures a Service. Store must be given.
 type Config struct {
 	Store Store
-	// Allowed says whether the sender of a request may speak for a CN, nil if it
-	// may; nil allows everybody.
+	// Allowed returns an error unless the sender of a request may report for a CN; nil
+	// allows every sender.
 	Allowed func(r *http.Request, cn log.UUID) error
 	// Logger; nil discards.
 	Logger *slog.Logger
@@ -60,13 +60,13 @@ type Service struct {
 	cfg Config
 
 	mu   sync.Mutex // protects last
-	last map[log.UUID]place
+	last map[log.UUID]position
 }
 
-// place is that of a report among those of its CN.
-type place struct{ incarnation, counter uint64 }
+// position is the position of a report among those of its CN.
+type position struct{ incarnation, counter uint64 }
 
-func (p place) before(q place) bool {
+func (p position) before(q position) bool {
 	return p.incarnation < q.incarnation || p.incarnation == q.incarnation && p.counter < q.counter
 }
 
@@ -78,7 +78,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Service{cfg: cfg, last: make(map[log.UUID]place)}, nil
+	return &Service{cfg: cfg, last: make(map[log.UUID]position)}, nil
 }
 
 // routes are all that the handler serves.
@@ -135,14 +135,14 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Take does what a report of a CN says. An error means that this server cannot
-// tell what became of it, or can take none; report.ErrBounds, that what it asks for
-// is too much for one answer.
+// Take executes a CN's report. An error means that this server does not know the
+// result, or accepts no reports; report.ErrBounds, that the report asks for more than
+// fits into one answer.
 func (s *Service) Take(ctx context.Context, cn log.UUID, m *report.Report) (*report.Answer, error) {
 	if err := s.cfg.Store.Serving(); err != nil {
 		return nil, err
 	}
-	if newest, ok := s.enter(cn, place{m.Incarnation, m.Counter}); !ok {
+	if newest, ok := s.enter(cn, position{m.Incarnation, m.Counter}); !ok {
 		return &report.Answer{Stale: true, Incarnation: newest.incarnation, Counter: newest.counter}, nil
 	}
 	a := &report.Answer{Outcomes: make([]report.Outcome, len(m.Changes))}
@@ -166,9 +166,9 @@ func (s *Service) Take(ctx context.Context, cn log.UUID, m *report.Report) (*rep
 	return a, nil
 }
 
-// enter notes a report's place, unless a newer one is known. One that comes
-// again is taken again: its answer may have been lost.
-func (s *Service) enter(cn log.UUID, p place) (newest place, ok bool) {
+// enter records a report's position, unless a newer one is known. A repeated report is
+// executed again, because its answer may have been lost.
+func (s *Service) enter(cn log.UUID, p position) (newest position, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if newest = s.last[cn]; p.before(newest) {
@@ -184,8 +184,8 @@ func (s *Service) enter(cn log.UUID, p place) (newest place, ok bool) {
 	return p, true
 }
 
-// boundErrors leaves out what refusals say of single fields, where that is too much
-// for one answer. They may be others' too, and are not written to.
+// boundErrors removes the field errors of refusals if they are too large for one
+// answer. It copies refusals, because others may share them.
 func boundErrors(outcomes []report.Outcome) {
 	room := maxErrors
 	for i := range outcomes {
@@ -203,7 +203,7 @@ func boundErrors(outcomes []report.Outcome) {
 	}
 }
 
-// look finds what a report asks for. The error wraps report.ErrBounds.
+// look returns what a report asks for. The error wraps report.ErrBounds.
 func look(state *projections.State, m *report.Report) (all []report.Found, err error) {
 	encoder, size := log.NewEncoder(), 0
 	add := func(f report.Found) {
@@ -246,7 +246,7 @@ func findNetwork(state *projections.State, name string) report.Found {
 	return report.Found{Kind: log.KindNetwork, Key: name}
 }
 
-// write has one change decided.
+// write writes one change.
 func (s *Service) write(ctx context.Context, cn log.UUID, c *log.Change) report.Outcome {
 	var refusal *log.Refusal
 	behind := false
@@ -271,9 +271,8 @@ func (s *Service) write(ctx context.Context, cn log.UUID, c *log.Change) report.
 	return report.Outcome{Last: result.Last, Refusal: result.Refusal}
 }
 
-// mayWrite refuses what is none of the CN's business. An update or deletion names
-// revision and seq of what it was made for, so what holds of that here holds when
-// it is decided.
+// mayWrite refuses objects that do not concern the CN. An update or deletion names
+// revision and seq of the object, so that this check still holds when it is decided.
 func mayWrite(state *projections.State, cn log.UUID, c *log.Change) *log.Refusal {
 	refuse := func(format string, args ...any) *log.Refusal {
 		return &log.Refusal{Code: log.CodeNotAuthorized, Message: fmt.Sprintf(format, args...)}
@@ -314,8 +313,8 @@ func mayWrite(state *projections.State, cn log.UUID, c *log.Change) *log.Refusal
 	return nil
 }
 
-// concerns reports whether a NIC is one that a CN may speak of: it is there, or
-// what it belongs to is.
+// concerns reports whether a CN may report about a NIC: the NIC or what it belongs to
+// is on the CN.
 func concerns(state *projections.State, cn log.UUID, nic *log.NIC) bool {
 	if nic.CNUUID == cn || nic.CNUUID.IsZero() || nic.BelongsToUUID == cn || nic.BelongsToType == "other" {
 		return true

@@ -11,13 +11,13 @@ import (
 	"strconv"
 	"strings"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/vmrule"
 	"rutter/projections"
 )
 
-// RuleOf is what the rule of updates must know of a VM.
+// RuleOf returns what the rule of updates must know of a VM.
 func RuleOf(state *projections.State, id log.UUID) vmrule.VM {
 	vm := vmrule.VM{}
 	type place struct {
@@ -43,8 +43,8 @@ func RuleOf(state *projections.State, id log.UUID) vmrule.VM {
 
 func names[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
 
-// form is a VM in an answer, with its NICs. The VM of a compute node that nobody
-// hears is in the state unknown: what the log has was true once.
+// form is a VM in an answer, with its NICs. A VM of an unreachable compute node has the
+// state unknown, because its state in the log may be outdated.
 func form(state *projections.State, vm *log.VM) map[string]any {
 	f := fields(vm)
 	if rec, ok := state.Get(log.KindServer, vm.ServerUUID.String()); ok && rec.Object.(*log.Server).Status == "unknown" && vm.State != "destroyed" {
@@ -82,7 +82,7 @@ func fields(o log.Object) (f map[string]any) {
 		err = json.Unmarshal(text, &f)
 	}
 	if err != nil {
-		panic("vmapi: an object has no JSON form: " + err.Error()) // every one in the log has
+		panic("vmapi: an object has no JSON form: " + err.Error()) // every object of the log has one
 	}
 	return f
 }
@@ -108,8 +108,7 @@ func formOfNIC(nic *log.NIC, n *log.Network) map[string]any {
 	return f
 }
 
-// filters are the parameters of a list; what is not among them is passed over,
-// as VMAPI does.
+// filters are the parameters of a list; others are ignored, as VMAPI does.
 var filters = map[string]func(vm *log.VM, shown map[string]any, value string) bool{
 	"uuid": func(vm *log.VM, _ map[string]any, v string) bool { return vm.UUID.Is(v) },
 	"uuids": func(vm *log.VM, _ map[string]any, v string) bool {
@@ -168,8 +167,8 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// matches reports whether a VM passes the filters; that of the state, which needs
-// its form, only when it is shown.
+// matches reports whether a VM passes the filters, except that by state, which is
+// checked on its form.
 func matches(vm *log.VM, form map[string]any, query map[string][]string, shown bool) bool {
 	for name, values := range query {
 		filter, known := filters[name]

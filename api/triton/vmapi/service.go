@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"time"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/vmrule"
 	"rutter/projections"
@@ -39,7 +39,7 @@ type Config struct {
 	Store Store
 	// NewID makes change ids; default: UUIDs of version 7 by this machine's clock.
 	NewID func() (log.UUID, error)
-	// Actor says who changes something; default "vmapi".
+	// Actor returns the actor of a request's changes; default "vmapi".
 	Actor func(*http.Request) string
 	// Logger; nil discards.
 	Logger *slog.Logger
@@ -71,8 +71,8 @@ func invalid(field, format string, args ...any) *rest.Error {
 	return p
 }
 
-// routes are all that the handler serves. An error that is no *rest.Error is one of
-// this server.
+// routes are the routes of the handler. An error that is not a *rest.Error is a failure
+// of this server.
 func (s *Service) routes() *rest.Table {
 	return &rest.Table{
 		Routes: []rest.Route{
@@ -198,7 +198,7 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// changeOf makes the change of an update, or says what is wrong with it.
+// changeOf makes the change of an update, or returns what is wrong with it.
 func changeOf(state *projections.State, id log.UUID, action string, body []byte) (*log.Change, error) {
 	rec, ok := state.Get(log.KindVM, id.String())
 	if !ok {
@@ -236,8 +236,9 @@ func changeOf(state *projections.State, id log.UUID, action string, body []byte)
 	return c, nil
 }
 
-// Task has the VM's compute node told what only its manifest says: rest, and what
-// of u the node says to the log. It is no operation, or one.
+// Task returns the operation that sends fields which only the VM's compute node can
+// change to that node, or none: rest, and the fields of u that the node reports to the
+// log.
 func Task(vm *log.VM, u vmrule.Update, rest map[string]json.RawMessage) ([]log.Op, error) {
 	params := maps.Clone(rest)
 	if params == nil {
@@ -279,8 +280,7 @@ const (
 
 func unallocated() error { return fail(http.StatusConflict, CodeUnallocated, MessageUnallocated) }
 
-// Ops are the operations of the log that an update asks for: those of the NICs'
-// own updates.
+// Ops are the operations of an update on the log: those of the NICs' own updates.
 func Ops(u vmrule.Update) (ops []log.Op) {
 	for i := range u.NICs {
 		if nic := &u.NICs[i]; len(nic.Set) > 0 {
@@ -290,7 +290,7 @@ func Ops(u vmrule.Update) (ops []log.Op) {
 	return ops
 }
 
-// write has a change written, and waits until this server has it.
+// write writes a change, and waits until this server has applied it.
 func (s *Service) write(ctx context.Context, c *log.Change) (log.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

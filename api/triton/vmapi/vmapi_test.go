@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/api/rest"
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/projections/rules"

@@ -20,12 +20,12 @@ const dialTime = 20 * time.Second
 
 // Authority makes the certificates of a cluster, those of clients in memory.
 type Authority struct {
-	issuer  tlsgate.Office
+	issuer  tlsgate.Issuer
 	clients *pki.Authority
 }
 
 func openAuthority(folder string) (*Authority, error) {
-	o := &Authority{issuer: tlsgate.Office{Folder: folder}}
+	o := &Authority{issuer: tlsgate.Issuer{Folder: folder}}
 	if err := o.issuer.Init(pki.AuthorityLife); err != nil {
 		return nil, err
 	}

@@ -44,9 +44,9 @@ func lifeFlag(life time.Duration) cli.Flag {
 	return &cli.DurationFlag{Name: "life", Value: life, Usage: "`TIME` for which it is valid"}
 }
 
-func authoritiesOf(c *cli.Context) (tlsgate.Office, error) {
+func authoritiesOf(c *cli.Context) (tlsgate.Issuer, error) {
 	secret, err := term.Passphrase(c)
-	return tlsgate.Office{Folder: c.String("dir"), Passphrase: secret}, err
+	return tlsgate.Issuer{Folder: c.String("dir"), Passphrase: secret}, err
 }
 
 func initCommand() *cli.Command {
@@ -237,7 +237,7 @@ func rotateCommand() *cli.Command {
 }
 
 // rotation opens what each step of a rotation needs.
-func rotation(c *cli.Context) (issuer tlsgate.Office, name string, api *pkiclient.Client, err error) {
+func rotation(c *cli.Context) (issuer tlsgate.Issuer, name string, api *pkiclient.Client, err error) {
 	if err = term.NoArguments(c); err != nil {
 		return
 	}
@@ -252,7 +252,7 @@ func rotation(c *cli.Context) (issuer tlsgate.Office, name string, api *pkiclien
 }
 
 // publish makes the cluster trust the authorities of the folder.
-func publish(c *cli.Context, api *pkiclient.Client, issuer tlsgate.Office, name string) error {
+func publish(c *cli.Context, api *pkiclient.Client, issuer tlsgate.Issuer, name string) error {
 	list, err := issuer.Authorities(name)
 	if err != nil {
 		return err

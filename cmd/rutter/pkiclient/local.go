@@ -17,7 +17,7 @@ import (
 // of certificates for each server and an operator. Existing ones stay as long as they
 // are valid. Compute nodes join by Admit.
 func CreateLocal(folder string, servers, hosts []string) error {
-	issuer := tlsgate.Office{Folder: filepath.Join(folder, "authorities")}
+	issuer := tlsgate.Issuer{Folder: filepath.Join(folder, "authorities")}
 	if _, err := os.Stat(issuer.Folder); err != nil {
 		if err := issuer.Init(pki.AuthorityLife); err != nil {
 			return err

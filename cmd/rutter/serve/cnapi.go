@@ -28,12 +28,12 @@ func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, logger *slog.Logger
 			}
 			fabric.Beat(cn, holds) // if it is dropped, the node sends another in 5 s
 		},
-		Heard: func(ctx context.Context) ([]cnapi.Heard, error) {
+		LastSigns: func(ctx context.Context) ([]cnapi.LastSign, error) {
 			known, err := fabric.List(ctx)
-			list := make([]cnapi.Heard, 0, len(known))
+			list := make([]cnapi.LastSign, 0, len(known))
 			for i := range known {
 				k := &known[i]
-				list = append(list, cnapi.Heard{CN: k.CN, Ago: time.Duration(k.HeardMS) * time.Millisecond, Server: k.Server})
+				list = append(list, cnapi.LastSign{CN: k.CN, Ago: time.Duration(k.HeardMS) * time.Millisecond, Server: k.Server})
 			}
 			return list, err
 		},

@@ -1,13 +1,13 @@
-// Package listen listens to Triton's change feed (package changefeed serves
-// ours): it probes, upgrades, registers and reads items, on one of several
-// servers, and goes to the next when a connection ends.
+// Package listen is a client of Triton's change feed (package changefeed is Rutter's
+// server of it): it probes, upgrades, registers and reads items, on one of several
+// servers, and tries the next one when a connection ends.
 //
-// It owns what goes over the wire and where a listener is. What an item means is
-// left to whom it is handed. A server of ours is asked for cursors, so that a
-// listener goes on where it was, on whichever server: no item is missed and none
-// comes twice. Where that cannot be (a cursor that is too old, a publisher that
-// is not ours), the bootstrap says so, and the objects are to be read anew.
+// It owns the protocol and the position of a listener. The meaning of an item is left
+// to its handler. It asks a Rutter server for cursors, so that a listener continues at
+// its position on any server: no item is missed or repeated. If that is impossible (a
+// cursor that is too old, or a publisher other than Rutter), the bootstrap says so, and
+// the objects must be read again.
 //
-// Concurrency: New starts nothing. Run blocks until its context ends or a
-// function of the Handler returns an error, and calls these one at a time.
+// New starts nothing. Run blocks until its context ends or a function of the Handler
+// returns an error, and calls these functions one at a time.
 package listen

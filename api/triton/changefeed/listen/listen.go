@@ -21,7 +21,7 @@ import (
 // Times and bounds of a listener.
 const (
 	probeTime   = 2 * time.Second          // for the probe and the upgrade, each
-	pingEvery   = 5 * time.Second          // so that a server that is gone is noticed
+	pingEvery   = 5 * time.Second          // so that a dead server is noticed
 	pongTime    = 5 * time.Second          // for it to answer
 	heartbeat   = 27817 * time.Millisecond // as sdc-changefeed sends them (spec/changefeed.md section 1.2)
 	firstPause  = 50 * time.Millisecond
@@ -36,21 +36,21 @@ const (
 // connection with a reason.
 var ErrRejected = errors.New("listen: closed by the server")
 
-// Want is what one resource's items are wanted of.
+// Want says which items of one resource are wanted.
 type Want struct {
 	Resource     string   `json:"resource"`
 	SubResources []string `json:"subResources"`
 }
 
-// Bootstrap says that the items that follow begin at a place.
+// Bootstrap says at which position the next items begin.
 type Bootstrap struct {
 	Server string // its URL
-	// Resumed: they follow the last one that was handed on. Else the objects of
-	// each route are to be read anew, since something may have been missed.
+	// Resumed: they follow the last item that the handler got. Else the objects of each
+	// route must be read again, because items may have been missed.
 	Resumed bool
 	Reason  string // why not, if the server said so
 	Routes  []Route
-	Seq     uint64 // the place; 0 of a publisher that is not ours
+	Seq     uint64 // the position; 0 from a publisher other than Rutter
 	Cursor  string
 }
 
@@ -66,13 +66,13 @@ type Item struct {
 	ChangeKind        Want   `json:"changeKind"`
 	ChangedResourceID string `json:"changedResourceId"`
 	Published         string `json:"published"` // milliseconds since 1970
-	Seq               uint64 `json:"seq"`       // 0 of a publisher that is not ours
+	Seq               uint64 `json:"seq"`       // 0 from a publisher other than Rutter
 	Cursor            string `json:"cursor"`
-	// Text is the whole of it, as it came.
+	// Text is the whole text of the item.
 	Text json.RawMessage `json:"-"`
 }
 
-// Handler is told what comes. An error ends Run.
+// Handler receives the items. An error ends Run.
 type Handler struct {
 	Bootstrap func(Bootstrap) error // nil: ignored
 	Item      func(Item) error
@@ -85,11 +85,11 @@ type Config struct {
 	Instance string // a second listener of the same instance replaces the first
 	Service  string
 	Wants    []Want
-	// Cursor is where to go on, as an item or a bootstrap gave it; "": at the head.
+	// Cursor is where to continue, from an item or a bootstrap; "": at the head.
 	Cursor string
 	// DialTLS connects to servers at https; default: as the system trusts them.
 	DialTLS func(ctx context.Context, network, address string) (net.Conn, error)
-	// Logger is told of connections that end; default nobody.
+	// Logger logs connections that end; default: discards.
 	Logger *slog.Logger
 }
 
@@ -115,8 +115,8 @@ func New(cfg Config) (*Listener, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	// The probe and the upgrade each have a connection of their own, as those of
-	// sdc-changefeed's listener.
+	// The probe and the upgrade have separate connections, as in sdc-changefeed's
+	// listener.
 	transport := &http.Transport{DisableKeepAlives: true, DialTLSContext: cfg.DialTLS}
 	return &Listener{cfg: cfg, cursor: cfg.Cursor, client: &http.Client{
 		Transport:     transport,
@@ -243,7 +243,7 @@ func (l *Listener) register(ctx context.Context, conn *websocket.Conn) error {
 
 // bootstrap reads the first text.
 func (l *Listener) bootstrap(ctx context.Context, conn *websocket.Conn, server string) (Bootstrap, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*probeTime) // a server that is behind waits for itself
+	ctx, cancel := context.WithTimeout(ctx, 5*probeTime) // a server that is behind the cursor waits
 	defer cancel()
 	b := Bootstrap{Server: server}
 	_, text, err := conn.Read(ctx)
@@ -264,7 +264,7 @@ func (l *Listener) bootstrap(ctx context.Context, conn *websocket.Conn, server s
 	return b, nil
 }
 
-// read hands items on until the connection ends.
+// read passes items to the handler until the connection ends.
 func (l *Listener) read(ctx context.Context, conn *websocket.Conn, h Handler) error {
 	for {
 		_, text, err := conn.Read(ctx)
@@ -275,7 +275,7 @@ func (l *Listener) read(ctx context.Context, conn *websocket.Conn, h Handler) er
 		if err := json.Unmarshal(text, &it); err != nil {
 			return fmt.Errorf("listen: not an item: %.200s: %w", text, err)
 		}
-		if it.ChangeKind.Resource != "" { // else it only says how far the feed is
+		if it.ChangeKind.Resource != "" { // else it only has the position of the feed
 			if err := h.Item(it); err != nil {
 				return &handlerError{err}
 			}
@@ -286,7 +286,7 @@ func (l *Listener) read(ctx context.Context, conn *websocket.Conn, h Handler) er
 	}
 }
 
-// closed shows the reason of a close.
+// closed returns the reason of a close.
 func closed(err error) error {
 	var frame websocket.CloseError
 	if errors.As(err, &frame) {
@@ -295,7 +295,7 @@ func closed(err error) error {
 	return err
 }
 
-// beat sends heartbeats, and closes the connection if the server is silent.
+// beat sends heartbeats, and closes the connection if the server sends nothing.
 func beat(ctx context.Context, conn *websocket.Conn) {
 	ping, beats := time.NewTicker(pingEvery), time.NewTicker(heartbeat)
 	defer ping.Stop()
