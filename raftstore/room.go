@@ -16,76 +16,76 @@ import (
 	"rutter/raftstore/internal/raftlog"
 )
 
-// A disk that is full stops what grows, and nothing else (SAFETY P6). Each server
-// looks how much room its data folder has, the free pages of its files included, and
-// tells the others. Below the low water it has none for what grows: if that leaves
-// less than a quorum of the voters, the leader refuses creates and updates, and
-// takes them again when there is room. What lies below the low water is kept for
-// deletes, and for retention and checkpoints, which make room. Below a quarter of it,
-// the reserve, a server begins no write that could fail half-way: it takes no entries
-// and leaves changes.db as it is; raft's log has what is missing there.
+// A full disk stops the changes that make the state grow, and nothing else (SAFETY P6).
+// Each server measures the free space of its data folder, the free pages of its files
+// included, and reports it to the others. A server below its low water has no space for
+// growth. If less than a quorum of the voters has such space, the leader refuses creates
+// and updates, and takes them again when there is space. The space below the low water is
+// kept for deletes, and for retention and checkpoints, which free space. Below a quarter
+// of it, the reserve, a server begins no write that could fail half-way: it takes no
+// entries, and does not write changes.db. Raft's log has what changes.db lacks.
 
 const (
-	// roomLook is the time between two looks at the data folder's file system. At
-	// 100 MB/s 5 MB are written meanwhile.
+	// roomLook is the time between two measurements of the data folder's file system. At
+	// 100 MB/s, 5 MB are written in that time.
 	roomLook = 50 * time.Millisecond
-	// roomAsk is the time between two rounds in which the others are asked.
+	// roomAsk is the time between two rounds of requests to the other servers.
 	roomAsk = 500 * time.Millisecond
-	// lowWaterBytes is the default low water, and a tenth of the file system if that
-	// is less: some ten seconds of the 100 MB/s that a server writes at full load,
-	// and a checkpoint of half a million objects.
+	// lowWaterBytes is the default low water, or a tenth of the file system if that is
+	// less. It holds about ten seconds of the 100 MB/s that a server writes at full load,
+	// or a checkpoint of half a million objects.
 	lowWaterBytes = 1 << 30
 	lowWaterShare = 10
-	// walRoom is added to it for raft-wal, which makes each file of its log in full
-	// in advance, 64 MiB.
+	// walRoom is added to the low water for raft-wal, which allocates each file of its
+	// log in full in advance, 64 MiB.
 	walRoom = 64 << 20
-	// Below lowWater/reserveShare is the reserve; a server leaves it when it has a
-	// quarter more, and so the low water.
+	// The reserve is lowWater/reserveShare. A server that was below a bound counts as
+	// above it only when it has a quarter more (roomSlack).
 	reserveShare = 4
 	roomSlack    = 4
-	// leastShare of the reserve is kept for what is small and keeps the cluster
-	// together: terms, votes, entries that are no changes; and for deletions of rows.
+	// reserve/leastShare is kept for small writes that keep the cluster together: terms,
+	// votes, and entries that are not changes; and for deletions of rows.
 	leastShare = 4
-	// roomHandOver is the least time between two tries to give the leadership to a
-	// server that has room.
+	// roomHandOver is the least time between two attempts to hand the leadership to a
+	// server that has space.
 	roomHandOver = 5 * time.Second
-	// earlyUpkeep is the least time between two rounds of upkeep that begin early
-	// because there is no room.
+	// earlyUpkeep is the least time between two rounds of upkeep that begin early for
+	// lack of space.
 	earlyUpkeep = 10 * time.Second
 )
 
-// Errors of the room on disk. In either case nothing was written.
+// Errors of free space on disk. Nothing was written.
 var (
-	// ErrNoRoom: too few servers have room on their disks for what grows. Deletes
-	// are taken as long as there is a reserve for them.
+	// ErrNoRoom: too few servers have free space on their disks for growth. Deletes are
+	// taken as long as there is a reserve for them.
 	ErrNoRoom = log.ErrNoRoom
 )
 
-// Room is what a server's data folder has room for.
+// Room is the free space of a server's data folder.
 type Room struct {
-	Free     int64 `json:"free_bytes"`      // of the file system, for us
-	Usable   int64 `json:"usable_bytes"`    // that, and the free pages of changes.db
-	LowWater int64 `json:"low_water_bytes"` // below it nothing that grows is taken
+	Free     int64 `json:"free_bytes"`      // of the file system, free for this process
+	Usable   int64 `json:"usable_bytes"`    // Free, and the free pages of changes.db, less what waits to be written there
+	LowWater int64 `json:"low_water_bytes"` // below it no growth is taken
 	Low      bool  `json:"low"`             // below the low water
-	Full     bool  `json:"full"`            // below the reserve: takes no entries
+	Full     bool  `json:"full"`            // below the reserve: the server takes no entries
 }
 
-// roomWatch is what a store knows of room, its own and the others'.
+// roomWatch holds what a store knows about free space, its own and the others'.
 type roomWatch struct {
-	own   atomic.Pointer[Room]  // nil before the first look
-	alarm atomic.Pointer[error] // why the cluster refuses what grows; nil if it does not
-	// file is why changes.db is not written, spare why not even rows are deleted
-	// there, log why raft's log is not, and last why not even little is written to
-	// it; nil if they are.
+	own   atomic.Pointer[Room]  // nil before the first measurement
+	alarm atomic.Pointer[error] // why the cluster refuses growth; nil if it does not
+	// Reasons why a file is not written now; nil if it is. file: changes.db. spare: not
+	// even deletions of rows in changes.db. log: raft's log. last: not even terms and
+	// votes in raft's log.
 	file, spare, log, last atomic.Pointer[error]
 	size                   atomic.Int64 // of the file system
-	lowWaterNow            atomic.Int64 // in the place of Config.DiskLowWater; 0: that one; tests move it
+	lowWaterNow            atomic.Int64 // replaces Config.DiskLowWater, unless 0; set by tests
 	refused                atomic.Uint64
-	upkeep                 chan struct{} // has one when upkeep should come early
+	upkeep                 chan struct{} // readable when upkeep should begin early
 
 	mu     sync.Mutex
 	others []other // the last round's answers
-	asked  bool    // there was one
+	asked  bool    // there was a round
 	gave   time.Time
 }
 
@@ -101,7 +101,7 @@ func errorIn(p *atomic.Pointer[error]) error {
 	return *err
 }
 
-// lowWater is the store's, for a file system of a size.
+// lowWater returns the low water in bytes, for a file system of size bytes.
 func (c *Config) lowWater(size int64) int64 {
 	if c.DiskLowWater > 0 {
 		return c.DiskLowWater
@@ -113,7 +113,7 @@ func (c *Config) lowWater(size int64) int64 {
 	return min(low, size/lowWaterShare)
 }
 
-// diskWatch is what a store knows of its disk: whether it has room, and whether it hangs.
+// diskWatch watches the disk: whether it has free space, and whether it hangs.
 type diskWatch struct {
 	store *Store
 	ops   *disk.Ops
@@ -121,17 +121,17 @@ type diskWatch struct {
 	stall stall
 }
 
-// lookForRoom looks at the data folder once.
+// lookForRoom measures the data folder once.
 func (d *diskWatch) lookForRoom() {
 	free, size := disk.Space(d.store.cfg.Dir)
 	if size == 0 {
-		return // it does not say
+		return // the file system does not report it
 	}
 	d.judgeRoom(free, size, d.store.files.FreeBytes(), d.store.raftLog.FreeBytes(), int64(d.store.persister.Progress().LagBytes))
 }
 
-// judgeRoom says what there is room for, given bytes that are free on the file
-// system, in changes.db and in raft's log, and those that wait for changes.db.
+// judgeRoom sets what may be written, given the bytes that are free on the file system,
+// in changes.db and in raft's log, and the bytes that wait to be written to changes.db.
 func (d *diskWatch) judgeRoom(free, size, inFile, inLog, waiting int64) {
 	w := &d.room
 	low := cmp.Or(w.lowWaterNow.Load(), d.store.cfg.lowWater(size))
@@ -140,7 +140,7 @@ func (d *diskWatch) judgeRoom(free, size, inFile, inLog, waiting int64) {
 	if before == nil {
 		before = new(Room)
 	}
-	// What is below a bound stays so until there is a quarter more.
+	// A value that was below a bound stays so until there is a quarter more.
 	below := func(have, bound int64, was bool) bool {
 		if was {
 			bound += bound / roomSlack
@@ -179,7 +179,7 @@ func (d *diskWatch) judgeRoom(free, size, inFile, inLog, waiting int64) {
 	}
 }
 
-// Room returns what this server's data folder had room for at the last look.
+// Room returns the free space of this server's data folder at the last measurement.
 func (s *Store) Room() Room {
 	if r := s.disks.room.own.Load(); r != nil {
 		return *r
@@ -187,12 +187,12 @@ func (s *Store) Room() Room {
 	return Room{}
 }
 
-// NoRoom says why the cluster takes nothing that grows, or nil. All servers say the
-// same, within a second.
+// NoRoom returns why the cluster refuses growth, or nil. Within a second all servers
+// return the same.
 func (s *Store) NoRoom() error { return errorIn(&s.disks.room.alarm) }
 
-// runRoom looks at this server's disk and asks the others about theirs, until ctx
-// is done.
+// runRoom measures this server's disk and asks the others about theirs, until ctx is
+// done.
 func (d *diskWatch) runRoom(ctx context.Context, r *raft.Raft) {
 	look, ask := time.NewTicker(roomLook), time.NewTicker(roomAsk)
 	defer look.Stop()
@@ -217,7 +217,7 @@ func (d *diskWatch) runRoom(ctx context.Context, r *raft.Raft) {
 				}) {
 					return
 				}
-			default: // the last round is still under way
+			default: // the previous round is still under way
 			}
 		case <-ctx.Done():
 			return
@@ -225,8 +225,8 @@ func (d *diskWatch) runRoom(ctx context.Context, r *raft.Raft) {
 	}
 }
 
-// askForRoom asks the others once, and gives the leadership to one with room if
-// this server has none and the cluster has.
+// askForRoom asks the others once. If this server leads and lacks space, but the cluster
+// has space, it hands the leadership to a server that has.
 func (d *diskWatch) askForRoom(ctx context.Context, r *raft.Raft) {
 	others := d.store.members.othersOf(ctx, r)
 	d.room.mu.Lock()
@@ -253,8 +253,9 @@ func (d *diskWatch) askForRoom(ctx context.Context, r *raft.Raft) {
 // troubled reports whether a server's disk hangs or has no room.
 func (i *identity) troubled() bool { return i.Stalled || i.Room != nil && i.Room.Low }
 
-// judgeCluster says whether enough voters have room for what grows. One that does
-// not answer is not counted on; one of an older program, which does not tell, is.
+// judgeCluster sets whether enough voters have space for growth. A voter that does not
+// answer counts as having none. A voter of an older program, which does not report its
+// space, counts as having some.
 func (d *diskWatch) judgeCluster(r *raft.Raft) {
 	d.room.mu.Lock()
 	others, asked := d.room.others, d.room.asked
@@ -296,7 +297,7 @@ func (d *diskWatch) judgeCluster(r *raft.Raft) {
 	}
 }
 
-// grows reports whether a change adds to the state: all but deletes.
+// grows reports whether a change makes the state grow: all except deletes.
 func grows(c *log.Change) bool {
 	for i := range c.Ops {
 		if c.Ops[i].Action != log.Delete {
@@ -306,7 +307,7 @@ func grows(c *log.Change) bool {
 	return false
 }
 
-// roomFor says why the leader does not take a change, or nil.
+// roomFor returns why the leader does not take a change for lack of space, or nil.
 func (d *diskWatch) roomFor(c *log.Change) error {
 	err := errorIn(&d.room.log)
 	if err == nil {
@@ -321,13 +322,13 @@ func (d *diskWatch) roomFor(c *log.Change) error {
 	return err
 }
 
-// lagLimit is how many times Config.MaxLagEvents or MaxLagBytes a follower may be
-// behind before it takes no more: what it takes, it must keep in memory until its
-// changes.db has it. The leader sends it again.
+// lagLimit is how many times Config.MaxLagEvents or MaxLagBytes a follower's changes.db
+// may be behind before it takes no more entries, because it must keep them in memory
+// until changes.db has them. The leader sends them again.
 const lagLimit = 2
 
-// behindOthers says that this server's changes.db is too far behind to be ready, or
-// nil. A leader refuses writes instead, and gives the leadership away (checkDisk).
+// behindOthers returns an error if this server's changes.db is too far behind for it to
+// be ready. A leader refuses writes instead, and hands the leadership on (checkDisk).
 func (d *diskWatch) behindOthers() error {
 	if d.store.lead.leading() {
 		return nil
@@ -335,12 +336,12 @@ func (d *diskWatch) behindOthers() error {
 	return d.store.persister.Lagging(1)
 }
 
-// admit says why entries are not stored now, or nil; nothing is written then. Raft
-// tells the leader so, which sends them again; a leader that cannot store its own
-// entry is none any more.
+// admit returns why entries are not stored now, or nil. If it returns an error, nothing
+// is written. Raft reports it to the leader, which sends the entries again. A leader that
+// cannot store its own entry loses the leadership.
 //
-// What is no command is little, and keeps the cluster together: it may use what is
-// kept of the reserve.
+// Entries that are not commands are small and keep the cluster together: they may use the
+// part of the reserve that is kept for them.
 func (d *diskWatch) admit(entries []*raft.Log) error {
 	if err := errorIn(&d.room.last); err != nil {
 		return err
@@ -350,7 +351,7 @@ func (d *diskWatch) admit(entries []*raft.Log) error {
 		commands = commands || entry.Type == raft.LogCommand
 	}
 	if !commands || d.store.appends() {
-		return nil // a leader's commands were let in by roomFor, and are few
+		return nil // roomFor admitted a leader's commands, and they are few
 	}
 	if err := errorIn(&d.room.log); err != nil {
 		return err

@@ -26,10 +26,10 @@ import (
 	"rutter/raftstore/internal/raftlog"
 )
 
-// Store is one server's part of the replicated log. It holds what all its parts share:
-// the files, and the state that readers see. What has a state and rules of its own is a
-// part: applying, leading, proposing, the members, the disk, time, the comparison with
-// the other servers, upkeep.
+// Store is one server's replica of the log. It holds what its parts share: the files, and
+// the state that readers see. Each concern with a state and rules of its own is a part:
+// applying, leading, proposing, the members, the disk, time, the comparison with the
+// other servers, upkeep.
 type Store struct {
 	// Set by Open, and immutable.
 	cfg       Config
@@ -73,7 +73,7 @@ type Store struct {
 	failErr  error
 }
 
-// counters are what Status counts.
+// counters are the counters of Status.
 type counters struct {
 	proposals, batches, forwarded, overloaded atomic.Uint64
 	duplicates, refused, snapshots, restores  atomic.Uint64
@@ -98,7 +98,7 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// newStore returns a store that has opened nothing yet.
+// newStore returns a store that has not opened any file.
 func newStore(cfg Config) *Store {
 	s := &Store{
 		cfg:     cfg,
@@ -184,7 +184,7 @@ func (s *Store) openFiles() error {
 	return nil
 }
 
-// raftLogOptions are what raft's log has to know of this server.
+// raftLogOptions returns the options of raft's log.
 func (s *Store) raftLogOptions() raftlog.Options {
 	return raftlog.Options{
 		Dir: s.cfg.Dir, Kind: s.cfg.RaftLog, MapBytes: s.cfg.MapBytes, Logger: s.cfg.Logger,
@@ -194,8 +194,8 @@ func (s *Store) raftLogOptions() raftlog.Options {
 	}
 }
 
-// appends reports whether raft leads, and so appends to the log itself. Unlike
-// leading it asks nothing else.
+// appends reports whether raft leads, and so appends to the log itself. Unlike leading it
+// checks nothing else.
 func (s *Store) appends() bool {
 	r := s.raft.Load()
 	return r != nil && r.State() == raft.Leader
@@ -224,10 +224,10 @@ func (e *endpoint) openPort() (err error) {
 	return nil
 }
 
-// Address is that of the peer port, as the others dial it.
+// Address returns the address of the peer port, as the others dial it.
 func (s *Store) Address() string { return s.address }
 
-// Close frees the files and the port. Run must have returned, if it was called.
+// Close closes the files and the port. If Run was called, it must have returned.
 func (s *Store) Close() error {
 	var errs []error
 	if s.endpoint.listener != nil {
@@ -236,7 +236,7 @@ func (s *Store) Close() error {
 		}
 	}
 	if s.disks.stall.left.Load() {
-		return errors.Join(errs...) // the files are in use, and to close them would wait
+		return errors.Join(errs...) // the files are in use, and closing them would wait
 	}
 	if s.raftLog != nil {
 		errs = append(errs, s.raftLog.Close())
@@ -256,7 +256,7 @@ func (s *Store) fail(err error) {
 	})
 }
 
-// failure is what fail was called with first, or nil.
+// failure returns the error of the first call of fail, or nil.
 func (s *Store) failure() error {
 	select {
 	case <-s.failed:
@@ -274,7 +274,7 @@ func (s *Store) appliedIndex() uint64 {
 
 func (s *Store) markerIndex() uint64 { return s.persister.LastMarker().Index }
 
-// Options are those of the writer of changes.db.
+// persistOptions returns the options of the writer of changes.db.
 func (s *Store) persistOptions() changesdb.Options {
 	return changesdb.Options{
 		Logger: s.cfg.Logger, Delay: s.cfg.PersistDelay, Events: s.cfg.PersistEvents,
@@ -284,9 +284,8 @@ func (s *Store) persistOptions() changesdb.Options {
 	}
 }
 
-// Ready says why this server should not be asked yet, or nil. It has to have
-// applied a leader's commit once since it started (SAFETY P4), and to know a
-// leader now.
+// Ready returns why clients should not use this server now, or nil. It must have applied
+// a leader's commit once since it started (SAFETY P4), and must know a leader now.
 func (s *Store) Ready() error {
 	if err := s.failure(); err != nil {
 		return errors.Join(ErrStopped, err)
@@ -303,14 +302,14 @@ func (s *Store) Ready() error {
 	case !s.lead.ready.Load():
 		return s.skipping.orSkips(ErrNotReady)
 	case s.Head().Cluster.IsZero():
-		return ErrNotReady // a leader is there, but has not founded the cluster yet
+		return ErrNotReady // there is a leader, but it has not founded the cluster yet
 	case s.lead.leaderAddress() == "":
 		return s.skipping.orSkips(ErrNoLeader)
 	}
 	return nil
 }
 
-// run is what one Run holds.
+// run holds what one call of Run started.
 type run struct {
 	s         *Store
 	raft      *raft.Raft
@@ -320,9 +319,9 @@ type run struct {
 	endDisk   context.CancelFunc
 }
 
-// Run takes part in the cluster until ctx is done, and then hands leadership
-// over, stops, and writes what is left. It may be called once. The error is nil
-// after an orderly stop, else what made the server stop.
+// Run takes part in the cluster until ctx is done. Then it hands the leadership over,
+// stops, and writes what is left. It may be called once. The error is nil after an
+// orderly stop, else the cause of the stop.
 func (s *Store) Run(ctx context.Context) error {
 	if !s.lead.becomeRunning() {
 		return fmt.Errorf("%w: Run is called once", ErrStopped)
@@ -365,15 +364,15 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 	s.lead.becomeStopping()
 	stop()
-	if s.disks.stalled() != nil { // who waits for the disk cannot be waited for
+	if s.disks.stalled() != nil { // goroutines that wait for the disk cannot be awaited
 		return errors.Join(s.failure(), s.disks.stalled(), r.leave(end))
 	}
 	s.await(&loops)
 	return errors.Join(s.failure(), r.stop(end))
 }
 
-// await waits for the loops, which end when what they have in raft is answered.
-// Raft answers, or loses the leadership and says so, unless its disk hangs.
+// await waits for the loops, which end when raft has answered their batches. Raft
+// answers, or loses the leadership and reports that, unless its disk hangs.
 func (s *Store) await(loops *sync.WaitGroup) {
 	done := make(chan struct{})
 	go func() {
@@ -430,7 +429,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 	return r, nil
 }
 
-// bootstrap gives a new folder its first configuration, if the flags say so. It
+// bootstrap writes the first configuration to a new folder, if the flags request one. It
 // reports whether the folder was new.
 func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh bool, err error) {
 	if err := s.raftLog.UndoFounding(); err != nil {
@@ -463,8 +462,8 @@ func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh 
 	return true, nil
 }
 
-// stop ends raft, then the port and its connections, then the persister, which
-// takes to changes.db what is left.
+// stop ends raft, then the port and its connections, then the persister, which writes to
+// changes.db what is left.
 func (r *run) stop(end context.CancelFunc) error {
 	var errs []error
 	if err := r.transport.Shutdown(r.raft); err != nil {

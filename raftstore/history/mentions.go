@@ -10,8 +10,8 @@ import (
 	"rutter/raftstore/internal/changesdb"
 )
 
-// maxMentionBytes bounds the entries that one call of Mentions returns, unless one
-// alone is more.
+// maxMentionBytes bounds the bytes of the entries that one call of Mentions returns,
+// unless one entry alone is larger.
 const maxMentionBytes = 1 << 20
 
 func mentionsOf(tx *bbolt.Tx, c *blocks, uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
@@ -45,8 +45,8 @@ func (b block) mentioned(segment uint64, uuids []log.UUID, low, high log.Seq) (s
 	return slices.Compact(seqs)
 }
 
-// mentioned reads the entries of seqs, as far as there is room; place is then that
-// of the last one, else end.
+// mentioned reads the entries of seqs, up to the bounds. place is the seq of the last
+// entry if a bound was met, else end.
 func mentioned(tx *bbolt.Tx, seqs []log.Seq, end log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, err error) {
 	events := tx.Bucket(changesdb.BucketEvents)
 	read := func(seq log.Seq) (changesdb.Slot, error) {

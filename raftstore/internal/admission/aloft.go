@@ -2,14 +2,14 @@ package admission
 
 import "sync"
 
-// Aloft are the batches that are in raft, so that their proposers can be told
-// that nobody knows what becomes of them while raft itself is stuck.
+// Aloft are the batches in raft. While raft itself is stuck, their proposers can be told
+// that the fate of their changes is unknown.
 type Aloft struct {
 	mu      sync.Mutex
 	batches map[*Proposal][]*Proposal // by the first of each
 }
 
-// Add notes a batch that is given to raft; it has one proposal at least.
+// Add adds a batch that is given to raft. It has at least one proposal.
 func (a *Aloft) Add(batch []*Proposal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -19,15 +19,14 @@ func (a *Aloft) Add(batch []*Proposal) {
 	a.batches[batch[0]] = batch
 }
 
-// Remove forgets a batch, whose proposers are told.
+// Remove removes a batch whose proposers get their answers.
 func (a *Aloft) Remove(batch []*Proposal) {
 	a.mu.Lock()
 	delete(a.batches, batch[0])
 	a.mu.Unlock()
 }
 
-// GiveUp tells the proposers of all batches err; what raft says later is told to
-// nobody.
+// GiveUp ends the proposals of all batches with err. A later answer of raft is dropped.
 func (a *Aloft) GiveUp(err error) {
 	a.mu.Lock()
 	batches := a.batches
@@ -40,14 +39,14 @@ func (a *Aloft) GiveUp(err error) {
 	}
 }
 
-// Tell tells the proposer what became of p, the first time that it is called.
+// Tell calls Done with the outcome of p, at its first call only.
 func (p *Proposal) Tell(o Outcome) {
 	if p.told.CompareAndSwap(false, true) {
 		p.Done(o)
 	}
 }
 
-// Refuse refuses what waits in the queue; nothing of it was written.
+// Refuse refuses all waiting proposals with err; nothing of them was written.
 func (q *Queue) Refuse(err error) {
 	q.mu.Lock()
 	waiting := q.waiting.all()
