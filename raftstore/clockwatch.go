@@ -32,7 +32,7 @@ const (
 )
 
 var (
-	errGivenOn       = errors.New("its clock is wrong, and another server's is right")
+	errHandedOn      = errors.New("its clock is wrong, and another server's is right")
 	errClocksUnknown = errors.New("no majority of the servers has said what its clock shows")
 )
 
@@ -76,7 +76,7 @@ func (s *Store) Clock() Clock {
 		c.Others = append(c.Others, OtherClock{id, known, a.Wrong(id), offset, a.Doubts[id], trouble})
 	}
 	slices.SortFunc(c.Others, func(a, b OtherClock) int { return cmp.Compare(a.ID, b.ID) })
-	c.sound(s.cfg.ID, a, logTime)
+	c.addAlarms(s.cfg.ID, a, logTime)
 	if _, err := s.times.clock.Sure(); err != nil && a.Alone() && s.lead.leading() {
 		c.alarms["jump"] = err.Error()
 	}
@@ -105,14 +105,14 @@ func (s *Store) LogNow() time.Time {
 // server's own clock is not used, because ids made by a wrong clock would be refused.
 func (s *Store) NewChangeID() log.UUID { return window.NewID(s.LogNow()) }
 
-// sound adds the alarms that operators must act on.
-func (c *Clock) sound(own string, a *clocks.Agreement, logTime log.Time) {
+// addAlarms adds the alarms that operators must act on.
+func (c *Clock) addAlarms(own string, a *clocks.Agreement, logTime log.Time) {
 	if a.Wrong(own) {
-		c.alarms["wrong "+own] = fmt.Sprintf("the clock of this server, %s, is %s: set it right; it does not lead while another server can, and nothing is stamped by it", own, aside(c.Offset))
+		c.alarms["wrong "+own] = fmt.Sprintf("the clock of this server, %s, is %s: set it right; it does not lead while another server can, and nothing is stamped by it", own, describeOffset(c.Offset))
 	}
 	for _, o := range c.Others {
 		if o.Wrong {
-			c.alarms["wrong "+o.ID] = fmt.Sprintf("the clock of %s is %s: set it right; it does not lead while another server can, and nothing is stamped by it", o.ID, aside(o.Offset))
+			c.alarms["wrong "+o.ID] = fmt.Sprintf("the clock of %s is %s: set it right; it does not lead while another server can, and nothing is stamped by it", o.ID, describeOffset(o.Offset))
 		}
 	}
 	if !a.Judged {
@@ -127,8 +127,8 @@ func (c *Clock) sound(own string, a *clocks.Agreement, logTime log.Time) {
 	}
 }
 
-// aside describes the offset of a clock.
-func aside(offset time.Duration) string {
+// describeOffset describes the offset of a clock.
+func describeOffset(offset time.Duration) string {
 	if offset < 0 {
 		return fmt.Sprintf("%v behind the servers' agreed clock", -offset.Round(time.Millisecond))
 	}
@@ -142,9 +142,9 @@ type timekeeper struct {
 	clock  *clocks.Stamper
 }
 
-// watchClock logs each clock alarm that began or ended since before, and returns the
+// logAlarms logs each clock alarm that began or ended since before, and returns the
 // alarms of now.
-func (k *timekeeper) watchClock(before map[string]string) map[string]string {
+func (k *timekeeper) logAlarms(before map[string]string) map[string]string {
 	now := k.store.Clock().alarms
 	for key, text := range now {
 		if before[key] == "" {
@@ -168,8 +168,8 @@ func (k *timekeeper) assumeTime(ctx context.Context, r *raft.Raft) error {
 	k.clocks.Settle(time.Now())
 	a := k.clocks.Agreement.Load()
 	if a.Wrong(k.store.cfg.ID) {
-		if err := k.store.lead.giveAway(ctx, r); err == nil && r.State() != raft.Leader {
-			return errGivenOn
+		if err := k.store.lead.handOverToBest(ctx, r); err == nil && r.State() != raft.Leader {
+			return errHandedOn
 		}
 	}
 	k.store.mu.RLock()
@@ -219,8 +219,8 @@ func (k *timekeeper) checkClock(ctx context.Context, r *raft.Raft, tried time.Ti
 	if !tried.IsZero() && time.Since(tried) < clockGiveEvery {
 		return tried
 	}
-	k.store.logger.Warn("giving the leadership away", "because", errGivenOn)
-	if err := k.store.lead.giveAway(ctx, r); err != nil {
+	k.store.logger.Warn("giving the leadership away", "because", errHandedOn)
+	if err := k.store.lead.handOverToBest(ctx, r); err != nil {
 		k.store.logger.Warn("no server took the leadership; changes are stamped by the agreed clock", "error", err)
 	}
 	return time.Now()
@@ -285,7 +285,7 @@ func (k *timekeeper) runClocks(ctx context.Context, r *raft.Raft) {
 	var alarms map[string]string
 	for {
 		k.readClocks(ctx, r)
-		alarms = k.watchClock(alarms)
+		alarms = k.logAlarms(alarms)
 		timer := time.NewTimer(clockEvery)
 		select {
 		case <-timer.C:

@@ -137,7 +137,7 @@ type Config struct {
 
 	// DiskLowWater is the bytes of free space that the data folder needs, the free pages
 	// of changes.db included: 1 GiB, or a tenth of the file system if that is less
-	// (room.go has the reason). Below it, changes that make the state grow are refused. A
+	// (space.go has the reason). Below it, changes that make the state grow are refused. A
 	// quarter of it is the reserve. Below the reserve this server writes nothing that
 	// could fail half-way.
 	DiskLowWater int64
@@ -240,13 +240,13 @@ func (c Config) withDefaults() (Config, error) {
 
 // checkStart refuses flags that give two ways to start a cluster.
 func (c Config) checkStart() error {
-	ways := 0
+	starts := 0
 	for _, given := range []bool{c.Bootstrap, len(c.InitialMembers) > 0, len(c.Join) > 0} {
 		if given {
-			ways++
+			starts++
 		}
 	}
-	if ways > 1 {
+	if starts > 1 {
 		return errors.New("raftstore: bootstrap, initial members and join exclude each other: give one of them")
 	}
 	if len(c.InitialMembers) == 0 {

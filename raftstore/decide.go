@@ -220,9 +220,9 @@ func tried(state *projections.State, c *log.Change) *log.Refusal {
 	return nil
 }
 
-// toldOf returns a result as its proposer gets it: within the limits. A result that
+// boundedResult returns a result as its proposer gets it: within the limits. A result that
 // servers of the first feature version agreed on may exceed them.
-func toldOf(r log.Result) log.Result {
+func boundedResult(r log.Result) log.Result {
 	r.Refusal = r.Refusal.Bounded()
 	return r
 }

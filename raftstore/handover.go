@@ -41,19 +41,19 @@ func (l *leadership) stand(transport raft.Transport) *raft.TimeoutNowRequest {
 	}}
 }
 
-// giveAway hands the leadership to the voter that has most of the log.
-func (l *leadership) giveAway(ctx context.Context, r *raft.Raft) error {
-	heir, err := l.heir(ctx, r)
+// handOverToBest hands the leadership to the voter that has most of the log.
+func (l *leadership) handOverToBest(ctx context.Context, r *raft.Raft) error {
+	best, err := l.successor(ctx, r)
 	if err != nil {
 		return err
 	}
-	return l.handTo(ctx, r, heir)
+	return l.handOverTo(ctx, r, best)
 }
 
-// heir returns the other voter that has most of the log, among those that answer in time
+// successor returns the other voter that has most of the log, among those that answer in time
 // and whose clock is not known to be wrong. It returns a server whose disk hangs or is
 // nearly full only if there is no better one.
-func (l *leadership) heir(ctx context.Context, r *raft.Raft) (heir Member, err error) {
+func (l *leadership) successor(ctx context.Context, r *raft.Raft) (to Member, err error) {
 	ctx, cancel := context.WithTimeout(ctx, handOverLook)
 	defer cancel()
 	type answer struct {
@@ -82,7 +82,7 @@ func (l *leadership) heir(ctx context.Context, r *raft.Raft) (heir Member, err e
 		}
 	}
 	if len(all) == 0 {
-		return heir, errors.Join(errors.New("no other voter answers"), err)
+		return to, errors.Join(errors.New("no other voter answers"), err)
 	}
 	if slices.ContainsFunc(all, func(a answer) bool { return !a.troubled }) { // else all are troubled
 		all = slices.DeleteFunc(all, func(a answer) bool { return a.troubled })
@@ -91,9 +91,9 @@ func (l *leadership) heir(ctx context.Context, r *raft.Raft) (heir Member, err e
 	return best.member, nil
 }
 
-// handTo makes m, a voter, the leader. If that fails, this server goes on leading, unless
+// handOverTo makes m, a voter, the leader. If that fails, this server goes on leading, unless
 // it lost the leadership in another way: then there is no error.
-func (l *leadership) handTo(ctx context.Context, r *raft.Raft, m Member) error {
+func (l *leadership) handOverTo(ctx context.Context, r *raft.Raft, m Member) error {
 	transport := l.store.transport.Load()
 	if r.State() != raft.Leader || transport == nil {
 		return nil
@@ -109,12 +109,12 @@ func (l *leadership) handTo(ctx context.Context, r *raft.Raft, m Member) error {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, l.store.cfg.Election)
 	defer cancel()
-	if err := l.awaitHeir(ctx, r, m); err != nil {
+	if err := l.awaitSuccessor(ctx, r, m); err != nil {
 		return fmt.Errorf("hand over to %s: %w", m.ID, err)
 	}
-	told := make(chan error, 1)
+	requested := make(chan error, 1)
 	if !l.store.tasks.Start(func() {
-		told <- transport.TimeoutNow(raft.ServerID(m.ID), raft.ServerAddress(m.Address), l.stand(transport), new(raft.TimeoutNowResponse))
+		requested <- transport.TimeoutNow(raft.ServerID(m.ID), raft.ServerAddress(m.Address), l.stand(transport), new(raft.TimeoutNowResponse))
 	}) {
 		return ErrStopped
 	}
@@ -122,8 +122,8 @@ func (l *leadership) handTo(ctx context.Context, r *raft.Raft, m Member) error {
 		moved := l.leaderMoved()
 		timer := time.NewTimer(handOverPoll)
 		select {
-		case err := <-told:
-			if told = nil; err != nil {
+		case err := <-requested:
+			if requested = nil; err != nil {
 				timer.Stop()
 				return fmt.Errorf("hand over to %s: %w", m.ID, err)
 			}
@@ -138,8 +138,8 @@ func (l *leadership) handTo(ctx context.Context, r *raft.Raft, m Member) error {
 	return nil
 }
 
-// awaitHeir waits until this leader has no change under way, and m has the whole log.
-func (l *leadership) awaitHeir(ctx context.Context, r *raft.Raft, m Member) error {
+// awaitSuccessor waits until this leader has no change under way, and m has the whole log.
+func (l *leadership) awaitSuccessor(ctx context.Context, r *raft.Raft, m Member) error {
 	for r.State() == raft.Leader {
 		last := r.LastIndex()
 		i, err := l.store.members.identityOf(ctx, m.Address)
@@ -160,16 +160,16 @@ func (l *leadership) awaitHeir(ctx context.Context, r *raft.Raft, m Member) erro
 	return nil
 }
 
-// other is what another member reports about itself.
-type other struct {
+// memberReport is what another member reports about itself.
+type memberReport struct {
 	identity
 	address string
 	voter   bool
 }
 
-// othersOf asks all other members for their identity, and returns those that answer
+// reports asks all other members for their identity, and returns those that answer
 // within handOverLook, in no order.
-func (ms *Membership) othersOf(ctx context.Context, r *raft.Raft) (all []other) {
+func (ms *Membership) reports(ctx context.Context, r *raft.Raft) (all []memberReport) {
 	ctx, cancel := context.WithTimeout(ctx, handOverLook)
 	defer cancel()
 	var mu sync.Mutex // protects all
@@ -185,7 +185,7 @@ func (ms *Membership) othersOf(ctx context.Context, r *raft.Raft) (all []other) 
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			all = append(all, other{i, string(m.Address), m.Suffrage == raft.Voter})
+			all = append(all, memberReport{i, string(m.Address), m.Suffrage == raft.Voter})
 		})
 	}
 	asked.Wait()
@@ -193,6 +193,6 @@ func (ms *Membership) othersOf(ctx context.Context, r *raft.Raft) (all []other) 
 }
 
 // sortByLog sorts members, those with most of the log first.
-func sortByLog(all []other) {
-	slices.SortFunc(all, func(a, b other) int { return cmp.Or(cmp.Compare(b.last(), a.last()), cmp.Compare(a.ID, b.ID)) })
+func sortByLog(all []memberReport) {
+	slices.SortFunc(all, func(a, b memberReport) int { return cmp.Or(cmp.Compare(b.last(), a.last()), cmp.Compare(a.ID, b.ID)) })
 }

@@ -46,7 +46,7 @@ func (g *keeper) runUpkeep(ctx context.Context, r *raft.Raft) {
 			}
 			continue
 		case <-tick.C:
-		case <-g.store.disks.room.upkeep:
+		case <-g.store.disks.space.upkeep:
 		case <-ctx.Done():
 			return
 		}

@@ -135,8 +135,8 @@ func (l *leadership) leaderAddress() string {
 		return ""
 	}
 	address, _ := r.LeaderWithID()
-	if heir := l.store.disks.stall.heir.Load(); heir != nil && l.store.disks.stalled() != nil {
-		return *heir // raft may be stuck, and not know the new leader
+	if successor := l.store.disks.stall.successor.Load(); successor != nil && l.store.disks.stalled() != nil {
+		return *successor // raft may be stuck, and not know the new leader
 	}
 	return string(address)
 }
@@ -211,7 +211,7 @@ func (l *leadership) takeOver(ctx context.Context, r *raft.Raft) {
 		return
 	}
 	level := slog.LevelWarn
-	if errors.Is(err, errGivenOn) || errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrRaftShutdown) {
+	if errors.Is(err, errHandedOn) || errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrRaftShutdown) {
 		level = slog.LevelInfo // another server leads, or this one stops
 	}
 	l.store.logger.Log(ctx, level, "elected, but could not take over", "because", err)
@@ -252,7 +252,7 @@ func (l *leadership) checkDisk(ctx context.Context, r *raft.Raft, late int) int 
 		return late
 	}
 	l.store.logger.Warn("changes.db stays too far behind: giving the leadership away")
-	if err := l.giveAway(ctx, r); err != nil {
+	if err := l.handOverToBest(ctx, r); err != nil {
 		l.store.logger.Warn("no server took the leadership", "error", err)
 	}
 	return 0
@@ -265,7 +265,7 @@ func (l *leadership) checkServing(ctx context.Context, r *raft.Raft) {
 		return
 	}
 	l.store.logger.Warn("giving the leadership away", "because", err)
-	if err := l.giveAway(ctx, r); err != nil {
+	if err := l.handOverToBest(ctx, r); err != nil {
 		l.store.logger.Warn("no server took the leadership", "error", err)
 	}
 }
@@ -286,10 +286,10 @@ func (l *leadership) handOver(r *raft.Raft) {
 		return
 	}
 	if l.store.disks.stalled() != nil {
-		l.store.disks.findHeir(context.Background(), r)
+		l.store.disks.findSuccessor(context.Background(), r)
 		return
 	}
-	if err := l.giveAway(context.Background(), r); err != nil {
+	if err := l.handOverToBest(context.Background(), r); err != nil {
 		// The others may be stopping as well; raft elects one if they are not.
 		l.store.logger.Info("stopping without having handed the leadership over", "because", err)
 	}

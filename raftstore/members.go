@@ -189,7 +189,7 @@ func (ms *Membership) adminLocal(ctx context.Context, request adminRequest) erro
 
 func (ms *Membership) transferLocal(ctx context.Context, r *raft.Raft, id string) error {
 	if id == "" {
-		return ms.store.lead.giveAway(ctx, r)
+		return ms.store.lead.handOverToBest(ctx, r)
 	}
 	for _, m := range ms.store.Status().Members {
 		if m.ID == id {
@@ -211,11 +211,11 @@ func (ms *Membership) transferTo(ctx context.Context, r *raft.Raft, m MemberStat
 		return fmt.Errorf("transfer leadership: %s has no vote: promote it first", m.ID)
 	}
 	if a := ms.store.times.clocks.Agreement.Load(); a.Wrong(m.ID) {
-		return fmt.Errorf("transfer leadership: the clock of %s is %s: set it right first", m.ID, aside(a.Differs[m.ID]))
+		return fmt.Errorf("transfer leadership: the clock of %s is %s: set it right first", m.ID, describeOffset(a.Differs[m.ID]))
 	}
 	for {
 		moved := ms.store.lead.leaderMoved()
-		err := ms.store.lead.handTo(ctx, r, Member{ID: m.ID, Address: m.Address})
+		err := ms.store.lead.handOverTo(ctx, r, Member{ID: m.ID, Address: m.Address})
 		if err == nil || r.State() != raft.Leader {
 			return err
 		}

@@ -41,7 +41,7 @@ func (k *timekeeper) checkMend(to log.Time, forced bool) *log.Refusal {
 	case !a.Judged:
 		return badMend("the servers' clocks differ, and no majority says which is right", "set the clocks right, or force the time if you know it")
 	case off.Abs() > a.Bound+k.store.cfg.ProposeTimeout: // a client may have retried for so long
-		return badMend(fmt.Sprintf("it is %s, which shows %s", aside(off), agreed), "send that time, or force yours if the clocks of all servers are wrong")
+		return badMend(fmt.Sprintf("it is %s, which shows %s", describeOffset(off), agreed), "send that time, or force yours if the clocks of all servers are wrong")
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func (k *timekeeper) enqueueMend(c *log.Change, to log.Time, forced bool, done f
 	if err == nil {
 		p.Over = sync.OnceFunc(k.mended)
 		p.Done = func(o admission.Outcome) {
-			if !errors.Is(o.Err, ErrUnknown) { // the change may be in raft, whose disk hangs: see land
+			if !errors.Is(o.Err, ErrUnknown) { // the change may be in raft, whose disk hangs: see proposer.await
 				p.Over()
 			}
 			done(o)

@@ -84,13 +84,13 @@ func (w *wires) powerBack() {
 }
 
 // told is the chain of hashes that any server ever showed to a reader, by seq.
-type told struct {
+type observed struct {
 	mu     sync.Mutex
 	hashes map[log.Seq]log.Hash
 }
 
 // watch notes what a server shows, until ctx is done or it shows no more.
-func (o *told) watch(ctx context.Context, t *testing.T, s *Store) {
+func (o *observed) watch(ctx context.Context, t *testing.T, s *Store) {
 	after := s.Head().Seq
 	for ctx.Err() == nil {
 		changed := s.Changed()
@@ -118,7 +118,7 @@ func (o *told) watch(ctx context.Context, t *testing.T, s *Store) {
 }
 
 // check looks for everything that was ever told in the log that there is now.
-func (o *told) check(t *testing.T, s *Store) {
+func (o *observed) check(t *testing.T, s *Store) {
 	t.Helper()
 	entries := all(t, s)
 	for seq, hash := range o.hashes {
@@ -132,12 +132,12 @@ func (o *told) check(t *testing.T, s *Store) {
 
 // powerWorld is a cluster whose servers' power is cut again and again.
 type powerWorld struct {
-	t       *testing.T
-	rng     *rand.Rand
-	members []Member
-	folders []string // what is on the disks
-	kind    string
-	told    told
+	t        *testing.T
+	rng      *rand.Rand
+	members  []Member
+	folders  []string // what is on the disks
+	kind     string
+	observed observed
 
 	mu    sync.Mutex
 	acked map[string]log.Result
@@ -246,7 +246,7 @@ func (w *powerWorld) round(round int) {
 	defer cancel()
 	var work sync.WaitGroup
 	for _, n := range nodes {
-		work.Go(func() { w.told.watch(ctx, t, n.Store) })
+		work.Go(func() { w.observed.watch(ctx, t, n.Store) })
 	}
 	leader := leaderOf(t, nodes)
 	for _, p := range servers {
@@ -302,7 +302,7 @@ func (w *powerWorld) check(round int) {
 	checkSame(t, nodes)
 	for _, n := range nodes {
 		checkAcked(t, n.Store, w.acked)
-		w.told.check(t, n.Store)
+		w.observed.check(t, n.Store)
 		n.halt(t)
 	}
 }
@@ -325,8 +325,8 @@ func TestPowerCutOfLeader(t *testing.T) {
 			t.Logf("seed %d", seed)
 			w := &powerWorld{
 				t: t, rng: rand.New(rand.NewPCG(seed, uint64(i))), kind: kind,
-				told:  told{hashes: make(map[log.Seq]log.Hash)},
-				acked: make(map[string]log.Result), open: make(map[string]*log.Change),
+				observed: observed{hashes: make(map[log.Seq]log.Hash)},
+				acked:    make(map[string]log.Result), open: make(map[string]*log.Change),
 			}
 			for i := range count {
 				w.members = append(w.members, Member{ID: fmt.Sprintf("s%d", i+1), Address: freeAddress(t)})
@@ -338,7 +338,7 @@ func TestPowerCutOfLeader(t *testing.T) {
 					t.Fatalf("round %d", round)
 				}
 			}
-			t.Logf("%d changes acknowledged, %d entries told", len(w.acked), len(w.told.hashes))
+			t.Logf("%d changes acknowledged, %d entries told", len(w.acked), len(w.observed.hashes))
 		})
 	}
 }

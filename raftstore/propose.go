@@ -38,21 +38,21 @@ type flight struct {
 
 // proposer takes changes on the leader, and forwards them on other servers.
 type proposer struct {
-	store   *Store
-	queue   *admission.Queue
-	aloft   admission.Aloft
-	budgets *admission.Budgets
+	store    *Store
+	queue    *admission.Queue
+	inFlight admission.InFlight
+	budgets  *admission.Budgets
 }
 
 // runProposer sends batches to raft until ctx is done. When it returns, raft has no batch
 // of it any more.
 func (pr *proposer) runProposer(ctx context.Context, r *raft.Raft) {
-	flights := make(chan flight, admission.MaxFlying)
-	landed := make(chan struct{})
+	batches := make(chan flight, admission.MaxInFlight)
+	answered := make(chan struct{})
 	go func() {
-		defer close(landed)
-		for f := range flights {
-			pr.land(f)
+		defer close(answered)
+		for f := range batches {
+			pr.await(f)
 		}
 	}()
 	for ctx.Err() == nil {
@@ -66,14 +66,14 @@ func (pr *proposer) runProposer(ctx context.Context, r *raft.Raft) {
 				break
 			}
 			pr.store.counters.batches.Add(1)
-			pr.aloft.Add(batch)
-			flights <- flight{r.Apply(batchEntry(batch), enqueueTimeout), batch}
+			pr.inFlight.Add(batch)
+			batches <- flight{r.Apply(batchEntry(batch), enqueueTimeout), batch}
 		}
 	}
 	pr.queue.Close(errNotLeader)
-	close(flights)
+	close(batches)
 	select {
-	case <-landed:
+	case <-answered:
 	case <-time.After(drainWait(&pr.store.cfg)):
 		pr.store.logger.Warn("changes in flight were not answered before the end")
 	}
@@ -101,10 +101,10 @@ func batchEntry(batch []*admission.Proposal) []byte {
 // leadership and report that.
 func drainWait(cfg *Config) time.Duration { return enqueueTimeout + 2*cfg.LeaderLease + time.Second }
 
-// land waits for a batch and answers its proposers.
-func (pr *proposer) land(f flight) {
+// await waits for a batch and answers its proposers.
+func (pr *proposer) await(f flight) {
 	err := f.future.Error()
-	pr.aloft.Remove(f.batch)
+	pr.inFlight.Remove(f.batch)
 	var results []log.Result
 	if err == nil {
 		switch response := f.future.Response().(type) {
@@ -125,15 +125,15 @@ func (pr *proposer) land(f flight) {
 			p.Over()
 		}
 		if err != nil {
-			p.Tell(admission.Outcome{Err: notWritten(err)})
+			p.Finish(admission.Outcome{Err: notWritten(err)})
 			continue
 		}
-		p.Tell(admission.Outcome{Result: toldOf(results[i])})
+		p.Finish(admission.Outcome{Result: boundedResult(results[i])})
 	}
 	// Writers that write again at once get a chance to be in the next batch. Without
 	// this, 64 writers fall into two halves that alternate.
 	runtime.Gosched()
-	pr.queue.Landed()
+	pr.queue.BatchDone()
 }
 
 // notWritten parts the three errors of raft after which nothing was written from all
@@ -254,7 +254,7 @@ func (pr *proposer) proposeOnce(ctx context.Context, c *log.Change, forwarded *[
 	if err != nil {
 		return log.Result{}, fmt.Errorf("%w: answer of %s: %w", ErrUnknown, address, err)
 	}
-	return toldOf(*result), nil
+	return boundedResult(*result), nil
 }
 
 // proposeLocal proposes c through this server's queue. errNotLeader, ErrOverloaded and
@@ -282,7 +282,7 @@ func (pr *proposer) enqueue(c *log.Change, done func(admission.Outcome)) error {
 		pr.store.counters.overloaded.Add(1)
 		return fmt.Errorf("%w: changes.db is too far behind, its disk is slow", ErrOverloaded)
 	}
-	if err := pr.store.disks.roomFor(c); err != nil {
+	if err := pr.store.disks.spaceFor(c); err != nil {
 		return err
 	}
 	err := pr.queueUp(c, done)

@@ -54,9 +54,9 @@ func (s *Store) makeFiles() error {
 	return changesdb.SyncDir(s.cfg.Dir)
 }
 
-// calmly runs fn, which starts raft. Raft panics if its files cannot be read or written;
-// then calmly returns the reported error of the file.
-func (s *Store) calmly(fn func() error) (err error) {
+// withoutPanic runs fn, which starts raft. Raft panics if its files cannot be read or written;
+// then withoutPanic returns the reported error of the file.
+func (s *Store) withoutPanic(fn func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("start raft: %v", p)

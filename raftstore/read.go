@@ -44,12 +44,12 @@ func (s *Store) Head() log.Cursor {
 func (s *Store) Past() *history.Reader { return s.past }
 
 // Mentions is history.Reader.Mentions.
-func (s *Store) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
+func (s *Store) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, upTo log.Seq, chain log.ChainPrefix, ok bool, err error) {
 	return s.past.Mentions(uuids, after, limit)
 }
 
-// place returns the head and the floor.
-func (s *Store) place() (head, floor log.Seq) {
+// headAndFloor returns the head and the floor.
+func (s *Store) headAndFloor() (head, floor log.Seq) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.head.Seq, s.head.Floor

@@ -65,7 +65,7 @@ func (s *Store) Rebuild(ctx context.Context) error {
 		return ErrStopped
 	}
 	if r.State() == raft.Leader {
-		if err := s.lead.giveAway(ctx, r); err != nil {
+		if err := s.lead.handOverToBest(ctx, r); err != nil {
 			return fmt.Errorf("rebuild: this server leads, and nobody took the leadership: %w", err)
 		}
 	}

@@ -125,7 +125,7 @@ func (a *applier) applyAll(progress changesdb.Progress) (index, term uint64, err
 			if err := a.store.persister.Flush(); err != nil {
 				return 0, 0, err
 			}
-			progress.Tell(int64(i), int64(last))
+			progress.Report(int64(i), int64(last))
 		}
 		index, term = i, entry.Term
 	}

@@ -137,7 +137,7 @@ func TestWrongClockAtStart(t *testing.T) {
 	for i := range 3 { // it is elected all the same: any server may stand for election
 		becomes(t, "s1 is elected", func() bool {
 			l := leaderOf(t, nodes)
-			return l.lead.handTo(patience(t), l.raft.Load(), Member{ID: "s1", Address: nodes[0].Address()}) == nil
+			return l.lead.handOverTo(patience(t), l.raft.Load(), Member{ID: "s1", Address: nodes[0].Address()}) == nil
 		})
 		for range 3 {
 			must(t, nodes[1], tagChange(newID(), fmt.Sprintf("x%d_%d", i, rand.Uint32())))

@@ -186,8 +186,8 @@ type skipWatch struct {
 	store *Store
 	// trouble is why a server with other skips was refused last; nil after one with the
 	// same skips was admitted. told is when that was last logged, in Unix ns.
-	trouble atomic.Pointer[string]
-	told    atomic.Int64
+	trouble  atomic.Pointer[string]
+	loggedAt atomic.Int64
 }
 
 // skipNote returns what this server adds to its greeting; nil if it has no skips.
@@ -239,7 +239,7 @@ func (w *skipWatch) sameSkips(from net.Addr, cluster log.UUID, note []byte) (boo
 	}
 	w.trouble.Store(&what)
 	now := time.Now().UnixNano()
-	if last := w.told.Load(); now-last > int64(skipsPause) && w.told.CompareAndSwap(last, now) {
+	if last := w.loggedAt.Load(); now-last > int64(skipsPause) && w.loggedAt.CompareAndSwap(last, now) {
 		w.store.logger.Error("refusing a server whose skipped entries are not this one's", "peer", from, "because", what)
 	}
 	return false, nil

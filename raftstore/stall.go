@@ -17,8 +17,8 @@ import (
 // process, because it is unknown what is on disk.
 
 const (
-	// stallLook is the time between two checks of the operations under way.
-	stallLook = 100 * time.Millisecond
+	// stallCheckEvery is the time between two checks of the operations under way.
+	stallCheckEvery = 100 * time.Millisecond
 	// stallLeast is the least time after which an operation counts as hanging. A busy
 	// disk may take some 100 ms for a sync.
 	stallLeast = time.Second
@@ -30,10 +30,10 @@ var ErrDiskHangs = errors.New("raftstore: this server's disk hangs")
 
 // stall holds what the store knows about a hanging disk.
 type stall struct {
-	cause atomic.Pointer[error]  // nil: the disk does not hang
-	age   atomic.Int64           // of the longest operation under way, ns
-	count atomic.Uint64          // times that the disk began to hang
-	heir  atomic.Pointer[string] // peer address of the server that leads instead, as the others report
+	cause     atomic.Pointer[error]  // nil: the disk does not hang
+	age       atomic.Int64           // of the longest operation under way, ns
+	count     atomic.Uint64          // times that the disk began to hang
+	successor atomic.Pointer[string] // peer address of the server that leads instead, as the others report
 
 	giving atomic.Bool // the leadership is being handed on
 	asked  int         // requests to stand for election, during the present stall
@@ -47,23 +47,23 @@ func (d *diskWatch) stalled() error {
 
 // runStall watches the operations on disk until ctx is done.
 func (d *diskWatch) runStall(ctx context.Context, r *raft.Raft) {
-	tick := time.NewTicker(stallLook)
+	tick := time.NewTicker(stallCheckEvery)
 	defer tick.Stop()
 	last := time.Now()
 	for {
 		select {
 		case now := <-tick.C:
-			passed := min(now.Sub(last), 2*stallLook)
+			passed := min(now.Sub(last), 2*stallCheckEvery)
 			last = now
-			d.lookAtDisk(ctx, r, passed)
+			d.checkOperations(ctx, r, passed)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// lookAtDisk checks the operations once.
-func (d *diskWatch) lookAtDisk(ctx context.Context, r *raft.Raft, passed time.Duration) {
+// checkOperations checks the operations once.
+func (d *diskWatch) checkOperations(ctx context.Context, r *raft.Raft, passed time.Duration) {
 	what, weighed, age := d.ops.Look(passed)
 	d.stall.age.Store(int64(age))
 	switch {
@@ -74,7 +74,7 @@ func (d *diskWatch) lookAtDisk(ctx context.Context, r *raft.Raft, passed time.Du
 	default:
 		d.becomeStalled(what, age)
 		d.store.proposer.queue.Refuse(errNotLeader)
-		d.store.proposer.aloft.GiveUp(fmt.Errorf("%w: the leader's disk hangs", ErrUnknown))
+		d.store.proposer.inFlight.GiveUp(fmt.Errorf("%w: the leader's disk hangs", ErrUnknown))
 		d.giveUpLeading(ctx, r)
 	}
 }
@@ -94,7 +94,7 @@ func (d *diskWatch) becomeUnstalled() {
 	if d.stall.cause.Swap(nil) == nil {
 		return
 	}
-	d.stall.heir.Store(nil)
+	d.stall.successor.Store(nil)
 	d.store.logger.Info("the disk goes on")
 	d.store.lead.leaderMayHaveMoved()
 }
@@ -109,21 +109,21 @@ func (d *diskWatch) giveUpLeading(ctx context.Context, r *raft.Raft) {
 	}
 	if !d.store.tasks.Start(func() {
 		defer d.stall.giving.Store(false)
-		d.findHeir(ctx, r)
+		d.findSuccessor(ctx, r)
 	}) {
 		d.stall.giving.Store(false)
 	}
 }
 
-// findHeir looks for another server that leads. If there is none, and this server led, it
+// findSuccessor looks for another server that leads. If there is none, and this server led, it
 // requests the voter that has most of the log to stand for election; at the next call the
 // next voter.
-func (d *diskWatch) findHeir(ctx context.Context, r *raft.Raft) {
-	others := d.store.members.othersOf(ctx, r)
+func (d *diskWatch) findSuccessor(ctx context.Context, r *raft.Raft) {
+	others := d.store.members.reports(ctx, r)
 	term := r.CurrentTerm()
 	for _, o := range others {
 		if o.Leader != "" && o.Leader != d.store.address && o.Term >= term {
-			if old := d.stall.heir.Swap(&o.Leader); old == nil || *old != o.Leader {
+			if old := d.stall.successor.Swap(&o.Leader); old == nil || *old != o.Leader {
 				d.store.lead.leaderMayHaveMoved()
 			}
 			return
@@ -145,11 +145,11 @@ func (d *diskWatch) findHeir(ctx context.Context, r *raft.Raft) {
 		return
 	}
 	sortByLog(able)
-	heir := able[d.stall.asked%len(able)]
+	next := able[d.stall.asked%len(able)]
 	d.stall.asked++
-	d.store.logger.Warn("the disk hangs: another server is requested to stand for election", "server", heir.ID, "its_index", heir.last())
-	if err := transport.TimeoutNow(raft.ServerID(heir.ID), raft.ServerAddress(heir.address), d.store.lead.stand(transport), new(raft.TimeoutNowResponse)); err != nil {
-		d.store.logger.Warn("the request failed", "server", heir.ID, "error", err)
+	d.store.logger.Warn("the disk hangs: another server is requested to stand for election", "server", next.ID, "its_index", next.last())
+	if err := transport.TimeoutNow(raft.ServerID(next.ID), raft.ServerAddress(next.address), d.store.lead.stand(transport), new(raft.TimeoutNowResponse)); err != nil {
+		d.store.logger.Warn("the request failed", "server", next.ID, "error", err)
 	}
 	timer := time.NewTimer(handOverLook)
 	defer timer.Stop()

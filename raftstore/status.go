@@ -104,8 +104,8 @@ func (s *Store) Status() Status {
 	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()
 	st.Undecided, st.Unreadable, st.Early = c.undecided.Load(), c.unreadable.Load(), c.early.Load()
 	st.Queued, st.Age = s.proposer.queue.Length(), s.Age()
-	st.Room, st.NoRooms = s.Room(), s.disks.room.refused.Load()
-	st.DiskFree, st.DiskBytes = st.Room.Free, s.disks.room.size.Load()
+	st.Room, st.NoRooms = s.Room(), s.disks.space.refused.Load()
+	st.DiskFree, st.DiskBytes = st.Room.Free, s.disks.space.size.Load()
 	if err := s.NoRoom(); err != nil {
 		st.NoRoom = err.Error()
 	}
@@ -147,9 +147,9 @@ func (s *Store) Age() time.Duration {
 	if r.State() == raft.Leader {
 		return 0
 	}
-	heard := r.LastContact()
-	if heard.IsZero() {
-		heard = s.opened
+	contact := r.LastContact()
+	if contact.IsZero() {
+		contact = s.opened
 	}
-	return max(0, time.Since(heard))
+	return max(0, time.Since(contact))
 }

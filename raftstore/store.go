@@ -114,7 +114,7 @@ func newStore(cfg Config) *Store {
 	s.applier.store = s
 	s.barriers = barriers{store: s, kick: make(chan struct{}, 1)}
 	s.comparison.store = s
-	s.disks = diskWatch{store: s, ops: new(disk.Ops), room: roomWatch{upkeep: make(chan struct{}, 1)}}
+	s.disks = diskWatch{store: s, ops: new(disk.Ops), space: spaceWatch{upkeep: make(chan struct{}, 1)}}
 	s.endpoint.store = s
 	s.keeper.store = s
 	s.rebuilder.store = s
@@ -158,7 +158,7 @@ func (s *Store) openFiles() error {
 		Persister: s.persister, Files: s.files, Logger: s.logger, Every: log.Seq(s.cfg.CheckpointEvents),
 		Objects: s.keeper.objectCount, Scarce: func() bool { return s.Room().Low },
 	}
-	s.past = history.NewReader(s.files, s.persister, s.Serving, s.place, func(fn func(*projections.State)) {
+	s.past = history.NewReader(s.files, s.persister, s.Serving, s.headAndFloor, func(fn func(*projections.State)) {
 		s.View(func(v View) { fn(v.State) })
 	})
 	s.keeper.indexer = &history.Indexer{Persister: s.persister, Files: s.files}
@@ -166,7 +166,7 @@ func (s *Store) openFiles() error {
 	if s.raftLog, err = raftlog.Open(s.raftLogOptions()); err != nil {
 		return err
 	}
-	s.disks.lookForRoom()
+	s.disks.measureSpace()
 	if err := s.raftLog.Verify(c.Marker.Index); err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (s *Store) raftLogOptions() raftlog.Options {
 	return raftlog.Options{
 		Dir: s.cfg.Dir, Kind: s.cfg.RaftLog, MapBytes: s.cfg.MapBytes, Logger: s.cfg.Logger,
 		Leads: s.appends, Changes: command.IsBatch, Report: s.fail, Admit: s.disks.admit, Ops: s.disks.ops,
-		Room:   func() error { return errorIn(&s.disks.room.last) },
+		Full:   func() error { return errorIn(&s.disks.space.last) },
 		Ending: s.ending,
 	}
 }
@@ -280,7 +280,7 @@ func (s *Store) persistOptions() changesdb.Options {
 		Logger: s.cfg.Logger, Delay: s.cfg.PersistDelay, Events: s.cfg.PersistEvents,
 		MaxLagEvents: s.cfg.MaxLagEvents, MaxLagBytes: s.cfg.MaxLagBytes,
 		SweepEvents: s.cfg.SweepEvents, SweepDelay: s.cfg.SweepDelay, SweepRows: s.cfg.sweepRows, SweepPart: s.cfg.sweepPart,
-		Ops: s.disks.ops, Room: func() error { return errorIn(&s.disks.room.file) }, Spare: func() error { return errorIn(&s.disks.room.spare) },
+		Ops: s.disks.ops, Full: func() error { return errorIn(&s.disks.space.file) }, Spare: func() error { return errorIn(&s.disks.space.spare) },
 	}
 }
 
@@ -346,7 +346,7 @@ func (s *Store) Run(ctx context.Context) error {
 	s.tasks.Start(func() { s.lead.runReady(work, r.raft) })
 	s.tasks.Start(func() { s.leaderWatch(r).Run(work) })
 	s.tasks.Start(func() { s.disks.runStall(work, r.raft) })
-	s.tasks.Start(func() { s.disks.runRoom(work, r.raft) })
+	s.tasks.Start(func() { s.disks.runSpace(work, r.raft) })
 	if len(s.cfg.Join) > 0 && s.members.mayJoin() {
 		s.tasks.Start(func() {
 			if err := s.members.join(work); err != nil {
@@ -411,7 +411,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 		}
 		r.persisted <- err
 	}()
-	err = s.calmly(func() (err error) {
+	err = s.withoutPanic(func() (err error) {
 		r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), transport.FSM(fsm{s}), s.raftLog, transport.Stable(), s.images, transport)
 		return err
 	})
@@ -453,7 +453,7 @@ func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh 
 	for _, m := range members {
 		conf.Servers = append(conf.Servers, raft.Server{ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Address)})
 	}
-	err = s.calmly(func() error {
+	err = s.withoutPanic(func() error {
 		return raft.BootstrapCluster(raftConfig(&s.cfg, s.logger), s.raftLog, s.raftLog, s.images, transport, conf)
 	})
 	if err != nil {

@@ -26,11 +26,11 @@ func (p *past) mends(low, high log.Seq) ([]log.Seq, error) {
 	return p.history(mendRef, low+1, high)
 }
 
-// placeAt returns the last entry after the seq low that is not after a time; low if there
+// positionAt returns the last entry after the seq low that is not after a time; low if there
 // is none. It searches the newest stretch that had begun at that time. Entries that were
 // stamped with wrong times, before the time was set back, are found only by their seq. A
 // row that cannot be read counts as young.
-func (p *past) placeAt(low log.Seq, at log.Time) (log.Seq, error) {
+func (p *past) positionAt(low log.Seq, at log.Time) (log.Seq, error) {
 	high := p.head.Seq
 	mends, err := p.mends(low, high)
 	if err != nil {
@@ -49,7 +49,7 @@ func (p *past) placeAt(low log.Seq, at log.Time) (log.Seq, error) {
 	return changesdb.LastBefore(p.tx, low, high, at), nil
 }
 
-// seqAt returns the last entry that is not after a time: see placeAt. A time before that
+// seqAt returns the last entry that is not after a time: see positionAt. A time before that
 // of the floor is refused, because the state then is not known. mended says that the
 // log's time may have been set; if false, the search for such events is left out.
 func seqAt(ctx context.Context, tx *bbolt.Tx, c *blocks, at log.Time, mended bool) (log.Seq, error) {
@@ -61,7 +61,7 @@ func seqAt(ctx context.Context, tx *bbolt.Tx, c *blocks, at log.Time, mended boo
 	if mended {
 		var p *past
 		if p, err = newPastReader(ctx, tx, c, h.Seq); err == nil {
-			seq, err = p.placeAt(h.Floor, at)
+			seq, err = p.positionAt(h.Floor, at)
 		}
 	} else {
 		seq = changesdb.LastBefore(tx, h.Floor, h.Seq, at)

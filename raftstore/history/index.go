@@ -113,8 +113,8 @@ func makeBlock(tx *bbolt.Tx, version byte, first, last log.Seq) (block, error) {
 		if err != nil {
 			return nil, err
 		}
-		place := uint64(want-1) % SegmentEvents
-		if err := scanEvent(version, s.Bytes, func(hash uint32) { entries = append(entries, uint64(hash)<<16|place) }); err != nil {
+		position := uint64(want-1) % SegmentEvents
+		if err := scanEvent(version, s.Bytes, func(hash uint32) { entries = append(entries, uint64(hash)<<16|position) }); err != nil {
 			return nil, fmt.Errorf("changes.db: event row %d: %w", want, err)
 		}
 		want++
@@ -156,23 +156,23 @@ func checkBlock(key []byte, b block) error {
 
 // find appends to to the seqs in [low, high] that a hash has in segment, in order.
 func (b block) find(segment uint64, hash uint32, low, high log.Seq, to []log.Seq) []log.Seq {
-	place := 0
-	return b.findNext(&place, segment, hash, low, high, to)
+	position := 0
+	return b.findNext(&position, segment, hash, low, high, to)
 }
 
 // findNext is find for sorted hashes: place, at first 0, is the index of the previous
 // hash, so that a block is read from its front to its end.
-func (b block) findNext(place *int, segment uint64, hash uint32, low, high log.Seq, to []log.Seq) []log.Seq {
+func (b block) findNext(position *int, segment uint64, hash uint32, low, high log.Seq, to []log.Seq) []log.Seq {
 	fan := b[blockHeader:]
 	upper := int(hash >> (32 - fanoutBits))
-	at, end := *place, int(binary.BigEndian.Uint32(fan[4*upper:]))
+	at, end := *position, int(binary.BigEndian.Uint32(fan[4*upper:]))
 	if upper > 0 {
 		at = max(at, int(binary.BigEndian.Uint32(fan[4*(upper-1):])))
 	}
 	entries := b[blockHeader+fanoutBytes:]
 	for ; at < end && binary.BigEndian.Uint32(entries[blockEntry*at:]) < hash; at++ {
 	}
-	*place = at // the same hash may come again
+	*position = at // the same hash may come again
 	for ; at < end; at++ {
 		e := entries[blockEntry*at:]
 		if binary.BigEndian.Uint32(e) != hash {

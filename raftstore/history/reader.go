@@ -17,27 +17,27 @@ type Reader struct {
 	persister *changesdb.Persister
 	// serving returns why nothing is served now, or nil.
 	serving func() error
-	// place returns the applied head, and the floor.
-	place func() (head, floor log.Seq)
+	// headAndFloor returns the applied head, and the floor.
+	headAndFloor func() (head, floor log.Seq)
 	// view calls a function with the present state, under its lock.
 	view   func(func(*projections.State))
 	blocks blocks // of the current file
 }
 
 // NewReader returns a reader of the past of a running server. serving returns why nothing
-// is served now, or nil. place returns the applied head, and the floor. view calls a
+// is served now, or nil. headAndFloor returns the applied head, and the floor. view calls a
 // function with the present state, under its lock.
-func NewReader(files *changesdb.Files, persister *changesdb.Persister, serving func() error, place func() (head, floor log.Seq), view func(func(*projections.State))) *Reader {
-	return &Reader{files: files, persister: persister, serving: serving, place: place, view: view}
+func NewReader(files *changesdb.Files, persister *changesdb.Persister, serving func() error, headAndFloor func() (head, floor log.Seq), view func(func(*projections.State))) *Reader {
+	return &Reader{files: files, persister: persister, serving: serving, headAndFloor: headAndFloor, view: view}
 }
 
 // SeqAt returns the last entry that is not after a time; log.ErrCompacted if that entry
 // is not kept. If the log's time was set back, only the newest stretch that had begun at
-// that time is searched: see placeAt.
+// that time is searched: see positionAt.
 func (r *Reader) SeqAt(at log.Time) (seq log.Seq, err error) {
 	mended := false
 	r.view(func(state *projections.State) { _, mended = state.Get(mendRef.Kind, mendRef.ID) })
-	head, _ := r.place()
+	head, _ := r.headAndFloor()
 	err = r.past(head, func(tx *bbolt.Tx) error {
 		seq, err = seqAt(context.Background(), tx, &r.blocks, at, mended)
 		return err
@@ -66,7 +66,7 @@ func (r *Reader) PartAt(ctx context.Context, part Part, seq log.Seq) (*projectio
 // History returns the seqs of the entries about an object, up to limit of them
 // after a seq, in order. Errors: as StateAt.
 func (r *Reader) History(ctx context.Context, ref Ref, after log.Seq, limit int) (seqs []log.Seq, err error) {
-	head, _ := r.place()
+	head, _ := r.headAndFloor()
 	err = r.past(head, func(tx *bbolt.Tx) error {
 		seqs, err = historyOf(ctx, tx, &r.blocks, ref, after, limit)
 		return err
@@ -82,7 +82,7 @@ func (r *Reader) StateAt(ctx context.Context, seq log.Seq) (*projections.State, 
 	if err := r.serving(); err != nil {
 		return nil, err
 	}
-	switch head, floor := r.place(); {
+	switch head, floor := r.headAndFloor(); {
 	case seq > head:
 		return nil, fmt.Errorf("state at %d, the head is %d: %w", seq, head, log.ErrAhead)
 	case seq < floor:
@@ -94,23 +94,23 @@ func (r *Reader) StateAt(ctx context.Context, seq log.Seq) (*projections.State, 
 }
 
 // Mentions returns entries after a seq that may have one of the UUIDs in a field of their
-// object, before or after the event: all such entries up to place, but at most limit. It
+// object, before or after the event: all such entries with a seq up to upTo, but at most limit. It
 // reads the index of one segment, and only the entries that it returns. chain is the
-// prefix of the chain hash at place. ok is false if there is no stored index of the
+// prefix of the chain hash at upTo. ok is false if there is no stored index of the
 // entries that follow: at the end of the log, and until upkeep has written it. Then use
 // Entries.
 //
 // Its transaction is short, and it never waits for a write. Errors: log.ErrCompacted,
 // log.ErrCorrupt.
-func (r *Reader) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
+func (r *Reader) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, upTo log.Seq, chain log.ChainPrefix, ok bool, err error) {
 	if err := r.serving(); err != nil {
 		return nil, 0, chain, false, err
 	}
 	err = r.files.View(func(tx *bbolt.Tx) error {
-		entries, place, chain, ok, err = mentionsOf(tx, &r.blocks, uuids, after, limit)
+		entries, upTo, chain, ok, err = mentionsOf(tx, &r.blocks, uuids, after, limit)
 		return err
 	})
-	return entries, place, chain, ok, err
+	return entries, upTo, chain, ok, err
 }
 
 // past calls fn with a transaction that contains everything up to seq.
@@ -118,7 +118,7 @@ func (r *Reader) past(seq log.Seq, fn func(tx *bbolt.Tx) error) error {
 	if err := r.serving(); err != nil {
 		return err
 	}
-	if head, _ := r.place(); seq > head {
+	if head, _ := r.headAndFloor(); seq > head {
 		seq = head // fn itself refuses a seq that is too high
 	}
 	// An entry that is not yet in the file will be written soon.

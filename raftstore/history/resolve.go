@@ -79,10 +79,10 @@ func (p *past) resolveAll(wanted []wantedRef) error {
 	}
 	var seqs []log.Seq
 	err := p.each(p.base+1, p.seq, func(segment uint64, b block) (bool, error) {
-		rest, place := left[:0], 0
+		rest, at := left[:0], 0
 		for _, i := range left {
 			w := &wanted[i]
-			seqs = b.findNext(&place, segment, w.hash, p.base+1, p.seq, seqs[:0])
+			seqs = b.findNext(&at, segment, w.hash, p.base+1, p.seq, seqs[:0])
 			done, err := false, error(nil)
 			if len(seqs) > 0 {
 				done, err = p.take(w, seqs)

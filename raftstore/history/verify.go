@@ -173,11 +173,11 @@ func (v *verifier) replay() (bool, error) {
 			if v.ctx.Err() != nil {
 				return false, v.ctx.Err()
 			}
-			v.progress.Tell(int64(want-first+1), int64(v.head.Seq-first+1))
+			v.progress.Report(int64(want-first+1), int64(v.head.Seq-first+1))
 		}
 		want++
 	}
-	v.progress.Tell(int64(v.head.Seq-first+1), int64(v.head.Seq-first+1))
+	v.progress.Report(int64(v.head.Seq-first+1), int64(v.head.Seq-first+1))
 	if known && hash != v.head.Hash {
 		v.found(v.head.Seq, remedyServer, "the events end in chain hash %s, and the head says %s", hash.Prefix(), v.head.Hash.Prefix())
 	}

@@ -96,7 +96,7 @@ func copyFile(source *bbolt.DB, path string, used int64, progress changesdb.Prog
 		err = target.Sync()
 	}
 	if err == nil {
-		progress.Tell(used/2, used)
+		progress.Report(used/2, used)
 		err = boltfile.Guard(func() error { return sameRows(source, target, used, progress) })
 	}
 	return errors.Join(err, target.Close())
@@ -111,7 +111,7 @@ func sameRows(a, b *bbolt.DB, used int64, progress changesdb.Progress) error {
 				before := done
 				done += int64(n)
 				if done/compactTx != before/compactTx {
-					progress.Tell(used/2+min(done, used)/2, used)
+					progress.Report(used/2+min(done, used)/2, used)
 				}
 			})
 		})

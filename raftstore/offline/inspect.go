@@ -154,11 +154,11 @@ func (c *Content) walk(tx *bbolt.Tx, h *changesdb.Head, progress changesdb.Progr
 			return fmt.Errorf("changes.db: the chain breaks at seq %d: %w", want, log.ErrCorrupt)
 		}
 		if c.Events++; c.Events%changesdb.ProgressEvery == 0 {
-			progress.Tell(int64(c.Events), int64(h.Seq-h.Floor))
+			progress.Report(int64(c.Events), int64(h.Seq-h.Floor))
 		}
 		want++
 	}
-	progress.Tell(int64(c.Events), int64(h.Seq-h.Floor))
+	progress.Report(int64(c.Events), int64(h.Seq-h.Floor))
 	if hash != h.Hash {
 		return fmt.Errorf("changes.db: the events end in chain hash %s, and the head says %s: %w", hash, h.Hash, log.ErrCorrupt)
 	}

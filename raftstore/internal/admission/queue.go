@@ -14,10 +14,10 @@ const (
 	// maxBatchChanges and maxBatchBytes bound one raft entry.
 	maxBatchChanges = 1024
 	maxBatchBytes   = 1 << 20
-	// MaxFlying is how many batches are in raft at once. pipelineFrom is how many changes
+	// MaxInFlight is how many batches are in raft at once. pipelineFrom is how many changes
 	// must wait before a second batch is sent: with few writers, one batch in flight
 	// gives larger batches (docs/peers.md section 3).
-	MaxFlying    = 2
+	MaxInFlight  = 2
 	pipelineFrom = 128
 )
 
@@ -29,8 +29,8 @@ type Proposal struct {
 	Cost    int    // of its author's turn: its bytes, and OpCost for each operation
 	// Done is called once with the outcome, and must not wait: one goroutine calls it for
 	// all changes of a batch.
-	Done func(Outcome)
-	told atomic.Bool // Done was called: see Tell
+	Done     func(Outcome)
+	finished atomic.Bool // Done was called: see Tell
 	// Over is set for a change that sets the log's time. It is called when raft has
 	// answered, which may be after Done: see GiveUp.
 	Over func()
@@ -43,7 +43,7 @@ type Outcome struct {
 }
 
 // Queue holds the waiting proposals. The proposer takes a batch as soon as fewer than
-// MaxFlying are in raft, so a batch grows only while the one before it is in raft. One
+// MaxInFlight are in raft, so a batch grows only while the one before it is in raft. One
 // writer never waits; many writers share a batch, each author in its turn.
 type Queue struct {
 	kick chan struct{}
@@ -52,7 +52,7 @@ type Queue struct {
 	stretch atomic.Uint64
 
 	mu      sync.Mutex
-	waiting turns
+	waiting roundRobin
 	flying  int
 	closed  error // the error of all proposals after the proposer has ended
 }
@@ -105,7 +105,7 @@ func (q *Queue) PutMend(p *Proposal) error {
 	}
 	q.mu.Unlock()
 	for _, w := range waiting {
-		w.Tell(Outcome{Err: errTimeSet})
+		w.Finish(Outcome{Err: errTimeSet})
 	}
 	return err
 }
@@ -129,15 +129,15 @@ func (q *Queue) add(p *Proposal) error {
 func (q *Queue) Take() []*Proposal {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.waiting.count == 0 || q.flying >= MaxFlying || q.flying > 0 && q.waiting.count < pipelineFrom {
+	if q.waiting.count == 0 || q.flying >= MaxInFlight || q.flying > 0 && q.waiting.count < pipelineFrom {
 		return nil
 	}
 	q.flying++
 	return q.waiting.take(maxBatchChanges, maxBatchBytes)
 }
 
-// Landed notes that raft has answered a batch, so that the next one may be sent.
-func (q *Queue) Landed() {
+// BatchDone notes that raft has answered a batch, so that the next one may be sent.
+func (q *Queue) BatchDone() {
 	q.mu.Lock()
 	q.flying--
 	q.mu.Unlock()

@@ -39,19 +39,19 @@ type Collector struct {
 	entries []log.Entry
 	Bytes   int
 	whole   int // entries up to the end of the last whole change
-	room    []byte
+	free    []byte
 }
 
-// ownRoom is how many bytes a collector allocates at once.
-const ownRoom = 256 << 10
+// ownBytes is how many bytes a collector allocates at once.
+const ownBytes = 256 << 10
 
 // Own returns a copy of b; copies share memory.
 func (c *Collector) Own(b []byte) []byte {
-	if len(c.room) < len(b) {
-		c.room = make([]byte, max(len(b), ownRoom))
+	if len(c.free) < len(b) {
+		c.free = make([]byte, max(len(b), ownBytes))
 	}
-	own := c.room[:len(b):len(b)]
-	c.room = c.room[copy(own, b):]
+	own := c.free[:len(b):len(b)]
+	c.free = c.free[copy(own, b):]
 	return own
 }
 

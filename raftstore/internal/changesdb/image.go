@@ -30,8 +30,8 @@ type Progress func(done, all int64)
 // ProgressEvery is how many rows pass between two calls of a Progress.
 const ProgressEvery = 1 << 14
 
-// Tell calls p, unless it is nil.
-func (p Progress) Tell(done, all int64) {
+// Report calls p, unless it is nil.
+func (p Progress) Report(done, all int64) {
 	if p != nil {
 		p(done, all)
 	}
@@ -107,6 +107,6 @@ type progressWriter struct {
 func (p *progressWriter) Write(b []byte) (int, error) {
 	n, err := p.w.Write(b)
 	p.done += int64(n)
-	p.progress.Tell(p.done, p.all)
+	p.progress.Report(p.done, p.all)
 	return n, err
 }

@@ -85,16 +85,16 @@ type Options struct {
 	SweepRows, SweepPart int
 
 	Ops *disk.Ops // watches the commits under way; may be nil
-	// Room returns why the file must not be written now, or nil. Spare returns why not
+	// Full returns why the file must not be written now, or nil. Spare returns why not
 	// even rows may be deleted now, or nil. Either function may be nil.
-	Room, Spare func() error
+	Full, Spare func() error
 }
 
 // NewPersister returns the writer of the current file of f, whose content is c.
 func NewPersister(options Options, f *Files, c *Content) *Persister {
 	fits := func() error { return nil }
-	if options.Room == nil {
-		options.Room = fits
+	if options.Full == nil {
+		options.Full = fits
 	}
 	if options.Spare == nil {
 		options.Spare = fits
@@ -214,8 +214,8 @@ func (p *Persister) Mark(m Marker, epoch uint64) error {
 	return <-done
 }
 
-// roomPause is how long the writer waits before it checks for free space again.
-const roomPause = 100 * time.Millisecond
+// spacePause is how long the writer waits before it checks for free space again.
+const spacePause = 100 * time.Millisecond
 
 // Run writes until ctx is done, and then writes what is left. Its error is that of the
 // disk; all waiting callers get it too.
@@ -236,7 +236,7 @@ func (p *Persister) Run(ctx context.Context) error {
 		err := p.Flush()
 		for errors.Is(err, log.ErrNoRoom) {
 			p.refuseMarker(err)
-			pause := time.NewTimer(roomPause)
+			pause := time.NewTimer(spacePause)
 			select {
 			case <-pause.C:
 			case <-ctx.Done():
@@ -255,7 +255,7 @@ func (p *Persister) Run(ctx context.Context) error {
 // gets it from raft's log. After log.ErrNoRoom the work is kept, because nothing was
 // tried.
 func (p *Persister) Flush() error {
-	if err := p.options.Room(); err != nil {
+	if err := p.options.Full(); err != nil {
 		return err
 	}
 	p.flushing.Lock()

@@ -287,7 +287,7 @@ func (p *Persister) sweepPart(ctx context.Context, epoch uint64, pace func() tim
 		return err
 	}
 	for part := range slices.Chunk(writes, p.options.SweepRows) {
-		if err := p.options.Room(); err != nil {
+		if err := p.options.Full(); err != nil {
 			return err
 		}
 		if err := p.paced(ctx, epoch, pace(), func(tx *bbolt.Tx) error { return putRows(tx, part) }); err != nil {

@@ -44,7 +44,7 @@ const upkeepPace = 2
 // Upkeep writes in one short transaction, and then pauses. It fails if a restore came
 // since the epoch, or if there is no free space.
 func (p *Persister) Upkeep(ctx context.Context, epoch uint64, fn func(tx *bbolt.Tx) error) error {
-	if err := p.options.Room(); err != nil {
+	if err := p.options.Full(); err != nil {
 		return err
 	}
 	return p.paced(ctx, epoch, upkeepPace, fn)

@@ -32,8 +32,8 @@ func New(logger *slog.Logger) hclog.Logger {
 func (l adapter) Trace(string, ...any)           {}
 func (l adapter) Debug(msg string, args ...any)  { l.logger.Debug(msg, plain(args)...) }
 func (l adapter) Info(msg string, args ...any)   { l.logger.Debug(msg, plain(args)...) }
-func (l adapter) Warn(msg string, args ...any)   { l.tell(msg, args) }
-func (l adapter) Error(msg string, args ...any)  { l.tell(msg, args) }
+func (l adapter) Warn(msg string, args ...any)   { l.report(msg, args) }
+func (l adapter) Error(msg string, args ...any)  { l.report(msg, args) }
 func (l adapter) Named(string) hclog.Logger      { return l }
 func (l adapter) ResetNamed(string) hclog.Logger { return l }
 
@@ -51,9 +51,9 @@ func (l adapter) Log(level hclog.Level, msg string, args ...any) {
 	}
 }
 
-// tell logs raft's warnings and errors, except that a connection ended, which is normal
+// report logs raft's warnings and errors, except that a connection ended, which is normal
 // when a server stops.
-func (l adapter) tell(msg string, args []any) {
+func (l adapter) report(msg string, args []any) {
 	level := slog.LevelWarn
 	for _, arg := range args {
 		if err, ok := arg.(error); ok && (errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, raft.ErrTransportShutdown)) {

@@ -22,12 +22,12 @@ const FirstByteWait = 5 * time.Second
 // Port is the peer port: it accepts connections, and passes each to the handler of its
 // purpose; and it dials other servers. It is the raft.StreamLayer of raft.
 type Port struct {
-	opts PortOptions
-	raft chan net.Conn
-	told atomic.Int64    // when a server of another cluster was last logged, in Unix ns
-	ctx  context.Context // done when the run that the port serves ends
-	done chan struct{}
-	once sync.Once
+	opts     PortOptions
+	raft     chan net.Conn
+	loggedAt atomic.Int64    // when a server of another cluster was last logged, in Unix ns
+	ctx      context.Context // done when the run that the port serves ends
+	done     chan struct{}
+	once     sync.Once
 }
 
 // PortOptions are the options of a Port. All must be set.
@@ -147,7 +147,7 @@ func (p *Port) sameCluster(conn net.Conn, sort byte) bool {
 		return ok && err == nil
 	}
 	now := time.Now().UnixNano()
-	if last := p.told.Load(); now-last > int64(strangerPause) && p.told.CompareAndSwap(last, now) {
+	if last := p.loggedAt.Load(); now-last > int64(strangerPause) && p.loggedAt.CompareAndSwap(last, now) {
 		p.opts.Logger.Warn("refusing a server of another cluster; stop it, or empty its data folder and let it join", "peer", conn.RemoteAddr(), "its_cluster", theirs, "our_cluster", ours)
 	}
 	return false

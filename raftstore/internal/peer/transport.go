@@ -67,19 +67,19 @@ func (t *Transport) Stable() raft.StableStore { return t.terms }
 
 // FSM returns the FSM for raft. It passes entries to the given FSM when they are on this
 // server's disk, and sends their commit to the followers.
-func (t *Transport) FSM(of raft.BatchingFSM) raft.BatchingFSM { return telling{of, t} }
+func (t *Transport) FSM(of raft.BatchingFSM) raft.BatchingFSM { return committingFSM{of, t} }
 
 // Shutdown stops raft, and closes pipelines that delay its end.
 func (t *Transport) Shutdown(r *raft.Raft) error { return t.pipelines.Shutdown(r) }
 
-// telling is an FSM that sends commits to the followers.
-type telling struct {
+// committingFSM is an FSM that sends commits to the followers.
+type committingFSM struct {
 	raft.BatchingFSM
 	t *Transport
 }
 
 // ApplyBatch implements raft.BatchingFSM.
-func (f telling) ApplyBatch(entries []*raft.Log) []any {
+func (f committingFSM) ApplyBatch(entries []*raft.Log) []any {
 	n := len(entries)
 	if n == 0 {
 		return nil

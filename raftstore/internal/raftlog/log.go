@@ -59,9 +59,9 @@ type Options struct {
 	Admit func([]*raft.Log) error
 	// Ops watches the operations under way; may be nil.
 	Ops *disk.Ops
-	// Room returns why not even a term or a vote may be written now, or nil. A nil Room
+	// Full returns why not even a term or a vote may be written now, or nil. A nil Full
 	// allows all.
-	Room func() error
+	Full func() error
 	// Ending is closed when the server ends: then no write waits for free space.
 	Ending <-chan struct{}
 }
@@ -189,7 +189,7 @@ func (l *Log) DeleteRange(lo, hi uint64) error {
 
 // Set implements raft.StableStore.
 func (l *Log) Set(key, value []byte) error {
-	if err := l.awaitRoom(); err != nil {
+	if err := l.awaitSpace(); err != nil {
 		return l.orExit(err)
 	}
 	op := l.opts.Ops.Begin("saving a term or vote in raft.db", 1)
@@ -198,19 +198,19 @@ func (l *Log) Set(key, value []byte) error {
 	return l.orExit(l.note("save "+string(key), err))
 }
 
-// roomLook is the time between two checks for the space for a term or a vote.
-const roomLook = 50 * time.Millisecond
+// spaceEvery is the time between two checks for the space for a term or a vote.
+const spaceEvery = 50 * time.Millisecond
 
-// awaitRoom waits until there is space for a term or a vote. Raft panics if it cannot
+// awaitSpace waits until there is space for a term or a vote. Raft panics if it cannot
 // save one, and a server that ended for that reason would not find space at its next
 // start either.
-func (l *Log) awaitRoom() error {
-	if l.opts.Room == nil {
+func (l *Log) awaitSpace() error {
+	if l.opts.Full == nil {
 		return nil
 	}
-	look := time.NewTicker(roomLook)
+	look := time.NewTicker(spaceEvery)
 	defer look.Stop()
-	for err := l.opts.Room(); err != nil; err = l.opts.Room() {
+	for err := l.opts.Full(); err != nil; err = l.opts.Full() {
 		select {
 		case <-look.C:
 		case <-l.opts.Ending:

@@ -25,7 +25,7 @@ func chooseLog(bolt *raftboltdb.BoltStore, dir, want string, logger *slog.Logger
 	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return nil, nil, err
 	}
-	from, err := logPlace(have)
+	from, err := logKind(have)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -68,16 +68,16 @@ func chooseLog(bolt *raftboltdb.BoltStore, dir, want string, logger *slog.Logger
 	return bolt, nil, errors.Join(w.Close(), removeFolder(walDir))
 }
 
-// logPlace reads the record in the stable store. Without one the log is in raft.db.
-func logPlace(sealed []byte) (string, error) {
+// logKind reads the record in the stable store. Without one the log is in raft.db.
+func logKind(sealed []byte) (string, error) {
 	if sealed == nil {
 		return Bolt, nil
 	}
-	place, err := checked.Open(keyKind, sealed)
-	if err != nil || string(place) != Bolt && string(place) != WAL {
-		return "", fmt.Errorf("%s: it says that the log is in %q: %w", FileName, place, log.ErrCorrupt)
+	kind, err := checked.Open(keyKind, sealed)
+	if err != nil || string(kind) != Bolt && string(kind) != WAL {
+		return "", fmt.Errorf("%s: it says that the log is in %q: %w", FileName, kind, log.ErrCorrupt)
 	}
-	return string(place), nil
+	return string(kind), nil
 }
 
 func orClose(err error, w *wal.Log) error {

@@ -33,11 +33,11 @@ func OpenToRead(path string) (logs raft.LogStore, done func() error, err error) 
 	if err != nil {
 		err = fmt.Errorf("%s: %w: %w", path, disk.ErrTrouble, err)
 	}
-	place := ""
+	kind := ""
 	if err == nil {
-		place, err = logPlace(sealed)
+		kind, err = logKind(sealed)
 	}
-	if err == nil && place == WAL {
+	if err == nil && kind == WAL {
 		var w *wal.Log
 		if w, err = wal.Open(filepath.Join(filepath.Dir(path), WALName), slog.New(slog.DiscardHandler)); err == nil {
 			return checked.Log{LogStore: w}, func() error {

@@ -10,29 +10,29 @@ import (
 // authors are the authors whose ids the window remembers, or that have a low-water mark.
 // The author without a name has the ids from before log.FeatureContained.
 type authors struct {
-	places map[log.Asker]uint32
-	all    []author
-	unused []uint32 // unused indexes of all
-	byMost []uint32 // a heap: first is the author of the most ids; among equals the lowest key
-	byLine []uint32 // a heap of the authors with a low-water mark: the lowest is first
+	indexes   map[log.Asker]uint32
+	all       []author
+	unused    []uint32 // unused indexes of all
+	byMost    []uint32 // a heap: first is the author of the most ids; among equals the lowest key
+	byLowMark []uint32 // a heap of the authors with a low-water mark: the lowest is first
 }
 
 type author struct {
-	key    log.Asker
-	ids    []uint32 // a heap of indexes in Window.ids: the lowest id is first
-	line   log.UUID // an unknown id at or below it is refused; zero if there is none
-	atMost uint32   // index in byMost
-	atLine uint32   // index in byLine, if the author has a low-water mark
+	key       log.Asker
+	ids       []uint32 // a heap of indexes in Window.ids: the lowest id is first
+	lowMark   log.UUID // an unknown id at or below it is refused; zero if there is none
+	atMost    uint32   // index in byMost
+	atLowMark uint32   // index in byLowMark, if the author has a low-water mark
 }
 
-func (a *authors) lines() int           { return len(a.byLine) }
-func (a *authors) lowestLine() log.UUID { return a.all[a.byLine[0]].line }
+func (a *authors) lowMarks() int        { return len(a.byLowMark) }
+func (a *authors) lowestMark() log.UUID { return a.all[a.byLowMark[0]].lowMark }
 func (a *authors) largest() uint32      { return a.byMost[0] }
 
 // authorOf returns the index of an author, and adds the author if it is new.
 func (w *Window) authorOf(key log.Asker) uint32 {
 	a := &w.authors
-	if at, ok := a.places[key]; ok {
+	if at, ok := a.indexes[key]; ok {
 		return at
 	}
 	at := uint32(len(a.all))
@@ -42,33 +42,33 @@ func (w *Window) authorOf(key log.Asker) uint32 {
 	} else {
 		a.all = append(a.all, author{key: key})
 	}
-	a.places[key] = at
+	a.indexes[key] = at
 	a.byMost = heapPush(a.byMost, mostFirst{a}, at)
 	return at
 }
 
-// lineOf returns the low-water mark of an author; the zero id if there is none.
-func (w *Window) lineOf(key log.Asker) (line log.UUID) {
-	if at, ok := w.authors.places[key]; ok {
-		line = w.authors.all[at].line
+// lowMarkOf returns the low-water mark of an author; the zero id if there is none.
+func (w *Window) lowMarkOf(key log.Asker) (mark log.UUID) {
+	if at, ok := w.authors.indexes[key]; ok {
+		mark = w.authors.all[at].lowMark
 	}
-	return line
+	return mark
 }
 
-// drawLine sets the low-water mark of an author; the zero id removes it.
-func (w *Window) drawLine(key log.Asker, line log.UUID) {
+// setLowMark sets the low-water mark of an author; the zero id removes it.
+func (w *Window) setLowMark(key log.Asker, mark log.UUID) {
 	a := &w.authors
 	at := w.authorOf(key)
 	one := &a.all[at]
-	if !one.line.IsZero() {
-		w.sum.Sub(digest.Of(key[:], one.line[:]))
-		a.byLine = heapRemove(a.byLine, lineFirst{a}, one.atLine)
+	if !one.lowMark.IsZero() {
+		w.sum.Sub(digest.Of(key[:], one.lowMark[:]))
+		a.byLowMark = heapRemove(a.byLowMark, lowMarkFirst{a}, one.atLowMark)
 	}
-	if one.line = line; !line.IsZero() {
-		w.sum.Add(digest.Of(key[:], line[:]))
-		a.byLine = heapPush(a.byLine, lineFirst{a}, at)
+	if one.lowMark = mark; !mark.IsZero() {
+		w.sum.Add(digest.Of(key[:], mark[:]))
+		a.byLowMark = heapPush(a.byLowMark, lowMarkFirst{a}, at)
 	}
-	w.changed.lines[key] = line
+	w.changed.lowMarks[key] = mark
 	w.drop(at)
 }
 
@@ -93,11 +93,11 @@ func (w *Window) remove(at uint32) {
 func (w *Window) drop(at uint32) {
 	a := &w.authors
 	one := &a.all[at]
-	if len(one.ids) > 0 || !one.line.IsZero() {
+	if len(one.ids) > 0 || !one.lowMark.IsZero() {
 		return
 	}
 	a.byMost = heapRemove(a.byMost, mostFirst{a}, one.atMost)
-	delete(a.places, one.key)
+	delete(a.indexes, one.key)
 	*one = author{}
 	a.unused = append(a.unused, at)
 }
@@ -132,17 +132,17 @@ func (o mostFirst) less(a, b uint32) bool {
 }
 func (o mostFirst) moved(one, to uint32) { o.a.all[one].atMost = to }
 
-// lineFirst is the order of authors by their low-water marks.
-type lineFirst struct{ a *authors }
+// lowMarkFirst is the order of authors by their low-water marks.
+type lowMarkFirst struct{ a *authors }
 
-func (o lineFirst) less(a, b uint32) bool {
+func (o lowMarkFirst) less(a, b uint32) bool {
 	x, y := &o.a.all[a], &o.a.all[b]
-	if c := bytes.Compare(x.line[:], y.line[:]); c != 0 {
+	if c := bytes.Compare(x.lowMark[:], y.lowMark[:]); c != 0 {
 		return c < 0
 	}
 	return bytes.Compare(x.key[:], y.key[:]) < 0
 }
-func (o lineFirst) moved(one, to uint32) { o.a.all[one].atLine = to }
+func (o lowMarkFirst) moved(one, to uint32) { o.a.all[one].atLowMark = to }
 
 // The heaps are binary: no element comes before its parent, at half its index.
 

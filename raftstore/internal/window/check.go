@@ -33,7 +33,7 @@ func (w *Window) Check(id log.UUID, asker log.Asker, now log.Time) *log.Refusal 
 			fmt.Sprintf("is of %s, and what was made until then is not remembered any more, since the cluster's clock, now %s, was set back or the cluster was upgraded: the change may have been applied already", at, now),
 			"look whether the change was made")
 	}
-	if line := w.lineOf(asker); bytes.Compare(id[:], line[:]) <= 0 {
+	if mark := w.lowMarkOf(asker); bytes.Compare(id[:], mark[:]) <= 0 {
 		return tooOld(id,
 			fmt.Sprintf("is of %s by the clock of the client, and of its author only newer ones are remembered, since it has made more changes than there is room for: the change may have been applied already", at),
 			"look whether the change was made; send fewer changes at once, and retry them sooner")

@@ -67,9 +67,9 @@ func (r *Row) Is(c *log.Change, asker log.Asker) bool {
 
 // Names of the window's buckets, and of its row in the bucket of the meta rows.
 var (
-	BucketChanges = []byte("changes")
-	BucketLines   = []byte("lines") // made with the first low-water mark
-	KeyLeaps      = []byte("leaps")
+	BucketChanges  = []byte("changes")
+	BucketLowMarks = []byte("lines") // made with the first low-water mark
+	KeyLeaps       = []byte("leaps")
 )
 
 const changeRowHeader = 4
@@ -90,19 +90,19 @@ func ReadChangeRow(key, row []byte) (log.UUID, []byte, error) {
 	return log.UUID(key), bytes.Clone(row[changeRowHeader:]), nil
 }
 
-// lineRow returns the stored form of an author's low-water mark, in bucket lines under
+// lowMarkRow returns the stored form of an author's low-water mark, in bucket lines under
 // the author.
 //
 //	| crc (4) | id (16) |
-func lineRow(key log.Asker, line log.UUID) []byte {
-	row := append(make([]byte, 4, 20), line[:]...)
-	binary.BigEndian.PutUint32(row, disk.Checksum(BucketLines, key[:], line[:]))
+func lowMarkRow(key log.Asker, mark log.UUID) []byte {
+	row := append(make([]byte, 4, 20), mark[:]...)
+	binary.BigEndian.PutUint32(row, disk.Checksum(BucketLowMarks, key[:], mark[:]))
 	return row
 }
 
-func readLineRow(key, row []byte) (author log.Asker, line log.UUID, err error) {
-	if len(key) != len(author) || len(row) != 4+len(line) || binary.BigEndian.Uint32(row) != disk.Checksum(BucketLines, key, row[4:]) {
-		return author, line, fmt.Errorf("changes.db: line of change ids of author %x: checksum does not fit: %w", key, log.ErrCorrupt)
+func readLowMarkRow(key, row []byte) (author log.Asker, mark log.UUID, err error) {
+	if len(key) != len(author) || len(row) != 4+len(mark) || binary.BigEndian.Uint32(row) != disk.Checksum(BucketLowMarks, key, row[4:]) {
+		return author, mark, fmt.Errorf("changes.db: line of change ids of author %x: checksum does not fit: %w", key, log.ErrCorrupt)
 	}
 	return log.Asker(key), log.UUID(row[4:]), nil
 }

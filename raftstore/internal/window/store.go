@@ -28,17 +28,17 @@ type Result struct {
 
 // Empty reports whether there is nothing to write.
 func (b *Batch) Empty() bool {
-	return len(b.Results)+len(b.Changes.forgotten)+len(b.Changes.lines) == 0 && b.Trimmed.IsZero()
+	return len(b.Results)+len(b.Changes.forgotten)+len(b.Changes.lowMarks) == 0 && b.Trimmed.IsZero()
 }
 
 // Write adds and deletes the rows that the batches changed, in their order, and writes
 // the low-water marks.
 func Write(tx *bbolt.Tx, batches []*Batch) error {
 	bucket := tx.Bucket(BucketChanges)
-	lines := make(map[log.Asker]log.UUID)
+	marks := make(map[log.Asker]log.UUID)
 	for _, u := range batches {
-		for key, line := range u.Changes.lines { // of each author the last one counts
-			lines[key] = line
+		for key, mark := range u.Changes.lowMarks { // of each author the last one counts
+			marks[key] = mark
 		}
 	}
 	// Only below log.FeatureContained all rows up to an id are deleted.
@@ -51,7 +51,7 @@ func Write(tx *bbolt.Tx, batches []*Batch) error {
 	return errors.Join(
 		writeRows(bucket, changesOf(batches[:first]), trimmed),
 		writeRows(bucket, changesOf(batches[first:]), log.UUID{}),
-		writeLines(tx, lines),
+		writeLowMarks(tx, marks),
 	)
 }
 
@@ -74,10 +74,10 @@ func changesOf(batches []*Batch) []Result {
 // lastOfEach keeps the last row of each id.
 func lastOfEach(rows []Result) []Result {
 	slices.Reverse(rows)
-	said := make(map[log.UUID]bool, len(rows))
+	seen := make(map[log.UUID]bool, len(rows))
 	return slices.DeleteFunc(rows, func(r Result) bool {
-		before := said[r.ID]
-		said[r.ID] = true
+		before := seen[r.ID]
+		seen[r.ID] = true
 		return before
 	})
 }
@@ -115,20 +115,20 @@ func writeRows(bucket *bbolt.Bucket, rows []Result, trimmed log.UUID) error {
 	return nil
 }
 
-// writeLines writes low-water marks. The zero id deletes one.
-func writeLines(tx *bbolt.Tx, lines map[log.Asker]log.UUID) error {
-	if len(lines) == 0 {
+// writeLowMarks writes low-water marks. The zero id deletes one.
+func writeLowMarks(tx *bbolt.Tx, marks map[log.Asker]log.UUID) error {
+	if len(marks) == 0 {
 		return nil
 	}
-	bucket, err := tx.CreateBucketIfNotExists(BucketLines)
+	bucket, err := tx.CreateBucketIfNotExists(BucketLowMarks)
 	if err != nil {
 		return err
 	}
-	for key, line := range lines { // of different keys: in any order
-		if line.IsZero() {
+	for key, mark := range marks { // of different keys: in any order
+		if mark.IsZero() {
 			err = bucket.Delete(key[:])
 		} else {
-			err = bucket.Put(key[:], lineRow(key, line))
+			err = bucket.Put(key[:], lowMarkRow(key, mark))
 		}
 		if err != nil {
 			return err
@@ -163,11 +163,11 @@ func Load(tx *bbolt.Tx, age time.Duration, count int, h *Head) (*Window, error) 
 	if err != nil {
 		return nil, err
 	}
-	if lines := tx.Bucket(BucketLines); lines != nil {
-		err = lines.ForEach(func(k, v []byte) error {
-			key, line, err := readLineRow(k, v)
+	if marks := tx.Bucket(BucketLowMarks); marks != nil {
+		err = marks.ForEach(func(k, v []byte) error {
+			key, mark, err := readLowMarkRow(k, v)
 			if err == nil {
-				w.drawLine(key, line)
+				w.setLowMark(key, mark)
 			}
 			return err
 		})

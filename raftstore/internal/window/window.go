@@ -18,9 +18,9 @@ const (
 	// MaxAhead is how far the time in a change id may be ahead of the cluster's time:
 	// more than clients' clocks are usually off.
 	MaxAhead = time.Minute
-	// maxLines bounds the authors with a low-water mark, of whom ids were forgotten by
+	// maxLowMarks bounds the authors with a low-water mark, of whom ids were forgotten by
 	// count within an hour: more than a cluster has compute nodes and operators.
-	maxLines = 1 << 14
+	maxLowMarks = 1 << 14
 	// maxLeaps bounds the remembered leaps of time, which can be taken back exactly.
 	maxLeaps = 8
 )
@@ -79,7 +79,7 @@ type Window struct {
 // Changes are the changes of the window that are not yet handed to changes.db.
 type Changes struct {
 	forgotten []log.UUID
-	lines     map[log.Asker]log.UUID // low-water marks; the zero id: removed
+	lowMarks  map[log.Asker]log.UUID // low-water marks; the zero id: removed
 }
 
 // Known is what the window has of an id. It has no pointers, so that the garbage
@@ -87,9 +87,9 @@ type Changes struct {
 type Known struct {
 	id   log.UUID
 	hash digest.Sum // Of(id, value)
-	// place is the number of its fresh result, counted from 1 over the life of the
+	// number is the number of its fresh result, counted from 1 over the life of the
 	// window; 0 if the result was loaded from changes.db.
-	place   uint64
+	number  uint64
 	applied log.Time
 	author  uint32 // index in authors
 	at      uint32 // index in the heap of its author
@@ -128,8 +128,8 @@ func New(age time.Duration, count int, trimmed log.UUID) *Window {
 	w := &Window{age: age, ahead: min(MaxAhead, age/2), count: count, known: make(map[log.UUID]uint32), trimmed: trimmed}
 	w.ids = make([]Known, rings)
 	w.closeRings()
-	w.authors.places = make(map[log.Asker]uint32)
-	w.changed.lines = make(map[log.Asker]log.UUID)
+	w.authors.indexes = make(map[log.Asker]uint32)
+	w.changed.lowMarks = make(map[log.Asker]log.UUID)
 	return w
 }
 
@@ -148,8 +148,8 @@ func (w *Window) Trimmed() log.UUID { return w.trimmed }
 // Leaps returns the leaps of time that can be taken back. The slice is never altered.
 func (w *Window) Leaps() []Leap { return w.leaps }
 
-// Lines returns the number of authors that have a low-water mark.
-func (w *Window) Lines() int { return w.authors.lines() }
+// LowMarks returns the number of authors that have a low-water mark.
+func (w *Window) LowMarks() int { return w.authors.lowMarks() }
 
 // Known returns what is remembered of an id; nil if it is not known.
 func (w *Window) Known(id log.UUID) *Known {
@@ -180,9 +180,9 @@ func (w *Window) Add(id log.UUID, value []byte, index uint64) {
 	}
 }
 
-func (w *Window) remember(id log.UUID, value []byte, place uint64) {
+func (w *Window) remember(id log.UUID, value []byte, number uint64) {
 	row := OpenRow(id, value)
-	r := Known{id: id, hash: digest.Of(id[:], value), place: place, applied: row.Applied, author: w.authorOf(row.Asker)}
+	r := Known{id: id, hash: digest.Of(id[:], value), number: number, applied: row.Applied, author: w.authorOf(row.Asker)}
 	at := uint32(len(w.ids))
 	if n := len(w.unused); n > 0 {
 		at, w.unused = w.unused[n-1], w.unused[:n-1]
@@ -240,10 +240,10 @@ func (w *Window) arrange(now log.Time) {
 
 // Result returns the value of a remembered id, if it is still in memory.
 func (w *Window) Result(r *Known) (value []byte, ok bool) {
-	if r.place <= w.stored {
+	if r.number <= w.stored {
 		return nil, false
 	}
-	return w.fresh[r.place-w.stored-1].value, true
+	return w.fresh[r.number-w.stored-1].value, true
 }
 
 // Settle drops the results that are in changes.db, which has everything up to the raft
@@ -271,14 +271,14 @@ func (w *Window) Advance(now log.Time) {
 			w.trim(w.forget(at))
 		}
 	}
-	for w.authors.lines() > 0 {
-		line := w.authors.lowestLine()
-		if !w.before(line, now) {
+	for w.authors.lowMarks() > 0 {
+		mark := w.authors.lowestMark()
+		if !w.before(mark, now) {
 			break
 		}
-		w.dropLine(line)
+		w.dropLowMark(mark)
 	}
-	if before != 0 && now-before > log.Time(w.age) && len(w.known)+w.authors.lines() == 0 {
+	if before != 0 && now-before > log.Time(w.age) && len(w.known)+w.authors.lowMarks() == 0 {
 		leaps := append(slices.Clone(w.leaps), Leap{now, w.trimmed})
 		w.setLeaps(leaps[max(0, len(leaps)-maxLeaps):])
 	}
@@ -306,17 +306,17 @@ func (w *Window) forgetOne() {
 		w.trim(id) // its author is not known: it could be any author
 		return
 	}
-	w.drawLine(key, id)
-	for w.authors.lines() > maxLines {
-		w.dropLine(w.authors.lowestLine())
+	w.setLowMark(key, id)
+	for w.authors.lowMarks() > maxLowMarks {
+		w.dropLowMark(w.authors.lowestMark())
 	}
 }
 
-// dropLine replaces a low-water mark by trimmed: ids at or below it are refused to all
+// dropLowMark replaces a low-water mark by trimmed: ids at or below it are refused to all
 // authors.
-func (w *Window) dropLine(line log.UUID) {
-	w.drawLine(w.authors.all[w.authors.byLine[0]].key, log.UUID{})
-	w.trim(line)
+func (w *Window) dropLowMark(mark log.UUID) {
+	w.setLowMark(w.authors.all[w.authors.byLowMark[0]].key, log.UUID{})
+	w.trim(mark)
 }
 
 func (w *Window) trim(id log.UUID) {
@@ -371,8 +371,8 @@ func (w *Window) TimeSetBack(to log.Time) {
 				w.forget(at)
 			}
 		}
-		for w.authors.lines() > 0 {
-			w.dropLine(w.authors.lowestLine())
+		for w.authors.lowMarks() > 0 {
+			w.dropLowMark(w.authors.lowestMark())
 		}
 		if !l.trimmed.IsZero() {
 			w.trimmed = l.trimmed
@@ -417,10 +417,10 @@ func (w *Window) setLeaps(leaps []Leap) {
 func (w *Window) TakeChanges() Changes {
 	c := w.changed
 	w.changed.forgotten = nil
-	if len(c.lines) == 0 {
-		c.lines = nil // the persister reads the map while the next entry is applied
+	if len(c.lowMarks) == 0 {
+		c.lowMarks = nil // the persister reads the map while the next entry is applied
 	} else {
-		w.changed.lines = make(map[log.Asker]log.UUID)
+		w.changed.lowMarks = make(map[log.Asker]log.UUID)
 	}
 	return c
 }

@@ -122,15 +122,15 @@ func (w *Watch) refused(ctx context.Context, address string) bool {
 // and does not lead yet may never win: if its log ends before this server's log, this
 // server refused it, and stands now.
 func (w *Watch) standFor(ctx context.Context, ended raft.ServerAddress, moved <-chan struct{}) bool {
-	place := w.placeBehind(ended)
-	if place < 0 || w.Unfit() != nil {
+	rank := w.rankBehind(ended)
+	if rank < 0 || w.Unfit() != nil {
 		return false
 	}
 	vacant := func() bool {
 		now, _ := w.Raft.LeaderWithID()
 		return (now == ended || now == "") && w.Raft.State() == raft.Follower
 	}
-	for wait := time.After(time.Duration(place) * apart); wait != nil; {
+	for wait := time.After(time.Duration(rank) * apart); wait != nil; {
 		select {
 		case <-moved:
 			moved = w.Moved()
@@ -143,7 +143,7 @@ func (w *Watch) standFor(ctx context.Context, ended raft.ServerAddress, moved <-
 			wait = nil
 		}
 	}
-	if !vacant() || place > 0 && !w.refused(ctx, string(ended)) {
+	if !vacant() || rank > 0 && !w.refused(ctx, string(ended)) {
 		return false
 	}
 	w.Logger.Info("the leader's process has ended; standing for election", "leader", ended)
@@ -154,9 +154,9 @@ func (w *Watch) standFor(ctx context.Context, ended raft.ServerAddress, moved <-
 	return true
 }
 
-// placeBehind returns the index of this server among the voters other than the leader
+// rankBehind returns the index of this server among the voters other than the leader
 // that ended; -1 if it has no vote.
-func (w *Watch) placeBehind(ended raft.ServerAddress) int {
+func (w *Watch) rankBehind(ended raft.ServerAddress) int {
 	var voters []string
 	for _, m := range w.Raft.GetConfiguration().Configuration().Servers {
 		if m.Suffrage == raft.Voter && m.Address != ended {

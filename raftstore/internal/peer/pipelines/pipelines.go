@@ -14,7 +14,7 @@
 //
 // To be taken out when raft closes a pipeline whose answers it no longer reads.
 //
-// # Commits are sent at once, and nothing twice (AppendEntries, tell)
+// # Commits are sent at once, and nothing twice (AppendEntries, sendCommits)
 //
 // Raft uses a pipeline when there are entries, and once in each CommitTimeout. By the
 // latter, followers learn what is committed (raft 1.7.3, pipelineReplicate). Our
@@ -58,7 +58,7 @@ type pipeline struct {
 	answers chan raft.AppendFuture
 	commits chan struct{} // readable when known has changed
 	closed  chan struct{}
-	ended   chan struct{} // closed when tell has ended
+	ended   chan struct{} // closed when sendCommits has ended
 	relayed chan struct{} // closed when relay has ended
 	close   sync.Once
 
@@ -85,10 +85,10 @@ func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.App
 	if len(args.Entries) == 0 && args.Term == p.last.Term && args.LeaderCommitIndex <= p.last.LeaderCommitIndex && now.Sub(p.sent) < Quiet {
 		return nil, nil
 	}
-	told := p.last
+	previous := p.last
 	p.last, p.sent = *args, now
-	if told.Term == args.Term {
-		p.last.LeaderCommitIndex = max(args.LeaderCommitIndex, told.LeaderCommitIndex)
+	if previous.Term == args.Term {
+		p.last.LeaderCommitIndex = max(args.LeaderCommitIndex, previous.LeaderCommitIndex)
 	}
 	if n := len(args.Entries); n > 0 {
 		p.last.Entries, p.last.PrevLogEntry, p.last.PrevLogTerm = nil, args.Entries[n-1].Index, args.Entries[n-1].Term
@@ -122,13 +122,13 @@ func (p *pipeline) relay() {
 	}
 }
 
-// tell sends commits to the follower until the pipeline is closed.
-func (p *pipeline) tell() {
+// sendCommits sends commits to the follower until the pipeline is closed.
+func (p *pipeline) sendCommits() {
 	defer close(p.ended)
 	for {
 		select {
 		case <-p.commits:
-			if !p.tellOnce() {
+			if !p.sendCommit() {
 				return
 			}
 		case <-p.closed:
@@ -137,11 +137,11 @@ func (p *pipeline) tell() {
 	}
 }
 
-// tellOnce sends the commit if the entry is of this term, and the follower has it from
+// sendCommit sends the commit if the entry is of this term, and the follower has it from
 // this leader in this term. Then the follower's log up to it equals this server's, also
 // if another server leads by now. (An older entry is not safe: a later leader may have
 // committed another entry at its index.)
-func (p *pipeline) tellOnce() (open bool) {
+func (p *pipeline) sendCommit() (open bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.knowing.Lock()
@@ -179,7 +179,7 @@ func (p *pipeline) learn(c committed) {
 // Open adds a pipeline of raft's transport to the set, and returns the one that raft must
 // use. Its Close removes it.
 func (s *Set) Open(inner raft.AppendPipeline) raft.AppendPipeline {
-	p := s.tellOn(inner)
+	p := s.start(inner)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open == nil {
@@ -189,13 +189,13 @@ func (s *Set) Open(inner raft.AppendPipeline) raft.AppendPipeline {
 	return p
 }
 
-// tellOn starts the goroutines of a pipeline; Close ends them.
-func (s *Set) tellOn(inner raft.AppendPipeline) *pipeline {
+// start starts the goroutines of a pipeline; Close ends them.
+func (s *Set) start(inner raft.AppendPipeline) *pipeline {
 	p := &pipeline{
 		AppendPipeline: inner, set: s, answers: make(chan raft.AppendFuture),
 		commits: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}), relayed: make(chan struct{}),
 	}
-	go p.tell()
+	go p.sendCommits()
 	go p.relay()
 	return p
 }

@@ -120,11 +120,11 @@ func (e *Log) StoreLogs(entries []*raft.Log) error {
 	early := e.mayBeEarly(entries)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	room := 1 // no entry may wait
+	most := 1 // no entry may wait
 	if early {
-		room = maxEarly
+		most = maxEarly
 	}
-	for e.err == nil && len(e.waiting) >= room {
+	for e.err == nil && len(e.waiting) >= most {
 		e.moved.Wait()
 	}
 	if e.err != nil || len(entries) == 0 {

@@ -7,12 +7,12 @@ import (
 )
 
 // Turns of authors in the leader's queue: deficit round robin. In its turn each waiting
-// author may use turnCost. If its next change is too large, the rest is kept for its next
+// author may use quantum. If its next change is too large, the rest is kept for its next
 // turn. So an author that floods the queue waits only behind itself.
 const (
-	// turnCost is the cost that an author may use in one turn: 64 changes of one
+	// quantum is the cost that an author may use in one turn: 64 changes of one
 	// operation.
-	turnCost = 64 << 10
+	quantum = 64 << 10
 	// OpCost is the cost of an operation besides its bytes, in bytes: deciding and
 	// applying it takes about as long as writing so many bytes.
 	OpCost = 512
@@ -47,9 +47,9 @@ type waiters struct {
 
 func (w *waiters) length() int { return len(w.all) - w.next }
 
-// turns is the circle of the authors that have waiting proposals. The zero value is
+// roundRobin is the circle of the authors that have waiting proposals. The zero value is
 // empty. The lock of the queue protects it.
-type turns struct {
+type roundRobin struct {
 	circle []*waiters
 	at     int // index of the author whose turn it is
 	of     map[string]*waiters
@@ -58,7 +58,7 @@ type turns struct {
 }
 
 // put adds p, or returns an error if the queue or its author's share is full.
-func (t *turns) put(p *Proposal) error {
+func (t *roundRobin) put(p *Proposal) error {
 	w := t.of[p.Author]
 	count, bytes := 0, 0
 	if w != nil {
@@ -91,13 +91,13 @@ func (t *turns) put(p *Proposal) error {
 }
 
 // take returns up to changes proposals, and about bytes bytes, author by author.
-func (t *turns) take(changes, bytes int) []*Proposal {
+func (t *roundRobin) take(changes, bytes int) []*Proposal {
 	batch, size := make([]*Proposal, 0, min(changes, t.count)), 0
 	for len(t.circle) > 0 && len(batch) < changes {
 		w := t.circle[t.at]
 		if !w.begun {
 			w.begun = true
-			w.deficit += turnCost
+			w.deficit += quantum
 		}
 		for w.length() > 0 && len(batch) < changes {
 			p := w.all[w.next]
@@ -131,7 +131,7 @@ func (t *turns) take(changes, bytes int) []*Proposal {
 }
 
 // remove removes the first of w's proposals.
-func (t *turns) remove(w *waiters) {
+func (t *roundRobin) remove(w *waiters) {
 	p := w.all[w.next]
 	w.all[w.next] = nil
 	w.next++
@@ -145,10 +145,10 @@ func (t *turns) remove(w *waiters) {
 }
 
 // all removes and returns everything.
-func (t *turns) all() (all []*Proposal) {
+func (t *roundRobin) all() (all []*Proposal) {
 	for _, w := range t.circle {
 		all = append(all, w.all[w.next:]...)
 	}
-	*t = turns{}
+	*t = roundRobin{}
 	return all
 }

@@ -26,29 +26,29 @@ import (
 // entries, and does not write changes.db. Raft's log has what changes.db lacks.
 
 const (
-	// roomLook is the time between two measurements of the data folder's file system. At
+	// spaceEvery is the time between two measurements of the data folder's file system. At
 	// 100 MB/s, 5 MB are written in that time.
-	roomLook = 50 * time.Millisecond
-	// roomAsk is the time between two rounds of requests to the other servers.
-	roomAsk = 500 * time.Millisecond
+	spaceEvery = 50 * time.Millisecond
+	// spaceAskEvery is the time between two rounds of requests to the other servers.
+	spaceAskEvery = 500 * time.Millisecond
 	// lowWaterBytes is the default low water, or a tenth of the file system if that is
 	// less. It holds about ten seconds of the 100 MB/s that a server writes at full load,
 	// or a checkpoint of half a million objects.
 	lowWaterBytes = 1 << 30
 	lowWaterShare = 10
-	// walRoom is added to the low water for raft-wal, which allocates each file of its
+	// walSpace is added to the low water for raft-wal, which allocates each file of its
 	// log in full in advance, 64 MiB.
-	walRoom = 64 << 20
+	walSpace = 64 << 20
 	// The reserve is lowWater/reserveShare. A server that was below a bound counts as
-	// above it only when it has a quarter more (roomSlack).
+	// above it only when it has a quarter more (spaceSlack).
 	reserveShare = 4
-	roomSlack    = 4
+	spaceSlack   = 4
 	// reserve/leastShare is kept for small writes that keep the cluster together: terms,
 	// votes, and entries that are not changes; and for deletions of rows.
 	leastShare = 4
-	// roomHandOver is the least time between two attempts to hand the leadership to a
+	// spaceHandOverEvery is the least time between two attempts to hand the leadership to a
 	// server that has space.
-	roomHandOver = 5 * time.Second
+	spaceHandOverEvery = 5 * time.Second
 	// earlyUpkeep is the least time between two rounds of upkeep that begin early for
 	// lack of space.
 	earlyUpkeep = 10 * time.Second
@@ -70,8 +70,8 @@ type Room struct {
 	Full     bool  `json:"full"`            // below the reserve: the server takes no entries
 }
 
-// roomWatch holds what a store knows about free space, its own and the others'.
-type roomWatch struct {
+// spaceWatch holds what a store knows about free space, its own and the others'.
+type spaceWatch struct {
 	own   atomic.Pointer[Room]  // nil before the first measurement
 	alarm atomic.Pointer[error] // why the cluster refuses growth; nil if it does not
 	// Reasons why a file is not written now; nil if it is. file: changes.db. spare: not
@@ -84,8 +84,8 @@ type roomWatch struct {
 	upkeep                 chan struct{} // readable when upkeep should begin early
 
 	mu     sync.Mutex
-	others []other // the last round's answers
-	asked  bool    // there was a round
+	others []memberReport // the last round's answers
+	asked  bool           // there was a round
 	gave   time.Time
 }
 
@@ -108,7 +108,7 @@ func (c *Config) lowWater(size int64) int64 {
 	}
 	low := int64(lowWaterBytes)
 	if c.RaftLog == raftlog.WAL {
-		low += walRoom
+		low += walSpace
 	}
 	return min(low, size/lowWaterShare)
 }
@@ -117,23 +117,23 @@ func (c *Config) lowWater(size int64) int64 {
 type diskWatch struct {
 	store *Store
 	ops   *disk.Ops
-	room  roomWatch
+	space spaceWatch
 	stall stall
 }
 
-// lookForRoom measures the data folder once.
-func (d *diskWatch) lookForRoom() {
+// measureSpace measures the data folder once.
+func (d *diskWatch) measureSpace() {
 	free, size := disk.Space(d.store.cfg.Dir)
 	if size == 0 {
 		return // the file system does not report it
 	}
-	d.judgeRoom(free, size, d.store.files.FreeBytes(), d.store.raftLog.FreeBytes(), int64(d.store.persister.Progress().LagBytes))
+	d.judgeSpace(free, size, d.store.files.FreeBytes(), d.store.raftLog.FreeBytes(), int64(d.store.persister.Progress().LagBytes))
 }
 
-// judgeRoom sets what may be written, given the bytes that are free on the file system,
+// judgeSpace sets what may be written, given the bytes that are free on the file system,
 // in changes.db and in raft's log, and the bytes that wait to be written to changes.db.
-func (d *diskWatch) judgeRoom(free, size, inFile, inLog, waiting int64) {
-	w := &d.room
+func (d *diskWatch) judgeSpace(free, size, inFile, inLog, waiting int64) {
+	w := &d.space
 	low := cmp.Or(w.lowWaterNow.Load(), d.store.cfg.lowWater(size))
 	reserve := low / reserveShare
 	before := w.own.Load()
@@ -143,7 +143,7 @@ func (d *diskWatch) judgeRoom(free, size, inFile, inLog, waiting int64) {
 	// A value that was below a bound stays so until there is a quarter more.
 	below := func(have, bound int64, was bool) bool {
 		if was {
-			bound += bound / roomSlack
+			bound += bound / spaceSlack
 		}
 		return have < bound
 	}
@@ -181,7 +181,7 @@ func (d *diskWatch) judgeRoom(free, size, inFile, inLog, waiting int64) {
 
 // Room returns the free space of this server's data folder at the last measurement.
 func (s *Store) Room() Room {
-	if r := s.disks.room.own.Load(); r != nil {
+	if r := s.disks.space.own.Load(); r != nil {
 		return *r
 	}
 	return Room{}
@@ -189,12 +189,12 @@ func (s *Store) Room() Room {
 
 // NoRoom returns why the cluster refuses growth, or nil. Within a second all servers
 // return the same.
-func (s *Store) NoRoom() error { return errorIn(&s.disks.room.alarm) }
+func (s *Store) NoRoom() error { return errorIn(&s.disks.space.alarm) }
 
-// runRoom measures this server's disk and asks the others about theirs, until ctx is
+// runSpace measures this server's disk and asks the others about theirs, until ctx is
 // done.
-func (d *diskWatch) runRoom(ctx context.Context, r *raft.Raft) {
-	look, ask := time.NewTicker(roomLook), time.NewTicker(roomAsk)
+func (d *diskWatch) runSpace(ctx context.Context, r *raft.Raft) {
+	look, ask := time.NewTicker(spaceEvery), time.NewTicker(spaceAskEvery)
 	defer look.Stop()
 	defer ask.Stop()
 	asking := make(chan struct{}, 1)
@@ -202,10 +202,10 @@ func (d *diskWatch) runRoom(ctx context.Context, r *raft.Raft) {
 	for {
 		select {
 		case <-look.C:
-			d.lookForRoom()
+			d.measureSpace()
 			if d.store.Room().Low && time.Since(early) > earlyUpkeep {
 				early = time.Now()
-				notify.Send(d.room.upkeep)
+				notify.Send(d.space.upkeep)
 			}
 			d.judgeCluster(r)
 		case <-ask.C:
@@ -213,7 +213,7 @@ func (d *diskWatch) runRoom(ctx context.Context, r *raft.Raft) {
 			case asking <- struct{}{}:
 				if !d.store.tasks.Start(func() {
 					defer func() { <-asking }()
-					d.askForRoom(ctx, r)
+					d.askForSpace(ctx, r)
 				}) {
 					return
 				}
@@ -225,24 +225,24 @@ func (d *diskWatch) runRoom(ctx context.Context, r *raft.Raft) {
 	}
 }
 
-// askForRoom asks the others once. If this server leads and lacks space, but the cluster
+// askForSpace asks the others once. If this server leads and lacks space, but the cluster
 // has space, it hands the leadership to a server that has.
-func (d *diskWatch) askForRoom(ctx context.Context, r *raft.Raft) {
-	others := d.store.members.othersOf(ctx, r)
-	d.room.mu.Lock()
-	d.room.others, d.room.asked = others, true
-	d.room.mu.Unlock()
+func (d *diskWatch) askForSpace(ctx context.Context, r *raft.Raft) {
+	others := d.store.members.reports(ctx, r)
+	d.space.mu.Lock()
+	d.space.others, d.space.asked = others, true
+	d.space.mu.Unlock()
 	d.judgeCluster(r)
-	if !d.store.Room().Low || d.store.NoRoom() != nil || !d.store.lead.leading() || time.Since(d.room.gave) < roomHandOver {
+	if !d.store.Room().Low || d.store.NoRoom() != nil || !d.store.lead.leading() || time.Since(d.space.gave) < spaceHandOverEvery {
 		return
 	}
-	d.room.gave = time.Now()
+	d.space.gave = time.Now()
 	for _, o := range others {
 		if !o.voter || o.troubled() || d.store.times.clocks.Agreement.Load().Wrong(o.ID) {
 			continue
 		}
 		d.store.logger.Warn("no room on disk: giving the leadership to a server that has", "server", o.ID)
-		err := d.store.lead.handTo(ctx, r, Member{ID: o.ID, Address: o.address})
+		err := d.store.lead.handOverTo(ctx, r, Member{ID: o.ID, Address: o.address})
 		if err == nil {
 			return
 		}
@@ -257,9 +257,9 @@ func (i *identity) troubled() bool { return i.Stalled || i.Room != nil && i.Room
 // answer counts as having none. A voter of an older program, which does not report its
 // space, counts as having some.
 func (d *diskWatch) judgeCluster(r *raft.Raft) {
-	d.room.mu.Lock()
-	others, asked := d.room.others, d.room.asked
-	d.room.mu.Unlock()
+	d.space.mu.Lock()
+	others, asked := d.space.others, d.space.asked
+	d.space.mu.Unlock()
 	found := make(map[string]*identity)
 	for i := range others {
 		found[others[i].ID] = &others[i].identity
@@ -286,13 +286,13 @@ func (d *diskWatch) judgeCluster(r *raft.Raft) {
 		return
 	}
 	if low == "" || able > voters/2 {
-		if d.room.alarm.Swap(nil) != nil {
+		if d.space.alarm.Swap(nil) != nil {
 			d.store.logger.Info("enough servers have room on disk again: creates and updates are taken")
 		}
 		return
 	}
 	err := fmt.Errorf("%w: %sand %d of %d servers have room: creates and updates are refused until a majority has; delete what is not needed, shorten the retention, compact the files (rutter snapshot compact), or give the disks more room", ErrNoRoom, low, able, voters)
-	if d.room.alarm.Swap(&err) == nil {
+	if d.space.alarm.Swap(&err) == nil {
 		d.store.logger.Error("the cluster has no room on disk", "error", err)
 	}
 }
@@ -307,17 +307,17 @@ func grows(c *log.Change) bool {
 	return false
 }
 
-// roomFor returns why the leader does not take a change for lack of space, or nil.
-func (d *diskWatch) roomFor(c *log.Change) error {
-	err := errorIn(&d.room.log)
+// spaceFor returns why the leader does not take a change for lack of space, or nil.
+func (d *diskWatch) spaceFor(c *log.Change) error {
+	err := errorIn(&d.space.log)
 	if err == nil {
-		err = errorIn(&d.room.file)
+		err = errorIn(&d.space.file)
 	}
 	if err == nil && grows(c) {
 		err = d.store.NoRoom()
 	}
 	if err != nil {
-		d.room.refused.Add(1)
+		d.space.refused.Add(1)
 	}
 	return err
 }
@@ -343,7 +343,7 @@ func (d *diskWatch) behindOthers() error {
 // Entries that are not commands are small and keep the cluster together: they may use the
 // part of the reserve that is kept for them.
 func (d *diskWatch) admit(entries []*raft.Log) error {
-	if err := errorIn(&d.room.last); err != nil {
+	if err := errorIn(&d.space.last); err != nil {
 		return err
 	}
 	commands := false
@@ -351,12 +351,12 @@ func (d *diskWatch) admit(entries []*raft.Log) error {
 		commands = commands || entry.Type == raft.LogCommand
 	}
 	if !commands || d.store.appends() {
-		return nil // roomFor admitted a leader's commands, and they are few
+		return nil // spaceFor admitted a leader's commands, and they are few
 	}
-	if err := errorIn(&d.room.log); err != nil {
+	if err := errorIn(&d.space.log); err != nil {
 		return err
 	}
-	if err := errorIn(&d.room.file); err != nil {
+	if err := errorIn(&d.space.file); err != nil {
 		return err
 	}
 	return d.store.persister.Lagging(lagLimit)

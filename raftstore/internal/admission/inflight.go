@@ -2,15 +2,15 @@ package admission
 
 import "sync"
 
-// Aloft are the batches in raft. While raft itself is stuck, their proposers can be told
+// InFlight are the batches in raft. While raft itself is stuck, their proposers can be told
 // that the fate of their changes is unknown.
-type Aloft struct {
+type InFlight struct {
 	mu      sync.Mutex
 	batches map[*Proposal][]*Proposal // by the first of each
 }
 
 // Add adds a batch that is given to raft. It has at least one proposal.
-func (a *Aloft) Add(batch []*Proposal) {
+func (a *InFlight) Add(batch []*Proposal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.batches == nil {
@@ -20,28 +20,28 @@ func (a *Aloft) Add(batch []*Proposal) {
 }
 
 // Remove removes a batch whose proposers get their answers.
-func (a *Aloft) Remove(batch []*Proposal) {
+func (a *InFlight) Remove(batch []*Proposal) {
 	a.mu.Lock()
 	delete(a.batches, batch[0])
 	a.mu.Unlock()
 }
 
 // GiveUp ends the proposals of all batches with err. A later answer of raft is dropped.
-func (a *Aloft) GiveUp(err error) {
+func (a *InFlight) GiveUp(err error) {
 	a.mu.Lock()
 	batches := a.batches
 	a.batches = nil
 	a.mu.Unlock()
 	for _, batch := range batches {
 		for _, p := range batch {
-			p.Tell(Outcome{Err: err})
+			p.Finish(Outcome{Err: err})
 		}
 	}
 }
 
-// Tell calls Done with the outcome of p, at its first call only.
-func (p *Proposal) Tell(o Outcome) {
-	if p.told.CompareAndSwap(false, true) {
+// Finish calls Done with the outcome of p, at its first call only.
+func (p *Proposal) Finish(o Outcome) {
+	if p.finished.CompareAndSwap(false, true) {
 		p.Done(o)
 	}
 }
@@ -52,6 +52,6 @@ func (q *Queue) Refuse(err error) {
 	waiting := q.waiting.all()
 	q.mu.Unlock()
 	for _, p := range waiting {
-		p.Tell(Outcome{Err: err})
+		p.Finish(Outcome{Err: err})
 	}
 }
