@@ -69,10 +69,10 @@ func changeSeeds(t testing.TB) [][]byte {
 	return append(seeds, nil, []byte{log.FormatVersion}, []byte("\x01\x9f"))
 }
 
-// FuzzChange takes the bytes of a change through three servers: one that goes on,
-// one that restarts after it, and one that is killed before it is stored and
-// applies it anew. Whatever they are, nobody stops, and all agree on what became of
-// it, also of its retry.
+// FuzzChange takes the bytes of a change through three servers: one that goes on, one
+// that restarts after it, and one that is killed before it is stored and applies it anew.
+// Whatever they are, no server stops, and all agree on what became of it, also of its
+// retry.
 func FuzzChange(f *testing.F) {
 	for _, seed := range changeSeeds(f) {
 		f.Add(seed, true)

@@ -12,7 +12,7 @@ import (
 )
 
 // The log's time is set, the disk hangs before that is written, and who asked is told
-// that nobody knows. When the disk goes on the time is set, and stays so.
+// that is unknown. When the disk goes on the time is set, and stays so.
 func TestMendWhileDiskHangs(t *testing.T) {
 	t.Parallel()
 	var off atomic.Int64

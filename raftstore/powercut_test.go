@@ -141,7 +141,7 @@ type powerWorld struct {
 
 	mu    sync.Mutex
 	acked map[string]log.Result
-	open  map[string]*log.Change // proposed, and nobody knows what became of them
+	open  map[string]*log.Change // proposed, and their fate is unknown
 }
 
 // powered is one server of it, with its disk and its wires.
@@ -400,7 +400,7 @@ func launchHeld(t *testing.T, cfg Config) *heldNode {
 		t.Fatal(err)
 	}
 	h.disk = &heldDisk{LogStore: s.raftLog.Log.LogStore}
-	s.raftLog.Log.LogStore = h.disk // Run was not called: nobody else reads it
+	s.raftLog.Log.LogStore = h.disk // Run was not called: no other goroutine reads it
 	h.node = launched(t, s)
 	return h
 }
@@ -415,10 +415,9 @@ func (h *heldNode) cut() {
 	_ = h.Close()
 }
 
-// TestNothingOutBeforeLeadersDisk holds the write of the leader's disk, and that of
-// none, one or both followers'. No answer comes, nobody applies the entry, and after
-// a power cut of all whose write was held the change can be made again by its id and
-// stands once.
+// TestNothingOutBeforeLeadersDisk holds the write of the leader's disk, and that of none,
+// one or both followers'. No answer comes, no server applies the entry, and after a power
+// cut of all whose write was held the change can be made again by its id and stands once.
 func TestNothingOutBeforeLeadersDisk(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -512,8 +511,8 @@ func awaitHeld(t *testing.T, leader *heldNode, followers []*heldNode, held int) 
 	}
 }
 
-// cutAndCompare cuts the power of all whose write is held. Those then lead that
-// lack the entry, if there are such that can, and whoever has it joins later.
+// cutAndCompare cuts the power of all whose write is held. Those then lead that lack the
+// entry, if there are such that can, and the servers that have it join later.
 func cutAndCompare(t *testing.T, servers []*heldNode, held int, c *log.Change) {
 	t.Helper()
 	for _, h := range servers[:1+held] {

@@ -76,8 +76,8 @@ func alarmed(n *node, text string) bool {
 // wrong: the bound, and what a loaded machine takes between stamp and look.
 const near = 3*time.Second + 5*time.Second
 
-// A leader's clock that is moved, by any amount, moves neither the log's time nor
-// anybody's right to write; it loses the leadership, every server says so, and it is
+// A leader's clock that is moved, by any amount, moves neither the log's time nor the
+// right of any client to write; it loses the leadership, every server says so, and it is
 // not given it back until its clock is right.
 func TestClockPoison(t *testing.T) {
 	t.Parallel()
@@ -151,8 +151,8 @@ func TestWrongClockAtStart(t *testing.T) {
 	}
 }
 
-// Two of three are up, and their clocks differ: nobody can say which is right, so the
-// log's time goes on from its last entry, whoever leads; both say so.
+// Two of three are up, and their clocks differ: it is unknown which is right, so the
+// log's time goes on from its last entry, with either leader; both report it.
 func TestClocksApart(t *testing.T) {
 	t.Parallel()
 	nodes, offsets := skewed(t)

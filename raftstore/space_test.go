@@ -71,8 +71,8 @@ func TestClusterWithoutRoom(t *testing.T) {
 	must(t, nodes[1], tagChange(newID(), "four"))
 }
 
-// TestOneWithoutRoom: one server without room stops nobody. If it leads it hands
-// over; in its reserve it takes no entries, and gets them when it has room.
+// TestOneWithoutRoom: one server without space stops no other. If it leads it hands over;
+// in its reserve it takes no entries, and gets them when it has room.
 func TestOneWithoutRoom(t *testing.T) {
 	t.Parallel()
 	nodes, low := roomy(t)
@@ -153,7 +153,7 @@ func TestAdmit(t *testing.T) {
 	leaderOf(t, []*node{n})
 	cause := fmt.Errorf("%w: a test", ErrNoRoom)
 	command, barrier := []*raft.Log{{Type: raft.LogCommand}}, []*raft.Log{{Type: raft.LogBarrier}}
-	n.halt(t) // nobody looks any more
+	n.halt(t) // no goroutine measures any more
 	n.raft.Store(nil)
 	for _, test := range []struct {
 		name             string

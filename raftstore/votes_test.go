@@ -10,7 +10,7 @@ import (
 // has ended since.
 func TestVotesOverLivingConnections(t *testing.T) {
 	t.Parallel()
-	nodes := three(t, func(c *Config) { c.Heartbeat = 2e9 }) // nobody else is to be elected
+	nodes := three(t, func(c *Config) { c.Heartbeat = 2e9 }) // no other server is to be elected
 	leader := leaderOf(t, nodes)
 	must(t, leader, tagChange(newID(), "a"))
 	from, to := others(nodes, leader)[0], others(nodes, leader)[1]

@@ -164,8 +164,8 @@ func setForwardAndBack(t *testing.T, pause time.Duration) {
 	}
 }
 
-// A change that asks to set the log's time is judged by the time that it asks for. If
-// it is refused, whoever sent it, its id moves nothing of what is taken of others.
+// A change that asks to set the log's time is judged by the time that it asks for. If it
+// is refused for any sender, its id moves nothing of what is taken of others.
 func TestRefusedMendIsForgotten(t *testing.T) {
 	t.Parallel()
 	for _, author := range []log.Author{{}, {Role: log.RoleCN, CN: fixedID(7)}, {Role: log.RoleForeign}, {Role: log.RoleReader}} {
@@ -246,7 +246,7 @@ func TestVerifyFindsLines(t *testing.T) {
 
 // An id of a time that no log.Time can hold is one from ahead, and is not taken for one
 // of now, whatever its milliseconds come to in nanoseconds; one that was taken so below
-// log.FeatureContained is never forgotten by age, which would refuse everybody.
+// log.FeatureContained is never forgotten by age, which would refuse all clients.
 func TestIDsBeyondTime(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// W1: whoever floods the leader's queue waits behind itself: a change of another
+// W1: an author that floods the leader's queue waits behind itself: a change of another
 // author is in the next batch, and each has its part of it by what its changes cost.
 func TestTurnsOfAuthors(t *testing.T) {
 	t.Parallel()
@@ -137,7 +137,7 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// A queue that is full takes nothing, of nobody.
+// A queue that is full takes nothing from any author.
 func TestFullQueue(t *testing.T) {
 	t.Parallel()
 	q := Queue{kick: make(chan struct{}, 1), flying: MaxInFlight}

@@ -397,7 +397,7 @@ func TestWindowIsTrimmedByTime(t *testing.T) {
 	}
 }
 
-// Lines are bounded: the lowest one goes, and from then on it is everybody's.
+// Lines are bounded: the lowest one goes, and from then on it concerns all authors.
 func TestWindowLinesAreBounded(t *testing.T) {
 	t.Parallel()
 	w := New(time.Hour, 10, log.UUID{})

@@ -73,7 +73,7 @@ func TestRefusedPipelineEnds(t *testing.T) {
 	})
 }
 
-// A sender that waits in a pipeline which nobody reads any more is freed.
+// A sender that waits in a pipeline that is no longer read is freed.
 func TestPipelinesAreClosed(t *testing.T) {
 	t.Parallel()
 	tr := &Set{open: make(map[*pipeline]struct{})}
