@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +45,15 @@ type Compared struct {
 // comparison compares this server with the others, in rounds, and holds the result of the
 // last round.
 type comparison struct {
-	store  *Store
+	cfg      *Config
+	logger   *slog.Logger
+	counters *counters
+	// rebuilding reports whether this server's state is being replaced.
+	rebuilding func() bool
+	wake       func() // wakes the readers
+	// callPeer sends a request to another server: see endpoint.
+	callPeer func(ctx context.Context, address string, kind byte, payload []byte) ([]byte, error)
+
 	points points // of this server
 
 	refusal atomic.Pointer[error] // why nothing is served; nil if this server serves
@@ -61,27 +70,25 @@ type comparison struct {
 // Serving returns nil, or an error that wraps ErrDiverged while this server's state must
 // not be shown to any client. It costs an atomic read. Propose, Entries, CheckCursor and
 // Consistent call it themselves; View does not.
-func (s *Store) Serving() error {
-	if err := s.comparison.refusal.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
+func (s *Store) Serving() error { return s.comparison.serving() }
+
+// serving is Store.Serving.
+func (q *comparison) serving() error { return errorIn(&q.refusal) }
 
 // becomeRefusing stops serving because of err.
 func (q *comparison) becomeRefusing(err error) {
 	if old := q.refusal.Swap(&err); old == nil || (*old).Error() != err.Error() {
-		q.store.counters.differences.Add(1)
-		q.store.logger.Error("nothing is served by this server", "error", err)
+		q.counters.differences.Add(1)
+		q.logger.Error("nothing is served by this server", "error", err)
 	}
-	q.store.applier.wake()
+	q.wake()
 }
 
 // becomeServing starts serving again.
 func (q *comparison) becomeServing() {
 	if q.refusal.Swap(nil) != nil {
-		q.store.logger.Info("this server agrees with the others again")
-		q.store.applier.wake()
+		q.logger.Info("this server agrees with the others again")
+		q.wake()
 	}
 }
 
@@ -99,11 +106,11 @@ func (q *comparison) answerPoint(payload []byte) ([]byte, error) {
 
 // askPoint compares this server with another one.
 func (q *comparison) askPoint(ctx context.Context, to raft.Server) Compared {
-	c := Compared{ID: string(to.ID), voter: to.Suffrage == raft.Voter, At: q.store.cfg.Now()}
-	ctx, cancel := context.WithTimeout(ctx, q.store.cfg.CompareEvery)
+	c := Compared{ID: string(to.ID), voter: to.Suffrage == raft.Voter, At: q.cfg.Now()}
+	ctx, cancel := context.WithTimeout(ctx, q.cfg.CompareEvery)
 	defer cancel()
 	newest := q.points.upTo(^uint64(0))
-	answer, err := q.store.endpoint.callPeer(ctx, string(to.Address), askPoint, changesdb.SeqKey(log.Seq(newest.index)))
+	answer, err := q.callPeer(ctx, string(to.Address), askPoint, changesdb.SeqKey(log.Seq(newest.index)))
 	if err == nil && len(answer) < pointAnswer {
 		err = fmt.Errorf("answer of %d bytes", len(answer))
 	}
@@ -137,7 +144,7 @@ func (q *comparison) compare(ctx context.Context, r *raft.Raft) {
 	voting := false
 	var others []raft.Server
 	for _, m := range members {
-		if string(m.ID) != q.store.cfg.ID {
+		if string(m.ID) != q.cfg.ID {
 			others = append(others, m)
 		} else if m.Suffrage == raft.Voter {
 			voting = true
@@ -155,8 +162,8 @@ func (q *comparison) compare(ctx context.Context, r *raft.Raft) {
 	q.mu.Lock()
 	q.others = found
 	q.mu.Unlock()
-	q.store.counters.comparisons.Add(1)
-	if q.store.applier.rebuilding() {
+	q.counters.comparisons.Add(1)
+	if q.rebuilding() {
 		return
 	}
 	for _, c := range found {
@@ -172,7 +179,7 @@ func (q *comparison) compare(ctx context.Context, r *raft.Raft) {
 	if backed {
 		q.becomeServing()
 	}
-	if q.store.Serving() == nil {
+	if q.serving() == nil {
 		q.since = 0
 	}
 }
@@ -207,7 +214,7 @@ func judge(found []Compared, voting bool, since uint64) (backed bool, err error)
 
 // runCompare runs a round each Config.CompareEvery, until ctx is done.
 func (q *comparison) runCompare(ctx context.Context, r *raft.Raft) {
-	tick := time.NewTicker(q.store.cfg.CompareEvery)
+	tick := time.NewTicker(q.cfg.CompareEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -233,7 +240,7 @@ func (q *comparison) allKnow(command byte, members []raft.Server) bool {
 		knows[c.ID] = c.knows
 	}
 	for _, m := range members {
-		if string(m.ID) != q.store.cfg.ID && knows[string(m.ID)] < command {
+		if string(m.ID) != q.cfg.ID && knows[string(m.ID)] < command {
 			return false
 		}
 	}

@@ -36,7 +36,7 @@
 //	barriers          one raft barrier for all waiting readers
 //	peer port         accepts; one for each connection, and for each request
 //
-// Store.mu protects the state, the head and the ring. Only raft's FSM goroutine writes
+// core.mu protects the state, the head and the ring. Only raft's FSM goroutine writes
 // them, so it reads them without the lock. DESIGN.md beside this file explains why a
 // crash loses nothing.
 package raftstore

@@ -54,6 +54,30 @@ type endpoint struct {
 	foreign func(context.Context, []byte) ([]byte, error)
 }
 
+// openPort listens on the peer port, and sets the address that the others dial.
+func (e *endpoint) openPort() (err error) {
+	if e.listener, err = e.store.cfg.Network.Listen(e.store.cfg.Listen); err != nil {
+		return fmt.Errorf("peer port: %w", err)
+	}
+	e.store.address = e.store.cfg.Advertise
+	if e.store.address == "" {
+		e.store.address = e.listener.Addr().String()
+	}
+	host, _, err := net.SplitHostPort(e.store.address)
+	if err != nil {
+		return fmt.Errorf("peer port: address %q: %w: want HOST:PORT", e.store.address, err)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return fmt.Errorf("peer port: no other server can dial %q: set Advertise to this machine's address", e.store.address)
+	}
+	for _, m := range e.store.cfg.InitialMembers {
+		if m.ID == e.store.cfg.ID && m.Address != e.store.address {
+			return fmt.Errorf("peer port: the initial members have %s at %s, and it listens on %s: make them agree, or set Advertise", m.ID, m.Address, e.store.address)
+		}
+	}
+	return nil
+}
+
 // answer executes a request and returns the answer.
 func (e *endpoint) answer(ctx context.Context, f peer.Frame) peer.Frame {
 	ctx, cancel := context.WithTimeout(ctx, e.store.cfg.ProposeTimeout)

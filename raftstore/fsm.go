@@ -237,14 +237,11 @@ func (f fsm) Snapshot() (raft.FSMSnapshot, error) {
 	if err := f.s.images.mayMark(); err != nil {
 		return nil, err
 	}
-	return &ticket{store: f.s, epoch: f.s.persister.CurrentEpoch()}, nil
+	return &ticket{epoch: f.s.persister.CurrentEpoch()}, nil
 }
 
 // ticket is a snapshot that consists only of a marker to write.
-type ticket struct {
-	store *Store
-	epoch uint64
-}
+type ticket struct{ epoch uint64 }
 
 // Persist implements raft.FSMSnapshot.
 func (t *ticket) Persist(to raft.SnapshotSink) error {

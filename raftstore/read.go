@@ -34,10 +34,13 @@ func (s *Store) View(fn func(v View)) {
 }
 
 // Head returns the end of the log as this server has it.
-func (s *Store) Head() log.Cursor {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.head.Cursor()
+func (s *Store) Head() log.Cursor { return s.cursor() }
+
+// cursor returns the head as a cursor.
+func (c *core) cursor() log.Cursor {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.head.Cursor()
 }
 
 // Past returns the reader of the log and the state as they were.
@@ -49,10 +52,10 @@ func (s *Store) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []
 }
 
 // headAndFloor returns the head and the floor.
-func (s *Store) headAndFloor() (head, floor log.Seq) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.head.Seq, s.head.Floor
+func (c *core) headAndFloor() (head, floor log.Seq) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.head.Seq, c.head.Floor
 }
 
 // Floor returns the lowest seq that a cursor may have: the seq before the first entry

@@ -258,7 +258,7 @@ func (rb *rebuilder) imageFrom(ctx context.Context, index uint64) (*raft.Snapsho
 // openAs opens the received file as changes.db, with the marker that at returns, and
 // reads its content.
 func (k *sink) openAs(at func(h *changesdb.Head) changesdb.Marker) (*bbolt.DB, changesdb.Content, error) {
-	db, err := changesdb.Open(k.path(), k.images.s.cfg.MapBytes)
+	db, err := changesdb.Open(k.path(), k.images.cfg.MapBytes)
 	if err != nil {
 		return nil, changesdb.Content{}, err
 	}
@@ -273,7 +273,7 @@ func (k *sink) openAs(at func(h *changesdb.Head) changesdb.Marker) (*bbolt.DB, c
 	})
 	var c changesdb.Content
 	if err == nil {
-		c, err = changesdb.Load(db, k.images.s.cfg.DedupeAge, k.images.s.cfg.DedupeCount)
+		c, err = changesdb.Load(db, k.images.cfg.DedupeAge, k.images.cfg.DedupeCount)
 	}
 	if err != nil {
 		return nil, c, errors.Join(fmt.Errorf("image: %w", err), db.Close())

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -183,7 +184,12 @@ func (a *applier) stoppedBy(entry *raft.Log, cause error) error {
 
 // skipWatch compares the skips of servers that talk to each other.
 type skipWatch struct {
-	store *Store
+	core   *core
+	logger *slog.Logger
+	// adopt takes over the skips of a cluster, unless this server has one: see
+	// applier.adoptSkips.
+	adopt func(cluster log.UUID, theirs []skipped.Skip) bool
+
 	// trouble is why a server with other skips was refused last; nil after one with the
 	// same skips was admitted. told is when that was last logged, in Unix ns.
 	trouble  atomic.Pointer[string]
@@ -212,9 +218,9 @@ func readSkipNote(note []byte) (all []skipped.Skip, err error) {
 
 // skips returns the skips of this server.
 func (w *skipWatch) skips() skipped.List {
-	w.store.mu.RLock()
-	defer w.store.mu.RUnlock()
-	return w.store.head.Skips
+	w.core.mu.RLock()
+	defer w.core.mu.RUnlock()
+	return w.core.head.Skips
 }
 
 // skipsPause is the least time between two log messages about servers with other skips,
@@ -229,7 +235,7 @@ func (w *skipWatch) sameSkips(from net.Addr, cluster log.UUID, note []byte) (boo
 	if err != nil {
 		return false, err
 	}
-	if cluster.IsZero() || w.store.Head().Cluster.IsZero() && w.store.applier.adoptSkips(cluster, theirs) {
+	if cluster.IsZero() || w.core.cursor().Cluster.IsZero() && w.adopt(cluster, theirs) {
 		return true, nil
 	}
 	what := w.skips().Differ(theirs)
@@ -240,7 +246,7 @@ func (w *skipWatch) sameSkips(from net.Addr, cluster log.UUID, note []byte) (boo
 	w.trouble.Store(&what)
 	now := time.Now().UnixNano()
 	if last := w.loggedAt.Load(); now-last > int64(skipsPause) && w.loggedAt.CompareAndSwap(last, now) {
-		w.store.logger.Error("refusing a server whose skipped entries are not this one's", "peer", from, "because", what)
+		w.logger.Error("refusing a server whose skipped entries are not this one's", "peer", from, "because", what)
 	}
 	return false, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/peer"
 )
 
 const (
@@ -40,8 +42,14 @@ var errStream = errors.New("raftstore: the snapshot's stream is too slow, the lo
 // (SAFETY S1). A received image is a pending file, which becomes a snapshot only when a
 // restore renames it (SAFETY S2).
 type images struct {
-	s   *Store
-	dir string
+	cfg       *Config
+	files     *changesdb.Files
+	persister *changesdb.Persister
+	tasks     *peer.Tasks
+	logger    *slog.Logger
+	counters  *counters
+	core      *core
+	dir       string
 
 	mu       sync.Mutex
 	incoming map[string]*sink
@@ -56,7 +64,7 @@ func (i *images) mayMark() error {
 	if len(i.streams) == 0 {
 		return nil
 	}
-	if lag := i.s.applier.head.Applied - i.s.markerIndex(); lag < maxStreamLag {
+	if lag := i.core.appliedIndex() - i.persister.LastMarker().Index; lag < maxStreamLag {
 		return fmt.Errorf("raftstore: a snapshot is being sent; the log is trimmed after it (%d entries now)", lag)
 	}
 	for stream := range i.streams {
@@ -80,7 +88,7 @@ func (i *images) Create(version raft.SnapshotVersion, index, term uint64, conf r
 // List implements raft.SnapshotStore: the marker, or nothing.
 func (i *images) List() ([]*raft.SnapshotMeta, error) {
 	var metas []*raft.SnapshotMeta
-	err := i.s.files.View(func(tx *bbolt.Tx) error {
+	err := i.files.View(func(tx *bbolt.Tx) error {
 		_, m, err := changesdb.ReadMeta(tx)
 		if err == nil && m.Index > 0 {
 			metas = append(metas, m.Meta())
@@ -101,10 +109,10 @@ func (i *images) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 		meta.ID, meta.Size = id, k.size
 		return meta, &received{k}, nil
 	}
-	h := i.s.files.Acquire()
-	tx, err := i.s.persister.Settled(h)
+	h := i.files.Acquire()
+	tx, err := i.persister.Settled(h)
 	if err != nil {
-		return nil, nil, errors.Join(err, i.s.files.Release(h))
+		return nil, nil, errors.Join(err, i.files.Release(h))
 	}
 	src := &source{images: i, handle: h, tx: tx}
 	head, _, err := changesdb.ReadMeta(tx)
@@ -122,7 +130,7 @@ func (i *images) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	meta := at.Meta()
 	meta.ID, meta.Size = id, changesdb.ImageHeader+tx.Size()+changesdb.ImageTrailer
 	src.start()
-	i.s.logger.Info("sending a snapshot", "seq", head.Seq, "raft_index", head.Applied, "bytes", meta.Size)
+	i.logger.Info("sending a snapshot", "seq", head.Seq, "raft_index", head.Applied, "bytes", meta.Size)
 	return meta, src, nil
 }
 
@@ -165,7 +173,7 @@ func (s *source) start() {
 func (s *source) write() error { return changesdb.WriteImage(s.w, s.tx) }
 
 func (s *source) unpin() error {
-	return errors.Join(s.tx.Rollback(), s.images.s.files.Release(s.handle))
+	return errors.Join(s.tx.Rollback(), s.images.files.Release(s.handle))
 }
 
 func (s *source) abort(err error) { _ = s.r.CloseWithError(err) }
@@ -185,7 +193,7 @@ func (s *source) Close() error {
 	s.images.mu.Lock()
 	delete(s.images.streams, s)
 	s.images.mu.Unlock()
-	s.images.s.counters.snapshots.Add(1)
+	s.images.counters.snapshots.Add(1)
 	return nil
 }
 
@@ -213,7 +221,7 @@ func (k *sink) ID() string { return k.id }
 
 // becomeMarker writes the marker, after everything that it covers.
 func (k *sink) becomeMarker(epoch uint64) error {
-	if err := k.images.s.persister.Mark(k.marker, epoch); err != nil {
+	if err := k.images.persister.Mark(k.marker, epoch); err != nil {
 		return err
 	}
 	k.id = k.marker.ID()
@@ -263,7 +271,7 @@ func (k *sink) Write(p []byte) (int, error) {
 // begin opens the pending file. An image that is behind this server's own state
 // is not taken (SAFETY S8).
 func (k *sink) begin() error {
-	if applied := k.images.s.appliedIndex(); k.marker.Index < applied {
+	if applied := k.images.core.appliedIndex(); k.marker.Index < applied {
 		return fmt.Errorf("raftstore: the leader's snapshot is at raft index %d, behind this server's %d: not taken", k.marker.Index, applied)
 	}
 	file, err := os.OpenFile(k.path(), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -273,8 +281,8 @@ func (k *sink) begin() error {
 	k.file, k.sum = file, sha256.New()
 	// Raft's main loop reads the stream, and would wait without end for a sender that was
 	// stopped. So the connections are closed, and made anew.
-	k.idle = time.AfterFunc(streamIdle, k.images.s.tasks.HangUp)
-	k.images.s.logger.Info("receiving a snapshot", "raft_index", k.marker.Index)
+	k.idle = time.AfterFunc(streamIdle, k.images.tasks.HangUp)
+	k.images.logger.Info("receiving a snapshot", "raft_index", k.marker.Index)
 	return nil
 }
 

@@ -57,11 +57,7 @@ type Store struct {
 	skipping   skipWatch
 	times      timekeeper
 
-	mu      sync.RWMutex // protects what follows
-	state   *projections.State
-	head    changesdb.Head
-	ring    changesdb.Ring
-	changed chan struct{} // closed and replaced when more was applied
+	*core
 
 	raft atomic.Pointer[raft.Raft]
 	// transport is raft's own.
@@ -71,6 +67,23 @@ type Store struct {
 	failOnce sync.Once
 	failed   chan struct{} // closed by fail, after failErr was set
 	failErr  error
+}
+
+// core is the state of a Store that readers see, and that its parts share. Only the
+// applier writes it.
+type core struct {
+	mu      sync.RWMutex // protects what follows
+	state   *projections.State
+	head    changesdb.Head
+	ring    changesdb.Ring
+	changed chan struct{} // closed and replaced when more was applied
+}
+
+// appliedIndex returns the raft index up to which everything is applied.
+func (c *core) appliedIndex() uint64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.head.Applied
 }
 
 // counters are the counters of Status.
@@ -101,19 +114,22 @@ func Open(cfg Config) (*Store, error) {
 // newStore returns a store that has not opened any file.
 func newStore(cfg Config) *Store {
 	s := &Store{
-		cfg:     cfg,
-		logger:  cfg.Logger.With("server", cfg.ID),
-		files:   new(changesdb.Files),
-		opened:  time.Now(),
-		tasks:   new(peer.Tasks),
-		changed: make(chan struct{}),
-		failed:  make(chan struct{}),
-		ending:  make(chan struct{}),
+		cfg:    cfg,
+		logger: cfg.Logger.With("server", cfg.ID),
+		files:  new(changesdb.Files),
+		opened: time.Now(),
+		tasks:  new(peer.Tasks),
+		core:   &core{changed: make(chan struct{})},
+		failed: make(chan struct{}),
+		ending: make(chan struct{}),
 	}
 	known := clocks.New(cfg.Now, cfg.ID, cfg.MaxClockOffset)
 	s.applier.store = s
 	s.barriers = barriers{store: s, kick: make(chan struct{}, 1)}
-	s.comparison.store = s
+	s.comparison = comparison{
+		cfg: &s.cfg, logger: s.logger, counters: &s.counters,
+		rebuilding: s.applier.rebuilding, wake: s.applier.wake, callPeer: s.endpoint.callPeer,
+	}
 	s.disks = diskWatch{store: s, ops: new(disk.Ops), space: spaceWatch{upkeep: make(chan struct{}, 1)}}
 	s.endpoint.store = s
 	s.keeper.store = s
@@ -121,7 +137,7 @@ func newStore(cfg Config) *Store {
 	s.lead = leadership{store: s, moved: make(chan struct{})}
 	s.members = &Membership{store: s}
 	s.proposer = proposer{store: s, queue: admission.NewQueue(), budgets: admission.NewBudgets(cfg.Budgets, cfg.Now)}
-	s.skipping.store = s
+	s.skipping = skipWatch{core: s.core, logger: s.logger, adopt: s.applier.adoptSkips}
 	s.times = timekeeper{store: s, clocks: known, clock: clocks.NewStamper(cfg.Now, cfg.MaxClockJump, cfg.MaxClockOffset, known.Agreement.Load)}
 	return s
 }
@@ -162,7 +178,10 @@ func (s *Store) openFiles() error {
 		s.View(func(v View) { fn(v.State) })
 	})
 	s.keeper.indexer = &history.Indexer{Persister: s.persister, Files: s.files}
-	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
+	s.images = &images{
+		cfg: &s.cfg, files: s.files, persister: s.persister, tasks: s.tasks, logger: s.logger, counters: &s.counters, core: s.core, dir: s.cfg.Dir,
+		incoming: make(map[string]*sink), streams: make(map[*source]struct{}),
+	}
 	if s.raftLog, err = raftlog.Open(s.raftLogOptions()); err != nil {
 		return err
 	}
@@ -199,29 +218,6 @@ func (s *Store) raftLogOptions() raftlog.Options {
 func (s *Store) appends() bool {
 	r := s.raft.Load()
 	return r != nil && r.State() == raft.Leader
-}
-
-func (e *endpoint) openPort() (err error) {
-	if e.listener, err = e.store.cfg.Network.Listen(e.store.cfg.Listen); err != nil {
-		return fmt.Errorf("peer port: %w", err)
-	}
-	e.store.address = e.store.cfg.Advertise
-	if e.store.address == "" {
-		e.store.address = e.listener.Addr().String()
-	}
-	host, _, err := net.SplitHostPort(e.store.address)
-	if err != nil {
-		return fmt.Errorf("peer port: address %q: %w: want HOST:PORT", e.store.address, err)
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		return fmt.Errorf("peer port: no other server can dial %q: set Advertise to this machine's address", e.store.address)
-	}
-	for _, m := range e.store.cfg.InitialMembers {
-		if m.ID == e.store.cfg.ID && m.Address != e.store.address {
-			return fmt.Errorf("peer port: the initial members have %s at %s, and it listens on %s: make them agree, or set Advertise", m.ID, m.Address, e.store.address)
-		}
-	}
-	return nil
 }
 
 // Address returns the address of the peer port, as the others dial it.
@@ -265,14 +261,6 @@ func (s *Store) failure() error {
 		return nil
 	}
 }
-
-func (s *Store) appliedIndex() uint64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.head.Applied
-}
-
-func (s *Store) markerIndex() uint64 { return s.persister.LastMarker().Index }
 
 // persistOptions returns the options of the writer of changes.db.
 func (s *Store) persistOptions() changesdb.Options {
