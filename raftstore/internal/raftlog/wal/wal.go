@@ -8,7 +8,7 @@
 //     raft-wal's is known to us. Tests: TestDamagedTail; TestTailIsNoFalseAlarm for the
 //     opposite. To be taken out when raft-wal keeps its end on disk and compares it.
 //   - A raftwal.Open that fails leaves the meta database open, and the next one in the
-//     same process waits for its lock for ever. No issue is known to us (WAL.Close closes
+//     same process waits for its lock without end. No issue is known to us (WAL.Close closes
 //     it since pull request 28). Test: TestFailedOpenLetsGo. To be taken out when an Open that fails closes what it opened.
 //   - WAL.GetLog returns entries that were deleted from the front as long as their file
 //     is there. No issue is known to us. Test: TestDeletedEntriesAreGone. To be taken out
