@@ -80,7 +80,7 @@ func TestPoisonIsRefused(t *testing.T) {
 	}
 }
 
-// let has whoever leads put an encoded change into the log, unseen.
+// let puts an encoded change into the log through the leader, unchecked.
 func let(t *testing.T, nodes []*node, raw []byte) {
 	t.Helper()
 	for ctx := patience(t); ; {

@@ -16,13 +16,13 @@ func TestEnqueue(t *testing.T) {
 	t.Parallel()
 	nodes := three(t, func(c *Config) { c.Heartbeat = time.Second }) // one that is busy leads on
 	leader := leaderOf(t, nodes)
-	type told struct {
+	type outcome struct {
 		result log.Result
 		err    error
 	}
 	const n = 500
-	answers := make(chan told, 2*n)
-	done := func(r log.Result, err error) { answers <- told{r, err} }
+	answers := make(chan outcome, 2*n)
+	done := func(r log.Result, err error) { answers <- outcome{r, err} }
 	for i := range n {
 		c := tagChange(newID(), fmt.Sprintf("tag%d", i))
 		for range 2 { // the second is a retry

@@ -140,7 +140,7 @@ func poisons(n int) []log.Op {
 	}
 }
 
-// fixtureAuthors of changes: who may write everything, nobody, and a CN.
+// fixtureAuthors of changes: one that may write everything, one without a name, and a CN.
 func fixtureAuthors() []log.Author {
 	trusted := log.Author{Role: log.RoleTrusted}
 	return []log.Author{trusted, trusted, trusted, trusted, trusted, {Role: log.RoleForeign}, {Role: log.RoleCN, CN: changetest.UUID(11)}, {}}

@@ -19,37 +19,37 @@ import (
 )
 
 const (
-	// clockWait is how long an elected server waits for the clocks of a majority,
-	// which it knows already if the cluster ran before.
+	// clockWait is how long an elected server waits for the clocks of a majority, which
+	// it already knows if the cluster ran before.
 	clockWait = time.Second
-	// clockGiveEvery is the time between two tries to give the leadership to a
-	// server whose clock is right. Stamps follow the agreed clock meanwhile.
+	// clockGiveEvery is the time between two attempts to hand the leadership to a server
+	// whose clock is right. Until then, stamps follow the agreed clock.
 	clockGiveEvery = 10 * time.Second
-	// oddGap is how far the clock of a server that has no other to ask may be ahead of
-	// the log's time at a start without a word in the log: a cluster may stand still
-	// for weeks, a clock that is a year ahead looks the same.
+	// oddGap is how far ahead of the log's time the clock of a server without other
+	// voters may be at a start. Beyond it, the server logs a warning. It is long because
+	// an idle cluster for weeks looks the same as a clock that is ahead.
 	oddGap = 30 * 24 * time.Hour
 )
 
 var (
-	errGivenOn       = errors.New("its clock is wrong, and another server's is right")
+	errHandedOn      = errors.New("its clock is wrong, and another server's is right")
 	errClocksUnknown = errors.New("no majority of the servers has said what its clock shows")
 )
 
-// Clock is what a server knows of the time, and of the other servers' clocks.
+// Clock is what a server knows about the time and about the other servers' clocks.
 type Clock struct {
 	Now    log.Time          `json:"now"`       // by this server's own clock
 	Agreed log.Time          `json:"agreed"`    // what the servers agree on
 	Offset time.Duration     `json:"offset_ns"` // of this server's clock, from the agreed one
-	Ahead  time.Duration     `json:"ahead_ns"`  // the log's time is ahead of the agreed clock; below 0: no entry since then
+	Ahead  time.Duration     `json:"ahead_ns"`  // of the log's time before the agreed clock; below 0: no entry since then
 	Judged bool              `json:"judged"`    // a majority of the known clocks agrees
 	Bound  time.Duration     `json:"bound_ns"`  // Config.MaxClockOffset
 	Others []OtherClock      `json:"others"`    // sorted by name
-	Alarms []string          `json:"alarms"`    // what people must see to
-	alarms map[string]string // the same by what is wrong with whom, for the log
+	Alarms []string          `json:"alarms"`    // for operators to act on
+	alarms map[string]string // the same texts, by a key of the problem and the server
 }
 
-// OtherClock is another server's.
+// OtherClock is the clock of another server.
 type OtherClock struct {
 	ID     string        `json:"id"`
 	Known  bool          `json:"known"`
@@ -59,7 +59,7 @@ type OtherClock struct {
 	Error  string        `json:"error,omitempty"`
 }
 
-// Clock says what this server knows of the time now.
+// Clock returns what this server now knows about the time.
 func (s *Store) Clock() Clock {
 	now := time.Now()
 	a := s.times.clocks.Agreement.Load()
@@ -76,7 +76,7 @@ func (s *Store) Clock() Clock {
 		c.Others = append(c.Others, OtherClock{id, known, a.Wrong(id), offset, a.Doubts[id], trouble})
 	}
 	slices.SortFunc(c.Others, func(a, b OtherClock) int { return cmp.Compare(a.ID, b.ID) })
-	c.sound(s.cfg.ID, a, logTime)
+	c.addAlarms(s.cfg.ID, a, logTime)
 	if _, err := s.times.clock.Sure(); err != nil && a.Alone() && s.lead.leading() {
 		c.alarms["jump"] = err.Error()
 	}
@@ -86,11 +86,11 @@ func (s *Store) Clock() Clock {
 	return c
 }
 
-// Now is what the servers agree that the time is, as what a certificate is issued by.
+// Now returns the time that the servers agree on. Certificates are issued by it.
 func (s *Store) Now() time.Time { return s.times.clocks.Agreement.Load().At(time.Now()).Std() }
 
-// LogNow is the time that an entry of now would have: that of the last one, if it is
-// ahead of the servers' clocks.
+// LogNow returns the time that a new entry would get: the agreed time, or the time of the
+// last entry if that is later.
 func (s *Store) LogNow() time.Time {
 	s.mu.RLock()
 	logTime := s.head.Time
@@ -101,18 +101,18 @@ func (s *Store) LogNow() time.Time {
 	return logTime.Std()
 }
 
-// NewChangeID returns a change id for a client that has brought none, of LogNow: a
-// server whose clock is wrong must not make ids that are refused for it.
+// NewChangeID returns a change id, made at LogNow, for a client that sent none. The
+// server's own clock is not used, because ids made by a wrong clock would be refused.
 func (s *Store) NewChangeID() log.UUID { return window.NewID(s.LogNow()) }
 
-// sound notes what people must see to.
-func (c *Clock) sound(own string, a *clocks.Agreement, logTime log.Time) {
+// addAlarms adds the alarms that operators must act on.
+func (c *Clock) addAlarms(own string, a *clocks.Agreement, logTime log.Time) {
 	if a.Wrong(own) {
-		c.alarms["wrong "+own] = fmt.Sprintf("the clock of this server, %s, is %s: set it right; it does not lead while another server can, and nothing is stamped by it", own, aside(c.Offset))
+		c.alarms["wrong "+own] = fmt.Sprintf("the clock of this server, %s, is %s: set it right; it does not lead while another server can, and nothing is stamped by it", own, describeOffset(c.Offset))
 	}
 	for _, o := range c.Others {
 		if o.Wrong {
-			c.alarms["wrong "+o.ID] = fmt.Sprintf("the clock of %s is %s: set it right; it does not lead while another server can, and nothing is stamped by it", o.ID, aside(o.Offset))
+			c.alarms["wrong "+o.ID] = fmt.Sprintf("the clock of %s is %s: set it right; it does not lead while another server can, and nothing is stamped by it", o.ID, describeOffset(o.Offset))
 		}
 	}
 	if !a.Judged {
@@ -127,24 +127,24 @@ func (c *Clock) sound(own string, a *clocks.Agreement, logTime log.Time) {
 	}
 }
 
-// aside says where a clock is.
-func aside(offset time.Duration) string {
+// describeOffset describes the offset of a clock.
+func describeOffset(offset time.Duration) string {
 	if offset < 0 {
 		return fmt.Sprintf("%v behind the servers' agreed clock", -offset.Round(time.Millisecond))
 	}
 	return fmt.Sprintf("%v ahead of the servers' agreed clock", offset.Round(time.Millisecond))
 }
 
-// timekeeper knows the servers' clocks, and stamps on the leader.
+// timekeeper reads the servers' clocks, and stamps changes on the leader.
 type timekeeper struct {
 	store  *Store
 	clocks *clocks.Clocks
 	clock  *clocks.Stamper
 }
 
-// watchClock logs what has begun to be wrong with the time, and what is right again,
-// given what was wrong before; it returns what is now.
-func (k *timekeeper) watchClock(before map[string]string) map[string]string {
+// logAlarms logs each clock alarm that began or ended since before, and returns the
+// alarms of now.
+func (k *timekeeper) logAlarms(before map[string]string) map[string]string {
 	now := k.store.Clock().alarms
 	for key, text := range now {
 		if before[key] == "" {
@@ -159,8 +159,8 @@ func (k *timekeeper) watchClock(before map[string]string) map[string]string {
 	return now
 }
 
-// assumeTime has an elected server know the time before it stamps anything, or give
-// the leadership on if its own clock is wrong and another's is not.
+// assumeTime agrees on the time before an elected server stamps anything. If this
+// server's clock is wrong and another server's is right, it hands the leadership on.
 func (k *timekeeper) assumeTime(ctx context.Context, r *raft.Raft) error {
 	if err := k.awaitClocks(ctx, r); err != nil {
 		return err
@@ -168,8 +168,8 @@ func (k *timekeeper) assumeTime(ctx context.Context, r *raft.Raft) error {
 	k.clocks.Settle(time.Now())
 	a := k.clocks.Agreement.Load()
 	if a.Wrong(k.store.cfg.ID) {
-		if err := k.store.lead.giveAway(ctx, r); err == nil && r.State() != raft.Leader {
-			return errGivenOn
+		if err := k.store.lead.handOverToBest(ctx, r); err == nil && r.State() != raft.Leader {
+			return errHandedOn
 		}
 	}
 	k.store.mu.RLock()
@@ -182,8 +182,8 @@ func (k *timekeeper) assumeTime(ctx context.Context, r *raft.Raft) error {
 	return nil
 }
 
-// awaitClocks waits until a majority of the voters has said what its clock shows, or
-// that it cannot.
+// awaitClocks waits until a majority of the voters has reported its clock, or that it
+// cannot.
 func (k *timekeeper) awaitClocks(ctx context.Context, r *raft.Raft) error {
 	k.clocks.MembersAre(r.GetConfiguration().Configuration().Servers)
 	enough := func() bool {
@@ -210,8 +210,8 @@ func (k *timekeeper) awaitClocks(ctx context.Context, r *raft.Raft) error {
 	return nil
 }
 
-// checkClock gives the leadership away if this server's clock is wrong, and another's
-// is not. It returns when that was tried last.
+// checkClock hands the leadership on if this server's clock is wrong and another server's
+// is right. It returns the time of the last attempt.
 func (k *timekeeper) checkClock(ctx context.Context, r *raft.Raft, tried time.Time) time.Time {
 	if r.State() != raft.Leader || !k.clocks.Agreement.Load().Wrong(k.store.cfg.ID) {
 		return time.Time{}
@@ -219,9 +219,9 @@ func (k *timekeeper) checkClock(ctx context.Context, r *raft.Raft, tried time.Ti
 	if !tried.IsZero() && time.Since(tried) < clockGiveEvery {
 		return tried
 	}
-	k.store.logger.Warn("giving the leadership away", "because", errGivenOn)
-	if err := k.store.lead.giveAway(ctx, r); err != nil {
-		k.store.logger.Warn("nobody took the leadership; changes are stamped by the agreed clock", "error", err)
+	k.store.logger.Warn("giving the leadership away", "because", errHandedOn)
+	if err := k.store.lead.handOverToBest(ctx, r); err != nil {
+		k.store.logger.Warn("no server took the leadership; changes are stamped by the agreed clock", "error", err)
 	}
 	return time.Now()
 }
@@ -229,17 +229,18 @@ func (k *timekeeper) checkClock(ctx context.Context, r *raft.Raft, tried time.Ti
 const (
 	// clockEvery is the time between two readings of the other servers' clocks.
 	clockEvery = time.Second
-	// clockAsk bounds one reading: what takes longer says little.
+	// clockAsk bounds one reading. A slower one is too inexact to help.
 	clockAsk = 2 * time.Second
 )
 
-// clockVersion is of the answer to askClock: | version (1) | Unix time in ns (8) |.
+// clockVersion is the version of the answer to askClock: | version (1) | Unix time in ns
+// (8) |.
 const (
 	clockVersion = 1
 	clockAnswer  = 1 + 8
 )
 
-// answerClock tells a peer what this server's clock shows.
+// answerClock returns what this server's clock shows, for a peer.
 func (k *timekeeper) answerClock() []byte {
 	return binary.BigEndian.AppendUint64([]byte{clockVersion}, uint64(log.TimeOf(k.store.cfg.Now())))
 }
@@ -279,12 +280,12 @@ func (k *timekeeper) readClocks(ctx context.Context, r *raft.Raft) {
 	c.Settle(time.Now())
 }
 
-// runClocks reads the other servers' clocks from time to time.
+// runClocks reads the other servers' clocks each clockEvery, until ctx is done.
 func (k *timekeeper) runClocks(ctx context.Context, r *raft.Raft) {
 	var alarms map[string]string
 	for {
 		k.readClocks(ctx, r)
-		alarms = k.watchClock(alarms)
+		alarms = k.logAlarms(alarms)
 		timer := time.NewTimer(clockEvery)
 		select {
 		case <-timer.C:

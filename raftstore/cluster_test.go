@@ -98,7 +98,7 @@ func (n *node) again(t testing.TB) *node {
 	return launch(t, n.cfg)
 }
 
-// freeAddress returns a loopback address that nobody listens on just now.
+// freeAddress returns a loopback address on which no process listens now.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 1000 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,74 +18,81 @@ import (
 	"rutter/raftstore/internal/metarow"
 )
 
-// Servers compare the digests of their states at equal raft indexes (SAFETY
-// P5). Each asks all others and judges itself: while nobody differs it serves;
-// if somebody does, it serves only if a majority of the voters has what it has.
-// So the minority stops, and without a majority all do.
+// Servers compare the digests of their states at equal raft indexes (SAFETY P5). Each
+// server asks all others and judges itself. If all are equal, it serves. If one differs,
+// it serves only if a majority of the voters has the same state as itself. So the
+// minority stops serving; without a majority all servers stop.
 
-// pointVersion is of what a digest is taken over; those of two versions are not
+// pointVersion names what a digest is taken over. Digests of different versions are not
 // compared.
 const pointVersion = 1
 
 // pointAnswer is | version (1) | highest command (1) | index (8) | seq (8) | digest (16) |.
 const pointAnswer = 2 + 8 + 8 + 16
 
-// Compared is what this server knows of another one's state.
+// Compared is the result of comparing this server with another one.
 type Compared struct {
 	ID      string    `json:"id"`
-	Index   uint64    `json:"raft_index,omitempty"` // at which both were compared; 0: they could not be
-	Seq     log.Seq   `json:"seq,omitempty"`        // the other's there
+	Index   uint64    `json:"raft_index,omitempty"` // at which both were compared; 0: they were not
+	Seq     log.Seq   `json:"seq,omitempty"`        // of the other server at Index
 	Differs bool      `json:"differs"`
-	Error   string    `json:"error,omitempty"` // why it could not be asked
+	Error   string    `json:"error,omitempty"` // why the other server could not be asked
 	At      time.Time `json:"at"`
 	voter   bool
-	knows   byte // the highest command it knows; 0 if it could not be asked
+	knows   byte // the highest command that the other server knows; 0 if it could not be asked
 }
 
-// comparison is what came of the last round.
+// comparison compares this server with the others, in rounds, and holds the result of the
+// last round.
 type comparison struct {
-	store  *Store
+	cfg      *Config
+	logger   *slog.Logger
+	counters *counters
+	// rebuilding reports whether this server's state is being replaced.
+	rebuilding func() bool
+	wake       func() // wakes the readers
+	// callPeer sends a request to another server: see endpoint.
+	callPeer func(ctx context.Context, address string, kind byte, payload []byte) ([]byte, error)
+
 	points points // of this server
 
-	refusal atomic.Pointer[error] // why nothing is served; nil if all is well
+	refusal atomic.Pointer[error] // why nothing is served; nil if this server serves
 
-	round sync.Mutex // held for a round
-	// since is the lowest raft index at which somebody differed, as long as
-	// this server refuses; agreement before that says nothing.
+	round sync.Mutex // held during a round
+	// since is the lowest raft index at which a server differed, as long as this server
+	// refuses. Agreement at a lower index proves nothing.
 	since uint64
 
 	mu     sync.Mutex
 	others []Compared
 }
 
-// Serving returns nil, or an error that wraps ErrDiverged while nothing of this
-// server's state may be shown to anybody. It costs an atomic read; Propose,
-// Entries, CheckCursor and Consistent ask it themselves, View does not.
-func (s *Store) Serving() error {
-	if err := s.comparison.refusal.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
+// Serving returns nil, or an error that wraps ErrDiverged while this server's state must
+// not be shown to any client. It costs an atomic read. Propose, Entries, CheckCursor and
+// Consistent call it themselves; View does not.
+func (s *Store) Serving() error { return s.comparison.serving() }
 
-// becomeRefusing stops serving; err says why.
+// serving is Store.Serving.
+func (q *comparison) serving() error { return errorIn(&q.refusal) }
+
+// becomeRefusing stops serving because of err.
 func (q *comparison) becomeRefusing(err error) {
 	if old := q.refusal.Swap(&err); old == nil || (*old).Error() != err.Error() {
-		q.store.counters.differences.Add(1)
-		q.store.logger.Error("nothing is served by this server", "error", err)
+		q.counters.differences.Add(1)
+		q.logger.Error("nothing is served by this server", "error", err)
 	}
-	q.store.applier.wake()
+	q.wake()
 }
 
-// becomeServing serves again.
+// becomeServing starts serving again.
 func (q *comparison) becomeServing() {
 	if q.refusal.Swap(nil) != nil {
-		q.store.logger.Info("this server agrees with the others again")
-		q.store.applier.wake()
+		q.logger.Info("this server agrees with the others again")
+		q.wake()
 	}
 }
 
-// answerPoint gives a peer the newest point at or below the index it asks for.
+// answerPoint returns the newest point at or below the index that a peer asks for.
 func (q *comparison) answerPoint(payload []byte) ([]byte, error) {
 	if len(payload) != 8 {
 		return nil, fmt.Errorf("request for a point has %d bytes, want 8", len(payload))
@@ -98,11 +106,11 @@ func (q *comparison) answerPoint(payload []byte) ([]byte, error) {
 
 // askPoint compares this server with another one.
 func (q *comparison) askPoint(ctx context.Context, to raft.Server) Compared {
-	c := Compared{ID: string(to.ID), voter: to.Suffrage == raft.Voter, At: q.store.cfg.Now()}
-	ctx, cancel := context.WithTimeout(ctx, q.store.cfg.CompareEvery)
+	c := Compared{ID: string(to.ID), voter: to.Suffrage == raft.Voter, At: q.cfg.Now()}
+	ctx, cancel := context.WithTimeout(ctx, q.cfg.CompareEvery)
 	defer cancel()
 	newest := q.points.upTo(^uint64(0))
-	answer, err := q.store.endpoint.callPeer(ctx, string(to.Address), askPoint, changesdb.SeqKey(log.Seq(newest.index)))
+	answer, err := q.callPeer(ctx, string(to.Address), askPoint, changesdb.SeqKey(log.Seq(newest.index)))
 	if err == nil && len(answer) < pointAnswer {
 		err = fmt.Errorf("answer of %d bytes", len(answer))
 	}
@@ -127,7 +135,8 @@ func (q *comparison) askPoint(ctx context.Context, to raft.Server) Compared {
 	return c
 }
 
-// compare asks all other members once, and judges this server by the answers.
+// compare runs one round: it asks all other members, and judges this server by the
+// answers.
 func (q *comparison) compare(ctx context.Context, r *raft.Raft) {
 	q.round.Lock()
 	defer q.round.Unlock()
@@ -135,7 +144,7 @@ func (q *comparison) compare(ctx context.Context, r *raft.Raft) {
 	voting := false
 	var others []raft.Server
 	for _, m := range members {
-		if string(m.ID) != q.store.cfg.ID {
+		if string(m.ID) != q.cfg.ID {
 			others = append(others, m)
 		} else if m.Suffrage == raft.Voter {
 			voting = true
@@ -153,8 +162,8 @@ func (q *comparison) compare(ctx context.Context, r *raft.Raft) {
 	q.mu.Lock()
 	q.others = found
 	q.mu.Unlock()
-	q.store.counters.comparisons.Add(1)
-	if q.store.applier.rebuilding() {
+	q.counters.comparisons.Add(1)
+	if q.rebuilding() {
 		return
 	}
 	for _, c := range found {
@@ -170,15 +179,14 @@ func (q *comparison) compare(ctx context.Context, r *raft.Raft) {
 	if backed {
 		q.becomeServing()
 	}
-	if q.store.Serving() == nil {
+	if q.serving() == nil {
 		q.since = 0
 	}
 }
 
-// judge says whether a server may go on serving, given what it found, and
-// whether it votes itself. One that has stopped begins again only if it is
-// backed, by a majority of the voters that has what it has, at the raft index
-// since which somebody differs or later.
+// judge reports whether a server may serve, given what it found and whether it votes
+// itself. A server that stopped serves again only if it is backed: a majority of the
+// voters has the same state, at the raft index since which a server differs or later.
 func judge(found []Compared, voting bool, since uint64) (backed bool, err error) {
 	voters, agree := 0, 0
 	if voting {
@@ -204,9 +212,9 @@ func judge(found []Compared, voting bool, since uint64) (backed bool, err error)
 	return false, fmt.Errorf("%w: %v; %d of %d voters have what this one has: rebuild the servers that are wrong from one that is right", ErrDiverged, differ, agree, voters)
 }
 
-// runCompare compares from time to time.
+// runCompare runs a round each Config.CompareEvery, until ctx is done.
 func (q *comparison) runCompare(ctx context.Context, r *raft.Raft) {
-	tick := time.NewTicker(q.store.cfg.CompareEvery)
+	tick := time.NewTicker(q.cfg.CompareEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -218,29 +226,29 @@ func (q *comparison) runCompare(ctx context.Context, r *raft.Raft) {
 	}
 }
 
-// compared returns what came of the last round.
+// compared returns the results of the last round.
 func (q *comparison) compared() []Compared {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return append([]Compared(nil), q.others...)
 }
 
-// allKnow reports whether all other members were heard to know a command.
+// allKnow reports whether all other members have reported that they know a command.
 func (q *comparison) allKnow(command byte, members []raft.Server) bool {
 	knows := make(map[string]byte)
 	for _, c := range q.compared() {
 		knows[c.ID] = c.knows
 	}
 	for _, m := range members {
-		if string(m.ID) != q.store.cfg.ID && knows[string(m.ID)] < command {
+		if string(m.ID) != q.cfg.ID && knows[string(m.ID)] < command {
 			return false
 		}
 	}
 	return true
 }
 
-// pointsKept is how many of the newest points a server remembers: more raft
-// entries than a follower that is well lies behind.
+// pointsKept is how many of the newest points a server remembers. A healthy follower is
+// fewer raft entries behind.
 const pointsKept = 4096
 
 // point is the digest after the raft entry of an index.
@@ -250,8 +258,8 @@ type point struct {
 	digest digest.Sum
 }
 
-// points remembers the digests after the newest raft entries, for the
-// comparison with other servers at equal indexes.
+// points holds the digests after the newest raft entries, to compare servers at equal
+// indexes.
 type points struct {
 	mu   sync.Mutex
 	ring [pointsKept]point
@@ -266,7 +274,7 @@ func (p *points) push(h *changesdb.Head) {
 	p.mu.Unlock()
 }
 
-// reset forgets what was, and begins with the digest of h.
+// reset drops all points, and begins with the digest of h.
 func (p *points) reset(h *changesdb.Head) {
 	p.mu.Lock()
 	p.n = 0

@@ -12,8 +12,8 @@ import (
 	"rutter/raftstore/internal/digest"
 )
 
-// spoil makes a server's state differ from the others, as a bug would: a NIC
-// tag appears that nobody made.
+// spoil makes a server's state differ from the others, as a bug would: a NIC tag appears
+// that no client made.
 func (n *node) spoil(t testing.TB) {
 	t.Helper()
 	a := &n.applier
@@ -114,7 +114,7 @@ func checkRestart(t *testing.T, nodes []*node, n *node) {
 	until(t, back, "ready after the restart", func() bool { return back.Ready() == nil })
 }
 
-// TestNoMajorityStops: if one of two differs, nobody can tell which is right.
+// TestNoMajorityStops: if one of two differs, it is unknown which is right.
 func TestNoMajorityStops(t *testing.T) {
 	t.Parallel()
 	nodes := three(t, comparing)

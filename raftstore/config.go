@@ -28,135 +28,137 @@ const (
 	RaftLogWAL  = raftlog.WAL
 )
 
-// Network is how peers reach each other. The default is plain TCP; a TLS layer
-// wraps both methods and hands out connections that are already authenticated.
+// Network is how peers reach each other. The default is plain TCP; a TLS layer wraps both
+// methods and returns authenticated connections.
 type Network interface {
-	// Listen opens the peer port; Dial reaches another server's.
+	// Listen opens the peer port. Dial connects to that of another server.
 	Listen(address string) (net.Listener, error)
 	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
-// Config says how one server takes part in the cluster. Zero means default.
+// Config is the configuration of one server. A zero field means its default, which stands
+// beside it.
 type Config struct {
 	ID  string // the server's name in the cluster; required, never reused for another machine
 	Dir string // data folder, made if missing; required
 
 	// Listen is the address of the peer port (raft and forwarding), 127.0.0.1:7421.
 	Listen string
-	// Advertise is what the others dial; the listener's own address if empty.
+	// Advertise is the address that the others dial; if empty, the listener's own.
 	Advertise string
 	Network   Network // plain TCP
 
-	// At most one of these three is given, and each is ignored once the data
-	// folder holds a cluster's state, so that flags may stay as they are.
+	// At most one of these three may be set. They are ignored once the data folder holds
+	// a cluster's state, so the flags may stay in place.
 	Bootstrap      bool     // begin a new cluster of this one server
 	InitialMembers []Member // begin a new cluster of these; the same list on each of them
-	Join           []string // ask these peer addresses to be let in
+	Join           []string // join a running cluster through one of these peer addresses
 
-	// NonVoter makes a server that joins follow without a vote, until an
-	// operator promotes it; else it is promoted once it has caught up.
+	// NonVoter makes a joining server follow without a vote until an operator promotes
+	// it. Without it, the server is promoted as soon as it has caught up.
 	NonVoter bool
 
 	Logger *slog.Logger     // slog.Default()
 	Now    func() time.Time // time.Now; the leader stamps changes with it
 
-	// Raft's clock. Heartbeat is how long a follower waits for its leader, and
-	// so about half of what a failover takes. Followers are told of a commit at
-	// once (internal/peer/pipelines); CommitTimeout is how late they learn it where that fails.
+	// Raft's clock. Heartbeat is how long a follower waits for its leader; it is about
+	// half of the time that a failover takes. Followers receive a commit at once
+	// (internal/peer/pipelines). CommitTimeout is the longest delay if that fails.
 	Heartbeat     time.Duration // 500 ms
 	Election      time.Duration // Heartbeat
 	LeaderLease   time.Duration // Heartbeat
 	CommitTimeout time.Duration // 20 ms
 
-	// RaftLog says where raft's log is: RaftLogBolt, the default, or
-	// RaftLogWAL. A start with another value than before moves the log over.
+	// RaftLog is where raft's log is: RaftLogBolt (default) or RaftLogWAL. If the value
+	// changed since the last start, the start moves the log.
 	RaftLog string
 
-	// Raft's log. A marker costs one small transaction, so it is set often:
-	// trimming stays small, and a restart reads little.
-	MarkerEvery   time.Duration // between checks whether to set one, 2 s
-	MarkerEntries uint64        // entries since the last one that make it worth it, 256
+	// Raft's log. A marker costs one small transaction. It is set often, so that each
+	// trim is small and a restart reads little.
+	MarkerEvery   time.Duration // between two checks whether a marker is due, 2 s
+	MarkerEntries uint64        // entries since the last marker that make one due, 256
 	TrailingLogs  uint64        // entries kept behind the marker for slow followers, 2,048
 
-	// ProposeTimeout bounds Propose where its context has no deadline: 10 s.
+	// ProposeTimeout bounds Propose if its context has no deadline: 10 s.
 	ProposeTimeout time.Duration
-	// MaxClockOffset is how far a server's clock may be from the one that the
-	// servers agree on, before it neither takes nor keeps the leadership while
-	// another can, and stamps nothing by it: 3 s. NTP keeps clocks within
-	// milliseconds, and within a second where it is bad; more than that is a clock
-	// that nobody keeps. Change ids may be a minute ahead.
+	// MaxClockOffset is how far a server's clock may be from the agreed clock: 3 s. A
+	// server beyond it neither takes nor keeps the leadership while another server can
+	// lead, and its clock is not used for stamps. NTP keeps clocks within milliseconds,
+	// and within a second at worst; a larger offset means that the clock is not
+	// synchronized. Change ids may be a minute ahead.
 	MaxClockOffset time.Duration
-	// MaxClockJump is how far the wall clock may run ahead of the monotonic one
-	// before a leader that has no other to ask refuses to stamp changes with it: 5 min.
+	// MaxClockJump is how far the wall clock may run ahead of the monotonic clock: 5 min.
+	// Beyond it, a leader without other voters refuses to stamp changes.
 	MaxClockJump time.Duration
 
-	// DedupeAge and DedupeCount bound the window of change ids: 1 h and
-	// 200,000. They decide what is refused, so they must be the same on each
-	// server of a cluster.
+	// DedupeAge and DedupeCount bound the window of change ids: 1 h and 200,000. They
+	// decide which changes are refused, so all servers of a cluster must have the same
+	// values.
 	DedupeAge   time.Duration
 	DedupeCount int
 
 	RingEntries int // encoded entries kept in memory for readers, at least: 65,536
 	RingBytes   int // or this many bytes, 64 MiB
 
-	// PersistDelay is how long applied entries may wait for the transaction
-	// that takes them to changes.db: 250 ms; PersistEvents is how many do not
-	// wait: 16,384. Few large transactions write fewer pages, and leave the disk
-	// to raft's log. MaxLagEvents is how far it may fall behind before Propose
-	// answers ErrOverloaded: 262,144; MaxLagBytes the same in bytes: 256 MiB.
+	// PersistDelay is how long applied entries may wait for the transaction that writes
+	// them to changes.db: 250 ms. PersistEvents (16,384) events do not wait. Few large
+	// transactions write fewer pages, and leave the disk to raft's log. MaxLagEvents is
+	// how many events changes.db may be behind before Propose returns ErrOverloaded:
+	// 262,144. MaxLagBytes is the same in bytes: 256 MiB.
 	PersistDelay  time.Duration
 	PersistEvents int
 	MaxLagEvents  int
 	MaxLagBytes   int
 
-	// SweepEvents is how many events may pass before the object rows of
-	// changes.db follow them: 524,288, which a start folds in about a
-	// second, and among which neighbours share pages. SweepDelay is how long
-	// fewer may wait while few come: 1 min.
+	// SweepEvents is how many events may pass before a sweep writes the object rows of
+	// changes.db: 524,288. A start folds that many in about a second, and among so many,
+	// neighbouring rows share pages. SweepDelay is how long fewer events may wait while
+	// few come: 1 min.
 	SweepEvents int
 	SweepDelay  time.Duration
 
-	// CompareEvery is how often this server compares its state with those of
-	// the others: 5 s.
+	// CompareEvery is the time between two comparisons of this server's state with the
+	// others: 5 s.
 	CompareEvery time.Duration
 
-	// UpkeepEvery is how often retention and checkpoints are looked after: 1
-	// min. CheckpointEvents is how many entries lie between two checkpoints at
-	// least: 250,000, which replay in less than a second.
+	// UpkeepEvery is the time between two rounds of upkeep (retention and checkpoints): 1
+	// min. CheckpointEvents is the least number of entries between two checkpoints:
+	// 250,000, which replay in less than a second.
 	UpkeepEvery      time.Duration
 	CheckpointEvents int
 
-	// DiskStall is how long an operation on disk may be under way before this server
-	// gives up leadership and readiness for as long as it lasts: two heartbeats, at
-	// least 1 s; for a transaction of changes.db four times that. DiskPatience is
-	// when the process ends: 1 min, twice what Linux gives a command to a disk before
-	// it tries that again or fails it (30 s, for SCSI and NVMe alike).
+	// DiskStall is how long an operation on disk may take: two heartbeats, at least 1 s;
+	// for a transaction of changes.db four times that. Beyond it, this server gives up
+	// leadership and readiness until the operation ends. DiskPatience is how long an
+	// operation may take before the process ends: 1 min. That is twice the time after
+	// which Linux repeats or fails a command to a disk (30 s, for SCSI and for NVMe).
 	DiskStall    time.Duration
 	DiskPatience time.Duration
 
-	// DiskLowWater is how many bytes the data folder must have room for, the free pages
-	// of changes.db included, lest what grows be refused: 1 GiB, a tenth of the file
-	// system if that is less (room.go says why). A quarter of it is the reserve, below
-	// which this server writes nothing that could fail half-way.
+	// DiskLowWater is the bytes of free space that the data folder needs, the free pages
+	// of changes.db included: 1 GiB, or a tenth of the file system if that is less
+	// (space.go has the reason). Below it, changes that make the state grow are refused. A
+	// quarter of it is the reserve. Below the reserve this server writes nothing that
+	// could fail half-way.
 	DiskLowWater int64
 
-	// FeatureSettle is how long every server must have known a higher feature
-	// version before the leader raises the cluster's: 10 min. Until then an
-	// upgrade can be taken back.
+	// FeatureSettle is how long all servers must know a higher feature version before the
+	// leader raises the cluster's version: 10 min. Until then an upgrade can be taken
+	// back.
 	FeatureSettle time.Duration
 
-	// Budgets bound what compute nodes and programs without a certificate may
-	// write a second: those of budget.Table.
+	// Budgets bound what compute nodes, and programs without a certificate, may write in
+	// a second: those of budget.Table.
 	Budgets budget.Set
 
-	// MapBytes is the address space reserved for changes.db, which must be
-	// more than the file ever grows to, else a long read stops the writer:
-	// 32 GiB, twice what Retention.Bytes keeps.
+	// MapBytes is the address space, in bytes, reserved for changes.db: 32 GiB, twice the
+	// default of Retention.Bytes. It must be more than the file ever grows to, because
+	// else a long read stops the writer.
 	MapBytes int
 
 	sweepRows, sweepPart int // bounds of a sweep, if not 0; tests set them
 
-	features uint32 // the highest feature version that this program knows; tests play others
+	features uint32 // the highest feature version that this program knows; tests set others
 }
 
 // tcp is the default Network.
@@ -177,7 +179,8 @@ func or[T comparable](p *T, def T) {
 	}
 }
 
-// withDefaults returns c with every zero field set, or says what is wrong with it.
+// withDefaults returns c with a default in every zero field, or an error that says what
+// is wrong with c.
 func (c Config) withDefaults() (Config, error) {
 	if c.ID == "" {
 		return c, errors.New("raftstore: the server has no ID: give each server of the cluster a name of its own")
@@ -235,15 +238,15 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// checkStart refuses flags that say two ways of coming into being.
+// checkStart refuses flags that give two ways to start a cluster.
 func (c Config) checkStart() error {
-	ways := 0
+	starts := 0
 	for _, given := range []bool{c.Bootstrap, len(c.InitialMembers) > 0, len(c.Join) > 0} {
 		if given {
-			ways++
+			starts++
 		}
 	}
-	if ways > 1 {
+	if starts > 1 {
 		return errors.New("raftstore: bootstrap, initial members and join exclude each other: give one of them")
 	}
 	if len(c.InitialMembers) == 0 {

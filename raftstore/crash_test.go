@@ -16,7 +16,7 @@ import (
 	"rutter/log"
 )
 
-// crashEnv, if set, makes this test binary a store that writes until somebody
+// crashEnv, if set, makes this test binary a store that writes until another process
 // kills it: FOLDER ROUND ADDRESS… A crash is only real in a process of its own.
 const crashEnv = "RAFTSTORE_CRASH"
 

@@ -14,21 +14,21 @@ import (
 	"rutter/raftstore/internal/window"
 )
 
-// Apply is total: whatever bytes a change has, each server comes to the same
-// result, and goes on (docs/safety.md, A1). What can fail by the change's
-// content comes first and ends as a refusal; the state is altered after it.
+// Apply is total: for any bytes of a change each server computes the same result and goes
+// on (docs/safety.md, A1). The steps that can fail because of the change's content come
+// first, and end in a refusal. The state is altered after them.
 
-// decided is what a change comes to, before anything of it is applied.
+// decided is the outcome of a change, before anything of it is applied.
 type decided struct {
 	events []*log.Event
-	slots  []changesdb.Slot // as bodies, they are the applier's until the next change
+	slots  []changesdb.Slot // like bodies, they belong to the applier until the next change
 	bodies [][]byte         // of the events' objects; nil for a delete
 	bytes  int              // of the encoded events
 	result log.Result
 }
 
-// readChange decodes a change. What cannot be read is refused. A change of a
-// newer format stops the server (SAFETY D1), as a command that it does not know does.
+// readChange decodes a change. A change that cannot be read is refused. A change of a
+// newer format stops the server (SAFETY D1), like a command that it does not know.
 func (a *applier) readChange(raw []byte) (c *log.Change, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -38,9 +38,9 @@ func (a *applier) readChange(raw []byte) (c *log.Change, err error) {
 	return a.dec.Change(raw)
 }
 
-// refuseUnreadable is the result of a change that cannot be read. It has no id
-// that could be remembered. Programs before this one stopped: no leader proposes
-// such a change unless it is damaged or lies.
+// refuseUnreadable is the result of a change that cannot be read. It has no id to
+// remember. Older programs stopped here: only a leader that is damaged or malicious
+// proposes such a change.
 func (a *applier) refuseUnreadable(err error) log.Result {
 	a.store.counters.unreadable.Add(1)
 	a.store.counters.refused.Add(1)
@@ -51,10 +51,10 @@ func (a *applier) refuseUnreadable(err error) log.Result {
 	}}
 }
 
-// decide turns a change into entries, of which nothing is applied. Readers only
-// read, and this goroutine is the one writer: deciding and encoding need no lock.
-// A panic is a refusal: deciding alters nothing, so the state is what it was. It
-// says nothing of the panic, which a server of another build might word otherwise.
+// decide turns a change into entries, and applies none of them. Deciding and encoding
+// need no lock, because this goroutine is the only writer. A panic becomes a refusal:
+// deciding alters nothing, so the state is as before. The refusal does not quote the
+// panic, because a server of another build might word it differently.
 func (a *applier) decide(c *log.Change) (d decided) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -99,7 +99,7 @@ func (a *applier) decide(c *log.Change) (d decided) {
 	return d
 }
 
-// refuseUndecided is the result of a change on which this program failed.
+// refuseUndecided is the result of a change that made this program fail.
 func (a *applier) refuseUndecided(id log.UUID, err error, stack []byte) log.Result {
 	a.store.counters.undecided.Add(1)
 	a.store.logger.Error("this program failed to decide a change, which is refused: report it", "change", id, "raft_index", a.index, "error", err, "stack", string(stack))
@@ -113,9 +113,9 @@ func undecided(id log.UUID) log.Result {
 	}}
 }
 
-// refuseLarge is the result of a change with an event over a limit. Up to the
-// version before FeatureContained a program that met one stopped, so that no
-// server has ever passed it by another answer.
+// refuseLarge is the result of a change with an event over a limit. Before
+// log.FeatureContained a program stopped at such a change, so no server ever gave it
+// another result.
 func refuseLarge(id log.UUID, e *log.Event, limit string, most int) log.Result {
 	return log.Result{ChangeID: id, Refusal: &log.Refusal{
 		Code: log.CodeInvalidParameters, Message: "Invalid parameters",
@@ -126,9 +126,9 @@ func refuseLarge(id log.UUID, e *log.Event, limit string, most int) log.Result {
 	}}
 }
 
-// fold applies what was decided to the state, in one step for readers. Nothing of
-// it depends on the change's content any more: an error or a panic here left the
-// state half altered, is this server's own damage, and stops it.
+// fold applies the decided events to the state, in one step for readers. Nothing here
+// depends on the change's content. An error or a panic leaves the state half altered and
+// means that this server is damaged: it stops.
 func (a *applier) fold(d *decided) error {
 	durable := a.store.persister.Durable()
 	a.head.Seq += log.Seq(len(d.slots))
@@ -148,15 +148,15 @@ func (a *applier) fold(d *decided) error {
 	return nil
 }
 
-// trialBytes is the size of a change from which on a cluster of the first feature
-// version tries it before it is proposed: what is smaller has no refusal that a
-// server of that program cannot read again.
+// trialBytes: on a cluster of the first feature version, a change of so many bytes or
+// more is decided once before it is proposed. The refusal of a smaller change is short
+// enough for a server of that version to read again.
 const trialBytes = 2 << 10
 
-// refuseEarly refuses, before it is proposed or handed on, a change that could
-// never be accepted, or that servers of the first feature version would not
-// survive: they quote all of what was sent, and stop at an event over the limit. A
-// retry of a change that was accepted is never among these.
+// refuseEarly refuses a change before it is proposed or forwarded, if it could never be
+// accepted, or if it would stop servers of the first feature version: they quote all of
+// the request, and stop at an event over the limit. It never refuses a retry of a change
+// that was accepted.
 func (pr *proposer) refuseEarly(c *log.Change, size int) (log.Result, bool) {
 	refusal := longID(c)
 	if refusal == nil && size >= trialBytes {
@@ -169,7 +169,7 @@ func (pr *proposer) refuseEarly(c *log.Change, size int) (log.Result, bool) {
 	return log.Result{ChangeID: c.ID, Refusal: refusal}, true
 }
 
-// longID refuses an operation on an id that no object can have.
+// longID refuses an operation on an id that is too long for any object.
 func longID(c *log.Change) *log.Refusal {
 	for i := range c.Ops {
 		n := len(c.Ops[i].ID)
@@ -187,8 +187,8 @@ func longID(c *log.Change) *log.Refusal {
 	return nil
 }
 
-// try decides a change as the state is now, in a cluster of the first feature
-// version, and returns why it must not be proposed, or nil.
+// try decides a change on the present state, in a cluster of the first feature version.
+// It returns why the change must not be proposed, or nil.
 func (pr *proposer) try(c *log.Change) (refusal *log.Refusal) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -220,15 +220,15 @@ func tried(state *projections.State, c *log.Change) *log.Refusal {
 	return nil
 }
 
-// toldOf is a result as its proposer is told of it: within the limits, which it
-// need not be where servers of the first feature version agreed on it.
-func toldOf(r log.Result) log.Result {
+// boundedResult returns a result as its proposer gets it: within the limits. A result that
+// servers of the first feature version agreed on may exceed them.
+func boundedResult(r log.Result) log.Result {
 	r.Refusal = r.Refusal.Bounded()
 	return r
 }
 
-// knownResult answers a change whose id is remembered: with the first result, if it
-// is that change.
+// knownResult returns the result of a change whose id is remembered: the first result if
+// it is the same change, else a refusal.
 func (a *applier) knownResult(c *log.Change, asker log.Asker, known *window.Known) (log.Result, error) {
 	row, err := a.firstRow(c.ID, known)
 	if err != nil {
@@ -246,8 +246,8 @@ func (a *applier) knownResult(c *log.Change, asker log.Asker, known *window.Know
 	return *result, nil
 }
 
-// firstRow is what is remembered of a change. It is the same on every server, or
-// there is none: the window has its hash.
+// firstRow returns what is remembered of a change. The window has its hash, so a row that
+// differs from that of other servers is an error.
 func (a *applier) firstRow(id log.UUID, known *window.Known) (window.Row, error) {
 	value, ok := a.window.Result(known)
 	if !ok {

@@ -24,11 +24,13 @@ const (
 	askPropose byte = 1 // an encoded change; answered with an encoded result
 	askBarrier byte = 2 // nothing; answered with a seq (8)
 	askAdmin   byte = 3 // JSON of an adminRequest; answered with nothing
-	// askIdentity asks who the server is: nothing; answered with JSON of an identity.
+	// askIdentity asks for the server's identity: nothing; answered with JSON of an
+	// identity.
 	askIdentity byte = 16
 	askPoint    byte = 4 // a raft index (8); answered with a point at or below it: see comparison
-	askForeign  byte = 5 // what another package asks; answered by whom AnswerWith named
-	// askClock asks what the server's clock shows: nothing; answered as clockwatch.go has it.
+	askForeign  byte = 5 // a request of another package; answered by the function given to AnswerWith
+	// askClock asks what the server's clock shows: nothing; answered as clockwatch.go
+	// describes.
 	askClock byte = 20
 
 	answerOK         byte = 128
@@ -43,16 +45,40 @@ const (
 // errNotSent: a request did not leave this server.
 var errNotSent = peer.ErrNotSent
 
-// endpoint is where other servers reach this one, and how it reaches them.
+// endpoint receives the requests of other servers, and sends requests to them.
 type endpoint struct {
 	store    *Store
 	listener net.Listener
 	peers    atomic.Pointer[peer.Client] // set by Run
-	// foreign answers what another package asks: see AnswerWith; set before Run.
+	// foreign answers the requests of another package: see AnswerWith. Set before Run.
 	foreign func(context.Context, []byte) ([]byte, error)
 }
 
-// answer does what a request asks, on the leader.
+// openPort listens on the peer port, and sets the address that the others dial.
+func (e *endpoint) openPort() (err error) {
+	if e.listener, err = e.store.cfg.Network.Listen(e.store.cfg.Listen); err != nil {
+		return fmt.Errorf("peer port: %w", err)
+	}
+	e.store.address = e.store.cfg.Advertise
+	if e.store.address == "" {
+		e.store.address = e.listener.Addr().String()
+	}
+	host, _, err := net.SplitHostPort(e.store.address)
+	if err != nil {
+		return fmt.Errorf("peer port: address %q: %w: want HOST:PORT", e.store.address, err)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return fmt.Errorf("peer port: no other server can dial %q: set Advertise to this machine's address", e.store.address)
+	}
+	for _, m := range e.store.cfg.InitialMembers {
+		if m.ID == e.store.cfg.ID && m.Address != e.store.address {
+			return fmt.Errorf("peer port: the initial members have %s at %s, and it listens on %s: make them agree, or set Advertise", m.ID, m.Address, e.store.address)
+		}
+	}
+	return nil
+}
+
+// answer executes a request and returns the answer.
 func (e *endpoint) answer(ctx context.Context, f peer.Frame) peer.Frame {
 	ctx, cancel := context.WithTimeout(ctx, e.store.cfg.ProposeTimeout)
 	defer cancel()
@@ -135,9 +161,9 @@ func errorOf(f peer.Frame) error {
 	}
 }
 
-// callPeer sends a request to another server and returns the payload of its answer, of
-// an error's too. errNotSent means that the other server has not got it; any other
-// error of the connection wraps ErrUnknown.
+// callPeer sends a request to another server and returns the payload of its answer, also
+// if the answer is an error. errNotSent means that the other server did not get the
+// request; any other error of the connection wraps ErrUnknown.
 func (e *endpoint) callPeer(ctx context.Context, address string, kind byte, payload []byte) ([]byte, error) {
 	p := e.peers.Load()
 	if p == nil {
@@ -150,8 +176,9 @@ func (e *endpoint) callPeer(ctx context.Context, address string, kind byte, payl
 	return answer.Payload, errorOf(answer)
 }
 
-// overloadedPayload is what a peer is told of a change that was not taken: which
-// budget, if it was one. Servers of before read no more than that it was not.
+// overloadedPayload is the answer to a peer whose change was not taken. It names the
+// budget that was exceeded, if there was one. Older servers read only that the change was
+// not taken.
 func overloadedPayload(err error) []byte {
 	var exceeded *budget.Exceeded
 	if errors.As(err, &exceeded) {
@@ -162,7 +189,7 @@ func overloadedPayload(err error) []byte {
 	return []byte(err.Error())
 }
 
-// overloadedError reads it.
+// overloadedError decodes overloadedPayload.
 func overloadedError(payload []byte) error {
 	exceeded := new(budget.Exceeded)
 	if json.Unmarshal(payload, exceeded) == nil && exceeded.Name != "" {
@@ -171,7 +198,7 @@ func overloadedError(payload []byte) error {
 	return ErrOverloaded
 }
 
-// newPort returns the peer port of a run, and what it does with connections.
+// newPort returns the peer port of a run, with the handlers of its connections.
 func (e *endpoint) newPort(life context.Context) *peer.Port {
 	server := peer.NewServer(e.store.tasks, e.store.logger, e.answer)
 	return peer.NewPort(life, peer.PortOptions{
@@ -192,7 +219,7 @@ func (e *endpoint) newTransport(port *peer.Port) *peer.Transport {
 	})
 }
 
-// leaderWatch returns what watches the leader's process from a follower.
+// leaderWatch returns the watch of the leader's process, for a follower.
 func (s *Store) leaderWatch(r *run) *orphan.Watch {
 	peers := s.endpoint.peers.Load()
 	return &orphan.Watch{
@@ -210,17 +237,16 @@ func (s *Store) leaderWatch(r *run) *orphan.Watch {
 // maxForeign bounds a request or an answer of another package, in bytes.
 const maxForeign = peer.MaxPayload
 
-// AnswerWith has fn answer what other servers ask with Ask. It is called before
-// Run. fn runs in a goroutine of its own for each request; its error reaches
-// the asker as text.
+// AnswerWith sets the function that answers requests which other servers send with Ask.
+// It must be called before Run. fn runs in a goroutine of its own for each request; the
+// caller of Ask gets its error as text.
 func (s *Store) AnswerWith(fn func(ctx context.Context, request []byte) ([]byte, error)) {
 	s.endpoint.foreign = fn
 }
 
-// Ask sends a request, which this package does not look into, to the server at
-// a peer address, or to the leader if address is "", and returns its answer. It
-// may have been acted on even if an error came back. Errors: ErrNoLeader, and
-// what the other server said.
+// Ask sends a request, which is opaque to this package, to the server at a peer address,
+// or to the leader if address is "". It returns the answer. After an error the request
+// may have been executed. Errors: ErrNoLeader, and the other server's error.
 func (s *Store) Ask(ctx context.Context, address string, request []byte) ([]byte, error) {
 	if len(request) > maxForeign {
 		return nil, fmt.Errorf("raftstore: request of %d bytes, over %d: %w", len(request), maxForeign, log.ErrTooLarge)

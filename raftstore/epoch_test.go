@@ -67,7 +67,7 @@ func TestRestoreRaisesEpoch(t *testing.T) {
 		if err := <-persisted; !errors.Is(err, changesdb.ErrEpoch) {
 			t.Errorf("%s: a snapshot from before it gives %v, want errEpoch", what, err)
 		}
-		if at := s.markerIndex(); at > meta.Index {
+		if at := s.persister.LastMarker().Index; at > meta.Index {
 			t.Errorf("%s: a marker from before it stands at raft index %d, beyond the image's %d", what, at, meta.Index)
 		}
 		wrote := false

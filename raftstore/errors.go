@@ -10,8 +10,8 @@ import (
 	"rutter/raftstore/internal/peer"
 )
 
-// Sentinels of the store. Refusals of a change are not errors: see
-// log.Result.Refusal. Those of cursors are in package log.
+// Sentinel errors of the store. A refusal of a change is not an error: see
+// log.Result.Refusal. Errors of cursors are in package log.
 var (
 	// ErrNoLeader: no leader was found in time; the change was not written.
 	// Retry, with the same id.
@@ -23,15 +23,15 @@ var (
 	ErrUnknown = peer.ErrUnknown
 	// ErrStopped: the store is not running, or has stopped because it failed.
 	ErrStopped = peer.ErrStopped
-	// ErrClock: the servers' clocks do not say what the time is: the only one there
-	// is has jumped, or those that there are differ. Never the client's clock.
+	// ErrClock: the time cannot be known from the servers' clocks. The only clock has
+	// jumped, or the clocks differ. It is never about the client's clock.
 	ErrClock = clocks.Err
-	// ErrNotReady: this server has not yet caught up with the leader's commit
-	// since it started.
+	// ErrNotReady: since its start this server has not yet caught up with the leader's
+	// commit.
 	ErrNotReady = errors.New("raftstore: this server has not caught up yet")
-	// ErrDiverged: this server's state is not that of the others, or nobody can
-	// tell whose is right. It serves nothing until it agrees with a majority
-	// again: rebuild it from the others.
+	// ErrDiverged: this server's state differs from the others', or it is unknown whose
+	// state is right. It serves nothing until it agrees with a majority again. Rebuild it
+	// from the others.
 	ErrDiverged = errors.New("raftstore: this server differs from the others")
 	// ErrDisk: a file of the store could not be read or written; the server
 	// stops in order and keeps what it had.
@@ -41,10 +41,9 @@ var (
 // errNotLeader: this server is not the leader; nothing was written (SAFETY P3).
 var errNotLeader = admission.ErrNotLeader
 
-// ErrNotRegular: a name is that of a pipe, a device or a folder, where a file is
-// wanted.
+// ErrNotRegular: a name is that of a pipe, a device or a folder, but a file is needed.
 var ErrNotRegular = disk.ErrNotRegular
 
-// OpenRegular opens a file that somebody named, to be read. It does not wait for
-// the other end of a pipe, which nothing could interrupt. Errors: ErrNotRegular.
+// OpenRegular opens a file that a user named, for reading. It does not wait for the other
+// end of a pipe, because that wait could not be interrupted. Errors: ErrNotRegular.
 func OpenRegular(path string) (*os.File, error) { return disk.OpenRegular(path) }

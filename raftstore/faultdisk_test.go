@@ -61,10 +61,9 @@ func runStore(cfg Config, use func(s *Store)) error {
 	return errors.Join(<-ended, s.Close())
 }
 
-// TestCrashAtEachWrite cuts the power at one write or sync after another, of
-// raft's log, the persister, markers, checkpoints and deletions alike: what was
-// not synced is gone in part. What was acknowledged must be there afterwards,
-// and the state be that of the log.
+// TestCrashAtEachWrite cuts the power at one write or sync after another, of raft's log,
+// the persister, markers, checkpoints and deletions: what was not synced is gone in part.
+// What was acknowledged must be there afterwards, and the state be that of the log.
 func TestCrashAtEachWrite(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{RaftLogBolt, RaftLogWAL} {

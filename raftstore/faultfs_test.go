@@ -116,8 +116,8 @@ func (f *faults) keep() bool {
 	return f.lossy
 }
 
-// powerCut takes back some of the writes that nobody synced, as a disk does
-// that writes in an order of its own.
+// powerCut takes back some of the writes that were not synced, as a disk does that writes
+// in an order of its own.
 func (f *faults) powerCut(seed uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"rutter/raftstore/internal/raftlog"
 )
 
-// A crash between the two writes of a founding: the server begins again instead
-// of waiting for ever for a leader that it alone could be.
+// A crash between the two writes of a founding: the server begins again instead of
+// waiting without end for a leader that it alone could be.
 func TestFoundingCutShort(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, "s1", t.TempDir())

@@ -16,19 +16,19 @@ import (
 	"rutter/raftstore/internal/window"
 )
 
-// errSkipped: raft handed an entry that the state already holds to somebody who
-// waits for it, which cannot be unless the two do not belong together.
+// errSkipped: a proposer waits for an entry that the state already holds. That is
+// possible only if raft.db and changes.db are of different servers.
 var errSkipped = errors.New("raftstore: an entry that somebody waits for was already in the state: raft.db and changes.db are not of the same server")
 
-// fsm is what raft sees of the store. Its methods run in raft's FSM goroutine,
-// which is the only writer of the state; only Persist runs beside it.
+// fsm is the store as a raft.FSM. Its methods run in raft's FSM goroutine, which is the
+// only writer of the state. Only Persist runs in another goroutine.
 type fsm struct{ s *Store }
 
 // Apply implements raft.FSM. Raft calls ApplyBatch instead.
 func (f fsm) Apply(entry *raft.Log) any { return f.ApplyBatch([]*raft.Log{entry})[0] }
 
-// ApplyBatch implements raft.BatchingFSM: commands and configurations. A
-// response is the results of a batch's changes, or an error.
+// ApplyBatch implements raft.BatchingFSM: commands and configurations. A response is the
+// list of results of a batch's changes, or an error.
 func (f fsm) ApplyBatch(entries []*raft.Log) []any {
 	s := f.s
 	s.applier.mu.Lock()
@@ -44,8 +44,8 @@ func (f fsm) ApplyBatch(entries []*raft.Log) []any {
 	return responses
 }
 
-// applier is what belongs to the FSM's goroutine, and to a rebuild that puts
-// another state in the place of this one.
+// applier applies raft's entries. It belongs to the FSM's goroutine, and to a rebuild,
+// which replaces the state.
 type applier struct {
 	store *Store
 
@@ -56,13 +56,13 @@ type applier struct {
 	slots  []changesdb.Slot // these events
 	window *window.Window
 	index  uint64 // of the raft entry that is being applied
-	// rebuild, if there is one, gets the entries, which are applied after it.
+	// rebuild, if not nil, keeps the entries, which are applied when it ends.
 	rebuild *rebuild
-	// head is how far everything was applied; Store.head is its copy for readers.
+	// head is the end of what was applied. Store.head is its copy for readers.
 	head changesdb.Head
 
-	// fault, if set by a test before Run, is asked about each change before it is
-	// decided; its error, or panic, is that of apply.
+	// fault, if a test set it before Run, is called with each change before it is
+	// decided. Its error or panic becomes that of apply.
 	fault func(index uint64, change log.UUID) error
 }
 
@@ -129,7 +129,7 @@ func (a *applier) applyData(entry *raft.Log, u *changesdb.Unit) (any, error) {
 	}
 }
 
-// applyGenesis takes the cluster's identity; the first one holds.
+// applyGenesis takes the cluster's identity. Only the first one counts.
 func (a *applier) applyGenesis(data []byte) error {
 	if len(data) < 20 {
 		return fmt.Errorf("genesis of %d bytes: %w", len(data), log.ErrCorrupt)
@@ -161,8 +161,8 @@ func (a *applier) applyBatch(data []byte, u *changesdb.Unit) ([]log.Result, erro
 	return results, nil
 }
 
-// applyChange decides and applies one change. Everything that it reads is
-// replicated, so each server computes the same (architecture rule 3).
+// applyChange decides and applies one change. It reads only replicated data, so each
+// server computes the same (architecture rule 3).
 func (a *applier) applyChange(raw []byte, u *changesdb.Unit) (log.Result, error) {
 	c, err := a.readChange(raw)
 	if errors.Is(err, log.ErrFormat) {
@@ -190,7 +190,7 @@ func (a *applier) applyChange(raw []byte, u *changesdb.Unit) (log.Result, error)
 	if result.Refusal != nil {
 		a.store.counters.refused.Add(1)
 		if a.window.Check(c.ID, asker, c.Time) != nil {
-			return result, nil // it was to set the time (checkID), which stays: its id is of another one
+			return result, nil // it should have set the time (checkID), and did not: its id is of another time
 		}
 	} else {
 		a.setTime(d.events)
@@ -214,7 +214,7 @@ func (a *applier) applyChange(raw []byte, u *changesdb.Unit) (log.Result, error)
 	return result, nil
 }
 
-// wake tells the readers that the log moved.
+// wake wakes the readers that wait for new entries.
 func (a *applier) wake() {
 	a.store.mu.Lock()
 	old := a.store.changed
@@ -223,8 +223,8 @@ func (a *applier) wake() {
 	close(old)
 }
 
-// Snapshot implements raft.FSM. It copies nothing: everything applied so far is
-// with the persister, and Persist waits for it (SAFETY S3).
+// Snapshot implements raft.FSM. It copies nothing: the persister has everything that was
+// applied, and Persist waits for it (SAFETY S3).
 func (f fsm) Snapshot() (raft.FSMSnapshot, error) {
 	f.s.applier.mu.Lock()
 	defer f.s.applier.mu.Unlock()
@@ -237,14 +237,11 @@ func (f fsm) Snapshot() (raft.FSMSnapshot, error) {
 	if err := f.s.images.mayMark(); err != nil {
 		return nil, err
 	}
-	return &ticket{store: f.s, epoch: f.s.persister.CurrentEpoch()}, nil
+	return &ticket{epoch: f.s.persister.CurrentEpoch()}, nil
 }
 
-// ticket is a snapshot that is nothing but a marker to be written.
-type ticket struct {
-	store *Store
-	epoch uint64
-}
+// ticket is a snapshot that consists only of a marker to write.
+type ticket struct{ epoch uint64 }
 
 // Persist implements raft.FSMSnapshot.
 func (t *ticket) Persist(to raft.SnapshotSink) error {
@@ -258,8 +255,8 @@ func (t *ticket) Persist(to raft.SnapshotSink) error {
 // Release implements raft.FSMSnapshot.
 func (t *ticket) Release() {}
 
-// Restore implements raft.FSM: it puts a received image in the place of
-// changes.db, and its content in that of the state.
+// Restore implements raft.FSM: it replaces changes.db by a received image, and the state
+// by the image's content.
 func (f fsm) Restore(from io.ReadCloser) error {
 	for {
 		wrapped, ok := from.(raft.ReadCloserWrapper)
@@ -287,14 +284,14 @@ func (a *applier) restore(k *sink) error {
 	if err := a.install(k, db, &c); err != nil {
 		return err
 	}
-	a.rebuild = nil // it wanted just this
+	a.rebuild = nil // a restore is what the rebuild wanted
 	a.store.logger.Info("state restored from a snapshot", "seq", c.Head.Seq, "raft_index", c.Head.Applied)
 	return nil
 }
 
-// install makes a received file changes.db, and what it holds the state. The
-// caller holds applier.mu. Until the rename an error leaves everything as it was;
-// one of the folder's sync after it ends the server.
+// install replaces changes.db by a received file, and the state by its content. The
+// caller holds applier.mu. Until the rename an error leaves everything as it was; one of
+// the folder's sync after it ends the server.
 func (a *applier) install(k *sink, db *bbolt.DB, c *changesdb.Content) error {
 	if err := k.publish(); err != nil {
 		if errors.Is(err, errFolder) {

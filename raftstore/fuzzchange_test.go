@@ -69,10 +69,10 @@ func changeSeeds(t testing.TB) [][]byte {
 	return append(seeds, nil, []byte{log.FormatVersion}, []byte("\x01\x9f"))
 }
 
-// FuzzChange takes the bytes of a change through three servers: one that goes on,
-// one that restarts after it, and one that is killed before it is stored and
-// applies it anew. Whatever they are, nobody stops, and all agree on what became of
-// it, also of its retry.
+// FuzzChange takes the bytes of a change through three servers: one that goes on, one
+// that restarts after it, and one that is killed before it is stored and applies it anew.
+// Whatever they are, no server stops, and all agree on what became of it, also of its
+// retry.
 func FuzzChange(f *testing.F) {
 	for _, seed := range changeSeeds(f) {
 		f.Add(seed, true)
@@ -140,7 +140,7 @@ func threeAgree(t *testing.T, file, raw []byte) {
 		}
 		first = results[0]
 	}
-	checkTold(t, goesOn, first)
+	checkBounded(t, goesOn, first)
 	checkEvents(t, goesOn)
 }
 
@@ -154,11 +154,11 @@ func resultBytes(t *testing.T, r log.Result) []byte {
 }
 
 // checkTold: a result can be read, and what its proposer is told is within the limits.
-func checkTold(t *testing.T, s *bare, encoded []byte) {
+func checkBounded(t *testing.T, s *bare, encoded []byte) {
 	t.Helper()
 	result := decodedResult(t, encoded)
-	if told := resultBytes(t, toldOf(*result)); result.Refusal != nil && len(told) > log.MaxResultBytes {
-		t.Fatalf("the proposer is told %d bytes", len(told))
+	if bounded := resultBytes(t, boundedResult(*result)); result.Refusal != nil && len(bounded) > log.MaxResultBytes {
+		t.Fatalf("the proposer is told %d bytes", len(bounded))
 	}
 	if s.state.Feature() >= log.FeatureContained && len(encoded) > log.MaxResultBytes {
 		t.Fatalf("a result of %d bytes", len(encoded))

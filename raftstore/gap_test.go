@@ -10,10 +10,10 @@ import (
 	"rutter/raftstore/internal/changesdb"
 )
 
-// TestLongestGap measures the longest time between two acknowledgements under
-// load while markers, checkpoints and deletions run, and the same without them.
-// The figure depends on the machine, so it is printed, and nothing is wanted of
-// it but that it is not seconds.
+// TestLongestGap measures the longest time between two acknowledgements under load while
+// markers, checkpoints and deletions run, and the same without them. The figure depends
+// on the machine, so it is printed, and nothing is wanted of it except that it is not
+// seconds.
 func TestLongestGap(t *testing.T) {
 	if !long() {
 		t.Skip("RUTTER_LONG is not set")

@@ -12,19 +12,19 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A leader hands over by itself: it takes no more changes, waits until the other
-// one has its whole log, and tells it to stand for election (section 3.10 of the
-// Raft dissertation). Raft 1.7.3 can do that as well, but its own way may never
-// end: a transfer that timed out leaves its question behind, the next one waits
-// to ask another (leadershipTransfer, triggerDeferErrorCh), and once the
-// leadership is lost nobody takes either. From then on that server refuses
-// everything with "leadership transfer in progress", also when it is elected
-// again, until it is started anew (hashicorp/raft issue 696; docs/upstream.md).
+// The store hands over the leadership itself: the leader takes no more changes, waits
+// until the successor has its whole log, and requests it to stand for election (section
+// 3.10 of the Raft dissertation). Raft 1.7.3 has a transfer too, but that may never end.
+// A transfer that timed out leaves a request in a channel, and the next transfer waits to
+// put its own there (leadershipTransfer, triggerDeferErrorCh). Once the leadership is
+// lost, neither is read. From then on that server refuses everything with "leadership
+// transfer in progress", also after it is elected again, until it is restarted
+// (hashicorp/raft issue 696; docs/upstream.md).
 
 const (
-	// handOverLook bounds the question who could take over.
+	// handOverLook bounds the requests that find out which server could take over.
 	handOverLook = 200 * time.Millisecond
-	// handOverPoll is the time between two looks how far that server is.
+	// handOverPoll is the time between two checks of the successor's progress.
 	handOverPoll = 2 * time.Millisecond
 )
 
@@ -33,7 +33,7 @@ var (
 	errNobodyTook   = errors.New("it was not elected: it is cut off from the others, or busy")
 )
 
-// stand returns the request that makes the server which gets it stand for election.
+// stand returns the request that makes its receiver stand for election.
 func (l *leadership) stand(transport raft.Transport) *raft.TimeoutNowRequest {
 	self := raft.ServerID(l.store.cfg.ID)
 	return &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
@@ -41,19 +41,19 @@ func (l *leadership) stand(transport raft.Transport) *raft.TimeoutNowRequest {
 	}}
 }
 
-// giveAway makes another voter the leader, the one that has most of the log.
-func (l *leadership) giveAway(ctx context.Context, r *raft.Raft) error {
-	heir, err := l.heir(ctx, r)
+// handOverToBest hands the leadership to the voter that has most of the log.
+func (l *leadership) handOverToBest(ctx context.Context, r *raft.Raft) error {
+	best, err := l.successor(ctx, r)
 	if err != nil {
 		return err
 	}
-	return l.handTo(ctx, r, heir)
+	return l.handOverTo(ctx, r, best)
 }
 
-// heir returns the voter besides this server that has most of the log, of those
-// that answer in time and whose clock is not known to be wrong; one whose disk hangs
-// or has no room only if all others' do.
-func (l *leadership) heir(ctx context.Context, r *raft.Raft) (heir Member, err error) {
+// successor returns the other voter that has most of the log, among those that answer in time
+// and whose clock is not known to be wrong. It returns a server whose disk hangs or is
+// nearly full only if there is no better one.
+func (l *leadership) successor(ctx context.Context, r *raft.Raft) (to Member, err error) {
 	ctx, cancel := context.WithTimeout(ctx, handOverLook)
 	defer cancel()
 	type answer struct {
@@ -82,18 +82,18 @@ func (l *leadership) heir(ctx context.Context, r *raft.Raft) (heir Member, err e
 		}
 	}
 	if len(all) == 0 {
-		return heir, errors.Join(errors.New("no other voter answers"), err)
+		return to, errors.Join(errors.New("no other voter answers"), err)
 	}
-	if slices.ContainsFunc(all, func(a answer) bool { return !a.troubled }) { // else there is no better one
+	if slices.ContainsFunc(all, func(a answer) bool { return !a.troubled }) { // else all are troubled
 		all = slices.DeleteFunc(all, func(a answer) bool { return a.troubled })
 	}
 	best := slices.MaxFunc(all, func(a, b answer) int { return int(int64(a.last - b.last)) })
 	return best.member, nil
 }
 
-// handTo makes m, a voter, the leader. If that fails this server leads on, unless
-// it lost the leadership otherwise: then there is no error.
-func (l *leadership) handTo(ctx context.Context, r *raft.Raft, m Member) error {
+// handOverTo makes m, a voter, the leader. If that fails, this server goes on leading, unless
+// it lost the leadership in another way: then there is no error.
+func (l *leadership) handOverTo(ctx context.Context, r *raft.Raft, m Member) error {
 	transport := l.store.transport.Load()
 	if r.State() != raft.Leader || transport == nil {
 		return nil
@@ -109,12 +109,12 @@ func (l *leadership) handTo(ctx context.Context, r *raft.Raft, m Member) error {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, l.store.cfg.Election)
 	defer cancel()
-	if err := l.awaitHeir(ctx, r, m); err != nil {
+	if err := l.awaitSuccessor(ctx, r, m); err != nil {
 		return fmt.Errorf("hand over to %s: %w", m.ID, err)
 	}
-	told := make(chan error, 1)
+	requested := make(chan error, 1)
 	if !l.store.tasks.Start(func() {
-		told <- transport.TimeoutNow(raft.ServerID(m.ID), raft.ServerAddress(m.Address), l.stand(transport), new(raft.TimeoutNowResponse))
+		requested <- transport.TimeoutNow(raft.ServerID(m.ID), raft.ServerAddress(m.Address), l.stand(transport), new(raft.TimeoutNowResponse))
 	}) {
 		return ErrStopped
 	}
@@ -122,8 +122,8 @@ func (l *leadership) handTo(ctx context.Context, r *raft.Raft, m Member) error {
 		moved := l.leaderMoved()
 		timer := time.NewTimer(handOverPoll)
 		select {
-		case err := <-told:
-			if told = nil; err != nil {
+		case err := <-requested:
+			if requested = nil; err != nil {
 				timer.Stop()
 				return fmt.Errorf("hand over to %s: %w", m.ID, err)
 			}
@@ -138,8 +138,8 @@ func (l *leadership) handTo(ctx context.Context, r *raft.Raft, m Member) error {
 	return nil
 }
 
-// awaitHeir waits until nothing of this leader is on its way, and m has it all.
-func (l *leadership) awaitHeir(ctx context.Context, r *raft.Raft, m Member) error {
+// awaitSuccessor waits until this leader has no change under way, and m has the whole log.
+func (l *leadership) awaitSuccessor(ctx context.Context, r *raft.Raft, m Member) error {
 	for r.State() == raft.Leader {
 		last := r.LastIndex()
 		i, err := l.store.members.identityOf(ctx, m.Address)
@@ -160,16 +160,16 @@ func (l *leadership) awaitHeir(ctx context.Context, r *raft.Raft, m Member) erro
 	return nil
 }
 
-// other is what another member says of itself.
-type other struct {
+// memberReport is what another member reports about itself.
+type memberReport struct {
 	identity
 	address string
 	voter   bool
 }
 
-// othersOf asks all other members who they are, and returns those that answer
+// reports asks all other members for their identity, and returns those that answer
 // within handOverLook, in no order.
-func (ms *Membership) othersOf(ctx context.Context, r *raft.Raft) (all []other) {
+func (ms *Membership) reports(ctx context.Context, r *raft.Raft) (all []memberReport) {
 	ctx, cancel := context.WithTimeout(ctx, handOverLook)
 	defer cancel()
 	var mu sync.Mutex // protects all
@@ -185,14 +185,14 @@ func (ms *Membership) othersOf(ctx context.Context, r *raft.Raft) (all []other) 
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			all = append(all, other{i, string(m.Address), m.Suffrage == raft.Voter})
+			all = append(all, memberReport{i, string(m.Address), m.Suffrage == raft.Voter})
 		})
 	}
 	asked.Wait()
 	return all
 }
 
-// sortByLog puts those that have most of the log first.
-func sortByLog(all []other) {
-	slices.SortFunc(all, func(a, b other) int { return cmp.Or(cmp.Compare(b.last(), a.last()), cmp.Compare(a.ID, b.ID)) })
+// sortByLog sorts members, those with most of the log first.
+func sortByLog(all []memberReport) {
+	slices.SortFunc(all, func(a, b memberReport) int { return cmp.Or(cmp.Compare(b.last(), a.last()), cmp.Compare(a.ID, b.ID)) })
 }

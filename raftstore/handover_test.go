@@ -58,11 +58,11 @@ func TestHandOverUnderLoad(t *testing.T) {
 	stop := make(chan struct{})
 	acked := writers(t, 8, stop, func(i int) *node { return nodes[i%3] })
 	for i := range 9 {
-		heir := nodes[i%3]
-		if err := nodes[(i+1)%3].members.Transfer(patience(t), heir.cfg.ID); err != nil {
-			t.Errorf("hand over to %s: %v", heir.cfg.ID, err)
-		} else if l := leaderOf(t, nodes); l != heir {
-			t.Errorf("%s leads, want %s", l.cfg.ID, heir.cfg.ID)
+		want := nodes[i%3]
+		if err := nodes[(i+1)%3].members.Transfer(patience(t), want.cfg.ID); err != nil {
+			t.Errorf("hand over to %s: %v", want.cfg.ID, err)
+		} else if l := leaderOf(t, nodes); l != want {
+			t.Errorf("%s leads, want %s", l.cfg.ID, want.cfg.ID)
 		}
 	}
 	close(stop)

@@ -22,14 +22,15 @@ func beat(t *testing.T, from, to *node, term uint64) raft.AppendEntriesResponse 
 	return answer
 }
 
-// A heartbeat moves nobody into another term beside raft's main goroutine, which may
-// be appending an entry: neither a leader nor a follower. The leader of the term is heard.
+// A heartbeat moves no server into another term beside raft's main goroutine, which may
+// be appending an entry: neither a leader nor a follower. The leader of the term is
+// heard.
 func TestHeartbeatChangesNoTerm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds long: not in make quick")
 	}
 	t.Parallel()
-	nodes := three(t, func(c *Config) { c.Heartbeat = 2e9 }) // nobody else is to be elected
+	nodes := three(t, func(c *Config) { c.Heartbeat = 2e9 }) // no other server is to be elected
 	leader := leaderOf(t, nodes)
 	must(t, leader, tagChange(newID(), "a"))
 	term := leader.raft.Load().CurrentTerm()

@@ -17,19 +17,19 @@ import (
 	"rutter/raftstore/internal/metarow"
 )
 
-// indexEvery is how often the index of the past is continued: what came
-// since is looked through by each reader of the past.
+// indexEvery is the time between two extensions of the index of the past. Each reader of
+// the past has to scan the entries that came since.
 const indexEvery = 5 * time.Second
 
-// keeper looks after what grows: the floor, checkpoints, the index of the past, and the
-// feature version.
+// keeper does the upkeep: the floor, checkpoints, the index of the past, and the feature
+// version.
 type keeper struct {
 	store   *Store
 	upkeep  *changesdb.Upkeep
 	indexer *history.Indexer
 }
 
-// runUpkeep looks after retention and checkpoints until ctx is done.
+// runUpkeep runs the upkeep until ctx is done.
 func (g *keeper) runUpkeep(ctx context.Context, r *raft.Raft) {
 	tick := time.NewTicker(g.store.cfg.UpkeepEvery)
 	defer tick.Stop()
@@ -46,7 +46,7 @@ func (g *keeper) runUpkeep(ctx context.Context, r *raft.Raft) {
 			}
 			continue
 		case <-tick.C:
-		case <-g.store.disks.room.upkeep:
+		case <-g.store.disks.space.upkeep:
 		case <-ctx.Done():
 			return
 		}
@@ -69,18 +69,18 @@ func (g *keeper) runUpkeep(ctx context.Context, r *raft.Raft) {
 	}
 }
 
-// objectCount is how many objects there are, as far as was applied.
+// objectCount returns the number of objects in the applied state.
 func (g *keeper) objectCount() int {
 	g.store.applier.mu.Lock()
 	defer g.store.applier.mu.Unlock()
 	return g.store.state.Len()
 }
 
-// Retention says how much of the log a cluster keeps. It is replicated; the zero value
-// is the default: see DefaultRetention.
+// Retention is how much of the log a cluster keeps. It is replicated. The zero value
+// means the default, changesdb.DefaultRetention.
 type Retention = changesdb.Retention
 
-// SetRetention changes what the cluster keeps, on any server.
+// SetRetention changes the retention of the cluster. Any server takes the call.
 func (s *Store) SetRetention(ctx context.Context, r Retention) error {
 	if err := s.checkRetention(r); err != nil {
 		return err
@@ -95,19 +95,19 @@ func (s *Store) checkRetention(r Retention) error {
 	return nil
 }
 
-// RetentionPlan is what a retention means for this server's file as it is now.
+// RetentionPlan is the effect that a retention would have on this server's file now.
 type RetentionPlan struct {
 	Retention Retention
 	Head      log.Seq
 	Floor     log.Seq  // entries after it are kept
-	Oldest    log.Time // of the first of them; 0 if there is none
+	Oldest    log.Time // of the first kept entry; 0 if there is none
 	Bytes     uint64   // in use in changes.db
 	Next      log.Seq  // where the floor would go now; Floor if it stays
-	NextTime  log.Time // of the last entry that would go; 0 if none would
+	NextTime  log.Time // of the last entry that would be dropped; 0 if none would
 }
 
-// PlanRetention says what r would let go now; nothing is changed. nil is the
-// retention that the cluster has.
+// PlanRetention returns which entries r would drop now, and changes nothing. nil means
+// the cluster's present retention.
 func (s *Store) PlanRetention(r *Retention) (p RetentionPlan, err error) {
 	if r != nil {
 		if err := s.checkRetention(*r); err != nil {
@@ -160,7 +160,7 @@ func (a *applier) applyRetention(data []byte) error {
 	return nil
 }
 
-// applyFloor moves the floor, never back. The rows go later, in small
+// applyFloor moves the floor, never back. The rows are deleted later, in small
 // transactions.
 func (a *applier) applyFloor(data []byte) error {
 	if len(data) < 8+len(log.Hash{}) {
@@ -177,15 +177,15 @@ func (a *applier) applyFloor(data []byte) error {
 	return nil
 }
 
-// moveFloor proposes a floor if there is enough to let go. Only the leader
-// does; it reads its own file, so the rows that it names are there.
+// moveFloor proposes a new floor if enough entries can be dropped. Only the leader does
+// so. It reads its own file, so the rows that it names exist.
 func (g *keeper) moveFloor(ctx context.Context, r *raft.Raft) error {
 	if !g.store.lead.leading() || !g.store.comparison.allKnow(command.Floor, r.GetConfiguration().Configuration().Servers) {
 		return nil
 	}
 	now, err := g.store.times.clock.Sure()
 	if err != nil {
-		return err // a clock that may be wrong must not let history go
+		return err // a clock that may be wrong must not drop history
 	}
 	var to changesdb.Slot
 	err = g.store.files.View(func(tx *bbolt.Tx) error {
@@ -202,12 +202,13 @@ func (g *keeper) moveFloor(ctx context.Context, r *raft.Raft) error {
 	return nil
 }
 
-// raiseFeature raises the replicated feature version to what every member says
-// that it knows, the ones without a vote included: whoever does not answer may
-// not know it. Until then a newer program behaves as the older ones do, and can
-// be taken back; and for Config.FeatureSettle after that, since an upgrade that
-// went wrong is often seen only when it is done. since is when all were first
-// found to know a higher one, without a break; it is returned as it then is.
+// raiseFeature raises the replicated feature version to the highest that all members
+// report to know, members without a vote included. A member that does not answer may not
+// know it. Until the version is raised, a newer program behaves like the older ones, and
+// can be taken back. The version is raised only after Config.FeatureSettle, because a bad
+// upgrade is often noticed only when it is complete. since is the time from which on all
+// members were known to know a higher version, without a break; raiseFeature returns it
+// updated.
 func (g *keeper) raiseFeature(ctx context.Context, r *raft.Raft, since time.Time) (time.Time, error) {
 	g.store.mu.RLock()
 	current := g.store.head.Feature
@@ -219,7 +220,7 @@ func (g *keeper) raiseFeature(ctx context.Context, r *raft.Raft, since time.Time
 	for _, m := range r.GetConfiguration().Configuration().Servers {
 		i, err := g.store.members.identityOf(ctx, string(m.Address))
 		if err != nil || i.Feature <= current {
-			return time.Time{}, nil // it is asked again later
+			return time.Time{}, nil // asked again in the next round
 		}
 		if err := i.checkWindow(&g.store.cfg); err != nil {
 			return time.Time{}, err
@@ -241,8 +242,8 @@ func (g *keeper) raiseFeature(ctx context.Context, r *raft.Raft, since time.Time
 	return time.Time{}, nil
 }
 
-// becomeOfFeature makes the state decide by a feature version from now on.
-// The caller is the FSM's goroutine.
+// becomeOfFeature makes the state decide by a feature version from here on. The caller is
+// the FSM's goroutine.
 func (a *applier) becomeOfFeature(version uint32) {
 	if a.head.Feature < log.FeatureContained && version >= log.FeatureContained {
 		a.window.BecomeContained(a.head.Time)
@@ -253,7 +254,7 @@ func (a *applier) becomeOfFeature(version uint32) {
 	a.store.mu.Unlock()
 }
 
-// applyFeature takes a new feature version; it never goes back.
+// applyFeature sets a new feature version, never a lower one.
 func (a *applier) applyFeature(data []byte) error {
 	if len(data) < 4 {
 		return fmt.Errorf("feature version of %d bytes: %w", len(data), log.ErrCorrupt)

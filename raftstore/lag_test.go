@@ -11,9 +11,9 @@ import (
 	"rutter/raftstore/internal/changesdb"
 )
 
-// TestFollowerLag: a follower whose changes.db stands still says that it is not
-// ready, by how much, takes no more entries than it may keep in memory, stops nobody,
-// and is ready when it has caught up (SAFETY P7).
+// TestFollowerLag: a follower whose changes.db stands still says that it is not ready, by
+// how much, takes no more entries than it may keep in memory, stops no other server, and
+// is ready when it has caught up (SAFETY P7).
 func TestFollowerLag(t *testing.T) {
 	t.Parallel()
 	const bound, each = 1000, 200

@@ -16,7 +16,7 @@ import (
 	"rutter/raftstore/internal/window"
 )
 
-// phase is where Run is: opened → running → stopping → stopped.
+// phase is the phase of Run: opened → running → stopping → stopped.
 type phase int32
 
 const (
@@ -26,12 +26,13 @@ const (
 	stopped
 )
 
-// leadership is where Run is, and what this server is in the cluster.
+// leadership holds the phase of Run and the role of this server in the cluster, and
+// changes both.
 type leadership struct {
 	store *Store
 	phase atomic.Int32 // of Run
 	role  atomic.Int32 // in the cluster
-	ready atomic.Bool  // has caught up with a leader's commit once
+	ready atomic.Bool  // this server has caught up with a leader's commit once
 
 	moveMu sync.Mutex
 	moved  chan struct{} // closed and replaced when the leader may have changed
@@ -52,8 +53,8 @@ func (l *leadership) becomeStopped() {
 	l.leaderMayHaveMoved()
 }
 
-// stopCause returns ErrStopped, with the failure if there was one, once Run has
-// begun to stop.
+// stopCause returns nil until Run begins to stop; then ErrStopped, joined with the
+// failure if there was one.
 func (s *Store) stopCause() error {
 	if err := s.failure(); err != nil {
 		return errors.Join(ErrStopped, err)
@@ -66,8 +67,8 @@ func (s *Store) stopCause() error {
 	}
 }
 
-// pause waits until the leader may have changed, or for a moment. The error is
-// that of ctx, or ErrStopped.
+// pause waits until the leader may have changed, or for retryPause. The error is that of
+// ctx, or ErrStopped.
 func (s *Store) pause(ctx context.Context, moved <-chan struct{}) error {
 	timer := time.NewTimer(retryPause)
 	defer timer.Stop()
@@ -82,16 +83,17 @@ func (s *Store) pause(ctx context.Context, moved <-chan struct{}) error {
 	return ctx.Err()
 }
 
-// role is this server's in the cluster: following ⇄ assuming → leading ⇄ leaving.
+// role is the role of this server in the cluster: following ⇄ assuming → leading ⇄
+// leaving.
 type role int32
 
 const (
 	following role = iota
-	// assuming: raft made it the leader; what its predecessors committed is
-	// being applied, and the cluster gets its identity if it has none.
+	// assuming: raft elected this server. It applies what its predecessors committed, and
+	// gives the cluster its identity if there is none.
 	assuming
 	leading
-	// leaving: it leads, and takes nothing new, since it is handing over.
+	// leaving: it leads, but takes no new changes, because it is handing over.
 	leaving
 )
 
@@ -100,8 +102,8 @@ func (l *leadership) becomeRole(r role) {
 	l.leaderMayHaveMoved()
 }
 
-// becomeLeaving returns what this server was, and false if it is leaving already.
-// One that was elected and could not take over may hand over as well.
+// becomeLeaving returns the role before, and false if this server is leaving already. A
+// server that was elected and could not take over may hand over too.
 func (l *leadership) becomeLeaving() (was role, ok bool) {
 	for {
 		was = role(l.role.Load())
@@ -114,7 +116,7 @@ func (l *leadership) becomeLeaving() (was role, ok bool) {
 	}
 }
 
-// becomeStaying ends a leaving that led nowhere.
+// becomeStaying returns to the role before, after a hand-over that failed.
 func (l *leadership) becomeStaying(was role) {
 	if l.role.CompareAndSwap(int32(leaving), int32(was)) {
 		l.leaderMayHaveMoved()
@@ -133,8 +135,8 @@ func (l *leadership) leaderAddress() string {
 		return ""
 	}
 	address, _ := r.LeaderWithID()
-	if heir := l.store.disks.stall.heir.Load(); heir != nil && l.store.disks.stalled() != nil {
-		return *heir // raft may be stuck, and not have heard of it
+	if successor := l.store.disks.stall.successor.Load(); successor != nil && l.store.disks.stalled() != nil {
+		return *successor // raft may be stuck, and not know the new leader
 	}
 	return string(address)
 }
@@ -154,13 +156,13 @@ func (l *leadership) leaderMayHaveMoved() {
 }
 
 const (
-	// lagCheck is how often the leader looks at its own disk, and lagPatience
-	// how many times it may be found too far behind before it gives the
-	// leadership away: it answers ErrOverloaded all that time (SAFETY P2).
+	// lagCheck is how often the leader checks its own disk. lagPatience is how many
+	// checks in a row may find it too far behind before it hands the leadership on; it
+	// returns ErrOverloaded all that time (SAFETY P2).
 	lagCheck    = time.Second
 	lagPatience = 5
-	// observations is how many of raft's may wait; what is dropped beyond
-	// matters not, since only "look again" is taken from them.
+	// observations is how many observations of raft may wait. More are dropped, which
+	// does no harm: an observation only means "check again".
 	observations = 16
 )
 
@@ -189,7 +191,7 @@ func (l *leadership) runLeadership(ctx context.Context, r *raft.Raft) {
 			l.leaderMayHaveMoved()
 		case <-check.C:
 			if role(l.role.Load()) == following && r.State() == raft.Leader {
-				l.takeOver(ctx, r) // it failed when it was elected
+				l.takeOver(ctx, r) // the attempt after its election failed
 			}
 			late = l.checkDisk(ctx, r, late)
 			l.checkServing(ctx, r)
@@ -200,8 +202,8 @@ func (l *leadership) runLeadership(ctx context.Context, r *raft.Raft) {
 	}
 }
 
-// takeOver makes this server lead, which raft elected. If that fails, and raft
-// still wants it, it is tried again at the next check.
+// takeOver makes this server, which raft elected, lead. If that fails while raft still
+// holds it for the leader, the next check tries again.
 func (l *leadership) takeOver(ctx context.Context, r *raft.Raft) {
 	l.becomeRole(assuming)
 	err := l.assume(ctx, r)
@@ -209,8 +211,8 @@ func (l *leadership) takeOver(ctx context.Context, r *raft.Raft) {
 		return
 	}
 	level := slog.LevelWarn
-	if errors.Is(err, errGivenOn) || errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrRaftShutdown) {
-		level = slog.LevelInfo // another one leads, or this one stops
+	if errors.Is(err, errHandedOn) || errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrRaftShutdown) {
+		level = slog.LevelInfo // another server leads, or this one stops
 	}
 	l.store.logger.Log(ctx, level, "elected, but could not take over", "because", err)
 	l.becomeRole(following)
@@ -240,8 +242,8 @@ func (l *leadership) assume(ctx context.Context, r *raft.Raft) error {
 	return nil
 }
 
-// checkDisk counts how often the leader's persister was found behind, and gives
-// leadership away at the limit.
+// checkDisk counts the checks in a row that found the leader's persister too far behind,
+// and hands the leadership on at lagPatience.
 func (l *leadership) checkDisk(ctx context.Context, r *raft.Raft, late int) int {
 	if !l.leading() || !l.store.persister.Behind() {
 		return 0
@@ -250,26 +252,26 @@ func (l *leadership) checkDisk(ctx context.Context, r *raft.Raft, late int) int 
 		return late
 	}
 	l.store.logger.Warn("changes.db stays too far behind: giving the leadership away")
-	if err := l.giveAway(ctx, r); err != nil {
-		l.store.logger.Warn("nobody took the leadership", "error", err)
+	if err := l.handOverToBest(ctx, r); err != nil {
+		l.store.logger.Warn("no server took the leadership", "error", err)
 	}
 	return 0
 }
 
-// checkServing gives the leadership away if this server must not serve.
+// checkServing hands the leadership on if this server must not serve.
 func (l *leadership) checkServing(ctx context.Context, r *raft.Raft) {
 	err := l.store.Serving()
 	if err == nil || r.State() != raft.Leader {
 		return
 	}
 	l.store.logger.Warn("giving the leadership away", "because", err)
-	if err := l.giveAway(ctx, r); err != nil {
-		l.store.logger.Warn("nobody took the leadership", "error", err)
+	if err := l.handOverToBest(ctx, r); err != nil {
+		l.store.logger.Warn("no server took the leadership", "error", err)
 	}
 }
 
-// handOver gives the leadership to another voter before a clean stop, so that
-// nobody has to wait for an election timeout.
+// handOver hands the leadership to another voter before a clean stop, so that clients do
+// not wait for an election timeout.
 func (l *leadership) handOver(r *raft.Raft) {
 	if r.State() != raft.Leader {
 		return
@@ -284,17 +286,17 @@ func (l *leadership) handOver(r *raft.Raft) {
 		return
 	}
 	if l.store.disks.stalled() != nil {
-		l.store.disks.findHeir(context.Background(), r)
+		l.store.disks.findSuccessor(context.Background(), r)
 		return
 	}
-	if err := l.giveAway(context.Background(), r); err != nil {
+	if err := l.handOverToBest(context.Background(), r); err != nil {
 		// The others may be stopping as well; raft elects one if they are not.
 		l.store.logger.Info("stopping without having handed the leadership over", "because", err)
 	}
 }
 
-// runReady waits until this server has applied the leader's commit once, and
-// compares what it then has with the others before it is asked for it.
+// runReady waits until this server has applied the leader's commit once, and then
+// compares its state with the others before it counts as ready.
 func (l *leadership) runReady(ctx context.Context, r *raft.Raft) {
 	for l.store.stopCause() == nil && ctx.Err() == nil {
 		moved := l.leaderMoved()

@@ -10,26 +10,26 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// adminRequest asks the leader to change the cluster.
+// adminRequest is a request to the leader to change the cluster.
 type adminRequest struct {
 	Do     string `json:"do"` // add, add-nonvoter, promote, remove, transfer
 	Member Member `json:"member"`
-	Passed bool   `json:"passed,omitempty"` // by a server that thought the receiver the leader
+	Passed bool   `json:"passed,omitempty"` // forwarded by a server that took the receiver for the leader
 
 	Retention *Retention `json:"retention,omitempty"`
 }
 
-// maxJoinPause bounds the time between two tries to join.
+// maxJoinPause bounds the time between two attempts to join.
 const maxJoinPause = 2 * time.Second
 
-// Membership changes who belongs to the cluster, on any server. All methods may be called
-// concurrently.
+// Membership changes the members of the cluster, from any server. All methods may be
+// called concurrently.
 type Membership struct {
 	store *Store
 	fresh bool // the folder held no cluster when Run began
 }
 
-// Members returns what changes who belongs to the cluster.
+// Members returns the part that changes the members of the cluster.
 func (s *Store) Members() *Membership { return s.members }
 
 // AddVoter lets the server id at address into the cluster, or gives it a new
@@ -47,14 +47,14 @@ func (ms *Membership) Remove(ctx context.Context, id string) error {
 	return ms.admin(ctx, adminRequest{Do: "remove", Member: Member{ID: id}})
 }
 
-// Transfer hands the leadership to the server id, or to the one that is
-// furthest if id is "".
+// Transfer hands the leadership to the server id; if id is "", to the voter that has most
+// of the log.
 func (ms *Membership) Transfer(ctx context.Context, id string) error {
 	return ms.admin(ctx, adminRequest{Do: "transfer", Member: Member{ID: id}})
 }
 
-// RebuildMember asks the server id, which may be this one, to rebuild its state
-// from the others, and returns when it has begun; its status tells of the end.
+// RebuildMember asks the server id, which may be this one, to rebuild its state from the
+// others, and returns when the rebuild has begun. The server's status shows its end.
 func (ms *Membership) RebuildMember(ctx context.Context, id string) error {
 	if id == ms.store.cfg.ID {
 		return ms.startRebuild()
@@ -73,7 +73,7 @@ func (ms *Membership) RebuildMember(ctx context.Context, id string) error {
 	return fmt.Errorf("rebuild: %q is no member of the cluster: see its status for their ids", id)
 }
 
-// startRebuild rebuilds beside what else this server does.
+// startRebuild starts a rebuild in a task of its own.
 func (ms *Membership) startRebuild() error {
 	if ms.store.applier.rebuilding() {
 		return errRebuilding
@@ -88,7 +88,7 @@ func (ms *Membership) startRebuild() error {
 			case <-ctx.Done():
 			}
 		}()
-		_ = ms.store.Rebuild(ctx) // it was logged, and the comparison goes on to say it
+		_ = ms.store.Rebuild(ctx) // Rebuild logged it, and the comparison still reports it
 	})
 	if !started {
 		return ErrStopped
@@ -96,15 +96,16 @@ func (ms *Membership) startRebuild() error {
 	return nil
 }
 
-// admin carries a request to the leader, and again while that one is gone.
+// admin sends a request to the leader, and repeats it while there is no leader.
 func (ms *Membership) admin(ctx context.Context, request adminRequest) error {
 	ctx, cancel := ms.store.bounded(ctx)
 	defer cancel()
 	for {
 		moved := ms.store.lead.leaderMoved()
 		err := ms.adminOnce(ctx, request)
-		// Nothing was done, and another leader comes: nobody has to ask again for
-		// that. Whoever passed a request on asks anew by itself.
+		// Nothing was done, and another leader will be elected: the caller need not
+		// repeat the request. A request that was forwarded is not repeated here, because
+		// the server that forwarded it repeats it.
 		if request.Passed || !errors.Is(err, ErrNoLeader) && !errors.Is(err, errNotSent) || ms.store.pause(ctx, moved) != nil {
 			return err
 		}
@@ -131,7 +132,8 @@ func (ms *Membership) adminOnce(ctx context.Context, request adminRequest) error
 	return err
 }
 
-// answerAdmin does what a peer asks; a server that is not the leader passes it on.
+// answerAdmin executes the request of a peer. A server that is not the leader forwards
+// it.
 func (ms *Membership) answerAdmin(ctx context.Context, payload []byte) error {
 	var request adminRequest
 	if err := json.Unmarshal(payload, &request); err != nil {
@@ -187,7 +189,7 @@ func (ms *Membership) adminLocal(ctx context.Context, request adminRequest) erro
 
 func (ms *Membership) transferLocal(ctx context.Context, r *raft.Raft, id string) error {
 	if id == "" {
-		return ms.store.lead.giveAway(ctx, r)
+		return ms.store.lead.handOverToBest(ctx, r)
 	}
 	for _, m := range ms.store.Status().Members {
 		if m.ID == id {
@@ -197,9 +199,10 @@ func (ms *Membership) transferLocal(ctx context.Context, r *raft.Raft, id string
 	return fmt.Errorf("transfer leadership: %q is no member of the cluster: see its status for their ids", id)
 }
 
-// transferTo hands over to one server. That is given up after an election
-// timeout, which one that came back just now may not keep: raft waits between two
-// tries to reach it. It is tried again as long as ctx lasts.
+// transferTo hands the leadership to one server. An attempt ends after an election
+// timeout. That may be too short for a server that has just come back, because raft
+// pauses between two attempts to reach it. So transferTo repeats the attempt until ctx
+// ends.
 func (ms *Membership) transferTo(ctx context.Context, r *raft.Raft, m MemberStatus) error {
 	if m.ID == ms.store.cfg.ID {
 		return nil // it leads already
@@ -208,11 +211,11 @@ func (ms *Membership) transferTo(ctx context.Context, r *raft.Raft, m MemberStat
 		return fmt.Errorf("transfer leadership: %s has no vote: promote it first", m.ID)
 	}
 	if a := ms.store.times.clocks.Agreement.Load(); a.Wrong(m.ID) {
-		return fmt.Errorf("transfer leadership: the clock of %s is %s: set it right first", m.ID, aside(a.Differs[m.ID]))
+		return fmt.Errorf("transfer leadership: the clock of %s is %s: set it right first", m.ID, describeOffset(a.Differs[m.ID]))
 	}
 	for {
 		moved := ms.store.lead.leaderMoved()
-		err := ms.store.lead.handTo(ctx, r, Member{ID: m.ID, Address: m.Address})
+		err := ms.store.lead.handOverTo(ctx, r, Member{ID: m.ID, Address: m.Address})
 		if err == nil || r.State() != raft.Leader {
 			return err
 		}
@@ -222,8 +225,8 @@ func (ms *Membership) transferTo(ctx context.Context, r *raft.Raft, m MemberStat
 	}
 }
 
-// join asks to be let into a running cluster until a member says yes. It
-// follows without a vote first, and asks for one when it has caught up.
+// join asks the members of a running cluster to add this server, until one does. The
+// server first follows without a vote, and asks for one when it has caught up.
 func (ms *Membership) join(ctx context.Context) error {
 	payload, err := json.Marshal(adminRequest{Do: "add-nonvoter", Member: Member{ID: ms.store.cfg.ID, Address: ms.store.Address()}})
 	if err != nil {

@@ -13,23 +13,23 @@ import (
 	"rutter/raftstore/internal/window"
 )
 
-// The log's time is set, back or forward, by the event of a setting
-// (projections.SettingClusterTime): the one exception to "time never goes back". So
-// the log is made of stretches along which times do not go back, and each event of
-// that setting begins one.
+// An event of a setting (projections.SettingClusterTime) sets the log's time back or
+// forward. It is the only exception to "time never goes back". So the log consists of
+// stretches within which times do not go back, and each event of that setting begins one.
 
-// mend returns the time that a change asks the log to be set to, if it does.
+// mend returns the time to which a change would set the log, if it does so.
 func (k *timekeeper) mend(c *log.Change) (to log.Time, forced, ok bool) {
 	if len(c.Ops) != 1 || c.Ops[0].Kind != log.KindSetting {
-		return 0, false, false // nearly all
+		return 0, false, false // nearly all changes
 	}
 	k.store.mu.RLock()
 	defer k.store.mu.RUnlock()
 	return rules.MendOf(k.store.state, c)
 }
 
-// checkMend refuses, on the leader and before it is proposed, to set the log's time
-// to what the servers' clocks do not show, unless the change says that it is meant.
+// checkMend refuses a change that sets the log's time to one that the servers' clocks do
+// not show, unless the change says that it is forced. It runs on the leader, before the
+// change is proposed.
 func (k *timekeeper) checkMend(to log.Time, forced bool) *log.Refusal {
 	if forced {
 		return nil
@@ -40,8 +40,8 @@ func (k *timekeeper) checkMend(to log.Time, forced bool) *log.Refusal {
 	switch {
 	case !a.Judged:
 		return badMend("the servers' clocks differ, and no majority says which is right", "set the clocks right, or force the time if you know it")
-	case off.Abs() > a.Bound+k.store.cfg.ProposeTimeout: // it may have been retried for so long
-		return badMend(fmt.Sprintf("it is %s, which shows %s", aside(off), agreed), "send that time, or force yours if the clocks of all servers are wrong")
+	case off.Abs() > a.Bound+k.store.cfg.ProposeTimeout: // a client may have retried for so long
+		return badMend(fmt.Sprintf("it is %s, which shows %s", describeOffset(off), agreed), "send that time, or force yours if the clocks of all servers are wrong")
 	}
 	return nil
 }
@@ -53,10 +53,10 @@ func badMend(what, remedy string) *log.Refusal {
 	}
 }
 
-// enqueueMend is enqueue for a change that sets the log's time. What was stamped
-// before it must not come behind it, since that could bring the time from before it
-// back: the queue refuses it, and who proposed it tries again. Behind it, stamps stay
-// with the agreed clock until it is known what became of it.
+// enqueueMend is enqueue for a change that sets the log's time. A change that was stamped
+// before it must not follow it in the log, because its stamp could bring the old time
+// back. So the queue refuses such changes, and their proposers try again. Later stamps
+// stay at the agreed clock until the outcome of this change is known.
 func (k *timekeeper) enqueueMend(c *log.Change, to log.Time, forced bool, done func(admission.Outcome)) error {
 	if refusal := k.checkMend(to, forced); refusal != nil {
 		k.store.counters.refused.Add(1)
@@ -72,7 +72,7 @@ func (k *timekeeper) enqueueMend(c *log.Change, to log.Time, forced bool, done f
 	if err == nil {
 		p.Over = sync.OnceFunc(k.mended)
 		p.Done = func(o admission.Outcome) {
-			if !errors.Is(o.Err, ErrUnknown) { // it may be in raft, whose disk hangs: see land
+			if !errors.Is(o.Err, ErrUnknown) { // the change may be in raft, whose disk hangs: see proposer.await
 				p.Over()
 			}
 			done(o)
@@ -87,9 +87,9 @@ func (k *timekeeper) enqueueMend(c *log.Change, to log.Time, forced bool, done f
 	return nil
 }
 
-// checkID refuses a change whose id the window cannot judge. That of a change which
-// sets the log's time is looked at by the time that it sets, since the window goes by
-// the one that is wrong: so nothing keeps an operator from setting it.
+// checkID refuses a change whose id the window cannot judge. The id of a change that sets
+// the log's time is compared with the time that it sets, because the window uses the
+// log's time, which is wrong. So an operator can always set the time.
 func (a *applier) checkID(c *log.Change, asker log.Asker) *log.Refusal {
 	to, _, ok := a.store.times.mend(c)
 	if !ok {
@@ -106,8 +106,8 @@ func (a *applier) checkID(c *log.Change, asker log.Asker) *log.Refusal {
 	return nil
 }
 
-// setTime makes an event's time the log's, if the event sets it. The caller is the
-// FSM's goroutine.
+// setTime sets the log's time to that of an event, if the event sets it. The caller is
+// the FSM's goroutine.
 func (a *applier) setTime(events []*log.Event) {
 	if len(events) != 1 || !projections.Mends(events[0]) {
 		return
@@ -116,13 +116,13 @@ func (a *applier) setTime(events []*log.Event) {
 	if to < a.head.Time {
 		a.window.TimeSetBack(to)
 	} else {
-		a.window.Advance(to) // before it remembers this change, which is of the time after the leap
+		a.window.Advance(to) // before the window remembers this change, which belongs to the time after the leap
 	}
 	a.head.Time = to
 }
 
-// mended goes on from the log's time as it is after a change that set it, or that
-// could not.
+// mended ends the state that enqueueMend began: stamps go on from the log's time, whether
+// the change set it or not.
 func (k *timekeeper) mended() {
 	k.store.mu.RLock()
 	logTime := k.store.head.Time

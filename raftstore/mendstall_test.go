@@ -12,7 +12,7 @@ import (
 )
 
 // The log's time is set, the disk hangs before that is written, and who asked is told
-// that nobody knows. When the disk goes on the time is set, and stays so.
+// that is unknown. When the disk goes on the time is set, and stays so.
 func TestMendWhileDiskHangs(t *testing.T) {
 	t.Parallel()
 	var off atomic.Int64
@@ -25,11 +25,11 @@ func TestMendWhileDiskHangs(t *testing.T) {
 	must(t, n.node, tagChange(window.NewID(time.Now().Add(year)), "ahead"))
 	off.Store(0)
 	n.disk.hold()
-	told := make(chan admission.Outcome, 1)
-	if err := n.proposer.enqueue(setTimeChange(newID(), true, textOf(time.Now())+" forced"), func(o admission.Outcome) { told <- o }); err != nil {
+	outcomes := make(chan admission.Outcome, 1)
+	if err := n.proposer.enqueue(setTimeChange(newID(), true, textOf(time.Now())+" forced"), func(o admission.Outcome) { outcomes <- o }); err != nil {
 		t.Fatal(err)
 	}
-	if o := <-told; !errors.Is(o.Err, ErrUnknown) {
+	if o := <-outcomes; !errors.Is(o.Err, ErrUnknown) {
 		t.Fatalf("the disk hangs: %+v, want ErrUnknown", o)
 	}
 	n.disk.release(false)

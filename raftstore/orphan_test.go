@@ -65,8 +65,8 @@ func hasEnded(t *testing.T, n *node) {
 	n.ended <- nil // halt takes it
 }
 
-// The first of the followers to stand for election lacks what the other one has,
-// which refuses it: then that one stands, and nobody waits for a heartbeat.
+// The first of the followers to stand for election lacks what the other one has, which
+// refuses it: then that one stands, and no server waits for a heartbeat.
 func TestFollowerThatLacksEntriesStandsFirst(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds long: not in make quick")

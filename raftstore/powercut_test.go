@@ -84,13 +84,13 @@ func (w *wires) powerBack() {
 }
 
 // told is the chain of hashes that any server ever showed to a reader, by seq.
-type told struct {
+type observed struct {
 	mu     sync.Mutex
 	hashes map[log.Seq]log.Hash
 }
 
 // watch notes what a server shows, until ctx is done or it shows no more.
-func (o *told) watch(ctx context.Context, t *testing.T, s *Store) {
+func (o *observed) watch(ctx context.Context, t *testing.T, s *Store) {
 	after := s.Head().Seq
 	for ctx.Err() == nil {
 		changed := s.Changed()
@@ -118,7 +118,7 @@ func (o *told) watch(ctx context.Context, t *testing.T, s *Store) {
 }
 
 // check looks for everything that was ever told in the log that there is now.
-func (o *told) check(t *testing.T, s *Store) {
+func (o *observed) check(t *testing.T, s *Store) {
 	t.Helper()
 	entries := all(t, s)
 	for seq, hash := range o.hashes {
@@ -132,16 +132,16 @@ func (o *told) check(t *testing.T, s *Store) {
 
 // powerWorld is a cluster whose servers' power is cut again and again.
 type powerWorld struct {
-	t       *testing.T
-	rng     *rand.Rand
-	members []Member
-	folders []string // what is on the disks
-	kind    string
-	told    told
+	t        *testing.T
+	rng      *rand.Rand
+	members  []Member
+	folders  []string // what is on the disks
+	kind     string
+	observed observed
 
 	mu    sync.Mutex
 	acked map[string]log.Result
-	open  map[string]*log.Change // proposed, and nobody knows what became of them
+	open  map[string]*log.Change // proposed, and their fate is unknown
 }
 
 // powered is one server of it, with its disk and its wires.
@@ -246,7 +246,7 @@ func (w *powerWorld) round(round int) {
 	defer cancel()
 	var work sync.WaitGroup
 	for _, n := range nodes {
-		work.Go(func() { w.told.watch(ctx, t, n.Store) })
+		work.Go(func() { w.observed.watch(ctx, t, n.Store) })
 	}
 	leader := leaderOf(t, nodes)
 	for _, p := range servers {
@@ -302,7 +302,7 @@ func (w *powerWorld) check(round int) {
 	checkSame(t, nodes)
 	for _, n := range nodes {
 		checkAcked(t, n.Store, w.acked)
-		w.told.check(t, n.Store)
+		w.observed.check(t, n.Store)
 		n.halt(t)
 	}
 }
@@ -328,8 +328,8 @@ func TestPowerCutOfLeader(t *testing.T) {
 			t.Logf("seed %d", seed)
 			w := &powerWorld{
 				t: t, rng: rand.New(rand.NewPCG(seed, uint64(i))), kind: kind,
-				told:  told{hashes: make(map[log.Seq]log.Hash)},
-				acked: make(map[string]log.Result), open: make(map[string]*log.Change),
+				observed: observed{hashes: make(map[log.Seq]log.Hash)},
+				acked:    make(map[string]log.Result), open: make(map[string]*log.Change),
 			}
 			for i := range count {
 				w.members = append(w.members, Member{ID: fmt.Sprintf("s%d", i+1), Address: freeAddress(t)})
@@ -341,7 +341,7 @@ func TestPowerCutOfLeader(t *testing.T) {
 					t.Fatalf("round %d", round)
 				}
 			}
-			t.Logf("%d changes acknowledged, %d entries told", len(w.acked), len(w.told.hashes))
+			t.Logf("%d changes acknowledged, %d entries told", len(w.acked), len(w.observed.hashes))
 		})
 	}
 }
@@ -403,7 +403,7 @@ func launchHeld(t *testing.T, cfg Config) *heldNode {
 		t.Fatal(err)
 	}
 	h.disk = &heldDisk{LogStore: s.raftLog.Log.LogStore}
-	s.raftLog.Log.LogStore = h.disk // Run was not called: nobody else reads it
+	s.raftLog.Log.LogStore = h.disk // Run was not called: no other goroutine reads it
 	h.node = launched(t, s)
 	return h
 }
@@ -418,10 +418,9 @@ func (h *heldNode) cut() {
 	_ = h.Close()
 }
 
-// TestNothingOutBeforeLeadersDisk holds the write of the leader's disk, and that of
-// none, one or both followers'. No answer comes, nobody applies the entry, and after
-// a power cut of all whose write was held the change can be made again by its id and
-// stands once.
+// TestNothingOutBeforeLeadersDisk holds the write of the leader's disk, and that of none,
+// one or both followers'. No answer comes, no server applies the entry, and after a power
+// cut of all whose write was held the change can be made again by its id and stands once.
 func TestNothingOutBeforeLeadersDisk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds long: not in make quick")
@@ -518,8 +517,8 @@ func awaitHeld(t *testing.T, leader *heldNode, followers []*heldNode, held int) 
 	}
 }
 
-// cutAndCompare cuts the power of all whose write is held. Those then lead that
-// lack the entry, if there are such that can, and whoever has it joins later.
+// cutAndCompare cuts the power of all whose write is held. Those then lead that lack the
+// entry, if there are such that can, and the servers that have it join later.
 func cutAndCompare(t *testing.T, servers []*heldNode, held int, c *log.Change) {
 	t.Helper()
 	for _, h := range servers[:1+held] {

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// retryPause is how long Propose waits for a new leader before it looks again.
+	// retryPause is how long Propose waits for a new leader before it checks again.
 	retryPause = 25 * time.Millisecond
 )
 
@@ -36,23 +36,23 @@ type flight struct {
 	batch  []*admission.Proposal
 }
 
-// proposer takes changes on the leader, and sends them on elsewhere.
+// proposer takes changes on the leader, and forwards them on other servers.
 type proposer struct {
-	store   *Store
-	queue   *admission.Queue
-	aloft   admission.Aloft
-	budgets *admission.Budgets
+	store    *Store
+	queue    *admission.Queue
+	inFlight admission.InFlight
+	budgets  *admission.Budgets
 }
 
-// runProposer sends batches until ctx is done. When it returns, nothing of it
-// is in raft any more.
+// runProposer sends batches to raft until ctx is done. When it returns, raft has no batch
+// of it any more.
 func (pr *proposer) runProposer(ctx context.Context, r *raft.Raft) {
-	flights := make(chan flight, admission.MaxFlying)
-	landed := make(chan struct{})
+	batches := make(chan flight, admission.MaxInFlight)
+	answered := make(chan struct{})
 	go func() {
-		defer close(landed)
-		for f := range flights {
-			pr.land(f)
+		defer close(answered)
+		for f := range batches {
+			pr.await(f)
 		}
 	}()
 	for ctx.Err() == nil {
@@ -66,20 +66,20 @@ func (pr *proposer) runProposer(ctx context.Context, r *raft.Raft) {
 				break
 			}
 			pr.store.counters.batches.Add(1)
-			pr.aloft.Add(batch)
-			flights <- flight{r.Apply(batchEntry(batch), enqueueTimeout), batch}
+			pr.inFlight.Add(batch)
+			batches <- flight{r.Apply(batchEntry(batch), enqueueTimeout), batch}
 		}
 	}
 	pr.queue.Close(errNotLeader)
-	close(flights)
+	close(batches)
 	select {
-	case <-landed:
+	case <-answered:
 	case <-time.After(drainWait(&pr.store.cfg)):
 		pr.store.logger.Warn("changes in flight were not answered before the end")
 	}
 }
 
-// batchEntry returns the raft entry of a batch, made in one allocation.
+// batchEntry returns the raft entry of a batch, in one allocation.
 func batchEntry(batch []*admission.Proposal) []byte {
 	size := 2 // the command's byte and the batch's version
 	for _, p := range batch {
@@ -91,20 +91,20 @@ func batchEntry(batch []*admission.Proposal) []byte {
 	for _, p := range batch {
 		changes = log.AppendBatch(changes, p.Bytes)
 	}
-	if 1+len(changes) > cap(entry) { // AppendBatch grew it elsewhere
+	if 1+len(changes) > cap(entry) { // AppendBatch moved it
 		return append(entry, changes...)
 	}
 	return entry[:1+len(changes)]
 }
 
-// drainWait is longer than raft takes to answer what is in flight, or to give up
-// leadership and say so.
+// drainWait is longer than raft takes to answer the batches in flight, or to lose the
+// leadership and report that.
 func drainWait(cfg *Config) time.Duration { return enqueueTimeout + 2*cfg.LeaderLease + time.Second }
 
-// land waits for a batch and tells its proposers.
-func (pr *proposer) land(f flight) {
+// await waits for a batch and answers its proposers.
+func (pr *proposer) await(f flight) {
 	err := f.future.Error()
-	pr.aloft.Remove(f.batch)
+	pr.inFlight.Remove(f.batch)
 	var results []log.Result
 	if err == nil {
 		switch response := f.future.Response().(type) {
@@ -125,38 +125,39 @@ func (pr *proposer) land(f flight) {
 			p.Over()
 		}
 		if err != nil {
-			p.Tell(admission.Outcome{Err: notWritten(err)})
+			p.Finish(admission.Outcome{Err: notWritten(err)})
 			continue
 		}
-		p.Tell(admission.Outcome{Result: toldOf(results[i])})
+		p.Finish(admission.Outcome{Result: boundedResult(results[i])})
 	}
-	// Writers that go on at once get a chance to be in the next batch: without
-	// it, 64 of them fall into two halves that take turns.
+	// Writers that write again at once get a chance to be in the next batch. Without
+	// this, 64 writers fall into two halves that alternate.
 	runtime.Gosched()
-	pr.queue.Landed()
+	pr.queue.BatchDone()
 }
 
-// notWritten tells the three errors of raft after which nothing was written
-// from all others, after which nobody knows (SAFETY P3).
+// notWritten parts the three errors of raft after which nothing was written from all
+// others, after which the fate of the change is unknown (SAFETY P3).
 func notWritten(err error) error {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return fmt.Errorf("%w (%w)", errNotLeader, err)
 	case errors.Is(err, ErrNoRoom):
-		return fmt.Errorf("%w: %v", ErrUnknown, err) // it is not said to be unwritten
+		return fmt.Errorf("%w: %v", ErrUnknown, err) // the error does not prove that nothing was written
 	default:
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 }
 
-// Propose submits a change on any server and returns what became of it, once
-// that is on a quorum's disks. A refused change has Result.Refusal, and no
-// error. It goes on trying, with the same id, over changes of leader, until ctx
-// or Config.ProposeTimeout ends; the change is applied at most once.
+// Propose submits a change on any server and returns its result, once that is on a
+// quorum's disks. A refused change has Result.Refusal, and no error. Propose tries again,
+// with the same id, when the leader changes, until ctx or Config.ProposeTimeout ends. The
+// change is applied at most once.
 //
-// Errors: ErrUnknown means that the change may have been written; any other,
-// ErrNoLeader, ErrOverloaded, ErrNoRoom, ErrClock, ErrStopped or log.ErrTooLarge,
-// that it was not. ctx's error is wrapped if it was the cause. The change is only read.
+// Errors: ErrUnknown means that the change may have been written. Any other error
+// (ErrNoLeader, ErrOverloaded, ErrNoRoom, ErrClock, ErrStopped or log.ErrTooLarge) means
+// that it was not. ctx's error is wrapped if it was the cause. Propose only reads the
+// change.
 func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -177,12 +178,12 @@ func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) 
 		if errors.Is(err, ErrUnknown) {
 			unknown = err
 		} else if errors.Is(err, ErrNoRoom) && unknown != nil {
-			return log.Result{}, fmt.Errorf("%w; then: %v", unknown, err) // an earlier try may have been written
+			return log.Result{}, fmt.Errorf("%w; then: %v", unknown, err) // an earlier attempt may have been written
 		} else if !errors.Is(err, errNotLeader) {
 			return log.Result{}, stillUnknown(unknown, err)
 		}
 		if noRoom := s.NoRoom(); noRoom != nil && unknown == nil && s.lead.leaderAddress() == "" {
-			return log.Result{}, noRoom // which may be why there is no leader
+			return log.Result{}, noRoom // this may be why there is no leader
 		}
 		if ended := s.pause(ctx, moved); errors.Is(ended, ErrStopped) {
 			return log.Result{}, errors.Join(unknown, ended)
@@ -192,9 +193,9 @@ func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) 
 	}
 }
 
-// stillUnknown is what a try ended with, unless an earlier one may have been
-// written: then that is what counts, and what the later one advises, such as to send
-// less or with another id, would be wrong.
+// stillUnknown returns the error of the last attempt, unless an earlier attempt may have
+// been written. Then the earlier error counts, because the advice of the later one, such
+// as to send less or with another id, would be wrong.
 func stillUnknown(unknown, err error) error {
 	var refusal *log.Refusal
 	why := "it was not taken"
@@ -219,8 +220,8 @@ func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, s.cfg.ProposeTimeout)
 }
 
-// proposeOnce tries the leader that is known now. forwarded keeps the encoded
-// change between tries.
+// proposeOnce makes one attempt with the leader that is known now. forwarded keeps the
+// encoded change between attempts.
 func (pr *proposer) proposeOnce(ctx context.Context, c *log.Change, forwarded *[]byte) (log.Result, error) {
 	if pr.store.lead.leading() {
 		return pr.proposeLocal(ctx, c)
@@ -253,11 +254,11 @@ func (pr *proposer) proposeOnce(ctx context.Context, c *log.Change, forwarded *[
 	if err != nil {
 		return log.Result{}, fmt.Errorf("%w: answer of %s: %w", ErrUnknown, address, err)
 	}
-	return toldOf(*result), nil
+	return boundedResult(*result), nil
 }
 
-// proposeLocal takes c through this server's queue. errNotLeader, ErrOverloaded
-// and ErrClock mean that nothing was written.
+// proposeLocal proposes c through this server's queue. errNotLeader, ErrOverloaded and
+// ErrClock mean that nothing was written.
 func (pr *proposer) proposeLocal(ctx context.Context, c *log.Change) (log.Result, error) {
 	done := make(chan admission.Outcome, 1)
 	if err := pr.enqueue(c, func(o admission.Outcome) { done <- o }); err != nil {
@@ -271,8 +272,8 @@ func (pr *proposer) proposeLocal(ctx context.Context, c *log.Change) (log.Result
 	}
 }
 
-// enqueue stamps c and puts it into the leader's queue; done is told of its
-// fate, unless there is an error: then nothing was written.
+// enqueue stamps c and puts it into the leader's queue. done gets its outcome. After an
+// error nothing was written, and done is not called.
 func (pr *proposer) enqueue(c *log.Change, done func(admission.Outcome)) error {
 	if !pr.store.lead.leading() {
 		return errNotLeader
@@ -281,7 +282,7 @@ func (pr *proposer) enqueue(c *log.Change, done func(admission.Outcome)) error {
 		pr.store.counters.overloaded.Add(1)
 		return fmt.Errorf("%w: changes.db is too far behind, its disk is slow", ErrOverloaded)
 	}
-	if err := pr.store.disks.roomFor(c); err != nil {
+	if err := pr.store.disks.spaceFor(c); err != nil {
 		return err
 	}
 	err := pr.queueUp(c, done)
@@ -292,7 +293,7 @@ func (pr *proposer) enqueue(c *log.Change, done func(admission.Outcome)) error {
 }
 
 func (pr *proposer) queueUp(c *log.Change, done func(admission.Outcome)) error {
-	if to, forced, ok := pr.store.times.mend(c); ok && c.By.Role == log.RoleTrusted { // others are refused as with any change
+	if to, forced, ok := pr.store.times.mend(c); ok && c.By.Role == log.RoleTrusted { // other roles are refused as with any change
 		return pr.store.times.enqueueMend(c, to, forced, done)
 	}
 	p, err := pr.stamped(c)
@@ -315,8 +316,8 @@ func (pr *proposer) queueUp(c *log.Change, done func(admission.Outcome)) error {
 	return nil
 }
 
-// stamped returns c with the leader's time and seed, encoded so that every server
-// can read it.
+// stamped returns c with the leader's time and seed, encoded, after it checked that every
+// server can read it.
 func (pr *proposer) stamped(c *log.Change) (p *admission.Proposal, err error) {
 	p = &admission.Proposal{Stretch: pr.queue.StretchNow(), Author: admission.AuthorOf(c)}
 	stamped := *c
@@ -331,8 +332,8 @@ func (pr *proposer) stamped(c *log.Change) (p *admission.Proposal, err error) {
 	return p, readable(p.Bytes)
 }
 
-// readable says whether every server can read an encoded change: what it cannot
-// must not get into the log.
+// readable returns an error unless every server can read an encoded change. An unreadable
+// change must not get into the log.
 func readable(encoded []byte) error {
 	dec := decoders.Get().(*log.ChangeDecoder)
 	_, err := dec.Change(encoded)
@@ -340,8 +341,8 @@ func readable(encoded []byte) error {
 	return err
 }
 
-// encodeStamped encodes a change, and stamps its content if nobody has done it: a
-// retry may come by another server, and all have the leader's.
+// encodeStamped encodes a change, and adds the hash of its content if it has none. The
+// leader adds it, so that a retry through another server has the same hash.
 func encodeStamped(c *log.Change) (encoded []byte, err error) {
 	enc := encoders.Get().(*log.Encoder)
 	defer encoders.Put(enc)
@@ -353,31 +354,31 @@ func encodeStamped(c *log.Change) (encoded []byte, err error) {
 	return enc.Change(c)
 }
 
-// seed returns a random number for what a change draws.
+// seed returns a random number, from which a change draws its random values.
 func seed() uint64 {
 	var b [8]byte
 	_, _ = crand.Read(b[:]) // never fails: crypto/rand
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// Budgets returns the meters of this server, which count what it did as the leader.
+// Budgets returns the meters of this server. They count only what it does as the leader.
 func (s *Store) Budgets() []*budget.Meter { return s.proposer.budgets.All }
 
-// Enqueue submits a change on the leader without waiting for its fate: done is
-// called once with what Propose would return, from a goroutine that tells all
-// of a batch, so it must neither wait nor call the store. c may be used again
-// when Enqueue returns.
+// Enqueue submits a change on the leader without waiting for its result. done is called
+// once with what Propose would return. One goroutine calls done for all changes of a
+// batch, so done must neither wait nor call the store. The caller may use c again when
+// Enqueue returns.
 //
-// Unlike Propose it neither looks for a leader nor tries again. Errors, after
-// which done is not called and nothing was written: ErrNoLeader (this server
-// does not lead: use Propose), ErrOverloaded, ErrNoRoom, ErrClock, log.ErrTooLarge. Those
-// that done gets: ErrNoLeader (not written) and ErrUnknown.
+// Unlike Propose, Enqueue neither looks for a leader nor tries again. After one of its
+// errors, done is not called and nothing was written: ErrNoLeader (this server does not
+// lead: use Propose), ErrOverloaded, ErrNoRoom, ErrClock, log.ErrTooLarge. done gets
+// these errors: ErrNoLeader (not written) and ErrUnknown.
 func (s *Store) Enqueue(c *log.Change, done func(log.Result, error)) error {
 	err := s.proposer.enqueue(c, func(o admission.Outcome) { done(o.Result, asNoLeader(o.Err)) })
 	return asNoLeader(err)
 }
 
-// asNoLeader shows errNotLeader as those outside know it.
+// asNoLeader turns errNotLeader into ErrNoLeader, which callers of this package know.
 func asNoLeader(err error) error {
 	if errors.Is(err, errNotLeader) && !errors.Is(err, ErrUnknown) {
 		return fmt.Errorf("%w: %w", ErrNoLeader, err)

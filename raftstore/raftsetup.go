@@ -16,7 +16,7 @@ import (
 	"rutter/raftstore/internal/raftlog"
 )
 
-// raftConfig is raft's configuration for ours.
+// raftConfig returns raft's configuration, made from ours.
 func raftConfig(cfg *Config, logger *slog.Logger) *raft.Config {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(cfg.ID)
@@ -25,23 +25,23 @@ func raftConfig(cfg *Config, logger *slog.Logger) *raft.Config {
 	c.MaxAppendEntries = maxAppendEntries
 	c.TrailingLogs = cfg.TrailingLogs
 	c.SnapshotInterval, c.SnapshotThreshold = cfg.MarkerEvery, cfg.MarkerEntries
-	c.NoSnapshotRestoreOnStart = true // changes.db is what a snapshot would restore
+	c.NoSnapshotRestoreOnStart = true // changes.db already has what a snapshot would restore
 	c.ShutdownOnRemove = false
 	c.NoLegacyTelemetry = true
 	c.Logger = hashilog.New(logger)
 	return c
 }
 
-// maxAppendEntries bounds what raft sends a follower at once; our entries are
-// batches already.
+// maxAppendEntries bounds the entries that raft sends a follower at once. Our entries are
+// already batches.
 const maxAppendEntries = 64
 
-// enqueueTimeout bounds how long raft may take to pick an entry up.
+// enqueueTimeout bounds the time until raft takes an entry from its caller.
 const enqueueTimeout = time.Second
 
-// makeFiles makes what a fresh server lacks, and makes the names durable before
-// anything is promised: what is synced in a file goes with its name when the
-// power fails.
+// makeFiles makes the files that a new server lacks, and syncs their folders before
+// anything is acknowledged: if the power fails, a synced file without a durable name is
+// lost.
 func (s *Store) makeFiles() error {
 	for _, name := range []string{changesdb.Name, raftlog.FileName} {
 		if err := boltfile.Make(filepath.Join(s.cfg.Dir, name)); err != nil {
@@ -54,15 +54,15 @@ func (s *Store) makeFiles() error {
 	return changesdb.SyncDir(s.cfg.Dir)
 }
 
-// calmly runs fn, a start of raft's, which panics where its files cannot be
-// read or written. What was reported of them is the error then.
-func (s *Store) calmly(fn func() error) (err error) {
+// withoutPanic runs fn, which starts raft. Raft panics if its files cannot be read or written;
+// then withoutPanic returns the reported error of the file.
+func (s *Store) withoutPanic(fn func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("start raft: %v", p)
 		}
 		if known := s.failure(); err != nil && known != nil {
-			err = known // raft keeps but its text
+			err = known // raft keeps only its text
 		}
 	}()
 	return fn()

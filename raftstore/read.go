@@ -18,15 +18,15 @@ import (
 	"rutter/raftstore/internal/notify"
 )
 
-// View is what a reader sees: the state, and the place in the log that it is of.
+// View is what a reader sees: the state, and its position in the log.
 type View struct {
 	State *projections.State
 	Head  log.Cursor
 	Time  log.Time // of the last change; goes back only where an operator set it (SAFETY T1)
 }
 
-// View calls fn under the read lock, between two changes. fn must be short, and
-// keep nothing of v but objects, which nobody changes.
+// View calls fn under the read lock, between two changes. fn must be short. Of v it may
+// keep only objects, which are never changed.
 func (s *Store) View(fn func(v View)) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -34,50 +34,53 @@ func (s *Store) View(fn func(v View)) {
 }
 
 // Head returns the end of the log as this server has it.
-func (s *Store) Head() log.Cursor {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.head.Cursor()
+func (s *Store) Head() log.Cursor { return s.cursor() }
+
+// cursor returns the head as a cursor.
+func (c *core) cursor() log.Cursor {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.head.Cursor()
 }
 
-// Reader answers for the log and the state as they were.
+// Past returns the reader of the log and the state as they were.
 func (s *Store) Past() *history.Reader { return s.past }
 
-// Mentions is that of Reader.
-func (s *Store) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
+// Mentions is history.Reader.Mentions.
+func (s *Store) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, upTo log.Seq, chain log.ChainPrefix, ok bool, err error) {
 	return s.past.Mentions(uuids, after, limit)
 }
 
-// place returns the head and the floor.
-func (s *Store) place() (head, floor log.Seq) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.head.Seq, s.head.Floor
+// headAndFloor returns the head and the floor.
+func (c *core) headAndFloor() (head, floor log.Seq) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.head.Seq, c.head.Floor
 }
 
-// Floor returns the lowest seq that a cursor may have: that before the first
-// entry kept.
+// Floor returns the lowest seq that a cursor may have: the seq before the first entry
+// that is kept.
 func (s *Store) Floor() log.Seq {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.head.Floor
 }
 
-// Changed returns a channel that is closed when more was applied. Take it, then
-// check, then wait.
+// Changed returns a channel that is closed when more was applied. Callers take the
+// channel first, then check the state, then wait.
 func (s *Store) Changed() <-chan struct{} {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.changed
 }
 
-// Entries returns what follows after, in order and without a gap: at most limit
-// entries (and about 4 MiB), but always whole changes, so more if the first
-// change alone is larger. None means that after is the head. Entries are not to
-// be changed.
+// Entries returns the entries after a seq, in order and without a gap: at most limit
+// entries and about 4 MiB, but always whole changes, so more if the first change alone is
+// larger. An empty list means that after is the head. The caller must not change the
+// entries.
 //
-// Errors: log.ErrCompacted, log.ErrAhead, and log.ErrCorrupt if a stored entry
-// does not fit: it is not served.
+// Errors: log.ErrCompacted, log.ErrAhead, and log.ErrCorrupt if a stored entry is
+// damaged: it is not returned.
 func (s *Store) Entries(after log.Seq, limit int) ([]log.Entry, error) {
 	if err := s.Serving(); err != nil {
 		return nil, err
@@ -105,10 +108,10 @@ func (s *Store) Entries(after log.Seq, limit int) ([]log.Entry, error) {
 	return c.Result(), nil
 }
 
-// CheckCursor says whether the log can be followed from c: nil, or
-// log.ErrOtherLog, log.ErrAhead or log.ErrCompacted. A cursor ahead of this
-// server may be right on a server that is further: call Consistent and check
-// again, before anybody is told to begin anew (SAFETY P4).
+// CheckCursor returns nil if the log can be followed from c, else log.ErrOtherLog,
+// log.ErrAhead or log.ErrCompacted. A cursor that is ahead of this server may be right on
+// another server. So call Consistent and check again before a client is told to begin
+// anew (SAFETY P4).
 func (s *Store) CheckCursor(c log.Cursor) error {
 	if err := s.Serving(); err != nil {
 		return err
@@ -173,8 +176,7 @@ func (s *Store) storedHash(seq log.Seq) (hash log.Hash, err error) {
 	return hash, err
 }
 
-// WaitSeq waits until this server has applied seq: nil, ctx's error, or
-// ErrStopped.
+// WaitSeq waits until this server has applied seq. Errors: ctx's, ErrStopped.
 func (s *Store) WaitSeq(ctx context.Context, seq log.Seq) error {
 	for {
 		s.mu.RLock()
@@ -195,9 +197,9 @@ func (s *Store) WaitSeq(ctx context.Context, seq log.Seq) error {
 	}
 }
 
-// Consistent waits until everything that was acknowledged anywhere before the
-// call is applied on this server, and returns the seq of that. It costs a raft
-// entry, which all who wait share. Errors: ErrNoLeader, ErrStopped, ctx's.
+// Consistent waits until everything that any server acknowledged before the call is
+// applied on this server, and returns the seq of that. It costs a raft entry, which all
+// waiting callers share. Errors: ErrNoLeader, ErrStopped, ctx's.
 func (s *Store) Consistent(ctx context.Context) (log.Seq, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -218,7 +220,7 @@ func (s *Store) Consistent(ctx context.Context) (log.Seq, error) {
 	}
 }
 
-// barrierOnce asks the leader that is known now.
+// barrierOnce makes one attempt with the leader that is known now.
 func (b *barriers) barrierOnce(ctx context.Context) (log.Seq, error) {
 	address := b.store.lead.leaderAddress()
 	if address == "" {
@@ -255,7 +257,7 @@ type outcomeSeq struct {
 // barrierLocal waits for a barrier that begins after the call, on the leader.
 func (b *barriers) barrierLocal(ctx context.Context) (log.Seq, error) {
 	if b.store.Serving() != nil {
-		return 0, errNotLeader // soon
+		return 0, errNotLeader // another server will lead soon
 	}
 	done := make(chan outcomeSeq, 1)
 	b.mu.Lock()
@@ -291,9 +293,9 @@ func (b *barriers) close() {
 	}
 }
 
-// runBarriers passes one barrier for all readers that wait, then one for those
-// that came meanwhile. Never VerifyLeader: it counts answers to requests from
-// before the read (SAFETY R1).
+// runBarriers makes one barrier for all readers that wait, then one for those that came
+// meanwhile. It never uses VerifyLeader, which counts answers to requests from before the
+// read (SAFETY R1).
 func (b *barriers) runBarriers(ctx context.Context, r *raft.Raft) {
 	defer b.close()
 	for {
@@ -308,7 +310,7 @@ func (b *barriers) runBarriers(ctx context.Context, r *raft.Raft) {
 		}
 		var o outcomeSeq
 		if role(b.store.lead.role.Load()) == leaving {
-			// A barrier is an entry, which the next leader would lack.
+			// A barrier is an entry, and the next leader would lack it.
 			o.err = fmt.Errorf("%w: %w", errNotLeader, errTransferring)
 		} else if o.err = r.Barrier(enqueueTimeout).Error(); o.err != nil {
 			o.err = fmt.Errorf("%w: barrier: %w", errNotLeader, o.err)
@@ -321,7 +323,7 @@ func (b *barriers) runBarriers(ctx context.Context, r *raft.Raft) {
 	}
 }
 
-// awaitFuture waits for one of raft's futures, or for ctx.
+// awaitFuture waits for a future of raft, or for ctx.
 func awaitFuture(ctx context.Context, f raft.Future) error {
 	done := make(chan error, 1)
 	go func() { done <- f.Error() }()
@@ -333,20 +335,20 @@ func awaitFuture(ctx context.Context, f raft.Future) error {
 	}
 }
 
-// Backup is a snapshot on its way out of a running server: an image as
-// followers get it, with its own length and checksum. It is to be read to its
-// end without long pauses, and closed.
+// Backup is a snapshot that a running server sends: an image as followers get it, with
+// its own length and checksum. The caller must read it to its end without long pauses,
+// and close it.
 type Backup struct {
 	io.ReadCloser
 	Cluster log.UUID
 	Seq     log.Seq // the backup holds everything up to here
-	Size    int64   // bytes that Read will give
+	Size    int64   // bytes that Read returns in all
 }
 
-// Backup begins a snapshot of this server's data, which has at least all that
-// this server had applied when it was called. No write waits for it. Like an
-// image for a follower it holds a read transaction, counts among the two that
-// may be sent at once, and is dropped if it stands still for 30 s.
+// Backup begins a snapshot of this server's data. It has at least everything that this
+// server had applied at the call. No write waits for it. Like an image for a follower it
+// holds a read transaction, counts as one of the two that may be sent at once
+// (maxStreams), and is dropped if it makes no progress for 30 s (streamIdle).
 func (s *Store) Backup(ctx context.Context) (*Backup, error) {
 	if err := s.stopCause(); err != nil {
 		return nil, err
@@ -354,8 +356,8 @@ func (s *Store) Backup(ctx context.Context) (*Backup, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// What was applied goes to the file first; an error of the disk is noticed
-	// by the persister's own run as well.
+	// What was applied is first written to the file. The persister's own run notices an
+	// error of the disk too.
 	s.persister.Wake()
 	if err := s.persister.Flush(); err != nil {
 		return nil, err

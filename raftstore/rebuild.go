@@ -18,29 +18,29 @@ import (
 	"rutter/raftstore/internal/peer"
 )
 
-// A rebuild puts another server's state in the place of this one's, while the
-// server runs. From its begin on, raft's entries are kept and not applied; the
-// other sends an image that is at least as far as this server was, which is
-// checked, installed, and followed by the kept entries after it. This server's
-// marker stays: its own log reaches back to it.
+// A rebuild replaces this server's state by another server's, while this server runs.
+// From its beginning on, raft's entries are kept and not applied. The other server sends
+// an image that is at least as far as this server was. The image is checked and
+// installed; then the kept entries after it are applied. This server keeps its marker,
+// because its own log reaches back to it.
 
-// errRebuilding: no marker, and nothing served, while a rebuild is under way.
+// errRebuilding: during a rebuild no marker is set, and nothing is served.
 var errRebuilding = fmt.Errorf("%w: it is being rebuilt", ErrDiverged)
 
 const (
-	// rebuildWait bounds how long the sender takes to have what is asked for,
-	// and its receiver to have the image's end in its own log.
+	// rebuildWait bounds how long the sender may take to reach the requested index, and
+	// the receiver to have the end of the image in its own log.
 	rebuildWait = 30 * time.Second
-	// maxKept bounds the entries that gather meanwhile, in bytes.
+	// maxKept bounds the entries kept during a rebuild, in bytes.
 	maxKept = 512 << 20
 )
 
-// rebuild keeps what raft hands over while the image is on its way. It is
-// protected by applier.mu.
+// rebuild keeps the entries that raft hands over until the image is installed. applier.mu
+// protects it.
 type rebuild struct {
 	kept  []*raft.Log
 	bytes int
-	err   error // it became too much
+	err   error // too much was kept
 }
 
 func (b *rebuild) keep(entry *raft.Log) {
@@ -56,16 +56,16 @@ func (a *applier) rebuilding() bool {
 	return a.rebuild != nil
 }
 
-// Rebuild replaces this server's state by that of another one which serves, and
-// returns when that is done. Meanwhile nothing is served here. A leader hands
-// over first. After an error the state is as it was.
+// Rebuild replaces this server's state by that of another server that serves, and returns
+// when that is done. Until then this server serves nothing. A leader first hands over.
+// After an error the state is as before.
 func (s *Store) Rebuild(ctx context.Context) error {
 	r := s.raft.Load()
 	if r == nil || phase(s.lead.phase.Load()) != running {
 		return ErrStopped
 	}
 	if r.State() == raft.Leader {
-		if err := s.lead.giveAway(ctx, r); err != nil {
+		if err := s.lead.handOverToBest(ctx, r); err != nil {
 			return fmt.Errorf("rebuild: this server leads, and nobody took the leadership: %w", err)
 		}
 	}
@@ -90,12 +90,12 @@ func (a *applier) beginRebuild() (*rebuild, uint64, error) {
 		return nil, 0, errRebuilding
 	}
 	a.rebuild = new(rebuild)
-	// A marker that is on its way would be of entries that were only kept.
+	// A marker that is under way would cover entries that were only kept.
 	a.store.persister.RaiseEpoch()
 	return a.rebuild, a.head.Applied, nil
 }
 
-// endRebuild applies what was kept, to whichever state there is now.
+// endRebuild applies the kept entries to the state that there is now, old or new.
 func (a *applier) endRebuild(b *rebuild) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -110,7 +110,7 @@ func (a *applier) endRebuild(b *rebuild) {
 	a.wake()
 }
 
-// rebuilder gets another server's state, and gives this server's to others.
+// rebuilder fetches another server's state, and sends this server's state to others.
 type rebuilder struct{ store *Store }
 
 // rebuildFrom asks the others, the leader first, for an image and installs it.
@@ -140,7 +140,8 @@ func (rb *rebuilder) rebuildFrom(ctx context.Context, r *raft.Raft, b *rebuild, 
 	return fmt.Errorf("rebuild: no other server gave its state: %w", failures)
 }
 
-// installRebuilt waits until raft has here what the image has, and installs it.
+// installRebuilt waits until raft's log on this server reaches the end of the image, and
+// installs the image.
 func (rb *rebuilder) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuild, k *sink) error {
 	defer func() { _ = (&received{k}).Close() }()
 	deadline := time.Now().Add(rebuildWait)
@@ -160,7 +161,7 @@ func (rb *rebuilder) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuil
 	rb.store.applier.mu.Lock()
 	defer rb.store.applier.mu.Unlock()
 	if rb.store.applier.rebuild != b || b.err != nil {
-		return errors.Join(b.err, db.Close()) // or raft has restored an image itself
+		return errors.Join(b.err, db.Close()) // else raft has restored an image itself
 	}
 	if rb.store.applier.head.Cluster != c.Head.Cluster {
 		return errors.Join(fmt.Errorf("its cluster is %s, this server's %s", c.Head.Cluster, rb.store.applier.head.Cluster), db.Close())
@@ -168,11 +169,11 @@ func (rb *rebuilder) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuil
 	return rb.store.applier.install(k, db, &c)
 }
 
-// An image is asked for on a connection of its own: the asker sends the raft
-// index that it must have (8), the sender answers with one byte, 0 and text if
-// it cannot, 1 and | index (8) | term (8) | image | if it can.
+// An image is requested on a connection of its own. The receiver sends the raft index
+// that the image must have reached (8). The sender answers with one byte: 0, and a text,
+// if it has no such image; 1, and | index (8) | term (8) | image |, if it has.
 
-// fetchImage receives an image that is at raft index from or later.
+// fetchImage receives an image of raft index from or later.
 func (rb *rebuilder) fetchImage(ctx context.Context, address string, from uint64) (*sink, error) {
 	p := rb.store.endpoint.peers.Load()
 	conn, err := p.DialImage(ctx, address)
@@ -209,7 +210,7 @@ func (rb *rebuilder) fetchImage(ctx context.Context, address string, from uint64
 	return k, k.Close()
 }
 
-// serveImage answers one who asks for an image.
+// serveImage sends an image to a server that requests one.
 func (rb *rebuilder) serveImage(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	var from [8]byte
@@ -232,7 +233,7 @@ func (rb *rebuilder) serveImage(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// imageFrom opens an image that is at a raft index or later.
+// imageFrom opens an image of a raft index or later.
 func (rb *rebuilder) imageFrom(ctx context.Context, index uint64) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	deadline := time.Now().Add(rebuildWait)
 	for {
@@ -254,10 +255,10 @@ func (rb *rebuilder) imageFrom(ctx context.Context, index uint64) (*raft.Snapsho
 	}
 }
 
-// openAs opens the received file as changes.db, with the marker that at gives,
-// and reads what it holds.
+// openAs opens the received file as changes.db, with the marker that at returns, and
+// reads its content.
 func (k *sink) openAs(at func(h *changesdb.Head) changesdb.Marker) (*bbolt.DB, changesdb.Content, error) {
-	db, err := changesdb.Open(k.path(), k.images.s.cfg.MapBytes)
+	db, err := changesdb.Open(k.path(), k.images.cfg.MapBytes)
 	if err != nil {
 		return nil, changesdb.Content{}, err
 	}
@@ -272,7 +273,7 @@ func (k *sink) openAs(at func(h *changesdb.Head) changesdb.Marker) (*bbolt.DB, c
 	})
 	var c changesdb.Content
 	if err == nil {
-		c, err = changesdb.Load(db, k.images.s.cfg.DedupeAge, k.images.s.cfg.DedupeCount)
+		c, err = changesdb.Load(db, k.images.cfg.DedupeAge, k.images.cfg.DedupeCount)
 	}
 	if err != nil {
 		return nil, c, errors.Join(fmt.Errorf("image: %w", err), db.Close())

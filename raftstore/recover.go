@@ -14,21 +14,21 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Recover makes a surviving server's data folder, which no server may have
-// open, a cluster of one with a new identity. It is for a cluster that lost its
-// quorum for good. All that this server has is kept, also what raft.db has and
-// the cluster had not committed yet; what was acknowledged by the others and
-// never reached this server is lost, and nobody can tell here what that was.
+// Recover turns the data folder of a surviving server into a cluster of one with a new
+// identity. No server may have the folder open. It is for a cluster that lost its quorum
+// for good. Everything that this server has is kept, also entries of raft.db that the
+// cluster had not committed yet. Entries that the other servers acknowledged and that
+// never reached this server are lost, and it cannot be known here what they were.
 //
-// raft's own RecoverCluster is not used: it would believe the index of a
-// snapshot that is not a copy (SAFETY S1). Instead the entries are applied as at
-// a start, and then one transaction of changes.db has the new identity, the new
-// configuration and a marker at the end of raft's log, which is what counts:
-// the entries left in raft.db are behind it, and are removed after.
+// raft's own RecoverCluster is not used, because it would trust the index of a snapshot
+// that is not a copy (SAFETY S1). Instead the entries are applied as at a start. Then one
+// transaction of changes.db writes the new identity, the new configuration and a marker
+// at the end of raft's log. From then on the marker counts: the entries in raft.db are
+// behind it, and are removed afterwards.
 //
-// The identity is new even though the log is continued: the lost servers, should
-// they come back, are then of another cluster, and are refused on each
-// connection; and cursors beyond what is left begin anew (SAFETY S8).
+// The identity is new although the log is continued. If the lost servers come back, they
+// belong to another cluster and are refused on each connection. Cursors beyond the
+// remaining log begin anew (SAFETY S8).
 func Recover(r offline.Rebirth, logger *slog.Logger) (*offline.Content, error) {
 	c, err := offline.InspectFolder(r.Dir, r.Progress)
 	if err != nil {
@@ -67,8 +67,8 @@ func names(members []MemberStatus) string {
 	return text
 }
 
-// takeOver applies what raft.db has beyond changes.db, and makes the result the
-// new cluster's.
+// takeOver applies the entries of raft.db beyond changes.db, and gives the result to the
+// new cluster.
 func takeOver(r *offline.Rebirth, c *offline.Content, logger *slog.Logger) (err error) {
 	cfg, err := Config{ID: r.Member.ID, Dir: r.Dir, Logger: logger}.withDefaults()
 	if err != nil {
@@ -98,12 +98,12 @@ func takeOver(r *offline.Rebirth, c *offline.Content, logger *slog.Logger) (err 
 	return nil
 }
 
-// flushEvery is how many raft entries are applied between two transactions of a
-// recovery, which has no persister at its side.
+// flushEvery is how many raft entries a recovery applies between two transactions. It has
+// no running persister.
 const flushEvery = 512
 
-// applyAll applies every entry of raft.db, committed or not, writes the result,
-// and returns the place of the last.
+// applyAll applies every entry of raft.db, committed or not, writes the result, and
+// returns index and term of the last entry.
 func (a *applier) applyAll(progress changesdb.Progress) (index, term uint64, err error) {
 	index, term = a.head.Applied, a.head.Term
 	last, err := a.store.raftLog.LastIndex()
@@ -125,7 +125,7 @@ func (a *applier) applyAll(progress changesdb.Progress) (index, term uint64, err
 			if err := a.store.persister.Flush(); err != nil {
 				return 0, 0, err
 			}
-			progress.Tell(int64(i), int64(last))
+			progress.Report(int64(i), int64(last))
 		}
 		index, term = i, entry.Term
 	}

@@ -264,7 +264,7 @@ func TestRecoverTakesWhatWaits(t *testing.T) {
 	}
 }
 
-// A backup is written while others write, and nobody waits.
+// A backup is written while others write, and no writer waits for it.
 func TestBackupUnderLoad(t *testing.T) {
 	t.Parallel()
 	n := one(t, nil)

@@ -75,9 +75,9 @@ func churnFrom(t testing.TB, n *node, first, count int) {
 	}
 }
 
-// TestFloorMoves: the floor moves on each server alike, what is below it is
-// refused with the typed error, deleted, and does not come back; the state is
-// untouched, and every state from the floor on can be had.
+// TestFloorMoves: the floor moves on each server in the same way, what is below it is
+// refused with the typed error, deleted, and does not come back; the state is untouched,
+// and every state from the floor on can be had.
 func TestFloorMoves(t *testing.T) {
 	t.Parallel()
 	nodes := three(t, upkeeping)

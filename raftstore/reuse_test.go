@@ -37,8 +37,8 @@ func code(t *testing.T, n *node, c *log.Change) string {
 	return result.Refusal.Code
 }
 
-// One client 50 s ahead fills the window: it pushes out its own ids, and nobody
-// else is refused, or forgotten.
+// One client 50 s ahead fills the window: it pushes out only its own ids, and no other client
+// is refused, or forgotten.
 func TestWindowFilledFromAhead(t *testing.T) {
 	t.Parallel()
 	n := one(t, func(c *Config) { c.DedupeCount = 60 })

@@ -192,8 +192,8 @@ func TestWriteApplied(t *testing.T) {
 	t.Logf("%d accepted, %d refused", accepted, refused)
 }
 
-// variedEntries yields entries of changes of all kinds, most of them good, some
-// mutated, some sent again, some with ids that nobody should choose.
+// variedEntries yields entries of changes of all kinds, most of them good, some mutated,
+// some sent again, some with ids that no client should choose.
 func variedEntries(t *testing.T, s *bare) iter.Seq[[]byte] {
 	rng := rand.New(rand.NewPCG(15, 1))
 	n := uint64(0)

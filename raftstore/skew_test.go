@@ -76,8 +76,8 @@ func alarmed(n *node, text string) bool {
 // wrong: the bound, and what a loaded machine takes between stamp and look.
 const near = 3*time.Second + 5*time.Second
 
-// A leader's clock that is moved, by any amount, moves neither the log's time nor
-// anybody's right to write; it loses the leadership, every server says so, and it is
+// A leader's clock that is moved, by any amount, moves neither the log's time nor the
+// right of any client to write; it loses the leadership, every server says so, and it is
 // not given it back until its clock is right.
 func TestClockPoison(t *testing.T) {
 	if testing.Short() {
@@ -140,7 +140,7 @@ func TestWrongClockAtStart(t *testing.T) {
 	for i := range 3 { // it is elected all the same: any server may stand for election
 		becomes(t, "s1 is elected", func() bool {
 			l := leaderOf(t, nodes)
-			return l.lead.handTo(patience(t), l.raft.Load(), Member{ID: "s1", Address: nodes[0].Address()}) == nil
+			return l.lead.handOverTo(patience(t), l.raft.Load(), Member{ID: "s1", Address: nodes[0].Address()}) == nil
 		})
 		for range 3 {
 			must(t, nodes[1], tagChange(newID(), fmt.Sprintf("x%d_%d", i, rand.Uint32())))
@@ -154,8 +154,8 @@ func TestWrongClockAtStart(t *testing.T) {
 	}
 }
 
-// Two of three are up, and their clocks differ: nobody can say which is right, so the
-// log's time goes on from its last entry, whoever leads; both say so.
+// Two of three are up, and their clocks differ: it is unknown which is right, so the
+// log's time goes on from its last entry, with either leader; both report it.
 func TestClocksApart(t *testing.T) {
 	t.Parallel()
 	nodes, offsets := skewed(t)

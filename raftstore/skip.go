@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,11 +24,11 @@ import (
 	"rutter/raftstore/skipped"
 )
 
-// errSkippedEntry: an operator took the cluster past the entry, which says no
-// more than that it was one; nobody of this process can wait for it.
+// errSkippedEntry: an operator took the cluster past the entry. It is the response to an
+// entry that is not a batch; no caller of this process waits for it.
 var errSkippedEntry = errors.New("raftstore: the entry was skipped by an operator")
 
-// fails asks the test's fault.
+// fails calls the fault that a test set.
 func (a *applier) fails(change log.UUID) error {
 	if a.fault == nil {
 		return nil
@@ -35,8 +36,8 @@ func (a *applier) fails(change log.UUID) error {
 	return a.fault(a.index, change)
 }
 
-// applyOrSkip applies an entry, but for what an operator had skipped. A panic is
-// an error like any other: whatever stops apply, there is a way past it.
+// applyOrSkip applies an entry, or skips it if an operator planted a skip for it. A panic
+// becomes an error like any other, so that a skip can pass it too.
 func (a *applier) applyOrSkip(entry *raft.Log, u *changesdb.Unit) (response any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -65,8 +66,8 @@ func (a *applier) applyOrSkip(entry *raft.Log, u *changesdb.Unit) (response any,
 	return response, nil
 }
 
-// dropForeignSkips drops what waits for an index of another cluster: a server
-// with an empty folder took it from one whose cluster it then did not join.
+// dropForeignSkips drops pending skips of another cluster: a server with an empty folder
+// took them from a server whose cluster it then did not join.
 func (a *applier) dropForeignSkips() {
 	foreign := func(p skipped.Planted) bool { return p.State == skipped.Pending && p.Cluster != a.head.Cluster }
 	if !a.head.Cluster.IsZero() && slices.ContainsFunc(a.head.Skips, foreign) {
@@ -74,8 +75,8 @@ func (a *applier) dropForeignSkips() {
 	}
 }
 
-// skipEntry does what is left of an entry, and records the skip. The response is
-// that of the batch, if the entry is one.
+// skipEntry applies the changes of an entry that are not skipped, and records the skip.
+// If the entry is a batch, the response is that of the batch.
 func (a *applier) skipEntry(entry *raft.Log, skip *skipped.Skip, u *changesdb.Unit) (response any, err error) {
 	response = errSkippedEntry
 	if len(entry.Data) > 0 && entry.Data[0] == command.Batch {
@@ -86,7 +87,7 @@ func (a *applier) skipEntry(entry *raft.Log, skip *skipped.Skip, u *changesdb.Un
 				return nil, err
 			}
 		case len(skip.Changes) > 0:
-			return nil, err // some are to be applied, and cannot be told from the others
+			return nil, err // some changes must be applied, and cannot be told from the others
 		}
 	}
 	return response, a.recordSkip(skip, u)
@@ -110,21 +111,21 @@ func (a *applier) skipChanges(changes [][]byte, skip *skipped.Skip, u *changesdb
 	return results, nil
 }
 
-// skipChange refuses a change without looking at more than its id, and remembers
-// that, so that a retry learns what was done. Nothing moves the cluster's time.
+// skipChange refuses a change, of which it reads only the id, and remembers the refusal
+// for retries. It does not move the cluster's time.
 func (a *applier) skipChange(id log.UUID, skip *skipped.Skip, u *changesdb.Unit) (log.Result, error) {
 	result := log.Result{ChangeID: id, Refusal: skip.Refusal(id)}
 	a.store.counters.refused.Add(1)
 	if !a.window.Takes(id, a.head.Time) {
-		return result, nil // the window says already what a retry gets
+		return result, nil // the window already has the result for a retry
 	}
 	encoded, err := a.enc.Result(&result)
 	if err != nil {
 		return log.Result{}, fmt.Errorf("result of change %s: %w", id, err)
 	}
-	// The row is one of no author: whoever has the id learns of the skip. It counts as
-	// applied now, or at its own time if that is later, so that none is forgotten while
-	// its id could be taken.
+	// The row has no author: any client with the id gets the refusal. The change counts
+	// as applied now, or at the time of its id if that is later, so that it is not
+	// forgotten while its id could be taken.
 	if a.window.Contained() {
 		row := window.Row{Applied: max(a.head.Time, window.TimeOf(id)), Result: encoded}
 		encoded = row.Encode()
@@ -135,8 +136,8 @@ func (a *applier) skipChange(id log.UUID, skip *skipped.Skip, u *changesdb.Unit)
 	return result, nil
 }
 
-// recordSkip makes the one event of a skip, of nothing but what was planted and
-// the state that all servers have.
+// recordSkip makes the one event of a skip. It uses only the planted record and the
+// state, which are the same on all servers.
 func (a *applier) recordSkip(skip *skipped.Skip, u *changesdb.Unit) error {
 	value, err := skip.Record()
 	if err != nil {
@@ -161,11 +162,11 @@ func (a *applier) recordSkip(skip *skipped.Skip, u *changesdb.Unit) error {
 	return a.fold(&d)
 }
 
-// maxStopError bounds what is kept of the reason.
+// maxStopError bounds the bytes of the reason that are kept.
 const maxStopError = 8 << 10
 
-// stoppedBy returns the error by which an entry stops this server, with the way
-// past it, and keeps it for who looks at the stopped server's folder.
+// stoppedBy returns the error with which an entry stops this server; its text says how to
+// go past the entry. It also writes the error to the data folder, for the operator.
 func (a *applier) stoppedBy(entry *raft.Log, cause error) error {
 	text := cause.Error()
 	note, _ := json.Marshal(offline.Stop{Index: entry.Index, Error: text[:min(len(text), maxStopError)], At: a.store.cfg.Now()}) // plain fields
@@ -175,22 +176,27 @@ func (a *applier) stoppedBy(entry *raft.Log, cause error) error {
 	return fmt.Errorf("raft entry %d: %w (if it stops every server: stop them all, and run rutter cluster skip --data %s --index %d, which shows the entry and says how to go past it; if it stops only this one, its files are damaged: let it join again with an empty folder)", entry.Index, cause, a.store.cfg.Dir, entry.Index)
 }
 
-// A server that has planted skips adds JSON of them to the greeting of raft's
-// connections: who lacks one, or has another, is refused at both ends, and so gets no
-// entry that it would apply in another way. One without any greets as programs do that
-// know of no skips. A server with an empty folder takes over what it is greeted with: it
-// has to come past the same entries.
+// A server that has planted skips sends them, as JSON, in the greeting of raft's
+// connections. A server that lacks one, or has another one, is refused at both ends, so
+// it gets no entry that it would apply differently. A server without skips greets like a
+// program that does not know skips. A server with an empty folder takes over the skips of
+// the greeting, because it has to pass the same entries.
 
 // skipWatch compares the skips of servers that talk to each other.
 type skipWatch struct {
-	store *Store
-	// trouble is why a server was refused last that has other skips; nil since
-	// one with the same came. told is when that was logged, unix ns.
-	trouble atomic.Pointer[string]
-	told    atomic.Int64
+	core   *core
+	logger *slog.Logger
+	// adopt takes over the skips of a cluster, unless this server has one: see
+	// applier.adoptSkips.
+	adopt func(cluster log.UUID, theirs []skipped.Skip) bool
+
+	// trouble is why a server with other skips was refused last; nil after one with the
+	// same skips was admitted. told is when that was last logged, in Unix ns.
+	trouble  atomic.Pointer[string]
+	loggedAt atomic.Int64
 }
 
-// skipNote is what this server adds to its greeting; nil if it has no skips.
+// skipNote returns what this server adds to its greeting; nil if it has no skips.
 func (w *skipWatch) skipNote() ([]byte, error) {
 	planted := w.skips()
 	if len(planted) == 0 {
@@ -199,7 +205,7 @@ func (w *skipWatch) skipNote() ([]byte, error) {
 	return json.Marshal(planted.Plain())
 }
 
-// readSkipNote reads the skips of another server's greeting, which may have none.
+// readSkipNote decodes the skips in another server's greeting; none if note is nil.
 func readSkipNote(note []byte) (all []skipped.Skip, err error) {
 	if note == nil {
 		return nil, nil
@@ -210,26 +216,26 @@ func readSkipNote(note []byte) (all []skipped.Skip, err error) {
 	return all, nil
 }
 
-// skips are those that this server has.
+// skips returns the skips of this server.
 func (w *skipWatch) skips() skipped.List {
-	w.store.mu.RLock()
-	defer w.store.mu.RUnlock()
-	return w.store.head.Skips
+	w.core.mu.RLock()
+	defer w.core.mu.RUnlock()
+	return w.core.head.Skips
 }
 
-// skipsPause is the least time between two words about servers with other skips, which
-// try again and again.
+// skipsPause is the least time between two log messages about servers with other skips,
+// which connect again and again.
 const skipsPause = 10 * time.Second
 
-// sameSkips reports whether a dialler of a cluster may talk raft to this server:
-// it has the same skips, or one of the two has applied nothing yet. The error says that
-// its note cannot be read.
+// sameSkips reports whether a dialler may send raft requests to this server: it has the
+// same skips, or one of the two servers has applied nothing yet. An error means that its
+// note cannot be read.
 func (w *skipWatch) sameSkips(from net.Addr, cluster log.UUID, note []byte) (bool, error) {
 	theirs, err := readSkipNote(note)
 	if err != nil {
 		return false, err
 	}
-	if cluster.IsZero() || w.store.Head().Cluster.IsZero() && w.store.applier.adoptSkips(cluster, theirs) {
+	if cluster.IsZero() || w.core.cursor().Cluster.IsZero() && w.adopt(cluster, theirs) {
 		return true, nil
 	}
 	what := w.skips().Differ(theirs)
@@ -239,8 +245,8 @@ func (w *skipWatch) sameSkips(from net.Addr, cluster log.UUID, note []byte) (boo
 	}
 	w.trouble.Store(&what)
 	now := time.Now().UnixNano()
-	if last := w.told.Load(); now-last > int64(skipsPause) && w.told.CompareAndSwap(last, now) {
-		w.store.logger.Error("refusing a server whose skipped entries are not this one's", "peer", from, "because", what)
+	if last := w.loggedAt.Load(); now-last > int64(skipsPause) && w.loggedAt.CompareAndSwap(last, now) {
+		w.logger.Error("refusing a server whose skipped entries are not this one's", "peer", from, "because", what)
 	}
 	return false, nil
 }
@@ -265,8 +271,8 @@ func (a *applier) adoptSkips(cluster log.UUID, theirs []skipped.Skip) bool {
 	return true
 }
 
-// orSkips adds to why the server is not ready that another one was refused for its
-// skips, which may be the reason.
+// orSkips adds to the error why this server is not ready that another server was refused
+// for its skips, because that may be the cause.
 func (w *skipWatch) orSkips(err error) error {
 	if what := w.trouble.Load(); what != nil {
 		return fmt.Errorf("%w; another server was refused: %s", err, *what)
@@ -274,7 +280,8 @@ func (w *skipWatch) orSkips(err error) error {
 	return err
 }
 
-// skipsName is a hash over the skips of a server, for its identity; "" is none.
+// skipsName returns a hash over the skips of this server, for its identity; "" if it has
+// none.
 func (w *skipWatch) skipsName() string {
 	planted := w.skips()
 	if len(planted) == 0 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -18,30 +19,37 @@ import (
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/peer"
 )
 
 const (
 	// maxStreams bounds the images that are sent at once.
 	maxStreams = 2
-	// maxStreamLag is how many raft entries may gather while images are sent:
-	// no marker is set meanwhile, else the log would be trimmed past the
-	// image's end and its receiver need another (SAFETY S7). Beyond, the
-	// streams are dropped.
+	// maxStreamLag is how many raft entries may gather while images are sent. During that
+	// time no marker is set, because the log would be trimmed past the image's end, and
+	// its receiver would need another image (SAFETY S7). Beyond it, the streams are
+	// dropped.
 	maxStreamLag = 1 << 16
-	// streamIdle is how long a stream may stand still.
+	// streamIdle is how long a stream may make no progress.
 	streamIdle = 30 * time.Second
 )
 
 // errStream ends streams that are too slow.
 var errStream = errors.New("raftstore: the snapshot's stream is too slow, the log has grown too far meanwhile")
 
-// images is the raft.SnapshotStore. A snapshot is a marker inside changes.db;
-// what a follower gets is streamed out of a read transaction, with a meta that
-// is made from that very transaction (SAFETY S1). An image that comes in is a
-// pending file, which is no snapshot until a restore renames it (SAFETY S2).
+// images is the raft.SnapshotStore. A snapshot is a marker inside changes.db. A follower
+// gets a stream out of a read transaction, with metadata from the same transaction
+// (SAFETY S1). A received image is a pending file, which becomes a snapshot only when a
+// restore renames it (SAFETY S2).
 type images struct {
-	s   *Store
-	dir string
+	cfg       *Config
+	files     *changesdb.Files
+	persister *changesdb.Persister
+	tasks     *peer.Tasks
+	logger    *slog.Logger
+	counters  *counters
+	core      *core
+	dir       string
 
 	mu       sync.Mutex
 	incoming map[string]*sink
@@ -56,7 +64,7 @@ func (i *images) mayMark() error {
 	if len(i.streams) == 0 {
 		return nil
 	}
-	if lag := i.s.applier.head.Applied - i.s.markerIndex(); lag < maxStreamLag {
+	if lag := i.core.appliedIndex() - i.persister.LastMarker().Index; lag < maxStreamLag {
 		return fmt.Errorf("raftstore: a snapshot is being sent; the log is trimmed after it (%d entries now)", lag)
 	}
 	for stream := range i.streams {
@@ -65,8 +73,8 @@ func (i *images) mayMark() error {
 	return nil
 }
 
-// Create implements raft.SnapshotStore, for a local marker and for an image
-// that comes in alike: what becomes of the sink decides.
+// Create implements raft.SnapshotStore, for a local marker and for a received image: the
+// use of the sink decides which.
 func (i *images) Create(version raft.SnapshotVersion, index, term uint64, conf raft.Configuration, confIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
 	if version != 1 {
 		return nil, fmt.Errorf("raftstore: snapshot version %d, want 1", version)
@@ -80,7 +88,7 @@ func (i *images) Create(version raft.SnapshotVersion, index, term uint64, conf r
 // List implements raft.SnapshotStore: the marker, or nothing.
 func (i *images) List() ([]*raft.SnapshotMeta, error) {
 	var metas []*raft.SnapshotMeta
-	err := i.s.files.View(func(tx *bbolt.Tx) error {
+	err := i.files.View(func(tx *bbolt.Tx) error {
 		_, m, err := changesdb.ReadMeta(tx)
 		if err == nil && m.Index > 0 {
 			metas = append(metas, m.Meta())
@@ -90,9 +98,8 @@ func (i *images) List() ([]*raft.SnapshotMeta, error) {
 	return metas, err
 }
 
-// Open implements raft.SnapshotStore: an image that came in, for the restore
-// that its sink's id was made for; else a stream of changes.db as it is now,
-// which may be newer than the marker.
+// Open implements raft.SnapshotStore: if id is that of a received image, that image; else
+// a stream of the present changes.db, which may be newer than the marker.
 func (i *images) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	i.mu.Lock()
 	k := i.incoming[id]
@@ -102,10 +109,10 @@ func (i *images) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 		meta.ID, meta.Size = id, k.size
 		return meta, &received{k}, nil
 	}
-	h := i.s.files.Acquire()
-	tx, err := i.s.persister.Settled(h)
+	h := i.files.Acquire()
+	tx, err := i.persister.Settled(h)
 	if err != nil {
-		return nil, nil, errors.Join(err, i.s.files.Release(h))
+		return nil, nil, errors.Join(err, i.files.Release(h))
 	}
 	src := &source{images: i, handle: h, tx: tx}
 	head, _, err := changesdb.ReadMeta(tx)
@@ -123,7 +130,7 @@ func (i *images) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	meta := at.Meta()
 	meta.ID, meta.Size = id, changesdb.ImageHeader+tx.Size()+changesdb.ImageTrailer
 	src.start()
-	i.s.logger.Info("sending a snapshot", "seq", head.Seq, "raft_index", head.Applied, "bytes", meta.Size)
+	i.logger.Info("sending a snapshot", "seq", head.Seq, "raft_index", head.Applied, "bytes", meta.Size)
 	return meta, src, nil
 }
 
@@ -137,8 +144,8 @@ func (i *images) add(src *source) error {
 	return nil
 }
 
-// source streams an image. Its read transaction is pinned until Close, or until
-// the stream stands still for too long.
+// source streams an image. Its read transaction stays open until Close, or until the
+// stream makes no progress for streamIdle.
 type source struct {
 	images *images
 	handle *changesdb.Handle
@@ -166,7 +173,7 @@ func (s *source) start() {
 func (s *source) write() error { return changesdb.WriteImage(s.w, s.tx) }
 
 func (s *source) unpin() error {
-	return errors.Join(s.tx.Rollback(), s.images.s.files.Release(s.handle))
+	return errors.Join(s.tx.Rollback(), s.images.files.Release(s.handle))
 }
 
 func (s *source) abort(err error) { _ = s.r.CloseWithError(err) }
@@ -186,14 +193,14 @@ func (s *source) Close() error {
 	s.images.mu.Lock()
 	delete(s.images.streams, s)
 	s.images.mu.Unlock()
-	s.images.s.counters.snapshots.Add(1)
+	s.images.counters.snapshots.Add(1)
 	return nil
 }
 
-// errStreamClosed ends the writer of a stream that nobody reads any more.
+// errStreamClosed ends the writer of a stream whose reader has closed it.
 var errStreamClosed = errors.New("raftstore: the snapshot's stream was closed")
 
-// sink is where raft puts a snapshot: nothing yet, a marker, or an image.
+// sink receives a snapshot from raft: nothing yet, a marker, or an image.
 type sink struct {
 	images *images
 	id     string
@@ -212,9 +219,9 @@ type sink struct {
 // ID implements raft.SnapshotSink.
 func (k *sink) ID() string { return k.id }
 
-// becomeMarker writes the marker, after everything that it stands for.
+// becomeMarker writes the marker, after everything that it covers.
 func (k *sink) becomeMarker(epoch uint64) error {
-	if err := k.images.s.persister.Mark(k.marker, epoch); err != nil {
+	if err := k.images.persister.Mark(k.marker, epoch); err != nil {
 		return err
 	}
 	k.id = k.marker.ID()
@@ -264,7 +271,7 @@ func (k *sink) Write(p []byte) (int, error) {
 // begin opens the pending file. An image that is behind this server's own state
 // is not taken (SAFETY S8).
 func (k *sink) begin() error {
-	if applied := k.images.s.appliedIndex(); k.marker.Index < applied {
+	if applied := k.images.core.appliedIndex(); k.marker.Index < applied {
 		return fmt.Errorf("raftstore: the leader's snapshot is at raft index %d, behind this server's %d: not taken", k.marker.Index, applied)
 	}
 	file, err := os.OpenFile(k.path(), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -272,17 +279,17 @@ func (k *sink) begin() error {
 		return fmt.Errorf("image: %w: %w", ErrDisk, err)
 	}
 	k.file, k.sum = file, sha256.New()
-	// Raft's main loop reads the stream, and would wait for ever for a sender
-	// that was stopped: the connections are given up, and made anew.
-	k.idle = time.AfterFunc(streamIdle, k.images.s.tasks.HangUp)
-	k.images.s.logger.Info("receiving a snapshot", "raft_index", k.marker.Index)
+	// Raft's main loop reads the stream, and would wait without end for a sender that was
+	// stopped. So the connections are closed, and made anew.
+	k.idle = time.AfterFunc(streamIdle, k.images.tasks.HangUp)
+	k.images.logger.Info("receiving a snapshot", "raft_index", k.marker.Index)
 	return nil
 }
 
 // Close implements raft.SnapshotSink: an image is complete, and is checked.
 func (k *sink) Close() error {
 	if k.file == nil {
-		return nil // a marker, which is written already
+		return nil // a marker, which is already written
 	}
 	k.idle.Stop()
 	if k.got != k.want || len(k.tail) != changesdb.ImageTrailer || string(k.sum.Sum(nil)) != string(k.tail) {
@@ -307,8 +314,8 @@ func (k *sink) Cancel() error {
 	return errors.Join(k.file.Close(), os.Remove(k.path()))
 }
 
-// open opens the received file as changes.db, gives it raft's index and a
-// marker there, and reads what it holds.
+// open opens the received file as changes.db, writes raft's index and a marker there, and
+// reads its content.
 func (k *sink) open() (*bbolt.DB, changesdb.Content, error) {
 	return k.openAs(func(h *changesdb.Head) changesdb.Marker {
 		m := k.marker
@@ -317,7 +324,7 @@ func (k *sink) open() (*bbolt.DB, changesdb.Content, error) {
 	})
 }
 
-// errFolder: the file was renamed, and the folder may forget that.
+// errFolder: the file was renamed, but the rename may not be durable.
 var errFolder = errors.New("raftstore: changes.db was replaced, and its folder could not be synced")
 
 // publish makes the received file changes.db. Errors: errFolder after the rename.
@@ -331,14 +338,14 @@ func (k *sink) publish() error {
 	return nil
 }
 
-// received is a sink's image on its way to the restore, which takes the file
-// whole instead of reading it.
+// received is the image of a sink, for the restore. The restore takes the file itself and
+// does not read this stream.
 type received struct{ *sink }
 
-// Read implements io.Reader; nobody reads.
+// Read implements io.Reader. It is never called for content.
 func (r *received) Read([]byte) (int, error) { return 0, io.EOF }
 
-// Close implements io.Closer: the restore is over, whatever came of it.
+// Close implements io.Closer: the restore has ended, with or without success.
 func (r *received) Close() error {
 	i := r.sink.images
 	i.mu.Lock()

@@ -63,8 +63,8 @@ func TestJoinBySnapshot(t *testing.T) {
 	}
 }
 
-// TestImage sends an image through damage of every sort: none but the whole one
-// is taken, and what is refused leaves the server as it was.
+// TestImage sends an image through damage of every sort: only the whole one is taken, and
+// what is refused leaves the server as it was.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	n := one(t, nil)

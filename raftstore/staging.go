@@ -12,24 +12,24 @@ import (
 	"rutter/log"
 )
 
-// identity is what a server tells another one about itself.
+// identity is what a server reports about itself to another server.
 type identity struct {
 	ID      string   `json:"id"`
-	Cluster log.UUID `json:"cluster"` // zero if it belongs to none yet
+	Cluster log.UUID `json:"cluster"` // zero if the server belongs to none yet
 	Applied uint64   `json:"applied_index"`
-	Last    uint64   `json:"last_index"`      // the end of raft's log; 0 from a program that does not tell
-	Feature uint32   `json:"feature_version"` // the highest that its program knows
-	Members []string `json:"members"`         // ids, as it knows them
-	Skips   string   `json:"skips,omitempty"` // a hash over what operators had skipped; none: nothing, or a program that knows of none
+	Last    uint64   `json:"last_index"`      // the end of raft's log; 0 from a program that does not report it
+	Feature uint32   `json:"feature_version"` // the highest version that its program knows
+	Members []string `json:"members"`         // ids, as the server knows them
+	Skips   string   `json:"skips,omitempty"` // a hash over the skips of the server; "": none, or a program that does not know skips
 
-	// Term, of raft, is 0 from a program that tells neither it nor what follows.
+	// Term is raft's; 0 from a program that reports neither it nor the fields below.
 	Term    uint64 `json:"term,omitempty"`
-	Leader  string `json:"leader,omitempty"`  // its peer address, as it knows it
+	Leader  string `json:"leader,omitempty"`  // the leader's peer address, as the server knows it
 	Stalled bool   `json:"stalled,omitempty"` // its disk hangs
 	Room    *Room  `json:"room,omitempty"`
 
-	// Window is what it remembers for retries at most; zero from a program that does
-	// not tell. It must be the same on all servers.
+	// Window has the bounds of the window of change ids; zero from a program that does
+	// not report them. They must be the same on all servers.
 	Window windowBounds `json:"window,omitzero"`
 }
 
@@ -40,7 +40,7 @@ type windowBounds struct {
 }
 
 // checkWindow refuses a server that would remember other change ids than this one,
-// and so differ from it.
+// because their states would differ.
 func (i *identity) checkWindow(cfg *Config) error {
 	if own := (windowBounds{cfg.DedupeAge, cfg.DedupeCount}); i.Window != (windowBounds{}) && i.Window != own {
 		return fmt.Errorf("server %s remembers %d change ids for %v, and this one %d for %v: give both the same DedupeCount and DedupeAge", i.ID, i.Window.Count, i.Window.Age, own.Count, own.Age)
@@ -51,16 +51,15 @@ func (i *identity) checkWindow(cfg *Config) error {
 const (
 	// identityWait bounds the wait for one server's identity.
 	identityWait = time.Second
-	// maxStagedLag is how many raft entries a server without a vote may be
-	// behind when it is given one: what it takes over in well under a second.
-	// A voter that is far behind counts for the quorum and cannot acknowledge.
+	// maxStagedLag is how many raft entries a server without a vote may be behind when it
+	// gets one. It catches up with so many in well under a second. A voter that is far
+	// behind counts for the quorum and cannot acknowledge.
 	maxStagedLag = 4096
-	// stagedPause is the time between two tries of a joining server to be
-	// given its vote.
+	// stagedPause is the time between two requests of a joining server for its vote.
 	stagedPause = 200 * time.Millisecond
 )
 
-// ErrNotCaughtUp: the server is too far behind to be given a vote. Retry later.
+// ErrNotCaughtUp: the server is too far behind to get a vote. Retry later.
 var ErrNotCaughtUp = errors.New("raftstore: the server has not caught up")
 
 func (ms *Membership) identity() identity {
@@ -68,7 +67,7 @@ func (ms *Membership) identity() identity {
 	ms.store.mu.RLock()
 	defer ms.store.mu.RUnlock()
 	i := identity{ID: ms.store.cfg.ID, Cluster: ms.store.head.Cluster, Applied: ms.store.head.Applied, Feature: ms.store.cfg.features, Skips: skips, Window: windowBounds{ms.store.cfg.DedupeAge, ms.store.cfg.DedupeCount}}
-	i.Room = ms.store.disks.room.own.Load()
+	i.Room = ms.store.disks.space.own.Load()
 	if r := ms.store.raft.Load(); r != nil {
 		i.Last, i.Term, i.Leader, i.Stalled = r.LastIndex(), r.CurrentTerm(), ms.store.lead.leaderAddress(), ms.store.disks.stalled() != nil
 	}
@@ -78,10 +77,10 @@ func (ms *Membership) identity() identity {
 	return i
 }
 
-// last returns the end of the server's raft log, as far as it told.
+// last returns the end of the server's raft log, as far as it reported that.
 func (i *identity) last() uint64 { return max(i.Last, i.Applied) }
 
-// identityOf asks the server at address who it is.
+// identityOf asks the server at address for its identity.
 func (ms *Membership) identityOf(ctx context.Context, address string) (i identity, err error) {
 	if address == ms.store.Address() {
 		return ms.identity(), nil
@@ -98,8 +97,8 @@ func (ms *Membership) identityOf(ctx context.Context, address string) (i identit
 	return i, nil
 }
 
-// AddNonvoter lets the server id at address follow the log without a vote: it
-// counts for no quorum, and can be promoted when it has caught up.
+// AddNonvoter adds the server id at address as a follower without a vote. It does not
+// count for a quorum, and can be promoted when it has caught up.
 func (ms *Membership) AddNonvoter(ctx context.Context, id, address string) error {
 	if id == "" || address == "" {
 		return fmt.Errorf("raftstore: add member %q at %q: want an id and an address", id, address)
@@ -107,15 +106,15 @@ func (ms *Membership) AddNonvoter(ctx context.Context, id, address string) error
 	return ms.admin(ctx, adminRequest{Do: "add-nonvoter", Member: Member{ID: id, Address: address}})
 }
 
-// Promote gives the server id, which follows without one, a vote. Errors:
+// Promote gives a vote to the server id, which follows without one. Errors:
 // ErrNotCaughtUp, ErrNoLeader and raft's.
 func (ms *Membership) Promote(ctx context.Context, id string) error {
 	return ms.admin(ctx, adminRequest{Do: "promote", Member: Member{ID: id}})
 }
 
-// checkNewcomer refuses a server that is not there, is another one than named,
-// is of another cluster, or could not read the log. A voter that does not
-// answer would count for the quorum at once, and a cluster of one would stop.
+// checkNewcomer refuses a server that does not answer, has another id than named, belongs
+// to another cluster, or could not read the log. A voter that does not answer would count
+// for the quorum at once, and a cluster of one server would stop.
 func (ms *Membership) checkNewcomer(ctx context.Context, m Member) error {
 	i, err := ms.identityOf(ctx, m.Address)
 	if err != nil {
@@ -137,8 +136,8 @@ func (ms *Membership) checkNewcomer(ctx context.Context, m Member) error {
 	return i.checkWindow(&ms.store.cfg)
 }
 
-// checkRemoval refuses to remove a voter if those left that answer would be no
-// majority: the removal itself could not be agreed on, and nothing after it.
+// checkRemoval refuses to remove a voter if less than a majority of the remaining voters
+// answers: neither the removal nor anything after it could be committed.
 func (ms *Membership) checkRemoval(ctx context.Context, r *raft.Raft, id string) error {
 	var left, answering int
 	for _, m := range r.GetConfiguration().Configuration().Servers {
@@ -159,7 +158,7 @@ func (ms *Membership) checkRemoval(ctx context.Context, r *raft.Raft, id string)
 	return nil
 }
 
-// promoteLocal gives a vote, on the leader.
+// promoteLocal is Promote on the leader.
 func (ms *Membership) promoteLocal(ctx context.Context, r *raft.Raft, id string) error {
 	for _, m := range r.GetConfiguration().Configuration().Servers {
 		if string(m.ID) != id {
@@ -184,8 +183,8 @@ func (ms *Membership) promoteLocal(ctx context.Context, r *raft.Raft, id string)
 	return fmt.Errorf("%q is no member of the cluster: see its status for their ids", id)
 }
 
-// stage gets a server that joined its vote: it asks until the leader finds it
-// near enough. Nothing is lost if it stops before: it follows, and an operator
+// stage requests a vote for this server, which has joined, until the leader finds that it
+// has caught up. If the server stops before, nothing is lost: it follows, and an operator
 // or its next start can promote it.
 func (ms *Membership) stage(ctx context.Context) {
 	for {
@@ -207,9 +206,8 @@ func (ms *Membership) stage(ctx context.Context) {
 	}
 }
 
-// mayJoin reports whether a server with Join set has still to be let in or to be
-// given its vote. One that was removed does not come back by a restart: an
-// operator lets it in again.
+// mayJoin reports whether a server with Join set still has to join, or to get its vote. A
+// server that was removed does not come back by a restart: an operator must add it again.
 func (ms *Membership) mayJoin() bool {
 	ms.store.mu.RLock()
 	servers := ms.store.head.Conf.Servers
@@ -226,10 +224,9 @@ func (ms *Membership) mayJoin() bool {
 	return false
 }
 
-// checkFounding refuses to begin a new cluster beside a running one: with the
-// empty folder of a replaced machine and the old list of members, servers would
-// agree among themselves on an empty log. Members that do not answer now are
-// taken to be new as well.
+// checkFounding refuses to begin a new cluster beside a running one. Otherwise servers
+// with the empty folder of a replaced machine and the old list of members would agree on
+// an empty log. Members that do not answer count as new.
 func (ms *Membership) checkFounding(ctx context.Context) error {
 	type answer struct {
 		from Member

@@ -10,60 +10,60 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A disk may hang: an operation neither ends nor fails. Raft does not notice, since
-// its heartbeats have goroutines of their own (SAFETY P6), so the store does:
-// each operation on disk is noted while it is under way, and one that takes too
-// long costs this server leadership and readiness, as long as it lasts. One that
-// lasts for Config.DiskPatience ends the process, which cannot tell what is on disk.
+// A disk may hang: an operation neither ends nor fails. Raft does not notice that,
+// because its heartbeats have goroutines of their own (SAFETY P6). So the store watches
+// each operation on disk. During an operation that takes too long, this server gives up
+// leadership and readiness. An operation that lasts for Config.DiskPatience ends the
+// process, because it is unknown what is on disk.
 
 const (
-	// stallLook is the time between two looks at the operations under way.
-	stallLook = 100 * time.Millisecond
-	// stallLeast is the least time after which an operation counts as hanging:
-	// a busy disk may take some 100 ms for a sync.
+	// stallCheckEvery is the time between two checks of the operations under way.
+	stallCheckEvery = 100 * time.Millisecond
+	// stallLeast is the least time after which an operation counts as hanging. A busy
+	// disk may take some 100 ms for a sync.
 	stallLeast = time.Second
 )
 
-// ErrDiskHangs: an operation on this server's disk has been under way for so long
-// that the disk must be taken for hanging. Ask another server.
+// ErrDiskHangs: an operation on this server's disk has taken so long that the disk counts
+// as hanging. Use another server.
 var ErrDiskHangs = errors.New("raftstore: this server's disk hangs")
 
-// stall is what the store knows of its hanging disk.
+// stall holds what the store knows about a hanging disk.
 type stall struct {
-	cause atomic.Pointer[error]  // nil: the disk does not hang
-	age   atomic.Int64           // of the longest operation under way, ns
-	count atomic.Uint64          // times that the disk began to hang
-	heir  atomic.Pointer[string] // peer address of who leads instead, as the others say
+	cause     atomic.Pointer[error]  // nil: the disk does not hang
+	age       atomic.Int64           // of the longest operation under way, ns
+	count     atomic.Uint64          // times that the disk began to hang
+	successor atomic.Pointer[string] // peer address of the server that leads instead, as the others report
 
-	giving atomic.Bool // the leadership is being given up
-	asked  int         // times that somebody was told to stand, this time
-	left   atomic.Bool // the files were given up: Close leaves them open
+	giving atomic.Bool // the leadership is being handed on
+	asked  int         // requests to stand for election, during the present stall
+	left   atomic.Bool // the files were abandoned: Close leaves them open
 }
 
-// stalled says that the disk hangs, or nil.
+// stalled returns an error while the disk hangs, else nil.
 func (d *diskWatch) stalled() error {
 	return errorIn(&d.stall.cause)
 }
 
 // runStall watches the operations on disk until ctx is done.
 func (d *diskWatch) runStall(ctx context.Context, r *raft.Raft) {
-	tick := time.NewTicker(stallLook)
+	tick := time.NewTicker(stallCheckEvery)
 	defer tick.Stop()
 	last := time.Now()
 	for {
 		select {
 		case now := <-tick.C:
-			passed := min(now.Sub(last), 2*stallLook)
+			passed := min(now.Sub(last), 2*stallCheckEvery)
 			last = now
-			d.lookAtDisk(ctx, r, passed)
+			d.checkOperations(ctx, r, passed)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// lookAtDisk is one look.
-func (d *diskWatch) lookAtDisk(ctx context.Context, r *raft.Raft, passed time.Duration) {
+// checkOperations checks the operations once.
+func (d *diskWatch) checkOperations(ctx context.Context, r *raft.Raft, passed time.Duration) {
 	what, weighed, age := d.ops.Look(passed)
 	d.stall.age.Store(int64(age))
 	switch {
@@ -74,7 +74,7 @@ func (d *diskWatch) lookAtDisk(ctx context.Context, r *raft.Raft, passed time.Du
 	default:
 		d.becomeStalled(what, age)
 		d.store.proposer.queue.Refuse(errNotLeader)
-		d.store.proposer.aloft.GiveUp(fmt.Errorf("%w: the leader's disk hangs", ErrUnknown))
+		d.store.proposer.inFlight.GiveUp(fmt.Errorf("%w: the leader's disk hangs", ErrUnknown))
 		d.giveUpLeading(ctx, r)
 	}
 }
@@ -94,35 +94,36 @@ func (d *diskWatch) becomeUnstalled() {
 	if d.stall.cause.Swap(nil) == nil {
 		return
 	}
-	d.stall.heir.Store(nil)
+	d.stall.successor.Store(nil)
 	d.store.logger.Info("the disk goes on")
 	d.store.lead.leaderMayHaveMoved()
 }
 
-// giveUpLeading has another voter stand for election, unless one was elected
-// already; it waits for nothing of this server's disk. Raft's main goroutine may be
-// stuck in a write, and then goes on as a leader for itself until that ends; but it
-// gets nothing more, and what it has is told to nobody before it is on disk.
+// giveUpLeading requests another voter to stand for election, unless one was already
+// elected. It does not wait for this server's disk. Raft's main goroutine may be stuck in
+// a write, and then still holds this server for the leader until the write ends. But it
+// gets no new changes, and acknowledges none before they are on disk.
 func (d *diskWatch) giveUpLeading(ctx context.Context, r *raft.Raft) {
 	if !d.stall.giving.CompareAndSwap(false, true) {
 		return
 	}
 	if !d.store.tasks.Start(func() {
 		defer d.stall.giving.Store(false)
-		d.findHeir(ctx, r)
+		d.findSuccessor(ctx, r)
 	}) {
 		d.stall.giving.Store(false)
 	}
 }
 
-// findHeir looks who leads besides this server, and if nobody does, and this server
-// did, tells the voter that has most of the log to stand; the next time the next.
-func (d *diskWatch) findHeir(ctx context.Context, r *raft.Raft) {
-	others := d.store.members.othersOf(ctx, r)
+// findSuccessor looks for another server that leads. If there is none, and this server led, it
+// requests the voter that has most of the log to stand for election; at the next call the
+// next voter.
+func (d *diskWatch) findSuccessor(ctx context.Context, r *raft.Raft) {
+	others := d.store.members.reports(ctx, r)
 	term := r.CurrentTerm()
 	for _, o := range others {
 		if o.Leader != "" && o.Leader != d.store.address && o.Term >= term {
-			if old := d.stall.heir.Swap(&o.Leader); old == nil || *old != o.Leader {
+			if old := d.stall.successor.Swap(&o.Leader); old == nil || *old != o.Leader {
 				d.store.lead.leaderMayHaveMoved()
 			}
 			return
@@ -134,8 +135,8 @@ func (d *diskWatch) findHeir(ctx context.Context, r *raft.Raft) {
 	}
 	able := others[:0]
 	for _, o := range others {
-		// An older program does not tell who leads: to ask it again and again could
-		// cost the new leader its place.
+		// An older program does not report the leader. It is requested only once, because
+		// a second election could depose the new leader.
 		if o.voter && !o.Stalled && (o.Term > 0 || d.stall.asked == 0) {
 			able = append(able, o)
 		}
@@ -144,11 +145,11 @@ func (d *diskWatch) findHeir(ctx context.Context, r *raft.Raft) {
 		return
 	}
 	sortByLog(able)
-	heir := able[d.stall.asked%len(able)]
+	next := able[d.stall.asked%len(able)]
 	d.stall.asked++
-	d.store.logger.Warn("the disk hangs: another server is told to stand for election", "server", heir.ID, "its_index", heir.last())
-	if err := transport.TimeoutNow(raft.ServerID(heir.ID), raft.ServerAddress(heir.address), d.store.lead.stand(transport), new(raft.TimeoutNowResponse)); err != nil {
-		d.store.logger.Warn("it could not be told", "server", heir.ID, "error", err)
+	d.store.logger.Warn("the disk hangs: another server is requested to stand for election", "server", next.ID, "its_index", next.last())
+	if err := transport.TimeoutNow(raft.ServerID(next.ID), raft.ServerAddress(next.address), d.store.lead.stand(transport), new(raft.TimeoutNowResponse)); err != nil {
+		d.store.logger.Warn("the request failed", "server", next.ID, "error", err)
 	}
 	timer := time.NewTimer(handOverLook)
 	defer timer.Stop()
@@ -158,11 +159,11 @@ func (d *diskWatch) findHeir(ctx context.Context, r *raft.Raft) {
 	}
 }
 
-// leave ends what can be ended while the disk hangs: connections and ports, not
-// the goroutines that wait for it.
+// leave ends what can be ended while the disk hangs: connections and ports, but not the
+// goroutines that wait for the disk.
 func (r *run) leave(end context.CancelFunc) error {
 	r.s.disks.stall.left.Store(true)
-	go func() { _ = r.transport.Shutdown(r.raft) }() // what went wrong is known
+	go func() { _ = r.transport.Shutdown(r.raft) }() // the cause is already known
 	end()
 	err := r.port.Close()
 	r.s.tasks.HangUp()

@@ -105,8 +105,8 @@ func TestFollowerDiskHangs(t *testing.T) {
 	}
 }
 
-// TestDiskHangsForGood: after DiskPatience the store ends, says that it cannot tell
-// what is on disk, and waits for nobody who waits for the disk.
+// TestDiskHangsForGood: after DiskPatience the store ends, says that it cannot tell what
+// is on disk, and does not wait for goroutines that wait for the disk.
 func TestDiskHangsForGood(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds long: not in make quick")

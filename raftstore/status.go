@@ -12,7 +12,7 @@ import (
 	"rutter/raftstore/internal/disk"
 )
 
-// Status is what a server says of itself, at one moment.
+// Status is what a server reports about itself, at one moment.
 type Status struct {
 	ID        string         `json:"id"`
 	Address   string         `json:"address"`
@@ -27,13 +27,13 @@ type Status struct {
 	Time      log.Time       `json:"time"`
 	Floor     log.Seq        `json:"floor"`
 	Diverged  string         `json:"diverged,omitempty"`   // why nothing is served
-	Compared  []Compared     `json:"compared,omitempty"`   // what the last comparison with the others gave
+	Compared  []Compared     `json:"compared,omitempty"`   // results of the last comparison with the others
 	Rebuild   bool           `json:"rebuilding,omitempty"` // the state is being replaced by another server's
 	Retention Retention      `json:"retention"`
 	Durable   log.Seq        `json:"durable"` // in changes.db, synced
-	Age       time.Duration  `json:"age_ns"`  // since a leader was heard
+	Age       time.Duration  `json:"age_ns"`  // since the last contact with a leader
 	Commit    uint64         `json:"commit_index"`
-	Applied   uint64         `json:"applied_index"` // of raft, by this server's state
+	Applied   uint64         `json:"applied_index"` // raft index that this server's state has reached
 	LastIndex uint64         `json:"last_index"`    // of raft's log
 	Marker    uint64         `json:"marker_index"`  // raft's log is trimmed behind it
 
@@ -43,36 +43,37 @@ type Status struct {
 	RaftLog    string  `json:"raft_log"`         // boltdb or wal
 	RaftBytes  int64   `json:"raft_log_bytes"`   // size of its files
 	DBBytes    int64   `json:"changes_db_bytes"` // size of the file
-	DiskFree   int64   `json:"disk_free_bytes"`  // of the data folder's file system, for us
-	DiskBytes  int64   `json:"disk_bytes"`       // its size
+	DiskFree   int64   `json:"disk_free_bytes"`  // of the data folder's file system, free for this process
+	DiskBytes  int64   `json:"disk_bytes"`       // size of that file system
 	LagEvents  int     `json:"persister_lag_events"`
 	LagBytes   int     `json:"persister_lag_bytes"`
 	RingFirst  log.Seq `json:"ring_first"`
 	Queued     int     `json:"proposals_queued"`
 	Proposals  uint64  `json:"proposals_total"` // taken by this server as the leader
 	Batches    uint64  `json:"batches_total"`
-	Forwarded  uint64  `json:"forwarded_total"` // sent on to the leader
+	Forwarded  uint64  `json:"forwarded_total"` // forwarded to the leader
 	Overloaded uint64  `json:"overloaded_total"`
 	Duplicates uint64  `json:"duplicates_total"` // changes answered from the window of ids
 	Refused    uint64  `json:"refused_total"`
-	Undecided  uint64  `json:"undecided_total"`     // refused since this program failed to decide them
-	Unreadable uint64  `json:"unreadable_total"`    // refused since their bytes in the log do not decode
+	Undecided  uint64  `json:"undecided_total"`     // refused because this program failed to decide them
+	Unreadable uint64  `json:"unreadable_total"`    // refused because their bytes in the log do not decode
 	Early      uint64  `json:"refused_early_total"` // refused by this server before they were proposed
 	Persisted  uint64  `json:"persister_transactions_total"`
 	Snapshots  uint64  `json:"snapshots_sent_total"`
 	Restores   uint64  `json:"snapshots_restored_total"`
 
 	Comparisons uint64 `json:"comparisons_total"` // with the other servers' states
-	Differences uint64 `json:"differences_total"` // times that this server stopped to serve
+	Differences uint64 `json:"differences_total"` // times that this server stopped serving
 
 	Room       Room          `json:"room"`
-	NoRoom     string        `json:"no_room,omitempty"`      // why the cluster refuses what grows
+	NoRoom     string        `json:"no_room,omitempty"`      // why the cluster refuses growth
 	NoRooms    uint64        `json:"refused_for_room_total"` // changes that this server, as the leader, refused for that
-	DiskOp     time.Duration `json:"disk_operation_age_ns"`  // of the operation on disk that is under way for longest
+	DiskOp     time.Duration `json:"disk_operation_age_ns"`  // of the longest operation on disk under way
 	DiskStalls uint64        `json:"disk_stalls_total"`      // times that the disk began to hang
 }
 
-// Alarms are what somebody has to see to: of the whole cluster, and of this server.
+// Alarms returns what an operator has to act on: alarms of the whole cluster, and of this
+// server.
 func (st *Status) Alarms() (alarms []string) {
 	if st.NoRoom != "" {
 		alarms = append(alarms, st.NoRoom)
@@ -86,7 +87,7 @@ func (st *Status) Alarms() (alarms []string) {
 	return alarms
 }
 
-// Status describes the server as it is now.
+// Status returns the present status of the server.
 func (s *Store) Status() Status {
 	st := Status{ID: s.cfg.ID, Address: s.address, State: "Stopped"}
 	s.mu.RLock()
@@ -103,8 +104,8 @@ func (s *Store) Status() Status {
 	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()
 	st.Undecided, st.Unreadable, st.Early = c.undecided.Load(), c.unreadable.Load(), c.early.Load()
 	st.Queued, st.Age = s.proposer.queue.Length(), s.Age()
-	st.Room, st.NoRooms = s.Room(), s.disks.room.refused.Load()
-	st.DiskFree, st.DiskBytes = st.Room.Free, s.disks.room.size.Load()
+	st.Room, st.NoRooms = s.Room(), s.disks.space.refused.Load()
+	st.DiskFree, st.DiskBytes = st.Room.Free, s.disks.space.size.Load()
 	if err := s.NoRoom(); err != nil {
 		st.NoRoom = err.Error()
 	}
@@ -134,10 +135,10 @@ func (s *Store) Status() Status {
 	return st
 }
 
-// Age is how long ago this server last heard a leader, so that what it has is as
-// old as that at most. Never since it started: the time since then. A leader is
-// its own: 0, though one that was just cut off believes that for up to
-// Config.LeaderLease; only Consistent is proof.
+// Age returns the time since this server's last contact with a leader: its state is at
+// most that old. If there was no contact since the start, it is the time since the start.
+// On a leader it is 0. A leader that was just cut off may return 0 for up to
+// Config.LeaderLease; only Consistent proves that the state is current.
 func (s *Store) Age() time.Duration {
 	r := s.raft.Load()
 	if r == nil {
@@ -146,9 +147,9 @@ func (s *Store) Age() time.Duration {
 	if r.State() == raft.Leader {
 		return 0
 	}
-	heard := r.LastContact()
-	if heard.IsZero() {
-		heard = s.opened
+	contact := r.LastContact()
+	if contact.IsZero() {
+		contact = s.opened
 	}
-	return max(0, time.Since(heard))
+	return max(0, time.Since(contact))
 }

@@ -26,10 +26,10 @@ import (
 	"rutter/raftstore/internal/raftlog"
 )
 
-// Store is one server's part of the replicated log. It holds what all its parts share:
-// the files, and the state that readers see. What has a state and rules of its own is a
-// part: applying, leading, proposing, the members, the disk, time, the comparison with
-// the other servers, upkeep.
+// Store is one server's replica of the log. It holds what its parts share: the files, and
+// the state that readers see. Each concern with a state and rules of its own is a part:
+// applying, leading, proposing, the members, the disk, time, the comparison with the
+// other servers, upkeep.
 type Store struct {
 	// Set by Open, and immutable.
 	cfg       Config
@@ -57,11 +57,7 @@ type Store struct {
 	skipping   skipWatch
 	times      timekeeper
 
-	mu      sync.RWMutex // protects what follows
-	state   *projections.State
-	head    changesdb.Head
-	ring    changesdb.Ring
-	changed chan struct{} // closed and replaced when more was applied
+	*core
 
 	raft atomic.Pointer[raft.Raft]
 	// transport is raft's own.
@@ -73,7 +69,24 @@ type Store struct {
 	failErr  error
 }
 
-// counters are what Status counts.
+// core is the state of a Store that readers see, and that its parts share. Only the
+// applier writes it.
+type core struct {
+	mu      sync.RWMutex // protects what follows
+	state   *projections.State
+	head    changesdb.Head
+	ring    changesdb.Ring
+	changed chan struct{} // closed and replaced when more was applied
+}
+
+// appliedIndex returns the raft index up to which everything is applied.
+func (c *core) appliedIndex() uint64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.head.Applied
+}
+
+// counters are the counters of Status.
 type counters struct {
 	proposals, batches, forwarded, overloaded atomic.Uint64
 	duplicates, refused, snapshots, restores  atomic.Uint64
@@ -98,30 +111,33 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// newStore returns a store that has opened nothing yet.
+// newStore returns a store that has not opened any file.
 func newStore(cfg Config) *Store {
 	s := &Store{
-		cfg:     cfg,
-		logger:  cfg.Logger.With("server", cfg.ID),
-		files:   new(changesdb.Files),
-		opened:  time.Now(),
-		tasks:   new(peer.Tasks),
-		changed: make(chan struct{}),
-		failed:  make(chan struct{}),
-		ending:  make(chan struct{}),
+		cfg:    cfg,
+		logger: cfg.Logger.With("server", cfg.ID),
+		files:  new(changesdb.Files),
+		opened: time.Now(),
+		tasks:  new(peer.Tasks),
+		core:   &core{changed: make(chan struct{})},
+		failed: make(chan struct{}),
+		ending: make(chan struct{}),
 	}
 	known := clocks.New(cfg.Now, cfg.ID, cfg.MaxClockOffset)
 	s.applier.store = s
 	s.barriers = barriers{store: s, kick: make(chan struct{}, 1)}
-	s.comparison.store = s
-	s.disks = diskWatch{store: s, ops: new(disk.Ops), room: roomWatch{upkeep: make(chan struct{}, 1)}}
+	s.comparison = comparison{
+		cfg: &s.cfg, logger: s.logger, counters: &s.counters,
+		rebuilding: s.applier.rebuilding, wake: s.applier.wake, callPeer: s.endpoint.callPeer,
+	}
+	s.disks = diskWatch{store: s, ops: new(disk.Ops), space: spaceWatch{upkeep: make(chan struct{}, 1)}}
 	s.endpoint.store = s
 	s.keeper.store = s
 	s.rebuilder.store = s
 	s.lead = leadership{store: s, moved: make(chan struct{})}
 	s.members = &Membership{store: s}
 	s.proposer = proposer{store: s, queue: admission.NewQueue(), budgets: admission.NewBudgets(cfg.Budgets, cfg.Now)}
-	s.skipping.store = s
+	s.skipping = skipWatch{core: s.core, logger: s.logger, adopt: s.applier.adoptSkips}
 	s.times = timekeeper{store: s, clocks: known, clock: clocks.NewStamper(cfg.Now, cfg.MaxClockJump, cfg.MaxClockOffset, known.Agreement.Load)}
 	return s
 }
@@ -158,15 +174,18 @@ func (s *Store) openFiles() error {
 		Persister: s.persister, Files: s.files, Logger: s.logger, Every: log.Seq(s.cfg.CheckpointEvents),
 		Objects: s.keeper.objectCount, Scarce: func() bool { return s.Room().Low },
 	}
-	s.past = history.NewReader(s.files, s.persister, s.Serving, s.place, func(fn func(*projections.State)) {
+	s.past = history.NewReader(s.files, s.persister, s.Serving, s.headAndFloor, func(fn func(*projections.State)) {
 		s.View(func(v View) { fn(v.State) })
 	})
 	s.keeper.indexer = &history.Indexer{Persister: s.persister, Files: s.files}
-	s.images = &images{s: s, dir: s.cfg.Dir, incoming: make(map[string]*sink), streams: make(map[*source]struct{})}
+	s.images = &images{
+		cfg: &s.cfg, files: s.files, persister: s.persister, tasks: s.tasks, logger: s.logger, counters: &s.counters, core: s.core, dir: s.cfg.Dir,
+		incoming: make(map[string]*sink), streams: make(map[*source]struct{}),
+	}
 	if s.raftLog, err = raftlog.Open(s.raftLogOptions()); err != nil {
 		return err
 	}
-	s.disks.lookForRoom()
+	s.disks.measureSpace()
 	if err := s.raftLog.Verify(c.Marker.Index); err != nil {
 		return err
 	}
@@ -184,50 +203,27 @@ func (s *Store) openFiles() error {
 	return nil
 }
 
-// raftLogOptions are what raft's log has to know of this server.
+// raftLogOptions returns the options of raft's log.
 func (s *Store) raftLogOptions() raftlog.Options {
 	return raftlog.Options{
 		Dir: s.cfg.Dir, Kind: s.cfg.RaftLog, MapBytes: s.cfg.MapBytes, Logger: s.cfg.Logger,
 		Leads: s.appends, Changes: command.IsBatch, Report: s.fail, Admit: s.disks.admit, Ops: s.disks.ops,
-		Room:   func() error { return errorIn(&s.disks.room.last) },
+		Full:   func() error { return errorIn(&s.disks.space.last) },
 		Ending: s.ending,
 	}
 }
 
-// appends reports whether raft leads, and so appends to the log itself. Unlike
-// leading it asks nothing else.
+// appends reports whether raft leads, and so appends to the log itself. Unlike leading it
+// checks nothing else.
 func (s *Store) appends() bool {
 	r := s.raft.Load()
 	return r != nil && r.State() == raft.Leader
 }
 
-func (e *endpoint) openPort() (err error) {
-	if e.listener, err = e.store.cfg.Network.Listen(e.store.cfg.Listen); err != nil {
-		return fmt.Errorf("peer port: %w", err)
-	}
-	e.store.address = e.store.cfg.Advertise
-	if e.store.address == "" {
-		e.store.address = e.listener.Addr().String()
-	}
-	host, _, err := net.SplitHostPort(e.store.address)
-	if err != nil {
-		return fmt.Errorf("peer port: address %q: %w: want HOST:PORT", e.store.address, err)
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		return fmt.Errorf("peer port: no other server can dial %q: set Advertise to this machine's address", e.store.address)
-	}
-	for _, m := range e.store.cfg.InitialMembers {
-		if m.ID == e.store.cfg.ID && m.Address != e.store.address {
-			return fmt.Errorf("peer port: the initial members have %s at %s, and it listens on %s: make them agree, or set Advertise", m.ID, m.Address, e.store.address)
-		}
-	}
-	return nil
-}
-
-// Address is that of the peer port, as the others dial it.
+// Address returns the address of the peer port, as the others dial it.
 func (s *Store) Address() string { return s.address }
 
-// Close frees the files and the port. Run must have returned, if it was called.
+// Close closes the files and the port. If Run was called, it must have returned.
 func (s *Store) Close() error {
 	var errs []error
 	if s.endpoint.listener != nil {
@@ -236,7 +232,7 @@ func (s *Store) Close() error {
 		}
 	}
 	if s.disks.stall.left.Load() {
-		return errors.Join(errs...) // the files are in use, and to close them would wait
+		return errors.Join(errs...) // the files are in use, and closing them would wait
 	}
 	if s.raftLog != nil {
 		errs = append(errs, s.raftLog.Close())
@@ -256,7 +252,7 @@ func (s *Store) fail(err error) {
 	})
 }
 
-// failure is what fail was called with first, or nil.
+// failure returns the error of the first call of fail, or nil.
 func (s *Store) failure() error {
 	select {
 	case <-s.failed:
@@ -266,27 +262,18 @@ func (s *Store) failure() error {
 	}
 }
 
-func (s *Store) appliedIndex() uint64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.head.Applied
-}
-
-func (s *Store) markerIndex() uint64 { return s.persister.LastMarker().Index }
-
-// Options are those of the writer of changes.db.
+// persistOptions returns the options of the writer of changes.db.
 func (s *Store) persistOptions() changesdb.Options {
 	return changesdb.Options{
 		Logger: s.cfg.Logger, Delay: s.cfg.PersistDelay, Events: s.cfg.PersistEvents,
 		MaxLagEvents: s.cfg.MaxLagEvents, MaxLagBytes: s.cfg.MaxLagBytes,
 		SweepEvents: s.cfg.SweepEvents, SweepDelay: s.cfg.SweepDelay, SweepRows: s.cfg.sweepRows, SweepPart: s.cfg.sweepPart,
-		Ops: s.disks.ops, Room: func() error { return errorIn(&s.disks.room.file) }, Spare: func() error { return errorIn(&s.disks.room.spare) },
+		Ops: s.disks.ops, Full: func() error { return errorIn(&s.disks.space.file) }, Spare: func() error { return errorIn(&s.disks.space.spare) },
 	}
 }
 
-// Ready says why this server should not be asked yet, or nil. It has to have
-// applied a leader's commit once since it started (SAFETY P4), and to know a
-// leader now.
+// Ready returns why clients should not use this server now, or nil. It must have applied
+// a leader's commit once since it started (SAFETY P4), and must know a leader now.
 func (s *Store) Ready() error {
 	if err := s.failure(); err != nil {
 		return errors.Join(ErrStopped, err)
@@ -303,14 +290,14 @@ func (s *Store) Ready() error {
 	case !s.lead.ready.Load():
 		return s.skipping.orSkips(ErrNotReady)
 	case s.Head().Cluster.IsZero():
-		return ErrNotReady // a leader is there, but has not founded the cluster yet
+		return ErrNotReady // there is a leader, but it has not founded the cluster yet
 	case s.lead.leaderAddress() == "":
 		return s.skipping.orSkips(ErrNoLeader)
 	}
 	return nil
 }
 
-// run is what one Run holds.
+// run holds what one call of Run started.
 type run struct {
 	s         *Store
 	raft      *raft.Raft
@@ -320,9 +307,9 @@ type run struct {
 	endDisk   context.CancelFunc
 }
 
-// Run takes part in the cluster until ctx is done, and then hands leadership
-// over, stops, and writes what is left. It may be called once. The error is nil
-// after an orderly stop, else what made the server stop.
+// Run takes part in the cluster until ctx is done. Then it hands the leadership over,
+// stops, and writes what is left. It may be called once. The error is nil after an
+// orderly stop, else the cause of the stop.
 func (s *Store) Run(ctx context.Context) error {
 	if !s.lead.becomeRunning() {
 		return fmt.Errorf("%w: Run is called once", ErrStopped)
@@ -347,7 +334,7 @@ func (s *Store) Run(ctx context.Context) error {
 	s.tasks.Start(func() { s.lead.runReady(work, r.raft) })
 	s.tasks.Start(func() { s.leaderWatch(r).Run(work) })
 	s.tasks.Start(func() { s.disks.runStall(work, r.raft) })
-	s.tasks.Start(func() { s.disks.runRoom(work, r.raft) })
+	s.tasks.Start(func() { s.disks.runSpace(work, r.raft) })
 	if len(s.cfg.Join) > 0 && s.members.mayJoin() {
 		s.tasks.Start(func() {
 			if err := s.members.join(work); err != nil {
@@ -365,15 +352,15 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 	s.lead.becomeStopping()
 	stop()
-	if s.disks.stalled() != nil { // who waits for the disk cannot be waited for
+	if s.disks.stalled() != nil { // goroutines that wait for the disk cannot be awaited
 		return errors.Join(s.failure(), s.disks.stalled(), r.leave(end))
 	}
 	s.await(&loops)
 	return errors.Join(s.failure(), r.stop(end))
 }
 
-// await waits for the loops, which end when what they have in raft is answered.
-// Raft answers, or loses the leadership and says so, unless its disk hangs.
+// await waits for the loops, which end when raft has answered their batches. Raft
+// answers, or loses the leadership and reports that, unless its disk hangs.
 func (s *Store) await(loops *sync.WaitGroup) {
 	done := make(chan struct{})
 	go func() {
@@ -412,7 +399,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 		}
 		r.persisted <- err
 	}()
-	err = s.calmly(func() (err error) {
+	err = s.withoutPanic(func() (err error) {
 		r.raft, err = raft.NewRaft(raftConfig(&s.cfg, s.logger), transport.FSM(fsm{s}), s.raftLog, transport.Stable(), s.images, transport)
 		return err
 	})
@@ -430,7 +417,7 @@ func (s *Store) startRaft(life context.Context) (_ *run, err error) {
 	return r, nil
 }
 
-// bootstrap gives a new folder its first configuration, if the flags say so. It
+// bootstrap writes the first configuration to a new folder, if the flags request one. It
 // reports whether the folder was new.
 func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh bool, err error) {
 	if err := s.raftLog.UndoFounding(); err != nil {
@@ -454,7 +441,7 @@ func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh 
 	for _, m := range members {
 		conf.Servers = append(conf.Servers, raft.Server{ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Address)})
 	}
-	err = s.calmly(func() error {
+	err = s.withoutPanic(func() error {
 		return raft.BootstrapCluster(raftConfig(&s.cfg, s.logger), s.raftLog, s.raftLog, s.images, transport, conf)
 	})
 	if err != nil {
@@ -463,8 +450,8 @@ func (s *Store) bootstrap(ctx context.Context, transport raft.Transport) (fresh 
 	return true, nil
 }
 
-// stop ends raft, then the port and its connections, then the persister, which
-// takes to changes.db what is left.
+// stop ends raft, then the port and its connections, then the persister, which writes to
+// changes.db what is left.
 func (r *run) stop(end context.CancelFunc) error {
 	var errs []error
 	if err := r.transport.Shutdown(r.raft); err != nil {

@@ -13,7 +13,7 @@ func TestVotesOverLivingConnections(t *testing.T) {
 		t.Skip("seconds long: not in make quick")
 	}
 	t.Parallel()
-	nodes := three(t, func(c *Config) { c.Heartbeat = 2e9 }) // nobody else is to be elected
+	nodes := three(t, func(c *Config) { c.Heartbeat = 2e9 }) // no other server is to be elected
 	leader := leaderOf(t, nodes)
 	must(t, leader, tagChange(newID(), "a"))
 	from, to := others(nodes, leader)[0], others(nodes, leader)[1]

@@ -164,8 +164,8 @@ func setForwardAndBack(t *testing.T, pause time.Duration) {
 	}
 }
 
-// A change that asks to set the log's time is judged by the time that it asks for. If
-// it is refused, whoever sent it, its id moves nothing of what is taken of others.
+// A change that asks to set the log's time is judged by the time that it asks for. If it
+// is refused for any sender, its id moves nothing of what is taken of others.
 func TestRefusedMendIsForgotten(t *testing.T) {
 	t.Parallel()
 	for _, author := range []log.Author{{}, {Role: log.RoleCN, CN: fixedID(7)}, {Role: log.RoleForeign}, {Role: log.RoleReader}} {
@@ -204,7 +204,7 @@ func TestVerifyFindsLines(t *testing.T) {
 	t.Parallel()
 	for what, damage := range map[string]func(tx *bbolt.Tx) error{
 		"":      func(*bbolt.Tx) error { return nil },
-		"line":  func(tx *bbolt.Tx) error { return tx.DeleteBucket(window.BucketLines) },
+		"line":  func(tx *bbolt.Tx) error { return tx.DeleteBucket(window.BucketLowMarks) },
 		"leaps": func(tx *bbolt.Tx) error { return tx.Bucket(changesdb.BucketMeta).Delete(window.KeyLeaps) },
 		"id": func(tx *bbolt.Tx) error {
 			key, _ := tx.Bucket(window.BucketChanges).Cursor().First()
@@ -222,7 +222,7 @@ func TestVerifyFindsLines(t *testing.T) {
 			c.Time = log.TimeOf(now)
 			s.batch(encodedChange(t, c))
 		}
-		if s.applier.window.Lines() != 1 {
+		if s.applier.window.LowMarks() != 1 {
 			t.Fatal("no line was drawn")
 		}
 		s.flush()
@@ -246,15 +246,15 @@ func TestVerifyFindsLines(t *testing.T) {
 
 // An id of a time that no log.Time can hold is one from ahead, and is not taken for one
 // of now, whatever its milliseconds come to in nanoseconds; one that was taken so below
-// log.FeatureContained is never forgotten by age, which would refuse everybody.
+// log.FeatureContained is never forgotten by age, which would refuse all clients.
 func TestIDsBeyondTime(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
 	// In nanoseconds these are now, if what does not fit is cut off.
 	const around = (1<<63 + 250_000) / 500_000 // 2^64 ns, in ms
-	beyond := func(turns uint64) (id log.UUID) {
+	beyond := func(rounds uint64) (id log.UUID) {
 		id = window.NewID(now)
-		ms := uint64(now.UnixMilli()) + turns*around
+		ms := uint64(now.UnixMilli()) + rounds*around
 		for i := range 6 {
 			id[i] = byte(ms >> (40 - 8*i))
 		}
@@ -270,8 +270,8 @@ func TestIDsBeyondTime(t *testing.T) {
 			c.Time = log.TimeOf(at)
 			return s.batch(encodedChange(t, c))[0].Refusal
 		}
-		for turns := uint64(1); turns < 15; turns++ {
-			r := apply(tagChange(beyond(turns), fmt.Sprintf("far%d", turns)))
+		for rounds := uint64(1); rounds < 15; rounds++ {
+			r := apply(tagChange(beyond(rounds), fmt.Sprintf("far%d", rounds)))
 			if first == log.FeatureFirst && r != nil { // as it was
 				t.Fatalf("version 1: %v", r)
 			}
@@ -279,7 +279,7 @@ func TestIDsBeyondTime(t *testing.T) {
 				t.Errorf("an id of a time beyond any: %v, want it refused as ahead", r)
 			}
 			if first == log.FeatureContained {
-				if r := apply(setTimeChange(beyond(turns), turns == 1, textOf(now))); r == nil {
+				if r := apply(setTimeChange(beyond(rounds), rounds == 1, textOf(now))); r == nil {
 					t.Errorf("the time is set by such an id")
 				}
 			}

@@ -11,27 +11,26 @@ import (
 	"rutter/raftstore/internal/changesdb"
 )
 
-// The log is made of stretches along which times do not go back: each event of the
+// The log consists of stretches within which times do not go back. Each event of the
 // setting projections.SettingClusterTime begins one.
 
-// mendRef names the setting.
+// mendRef is the reference of that setting.
 var mendRef = Ref{log.KindSetting, projections.SettingClusterTime}
 
 // mends returns the seqs after low, up to high, of the events that set the log's
 // time, in order.
 func (p *past) mends(low, high log.Seq) ([]log.Seq, error) {
 	if err := p.resolve(mendRef); err != nil || p.known[mendRef] == nil {
-		return nil, err // it is never deleted: nobody ever set it
+		return nil, err // the setting is never deleted, so it was never set
 	}
 	return p.history(mendRef, low+1, high)
 }
 
-// placeAt returns the last entry that is not after a time, after a seq low; low if
-// there is none. Of the stretches of the log along which times do not go back it
-// looks at the newest that had begun at that time: what was stamped before time was
-// set back, with times that were wrong, is found by its seq only. A row that cannot
-// be read counts as young.
-func (p *past) placeAt(low log.Seq, at log.Time) (log.Seq, error) {
+// positionAt returns the last entry after the seq low that is not after a time; low if there
+// is none. It searches the newest stretch that had begun at that time. Entries that were
+// stamped with wrong times, before the time was set back, are found only by their seq. A
+// row that cannot be read counts as young.
+func (p *past) positionAt(low log.Seq, at log.Time) (log.Seq, error) {
 	high := p.head.Seq
 	mends, err := p.mends(low, high)
 	if err != nil {
@@ -50,9 +49,9 @@ func (p *past) placeAt(low log.Seq, at log.Time) (log.Seq, error) {
 	return changesdb.LastBefore(p.tx, low, high, at), nil
 }
 
-// seqAt returns the last entry that is not after a time: see placeAt. A time before
-// the floor's is refused: what was then is not known. mended says that the log's time
-// may have been set; if it never was, its entries need not be looked through for that.
+// seqAt returns the last entry that is not after a time: see positionAt. A time before that
+// of the floor is refused, because the state then is not known. mended says that the
+// log's time may have been set; if false, the search for such events is left out.
 func seqAt(ctx context.Context, tx *bbolt.Tx, c *blocks, at log.Time, mended bool) (log.Seq, error) {
 	h, _, err := changesdb.ReadMeta(tx)
 	if err != nil || h.Seq == h.Floor {
@@ -62,7 +61,7 @@ func seqAt(ctx context.Context, tx *bbolt.Tx, c *blocks, at log.Time, mended boo
 	if mended {
 		var p *past
 		if p, err = newPastReader(ctx, tx, c, h.Seq); err == nil {
-			seq, err = p.placeAt(h.Floor, at)
+			seq, err = p.positionAt(h.Floor, at)
 		}
 	} else {
 		seq = changesdb.LastBefore(tx, h.Floor, h.Seq, at)

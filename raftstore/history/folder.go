@@ -20,11 +20,11 @@ import (
 	"rutter/raftstore/internal/window"
 )
 
-// Folder is the log of a stopped server's data folder, or of a snapshot file,
-// for reading. All methods may be called concurrently, but Close.
+// Folder is the log of a stopped server's data folder, or of a snapshot file, for
+// reading. All methods except Close may be called concurrently.
 //
-// What raft's log has beyond changes.db (a server that was killed leaves up to
-// some 100 ms of it) is not part of it: InspectFolder counts it.
+// Entries that raft's log has beyond changes.db are not part of it; a server that was
+// killed leaves up to some 100 ms of them. offline.InspectFolder counts them.
 type Folder struct {
 	path   string
 	db     *bbolt.DB
@@ -33,10 +33,9 @@ type Folder struct {
 	blocks blocks
 }
 
-// OpenFolder opens a data folder, its changes.db, or a snapshot file, and
-// changes nothing in it. A snapshot is checked and copied into the folder for
-// temporary files, which needs room for it. It fails if a server has the folder
-// open.
+// OpenFolder opens a data folder, its changes.db, or a snapshot file, and changes nothing
+// in it. A snapshot is checked and copied into the folder for temporary files, which
+// needs the space for it. OpenFolder fails if a server has the folder open.
 func OpenFolder(path string) (f *Folder, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -117,7 +116,7 @@ func (f *Folder) unpack(path string) (file string, err error) {
 	return file, nil
 }
 
-// Close lets go of the files.
+// Close closes the files, and removes temporary ones.
 func (f *Folder) Close() (err error) {
 	if f.db != nil {
 		err = f.db.Close()
@@ -139,11 +138,11 @@ func (f *Folder) view(fn func(tx *bbolt.Tx) error) error {
 // Head returns the end of the log.
 func (f *Folder) Head() log.Cursor { return f.head.Cursor() }
 
-// Floor returns the lowest seq that can be asked for: that before the first
-// entry kept.
+// Floor returns the lowest seq that can be asked for: the seq before the first entry that
+// is kept.
 func (f *Folder) Floor() log.Seq { return f.head.Floor }
 
-// Feature returns the feature version by which the entries were decided last.
+// Feature returns the feature version by which the last entries were decided.
 func (f *Folder) Feature() uint32 { return f.head.Feature }
 
 // HashAt returns the chain hash at seq, from Floor to the head.
@@ -165,7 +164,7 @@ func (f *Folder) HashAt(seq log.Seq) (hash log.Hash, err error) {
 	return hash, err
 }
 
-// Entries is Store.Entries: whole changes after a seq; none at the head.
+// Entries is like Store.Entries: whole changes after a seq; none at the head.
 func (f *Folder) Entries(after log.Seq, limit int) ([]log.Entry, error) {
 	if after > f.head.Seq {
 		return nil, fmt.Errorf("entries after %d, the head is %d: %w", after, f.head.Seq, log.ErrAhead)
@@ -178,10 +177,10 @@ func (f *Folder) Entries(after log.Seq, limit int) ([]log.Entry, error) {
 	return c.Result(), nil
 }
 
-// Each calls fn with the entries after a seq, in order and to the head, until fn
-// returns false or ctx ends. Each row's checksum is looked at; its chain is not.
-// An entry's bytes are the file's: they are not to be changed, and gone when fn
-// returns. Errors: log.ErrAhead, log.ErrCompacted, log.ErrCorrupt, ctx's.
+// Each calls fn with the entries after a seq, in order and to the head, until fn returns
+// false or ctx ends. Each checks each row's checksum, but not its chain hash. An entry's
+// bytes are memory of the file: fn must not change them, nor keep them after it returns.
+// Errors: log.ErrAhead, log.ErrCompacted, log.ErrCorrupt, ctx's.
 func (f *Folder) Each(ctx context.Context, after log.Seq, fn func(e log.Entry) bool) error {
 	switch {
 	case after > f.head.Seq:
@@ -207,7 +206,7 @@ func (f *Folder) Each(ctx context.Context, after log.Seq, fn func(e log.Entry) b
 	})
 }
 
-// SeqAt is Store.SeqAt.
+// SeqAt is like Reader.SeqAt.
 func (f *Folder) SeqAt(at log.Time) (seq log.Seq, err error) {
 	err = f.view(func(tx *bbolt.Tx) error {
 		seq, err = seqAt(context.Background(), tx, &f.blocks, at, true)
@@ -216,7 +215,7 @@ func (f *Folder) SeqAt(at log.Time) (seq log.Seq, err error) {
 	return seq, err
 }
 
-// StateAt is Store.StateAt.
+// StateAt is like Reader.StateAt.
 func (f *Folder) StateAt(ctx context.Context, seq log.Seq) (*projections.State, error) {
 	if seq > f.head.Seq {
 		return nil, fmt.Errorf("state at %d, the head is %d: %w", seq, f.head.Seq, log.ErrAhead)
@@ -226,7 +225,7 @@ func (f *Folder) StateAt(ctx context.Context, seq log.Seq) (*projections.State, 
 	return state, err
 }
 
-// ObjectAt is Store.ObjectAt.
+// ObjectAt is like Reader.ObjectAt.
 func (f *Folder) ObjectAt(ctx context.Context, ref Ref, seq log.Seq) (rec projections.Record, ok bool, err error) {
 	err = f.view(func(tx *bbolt.Tx) error {
 		rec, ok, err = objectAt(ctx, tx, &f.blocks, ref, seq)
@@ -235,14 +234,14 @@ func (f *Folder) ObjectAt(ctx context.Context, ref Ref, seq log.Seq) (rec projec
 	return rec, ok, err
 }
 
-// PartAt is Store.PartAt.
+// PartAt is like Reader.PartAt.
 func (f *Folder) PartAt(ctx context.Context, part Part, seq log.Seq) (*projections.State, error) {
 	state := projections.NewPart()
 	err := f.view(func(tx *bbolt.Tx) error { return partAt(ctx, tx, &f.blocks, part, seq, state) })
 	return state, err
 }
 
-// History is Store.History.
+// History is like Reader.History.
 func (f *Folder) History(ctx context.Context, ref Ref, after log.Seq, limit int) (seqs []log.Seq, err error) {
 	err = f.view(func(tx *bbolt.Tx) error {
 		seqs, err = historyOf(ctx, tx, &f.blocks, ref, after, limit)

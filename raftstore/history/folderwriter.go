@@ -21,11 +21,11 @@ import (
 	"rutter/raftstore/internal/window"
 )
 
-// FolderWriter makes the changes.db of a new data folder from the entries of a
-// log: their bytes and chain hashes are kept. The file is the same, byte for
-// byte, for the same entries and start. The folder can be read (OpenFolder), and a server made of it
-// by a snapshot (BackupFolder, RestoreFolder). Nothing of it is durable, or even
-// readable, before Close. It is not safe for concurrent use.
+// FolderWriter makes the changes.db of a new data folder from the entries of a log. It
+// keeps their bytes and chain hashes. The file is the same, byte for byte, for the same
+// entries and start. OpenFolder can read the folder, and offline.BackupFolder and
+// offline.Restore can make a server of it. Nothing of it is durable, or even readable,
+// before Close. It is not safe for concurrent use.
 type FolderWriter struct {
 	db         *bbolt.DB
 	path       string
@@ -39,7 +39,7 @@ type FolderWriter struct {
 	err        error
 }
 
-// folderRow is an object row to be written; no row deletes it.
+// folderRow is an object row to be written; a nil row deletes it.
 type folderRow struct {
 	changesdb.ObjectKey
 	row []byte
@@ -49,18 +49,18 @@ type folderRow struct {
 type FolderStart struct {
 	Cluster log.UUID
 	Feature uint32 // 0 is this program's
-	// Floor, Hash and State are the place before the first entry, for a log
-	// whose first entries are not kept. State is the writer's from then on; nil
-	// is that of no entries.
+	// Floor, Hash and State are the seq, chain hash and state before the first entry, for
+	// a log whose first entries are not kept. The writer owns State from then on; nil
+	// means the state before any entry.
 	Floor log.Seq
 	Hash  log.Hash
 	State *projections.State
 }
 
-// defaultCheckpointEvents is Config.CheckpointEvents by default.
+// defaultCheckpointEvents is the default of Config.CheckpointEvents.
 const defaultCheckpointEvents = 250_000
 
-// writeFill is how large the writer lets the pages of one transaction become.
+// writeFill is the size in bytes at which the writer ends a transaction.
 const writeFill = 64 << 20
 
 // CreateFolder makes a data folder, which must have no changes.db yet.
@@ -105,7 +105,8 @@ func CreateFolder(dir string, start FolderStart) (*FolderWriter, error) {
 	return w, nil
 }
 
-// startObjects writes the objects that the log begins with, and their checkpoint.
+// startObjects writes the objects of the state before the first entry, and their
+// checkpoint.
 func (w *FolderWriter) startObjects() error {
 	encoder := log.NewEncoder()
 	for kind := log.Kind(1); kind < serverNICs; kind++ {
@@ -134,15 +135,15 @@ func (w *FolderWriter) add(row folderRow, size int) error {
 	return nil
 }
 
-// State is the fold of what was appended, which nobody may change.
+// State returns the fold of what was appended. The caller must not change it.
 func (w *FolderWriter) State() *projections.State { return w.state }
 
-// Head is the place of the last entry.
+// Head returns the position of the last entry.
 func (w *FolderWriter) Head() log.Cursor { return w.head.Cursor() }
 
-// Append adds the entry after the last one. It is refused if it is another one,
-// its chain hash does not follow, or its event does not fit the state; of an
-// entry with only the prefix of its hash, that is compared.
+// Append adds the entry after the last one. It refuses an entry of another seq, one whose
+// chain hash does not follow, and one whose event does not fit the state. If an entry has
+// only the prefix of its hash, only that is compared.
 func (w *FolderWriter) Append(e log.Entry) error {
 	if w.err != nil {
 		return w.err
@@ -191,13 +192,13 @@ func (w *FolderWriter) Append(e log.Entry) error {
 	return nil
 }
 
-// prefixed is a hash of which only the prefix is known.
+// prefixed returns a hash of which only the prefix is known.
 func prefixed(p log.ChainPrefix) (h log.Hash) {
 	copy(h[:], p[:])
 	return h
 }
 
-// update runs one transaction; after one that failed there is no other.
+// update runs one transaction. After a failed one, it runs no other.
 func (w *FolderWriter) update(fn func(tx *bbolt.Tx) error) error {
 	if w.err == nil {
 		if err := w.db.Update(fn); err != nil {
@@ -207,9 +208,9 @@ func (w *FolderWriter) update(fn func(tx *bbolt.Tx) error) error {
 	return w.err
 }
 
-// flush writes what was gathered, and the index of a segment that is full. Each
-// transaction is of one bucket: bbolt gives the pages of several in any order, and
-// the same entries have to make the same file.
+// flush writes what was gathered, and the index of a full segment. Each transaction
+// writes one bucket, because bbolt orders the pages of several buckets at random, and the
+// same entries must make the same file.
 func (w *FolderWriter) flush() error {
 	err := w.update(func(tx *bbolt.Tx) error {
 		events := tx.Bucket(changesdb.BucketEvents)
@@ -243,7 +244,7 @@ func (w *FolderWriter) flush() error {
 	})
 }
 
-// putRows writes and deletes object rows, of each object the last, sorted.
+// putRows writes and deletes object rows, sorted; of each object only the last row.
 func (w *FolderWriter) putRows() error {
 	slices.SortStableFunc(w.rows, func(a, b folderRow) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.ID, b.ID))
@@ -269,7 +270,7 @@ func putRowsOf(tx *bbolt.Tx, rows []folderRow) error {
 	}
 	for i, r := range rows {
 		if i+1 < len(rows) && rows[i+1].ObjectKey == r.ObjectKey {
-			continue // a later one follows
+			continue // a later row of the object follows
 		}
 		if r.row == nil {
 			err = bucket.Delete([]byte(r.ID))
@@ -283,14 +284,14 @@ func putRowsOf(tx *bbolt.Tx, rows []folderRow) error {
 	return nil
 }
 
-// PutHead writes the head with its sums; the object rows are those of it.
+// putHead writes the head with its sums. The object rows are those of this head.
 func (w *FolderWriter) putHead(meta *bbolt.Bucket) error {
 	w.head.Rows = w.head.Seq
 	w.head.StateSum, w.head.Summed, w.head.Command = changesdb.StateSum(w.state), true, w.head.Applied
 	return changesdb.PutHead(meta, &w.head)
 }
 
-// makeCheckpoint copies the object rows, which nobody else changes.
+// makeCheckpoint copies the object rows, which only this writer changes.
 func (w *FolderWriter) makeCheckpoint() error {
 	name := changesdb.SeqKey(w.head.Seq)
 	var kinds [][]byte
@@ -329,7 +330,7 @@ func (w *FolderWriter) makeCheckpoint() error {
 	return err
 }
 
-// copySome copies rows from a key on, and returns where to go on; nil at the end.
+// copySome copies rows from a key on, and returns the next key; nil at the end.
 func copySome(to, from *bbolt.Bucket, next []byte) ([]byte, error) {
 	to.FillPercent = 1
 	c := from.Cursor()
@@ -349,8 +350,8 @@ func copySome(to, from *bbolt.Bucket, next []byte) ([]byte, error) {
 // Abandon closes the writer and removes what it has written.
 func (w *FolderWriter) Abandon() error { return errors.Join(w.db.Close(), os.Remove(w.path)) }
 
-// Close writes the rest and makes it durable. After an error of any method it
-// removes the file in place of that.
+// Close writes the rest and makes it durable. If any method has returned an error, Close
+// removes the file instead.
 func (w *FolderWriter) Close() error {
 	err := w.err
 	if err == nil {

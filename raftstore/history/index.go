@@ -15,47 +15,47 @@ import (
 	"rutter/raftstore/internal/readahead"
 )
 
-// The index of the past says which entries may concern an object, or mention a
-// UUID. It is made of blocks, one for each segment of SegmentEvents entries,
-// which never change once their segment is full: they are written by upkeep in
-// one go, off the path of the log, so that an event costs no row of its own. A
-// block that is not there (the tail, a file of before the index) is computed
-// from the events, so an answer never depends on whether one was written.
+// The index of the past says which entries may concern an object, or mention a UUID. It
+// consists of blocks, one for each segment of SegmentEvents entries. Upkeep writes a
+// block in one step when its segment is full, off the path of the log, and never changes
+// it, so an event costs no row of its own. A missing block (the newest entries, a file
+// from before the index) is computed from the events, so an answer never depends on
+// whether a block was written.
 //
 //	index  key: "e" | segment (8)
 //	       | crc (4) | version (1) | fanout (4096 x 4) | entries (6 each) |
 //
-// An entry is the hash of a key (4) and the place in its segment (2), sorted;
-// fanout says for the upper 12 bits of a hash where those entries end. A hash
-// may be that of two keys, so whoever finds an entry looks at its event.
+// An entry is the hash of a key (4) and the position in its segment (2), sorted. fanout
+// has, for the upper 12 bits of a hash, the end of their entries. Two keys may have the
+// same hash, so a caller that finds an entry must check its event.
 var bucketIndex = []byte("index")
 
 const (
 	SegmentEvents = 1 << 14
-	// indexVersion is of the blocks that are written. Those of indexFirst lack
-	// the UUIDs that stand in old values: upkeep replaces them.
+	// indexVersion is the version of the blocks that are written. Blocks of version
+	// indexFirst lack the UUIDs in old values: upkeep replaces them.
 	indexVersion = 2
 	indexFirst   = 1
 	fanoutBits   = 12
 	fanoutBytes  = 4 << fanoutBits
 	blockHeader  = 4 + 1
 	blockEntry   = 6
-	// maxBlocks bounds the computed blocks that are kept in memory: those of a
-	// log of 10 million entries.
+	// maxBlocks bounds the computed blocks that are kept in memory: enough for a log of
+	// 10 million entries.
 	maxBlocks = 640
 )
 
-// What a key of the index is of, which is hashed with it.
+// Types of keys of the index. The type is hashed with the key.
 const (
 	indexObject  = 'o' // kind and id
 	indexMention = 'm' // a UUID in an event: its object's fields, and the old values of those
 	indexKind    = 'k' // a kind of which there are few, or serverNICs
 )
 
-// serverNICs names the NICs of servers in place of a kind.
+// serverNICs stands for the NICs of servers where a kind is expected.
 const serverNICs = log.Kind(255)
 
-// serverText is how the encoded form of such a NIC says it.
+// serverText is the part of the encoded form by which such a NIC is known.
 var serverText = []byte("\xa6server")
 
 func objectHash(kind log.Kind, id []byte) uint32 {
@@ -75,8 +75,8 @@ func many(kind log.Kind) bool {
 	return kind == log.KindNIC || kind == log.KindVM || kind == log.KindVMM
 }
 
-// changeIDToken is the place of the change id among an event's tokens, after
-// that of its array: a UUID that nobody looks for here.
+// changeIDToken is the number of the change id among an event's tokens, after that of its
+// array. The index leaves out this UUID.
 const changeIDToken = 7
 
 // scanEvent calls add with the hash of each key of an encoded event.
@@ -113,8 +113,8 @@ func makeBlock(tx *bbolt.Tx, version byte, first, last log.Seq) (block, error) {
 		if err != nil {
 			return nil, err
 		}
-		place := uint64(want-1) % SegmentEvents
-		if err := scanEvent(version, s.Bytes, func(hash uint32) { entries = append(entries, uint64(hash)<<16|place) }); err != nil {
+		position := uint64(want-1) % SegmentEvents
+		if err := scanEvent(version, s.Bytes, func(hash uint32) { entries = append(entries, uint64(hash)<<16|position) }); err != nil {
 			return nil, fmt.Errorf("changes.db: event row %d: %w", want, err)
 		}
 		want++
@@ -145,7 +145,7 @@ func (b block) seal(key []byte) block {
 	return b
 }
 
-// checkBlock says whether a stored block is whole.
+// checkBlock returns an error unless a stored block is whole.
 func checkBlock(key []byte, b block) error {
 	if len(b) < blockHeader+fanoutBytes || (len(b)-blockHeader-fanoutBytes)%blockEntry != 0 ||
 		binary.BigEndian.Uint32(b) != disk.Checksum(key, b[4:]) {
@@ -154,25 +154,25 @@ func checkBlock(key []byte, b block) error {
 	return nil
 }
 
-// find appends the seqs in [low, high] that a hash has in segment, in order.
+// find appends to to the seqs in [low, high] that a hash has in segment, in order.
 func (b block) find(segment uint64, hash uint32, low, high log.Seq, to []log.Seq) []log.Seq {
-	place := 0
-	return b.findNext(&place, segment, hash, low, high, to)
+	position := 0
+	return b.findNext(&position, segment, hash, low, high, to)
 }
 
-// findNext is find for hashes that come in order: place, at first 0, is where the
-// one before was, so that a block is read from its front to its end.
-func (b block) findNext(place *int, segment uint64, hash uint32, low, high log.Seq, to []log.Seq) []log.Seq {
+// findNext is find for sorted hashes: place, at first 0, is the index of the previous
+// hash, so that a block is read from its front to its end.
+func (b block) findNext(position *int, segment uint64, hash uint32, low, high log.Seq, to []log.Seq) []log.Seq {
 	fan := b[blockHeader:]
 	upper := int(hash >> (32 - fanoutBits))
-	at, end := *place, int(binary.BigEndian.Uint32(fan[4*upper:]))
+	at, end := *position, int(binary.BigEndian.Uint32(fan[4*upper:]))
 	if upper > 0 {
 		at = max(at, int(binary.BigEndian.Uint32(fan[4*(upper-1):])))
 	}
 	entries := b[blockHeader+fanoutBytes:]
 	for ; at < end && binary.BigEndian.Uint32(entries[blockEntry*at:]) < hash; at++ {
 	}
-	*place = at // the same hash may be asked for again
+	*position = at // the same hash may come again
 	for ; at < end; at++ {
 		e := entries[blockEntry*at:]
 		if binary.BigEndian.Uint32(e) != hash {
@@ -185,11 +185,12 @@ func (b block) findNext(place *int, segment uint64, hash uint32, low, high log.S
 	return to
 }
 
-// aheadBlocks is how many blocks of the index are asked for before they are read.
+// aheadBlocks is how many blocks of the index are requested from the kernel before they
+// are read.
 const aheadBlocks = 16
 
-// blocks remembers, for one open file, which stored blocks are whole and the
-// computed ones of full segments. It may be used concurrently.
+// blocks is a cache for one open file: which stored blocks are whole, and the computed
+// blocks of full segments. It may be used concurrently.
 type blocks struct {
 	mu      sync.Mutex
 	db      *bbolt.DB // of which it is
@@ -220,7 +221,7 @@ func (c *blocks) get(tx *bbolt.Tx, segment uint64, first, last log.Seq) (block, 
 	return b, nil
 }
 
-// known says what is remembered of a segment.
+// known returns what is cached for a segment.
 func (c *blocks) known(tx *bbolt.Tx, segment uint64) (checked bool, made block) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,8 +231,8 @@ func (c *blocks) known(tx *bbolt.Tx, segment uint64) (checked bool, made block) 
 	return c.checked[segment], c.made[segment]
 }
 
-// storedBlock returns the stored block of a segment, nil if there is none that
-// this program knows. checked: it was found to be whole before.
+// storedBlock returns the stored block of a segment; nil if there is none that this
+// program knows. checked means that the block was already found to be whole.
 func (c *blocks) storedBlock(tx *bbolt.Tx, segment uint64, checked bool) (block, error) {
 	index := tx.Bucket(bucketIndex)
 	if index == nil {
@@ -253,7 +254,7 @@ func (c *blocks) storedBlock(tx *bbolt.Tx, segment uint64, checked bool) (block,
 	return b, nil
 }
 
-// ask asks for the stored block of a segment, unless it was read before.
+// ask requests the stored block of a segment from the kernel, unless it was read before.
 func (c *blocks) ask(tx *bbolt.Tx, segment uint64) {
 	c.mu.Lock()
 	held := c.db == tx.DB() && (c.checked[segment] || c.made[segment] != nil)

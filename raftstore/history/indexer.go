@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// indexPace is how many times as long as computing a block the pause after it
-	// is, so that many that are missing, as after a start, slow nobody down.
+	// indexPace is the pause after a block, as a multiple of the time to compute it. So a
+	// long series of missing blocks, as after a start, does not slow down writes.
 	indexPace = 4
-	// indexBlocks is how many are made in one go, beside which no other upkeep is
-	// done: half a million entries.
+	// indexBlocks is how many blocks are made in one call, during which no other upkeep
+	// is done: half a million entries.
 	indexBlocks = 32
 )
 
-// Indexer keeps the index of the past. Its methods may not be called concurrently with
+// Indexer writes the index of the past. Its methods may not be called concurrently with
 // each other.
 type Indexer struct {
 	Persister *changesdb.Persister
@@ -67,16 +67,16 @@ func putBlock(tx *bbolt.Tx, key []byte, b block) error {
 	return index.Put(key, b.seal(key))
 }
 
-// nextBlock computes the block of the first full segment after the last one
-// that has one, or else of one whose block an older program wrote; none if there
-// is no such segment.
+// nextBlock computes the block of the first full segment after the last one that has a
+// block; if there is none, that of a segment whose block an older program wrote; nil if
+// there is no such segment either.
 func nextBlock(tx *bbolt.Tx) (key []byte, b block, err error) {
 	h, _, err := changesdb.ReadMeta(tx)
 	if err != nil || h.Seq == 0 {
 		return nil, nil, err
 	}
 	first := changesdb.FirstEvent(tx, &h)
-	segment := (uint64(first) + SegmentEvents - 2) / SegmentEvents // the first whole one
+	segment := (uint64(first) + SegmentEvents - 2) / SegmentEvents // the first whole segment
 	if index := tx.Bucket(bucketIndex); index != nil {
 		if last, _ := index.Cursor().Last(); len(last) == 9 {
 			segment = max(segment, binary.BigEndian.Uint64(last[1:])+1)
@@ -92,8 +92,8 @@ func nextBlock(tx *bbolt.Tx) (key []byte, b block, err error) {
 	return segmentKey(segment), b, err
 }
 
-// oldBlock finds a block of an older program, whose segment is whole; to is 0 if
-// there is none.
+// oldBlock finds a block that an older program wrote, and whose segment is whole; to is 0
+// if there is none.
 func oldBlock(tx *bbolt.Tx, first log.Seq) (segment uint64, from, to log.Seq) {
 	index := tx.Bucket(bucketIndex)
 	if index == nil {

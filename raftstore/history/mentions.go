@@ -10,11 +10,11 @@ import (
 	"rutter/raftstore/internal/changesdb"
 )
 
-// maxMentionBytes bounds the entries that one call of Mentions returns, unless one
-// alone is more.
+// maxMentionBytes bounds the bytes of the entries that one call of Mentions returns,
+// unless one entry alone is larger.
 const maxMentionBytes = 1 << 20
 
-func mentionsOf(tx *bbolt.Tx, c *blocks, uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
+func mentionsOf(tx *bbolt.Tx, c *blocks, uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, upTo log.Seq, chain log.ChainPrefix, ok bool, err error) {
 	h, _, err := changesdb.ReadMeta(tx)
 	if err != nil {
 		return nil, 0, chain, false, err
@@ -32,8 +32,8 @@ func mentionsOf(tx *bbolt.Tx, c *blocks, uuids []log.UUID, after log.Seq, limit 
 	if err != nil || b == nil || b[4] != indexVersion {
 		return nil, 0, chain, false, err
 	}
-	entries, place, chain, err = mentioned(tx, b.mentioned(segment, uuids, after+1, end), end, limit)
-	return entries, place, chain, err == nil, err
+	entries, upTo, chain, err = mentioned(tx, b.mentioned(segment, uuids, after+1, end), end, limit)
+	return entries, upTo, chain, err == nil, err
 }
 
 // mentioned returns the seqs of [low, high] that may mention one of the UUIDs, in order.
@@ -45,9 +45,9 @@ func (b block) mentioned(segment uint64, uuids []log.UUID, low, high log.Seq) (s
 	return slices.Compact(seqs)
 }
 
-// mentioned reads the entries of seqs, as far as there is room; place is then that
-// of the last one, else end.
-func mentioned(tx *bbolt.Tx, seqs []log.Seq, end log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, err error) {
+// mentioned reads the entries of seqs, up to the bounds. upTo is the seq of the last
+// entry if a bound was met, else end.
+func mentioned(tx *bbolt.Tx, seqs []log.Seq, end log.Seq, limit int) (entries []log.Entry, upTo log.Seq, chain log.ChainPrefix, err error) {
 	events := tx.Bucket(changesdb.BucketEvents)
 	read := func(seq log.Seq) (changesdb.Slot, error) {
 		key := changesdb.SeqKey(seq)

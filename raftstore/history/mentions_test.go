@@ -55,14 +55,14 @@ func TestMentions(t *testing.T) {
 	}
 	var got []log.Seq
 	looked := 0
-	for place := log.Seq(0); place < SegmentEvents; {
+	for last := log.Seq(0); last < SegmentEvents; {
 		var entries []log.Entry
 		if err := f.db.View(func(tx *bbolt.Tx) error {
 			var chain log.ChainPrefix
 			var ok bool
-			entries, place, chain, ok, err = mentionsOf(tx, &f.blocks, []log.UUID{owner}, place, 100)
-			if !ok || chain != h.entries[place-1].Hash.Prefix() || len(entries) > 100 {
-				t.Fatalf("at %d: ok %v, chain %s, %d entries", place, ok, chain, len(entries))
+			entries, last, chain, ok, err = mentionsOf(tx, &f.blocks, []log.UUID{owner}, last, 100)
+			if !ok || chain != h.entries[last-1].Hash.Prefix() || len(entries) > 100 {
+				t.Fatalf("at %d: ok %v, chain %s, %d entries", last, ok, chain, len(entries))
 			}
 			return err
 		}); err != nil {

@@ -11,26 +11,27 @@ import (
 	"rutter/projections"
 )
 
-// Part names what of a state is wanted. The networks and NIC tags are always
-// part of it; a VM comes with its server.
+// Part names the part of a state that is wanted. The networks and NIC tags are always in
+// it; a VM comes with its server.
 type Part struct {
-	// CNs come with what they must know: themselves, their NICs, VMs and VMMs,
-	// and the vnets and networks that these NICs are on, as VNets and Networks.
+	// CNs come with their interest: themselves, their NICs, VMs and VMMs, and the vnets
+	// and networks of these NICs, as VNets and Networks.
 	CNs []log.UUID
-	// VNets and Networks come with all their NICs, and the underlay NICs of the
-	// CNs that these are on: lookups and InScope find what the whole state has.
+	// VNets and Networks come with all their NICs, and with the underlay NICs of the CNs
+	// of these NICs. So lookups and InScope find the same as in the whole state.
 	VNets    []uint32
 	Networks []log.UUID
 	// Mentions are UUIDs: NICs, VMs and VMMs that have one in any field.
 	Mentions []log.UUID
-	// Objects are wanted each for itself.
+	// Objects are single objects.
 	Objects []Ref
-	// Kinds come whole. NICs, VMs and VMMs cannot: they are many.
+	// Kinds come whole. NICs, VMs and VMMs are not allowed here, because there are too
+	// many.
 	Kinds []log.Kind
 }
 
-// load resolves the objects and puts them into the state, in an order in which
-// indexes are made once: networks before NICs.
+// load resolves the objects and puts them into the state, networks before NICs: in this
+// order each index is made only once.
 func (p *past) load(state *projections.State, refs map[Ref]bool) error {
 	sorted := slices.SortedFunc(maps.Keys(refs), func(a, b Ref) int {
 		if a.Kind != b.Kind {
@@ -90,7 +91,7 @@ func (p *past) part(part Part, state *projections.State) error {
 	return err
 }
 
-// ofCNs loads what mentions the CNs, and single objects.
+// ofCNs loads the objects that mention the CNs, and single objects.
 func (p *past) ofCNs(part Part, state *projections.State) error {
 	refs := map[Ref]bool{}
 	for _, ref := range part.Objects {
@@ -114,8 +115,8 @@ func (p *past) ofCNs(part Part, state *projections.State) error {
 	return p.load(state, refs)
 }
 
-// onNetworks loads the NICs of the vnets and networks that are wanted, for
-// themselves or for a CN, and the underlay NICs that lookups of them need.
+// onNetworks loads the NICs of the wanted vnets and networks, and the underlay NICs that
+// lookups of them need.
 func (p *past) onNetworks(part Part, state *projections.State) error {
 	var scopes []log.Scope
 	for _, vnet := range part.VNets {
@@ -162,7 +163,7 @@ func (p *past) onNetworks(part Part, state *projections.State) error {
 	return p.load(state, refs)
 }
 
-// serversOf loads the servers of the VMs that are there.
+// serversOf loads the servers of the VMs in the state.
 func (p *past) serversOf(state *projections.State) error {
 	refs := map[Ref]bool{}
 	for r := range state.List(log.KindVM) {

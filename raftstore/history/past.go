@@ -22,20 +22,20 @@ type Ref struct {
 	ID   string
 }
 
-// past answers for one seq out of one transaction.
+// past reads the state at one seq, in one transaction.
 type past struct {
 	ctx    context.Context
 	tx     *bbolt.Tx
 	blocks *blocks
 	head   changesdb.Head
 	first  log.Seq // of the events in the file
-	seq    log.Seq // the past that is asked for
-	base   log.Seq // of the checkpoint below; 0 is none, and an empty state
+	seq    log.Seq // the wanted seq
+	base   log.Seq // seq of the checkpoint below; 0: none, and an empty state
 	rows   *bbolt.Bucket
 	asOf   log.Time // of base
 
-	known map[Ref]*projections.Record // resolved; nil is none
-	held  map[uint64]block            // of the segments that were asked for
+	known map[Ref]*projections.Record // resolved objects; nil: there is none
+	held  map[uint64]block            // of the segments that were read
 }
 
 func newPastReader(ctx context.Context, tx *bbolt.Tx, c *blocks, seq log.Seq) (*past, error) {
@@ -70,14 +70,14 @@ func newPastReader(ctx context.Context, tx *bbolt.Tx, c *blocks, seq log.Seq) (*
 	return p, nil
 }
 
-// each calls fn with the block of each segment that has entries of [low, high],
-// from the newest, until it is done.
+// each calls fn with the block of each segment that has entries of [low, high], the
+// newest first, until fn is done.
 func (p *past) each(low, high log.Seq, fn func(segment uint64, b block) (done bool, err error)) error {
 	low = max(low, p.first)
 	if low > high {
 		return nil
 	}
-	asked := segmentOf(high) + 1 // of the blocks, from here on
+	asked := segmentOf(high) + 1 // blocks from this segment on were requested
 	for segment := segmentOf(high); ; segment-- {
 		b := p.held[segment]
 		if b == nil {
@@ -150,8 +150,8 @@ func (p *past) readRow(ref Ref, row []byte) (*projections.Record, error) {
 	return &projections.Record{Object: o, Revision: revision, Seq: seq}, nil
 }
 
-// touched adds the objects of the kinds whose entries after the checkpoint have
-// one of the hashes, and has, if not nil, says so of the entry's bytes.
+// touched adds the objects of the kinds that have an entry after the checkpoint with one
+// of the hashes. If has is not nil, it must also be true for the entry's bytes.
 func (p *past) touched(hashes []uint32, kinds []log.Kind, has func(event []byte) bool, to map[Ref]bool) error {
 	return p.each(p.base+1, p.seq, func(segment uint64, b block) (bool, error) {
 		var seqs []log.Seq
@@ -166,7 +166,7 @@ func (p *past) touched(hashes []uint32, kinds []log.Kind, has func(event []byte)
 			if !bytes.Equal(key, want) || len(row) <= changesdb.EventRowHeader {
 				return false, fmt.Errorf("changes.db: event row %d is missing: %w", seq, log.ErrCorrupt)
 			}
-			// Whether the row is whole is seen when the object is resolved.
+			// The row's checksum is checked when the object is resolved.
 			kind, id, err := changesdb.EventObject(row[changesdb.EventRowHeader:])
 			if err != nil {
 				return false, fmt.Errorf("changes.db: event row %d: %w", seq, err)
@@ -181,8 +181,8 @@ func (p *past) touched(hashes []uint32, kinds []log.Kind, has func(event []byte)
 	})
 }
 
-// ofKind returns all objects that there were of a kind of which there are few.
-// Those that no entry after the checkpoint is about are known then.
+// ofKind returns all objects of a kind with few objects. Objects without an entry after
+// the checkpoint are then in known.
 func (p *past) ofKind(kind log.Kind) (map[Ref]bool, error) {
 	refs := map[Ref]bool{}
 	if err := p.touched([]uint32{kindHash(kind)}, []log.Kind{kind}, nil, refs); err != nil || p.rows == nil {
@@ -218,8 +218,7 @@ func rowsOf(b *bbolt.Bucket) func(yield func(key, row []byte) bool) {
 	}
 }
 
-// mentioning returns the NICs, VMs and VMMs that may have had one of the UUIDs
-// in a field.
+// mentioning returns the NICs, VMs and VMMs that may have one of the UUIDs in a field.
 func (p *past) mentioning(uuids map[log.UUID]bool, kinds ...log.Kind) (map[Ref]bool, error) {
 	refs := map[Ref]bool{}
 	hashes := make([]uint32, 0, len(uuids))
@@ -245,9 +244,9 @@ func (p *past) mentioning(uuids map[log.UUID]bool, kinds ...log.Kind) (map[Ref]b
 	return refs, err
 }
 
-// scan adds the objects of the checkpoint whose encoded form is wanted. It reads
-// all rows of the kind, which for a million of them takes less time than to
-// decode a tenth: their checksums are looked at when they are resolved.
+// scan adds the objects of the checkpoint for whose encoded form has is true. It reads
+// all rows of the kind; for a million rows that takes less time than decoding a tenth of
+// them. Their checksums are checked when they are resolved.
 func (p *past) scan(kind log.Kind, has func(object []byte) bool, to map[Ref]bool) error {
 	if p.rows == nil || p.rows.Bucket([]byte(kind.String())) == nil {
 		return nil
@@ -268,12 +267,12 @@ func (p *past) scan(kind log.Kind, has func(object []byte) bool, to map[Ref]bool
 	return nil
 }
 
-// fewNeedles is up to how many UUIDs a row is searched for each of them, which
-// is quicker than to take it apart.
+// fewNeedles: for up to so many UUIDs a row is searched for each of them, which is
+// quicker than parsing the row.
 const fewNeedles = 4
 
-// rowMatcher returns what says whether an encoded object has one of the UUIDs
-// in it. It may say so of one that has not.
+// rowMatcher returns a function that reports whether an encoded object contains one of
+// the UUIDs. It may return true for an object that does not.
 func rowMatcher(uuids map[log.UUID]bool) func(object []byte) bool {
 	if len(uuids) <= fewNeedles {
 		var needles [][]byte
@@ -284,7 +283,7 @@ func rowMatcher(uuids map[log.UUID]bool) func(object []byte) bool {
 			return slices.ContainsFunc(needles, func(n []byte) bool { return bytes.Contains(object, n) })
 		}
 	}
-	// Nearly all that is asked is not among them: a bit for two bytes says so.
+	// Nearly all values are not among them: a bit for each two bytes rules them out.
 	var may [1 << 16]bool
 	for uuid := range uuids {
 		may[binary.BigEndian.Uint16(uuid[14:])] = true
@@ -303,10 +302,10 @@ func rowMatcher(uuids map[log.UUID]bool) func(object []byte) bool {
 	}
 }
 
-// bin8 is what a binary value of up to 255 bytes begins with; its length follows.
+// bin8 begins a binary value of up to 255 bytes; its length follows.
 const bin8 = 0xc4
 
-// underlays returns the NICs of the servers that have NICs on the scopes.
+// underlays returns the NICs of the servers that have NICs in the scopes.
 func (p *past) underlays(state *projections.State, scopes []log.Scope) (map[Ref]bool, error) {
 	cns := map[log.UUID]bool{}
 	for _, scope := range scopes {
@@ -325,7 +324,7 @@ func (p *past) underlays(state *projections.State, scopes []log.Scope) (map[Ref]
 	return refs, err
 }
 
-// time is that of the entry at seq.
+// time returns the time of the entry at seq.
 func (p *past) time() (log.Time, error) {
 	if p.seq <= p.base || p.seq < p.first {
 		return p.asOf, nil

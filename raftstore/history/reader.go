@@ -11,34 +11,33 @@ import (
 	"rutter/raftstore/internal/changesdb"
 )
 
-// Reader answers for the past of a server that runs. All methods may be called
-// concurrently.
+// Reader reads the past of a running server. All methods may be called concurrently.
 type Reader struct {
 	files     *changesdb.Files
 	persister *changesdb.Persister
-	// serving says why nothing is served now, or nil.
+	// serving returns why nothing is served now, or nil.
 	serving func() error
-	// place returns the head of what was applied, and the floor.
-	place func() (head, floor log.Seq)
-	// view calls a function with the state as it is now, under its lock.
+	// headAndFloor returns the applied head, and the floor.
+	headAndFloor func() (head, floor log.Seq)
+	// view calls a function with the present state, under its lock.
 	view   func(func(*projections.State))
 	blocks blocks // of the current file
 }
 
-// NewReader returns what answers for the past of a server: serving says why nothing is
-// served now, or nil; place returns the head of what was applied, and the floor; view
-// calls a function with the state as it is now.
-func NewReader(files *changesdb.Files, persister *changesdb.Persister, serving func() error, place func() (head, floor log.Seq), view func(func(*projections.State))) *Reader {
-	return &Reader{files: files, persister: persister, serving: serving, place: place, view: view}
+// NewReader returns a reader of the past of a running server. serving returns why nothing
+// is served now, or nil. headAndFloor returns the applied head, and the floor. view calls a
+// function with the present state, under its lock.
+func NewReader(files *changesdb.Files, persister *changesdb.Persister, serving func() error, headAndFloor func() (head, floor log.Seq), view func(func(*projections.State))) *Reader {
+	return &Reader{files: files, persister: persister, serving: serving, headAndFloor: headAndFloor, view: view}
 }
 
-// SeqAt returns the last entry that is not after a time; log.ErrCompacted if
-// that is before what is kept. Where the log's time was set back, it is that of the
-// newest stretch that had begun by then: see placeAt.
+// SeqAt returns the last entry that is not after a time; log.ErrCompacted if that entry
+// is not kept. If the log's time was set back, only the newest stretch that had begun at
+// that time is searched: see positionAt.
 func (r *Reader) SeqAt(at log.Time) (seq log.Seq, err error) {
 	mended := false
 	r.view(func(state *projections.State) { _, mended = state.Get(mendRef.Kind, mendRef.ID) })
-	head, _ := r.place()
+	head, _ := r.headAndFloor()
 	err = r.past(head, func(tx *bbolt.Tx) error {
 		seq, err = seqAt(context.Background(), tx, &r.blocks, at, mended)
 		return err
@@ -67,7 +66,7 @@ func (r *Reader) PartAt(ctx context.Context, part Part, seq log.Seq) (*projectio
 // History returns the seqs of the entries about an object, up to limit of them
 // after a seq, in order. Errors: as StateAt.
 func (r *Reader) History(ctx context.Context, ref Ref, after log.Seq, limit int) (seqs []log.Seq, err error) {
-	head, _ := r.place()
+	head, _ := r.headAndFloor()
 	err = r.past(head, func(tx *bbolt.Tx) error {
 		seqs, err = historyOf(ctx, tx, &r.blocks, ref, after, limit)
 		return err
@@ -75,15 +74,15 @@ func (r *Reader) History(ctx context.Context, ref Ref, after log.Seq, limit int)
 	return seqs, err
 }
 
-// StateAt returns the state as it was at seq, which must be from Floor to the
-// head: the newest checkpoint at or below it, and the events after that. It
-// takes as long as reading that takes; nobody waits for it. Errors:
-// log.ErrCompacted, log.ErrAhead, log.ErrCorrupt, ErrDiverged, ctx's.
+// StateAt returns the state as it was at seq, which must be from Floor to the head: the
+// newest checkpoint at or below it, and the events after that. It takes as long as
+// reading these, and blocks no writer. Errors: log.ErrCompacted, log.ErrAhead,
+// log.ErrCorrupt, ErrDiverged, ctx's.
 func (r *Reader) StateAt(ctx context.Context, seq log.Seq) (*projections.State, error) {
 	if err := r.serving(); err != nil {
 		return nil, err
 	}
-	switch head, floor := r.place(); {
+	switch head, floor := r.headAndFloor(); {
 	case seq > head:
 		return nil, fmt.Errorf("state at %d, the head is %d: %w", seq, head, log.ErrAhead)
 	case seq < floor:
@@ -94,35 +93,35 @@ func (r *Reader) StateAt(ctx context.Context, seq log.Seq) (*projections.State, 
 	return state, err
 }
 
-// Mentions returns, of what follows after, entries that may have one of the UUIDs
-// in a field of their object, before or after the event: all such entries up to
-// place, and up to limit of them. It looks at the index of one segment, and at no
-// other entry; chain is the log's at place. ok is false where there is no index of
-// what follows after: at the end of the log, and until upkeep has made it. Then
-// Entries has it.
+// Mentions returns entries after a seq that may have one of the UUIDs in a field of their
+// object, before or after the event: all such entries with a seq up to upTo, but at most limit. It
+// reads the index of one segment, and only the entries that it returns. chain is the
+// prefix of the chain hash at upTo. ok is false if there is no stored index of the
+// entries that follow: at the end of the log, and until upkeep has written it. Then use
+// Entries.
 //
-// Its transaction is short, and it never has anything written. Errors:
-// log.ErrCompacted, log.ErrCorrupt.
-func (r *Reader) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, place log.Seq, chain log.ChainPrefix, ok bool, err error) {
+// Its transaction is short, and it never waits for a write. Errors: log.ErrCompacted,
+// log.ErrCorrupt.
+func (r *Reader) Mentions(uuids []log.UUID, after log.Seq, limit int) (entries []log.Entry, upTo log.Seq, chain log.ChainPrefix, ok bool, err error) {
 	if err := r.serving(); err != nil {
 		return nil, 0, chain, false, err
 	}
 	err = r.files.View(func(tx *bbolt.Tx) error {
-		entries, place, chain, ok, err = mentionsOf(tx, &r.blocks, uuids, after, limit)
+		entries, upTo, chain, ok, err = mentionsOf(tx, &r.blocks, uuids, after, limit)
 		return err
 	})
-	return entries, place, chain, ok, err
+	return entries, upTo, chain, ok, err
 }
 
-// past calls fn with a transaction that has everything up to seq.
+// past calls fn with a transaction that contains everything up to seq.
 func (r *Reader) past(seq log.Seq, fn func(tx *bbolt.Tx) error) error {
 	if err := r.serving(); err != nil {
 		return err
 	}
-	if head, _ := r.place(); seq > head {
-		seq = head // what fn looks at is refused by itself
+	if head, _ := r.headAndFloor(); seq > head {
+		seq = head // fn itself refuses a seq that is too high
 	}
-	// What is not in the file yet is on its way there.
+	// An entry that is not yet in the file will be written soon.
 	if r.persister.Durable() < seq {
 		if err := r.persister.Flush(); err != nil {
 			return err

@@ -12,13 +12,13 @@ import (
 	"rutter/raftstore/internal/changesdb"
 )
 
-// resolveAlone is up to how many objects are looked for by one goroutine: a
-// second one must have blocks loaded that the first might not need.
+// resolveAlone: one goroutine alone looks for up to so many objects. With a second one,
+// blocks are loaded that the first might not need.
 const resolveAlone = 256
 
-// both runs two readings of one transaction at the same time. A transaction
-// that only reads changes nothing of its own while it is read (bbolt keeps
-// pages and buckets for those that write); what the two write must be their own.
+// both runs two functions that read one transaction at the same time. A read transaction
+// of bbolt changes nothing in itself while it is read (only write transactions cache
+// pages and buckets). The functions must not write to the same memory.
 func both(a, b func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- boltfile.Guard(b) }()
@@ -26,16 +26,17 @@ func both(a, b func() error) error {
 	return errors.Join(err, <-ended)
 }
 
-// wantedRef is an object that is looked for in one segment after another, and
-// what was found.
+// wantedRef is an object that is searched in one segment after another, and what was
+// found.
 type wantedRef struct {
 	hash  uint32
 	ref   Ref
 	found *projections.Record // nil is none
 }
 
-// resolve finds objects as they were, into known. They are looked for together,
-// in the order of their hashes: a block is then read from its front to its end.
+// resolve finds objects as they were, and puts them into known. It searches them
+// together, in the order of their hashes, so that a block is read from its front to its
+// end.
 func (p *past) resolve(refs ...Ref) error {
 	wanted := make([]wantedRef, 0, len(refs))
 	for _, ref := range refs {
@@ -54,12 +55,12 @@ func (p *past) resolve(refs ...Ref) error {
 	return nil
 }
 
-// search is resolveAll with as many goroutines as pay.
+// search is resolveAll with one goroutine or two.
 func (p *past) search(wanted []wantedRef) error {
 	if len(wanted) <= resolveAlone {
 		return p.resolveAll(wanted)
 	}
-	// All blocks are held before two look at them.
+	// All blocks are loaded before two goroutines read them.
 	if err := p.each(p.base+1, p.seq, func(uint64, block) (bool, error) { return false, nil }); err != nil {
 		return err
 	}
@@ -69,19 +70,19 @@ func (p *past) search(wanted []wantedRef) error {
 		func() error { return p.resolveAll(wanted[half:]) })
 }
 
-// resolveAll sets what is found of the wanted, which are in the order of their
-// hashes. It writes nothing else, if the blocks are held.
+// resolveAll sets what is found for the wanted objects, which are in the order of their
+// hashes. If the blocks are loaded, it writes nothing else.
 func (p *past) resolveAll(wanted []wantedRef) error {
-	left := make([]int, len(wanted)) // places in wanted
+	left := make([]int, len(wanted)) // indexes in wanted
 	for i := range left {
 		left[i] = i
 	}
 	var seqs []log.Seq
 	err := p.each(p.base+1, p.seq, func(segment uint64, b block) (bool, error) {
-		rest, place := left[:0], 0
+		rest, at := left[:0], 0
 		for _, i := range left {
 			w := &wanted[i]
-			seqs = b.findNext(&place, segment, w.hash, p.base+1, p.seq, seqs[:0])
+			seqs = b.findNext(&at, segment, w.hash, p.base+1, p.seq, seqs[:0])
 			done, err := false, error(nil)
 			if len(seqs) > 0 {
 				done, err = p.take(w, seqs)
@@ -105,8 +106,8 @@ func (p *past) resolveAll(wanted []wantedRef) error {
 	return err
 }
 
-// take notes what the last of the events that is about an object made of it, and
-// reports whether there is one.
+// take stores in w the object after the last of the events that concern it, and reports
+// whether there is such an event.
 func (p *past) take(w *wantedRef, seqs []log.Seq) (bool, error) {
 	for _, seq := range slices.Backward(seqs) {
 		s, err := p.event(seq)

@@ -16,7 +16,7 @@ import (
 	"rutter/raftstore/internal/window"
 )
 
-// Verified is what Folder.Verify found.
+// Verified is the result of Folder.Verify.
 type Verified struct {
 	Head        log.Cursor `json:"head"`
 	Chain       log.Hash   `json:"chain,omitzero"` // the whole hash at the head
@@ -29,22 +29,22 @@ type Verified struct {
 	Problems    []Finding  `json:"problems"`
 }
 
-// Finding is one thing that is not as it must be.
+// Finding is one fault that Verify found.
 type Finding struct {
 	Seq    log.Seq `json:"seq,omitempty"` // the first entry that it concerns
 	What   string  `json:"what"`
 	Remedy string  `json:"remedy"`
 }
 
-// Remedies of findings.
+// Remedies of findings, and their bound.
 const (
 	remedyServer = "rutter cluster rebuild takes this server's state from the others; alone, restore a snapshot"
 	remedyIndex  = "the log itself is whole: rutter log replay makes a folder with a new index and new checkpoints"
-	// maxFindings bounds a report: the first ones say what is wrong.
+	// maxFindings bounds a report: the first findings show what is wrong.
 	maxFindings = 100
 )
 
-// verifier goes once through the events and folds them.
+// verifier reads the events once, and folds them.
 type verifier struct {
 	ctx      context.Context
 	tx       *bbolt.Tx
@@ -55,11 +55,10 @@ type verifier struct {
 	progress changesdb.Progress
 }
 
-// Verify reads everything: each row's checksum, the chain of all entries that
-// are there, the objects and each checkpoint, which must be what the replay of
-// the entries gives, the index, and the dedupe window. What is wrong stands in
-// the result; an error is that it could not go on. It needs the memory of a
-// server.
+// Verify checks everything: each row's checksum, the chain of all entries, the index, the
+// dedupe window, and that the objects and each checkpoint are what the replay of the
+// entries gives. The result lists what is wrong. An error means that Verify could not go
+// on. It needs as much memory as a server.
 func (f *Folder) Verify(ctx context.Context, progress changesdb.Progress) (*Verified, error) {
 	v := &verifier{ctx: ctx, state: projections.NewState(), head: f.head, progress: progress}
 	v.result = &Verified{Head: f.Head(), Chain: f.head.Hash, Floor: f.head.Floor}
@@ -99,7 +98,7 @@ func (v *verifier) all() error {
 		return err
 	}
 	if replayed {
-		// What events after Head.Rows name is taken from these.
+		// Objects that events after Head.Rows name are taken from these events.
 		later, err := changesdb.Touched(v.tx, v.head.Rows, v.head.Seq)
 		if err != nil {
 			return err
@@ -113,8 +112,9 @@ func (v *verifier) all() error {
 	return v.index()
 }
 
-// window compares the dedupe window with the digest that was written with it: a row,
-// or an author's line, that is gone has no checksum that could tell.
+// window compares the dedupe window with the digest that was written with it, because a
+// missing row, or a missing low-water mark of an author, has no checksum that could show
+// it.
 func (v *verifier) window() error {
 	w, err := window.Load(v.tx, 0, 0, v.head.ForWindow())
 	if err == nil && v.head.Summed && w.Digest() != v.head.WindowSum {
@@ -123,7 +123,7 @@ func (v *verifier) window() error {
 	return err
 }
 
-// replay folds the events, and reports whether it got to the head.
+// replay folds the events, and reports whether it reached the head.
 func (v *verifier) replay() (bool, error) {
 	first := changesdb.FirstEvent(v.tx, &v.head)
 	hash, known := log.Hash{}, first == 1
@@ -132,7 +132,7 @@ func (v *verifier) replay() (bool, error) {
 			v.found(first, remedyServer, "the events begin at %d, and no checkpoint lies right before: nothing can be replayed", first)
 			return false, nil
 		}
-		// Entries before the checkpoint have only their chain to be looked at.
+		// Of entries before the checkpoint only the chain is checked.
 		if _, err := changesdb.LoadCheckpoint(v.tx, v.whole[0], v.state); err != nil {
 			v.found(v.whole[0], remedyServer, "%v", err)
 			return false, nil
@@ -173,11 +173,11 @@ func (v *verifier) replay() (bool, error) {
 			if v.ctx.Err() != nil {
 				return false, v.ctx.Err()
 			}
-			v.progress.Tell(int64(want-first+1), int64(v.head.Seq-first+1))
+			v.progress.Report(int64(want-first+1), int64(v.head.Seq-first+1))
 		}
 		want++
 	}
-	v.progress.Tell(int64(v.head.Seq-first+1), int64(v.head.Seq-first+1))
+	v.progress.Report(int64(v.head.Seq-first+1), int64(v.head.Seq-first+1))
 	if known && hash != v.head.Hash {
 		v.found(v.head.Seq, remedyServer, "the events end in chain hash %s, and the head says %s", hash.Prefix(), v.head.Hash.Prefix())
 	}
@@ -211,7 +211,7 @@ func (v *verifier) fold(seq log.Seq, s changesdb.Slot) error {
 	return nil
 }
 
-// compare looks whether rows are the objects of the state, but for some.
+// compare checks that rows are the objects of the state, except for those in but.
 func (v *verifier) compare(what string, buckets *bbolt.Bucket, seq log.Seq, but map[changesdb.ObjectKey]log.Seq, remedy string) {
 	n, want := 0, v.state.Len()
 	for key := range but {
@@ -275,10 +275,10 @@ func (v *verifier) index() error {
 			return nil
 		}
 		if from < first || to > v.head.Seq {
-			return nil // its events are being deleted
+			return nil // events of this segment are being deleted
 		}
 		if row[4] > indexVersion {
-			return nil // a newer program's
+			return nil // a block of a newer program
 		}
 		b, err := makeBlock(v.tx, row[4], from, to)
 		if err == nil && !bytes.Equal(b.seal(key), row) {

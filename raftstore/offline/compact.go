@@ -16,23 +16,23 @@ import (
 	"rutter/raftstore/internal/raftlog"
 )
 
-// A bbolt file never shrinks: what was deleted leaves free pages in it, which are
-// written again but never given back. Compact copies what is in use.
+// A bbolt file never shrinks: deletions leave free pages in it, which are reused but
+// never returned to the file system. Compacting copies the pages in use to a new file.
 
 // compactTx bounds a transaction of the copy, in bytes.
 const compactTx = 16 << 20
 
-// Compacted is what a file was and is, in bytes.
+// Compacted is the size of a file before and after, in bytes.
 type Compacted struct {
 	File   string `json:"file"`
 	Before int64  `json:"bytes_before"`
 	After  int64  `json:"bytes_after"`
 }
 
-// CompactFolder copies changes.db and raft.db of a data folder, which no server may
-// have open, to new files without their free pages, and puts these in the place of
-// the old ones, each with one rename once every row was compared. The copy of one
-// file needs room beside the old one. A crash leaves the old file or the new one.
+// CompactFolder copies changes.db and raft.db of a data folder to new files without free
+// pages. No server may have the folder open. After every row was compared, each new file
+// replaces the old one with one rename. The copy of one file needs space beside the old
+// one. A crash leaves the old file or the new one.
 func CompactFolder(dir string, progress changesdb.Progress) (done []Compacted, err error) {
 	for _, name := range []string{changesdb.Name, raftlog.FileName} {
 		c, err := compactFile(filepath.Join(dir, name), progress)
@@ -52,7 +52,7 @@ func compactFile(path string, progress changesdb.Progress) (c Compacted, err err
 	if err := boltfile.CheckPages(path, true); err != nil {
 		return c, err
 	}
-	source, err := changesdb.OpenBolt(path, 0) // for writing, so that nobody else has it open
+	source, err := changesdb.OpenBolt(path, 0) // for writing, so that no other process has it open
 	if err != nil {
 		return c, err
 	}
@@ -72,8 +72,8 @@ func compactFile(path string, progress changesdb.Progress) (c Compacted, err err
 	return c, changesdb.SyncDir(filepath.Dir(path))
 }
 
-// freeOf returns the bytes of a file's free pages, which bbolt counts when a
-// transaction that may write ends.
+// freeOf returns the bytes of a file's free pages. bbolt counts them when a write
+// transaction ends.
 func freeOf(db *bbolt.DB) int64 {
 	if tx, err := db.Begin(true); err == nil {
 		_ = tx.Rollback()
@@ -89,20 +89,20 @@ func copyFile(source *bbolt.DB, path string, used int64, progress changesdb.Prog
 	if err != nil {
 		return err
 	}
-	// The order of a walk of the one is that of the other, so that one pass compares
-	// them; and what is told of progress is half for each.
+	// Both files are walked in the same order, so one pass compares them. The progress
+	// counts half for the copy and half for the comparison.
 	err = boltfile.Guard(func() error { return bbolt.Compact(target, source, compactTx) })
 	if err == nil {
 		err = target.Sync()
 	}
 	if err == nil {
-		progress.Tell(used/2, used)
+		progress.Report(used/2, used)
 		err = boltfile.Guard(func() error { return sameRows(source, target, used, progress) })
 	}
 	return errors.Join(err, target.Close())
 }
 
-// sameRows returns nil if two files have the same buckets and rows.
+// sameRows returns an error unless two files have the same buckets and rows.
 func sameRows(a, b *bbolt.DB, used int64, progress changesdb.Progress) error {
 	return a.View(func(one *bbolt.Tx) error {
 		return b.View(func(two *bbolt.Tx) error {
@@ -111,7 +111,7 @@ func sameRows(a, b *bbolt.DB, used int64, progress changesdb.Progress) error {
 				before := done
 				done += int64(n)
 				if done/compactTx != before/compactTx {
-					progress.Tell(used/2+min(done, used)/2, used)
+					progress.Report(used/2+min(done, used)/2, used)
 				}
 			})
 		})

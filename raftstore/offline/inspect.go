@@ -39,29 +39,29 @@ type MemberStatus struct {
 type Content struct {
 	Cluster log.UUID       `json:"cluster"`
 	Head    log.Cursor     `json:"head"`
-	Chain   log.Hash       `json:"chain"` // the whole hash at the head
+	Chain   log.Hash       `json:"chain"` // the whole chain hash at the head
 	Time    log.Time       `json:"time"`  // of the last change
 	Floor   log.Seq        `json:"floor"`
 	Feature uint32         `json:"feature_version"`
 	Index   uint64         `json:"raft_index"`
 	Term    uint64         `json:"raft_term"`
-	Members []MemberStatus `json:"members"` // of the cluster that it is of
+	Members []MemberStatus `json:"members"` // of its cluster
 	Objects map[string]int `json:"objects"` // by kind
 	Events  uint64         `json:"events"`
 	Changes int            `json:"changes"` // ids in the dedupe window
 	Bytes   int64          `json:"bytes"`   // of changes.db
 
-	// Waiting is how many entries of raft.db have changes that changes.db does
-	// not have yet. A server that starts takes them over, if the cluster
-	// committed them. 0 for a snapshot file.
+	// Waiting is the number of entries in raft.db with changes that changes.db does not
+	// have yet. A server that starts applies them, if the cluster committed them. 0 for a
+	// snapshot file.
 	Waiting int `json:"waiting_entries"`
 	// LastIndex and LastTerm are the end of raft.db, 0 for a snapshot file.
 	LastIndex uint64 `json:"last_index,omitempty"`
 	LastTerm  uint64 `json:"last_term,omitempty"`
 }
 
-// InspectFolder verifies a data folder and says what it holds. It changes
-// nothing, and fails if a server has the folder open.
+// InspectFolder verifies a data folder and describes its content. It changes nothing, and
+// fails if a server has the folder open.
 func InspectFolder(dir string, progress changesdb.Progress) (*Content, error) {
 	c, err := inspectFile(filepath.Join(dir, changesdb.Name), progress)
 	if err != nil {
@@ -70,7 +70,7 @@ func InspectFolder(dir string, progress changesdb.Progress) (*Content, error) {
 	return c, c.readTail(filepath.Join(dir, raftlog.FileName))
 }
 
-// readTail looks at what raft.db has beyond the content.
+// readTail counts the entries that raft.db has beyond the content.
 func (c *Content) readTail(path string) (err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -96,8 +96,8 @@ func (c *Content) readTail(path string) (err error) {
 	return nil
 }
 
-// inspectFile verifies a changes.db that nobody writes: every row's checksum,
-// the chain from the floor to the head, and that the objects make a state.
+// inspectFile verifies a changes.db that no process writes: every row's checksum, the
+// chain from the floor to the head, and that the objects make a state.
 func inspectFile(path string, progress changesdb.Progress) (c *Content, err error) {
 	if err := disk.CheckRegular(path); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func inspectFile(path string, progress changesdb.Progress) (c *Content, err erro
 	if err != nil {
 		return nil, err
 	}
-	// A damaged page makes bbolt panic in places.
+	// A damaged page can make bbolt panic.
 	defer func() {
 		if p := recover(); p != nil {
 			c, err = nil, fmt.Errorf("%s: %v: %w", path, p, log.ErrCorrupt)
@@ -140,7 +140,7 @@ func inspectFile(path string, progress changesdb.Progress) (c *Content, err erro
 	return c, nil
 }
 
-// walk verifies the events: dense, each with its checksum, chained to the head.
+// walk verifies the events: no gap, each with its checksum, chained to the head.
 func (c *Content) walk(tx *bbolt.Tx, h *changesdb.Head, progress changesdb.Progress) error {
 	cursor := tx.Bucket(changesdb.BucketEvents).Cursor()
 	hash, want := h.FloorHash, h.Floor+1
@@ -154,11 +154,11 @@ func (c *Content) walk(tx *bbolt.Tx, h *changesdb.Head, progress changesdb.Progr
 			return fmt.Errorf("changes.db: the chain breaks at seq %d: %w", want, log.ErrCorrupt)
 		}
 		if c.Events++; c.Events%changesdb.ProgressEvery == 0 {
-			progress.Tell(int64(c.Events), int64(h.Seq-h.Floor))
+			progress.Report(int64(c.Events), int64(h.Seq-h.Floor))
 		}
 		want++
 	}
-	progress.Tell(int64(c.Events), int64(h.Seq-h.Floor))
+	progress.Report(int64(c.Events), int64(h.Seq-h.Floor))
 	if hash != h.Hash {
 		return fmt.Errorf("changes.db: the events end in chain hash %s, and the head says %s: %w", hash, h.Hash, log.ErrCorrupt)
 	}
@@ -168,8 +168,8 @@ func (c *Content) walk(tx *bbolt.Tx, h *changesdb.Head, progress changesdb.Progr
 	return nil
 }
 
-// BackupFolder writes a snapshot of a data folder that no server has open, and
-// says what it holds. Everything is verified before the first byte is written.
+// BackupFolder writes a snapshot of a data folder that no server has open, and describes
+// its content. Everything is verified before the first byte is written.
 func BackupFolder(dir string, w io.Writer, progress changesdb.Progress) (*Content, error) {
 	c, err := InspectFolder(dir, progress)
 	if err != nil {
@@ -209,8 +209,8 @@ func extract(snapshot, path string, progress changesdb.Progress) (c *Content, er
 	return c, nil
 }
 
-// InspectSnapshot verifies a snapshot file and says what it holds. It needs
-// room for the data in the folder for temporary files.
+// InspectSnapshot verifies a snapshot file and describes its content. It needs space for
+// the data in the folder for temporary files.
 func InspectSnapshot(snapshot string, progress changesdb.Progress) (*Content, error) {
 	dir, err := os.MkdirTemp("", "rutter-inspect-")
 	if err != nil {

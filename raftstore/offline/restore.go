@@ -20,18 +20,18 @@ import (
 	"rutter/raftstore/internal/window"
 )
 
-// Rebirth says what a data folder is to become: the one server of a new
-// cluster, which others join later with empty folders.
+// Rebirth describes the new cluster that a data folder becomes: a cluster of one server,
+// which others join later with empty folders.
 type Rebirth struct {
 	Dir    string
 	Member Member           // this server, with the address that the others will dial
 	Now    func() time.Time // for the new cluster's id; time.Now
-	// DryRun does everything but put the result into place.
+	// DryRun does everything except putting the result into place.
 	DryRun   bool
 	Progress changesdb.Progress
 }
 
-// Check refuses what no cluster can be begun with, and fills in what was left out.
+// Check returns an error if no cluster can begin with r, and sets defaults.
 func (r *Rebirth) Check() error {
 	if r.Dir == "" || r.Member.ID == "" {
 		return errors.New("raftstore: a data folder and a server's id are needed")
@@ -49,11 +49,11 @@ func (r *Rebirth) Check() error {
 	return nil
 }
 
-// Restore makes a data folder of a snapshot file: a cluster of one with a new
-// identity, so that every cursor of the old log is refused and its holder
-// begins anew (SAFETY S8). The folder must hold no log. The snapshot is
-// verified in whole before anything is put into place, and a crash leaves
-// either nothing or all. It returns what was restored, with the new identity.
+// Restore makes a data folder of a snapshot file: a cluster of one server with a new
+// identity, so that every cursor of the old log is refused and its client begins anew
+// (SAFETY S8). The folder must not contain a log. The whole snapshot is verified before
+// anything is put into place, and a crash leaves either nothing or all. Restore returns
+// what was restored, with the new identity.
 func Restore(snapshot string, r Rebirth) (*Content, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
@@ -104,8 +104,7 @@ func (r *Rebirth) restore(c *Content, pending string) error {
 	return changesdb.SyncDir(r.Dir)
 }
 
-// ownAs gives a file that root made to the owner of the data folder, who is to
-// run the server.
+// ownAs gives a file that root made to the owner of the data folder, who runs the server.
 func ownAs(dir, path string) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -121,7 +120,7 @@ func ownAs(dir, path string) error {
 	return os.Chown(path, int(owner.Uid), int(owner.Gid))
 }
 
-// Found makes the content of db that of a new cluster of one, at a place in
+// Found makes db the data of a new cluster of one server, at an index and a term of
 // raft's log, in one transaction.
 func (r *Rebirth) Found(db *bbolt.DB, c *Content, index, term uint64) error {
 	conf := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(r.Member.ID), Address: raft.ServerAddress(r.Member.Address)}}}
@@ -132,7 +131,7 @@ func (r *Rebirth) Found(db *bbolt.DB, c *Content, index, term uint64) error {
 			return err
 		}
 		h.Applied, h.Term, h.Conf, h.ConfIndex, h.Cluster = index, term, conf, index, cluster
-		h.Skips = h.Skips.Settled() // there is no entry any more for the others to wait for
+		h.Skips = h.Skips.Settled() // pending skips would wait for entries that no longer exist
 		c.Cluster, c.Head, c.Index, c.Term = cluster, h.Cursor(), index, term
 		m := changesdb.Marker{Index: index, Term: term, ConfIndex: index, Conf: conf}
 		meta := tx.Bucket(changesdb.BucketMeta)
@@ -145,8 +144,8 @@ func (r *Rebirth) Found(db *bbolt.DB, c *Content, index, term uint64) error {
 	return nil
 }
 
-// checkVacant refuses a folder that holds a log. An empty raft.db alone is what
-// an interrupted restore leaves.
+// checkVacant returns an error if the folder contains a log. An empty raft.db alone is
+// allowed, because an interrupted restore leaves one.
 func checkVacant(dir string) error {
 	taken := fmt.Errorf("%s holds a server's data already: move it away first, or give another folder", dir)
 	if _, err := os.Stat(filepath.Join(dir, changesdb.Name)); !errors.Is(err, fs.ErrNotExist) {

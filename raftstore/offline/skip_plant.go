@@ -19,7 +19,7 @@ import (
 	"rutter/raftstore/skipped"
 )
 
-// Skips returns what is planted in a data folder that no server has open.
+// Skips returns the skips in a data folder that no server has open.
 func Skips(dir string) ([]skipped.Planted, error) {
 	var k skipped.List
 	err := withChanges(dir, true, func(tx *bbolt.Tx) error {
@@ -30,8 +30,8 @@ func Skips(dir string) ([]skipped.Planted, error) {
 	return k, err
 }
 
-// withChanges runs fn in a transaction of the changes.db of a folder that no
-// server has open; a synced one unless it only reads.
+// withChanges runs fn in a transaction of the changes.db of a folder that no server has
+// open; if reads is false, a synced write transaction.
 func withChanges(dir string, reads bool, fn func(tx *bbolt.Tx) error) error {
 	path := filepath.Join(dir, changesdb.Name)
 	if err := disk.CheckRegular(path); err != nil {
@@ -50,11 +50,11 @@ func withChanges(dir string, reads bool, fn func(tx *bbolt.Tx) error) error {
 	return errors.Join(err, db.Close())
 }
 
-// NewSkip makes the skip of an entry that waits in a stopped server's folder, of
-// all of it or of some changes. Nothing is planted yet. Errors: Err.
+// NewSkip makes the skip of an entry that waits in a stopped server's folder: of the
+// whole entry, or of some of its changes. It plants nothing. Errors: Err.
 func NewSkip(dir string, index uint64, changes []log.UUID, actor, reason string, now time.Time) (skipped.Skip, error) {
 	k := skipped.Skip{Index: index, ID: window.NewID(now), Actor: actor, Reason: reason}
-	k.Planted = log.TimeOf(now.Truncate(time.Millisecond)) // as its text has it
+	k.Planted = log.TimeOf(now.Truncate(time.Millisecond)) // with the precision of its text
 	slices.SortFunc(changes, func(a, b log.UUID) int { return slices.Compare(a[:], b[:]) })
 	k.Changes = slices.Compact(changes)
 	view, err := ViewEntry(dir, index)
@@ -73,10 +73,10 @@ func NewSkip(dir string, index uint64, changes []log.UUID, actor, reason string,
 	return k, k.Check()
 }
 
-// PlantSkip plants a skip in the folder of a stopped server, after it saw that the
-// folder is of the same cluster, has not come to the entry, and has that very
-// entry. A log that ends before it will get it from another server; missing says
-// so. To plant the same skip again is nothing. Errors: Err.
+// PlantSkip plants a skip in the folder of a stopped server. It first checks that the
+// folder is of the same cluster, has not applied the entry, and has the same entry. A log
+// that ends before the entry will get it from another server; then missing is true.
+// Planting the same skip again has no effect. Errors: Err.
 func PlantSkip(dir string, k skipped.Skip) (missing bool, err error) {
 	if err := k.Check(); err != nil {
 		return false, err
@@ -122,8 +122,8 @@ func PlantSkip(dir string, k skipped.Skip) (missing bool, err error) {
 	})
 }
 
-// TakeBackSkip takes back a skip that the stopped server has not come to.
-// Errors: Err.
+// TakeBackSkip removes a skip whose entry the stopped server has not yet reached. Errors:
+// Err.
 func TakeBackSkip(dir string, index uint64) error {
 	return withChanges(dir, false, func(tx *bbolt.Tx) error {
 		h, _, err := changesdb.ReadMeta(tx)
@@ -138,7 +138,7 @@ func TakeBackSkip(dir string, index uint64) error {
 	})
 }
 
-// skippable refuses what raft itself acts on, and what was applied.
+// skippable returns an error for entries of raft itself, and for applied entries.
 func (v *EntryView) skippable() error {
 	switch {
 	case v.Applied:

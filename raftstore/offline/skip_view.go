@@ -22,27 +22,27 @@ import (
 // errBeyondLog: raft's log of a folder ends before an index.
 var errBeyondLog = fmt.Errorf("%w: the log ends before it", skipped.Err)
 
-// Bounds of what is shown of an entry, whose bytes may be anything.
+// Bounds of what is shown of an entry. Its bytes may be arbitrary.
 const (
 	maxShownChanges = 64
 	maxShownOps     = 16
 	maxShownText    = 128  // bytes of an id, actor or error
-	maxShownReason  = 1024 // bytes of why the server stopped: more than one stack's frame
+	maxShownReason  = 1024 // bytes of the reason why the server stopped: more than one stack frame
 )
 
-// EntryView is one entry of a stopped server's raft log, as far as it can be read.
-// Texts that came from outside are cut, and escaped as Go does in quotes.
+// EntryView is one entry of a stopped server's raft log, as far as it can be read. Texts
+// from outside are cut, and escaped as in a quoted Go string.
 type EntryView struct {
 	Cluster      log.UUID `json:"cluster"`
 	Index        uint64   `json:"raft_index"`
 	Term         uint64   `json:"raft_term"`
-	Entry        string   `json:"entry"` // what a Skip names it by
+	Entry        string   `json:"entry"` // the hash by which a Skip names it
 	Command      string   `json:"command"`
 	Bytes        int      `json:"bytes"`
 	AppliedIndex uint64   `json:"applied_index"` // of changes.db
 	Applied      bool     `json:"applied"`       // the entry is in changes.db
 	LastIndex    uint64   `json:"last_index"`    // of raft's log
-	// Undecoded is why the entry cannot be parted into changes, if it cannot.
+	// Undecoded is why the entry cannot be split into changes; "" if it can.
 	Undecoded string       `json:"undecoded,omitempty"`
 	Changes   []ChangeView `json:"changes,omitempty"`
 	// Stopped is why the server stopped at the entry, if it did and noted it.
@@ -54,12 +54,12 @@ type EntryView struct {
 
 // ChangeView is one change of an entry.
 type ChangeView struct {
-	ID        string   `json:"id,omitempty"` // none if it cannot be read
+	ID        string   `json:"id,omitempty"` // empty if it cannot be read
 	Actor     string   `json:"actor,omitempty"`
 	Bytes     int      `json:"bytes"`
 	Time      log.Time `json:"time,omitempty"` // the leader's stamp
 	Undecoded string   `json:"undecoded,omitempty"`
-	Ops       []OpView `json:"ops,omitempty"` // the first of them
+	Ops       []OpView `json:"ops,omitempty"` // the first operations
 	OpCount   int      `json:"op_count"`
 }
 
@@ -68,7 +68,7 @@ type OpView struct {
 	Action string   `json:"action"`
 	Kind   string   `json:"kind"`
 	ID     string   `json:"id,omitempty"`
-	Set    []string `json:"set,omitempty"`   // names of the fields
+	Set    []string `json:"set,omitempty"`   // names of the set fields
 	Bytes  int      `json:"bytes,omitempty"` // of the object, encoded; 0 if there is none
 }
 
@@ -85,8 +85,8 @@ func shownUpTo(text string, limit int) string {
 	return quoted
 }
 
-// ViewEntry shows an entry of the raft log in a folder that no server has open.
-// Errors: Err if the log has none at index.
+// ViewEntry shows an entry of the raft log in a folder that no server has open. Errors:
+// skipped.Err if the log has no entry at index.
 func ViewEntry(dir string, index uint64) (*EntryView, error) {
 	v := &EntryView{Index: index}
 	err := withChanges(dir, true, func(tx *bbolt.Tx) error {
@@ -120,11 +120,11 @@ func ViewEntry(dir string, index uint64) (*EntryView, error) {
 	return v, nil
 }
 
-// StopFile is the file in the data folder that says which entry stopped the
-// server last, for who comes to see. Nothing depends on it.
+// StopFile is the file in the data folder that names the entry that last stopped the
+// server. It is for operators; nothing depends on it.
 const StopFile = "stopped.json"
 
-// Stop says which entry stopped a server, and why.
+// Stop is the content of StopFile: the entry that stopped a server, and why.
 type Stop struct {
 	Index uint64    `json:"raft_index"`
 	Error string    `json:"error"` // cut
@@ -142,7 +142,7 @@ func readStop(dir string, index uint64) *Stop {
 	return &stop
 }
 
-// fill shows what the entry holds.
+// fill sets the fields that show the content of the entry.
 func (v *EntryView) fill(entry *raft.Log) {
 	v.Term, v.Entry, v.Bytes, v.raftType = entry.Term, skipped.EntryHash(entry), len(entry.Data), entry.Type
 	if entry.Type != raft.LogCommand {
@@ -171,7 +171,7 @@ func (v *EntryView) fill(entry *raft.Log) {
 	}
 }
 
-// viewChange shows a change, or no more of it than its id and size.
+// viewChange shows a change, or, unless whole, only its id and size.
 func viewChange(raw []byte, whole bool) (view ChangeView) {
 	view.Bytes = len(raw)
 	if id, ok := log.ChangeID(raw); ok {
@@ -180,7 +180,7 @@ func viewChange(raw []byte, whole bool) (view ChangeView) {
 	if !whole {
 		return view
 	}
-	// What stops the servers may be what this meets.
+	// Decoding may panic here as it did in the servers.
 	defer func() {
 		if p := recover(); p != nil {
 			view.Undecoded = "panic: " + shown(fmt.Sprint(p))

@@ -1,7 +1,6 @@
 // Package skipped has the records by which operators take a cluster past a raft entry
-// that stops every server: what such a record says, how a server keeps those that it
-// has, and how two servers' records are compared. It neither reads an entry nor
-// applies one.
+// that stops every server: the content of a record, how a server stores its records, and
+// how the records of two servers are compared. It neither reads nor applies entries.
 package skipped
 
 import (
@@ -23,46 +22,46 @@ import (
 	"rutter/raftstore/internal/metarow"
 )
 
-// Skip is an operator's word that a cluster goes past a raft entry, or past some
-// of its changes. It is planted in the folder of every server, while all are
-// down (PlantSkip), and each server makes the same event of it when it comes to
-// the entry, so that the log says what was done. Two servers whose skips differ
-// do not talk raft to each other.
+// Skip is an operator's order that a cluster skips a raft entry, or some of its changes.
+// It is planted in the folder of every server, while all are stopped (offline.PlantSkip).
+// Each server makes the same event of it when it reaches the entry, so that the log
+// records what was done. Two servers whose skips differ refuse each other's raft
+// connections.
 type Skip struct {
 	Cluster log.UUID `json:"cluster"`
 	Index   uint64   `json:"raft_index"`
-	// Entry is SHA-256 over term, type and bytes of the entry, in hexadecimal. An
-	// entry that was never committed may give its place to another one: then
-	// the skip is void.
+	// Entry is SHA-256 over term, type and bytes of the entry, in hexadecimal. An entry
+	// that was never committed may be replaced by another one at its index: then the skip
+	// is void.
 	Entry string `json:"entry"`
 	// ID is the change id of the event that records the skip.
 	ID log.UUID `json:"id"`
-	// Changes are the changes of the entry that are skipped; none means all of it.
+	// Changes are the changes of the entry that are skipped; empty means the whole entry.
 	Changes []log.UUID `json:"changes,omitempty"`
 	Actor   string     `json:"actor"`
 	Reason  string     `json:"reason"`
-	Planted log.Time   `json:"planted"` // by the clock of the operator's machine
+	Planted log.Time   `json:"planted"` // time by the clock of the operator's machine
 }
 
-// Limits of a skip. All skips of a server stand in one row and in the greeting
-// of each of its connections.
+// Limits of skips. All skips of a server are in one row, and in the greeting of each of
+// its connections.
 const (
-	Most       = 64  // an operator's last resort, not a habit
-	maxChanges = 64  // named in one skip; more are the whole entry
+	Most       = 64  // skips of one server: they are a last resort
+	maxChanges = 64  // named in one skip; for more, skip the whole entry
 	maxReason  = 512 // bytes
 )
 
-// State is what became of a skip that was planted.
+// State is the state of a planted skip.
 type State string
 
-// The states of a skip. It is pending until apply comes to its index.
+// The states of a skip. It is pending until apply reaches its index.
 const (
 	Pending State = "pending"
-	Passed  State = "passed" // the entry was skipped, and the log says so
-	Void    State = "void"   // another entry came to stand at the index, and was applied
+	Passed  State = "passed" // the entry was skipped, and the log records that
+	Void    State = "void"   // another entry was at the index, and was applied
 )
 
-// Planted is a skip with what became of it.
+// Planted is a skip with its state.
 type Planted struct {
 	Skip
 	State State `json:"state"`
@@ -71,8 +70,8 @@ type Planted struct {
 // Err: a skip does not fit the folder, or cannot be planted or taken back.
 var Err = errors.New("raftstore: skip refused")
 
-// EntryHash identifies an entry: the same at the same index on two servers is
-// the same entry.
+// EntryHash identifies an entry: if two servers have the same hash at the same index,
+// they have the same entry.
 func EntryHash(entry *raft.Log) string {
 	h := sha256.New()
 	h.Write(binary.BigEndian.AppendUint64(nil, entry.Term))
@@ -81,7 +80,7 @@ func EntryHash(entry *raft.Log) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Check refuses what no skip can be.
+// Check returns an error unless k is a valid skip.
 func (k *Skip) Check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: "+format, append([]any{Err}, args...)...)
@@ -100,7 +99,7 @@ func (k *Skip) Check() error {
 	return nil
 }
 
-// Sum identifies a skip.
+// Sum returns a hash that identifies a skip.
 func (k *Skip) Sum() digest.Sum {
 	var changes []byte
 	for _, id := range k.Changes {
@@ -111,35 +110,35 @@ func (k *Skip) Sum() digest.Sum {
 	return digest.Of(k.Cluster[:], numbers, []byte(k.Entry), k.ID[:], changes, []byte(k.Actor), []byte(k.Reason))
 }
 
-// List are those of one server, by index. A slice is never changed in place:
+// List is the skips of one server, by index. A List is never changed in place, because
 // heads share it.
 type List []Planted
 
-// at returns the place of the skip that waits for an index, or -1.
+// PendingAt returns the position of the pending skip for a raft index, or -1.
 func (k List) PendingAt(index uint64) int {
 	return slices.IndexFunc(k, func(p Planted) bool { return p.Index == index && p.State == Pending })
 }
 
-// With returns the skips with another one; there is none for its index.
+// With returns the list with one more skip. There must be none for its raft index.
 func (k List) With(skip Skip) List {
 	all := append(slices.Clone(k), Planted{skip, Pending})
 	slices.SortFunc(all, func(a, b Planted) int { return cmp.Compare(a.Index, b.Index) })
 	return all
 }
 
-// Become returns the skips with the one at a place in another state.
+// Become returns the list with the skip at a position in another state.
 func (k List) Become(at int, state State) List {
 	all := slices.Clone(k)
 	all[at].State = state
 	return all
 }
 
-// Settled returns the skips that wait for nothing.
+// Settled returns the skips that are not pending.
 func (k List) Settled() List {
 	return slices.DeleteFunc(slices.Clone(k), func(p Planted) bool { return p.State == Pending })
 }
 
-// Digest is what was skipped, as part of a head's digest: nil if nothing was.
+// Digest returns the part of a head's digest for what was skipped; nil if nothing was.
 func (k List) Digest() []byte {
 	var b []byte
 	for i := range k {
@@ -150,8 +149,8 @@ func (k List) Digest() []byte {
 	return b
 }
 
-// Plain are the skips without what became of them, which is no matter of agreement:
-// a server may not have come to an entry yet.
+// Plain returns the skips without their states. Servers need not agree on the states,
+// because one of them may not have reached an entry yet.
 func (k List) Plain() []Skip {
 	var all []Skip
 	for i := range k {
@@ -160,8 +159,8 @@ func (k List) Plain() []Skip {
 	return all
 }
 
-// Differ says how the skips of another server differ, or "". It names the lowest
-// raft index at which they do.
+// Differ describes how the skips of another server differ, or returns "". It names the
+// lowest raft index at which they differ.
 func (k List) Differ(theirs []Skip) string {
 	ours := k.Plain()
 	for len(ours) > 0 || len(theirs) > 0 {
@@ -178,8 +177,8 @@ func (k List) Differ(theirs []Skip) string {
 	return ""
 }
 
-// Key is the row of the skips in meta; there is none if nothing was ever
-// planted.
+// Key is the key of the row of the skips in bucket meta. There is no row if no skip was
+// ever planted.
 //
 //	| crc (4) | version (1) | JSON of the skips |
 var Key = []byte("skips")
@@ -194,7 +193,7 @@ func (k List) Row() ([]byte, error) {
 	return metarow.Seal(Key, row), nil
 }
 
-// Decode reads the row; none is no skips.
+// Decode reads the row. Without a row there are no skips.
 func Decode(row []byte) (List, error) {
 	if row == nil {
 		return nil, nil
@@ -210,7 +209,7 @@ func Decode(row []byte) (List, error) {
 	return k, nil
 }
 
-// Parse reads what a skip was written as.
+// Parse reads a skip from its JSON text.
 func Parse(text []byte) (Skip, error) {
 	var k Skip
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -221,7 +220,8 @@ func Parse(text []byte) (Skip, error) {
 	return k, k.Check()
 }
 
-// plainJSON says where JSON is wrong, without quoting it: it may be any file.
+// plainJSON describes an error of JSON without quoting the text, because it may be any
+// file.
 func plainJSON(err error) string {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
@@ -234,8 +234,8 @@ func plainJSON(err error) string {
 	return "it does not have the fields of a skip"
 }
 
-// Refusal is what the changes of a skip get. Servers compare it: its text stays
-// as it is.
+// Refusal returns the refusal of the changes of a skip. Servers compare it, so its text
+// must not change.
 func (k *Skip) Refusal(id log.UUID) *log.Refusal {
 	what := fmt.Sprintf("was skipped by an operator, with raft entry %d: it was not applied, and will not be", k.Index)
 	return &log.Refusal{
@@ -244,11 +244,12 @@ func (k *Skip) Refusal(id log.UUID) *log.Refusal {
 	}
 }
 
-// Setting names the object that records a skip: one for each entry there can be.
+// Setting returns the name of the object that records a skip. Each entry has its own
+// name.
 func (k *Skip) Setting() string { return fmt.Sprintf("raft.skip.%d.%.8s", k.Index, k.Entry) }
 
-// record is the value of that object, as JSON. Servers hash it: fields are only
-// added behind omitempty.
+// record is the value of that object, as JSON. Servers hash it, so fields may only be
+// added with omitempty.
 type record struct {
 	Index   uint64     `json:"raft_index"`
 	Entry   string     `json:"entry"`
@@ -257,7 +258,7 @@ type record struct {
 	Planted log.Time   `json:"planted"`
 }
 
-// Record is the value of the setting that records the skip.
+// Record returns the value of the setting that records the skip.
 func (k *Skip) Record() (string, error) {
 	value, err := json.Marshal(record{k.Index, k.Entry, k.Changes, k.Reason, k.Planted})
 	return string(value), err

@@ -7,15 +7,15 @@ import (
 	"rutter/log/budget"
 )
 
-// Budgets are the accounts of what authors write. They are the leader's: it sees
-// every change, through whichever server it came, so that whoever goes to another
-// server has the same account there. A new leader begins with full ones.
+// Budgets are the accounts of what authors write. The leader keeps them, because it sees
+// every change, through any server. So an author has the same account on each server. A
+// new leader begins with full accounts.
 //
-// Operators, servers and whoever needs no name have none: they wait for their turn
-// in the queue.
+// Operators, servers and authors without a name have no account: they are limited only by
+// their turn in the queue.
 type Budgets struct {
 	operations, bytes map[log.Role]*budget.Meter
-	All               []*budget.Meter // of both, in the order of the table
+	All               []*budget.Meter // the meters of both, in the order of the table
 }
 
 // NewBudgets returns full accounts of the bounds in set.
@@ -31,7 +31,8 @@ func NewBudgets(set budget.Set, now func() time.Time) *Budgets {
 	return b
 }
 
-// Spend takes what a change costs from its author's accounts, or nothing.
+// Spend takes the cost of a change from its author's accounts, or takes nothing and
+// returns an error.
 func (b *Budgets) Spend(role log.Role, author string, ops, bytes int) error {
 	operations := b.operations[role]
 	if operations == nil {

@@ -1,7 +1,7 @@
-// Package admission says who may write when: the leader's queue, in which authors take
-// turns, the accounts of what authors may write in a second, and the batches that are on
-// their way through raft.
+// Package admission decides which changes the leader takes, and in which order: its
+// queue, which is fair among authors, the accounts of what authors may write in a second,
+// and the batches that are in raft.
 //
-// It knows a change as bytes with an author and a cost, and is told what became of it.
-// All methods may be called by any goroutine.
+// For it a change is bytes with an author and a cost. All methods may be called by any
+// goroutine.
 package admission

@@ -14,50 +14,50 @@ const (
 	// maxBatchChanges and maxBatchBytes bound one raft entry.
 	maxBatchChanges = 1024
 	maxBatchBytes   = 1 << 20
-	// MaxFlying is how many batches are on their way through raft at once, and
-	// pipelineFrom how many changes must wait for a second one to pay: with
-	// few writers one in flight gives the larger batches (docs/peers.md section 3).
-	MaxFlying    = 2
+	// MaxInFlight is how many batches are in raft at once. pipelineFrom is how many changes
+	// must wait before a second batch is sent: with few writers, one batch in flight
+	// gives larger batches (docs/peers.md section 3).
+	MaxInFlight  = 2
 	pipelineFrom = 128
 )
 
-// Proposal is a change on its way through the leader.
+// Proposal is a change that the leader processes.
 type Proposal struct {
 	Bytes   []byte
-	Stretch uint64 // of the log's time in which it was stamped: see queue.stretch
+	Stretch uint64 // the stretch of the log's time in which it was stamped: see Queue.StretchNow
 	Author  string // AuthorOf the change
-	Cost    int    // in its author's turn: bytes, and OpCost for each operation
-	// Done is told once what became of it, and never waits: all of a batch's
-	// are told by one goroutine.
-	Done func(Outcome)
-	told atomic.Bool // done was called: see tell
-	// Over, of a change that sets the log's time, is called when raft has said what
-	// became of it, which done may have been told before: see GiveUp.
+	Cost    int    // of its author's turn: its bytes, and OpCost for each operation
+	// Done is called once with the outcome, and must not wait: one goroutine calls it for
+	// all changes of a batch.
+	Done     func(Outcome)
+	finished atomic.Bool // Done was called: see Tell
+	// Over is set for a change that sets the log's time. It is called when raft has
+	// answered, which may be after Done: see GiveUp.
 	Over func()
 }
 
-// Outcome is what became of a change.
+// Outcome is the result of a change, or its error.
 type Outcome struct {
 	Result log.Result
 	Err    error
 }
 
-// Queue holds the proposals that wait. The proposer takes a batch as soon as
-// one may fly, so that a batch grows just as long as the one before it flies:
-// one writer never waits, many share, each author in its turn.
+// Queue holds the waiting proposals. The proposer takes a batch as soon as fewer than
+// MaxInFlight are in raft, so a batch grows only while the one before it is in raft. One
+// writer never waits; many writers share a batch, each author in its turn.
 type Queue struct {
 	kick chan struct{}
-	// stretch counts the changes that set the log's time; what was stamped before
-	// one of them does not come behind it. It changes under mu.
+	// stretch counts the changes that set the log's time. A change that was stamped
+	// before one of them is not queued behind it. It changes under mu.
 	stretch atomic.Uint64
 
 	mu      sync.Mutex
-	waiting turns
+	waiting roundRobin
 	flying  int
-	closed  error // what proposals get once the proposer has ended
+	closed  error // the error of all proposals after the proposer has ended
 }
 
-// Errors of what the queue does not take; nothing was written.
+// Errors for proposals that the queue does not take; nothing was written.
 var (
 	// ErrOverloaded: a queue is full. Retry later.
 	ErrOverloaded = errors.New("raftstore: too many changes are waiting")
@@ -65,8 +65,8 @@ var (
 	ErrNotLeader = errors.New("raftstore: not the leader")
 )
 
-// errTimeSet: the log's time was set after the change was stamped. Nothing was
-// written, and it is stamped anew.
+// errTimeSet: the log's time was set after the change was stamped. Nothing was written,
+// and the change is stamped anew.
 var errTimeSet = fmt.Errorf("%w: the log's time was set meanwhile", ErrNotLeader)
 
 // NewQueue returns an empty queue.
@@ -75,25 +75,26 @@ func NewQueue() *Queue { return &Queue{kick: make(chan struct{}, 1)} }
 // Kicks is readable when a batch may be ready to be taken.
 func (q *Queue) Kicks() <-chan struct{} { return q.kick }
 
-// StretchNow counts the changes that have set the log's time: see proposal.stretch.
+// StretchNow returns the number of the present stretch of the log's time, for
+// Proposal.Stretch.
 func (q *Queue) StretchNow() uint64 { return q.stretch.Load() }
 
-// Answer makes put answer err from now on; nil ends that.
+// Answer makes Put return err from now on; nil ends that.
 func (q *Queue) Answer(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = err
 }
 
-// Put adds p, or says why not; then nothing was written.
+// Put adds p. After an error nothing was written.
 func (q *Queue) Put(p *Proposal) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.add(p)
 }
 
-// PutMend is put for a change that sets the log's time. Authors take turns, so what
-// waits could come behind it: it is refused, and whoever proposed it tries again.
+// PutMend is Put for a change that sets the log's time. Because authors take turns,
+// waiting changes could come behind it: they are refused, and their proposers try again.
 func (q *Queue) PutMend(p *Proposal) error {
 	q.mu.Lock()
 	waiting := q.waiting.all()
@@ -104,12 +105,12 @@ func (q *Queue) PutMend(p *Proposal) error {
 	}
 	q.mu.Unlock()
 	for _, w := range waiting {
-		w.Tell(Outcome{Err: errTimeSet})
+		w.Finish(Outcome{Err: errTimeSet})
 	}
 	return err
 }
 
-// add is put under the lock.
+// add is Put under the lock.
 func (q *Queue) add(p *Proposal) error {
 	if q.closed != nil {
 		return q.closed
@@ -124,26 +125,27 @@ func (q *Queue) add(p *Proposal) error {
 	return nil
 }
 
-// Take returns the next batch, or nil if none may fly now.
+// Take returns the next batch, or nil if no batch may be sent now.
 func (q *Queue) Take() []*Proposal {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.waiting.count == 0 || q.flying >= MaxFlying || q.flying > 0 && q.waiting.count < pipelineFrom {
+	if q.waiting.count == 0 || q.flying >= MaxInFlight || q.flying > 0 && q.waiting.count < pipelineFrom {
 		return nil
 	}
 	q.flying++
 	return q.waiting.take(maxBatchChanges, maxBatchBytes)
 }
 
-// Landed makes room for the next batch.
-func (q *Queue) Landed() {
+// BatchDone notes that raft has answered a batch, so that the next one may be sent.
+func (q *Queue) BatchDone() {
 	q.mu.Lock()
 	q.flying--
 	q.mu.Unlock()
 	notify.Send(q.kick)
 }
 
-// Close refuses what waits and what comes; nothing of it was written.
+// Close refuses all waiting and all later proposals with err; nothing of them was
+// written.
 func (q *Queue) Close(err error) {
 	q.Answer(err)
 	q.Refuse(err)
@@ -156,7 +158,7 @@ func (q *Queue) Idle() bool {
 	return q.waiting.count == 0 && q.flying == 0
 }
 
-// Length is how many proposals wait.
+// Length returns the number of waiting proposals.
 func (q *Queue) Length() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

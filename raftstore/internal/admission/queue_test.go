@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// W1: whoever floods the leader's queue waits behind itself: a change of another
+// W1: an author that floods the leader's queue waits behind itself: a change of another
 // author is in the next batch, and each has its part of it by what its changes cost.
 func TestTurnsOfAuthors(t *testing.T) {
 	t.Parallel()
-	put := func(q *turns, author string, n, size int) {
+	put := func(q *roundRobin, author string, n, size int) {
 		t.Helper()
 		for range n {
 			if err := q.put(&Proposal{Bytes: make([]byte, size), Author: author, Cost: size + OpCost}); err != nil {
@@ -25,7 +25,7 @@ func TestTurnsOfAuthors(t *testing.T) {
 		}
 		return counts
 	}
-	var q turns
+	var q roundRobin
 	put(&q, "flood", 10_000, 400)
 	put(&q, "one", 1, 400)
 	put(&q, "large", 20, 300<<10)
@@ -39,7 +39,7 @@ func TestTurnsOfAuthors(t *testing.T) {
 	}
 
 	// Two that flood have the same: by cost, not by changes.
-	q = turns{}
+	q = roundRobin{}
 	put(&q, "small", 8000, 400)
 	put(&q, "large", 100, 100<<10)
 	costs := make(map[string]int)
@@ -53,11 +53,11 @@ func TestTurnsOfAuthors(t *testing.T) {
 	}
 
 	// Nothing is lost, and each author's are in order.
-	q = turns{}
+	q = roundRobin{}
 	next := make(map[string]int)
 	for i := range 3000 {
 		author := fmt.Sprint(i % 7)
-		if err := q.put(&Proposal{Bytes: []byte{byte(next[author]), byte(next[author] >> 8)}, Author: author, Cost: 1 + i%5*turnCost}); err != nil {
+		if err := q.put(&Proposal{Bytes: []byte{byte(next[author]), byte(next[author] >> 8)}, Author: author, Cost: 1 + i%5*quantum}); err != nil {
 			t.Fatal(err)
 		}
 		next[author]++
@@ -84,7 +84,7 @@ func TestTurnsOfAuthors(t *testing.T) {
 // An author that alone fills its half of the queue leaves the other to others.
 func TestShareOfTheQueue(t *testing.T) {
 	t.Parallel()
-	q := Queue{kick: make(chan struct{}, 1), flying: MaxFlying}
+	q := Queue{kick: make(chan struct{}, 1), flying: MaxInFlight}
 	n := 0
 	for err := error(nil); err == nil; n++ {
 		if err = q.Put(&Proposal{Author: "flood"}); err != nil && !errors.Is(err, ErrOverloaded) {
@@ -119,7 +119,7 @@ func TestTake(t *testing.T) {
 		{1, 1, 0, 1},
 		{1, 1, 1, 0},
 		{pipelineFrom, 1, 1, pipelineFrom},
-		{pipelineFrom, 1, MaxFlying, 0},
+		{pipelineFrom, 1, MaxInFlight, 0},
 		{maxBatchChanges + 1, 1, 0, maxBatchChanges},
 		{3, maxBatchBytes / 2, 0, 2},
 		{2, maxBatchBytes + 1, 0, 1},
@@ -137,10 +137,10 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// A queue that is full takes nothing, of nobody.
+// A queue that is full takes nothing from any author.
 func TestFullQueue(t *testing.T) {
 	t.Parallel()
-	q := Queue{kick: make(chan struct{}, 1), flying: MaxFlying}
+	q := Queue{kick: make(chan struct{}, 1), flying: MaxInFlight}
 	for i := range maxQueued {
 		if err := q.Put(&Proposal{Author: fmt.Sprint(i)}); err != nil {
 			t.Fatal(err)

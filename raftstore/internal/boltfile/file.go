@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// LockWait is how long a start waits for another process to let go of a file.
+	// LockWait is how long a start waits for another process to close a file.
 	LockWait = time.Second
-	// PendingSuffix is the end of the name of a file that is not ready. One that is
-	// left at a start is deleted.
+	// PendingSuffix ends the name of a file that is not ready. A start deletes such
+	// files.
 	PendingSuffix = ".pending"
 )
 
-// Make makes an empty database at path, if there is none: elsewhere, then
-// in one rename. A crash within bbolt's first write would leave a file that it
-// never opens again.
+// Make makes an empty database at path, if there is none. It makes the file under another
+// name and renames it, because a crash within bbolt's first write would leave a file that
+// bbolt never opens again.
 func Make(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil // opening it says what is wrong with it
+		return nil // opening it reports what is wrong with it
 	}
 	pending := path + ".new" + PendingSuffix
 	db, err := bbolt.Open(pending, 0o600, &bbolt.Options{Timeout: LockWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
@@ -43,9 +43,8 @@ func Make(path string) error {
 	return nil
 }
 
-// Guard runs fn, and turns a panic into an error. A damaged page makes bbolt
-// panic, or read outside its map, which is a fault of the machine's. The
-// damage is found out, and told, in the one case as in the other.
+// Guard runs fn, and turns a panic, or a memory fault, into an error. A damaged page
+// makes bbolt panic, or read outside its map. Both are reported as damage.
 func Guard(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -56,9 +55,9 @@ func Guard(fn func() error) (err error) {
 	return fn()
 }
 
-// FreeBytes returns the bytes of a file's free pages. Pages are of the system's size
-// where bbolt made the file. (DB.Info would say, and panics while the file is mapped
-// anew.)
+// FreeBytes returns the bytes of a file's free pages. It assumes pages of the system's
+// size, as bbolt makes them. (DB.Info has the page size, but panics while the file is
+// being remapped.)
 func FreeBytes(st bbolt.Stats) int64 {
 	return int64(st.FreePageN+st.PendingPageN) * int64(os.Getpagesize())
 }

@@ -13,8 +13,8 @@ import (
 	"rutter/raftstore/internal/disk"
 )
 
-// Before bbolt opens a file its tree is walked here, so that bbolt gets only files in
-// which each page is what its parent says.
+// Before bbolt opens a file, its tree is walked here. So bbolt gets only files in which
+// each page is what its parent says.
 //
 // Layout (go.etcd.io/bbolt/internal/common page.go, meta.go, inode.go), in the
 // machine's byte order:
@@ -35,21 +35,20 @@ const (
 	boltVersion  = 2
 	boltMetaSize = 64
 	bucketHeader = 16
-	// maxTreeDepth is far above what 2^64 keys would need.
+	// maxTreeDepth is far more than 2^64 keys would need.
 	maxTreeDepth = 64
 )
 
 var native = binary.NativeEndian
 
-// boltMeta is what is needed of a meta page.
+// boltMeta has the fields of a meta page that are used here.
 type boltMeta struct {
 	pageSize, root, high, txid uint64
 }
 
-// CheckPages walks the tree of a bbolt file. A strict check also wants both meta
-// pages to be whole: with one of them gone bbolt falls back to the transaction
-// before, which for raft's log would be a promise forgotten. No file, or an
-// empty one, is fine.
+// CheckPages walks the tree of a bbolt file. A strict check also requires both meta pages
+// to be whole: with one damaged, bbolt falls back to the previous transaction, and raft's
+// log would lose what it acknowledged. A missing or empty file is accepted.
 func CheckPages(path string, strict bool) error {
 	file, err := disk.OpenRegular(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -87,15 +86,15 @@ func CheckPages(path string, strict bool) error {
 const (
 	// adviceRead is MADV_POPULATE_READ (madvise(2), Linux 5.14).
 	adviceRead = 22
-	// readAheadBytes is how much of a file is brought into the map at once.
+	// readAheadBytes is how many bytes of a file are loaded into the map at once.
 	readAheadBytes = 32 << 20
 )
 
-// readAhead brings a mapped file into the map from its front on, until it is
-// all there or the walk has ended: in large pieces and beside the walk, which
-// would else wait for each page by itself. A kernel that does not know how lets
-// the walk do it. Figure: the walk of a file of 7.2 GB that is not in memory takes
-// 1.0 to 1.6 s, and 5.6 s without (bench: make bench-store PART=restart).
+// readAhead loads a mapped file into memory, from its front to its end or until the walk
+// has ended. It reads large pieces, beside the walk, which would else wait for each page.
+// If the kernel does not support this, the walk itself loads the pages. Figure: the walk
+// of a file of 7.2 GB that is not in memory takes 1.0 to 1.6 s, and 5.6 s without (bench:
+// make bench-store PART=restart).
 func readAhead(data []byte, ended <-chan struct{}) {
 	for len(data) > 0 {
 		select {
@@ -155,7 +154,7 @@ func readBoltMeta(data []byte, at uint64) (boltMeta, error) {
 	return m, nil
 }
 
-// pageWalk goes through one tree after another.
+// pageWalk checks one tree after another.
 type pageWalk struct {
 	data []byte
 	meta boltMeta
@@ -166,8 +165,8 @@ func bad(id uint64, format string, args ...any) error {
 	return fmt.Errorf("page %d: %s: %w", id, fmt.Sprintf(format, args...), log.ErrCorrupt)
 }
 
-// page checks a page and all below it; its keys are from low on and below high,
-// where those are not nil.
+// page checks a page and all pages below it. Its keys must be at least low and less than
+// high, unless these are nil.
 func (w *pageWalk) page(id uint64, low, high []byte, depth int) error {
 	if id < 2 || id >= w.meta.high || depth > maxTreeDepth {
 		return bad(id, "out of the tree, at depth %d of %d pages", depth, w.meta.high)
@@ -194,7 +193,8 @@ func (w *pageWalk) page(id uint64, low, high []byte, depth int) error {
 	}
 }
 
-// element returns the bytes that an element refers to, from its own start on.
+// element returns the bytes that an element refers to, which begin pos bytes after the
+// element.
 func element(p []byte, i int, pos, size uint64) ([]byte, bool) {
 	start := uint64(pageHeader+i*pageElement) + pos
 	if pos < pageElement || start+size > uint64(len(p)) {

@@ -13,7 +13,7 @@ import (
 	"rutter/raftstore/internal/readahead"
 )
 
-// Checkpoints returns those that are whole and those that are not, in order.
+// Checkpoints returns the seqs of the whole checkpoints and of the broken ones, in order.
 func Checkpoints(tx *bbolt.Tx) (whole, broken []log.Seq) {
 	all := tx.Bucket(BucketCheckpoints)
 	c := all.Cursor()
@@ -31,8 +31,8 @@ func Checkpoints(tx *bbolt.Tx) (whole, broken []log.Seq) {
 	return whole, broken
 }
 
-// StateAt loads the state as it was at seq: the newest checkpoint at or below it, and the
-// entries after that. Errors: log.ErrCompacted, log.ErrCorrupt, ctx's.
+// StateAt loads the state as it was at seq: the newest checkpoint at or below seq, and
+// the entries after it. Errors: log.ErrCompacted, log.ErrCorrupt, ctx's.
 func StateAt(ctx context.Context, tx *bbolt.Tx, seq log.Seq, state *projections.State) error {
 	h, _, err := ReadMeta(tx)
 	if err != nil {
@@ -69,8 +69,8 @@ func StateAt(ctx context.Context, tx *bbolt.Tx, seq log.Seq, state *projections.
 	return nil
 }
 
-// LoadCheckpoint loads the newest whole checkpoint at or below seq and returns
-// its place; 0 and nothing if there is none.
+// LoadCheckpoint loads the newest whole checkpoint at or below seq and returns its seq.
+// If there is none, it loads nothing and returns 0.
 func LoadCheckpoint(tx *bbolt.Tx, seq log.Seq, state *projections.State) (log.Seq, error) {
 	whole, _ := Checkpoints(tx)
 	var base log.Seq

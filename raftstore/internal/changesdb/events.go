@@ -8,7 +8,7 @@ import (
 	"rutter/log"
 )
 
-// ReadEvents collects stored entries after a seq, copied.
+// ReadEvents gives c copies of the stored entries after a seq.
 func ReadEvents(tx *bbolt.Tx, after log.Seq, c *Collector) error {
 	h, _, err := ReadMeta(tx)
 	if err != nil {
@@ -39,26 +39,27 @@ type Collector struct {
 	entries []log.Entry
 	Bytes   int
 	whole   int // entries up to the end of the last whole change
-	room    []byte
+	free    []byte
 }
 
-// ownRoom is how many bytes a collector makes room for at once.
-const ownRoom = 256 << 10
+// ownBytes is how many bytes a collector allocates at once.
+const ownBytes = 256 << 10
 
 // Own returns a copy of b; copies share memory.
 func (c *Collector) Own(b []byte) []byte {
-	if len(c.room) < len(b) {
-		c.room = make([]byte, max(len(b), ownRoom))
+	if len(c.free) < len(b) {
+		c.free = make([]byte, max(len(b), ownBytes))
 	}
-	own := c.room[:len(b):len(b)]
-	c.room = c.room[copy(own, b):]
+	own := c.free[:len(b):len(b)]
+	c.free = c.free[copy(own, b):]
 	return own
 }
 
-// maxReadBytes bounds what one call of Entries returns; one change alone may be more.
+// maxReadBytes bounds the bytes that one call of Entries returns. A single change may be
+// larger.
 const maxReadBytes = 4 << 20
 
-// take adds s, and reports whether another may follow.
+// take adds s, and reports whether there is space for another one.
 func (c *Collector) take(s Slot) bool {
 	if c.whole > 0 && (len(c.entries) >= c.Max || c.Bytes+len(s.Bytes) > maxReadBytes) {
 		return false
@@ -71,5 +72,5 @@ func (c *Collector) take(s Slot) bool {
 	return c.whole < len(c.entries) || len(c.entries) < c.Max
 }
 
-// Result returns the whole changes gathered.
+// Result returns the entries of the whole changes gathered.
 func (c *Collector) Result() []log.Entry { return c.entries[:c.whole:c.whole] }

@@ -6,9 +6,9 @@ import (
 	"rutter/log"
 )
 
-// token reads one msgpack element's head from the front of b: the length of the
-// head, of the payload after it, and whether that is binary. What an array
-// holds follows as tokens of its own.
+// token reads the head of one msgpack element from the front of b: the length of the
+// head, the length of the payload after it, and whether the payload is binary. The
+// elements of an array follow as tokens of their own.
 func token(b []byte) (head, payload int, bin bool, err error) {
 	size := func(n int) (int, int, bool, error) {
 		if len(b) < 1+n {
@@ -47,8 +47,8 @@ func token(b []byte) (head, payload int, bin bool, err error) {
 	return 0, 0, false, fmt.Errorf("msgpack type %x: %w", b[0], log.ErrFormat)
 }
 
-// fixedSize has the bytes of a msgpack element by its first, where those say it
-// all and nothing of 16 bytes is in it; 0 elsewhere.
+// fixedSize has the size of a msgpack element by its first byte, if that byte determines
+// the size and the element contains no value of 16 bytes; else 0.
 var fixedSize = func() (sizes [256]uint8) {
 	for c := range sizes {
 		switch {
@@ -69,11 +69,11 @@ var fixedSize = func() (sizes [256]uint8) {
 	return sizes
 }()
 
-// uuidText is the length of a UUID as text, which is how old values have it.
+// uuidText is the length of a UUID as text. Old values have UUIDs as text.
 const uuidText = 36
 
-// Mentions calls fn with each value that may be a UUID: binary ones of 16 bytes,
-// but the token skip, and texts of 36.
+// Mentions calls fn with each value that may be a UUID: binary values of 16 bytes, except
+// the token skip, and texts of 36 bytes.
 func Mentions(b []byte, skip int, fn func(value []byte, bin bool)) error {
 	for n := 0; len(b) > 0; n++ {
 		if size := int(fixedSize[b[0]]); size > 0 && size <= len(b) {
@@ -100,7 +100,7 @@ const str8 = 0xd9
 
 var errEventHead = fmt.Errorf("the head of an event: %w", log.ErrCorrupt)
 
-// EventObject reads the kind and the id of an encoded event, which share its memory.
+// EventObject reads the kind and the id of an encoded event. The id shares its memory.
 func EventObject(b []byte) (kind log.Kind, id []byte, err error) {
 	if len(b) < 5 || b[0] != log.FormatVersion {
 		return 0, nil, errEventHead

@@ -13,14 +13,14 @@ import (
 	"rutter/raftstore/internal/disk"
 )
 
-// Handle is an open changes.db with its users counted: a restore puts another
-// file in its place and waits for no reader; the last one closes it.
+// Handle is an open changes.db that counts its users. A restore replaces the file and
+// does not wait for readers; the last user closes the old file.
 type Handle struct {
 	DB   *bbolt.DB
 	refs int // protected by files.mu
 }
 
-// Files hands out the current changes.db.
+// Files gives access to the current changes.db.
 type Files struct {
 	mu      sync.Mutex
 	current *Handle
@@ -46,7 +46,7 @@ func (f *Files) Release(h *Handle) error {
 	return h.DB.Close()
 }
 
-// Swap puts db in the place of the current file.
+// Swap replaces the current file by db.
 func (f *Files) Swap(db *bbolt.DB) error {
 	f.mu.Lock()
 	old := f.current
@@ -58,7 +58,7 @@ func (f *Files) Swap(db *bbolt.DB) error {
 	return f.Release(old)
 }
 
-// Close lets go of the current file, if there is one. None may be in use.
+// Close closes the current file, if there is one. It must not be in use.
 func (f *Files) Close() error {
 	h := f.current
 	if h == nil {
@@ -68,7 +68,7 @@ func (f *Files) Close() error {
 	return f.Release(h)
 }
 
-// FreeBytes is how many bytes the current file can grow by without its own growing.
+// FreeBytes returns the bytes of free pages in the current file.
 func (f *Files) FreeBytes() int64 {
 	h := f.Acquire()
 	defer func() { _ = f.Release(h) }()

@@ -12,9 +12,9 @@ import (
 	"rutter/raftstore/internal/metarow"
 )
 
-// Retention says how much of the log a cluster keeps: entries that are younger
-// than Age or among the newest Events, whichever is more, as long as changes.db
-// uses no more than Bytes. It is replicated; the zero value is the default.
+// Retention is how much of the log a cluster keeps: entries that are younger than Age or
+// among the newest Events, whichever is more, as long as changes.db uses at most Bytes.
+// It is replicated; the zero value is the default.
 type Retention struct {
 	Age    time.Duration `json:"age_ns"`
 	Events uint64        `json:"events"`
@@ -34,7 +34,7 @@ func (r Retention) OrDefault() Retention {
 	return r
 }
 
-// RetentionBytes is the length of what encode makes.
+// RetentionBytes is the length of an encoded Retention.
 const RetentionBytes = 24
 
 // Encode returns the form of r in its row and in raft entries, RetentionBytes long.
@@ -52,7 +52,7 @@ func (r Retention) row() []byte {
 	return metarow.Seal(keyRetention, b)
 }
 
-// decodeRetention reads the row; none is the default.
+// decodeRetention reads the row. Without a row it returns the default.
 func decodeRetention(row []byte) (Retention, error) {
 	if row == nil {
 		return Retention{}, nil
@@ -67,7 +67,7 @@ func decodeRetention(row []byte) (Retention, error) {
 	return ReadRetention(r), nil
 }
 
-// ReadRetention reads a retention as encode made it; r has at least RetentionBytes.
+// ReadRetention reads an encoded Retention. r must have at least RetentionBytes.
 func ReadRetention(r *metarow.Reader) Retention {
 	return Retention{time.Duration(r.U64()), r.U64(), r.U64()}
 }
@@ -89,13 +89,12 @@ func TimeOf(tx *bbolt.Tx, seq, last log.Seq) (log.Time, error) {
 	return e.Time, nil
 }
 
-// floorStep is the part of Retention.Events that the floor moves by at least,
-// so that it does not move for each entry.
+// floorStep: the floor moves by at least Retention.Events/floorStep, so that it does not
+// move for each entry.
 const floorStep = 100
 
-// WantedFloor returns the entry that is to be the last one not kept, always the
-// end of a change; the zero slot if the floor stays. A retention of nil is that
-// of the cluster.
+// WantedFloor returns the last entry that should not be kept, always the end of a change;
+// the zero Slot if the floor stays. If as is nil, the cluster's retention is used.
 func WantedFloor(tx *bbolt.Tx, as *Retention, now log.Time) (Slot, error) {
 	h, _, err := ReadMeta(tx)
 	if err != nil {
@@ -122,15 +121,15 @@ func WantedFloor(tx *bbolt.Tx, as *Retention, now log.Time) (Slot, error) {
 		key := SeqKey(want)
 		at, err := ReadEvent(want, key, events.Get(key))
 		if err != nil || at.More == 0 {
-			at.Bytes = nil // it is the transaction's
+			at.Bytes = nil // memory of the transaction
 			return at, err
 		}
 	}
 	return Slot{}, nil
 }
 
-// FirstEvent returns the seq of the first row there is; that after the head if
-// there is none.
+// FirstEvent returns the seq of the first event row; if there is none, the seq after the
+// head.
 func FirstEvent(tx *bbolt.Tx, h *Head) log.Seq {
 	key, _ := tx.Bucket(BucketEvents).Cursor().First()
 	if len(key) != 8 {
@@ -139,11 +138,10 @@ func FirstEvent(tx *bbolt.Tx, h *Head) log.Seq {
 	return log.Seq(binary.BigEndian.Uint64(key))
 }
 
-// LastBefore returns the last seq in (floor, last] whose event is not after a
-// time; floor if there is none. Time goes back along the log only where an operator set
-// it; if that lies in between, it is some seq whose event is not after the
-// time and the one behind it is. A row that cannot be read counts as young: it is not
-// let go.
+// LastBefore returns the last seq in (floor, last] whose event is not after a time; floor
+// if there is none. If an operator set the time back within this range, it returns a seq
+// whose event is not after the time and whose next event is. A row that cannot be read
+// counts as young, so that it is kept.
 func LastBefore(tx *bbolt.Tx, floor, last log.Seq, at log.Time) log.Seq {
 	events := tx.Bucket(BucketEvents)
 	n := sort.Search(int(last-floor), func(i int) bool {
@@ -159,9 +157,9 @@ func LastBefore(tx *bbolt.Tx, floor, last log.Seq, at log.Time) log.Seq {
 	return floor + log.Seq(n)
 }
 
-// cappedFloor returns the floor that brings the file's use to nine tenths of
-// the cap, counted from the first row there is: rows that are to go already are
-// not counted twice.
+// cappedFloor returns the floor that reduces the use of the file to nine tenths of the
+// cap. It counts from the first existing row, so that rows which are already due for
+// deletion are not counted twice.
 func cappedFloor(tx *bbolt.Tx, h *Head, first log.Seq, limit uint64) log.Seq {
 	used := UsedBytes(tx)
 	if used <= limit {
@@ -171,7 +169,7 @@ func cappedFloor(tx *bbolt.Tx, h *Head, first log.Seq, limit uint64) log.Seq {
 	return min(first-1+log.Seq((used-limit/10*9)/perEvent), h.Seq)
 }
 
-// UsedBytes is the size of the file without its free pages.
+// UsedBytes returns the size of the file without its free pages, in bytes.
 func UsedBytes(tx *bbolt.Tx) uint64 {
 	stats := tx.DB().Stats()
 	free := int64(stats.FreePageN+stats.PendingPageN) * int64(tx.DB().Info().PageSize)

@@ -15,34 +15,34 @@ import (
 	"rutter/raftstore/skipped"
 )
 
-// Head is how far the data in the same transaction is: its place in raft's log,
-// in ours, and what else every server must agree on.
+// Head describes the data in the same transaction: its position in raft's log and in
+// ours, and everything else that all servers must agree on.
 type Head struct {
-	Applied, Term uint64 // of raft's log: everything up to here is in
+	Applied, Term uint64 // of raft's log: everything up to here is in the data
 	ConfIndex     uint64
-	Conf          raft.Configuration // the last committed one, which stands at ConfIndex
+	Conf          raft.Configuration // the last committed configuration; its entry is at ConfIndex
 	Seq           log.Seq
 	Hash          log.Hash
-	Time          log.Time // of the last change; never goes back
-	Cluster       log.UUID // zero until the first leader gave one
+	Time          log.Time // of the last change
+	Cluster       log.UUID // zero until the first leader set it
 	Feature       uint32
-	Floor         log.Seq  // the last seq that is not kept any more
+	Floor         log.Seq  // the last seq that is no longer kept
 	FloorHash     log.Hash // the chain hash there
 	Trimmed       log.UUID // of the dedupe window
 
-	// What follows stands in rows of its own.
-	Command             uint64     // the last raft entry that was for the FSM; applied may be a barrier's
+	// The fields below have rows of their own.
+	Command             uint64     // the last raft entry that the FSM got; Applied may be that of a barrier
 	StateSum, WindowSum digest.Sum // digests of the objects and of the dedupe window
-	Summed              bool       // the two are known
+	Summed              bool       // StateSum and WindowSum are known
 	Retention           Retention
 	Leaps               []window.Leap // of the dedupe window; never altered
-	Skips               skipped.List  // what operators had skipped (skip.go)
-	// Rows is the seq whose state the object rows are, but for the objects of
-	// later events; it belongs to the file, not to the cluster.
+	Skips               skipped.List  // skips that operators planted (skip.go)
+	// Rows is the seq whose state the object rows have, except for objects of later
+	// events. It belongs to the file, not to the cluster.
 	Rows log.Seq
 }
 
-// Cursor is the head's place in the log.
+// Cursor returns the head as a cursor of the log.
 func (h *Head) Cursor() log.Cursor {
 	c := log.Cursor{Cluster: h.Cluster, Seq: h.Seq}
 	if h.Seq > 0 {
@@ -51,7 +51,7 @@ func (h *Head) Cursor() log.Cursor {
 	return c
 }
 
-// ForWindow is what the head says of the window that is stored with it.
+// ForWindow returns the fields of the head that belong to the window stored with it.
 func (h *Head) ForWindow() *window.Head {
 	return &window.Head{Feature: h.Feature, Time: h.Time, Trimmed: h.Trimmed, Leaps: h.Leaps}
 }
@@ -75,7 +75,7 @@ func (h *Head) encode() []byte {
 	return metarow.Seal(KeyHead, b)
 }
 
-// DecodeHead reads a head's row; none is the head of an empty log.
+// DecodeHead reads a head's row. Without a row it returns the head of an empty log.
 func DecodeHead(row []byte) (Head, error) {
 	var h Head
 	if row == nil {
@@ -100,15 +100,15 @@ func DecodeHead(row []byte) (Head, error) {
 	return h, err
 }
 
-// Marker stands for a raft snapshot: raft may trim its log up to index, since
-// the data beside the marker has all of it.
+// Marker stands for a raft snapshot: raft may trim its log up to Index, because the data
+// beside the marker contains all of it.
 type Marker struct {
 	Index, Term uint64
 	ConfIndex   uint64
 	Conf        raft.Configuration
 }
 
-// ID names the snapshot to raft; "" if there is none.
+// ID returns raft's name of the snapshot; "" if there is none.
 func (m *Marker) ID() string {
 	if m.Index == 0 {
 		return ""
@@ -116,7 +116,7 @@ func (m *Marker) ID() string {
 	return fmt.Sprintf("%d-%d", m.Term, m.Index)
 }
 
-// Meta is how raft names the snapshot that the marker stands for.
+// Meta returns raft's metadata of the snapshot that the marker stands for.
 func (m *Marker) Meta() *raft.SnapshotMeta {
 	return &raft.SnapshotMeta{
 		Version: 1, ID: m.ID(), Index: m.Index, Term: m.Term,
@@ -134,7 +134,7 @@ func (m *Marker) Encode() []byte {
 	return metarow.Seal(KeyMarker, b)
 }
 
-// decodeMarker reads a marker's row; none is the zero marker.
+// decodeMarker reads a marker's row. Without a row it returns the zero marker.
 func decodeMarker(row []byte) (Marker, error) {
 	var m Marker
 	if row == nil {
@@ -198,7 +198,7 @@ func decodeConf(b []byte) (raft.Configuration, error) {
 	return c, nil
 }
 
-// PutSkips writes the row of the skips; a file without any never had one.
+// PutSkips writes the row of the skips. A file that never had skips has no such row.
 func PutSkips(meta *bbolt.Bucket, k skipped.List) error {
 	if len(k) == 0 {
 		if meta.Get(skipped.Key) == nil {
@@ -213,14 +213,14 @@ func PutSkips(meta *bbolt.Bucket, k skipped.List) error {
 	return meta.Put(skipped.Key, row)
 }
 
-// StateSum is the digest of the objects. A start computes it from the stored
-// rows, so that it compares what the file has with what was written.
+// StateSum returns the digest of the objects. A start computes it from the stored rows,
+// and so compares the content of the file with what was written.
 func StateSum(state *projections.State) digest.Sum {
 	d := state.Sum()
 	return digest.Sum{d.Hi, d.Lo}
 }
 
-// Digest is a hash over everything that servers must agree on at one raft index.
+// Digest returns a hash over everything that servers must agree on at one raft index.
 func (h *Head) Digest() digest.Sum {
 	r := h.Retention.Encode()
 	numbers := make([]byte, 0, 64)
@@ -229,14 +229,14 @@ func (h *Head) Digest() digest.Sum {
 	}
 	parts := [][]byte{numbers, h.Hash[:], h.Cluster[:], h.FloorHash[:], h.Trimmed[:], h.StateSum.Bytes(), h.WindowSum.Bytes(), r}
 	if skipped := h.Skips.Digest(); skipped != nil {
-		parts = append(parts, skipped) // without any the digest is what it was before there were skips
+		parts = append(parts, skipped) // without skips the digest is the same as in programs before there were skips
 	}
 	return digest.Of(parts...)
 }
 
-// The row of the sums belongs to the head's row that it names by its checksum:
-// a program that knows of no sums leaves a row behind that is no longer of the
-// head, and is not looked at.
+// The row of the sums names the head's row to which it belongs by its checksum. An older
+// program, which does not know sums, writes a new head and leaves this row: then the
+// checksum no longer fits, and the row is ignored.
 //
 //	| crc (4) | version (1) | checksum of the head's row (4) | command (8) | state (16) | window (16) |
 const sumsRow = 4 + 1 + 4 + 8 + 16 + 16
@@ -250,8 +250,8 @@ func (h *Head) encodeSums(headRow []byte) []byte {
 	return metarow.Seal(keySums, b)
 }
 
-// decodeSums adds the sums to a head that was read from headRow, and reports
-// whether there are any.
+// decodeSums adds the sums to a head that was read from headRow, and reports whether the
+// row belongs to it.
 func (h *Head) decodeSums(row, headRow []byte) (bool, error) {
 	h.Command = h.Applied
 	if row == nil || len(headRow) < 4 {

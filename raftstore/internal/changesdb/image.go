@@ -12,8 +12,8 @@ import (
 	"rutter/log"
 )
 
-// An image is changes.db as it stood in one read transaction, on its way to
-// another server:
+// An image is the content of changes.db in one read transaction, in the form in which it
+// is sent:
 //
 //	0         8         16
 //	| "RUTTER\x00\x01" | length of the file (8, big endian) | the file | SHA-256 over all before (32) |
@@ -23,15 +23,15 @@ const (
 	ImageTrailer = sha256.Size
 )
 
-// Progress is told how many of all bytes or entries are done. It must be quick;
-// nil is nobody.
+// Progress is called with the number of bytes or entries that are done, and their total.
+// It must be quick. It may be nil.
 type Progress func(done, all int64)
 
-// ProgressEvery is how many rows pass between two words of progress.
+// ProgressEvery is how many rows pass between two calls of a Progress.
 const ProgressEvery = 1 << 14
 
-// Tell tells how far it is, if there is anybody to tell.
-func (p Progress) Tell(done, all int64) {
+// Report calls p, unless it is nil.
+func (p Progress) Report(done, all int64) {
 	if p != nil {
 		p(done, all)
 	}
@@ -56,8 +56,8 @@ func WriteImage(w io.Writer, tx *bbolt.Tx) error {
 	return err
 }
 
-// ReadImage writes the file that an image holds, and fails unless length and
-// checksum fit. A file is nil if only the check is wanted.
+// ReadImage writes the file that an image contains, and fails unless length and checksum
+// fit. If file is nil, it only checks.
 func ReadImage(r io.Reader, file io.Writer, progress Progress) error {
 	sum := sha256.New()
 	header := make([]byte, ImageHeader)
@@ -65,7 +65,7 @@ func ReadImage(r io.Reader, file io.Writer, progress Progress) error {
 		return fmt.Errorf("a snapshot begins with %d bytes of header: %w: %w", ImageHeader, log.ErrFormat, err)
 	}
 	if string(header[:8]) != ImageMagic {
-		return fmt.Errorf("it does not begin as a snapshot does: %w", log.ErrFormat) // without its bytes: it may be any file
+		return fmt.Errorf("it does not begin as a snapshot does: %w", log.ErrFormat) // without its bytes, because it may be any file
 	}
 	sum.Write(header)
 	size := binary.BigEndian.Uint64(header[8:])
@@ -107,6 +107,6 @@ type progressWriter struct {
 func (p *progressWriter) Write(b []byte) (int, error) {
 	n, err := p.w.Write(b)
 	p.done += int64(n)
-	p.progress.Tell(p.done, p.all)
+	p.progress.Report(p.done, p.all)
 	return n, err
 }

@@ -21,10 +21,10 @@ import (
 // Name is the file's name in the data folder.
 const Name = "changes.db"
 
-// OpenBolt opens a bbolt file as this store uses it: no free list on disk (it
-// would be written with each transaction), and address space for as long as the
-// file may grow, since a reader stops the writer when the map must be made
-// anew (SAFETY S5).
+// OpenBolt opens a bbolt file with the options of this store: no free list on disk,
+// because it would be written with each transaction; and mapBytes of address space, as
+// large as the file may grow, because a reader stops the writer when the file must be
+// remapped (SAFETY S5).
 func OpenBolt(path string, mapBytes int) (*bbolt.DB, error) {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout:         boltfile.LockWait,
@@ -58,10 +58,10 @@ func Open(path string, mapBytes int) (*bbolt.DB, error) {
 	return db, nil
 }
 
-// makeBuckets makes the buckets that a file lacks. It writes nothing if there are
-// all: the disk may be full.
+// makeBuckets makes the buckets that a file lacks. If all exist it writes nothing,
+// because the disk may be full.
 func makeBuckets(db *bbolt.DB) error {
-	tx, err := db.Begin(true) // also has bbolt count the free pages
+	tx, err := db.Begin(true) // this also makes bbolt count the free pages
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func ReadMeta(tx *bbolt.Tx) (Head, Marker, error) {
 	return h, m, nil
 }
 
-// Content is everything that a server holds in memory, as a file has it.
+// Content is what a server holds in memory, loaded from a file.
 type Content struct {
 	Head   Head
 	Marker Marker
@@ -127,7 +127,7 @@ type Content struct {
 	Window *window.Window
 }
 
-// Load reads the content of changes.db; age and count bound what its window remembers.
+// Load reads the content of changes.db. age and count bound its window.
 func Load(db *bbolt.DB, age time.Duration, count int) (Content, error) {
 	c := Content{State: projections.NewState()}
 	read := func(tx *bbolt.Tx) (err error) {
@@ -151,8 +151,8 @@ func Load(db *bbolt.DB, age time.Duration, count int) (Content, error) {
 	return c, err
 }
 
-// checkSums compares what was loaded with what was written: a row that is gone
-// has no checksum that could tell.
+// checkSums compares the loaded content with the sums that were written, because a
+// missing row has no checksum that could show it.
 func (c *Content) checkSums(tx *bbolt.Tx) error {
 	meta := tx.Bucket(BucketMeta)
 	written := c.Head
@@ -167,29 +167,29 @@ func (c *Content) checkSums(tx *bbolt.Tx) error {
 	return nil
 }
 
-// decodedRow is an object's row that was read; body shares the file's memory.
+// decodedRow is the row of an object, decoded. body shares the file's memory.
 type decodedRow struct {
 	projections.Record
 	body []byte
 }
 
-// Rows are handed over in batches, a few of which may wait.
+// Rows are passed on in batches, a few of which may wait.
 const (
 	loadBatch   = 256
 	loadBatches = 8
 )
 
-// errLoadStopped: nobody takes the rows any more.
+// errLoadStopped: the rows are no longer wanted.
 var errLoadStopped = errors.New("raftstore: the rows are not wanted any more")
 
-// LoadRows loads the objects in the buckets of kinds, but for some. Another
-// goroutine reads and decodes rows while this one folds those before them.
+// LoadRows loads the objects in the buckets of kinds, except those in but. Another
+// goroutine reads and decodes rows while this one folds earlier ones.
 func LoadRows(objects *bbolt.Bucket, but map[ObjectKey]log.Seq, state *projections.State) error {
 	var reading sync.WaitGroup
 	batches, stop := make(chan []decodedRow, loadBatches), make(chan struct{})
 	defer func() {
 		close(stop)
-		reading.Wait() // it reads in the caller's transaction
+		reading.Wait() // the reader uses the caller's transaction
 	}()
 	var err error // of the reading; written before batches is closed
 	reading.Go(func() {
@@ -206,7 +206,7 @@ func LoadRows(objects *bbolt.Bucket, but map[ObjectKey]log.Seq, state *projectio
 	return err
 }
 
-// decodeRows hands over all rows, until stop is closed.
+// decodeRows passes all rows to batches, until stop is closed.
 func decodeRows(objects *bbolt.Bucket, but map[ObjectKey]log.Seq, batches chan<- []decodedRow, stop <-chan struct{}) error {
 	batch := make([]decodedRow, 0, loadBatch)
 	flush := func() error {
@@ -253,7 +253,7 @@ func loadObject(r projections.Record, body []byte, state *projections.State) err
 	return nil
 }
 
-// checkLast compares the head with the last event row, which must be its.
+// checkLast checks that the last event row is that of the head.
 func checkLast(tx *bbolt.Tx, h *Head) error {
 	key, row := tx.Bucket(BucketEvents).Cursor().Last()
 	if h.Seq == h.Floor && key == nil {

@@ -18,38 +18,38 @@ import (
 	"rutter/raftstore/internal/window"
 )
 
-// Unit is what one raft entry adds to changes.db, in the order of the log.
+// Unit is what one raft entry adds to changes.db. Units come in the order of the log.
 type Unit struct {
 	Slots  []Slot
 	Window window.Batch
 	Bytes  int
 }
 
-// empty reports whether there is nothing to write but the head.
+// empty reports whether only the head is to be written.
 func (u *Unit) empty() bool {
 	return len(u.Slots) == 0 && u.Window.Empty()
 }
 
-// work is what the next transaction writes.
+// work is the content of the next transaction.
 type work struct {
 	units  []*Unit
 	events int   // of all units
 	bytes  int   // of all units
-	head   *Head // nil if there is only a marker: that of the transaction before
+	head   *Head // nil if there is only a marker: then the head of the previous transaction
 	marker *Marker
-	done   []chan<- error // told when the transaction is synced
+	done   []chan<- error // answered when the transaction is synced
 }
 
-// Persister takes what the FSM applied to changes.db, in one synced
-// transaction for many entries, off the path of acknowledgement: raft's log has
-// them already. It is the only writer of the file but for a restore.
+// Persister writes what the FSM applied to changes.db, in one synced transaction for many
+// entries. No acknowledgement waits for it, because raft's log has the entries. It is the
+// only writer of the file, except for a restore.
 type Persister struct {
 	options Options
 	files   *Files
 
 	kick   chan struct{} // there is work
-	urgent chan struct{} // and it should not wait
-	sweeps chan struct{} // so many events came that a sweep is due
+	urgent chan struct{} // and it must not wait
+	sweeps chan struct{} // a sweep is due for the number of events
 
 	sweeping sync.Mutex // held for a sweep; taken before flushing
 	flushing sync.Mutex // held for a transaction; taken before mu
@@ -60,40 +60,41 @@ type Persister struct {
 	marker  Marker
 	epoch   uint64 // raised by each restore (SAFETY S4)
 	lag     int    // events handed over and not synced
-	lagSize int    // the same in bytes
+	lagSize int    // bytes handed over and not synced
 	commits uint64
-	broken  error // of the first transaction that failed; nothing is written after it
+	broken  error // error of the first failed transaction; nothing is written after it
 
 	fault func(what string) error // see SetFault; protected by flushing
 }
 
-// Options are those of a persister. None may be zero, unless it says so.
+// Options are the options of a Persister. None may be zero, unless its comment says so.
 type Options struct {
 	Logger *slog.Logger
-	// Delay is how long what was applied may wait for its transaction; so many Events
-	// do not wait.
+	// Delay is how long applied events may wait for their transaction. As soon as Events
+	// of them wait, it is written.
 	Delay  time.Duration
 	Events int
-	// Beyond so many events or bytes that wait, behind and lagging say so.
+	// If more than MaxLagEvents events or MaxLagBytes bytes wait, Behind and Lagging
+	// report it.
 	MaxLagEvents, MaxLagBytes int
-	// So many events make a sweep of the object rows due; fewer wait for SweepDelay.
+	// SweepEvents events make a sweep of the object rows due. Fewer wait for SweepDelay.
 	SweepEvents int
 	SweepDelay  time.Duration
-	// SweepRows bounds one transaction of a sweep, 2,048 if 0, and SweepPart the events
-	// whose rows it holds at once, SweepEvents if 0.
+	// SweepRows bounds the rows of one transaction of a sweep; 0 means 2,048. SweepPart
+	// bounds the events whose rows a sweep holds in memory at once; 0 means SweepEvents.
 	SweepRows, SweepPart int
 
-	Ops *disk.Ops // notes the commits under way; may be nil
-	// Room says why the file is not written now, and Spare why rows are not even deleted
-	// now, or nil. Either may be nil.
-	Room, Spare func() error
+	Ops *disk.Ops // watches the commits under way; may be nil
+	// Full returns why the file must not be written now, or nil. Spare returns why not
+	// even rows may be deleted now, or nil. Either function may be nil.
+	Full, Spare func() error
 }
 
 // NewPersister returns the writer of the current file of f, whose content is c.
 func NewPersister(options Options, f *Files, c *Content) *Persister {
 	fits := func() error { return nil }
-	if options.Room == nil {
-		options.Room = fits
+	if options.Full == nil {
+		options.Full = fits
 	}
 	if options.Spare == nil {
 		options.Spare = fits
@@ -107,18 +108,18 @@ func NewPersister(options Options, f *Files, c *Content) *Persister {
 	}
 }
 
-// persisted is how far a persister is, at one moment.
+// persisted is the progress of a Persister at one moment.
 type persisted struct {
 	Seq          log.Seq // everything up to here is synced
-	Index        uint64  // the raft index of that
-	Rows         log.Seq // the seq whose state the object rows are
-	Marker       uint64  // the raft index of the marker
+	Index        uint64  // raft index of Seq
+	Rows         log.Seq // the seq whose state the object rows have
+	Marker       uint64  // raft index of the marker
 	LagEvents    int     // handed over and not synced
 	LagBytes     int
 	Transactions uint64 // since the start
 }
 
-// Progress returns how far it is.
+// Progress returns the present progress.
 func (p *Persister) Progress() persisted {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,19 +136,19 @@ func (p *Persister) LastMarker() Marker {
 	return p.marker
 }
 
-// SetFault has fn asked in each transaction before it is synced, and its error taken
-// for the disk's; nil ends that. It is for tests.
+// SetFault is for tests: fn is called in each transaction before it is synced, and its
+// error counts as an error of the disk. nil ends that.
 func (p *Persister) SetFault(fn func(what string) error) {
 	p.flushing.Lock()
 	defer p.flushing.Unlock()
 	p.fault = fn
 }
 
-// Wake tells the writer that there may be something to write.
+// Wake wakes the writer, because there may be something to write.
 func (p *Persister) Wake() { notify.Send(p.kick) }
 
-// Hand gives over what was applied up to h. It never waits for the disk
-// (SAFETY P2), and belongs to the goroutine of the FSM.
+// Hand gives the writer what was applied up to h. It never waits for the disk (SAFETY
+// P2). Only the FSM's goroutine may call it.
 func (p *Persister) Hand(u *Unit, h Head) {
 	p.mu.Lock()
 	w := p.workLocked()
@@ -174,14 +175,15 @@ func (p *Persister) workLocked() *work {
 	return p.next
 }
 
-// RaiseEpoch ends the epoch: markers and upkeep of before are not written any more.
+// RaiseEpoch ends the epoch: markers and upkeep that began before it are not written.
 func (p *Persister) RaiseEpoch() {
 	p.mu.Lock()
 	p.epoch++
 	p.mu.Unlock()
 }
 
-// CurrentEpoch is taken with a snapshot's ticket and given back with its marker.
+// CurrentEpoch returns the epoch. A snapshot takes it at its beginning, and passes it to
+// Mark.
 func (p *Persister) CurrentEpoch() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,11 +193,11 @@ func (p *Persister) CurrentEpoch() uint64 {
 // ErrEpoch: a restore came between a snapshot and its marker.
 var ErrEpoch = errors.New("raftstore: the state was replaced by a restore meanwhile")
 
-// Mark writes m in the transaction of everything that was handed over before,
-// and waits until it is synced. Raft's snapshot index may be a barrier's or a
-// no-op's, which the FSM never saw: the head's applied index is raised to it. With no
-// room on disk it is an error, after which raft tries again later: raft cannot end
-// while it waits here.
+// Mark writes m in the transaction of everything that was handed over before, and waits
+// until it is synced. Raft's snapshot index may be that of a barrier or a no-op, which
+// the FSM never gets: the head's applied index is raised to it. Without space on disk
+// Mark returns an error, and raft tries again later. It does not wait for space, because
+// raft cannot end while it waits here.
 func (p *Persister) Mark(m Marker, epoch uint64) error {
 	done := make(chan error, 1)
 	p.mu.Lock()
@@ -212,11 +214,11 @@ func (p *Persister) Mark(m Marker, epoch uint64) error {
 	return <-done
 }
 
-// roomPause is how long the writer waits before it looks for room again.
-const roomPause = 100 * time.Millisecond
+// spacePause is how long the writer waits before it checks for free space again.
+const spacePause = 100 * time.Millisecond
 
-// Run writes until ctx is done, and then what is left. Its error is that of the
-// disk; everybody who waits is told.
+// Run writes until ctx is done, and then writes what is left. Its error is that of the
+// disk; all waiting callers get it too.
 func (p *Persister) Run(ctx context.Context) error {
 	for {
 		select {
@@ -234,7 +236,7 @@ func (p *Persister) Run(ctx context.Context) error {
 		err := p.Flush()
 		for errors.Is(err, log.ErrNoRoom) {
 			p.refuseMarker(err)
-			pause := time.NewTimer(roomPause)
+			pause := time.NewTimer(spacePause)
 			select {
 			case <-pause.C:
 			case <-ctx.Done():
@@ -249,11 +251,11 @@ func (p *Persister) Run(ctx context.Context) error {
 	}
 }
 
-// Flush writes the work there is. After an error the work is lost to this
-// process; a restart gets it from raft's log. Only after log.ErrNoRoom it is not: then
-// nothing was tried.
+// Flush writes the present work. After an error this process drops the work; a restart
+// gets it from raft's log. After log.ErrNoRoom the work is kept, because nothing was
+// tried.
 func (p *Persister) Flush() error {
-	if err := p.options.Room(); err != nil {
+	if err := p.options.Full(); err != nil {
 		return err
 	}
 	p.flushing.Lock()
@@ -263,7 +265,7 @@ func (p *Persister) Flush() error {
 	p.next = nil
 	p.mu.Unlock()
 	if w == nil || broken != nil {
-		if w != nil { // upkeep found the disk broken
+		if w != nil { // an error of upkeep broke the persister
 			for _, done := range w.done {
 				done <- broken
 			}
@@ -306,8 +308,7 @@ func (p *Persister) Flush() error {
 	return err
 }
 
-// update runs fn in a transaction of db, whose commit is noted as an operation on
-// disk; what fn does is not.
+// update runs fn in a transaction of db. Only its commit counts as an operation on disk.
 func (p *Persister) update(db *bbolt.DB, fn func(tx *bbolt.Tx) error) error {
 	var op uint64
 	defer func() { p.options.Ops.End(op) }()
@@ -318,7 +319,7 @@ func (p *Persister) update(db *bbolt.DB, fn func(tx *bbolt.Tx) error) error {
 	})
 }
 
-// fails asks the test's fault.
+// fails calls the fault that a test set.
 func (p *Persister) fails(what string) error {
 	if p.fault == nil {
 		return nil
@@ -326,16 +327,16 @@ func (p *Persister) fails(what string) error {
 	return p.fault(what)
 }
 
-// resolve returns the head that the work's transaction writes, given that of the
-// transaction before it. It is known only now: a marker may have been asked for
-// while that one was still being written.
+// resolve returns the head that the transaction of w writes, given the head of the
+// previous transaction. It is known only now, because a marker may have been requested
+// while the previous transaction was still being written.
 func (w *work) resolve(stored Head) Head {
 	next := stored
 	if w.head != nil {
 		next = *w.head
 	}
 	next.Rows = stored.Rows
-	// Raft's index may be beyond what the FSM saw, as that of a barrier is.
+	// Raft's index may be beyond what the FSM got: that of a barrier.
 	if stored.Applied > next.Applied {
 		next.Applied, next.Term = stored.Applied, stored.Term
 	}
@@ -348,7 +349,7 @@ func (w *work) resolve(stored Head) Head {
 // write puts the work into one transaction.
 func (p *Persister) write(tx *bbolt.Tx, w *work, next *Head) error {
 	events := tx.Bucket(BucketEvents)
-	events.FillPercent = 1 // keys only ever grow
+	events.FillPercent = 1 // keys only grow
 	batches := make([]*window.Batch, 0, len(w.units))
 	for _, u := range w.units {
 		batches = append(batches, &u.Window)
@@ -386,8 +387,8 @@ func PutHead(meta *bbolt.Bucket, h *Head) error {
 	return errors.Join(err, meta.Delete(keySums))
 }
 
-// Replace puts a restored file in the place of changes.db: work and markers of
-// before are dropped, since the image has all of it (SAFETY S4).
+// Replace replaces changes.db by a restored file. Earlier work and markers are dropped,
+// because the image contains all of it (SAFETY S4).
 func (p *Persister) Replace(db *bbolt.DB, c *Content) error {
 	p.flushing.Lock()
 	defer p.flushing.Unlock()
@@ -413,18 +414,19 @@ func (p *Persister) Durable() log.Seq {
 	return p.stored.Seq
 }
 
-// Behind reports whether so much waits for the disk that no more is taken.
+// Behind reports whether so much waits for the disk that the leader must take no more.
 func (p *Persister) Behind() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lag > p.options.MaxLagEvents || p.lagSize > p.options.MaxLagBytes
 }
 
-// ErrLagging: changes.db is so far behind what is applied that this server
-// takes nothing more, or is not ready.
+// ErrLagging: changes.db is so far behind the applied state that this server takes
+// nothing more, or is not ready.
 var ErrLagging = errors.New("raftstore: changes.db is too far behind")
 
-// Lagging says that changes.db is further behind than some times its bounds, or nil.
+// Lagging returns ErrLagging if changes.db is behind by more than times its bounds, else
+// nil.
 func (p *Persister) Lagging(times int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,10 +2,10 @@ package changesdb
 
 import "rutter/log"
 
-// Ring holds the newest entries in memory, encoded, for readers near the head.
-// It keeps at least limit entries or bytes, and above that drops only what is
-// durable in changes.db (SAFETY P1): every entry is in the ring or in the file.
-// It has no lock of its own.
+// Ring holds the newest entries in memory, encoded, for readers near the head. It keeps
+// at least MaxEntries entries or MaxBytes bytes. Beyond that it drops only entries that
+// are durable in changes.db (SAFETY P1), so every entry is in the ring or in the file. It
+// has no lock of its own.
 type Ring struct {
 	slots      []Slot // circular; its length is a power of two
 	First      log.Seq
@@ -18,12 +18,12 @@ type Ring struct {
 // minRing is the first size of the array, which doubles as needed.
 const minRing = 1024
 
-// Reset empties the ring; the next entry is that after seq.
+// Reset empties the ring. The next entry is the one after seq.
 func (r *Ring) Reset(seq log.Seq) {
 	r.slots, r.First, r.n, r.bytes = make([]Slot, minRing), seq+1, 0, 0
 }
 
-// At returns the entry of seq, which Has has said to be there.
+// At returns the entry of seq. Has(seq) must be true.
 func (r *Ring) At(seq log.Seq) *Slot { return &r.slots[int(seq)&(len(r.slots)-1)] }
 
 // Push adds the entry after the last one.
@@ -54,8 +54,8 @@ func (r *Ring) grow() {
 // Has reports whether the entry of seq is in the ring.
 func (r *Ring) Has(seq log.Seq) bool { return seq >= r.First && seq < r.First+log.Seq(r.n) }
 
-// Read appends the entries after seq to a collector, until it is full or the
-// ring ends. The first of them must be in the ring.
+// Read gives a collector the entries after a seq, until it is full or the ring ends. The
+// first of them must be in the ring.
 func (r *Ring) Read(after log.Seq, c *Collector) {
 	for seq := after + 1; r.Has(seq); seq++ {
 		if !c.take(*r.At(seq)) {

@@ -8,9 +8,9 @@ import (
 	"rutter/raftstore/internal/disk"
 )
 
-// Rows of changes.db, big endian. Every row ends in what it carries and holds
-// a CRC32C (Castagnoli) over its key and everything else in it, so that a
-// flipped bit in either is found on reading.
+// Rows of changes.db, big endian. Every row has a CRC32C (Castagnoli) over its key and
+// all other bytes of it, so that a read finds a flipped bit in either. Its content comes
+// last.
 //
 //	events   key: seq (8)
 //	         | chain hash (32) | crc (4) | more (4) | event bytes |
@@ -23,8 +23,8 @@ import (
 //	meta     key: "head", "marker", "digests", "retention", "rows", "leaps", "skips"
 //	         | crc (4) | version (1) | fields |
 //
-// more is how many events of the same change follow: a reader that stops
-// between changes need not decode the event to know where that is.
+// more is how many events of the same change follow. So a reader that stops between two
+// changes need not decode the event.
 const (
 	EventRowHeader  = 40
 	ObjectRowHeader = 20
@@ -43,7 +43,7 @@ var (
 	keySwept          = []byte("rows")
 )
 
-// Slot is one entry with what a reader of whole changes must know of it.
+// Slot is one entry, with what a reader of whole changes needs.
 type Slot struct {
 	log.Entry
 	More uint32
@@ -52,7 +52,7 @@ type Slot struct {
 // SeqKey returns the key of an event's row, and the name of a checkpoint.
 func SeqKey(seq log.Seq) []byte { return binary.BigEndian.AppendUint64(nil, uint64(seq)) }
 
-// EventRow returns the stored form of s, made in one allocation.
+// EventRow returns the stored form of s, in one allocation.
 func EventRow(key []byte, s *Slot) []byte {
 	row := make([]byte, EventRowHeader, EventRowHeader+len(s.Bytes))
 	copy(row, s.Hash[:])
@@ -62,8 +62,8 @@ func EventRow(key []byte, s *Slot) []byte {
 	return row
 }
 
-// ReadEvent checks the row stored under key, which must be that of want. The
-// slot's bytes share the row's memory.
+// ReadEvent checks and decodes the row stored under key, which must be that of the seq
+// want. The slot's bytes share the row's memory.
 func ReadEvent(want log.Seq, key, row []byte) (Slot, error) {
 	if len(key) != 8 || log.Seq(binary.BigEndian.Uint64(key)) != want {
 		return Slot{}, fmt.Errorf("changes.db: event row %d is missing, %.16x stands in its place: %w", want, key, log.ErrCorrupt)
@@ -79,7 +79,7 @@ func ReadEvent(want log.Seq, key, row []byte) (Slot, error) {
 	return s, nil
 }
 
-// ObjectRow returns the stored form of an object, whose bytes lack the format byte.
+// ObjectRow returns the stored form of an object. Its bytes are without the format byte.
 func ObjectRow(kind log.Kind, id string, revision log.Revision, seq log.Seq, object []byte) []byte {
 	row := make([]byte, ObjectRowHeader, ObjectRowHeader+1+len(object))
 	binary.BigEndian.PutUint64(row[4:], uint64(revision))
@@ -89,7 +89,7 @@ func ObjectRow(kind log.Kind, id string, revision log.Revision, seq log.Seq, obj
 	return row
 }
 
-// ReadObject checks an object's row and returns what it holds.
+// ReadObject checks an object's row and returns its content.
 func ReadObject(kind log.Kind, id string, row []byte) (log.Object, log.Revision, log.Seq, error) {
 	if len(row) <= ObjectRowHeader || binary.BigEndian.Uint32(row) != disk.Checksum([]byte{byte(kind)}, []byte(id), row[4:]) {
 		return nil, 0, 0, fmt.Errorf("changes.db: row of %s %s: checksum does not fit: %w", kind, id, log.ErrCorrupt)

@@ -18,41 +18,40 @@ import (
 	"rutter/raftstore/internal/readahead"
 )
 
-// The rows of objects follow the events at a distance. What the persister
-// writes with each transaction, events and change ids, goes to the end of its
-// bucket; an object's row lies anywhere among all others, and written with its
-// event each would take a page of 4 KB with it. A sweep writes the rows of many
-// events: sorted, of each object the last, in transactions of bounded size.
-// With the last of them Head.Rows moves to the seq whose state the rows are.
+// The rows of objects are written later than their events. Events and change ids, which
+// the persister writes in each transaction, go to the end of their bucket. An object's
+// row lies anywhere among all others: written with its event, each would cost a page of 4
+// KB. A sweep writes the rows of many events: sorted, of each object only the last, in
+// transactions of bounded size. The last of these transactions moves Head.Rows to the seq
+// whose state the rows have.
 //
-// Everything that a sweep needs stands in the events, so a crash in its middle
-// leaves nothing to repair: a start takes the objects that events after
-// Head.Rows name from those events alone, and whatever their rows say, from
-// before or from after, is not looked at.
+// A sweep needs only the events, so a crash during a sweep leaves nothing to repair. A
+// start takes the objects that events after Head.Rows name from those events alone, and
+// ignores their rows, old or new.
 //
-// Events after Head.Rows are never deleted: a checkpoint begins with a sweep,
-// and nothing is deleted that the newest checkpoint does not have.
+// Events after Head.Rows are never deleted: a checkpoint begins with a sweep, and only
+// events that the newest checkpoint contains are deleted.
 //
-// Programs before this one have rows that are always those of the head, and do
-// not know of Head.Rows. An image is settled before it is sent, and so is the
-// file at a clean stop: an older program can take over both. The row of
-// Head.Rows names the head that it belongs to, so that what an older program
-// leaves behind is taken for what it is.
+// In older programs the rows are always those of the head, and there is no Head.Rows. An
+// image is settled before it is sent, and the file at a clean stop, so an older program
+// can use both. The row of Head.Rows names the head to which it belongs, so that it is
+// ignored after an older program has written another head.
 
-// sweepRows bounds one transaction of a sweep: with each row on a page of its
-// own it writes 8 MB.
+// sweepRows bounds the rows of one transaction of a sweep. If each row is on a page of
+// its own, it writes 8 MB.
 const sweepRows = 2048
 
 const (
-	// sweepPace is how many times as long as each transaction of a sweep that
-	// nobody waits for the pause after it is; with each Options.SweepEvents that the
-	// rows are behind it is one less.
+	// sweepPace is the pause after a transaction of a background sweep, as a multiple of
+	// the transaction's time. It is one less for each Options.SweepEvents that the rows
+	// are behind.
 	sweepPace = 4
-	// settleRounds bounds how often an image is swept before it, while others
-	// write, so that little is left for the transaction that must have the rest.
+	// settleRounds bounds the sweeps before an image, beside other writes, so that little
+	// is left for the transaction that must contain the rest.
 	settleRounds = 4
-	// busySweeps: while more than this part of Options.SweepEvents comes in each
-	// Options.SweepDelay, the delay does not count: the events will be enough soon.
+	// busySweeps: while more than Options.SweepEvents/busySweeps events come in each
+	// Options.SweepDelay, the delay does not count, because there will soon be enough
+	// events.
 	busySweeps = 32
 )
 
@@ -62,7 +61,7 @@ type ObjectKey struct {
 	ID   string
 }
 
-// objectWrite is a row that a sweep writes: from the object's last event.
+// objectWrite is a row that a sweep writes, from the object's last event.
 type objectWrite struct {
 	ObjectKey
 	seq log.Seq
@@ -80,8 +79,8 @@ func (h *Head) encodeSwept(headRow []byte) []byte {
 	return metarow.Seal(keySwept, b)
 }
 
-// decodeSwept returns the seq whose state the object rows are, for the head
-// that was read from headRow; without a row of that head it is the head's.
+// decodeSwept returns the seq whose state the object rows have, for the head that was
+// read from headRow. Without a row that belongs to that head, it is the head's seq.
 func (h *Head) decodeSwept(row, headRow []byte) (log.Seq, error) {
 	if row == nil || len(headRow) < 4 {
 		return h.Seq, nil
@@ -103,8 +102,8 @@ func (h *Head) decodeSwept(row, headRow []byte) (log.Seq, error) {
 	return rows, nil
 }
 
-// Touched returns the objects that the events after a seq name, up to another,
-// each with the seq of its last one.
+// Touched returns the objects that the events in (after, to] name, each with the seq of
+// its last event.
 func Touched(tx *bbolt.Tx, after, to log.Seq) (map[ObjectKey]log.Seq, error) {
 	last := make(map[ObjectKey]log.Seq)
 	cursor := tx.Bucket(BucketEvents).Cursor()
@@ -125,7 +124,8 @@ func Touched(tx *bbolt.Tx, after, to log.Seq) (map[ObjectKey]log.Seq, error) {
 	return last, nil
 }
 
-// writesOf returns what was touched in the order of the rows: neighbours share pages.
+// writesOf returns the touched objects in the order of the rows, because neighbouring
+// rows share pages.
 func writesOf(last map[ObjectKey]log.Seq) []objectWrite {
 	writes := make([]objectWrite, 0, len(last))
 	for key, seq := range last {
@@ -137,7 +137,8 @@ func writesOf(last map[ObjectKey]log.Seq) []objectWrite {
 	return writes
 }
 
-// rowOfEvent returns the object row that an event makes; nil if it deletes it.
+// rowOfEvent returns the object row that an event makes; nil if the event deletes the
+// object.
 func rowOfEvent(events *bbolt.Bucket, w *objectWrite) ([]byte, error) {
 	key := SeqKey(w.seq)
 	s, err := ReadEvent(w.seq, key, events.Get(key))
@@ -183,8 +184,8 @@ func putRows(tx *bbolt.Tx, writes []objectWrite) error {
 	return nil
 }
 
-// loadObjects loads the objects of the head: the rows, but for those that later
-// events name, and what these events made of them.
+// loadObjects loads the objects of the head: from the rows, except for those that later
+// events name, which are taken from these events.
 func loadObjects(tx *bbolt.Tx, h *Head, state *projections.State) error {
 	last, err := Touched(tx, h.Rows, h.Seq)
 	if err != nil {
@@ -215,8 +216,8 @@ func loadObjects(tx *bbolt.Tx, h *Head, state *projections.State) error {
 	return nil
 }
 
-// RunSweeps sweeps when many events have come, and now and then when few have,
-// until ctx is done.
+// RunSweeps sweeps after each Options.SweepEvents events, and after Options.SweepDelay if
+// fewer come, until ctx is done.
 func (p *Persister) RunSweeps(ctx context.Context) {
 	tick := time.NewTicker(p.options.SweepDelay)
 	defer tick.Stop()
@@ -224,7 +225,7 @@ func (p *Persister) RunSweeps(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-			// While many come, their rows can wait for those that share their pages.
+			// While many events come, their rows wait for others that share their pages.
 			came := p.unswept() - seen
 			if seen += came; came > p.options.SweepEvents/busySweeps {
 				continue
@@ -245,27 +246,26 @@ func (p *Persister) RunSweeps(ctx context.Context) {
 	}
 }
 
-// unswept returns how many events in the file the rows are behind.
+// unswept returns how many events the rows are behind the file's head.
 func (p *Persister) unswept() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return int(p.stored.Seq - p.stored.Rows)
 }
 
-// pace is how many times as long as a transaction of a sweep the pause after it
-// is now.
+// pace returns the present pause after a transaction of a sweep, as a multiple of the
+// transaction's time.
 func (p *Persister) pace() time.Duration {
 	return time.Duration(max(0, sweepPace-p.unswept()/p.options.SweepEvents))
 }
 
-// Paces of sweeps that somebody waits for: beside others' writes, and at the end.
+// Paces of sweeps for which a caller waits: beside other writes, and at the end.
 func brisk() time.Duration  { return 1 }
 func atOnce() time.Duration { return 0 }
 
-// sweep brings the rows to where the head was when it began, and returns that
-// head: in parts of p.options.SweepPart events, so that what it holds in memory has a bound.
-// The caller holds sweeping. After an error the rows stand at the end of a part,
-// as far as anybody looks at them.
+// sweep brings the rows to the head at its beginning, and returns that head. It works in
+// parts of p.options.SweepPart events, to bound its memory. The caller holds sweeping.
+// After an error Head.Rows is at the end of a part.
 func (p *Persister) sweep(ctx context.Context, epoch uint64, pace func() time.Duration) (Head, error) {
 	at, err := p.fileHead()
 	for err == nil && at.Rows < at.Seq {
@@ -277,7 +277,7 @@ func (p *Persister) sweep(ctx context.Context, epoch uint64, pace func() time.Du
 	return at, err
 }
 
-// sweepPart brings the rows from one seq to another.
+// sweepPart brings the rows from the seq from to the seq to.
 func (p *Persister) sweepPart(ctx context.Context, epoch uint64, pace func() time.Duration, from, to log.Seq) error {
 	writes, err := p.writesBetween(from, to)
 	if p.CurrentEpoch() != epoch {
@@ -287,7 +287,7 @@ func (p *Persister) sweepPart(ctx context.Context, epoch uint64, pace func() tim
 		return err
 	}
 	for part := range slices.Chunk(writes, p.options.SweepRows) {
-		if err := p.options.Room(); err != nil {
+		if err := p.options.Full(); err != nil {
 			return err
 		}
 		if err := p.paced(ctx, epoch, pace(), func(tx *bbolt.Tx) error { return putRows(tx, part) }); err != nil {
@@ -308,7 +308,7 @@ func (p *Persister) fileHead() (at Head, err error) {
 	return at, err
 }
 
-// writesBetween returns the rows that the events after a seq make, up to another.
+// writesBetween returns the rows that the events in (after, to] make.
 func (p *Persister) writesBetween(after, to log.Seq) (writes []objectWrite, err error) {
 	err = p.files.View(func(tx *bbolt.Tx) error {
 		last, err := Touched(tx, after, to)
@@ -318,10 +318,10 @@ func (p *Persister) writesBetween(after, to log.Seq) (writes []objectWrite, err 
 	return writes, err
 }
 
-// moveRows writes the last rows of a sweep and where the rows stand after it, in
-// one transaction. The caller holds flushing.
+// moveRows writes the last rows of a sweep and the new Head.Rows, in one transaction. The
+// caller holds flushing.
 func (p *Persister) moveRows(epoch uint64, to log.Seq, writes []objectWrite) error {
-	next := p.stored // changed under flushing only
+	next := p.stored // changes only under flushing
 	next.Rows = to
 	err := p.upkeepLocked(epoch, func(tx *bbolt.Tx) error {
 		return errors.Join(putRows(tx, writes), PutHead(tx.Bucket(BucketMeta), &next))
@@ -334,8 +334,8 @@ func (p *Persister) moveRows(epoch uint64, to log.Seq, writes []objectWrite) err
 	return err
 }
 
-// sweepFor sweeps and begins a read transaction of h in which the rows are those
-// of the head that it returns, which may be behind the transaction's.
+// sweepFor sweeps and begins a read transaction of h. The rows in it are those of the
+// returned head, which may be behind the transaction's own head.
 func (p *Persister) sweepFor(ctx context.Context, epoch uint64, h *Handle) (Head, *bbolt.Tx, error) {
 	p.sweeping.Lock()
 	defer p.sweeping.Unlock()
@@ -347,8 +347,8 @@ func (p *Persister) sweepFor(ctx context.Context, epoch uint64, h *Handle) (Head
 	return at, tx, err
 }
 
-// Settled begins a read transaction of h, the current file, in which the rows
-// are those of its head.
+// Settled begins a read transaction of h, the current file, in which the rows are those
+// of the transaction's own head.
 func (p *Persister) Settled(h *Handle) (*bbolt.Tx, error) {
 	p.sweeping.Lock()
 	defer p.sweeping.Unlock()
@@ -376,10 +376,10 @@ func (p *Persister) Settled(h *Handle) (*bbolt.Tx, error) {
 	return h.DB.Begin(false)
 }
 
-// finish writes what is left, and the rows of all objects.
+// finish writes the remaining work, and the rows of all objects.
 func (p *Persister) finish() error {
 	err := p.Flush()
-	if errors.Is(err, log.ErrNoRoom) { // raft's log has what is missing
+	if errors.Is(err, log.ErrNoRoom) { // raft's log has the rest
 		p.refuse(err)
 		return nil
 	}
@@ -392,7 +392,7 @@ func (p *Persister) finish() error {
 	return err
 }
 
-// Sweep brings the rows of all objects to where the head is, without pauses.
+// Sweep brings the rows of all objects to the head, without pauses.
 func (p *Persister) Sweep(ctx context.Context) error {
 	p.sweeping.Lock()
 	defer p.sweeping.Unlock()
@@ -400,7 +400,7 @@ func (p *Persister) Sweep(ctx context.Context) error {
 	return err
 }
 
-// refuse tells those who wait for the next transaction that none comes.
+// refuse answers the callers that wait for the next transaction with err.
 func (p *Persister) refuse(err error) {
 	p.refuseMarker(err)
 	p.mu.Lock()
@@ -408,7 +408,8 @@ func (p *Persister) refuse(err error) {
 	p.mu.Unlock()
 }
 
-// refuseMarker tells those who wait for a marker that the next transaction has none.
+// refuseMarker drops the marker of the next transaction, and answers the callers that
+// wait for it with err.
 func (p *Persister) refuseMarker(err error) {
 	p.mu.Lock()
 	var waiting []chan<- error

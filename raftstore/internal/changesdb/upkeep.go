@@ -16,41 +16,41 @@ import (
 	"rutter/raftstore/internal/notify"
 )
 
-// Upkeep of changes.db beside its writer: checkpoints are made, and what is
-// below the floor is deleted, in transactions that are short enough for nobody
-// to notice, with pauses between them.
+// Upkeep of changes.db beside its writer: it makes checkpoints, and deletes what is below
+// the floor, in transactions that are short enough not to delay other writes, with pauses
+// between them.
 //
-// checkpoints holds a bucket for each checkpoint, named by its seq (8, big
-// endian): the rows of objects/<kind> as they stood there, byte for byte, and
-// at the end the rows of the head and the sums, without which it is not whole.
-// The state at seq N is the newest whole checkpoint at or below N with the
-// events up to N applied to it; so the events after the newest checkpoint at or
-// below the floor stay in the file, unseen, until a newer one is there.
+// checkpoints holds a bucket for each checkpoint, named by its seq (8, big endian): the
+// rows of objects/<kind> as they stood there, byte for byte, and at the end the rows of
+// the head and the sums, without which it is not whole. The state at seq N is the newest
+// whole checkpoint at or below N with the events up to N applied to it. So the events
+// after the newest checkpoint at or below the floor stay in the file, hidden, until there
+// is a newer one.
 
 const (
 	// UpkeepRows and upkeepBytes bound one transaction of upkeep.
 	UpkeepRows  = 1000
 	upkeepBytes = 512 << 10
-	// EntriesPerObject: a checkpoint is made when at least this many entries for
-	// each object were written since the one before, so that checkpoints use a
-	// quarter of what the events do.
+	// EntriesPerObject: a checkpoint is made when at least this many entries for each
+	// object were written since the previous one. So checkpoints use a quarter of the
+	// space of the events.
 	EntriesPerObject = 4
 )
 
-// upkeepPace is how many times as long as each transaction of upkeep the pause
-// after it is.
+// upkeepPace is the pause after a transaction of upkeep, as a multiple of the
+// transaction's time.
 const upkeepPace = 2
 
-// Upkeep writes in one short transaction, unless a restore came since the epoch or
-// there is no room, and makes a pause.
+// Upkeep writes in one short transaction, and then pauses. It fails if a restore came
+// since the epoch, or if there is no free space.
 func (p *Persister) Upkeep(ctx context.Context, epoch uint64, fn func(tx *bbolt.Tx) error) error {
-	if err := p.options.Room(); err != nil {
+	if err := p.options.Full(); err != nil {
 		return err
 	}
 	return p.paced(ctx, epoch, upkeepPace, fn)
 }
 
-// Shrink is upkeep that deletes rows, for which a part of the reserve is kept.
+// Shrink is Upkeep that deletes rows. A part of the reserve is kept for it.
 func (p *Persister) Shrink(ctx context.Context, epoch uint64, fn func(tx *bbolt.Tx) error) error {
 	if err := p.options.Spare(); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (p *Persister) paced(ctx context.Context, epoch uint64, pace time.Duration,
 	return err
 }
 
-// upkeepLocked is one transaction of upkeep; the caller holds flushing.
+// upkeepLocked is one transaction of upkeep. The caller holds flushing.
 func (p *Persister) upkeepLocked(epoch uint64, fn func(tx *bbolt.Tx) error) error {
 	p.mu.Lock()
 	err := p.broken
@@ -95,12 +95,12 @@ func (p *Persister) upkeepLocked(epoch uint64, fn func(tx *bbolt.Tx) error) erro
 		p.mu.Lock()
 		p.broken = err
 		p.mu.Unlock()
-		notify.Send(p.kick) // its run ends with the error
+		notify.Send(p.kick) // Run ends with the error
 	}
 	return err
 }
 
-// due is what there is to do, as one transaction saw it.
+// due is the upkeep that one transaction found to be due.
 type due struct {
 	checkpoint bool
 	drop       []log.Seq // checkpoints
@@ -113,15 +113,15 @@ type Upkeep struct {
 	Persister *Persister
 	Files     *Files
 	Logger    *slog.Logger
-	// Every is how many entries lie between two checkpoints at least.
+	// Every is the least number of entries between two checkpoints.
 	Every log.Seq
-	// Objects is how many objects there are now.
+	// Objects returns the present number of objects.
 	Objects func() int
-	// Scarce reports whether there is little room on disk.
+	// Scarce reports whether there is little free space on disk.
 	Scarce func() bool
 }
 
-// Maintain does what is due once.
+// Maintain does the upkeep that is due, once.
 func (k *Upkeep) Maintain(ctx context.Context) error {
 	epoch := k.Persister.CurrentEpoch()
 	var p due
@@ -144,7 +144,7 @@ func (k *Upkeep) Maintain(ctx context.Context) error {
 	return k.deleteEvents(ctx, epoch, p.first, p.end)
 }
 
-// plan looks what is due.
+// plan returns the upkeep that is due.
 func (k *Upkeep) plan(tx *bbolt.Tx) (due, error) {
 	var p due
 	h, _, err := ReadMeta(tx)
@@ -166,8 +166,9 @@ func (k *Upkeep) plan(tx *bbolt.Tx) (due, error) {
 		}
 	}
 	least := max(k.Every, log.Seq(k.Objects()*EntriesPerObject))
-	// Under the cap, or with little room, the floor runs ahead of the checkpoints: one now, so that
-	// what lies below it can go as soon as the floor has passed it.
+	// If the cap or little free space moves the floor, it runs ahead of the checkpoints.
+	// A checkpoint made now allows deletion of what is below it as soon as the floor has
+	// passed it.
 	pressed := newest < h.Floor && (UsedBytes(tx) > h.Retention.OrDefault().Bytes || k.Scarce())
 	p.checkpoint = h.Seq-newest >= least || pressed && h.Seq > newest
 	p.first, p.end = FirstEvent(tx, &h), base
@@ -243,7 +244,8 @@ func (k *Upkeep) copyRows(ctx context.Context, epoch uint64, checkpoint, kind []
 	return rows, nil
 }
 
-// dropCheckpoint deletes one, its head first, so that it is never half of one.
+// dropCheckpoint deletes a checkpoint, its head first, so that a half-deleted one does
+// not count as whole.
 func (k *Upkeep) dropCheckpoint(ctx context.Context, epoch uint64, seq log.Seq) error {
 	for more := true; more; {
 		err := k.Persister.Shrink(ctx, epoch, func(tx *bbolt.Tx) error {
@@ -295,7 +297,7 @@ func dropRows(b *bbolt.Bucket) (more bool, err error) {
 	return true, nil
 }
 
-// deleteEvents deletes the rows of [first, end] from the front.
+// deleteEvents deletes the event rows of [first, end], the oldest first.
 func (k *Upkeep) deleteEvents(ctx context.Context, epoch uint64, first, end log.Seq) error {
 	if first > end {
 		return nil

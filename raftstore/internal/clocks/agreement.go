@@ -7,36 +7,34 @@ import (
 	"rutter/log"
 )
 
-// reading is one server's clock, as this server knows it at the moment that it is
-// asked about.
+// reading is one server's clock, as this server knows it at one moment.
 type reading struct {
 	id    string
 	voter bool
 	clock log.Time
-	// doubt is how far clock may be from what that server's clock shows: half of
-	// the round trip in which it was read.
+	// doubt is the greatest error of clock: half of the round trip in which it was read.
 	doubt time.Duration
 }
 
-// Agreement is what a server takes the time to be, from the clocks of the voters
-// that it knows. It goes on with the monotonic clock until the next one.
+// Agreement is the agreed time, computed from the voters' clocks that this server knows.
+// It goes on with the monotonic clock until the next Agreement.
 type Agreement struct {
 	taken time.Time // by the monotonic clock
-	// clock is the agreed one: the middle one of the voters', the lower of the
-	// two where there are two, so that no single clock moves it forward.
+	// clock is the agreed clock: the median of the voters' clocks, the lower one of the
+	// middle two, so that no single clock moves it forward.
 	clock log.Time
-	known int // voters' clocks that were compared
-	// Judged: more than half of these lie within the bound of the agreed clock. If
-	// not, as with two that differ, nobody can say whose is right.
+	known int // number of voters' clocks that were compared
+	// Judged means that more than half of these clocks are within the bound of the agreed
+	// clock. If not, as with two clocks that differ, it is unknown which one is right.
 	Judged bool
 	Bound  time.Duration
-	// Differs is how far each server's clock is ahead of the agreed one, and doubts
-	// how sure that is; by name.
+	// Differs is how far each server's clock is ahead of the agreed clock, and Doubts the
+	// greatest error of that; by name.
 	Differs, Doubts map[string]time.Duration
 }
 
-// agree compares clocks that were read at one moment. own is the asking server,
-// whose clock counts alone if no voter's is known.
+// agree compares clocks at one moment. own is this server's clock, which alone counts if
+// no voter's clock is known.
 func agree(own reading, others []reading, bound time.Duration, taken time.Time) *Agreement {
 	a := &Agreement{
 		taken: taken, clock: own.clock, Bound: bound,
@@ -64,14 +62,14 @@ func agree(own reading, others []reading, bound time.Duration, taken time.Time) 
 	return a
 }
 
-// far reports whether a server's clock is known, and further from the agreed one
-// than the bound and what its measurement leaves open.
+// far reports whether a server's clock is known, and further from the agreed clock than
+// the bound plus the error of its measurement.
 func (a *Agreement) far(id string) bool {
 	off, known := a.Differs[id]
 	return known && off.Abs() > a.Bound+a.Doubts[id]
 }
 
-// Wrong reports whether a server's clock is far off, and the others can tell.
+// Wrong reports whether a server's clock is far off, and a majority shows that.
 func (a *Agreement) Wrong(id string) bool { return a.Judged && a.far(id) }
 
 // right reports whether a server's clock is known to be near the agreed one.
@@ -80,7 +78,7 @@ func (a *Agreement) right(id string) bool {
 	return a.Judged && known && !a.far(id)
 }
 
-// Alone reports whether there was no other voter's clock to compare with.
+// Alone reports whether there was no clock of another voter to compare with.
 func (a *Agreement) Alone() bool { return a.known <= 1 }
 
 // At returns the agreed clock at a moment of the monotonic clock.

@@ -12,37 +12,37 @@ import (
 )
 
 const (
-	// clockKept is how long a reading with a shorter round trip is preferred to
-	// newer ones. Two clocks that differ by 100 ppm, more than a quartz without NTP
-	// does, part by half a millisecond meanwhile.
+	// clockKept is how long a reading with a shorter round trip is preferred to newer
+	// ones. In that time two clocks whose rates differ by 100 ppm, more than a quartz
+	// without NTP, drift apart by half a millisecond.
 	clockKept = 5 * time.Second
-	// clockStale is how old a reading may be that counts: those of a server that is
-	// down for longer say nothing of its clock any more.
+	// clockStale is the greatest age of a reading that counts. An older reading of a
+	// server that is down says nothing about its clock.
 	clockStale = 10 * time.Second
 )
 
 // Measured is one reading of another server's clock.
 type Measured struct {
-	Clock log.Time  // what it showed
-	At    time.Time // when, by the monotonic clock: the middle of the round trip
+	Clock log.Time  // what the clock showed
+	At    time.Time // moment of the reading, by the monotonic clock: the middle of the round trip
 	Doubt time.Duration
 }
 
 // from returns what the clock shows at a moment of the monotonic clock.
 func (m *Measured) from(now time.Time) log.Time { return m.Clock + log.Time(now.Sub(m.At)) }
 
-// peerClock is what is known of another server's clock.
+// peerClock is what this server knows about another server's clock.
 type peerClock struct {
 	voter  bool
 	best   Measured // zero at: never read
 	answer time.Time
-	// silent: it answers, but not this; its program is of before clocks were read.
+	// silent: the server answers, but not this request, because its program is too old.
 	silent bool
 	err    string // of the last try
 }
 
-// Clocks are those of the other servers, as this one reads them, and what follows
-// from them.
+// Clocks holds the readings of the other servers' clocks, and the agreement computed from
+// them.
 type Clocks struct {
 	now   func() time.Time // this server's wall clock
 	own   string           // its name
@@ -55,16 +55,16 @@ type Clocks struct {
 	Agreement atomic.Pointer[Agreement]
 }
 
-// New knows no server's clock yet but that of this one, own, which now reads.
-// bound is how far a clock may be from the agreed one.
+// New returns Clocks without readings. own is this server's name, and now reads its
+// clock. bound is how far a clock may be from the agreed clock.
 func New(now func() time.Time, own string, bound time.Duration) *Clocks {
 	c := &Clocks{now: now, own: own, bound: bound, voter: true, peers: make(map[string]*peerClock)}
 	c.Settle(time.Now())
 	return c
 }
 
-// take notes a reading. The one with the shortest round trip is kept for a while,
-// unless a newer one shows that the clock was set since.
+// take adds a reading. The reading with the shortest round trip is kept for clockKept,
+// unless a newer one shows that the clock was set.
 func (p *peerClock) take(m Measured) {
 	old := &p.best
 	p.answer, p.silent, p.err = m.At, false, ""
@@ -74,7 +74,7 @@ func (p *peerClock) take(m Measured) {
 	}
 }
 
-// Settle agrees anew from what is known at a moment.
+// Settle computes a new Agreement from the readings known at a moment.
 func (c *Clocks) Settle(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,8 +87,8 @@ func (c *Clocks) Settle(now time.Time) {
 	c.Agreement.Store(agree(reading{id: c.own, voter: c.voter, clock: log.TimeOf(c.now())}, others, c.bound, now))
 }
 
-// Answered returns how many of the voters, this server included, have said what
-// their clock shows, or that they do not know the question, and how many there are.
+// Answered returns how many of the voters, this server included, have reported their
+// clock, or that they do not know the request; and the number of voters.
 func (c *Clocks) Answered(now time.Time) (answered, voters int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,8 +107,8 @@ func (c *Clocks) Answered(now time.Time) (answered, voters int) {
 	return answered, voters
 }
 
-// Others returns, of each other server, what went wrong with the last reading of its
-// clock; "" is nothing.
+// Others returns, for each other server, the error of the last reading of its clock; ""
+// is none.
 func (c *Clocks) Others() map[string]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +119,8 @@ func (c *Clocks) Others() map[string]string {
 	return troubles
 }
 
-// MembersAre forgets the clocks of those who are no members any more.
+// MembersAre sets the members, and drops the clocks of servers that are no longer
+// members.
 func (c *Clocks) MembersAre(members []raft.Server) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,16 +139,16 @@ func (c *Clocks) MembersAre(members []raft.Server) {
 	}
 }
 
-// unknownRequest is in the answer of a program that does not know a request.
+// unknownRequest is a part of the answer of a program that does not know a request.
 const unknownRequest = "is not known to this server"
 
-// Note takes a reading of the clock of the server id, or why there is none.
+// Note adds a reading of the clock of the server id, or the error of an attempt.
 func (c *Clocks) Note(id string, m Measured, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.peers[id]
 	switch {
-	case p == nil: // it has gone meanwhile
+	case p == nil: // the server is no longer a member
 	case err == nil:
 		p.take(m)
 	default:

@@ -54,7 +54,7 @@ func TestClockReadings(t *testing.T) {
 }
 
 // Property: of three clocks at most one lies, by any amount and moving as it likes:
-// stamps stay within the bound of true time, whoever leads, and never stand still for
+// stamps stay within the bound of true time, with any leader, and never stand still for
 // longer than the bound.
 func TestStampsWithOneLiar(t *testing.T) {
 	t.Parallel()

@@ -9,20 +9,20 @@ import (
 	"rutter/log"
 )
 
-// Err: a clock cannot be believed. Nothing was written.
+// Err: no clock can be trusted. Nothing was written.
 var Err = errors.New("raftstore: the servers' clocks are wrong")
 
-// slewWithin is up to how far the log's time may be ahead of the agreed clock and
-// come back by itself, by going half as fast: within two hours of it. What is
-// further ahead an operator sets right. A server that is alone does not:
-// its clock may as well be the one that is wrong.
+// slewWithin is how far the log's time may be ahead of the agreed clock and still come
+// back by itself: it runs at half speed, so that takes at most two hours. If it is
+// further ahead, an operator must set it. A server without other voters does not slow
+// down, because its own clock may be the wrong one.
 const slewWithin = time.Hour
 
-// Stamper stamps changes on the leader. A stamp is what the leader's own clock shows
-// as long as that is near the clock that the servers agree on, and else that one, so
-// that no single clock moves the log's time. If the log's time is ahead of it, it
-// goes on from where it is by the monotonic clock: whoever waits for a time, or makes
-// change ids by a clock that is right, must not find it standing still.
+// Stamper stamps changes on the leader. A stamp is the leader's own clock as long as that
+// is near the agreed clock, and else the agreed clock. So no single clock moves the log's
+// time. If the log's time is ahead of that, it goes on by the monotonic clock. It must
+// not stand still, because clients wait for times, and make change ids by clocks that are
+// right.
 type Stamper struct {
 	now    func() time.Time // the wall clock
 	jump   time.Duration    // Config.MaxClockJump
@@ -30,23 +30,24 @@ type Stamper struct {
 	agreed func() *Agreement
 
 	mu   sync.Mutex
-	base time.Time     // of the monotonic clock, when this server took over
+	base time.Time     // moment of the monotonic clock at which this server took over
 	wall time.Duration // the wall clock then, since 1970
 	last log.Time      // the highest stamp, or the log's time
-	at   time.Time     // of the monotonic clock, then
-	// mending: a change that sets the log's time is under way. What is stamped
-	// behind it must not bring back the time from before it.
+	at   time.Time     // moment of the monotonic clock at that stamp
+	// mending: a change that sets the log's time is under way. Stamps after it must not
+	// bring the old time back.
 	mending bool
 }
 
-// NewStamper stamps by now, which is this server's wall clock, and by what agreed says.
-// jump bounds how far the wall clock of a server that has no other to ask may run ahead
-// of the monotonic one; bound is how far it may be from the agreed one.
+// NewStamper returns a Stamper. now reads this server's wall clock; agreed returns the
+// present Agreement. jump is how far the wall clock of a server without other voters may
+// run ahead of the monotonic clock. bound is how far the wall clock may be from the
+// agreed clock.
 func NewStamper(now func() time.Time, jump, bound time.Duration, agreed func() *Agreement) *Stamper {
 	return &Stamper{now: now, jump: jump, bound: bound, agreed: agreed}
 }
 
-// Reset begins with the log's time, as each new leader does.
+// Reset begins with the log's time. Each new leader calls it.
 func (c *Stamper) Reset(logTime log.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,8 +56,8 @@ func (c *Stamper) Reset(logTime log.Time) {
 	c.last, c.at, c.mending = logTime, now, false
 }
 
-// Mend has stamps stay with the agreed clock, whatever the log's time is, until
-// GoOnFrom. It reports false if they do already.
+// Mend keeps stamps at the agreed clock, independent of the log's time, until GoOnFrom.
+// It reports false if they are already kept so.
 func (c *Stamper) Mend() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +68,7 @@ func (c *Stamper) Mend() bool {
 	return true
 }
 
-// GoOnFrom has stamps go on from the log's time.
+// GoOnFrom makes stamps go on from the log's time.
 func (c *Stamper) GoOnFrom(logTime log.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +91,7 @@ func (c *Stamper) Stamp() (log.Time, error) {
 	case ahead <= 0:
 		c.last = to
 	case ahead <= c.bound:
-		return to, nil // the log's time stands for so long
+		return to, nil // until then the log's time stands still
 	case a.Judged && !a.Alone() && ahead <= slewWithin:
 		c.last += log.Time(passed / 2)
 	default:
@@ -99,8 +100,8 @@ func (c *Stamper) Stamp() (log.Time, error) {
 	return c.last, nil
 }
 
-// read returns what the time is, by this server's own clock if it may be believed,
-// and what the servers agreed on last. The caller holds mu.
+// read returns the time, by this server's own clock if that can be trusted, and the last
+// Agreement. The caller holds mu.
 func (c *Stamper) read(now time.Time) (log.Time, *Agreement, error) {
 	own, a := log.TimeOf(c.now()), c.agreed()
 	if a.Alone() {
@@ -112,13 +113,13 @@ func (c *Stamper) read(now time.Time) (log.Time, *Agreement, error) {
 	return own, a, nil
 }
 
-// Sure returns what the time is, or an error if that is no more than a guess: for
-// what cannot be taken back.
+// Sure returns the time, or an error if it is only a guess. It is for decisions that
+// cannot be taken back.
 func (c *Stamper) Sure() (log.Time, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if c.base.IsZero() { // it has never led: nothing to have run away from
+	if c.base.IsZero() { // this server has never led, so there is no earlier moment to compare with
 		c.base, c.wall = now, time.Duration(c.now().UnixNano())
 	}
 	at, a, err := c.read(now)
@@ -128,9 +129,9 @@ func (c *Stamper) Sure() (log.Time, error) {
 	return at, err
 }
 
-// checkJump compares how far the wall clock of a server that has no other to ask
-// went with the time that passed. One that was set back is none the worse: the
-// log's time goes on.
+// checkJump compares the progress of the wall clock of a server without other voters with
+// the elapsed time. A clock that was set back does no harm, because the log's time goes
+// on.
 func checkJump(wall, elapsed, bound time.Duration) error {
 	if off := wall - elapsed; off > bound {
 		return fmt.Errorf("%w: that of this server, which has no other to ask, ran ahead by %v since it became the leader: set it right, or start the server anew to take it as it is", Err, off.Round(time.Millisecond))

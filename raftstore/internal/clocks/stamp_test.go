@@ -114,7 +114,7 @@ func TestClockFollowsAgreed(t *testing.T) {
 	})
 }
 
-// TestTwoClocksDiffer: with two that differ nobody is judged, and the log's time goes
+// TestTwoClocksDiffer: with two that differ no clock is judged, and the log's time goes
 // on from where it is, whichever of them leads and whichever is wrong.
 func TestTwoClocksDiffer(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,5 @@
-// Package command has the commands that stand in raft entries, by their first byte, and
-// how those are written that need no more than a few fields.
+// Package command has the commands in raft entries, by their first byte, and the encoding
+// of those that have only a few fields.
 package command
 
 import (
@@ -8,20 +8,20 @@ import (
 	"rutter/log"
 )
 
-// First byte of a raft entry: what it asks of every server. One that a server
-// does not know stops it; it is never skipped (SAFETY D1).
+// First byte of a raft entry: the command to every server. A command that a server does
+// not know stops the server; it is never skipped (SAFETY D1).
 const (
 	Batch   byte = 1 // a batch of changes, as log.AppendBatch makes it
 	Genesis byte = 2 // | cluster id (16) | feature version (4) |: the first leader's first entry
-	// Floor: | seq (8) | chain hash there (32) |: entries up to seq are kept no more.
+	// Floor: | seq (8) | chain hash there (32) |: entries up to seq are no longer kept.
 	Floor byte = 3
-	// Retention: a Retention, which the floor follows from now on.
+	// Retention: an encoded Retention, which the floor follows from here on.
 	Retention byte = 4
 	// Feature: | feature version (4) |, which every member knows.
 	Feature byte = 5
 
-	// Highest is what this program knows; a leader sends nothing above
-	// what all members say they know.
+	// Highest is the highest command that this program knows. A leader sends no command
+	// above what all members report to know.
 	Highest = Feature
 )
 

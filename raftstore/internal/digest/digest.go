@@ -1,6 +1,6 @@
-// Package digest sums hashes, so that servers can compare what they hold without
-// sending it: the order in which things were added, and what was taken away again,
-// leave no trace in a sum.
+// Package digest sums hashes, so that servers can compare their data without sending it.
+// A sum does not depend on the order in which things were added, nor on things that were
+// added and removed again.
 package digest
 
 import (
@@ -8,19 +8,19 @@ import (
 	"encoding/binary"
 )
 
-// Sum is a sum of hashes, in which neither order nor history shows: what was
-// added and taken away again leaves no trace. Lanes wrap.
+// Sum is a sum of hashes. It does not depend on order, nor on what was added and removed
+// again. Its two parts wrap around.
 type Sum [2]uint64
 
-// Add adds what t is the sum of.
+// Add adds the things whose sum is t.
 func (s *Sum) Add(t Sum) { s[0] += t[0]; s[1] += t[1] }
 
-// Sub takes away what t is the sum of.
+// Sub removes the things whose sum is t.
 func (s *Sum) Sub(t Sum) { s[0] -= t[0]; s[1] -= t[1] }
 
-// Of is the first 128 bits of SHA-256 over the parts, each after its length.
+// Of returns the first 128 bits of SHA-256 over the parts, each preceded by its length.
 func Of(parts ...[]byte) Sum {
-	b := make([]byte, 0, 512) // most fit: nothing on the heap
+	b := make([]byte, 0, 512) // most calls fit and need no heap
 	for _, p := range parts {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(p)))
 		b = append(b, p...)

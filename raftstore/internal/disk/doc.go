@@ -1,6 +1,6 @@
-// Package disk is how the store's packages meet the file system: the error that
-// trouble with it is told as, how files are opened and checked, how much room there
-// is, and which operations are under way. It knows nothing of what the files hold.
+// Package disk is what the store's packages share about the file system: the error that
+// reports its trouble, opening and checking files, free space, and the operations under
+// way. It does not know the content of the files.
 package disk
 
 import (
@@ -15,7 +15,7 @@ var ErrTrouble = errors.New("raftstore: disk trouble")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checksum is the CRC32C over the parts, as rows, entries and notes bear it.
+// Checksum returns the CRC32C over the parts, as in rows, entries and notes.
 func Checksum(parts ...[]byte) uint32 {
 	var sum uint32
 	for _, p := range parts {
@@ -24,7 +24,7 @@ func Checksum(parts ...[]byte) uint32 {
 	return sum
 }
 
-// FileSize is the size of a file in bytes; 0 if it is not there.
+// FileSize returns the size of a file in bytes; 0 if there is no such file.
 func FileSize(path string) int64 {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -8,28 +8,27 @@ import (
 // op is an operation on disk that is under way.
 type op struct {
 	what  string
-	slack time.Duration // how many times as long as others it may take
-	age   time.Duration // as the looks have counted it
+	slack time.Duration // how many times as long as other operations it may take
+	age   time.Duration // sum of the times passed to Look
 }
 
-// Ops are the operations on disk of one store that are under way. The zero value is
-// ready; a nil one notes nothing. Its methods may be called from any goroutine.
+// Ops are the operations on disk of one store that are under way. The zero value is ready
+// for use; a nil Ops does nothing. Its methods may be called from any goroutine.
 //
-// Their age is counted by whoever looks, in looks: a process that was stopped for a
-// while, as a machine that was moved, has not waited for its disk all that time.
+// The watcher counts their age, in its calls of Look. So the age does not include a time
+// in which the process was stopped, as when a virtual machine was migrated.
 type Ops struct {
 	mu   sync.Mutex
 	next uint64
 	open map[uint64]*op
 }
 
-// Slack is how many times as long an operation of many writes may take as one write
-// of raft's log: a transaction of changes.db has many events, and no acknowledgement
-// waits for it.
+// Slack is how many times as long as a write of raft's log a transaction of changes.db
+// may take. It has many events, and no acknowledgement waits for it.
 const Slack = 4
 
-// Begin notes an operation that may take slack times as long as others. End is
-// called with what it returns.
+// Begin adds an operation that may take slack times as long as others. The caller passes
+// the returned number to End.
 func (o *Ops) Begin(what string, slack time.Duration) uint64 {
 	if o == nil {
 		return 0
@@ -44,7 +43,7 @@ func (o *Ops) Begin(what string, slack time.Duration) uint64 {
 	return o.next
 }
 
-// End notes that an operation has ended.
+// End removes an operation that has ended.
 func (o *Ops) End(number uint64) {
 	if o == nil {
 		return
@@ -54,9 +53,9 @@ func (o *Ops) End(number uint64) {
 	o.mu.Unlock()
 }
 
-// Look adds the time since the last look to each operation, and returns the one
-// that is under way for longest, by its own measure; "" if there is none. weighed is
-// its age divided by its slack, which counts against a bound; age is what passed.
+// Look adds passed, the time since the last call, to the age of each operation. It
+// returns the operation with the highest age divided by slack; what is "" if there is
+// none. weighed is that quotient, which is compared with a bound; age is the age itself.
 func (o *Ops) Look(passed time.Duration) (what string, weighed, age time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

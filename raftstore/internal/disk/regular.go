@@ -7,12 +7,11 @@ import (
 	"syscall"
 )
 
-// ErrNotRegular: a name is that of a pipe, a device or a folder, where a file is
-// wanted.
+// ErrNotRegular: a name is that of a pipe, a device or a folder, but a file is needed.
 var ErrNotRegular = errors.New("no regular file")
 
-// OpenRegular opens a file that somebody named, to be read. It does not wait for
-// the other end of a pipe, which nothing could interrupt. Errors: ErrNotRegular.
+// OpenRegular opens a file that a user named, for reading. It does not wait for the other
+// end of a pipe, because that wait could not be interrupted. Errors: ErrNotRegular.
 func OpenRegular(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -28,7 +27,8 @@ func OpenRegular(path string) (*os.File, error) {
 	return file, nil
 }
 
-// CheckRegular refuses what is no regular file; it is for files that a library opens by name.
+// CheckRegular returns ErrNotRegular unless path is a regular file. It is for files that
+// a library opens by name.
 func CheckRegular(path string) error {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {

@@ -2,8 +2,8 @@ package disk
 
 import "syscall"
 
-// Space returns the bytes that a folder's file system has left for
-// us and has in all; 0 and 0 if it does not say.
+// Space returns the bytes that a folder's file system has free for this process, and has
+// in all; 0 and 0 if they are not known.
 func Space(dir string) (free, size int64) {
 	var s syscall.Statfs_t // statfs(2)
 	if err := syscall.Statfs(dir, &s); err != nil {

@@ -1,5 +1,5 @@
-// Package distrust makes a start read from the disk what an earlier process may have left
-// in memory only.
+// Package distrust makes a start read from the disk, because an earlier process may have
+// left data in the kernel's memory only.
 package distrust
 
 import (
@@ -18,22 +18,22 @@ import (
 	"rutter/raftstore/internal/raftlog"
 )
 
-// After a sync has failed, Linux takes the pages that it could not write for clean:
-// they can be read, and are not on disk. So a start reads raft's log from the disk
-// and not from memory, and changes.db too if the last process ended for its disk;
-// the checks of a start then see what is there. changes.db may be large, and so is
-// not read anew each time.
+// After a sync has failed, Linux marks the pages that it could not write as clean: they
+// can be read, and are not on disk. So a start reads raft's log from the disk and not
+// from memory. If the last process ended because of its disk, the start reads changes.db
+// from the disk too. Then the checks of the start see what is really there. changes.db
+// may be large, so it is not always read anew.
 
 const (
-	// FileName is the file that a process leaves which ended for its disk. It need
-	// not be synced: it is in the same memory as the pages that it warns of.
+	// FileName is the file that a process leaves if it ended because of its disk. It need
+	// not be synced, because it is in the same memory as the pages that it warns of.
 	FileName = "disk-trouble"
-	// troubleWait bounds the writing of it, on a disk in trouble.
+	// troubleWait bounds the time to write it on a disk in trouble.
 	troubleWait = 200 * time.Millisecond
 )
 
-// Note leaves word for the next start of the folder's server, if it can: cause
-// ended this one.
+// Note writes the file for the next start of the server, if that is possible. cause is
+// the error that ended this process.
 func Note(dir string, cause error) {
 	done := make(chan struct{})
 	go func() {
@@ -46,7 +46,7 @@ func Note(dir string, cause error) {
 	}
 }
 
-// Reread has the files of a data folder read from the disk: see above.
+// Reread makes later reads of the files in a data folder come from the disk: see above.
 func Reread(dir string) error {
 	paths, err := raftlog.Files(dir)
 	if err != nil {
@@ -63,8 +63,8 @@ func Reread(dir string) error {
 	return nil
 }
 
-// dropCache has the kernel forget what it has of a file in memory. It keeps what it
-// has yet to write, which is therefore written first.
+// dropCache makes the kernel drop a file from memory. The kernel keeps pages that are not
+// yet written, so dropCache syncs the file first.
 func dropCache(path string) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -76,12 +76,12 @@ func dropCache(path string) error {
 	}
 	err = unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) {
-		return nil // this file system keeps no pages in memory
+		return nil // the file system keeps no pages in memory
 	}
 	return err
 }
 
-// Clear ends a start that has read and checked everything.
+// Clear removes the file. A start calls it when it has read and checked everything.
 func Clear(dir string) error {
 	err := os.Remove(filepath.Join(dir, FileName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,5 +1,5 @@
-// Package hashilog hands the messages of hashicorp's libraries (raft, raft-wal), which
-// log through hclog, to slog.
+// Package hashilog passes the log messages of hashicorp's libraries (raft, raft-wal),
+// which use hclog, to slog.
 package hashilog
 
 import (
@@ -14,26 +14,26 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// adapter hands messages to slog. What it does not override comes from hclog's own
-// null logger.
+// adapter passes messages to slog. All methods that it does not override are those of
+// hclog's null logger.
 type adapter struct {
 	hclog.Logger
 	logger *slog.Logger
 }
 
-// New returns a logger for raft and for what belongs to it.
+// New returns a logger for raft and its stores.
 func New(logger *slog.Logger) hclog.Logger {
 	return adapter{hclog.NewNullLogger(), logger.With("part", "raft")}
 }
 
-// Raft tells of each snapshot and trim; ours are markers, set every few
-// seconds, and nothing to tell. Its Info is our Debug.
+// Raft logs each snapshot and trim. Ours are markers, set every few seconds, and not
+// worth a message. So raft's Info becomes Debug.
 
 func (l adapter) Trace(string, ...any)           {}
 func (l adapter) Debug(msg string, args ...any)  { l.logger.Debug(msg, plain(args)...) }
 func (l adapter) Info(msg string, args ...any)   { l.logger.Debug(msg, plain(args)...) }
-func (l adapter) Warn(msg string, args ...any)   { l.tell(msg, args) }
-func (l adapter) Error(msg string, args ...any)  { l.tell(msg, args) }
+func (l adapter) Warn(msg string, args ...any)   { l.report(msg, args) }
+func (l adapter) Error(msg string, args ...any)  { l.report(msg, args) }
 func (l adapter) Named(string) hclog.Logger      { return l }
 func (l adapter) ResetNamed(string) hclog.Logger { return l }
 
@@ -51,9 +51,9 @@ func (l adapter) Log(level hclog.Level, msg string, args ...any) {
 	}
 }
 
-// tell says what raft holds for trouble; not that a connection ended, which is
-// what they do when a server stops.
-func (l adapter) tell(msg string, args []any) {
+// report logs raft's warnings and errors, except that a connection ended, which is normal
+// when a server stops.
+func (l adapter) report(msg string, args []any) {
 	level := slog.LevelWarn
 	for _, arg := range args {
 		if err, ok := arg.(error); ok && (errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, raft.ErrTransportShutdown)) {

@@ -13,8 +13,8 @@ import (
 var (
 	// ErrNotSent: the request did not leave this server.
 	ErrNotSent = errors.New("raftstore: peer not reached")
-	// ErrUnknown: the request left this server, and no answer came: it may have been acted
-	// on or not. It is raftstore.ErrUnknown.
+	// ErrUnknown: the request left this server, and no answer came: it may have been
+	// executed or not. It is raftstore.ErrUnknown.
 	ErrUnknown = errors.New("raftstore: the fate of the change is not known")
 	// ErrStopped: the server's tasks have ended. It is raftstore.ErrStopped.
 	ErrStopped = errors.New("raftstore: the store is not running")
@@ -32,7 +32,7 @@ type Client struct {
 // NewClient returns a client that dials through port.
 func NewClient(port *Port) *Client { return &Client{port: port} }
 
-// Dial opens a new connection for requests to a peer, which is the caller's.
+// Dial opens a new connection for requests to a peer. The caller owns it.
 func (c *Client) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return c.port.dial(ctx, address, streamPeer)
 }
@@ -42,8 +42,8 @@ func (c *Client) DialImage(ctx context.Context, address string) (net.Conn, error
 	return c.port.dial(ctx, address, streamImage)
 }
 
-// Connected returns a channel that is closed when the connection to a peer ends, which
-// is made if need be.
+// Connected returns a channel that is closed when the connection to a peer ends. It makes
+// the connection if there is none.
 func (c *Client) Connected(ctx context.Context, address string) (ended <-chan struct{}, err error) {
 	l, err := c.connection(ctx, address)
 	if err != nil {
@@ -52,7 +52,7 @@ func (c *Client) Connected(ctx context.Context, address string) (ended <-chan st
 	return l.done, nil
 }
 
-// connection is one to a peer with the requests that wait for an answer.
+// connection is a connection to a peer, with the requests that wait for an answer.
 type connection struct {
 	*sender
 	mu      sync.Mutex
@@ -60,8 +60,8 @@ type connection struct {
 	waiting map[uint64]chan Frame // nil once the connection is lost
 }
 
-// Call sends a request and waits for its answer. ErrNotSent means that the peer
-// has not got it; any other error wraps ErrUnknown.
+// Call sends a request and waits for its answer. ErrNotSent means that the peer did not
+// get the request; any other error wraps ErrUnknown.
 func (c *Client) Call(ctx context.Context, address string, kind byte, payload []byte) (Frame, error) {
 	l, err := c.connection(ctx, address)
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *Client) Call(ctx context.Context, address string, kind byte, payload []
 	}
 }
 
-// connection returns the connection to address, made anew if need be.
+// connection returns the connection to address. It makes a new one if there is none.
 func (c *Client) connection(ctx context.Context, address string) (*connection, error) {
 	c.mu.Lock()
 	l := c.connections[address]
@@ -127,7 +127,8 @@ func (c *Client) connection(ctx context.Context, address string) (*connection, e
 	return l, nil
 }
 
-// listen hands out answers until the connection ends, and then tells those who wait.
+// listen passes answers to their callers until the connection ends, and then ends the
+// waiting calls.
 func (c *Client) listen(address string, l *connection) {
 	r := bufio.NewReaderSize(l.conn, 64<<10)
 	for {

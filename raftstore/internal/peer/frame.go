@@ -12,7 +12,7 @@ import (
 	"rutter/log"
 )
 
-// On the wire a frame is, big endian:
+// The wire form of a frame, big endian:
 //
 //	0        4          12     13
 //	| length | number   | type | payload |
@@ -26,11 +26,12 @@ const (
 	MaxPayload = maxFrame - frameHeader
 )
 
-// outgoing is how many frames may wait for a connection's writer.
+// outgoing is how many frames may wait for the writer of a connection.
 const outgoing = 256
 
 // Frame is a request or an answer between peers. A connection carries many requests at
-// once; an answer bears its request's number. What the kinds mean is for both ends.
+// once; an answer has the number of its request. The two ends agree on the meaning of the
+// kinds.
 type Frame struct {
 	Number  uint64
 	Kind    byte
@@ -45,7 +46,7 @@ func appendFrame(b []byte, f Frame) []byte {
 	return append(b, f.Payload...)
 }
 
-// readFrame reads one frame; io.EOF only between frames.
+// readFrame reads one frame. It returns io.EOF only between frames.
 func readFrame(r *bufio.Reader) (Frame, error) {
 	var header [frameHeader]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -62,11 +63,12 @@ func readFrame(r *bufio.Reader) (Frame, error) {
 	return f, nil
 }
 
-// sender writes frames to a connection, those that wait together in one write.
+// sender writes frames to a connection. Frames that wait together are written in one
+// write.
 type sender struct {
 	conn net.Conn
 	out  chan Frame
-	done chan struct{} // closed when the connection is given up
+	done chan struct{} // closed when the connection is closed
 	once sync.Once
 }
 
@@ -74,7 +76,7 @@ func newSender(conn net.Conn) *sender {
 	return &sender{conn: conn, out: make(chan Frame, outgoing), done: make(chan struct{})}
 }
 
-// send queues f, and reports whether the connection still stood.
+// send queues f, and reports whether the connection is still open.
 func (s *sender) send(ctx context.Context, f Frame) bool {
 	select {
 	case s.out <- f:
@@ -93,7 +95,7 @@ func (s *sender) close() {
 	})
 }
 
-// run writes until the connection is given up.
+// run writes until the connection is closed.
 func (s *sender) run() {
 	defer s.close()
 	w := bufio.NewWriterSize(s.conn, 64<<10)

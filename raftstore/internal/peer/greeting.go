@@ -10,12 +10,12 @@ import (
 	"rutter/log"
 )
 
-// The first byte that a dialler sends says what the connection is for.
+// The first byte that a dialler sends is the purpose of the connection.
 const (
 	streamRaft byte = 'R' // the dialler's cluster id (16), then hashicorp/raft's own protocol
 	streamPeer byte = 'P' // frames of frame.go follow
-	// streamNote is streamRaft of a server that has a note: after the cluster's id come
-	// the note's length (4) and the note.
+	// streamNote is streamRaft with a note: after the cluster's id follow the length of
+	// the note (4) and the note.
 	streamNote byte = 'S'
 	// streamImage is for one image.
 	streamImage byte = 'I'
@@ -24,8 +24,8 @@ const (
 // maxNote bounds the note of a greeting, in bytes.
 const maxNote = 1 << 20
 
-// Greeting returns the greeting of raft's connections. One without a note is as of
-// programs that know of none.
+// Greeting returns the greeting of raft's connections. Without a note it is the same as
+// that of programs that do not know notes.
 func Greeting(cluster log.UUID, note []byte) []byte {
 	if note == nil {
 		return append([]byte{streamRaft}, cluster[:]...)
@@ -35,7 +35,8 @@ func Greeting(cluster log.UUID, note []byte) []byte {
 	return append(b, note...)
 }
 
-// readNote reads what follows the cluster's id in a greeting; nil if there is none.
+// readNote reads the note that follows the cluster's id in a greeting; nil if there is
+// none.
 func readNote(conn net.Conn, sort byte) ([]byte, error) {
 	if sort != streamNote {
 		return nil, nil

@@ -16,46 +16,45 @@ import (
 	"rutter/log"
 )
 
-// FirstByteWait bounds how long an accepted connection may say nothing.
+// FirstByteWait bounds the wait for the first byte of an accepted connection.
 const FirstByteWait = 5 * time.Second
 
-// Port is the peer port: it accepts connections and hands each on by what it is for,
-// and it dials those of the others. It is raft's raft.StreamLayer.
+// Port is the peer port: it accepts connections, and passes each to the handler of its
+// purpose; and it dials other servers. It is the raft.StreamLayer of raft.
 type Port struct {
-	opts PortOptions
-	raft chan net.Conn
-	told atomic.Int64    // when the last stranger was logged, unix ns
-	ctx  context.Context // ends with the run that the port serves
-	done chan struct{}
-	once sync.Once
+	opts     PortOptions
+	raft     chan net.Conn
+	loggedAt atomic.Int64    // when a server of another cluster was last logged, in Unix ns
+	ctx      context.Context // done when the run that the port serves ends
+	done     chan struct{}
+	once     sync.Once
 }
 
-// PortOptions are what a Port needs. All must be there.
+// PortOptions are the options of a Port. All must be set.
 type PortOptions struct {
 	Listener net.Listener
 	Dial     func(ctx context.Context, address string) (net.Conn, error)
 	Address  string // what the others dial
 	Tasks    *Tasks
-	// Cluster is the server's own; zero as long as it has none.
+	// Cluster returns the server's cluster id; zero as long as it has none.
 	Cluster func() log.UUID
-	// Note is what the server's greeting says besides, or nil. Servers of the first
-	// programs understand no note.
+	// Note returns the note of the server's greeting, or nil. The first programs do not
+	// understand a note.
 	Note func() ([]byte, error)
-	// Admit is asked about a server of this cluster, or of none, that dials for raft.
-	// It may refuse it; an error says that its note cannot be read.
+	// Admit decides on a server of this cluster, or of none, that dials for raft. False
+	// refuses it; an error means that its note cannot be read.
 	Admit func(from net.Addr, cluster log.UUID, note []byte) (bool, error)
-	// Requests and Image serve a connection for requests, or for one image, and
-	// close it.
+	// Requests and Image serve, and close, a connection for requests, or for one image.
 	Requests, Image func(net.Conn)
 	Logger          *slog.Logger
 }
 
-// NewPort returns a port that dials until ctx is done. The caller calls Run.
+// NewPort returns a port that dials until ctx is done. The caller must call Run.
 func NewPort(ctx context.Context, opts PortOptions) *Port {
 	return &Port{opts: opts, raft: make(chan net.Conn), ctx: ctx, done: make(chan struct{})}
 }
 
-// addr is an address by name, as peers dial it.
+// addr is an address as peers dial it.
 type addr string
 
 // Network implements net.Addr.
@@ -90,7 +89,7 @@ func (p *Port) Run() error {
 	}
 }
 
-// sort reads the first byte of a connection and hands it on.
+// sort reads the first byte of a connection and passes the connection to its handler.
 func (p *Port) sort(conn net.Conn) {
 	var first [1]byte
 	_ = conn.SetReadDeadline(time.Now().Add(FirstByteWait))
@@ -119,14 +118,14 @@ func (p *Port) sort(conn net.Conn) {
 	}
 }
 
-// strangerPause is the least time between two words about servers of another
-// cluster, which try again and again.
+// strangerPause is the least time between two log messages about servers of another
+// cluster, which connect again and again.
 const strangerPause = 10 * time.Second
 
-// sameCluster reads the dialler's greeting, and reports whether they are
-// ours or one of the two has none yet. A server that was left behind by a recovery, or
-// the old owner of an address, must not talk raft to us: raft itself knows
-// nothing of clusters, and an old leader of a higher term would be believed.
+// sameCluster reads the dialler's greeting, and reports whether its cluster is this one,
+// or one of the two servers has none yet. A server that a recovery left behind, or the
+// old owner of an address, must not send raft requests to this server: raft itself does
+// not know clusters, and would accept an old leader of a higher term.
 func (p *Port) sameCluster(conn net.Conn, sort byte) bool {
 	var theirs log.UUID
 	_ = conn.SetReadDeadline(time.Now().Add(FirstByteWait))
@@ -148,13 +147,13 @@ func (p *Port) sameCluster(conn net.Conn, sort byte) bool {
 		return ok && err == nil
 	}
 	now := time.Now().UnixNano()
-	if last := p.told.Load(); now-last > int64(strangerPause) && p.told.CompareAndSwap(last, now) {
+	if last := p.loggedAt.Load(); now-last > int64(strangerPause) && p.loggedAt.CompareAndSwap(last, now) {
 		p.opts.Logger.Warn("refusing a server of another cluster; stop it, or empty its data folder and let it join", "peer", conn.RemoteAddr(), "its_cluster", theirs, "our_cluster", ours)
 	}
 	return false
 }
 
-// dial opens a connection of a sort to a peer.
+// dial opens a connection of a purpose to a peer.
 func (p *Port) dial(ctx context.Context, address string, sort byte) (net.Conn, error) {
 	conn, err := p.opts.Dial(ctx, address)
 	if err != nil {
@@ -207,5 +206,5 @@ func (p *Port) Close() error {
 	return err
 }
 
-// Addr implements net.Listener: what the others dial.
+// Addr implements net.Listener. It returns the address that the others dial.
 func (p *Port) Addr() net.Addr { return addr(p.opts.Address) }

@@ -9,8 +9,8 @@ import (
 	"net"
 )
 
-// maxRequests bounds the requests of all peers that are worked on at once;
-// beyond, connections are not read.
+// maxRequests bounds the requests of all peers that are executed at once. Beyond it,
+// connections are not read.
 const maxRequests = 4096
 
 // Server answers the requests of peers.
@@ -21,8 +21,8 @@ type Server struct {
 	slots  chan struct{}
 }
 
-// NewServer returns a server that answers with what answer returns, which runs in a
-// goroutine of its own for each request.
+// NewServer returns a server. answer computes the answer of each request, in a goroutine
+// of its own.
 func NewServer(tasks *Tasks, logger *slog.Logger, answer func(ctx context.Context, f Frame) Frame) *Server {
 	return &Server{tasks: tasks, answer: answer, logger: logger, slots: make(chan struct{}, maxRequests)}
 }

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// writeProgress bounds one write to a peer: a snapshot's stream that stands
-	// still must not hold its read transaction (SAFETY S6).
+	// writeProgress bounds one write to a peer, because a snapshot's stream without
+	// progress must not hold its read transaction (SAFETY S6).
 	writeProgress = 20 * time.Second
-	// maxConns bounds accepted connections; a server has a handful for each peer.
+	// maxConns bounds accepted connections. A server has a few for each peer.
 	maxConns = 256
 )
 
-// Tasks are the goroutines and connections of one run of a server, which ends none
-// before it. The zero value is ready. Its methods may be called from any goroutine.
+// Tasks are the goroutines and connections of one run of a server. Stop ends them all.
+// The zero value is ready for use. Its methods may be called from any goroutine.
 type Tasks struct {
 	wg sync.WaitGroup
 
@@ -25,7 +25,8 @@ type Tasks struct {
 	conns   map[net.Conn]struct{}
 }
 
-// Start runs fn in a goroutine that Stop waits for; false if Stop was called.
+// Start runs fn in a goroutine that Stop waits for. It returns false, and does not run
+// fn, if Stop was called.
 func (t *Tasks) Start(fn func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -36,8 +37,8 @@ func (t *Tasks) Start(fn func()) bool {
 	return true
 }
 
-// adopt makes Stop close conn; false, with conn closed, if it is too late or
-// there are too many.
+// adopt makes Stop close conn. If Stop was called, or there are too many connections, it
+// closes conn and returns false.
 func (t *Tasks) adopt(conn net.Conn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +59,7 @@ func (t *Tasks) forget(conn net.Conn) {
 	t.mu.Unlock()
 }
 
-// HangUp closes the connections that there are now.
+// HangUp closes the present connections.
 func (t *Tasks) HangUp() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,8 +77,7 @@ func (t *Tasks) Stop() {
 	t.wg.Wait()
 }
 
-// trackedConn is a connection that its tasks know of, whose writes must
-// make progress.
+// trackedConn is a connection of a Tasks. Its writes must make progress.
 type trackedConn struct {
 	net.Conn
 	tasks *Tasks
@@ -105,7 +105,8 @@ func (c *trackedConn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// Write implements net.Conn: the earlier of the owner's deadline and ours holds.
+// Write implements net.Conn. The earlier of the owner's deadline and writeProgress
+// applies.
 func (c *trackedConn) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	deadline := time.Now().Add(writeProgress)

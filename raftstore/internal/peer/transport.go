@@ -13,12 +13,12 @@ import (
 	"rutter/raftstore/internal/peer/votes"
 )
 
-// exchangeTimeout bounds raft's own exchanges.
+// exchangeTimeout bounds raft's own requests.
 const exchangeTimeout = 5 * time.Second
 
-// Transport is raft's transport over a Port, with what raft 1.7.3 lacks: heartbeat,
-// pipelines and votes say what that is. It comes with the stable store and the FSM that
-// raft must get with it.
+// Transport is raft's transport over a Port, with the workarounds for raft 1.7.3 in
+// packages heartbeat, pipelines and votes. Raft must use the stable store and the FSM
+// that it returns.
 type Transport struct {
 	*raft.NetworkTransport
 	opts      TransportOptions
@@ -26,30 +26,31 @@ type Transport struct {
 	pipelines pipelines.Set
 }
 
-// TransportOptions are what a Transport needs. All must be there.
+// TransportOptions are the options of a Transport. All must be set.
 type TransportOptions struct {
 	Port *Port
 	Log  Log
 	// TermKey is raft's key of its term in Log.
 	TermKey []byte
-	// Raft returns what the transport is of; nil before it runs.
+	// Raft returns raft itself; nil before it runs.
 	Raft func() *raft.Raft
-	// Unfit says why this server should not lead; nil if it may.
+	// Unfit returns why this server should not lead; nil if it may.
 	Unfit  func() error
 	Logger *slog.Logger
 }
 
-// Log is raft's stable store, and tells how far this server's own disk is with raft's log.
+// Log is raft's stable store, and reports how much of raft's log is on this server's
+// disk.
 type Log interface {
 	raft.StableStore
-	// Await returns when the entries up to an index are on disk, or the error for which
-	// they cannot get there.
+	// Await returns when the entries up to an index are on disk, or returns the error
+	// that prevents it.
 	Await(index uint64) error
 	// Bound returns the part of a commit index that is on disk.
 	Bound(commit uint64) uint64
 }
 
-// NewTransport returns a transport, which accepts what its port hands on.
+// NewTransport returns a transport, which accepts the connections for raft from its port.
 func NewTransport(opts TransportOptions) *Transport {
 	return &Transport{
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
@@ -64,21 +65,21 @@ func NewTransport(opts TransportOptions) *Transport {
 // Stable returns the stable store for raft.
 func (t *Transport) Stable() raft.StableStore { return t.terms }
 
-// FSM returns the FSM for raft. The given one gets entries when they are on this server's
-// disk, and the followers are told of them.
-func (t *Transport) FSM(of raft.BatchingFSM) raft.BatchingFSM { return telling{of, t} }
+// FSM returns the FSM for raft. It passes entries to the given FSM when they are on this
+// server's disk, and sends their commit to the followers.
+func (t *Transport) FSM(of raft.BatchingFSM) raft.BatchingFSM { return committingFSM{of, t} }
 
-// Shutdown stops raft, and sees to it that no pipeline holds it up.
+// Shutdown stops raft, and closes pipelines that delay its end.
 func (t *Transport) Shutdown(r *raft.Raft) error { return t.pipelines.Shutdown(r) }
 
-// telling is an FSM of whose entries the followers are told.
-type telling struct {
+// committingFSM is an FSM that sends commits to the followers.
+type committingFSM struct {
 	raft.BatchingFSM
 	t *Transport
 }
 
 // ApplyBatch implements raft.BatchingFSM.
-func (f telling) ApplyBatch(entries []*raft.Log) []any {
+func (f committingFSM) ApplyBatch(entries []*raft.Log) []any {
 	n := len(entries)
 	if n == 0 {
 		return nil
@@ -99,8 +100,8 @@ func (t *Transport) RequestVote(id raft.ServerID, target raft.ServerAddress, arg
 	return votes.Ask(func() error { return t.NetworkTransport.RequestVote(id, target, args, resp) })
 }
 
-// RequestPreVote implements raft.WithPreVote. A server that should not lead gets no
-// votes, and so no higher term.
+// RequestPreVote implements raft.WithPreVote. A server that should not lead asks no other
+// server, and so its term does not rise.
 func (t *Transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
 	if err := t.opts.Unfit(); err != nil {
 		return fmt.Errorf("this server does not stand for election: %w", err)

@@ -1,16 +1,16 @@
 // Package raftlog keeps raft's log and its stable store (terms and votes) on disk:
 // raft-boltdb in the file raft.db, or raft-wal in the folder raft.wal with the stable
-// store in raft.db. It opens them, moves the log from the one to the other, reports
-// every error of the disk, and makes what a founding and a restore need.
+// store in raft.db. It opens them, moves the log from one to the other, reports every
+// error of the disk, and does what a founding and a restore need.
 //
-// What it does about hashicorp/raft, raft-boltdb and raft-wal besides stands in packages
-// of its own, which only this one knows:
+// Workarounds for hashicorp/raft, raft-boltdb and raft-wal are in packages of their own,
+// which only this package imports:
 //
-//	early    a leader's disk writes beside its followers'
-//	checked  each entry, term and vote has a checksum; the log is read before raft reads it
-//	wal      raft-wal with a note of where it ended
+//	early    a leader's disk writes at the same time as its followers'
+//	checked  each entry, term and vote has a checksum; the whole log is checked before raft reads it
+//	wal      raft-wal with a note of its end
 //
-// Two pieces stand here, since they are about how raft takes an error:
+// Two pieces are in this package, because they concern how raft handles an error:
 //
 //   - Raft 1.7.3 panics when it cannot save a term or a vote, or read an entry that it
 //     must apply. So the error is reported, which stops the server in order, and the
@@ -26,8 +26,8 @@
 // docs/upstream.md has all of them.
 package raftlog
 
-// Where a log can be. The stable store is raft.db in either case, and says which of the
-// two holds the log.
+// Where a log can be. The stable store is raft.db in both cases, and records which of the
+// two has the log.
 const (
 	Bolt = "boltdb" // raft.db: hashicorp/raft-boltdb
 	WAL  = "wal"    // the folder raft.wal: hashicorp/raft-wal
@@ -39,5 +39,5 @@ const (
 	WALName  = "raft.wal"
 )
 
-// keyKind is where the stable store says which of the two holds the log.
+// keyKind is the key in the stable store that records which of the two has the log.
 var keyKind = []byte("rutter-raft-log")

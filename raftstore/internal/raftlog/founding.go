@@ -13,14 +13,14 @@ import (
 	"rutter/raftstore/internal/disk"
 )
 
-// KeyCurrentTerm is where hashicorp/raft keeps its term in the stable store (raft.go,
+// KeyCurrentTerm is the key of hashicorp/raft's term in the stable store (raft.go,
 // keyCurrentTerm).
 var KeyCurrentTerm = []byte("CurrentTerm")
 
-// UndoFounding takes back what a crash left of a founding, so that it can begin
-// again: raft saves term 1 first and its first entry then, and takes the term
-// alone for a cluster's state. No server has term 1 in any other way: the first
-// election is that of term 2.
+// UndoFounding removes what a crash left of a founding, so that the founding can begin
+// again. Raft first saves term 1 and then its first entry, and takes the term alone for
+// the state of a cluster. No server has term 1 for another reason: the first election is
+// that of term 2.
 func (l *Log) UndoFounding() error {
 	last, err := l.LastIndex()
 	if err != nil || last > 0 {
@@ -35,9 +35,9 @@ func (l *Log) UndoFounding() error {
 	return l.SetUint64(KeyCurrentTerm, 0)
 }
 
-// Make makes a raft.db without entries in a folder, in one rename, whose term is not
-// below that of what the folder holds: else later entries would be of lower terms than
-// those before. The caller syncs the folder.
+// Make makes a raft.db without entries in a folder, in one rename. term must be at least
+// that of the data in the folder, because later entries must not have lower terms. The
+// caller must sync the folder.
 func Make(dir string, term uint64) error {
 	path := filepath.Join(dir, FileName)
 	pending := path + boltfile.PendingSuffix

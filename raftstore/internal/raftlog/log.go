@@ -23,50 +23,50 @@ import (
 	"rutter/raftstore/internal/raftlog/wal"
 )
 
-// logCacheEntries is how many raft entries stay in memory for the replication
-// to followers, which else would be read back from the file and decoded.
+// logCacheEntries is how many raft entries stay in memory for the replication to
+// followers. Other entries are read from the file and decoded.
 const logCacheEntries = 64
 
-// Log is raft's log and its stable store: raft-boltdb, tuned, with every
-// I/O error reported. Raft panics when it cannot save a term or a vote, or read
-// an entry that it must apply; the report comes before, and the goroutine that
-// would panic ends instead, so that the server can stop in order (SAFETY P4).
+// Log is raft's log and its stable store: raft-boltdb, tuned, with every I/O error
+// reported. Raft panics when it cannot save a term or a vote, or read an entry that it
+// must apply. Log reports the error first, and the goroutine that would panic ends
+// instead, so that the server can stop in order (SAFETY P4).
 //
-// Each entry goes through early, a cache, checked, and bolt or wal.
+// Each entry passes early, a cache, checked, and then bolt or wal.
 type Log struct {
 	*early.Log
 	bolt *raftboltdb.BoltStore
-	wal  *wal.Log // nil if bolt holds the log
+	wal  *wal.Log // nil if bolt has the log
 	path string
 	opts Options
-	live atomic.Bool // raft's goroutines use it
+	live atomic.Bool // raft's goroutines use the log
 }
 
-// Options say where a log is, and what it needs to know of the server.
+// Options are the options of a Log.
 type Options struct {
 	Dir      string // the data folder
-	Kind     string // Bolt or WAL; a log of the other kind is moved over
+	Kind     string // Bolt or WAL; a log of the other kind is moved
 	MapBytes int    // address space for raft.db
 	Logger   *slog.Logger
-	// Leads reports whether raft leads; raft's main goroutine asks, when it stores.
+	// Leads reports whether raft leads. Raft's main goroutine calls it when it stores.
 	Leads func() bool
-	// Changes reports whether a command is a batch of changes, with which a leader does
-	// not wait for its own disk before it sends them.
+	// Changes reports whether a command is a batch of changes. A leader sends these
+	// without waiting for its own disk.
 	Changes func(command []byte) bool
-	// Report is told of every error of the disk, before it is returned.
+	// Report is called with every error of the disk, before that is returned.
 	Report func(error)
-	// Admit says why entries are not stored now; nil, or if it returns nil, they are.
+	// Admit returns why entries must not be stored now, or nil. A nil Admit admits all.
 	Admit func([]*raft.Log) error
-	// Ops notes what is under way; may be nil.
+	// Ops watches the operations under way; may be nil.
 	Ops *disk.Ops
-	// Room says why not even a term or a vote is written now; nil, or if it returns
-	// nil, they are.
-	Room func() error
-	// Ending is closed when the server ends: then nothing waits for room.
+	// Full returns why not even a term or a vote may be written now, or nil. A nil Full
+	// allows all.
+	Full func() error
+	// Ending is closed when the server ends: then no write waits for free space.
 	Ending <-chan struct{}
 }
 
-// Open opens or makes the log. The caller calls Verify next. Errors: disk.ErrTrouble,
+// Open opens or makes the log. The caller must call Verify next. Errors: disk.ErrTrouble,
 // log.ErrCorrupt.
 func Open(opts Options) (*Log, error) {
 	path := filepath.Join(opts.Dir, FileName)
@@ -104,8 +104,8 @@ func Open(opts Options) (*Log, error) {
 	return l, nil
 }
 
-// Verify reads the whole log before raft does. What follows a marker, an index of
-// raft's, must be there. Errors: disk.ErrTrouble, log.ErrCorrupt.
+// Verify reads the whole log before raft does. The entries after marker, a raft index,
+// must be there. Errors: disk.ErrTrouble, log.ErrCorrupt.
 func (l *Log) Verify(marker uint64) error {
 	if err := checked.Verify(l.Log, marker); err != nil {
 		return fmt.Errorf("%s: %w: %w", l.path, disk.ErrTrouble, err)
@@ -116,7 +116,7 @@ func (l *Log) Verify(marker uint64) error {
 // IsMonotonic implements raft.MonotonicLogStore: raft-wal takes no gaps.
 func (l *Log) IsMonotonic() bool { return l.wal != nil }
 
-// FreeBytes is how many bytes the log can grow by within its file.
+// FreeBytes returns how many bytes the log can grow by within its file.
 func (l *Log) FreeBytes() int64 {
 	if l.wal != nil {
 		return 0
@@ -124,7 +124,7 @@ func (l *Log) FreeBytes() int64 {
 	return boltfile.FreeBytes(l.bolt.Stats())
 }
 
-// Bytes is the size of the log's files.
+// Bytes returns the size of the log's files.
 func (l *Log) Bytes() int64 {
 	if l.wal == nil {
 		return disk.FileSize(l.path)
@@ -140,7 +140,7 @@ func (l *Log) Bytes() int64 {
 	return total
 }
 
-// note reports an error of the disk, and says where it was.
+// note reports an error of the disk, with the operation and the file.
 func (l *Log) note(what string, err error) error {
 	var refusal early.Refusal
 	if err == nil || errors.As(err, &refusal) || errors.Is(err, raft.ErrLogNotFound) || errors.Is(err, raftboltdb.ErrKeyNotFound) {
@@ -163,19 +163,19 @@ func (l *Log) GetLog(index uint64, entry *raft.Log) error {
 // StoreLog implements raft.LogStore.
 func (l *Log) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }
 
-// StoreLogs implements raft.LogStore. After an error the entries may be on disk
-// or not, and may yet be committed (SAFETY P3).
+// StoreLogs implements raft.LogStore. After an error the entries may be on disk or not,
+// and may be committed later (SAFETY P3).
 func (l *Log) StoreLogs(entries []*raft.Log) error {
 	return l.note("write entries", l.Log.StoreLogs(entries))
 }
 
-// trimAtOnce is how many old entries one transaction deletes. New ones wait for
-// it: 400 entries of 130 KB took 104 ms on a busy machine.
+// trimAtOnce is how many old entries one transaction deletes. New entries wait for that
+// transaction: 400 entries of 130 KB took 104 ms on a busy machine.
 const trimAtOnce = 64
 
-// DeleteRange implements raft.LogStore. Old entries go in steps, the oldest first,
-// so that what is left is whole after each; new ones that another leader's replace
-// go at once.
+// DeleteRange implements raft.LogStore. Old entries are deleted in steps, the oldest
+// first, so that the rest has no gap after each step. New entries that another leader's
+// entries replace are deleted at once.
 func (l *Log) DeleteRange(lo, hi uint64) error {
 	first, err := l.FirstIndex()
 	for ; err == nil && l.wal == nil && lo <= first && hi-lo >= trimAtOnce; lo, first = lo+trimAtOnce, lo+trimAtOnce {
@@ -189,7 +189,7 @@ func (l *Log) DeleteRange(lo, hi uint64) error {
 
 // Set implements raft.StableStore.
 func (l *Log) Set(key, value []byte) error {
-	if err := l.awaitRoom(); err != nil {
+	if err := l.awaitSpace(); err != nil {
 		return l.orExit(err)
 	}
 	op := l.opts.Ops.Begin("saving a term or vote in raft.db", 1)
@@ -198,19 +198,19 @@ func (l *Log) Set(key, value []byte) error {
 	return l.orExit(l.note("save "+string(key), err))
 }
 
-// roomLook is the time between two looks whether there is room for a term or a vote.
-const roomLook = 50 * time.Millisecond
+// spaceEvery is the time between two checks for the space for a term or a vote.
+const spaceEvery = 50 * time.Millisecond
 
-// awaitRoom waits until there is room for a term or a vote. Raft panics where it
-// cannot save one, and a server that ended for that would find no room either when it
-// starts again.
-func (l *Log) awaitRoom() error {
-	if l.opts.Room == nil {
+// awaitSpace waits until there is space for a term or a vote. Raft panics if it cannot
+// save one, and a server that ended for that reason would not find space at its next
+// start either.
+func (l *Log) awaitSpace() error {
+	if l.opts.Full == nil {
 		return nil
 	}
-	look := time.NewTicker(roomLook)
+	look := time.NewTicker(spaceEvery)
 	defer look.Stop()
-	for err := l.opts.Room(); err != nil; err = l.opts.Room() {
+	for err := l.opts.Full(); err != nil; err = l.opts.Full() {
 		select {
 		case <-look.C:
 		case <-l.opts.Ending:
@@ -249,12 +249,12 @@ func (l *Log) GetUint64(key []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(value), nil
 }
 
-// SetLive says whether raft's goroutines use the log: then one that meets an error that
-// raft would panic of ends instead.
+// SetLive sets whether raft's goroutines use the log. If so, a goroutine ends where raft
+// would panic about an error.
 func (l *Log) SetLive(live bool) { l.live.Store(live) }
 
-// orExit ends the calling goroutine, one of raft's, after an error: to go on
-// would break raft's promises, to return it would make raft panic.
+// orExit ends the calling goroutine, one of raft's, after an error. Going on would break
+// raft's promises, and returning the error would make raft panic.
 func (l *Log) orExit(err error) error {
 	if err != nil && l.live.Load() {
 		runtime.Goexit()

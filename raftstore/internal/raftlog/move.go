@@ -17,15 +17,15 @@ import (
 	"rutter/raftstore/internal/raftlog/wal"
 )
 
-// chooseLog opens the log store that is asked for, after it brought the entries
-// over from the other one. The stable store's word counts: what the other one
-// has is a copy that was not finished, or not yet removed.
+// chooseLog opens the wanted log store, after it copied the entries from the other one.
+// The record in the stable store counts: entries in the other store are a copy that was
+// not finished, or not yet removed.
 func chooseLog(bolt *raftboltdb.BoltStore, dir, want string, logger *slog.Logger) (raft.LogStore, *wal.Log, error) {
 	have, err := bolt.Get(keyKind)
 	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return nil, nil, err
 	}
-	from, err := logPlace(have)
+	from, err := logKind(have)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -68,16 +68,16 @@ func chooseLog(bolt *raftboltdb.BoltStore, dir, want string, logger *slog.Logger
 	return bolt, nil, errors.Join(w.Close(), removeFolder(walDir))
 }
 
-// logPlace reads the stable store's word; none is for raft.db.
-func logPlace(sealed []byte) (string, error) {
+// logKind reads the record in the stable store. Without one the log is in raft.db.
+func logKind(sealed []byte) (string, error) {
 	if sealed == nil {
 		return Bolt, nil
 	}
-	place, err := checked.Open(keyKind, sealed)
-	if err != nil || string(place) != Bolt && string(place) != WAL {
-		return "", fmt.Errorf("%s: it says that the log is in %q: %w", FileName, place, log.ErrCorrupt)
+	kind, err := checked.Open(keyKind, sealed)
+	if err != nil || string(kind) != Bolt && string(kind) != WAL {
+		return "", fmt.Errorf("%s: it says that the log is in %q: %w", FileName, kind, log.ErrCorrupt)
 	}
-	return string(place), nil
+	return string(kind), nil
 }
 
 func orClose(err error, w *wal.Log) error {
@@ -110,8 +110,8 @@ func emptyLog(logs raft.LogStore) error {
 // copyChunk is how many entries are copied with one fsync.
 const copyChunk = 256
 
-// copyLog copies the entries from the end back to the first gap, which only
-// stands before what a marker covers.
+// copyLog copies the entries from the end back to the first gap. There is a gap only
+// before the entries that follow a marker.
 func copyLog(from, to raft.LogStore) (n uint64, err error) {
 	first, err := from.FirstIndex()
 	if err != nil {

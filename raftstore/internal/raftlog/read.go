@@ -16,9 +16,8 @@ import (
 	"rutter/raftstore/internal/raftlog/wal"
 )
 
-// OpenToRead opens the log of a server that is down to be read, wherever it is; path is
-// that of raft.db.
-// The caller calls done at the end.
+// OpenToRead opens the log of a stopped server for reading, in either store. path is that
+// of raft.db. The caller must call done at the end.
 func OpenToRead(path string) (logs raft.LogStore, done func() error, err error) {
 	if err := disk.CheckRegular(path); err != nil {
 		return nil, nil, err
@@ -34,11 +33,11 @@ func OpenToRead(path string) (logs raft.LogStore, done func() error, err error) 
 	if err != nil {
 		err = fmt.Errorf("%s: %w: %w", path, disk.ErrTrouble, err)
 	}
-	place := ""
+	kind := ""
 	if err == nil {
-		place, err = logPlace(sealed)
+		kind, err = logKind(sealed)
 	}
-	if err == nil && place == WAL {
+	if err == nil && kind == WAL {
 		var w *wal.Log
 		if w, err = wal.Open(filepath.Join(filepath.Dir(path), WALName), slog.New(slog.DiscardHandler)); err == nil {
 			return checked.Log{LogStore: w}, func() error {
@@ -53,7 +52,7 @@ func OpenToRead(path string) (logs raft.LogStore, done func() error, err error) 
 	return checked.Log{LogStore: bolt}, bolt.Close, nil
 }
 
-// Files returns the paths of the files that a log in a folder may have.
+// Files returns the paths of the files of a log in a folder.
 func Files(dir string) ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, WALName, "*"))
 	if err != nil {

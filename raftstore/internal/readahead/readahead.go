@@ -6,32 +6,32 @@ import (
 	"unsafe"
 )
 
-// bbolt tells the system that its map is read in no order (MADV_RANDOM), which
-// is right for looking up rows. Whoever reads a file that is not in memory from
-// one end to the other then waits for each page of it, so that one says what it
-// reads next: MADV_WILLNEED (madvise(2)) reads that in the background. It is
-// advice: an error changes nothing but the time.
+// bbolt advises the kernel that its map is read at random (MADV_RANDOM), which is right
+// for looking up rows. But a caller that reads a whole file, not yet in memory, then
+// waits for each page. Such a caller tells the kernel what it reads next: MADV_WILLNEED
+// (madvise(2)) reads that in the background. It is only advice: an error costs time, and
+// nothing else.
 
 const (
-	// aheadBytes is how much is asked for at once: what a disk reads in some
+	// aheadBytes is how many bytes are requested at once: a disk reads them in a few
 	// milliseconds.
 	aheadBytes = 4 << 20
-	// aheadStrays is after how many pages in a row that lie elsewhere the reading
-	// is taken to go on there. Single ones are common: each transaction puts some
-	// into pages that others left.
+	// aheadStrays is after how many pages in a row elsewhere in the file the reading
+	// counts as going on there. Single pages elsewhere are common, because each
+	// transaction reuses free pages.
 	aheadStrays = 8
 	pageBytes   = 4096
 )
 
-// Ahead asks for the pages behind those of the rows that it is shown. The zero
-// value is ready.
+// Ahead requests the pages after those of the rows that are passed to it. The zero value
+// is ready for use.
 type Ahead struct {
-	from, to uintptr // what was asked for
+	from, to uintptr // the range that was requested
 	page     uintptr // of the last row
 	strays   int
 }
 
-// Row notes that a row is read, of which the memory is the map's.
+// Row notes that a row is read. Its memory must be in the file's map.
 func (a *Ahead) Row(row []byte) {
 	page := uintptr(unsafe.Pointer(unsafe.SliceData(row))) &^ (pageBytes - 1)
 	if from, ok := a.next(page); ok {
@@ -39,7 +39,8 @@ func (a *Ahead) Row(row []byte) {
 	}
 }
 
-// next notes that a page is read, and says from which page on to ask, if so.
+// next notes that a page is read. If ok, more pages are to be requested, beginning at
+// from.
 func (a *Ahead) next(page uintptr) (from uintptr, ok bool) {
 	if page == a.page {
 		return 0, false
@@ -65,7 +66,7 @@ func willNeed(at, size uintptr) {
 	_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, at, size, syscall.MADV_WILLNEED)
 }
 
-// AskFor asks for the pages of a value whose memory is the map's.
+// AskFor requests the pages of a value, whose memory must be in the file's map.
 func AskFor(value []byte) {
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(value)))
 	page := at &^ (pageBytes - 1)

@@ -7,32 +7,32 @@ import (
 	"rutter/raftstore/internal/digest"
 )
 
-// authors are those whose ids the window remembers, or of whom it has a line. The
-// one of no name is of the ids that were remembered before authors were.
+// authors are the authors whose ids the window remembers, or that have a low-water mark.
+// The author without a name has the ids from before log.FeatureContained.
 type authors struct {
-	places map[log.Asker]uint32
-	all    []author
-	unused []uint32 // places in all
-	byMost []uint32 // a heap: first is the author of the most ids, of those the lowest key
-	byLine []uint32 // a heap of those that have a line: first is the lowest line
+	indexes   map[log.Asker]uint32
+	all       []author
+	unused    []uint32 // unused indexes of all
+	byMost    []uint32 // a heap: first is the author of the most ids; among equals the lowest key
+	byLowMark []uint32 // a heap of the authors with a low-water mark: the lowest is first
 }
 
 type author struct {
-	key    log.Asker
-	ids    []uint32 // a heap of places in window.ids: first is the lowest id
-	line   log.UUID // at or below it an id that is not known is refused; zero if there is none
-	atMost uint32   // its place in byMost
-	atLine uint32   // its place in byLine, if it has a line
+	key       log.Asker
+	ids       []uint32 // a heap of indexes in Window.ids: the lowest id is first
+	lowMark   log.UUID // an unknown id at or below it is refused; zero if there is none
+	atMost    uint32   // index in byMost
+	atLowMark uint32   // index in byLowMark, if the author has a low-water mark
 }
 
-func (a *authors) lines() int           { return len(a.byLine) }
-func (a *authors) lowestLine() log.UUID { return a.all[a.byLine[0]].line }
+func (a *authors) lowMarks() int        { return len(a.byLowMark) }
+func (a *authors) lowestMark() log.UUID { return a.all[a.byLowMark[0]].lowMark }
 func (a *authors) largest() uint32      { return a.byMost[0] }
 
-// AuthorOf returns an author's place, which is made if there is none.
+// authorOf returns the index of an author, and adds the author if it is new.
 func (w *Window) authorOf(key log.Asker) uint32 {
 	a := &w.authors
-	if at, ok := a.places[key]; ok {
+	if at, ok := a.indexes[key]; ok {
 		return at
 	}
 	at := uint32(len(a.all))
@@ -42,33 +42,33 @@ func (w *Window) authorOf(key log.Asker) uint32 {
 	} else {
 		a.all = append(a.all, author{key: key})
 	}
-	a.places[key] = at
+	a.indexes[key] = at
 	a.byMost = heapPush(a.byMost, mostFirst{a}, at)
 	return at
 }
 
-// lineOf returns an author's line; the zero id if there is none.
-func (w *Window) lineOf(key log.Asker) (line log.UUID) {
-	if at, ok := w.authors.places[key]; ok {
-		line = w.authors.all[at].line
+// lowMarkOf returns the low-water mark of an author; the zero id if there is none.
+func (w *Window) lowMarkOf(key log.Asker) (mark log.UUID) {
+	if at, ok := w.authors.indexes[key]; ok {
+		mark = w.authors.all[at].lowMark
 	}
-	return line
+	return mark
 }
 
-// drawLine gives an author a line; the zero id takes it away.
-func (w *Window) drawLine(key log.Asker, line log.UUID) {
+// setLowMark sets the low-water mark of an author; the zero id removes it.
+func (w *Window) setLowMark(key log.Asker, mark log.UUID) {
 	a := &w.authors
 	at := w.authorOf(key)
 	one := &a.all[at]
-	if !one.line.IsZero() {
-		w.sum.Sub(digest.Of(key[:], one.line[:]))
-		a.byLine = heapRemove(a.byLine, lineFirst{a}, one.atLine)
+	if !one.lowMark.IsZero() {
+		w.sum.Sub(digest.Of(key[:], one.lowMark[:]))
+		a.byLowMark = heapRemove(a.byLowMark, lowMarkFirst{a}, one.atLowMark)
 	}
-	if one.line = line; !line.IsZero() {
-		w.sum.Add(digest.Of(key[:], line[:]))
-		a.byLine = heapPush(a.byLine, lineFirst{a}, at)
+	if one.lowMark = mark; !mark.IsZero() {
+		w.sum.Add(digest.Of(key[:], mark[:]))
+		a.byLowMark = heapPush(a.byLowMark, lowMarkFirst{a}, at)
 	}
-	w.changed.lines[key] = line
+	w.changed.lowMarks[key] = mark
 	w.drop(at)
 }
 
@@ -89,23 +89,24 @@ func (w *Window) remove(at uint32) {
 	w.drop(author)
 }
 
-// drop forgets an author of whom there is nothing.
+// drop removes an author without ids and without a low-water mark.
 func (w *Window) drop(at uint32) {
 	a := &w.authors
 	one := &a.all[at]
-	if len(one.ids) > 0 || !one.line.IsZero() {
+	if len(one.ids) > 0 || !one.lowMark.IsZero() {
 		return
 	}
 	a.byMost = heapRemove(a.byMost, mostFirst{a}, one.atMost)
-	delete(a.places, one.key)
+	delete(a.indexes, one.key)
 	*one = author{}
 	a.unused = append(a.unused, at)
 }
 
-// lowestOf returns the place of an author's lowest id.
+// lowestOf returns the index of an author's lowest id.
 func (w *Window) lowestOf(author uint32) uint32 { return w.authors.all[author].ids[0] }
 
-// order says which of two numbers in a heap comes first, and keeps where each is.
+// order is the order of a heap of numbers. moved is called with each new position of a
+// number.
 type order interface {
 	less(a, b uint32) bool
 	moved(one, to uint32)
@@ -131,19 +132,19 @@ func (o mostFirst) less(a, b uint32) bool {
 }
 func (o mostFirst) moved(one, to uint32) { o.a.all[one].atMost = to }
 
-// lineFirst is the order of authors by their lines.
-type lineFirst struct{ a *authors }
+// lowMarkFirst is the order of authors by their low-water marks.
+type lowMarkFirst struct{ a *authors }
 
-func (o lineFirst) less(a, b uint32) bool {
+func (o lowMarkFirst) less(a, b uint32) bool {
 	x, y := &o.a.all[a], &o.a.all[b]
-	if c := bytes.Compare(x.line[:], y.line[:]); c != 0 {
+	if c := bytes.Compare(x.lowMark[:], y.lowMark[:]); c != 0 {
 		return c < 0
 	}
 	return bytes.Compare(x.key[:], y.key[:]) < 0
 }
-func (o lineFirst) moved(one, to uint32) { o.a.all[one].atLine = to }
+func (o lowMarkFirst) moved(one, to uint32) { o.a.all[one].atLowMark = to }
 
-// A heap is binary: nothing comes before what is at half its place.
+// The heaps are binary: no element comes before its parent, at half its index.
 
 func heapPush[O order](h []uint32, o O, one uint32) []uint32 {
 	h = append(h, one)
@@ -163,7 +164,7 @@ func heapRemove[O order](h []uint32, o O, at uint32) []uint32 {
 	return h
 }
 
-// heapMend brings what stands at a place, and may not belong there, where it does.
+// heapMend restores the order of a heap after the element at an index has changed.
 func heapMend[O order](h []uint32, o O, at uint32) {
 	for i := at; i > 0; {
 		parent := (i - 1) / 2

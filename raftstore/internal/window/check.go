@@ -8,7 +8,7 @@ import (
 	"rutter/log"
 )
 
-// Check refuses an id that the window cannot judge; it is not one that is known.
+// Check refuses an id that the window cannot judge. The id must not be a known one.
 func (w *Window) Check(id log.UUID, asker log.Asker, now log.Time) *log.Refusal {
 	ms, ok := id.UnixMilli()
 	if !ok {
@@ -33,7 +33,7 @@ func (w *Window) Check(id log.UUID, asker log.Asker, now log.Time) *log.Refusal 
 			fmt.Sprintf("is of %s, and what was made until then is not remembered any more, since the cluster's clock, now %s, was set back or the cluster was upgraded: the change may have been applied already", at, now),
 			"look whether the change was made")
 	}
-	if line := w.lineOf(asker); bytes.Compare(id[:], line[:]) <= 0 {
+	if mark := w.lowMarkOf(asker); bytes.Compare(id[:], mark[:]) <= 0 {
 		return tooOld(id,
 			fmt.Sprintf("is of %s by the clock of the client, and of its author only newer ones are remembered, since it has made more changes than there is room for: the change may have been applied already", at),
 			"look whether the change was made; send fewer changes at once, and retry them sooner")
@@ -41,7 +41,8 @@ func (w *Window) Check(id log.UUID, asker log.Asker, now log.Time) *log.Refusal 
 	return nil
 }
 
-// checkFirst is check below log.FeatureContained. at may have run over, as it did then.
+// checkFirst is Check below log.FeatureContained. at may overflow, as it did in the first
+// version.
 func (w *Window) checkFirst(id log.UUID, at, now log.Time) *log.Refusal {
 	if at > now+log.Time(MaxAhead) {
 		return BadID(log.CodeInvalidParameters, id, fmt.Sprintf("is of %s, more than %v ahead of the cluster's clock, %s", at, MaxAhead, now), "set the client's clock right")
@@ -52,20 +53,20 @@ func (w *Window) checkFirst(id log.UUID, at, now log.Time) *log.Refusal {
 	return nil
 }
 
-// round is a time as people read it.
+// round returns a time as a rounded duration, for messages.
 func round(d log.Time) time.Duration { return time.Duration(d).Round(time.Millisecond) }
 
 func tooOld(id log.UUID, what, remedy string) *log.Refusal {
 	return BadID(log.CodeTooOld, id, what, remedy)
 }
 
-// IDReused refuses a change whose id is another's.
+// IDReused is the refusal of a change whose id another change has used.
 func IDReused(id log.UUID) *log.Refusal {
 	return BadID(log.CodeIDReused, id, "belongs to another change, which was decided before: nothing of this one was applied",
 		"make a new UUIDv7 for each change, and use it again for retries of the same change only, unaltered and by the same author")
 }
 
-// BadID refuses a change for its id; what says why.
+// BadID is the refusal of a change because of its id; what is the reason.
 func BadID(code string, id log.UUID, what, remedy string) *log.Refusal {
 	return &log.Refusal{
 		Code: code, Message: fmt.Sprintf("change id %s %s", id, what),
@@ -73,9 +74,9 @@ func BadID(code string, id log.UUID, what, remedy string) *log.Refusal {
 	}
 }
 
-// Takes reports whether the window can remember an id that it does not know. One
-// that is ahead of the cluster's clock it can: the stamp that came with it was not
-// believed, and no other id is pushed out by one.
+// Takes reports whether the window can remember an unknown id. It can remember one that
+// is ahead of the cluster's time: the stamp of its change was not used, and such an id
+// pushes out no other.
 func (w *Window) Takes(id log.UUID, now log.Time) bool {
 	_, ok := id.UnixMilli()
 	if _, known := w.known[id]; known || !ok {

@@ -7,7 +7,7 @@ import (
 	"rutter/log"
 )
 
-// NewID draws the id of a cluster, or of a change: a UUID of version 7 (RFC 9562).
+// NewID returns a new id for a cluster or a change: a UUID of version 7 (RFC 9562).
 func NewID(now time.Time) log.UUID {
 	var id log.UUID
 	_, _ = crand.Read(id[:]) // never fails: crypto/rand

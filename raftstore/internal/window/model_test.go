@@ -50,8 +50,8 @@ func TestWindowModel(t *testing.T) {
 			}
 			stored = max(stored, index-min(index, rapid.Uint64Range(0, 3).Draw(t, "lag")))
 			w.Settle(stored)
-			for id, place := range w.known {
-				result, fresh := w.Result(&w.ids[place])
+			for id, index := range w.known {
+				result, fresh := w.Result(&w.ids[index])
 				if fresh == (at[id] <= stored) || fresh && result[0] != byte(at[id]) {
 					t.Fatalf("a result of index %d with %d stored: in memory is %t, %v", at[id], stored, fresh, result)
 				}

@@ -13,8 +13,8 @@ import (
 	"rutter/raftstore/internal/metarow"
 )
 
-// Row is what the window and its row in changes.db know of a change, in
-// bytes that are the row's value:
+// Row is what the window and its row in changes.db have of a change. The value of the
+// row:
 //
 //	result bytes                                                  before log.FeatureContained
 //	| 0x82 | applied (8) | asker (16) | content (16) | result bytes |   from then on
@@ -41,7 +41,7 @@ func (r *Row) Encode() []byte {
 	return append(b, r.Result...)
 }
 
-// OpenRow reads the value of a row whose checksum was looked at.
+// OpenRow reads the value of a row whose checksum was checked.
 func OpenRow(id log.UUID, value []byte) Row {
 	if len(value) <= rememberedHeader || value[0] != rememberedVersion {
 		return Row{Applied: TimeOf(id), Result: value}
@@ -51,15 +51,13 @@ func OpenRow(id log.UUID, value []byte) Row {
 	}
 }
 
-// TimeOf is the time that an id says it was made at; the last there is, if it says a
-// later one.
+// TimeOf returns the time in an id, or the greatest log.Time if that of the id is later.
 func TimeOf(id log.UUID) log.Time {
 	ms, _ := id.UnixMilli()
 	return log.Time(min(ms, math.MaxInt64/int64(time.Millisecond)) * int64(time.Millisecond))
 }
 
-// Is reports whether a change is the one that the row is of, as far as that is
-// known.
+// Is reports whether the row is that of a change, as far as that is known.
 func (r *Row) Is(c *log.Change, asker log.Asker) bool {
 	if r.Asker == (log.Asker{}) {
 		return true
@@ -69,14 +67,14 @@ func (r *Row) Is(c *log.Change, asker log.Asker) bool {
 
 // Names of the window's buckets, and of its row in the bucket of the meta rows.
 var (
-	BucketChanges = []byte("changes")
-	BucketLines   = []byte("lines") // made with the first one
-	KeyLeaps      = []byte("leaps")
+	BucketChanges  = []byte("changes")
+	BucketLowMarks = []byte("lines") // made with the first low-water mark
+	KeyLeaps       = []byte("leaps")
 )
 
 const changeRowHeader = 4
 
-// ChangeRow returns the stored form of what is remembered of a change.
+// ChangeRow returns the stored row of a change.
 func ChangeRow(id log.UUID, value []byte) []byte {
 	row := make([]byte, changeRowHeader, changeRowHeader+len(value))
 	row = append(row, value...)
@@ -84,7 +82,7 @@ func ChangeRow(id log.UUID, value []byte) []byte {
 	return row
 }
 
-// ReadChangeRow checks a dedupe row and returns its value, copied.
+// ReadChangeRow checks the stored row of a change and returns a copy of its value.
 func ReadChangeRow(key, row []byte) (log.UUID, []byte, error) {
 	if len(key) != 16 || len(row) <= changeRowHeader || binary.BigEndian.Uint32(row) != disk.Checksum(key, row[4:]) {
 		return log.UUID{}, nil, fmt.Errorf("changes.db: row of change %x: checksum does not fit: %w", key, log.ErrCorrupt)
@@ -92,18 +90,19 @@ func ReadChangeRow(key, row []byte) (log.UUID, []byte, error) {
 	return log.UUID(key), bytes.Clone(row[changeRowHeader:]), nil
 }
 
-// lineRow is the stored form of an author's line, in bucket lines under the author.
+// lowMarkRow returns the stored form of an author's low-water mark, in bucket lines under
+// the author.
 //
 //	| crc (4) | id (16) |
-func lineRow(key log.Asker, line log.UUID) []byte {
-	row := append(make([]byte, 4, 20), line[:]...)
-	binary.BigEndian.PutUint32(row, disk.Checksum(BucketLines, key[:], line[:]))
+func lowMarkRow(key log.Asker, mark log.UUID) []byte {
+	row := append(make([]byte, 4, 20), mark[:]...)
+	binary.BigEndian.PutUint32(row, disk.Checksum(BucketLowMarks, key[:], mark[:]))
 	return row
 }
 
-func readLineRow(key, row []byte) (author log.Asker, line log.UUID, err error) {
-	if len(key) != len(author) || len(row) != 4+len(line) || binary.BigEndian.Uint32(row) != disk.Checksum(BucketLines, key, row[4:]) {
-		return author, line, fmt.Errorf("changes.db: line of change ids of author %x: checksum does not fit: %w", key, log.ErrCorrupt)
+func readLowMarkRow(key, row []byte) (author log.Asker, mark log.UUID, err error) {
+	if len(key) != len(author) || len(row) != 4+len(mark) || binary.BigEndian.Uint32(row) != disk.Checksum(BucketLowMarks, key, row[4:]) {
+		return author, mark, fmt.Errorf("changes.db: line of change ids of author %x: checksum does not fit: %w", key, log.ErrCorrupt)
 	}
 	return log.Asker(key), log.UUID(row[4:]), nil
 }
@@ -120,7 +119,7 @@ func EncodeLeaps(leaps []Leap) []byte {
 	return metarow.Seal(KeyLeaps, b)
 }
 
-// DecodeLeaps reads the row of the leaps; none is that there are none.
+// DecodeLeaps reads the row of the leaps. Without a row there are none.
 func DecodeLeaps(row []byte) (leaps []Leap, err error) {
 	if row == nil {
 		return nil, nil
@@ -138,7 +137,7 @@ func DecodeLeaps(row []byte) (leaps []Leap, err error) {
 	return leaps, nil
 }
 
-// leapsHash is their part of window.sum; zero if there are none.
+// leapsHash returns the part of Window.sum for leaps; zero if there are none.
 func leapsHash(leaps []Leap) digest.Sum {
 	if len(leaps) == 0 {
 		return digest.Sum{}

@@ -13,9 +13,10 @@ import (
 
 // Batch is what one raft entry changes in the window, in the order of the log.
 type Batch struct {
-	Results []Result // of the changes that it remembers
+	Results []Result // results of the changes that are now remembered
 	Changes Changes
-	// Trimmed is window.trimmed below log.FeatureContained: all rows up to it go.
+	// Trimmed is Window.trimmed below log.FeatureContained: all rows up to it are
+	// deleted.
 	Trimmed log.UUID
 }
 
@@ -27,20 +28,20 @@ type Result struct {
 
 // Empty reports whether there is nothing to write.
 func (b *Batch) Empty() bool {
-	return len(b.Results)+len(b.Changes.forgotten)+len(b.Changes.lines) == 0 && b.Trimmed.IsZero()
+	return len(b.Results)+len(b.Changes.forgotten)+len(b.Changes.lowMarks) == 0 && b.Trimmed.IsZero()
 }
 
-// Write adds and deletes dedupe rows as the batches did in their order, and
-// moves the lines.
+// Write adds and deletes the rows that the batches changed, in their order, and writes
+// the low-water marks.
 func Write(tx *bbolt.Tx, batches []*Batch) error {
 	bucket := tx.Bucket(BucketChanges)
-	lines := make(map[log.Asker]log.UUID)
+	marks := make(map[log.Asker]log.UUID)
 	for _, u := range batches {
-		for key, line := range u.Changes.lines { // of an author the last one counts
-			lines[key] = line
+		for key, mark := range u.Changes.lowMarks { // of each author the last one counts
+			marks[key] = mark
 		}
 	}
-	// Below log.FeatureContained all up to a line goes, which is not so after it.
+	// Only below log.FeatureContained all rows up to an id are deleted.
 	first, trimmed := 0, log.UUID{}
 	for i, u := range batches {
 		if !u.Trimmed.IsZero() {
@@ -50,11 +51,11 @@ func Write(tx *bbolt.Tx, batches []*Batch) error {
 	return errors.Join(
 		writeRows(bucket, changesOf(batches[:first]), trimmed),
 		writeRows(bucket, changesOf(batches[first:]), log.UUID{}),
-		writeLines(tx, lines),
+		writeLowMarks(tx, marks),
 	)
 }
 
-// changesOf returns what batches say of rows: of each id what was said last.
+// changesOf returns the rows that batches changed; of each id the last one.
 func changesOf(batches []*Batch) []Result {
 	var rows []Result
 	forgot := false
@@ -70,21 +71,21 @@ func changesOf(batches []*Batch) []Result {
 	return rows
 }
 
-// lastOfEach keeps what was said last of each id.
+// lastOfEach keeps the last row of each id.
 func lastOfEach(rows []Result) []Result {
 	slices.Reverse(rows)
-	said := make(map[log.UUID]bool, len(rows))
+	seen := make(map[log.UUID]bool, len(rows))
 	return slices.DeleteFunc(rows, func(r Result) bool {
-		before := said[r.ID]
-		said[r.ID] = true
+		before := seen[r.ID]
+		seen[r.ID] = true
 		return before
 	})
 }
 
-// writeRows writes the rows that have a value, and deletes the others. All rows up
-// to trimmed go too: programs of before left some.
+// writeRows writes the rows that have a value, and deletes the others. It also deletes
+// all rows up to trimmed, because older programs left some.
 func writeRows(bucket *bbolt.Bucket, rows []Result, trimmed log.UUID) error {
-	bucket.FillPercent = 1 // ids hold their time: nearly all come at the end
+	bucket.FillPercent = 1 // ids begin with their time: nearly all go to the end
 	slices.SortFunc(rows, func(a, b Result) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	for i := range rows {
 		r := &rows[i]
@@ -99,8 +100,8 @@ func writeRows(bucket *bbolt.Bucket, rows []Result, trimmed log.UUID) error {
 			return err
 		}
 	}
-	// Not Next after Cursor.Delete: in a page that this transaction has written to, as
-	// the one of the newest ids, that passes over every second row.
+	// Do not call Next after Cursor.Delete: in a page that this transaction has written
+	// to, it skips every second row.
 	var old [][]byte
 	cursor := bucket.Cursor()
 	for k, _ := cursor.First(); k != nil && bytes.Compare(k, trimmed[:]) <= 0; k, _ = cursor.Next() {
@@ -114,20 +115,20 @@ func writeRows(bucket *bbolt.Bucket, rows []Result, trimmed log.UUID) error {
 	return nil
 }
 
-// writeLines writes lines; the zero one is that there is none.
-func writeLines(tx *bbolt.Tx, lines map[log.Asker]log.UUID) error {
-	if len(lines) == 0 {
+// writeLowMarks writes low-water marks. The zero id deletes one.
+func writeLowMarks(tx *bbolt.Tx, marks map[log.Asker]log.UUID) error {
+	if len(marks) == 0 {
 		return nil
 	}
-	bucket, err := tx.CreateBucketIfNotExists(BucketLines)
+	bucket, err := tx.CreateBucketIfNotExists(BucketLowMarks)
 	if err != nil {
 		return err
 	}
-	for key, line := range lines { // of different keys: in any order
-		if line.IsZero() {
+	for key, mark := range marks { // of different keys: in any order
+		if mark.IsZero() {
 			err = bucket.Delete(key[:])
 		} else {
-			err = bucket.Put(key[:], lineRow(key, line))
+			err = bucket.Put(key[:], lowMarkRow(key, mark))
 		}
 		if err != nil {
 			return err
@@ -136,7 +137,7 @@ func writeLines(tx *bbolt.Tx, lines map[log.Asker]log.UUID) error {
 	return nil
 }
 
-// Head is what the head of changes.db says of the window in it.
+// Head has the fields of the head of changes.db that concern the window in it.
 type Head struct {
 	Feature uint32 // of the cluster
 	Time    log.Time
@@ -154,7 +155,7 @@ func Load(tx *bbolt.Tx, age time.Duration, count int, h *Head) (*Window, error) 
 			return err
 		}
 		if !w.contained && bytes.Compare(id[:], h.Trimmed[:]) <= 0 {
-			return nil // forgotten; programs of before left some of these rows
+			return nil // forgotten; older programs left some of these rows
 		}
 		w.remember(id, value, 0)
 		return nil
@@ -162,11 +163,11 @@ func Load(tx *bbolt.Tx, age time.Duration, count int, h *Head) (*Window, error) 
 	if err != nil {
 		return nil, err
 	}
-	if lines := tx.Bucket(BucketLines); lines != nil {
-		err = lines.ForEach(func(k, v []byte) error {
-			key, line, err := readLineRow(k, v)
+	if marks := tx.Bucket(BucketLowMarks); marks != nil {
+		err = marks.ForEach(func(k, v []byte) error {
+			key, mark, err := readLowMarkRow(k, v)
 			if err == nil {
-				w.drawLine(key, line)
+				w.setLowMark(key, mark)
 			}
 			return err
 		})

@@ -12,49 +12,47 @@ import (
 )
 
 const (
-	// DefaultAge and DefaultCount are the bounds of what is remembered, unless others
-	// are given.
+	// DefaultAge and DefaultCount are the default bounds of what is remembered.
 	DefaultAge   = time.Hour
 	DefaultCount = 200_000
-	// MaxAhead is how far a change id's time may be ahead of the cluster's: what
-	// clients' clocks are off by, and enough for them to say so.
+	// MaxAhead is how far the time in a change id may be ahead of the cluster's time:
+	// more than clients' clocks are usually off.
 	MaxAhead = time.Minute
-	// maxLines bounds the authors of whom ids were forgotten by count within an
-	// hour: more than compute nodes and operators of one cluster.
-	maxLines = 1 << 14
-	// maxLeaps bounds the leaps of time that can be taken back exactly.
+	// maxLowMarks bounds the authors with a low-water mark, of whom ids were forgotten by
+	// count within an hour: more than a cluster has compute nodes and operators.
+	maxLowMarks = 1 << 14
+	// maxLeaps bounds the remembered leaps of time, which can be taken back exactly.
 	maxLeaps = 8
 )
 
-// Window remembers change ids and what became of them, so that a retry gets the
-// first one's. It depends on nothing but the changes, their authors and the
-// cluster's time, so it is the same on every server (SAFETY P5). It belongs to the
-// goroutine of the FSM.
+// Window remembers change ids and their results, so that a retry gets the first result.
+// It depends only on the changes, their authors and the cluster's time, so it is the same
+// on every server (SAFETY P5). It belongs to the goroutine of the FSM.
 //
-// An id is forgotten once the cluster's time is age after the time at which its
-// change was applied. One that is not known is taken only if its own time is at
-// most ahead after the cluster's, and at most age - ahead before it. So what was
-// forgotten by age is refused: let t be the own time of an id that was applied at
-// time a and forgotten at time n > a + age. It was taken at a, so t <= a + ahead,
-// and t < n - age + ahead: it is before all that is taken at n, and at any time
-// later than n. Whose clock made the id is not in the proof.
+// An id is forgotten once the cluster's time is age after the time at which its change
+// was applied. An unknown id is taken only if its own time is at most ahead after the
+// cluster's time, and at most age - ahead before it. So an id that was forgotten by age
+// is refused. Proof: let t be the own time of an id that was applied at time a and
+// forgotten at time n > a + age. It was taken at a, so t <= a + ahead, and t < n - age +
+// ahead: it is before all ids that are taken at n, or later. The proof does not depend on
+// the clock that made the id.
 //
-// If there are more than count, the author of the most loses the lowest id, and
-// has a line there: ids of this author at or below it are refused, unless they are
-// known. All that are known are above it: the lowest goes first. So it is exact,
-// and it concerns this author alone. A line is not needed any more once all at or
-// below it is before what is taken, which by the same proof is age after it was
-// drawn at the latest.
+// If there are more than count ids, the author with the most ids loses its lowest id,
+// which becomes the author's low-water mark: unknown ids of this author at or below it
+// are refused. All known ids of the author are above it, because the lowest goes first.
+// So the mark is exact, and concerns only this author. A mark is no longer needed once
+// all ids at or below it are too old to be taken. By the same proof that is at the latest
+// age after the mark was set.
 //
-// trimmed is the highest that was forgotten in another way than by count: as long as
-// time does not go back it is before all that is taken, and when an operator sets it
-// back, it refuses what the proof does no longer (TimeSetBack).
+// trimmed is the highest id that was forgotten in another way than by count. As long as
+// time does not go back, it is before all ids that are taken. If an operator sets the
+// time back, it refuses the ids that the proof no longer covers (TimeSetBack).
 //
-// Below log.FeatureContained all is of one author, an id is as old as it says, and
-// what is forgotten is the lowest: trimmed refuses everybody, and clients' clocks
-// decide how far it is. Ids of that time are of no author afterwards.
+// Below log.FeatureContained there is only one author, an id is as old as the time in it,
+// and the lowest id is forgotten: trimmed concerns all clients, and their clocks decide
+// how far it moves. Ids from that time later belong to the author without a name.
 //
-// A retry is rare, and a result as long as the change: they are in memory only
+// A retry is rare, and a result is as long as its change. So results are in memory only
 // until changes.db has them.
 type Window struct {
 	age       time.Duration
@@ -62,55 +60,55 @@ type Window struct {
 	count     int
 	contained bool // log.FeatureContained holds
 
-	known   map[log.UUID]uint32 // places in ids
+	known   map[log.UUID]uint32 // indexes in ids
 	ids     []Known
-	unused  []uint32 // places in ids
+	unused  []uint32 // indexes in ids
 	authors authors
-	// now is the cluster's time, when it was last looked at.
+	// now is the cluster's time at the last Advance.
 	now log.Time
 
-	fresh   []freshResult // those that may not be in changes.db, in the order in which they get there
-	stored  uint64        // how many were fresh and are not any more
+	fresh   []freshResult // results that may not be in changes.db yet, in the order in which they get there
+	stored  uint64        // how many results were fresh before and no longer are
 	trimmed log.UUID
-	leaps   []Leap     // from the oldest; never altered, so that a head may share them
-	sum     digest.Sum // of all hashes: of rows, lines and leaps
+	leaps   []Leap     // oldest first; never altered, so that a head may share them
+	sum     digest.Sum // sum of all hashes: of rows, low-water marks and leaps
 
 	changed Changes
 }
 
-// Changes is what changes.db has not been told of.
+// Changes are the changes of the window that are not yet handed to changes.db.
 type Changes struct {
 	forgotten []log.UUID
-	lines     map[log.Asker]log.UUID // the zero id: there is none any more
+	lowMarks  map[log.Asker]log.UUID // low-water marks; the zero id: removed
 }
 
-// Known is what the window has of an id. It has no pointer: the garbage
-// collector does not look at 200,000 of them.
+// Known is what the window has of an id. It has no pointers, so that the garbage
+// collector does not scan 200,000 of them.
 type Known struct {
 	id   log.UUID
 	hash digest.Sum // Of(id, value)
-	// place is the number of its fresh result, from 1, among all that ever were;
-	// 0 if it was stored from the beginning.
-	place   uint64
+	// number is the number of its fresh result, counted from 1 over the life of the
+	// window; 0 if the result was loaded from changes.db.
+	number  uint64
 	applied log.Time
-	author  uint32 // its place in authors
-	at      uint32 // its place in the heap of its author
-	// In the order of applied: two rings, which begin and end at byTime and later.
+	author  uint32 // index in authors
+	at      uint32 // index in the heap of its author
+	// Links in the order of applied: two rings, which begin and end at byTime and later.
 	prev, next uint32
 }
 
-// The first places in ids are ends of rings: of those applied until now, and of
-// those that were applied at a time that is later than now is, since an operator
-// set it back, since a client said so before log.FeatureContained, or as the ids of a
-// skipped entry are.
+// The first indexes in ids are the ends of two rings: byTime has the ids applied up to
+// now; later has the ids applied at a time after now. The latter exist if an operator
+// set the time back, if a client's clock was ahead before log.FeatureContained, or if an
+// entry was skipped.
 const (
 	byTime = iota
 	later
 	rings
 )
 
-// freshResult is the value of a row (Row) that is in changes.db once a
-// raft index is.
+// freshResult is the value of a row (Row), which is in changes.db as soon as the entry of
+// a raft index is.
 type freshResult struct {
 	index uint64
 	value []byte
@@ -119,39 +117,39 @@ type freshResult struct {
 // Leap is a step of the cluster's time by more than age, at which all was forgotten.
 type Leap struct {
 	to log.Time // the time after it
-	// trimmed is window.trimmed then; zero if nobody knows, for what was before
-	// log.FeatureContained.
+	// trimmed is Window.trimmed before the leap; zero if it is unknown, for a leap from
+	// before log.FeatureContained.
 	trimmed log.UUID
 }
 
-// New returns an empty window that remembers up to count ids for age; trimmed is the
-// highest id that was forgotten before.
+// New returns an empty window that remembers up to count ids for the time age. trimmed is
+// the highest id that was forgotten before.
 func New(age time.Duration, count int, trimmed log.UUID) *Window {
 	w := &Window{age: age, ahead: min(MaxAhead, age/2), count: count, known: make(map[log.UUID]uint32), trimmed: trimmed}
 	w.ids = make([]Known, rings)
 	w.closeRings()
-	w.authors.places = make(map[log.Asker]uint32)
-	w.changed.lines = make(map[log.Asker]log.UUID)
+	w.authors.indexes = make(map[log.Asker]uint32)
+	w.changed.lowMarks = make(map[log.Asker]log.UUID)
 	return w
 }
 
-// Len is how many ids are remembered.
+// Len returns the number of remembered ids.
 func (w *Window) Len() int { return len(w.known) }
 
-// Digest is over everything that servers must agree on of the window.
+// Digest returns the digest of everything in the window that servers must agree on.
 func (w *Window) Digest() digest.Sum { return w.sum }
 
 // Contained reports whether log.FeatureContained holds.
 func (w *Window) Contained() bool { return w.contained }
 
-// Trimmed is the highest id that was forgotten in another way than by count.
+// Trimmed returns the highest id that was forgotten in another way than by count.
 func (w *Window) Trimmed() log.UUID { return w.trimmed }
 
-// Leaps are those of the time that can be taken back; they are never altered.
+// Leaps returns the leaps of time that can be taken back. The slice is never altered.
 func (w *Window) Leaps() []Leap { return w.leaps }
 
-// Lines is how many authors have a line.
-func (w *Window) Lines() int { return w.authors.lines() }
+// LowMarks returns the number of authors that have a low-water mark.
+func (w *Window) LowMarks() int { return w.authors.lowMarks() }
 
 // Known returns what is remembered of an id; nil if it is not known.
 func (w *Window) Known(id log.UUID) *Known {
@@ -161,7 +159,7 @@ func (w *Window) Known(id log.UUID) *Known {
 	return nil
 }
 
-// Is reports whether a value is that which is remembered.
+// Is reports whether a value is the remembered one.
 func (r *Known) Is(value []byte) bool { return digest.Of(r.id[:], value) == r.hash }
 
 func (w *Window) closeRings() {
@@ -170,7 +168,7 @@ func (w *Window) closeRings() {
 	}
 }
 
-// Add remembers a row's value for id, which raft's entry at index has.
+// Add remembers a row's value for id, from the raft entry at index.
 func (w *Window) Add(id log.UUID, value []byte, index uint64) {
 	w.fresh = append(w.fresh, freshResult{index, value})
 	w.remember(id, value, w.stored+uint64(len(w.fresh)))
@@ -182,9 +180,9 @@ func (w *Window) Add(id log.UUID, value []byte, index uint64) {
 	}
 }
 
-func (w *Window) remember(id log.UUID, value []byte, place uint64) {
+func (w *Window) remember(id log.UUID, value []byte, number uint64) {
 	row := OpenRow(id, value)
-	r := Known{id: id, hash: digest.Of(id[:], value), place: place, applied: row.Applied, author: w.authorOf(row.Asker)}
+	r := Known{id: id, hash: digest.Of(id[:], value), number: number, applied: row.Applied, author: w.authorOf(row.Asker)}
 	at := uint32(len(w.ids))
 	if n := len(w.unused); n > 0 {
 		at, w.unused = w.unused[n-1], w.unused[:n-1]
@@ -198,14 +196,14 @@ func (w *Window) remember(id log.UUID, value []byte, place uint64) {
 	w.push(at)
 }
 
-// link puts an id at the end of a ring.
+// link adds an id at the end of a ring.
 func (w *Window) link(at, ring uint32) {
 	last := w.ids[ring].prev
 	w.ids[at].prev, w.ids[at].next = last, ring
 	w.ids[last].next, w.ids[ring].prev = at, at
 }
 
-// putLater moves the newest id to where it belongs among those of a later time: few,
+// putLater moves the newest id to its position in the ring later. Such ids are few, such
 // as those of a skipped entry (skipChange).
 func (w *Window) putLater(at uint32) {
 	one := &w.ids[at]
@@ -219,7 +217,7 @@ func (w *Window) putLater(at uint32) {
 	w.ids[after].next, w.ids[next].prev = at, at
 }
 
-// arrange puts all ids into the rings where they belong at time now.
+// arrange puts all ids into their rings, for the time now.
 func (w *Window) arrange(now log.Time) {
 	all := make([]uint32, 0, len(w.known))
 	for _, at := range w.known { // sorted below
@@ -240,15 +238,16 @@ func (w *Window) arrange(now log.Time) {
 	w.now = now
 }
 
-// Result returns the value of an id that is remembered, if it is still here.
+// Result returns the value of a remembered id, if it is still in memory.
 func (w *Window) Result(r *Known) (value []byte, ok bool) {
-	if r.place <= w.stored {
+	if r.number <= w.stored {
 		return nil, false
 	}
-	return w.fresh[r.place-w.stored-1].value, true
+	return w.fresh[r.number-w.stored-1].value, true
 }
 
-// Settle lets go of the results that are in changes.db, which has all up to a raft index.
+// Settle drops the results that are in changes.db, which has everything up to the raft
+// index stored.
 func (w *Window) Settle(stored uint64) {
 	n := 0
 	for n < len(w.fresh) && w.fresh[n].index <= stored {
@@ -258,7 +257,7 @@ func (w *Window) Settle(stored uint64) {
 	w.stored += uint64(n)
 }
 
-// Advance forgets what is too old at time now.
+// Advance sets the time, and forgets the ids that are too old then.
 func (w *Window) Advance(now log.Time) {
 	if !w.contained {
 		w.advanceFirst(now)
@@ -272,20 +271,20 @@ func (w *Window) Advance(now log.Time) {
 			w.trim(w.forget(at))
 		}
 	}
-	for w.authors.lines() > 0 {
-		line := w.authors.lowestLine()
-		if !w.before(line, now) {
+	for w.authors.lowMarks() > 0 {
+		mark := w.authors.lowestMark()
+		if !w.before(mark, now) {
 			break
 		}
-		w.dropLine(line)
+		w.dropLowMark(mark)
 	}
-	if before != 0 && now-before > log.Time(w.age) && len(w.known)+w.authors.lines() == 0 {
+	if before != 0 && now-before > log.Time(w.age) && len(w.known)+w.authors.lowMarks() == 0 {
 		leaps := append(slices.Clone(w.leaps), Leap{now, w.trimmed})
 		w.setLeaps(leaps[max(0, len(leaps)-maxLeaps):])
 	}
 }
 
-// advanceFirst is advance below log.FeatureContained.
+// advanceFirst is Advance below log.FeatureContained.
 func (w *Window) advanceFirst(now log.Time) {
 	w.now = now
 	oldest := (int64(now) - int64(w.age)) / int64(time.Millisecond)
@@ -298,25 +297,26 @@ func (w *Window) advanceFirst(now log.Time) {
 	}
 }
 
-// forgetOne makes room: the author of the most ids loses the lowest.
+// forgetOne forgets one id: the author with the most ids loses its lowest.
 func (w *Window) forgetOne() {
 	author := w.authors.largest()
 	key := w.authors.all[author].key
 	id := w.forget(w.lowestOf(author))
 	if key == (log.Asker{}) {
-		w.trim(id) // whose it is is not known: it could be anybody's
+		w.trim(id) // its author is not known: it could be any author
 		return
 	}
-	w.drawLine(key, id)
-	for w.authors.lines() > maxLines {
-		w.dropLine(w.authors.lowestLine())
+	w.setLowMark(key, id)
+	for w.authors.lowMarks() > maxLowMarks {
+		w.dropLowMark(w.authors.lowestMark())
 	}
 }
 
-// dropLine does without a line: what is at or below it is refused to everybody.
-func (w *Window) dropLine(line log.UUID) {
-	w.drawLine(w.authors.all[w.authors.byLine[0]].key, log.UUID{})
-	w.trim(line)
+// dropLowMark replaces a low-water mark by trimmed: ids at or below it are refused to all
+// authors.
+func (w *Window) dropLowMark(mark log.UUID) {
+	w.setLowMark(w.authors.all[w.authors.byLowMark[0]].key, log.UUID{})
+	w.trim(mark)
 }
 
 func (w *Window) trim(id log.UUID) {
@@ -325,7 +325,7 @@ func (w *Window) trim(id log.UUID) {
 	}
 }
 
-// forget takes an id out of the window.
+// forget removes an id from the window.
 func (w *Window) forget(at uint32) log.UUID {
 	r := w.ids[at]
 	w.ids[r.prev].next, w.ids[r.next].prev = r.next, r.prev
@@ -338,28 +338,28 @@ func (w *Window) forget(at uint32) log.UUID {
 	return r.id
 }
 
-// before reports whether an id is too old to be taken at a time.
+// before reports whether an id is too old to be taken at the time now.
 func (w *Window) before(id log.UUID, now log.Time) bool {
 	return TimeOf(id) < now-log.Time(w.age-w.ahead)
 }
 
-// BecomeContained begins with the rules of log.FeatureContained: ids of before are
-// of no author, and as old as they say.
+// BecomeContained switches to the rules of log.FeatureContained. Earlier ids have no
+// author, and are as old as the time in them.
 func (w *Window) BecomeContained(now log.Time) {
 	w.contained = true
 	w.arrange(now)
 	w.setLeaps([]Leap{{to: now}})
 }
 
-// TimeSetBack is told that the cluster's time was set back: the proof that what was
-// forgotten is refused holds while it grows only.
+// TimeSetBack must be called when the cluster's time was set back, because the proof that
+// forgotten ids are refused holds only while time grows.
 //
-// Ids stay remembered until the time is age after they were applied, which now is
-// later; what was forgotten is at or below a line or trimmed, which stay. Where the
-// time is taken back over a leap, as from a clock that was a year ahead, that would
-// refuse everybody for a year. What was taken after such a leap has own times of a
-// time that is not there any more, and is refused as being ahead: it is forgotten,
-// lines too, and trimmed is what it was at the leap. When time comes there again, an
+// Ids stay remembered until the time is age after they were applied, which is now later.
+// Forgotten ids are at or below a low-water mark or trimmed, which stay. If the time is
+// set back over a leap, as after a clock that was a year ahead, that would refuse all
+// clients for a year. Ids taken after such a leap have own times that are now in the
+// future, and are refused as being ahead. So they are forgotten, and the low-water marks
+// too, and trimmed gets its value from the leap. When time reaches that point again, an
 // id from then would be taken as new.
 func (w *Window) TimeSetBack(to log.Time) {
 	for _, l := range w.leaps {
@@ -371,21 +371,21 @@ func (w *Window) TimeSetBack(to log.Time) {
 				w.forget(at)
 			}
 		}
-		for w.authors.lines() > 0 {
-			w.dropLine(w.authors.lowestLine())
+		for w.authors.lowMarks() > 0 {
+			w.dropLowMark(w.authors.lowestMark())
 		}
 		if !l.trimmed.IsZero() {
 			w.trimmed = l.trimmed
 		}
-		// Nobody may know it, and that of a later leap, if the first was dropped, is too
-		// high. What is above this is refused as being ahead.
+		// trimmed may be unknown, or that of a later leap if the first was dropped, and
+		// then is too high. Ids above this bound are refused as being ahead.
 		if last := lastOf(to + log.Time(w.ahead)); bytes.Compare(w.trimmed[:], last[:]) > 0 {
 			w.trimmed = last
 		}
 		break
 	}
-	// What is applied now is from before the leaps that are after it: they do not say
-	// any more of what time the ids are that the window remembers.
+	// Changes applied from now on are before the later leaps. So these leaps no longer
+	// tell to which time the remembered ids belong, and are dropped.
 	n := 0
 	for n < len(w.leaps) && w.leaps[n].to <= to {
 		n++
@@ -394,7 +394,7 @@ func (w *Window) TimeSetBack(to log.Time) {
 	w.arrange(to)
 }
 
-// lastOf is the highest id of a time.
+// lastOf returns the highest id of a time.
 func lastOf(at log.Time) log.UUID {
 	ms := uint64(max(at, 0)) / uint64(time.Millisecond)
 	var id log.UUID
@@ -413,14 +413,14 @@ func (w *Window) setLeaps(leaps []Leap) {
 	w.sum.Add(leapsHash(w.leaps))
 }
 
-// TakeChanges returns what changes.db is to be told of.
+// TakeChanges returns the changes to write to changes.db, and begins anew.
 func (w *Window) TakeChanges() Changes {
 	c := w.changed
 	w.changed.forgotten = nil
-	if len(c.lines) == 0 {
-		c.lines = nil // the persister reads what it gets while the next entry is applied
+	if len(c.lowMarks) == 0 {
+		c.lowMarks = nil // the persister reads the map while the next entry is applied
 	} else {
-		w.changed.lines = make(map[log.Asker]log.UUID)
+		w.changed.lowMarks = make(map[log.Asker]log.UUID)
 	}
 	return c
 }

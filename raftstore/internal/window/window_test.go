@@ -151,16 +151,16 @@ func (r *windowRig) send(author int, c *log.Change) (refused *log.Refusal) {
 	var outcome string
 	for i, w := range []*Window{r.running, r.reread} {
 		w.Advance(r.now)
-		var said string
+		var answer string
 		if at, known := w.known[c.ID]; known {
-			said = r.known(w, c, asker, &w.ids[at], was, done)
-			if said == log.CodeIDReused {
+			answer = r.known(w, c, asker, &w.ids[at], was, done)
+			if answer == log.CodeIDReused {
 				refused = IDReused(c.ID)
 			}
 		} else if refused = w.Check(c.ID, asker, r.now); refused != nil {
-			said = refused.Error()
+			answer = refused.Error()
 		} else {
-			said = "new"
+			answer = "new"
 			if done && (was.first || was.asker == asker) {
 				r.t.Fatalf("%s would be applied twice: first at %s by author %d, now at %s by %d", c.ID, was.at, was.author, r.now, author)
 			}
@@ -173,10 +173,10 @@ func (r *windowRig) send(author int, c *log.Change) (refused *log.Refusal) {
 			}
 			w.Add(c.ID, value, r.number)
 		}
-		if i > 0 && said != outcome {
-			r.t.Fatalf("%s: %q, and after a restart %q", c.ID, outcome, said)
+		if i > 0 && answer != outcome {
+			r.t.Fatalf("%s: %q, and after a restart %q", c.ID, outcome, answer)
 		}
-		outcome = said
+		outcome = answer
 	}
 	var results []Result
 	if value != nil {
@@ -369,8 +369,8 @@ func TestWindowIsTrimmedByTime(t *testing.T) {
 				low = id
 			}
 		}
-		if contained && w.lineOf(log.Asker{1}) != low {
-			t.Errorf("the line is %s, want %s", w.lineOf(log.Asker{1}), low)
+		if contained && w.lowMarkOf(log.Asker{1}) != low {
+			t.Errorf("the line is %s, want %s", w.lowMarkOf(log.Asker{1}), low)
 		}
 		now += log.Time(30 * time.Minute)
 		for i := range 10 {
@@ -386,18 +386,18 @@ func TestWindowIsTrimmedByTime(t *testing.T) {
 		if n := len(w.known); n != 10 {
 			t.Errorf("contained %t: after 61 min %d ids, want the 10 of 31 min ago", contained, n)
 		}
-		if contained && w.authors.lines() != 0 {
-			t.Errorf("after 61 min there are %d lines, want none", w.authors.lines())
+		if contained && w.authors.lowMarks() != 0 {
+			t.Errorf("after 61 min there are %d lines, want none", w.authors.lowMarks())
 		}
 		now += log.Time(time.Hour)
 		w.Advance(now)
-		if len(w.known) != 0 || len(w.authors.places) > 1 || contained && w.sum != leapsHash(w.leaps) {
-			t.Errorf("contained %t: after two hours %d ids of %d authors are remembered, sum %v", contained, len(w.known), len(w.authors.places), w.sum)
+		if len(w.known) != 0 || len(w.authors.indexes) > 1 || contained && w.sum != leapsHash(w.leaps) {
+			t.Errorf("contained %t: after two hours %d ids of %d authors are remembered, sum %v", contained, len(w.known), len(w.authors.indexes), w.sum)
 		}
 	}
 }
 
-// Lines are bounded: the lowest one goes, and from then on it is everybody's.
+// Lines are bounded: the lowest one goes, and from then on it concerns all authors.
 func TestWindowLinesAreBounded(t *testing.T) {
 	t.Parallel()
 	w := New(time.Hour, 10, log.UUID{})
@@ -405,7 +405,7 @@ func TestWindowLinesAreBounded(t *testing.T) {
 	now := log.TimeOf(time.Now())
 	w.Advance(now)
 	var first log.UUID
-	for i := range maxLines + 20 {
+	for i := range maxLowMarks + 20 {
 		var asker log.Asker
 		binary.BigEndian.PutUint32(asker[:], uint32(i+1))
 		for range 12 { // two more than there is room for: this author loses some
@@ -417,8 +417,8 @@ func TestWindowLinesAreBounded(t *testing.T) {
 			}
 		}
 	}
-	if n := w.authors.lines(); n != maxLines {
-		t.Errorf("%d lines, want %d", n, maxLines)
+	if n := w.authors.lowMarks(); n != maxLowMarks {
+		t.Errorf("%d lines, want %d", n, maxLowMarks)
 	}
 	if bytes.Compare(w.trimmed[:6], first[:6]) < 0 {
 		t.Errorf("trimmed is %s, want the lines of the first authors, as %s", w.trimmed, first)
@@ -432,12 +432,12 @@ func TestWindowChangesAreOfOneEntry(t *testing.T) {
 	w := New(time.Hour, 10, log.UUID{})
 	w.contained = true
 	of := w.TakeChanges() // an entry that draws no line
-	w.drawLine(log.Asker{1}, NewID(time.Now()))
-	if len(of.lines) != 0 {
-		t.Errorf("the entry before is told of %d lines, want none", len(of.lines))
+	w.setLowMark(log.Asker{1}, NewID(time.Now()))
+	if len(of.lowMarks) != 0 {
+		t.Errorf("the entry before is told of %d lines, want none", len(of.lowMarks))
 	}
-	if next := w.TakeChanges(); len(next.lines) != 1 {
-		t.Errorf("the entry that draws a line is told of %d, want it", len(next.lines))
+	if next := w.TakeChanges(); len(next.lowMarks) != 1 {
+		t.Errorf("the entry that draws a line is told of %d, want it", len(next.lowMarks))
 	}
 }
 
@@ -449,7 +449,7 @@ func TestRefusalsAdviseNothing(t *testing.T) {
 	w.contained = true
 	now := log.TimeOf(time.Now())
 	w.trimmed = NewID((now - log.Time(time.Minute)).Std())
-	w.drawLine(log.Asker{7}, NewID(now.Std()))
+	w.setLowMark(log.Asker{7}, NewID(now.Std()))
 	for _, at := range []log.Time{now - log.Time(2*time.Hour), now - log.Time(2*time.Minute), now - log.Time(time.Second)} {
 		refusal := w.Check(NewID(at.Std()), log.Asker{7}, now)
 		if refusal == nil || refusal.Code != log.CodeTooOld {

@@ -1,15 +1,15 @@
 // Package heartbeat keeps raft's term still while a heartbeat is handled.
 //
-// Raft 1.7.3 handles heartbeats in the goroutine of their connection, beside its
-// main one, so that a follower whose disk is busy still hears its leader. But they
-// change term and state there like any request: a leader that is to append reads
-// the new term, of which another one is the leader, and writes an entry of its own
-// at that term and an index at which the true leader has a different one. Raft
-// then takes the two for the same (hashicorp/raft issue 695).
+// Raft 1.7.3 handles heartbeats in the goroutine of their connection, beside its main
+// goroutine, so that a follower with a busy disk does not lose its leader. But there they
+// change term and state like any request. An old leader that appends at that moment reads
+// the new term, of which another server is the leader, and writes an entry of its own
+// with that term, at an index where the true leader has a different entry. Raft then
+// takes the two entries for the same (hashicorp/raft issue 695).
 //
-// So a heartbeat is handled there only if it changes neither: this server follows
-// in the heartbeat's term. All others are refused. Nothing is lost by that: a leader
-// also sends its entries and its commit index, at the latest with CommitTimeout or
+// So a heartbeat is handled there only if it changes neither: this server is a follower
+// in the heartbeat's term. All other heartbeats are refused. That does no harm: a leader
+// also sends its entries and its commit index, at the latest after CommitTimeout or
 // pipelines.Quiet, and these requests go through raft's main goroutine.
 //
 // Upstream: hashicorp/raft issue 695, and pull request 701, both open in November 2026.
@@ -28,25 +28,25 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Terms is raft's stable store above another one: it holds back a new term while a
-// heartbeat is handled. Raft must get no other stable store.
+// Terms is raft's stable store on top of another one. It delays the saving of a new term
+// while a heartbeat is handled. Raft must use no other stable store.
 type Terms struct {
 	raft.StableStore
-	key []byte // of the term
-	// mu is held while a heartbeat is handled, and while a new term is saved, which
-	// raft does before it is in that term. So none begins meanwhile.
+	key []byte // key of the term
+	// mu is held while a heartbeat is handled, and while a new term is saved. Raft saves
+	// a term before it enters it, so no new term begins while a heartbeat is handled.
 	mu sync.Mutex
 	// saved is the last term that was saved, or read at a start.
 	saved atomic.Uint64
 }
 
-// New returns Terms above a stable store, which has raft's term under key.
+// New returns Terms on top of a stable store, which has raft's term under key.
 func New(below raft.StableStore, key []byte) *Terms {
 	return &Terms{StableStore: below, key: key}
 }
 
-// save saves a term, unless it was saved before: raft may do that again while it
-// handles a heartbeat.
+// save saves a term, unless it is already saved: raft may save the same term again while
+// it handles a heartbeat.
 func (t *Terms) save(term uint64, set func() error) error {
 	if t.saved.Load() == term {
 		return nil
@@ -78,8 +78,8 @@ func (t *Terms) GetUint64(key []byte) (uint64, error) {
 	return value, err
 }
 
-// Handle hands a heartbeat to raft if it changes nothing, and else refuses it. r is nil
-// as long as raft does not run.
+// Handle passes a heartbeat to raft if it changes neither term nor state, and else
+// refuses it. r is nil before raft runs.
 func (t *Terms) Handle(rpc raft.RPC, r *raft.Raft, handle func(raft.RPC)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,15 +1,15 @@
 // Package orphan lets the followers of a leader whose process has ended stand for
 // election at once.
 //
-// A follower takes its leader for dead when it was silent for a heartbeat, which
-// must be long enough for a busy disk or a busy machine. A process that ended
-// tells more: its connections break, and its port refuses new ones. A follower that sees
-// both stands for election at once. Raft is as safe as ever: an election may be
-// held at any time, and the log decides who can win it. A host that is gone, or
-// cut off, refuses nothing, and is waited for as before.
+// A follower takes its leader for dead after a heartbeat timeout of silence. The timeout
+// must be long enough for a busy disk or a busy machine. The end of a process shows
+// earlier: its connections break, and its port refuses new ones. A follower that sees
+// both stands for election at once. This does not weaken Raft: an election may be held at
+// any time, and the log decides which server can win it. A host that is down, or cut off,
+// refuses no connection; for it, followers wait for the timeout as before.
 //
-// Upstream: hashicorp/raft 1.7.3 goes by the heartbeat alone. No issue of raft's is known
-// to us. Figure: from SIGKILL to the next acknowledged write at most 0.2 to 1.0 s, and
+// Upstream: hashicorp/raft 1.7.3 uses only the heartbeat. We know of no issue of raft
+// about it. Figure: from SIGKILL to the next acknowledged write at most 0.2 to 1.0 s, and
 // 1.9 s without (bench: make bench-store PART=failover).
 //
 // Tests that fail without it: raftstore.TestEndedLeaderIsReplacedAtOnce,
@@ -17,7 +17,7 @@
 // raftstore.TestBrokenConnectionsReplaceNobody.
 //
 // To be taken out when raft stands for election as soon as a leader's port refuses, or
-// when heartbeats may be so short that nothing is won.
+// when heartbeats may be so short that this package gains nothing.
 package orphan
 
 import (
@@ -32,14 +32,14 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// apart parts the elections that the followers of a dead leader hold, so that the first
-// is over before the next one looks.
+// apart is the time between the elections that the followers of a dead leader hold, so
+// that the first has ended before the next follower checks.
 const apart = 150 * time.Millisecond
 
-// Watch is what a follower knows of its leader's process. All must be there.
+// Watch watches the leader's process from a follower. All fields must be set.
 type Watch struct {
 	ID, Address string        // of this server
-	Wait        time.Duration // bounds the look whether a port refuses
+	Wait        time.Duration // bounds the check whether a port refuses
 	Raft        *raft.Raft
 	// Connected returns a channel that is closed when the connection for requests to a
 	// peer ends.
@@ -48,11 +48,11 @@ type Watch struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Moved returns a channel that is closed when the leader may have changed.
 	Moved func() <-chan struct{}
-	// Pause waits for a moment, or until moved is closed.
+	// Pause waits for a short time, or until moved is closed.
 	Pause func(ctx context.Context, moved <-chan struct{}) error
-	// Stopping says that the server stops.
+	// Stopping reports whether the server stops.
 	Stopping func() bool
-	// Unfit says why this server should not lead; nil if it may.
+	// Unfit returns why this server should not lead; nil if it may.
 	Unfit func() error
 	// Stand makes raft stand for election.
 	Stand  func() error
@@ -89,8 +89,8 @@ func comes(ctx context.Context, c <-chan struct{}) bool {
 	}
 }
 
-// leaderEnded waits on a connection to the leader. True means that it broke, and
-// that the port refuses another one.
+// leaderEnded waits until the connection to the leader ends. It returns true if the
+// connection broke and the port refuses a new one.
 func (w *Watch) leaderEnded(ctx context.Context, address string, moved <-chan struct{}) bool {
 	ended, err := w.Connected(ctx, address)
 	if err != nil {
@@ -117,20 +117,20 @@ func (w *Watch) refused(ctx context.Context, address string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// standFor stands for election in the place of a leader that ended, if this
-// server has a vote and no other server leads. It reports whether it did. One who
-// stood before and does not lead yet may never: its log may end before this
-// server's, which then refused it, and whose turn it is.
+// standFor stands for election after the leader's process ended, if this server has a
+// vote and no other server leads. It reports whether it did. A server that stood earlier
+// and does not lead yet may never win: if its log ends before this server's log, this
+// server refused it, and stands now.
 func (w *Watch) standFor(ctx context.Context, ended raft.ServerAddress, moved <-chan struct{}) bool {
-	place := w.placeBehind(ended)
-	if place < 0 || w.Unfit() != nil {
+	rank := w.rankBehind(ended)
+	if rank < 0 || w.Unfit() != nil {
 		return false
 	}
 	vacant := func() bool {
 		now, _ := w.Raft.LeaderWithID()
 		return (now == ended || now == "") && w.Raft.State() == raft.Follower
 	}
-	for wait := time.After(time.Duration(place) * apart); wait != nil; {
+	for wait := time.After(time.Duration(rank) * apart); wait != nil; {
 		select {
 		case <-moved:
 			moved = w.Moved()
@@ -143,7 +143,7 @@ func (w *Watch) standFor(ctx context.Context, ended raft.ServerAddress, moved <-
 			wait = nil
 		}
 	}
-	if !vacant() || place > 0 && !w.refused(ctx, string(ended)) {
+	if !vacant() || rank > 0 && !w.refused(ctx, string(ended)) {
 		return false
 	}
 	w.Logger.Info("the leader's process has ended; standing for election", "leader", ended)
@@ -154,9 +154,9 @@ func (w *Watch) standFor(ctx context.Context, ended raft.ServerAddress, moved <-
 	return true
 }
 
-// placeBehind is the place of this server among the voters besides the leader that
-// ended; -1 if it has no vote.
-func (w *Watch) placeBehind(ended raft.ServerAddress) int {
+// rankBehind returns the index of this server among the voters other than the leader
+// that ended; -1 if it has no vote.
+func (w *Watch) rankBehind(ended raft.ServerAddress) int {
 	var voters []string
 	for _, m := range w.Raft.GetConfiguration().Configuration().Servers {
 		if m.Suffrage == raft.Voter && m.Address != ended {

@@ -1,32 +1,32 @@
-// Package pipelines is between raft and its pipelines, in which a leader sends entries
-// to a follower without waiting for each answer. There are two pieces.
+// Package pipelines is a layer between raft and its pipelines, with which a leader sends
+// entries to a follower without waiting for each answer. It has two pieces.
 //
 // # Refused pipelines end (relay, Set.Close, Set.Shutdown)
 //
 // Upstream: in hashicorp/raft 1.7.3 a leader that learns of a higher term, or whose
-// entries a follower does not take, stops reading a pipeline's answers
-// (pipelineDecode), while another goroutine may wait there to send
-// (netPipeline.AppendEntries). The pipeline is then closed by no one, that follower gets
-// nothing more as long as this server leads, and Raft.Shutdown waits for that
-// goroutine for ever. Issues 612 and 611 (open) have the symptom; the cause was found here.
+// entries a follower does not take, stops reading a pipeline's answers (pipelineDecode),
+// while another goroutine may wait there to send (netPipeline.AppendEntries). Then the
+// pipeline is never closed, that follower gets nothing more as long as this server leads,
+// and Raft.Shutdown waits for that goroutine without end. Issues 612 and 611 (open) have
+// the symptom; we found the cause.
 //
 // Tests that fail without it: TestRefusedPipelineEnds, TestPipelinesAreClosed.
 //
-// To be taken out when raft closes a pipeline whose answers it does not read any more.
+// To be taken out when raft closes a pipeline whose answers it no longer reads.
 //
-// # Commits are told at once, and nothing twice (AppendEntries, tell)
+// # Commits are sent at once, and nothing twice (AppendEntries, sendCommits)
 //
-// Raft uses a pipeline when there are entries, and once in each CommitTimeout, which is
-// how followers learn what is committed (raft 1.7.3, pipelineReplicate). They serve
-// feeds, so it would have to be short, and then most of what an idle server does is to
-// say again what was said. Here a request without entries that says what the one before
-// it said, and so does nothing there, is not sent; and a commit is told by a request of
-// our own, which is one that raft could have sent. Upstream it is as designed: hashicorp/raft
-// issues 28 and 282.
+// Raft uses a pipeline when there are entries, and once in each CommitTimeout. By the
+// latter, followers learn what is committed (raft 1.7.3, pipelineReplicate). Our
+// followers serve feeds, so CommitTimeout would have to be short, and an idle server
+// would mostly send repeated requests. Here a request without entries that equals the
+// previous one is not sent, because it has no effect. A commit is sent in a request of
+// our own, which is one that raft could have sent. Upstream this is as designed:
+// hashicorp/raft issues 28 and 282.
 //
 // Tests that fail without it: TestPipelinesSayNothingTwice, TestPipelinesTellCommits.
 //
-// To be taken out when raft tells followers of a commit when it happens.
+// To be taken out when raft sends a commit to followers when it happens.
 package pipelines
 
 import (
@@ -36,46 +36,45 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Set are the pipelines that are open. The zero value is ready. Its methods may be
-// called from any goroutine.
+// Set is the set of open pipelines. The zero value is ready. Its methods may be called
+// from any goroutine.
 type Set struct {
-	// Bound returns the part of a commit index that followers may be told of; nil: all.
-	// It is set before the first pipeline is opened.
+	// Bound returns the part of a commit index that may be sent to followers; nil means
+	// all. It must be set before the first pipeline is opened.
 	Bound func(commit uint64) uint64
 
 	mu   sync.Mutex
 	open map[*pipeline]struct{}
 }
 
-// Quiet is how often a pipeline on which there is nothing new is used all
-// the same, so that a connection that broke is noticed. Heartbeats are apart.
+// Quiet is the time after which a pipeline without news is used all the same, so that a
+// broken connection is noticed. Heartbeats use other connections.
 const Quiet = 50 * time.Millisecond
 
-// pipeline is one that its set knows of. It says what is committed at once,
-// and nothing twice.
+// pipeline is a pipeline of a Set. It sends commits at once, and nothing twice.
 type pipeline struct {
 	raft.AppendPipeline
 	set     *Set
 	answers chan raft.AppendFuture
-	commits chan struct{} // has one when known has changed
+	commits chan struct{} // readable when known has changed
 	closed  chan struct{}
-	ended   chan struct{} // of tell
-	relayed chan struct{} // of relay
+	ended   chan struct{} // closed when sendCommits has ended
+	relayed chan struct{} // closed when relay has ended
 	close   sync.Once
 
 	knowing sync.Mutex // protects known; taken after mu
 	known   committed
 
 	mu   sync.Mutex                // protects what follows, and the order of requests
-	last raft.AppendEntriesRequest // without entries: they are Prev of the next one
+	last raft.AppendEntriesRequest // without its entries: the last of them is in Prev of the next request
 	sent time.Time
 }
 
-// committed is an entry of which this server knows that it is committed.
+// committed names an entry that this server knows to be committed.
 type committed struct{ index, term uint64 }
 
-// AppendEntries implements raft.AppendPipeline. The future of what is not sent is
-// nil, and no answer to it comes: raft looks at the answers only.
+// AppendEntries implements raft.AppendPipeline. For a request that is not sent, it
+// returns a nil future, and there is no answer: raft reads only the answers.
 func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
 	if p.set.Bound != nil {
 		args.LeaderCommitIndex = p.set.Bound(args.LeaderCommitIndex)
@@ -86,10 +85,10 @@ func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.App
 	if len(args.Entries) == 0 && args.Term == p.last.Term && args.LeaderCommitIndex <= p.last.LeaderCommitIndex && now.Sub(p.sent) < Quiet {
 		return nil, nil
 	}
-	told := p.last
+	previous := p.last
 	p.last, p.sent = *args, now
-	if told.Term == args.Term {
-		p.last.LeaderCommitIndex = max(args.LeaderCommitIndex, told.LeaderCommitIndex)
+	if previous.Term == args.Term {
+		p.last.LeaderCommitIndex = max(args.LeaderCommitIndex, previous.LeaderCommitIndex)
 	}
 	if n := len(args.Entries); n > 0 {
 		p.last.Entries, p.last.PrevLogEntry, p.last.PrevLogTerm = nil, args.Entries[n-1].Index, args.Entries[n-1].Term
@@ -100,8 +99,8 @@ func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.App
 // Consumer implements raft.AppendPipeline.
 func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
 
-// relay hands the answers on to raft, and ends the pipeline behind the first that is
-// a refusal: raft reads none after it.
+// relay passes the answers to raft, and ends the pipeline after the first refusal,
+// because raft reads no answer after it.
 func (p *pipeline) relay() {
 	defer close(p.relayed)
 	for {
@@ -114,7 +113,7 @@ func (p *pipeline) relay() {
 				return
 			}
 			if refused {
-				_ = p.AppendPipeline.Close() // frees who waits in it; raft makes another one
+				_ = p.AppendPipeline.Close() // ends the waiting calls in it; raft makes another pipeline
 				return
 			}
 		case <-p.closed:
@@ -123,13 +122,13 @@ func (p *pipeline) relay() {
 	}
 }
 
-// tell tells the follower what is committed, until the pipeline is closed.
-func (p *pipeline) tell() {
+// sendCommits sends commits to the follower until the pipeline is closed.
+func (p *pipeline) sendCommits() {
 	defer close(p.ended)
 	for {
 		select {
 		case <-p.commits:
-			if !p.tellOnce() {
+			if !p.sendCommit() {
 				return
 			}
 		case <-p.closed:
@@ -138,11 +137,11 @@ func (p *pipeline) tell() {
 	}
 }
 
-// tellOnce sends the commit if the follower has the entry from this leader in
-// this term, and it is of this term: then what the follower has up to it is what
-// this server had, whoever leads by now. (An older entry may be committed by a
-// later leader, in whose log another stands where this one's was.)
-func (p *pipeline) tellOnce() (open bool) {
+// sendCommit sends the commit if the entry is of this term, and the follower has it from
+// this leader in this term. Then the follower's log up to it equals this server's, also
+// if another server leads by now. (An older entry is not safe: a later leader may have
+// committed another entry at its index.)
+func (p *pipeline) sendCommit() (open bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.knowing.Lock()
@@ -154,10 +153,11 @@ func (p *pipeline) tellOnce() (open bool) {
 	p.last.LeaderCommitIndex, p.sent = c.index, time.Now()
 	request := p.last
 	_, err := p.AppendPipeline.AppendEntries(&request, new(raft.AppendEntriesResponse))
-	return err == nil // else raft finds out too
+	return err == nil // else raft notices too
 }
 
-// Committed is told of an entry that is applied here now, and tells the followers.
+// Committed sends to the followers that an entry, which this server now applies, is
+// committed.
 func (s *Set) Committed(index, term uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,10 +176,10 @@ func (p *pipeline) learn(c committed) {
 	}
 }
 
-// Open puts a pipeline of raft's into the set, and returns the one that raft gets
-// instead. Its Close takes it out.
+// Open adds a pipeline of raft's transport to the set, and returns the one that raft must
+// use. Its Close removes it.
 func (s *Set) Open(inner raft.AppendPipeline) raft.AppendPipeline {
-	p := s.tellOn(inner)
+	p := s.start(inner)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open == nil {
@@ -189,13 +189,13 @@ func (s *Set) Open(inner raft.AppendPipeline) raft.AppendPipeline {
 	return p
 }
 
-// tellOn starts what goes on beside a pipeline; Close ends it.
-func (s *Set) tellOn(inner raft.AppendPipeline) *pipeline {
+// start starts the goroutines of a pipeline; Close ends them.
+func (s *Set) start(inner raft.AppendPipeline) *pipeline {
 	p := &pipeline{
 		AppendPipeline: inner, set: s, answers: make(chan raft.AppendFuture),
 		commits: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}), relayed: make(chan struct{}),
 	}
-	go p.tell()
+	go p.sendCommits()
 	go p.relay()
 	return p
 }
@@ -205,14 +205,15 @@ func (p *pipeline) Close() error {
 	p.set.mu.Lock()
 	delete(p.set.open, p)
 	p.set.mu.Unlock()
-	err := p.AppendPipeline.Close() // frees who waits in it
+	err := p.AppendPipeline.Close() // ends the waiting calls in it
 	p.close.Do(func() { close(p.closed) })
 	<-p.ended
 	<-p.relayed
 	return err
 }
 
-// Close frees those who wait in one; raft makes new ones if it leads.
+// Close closes all pipelines and so ends the calls that wait in them. If raft leads, it
+// makes new ones.
 func (s *Set) Close() {
 	s.mu.Lock()
 	var all []*pipeline
@@ -221,14 +222,15 @@ func (s *Set) Close() {
 	}
 	s.mu.Unlock()
 	for _, p := range all {
-		_ = p.Close() // it only says that it was closed
+		_ = p.Close() // the error only says that it was closed
 	}
 }
 
-// pipelinePause is the time between two looks for pipelines that hold up the end.
+// pipelinePause is the time between two attempts to close pipelines that delay raft's
+// end.
 const pipelinePause = 20 * time.Millisecond
 
-// Shutdown stops raft, and sees to it that no pipeline holds it up.
+// Shutdown stops raft, and closes pipelines that delay its end.
 func (s *Set) Shutdown(r *raft.Raft) error {
 	ended := make(chan error, 1)
 	go func() { ended <- r.Shutdown().Error() }()

@@ -51,7 +51,7 @@ func TestRefusedPipelineEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &stuck{answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
 		tr := &Set{open: make(map[*pipeline]struct{})}
-		p := tr.tellOn(inner)
+		p := tr.start(inner)
 		ended := make(chan error, 1)
 		go func() {
 			_, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1}, nil)
@@ -73,11 +73,11 @@ func TestRefusedPipelineEnds(t *testing.T) {
 	})
 }
 
-// A sender that waits in a pipeline which nobody reads any more is freed.
+// A sender that waits in a pipeline that is no longer read is freed.
 func TestPipelinesAreClosed(t *testing.T) {
 	t.Parallel()
 	tr := &Set{open: make(map[*pipeline]struct{})}
-	p := tr.tellOn(&stuck{closed: make(chan struct{})}) // its answers are nil: there are none
+	p := tr.start(&stuck{closed: make(chan struct{})}) // its answers are nil: there are none
 	tr.open[p] = struct{}{}
 	ended := make(chan error, 1)
 	go func() {
@@ -128,7 +128,7 @@ func TestPipelinesSayNothingTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		inner := new(scribe)
-		p := new(Set).tellOn(inner)
+		p := new(Set).start(inner)
 		defer p.Close()
 		entries := []*raft.Log{{Index: 8, Term: 1}}
 		for i, step := range []struct {
@@ -167,7 +167,7 @@ func TestPipelinesTellCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := new(scribe)
 		tr := &Set{open: make(map[*pipeline]struct{})}
-		p := tr.tellOn(inner)
+		p := tr.start(inner)
 		tr.open[p] = struct{}{}
 		defer p.Close()
 		tr.Committed(9, 3) // before anything was sent

@@ -1,14 +1,14 @@
-// Package votes asks for votes over connections that live.
+// Package votes requests votes over live connections.
 //
 // Upstream: hashicorp/raft 1.7.3 keeps connections to a peer for its next requests
-// (NetworkTransport.getConn). After a restart there they are of a process that has
-// ended, and raft takes the error for a vote that was refused, and waits for the next
-// election, most of a second. No issue of raft's is known to us.
+// (NetworkTransport.getConn). After a restart of the peer these belong to a process that
+// has ended. Raft takes the error for a refused vote, and waits for the next election,
+// most of a second. We know of no issue of raft about it.
 //
 // Test that fails without it: raftstore.TestVotesOverLivingConnections.
 //
-// To be taken out when raft repeats a request over a new connection if the kept one
-// turns out to be closed.
+// To be taken out when raft repeats a request over a new connection if the kept one is
+// closed.
 package votes
 
 import (
@@ -18,11 +18,11 @@ import (
 )
 
 // MaxPool is how many connections to a peer raft keeps for its next requests
-// (raft.NetworkTransportConfig), and so how often Ask repeats.
+// (raft.NetworkTransportConfig), and so how often Ask repeats a request.
 const MaxPool = 3
 
-// Ask sends a request for a vote, and repeats it if it went over a kept connection whose
-// other end is gone. A vote may be asked for twice.
+// Ask sends a request for a vote, and repeats it if it used a kept connection whose other
+// end is closed. Requesting a vote twice is safe.
 func Ask(request func() error) error {
 	err := request()
 	for range MaxPool {

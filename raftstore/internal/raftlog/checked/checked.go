@@ -4,7 +4,7 @@
 //
 // Upstream: raft-boltdb 2.3.1 stores entries, terms and votes without checksums, so that
 // a flipped bit is applied or voted with; and raft 1.7.3 panics at a start about entries
-// that it cannot read. Issues of theirs about it are not known to us.
+// that it cannot read. We know of no issue of either about it.
 //
 // Tests that fail without it: TestDamagedEntries, TestSealedValues, TestVerify; all files
 // together: raftstore.TestBitsFlippedAnywhere with RUTTER_LONG=1.
@@ -26,9 +26,9 @@ import (
 	"rutter/raftstore/internal/disk"
 )
 
-// Log is a raft.LogStore above another one. The checksum of an entry stands in
-// raft.Log.Extensions, which is for layers like this one: version (1), checksum (4). An
-// entry without one is of a program that made none, and passes.
+// Log is a raft.LogStore on top of another one. The checksum of an entry is in
+// raft.Log.Extensions, which is meant for layers like this one: version (1), checksum
+// (4). An entry without a checksum is of an older program, and is accepted.
 type Log struct{ raft.LogStore }
 
 const entryChecksum = 5
@@ -41,7 +41,7 @@ func entrySum(entry *raft.Log) []byte {
 	return binary.BigEndian.AppendUint32([]byte{1}, disk.Checksum(numbers[:], entry.Data))
 }
 
-// StoreLogs implements raft.LogStore. The entries are not changed: raft's
+// StoreLogs implements raft.LogStore. It does not change the entries, because raft's
 // other goroutines read them.
 func (c Log) StoreLogs(entries []*raft.Log) error {
 	stored := make([]*raft.Log, len(entries))
@@ -87,7 +87,8 @@ func (c Log) IsMonotonic() bool {
 	return ok && m.IsMonotonic()
 }
 
-// Verify reads the whole log once. What follows the marker must be there without a gap.
+// Verify reads the whole log once. The entries after the marker must be there without a
+// gap.
 func Verify(logs raft.LogStore, marker uint64) error {
 	first, err := logs.FirstIndex()
 	if err != nil {
@@ -113,11 +114,11 @@ func Verify(logs raft.LogStore, marker uint64) error {
 	return nil
 }
 
-// A value of the stable store ends in a zero byte and a CRC32C over key and
-// value. One that does not is of a program that made none; votes go to
-// addresses, which have no zero byte, and numbers have eight bytes.
+// A value of the stable store ends in a zero byte and a CRC32C over key and value. A
+// value without these is of an older program. The two can be told apart: a vote is an
+// address, which has no zero byte, and a number has eight bytes.
 
-// Seal returns a value with its checksum.
+// Seal returns a value with a checksum.
 func Seal(key, value []byte) []byte {
 	sealed := append(append(make([]byte, 0, len(value)+entryChecksum), value...), 0)
 	return binary.BigEndian.AppendUint32(sealed, disk.Checksum(key, value))

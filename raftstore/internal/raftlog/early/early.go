@@ -1,35 +1,35 @@
-// Package early lets a leader's own disk write an entry while the followers' do (Raft's
-// thesis, section 10.2.1). Raft 1.7.3 writes its own log first and sends the entry
-// when that is on disk, so that one writer waits for two disks in a row. Here
-// StoreLogs of a leader returns at once, the entry is read from memory until it is
-// on disk, and raft counts this server among those that have it, too early.
+// Package early lets a leader's own disk write an entry while the followers' disks do
+// (Raft's thesis, section 10.2.1). Raft 1.7.3 first writes its own log, and sends the
+// entry when that is on disk, so one writer waits for two disks in a row. Here StoreLogs
+// of a leader returns at once, and the entry is read from memory until it is on disk. So
+// raft counts this server too early among those that have the entry.
 //
-// So what raft takes for committed is not let out before the entry is on this
-// server's disk too: the FSM waits for it (Log.Await), and thereby every answer, and the
-// followers are told of no commit beyond it (Log.Bound). Nobody has then seen a
-// commit that a quorum's disks do not hold. "The leader's own disk" in
-// raftstore/DESIGN.md has the whole argument.
+// Therefore a commit is not made visible before the entry is on this server's disk too:
+// the FSM, and so every answer, waits for it (Log.Await), and no commit beyond it is sent
+// to the followers (Log.Bound). So no client or server sees a commit that a quorum's
+// disks do not have. "The leader's own disk" in raftstore/DESIGN.md has the whole
+// argument.
 //
-// Only changes go this way. Before anything else of the log, as the entry that
-// begins a term, a barrier, a configuration, or what a follower is sent, is stored
-// or deleted, all that was early is on disk.
+// Only changes are stored early. Before any other entry (the entry that begins a term, a
+// barrier, a configuration, or an entry that a follower gets) is stored or deleted, all
+// early entries are on disk.
 //
 // Upstream: hashicorp/raft 1.7.3, dispatchLogs; issue 414 asks for it, and a comment in
-// issue 578 says that it is considered. Figure: p50 of one writer 1.4 ms, and 2.0 ms without (bench: make
-// bench-store PART=append).
+// issue 578 says that the authors consider it. Figure: p50 of one writer 1.4 ms, and 2.0
+// ms without (bench: make bench-store PART=append).
 //
 // Tests that fail without it: TestEarlyLog here; raftstore.TestNothingOutBeforeLeadersDisk
 // and raftstore.TestPowerCutOfLeader fail without Await and without Bound.
 //
-// To be taken out when raft writes the leader's log beside the replication and lets
-// nothing out before its own disk has it. Then Await, Bound and Settle go with it; what
-// admits entries (Options.Admit) stays, and so does the rule of "owed".
+// To be taken out when raft writes the leader's log at the same time as the replication,
+// and shows no commit before its own disk has it. Await, Bound and Settle go with it. The
+// admission of entries (Options.Admit) stays, and so does the rule of "owed".
 //
-// Another piece stands in DeleteRange and owed. Upstream: in raft 1.7.3 a follower whose
-// store is refused, after it deleted what the entries replace, believes to have the
-// deleted ones (a comment in appendEntries says so; issue 163). Test:
-// TestRefusedEntriesAreOwed. To be taken out when raft forgets its last index with the
-// deletion.
+// Another piece is in DeleteRange and owed. Upstream: in raft 1.7.3 a follower deletes
+// entries that new ones replace, and then stores these. If that store is refused, it
+// assumes that it still has the deleted ones (a comment in appendEntries says so; issue
+// 163). Test: TestRefusedEntriesAreOwed. To be taken out when raft forgets its last index
+// with the deletion.
 package early
 
 import (
@@ -41,58 +41,58 @@ import (
 	"rutter/raftstore/internal/disk"
 )
 
-// Log is a raft.LogStore above another one. Its methods may be called from any
-// goroutine, except that those that store and delete are for raft's own.
+// Log is a raft.LogStore on top of another one. Any goroutine may call its methods,
+// except that only raft's own goroutine may store and delete.
 type Log struct {
-	raft.LogStore // a write to it returns when it is on disk
+	raft.LogStore // a write to it returns when the entries are on disk
 	opts          Options
-	// owed: newer entries were deleted for those that are stored next, which raft
-	// believes to have already. Raft's goroutine only.
+	// owed: entries were deleted to be replaced by those that are stored next, and raft
+	// assumes that it has these. For raft's goroutine only.
 	owed bool
 
 	mu      sync.Mutex
-	moved   sync.Cond   // on mu: something below has changed
+	moved   sync.Cond   // on mu: a field below has changed
 	waiting []*raft.Log // stored early and not yet on disk, in order
-	writing bool        // a goroutine writes what waits
-	err     error       // of the first write that failed: nothing is written after it
+	writing bool        // a goroutine is writing the waiting entries
+	err     error       // error of the first failed write; nothing is written after it
 }
 
-// Options are what a Log needs to know of the server. Leads, Changes and Report must
-// be there.
+// Options are what a Log needs to know about the server. Leads, Changes and Report must
+// be set.
 type Options struct {
-	// Leads reports whether raft leads; it is asked by raft's main goroutine, which
-	// is the one that stores.
+	// Leads reports whether raft leads. Raft's main goroutine, which stores, calls it.
 	Leads func() bool
-	// Changes reports whether a command is a batch of changes, which alone may be early.
+	// Changes reports whether a command is a batch of changes. Only batches may be early.
 	Changes func(command []byte) bool
-	// Report is told of an error of a write, before those who wait for it go on.
+	// Report is called with the error of a write, before the callers that wait for the
+	// write go on.
 	Report func(error)
-	// Admit says why entries are not stored now; nil, or if it returns nil, they are.
-	// What it returns is a Refusal for the caller.
+	// Admit returns why entries must not be stored now, or nil. The caller gets its error
+	// as a Refusal. A nil Admit admits all.
 	Admit func([]*raft.Log) error
-	// Ops notes what is under way; may be nil.
+	// Ops watches the operations under way; may be nil.
 	Ops *disk.Ops
 }
 
 // Refusal is an error of Options.Admit, as StoreLogs and DeleteRange return it: nothing
-// was written, and the disk is well.
+// was written, and the disk is sound.
 type Refusal struct{ error }
 
-// Unwrap returns what Admit said.
+// Unwrap returns the error of Admit.
 func (r Refusal) Unwrap() error { return r.error }
 
-// maxEarly bounds the entries that are not yet on disk. The proposer has two
-// batches under way at most.
+// maxEarly bounds the entries that are not yet on disk. The proposer has at most two
+// batches under way.
 const maxEarly = 64
 
-// New returns a Log above below.
+// New returns a Log on top of below.
 func New(below raft.LogStore, opts Options) *Log {
 	e := &Log{LogStore: below, opts: opts}
 	e.moved.L = &e.mu
 	return e
 }
 
-// admit asks whether entries are stored now.
+// admit returns a Refusal if entries must not be stored now.
 func (e *Log) admit(entries []*raft.Log) error {
 	if e.opts.Admit == nil {
 		return nil
@@ -120,11 +120,11 @@ func (e *Log) StoreLogs(entries []*raft.Log) error {
 	early := e.mayBeEarly(entries)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	room := 1 // none may wait
+	most := 1 // no entry may wait
 	if early {
-		room = maxEarly
+		most = maxEarly
 	}
-	for e.err == nil && len(e.waiting) >= room {
+	for e.err == nil && len(e.waiting) >= most {
 		e.moved.Wait()
 	}
 	if e.err != nil || len(entries) == 0 {
@@ -144,8 +144,8 @@ func (e *Log) StoreLogs(entries []*raft.Log) error {
 // StoreLog implements raft.LogStore.
 func (e *Log) StoreLog(entry *raft.Log) error { return e.StoreLogs([]*raft.Log{entry}) }
 
-// mayBeEarly reports whether entries are changes that this server, as the leader,
-// appends. Raft stores what another leader sends as a follower only.
+// mayBeEarly reports whether entries are changes that this server appends as the leader.
+// Raft stores another leader's entries only as a follower.
 func (e *Log) mayBeEarly(entries []*raft.Log) bool {
 	for _, entry := range entries {
 		if entry.Type != raft.LogCommand || !e.opts.Changes(entry.Data) {
@@ -155,8 +155,8 @@ func (e *Log) mayBeEarly(entries []*raft.Log) bool {
 	return e.opts.Leads()
 }
 
-// storeLocked stores entries and returns when they are on disk. The caller holds
-// mu, which is free meanwhile.
+// storeLocked stores entries and returns when they are on disk. The caller holds mu,
+// which is unlocked during the write.
 func (e *Log) storeLocked(entries []*raft.Log) error {
 	e.mu.Unlock()
 	op := e.opts.Ops.Begin("a write of raft's log", 1)
@@ -166,7 +166,7 @@ func (e *Log) storeLocked(entries []*raft.Log) error {
 	return err
 }
 
-// write writes what waits, all of it at once, until nothing does.
+// write writes all waiting entries at once, and repeats that until none waits.
 func (e *Log) write() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -177,7 +177,7 @@ func (e *Log) write() {
 			e.waiting = slices.Clone(e.waiting[n:])
 		} else {
 			e.err = err
-			e.opts.Report(err) // before those who wait go on
+			e.opts.Report(err) // before the waiting callers go on
 		}
 		e.moved.Broadcast()
 	}
@@ -207,9 +207,9 @@ func (e *Log) LastIndex() (uint64, error) {
 	return e.LogStore.LastIndex()
 }
 
-// DeleteRange implements raft.LogStore. What is deleted is on disk before. Entries
-// at the end go only if others can be stored in their place: raft 1.7.3 takes what
-// it deleted for what it has, if the store of the others is refused.
+// DeleteRange implements raft.LogStore. Entries are on disk before they are deleted.
+// Entries at the end are deleted only if others may be stored in their place: if that
+// store is refused, raft 1.7.3 assumes that it still has the deleted ones.
 func (e *Log) DeleteRange(lo, hi uint64) error {
 	if last, err := e.LastIndex(); err == nil && hi >= last && e.opts.Admit != nil {
 		if err := e.admit([]*raft.Log{{Type: raft.LogCommand}}); err != nil {
@@ -225,8 +225,8 @@ func (e *Log) DeleteRange(lo, hi uint64) error {
 	return e.LogStore.DeleteRange(lo, hi)
 }
 
-// Await returns when the entries up to an index are on disk, or the error for
-// which they cannot get there.
+// Await returns when the entries up to an index are on disk, or returns the error that
+// prevents it.
 func (e *Log) Await(index uint64) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -236,7 +236,7 @@ func (e *Log) Await(index uint64) error {
 	return e.err
 }
 
-// Bound returns the part of a commit index that others may be told of.
+// Bound returns the part of a commit index that may be sent to others.
 func (e *Log) Bound(commit uint64) uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -14,17 +14,16 @@ import (
 	"rutter/raftstore/internal/disk"
 )
 
-// raft-wal takes damage in the file that it writes to for a write that a crash
-// cut short, and drops what follows: entries that this server acknowledged. So
-// tail notes, after each sync of the log, where it then ended. The note is
-// not synced itself: what a power cut leaves of it is older, and says less, but
-// is never more than what was synced. Only when the log is cut at its end does
-// the note have to be on disk first.
+// raft-wal takes damage in the file that it writes to for a write that a crash cut short,
+// and drops what follows: entries that this server acknowledged. So tail notes the end of
+// the log after each sync of it. The note itself is not synced: after a power cut it may
+// be older, but it never names an entry that was not synced. Only when the log is cut at
+// its end, the note must be on disk first.
 //
-// The file has one note in one sector: | last index (8) | CRC32C of it (4) |.
-// One that does not fit is none.
+// The file has one note in one sector: | last index (8) | CRC32C of it (4) |. A note
+// whose checksum does not fit is ignored.
 type tail struct {
-	file *os.File // nil: none was written yet
+	file *os.File // nil: no note was written yet
 	path string
 }
 
@@ -35,7 +34,7 @@ const (
 
 var tailKey = []byte("raft.wal/last")
 
-// openTail returns the tail of a folder, and the index that it notes, or 0.
+// openTail returns the tail of a folder, and the noted index, or 0.
 func openTail(dir string) (t *tail, noted uint64, err error) {
 	t = &tail{path: filepath.Join(dir, tailName)}
 	t.file, err = os.OpenFile(t.path, os.O_RDWR, 0)
@@ -55,7 +54,7 @@ func openTail(dir string) (t *tail, noted uint64, err error) {
 	return t, noted, nil
 }
 
-// note says that the log ends at an index, synced.
+// note notes that the log, synced, ends at last.
 func (t *tail) note(last uint64) (err error) {
 	if t.file == nil {
 		if t.file, err = os.OpenFile(t.path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
@@ -74,7 +73,7 @@ func (t *tail) close() error {
 	return t.file.Close()
 }
 
-// checkTail reports whether the log has all that it is noted to have had.
+// checkTail returns an error unless the log reaches the noted index.
 func (w *Log) checkTail(dir string, noted uint64) error {
 	last, err := w.LastIndex()
 	if err != nil || last >= noted {
@@ -107,7 +106,7 @@ func (w *Log) DeleteRange(lo, hi uint64) error {
 	if err != nil {
 		return err
 	}
-	left := uint64(0) // all goes
+	left := uint64(0) // all entries are deleted
 	if lo > first {
 		left = lo - 1
 	}

@@ -1,6 +1,6 @@
-// Package wal is hashicorp/raft-wal 0.4.2 as a log store, with what it lacks: a note of
-// where the log ended (tail.go), its meta database closed after a failed open,
-// and deleted entries gone.
+// Package wal is hashicorp/raft-wal 0.4.2 as a log store, with three additions: a note of
+// the end of the log (tail.go), closing the meta database after a failed open, and hiding
+// deleted entries.
 //
 // Upstream:
 //   - raft-wal takes damage in the file that it writes to for a write that a crash cut
@@ -8,13 +8,13 @@
 //     raft-wal's is known to us. Tests: TestDamagedTail; TestTailIsNoFalseAlarm for the
 //     opposite. To be taken out when raft-wal keeps its end on disk and compares it.
 //   - A raftwal.Open that fails leaves the meta database open, and the next one in the
-//     same process waits for its lock for ever. No issue is known to us (WAL.Close closes
+//     same process waits for its lock without end. No issue is known to us (WAL.Close closes
 //     it since pull request 28). Test: TestFailedOpenLetsGo. To be taken out when an Open that fails closes what it opened.
 //   - WAL.GetLog returns entries that were deleted from the front as long as their file
 //     is there. No issue is known to us. Test: TestDeletedEntriesAreGone. To be taken out
 //     when it returns raft.ErrLogNotFound.
 //
-// Before 0.4.1 raft-wal could not read a log again that was cut at its end (issue 31);
+// Before 0.4.1 raft-wal could not read a log that was cut at its end (issue 31);
 // TestTailIsNoFalseAlarm has that case.
 package wal
 
@@ -42,8 +42,8 @@ type Log struct {
 	tail *tail
 }
 
-// Open opens or makes the log in a folder, and fails if the log lacks what was noted
-// of it, or if its files are damaged. Errors: disk.ErrTrouble, log.ErrCorrupt.
+// Open opens or makes the log in a folder. It fails if the log ends before the noted
+// index, or if its files are damaged. Errors: disk.ErrTrouble, log.ErrCorrupt.
 func Open(dir string, logger *slog.Logger) (*Log, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", dir, disk.ErrTrouble, err)
@@ -78,8 +78,8 @@ func (w *Log) Close() error {
 	return errors.Join(w.WAL.Close(), noted)
 }
 
-// GetLog implements raft.LogStore. What was deleted from the front is gone, also
-// if the file that it stood in is still there.
+// GetLog implements raft.LogStore. Entries that were deleted from the front are not
+// found, also if their file still exists.
 func (w *Log) GetLog(index uint64, entry *raft.Log) error {
 	first, err := w.FirstIndex()
 	if err != nil {

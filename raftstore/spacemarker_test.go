@@ -14,8 +14,8 @@ func TestMarkerWithoutRoom(t *testing.T) {
 	t.Parallel()
 	n := one(t, func(c *Config) { c.DiskLowWater = plenty })
 	must(t, n, tagChange(newID(), "one"))
-	n.disks.room.lowWaterNow.Store(nothing)
-	until(t, n, "changes.db is not written", func() bool { return errorIn(&n.disks.room.file) != nil })
+	n.disks.space.lowWaterNow.Store(nothing)
+	until(t, n, "changes.db is not written", func() bool { return errorIn(&n.disks.space.file) != nil })
 	failed := make(chan error, 1)
 	go func() { failed <- n.raft.Load().Snapshot().Error() }()
 	select {
@@ -26,8 +26,8 @@ func TestMarkerWithoutRoom(t *testing.T) {
 	case <-patience(t).Done():
 		t.Error("a snapshot without room waits for it")
 	}
-	n.disks.room.lowWaterNow.Store(plenty)
-	until(t, n, "changes.db is written", func() bool { return errorIn(&n.disks.room.file) == nil })
+	n.disks.space.lowWaterNow.Store(plenty)
+	until(t, n, "changes.db is written", func() bool { return errorIn(&n.disks.space.file) == nil })
 	if err := n.raft.Load().Snapshot().Error(); err != nil {
 		t.Errorf("a snapshot with room again: %v", err)
 	}
@@ -39,23 +39,23 @@ func TestHeirMayLead(t *testing.T) {
 	t.Parallel()
 	nodes, offsets := skewed(t)
 	for i, n := range nodes {
-		n.disks.room.lowWaterNow.Store(plenty)
+		n.disks.space.lowWaterNow.Store(plenty)
 		must(t, nodes[0], tagChange(newID(), fmt.Sprintf("t%d", i)))
 	}
 	led(t, nodes, 0)
 	lead := nodes[0]
-	nodes[1].disks.room.lowWaterNow.Store(nothing)
+	nodes[1].disks.space.lowWaterNow.Store(nothing)
 	becomes(t, "s2 has no room", func() bool { return nodes[1].Room().Low })
 	for range 20 {
-		heir, err := lead.lead.heir(patience(t), lead.raft.Load())
-		if err == nil && heir.ID != "s3" {
-			t.Fatalf("the heir is %s, which has no room", heir.ID)
+		best, err := lead.lead.successor(patience(t), lead.raft.Load())
+		if err == nil && best.ID != "s3" {
+			t.Fatalf("the heir is %s, which has no room", best.ID)
 		}
 	}
-	nodes[1].disks.room.lowWaterNow.Store(plenty)
+	nodes[1].disks.space.lowWaterNow.Store(plenty)
 	offsets[1].Store(int64(year))
 	becomes(t, "s2's clock is wrong", func() bool { return lead.times.clocks.Agreement.Load().Wrong("s2") })
-	lead.disks.room.lowWaterNow.Store(below(lead))
+	lead.disks.space.lowWaterNow.Store(below(lead))
 	was := make(map[string]bool)
 	becomes(t, "s3 leads", func() bool {
 		for _, n := range nodes[1:] {

@@ -21,7 +21,7 @@ func deletion(name string) *log.Change {
 // free on the disk, there is no room.
 func roomy(t *testing.T) (nodes []*node, low func(*node, int64)) {
 	nodes = three(t, func(c *Config) { c.DiskLowWater = 1 << 20 })
-	return nodes, func(n *node, bytes int64) { n.disks.room.lowWaterNow.Store(bytes) }
+	return nodes, func(n *node, bytes int64) { n.disks.space.lowWaterNow.Store(bytes) }
 }
 
 const (
@@ -71,8 +71,8 @@ func TestClusterWithoutRoom(t *testing.T) {
 	must(t, nodes[1], tagChange(newID(), "four"))
 }
 
-// TestOneWithoutRoom: one server without room stops nobody. If it leads it hands
-// over; in its reserve it takes no entries, and gets them when it has room.
+// TestOneWithoutRoom: one server without space stops no other. If it leads it hands over;
+// in its reserve it takes no entries, and gets them when it has room.
 func TestOneWithoutRoom(t *testing.T) {
 	t.Parallel()
 	nodes, low := roomy(t)
@@ -140,7 +140,7 @@ func TestStartWithoutRoom(t *testing.T) {
 	if _, err := again.Propose(ctx, tagChange(newID(), "two")); err == nil {
 		t.Error("a write without room")
 	}
-	again.disks.room.lowWaterNow.Store(plenty)
+	again.disks.space.lowWaterNow.Store(plenty)
 	until(t, again, "room", func() bool { return again.NoRoom() == nil && again.lead.leading() })
 	must(t, again, tagChange(newID(), "three"))
 }
@@ -153,7 +153,7 @@ func TestAdmit(t *testing.T) {
 	leaderOf(t, []*node{n})
 	cause := fmt.Errorf("%w: a test", ErrNoRoom)
 	command, barrier := []*raft.Log{{Type: raft.LogCommand}}, []*raft.Log{{Type: raft.LogBarrier}}
-	n.halt(t) // nobody looks any more
+	n.halt(t) // no goroutine measures any more
 	n.raft.Store(nil)
 	for _, test := range []struct {
 		name             string
@@ -168,7 +168,7 @@ func TestAdmit(t *testing.T) {
 		for _, set := range []struct {
 			on bool
 			p  interface{ Store(*error) }
-		}{{test.log, &n.disks.room.log}, {test.file, &n.disks.room.file}, {test.last, &n.disks.room.last}} {
+		}{{test.log, &n.disks.space.log}, {test.file, &n.disks.space.file}, {test.last, &n.disks.space.last}} {
 			set.p.Store(nil)
 			if set.on {
 				set.p.Store(&cause)
@@ -206,7 +206,7 @@ func TestLowWater(t *testing.T) {
 		{249, 5000, 0, true, true},
 		{312, 5000, 0, false, false},
 	} {
-		s.disks.judgeRoom(step.free, 1<<40, step.inFile, 0, step.waiting)
+		s.disks.judgeSpace(step.free, 1<<40, step.inFile, 0, step.waiting)
 		if r := s.Room(); r.Low != step.low || r.Full != step.full {
 			t.Errorf("%d free, %d in the file, %d waiting: %+v", step.free, step.inFile, step.waiting, r)
 		}

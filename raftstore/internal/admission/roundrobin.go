@@ -6,28 +6,28 @@ import (
 	"rutter/log"
 )
 
-// Turns of authors in the leader's queue: deficit round robin. Each author that
-// waits may have turnCost taken in its turn, and what it did not use while a
-// change was too large for it is kept for the next one, so that whoever floods the
-// queue waits behind itself.
+// Turns of authors in the leader's queue: deficit round robin. In its turn each waiting
+// author may use quantum. If its next change is too large, the rest is kept for its next
+// turn. So an author that floods the queue waits only behind itself.
 const (
-	// turnCost is of a turn: 64 changes of one operation.
-	turnCost = 64 << 10
-	// OpCost is what an operation costs besides its bytes: deciding and applying it
-	// takes about as long as writing as many bytes.
+	// quantum is the cost that an author may use in one turn: 64 changes of one
+	// operation.
+	quantum = 64 << 10
+	// OpCost is the cost of an operation besides its bytes, in bytes: deciding and
+	// applying it takes about as long as writing so many bytes.
 	OpCost = 512
 )
 
-// maxQueued and maxQueuedBytes bound the changes that wait for a batch. While half
-// of that is free everybody may put more; then each author has its share of that
-// half, by the number of those who wait.
+// maxQueued and maxQueuedBytes bound the changes that wait for a batch. While half of
+// that is free, any author may add more. Beyond it, each waiting author has an equal
+// share of the other half.
 const (
 	maxQueued      = 1 << 15
 	maxQueuedBytes = 64 << 20
 )
 
-// AuthorOf names whose account and whose turn a change has: a compute node by its
-// certificate, others as the server that took the change named them.
+// AuthorOf returns the author whose account and turn a change uses: a compute node by its
+// certificate, others by the name that the server which took the change gave them.
 func AuthorOf(c *log.Change) string {
 	if c.By.Role == log.RoleCN {
 		return "cn:" + c.By.CN.String()
@@ -35,30 +35,30 @@ func AuthorOf(c *log.Change) string {
 	return c.Actor
 }
 
-// waiters are the proposals of one author that wait, in order.
+// waiters are the waiting proposals of one author, in order.
 type waiters struct {
 	author  string
 	all     []*Proposal // from next on
 	next    int
 	bytes   int
-	deficit int // what is left of its turn
+	deficit int // cost that is left of its turn
 	begun   bool
 }
 
 func (w *waiters) length() int { return len(w.all) - w.next }
 
-// turns are the authors that have proposals waiting, in a circle. The zero value
-// is empty. It belongs to the queue, whose lock protects it.
-type turns struct {
+// roundRobin is the circle of the authors that have waiting proposals. The zero value is
+// empty. The lock of the queue protects it.
+type roundRobin struct {
 	circle []*waiters
-	at     int // whose turn it is
+	at     int // index of the author whose turn it is
 	of     map[string]*waiters
 	count  int
 	bytes  int
 }
 
-// put adds p, or says that there is no room for it: of all, or of its author's share.
-func (t *turns) put(p *Proposal) error {
+// put adds p, or returns an error if the queue or its author's share is full.
+func (t *roundRobin) put(p *Proposal) error {
 	w := t.of[p.Author]
 	count, bytes := 0, 0
 	if w != nil {
@@ -71,7 +71,7 @@ func (t *turns) put(p *Proposal) error {
 	switch size := len(p.Bytes); {
 	case t.count >= maxQueued || t.bytes+size > maxQueuedBytes:
 		return fmt.Errorf("%w: %d of them, %d bytes", ErrOverloaded, t.count, t.bytes)
-	case count == 0: // each has a place, as long as there is one
+	case count == 0: // each author may have one change, as long as the queue is not full
 	case t.count >= maxQueued/2 && count >= maxQueued/2/sharing, t.bytes+size > maxQueuedBytes/2 && bytes+size > maxQueuedBytes/2/sharing:
 		return fmt.Errorf("%w of %s: %d of them, %d bytes, which is its share beside %d others", ErrOverloaded, p.Author, count, bytes, sharing-1)
 	}
@@ -90,21 +90,21 @@ func (t *turns) put(p *Proposal) error {
 	return nil
 }
 
-// take returns up to so many changes, and about so many bytes, in turn.
-func (t *turns) take(changes, bytes int) []*Proposal {
+// take returns up to changes proposals, and about bytes bytes, author by author.
+func (t *roundRobin) take(changes, bytes int) []*Proposal {
 	batch, size := make([]*Proposal, 0, min(changes, t.count)), 0
 	for len(t.circle) > 0 && len(batch) < changes {
 		w := t.circle[t.at]
 		if !w.begun {
 			w.begun = true
-			w.deficit += turnCost
+			w.deficit += quantum
 		}
 		for w.length() > 0 && len(batch) < changes {
 			p := w.all[w.next]
 			if len(batch) > 0 && size+len(p.Bytes) > bytes {
-				return batch // it is its turn still
+				return batch // it is still this author's turn
 			}
-			if len(t.circle) > 1 { // one that waits alone has nobody to wait for
+			if len(t.circle) > 1 { // a single author has no other to wait for
 				if p.Cost > w.deficit {
 					break
 				}
@@ -130,8 +130,8 @@ func (t *turns) take(changes, bytes int) []*Proposal {
 	return batch
 }
 
-// remove takes the first of w's proposals away.
-func (t *turns) remove(w *waiters) {
+// remove removes the first of w's proposals.
+func (t *roundRobin) remove(w *waiters) {
 	p := w.all[w.next]
 	w.all[w.next] = nil
 	w.next++
@@ -144,11 +144,11 @@ func (t *turns) remove(w *waiters) {
 	}
 }
 
-// all takes everything.
-func (t *turns) all() (all []*Proposal) {
+// all removes and returns everything.
+func (t *roundRobin) all() (all []*Proposal) {
 	for _, w := range t.circle {
 		all = append(all, w.all[w.next:]...)
 	}
-	*t = turns{}
+	*t = roundRobin{}
 	return all
 }
