@@ -8,7 +8,7 @@ type Role uint8
 
 // The roles of authors.
 const (
-	// RoleTrusted: an operator, a server itself, or whoever reached a listener
+	// RoleTrusted: an operator, a server itself, or a client of a listener
 	// that asks for no names. It is also what stands in changes without a role.
 	RoleTrusted Role = 0
 	// RoleCN: a compute node, Author.CN. It writes about itself.

@@ -14,7 +14,7 @@ import (
 
 // The store hands over the leadership itself: the leader takes no more changes, waits
 // until the successor has its whole log, and requests it to stand for election (section
-// 3.10 of the Raft dissertation). Raft 1.7.3 has a transfer too, but that may never end.
+// 3.10 of the Raft dissertation). Raft 1.7.3 has a transfer too, which may never end.
 // A transfer that timed out leaves a request in a channel, and the next transfer waits to
 // put its own there (leadershipTransfer, triggerDeferErrorCh). Once the leadership is
 // lost, neither is read. From then on that server refuses everything with "leadership

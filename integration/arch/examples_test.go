@@ -165,6 +165,14 @@ var examples = []example{
 	{"constructors", "group and timer", one("api/a.go", "package api\nfunc New() { g.Go(f)\ntime.AfterFunc(1, f) }\n"), []string{":2:", ":3:"}},
 	{"constructors", "fine", one("api/a.go", "package api\nfunc (s *S) Run() { go f() }\nfunc NewServer() {}\nfunc (s *S) NewConn() { go f() }\n"), nil},
 
+	{"plain words", "no subject", one("api/a.go", "package api\n// Stop is heard by whoever waits.\nfunc Stop() {}\n"), []string{"api/a.go:2: whoever"}},
+	{"plain words", "an old word", one("api/b.go", "package api\n// a lock, lest a reader waits\n"), []string{"lest"}},
+	{"plain words", "fine", one("api/a.go", "package api\n// Stop ends all waits.\nfunc Stop() { print(\"nobody\") }\n"), nil},
+
+	{"plain names", "file", one("api/crew.go", "package api\n"), []string{"api/crew.go:1: the file crew"}},
+	{"plain names", "type, field and function", one("api/a.go", "package api\ntype Desk struct {\nheard int }\nfunc told() {}\n"), []string{":2:", ":3:", ":4:"}},
+	{"plain names", "fine", one("api/a.go", "package api\ntype desktop struct{ Office2 int }\n"), nil},
+
 	{"nothing left open", "comment", one("api/a.go", "package api\n// TO"+"DO: later\n"), []string{"api/a.go:2"}},
 	{"nothing left open", "any mark", one("api/a_test.go", "package api\n// FIX"+"ME\n// XX"+"X\n"), []string{":2:", ":3:"}},
 	{"nothing left open", "context", one("api/a.go", "package api\nvar x = context.TO"+"DO()\n"), []string{":2:"}},

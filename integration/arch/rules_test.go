@@ -41,6 +41,8 @@ var rules = []rule{
 	{"file length", "a file that outgrows 500 lines is two", checkFileLength},
 	{"function length", "a function fits a screen", checkFuncLength},
 	{"constructors", "whoever starts a goroutine waits for it: Run(ctx) does, New and Open cannot", checkConstructors},
+	{"plain words", "docs/contributing.md, Plain English: a comment is read once, by somebody tired", checkHardWords},
+	{"plain names", "docs/contributing.md, Plain English: a name that is a metaphor sends the reader to its definition", checkGuessedNames},
 	{"nothing left open", "an issue is where open work stands, the code is what is done", checkLeftOpen},
 	{"skips say why", "a silent skip looks like a pass", checkSkips},
 }

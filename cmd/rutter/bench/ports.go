@@ -21,7 +21,7 @@ var taken struct {
 	names []net.Listener
 }
 
-// FreePorts returns n ports of loopback that nobody listens on now. They are this
+// FreePorts returns n ports of loopback without a listener. They are this
 // process's as long as it runs.
 func FreePorts(n int) ([]int, error) {
 	taken.Lock()

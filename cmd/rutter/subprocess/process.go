@@ -11,7 +11,7 @@ import (
 )
 
 // stopWithin is how long a Process may take to end when it is asked to.
-const stopWithin = 30 * time.Second
+const stopWithin = 2 * time.Minute
 
 // Process is a program that runs, with its output in a file. It is for one goroutine
 // at a time.
