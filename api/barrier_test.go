@@ -38,7 +38,7 @@ func (f *askedFabric) last() string {
 }
 
 // A barrier that names no scope is of the whole change that its seq is of, and of
-// the last seq of that; one that names no seq either is of everybody.
+// the last seq of that; the scope of one that names no seq either is all.
 func TestBarrierOfAWholeChange(t *testing.T) {
 	fabric := new(askedFabric)
 	b := bedOf(t, Config{Fabric: fabric})

@@ -56,7 +56,7 @@ func crowdCN(i int) log.UUID {
 
 // Of many readers some stop reading. The others are told everything as soon as
 // before, and the server keeps no more than a buffer for each that stopped.
-// RUTTER_LONG=1 has it go on for a minute, with 1,000 readers.
+// With RUTTER_LONG=1 the test takes a minute, with 1,000 readers.
 func TestStoppedReadersHurtNobody(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds long: not in make quick")
@@ -152,7 +152,7 @@ func TestStoppedReadersHurtNobody(t *testing.T) {
 	}
 }
 
-// smallBuffers has each connection hold little that was not read.
+// smallBuffers limits what each connection holds unread to little.
 type smallBuffers struct{ net.Listener }
 
 func (l smallBuffers) Accept() (net.Conn, error) {

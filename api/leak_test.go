@@ -202,7 +202,7 @@ func (w *leakWorld) change(n int) {
 	}
 }
 
-// pry has a CN ask for what it has no right to; what it is answered counts as heard.
+// pry sends requests of a CN for what it has no right to; the answers count as heard.
 func (w *leakWorld) pry(s *spy) {
 	other := cnNo(w.rng.IntN(leakCNs))
 	for _, path := range []string{

@@ -20,8 +20,8 @@ func rateBed(t *testing.T) *bed {
 }
 
 // The rate is checked before the request's rights: one that would be
-// refused costs as much as another, and whoever has none left hears 429 of a path
-// that is not theirs as of any other. Others are not held up by it.
+// refused costs as much as another. A client that has used up its rate gets 429 for
+// every path, also for one that it may not read. Other clients are not delayed.
 func TestRateIsTakenBeforeAuthorisation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := rateBed(t)

@@ -229,7 +229,7 @@ func TestRunFailsWithItsListener(t *testing.T) {
 	}
 }
 
-// anybody is the identity on listeners of tests, with and without TLS.
+// The identity on listeners of tests, with and without TLS.
 func anybody(r *http.Request) matrix.Identity {
 	return matrix.Identity{Role: matrix.Local, Name: strings.Split(r.RemoteAddr, ":")[0]}
 }

@@ -43,8 +43,8 @@ func (p piped) Accept() (net.Conn, error) {
 func (p piped) Close() error   { close(p); return nil }
 func (p piped) Addr() net.Addr { return &net.TCPAddr{} }
 
-// Whoever finds every place for a connection taken waits, and is counted once; one
-// who finds a place is not.
+// A client that finds every place for a connection taken waits, and is counted once.
+// A client that finds a place is not counted.
 func TestAllConnectionsTakenIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)

@@ -28,7 +28,7 @@ import (
 // they hold must not count.
 const (
 	idleSubscribers = 1000
-	subscriberEnv   = "RUTTER_TEST_SUBSCRIBE" // has this program be them: what they connect to
+	subscriberEnv   = "RUTTER_TEST_SUBSCRIBE" // the address, if this program is the subscribers
 	// mostIdleTLS bounds an idle subscriber over TLS, in bytes of heap and stack.
 	mostIdleTLS = 40 << 10
 )

@@ -241,7 +241,7 @@ func TestInventoryAndLookup(t *testing.T) {
 	if w := s.do("GET", "/vms?state=running", ""); strings.Count(w.Body.String(), `"uuid"`) != 3 {
 		t.Errorf("running VMs: %s", w.Body)
 	}
-	// Whoever wants the VMs of one CN asks the log for them.
+	// A client gets the VMs of one CN from the log.
 	if w := s.do("GET", "/log?kind=vm&cn="+s.cn.String(), ""); strings.Count(w.Body.String(), "\n") != 3 {
 		t.Errorf("the log of one CN's VMs: %s", w.Body)
 	}

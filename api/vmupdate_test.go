@@ -9,8 +9,8 @@ import (
 	"rutter/api/internal/rest"
 )
 
-// TestUpdateOfVM: a VM that is being made is nobody's to change, and how it is may
-// be said all the same; which NIC is primary is the node's to write down.
+// TestUpdateOfVM: a VM that is being made cannot be changed, but its state may be
+// reported. The node writes down which NIC is primary.
 func TestUpdateOfVM(t *testing.T) {
 	b := newBed(t)
 	b.furnish()

@@ -96,7 +96,7 @@ func newTag(name string) *log.Change {
 	return &log.Change{ID: client.NewChangeID(), Ops: []log.Op{{Action: log.Create, Kind: log.KindNICTag, Set: []string{"name"}, Object: &log.NICTag{Name: name}}}}
 }
 
-// submitMany has many goroutines create tags on a stream, and returns the seqs.
+// submitMany creates tags on a stream from many goroutines, and returns the seqs.
 func submitMany(t *testing.T, s *client.Stream, writers, each int) map[log.Seq]bool {
 	t.Helper()
 	var mu sync.Mutex

@@ -21,21 +21,21 @@ import (
 )
 
 const (
-	// damageFor is how long somebody does damage; a minute when RUTTER_LONG is set.
+	// damageFor is how long the test does damage; a minute when RUTTER_LONG is set.
 	damageFor     = 10 * time.Second
 	damageForLong = time.Minute
 	damageEvery   = 20 * time.Millisecond
 	// damageHealed is when all must be healed after the last damage. A short run
-	// shares the machine with whoever else is there, and is not held to a time.
+	// shares the machine with other programs, and is not held to a time.
 	damageHealed     = time.Minute
 	damageHealedLong = 2 * time.Second
 	// damageNICs are those of the other node before the damage begins.
 	damageNICs = 200
 )
 
-// TestDamageIsHealed: three servers, an agent, and somebody who takes links,
-// addresses, neighbours and forwarding entries away at random, with ip(8) and
-// bridge(8), while NICs come and move. In the end the kernel is as the log says.
+// TestDamageIsHealed: three servers and an agent. The test takes links, addresses,
+// neighbours and forwarding entries away at random, with ip(8) and bridge(8), while
+// NICs come and move. In the end the kernel is as the log says.
 func TestDamageIsHealed(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"ip", "bridge"} {
@@ -93,7 +93,7 @@ func TestDamageIsHealed(t *testing.T) {
 	}
 }
 
-// create has a NIC of the other node made, and returns the seq.
+// create makes a NIC of the other node, and returns the seq.
 func (w *wholeWay) create(t testing.TB) log.Seq {
 	t.Helper()
 	result, err := w.c.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{w.nic(w.remote, w.vm)}})

@@ -71,7 +71,7 @@ func TestLeaderKilled(t *testing.T) {
 }
 
 // checkLogs reads each server's whole log, and compares them up to where the
-// shortest ends: a write that nobody waited for may still arrive.
+// shortest ends: a write that no client waited for may still arrive.
 func (c *cluster) checkLogs(acked map[log.UUID]log.Seq) {
 	c.t.Helper()
 	var logs [][]log.ChainPrefix

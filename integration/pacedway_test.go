@@ -51,7 +51,7 @@ func BenchmarkPacedWay(b *testing.B) {
 	}
 }
 
-// pacedOutside has the runs made in namespaces of their own.
+// pacedOutside makes the runs in namespaces of their own.
 func pacedOutside(b *testing.B) {
 	var p99s []float64
 	for run := range pacedRuns {

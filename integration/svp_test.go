@@ -41,8 +41,8 @@ const (
 // TestOldClientsOfRealProcesses: three servers and an agent as processes, changes
 // at random, and clients that do what illumos varpd and linux-cn-varpd do, at the
 // agent and at the servers. Servers are killed and come back, and so, once, is
-// the agent. In the end nobody met a message that it could not bear, and nobody
-// believes what is not so.
+// the agent. In the end no client met a message that it could not handle, and no
+// client has a wrong mapping.
 func TestOldClientsOfRealProcesses(t *testing.T) {
 	t.Parallel()
 	if !enterLab(t) {
@@ -285,7 +285,7 @@ func (w *svpWay) await(t *testing.T, seq log.Seq) {
 	})
 }
 
-// settle waits until everybody has everything.
+// settle waits until all servers and the agent have everything.
 func (w *svpWay) settle(t *testing.T) {
 	t.Helper()
 	last := log.Seq(w.last.Load())

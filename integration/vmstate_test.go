@@ -63,7 +63,7 @@ func enterVMLab(t *testing.T) (inside bool) {
 
 // TestVMState: two compute nodes with folders of manifests, three servers, all
 // of them processes. What `rutter vm` does is seen in the log and in the kernels
-// when it returns; the end of a VM that nobody asked for is seen at another
+// when it returns; the end of a VM that was not asked for is seen at another
 // server at once; what happens while an agent is away, and while the leader
 // dies, is made up for.
 func TestVMState(t *testing.T) {
@@ -330,7 +330,7 @@ func (w *vmWorld) tail(s *bench.Server) (lines <-chan *log.VMM, end func()) {
 const crashNumber = 7
 
 // crashSeen is the median time until another server has it (issue 7), asked of a
-// long run: a short one shares the machine with whoever else is there.
+// long run: a short one shares the machine with other programs.
 const crashSeen = 100 * time.Millisecond
 
 // crashes kills the VM's init process: its VMM is failed at a server that its

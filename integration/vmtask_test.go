@@ -59,7 +59,7 @@ func (a *netAgent) begin(s *bench.Server, path, body string) log.UUID {
 	return answer.ID
 }
 
-// ends waits for a task at one server, which asks to come again while nobody leads.
+// ends waits for a task at one server, which asks to come again while no server leads.
 func (a *netAgent) ends(s *bench.Server, id log.UUID, want string) taskAnswer {
 	a.t.Helper()
 	var status int
@@ -210,7 +210,7 @@ func (a *netAgent) commands(t *testing.T) {
 	a.c.signal(one, syscall.SIGKILL)
 	restart("--allow-execute")
 	a.ends(other, waiting, "complete")
-	// The agent dies while it is done: nobody does it again.
+	// The agent dies while the task is done: the task is not done again.
 	slow := a.begin(other, "/execute", fmt.Sprintf(`{"script":"echo did >> %s; sleep 60"}`, marks))
 	a.until("it is begun", func() bool { text, _ := os.ReadFile(marks); return strings.Count(string(text), "did") == 3 })
 	_ = a.agent.Signal(syscall.SIGKILL)

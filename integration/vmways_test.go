@@ -155,7 +155,7 @@ func (w *vmWorld) adminWay() {
 	}}); err != nil {
 		w.t.Fatal(err)
 	}
-	// Nobody answers at the address of its servers.
+	// No server answers at the address that the agent has of its servers.
 	n.startAgentWith("--servers", "http://192.0.2.253:7420", "--cn-api", node.Addr().String()+":5309", "--insecure")
 	vm := n.plain("far0")
 	vmm := client.NewChangeID()
@@ -174,7 +174,8 @@ func (w *vmWorld) adminWay() {
 	if status != http.StatusOK || got["state"] != "stopping" {
 		w.t.Fatalf("stopped: %d %v", status, got)
 	}
-	// A ring of anybody has it pulled on the same way, and acknowledged.
+	// After a ring of any client, the server pulls the end the same way, and
+	// acknowledges it.
 	w.until("its end is in the log", func() bool {
 		q, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.c.Servers[0].URL+path+"/doorbell", nil)
 		if err != nil {

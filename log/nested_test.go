@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Values inside values, as deep as an event is long: whoever reads them by calling
-// itself would need more stack than there may be.
+// Values inside values, as deep as an event is long: a function that reads them by
+// calling itself would need more stack than there may be.
 func TestNestedValuesAreRefused(t *testing.T) {
 	event := exampleEvents()["nic"]
 	event.Changed = []FieldChange{{Path: "x", Old: []string{"y"}}}

@@ -21,8 +21,8 @@ import (
 
 // A file system that passes everything on to a folder, counts what is written
 // and synced, and fails or crashes when it is told to. It is served by a child:
-// a process that waits for a page of a file that it serves itself, waits for
-// ever.
+// a process that waits for a page of a file that it serves itself, waits without
+// end.
 
 // faultFSEnv, if set, makes this test binary that child: MOUNTPOINT FOLDER.
 const faultFSEnv = "RAFTSTORE_FAULTFS"

@@ -6,7 +6,7 @@ import (
 )
 
 // replacedHeartbeat is how long followers wait for a leader of which they know
-// nothing, and replacedTries how often the test has a leader replaced: where the
+// nothing, and replacedTries how often the test replaces a leader: where the
 // processors have more to do, the votes may part, and a heartbeat goes by.
 const replacedHeartbeat, replacedTries = 2 * time.Second, 5
 

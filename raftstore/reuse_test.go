@@ -124,7 +124,7 @@ func TestChangeIDIsBoundToItsContent(t *testing.T) {
 	}
 }
 
-// applyOne has a change applied by a store that is no member of anything.
+// applyOne applies a change in a store that is no member of anything.
 func applyOne(t *testing.T, s *Store, index uint64, c *log.Change) log.Result {
 	t.Helper()
 	encoded, err := encodeStamped(c)

@@ -56,8 +56,8 @@ func TestEntriesReadAhead(t *testing.T) {
 	}
 }
 
-// Who takes no more entries leaves nobody behind that reads them: the server's
-// answer ends, for which serve waits.
+// A caller that takes no more entries leaves no reader of them behind: the server's
+// answer ends, and serve waits for that.
 func TestEntriesStopped(t *testing.T) {
 	c := serveEntries(t, 100*batchesAhead*batchEntries)
 	for e, err := range c.Entries(t.Context(), 0) {

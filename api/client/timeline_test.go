@@ -52,8 +52,8 @@ func TestLogOfAnotherTimeline(t *testing.T) {
 	}
 }
 
-// What a server says of a later try, that nothing was written, is not said of a try
-// of which nobody knows what became.
+// If the fate of the first try is unknown, the answer to a later try, that nothing
+// was written, is not returned as the answer to the first.
 func TestLaterTryWithoutRoom(t *testing.T) {
 	for _, first := range []int{http.StatusServiceUnavailable, 0} {
 		asked := 0

@@ -60,8 +60,8 @@ func TestUnchangedFilesAreNotSentAgain(t *testing.T) {
 	}
 }
 
-// What would need an exception in the policy, or turns text into markup, stands
-// in no file; nor does the address of anybody else.
+// No file needs an exception in the policy, turns text into markup, or contains the
+// address of another host.
 func TestFilesKeepThePolicy(t *testing.T) {
 	forbidden := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(|new Function|\sstyle="|\son[a-z]+="|https?://|//cdn`)
 	names, err := fs.Glob(files, "page/*")

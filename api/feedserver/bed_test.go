@@ -55,7 +55,7 @@ func feedOf(store Store, logs slog.Handler, sessions *liveness.Table, note func(
 	})
 }
 
-// restart has a new server serve the feed, which keeps nothing of the log yet.
+// restart makes a new server of the feed, which keeps nothing of the log yet.
 func (b *bed) restart() { b.feed = newFeed(b.Store, slog.DiscardHandler) }
 
 // serve runs a stream on a connection until it ends.

@@ -13,7 +13,7 @@ import (
 	"rutter/log"
 )
 
-// reach has a CN say how far it is.
+// reach reports to a server how far a CN is.
 func (c *cluster) reach(server int, s Session, programmed log.Seq) bool {
 	s.Log, s.Sent, s.Applied, s.Programmed = c.store.cluster, c.store.Head().Seq, c.store.Head().Seq, programmed
 	return c.nodes[server].table.Put(s)

@@ -13,7 +13,7 @@ import (
 // A folder that --data names is what is saved, whichever servers the environment
 // names for the other commands.
 func TestSnapshotSaveOfAFolderAsksNoServer(t *testing.T) {
-	t.Setenv("RUTTER_SERVERS", "http://127.0.0.1:1,http://127.0.0.1:2") // nobody is there
+	t.Setenv("RUTTER_SERVERS", "http://127.0.0.1:1,http://127.0.0.1:2") // no server is there
 	dir := t.TempDir()
 	cluster := log.UUID{9}
 	w, err := history.CreateFolder(filepath.Join(dir, "data"), history.FolderStart{Cluster: cluster})

@@ -90,7 +90,7 @@ func (b *Browser) Measure(ctx context.Context, d time.Duration) (Work, error) {
 	return workOf(events)
 }
 
-// trace has the browser trace for d; the events come after it.
+// trace makes the browser trace for d; the events come after it.
 func (b *Browser) trace(ctx context.Context, d time.Duration) error {
 	bounded, done := b.within(ctx)
 	defer done()

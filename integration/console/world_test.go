@@ -71,7 +71,7 @@ func textOf(t *testing.T, b *Browser, ctx context.Context, expression string) st
 	return text
 }
 
-// shot keeps a picture of the window, if somebody wants to look at it.
+// shot keeps a picture of the window, if RUTTER_SHOTS names a folder for it.
 func shot(t *testing.T, b *Browser, ctx context.Context, name string) {
 	t.Helper()
 	folder := os.Getenv("RUTTER_SHOTS")

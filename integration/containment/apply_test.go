@@ -20,7 +20,7 @@ import (
 
 // TestHugeIDsAreRefused: one request of 300 KiB to a follower, and 600 KiB
 // of any text as a compute node, are refused in few words, the same when they are
-// tried again, also after a restart; nobody stops. At 5b1626e all servers ended with
+// tried again, also after a restart; no server stops. At 5b1626e all servers ended with
 // "first result of change …: too large", and again one second after each start.
 func TestHugeIDsAreRefused(t *testing.T) {
 	t.Parallel()
@@ -49,7 +49,7 @@ func TestHugeIDsAreRefused(t *testing.T) {
 }
 
 // TestUnknownFieldsAreRefused: a change that leaves no room for its event,
-// since it has a field that nobody knows, is refused by the limit's name. At 5b1626e
+// because it has an unknown field, is refused by the limit's name. At 5b1626e
 // all servers ended with "event of server … has 1048594 bytes, over 1048576", and again
 // at each start.
 func TestUnknownFieldsAreRefused(t *testing.T) {

@@ -39,7 +39,7 @@ func text(o client.Object, field string) string {
 	return s
 }
 
-// gate lets everybody pass, or has them wait until it is opened again.
+// gate lets all callers pass, or makes them wait until it is opened again.
 type gate struct {
 	mu      sync.Mutex
 	shut    chan struct{} // nil: it is open
@@ -71,7 +71,7 @@ func (g *gate) pass() {
 	}
 }
 
-// isWaited reports whether somebody has come since it was closed.
+// isWaited reports whether a caller has come since it was closed.
 func (g *gate) isWaited() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -136,7 +136,7 @@ func (k slowKernel) Dump(ctx context.Context, namespaces []string) (plan.Snapsho
 	return k.Fake.Dump(ctx, namespaces)
 }
 
-// restless is a watch of a kernel in which somebody changes something all the time.
+// restless is a watch of a kernel in which something changes all the time.
 func restless(ctx context.Context, changed, _ func()) error {
 	for {
 		select {
@@ -205,7 +205,7 @@ func makeNIC(t *testing.T, c *bench.Cluster, network string, vm, cn log.UUID) lo
 
 // A NIC is deleted, and before the node's kernel was looked at the view
 // becomes incomplete: the NIC of another network has come, the network has not. A
-// barrier that says done has the deleted NIC's link out of the kernel.
+// barrier reports done only when the deleted NIC's link is out of the kernel.
 func TestBarrierOfADeletedNIC(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, bench.Options{Servers: 1})

@@ -22,7 +22,7 @@ import (
 	"rutter/log"
 )
 
-// person is somebody with a certificate who speaks HTTP to one server.
+// person is a client with a certificate that speaks HTTP to one server.
 type person struct {
 	t    *testing.T
 	http *http.Client
@@ -163,8 +163,8 @@ func vmsOf(t *testing.T, c *bench.Cluster, count int, owners []log.UUID) (first 
 	return first
 }
 
-// A reader of a tenant has its budget of entries looked at, whatever it asks
-// for; the answer says where to go on, and who does gets exactly what is its own.
+// The budget limits the entries that are read for a tenant's reader, whatever it asks
+// for. The answer says where to go on; a reader that does gets exactly what is its own.
 func TestTenantReadsWithinItsBudget(t *testing.T) {
 	t.Parallel()
 	const atOnce, perSecond = 3000, 5000

@@ -89,7 +89,7 @@ func allRun(t *testing.T, c *bench.Cluster) {
 	}
 }
 
-// checkServes has a server answer a read, and a reader follow its log.
+// checkServes requires that a server answers a read, and that a reader follows its log.
 func checkServes(t *testing.T, s *bench.Server, a *acked) {
 	t.Helper()
 	a.mu.Lock()
@@ -108,7 +108,8 @@ func checkServes(t *testing.T, s *bench.Server, a *acked) {
 	}
 }
 
-// svpAnswers has an SVP server answer; that it knows nobody of that name will do.
+// svpAnswers requires an answer of an SVP server, which may be that it knows no such
+// address.
 func svpAnswers(t *testing.T, address string) {
 	t.Helper()
 	out, err := exec.Command(program, "lookup", "vl3", "7", "10.0.0.1", "--svp", address).CombinedOutput()

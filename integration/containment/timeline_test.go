@@ -136,7 +136,7 @@ func TestPlacesOfBeforeARestore(t *testing.T) {
 	if bare.StatusCode != http.StatusBadRequest || strings.Contains(string(b), `"other`) {
 		t.Errorf("a bare seq as the id of an event: %s %.300s", bare.Status, b)
 	}
-	// Whoever begins anew is served.
+	// A client that begins anew is served.
 	if now, err := log.ParseCursor(follow(t, s.URL, 8)); err != nil || now.Seq != 8 || now.Cluster == cursor.Cluster {
 		t.Errorf("anew: %v, %v", now, err)
 	}

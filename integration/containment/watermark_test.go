@@ -106,7 +106,7 @@ func TestWatermarkThatCannotBe(t *testing.T) {
 		if v := wait(300 * time.Millisecond); v.Done || v.Total != 1 || v.Missing[0].CN != cn {
 			t.Errorf("%s: before: %+v", lie.name, v)
 		}
-		// Somebody waits while the lie is told.
+		// A client waits while the lie is sent.
 		waited := make(chan client.Verdict, 1)
 		go func() { waited <- wait(700 * time.Millisecond) }()
 		time.Sleep(50 * time.Millisecond)

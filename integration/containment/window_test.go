@@ -59,7 +59,7 @@ func tagChange(id log.UUID, name string) *log.Change {
 }
 
 // One client whose clock is 50 s ahead writes more than the window holds: the writes
-// of everybody else go on meanwhile and after it, in any order, and their retries get
+// of all other clients go on meanwhile and after it, in any order, and their retries get
 // what they got first.
 func TestWindowFullOfIDsFromAhead(t *testing.T) {
 	servers, bursts := 1, 1
@@ -105,7 +105,7 @@ func TestWindowFullOfIDsFromAhead(t *testing.T) {
 	}
 }
 
-// flood has n changes decided with ids from ahead, as many at once as a stream takes.
+// flood submits n changes with ids from ahead, as many at once as a stream takes.
 // They are refused, and remembered as others are.
 func flood(ctx context.Context, c *client.Client, n int, ahead time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -137,7 +137,7 @@ func flood(ctx context.Context, c *client.Client, n int, ahead time.Duration) er
 	return first
 }
 
-// A change id that is used again for something else, or by somebody else, is refused
+// A change id that is used again for something else, or by another client, is refused
 // as such, on each server, and after all were killed; the change itself gets what it
 // got first, by whatever way it comes again.
 func TestChangeIDUsedAgain(t *testing.T) {
@@ -197,7 +197,7 @@ func TestChangeIDUsedAgain(t *testing.T) {
 	check()
 }
 
-// submitOnStream has one change written by a write stream of its own.
+// submitOnStream writes one change by a write stream of its own.
 func submitOnStream(ctx context.Context, c *client.Client, change *log.Change) (log.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	stream := c.NewStream()

@@ -26,7 +26,7 @@ const page = "../../docs/cookbook.md"
 // questions is how many the page answers.
 const questions = 12
 
-// story is what happened before somebody was woken.
+// story is what happened before the operator was woken.
 var story = []struct{ path, body string }{
 	{"/networks/0e70de36-a40b-4ac0-9429-819f5ff82011", `{"gateway": "10.21.12.254"}`},
 	{"/vms/5595d88c-6e4d-4bda-b58e-97dd02e30002", `{"state": "stopped"}`},

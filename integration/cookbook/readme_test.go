@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// readme has the commands of whoever tries rutter first.
+// readme has the commands of a user who tries rutter for the first time.
 const readme = "../../README.md"
 
 // The commands of README.md after `rutter dev` work in another terminal as they

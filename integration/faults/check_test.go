@@ -25,7 +25,7 @@ type register struct {
 
 // model is a register with compare-and-swap. An operation whose outcome is
 // unknown returns at the end of time: it takes effect somewhere after its call,
-// and there at the very end if it never did, where nobody sees it.
+// and there at the very end if it never did, where no read sees it.
 var model = porcupine.Model{
 	Init: func() any { return register{1, first} },
 	Step: func(state, input, _ any) (bool, any) {
@@ -157,7 +157,7 @@ func readLogs(t *testing.T, c *cluster) []entry {
 		}
 		logs = append(logs, entries)
 	}
-	// A write that nobody waits for any more may arrive between two reads.
+	// A write that no client waits for any more may arrive between two reads.
 	shortest := slices.MinFunc(logs, func(a, b []entry) int { return len(a) - len(b) })
 	for i, entries := range logs {
 		for at := range shortest {

@@ -20,9 +20,9 @@ import (
 const servers = 3
 
 // network is a bridge with a namespace for each server on a port of its own;
-// the clients sit on the bridge itself. Nobody resolves addresses: each knows
-// the others' Ethernet addresses, and a cut gives one the wrong one, so that
-// what it sends to that peer is dropped in silence, and only that.
+// the clients sit on the bridge itself. Addresses are not resolved: each host knows
+// the others' Ethernet addresses. A cut gives one host a wrong address of a peer, so
+// that what it sends to that peer is dropped in silence, and only that.
 type network struct {
 	number int // of 10.number.0.0/24
 	bridge string
@@ -43,7 +43,7 @@ func (n *network) port(host int) string { return fmt.Sprintf("p%d_%d", n.number,
 
 func mac(host int) [6]byte { return [6]byte{2, 0, 0, 0, 0, byte(host + 1)} }
 
-// nobody is an Ethernet address that no port has.
+// An Ethernet address that no port has.
 var nobody = [6]byte{2, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // eth is the name of a server's link in its namespace.
@@ -133,8 +133,8 @@ func (n *network) cut(cuts links) error {
 	return errors.Join(errs...)
 }
 
-// plug sets the bridge's port of a server up or down: down, nobody reaches it,
-// the clients neither.
+// plug sets the bridge's port of a server up or down. If it is down, no server and
+// no client reaches that server.
 func (n *network) plug(host int, up bool) error { return netlab.SetUp(n.port(host), up) }
 
 // setNeighbour says in the namespace of the calling thread which Ethernet

@@ -13,14 +13,14 @@ var rutter string
 
 func TestMain(m *testing.M) { os.Exit(rig.Run(m, &rutter)) }
 
-// mostMB is what they may have a server hold (issue 9).
+// mostMB is what they may make a server hold (issue 9).
 const mostMB = 64
 
 // mostP99 is what others may wait on a busy machine, in milliseconds.
 const mostP99 = 5000
 
 // A cluster of three bears a minute of them (ten seconds, unless RUTTER_LONG is
-// set): nobody crashes, memory is what it was, others are answered as before.
+// set): no server crashes, memory is what it was, others are answered as before.
 func TestHostileCrowd(t *testing.T) {
 	duration := 10 * time.Second
 	if os.Getenv("RUTTER_LONG") != "" {

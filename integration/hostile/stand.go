@@ -26,14 +26,14 @@ const (
 const (
 	writers   = 16
 	writeRest = 5 * time.Millisecond
-	// objects are what they change in turn. What they would create the servers
-	// would keep, and it could not be told from what clients have them hold.
+	// objects are what they change in turn. The servers would keep what they create,
+	// and it could not be told from what clients make the servers hold.
 	objects = 1000
 )
 
 // headroom is the servers' --gc-headroom here. By default garbage may lie until there
-// are 256 MB of it, whoever makes it and whenever, and what clients have servers
-// hold could not be told from it.
+// are 256 MB of it, from any client and at any time. What clients make servers hold
+// could not be told from it.
 const headroom = "32MiB"
 
 // Outcome is what came of a Stand.

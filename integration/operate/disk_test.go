@@ -222,7 +222,7 @@ func TestRealDiskFull(t *testing.T) {
 		if err == nil {
 			acked[name] = seq
 		} else {
-			refused = err.Error() // of one that was under way nobody may know
+			refused = err.Error() // the fate of one that was under way may be unknown
 		}
 		if i > 1000 {
 			t.Fatalf("it writes on a disk that is full; last: %s", refused)
@@ -300,7 +300,7 @@ func shutDown(t *testing.T, folder string) {
 	}
 }
 
-// turnReadOnly has the kernel find an error in an ext4, which remounts it
+// turnReadOnly makes the kernel find an error in an ext4, which remounts it
 // read-only beneath its open files.
 func turnReadOnly(t *testing.T, folder string) {
 	t.Helper()
@@ -315,8 +315,8 @@ func turnReadOnly(t *testing.T, folder string) {
 }
 
 // remount takes an ext4 off and mounts what is on its disk: its journal is replayed.
-// It mounts a copy of the disk: the old one's trouble stays as long as anybody has
-// the old one mounted, and whoever makes mounts of their own meanwhile, as other
+// It mounts a copy of the disk: the old one's trouble stays as long as any process has
+// the old one mounted. A process that makes mounts of its own meanwhile, as other
 // tests do, has a copy of each that is there.
 func remount(t *testing.T, folder string) {
 	t.Helper()

@@ -72,7 +72,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// freePrefix returns three numbers of loopback's network on which nobody listens.
+// freePrefix returns three numbers of loopback's network on which no program listens.
 func freePrefix(t *testing.T) string {
 	for range 20 {
 		prefix := fmt.Sprintf("127.%d.%d.", 1+rand.IntN(254), 1+rand.IntN(254))
@@ -177,8 +177,8 @@ func (h *hosts) install(name, unit string, more ...string) {
 }
 
 // installAgent is install of an agent that keeps to the host's folders and uses no
-// port of this machine. Only root has what links need: without it, whoever starts
-// the agent starts nothing.
+// port of this machine. Only root has what links need: for another user, the agent's
+// unit starts no agent.
 func (h *hosts) installAgent(name string) {
 	h.t.Helper()
 	h.install(name, "rutter-agent.service", "--svp", "off", "--listen", "off", "--vminfod", "off", "--manifests", "off",

@@ -8,8 +8,8 @@ import (
 	"rutter/cmd/rutter/bench"
 )
 
-// Ports returns n ports of loopback that nobody listens on, and that no other test that
-// asks here is given.
+// Ports returns n ports of loopback that no program listens on, and that no other
+// caller of Ports gets.
 func Ports(t testing.TB, n int) []int {
 	t.Helper()
 	ports, err := bench.FreePorts(n)

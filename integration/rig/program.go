@@ -39,7 +39,7 @@ func build(path *string) (dir string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// Every user may read it: a test runs it as nobody.
+	// Every user may read it: a test runs it as a user without rights.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return dir, err
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// burst sends one datagram to each of n addresses that nobody was resolved for,
+// burst sends one datagram to each of n addresses that were not resolved before,
 // and returns how long it took until all are in the kernel.
 func (w *world) burst(n, from int) time.Duration {
 	w.t.Helper()

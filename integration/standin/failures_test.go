@@ -347,7 +347,7 @@ func TestServerRestarts(t *testing.T) {
 	w.resolved("by the second server", remoteIP(2), 2, remote.Addr)
 	stopSecond()
 	w.must(send(w.zone, remoteIP(3)))
-	time.Sleep(300 * time.Millisecond) // nobody answers for a while
+	time.Sleep(300 * time.Millisecond) // no server answers for a while
 	serve(t, dir, at)
 	w.resolved("by the first, which is back", remoteIP(4), 4, remote.Addr)
 	w.resolved("what was missed meanwhile", remoteIP(3), 3, remote.Addr)
@@ -357,7 +357,7 @@ func TestServerRestarts(t *testing.T) {
 }
 
 // clear takes all entries of cn1 away. A daemon that runs may be faster with those
-// that lead to nobody any more.
+// that lead to no node any more.
 func (w *world) clear() {
 	w.t.Helper()
 	w.ip("ip", "zA", "neigh", "flush", "dev", "fabric0", "nud", "all")

@@ -40,7 +40,7 @@ var (
 func remoteMAC(n int) log.MAC { return log.MAC{2, 0, 2, byte(n >> 16), byte(n >> 8), byte(n)} }
 
 // remoteIP is its IPv4 address, and remoteIP6 its IPv6 one. The first is the
-// VM's there, the others are addresses that nobody answers for.
+// VM's there, the others are addresses that no VM answers for.
 func remoteIP(n int) netip.Addr { return netip.AddrFrom4([4]byte{172, 16, byte(n >> 8), byte(n)}) }
 
 func remoteIP6(n int) netip.Addr {

@@ -88,7 +88,7 @@ func (s *shared) add(entry log.Entry, e *log.Event) error {
 	return err
 }
 
-// rows is what varp.Mappings asks a state; nobody asks for shootdowns here.
+// rows is what varp.Mappings asks a state; no client asks for shootdowns here.
 type rows struct {
 	varp.Rows
 	state *projections.State

@@ -65,7 +65,7 @@ func (c *Illumos) Close() error {
 	return errors.Join(errs...)
 }
 
-// Reconnect makes what is lost again where somebody listens, once a tick; there
+// Reconnect makes lost connections again where a server listens, once a tick; there
 // is no news of a server that is away.
 func (c *Illumos) Reconnect() {
 	for _, conn := range c.conns {

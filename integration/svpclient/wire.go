@@ -27,8 +27,8 @@ type (
 	}
 )
 
-// ErrLost is wrapped when a connection ended, or could not be made: no fault of
-// the protocol, unless nobody ended it.
+// ErrLost is wrapped when a connection ended, or could not be made. It is a fault of
+// the protocol only if the test did not cause it.
 var ErrLost = errors.New("svpclient: connection lost")
 
 // patience bounds each wait for an answer; a server that works never spends it.

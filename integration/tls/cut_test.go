@@ -25,7 +25,7 @@ import (
 )
 
 // cutWithin is how soon after a revocation a connection must have ended (issue 9:
-// 2 s). A short run shares the machine with whoever else is there.
+// 2 s). A short run shares the machine with other programs.
 func cutWithin() time.Duration {
 	if os.Getenv("RUTTER_LONG") != "" {
 		return 2 * time.Second

@@ -49,7 +49,7 @@ type world struct {
 	office  tlsgate.Issuer
 	raft    []string
 	urls    []string
-	napi    []string // of listeners without TLS, which let nobody in but by grants
+	napi    []string // of listeners without TLS, which let clients in only by grants
 	servers []*subprocess.Process
 	api     *client.Client
 }
@@ -248,7 +248,7 @@ func testPorts(t *testing.T, w *world) {
 	}
 }
 
-// token has a token made, and returns it with the hash of the authority.
+// token makes a token, and returns it with the hash of the authority.
 func (w *world) token(cn log.UUID) (pki.Token, string) {
 	w.t.Helper()
 	out := exec.CommandContext(w.t.Context(), rutter, "token", "create", "--cn", cn.String(), "-o", "json")

@@ -80,7 +80,7 @@ func Late(ctx context.Context, c *bench.Cluster, listeners, perSecond int, d tim
 	if err := fleet.AwaitSeq(patience, last); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return o, err
 	}
-	fleet.Stop() // nobody writes to late from here on
+	fleet.Stop() // no listener writes to late from here on
 	var flat []time.Duration
 	for _, of := range late {
 		flat = append(flat, of...)

@@ -217,7 +217,7 @@ func (w *onceWorld) kills(random *rand.Rand) {
 	}
 }
 
-// make has a change written, whoever leads, and returns the ids of its objects.
+// make writes a change, whichever server leads, and returns the ids of its objects.
 func (w *onceWorld) make(op log.Op) []string {
 	w.t.Helper()
 	change := &log.Change{ID: client.NewChangeID(), Actor: "test", Ops: []log.Op{op}}
@@ -248,7 +248,7 @@ func (w *onceWorld) task(id string) (found *log.Task) {
 	return found
 }
 
-// Whoever leads when, whatever is lost on the way, and whenever the agent ends: a
+// Whichever server leads, whatever is lost on the way, and whenever the agent ends: a
 // task is begun at most once, and ends, with its result or with a reason.
 func TestTasksRunOnce(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
@@ -299,7 +299,7 @@ func (w *onceWorld) history(h int, folder string, random *rand.Rand) {
 	for i := range onceTasks {
 		name, timeout := fmt.Sprintf("%d.%d", h, i), uint64(60)
 		if random.IntN(4) == 0 {
-			timeout = 1 // so that it may be over before anybody took it
+			timeout = 1 // so that it may be over before the agent took it
 		}
 		ids[name] = w.make(log.Op{Action: log.Create, Kind: log.KindTask, Object: &log.Task{
 			Task: "work", Params: fmt.Sprintf(`{"N":%q,"MS":%d}`, name, random.IntN(400)), ServerUUID: w.cn, Timeout: timeout,

@@ -33,7 +33,7 @@ type RoamOutcome struct {
 	Noticed int
 }
 
-// Roam has listeners on each server of c, kills one after the other while items
+// Roam runs listeners on each server of c, kills one after the other while items
 // are written, and starts each again.
 func Roam(ctx context.Context, c *bench.Cluster, listeners, items int) (o RoamOutcome, err error) {
 	var urls []string
@@ -100,7 +100,7 @@ func (o *RoamOutcome) judge(ctx context.Context, c *bench.Cluster, fleet *Fleet)
 	}
 	patience, cancel := context.WithTimeout(ctx, moveWithin)
 	defer cancel()
-	// Whoever does not get there has lost something, which is counted.
+	// A listener that does not get there has lost something, which is counted.
 	if err := fleet.AwaitSeq(patience, want[len(want)-1]); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

@@ -335,7 +335,7 @@ func (b *ringBench) settle(ctx context.Context) error {
 	}
 }
 
-// flatOut has every VMM ring, and ring again as soon as that is recorded.
+// flatOut makes every VMM ring, and ring again as soon as that is recorded.
 func (b *ringBench) flatOut(ctx context.Context) error {
 	b.mu.Lock()
 	b.timed, b.again = false, true

@@ -87,7 +87,7 @@ func TestDesiredLinksOfRouters(t *testing.T) {
 			t.Errorf("fabric %s has MTU %d, want its network's 1300", f.MAC, f.MTU)
 		}
 	}
-	// Whoever has the address of a gateway does not route to itself.
+	// A NIC that has the address of a gateway does not route to itself.
 	w.Must(`update nic 00:00:00:00:02:00 {"ip": "10.0.0.1"}`, `update network #31# {"routes": {"10.9.0.0/16": "10.0.0.1"}}`)
 	for _, f := range desired.Of(w.State, changetest.UUID(11)).Fabrics {
 		if f.MAC[4] == 2 && (f.Gateway.IsValid() || f.Routes != nil) {

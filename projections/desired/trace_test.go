@@ -22,7 +22,7 @@ func TestTrace(t *testing.T) {
 	vm1, vm2 := changetest.UUID(21).String(), changetest.UUID(22).String()
 	for _, c := range []struct {
 		name     string
-		ops      []string // what somebody did
+		ops      []string // what was done
 		from, to string
 		far      func(log.UUID) desired.Far
 		verdict  string

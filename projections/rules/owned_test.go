@@ -119,8 +119,8 @@ func TestOtherObjectsOfACN(t *testing.T) {
 	}
 }
 
-// Servers of before decide without limits, and know no such setting: while the
-// cluster agreed on no more, nobody does.
+// Servers of before decide without limits, and do not know the setting. While the
+// cluster has not agreed on more, every server decides like them.
 func TestObjectsOfACNAreGated(t *testing.T) {
 	s, cn, _ := ownedWorld(t)
 	s.SetFeature(log.FeatureFirst)

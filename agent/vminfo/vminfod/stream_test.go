@@ -14,8 +14,8 @@ import (
 	"rutter/agent/vminfo/vmstore"
 )
 
-// script answers each request with the next of its answers, after which there
-// is nobody.
+// script answers each request with the next of its answers. After the last answer,
+// a request fails.
 type script struct {
 	began   time.Time
 	answers []func(*http.Request) (*http.Response, error)

@@ -319,8 +319,8 @@ func TestInstallIsSafe(t *testing.T) {
 	}
 }
 
-// The old authority's certificates are good until it is dropped, and whoever
-// would be alone with the new ones does not take them.
+// The old authority's certificates are valid until that authority is dropped. A
+// keeper refuses authorities without the one of its own certificate.
 func TestRotation(t *testing.T) {
 	now := time.Now()
 	old, next := newAuthority(t, pki.Clients, now), newAuthority(t, pki.Clients, now)
@@ -392,8 +392,8 @@ func renewer(t *testing.T, k *Keeper, a *pki.Authority, id matrix.Identity) *Ren
 	return r
 }
 
-// A certificate is renewed before two thirds of its life are over; while nobody
-// answers it is asked for again and again.
+// A certificate is renewed before two thirds of its life are over. While no issuer
+// answers, the request is repeated.
 func TestRenewal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds long: not in make quick")

@@ -36,8 +36,8 @@ func (f *from) Close() error {
 	return nil
 }
 
-// Whoever is silent loses its place to who comes: the address that has most of
-// them first, and nobody for whom we are at work.
+// If all places are taken, a new connection gets the place of a silent one, first
+// of the address that has most of them. A handshake in progress keeps its place.
 func TestSilentOnesGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newHandshakeTable(time.Now)
@@ -133,8 +133,8 @@ func TestFailuresOfAnAddressAreBounded(t *testing.T) {
 	})
 }
 
-// When strangers of many addresses fail, those that nobody was let in from are
-// closed unheard, and those that are known are not.
+// When strangers of many addresses fail, connections from addresses without an
+// admission before are closed unheard. Connections from known addresses are not.
 func TestFailuresOfAllAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newHandshakeTable(time.Now)
@@ -254,8 +254,8 @@ func TestFailuresAtOnceAreAllCounted(t *testing.T) {
 	})
 }
 
-// Strangers who say nothing, hundreds more than there are places, keep nobody
-// out; each failure is told.
+// Strangers who send nothing, hundreds more than there are places, keep no client
+// out. Each failure is reported.
 func TestSilentStrangersKeepNobodyOut(t *testing.T) {
 	now := time.Now()
 	a := newAuthority(t, pki.Clients, now)

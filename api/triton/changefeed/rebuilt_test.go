@@ -8,8 +8,8 @@ import (
 	"rutter/log"
 )
 
-// rebuild has the log be another one under the same seqs, of the same cluster, that
-// is more entries longer.
+// rebuild replaces the log by another one under the same seqs, of the same cluster,
+// that is more entries longer.
 func (m *memory) rebuild(t *testing.T, more int) {
 	other, all := newMemory(), objects{}
 	m.mu.Lock()

@@ -28,7 +28,7 @@ type Process struct {
 const (
 	devReady = "Ctrl-C ends them all"
 	devPorts = 23 // from that of --port on: three servers, 10 ports apart, with three each
-	devTries = 5  // somebody may take a port that was free just now
+	devTries = 5  // another program may take a port that was free just now
 )
 
 // Start runs `rutter dev` with these flags more, its data and its output in
@@ -78,8 +78,8 @@ func (d *Process) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// devPort returns the first of as many ports in a row, on which nobody listens.
-// They are below those that the kernel gives to anybody, and those of bench.FreePorts.
+// devPort returns the first of as many ports in a row, on which no program listens.
+// They are below those that the kernel chooses, and those of bench.FreePorts.
 func devPort() (int, error) {
 	for range 100 {
 		port, free := 10000+rand.IntN(9900), true

@@ -119,7 +119,7 @@ func (e *Cluster) signal(sig syscall.Signal) error {
 	return errors.Join(errs...)
 }
 
-// Measure has the rival's client do something, and returns what came of it.
+// Measure runs the rival's client with these arguments, and returns its outcome.
 func (e *Cluster) Measure(ctx context.Context, client string, args ...string) (load.Outcome, error) {
 	var o load.Outcome
 	cmd := exec.CommandContext(ctx, client, append([]string{"-endpoints", strings.Join(e.URLs, ",")}, args...)...)

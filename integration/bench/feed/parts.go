@@ -40,7 +40,7 @@ const (
 	settle       = 3 * time.Second // for what is idle to become so
 )
 
-// fan measures entries that concern everybody.
+// fan measures entries that concern all agents.
 func (s *suite) fan(ctx context.Context, agents, rate int) (o agentsim.FanOutcome, err error) {
 	err = s.on(ctx, "fan", func(c *bench.Cluster) error {
 		return with(ctx, c, agentsim.Config{Agents: agents, First: even}, func(stage *agentsim.Scenario) (err error) {
@@ -198,8 +198,8 @@ func megas(bytes []int64) []int64 {
 	return all
 }
 
-// catchUp has two agents a million entries behind: one that they concern, with
-// its cache and its state, and one that few of them concern.
+// catchUp measures two agents that are a million entries behind: one that they
+// concern, with its cache and its state, and one that few of them concern.
 func (s *suite) catchUp(ctx context.Context) error {
 	return s.on(ctx, "catchup", func(c *bench.Cluster) error {
 		w, err := bench.NewWorkload(400)
@@ -242,7 +242,7 @@ func (s *suite) catchUp(ctx context.Context) error {
 	})
 }
 
-// fill writes the backlog: one in relevantPart concerns everybody, the rest the
+// fill writes the backlog: one in relevantPart concerns all agents, the rest the
 // compute node of the workload's VMs.
 func fill(ctx context.Context, c *bench.Cluster, fleet *agentsim.Fleet, w *bench.Workload) (log.Seq, error) {
 	var head log.Seq

@@ -16,7 +16,7 @@ import (
 )
 
 // Main is the main function of the program bench-name: it ends with run, whose
-// context ends when somebody asks the program to.
+// context ends when the program gets SIGINT or SIGTERM.
 func Main(name string, run func(ctx context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

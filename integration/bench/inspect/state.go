@@ -72,8 +72,8 @@ func measureState(ctx context.Context, dir string, events, objects int) (p99 flo
 	return p99, nil
 }
 
-// readOnce has the system hold the files, as that of a server does which wrote
-// them: what is measured is the reading, not this machine's disk.
+// readOnce reads the files, so that the system holds them, as it does for a server
+// that wrote them. What is measured is the reading, not this machine's disk.
 func readOnce(dir string) error {
 	files, err := os.ReadDir(dir)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"rutter/cmd/rutter/bench/load"
 )
 
-// fanKey is what everybody watches.
+// fanKey is the key that all clients watch.
 const fanKey = "/fan"
 
-// fanout has each client watch one key, puts it at a rate, and measures how late
+// fanout makes each client watch one key, puts it at a rate, and measures how late
 // the watchers see it: Count is the deliveries.
 func fanout(ctx context.Context, clients []*clientv3.Client, rate int, duration time.Duration, size int) (load.Outcome, error) {
 	ctx, cancel := context.WithCancel(ctx)

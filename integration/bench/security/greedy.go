@@ -137,7 +137,7 @@ type greed struct {
 	bytes                              atomic.Int64
 }
 
-// start has the readers read and the compute node write until ctx ends, each on
+// start makes the readers read and the compute node write until ctx ends, each on
 // the server of its turn, as fast as they are answered.
 func (g *greed) start(ctx context.Context, c *bench.Cluster, cn log.UUID) error {
 	paths := []string{"/log", "/log?kind=vm&action=update", "/log?actor=nobody", "/log?last=1000"}
@@ -241,10 +241,10 @@ func (g *greed) write(ctx context.Context, who *http.Client, url string, body []
 	}
 }
 
-// burnArgument has this program take idle time until its input ends.
+// burnArgument makes this program take idle time until its input ends.
 const burnArgument = "-burn"
 
-// burners start a process for each processor that takes what nobody else wants.
+// burners start a process for each processor that takes its idle time only.
 func burners() (stop func() error, err error) {
 	self, err := os.Executable()
 	if err != nil {

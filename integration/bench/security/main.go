@@ -58,7 +58,7 @@ func (s *suite) start(ctx context.Context, name string, tls bool) (*bench.Cluste
 	return bench.StartCluster(ctx, bench.Options{Program: s.rutter, Servers: 3, Dir: filepath.Join(s.dir, name), Flags: flags, TLS: tls})
 }
 
-// crowd has hostile clients at the leader.
+// crowd measures hostile clients of the leader.
 func (s *suite) crowd(ctx context.Context) error {
 	o, err := hostile.Stand(ctx, s.rutter, s.dir, s.hostile)
 	if err != nil {

@@ -115,7 +115,7 @@ func stall(ctx context.Context, s *suite, c *bench.Cluster, server string) error
 	return nil
 }
 
-// takeTurns has long lists asked of a server in every other turn, until ctx ends.
+// takeTurns asks a server for long lists in every other turn, until ctx ends.
 func takeTurns(ctx context.Context, server string, listing *atomic.Bool, lists *atomic.Int64) {
 	absent := log.UUID{0xff}
 	queries := []string{"owner_uuid=" + absent.String(), fmt.Sprintf("limit=1000&offset=%d", min(listOffset, *nicCount/2))}

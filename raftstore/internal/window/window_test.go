@@ -141,7 +141,7 @@ func (r *windowRig) id(at log.Time) log.UUID {
 	return id
 }
 
-// send has a change applied, as applyChange does it, and checks the answer.
+// send applies a change, as applyChange does it, and checks the answer.
 func (r *windowRig) send(author int, c *log.Change) (refused *log.Refusal) {
 	c.Actor = fmt.Sprintf("operator:%d", author)
 	asker := c.Asker()
