@@ -4,7 +4,7 @@ package log
 // apply. The replicated one decides what is written (SAFETY D1): whatever servers
 // agree on, an event, a result, a refusal's text, what is remembered of change
 // ids, is what the program of that version made, byte for byte.
-const FeatureVersion = 2
+const FeatureVersion = 3
 
 // The feature versions. Code asks for the one that brought what it does.
 const (
@@ -16,4 +16,9 @@ const (
 	// is bound to its content and its author, what is remembered of ids depends on
 	// no client's clock, and an operator's entry can set the log's time back.
 	FeatureContained = 2
+	// FeatureConfined: what an author may mean ends at what was given to it. A compute
+	// node makes and takes only what an operator, a task, a migration or an import has
+	// placed on it, or what belongs to no other; a revocation reaches what stands before
+	// it in the log, whatever any clock says.
+	FeatureConfined = 3
 )

@@ -186,6 +186,9 @@ func asks(op *log.Op, option log.Option) bool { return slices.Contains(op.Option
 // for byte (SAFETY D1): a refusal's text is part of what they agree on.
 func (d *draft) contained() bool { return d.State().Feature() >= log.FeatureContained }
 
+// confined reports whether log.FeatureConfined holds.
+func (d *draft) confined() bool { return d.State().Feature() >= log.FeatureConfined }
+
 // show returns what a client sent as a message shows it.
 func (d *draft) show(input string) string {
 	if !d.contained() {
