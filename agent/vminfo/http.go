@@ -48,6 +48,9 @@ func (s *Service) handle(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	limited := !s.allowed(r)
+	if limited {
+		w.Header().Set(vmdoc.LimitedHeader, "true")
+	}
 	parts := strings.Split(strings.TrimPrefix(path.Clean(r.URL.EscapedPath()), "/"), "/")
 	switch parts[0] {
 	case "ping":

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"rutter/agent/vminfo/vminfod"
+	"rutter/agent/vminfo/vmstore"
 )
 
 // secret stands in each field that only root may see.
@@ -142,5 +143,26 @@ func TestLimitedListenersAreFew(t *testing.T) {
 	}
 	if refused := s.Status(false).Rutter.Refused; refused != 1 {
 		t.Errorf("%d refused, want 1", refused)
+	}
+}
+
+// A vminfod that hides fields is not followed: its VMs would seem to have lost them.
+func TestLimitedIsNotFollowed(t *testing.T) {
+	s := limitedServer(t)
+	stream, err := vminfod.NewStream(vminfod.StreamConfig{Client: s.client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := vmstore.New(vmstore.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	loaded, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- stream.Run(ctx, store.Sink(stream.Name(), func() { close(loaded) })) }()
+	<-loaded
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if got := stream.Status(); store.Count() != 0 || got.Complete {
+		t.Errorf("%d VMs, %+v; want none, incomplete", store.Count(), got)
 	}
 }

@@ -9,6 +9,9 @@ var publicFields = map[string]bool{
 	LastModified: true, "autoboot": true, "max_physical_memory": true, "quota": true, "cpu_cap": true, "ram": true, "vcpus": true,
 }
 
+// LimitedHeader is the header of a vminfod's answer that has public fields only.
+const LimitedHeader = "Rutter-Limited"
+
 // Public returns the object v with its public fields only. A public field with parts is
 // left out, because a manifest may hide anything in it.
 func (v Value) Public() Value {

@@ -150,6 +150,9 @@ func checkDoors(c *cli.Context) error {
 	if c.String("cn-api") != "off" && !secure && !c.Bool("insecure") {
 		return term.Usagef("--cn-api %s: without TLS each user of this node can stop its VMs there: give --tls-dir, or say --insecure if the node is yours alone", c.String("cn-api"))
 	}
+	if _, err := localhttp.ParseUsers(c.String("vminfod-users")); err != nil {
+		return term.Usagef("--vminfod-users: %w", err)
+	}
 	if s := socketOf(c); s.Path != "off" {
 		if err := s.Check(); err != nil {
 			return term.Usagef("--socket: %w", err)
