@@ -19,7 +19,7 @@ func modeOf(path string) os.FileMode {
 }
 
 // Manifests have passwords. Those that other users can read are closed, and so is their
-// folder, whoever made them.
+// folder, also if another program made them.
 func TestManifestsAreClosed(t *testing.T) {
 	s := newSite(t)
 	s.WriteVM(1, "")

@@ -55,7 +55,7 @@ func TestEdit(t *testing.T) {
 }
 
 // What the runner writes is readable by its user only, whatever the umask is, and
-// whoever could read the manifest before.
+// even if others could read the manifest before.
 func TestManifestFilesArePrivate(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "vms")
 	r, err := New(Config{Manifests: folder, PIDs: t.TempDir(), NetNS: t.TempDir(), Cgroup: t.TempDir()})

@@ -21,7 +21,7 @@ import (
 // askVariable makes this program a client: it has the address that is asked.
 const askVariable = "LOCALHTTP_TEST_ASK"
 
-// stranger is a user of the machine who has no rights (nobody of Debian).
+// stranger is a user of the machine who has no rights.
 const stranger = 65534
 
 func TestMain(m *testing.M) {
