@@ -30,7 +30,7 @@ func ParseUsers(text string) (u Users, err error) {
 		return Users{all: true}, nil
 	}
 	for name := range strings.SplitSeq(text, ",") {
-		if name = strings.TrimSpace(name); name == "" {
+		if name = strings.TrimSpace(name); name == "" || name == "root" { // root also without a file of users
 			continue
 		}
 		number := name
