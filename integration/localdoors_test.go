@@ -151,6 +151,7 @@ func TestLocalDoors(t *testing.T) {
 	n.must("vm", "start", vm.String())
 	vmm := n.vmmOf(vm)
 
+	n.missesChange(loose, strings.Replace(fields, doorSecret, doorSecret+"2", 1))
 	n.keepsSecrets(vm, loose)
 	n.keepsVMs(vm, vmm)
 	n.keepsOutPages(vm)
@@ -199,6 +200,23 @@ func (n *vmNode) vmmOf(vm log.UUID) (id string) {
 	return id
 }
 
+// missesChange writes a manifest by another name, of which the folder gets no event, and
+// lets a scan find that: its log then has the old and the new values.
+func (n *vmNode) missesChange(manifest, text string) {
+	n.t.Helper()
+	link := filepath.Join(n.dir, "link")
+	if err := os.Link(manifest, link); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.WriteFile(link, []byte(text), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	n.until("a scan finds the change", func() bool {
+		got := n.as(0, try{Address: vminfoPort, Method: http.MethodGet, Path: "/scan"}, try{Address: vminfoPort, Method: http.MethodGet, Path: "/status?full=1"})
+		return strings.Contains(got[1].Text, doorSecret)
+	})
+}
+
 // keepsSecrets: other users see that the VMs are there, and no metadata of theirs.
 func (n *vmNode) keepsSecrets(vm log.UUID, loose string) {
 	n.t.Helper()
@@ -225,7 +243,7 @@ func (n *vmNode) keepsSecrets(vm log.UUID, loose string) {
 		n.t.Errorf("another user does not see the state of a VM: %+v", got)
 	}
 	for i, got := range n.as(0, tries...) {
-		if secret := i < 3 || tries[i].File != ""; strings.Contains(got.Text, doorSecret) != secret {
+		if secret := i < 4 || tries[i].File != ""; strings.Contains(got.Text, doorSecret) != secret {
 			n.t.Errorf("root: %+v: %+v, secret %v", tries[i], got, secret)
 		}
 	}

@@ -38,7 +38,8 @@ type listener struct {
 //
 // A client that Config.Allow does not allow gets the public fields of VMs (vmdoc.Public),
 // events about these fields only, and a status with counts only. /scan is refused to it
-// with 403.
+// with 403. A client that is unknown gets 403 for VMs and events too: it may be one that
+// needs all fields, and must not take those that are hidden for removed.
 func (s *Service) Handler() http.Handler { return http.HandlerFunc(s.handle) }
 
 func (s *Service) handle(w http.ResponseWriter, r *http.Request) {
@@ -47,11 +48,16 @@ func (s *Service) handle(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	limited := !s.allowed(r)
+	parts := strings.Split(strings.TrimPrefix(path.Clean(r.URL.EscapedPath()), "/"), "/")
+	limited, unknown := s.access(r)
 	if limited {
 		w.Header().Set(vmdoc.LimitedHeader, "true")
 	}
-	parts := strings.Split(strings.TrimPrefix(path.Clean(r.URL.EscapedPath()), "/"), "/")
+	if unknown && (parts[0] == "vms" || parts[0] == "events") {
+		w.WriteHeader(http.StatusForbidden)
+		write(w, []byte(notKnown))
+		return
+	}
 	switch parts[0] {
 	case "ping":
 		write(w, []byte(`{"ping":"pong"}`))

@@ -5,26 +5,31 @@ import (
 	"net/http"
 )
 
-// notAllowed is the answer to a client that may not request a scan.
-const notAllowed = "Only root, and the users of --vminfod-users, may ask this"
+// Answers with 403.
+const (
+	// notAllowed is for a client that may not request a scan.
+	notAllowed = "Only root, and the users of --vminfod-users, may ask this"
+	// notKnown is for a client of which the kernel does not say whose it is.
+	notKnown = "It is unknown whose connection this is: --vminfod-users all answers such clients"
+)
 
-// allowed reports whether a client may see everything. The first client that is unknown
-// is logged, because then programs that need everything do not get it.
-func (s *Service) allowed(r *http.Request) bool {
+// access reports whether a client sees the public fields only, and whether it is unknown.
+// The first client that is unknown is logged.
+func (s *Service) access(r *http.Request) (limited, unknown bool) {
 	if s.cfg.Allow == nil {
-		return true
+		return false, false
 	}
 	ok, err := s.cfg.Allow(r)
 	if err == nil {
-		return ok
+		return !ok, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.unknown {
 		s.unknown = true
-		s.cfg.Logger.Warn("a client of vminfod is unknown: it gets the public fields of VMs (--vminfod-users all shows everything to each client); others like it are not logged", "address", r.RemoteAddr, "error", err)
+		s.cfg.Logger.Warn("a client of vminfod is unknown and gets no VMs (--vminfod-users all answers such clients); others like it are not logged", "address", r.RemoteAddr, "error", err)
 	}
-	return false
+	return true, true
 }
 
 // counts is a status without texts, which may quote manifests and clients.

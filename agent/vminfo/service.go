@@ -45,7 +45,7 @@ type Config struct {
 	Protect func(*http.Server)
 	// Allow reports whether the client of a request may see all of the VMs' fields, and
 	// request a scan. Other clients get the public fields (vmdoc.Public). The error says
-	// why the client is unknown. nil: each client may.
+	// why the client is unknown; then it gets no VMs. nil: each client may.
 	Allow func(*http.Request) (bool, error)
 	// Logger; nil discards.
 	Logger *slog.Logger

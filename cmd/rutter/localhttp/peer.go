@@ -27,23 +27,40 @@ var ErrUnknownPeer = errors.New("localhttp: it is unknown whose connection it is
 // what this process can.
 func (p Peer) Privileged() bool { return p.UID == 0 || int64(p.UID) == int64(os.Geteuid()) }
 
-// peerKey is the key in a request's context of a function that returns its Peer.
+// peerKey is the key in a request's context of the connPeer of its connection.
 type peerKey struct{}
+
+// connPeer asks the kernel for the peer of a connection, until it answers.
+type connPeer struct {
+	conn net.Conn
+
+	mu   sync.Mutex // protects peer
+	peer *Peer      // nil: not known yet
+}
 
 // withPeer is http.Server's ConnContext.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(ctx, peerKey{}, sync.OnceValues(func() (Peer, error) { return peerOf(conn) }))
+	return context.WithValue(ctx, peerKey{}, &connPeer{conn: conn})
 }
 
 // PeerOf returns who made the connection of a request. The server must have Protect. The
-// kernel is asked once for each connection. Errors: ErrUnknownPeer, and those of the
+// kernel answers once for each connection. Errors: ErrUnknownPeer, and those of the
 // kernel.
 func PeerOf(r *http.Request) (Peer, error) {
-	ask, ok := r.Context().Value(peerKey{}).(func() (Peer, error))
+	c, ok := r.Context().Value(peerKey{}).(*connPeer)
 	if !ok {
 		return Peer{}, ErrUnknownPeer
 	}
-	return ask()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.peer == nil {
+		peer, err := peerOf(c.conn)
+		if err != nil {
+			return Peer{}, err
+		}
+		c.peer = &peer
+	}
+	return *c.peer, nil
 }
 
 func peerOf(conn net.Conn) (Peer, error) {
