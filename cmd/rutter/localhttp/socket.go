@@ -98,7 +98,7 @@ func (s Socket) Listen(ctx context.Context) (net.Listener, error) {
 func (s Socket) bind(ctx context.Context, gid uint32, grouped bool) (_ net.Listener, err error) {
 	fresh := s.Path + ".new"
 	if len(fresh) > maxSocketPath {
-		fresh = s.Path // the folder must then be private
+		fresh = s.Path // Guarded refuses others until the mode is set
 	}
 	for _, path := range []string{fresh, s.Path} {
 		if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
