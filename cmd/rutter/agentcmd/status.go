@@ -21,7 +21,7 @@ import (
 
 // statusFlag is the address at which an agent serves its status.
 func statusFlag() cli.Flag {
-	return &cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_AGENT_LISTEN"}, Value: "127.0.0.1:5309", Usage: "`ADDRESS` at which the agent serves its status, or off"}
+	return &cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_AGENT_LISTEN"}, Value: "127.0.0.1:5309", Usage: "`ADDRESS` at which the agent serves its status, and nothing that changes anything, or off"}
 }
 
 // printStatus prints the status of the agent at --listen.
@@ -31,13 +31,14 @@ func printStatus(c *cli.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Context, localhttp.Limit)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.String("listen")+"/status", nil)
+	base, transport := localhttp.Reach(c.String("listen"))
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/status", nil)
 	if err != nil {
 		return term.Usagef("--listen %q: %w", c.String("listen"), err)
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return term.NoAnswerError(fmt.Sprintf("no agent answers at %s: %v (does it run there? --listen names another address)", c.String("listen"), err))
+		return term.NoAnswerError(fmt.Sprintf("no agent answers at %s: %v (does it run there? --listen names another address, or its socket)", c.String("listen"), err))
 	}
 	defer response.Body.Close()
 	var s node.Status

@@ -119,7 +119,7 @@ func export(c *cli.Context) (err error) {
 	if name == "-" {
 		return writeArchive(c, c.App.Writer, from, header, head)
 	}
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
 		return term.Usagef("%s is there already: give another name, or remove it", name)
 	}
