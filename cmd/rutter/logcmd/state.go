@@ -65,7 +65,7 @@ func logState(c *cli.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		if _, err := c.App.Writer.Write(line); err != nil {
+		if err := output.Escaped(c.App.Writer, line); err != nil {
 			return err
 		}
 	}

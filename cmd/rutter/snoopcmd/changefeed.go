@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/triton/changefeed/listen"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 )
 
@@ -138,8 +139,7 @@ func (s *snooper) item(it listen.Item) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.out.Write(append(line, '\n'))
-	return err
+	return output.JSONText(s.out, line)
 }
 
 // bootstrap says where items come from; that items were missed is for people.
@@ -148,6 +148,6 @@ func (s *snooper) bootstrap(b listen.Bootstrap) error {
 	if b.Reason != "" {
 		text += "; items were missed: " + b.Reason
 	}
-	_, err := fmt.Fprintln(s.errs, text)
+	err := output.Printf(s.errs, "%s\n", text)
 	return err
 }

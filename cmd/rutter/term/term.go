@@ -62,8 +62,16 @@ func NewClient(c *cli.Context) (*client.Client, error) {
 	return OpenClient(ClientConfig(c))
 }
 
-// Terminal reports whether w is a terminal, where a person reads.
+// Terminal reports whether w is a terminal, where a person reads, or leads to one by a
+// method Under, as a screen of package output does.
 func Terminal(w io.Writer) bool {
+	for {
+		above, ok := w.(interface{ Under() io.Writer })
+		if !ok {
+			break
+		}
+		w = above.Under()
+	}
 	file, ok := w.(*os.File)
 	if !ok {
 		return false
