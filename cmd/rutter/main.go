@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
@@ -56,6 +57,7 @@ func run(ctx context.Context, args []string, rawOut, rawErr io.Writer) int {
 	stdout, stderr := output.NewScreen(rawOut), output.NewScreen(rawErr)
 	defer stderr.End()
 	defer stdout.End()
+	slog.SetDefault(slog.New(slog.NewTextHandler(stderr, nil))) // for libraries that log to none of ours
 	err := app.Run(ctx, newApp(stdout, stderr), args)
 	if err == nil {
 		return 0

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -82,10 +81,14 @@ func changefeedSnoop(c *cli.Context) error {
 	if instance == "" {
 		instance = fmt.Sprintf("%s/rutter-snoop-%d", host, os.Getpid())
 	}
+	logger, err := term.NewLogger(c.App.ErrWriter, "info")
+	if err != nil {
+		return err
+	}
 	l, err := listen.New(listen.Config{
 		Servers: servers, Instance: instance, Service: "rutter-snoop", Cursor: c.String("cursor"), DialTLS: term.DialServer(keeper),
 		Wants:  []listen.Want{{Resource: c.String("resource"), SubResources: c.StringSlice("subresources")}},
-		Logger: slog.New(slog.NewTextHandler(c.App.ErrWriter, nil)),
+		Logger: logger,
 	})
 	if err != nil {
 		return err
