@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"rutter/api/client"
 )
@@ -76,8 +77,16 @@ func Terminal(w io.Writer) bool {
 	if !ok {
 		return false
 	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return false
+	}
+	is := false
+	err = raw.Control(func(fd uintptr) {
+		_, failed := unix.IoctlGetTermios(int(fd), unix.TCGETS)
+		is = failed == nil
+	})
+	return err == nil && is
 }
 
 // Coloured reports whether what is written to w should have colours: it is a
