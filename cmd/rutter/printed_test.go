@@ -415,8 +415,15 @@ func TestHostileServerIsPrintedAsText(t *testing.T) {
 // A name that the user gives, and which the program repeats, is text too.
 func TestHostileArgumentsArePrintedAsText(t *testing.T) {
 	for _, args := range [][]string{
-		{hostileText}, {"network", hostileText}, {"network", "list", "--" + hostileText}, {"network", "get", hostileText}, {"log", "show", "--data", hostileText},
-		{"network", "list", "-o", hostileText}, {"network", "list", "-s", hostileText}, {"log", "show", "--from", hostileText}, {"cluster", "time", "set", hostileText},
+		{hostileText},
+		{"network", hostileText},
+		{"network", "list", "--" + hostileText},
+		{"network", "get", hostileText},
+		{"log", "show", "--data", hostileText},
+		{"network", "list", "-o", hostileText},
+		{"network", "list", "-s", hostileText},
+		{"log", "show", "--from", hostileText},
+		{"cluster", "time", "set", hostileText},
 	} {
 		_, out, errs := runBriefly(t, args)
 		checkPrinted(t, fmt.Sprintf("%q", args), out+errs)
