@@ -434,7 +434,7 @@ var importTable = []row{
 		why: "what is printed looks alike for every command, and is no command itself",
 	},
 	{
-		pkg: "cmd/rutter/logprint", may: []string{"cmd/rutter/term", "log", "log/line"},
+		pkg: "cmd/rutter/logprint", may: []string{"cmd/rutter/output", "cmd/rutter/term", "log", "log/line"},
 		why: "entries are printed the same way by each command that shows some",
 	},
 	{

@@ -141,21 +141,21 @@ func runVMAction(c *cli.Context, id log.UUID, act func(context.Context, *vmActio
 
 // print prints the result; with --human the time of each step.
 func (a *vmAction) print(w io.Writer, done string, r vmResult) {
-	fmt.Fprintf(w, "VM %s %s", a.id, done)
+	output.Printf(w, "VM %s %s", a.id, done)
 	if a.c.Bool("human") {
-		fmt.Fprintf(w, ", visible here after %s", a.here.Round(time.Millisecond))
+		output.Printf(w, ", visible here after %s", a.here.Round(time.Millisecond))
 		if r.Seq > 0 {
-			fmt.Fprintf(w, ", in the log (seq %d) after %s", r.Seq, time.Duration(r.ClusterMS)*time.Millisecond)
+			output.Printf(w, ", in the log (seq %d) after %s", r.Seq, time.Duration(r.ClusterMS)*time.Millisecond)
 		}
 		if r.CNs > 0 {
 			nodes := "compute nodes"
 			if r.CNs == 1 {
 				nodes = "compute node"
 			}
-			fmt.Fprintf(w, ", programmed on %d %s after %s", r.CNs, nodes, time.Duration(r.FabricMS)*time.Millisecond)
+			output.Printf(w, ", programmed on %d %s after %s", r.CNs, nodes, time.Duration(r.FabricMS)*time.Millisecond)
 		}
 	}
-	fmt.Fprintln(w)
+	output.Print(w, "\n")
 }
 
 // visible runs act, and returns when the VM is seen as want says; gone is true when it
