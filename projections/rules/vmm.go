@@ -14,10 +14,11 @@ import (
 const vmmsPerVM = 4
 
 var vmmRules = hooks[*log.VMM]{
-	fill:  fillVMM,
-	check: checkVMM,
-	stale: staleVMM,
-	owns:  func(_ *draft, cn log.UUID, m *log.VMM) bool { return m.SledID == cn },
+	fill:   fillVMM,
+	check:  checkVMM,
+	stale:  staleVMM,
+	owns:   func(_ *draft, cn log.UUID, m *log.VMM) bool { return m.SledID == cn },
+	within: vmmWithin,
 	// A CN makes VMMs of its own VMs only.
 	mayTake: func(d *draft, cn log.UUID, before, after *log.VMM) bool {
 		vm := d.vm(after.InstanceID)
@@ -35,6 +36,10 @@ func fillVMM(d *draft, m *log.VMM, op *log.Op) {
 	if m.TimeUpdated == 0 {
 		m.TimeUpdated = d.time
 	}
+	if d.confined() {
+		vm := d.vm(m.InstanceID)
+		m.Placed = d.change.By.Role != log.RoleCN && (vm == nil || vm.ServerUUID != m.SledID)
+	}
 }
 
 // vmmStates are those of Omicron (spec/vmm-doorbell.md section 7.1).
@@ -50,6 +55,9 @@ func checkVMM(d *draft, before, m *log.VMM, op *log.Op) {
 		d.bad("gen", "a generation is 1 or more", "send the generation of the CN's observation")
 	}
 	d.checkText("reason", m.Reason)
+	if d.confined() && hasEnded(m) {
+		m.Placed = false // what has ended gives no claim again, whatever is reported later
+	}
 	if before != nil && !given(op, "time_updated") {
 		m.TimeUpdated = d.time
 	}
