@@ -44,6 +44,7 @@ var rawAllowed = map[string]map[string]string{
 	"cmd/rutter/term/term.go":               {".Under": "looks whether it is a terminal"},
 	"cmd/rutter/term/stream.go":             {"io.Copy": "reads input"},
 	"cmd/rutter/netlab/enter.go":            {"os.Stdout": "given to this program in a namespace", "os.Stderr": "given to this program in a namespace"},
+	"cmd/rutter/localhttp/protect.go":       {"json.NewEncoder": "answers HTTP"},
 	"cmd/rutter/node/status.go":             {"json.NewEncoder": "answers HTTP"},
 	"cmd/rutter/varpdcmd/varpd.go":          {"json.NewEncoder": "answers HTTP"},
 	"cmd/rutter/clustercmd/skip.go":         {".Write": "to a file"},
