@@ -13,8 +13,8 @@
 // 1.9 s without (bench: make bench-store PART=failover).
 //
 // Tests that fail without it: raftstore.TestEndedLeaderIsReplacedAtOnce,
-// raftstore.TestFollowerThatLacksEntriesStandsFirst; and for what it must not do
-// raftstore.TestBrokenConnectionsReplaceNobody.
+// raftstore.TestFollowerThatLacksEntriesStandsFirst, TestVoteRequestBeforeTheLeaderIsFoundEnded;
+// and for what it must not do raftstore.TestBrokenConnectionsReplaceNobody.
 //
 // To be taken out when raft stands for election as soon as a leader's port refuses, or
 // when heartbeats may be so short that this package gains nothing.
@@ -91,19 +91,28 @@ func comes(ctx context.Context, c <-chan struct{}) bool {
 
 // leaderEnded waits until the connection to the leader ends. It returns true if the
 // connection broke and the port refuses a new one.
+//
+// A request for a vote makes raft forget its leader, and often arrives before this
+// server finds that the leader has ended. So only another leader ends the wait.
 func (w *Watch) leaderEnded(ctx context.Context, address string, moved <-chan struct{}) bool {
 	ended, err := w.Connected(ctx, address)
 	if err != nil {
 		return errors.Is(err, syscall.ECONNREFUSED)
 	}
-	select {
-	case <-ended:
-	case <-moved:
-		return false
-	case <-ctx.Done():
-		return false
+	for {
+		select {
+		case <-ended:
+			return w.refused(ctx, address)
+		case <-moved:
+			moved = w.Moved()
+			now, _ := w.Raft.LeaderWithID()
+			if now != "" && string(now) != address || w.Stopping() {
+				return false
+			}
+		case <-ctx.Done():
+			return false
+		}
 	}
-	return w.refused(ctx, address)
 }
 
 // refused reports whether a peer's port refuses connections.
@@ -125,6 +134,9 @@ func (w *Watch) standFor(ctx context.Context, ended raft.ServerAddress, moved <-
 	rank := w.rankBehind(ended)
 	if rank < 0 || w.Unfit() != nil {
 		return false
+	}
+	if now, _ := w.Raft.LeaderWithID(); now == "" {
+		rank = max(rank, 1) // another server stands already, and may win
 	}
 	vacant := func() bool {
 		now, _ := w.Raft.LeaderWithID()
