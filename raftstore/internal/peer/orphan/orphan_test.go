@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,10 +32,12 @@ type follower struct {
 	ended     chan struct{}        // closed: the leader's connection broke
 	looked    chan struct{}        // after each call of Watch.Moved
 	move      chan chan struct{}   // has the channel that Watch.Moved returns
+	accepts   atomic.Int32         // how often the leader's port still accepts
+	fit       chan struct{}        // after each call of Watch.Unfit
 	stood     chan struct{}
 }
 
-// newFollower starts the server id of the cluster s1, s2 and s3. All ports refuse.
+// newFollower starts the server id of the cluster s1, s2 and s3.
 func newFollower(t *testing.T, id string) *follower {
 	t.Helper()
 	cfg := raft.DefaultConfig()
@@ -58,7 +61,7 @@ func newFollower(t *testing.T, id string) *follower {
 	f := &follower{
 		t: t, raft: r, address: address, transport: others,
 		connected: make(chan string, 8), ended: make(chan struct{}), looked: make(chan struct{}, 64),
-		move: make(chan chan struct{}, 1), stood: make(chan struct{}, 8),
+		move: make(chan chan struct{}, 1), fit: make(chan struct{}, 8), stood: make(chan struct{}, 8),
 	}
 	f.move <- make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -81,7 +84,13 @@ func (f *follower) watch(id string) *Watch {
 			f.connected <- address
 			return f.ended, nil
 		},
-		Dial: func(context.Context, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED },
+		Dial: func(context.Context, string) (net.Conn, error) {
+			if f.accepts.Add(-1) >= 0 {
+				conn, other := net.Pipe()
+				return conn, other.Close()
+			}
+			return nil, syscall.ECONNREFUSED
+		},
 		Moved: func() <-chan struct{} {
 			c := <-f.move
 			f.move <- c
@@ -90,7 +99,7 @@ func (f *follower) watch(id string) *Watch {
 		},
 		Pause:    func(ctx context.Context, _ <-chan struct{}) error { return ctx.Err() },
 		Stopping: func() bool { return false },
-		Unfit:    func() error { return nil },
+		Unfit:    func() error { f.fit <- struct{}{}; return nil },
 		Stand:    func() error { f.stood <- struct{}{}; return errors.New("the test stands for no election") },
 	}
 }
@@ -135,7 +144,6 @@ func (f *follower) asksForVote(id string, term uint64) {
 	if leader, _ := f.raft.LeaderWithID(); answer.Granted || leader != "" {
 		f.t.Fatalf("a server with an empty log asked for a vote: granted %v, and the leader is %q", answer.Granted, leader)
 	}
-	f.moved()
 }
 
 func await[T any](t *testing.T, c <-chan T, otherwise string) (v T) {
@@ -159,6 +167,7 @@ func TestVoteRequestBeforeTheLeaderIsFoundEnded(t *testing.T) {
 			f := newFollower(t, test.follower)
 			f.leads("s2", 2)
 			f.asksForVote(test.candidate, 3)
+			f.moved()
 			begun := time.Now()
 			close(f.ended)
 			await(t, f.stood, "the follower waits for a heartbeat of a leader that ended")
@@ -169,12 +178,43 @@ func TestVoteRequestBeforeTheLeaderIsFoundEnded(t *testing.T) {
 	}
 }
 
+// A process that is killed closes its connections before its port, and meanwhile another
+// follower asks for votes.
+func TestPortThatClosesLate(t *testing.T) {
+	t.Parallel()
+	f := newFollower(t, "s3")
+	f.accepts.Store(closing)
+	f.leads("s2", 2)
+	f.asksForVote("s1", 3)
+	f.moved()
+	close(f.ended)
+	await(t, f.stood, "the follower waits for a heartbeat of a leader that ended")
+}
+
+// A follower that waits for its turn hears of a candidate: it leaves it the time to win
+// from then on, because all before may have been slow.
+func TestCandidateHasItsTime(t *testing.T) {
+	t.Parallel()
+	f := newFollower(t, "s3")
+	f.leads("s2", 2)
+	close(f.ended)
+	await(t, f.fit, "the follower does not find that its leader has ended")
+	f.asksForVote("s1", 3)
+	begun := time.Now()
+	f.moved()
+	await(t, f.stood, "the follower does not stand")
+	if took := time.Since(begun); took < apart {
+		t.Errorf("stood %v after the candidate, want at least %v", took, apart)
+	}
+}
+
 // The server that asked for votes wins: it is watched, and its predecessor is not.
 func TestVoteRequestOfTheNextLeader(t *testing.T) {
 	t.Parallel()
 	f := newFollower(t, "s3")
 	f.leads("s2", 2)
 	f.asksForVote("s1", 3)
+	f.moved()
 	old := f.ended
 	f.ended = make(chan struct{}) // of the connection to s1
 	f.leads("s1", 3)
