@@ -44,11 +44,11 @@ func filledCache(t *testing.T) (folder string, file []byte) {
 		t.Fatal(err)
 	}
 	// What the file has grown ahead says nothing.
-	meta, err := newestMeta(bytes.NewReader(file), int64(len(file)))
+	meta, err := newestMeta(readerOf(bytes.NewReader(file)), int64(len(file)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return folder, file[:meta.pages*cachePageSize]
+	return folder, file[:meta.Pages*cachePageSize]
 }
 
 // contentsText says what a cache holds, for comparing.
@@ -314,11 +314,11 @@ func FuzzVerifyFile(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	meta, err := newestMeta(bytes.NewReader(file), int64(len(file)))
+	meta, err := newestMeta(readerOf(bytes.NewReader(file)), int64(len(file)))
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(file[:meta.pages*cachePageSize])
+	f.Add(file[:meta.Pages*cachePageSize])
 	f.Add(file[:2*cachePageSize])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, file []byte) {

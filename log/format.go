@@ -40,9 +40,6 @@ import (
 // they do not know and keep it, and default what is missing.
 const FormatVersion = 1
 
-// MaxBatchBytes bounds one raft entry.
-const MaxBatchBytes = 8 << 20
-
 // An Encoder turns events and changes into bytes, and keeps its buffers
 // between calls. It must not be used concurrently.
 type Encoder struct{ v encoder }

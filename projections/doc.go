@@ -12,8 +12,8 @@
 // and no iteration over a map in an order that could be seen. Two states that
 // were fed the same give the same bytes.
 //
-// Concurrency: a State has no lock. One writer (Apply, Fold, Load, Drop,
-// SetTime) at a time and no reader beside it; everything else only
+// Concurrency: a State has no lock. One writer (Apply, Load, Drop, SetTime) at a
+// time and no reader beside it; everything else only
 // reads, and readers may run side by side.
 //
 // DESIGN.md in this folder lists the rules of validation that depart from

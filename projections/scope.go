@@ -137,34 +137,6 @@ func (s *State) rowsIn(scope log.Scope) []*row {
 	return slices.Compact(rows)
 }
 
-// Orphans returns the records that belong to none of the held scopes, sorted
-// by kind and id: what an agent drops after it lost a scope, an object moved
-// out of sight, or the last NIC of another CN left its vnets (so that the
-// underlay NIC of that CN left the scope without an event). Objects of unknown
-// kinds are never among them: their scopes are not known either.
-func (s *State) Orphans(held []log.Scope) []Record {
-	holds := make(map[log.Scope]bool, len(held))
-	for _, scope := range held {
-		holds[scope] = true
-	}
-	var orphans []Record
-	for _, t := range s.tables {
-		if t == nil {
-			continue
-		}
-		for r := range t.order.all() {
-			if _, unknown := r.obj.(*log.Unknown); unknown {
-				continue
-			}
-			scopes := scopesOf(r.object(), s.scopeOn, s.vnetsOf)
-			if !slices.ContainsFunc(scopes, func(scope log.Scope) bool { return holds[scope] }) {
-				orphans = append(orphans, r.record())
-			}
-		}
-	}
-	return orphans
-}
-
 // Interest returns the scopes that cn must know, sorted: all, itself, the vnets
 // and the other networks that its NICs are on.
 func (s *State) Interest(cn log.UUID) []log.Scope {

@@ -57,7 +57,7 @@ type Delta struct {
 // (wrong revision, object missing or there already, seq not newer): log or
 // state are corrupt, and the caller stops. The state is then unchanged.
 //
-// It is for states that see every event. Those of a filtered stream use Fold.
+// It is for states that see every event. Those of a filtered stream use Load and Drop.
 func (s *State) Apply(seq log.Seq, e *log.Event) (Delta, error) { return s.ApplyEncoded(seq, e, nil) }
 
 // ApplyEncoded is Apply for a caller that has encoded the event's object already: body
@@ -70,22 +70,18 @@ func (s *State) ApplyEncoded(seq log.Seq, e *log.Event, body []byte) (Delta, err
 	if err != nil {
 		return Delta{}, fmt.Errorf("seq %d: %s of %s %s: %w", seq, e.Action, e.Kind, e.ID, err)
 	}
-	return s.fold(seq, e, r, body), nil
-}
-
-// Fold is Apply for a cache that holds a part of the state: an event carries
-// the whole object, so an update of an object that is not held puts it, a
-// delete of one is nothing, and an event that is not newer than what is held
-// is skipped (SAFETY F2). An error means that the event is corrupt.
-func (s *State) Fold(seq log.Seq, e *log.Event) (Delta, error) {
-	r, err := s.rowOf(e)
-	if err != nil {
-		return Delta{}, fmt.Errorf("seq %d: %s of %s %s: %w", seq, e.Action, e.Kind, e.ID, err)
+	if Mends(e) {
+		s.time = e.Time
 	}
-	if r != nil && r.seq >= seq || r == nil && e.Action == log.Delete {
-		return Delta{}, nil
+	s.SetTime(e.Time)
+	if e.Action == log.Delete {
+		s.remove(r)
+	} else {
+		s.put(Record{e.Object, e.Revision, seq}, body)
 	}
-	return s.fold(seq, e, r, nil), nil
+	d := Delta{Scopes: e.Scopes}
+	d.Gained, d.Lost = s.interest.take()
+	return d, nil
 }
 
 // rowOf returns the row of the event's object, or nil, after it saw that the
@@ -119,22 +115,6 @@ func fits(seq log.Seq, e *log.Event, r *row) error {
 		return fmt.Errorf("the object is of seq %d already: %w", r.seq, log.ErrCorrupt)
 	}
 	return nil
-}
-
-// fold folds an event whose object is in row r, nil if it is not there.
-func (s *State) fold(seq log.Seq, e *log.Event, r *row, body []byte) Delta {
-	if Mends(e) {
-		s.time = e.Time
-	}
-	s.SetTime(e.Time)
-	if e.Action == log.Delete {
-		s.remove(r)
-	} else {
-		s.put(Record{e.Object, e.Revision, seq}, body)
-	}
-	d := Delta{Scopes: e.Scopes}
-	d.Gained, d.Lost = s.interest.take()
-	return d
 }
 
 // Load puts one object as it was stored: at restart, from a snapshot, into an

@@ -97,44 +97,8 @@ func TestUnknownKindsAreCarried(t *testing.T) {
 	if !strings.Contains(string(w.State.Dump()), "kind(99) thing rev=1 seq=100 bytes=") {
 		t.Errorf("the dump lacks it:\n%s", w.State.Dump())
 	}
-	if got := w.State.Orphans(nil); slices.ContainsFunc(got, func(r projections.Record) bool { return r.Object == o }) {
-		t.Error("an object of an unknown kind is called an orphan")
-	}
 	if err := w.State.Load(projections.Record{Object: &log.Unknown{OfKind: log.KindNIC, Key: "x"}}); !errors.Is(err, log.ErrCorrupt) {
 		t.Errorf("a NIC that was not decoded was loaded: %v", err)
-	}
-}
-
-func TestFoldTakesOnlyNewer(t *testing.T) {
-	w := worldtest.Settled(t, rules.Decide)
-	cache := projections.NewSmallState()
-	for i, e := range w.Events {
-		for range 2 { // the second time each is old
-			if _, err := cache.Fold(log.Seq(i+1), e); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if got, want := string(cache.Dump()), string(w.State.Dump()); got != want {
-		t.Errorf("folded\n%s\nwant\n%s", got, want)
-	}
-	// An update brings an object in, a delete of what is not held is nothing.
-	late := projections.NewSmallState()
-	w.Must(`update nic 00:00:00:00:02:00 {"state": "running"}`)
-	update := w.Events[len(w.Events)-1]
-	if _, err := late.Fold(50, update); err != nil {
-		t.Fatal(err)
-	}
-	if r, ok := late.Get(log.KindNIC, update.ID); !ok || r.Revision != 2 || r.Seq != 50 {
-		t.Errorf("got %+v, %v", r, ok)
-	}
-	gone := *update
-	gone.Action, gone.ID, gone.Object = log.Delete, "00:00:00:00:00:07", &log.NIC{MAC: log.MAC{5: 7}}
-	if d, err := late.Fold(51, &gone); err != nil || d.Scopes != nil {
-		t.Errorf("deleting what is not held gave %+v, %v", d, err)
-	}
-	if _, err := late.Fold(52, &log.Event{Kind: log.KindNIC}); !errors.Is(err, log.ErrCorrupt) {
-		t.Errorf("an event without an object gave %v", err)
 	}
 }
 

@@ -41,9 +41,6 @@ var (
 // errNotLeader: this server is not the leader; nothing was written (SAFETY P3).
 var errNotLeader = admission.ErrNotLeader
 
-// ErrNotRegular: a name is that of a pipe, a device or a folder, but a file is needed.
-var ErrNotRegular = disk.ErrNotRegular
-
 // OpenRegular opens a file that a user named, for reading. It does not wait for the other
-// end of a pipe, because that wait could not be interrupted. Errors: ErrNotRegular.
+// end of a pipe, because that wait could not be interrupted.
 func OpenRegular(path string) (*os.File, error) { return disk.OpenRegular(path) }

@@ -67,6 +67,10 @@ var importTable = []row{
 		why: "what a party may have done for it has one table, for who writes the log and for who shows it",
 	},
 	{
+		pkg: "log/boltpages", may: []string{"log"},
+		why: "what a damaged bbolt file looks like is the same for a server's files and a compute node's cache",
+	},
+	{
 		pkg: "log/line", may: []string{"log"},
 		why: "how entries look is the same wherever they come from",
 	},
@@ -152,7 +156,7 @@ var importTable = []row{
 		why: "how the file system is met is the same for each file, whatever it holds",
 	},
 	{
-		pkg: "raftstore/internal/boltfile", may: []string{"log", "raftstore/internal/disk"},
+		pkg: "raftstore/internal/boltfile", may: []string{"log", "log/boltpages", "raftstore/internal/disk"},
 		why: "what bbolt does to damaged files is met once, for raft.db and changes.db alike",
 	},
 	{
@@ -324,7 +328,7 @@ var importTable = []row{
 		why:   "programs that use the client must not be linked with a server",
 	},
 	{
-		pkg: "agent", may: []string{"log", "log/feed", "projections", "api/client", "agent/link", "agent/link/plan", "agent/miss", "projections/desired"},
+		pkg: "agent", may: []string{"log", "log/boltpages", "log/feed", "projections", "api/client", "agent/link", "agent/link/plan", "agent/miss", "projections/desired"},
 		tests: []string{"api", "raftstore", "projections/desired", "projections/rules"},
 		why:   "a compute node has no Raft; it reaches the servers through their API only",
 	},

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -20,14 +19,6 @@ import (
 
 // argument is the value of a server's flag.
 func argument(s *bench.Server, flag string) string { return s.Args[slices.Index(s.Args, flag)+1] }
-
-// run runs a command of the program.
-func run(t *testing.T, args ...string) {
-	t.Helper()
-	if out, err := exec.CommandContext(patience(t), program, args...).CombinedOutput(); err != nil {
-		t.Fatalf("rutter %s: %v: %s", strings.Join(args, " "), err, out)
-	}
-}
 
 // follow reads n server-sent events and returns the id of the last.
 func follow(t *testing.T, url string, n int) (id string) {
@@ -78,7 +69,7 @@ func TestPlacesOfBeforeARestore(t *testing.T) {
 		post(t, c, "/nic_tags", fmt.Sprintf(`{"name":"both%d"}`, n))
 	}
 	snapshot := t.TempDir() + "/snapshot"
-	run(t, "snapshot", "save", snapshot, "-s", s.URL)
+	rutter(t, 0, "snapshot", "save", snapshot, "-s", s.URL)
 	for n := range 3 {
 		post(t, c, "/nic_tags", fmt.Sprintf(`{"name":"old%d"}`, n))
 	}
@@ -102,7 +93,7 @@ func TestPlacesOfBeforeARestore(t *testing.T) {
 	if err := os.Rename(data, data+".before"); err != nil {
 		t.Fatal(err)
 	}
-	run(t, "snapshot", "restore", snapshot, "--data", data, "--id", s.ID, "--raft", argument(s, "--raft"))
+	rutter(t, 0, "snapshot", "restore", snapshot, "--data", data, "--id", s.ID, "--raft", argument(s, "--raft"))
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}

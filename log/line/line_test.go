@@ -99,15 +99,6 @@ func TestManner(t *testing.T) {
 	}
 }
 
-func TestParseFormat(t *testing.T) {
-	if f, err := ParseFormat("yaml"); f != YAML || err != nil {
-		t.Errorf("yaml: %v, %v", f, err)
-	}
-	if _, err := ParseFormat("xml"); err == nil || !strings.Contains(err.Error(), "want lines, table, json, ndjson, yaml") {
-		t.Errorf("xml: %v", err)
-	}
-}
-
 // What JSON prints can be read back, and NDJSON has the same entries.
 func TestJSONIsRead(t *testing.T) {
 	var lines []log.Line

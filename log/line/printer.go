@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 
 	"rutter/log"
 )
@@ -31,14 +29,6 @@ const (
 // Formats lists the names of the formats, the default first.
 func Formats() []string {
 	return []string{string(Lines), string(Table), string(JSON), string(NDJSON), string(YAML)}
-}
-
-// ParseFormat accepts one of Formats.
-func ParseFormat(text string) (Format, error) {
-	if slices.Contains(Formats(), text) {
-		return Format(text), nil
-	}
-	return "", fmt.Errorf("format %q: want %s", text, strings.Join(Formats(), ", "))
 }
 
 // Options say how a Printer prints.

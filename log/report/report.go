@@ -14,10 +14,6 @@ const (
 	MaxLooks   = 256 // objects that one report asks for
 )
 
-// CodeStale is the code of the answer to a report that is older than another that the
-// server has received.
-const CodeStale = "StaleReport"
-
 // ErrBounds: a report or an answer exceeds the bounds.
 var ErrBounds = errors.New("report: more than a report may hold")
 

@@ -146,9 +146,7 @@ func (f *feed) watch(w *worldtest.World) {
 		for _, g := range d.Lost {
 			if g.CN == f.cn { // the server drops the scope
 				f.held = slices.DeleteFunc(f.held, func(scope log.Scope) bool { return scope == g.Scope })
-				for _, r := range f.cache.Orphans(f.held) {
-					f.cache.Drop(r.Object.Kind(), r.Object.ID())
-				}
+				f.dropOrphans()
 			}
 		}
 	}
@@ -156,22 +154,34 @@ func (f *feed) watch(w *worldtest.World) {
 
 func (f *feed) holds(scope log.Scope) bool { return slices.Contains(f.held, scope) }
 
-// hear folds an event, and drops what it took out of sight: its object, and the
-// underlay NICs of a CN whose last NIC left a vnet.
+// hear folds an event if it is newer than what is held of its object, and drops what it
+// took out of sight: its object, and the underlay NICs of a CN whose last NIC left a vnet.
 func (f *feed) hear(w *worldtest.World, seq log.Seq, e *log.Event) {
-	d, err := f.cache.Fold(seq, e)
-	if err != nil {
-		w.T.Fatal(err)
+	held, ok := f.cache.Get(e.Kind, e.ID)
+	switch {
+	case ok && held.Seq >= seq:
+	case e.Action == log.Delete:
+		f.cache.Drop(e.Kind, e.ID)
+	default:
+		f.load(w, []projections.Record{{Object: e.Object, Revision: e.Revision, Seq: seq}})
 	}
-	left := []projections.Record{{Object: e.Object}}
-	for _, g := range d.Lost {
-		left = slices.AppendSeq(left, f.cache.UnderlayNICs(g.CN))
-	}
-	for _, r := range left {
-		kind, id := r.Object.Kind(), r.Object.ID()
-		if !slices.ContainsFunc(f.cache.ScopesOf(kind, id), f.holds) {
-			f.cache.Drop(kind, id)
+	f.cache.SetTime(e.Time)
+	f.dropOrphans()
+}
+
+// dropOrphans drops what belongs to no held scope: what the cache loses with a scope,
+// with an object that moved, or with the last NIC of another CN on a vnet.
+func (f *feed) dropOrphans() {
+	var orphans []log.Object
+	for _, kind := range log.Kinds() {
+		for r := range f.cache.List(kind) {
+			if !slices.ContainsFunc(f.cache.ScopesOf(kind, r.Object.ID()), f.holds) {
+				orphans = append(orphans, r.Object)
+			}
 		}
+	}
+	for _, o := range orphans {
+		f.cache.Drop(o.Kind(), o.ID())
 	}
 }
 

@@ -172,8 +172,13 @@ func (m *Mirror) Bookmark(b *feed.Bookmark) error {
 // dropOrphans removes what is in no held scope. It runs at each entry: an underlay NIC
 // that left with its CN may be deleted before the CN returns.
 func (m *Mirror) dropOrphans() {
-	for _, rec := range m.State().Orphans(slices.Collect(maps.Keys(m.Now.Scopes))) {
-		delete(m.Now.Records, Key(rec.Object.Kind(), rec.Object.ID()))
+	state := m.State()
+	held := func(scope log.Scope) bool { _, ok := m.Now.Scopes[scope]; return ok }
+	for key, rec := range m.Now.Records {
+		_, unknown := rec.Object.(*log.Unknown)
+		if !unknown && !slices.ContainsFunc(state.ScopesOf(rec.Object.Kind(), rec.Object.ID()), held) {
+			delete(m.Now.Records, key)
+		}
 	}
 }
 

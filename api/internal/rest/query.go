@@ -21,7 +21,7 @@ var Freshness = []string{"consistent", "min_seq"}
 // neither in allowed nor in Freshness, and for a repeated one.
 func Query(r *http.Request, allowed ...string) (Parameters, error) {
 	p, err := AnyQuery(r)
-	if err != nil {
+	if err != nil || len(p.values) == 0 {
 		return p, err
 	}
 	values := p.values

@@ -72,12 +72,6 @@ func (a *Agreement) far(id string) bool {
 // Wrong reports whether a server's clock is far off, and a majority shows that.
 func (a *Agreement) Wrong(id string) bool { return a.Judged && a.far(id) }
 
-// right reports whether a server's clock is known to be near the agreed one.
-func (a *Agreement) right(id string) bool {
-	_, known := a.Differs[id]
-	return a.Judged && known && !a.far(id)
-}
-
 // Alone reports whether there was no clock of another voter to compare with.
 func (a *Agreement) Alone() bool { return a.known <= 1 }
 

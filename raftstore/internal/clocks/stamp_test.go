@@ -165,3 +165,9 @@ func TestTimeComesBack(t *testing.T) {
 		}
 	})
 }
+
+// right reports whether a server's clock is known to be near the agreed one.
+func (a *Agreement) right(id string) bool {
+	_, known := a.Differs[id]
+	return a.Judged && known && !a.far(id)
+}

@@ -13,8 +13,9 @@
 // 1.9 s without (bench: make bench-store PART=failover).
 //
 // Tests that fail without it: raftstore.TestEndedLeaderIsReplacedAtOnce,
-// raftstore.TestFollowerThatLacksEntriesStandsFirst; and for what it must not do
-// raftstore.TestBrokenConnectionsReplaceNobody.
+// raftstore.TestFollowerThatLacksEntriesStandsFirst, TestVoteRequestBeforeTheLeaderIsFoundEnded,
+// TestPortThatClosesLate; and for what it must not do
+// raftstore.TestBrokenConnectionsReplaceNobody, TestCandidateHasItsTime.
 //
 // To be taken out when raft stands for election as soon as a leader's port refuses, or
 // when heartbeats may be so short that this package gains nothing.
@@ -36,6 +37,10 @@ import (
 // that the first has ended before the next follower checks.
 const apart = 150 * time.Millisecond
 
+// closing is the number of pauses in which a process that has closed a connection may
+// close its port too.
+const closing = 4
+
 // Watch watches the leader's process from a follower. All fields must be set.
 type Watch struct {
 	ID, Address string        // of this server
@@ -48,7 +53,7 @@ type Watch struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Moved returns a channel that is closed when the leader may have changed.
 	Moved func() <-chan struct{}
-	// Pause waits for a short time, or until moved is closed.
+	// Pause waits for a short time, or until moved is closed, which may be nil.
 	Pause func(ctx context.Context, moved <-chan struct{}) error
 	// Stopping reports whether the server stops.
 	Stopping func() bool
@@ -91,17 +96,40 @@ func comes(ctx context.Context, c <-chan struct{}) bool {
 
 // leaderEnded waits until the connection to the leader ends. It returns true if the
 // connection broke and the port refuses a new one.
+//
+// A request for a vote makes raft forget its leader, and often arrives before this
+// server finds that the leader has ended. So only another leader ends the wait.
 func (w *Watch) leaderEnded(ctx context.Context, address string, moved <-chan struct{}) bool {
 	ended, err := w.Connected(ctx, address)
 	if err != nil {
 		return errors.Is(err, syscall.ECONNREFUSED)
 	}
-	select {
-	case <-ended:
-	case <-moved:
-		return false
-	case <-ctx.Done():
-		return false
+	for {
+		select {
+		case <-ended:
+			return w.closes(ctx, address)
+		case <-moved:
+			moved = w.Moved()
+			now, _ := w.Raft.LeaderWithID()
+			if now != "" && string(now) != address || w.Stopping() {
+				return false
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// closes reports whether a peer's port refuses connections, now or soon: a process that
+// is killed may close its connections before its port.
+func (w *Watch) closes(ctx context.Context, address string) bool {
+	for range closing {
+		if w.refused(ctx, address) {
+			return true
+		}
+		if w.Pause(ctx, nil) != nil {
+			return false
+		}
 	}
 	return w.refused(ctx, address)
 }
@@ -130,7 +158,14 @@ func (w *Watch) standFor(ctx context.Context, ended raft.ServerAddress, moved <-
 		now, _ := w.Raft.LeaderWithID()
 		return (now == ended || now == "") && w.Raft.State() == raft.Follower
 	}
-	for wait := time.After(time.Duration(rank) * apart); wait != nil; {
+	wait, requested := time.After(time.Duration(rank)*apart), false
+	for wait != nil {
+		// The first request for a vote makes raft forget its leader. From then on the
+		// server that sent it has its time to win, however late it is.
+		if now, _ := w.Raft.LeaderWithID(); now == "" && !requested {
+			requested, rank = true, max(rank, 1)
+			wait = time.After(time.Duration(rank) * apart)
+		}
 		select {
 		case <-moved:
 			moved = w.Moved()
