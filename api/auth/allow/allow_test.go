@@ -15,7 +15,7 @@ import (
 func TestParse(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.0.0.0/8":       "it has no =",
-		"10.0.0.0/8=admin": "neither read nor write",
+		"10.0.0.0/8=admin": "none of read, write and programs",
 		"10.0.0.1/8=read":  "has host bits: is it 10.0.0.0/8?",
 		"x=read":           "is no network",
 		"=write":           "is no network",
