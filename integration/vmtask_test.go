@@ -2,8 +2,10 @@ package integration
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -190,6 +192,18 @@ func (a *netAgent) commands(t *testing.T) {
 	one, other := a.c.Servers[0], a.c.Servers[1]
 	if got := a.ends(other, a.begin(one, "/execute", `{"script":"true"}`), "failure"); !strings.Contains(got.Failure, "command_execute") {
 		t.Errorf("a command that this node may not run: %s", got.Failure)
+	}
+	// A VM whose program a task chooses: no program of it runs, not even with TLS off.
+	chosen := log.UUID{0xab, 6: 0x40, 8: 0x80, 15: 17}
+	mark := filepath.Join(a.dir, "chosen")
+	for _, more := range []string{`"init":["/bin/sh","-c","id > ` + mark + `"]`, `"root":"/","init":["/bin/sh","-c","id > ` + mark + `"]`} {
+		body := fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,%s}`, chosen, a.vmWorld.owner, more)
+		if got := a.ends(other, a.begin(one, "/vms", body), "failure"); !strings.Contains(got.Failure, "params.init") || !strings.Contains(got.Failure, "--allow-execute") {
+			t.Errorf("a VM with %s: %s", more, got.Failure)
+		}
+	}
+	if _, err := os.Stat(mark); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a program that a task chose has run: %v", err)
 	}
 	restart := func(flags ...string) {
 		a.stopAgent()
