@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/agent/internal/guestroot"
+	"rutter/agent/internal/guesttest"
 	"rutter/agent/vminfo"
 	"rutter/agent/vminfo/manifests"
 	"rutter/agent/vminfo/system"
@@ -160,7 +160,7 @@ func TestMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	this := `{"uuid":"` + machine + `"}`
-	root := guestroot.Root(t)
+	root := guesttest.Root(t)
 	for _, init := range []string{`["/guest","sleep"]`, `["/guest","stubborn"]`} {
 		state, first := n.must("machine_create", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"alias":"a","zonename":%q,"max_physical_memory":64,"root":%q,"init":%s}`, machine, machine, n.zone, root, init))
 		if state != "running" || first == 0 {
@@ -213,7 +213,7 @@ func TestMachineWithoutInit(t *testing.T) {
 		t.Fatal(err)
 	}
 	this := `{"uuid":"` + machine + `"}`
-	_, pid := n.must("machine_create", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"zonename":%q,"root":%q,"init":["/guest","parent"]}`, machine, machine, n.zone, guestroot.Root(t)))
+	_, pid := n.must("machine_create", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"zonename":%q,"root":%q,"init":["/guest","parent"]}`, machine, machine, n.zone, guesttest.Root(t)))
 	n.managed(id, true)
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -248,7 +248,7 @@ func TestMachineFailures(t *testing.T) {
 		{"machine_update", `{"uuid":"` + machine + `","state":"running"}`, "params.state"},
 		{"machine_create", `{"uuid":"` + machine + `"}`, "params.owner_uuid"},
 		{"machine_create", `3`, "want the fields of a VM"},
-		{"machine_create", create(`,"root":"` + guestroot.Root(t) + `","init":["/nowhere/init"]`), "is created, and does not run"},
+		{"machine_create", create(`,"root":"` + guesttest.Root(t) + `","init":["/nowhere/init"]`), "is created, and does not run"},
 		{"machine_create", create(``), "has a manifest already"},
 		{"machine_destroy", `{"uuid":"` + machine + `"}`, ""},
 	} {
@@ -264,7 +264,7 @@ func TestMachineFailures(t *testing.T) {
 func TestRebootThatFails(t *testing.T) {
 	n := newNode(t)
 	this := `{"uuid":"` + machine + `"}`
-	n.must("machine_create", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"zonename":%q,"root":%q,"init":["/guest","sleep"]}`, machine, machine, n.zone, guestroot.Root(t)))
+	n.must("machine_create", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"zonename":%q,"root":%q,"init":["/guest","sleep"]}`, machine, machine, n.zone, guesttest.Root(t)))
 	id, _ := log.ParseUUID(machine) // it is one
 	n.managed(id, true)
 	n.must("machine_update", `{"uuid":"`+machine+`","init":["/nowhere/init"]}`)
@@ -313,7 +313,7 @@ func TestProgramsAreNotChosen(t *testing.T) {
 		t.Errorf("the program ran: %v", err)
 	}
 	// Root's own manifest.
-	text := vm + fmt.Sprintf(`,"zonename":%q,"root":%q,"init":["/guest","sleep"]}`, n.zone, guestroot.Root(t))
+	text := vm + fmt.Sprintf(`,"zonename":%q,"root":%q,"init":["/guest","sleep"]}`, n.zone, guesttest.Root(t))
 	if err := errors.Join(os.WriteFile(manifest+".new", []byte(text), 0o600), os.Rename(manifest+".new", manifest)); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"rutter/agent/internal/guestroot"
+	"rutter/agent/internal/guesttest"
 	"rutter/agent/vminfo/internal/vmtest"
 	"rutter/agent/vminfo/system"
 	"rutter/agent/vminfo/vmrun/internal/isolate"
@@ -64,7 +64,7 @@ func (b *bed) write(n int, fields string) log.UUID {
 // start starts the nth VM with an action of the guest program in a root folder.
 func (b *bed) start(n int, root, fields string, line ...string) int {
 	b.t.Helper()
-	init := `"` + guestroot.Program + `"`
+	init := `"` + guesttest.Program + `"`
 	for _, word := range line {
 		init += `,"` + word + `"`
 	}
@@ -120,7 +120,7 @@ func firstDisk(t *testing.T) string {
 // kernel nor the links of the VM, which the agent programs.
 func TestGuestIsNotTheNode(t *testing.T) {
 	b := newBed(t, "guest")
-	root, secret := guestroot.Root(t), filepath.Join(t.TempDir(), "secret")
+	root, secret := guesttest.Root(t), filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("secret"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestGuestsShareNoUsers(t *testing.T) {
 	b := newBed(t, "users")
 	bases := make(map[uint32]int)
 	for n := 1; n <= 3; n++ {
-		pid := b.start(n, guestroot.Root(t), "", "sleep")
+		pid := b.start(n, guesttest.Root(t), "", "sleep")
 		var st unix.Stat_t
 		if err := unix.Stat(fmt.Sprintf("/proc/%d", pid), &st); err != nil {
 			t.Fatal(err)
@@ -242,7 +242,7 @@ func TestGuestsShareNoUsers(t *testing.T) {
 func TestInitNeedsARoot(t *testing.T) {
 	b := newBed(t, "root")
 	open := t.TempDir()
-	closed := filepath.Dir(guestroot.Root(t))
+	closed := filepath.Dir(guesttest.Root(t))
 	if err := os.Symlink(filepath.Join(closed, "root"), filepath.Join(closed, "link")); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/agent/internal/guestroot"
+	"rutter/agent/internal/guesttest"
 	"rutter/agent/vminfo/internal/vmtest"
 	"rutter/agent/vminfo/system"
 	"rutter/agent/vminfo/vmstore"
@@ -31,7 +31,7 @@ func TestRunner(t *testing.T) {
 	zone := fmt.Sprintf("vminfo-run-%d", os.Getpid())
 	vmtest.Shell(t, "ip", "netns", "add", zone+"x") // whether it can be done here
 	_ = exec.Command("ip", "netns", "del", zone+"x").Run()
-	s.WriteVM(1, fmt.Sprintf(`,"zonename":%q,"max_physical_memory":64,"root":%q,"init":["/guest","stubborn"]`, zone, guestroot.Root(t)))
+	s.WriteVM(1, fmt.Sprintf(`,"zonename":%q,"max_physical_memory":64,"root":%q,"init":["/guest","stubborn"]`, zone, guesttest.Root(t)))
 	s.Run(0)
 	runner, err := New(Config{Manifests: s.Manifests, PIDs: s.PIDs, Cgroup: s.Cgroups, Grace: time.Second})
 	if err != nil {
@@ -75,7 +75,7 @@ func TestRunnerInit(t *testing.T) {
 	zone := fmt.Sprintf("vminfo-init-%d", os.Getpid())
 	vmtest.Shell(t, "ip", "netns", "add", zone+"x") // whether it can be done here
 	_ = exec.Command("ip", "netns", "del", zone+"x").Run()
-	root := guestroot.Root(t)
+	root := guesttest.Root(t)
 	if err := os.WriteFile(filepath.Join(root, "plain"), []byte("text"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package guestroot
+package guesttest
 
 import (
 	"os"
@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Program is the program in the root folder of Root; package guest says what it does.
+// Program is the program in the root folder of Root; testdata/guest says what it does.
 const Program = "/guest"
 
 var guest struct {
@@ -23,7 +23,7 @@ func Root(t *testing.T) string {
 	t.Helper()
 	guest.Do(func() {
 		name := filepath.Join(t.TempDir(), "guest")
-		cmd := exec.Command("go", "build", "-o", name, "rutter/agent/internal/guestroot/guest")
+		cmd := exec.Command("go", "build", "-o", name, "rutter/agent/internal/guesttest/testdata/guest")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // it has no libraries
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Logf("%s", out)

@@ -1,3 +1,0 @@
-// Package guestroot has root folders for the VMs of tests: a folder with one program
-// that needs no libraries (command guest), built when it is first asked for.
-package guestroot
