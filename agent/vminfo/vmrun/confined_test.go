@@ -142,7 +142,7 @@ func TestGuestIsNotTheNode(t *testing.T) {
 		"device file":                     refused, "device of the root folder": "permission denied",
 		"mount": refused, "user namespace": "", "setting of the kernel": "", "more user namespaces": "", "link lo down": refused,
 		"namespace net": refused, "namespace pid": refused, "namespace mnt": refused, "namespace user": refused,
-		"NoNewPrivs": "1", "Seccomp": "2", "oom": "0", "port 80": "DONE",
+		"NoNewPrivs": "1", "Seccomp": "2", "oom": "0", "port 80": "DONE", "echo socket": "DONE", "packet socket": refused,
 		"environment": "PATH=" + "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root",
 	} {
 		if value, said := got[what]; !said || !strings.Contains(value, want) || value == "DONE" && want != "DONE" {

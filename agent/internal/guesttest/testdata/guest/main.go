@@ -85,7 +85,7 @@ func attack(args []string) {
 		try("signal to all", err)
 	}
 	blockDevice(device, try)
-	try("mount", syscall.Mount("none", "/tmp", "tmpfs", 0, ""))
+	try("mount", syscall.Mount("none", "/dev", "tmpfs", 0, ""))
 	for _, name := range []string{"net", "pid", "mnt", "user"} {
 		if fd, err := os.Open("/proc/1/ns/" + name); err == nil {
 			try("namespace "+name, unix.Setns(int(fd.Fd()), 0))
@@ -142,9 +142,14 @@ func linkDown(name string, try func(string, error)) {
 	try("link "+name+" down", setFlags(fd, name, 0))
 }
 
-// listenLow listens at port 80, as a server in a VM does.
+// listenLow listens at port 80, as a server in a VM does, and opens the sockets of ping
+// and of a program that forges addresses.
 func listenLow(try func(string, error)) {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	_, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP)
+	try("echo socket", err)
+	_, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+	try("packet socket", err)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err == nil {
 		err = syscall.Bind(fd, &syscall.SockaddrInet4{Port: 80})
 	}
