@@ -93,6 +93,9 @@ func (n *node) sweep() {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
+	}
+	others, _ := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(n.cgroups) + "-*") // of other controllers, in version 1
+	for _, vm := range append(vms, others...) {
 		for range 1000 {
 			if err := os.Remove(vm); err == nil || errors.Is(err, fs.ErrNotExist) {
 				break

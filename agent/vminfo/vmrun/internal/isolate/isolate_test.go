@@ -55,6 +55,7 @@ read text <&%d && echo "disk: $text"
 echo written >&%d
 echo "user: $(id -u) as $(cat /proc/self/uid_map)"
 grep -e CapBnd -e NoNewPrivs -e Seccomp: /proc/self/status
+echo "groups: $(id -G)"
 echo "root: $(ls /)"
 echo "etc: $(ls /etc 2>&1)"
 touch /usr/mark && echo "WROTE /usr"
@@ -63,7 +64,7 @@ cat %s %s
 for p in /proc/[0-9]*; do echo "process: $p"; done
 echo "devices: $(ls /dev)"
 exit 7`, FirstFile+1, FirstFile, FirstFile, secret, disk)
-	child, err := Begin(Config{NetNS: ns, Base: 0x40000000, Hostname: "vm", Line: []string{"sh", "-c", script}, Files: []*os.File{file, in}, Devices: []string{"net/tun", "none-of-that-name"}})
+	child, err := Begin(Config{NetNS: ns, Base: 0x40000000, Hostname: "vm", Line: []string{"sh", "-c", script}, Files: []*os.File{file, in}, Devices: []string{"net/tun", "none-of-that-name"}, DeviceGroup: 54321})
 	_ = in.Close()
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +83,7 @@ exit 7`, FirstFile+1, FirstFile, FirstFile, secret, disk)
 		t.Errorf("it ended with %v", err)
 	}
 	said := string(text)
-	for _, want := range []string{"disk: content of disk", "user: 0 as", "1073741824", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+	for _, want := range []string{"disk: content of disk", "user: 0 as", "groups: 0 65536\n", "1073741824", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, said)
 		}
