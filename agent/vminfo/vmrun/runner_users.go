@@ -107,7 +107,7 @@ var (
 // root's. A folder above it must be closed to them.
 func openRoot(path string) (*os.File, error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
-		return nil, fmt.Errorf("%w: root %q: want a path from / on, without . and ..", ErrRoot, path)
+		return nil, fmt.Errorf("%w: root %q: want a path from / on, without . and .. in it", ErrRoot, path)
 	}
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &how)
