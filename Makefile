@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: quick module bench-security bench-inspect bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
+.PHONY: vuln reproducible quick module bench-security bench-inspect bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
 
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -102,6 +102,12 @@ test-long: packages build ## the long tests, an upgrade from PREVIOUS_RELEASE, t
 	RUTTER_LONG=1 PREVIOUS_RELEASE=$(PREVIOUS_RELEASE) go test -count=1 -p 1 -timeout 60m ./...
 	go test -race -shuffle=on -count=3 -timeout 2h ./...
 	@scripts/fuzz.sh 1m
+
+vuln: ## known vulnerabilities in what the program calls; error 3: some were found, 4: their data cannot be had from here
+	@scripts/vuln.sh
+
+reproducible: ## the program is built twice, in different folders, and must have the same bytes
+	@scripts/reproducible.sh '$(VERSION)'
 
 clean: ## what the targets above made
 	rm -rf bin

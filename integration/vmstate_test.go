@@ -194,9 +194,15 @@ func (n *vmNode) sweep() {
 func (n *vmNode) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "RUTTER_MANIFESTS="+filepath.Join(n.dir, "vms"), "RUTTER_VM_RUN="+filepath.Join(n.dir, "run"), "RUTTER_VM_CGROUP="+n.cgroup,
-		"RUTTER_SERVER="+strings.Join(n.c.Client.Servers(), ","))
+		"RUTTER_AGENT_SOCKET="+n.socket())
+	if n.c != nil {
+		cmd.Env = append(cmd.Env, "RUTTER_SERVER="+strings.Join(n.c.Client.Servers(), ","))
+	}
 	return cmd
 }
+
+// socket is that of the node's agent. The nodes share a file system.
+func (n *vmNode) socket() string { return "/run/cns/" + n.ns.Name + ".sock" }
 
 func (n *vmNode) startAgent() {
 	n.t.Helper()

@@ -31,7 +31,7 @@ func (s *State) Dump() []byte {
 
 func dumpRecord(b *bytes.Buffer, r Record, encoder *log.Encoder) {
 	o := r.Object
-	fmt.Fprintf(b, "%s %s rev=%d seq=%d", o.Kind(), o.ID(), r.Revision, r.Seq)
+	fmt.Fprintf(b, "%s %s rev=%d seq=%d", o.Kind(), dumpText(o.ID()), r.Revision, r.Seq)
 	if empty := log.NewObject(o.Kind()); empty != nil {
 		for _, field := range log.Diff(empty, o) {
 			value, _ := log.Field(o, field.Path)
@@ -50,17 +50,29 @@ func dumpValue(v log.Value) string {
 		if v == "" || strings.ContainsAny(v, " =\"\n[]{}") {
 			return strconv.Quote(v)
 		}
-		return v
+		return dumpText(v)
 	case []string:
-		return "[" + strings.Join(v, " ") + "]"
+		texts := make([]string, len(v))
+		for i, text := range v {
+			texts[i] = dumpText(text)
+		}
+		return "[" + strings.Join(texts, " ") + "]"
 	case map[string]string:
 		pairs := make([]string, 0, len(v))
 		for key, value := range v {
-			pairs = append(pairs, key+":"+value)
+			pairs = append(pairs, dumpText(key)+":"+dumpText(value))
 		}
 		slices.Sort(pairs)
 		return "{" + strings.Join(pairs, " ") + "}"
 	default:
 		return fmt.Sprint(v)
 	}
+}
+
+// dumpText quotes a text that would end the line, or that a terminal does not show.
+func dumpText(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
 }

@@ -20,6 +20,7 @@ type listener struct {
 	userAgent string
 	created   time.Time
 	sent      uint64 // seq of the last event written; Service.mu protects it
+	limited   bool   // it sees the public fields only
 }
 
 // Handler serves the VMs as vminfod does on 127.0.0.1:9090 (spec/vminfod.md,
@@ -34,6 +35,11 @@ type listener struct {
 // A listener that reads slower than the store forgets gets a line of type "lost" (only
 // if it gave after or log, because an old client cannot read that line), and its stream
 // ends early.
+//
+// A client that Config.Allow does not allow gets the public fields of VMs (vmdoc.Public),
+// events about these fields only, and a status with counts only. /scan is refused to it
+// with 403. A client that is unknown gets 403 for VMs and events too: it may be one that
+// needs all fields, and must not take those that are hidden for removed.
 func (s *Service) Handler() http.Handler { return http.HandlerFunc(s.handle) }
 
 func (s *Service) handle(w http.ResponseWriter, r *http.Request) {
@@ -43,20 +49,38 @@ func (s *Service) handle(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	parts := strings.Split(strings.TrimPrefix(path.Clean(r.URL.EscapedPath()), "/"), "/")
+	limited, unknown := s.access(r)
+	if limited {
+		w.Header().Set(vmdoc.LimitedHeader, "true")
+	}
+	if unknown && (parts[0] == "vms" || parts[0] == "events") {
+		w.WriteHeader(http.StatusForbidden)
+		write(w, []byte(notKnown))
+		return
+	}
 	switch parts[0] {
 	case "ping":
 		write(w, []byte(`{"ping":"pong"}`))
 	case "status":
+		if limited {
+			write(w, s.countsJSON())
+			return
+		}
 		write(w, s.statusJSON(r.URL.Query().Get("full") != ""))
 	case "vms":
 		if len(parts) > 1 && parts[1] != "" {
-			s.serveVM(w, parts[1])
+			s.serveVM(w, parts[1], limited)
 			return
 		}
-		s.serveVMs(w)
+		s.serveVMs(w, limited)
 	case "events":
-		s.serveEvents(w, r)
+		s.serveEvents(w, r, limited)
 	case "scan":
+		if limited {
+			w.WriteHeader(http.StatusForbidden)
+			write(w, []byte(notAllowed))
+			return
+		}
 		for _, source := range s.cfg.Sources {
 			source.Scan()
 		}
@@ -70,7 +94,7 @@ func (s *Service) handle(w http.ResponseWriter, r *http.Request) {
 // write sends an answer. An error means that the client has gone; it is ignored.
 func write(w http.ResponseWriter, text []byte) { _, _ = w.Write(text) }
 
-func (s *Service) serveVM(w http.ResponseWriter, name string) {
+func (s *Service) serveVM(w http.ResponseWriter, name string, limited bool) {
 	if plain, err := url.PathUnescape(name); err == nil {
 		name = plain
 	}
@@ -80,14 +104,22 @@ func (s *Service) serveVM(w http.ResponseWriter, name string) {
 		write(w, []byte("VM Not Found: "+name))
 		return
 	}
-	write(w, vm.JSON)
+	write(w, textOf(vm, limited))
 }
 
-func (s *Service) serveVMs(w http.ResponseWriter) {
+// textOf returns what a client may see of a VM.
+func textOf(vm vmdoc.VM, limited bool) []byte {
+	if limited {
+		return vm.Public
+	}
+	return vm.JSON
+}
+
+func (s *Service) serveVMs(w http.ResponseWriter, limited bool) {
 	vms, _ := s.store.List()
 	size := 2
 	for _, vm := range vms {
-		size += len(vm.JSON) + 1
+		size += len(textOf(vm, limited)) + 1
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(max(2, size-min(1, len(vms)))))
 	out := bufio.NewWriterSize(w, 64<<10)
@@ -96,7 +128,7 @@ func (s *Service) serveVMs(w http.ResponseWriter) {
 		if i > 0 {
 			_ = out.WriteByte(',')
 		}
-		_, _ = out.Write(vm.JSON)
+		_, _ = out.Write(textOf(vm, limited))
 	}
 	_ = out.WriteByte(']')
 	_ = out.Flush()
@@ -105,17 +137,17 @@ func (s *Service) serveVMs(w http.ResponseWriter) {
 // errTooSlow ends the stream of a listener that fell behind the kept events.
 var errTooSlow = errors.New("vminfo: a listener was slower than its events")
 
-func (s *Service) serveEvents(w http.ResponseWriter, r *http.Request) {
+func (s *Service) serveEvents(w http.ResponseWriter, r *http.Request, limited bool) {
 	query := r.URL.Query()
 	id := vmstore.NewID()
-	if !s.join(id, r.UserAgent()) {
+	if !s.join(id, r.UserAgent(), limited) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		write(w, []byte("Too Many Listeners"))
 		return
 	}
 	defer s.leave(id)
 	control := http.NewResponseController(w)
-	stream := &eventStream{service: s, id: id, w: w, control: control}
+	stream := &eventStream{service: s, id: id, w: w, control: control, limited: limited}
 	seq, err := stream.begin(query)
 	if err == nil {
 		err = stream.follow(r.Context(), seq)
@@ -136,20 +168,26 @@ func (s *Service) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Service) join(id, userAgent string) bool {
+func (s *Service) join(id, userAgent string, limited bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.listeners) >= s.cfg.Listeners {
+	if len(s.listeners) >= s.cfg.Listeners || limited && s.limited >= maxLimited {
 		s.refused++
 		return false
 	}
-	s.listeners[id] = &listener{userAgent: userAgent, created: s.store.Cfg.Now()}
+	if limited {
+		s.limited++
+	}
+	s.listeners[id] = &listener{userAgent: userAgent, created: s.store.Cfg.Now(), limited: limited}
 	return true
 }
 
 func (s *Service) leave(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.listeners[id].limited {
+		s.limited--
+	}
 	delete(s.listeners, id)
 }
 
@@ -159,6 +197,7 @@ type eventStream struct {
 	id      string
 	w       http.ResponseWriter
 	control *http.ResponseController
+	limited bool // it sees the public fields only
 }
 
 func (e *eventStream) write(text []byte, flush bool) error {
@@ -214,7 +253,7 @@ func (e *eventStream) writeReady(reset string) (uint64, error) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = vmdoc.AppendEscaped(b, vm.JSON)
+		b = vmdoc.AppendEscaped(b, textOf(vm, e.limited))
 		_, _ = out.Write(b) // the writer keeps its first error
 		b = b[:0]
 	}
@@ -243,7 +282,11 @@ func (e *eventStream) follow(ctx context.Context, seq uint64) error {
 			return errors.Join(errTooSlow, err)
 		}
 		for _, event := range events {
-			if err := e.write(event.Line, false); err != nil {
+			line := event.Line
+			if e.limited {
+				line = event.Public
+			}
+			if err := e.write(line, false); err != nil {
 				return slowWrite(err)
 			}
 			seq = event.Seq

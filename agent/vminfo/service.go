@@ -21,6 +21,9 @@ const (
 	defaultListeners = 256
 	// defaultWriteTimeout is how long a listener may leave a write unread.
 	defaultWriteTimeout = 30 * time.Second
+	// maxLimited is how many of them may be clients that see the public fields only: they
+	// must not take the places of those that a node needs.
+	maxLimited = 16
 	// shutdownGrace is how long the service waits for running answers at its end.
 	shutdownGrace = 2 * time.Second
 	// headerTimeout bounds the reading of a request.
@@ -38,6 +41,12 @@ type Config struct {
 	// WriteTimeout is how long a listener may leave a write unread before its
 	// stream ends. Default 30 s.
 	WriteTimeout time.Duration
+	// Protect, if not nil, is called with the HTTP server before it serves.
+	Protect func(*http.Server)
+	// Allow reports whether the client of a request may see all of the VMs' fields, and
+	// request a scan. Other clients get the public fields (vmdoc.Public). The error says
+	// why the client is unknown; then it gets no VMs. nil: each client may.
+	Allow func(*http.Request) (bool, error)
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
@@ -55,6 +64,8 @@ type Service struct {
 	listeners map[string]*listener
 	lost      uint64 // listeners that were too slow
 	refused   uint64 // listeners over the bound
+	limited   int    // listeners that see the public fields only
+	unknown   bool   // it was logged that a client is unknown
 }
 
 // New returns a service that has started nothing.
@@ -149,6 +160,9 @@ func (s *Service) serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: s.Handler(), ReadHeaderTimeout: headerTimeout,
 		BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with the service
+	}
+	if s.cfg.Protect != nil {
+		s.cfg.Protect(server)
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

@@ -164,6 +164,8 @@ func TestCompletion(t *testing.T) {
 			{[]string{"cluster", "pro"}, "promote"},
 			{[]string{"cluster", "promote", "--wa"}, "--wait"},
 			{[]string{"server", "--id", "s1", "--lis"}, "--listen"},
+			{[]string{"network", "list", "--tls-d"}, "--tls-dir"},
+			{[]string{"cn", "sessions", "--tls-ce"}, "--tls-cert"},
 		} {
 			cmd := exec.Command(path, "-c", fmt.Sprintf(script, strings.Join(try.line, " "), len(try.line)))
 			cmd.Stdin = strings.NewReader(text)

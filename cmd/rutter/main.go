@@ -9,11 +9,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -52,19 +53,32 @@ func main() {
 }
 
 // run runs the program and returns its exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func run(ctx context.Context, args []string, rawOut, rawErr io.Writer) int {
+	stdout, stderr := output.NewScreen(rawOut), output.NewScreen(rawErr)
+	defer stderr.End()
+	defer stdout.End()
+	slog.SetDefault(slog.New(slog.NewTextHandler(stderr, nil))) // for libraries that log to none of ours
 	err := app.Run(ctx, newApp(stdout, stderr), args)
 	if err == nil {
 		return 0
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		fmt.Fprintln(stderr, "rutter: interrupted")
+		output.Print(stderr, "rutter: interrupted\n")
 		return term.ExitInterrupted
 	}
 	if text := err.Error(); text != "" { // else what was printed says it
-		fmt.Fprintf(stderr, "rutter: %s%s\n", text, term.Remedy(err))
+		printError(stderr, text)
+		output.Lines(stderr, "", term.Remedy(err))
 	}
 	return term.ExitCode(err)
+}
+
+// printError prints the text of an error, in which words of others may stand: only its
+// first line begins as those of the program do.
+func printError(w io.Writer, text string) {
+	first, rest, _ := strings.Cut(text, "\n")
+	output.Printf(w, "rutter: %s\n", first)
+	output.Lines(w, "  ", rest)
 }
 
 func newApp(stdout, stderr io.Writer) *cli.App {
@@ -118,6 +132,7 @@ func openPast(c *cli.Context) (lookupcmd.PastLog, error) {
 func completed() []*cli.Command {
 	all := commands()
 	settings().Configure(all)
+	app.Prepare(all)
 	return all
 }
 
@@ -134,7 +149,7 @@ func versionCommand() *cli.Command {
 				Feature int    `json:"feature"`
 			}{version, log.FormatVersion, log.FeatureVersion}
 			return output.One(c, v, func(w io.Writer) {
-				fmt.Fprintf(w, "rutter %s (format %d, feature version %d)\n", v.Version, v.Format, v.Feature)
+				output.Printf(w, "rutter %s (format %d, feature version %d)\n", v.Version, v.Format, v.Feature)
 			})
 		},
 	}

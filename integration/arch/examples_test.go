@@ -178,6 +178,21 @@ var examples = []example{
 	{"nothing left open", "context", one("api/a.go", "package api\nvar x = context.TO"+"DO()\n"), []string{":2:"}},
 	{"nothing left open", "fine", one("api/a.go", "package api\n// TO"+"DOs and xx"+"x\n"), nil},
 
+	{"one writer", "past the writer", map[string]string{
+		"agent/a.go":                 "package agent\nimport (\"fmt\"; \"os\")\nfunc f() { fmt.Println(1); fmt.Fprintf(os.Stderr, \"x\") }\n",
+		"cmd/rutter/cncmd/a.go":      "package cncmd\nimport \"fmt\"\nfunc f() { fmt.Fprint(w, name) }\nfunc g() { c.App.Writer.Write(name) }\nfunc h() { println(1) }\n",
+		"cmd/rutter/vmcmd/a.go":      "package vmcmd\nfunc f() { output.Printf(w, name) }\nfunc g() { output.Printf(w, \"a\"+\"%s\", name) }\nfunc h() { output.Escaped(w, name) }\n",
+		"cmd/rutter/importcmd/a.go":  "package importcmd\nimport \"encoding/csv\"\n",
+		"cmd/rutter/output/a.go":     "package output\nimport \"os\"\nvar x = os.Stderr\n",
+		"integration/operate/a.go":   "package operate\nimport \"fmt\"\nfunc f() { fmt.Println(1) }\n",
+		"cmd/rutter/cncmd/a_test.go": "package cncmd\nimport \"fmt\"\nfunc f() { fmt.Println(1) }\n",
+	}, []string{
+		"agent/a.go:3: fmt.Println goes past", "agent/a.go:3: os.Stderr goes past", "cmd/rutter/cncmd/a.go:3: fmt.Fprint goes past", "cmd/rutter/cncmd/a.go:4: .Write goes past",
+		"cmd/rutter/cncmd/a.go:5: println goes past", "cmd/rutter/importcmd/a.go:2: imports encoding/csv", "cmd/rutter/vmcmd/a.go:2: the text of output.Printf is no literal", "cmd/rutter/vmcmd/a.go:4: output.Escaped goes past",
+	}},
+	{"one writer", "by the writer", one("cmd/rutter/cncmd/a.go", "package cncmd\nfunc f() { output.Printf(c.App.Writer, `%s`, name); output.Print(w, \"x\\n\") }\n"), nil},
+	{"one writer", "an exception that is not used", one("cmd/rutter/netlab/enter.go", "package netlab\nvar x = os.Stderr\n"), []string{"cmd/rutter/netlab/enter.go: has no os.Stdout any more"}},
+
 	{"skips say why", "now", one("api/a_test.go", "package api\nfunc f() { t.SkipNow() }\n"), []string{":2:"}},
 	{"skips say why", "empty", one("api/a_test.go", "package api\nfunc f() {\nt.Skip()\nt.Skip(\" \")\nb.Skipf(``)\n}\n"), []string{":3:", ":4:", ":5:"}},
 	{"skips say why", "fine", one("api/a_test.go", "package api\nfunc f() { t.Skip(\"needs root\"); t.Skip(err); decoder.Skip() }\n"), nil},

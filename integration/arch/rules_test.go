@@ -44,6 +44,7 @@ var rules = []rule{
 	{"plain words", "docs/contributing.md, Plain English: a comment is read once, by somebody tired", checkHardWords},
 	{"plain names", "docs/contributing.md, Plain English: a name that is a metaphor sends the reader to its definition", checkGuessedNames},
 	{"nothing left open", "an issue is where open work stands, the code is what is done", checkLeftOpen},
+	{"one writer", "a name that a tenant chose is not to move the cursor, or to forge a line, on the screen of an operator", checkOneWriter},
 	{"skips say why", "a silent skip looks like a pass", checkSkips},
 }
 

@@ -434,7 +434,7 @@ var importTable = []row{
 		why: "what is printed looks alike for every command, and is no command itself",
 	},
 	{
-		pkg: "cmd/rutter/logprint", may: []string{"cmd/rutter/term", "log", "log/line"},
+		pkg: "cmd/rutter/logprint", may: []string{"cmd/rutter/output", "cmd/rutter/term", "log", "log/line"},
 		why: "entries are printed the same way by each command that shows some",
 	},
 	{
@@ -446,7 +446,7 @@ var importTable = []row{
 		why: "one constructor of a server, for the command, the demo, dev, tests and benches; it has nothing of a compute node",
 	},
 	{
-		pkg: "cmd/rutter/vmhost", may: []string{"agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system", "agent/vminfo/vmdoc", "agent/vminfo/vminfod", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "api/client", "api/triton/vmapi", "cmd/rutter/output", "cmd/rutter/term", "log", "log/vmrule"},
+		pkg: "cmd/rutter/vmhost", may: []string{"agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system", "agent/vminfo/vmdoc", "agent/vminfo/vminfod", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "api/client", "api/triton/vmapi", "cmd/rutter/localhttp", "cmd/rutter/output", "cmd/rutter/term", "log", "log/vmrule"},
 		why: "the commands for VMs and the agent open a node's VMs the same way",
 	},
 	{

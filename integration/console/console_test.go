@@ -22,6 +22,9 @@ import (
 // hostile would do something wherever text is taken for markup.
 const hostile = `<img src=x onerror="window.pwned=1"><b id="bold">web</b><script>window.pwned=2</script>`
 
+// unseen would show nothing, or turn and part what stands beside it.
+const unseen = "a\u202eb\u2028c\u200bd\x1b[2Je\u009bf\ng"
+
 // Each view shows what the cluster has, in both colours and at two widths, its
 // controls have names, and the page complains of nothing.
 func TestViews(t *testing.T) {
@@ -120,7 +123,7 @@ func TestMarkupIsInert(t *testing.T) {
 	b, ctx := browser(t)
 	api, server := dev(t, ctx)
 	vm := first(t, ctx, api, "/vms", nil)
-	body, err := json.Marshal(map[string]string{"alias": hostile})
+	body, err := json.Marshal(map[string]string{"alias": hostile + unseen})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,6 +140,10 @@ func TestMarkupIsInert(t *testing.T) {
 		}
 		if got := textOf(t, b, ctx, "[window.pwned, document.getElementById('bold'), main.querySelectorAll('img, script, b').length].join()"); got != ",,0" {
 			t.Errorf("%s: markup of an alias came alive: %s", view, got)
+		}
+		await(t, b, ctx, `main.innerText.includes('a\\u202eb\\u2028c\\u200bd\\u001b[2Je\\u009bf')`)
+		if got := textOf(t, b, ctx, `(document.documentElement.outerHTML.match(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069]/g) || []).map((c) => c.codePointAt(0).toString(16)).join()`); got != "" {
+			t.Errorf("%s: hidden characters of an alias are in the page: %s", view, got)
 		}
 	}
 	if problems := b.Problems(); len(problems) > 0 {

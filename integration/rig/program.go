@@ -17,6 +17,9 @@ type Tests interface {
 // it is not set, each package builds its own.
 const Env = "RUTTER_PROGRAM"
 
+// socketEnv is the variable of an agent's --socket.
+const socketEnv = "RUTTER_AGENT_SOCKET"
+
 // Run builds rutter as `make build` does, or copies the one that Env names, sets path to
 // it, runs the tests and removes it. It returns the code to exit with: 1 if there is none.
 func Run(m Tests, path *string) int {
@@ -26,6 +29,9 @@ func Run(m Tests, path *string) int {
 	}
 	if err == nil {
 		err = os.Setenv(Env, *path) // for tests that start themselves in namespaces
+	}
+	if err == nil && os.Getenv(socketEnv) == "" {
+		err = os.Setenv(socketEnv, "off") // agents of tests do not share the node's socket
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

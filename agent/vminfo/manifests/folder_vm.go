@@ -40,6 +40,7 @@ func (f *Folder) readFile(name string, now time.Time) {
 		f.putAside(name, f.identify(name), false, err.Error())
 		return
 	}
+	f.closeManifest(name)
 	if other := f.byUUID[m.UUID]; other != nil && other.file != name {
 		if name != m.UUID.String()+".json" {
 			f.putAside(name, m.UUID, true, fmt.Sprintf("VM %s has a manifest already: %s", m.UUID, other.file))

@@ -260,6 +260,7 @@ func (f *Folder) attach(kind rootKind, now time.Time) bool {
 		f.markAll()
 		return true
 	}
+	f.closeFolder()
 	names, err := listManifests(r.path)
 	if err != nil {
 		f.fail(fmt.Errorf("vminfo: %w", err))

@@ -10,11 +10,13 @@ import (
 )
 
 // VM is one VM in its current state. JSON is compact, as JSON.stringify prints it, and
-// must not be changed.
+// must not be changed. Public is the same with the public fields only (Value.Public); a
+// store sets it.
 type VM struct {
 	UUID     log.UUID
 	Zonename string
 	JSON     []byte
+	Public   []byte
 }
 
 // maxZonename bounds the bytes of the name of a zone, which is also the name of a

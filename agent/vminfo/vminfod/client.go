@@ -23,6 +23,9 @@ var (
 	// ErrEnded: the stream of events ended unexpectedly. What came after is unknown;
 	// begin again, or resume.
 	ErrEnded = errors.New("vminfo: the stream of events ended prematurely")
+	// ErrLimited: the vminfod shows this client the public fields of VMs only, which are
+	// no truth to follow.
+	ErrLimited = errors.New("vminfo: it shows state and size of VMs only to this user: name the user in its --vminfod-users")
 	// ErrLine: a line of the stream is not an event.
 	ErrLine = errors.New("vminfo: not a line of events")
 )
@@ -187,6 +190,7 @@ func (m *Message) complete(v vmdoc.Value) error {
 type Events struct {
 	Ready    Message  // the first line: ready, or resumed
 	Position Position // after the last message that Next returned
+	Limited  bool     // the vminfod shows this client the public fields of VMs only
 
 	body io.ReadCloser
 	read *bufio.Reader
@@ -203,7 +207,7 @@ func (c *Client) Events(ctx context.Context, place Position) (*Events, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Events{body: response.Body, read: bufio.NewReaderSize(response.Body, 64<<10)}
+	e := &Events{body: response.Body, read: bufio.NewReaderSize(response.Body, 64<<10), Limited: response.Header.Get(vmdoc.LimitedHeader) != ""}
 	if e.Ready, err = e.next(); err == nil && e.Ready.Type != "ready" && e.Ready.Type != "resumed" {
 		err = fmt.Errorf("%w: the first is %s, want ready", ErrLine, e.Ready.Type)
 	}

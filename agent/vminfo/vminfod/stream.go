@@ -128,6 +128,9 @@ func (s *Stream) follow(ctx context.Context, sink vmstore.Sink, place *Position,
 	}
 	defer events.Close()
 	late.Stop()
+	if events.Limited {
+		return ErrLimited // else NICs and owners would seem to be gone
+	}
 	if events.Ready.Type == "ready" {
 		// With seqs, what came between the two streams was not missed.
 		s.Load(sink, events.Ready, scanned && events.Ready.Log == before.Log && events.Ready.Seq == before.Seq)

@@ -66,7 +66,7 @@ func (r *Runner) edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) (done b
 	}
 	defer func() { _ = os.Remove(temp.Name()) }() // its last content is not needed
 	_, err = temp.Write(text)
-	if err = errors.Join(err, temp.Chmod(0o644), temp.Sync(), temp.Close()); err != nil {
+	if err = errors.Join(err, temp.Sync(), temp.Close()); err != nil {
 		return false, fmt.Errorf("vminfo: manifest: %w", err)
 	}
 	exchange := func() error {

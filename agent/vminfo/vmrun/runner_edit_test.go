@@ -53,3 +53,39 @@ func TestEdit(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 }
+
+// What the runner writes is readable by its user only, whatever the umask is, and
+// even if others could read the manifest before.
+func TestManifestFilesArePrivate(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "vms")
+	r, err := New(Config{Manifests: folder, PIDs: t.TempDir(), NetNS: t.TempDir(), Cgroup: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := manifestFor(t, `,"root_pw":"x"`)
+	name := filepath.Join(folder, m.UUID.String()+".json")
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"Create", func() error { return r.Create(m.Value) }},
+		{"Replace", func() error { return r.Replace(m.Value.With("quota", vmdoc.IntValue(1))) }},
+		{"Edit", func() error {
+			return r.Edit(m.UUID, func(v vmdoc.Value) vmdoc.Value { return v.With("quota", vmdoc.IntValue(2)) })
+		}},
+	} {
+		if step.name != "Create" {
+			if err := os.Chmod(name, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		for path, want := range map[string]os.FileMode{name: 0o600, folder: 0o700} {
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+				t.Errorf("%s: %s has mode %v, %v; want %v", step.name, path, info.Mode(), err, want)
+			}
+		}
+	}
+}

@@ -29,9 +29,10 @@ func (r *Runner) Manifest(id log.UUID) (vmdoc.Value, error) {
 }
 
 // Create writes the manifest of a new VM atomically, and makes the folder of manifests
-// if it does not exist. Error: ErrExists.
+// if it does not exist: modes 0600 and 0700, because metadata has passwords. Error:
+// ErrExists.
 func (r *Runner) Create(v vmdoc.Value) error {
-	if err := os.MkdirAll(r.cfg.Manifests, 0o755); err != nil {
+	if err := os.MkdirAll(r.cfg.Manifests, 0o700); err != nil {
 		return fmt.Errorf("vminfo: manifests: %w", err)
 	}
 	return r.write(v, unix.RENAME_NOREPLACE)
@@ -84,7 +85,7 @@ func (r *Runner) write(v vmdoc.Value, flags uint) error {
 	}
 	defer func() { _ = os.Remove(temp.Name()) }() // it was renamed, unless something failed
 	_, err = temp.Write(append(text, '\n'))
-	if err = errors.Join(err, temp.Chmod(0o644), temp.Sync(), temp.Close()); err != nil {
+	if err = errors.Join(err, temp.Sync(), temp.Close()); err != nil {
 		return fmt.Errorf("vminfo: manifest: %w", err)
 	}
 	err = unix.Renameat2(unix.AT_FDCWD, temp.Name(), unix.AT_FDCWD, r.manifestOf(m.UUID), flags)

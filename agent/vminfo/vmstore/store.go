@@ -36,12 +36,18 @@ type Event struct {
 	Type string // create, modify or delete
 	UUID log.UUID
 	Line []byte // as in the stream, with its newline
+	// Public is the line for clients that see the public fields only; empty if none of
+	// these changed.
+	Public []byte
 }
+
+// size is how many bytes an event counts for Config.EventBytes.
+func (e Event) size() int { return len(e.Line) + len(e.Public) }
 
 // Config bounds a Store. Zeros mean the defaults.
 type Config struct {
 	Events     int              // kept; default 8192
-	EventBytes int              // kept; default 16 MiB. One event is kept, however large it is
+	EventBytes int              // kept of both lines; default 16 MiB. One event is kept, however large it is
 	Now        func() time.Time // default time.Now
 }
 
@@ -111,9 +117,11 @@ func (s *Store) Put(source string, vm vmdoc.VM) ([]vmdoc.Change, bool, error) {
 	if known && string(before.vm.JSON) == string(vm.JSON) {
 		return nil, false, nil
 	}
+	value := parsed(vm)
+	vm.Public = value.Public().AppendJSON(nil)
 	kind, changes := "create", []vmdoc.Change(nil)
 	if known {
-		if changes = changesOf(before.vm, vm); len(changes) == 0 {
+		if changes = changesOf(parsed(before.vm), value); len(changes) == 0 {
 			s.vms[vm.UUID] = record{vm, source}
 			return nil, false, nil
 		}
@@ -126,15 +134,18 @@ func (s *Store) Put(source string, vm vmdoc.VM) ([]vmdoc.Change, bool, error) {
 
 // changesOf compares two states of a VM. A new time of the last change alone is not a
 // change, as in vminfod.
-func changesOf(from, to vmdoc.VM) []vmdoc.Change {
-	a, errA := vmdoc.ParseValue(from.JSON)
-	b, errB := vmdoc.ParseValue(to.JSON)
-	if errA != nil || errB != nil {
-		panic("vminfo: a VM that is not JSON was stored")
-	}
-	return slices.DeleteFunc(vmdoc.Diff(a, b, vmdoc.Idents), func(c vmdoc.Change) bool {
+func changesOf(from, to vmdoc.Value) []vmdoc.Change {
+	return slices.DeleteFunc(vmdoc.Diff(from, to, vmdoc.Idents), func(c vmdoc.Change) bool {
 		return len(c.Path) > 0 && c.Path[0].Name == vmdoc.LastModified
 	})
+}
+
+func parsed(vm vmdoc.VM) vmdoc.Value {
+	v, err := vmdoc.ParseValue(vm.JSON)
+	if err != nil {
+		panic("vminfo: a VM that is not JSON was stored")
+	}
+	return v
 }
 
 // Delete removes a VM of a source, and returns whether it was there.
@@ -173,12 +184,19 @@ func (s *Store) record(kind string, vm vmdoc.VM, changes []vmdoc.Change) {
 		return
 	}
 	s.seq++
-	line := eventLine(s.seq, kind, s.Cfg.Now(), vm, changes)
-	s.events = append(s.events, Event{Seq: s.seq, Type: kind, UUID: vm.UUID, Line: line})
-	s.bytes += len(line)
+	event := Event{Seq: s.seq, Type: kind, UUID: vm.UUID}
+	now := s.Cfg.Now()
+	event.Line = eventLine(s.seq, kind, now, vm, changes)
+	public := vmdoc.PublicChanges(changes)
+	if kind != "modify" || len(public) > 0 {
+		vm.JSON = vm.Public
+		event.Public = eventLine(s.seq, kind, now, vm, public)
+	}
+	s.events = append(s.events, event)
+	s.bytes += event.size()
 	drop := 0
 	for len(s.events)-drop > s.Cfg.Events || s.bytes > s.Cfg.EventBytes && drop < len(s.events)-1 {
-		s.bytes -= len(s.events[drop].Line)
+		s.bytes -= s.events[drop].size()
 		s.events[drop] = Event{} // so that the array does not keep it
 		drop++
 	}

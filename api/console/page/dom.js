@@ -1,6 +1,21 @@
 // Elements. Text goes in as text nodes only: nothing that the log holds is ever
 // parsed as markup (and the page's policy of Trusted Types has no way to).
 
+// hidden are characters that show nothing, or change how others show: controls, what is
+// not assigned, separators of lines, directions of text, spaces that look like U+0020.
+const hidden = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]|(?! )\p{Zs}/gu;
+
+// visible is a text that others chose, in the form in which the page shows it: hidden
+// characters as \u escapes, as the commands show them.
+export function visible(text) {
+  return text.replace(hidden, (c) => {
+    if (c === '\n') return '\\n';
+    if (c === '\t') return '\\t';
+    const hex = c.codePointAt(0).toString(16);
+    return hex.length > 4 ? `\\U${hex.padStart(8, '0')}` : `\\u${hex.padStart(4, '0')}`;
+  });
+}
+
 export const byId = (id) => document.getElementById(id);
 
 export function el(tag, attrs, ...children) {
@@ -15,16 +30,21 @@ function fill(node, attrs, children) {
   for (const [name, value] of Object.entries(attrs || {})) {
     if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
     else if (value === true) node.setAttribute(name, '');
-    else if (value !== false && value != null) node.setAttribute(name, value);
+    else if (value !== false && value != null) node.setAttribute(name, name === 'value' ? value : visible(String(value)));
   }
-  node.append(...children.flat(Infinity).filter((c) => c != null));
+  const lines = node.tagName === 'PRE' || node.tagName === 'DD'; // their style keeps newlines
+  const show = lines ? (text) => text.split('\n').map(visible).join('\n') : visible;
+  node.append(...children.flat(Infinity).filter((c) => c != null).map((c) => (c instanceof Node ? c : show(String(c)))));
   return node;
 }
 
 export function clear(node) { node.replaceChildren(); return node; }
 
 // set changes a text only if it differs: a node that stays costs no layout.
-export function set(node, text) { if (node.textContent !== text) node.textContent = text; }
+export function set(node, text) {
+  const shown = visible(String(text));
+  if (node.textContent !== shown) node.textContent = shown;
+}
 
 const grouped = new Intl.NumberFormat('en');
 export const number = (n) => grouped.format(n);
@@ -67,7 +87,7 @@ export const listed = new Set([...Object.keys(paths), 'network_pool', 'fabric_vl
 
 // objectLink leads to an object's page; kinds without one are plain text.
 export function objectLink(kind, id, text) {
-  if (!listed.has(kind)) return document.createTextNode(text || id);
+  if (!listed.has(kind)) return document.createTextNode(visible(text || id));
   return el('a', { href: `#/object/${kind}/${encodeURIComponent(id)}` }, text || id);
 }
 

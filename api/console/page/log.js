@@ -1,6 +1,6 @@
 // The log as it happens: a fixed number of rows over a list of any length.
 
-import { clear, debounce, el, field, number, objectLink, set, value } from './dom.js';
+import { clear, debounce, el, field, number, objectLink, set, value, visible } from './dom.js';
 
 const rowHeight = 30; // px, as console.css has it
 const spare = 4;      // rows beyond what is in sight
@@ -148,7 +148,10 @@ export function enter(main, { reader, at, query }) {
   };
 }
 
-const write = (text, to) => { if (text.data !== to) text.data = to; };
+const write = (text, to) => {
+  const shown = visible(String(to));
+  if (text.data !== shown) text.data = shown;
+};
 
 // cell is a text of a width, with a space after it at least.
 const cell = (text, width) => (text.length < width ? text.padEnd(width) : `${text.slice(0, width - 2)}… `);

@@ -12,6 +12,7 @@ import (
 
 	"rutter/agent/link"
 	"rutter/api/auth/tlsgate"
+	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/node"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
@@ -48,7 +49,9 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "svp", EnvVars: []string{"RUTTER_AGENT_SVP"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the local SVP server, or off"},
 		&cli.DurationFlag{Name: "svp-max-age", EnvVars: []string{"RUTTER_AGENT_SVP_MAX_AGE"}, Value: time.Minute, Usage: "say so, in the log and at GET /svp, when no server was heard for this `TIME`; SVP answers all the same"},
 		statusFlag(),
-		&cli.StringFlag{Name: "cn-api", EnvVars: []string{"RUTTER_CN_API"}, Value: "off", Usage: "`ADDRESS` on the admin network at which servers reach this node's VMs when it has no connection with them, as in 10.0.0.11:5309, or off"},
+		&cli.StringFlag{Name: "socket", EnvVars: []string{"RUTTER_AGENT_SOCKET"}, Value: localhttp.DefaultSocket, Usage: "`PATH` of the Unix socket at which root may change this node's VMs (rutter vm), or off"},
+		&cli.StringFlag{Name: "socket-group", EnvVars: []string{"RUTTER_AGENT_SOCKET_GROUP"}, Usage: "`GROUP` whose members may use the socket as root does"},
+		&cli.StringFlag{Name: "cn-api", EnvVars: []string{"RUTTER_CN_API"}, Value: "off", Usage: "`ADDRESS` on the admin network at which servers reach this node's VMs when it has no connection with them, as in 10.0.0.11:5309, or off; it needs --tls-dir, or --insecure"},
 		&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
 		&cli.IntFlag{Name: "ahead", EnvVars: []string{"RUTTER_AGENT_AHEAD"}, Value: link.DefaultAhead, Usage: "`ENTRIES` of one vnet that the kernel gets before they are asked for; vnets with more are on demand (-1: none is)"},
 		&cli.IntFlag{Name: "on-demand-table", EnvVars: []string{"RUTTER_AGENT_TABLE"}, Value: link.DefaultTable, Usage: "`ENTRIES` that the kernel keeps of each vnet on demand"},
@@ -110,11 +113,8 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	if c.String("servers") == "" {
 		return opts, term.Usagef("--servers is missing: name the servers, as in --servers http://10.0.0.1:7420,http://10.0.0.2:7420")
 	}
-	for _, name := range []string{"svp", "listen", "cn-api", "vminfod"} {
-		_, secure, _ := term.TLSPaths(c)
-		if err := term.CheckListen(name, c.String(name), c.Bool("insecure") || secure && name == "cn-api"); err != nil {
-			return opts, err
-		}
+	if err = checkDoors(c); err != nil {
+		return opts, err
 	}
 	if opts.Logger, err = term.NewLogger(c.App.ErrWriter, c.String("log-level")); err != nil {
 		return opts, err
@@ -122,6 +122,7 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	if opts.Servers, err = connect(c, opts.CN, opts.Logger); err != nil {
 		return opts, err
 	}
+	opts.Socket, opts.SocketAsked = socketOf(c), c.IsSet("socket") || c.IsSet("socket-group")
 	opts.Folder, opts.SVP, opts.Status, opts.CNAPI = c.String("data"), c.String("svp"), c.String("listen"), c.String("cn-api")
 	if opts.SVPMaxAge = c.Duration("svp-max-age"); opts.SVPMaxAge <= 0 {
 		return opts, term.Usagef("--svp-max-age %s: want a positive time, as in 1m", opts.SVPMaxAge)
@@ -136,6 +137,32 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	}
 	opts.HoldRemovals, err = holdShare(c.String("hold-removals"))
 	return opts, err
+}
+
+// checkDoors refuses addresses at which the agent would let in whom it must not.
+func checkDoors(c *cli.Context) error {
+	_, secure, _ := term.TLSPaths(c)
+	for _, name := range []string{"svp", "listen", "cn-api", "vminfod"} {
+		if err := term.CheckListen(name, c.String(name), c.Bool("insecure") || secure && name == "cn-api"); err != nil {
+			return err
+		}
+	}
+	if c.String("cn-api") != "off" && !secure && !c.Bool("insecure") {
+		return term.Usagef("--cn-api %s: without TLS each user of this node can stop its VMs there: give --tls-dir, or say --insecure if the node is yours alone", c.String("cn-api"))
+	}
+	if _, err := localhttp.ParseUsers(c.String("vminfod-users")); err != nil {
+		return term.Usagef("--vminfod-users: %w", err)
+	}
+	if s := socketOf(c); s.Path != "off" {
+		if err := s.Check(); err != nil {
+			return term.Usagef("--socket: %w", err)
+		}
+	}
+	return nil
+}
+
+func socketOf(c *cli.Context) localhttp.Socket {
+	return localhttp.Socket{Path: c.String("socket"), Group: c.String("socket-group")}
 }
 
 // connect opens the connection to the servers that the flags name.

@@ -21,7 +21,7 @@ import (
 
 // statusFlag is the address at which an agent serves its status.
 func statusFlag() cli.Flag {
-	return &cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_AGENT_LISTEN"}, Value: "127.0.0.1:5309", Usage: "`ADDRESS` at which the agent serves its status, or off"}
+	return &cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_AGENT_LISTEN"}, Value: "127.0.0.1:5309", Usage: "`ADDRESS` at which the agent serves its status, and nothing that changes anything, or off"}
 }
 
 // printStatus prints the status of the agent at --listen.
@@ -31,13 +31,14 @@ func printStatus(c *cli.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Context, localhttp.Limit)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.String("listen")+"/status", nil)
+	base, transport := localhttp.Reach(c.String("listen"))
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/status", nil)
 	if err != nil {
 		return term.Usagef("--listen %q: %w", c.String("listen"), err)
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return term.NoAnswerError(fmt.Sprintf("no agent answers at %s: %v (does it run there? --listen names another address)", c.String("listen"), err))
+		return term.NoAnswerError(fmt.Sprintf("no agent answers at %s: %v (does it run there? --listen names another address, or its socket)", c.String("listen"), err))
 	}
 	defer response.Body.Close()
 	var s node.Status
@@ -58,39 +59,39 @@ func writeAgentStatus(w io.Writer, s agent.Status) {
 	if s.Kernel.Matched {
 		matches = fmt.Sprintf("matches at seq %d", s.Programmed)
 	}
-	fmt.Fprintf(w, "compute node  %s, incarnation %d\n", s.CN, s.Incarnation)
-	fmt.Fprintf(w, "feed          %v since %s, server %s\n", s.State, s.Since.Format(time.RFC3339), s.Server)
-	fmt.Fprintf(w, "cursor        %d, %d behind the head that was last heard of\n", s.Cursor.Seq, s.Lag)
-	fmt.Fprintf(w, "kernel        %s: %d links, %d neighbours, %d FDB entries wanted; %d healed\n", matches, s.Kernel.Links, s.Kernel.Neighs, s.Kernel.FDB, s.Kernel.Healed)
+	output.Printf(w, "compute node  %s, incarnation %d\n", s.CN, s.Incarnation)
+	output.Printf(w, "feed          %v since %s, server %s\n", s.State, s.Since.Format(time.RFC3339), s.Server)
+	output.Printf(w, "cursor        %d, %d behind the head that was last heard of\n", s.Cursor.Seq, s.Lag)
+	output.Printf(w, "kernel        %s: %d links, %d neighbours, %d FDB entries wanted; %d healed\n", matches, s.Kernel.Links, s.Kernel.Neighs, s.Kernel.FDB, s.Kernel.Healed)
 	if d := s.Kernel.Demand; d.VNets > 0 {
-		fmt.Fprintf(w, "on demand     %d vnets: %d entries in the kernel, %d of %d questions answered, %d evicted\n", d.VNets, d.Resident, d.Answered, d.Questions, d.Evicted)
+		output.Printf(w, "on demand     %d vnets: %d entries in the kernel, %d of %d questions answered, %d evicted\n", d.VNets, d.Resident, d.Answered, d.Questions, d.Evicted)
 	}
 	if s.Hold != nil {
-		fmt.Fprintf(w, "held          %s\n", s.Hold)
+		output.Printf(w, "held          %s\n", s.Hold)
 		for _, name := range s.Hold.Names[:min(len(s.Hold.Names), heldNames)] {
-			fmt.Fprintf(w, "              would go: %s\n", name)
+			output.Printf(w, "              would go: %s\n", name)
 		}
-		fmt.Fprintf(w, "              rutter cn accept %s lets it\n", s.CN)
+		output.Printf(w, "              rutter cn accept %s lets it\n", s.CN)
 	}
 	for _, line := range s.Trouble {
-		fmt.Fprintf(w, "trouble       %s\n", line)
+		output.Printf(w, "trouble       %s\n", line)
 	}
 	for i, line := range s.Kernel.Drift {
 		if i == 0 {
-			fmt.Fprintf(w, "put right     %d in all; the last time:\n", s.Kernel.Healed)
+			output.Printf(w, "put right     %d in all; the last time:\n", s.Kernel.Healed)
 		}
-		fmt.Fprintf(w, "              %s\n", line)
+		output.Printf(w, "              %s\n", line)
 	}
 	for _, list := range [][]string{s.Kernel.Failures, s.Kernel.Conflicts, s.Kernel.Problems} {
 		for _, line := range list {
-			fmt.Fprintf(w, "              %s\n", line)
+			output.Printf(w, "              %s\n", line)
 		}
 	}
 	if s.Age > 0 {
-		fmt.Fprintf(w, "cut off       for %s: lookups are answered from the cache\n", s.Age.Round(time.Second))
+		output.Printf(w, "cut off       for %s: lookups are answered from the cache\n", s.Age.Round(time.Second))
 	}
 	if s.Failure != "" {
-		fmt.Fprintf(w, "last failure  %s\n", s.Failure)
+		output.Printf(w, "last failure  %s\n", s.Failure)
 	}
 }
 
@@ -98,12 +99,12 @@ func writeNICs(w io.Writer, s *netsync.Status) {
 	if s == nil {
 		return
 	}
-	fmt.Fprintf(w, "NICs          %d that the log has; %d changes of it reported, %d manifests edited, %d NICs taken from VMs\n", s.Held, s.Changes, s.Edits, s.Removed)
+	output.Printf(w, "NICs          %d that the log has; %d changes of it reported, %d manifests edited, %d NICs taken from VMs\n", s.Held, s.Changes, s.Edits, s.Removed)
 	if s.Failure != "" {
-		fmt.Fprintf(w, "              %s\n", s.Failure)
+		output.Printf(w, "              %s\n", s.Failure)
 	}
 	for _, note := range s.Notes {
-		fmt.Fprintf(w, "              %s\n", note)
+		output.Printf(w, "              %s\n", note)
 	}
 }
 
@@ -111,19 +112,19 @@ func writeVMStatus(w io.Writer, s *node.VMStatus) {
 	if s == nil {
 		return
 	}
-	fmt.Fprintf(w, "VMs           %d, and %d VMMs, of which the log may not have the state of %d; vminfod %s\n", s.VMs, s.VMMs, s.Link.Unrecorded, s.Vminfod)
-	fmt.Fprintf(w, "inventory     %s", s.Link.Inventory)
+	output.Printf(w, "VMs           %d, and %d VMMs, of which the log may not have the state of %d; vminfod %s\n", s.VMs, s.VMMs, s.Link.Unrecorded, s.Vminfod)
+	output.Printf(w, "inventory     %s", s.Link.Inventory)
 	if !s.Link.Since.IsZero() {
-		fmt.Fprintf(w, " since %s", s.Link.Since.Format(time.RFC3339))
+		output.Printf(w, " since %s", s.Link.Since.Format(time.RFC3339))
 	}
-	fmt.Fprintln(w)
+	output.Print(w, "\n")
 	for _, line := range s.Link.Refused {
-		fmt.Fprintf(w, "              %s\n", line)
+		output.Printf(w, "              %s\n", line)
 	}
 	if s.Link.Failure != "" {
-		fmt.Fprintf(w, "              last ring: %s\n", s.Link.Failure)
+		output.Printf(w, "              last ring: %s\n", s.Link.Failure)
 	}
 	writeNICs(w, s.NICs)
-	fmt.Fprintf(w, "QEMU          %s\n", s.QEMU)
+	output.Printf(w, "QEMU          %s\n", s.QEMU)
 	vmhost.WriteSources(w, "VM source  ", s.Sources)
 }

@@ -2,7 +2,6 @@ package await
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -67,26 +66,26 @@ func Pending(c *cli.Context, err error) error {
 // for each that has not, how far it is and why.
 func PrintVerdict(out io.Writer, v client.Verdict) {
 	if v.Done {
-		fmt.Fprintf(out, "seq %d is programmed on all %d compute nodes that it concerns, after %s\n", v.Seq, v.CNs, v.Waited.Round(100*time.Microsecond))
+		output.Printf(out, "seq %d is programmed on all %d compute nodes that it concerns, after %s\n", v.Seq, v.CNs, v.Waited.Round(100*time.Microsecond))
 		return
 	}
 	if v.Reason != "" {
-		fmt.Fprintf(out, "seq %d: %s\n", v.Seq, v.Reason)
+		output.Printf(out, "seq %d: %s\n", v.Seq, v.Reason)
 	}
 	if v.Total == 0 {
 		return
 	}
 	w := output.Aligned(out)
-	fmt.Fprintln(w, "CN\tHOSTNAME\tSERVER\tAPPLIED\tPROGRAMMED\tHEARD\tWHY")
+	output.Print(w, "CN\tHOSTNAME\tSERVER\tAPPLIED\tPROGRAMMED\tHEARD\tWHY\n")
 	for _, l := range v.Missing {
 		heard := "never"
 		if l.AgeMS >= 0 {
 			heard = (time.Duration(l.AgeMS) * time.Millisecond).String() + " ago"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", l.CN, output.Text(l.Hostname), output.Text(l.Server), l.Applied, l.Programmed, heard, l.Reason)
+		output.Printf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", l.CN, output.Text(l.Hostname), output.Text(l.Server), l.Applied, l.Programmed, heard, l.Reason)
 	}
 	_ = w.Flush() // the terminal is gone
 	if more := v.Total - len(v.Missing); more > 0 {
-		fmt.Fprintf(out, "and %d more\n", more)
+		output.Printf(out, "and %d more\n", more)
 	}
 }

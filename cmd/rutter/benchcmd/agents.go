@@ -108,13 +108,13 @@ func runAgents(ctx context.Context, r benchRun, stage *agentsim.Scenario) (o age
 
 func printAgents(out io.Writer, o agentsOutcome) {
 	w := output.Aligned(out)
-	fmt.Fprintln(w, "AGENTS\tLIVE S\tWRITTEN/S\tDELIVERIES/S\tP50 MS\tP99 MS\tMAX MS\tSERVER US/DELIVERY")
-	fmt.Fprintf(w, "%d\t%.2f\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%.3f\n", o.Fan.Agents, o.LiveSeconds, o.Fan.PerSecond, o.Fan.DeliveriesS, o.Fan.P50, o.Fan.P99, o.Fan.Max, o.Fan.CPU)
+	output.Print(w, "AGENTS\tLIVE S\tWRITTEN/S\tDELIVERIES/S\tP50 MS\tP99 MS\tMAX MS\tSERVER US/DELIVERY\n")
+	output.Printf(w, "%d\t%.2f\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%.3f\n", o.Fan.Agents, o.LiveSeconds, o.Fan.PerSecond, o.Fan.DeliveriesS, o.Fan.P50, o.Fan.P99, o.Fan.Max, o.Fan.CPU)
 	_ = w.Flush() // the terminal is gone
 	if b := o.Barrier; b != nil {
-		fmt.Fprintf(out, "barriers over %d CNs, after the commit: p50 %.2f ms, p99 %.2f ms, longest %.2f ms\n", b.CNs, b.P50, b.P99, b.Max)
+		output.Printf(out, "barriers over %d CNs, after the commit: p50 %.2f ms, p99 %.2f ms, longest %.2f ms\n", b.CNs, b.P50, b.P99, b.Max)
 	}
 	if s := o.Storm; s != nil {
-		fmt.Fprintf(out, "%d agents lost their server: all live again after %.2f s, %d scopes sent whole, %d connections\n", s.Agents, s.Seconds, s.Snapshots, s.Connects)
+		output.Printf(out, "%d agents lost their server: all live again after %.2f s, %d scopes sent whole, %d connections\n", s.Agents, s.Seconds, s.Snapshots, s.Connects)
 	}
 }

@@ -2,7 +2,6 @@ package benchcmd
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"os"
@@ -153,7 +152,7 @@ func (r benchRun) progress(what string) func(done uint64) {
 	begin := time.Now()
 	return func(done uint64) {
 		elapsed := time.Since(begin).Seconds()
-		fmt.Fprintf(r.App.ErrWriter, "%s: %d after %.0f s, %.0f/s\n", what, done, elapsed, float64(done)/math.Max(elapsed, 0.001))
+		output.Printf(r.App.ErrWriter, "%s: %d after %.0f s, %.0f/s\n", what, done, elapsed, float64(done)/math.Max(elapsed, 0.001))
 	}
 }
 
@@ -183,11 +182,11 @@ func benchAppend(r benchRun) error {
 
 func printOutcome(w io.Writer, o load.Outcome) {
 	t := output.Aligned(w)
-	fmt.Fprintln(t, "WRITERS\tCOUNT\tERRORS\tSECONDS\tPER SECOND\tP50 MS\tP90 MS\tP99 MS\tMAX MS\tLONGEST GAP MS")
-	fmt.Fprintf(t, "%d\t%d\t%d\t%.1f\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\n", o.Writers, o.Count, o.Errors, o.Seconds, o.PerSecond, o.P50, o.P90, o.P99, o.Max, o.LongestGap)
+	output.Print(t, "WRITERS\tCOUNT\tERRORS\tSECONDS\tPER SECOND\tP50 MS\tP90 MS\tP99 MS\tMAX MS\tLONGEST GAP MS\n")
+	output.Printf(t, "%d\t%d\t%d\t%.1f\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\n", o.Writers, o.Count, o.Errors, o.Seconds, o.PerSecond, o.P50, o.P90, o.P99, o.Max, o.LongestGap)
 	_ = t.Flush() // the terminal is gone
 	if o.Errors > 0 {
-		fmt.Fprintf(w, "the first error: %s\n", o.FirstError)
+		output.Printf(w, "the first error: %s\n", o.FirstError)
 	}
 }
 
@@ -220,7 +219,7 @@ func benchReplay(r benchRun) error {
 		return err
 	}
 	return output.One(r.Context, outcome, func(w io.Writer) {
-		fmt.Fprintf(w, "%d events of %d bytes in %.2f s: %.0f/s\n", outcome.Events, outcome.Bytes/max(outcome.Events, 1), outcome.Seconds, outcome.PerSecond)
+		output.Printf(w, "%d events of %d bytes in %.2f s: %.0f/s\n", outcome.Events, outcome.Bytes/max(outcome.Events, 1), outcome.Seconds, outcome.PerSecond)
 	})
 }
 
@@ -231,7 +230,7 @@ func benchFailover(r benchRun) error {
 	n, ctx := r.Int("count"), r.Context.Context
 	show := func(what string) func(int, time.Duration) {
 		return func(i int, gap time.Duration) {
-			fmt.Fprintf(r.App.ErrWriter, "%s %d of %d: %.1f ms\n", what, i, n, load.Millis(gap))
+			output.Printf(r.App.ErrWriter, "%s %d of %d: %.1f ms\n", what, i, n, load.Millis(gap))
 		}
 	}
 	kills, err := bench.Failover(ctx, r.cluster, r.workload, n, show("kill"))
@@ -247,7 +246,7 @@ func benchFailover(r benchRun) error {
 		Transfer bench.FailoverOutcome `json:"transfer"`
 	}{kills, transfers}
 	return output.Table(r.Context, both, func(t io.Writer) {
-		fmt.Fprintln(t, "FAULT\tTIMES\tSHORTEST MS\tP50 MS\tP99 MS\tLOST")
+		output.Print(t, "FAULT\tTIMES\tSHORTEST MS\tP50 MS\tP99 MS\tLOST\n")
 		for _, row := range []struct {
 			name string
 			o    bench.FailoverOutcome
@@ -256,7 +255,7 @@ func benchFailover(r benchRun) error {
 			if len(row.o.Gaps) > 0 {
 				shortest = row.o.Gaps[0]
 			}
-			fmt.Fprintf(t, "%s\t%d\t%.1f\t%.1f\t%.1f\t%d\n", row.name, len(row.o.Gaps), shortest, row.o.P50, row.o.P99, row.o.Lost)
+			output.Printf(t, "%s\t%d\t%.1f\t%.1f\t%.1f\t%d\n", row.name, len(row.o.Gaps), shortest, row.o.P50, row.o.P99, row.o.Lost)
 		}
 	})
 }

@@ -70,8 +70,8 @@ func initCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.App.Writer, "The authorities are in %s. Keep its keys away from every other machine but the servers.\n", issuer.Folder)
-			fmt.Fprintf(c.App.Writer, "Their hash, by which machines that join know the cluster: %s\n", pki.CAHash(list[0].Certificate))
+			output.Printf(c.App.Writer, "The authorities are in %s. Keep its keys away from every other machine but the servers.\n", issuer.Folder)
+			output.Printf(c.App.Writer, "Their hash, by which machines that join know the cluster: %s\n", pki.CAHash(list[0].Certificate))
 			return nil
 		},
 	}
@@ -114,9 +114,9 @@ func issue(c *cli.Context) error {
 		return err
 	}
 	for _, one := range issued {
-		fmt.Fprintf(c.App.Writer, "%s  serial %s  until %s\n", id.Actor(), pki.Serial(one), one.NotAfter.UTC().Format(time.RFC3339))
+		output.Printf(c.App.Writer, "%s  serial %s  until %s\n", id.Actor(), pki.Serial(one), one.NotAfter.UTC().Format(time.RFC3339))
 	}
-	fmt.Fprintf(c.App.Writer, "in %s\n", c.String("out"))
+	output.Printf(c.App.Writer, "in %s\n", c.String("out"))
 	if id.Role != matrix.Server { // servers record their own certificates
 		recordIssued(c, c.String("out"))
 	}
@@ -187,9 +187,9 @@ func show(c *cli.Context) error {
 		}
 	}
 	return output.Table(c, all, func(t io.Writer) {
-		fmt.Fprintln(t, "FILE\tWHO\tSERIAL\tUNTIL\tHASH")
+		output.Print(t, "FILE\tWHO\tSERIAL\tUNTIL\tHASH\n")
 		for _, s := range all {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", s.File, s.Identity+s.Authority, s.Serial, s.NotAfter.UTC().Format(time.RFC3339), s.CAHash)
+			output.Printf(t, "%s\t%s\t%s\t%s\t%s\n", s.File, s.Identity+s.Authority, s.Serial, s.NotAfter.UTC().Format(time.RFC3339), s.CAHash)
 		}
 	})
 }
@@ -336,9 +336,9 @@ func trustCommand() *cli.Command {
 				return err
 			}
 			for _, a := range authorities {
-				fmt.Fprintf(c.App.Writer, "%s  until %s  %s\n", a.Subject.CommonName, a.NotAfter.UTC().Format(time.RFC3339), pki.CAHash(a))
+				output.Printf(c.App.Writer, "%s  until %s  %s\n", a.Subject.CommonName, a.NotAfter.UTC().Format(time.RFC3339), pki.CAHash(a))
 			}
-			fmt.Fprintf(c.App.Writer, "in %s\n", paths.CA)
+			output.Printf(c.App.Writer, "in %s\n", paths.CA)
 			return nil
 		},
 	}
@@ -363,7 +363,7 @@ func rotateBegin(c *cli.Context) error {
 	if name == pki.Peers {
 		keys = tlsgate.PeerCAKeyFile
 	}
-	fmt.Fprintf(c.App.Writer, "Two authorities of %s are trusted now, the present one and the next.\nCopy %s to every server's --tls-dir, with mode 0600, and have people and programs take up both: rutter cert trust.\nThen: %s\n", name, filepath.Join(issuer.Folder, keys), rotateStep(c, "issue"))
+	output.Printf(c.App.Writer, "Two authorities of %s are trusted now, the present one and the next.\nCopy %s to every server's --tls-dir, with mode 0600, and have people and programs take up both: rutter cert trust.\nThen: %s\n", name, filepath.Join(issuer.Folder, keys), rotateStep(c, "issue"))
 	return nil
 }
 
@@ -382,7 +382,7 @@ func rotateIssue(c *cli.Context) error {
 	if name == pki.Clients {
 		people = " People's are issued by hand (rutter cert issue -s URL)."
 	}
-	fmt.Fprintf(c.App.Writer, "The next authority of %s signs now: servers and compute nodes renew theirs within minutes.%s\nThen: %s\n", name, people, rotateStep(c, "finish"))
+	output.Printf(c.App.Writer, "The next authority of %s signs now: servers and compute nodes renew theirs within minutes.%s\nThen: %s\n", name, people, rotateStep(c, "finish"))
 	return nil
 }
 
@@ -412,7 +412,7 @@ func rotateFinish(c *cli.Context) error {
 	if err := publish(c, api, issuer, name); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.Writer, "Only the new authority of %s is trusted.\n", name)
+	output.Printf(c.App.Writer, "Only the new authority of %s is trusted.\n", name)
 	return nil
 }
 

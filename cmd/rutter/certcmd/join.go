@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/auth/pki"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/pkiclient"
 	"rutter/cmd/rutter/term"
 )
@@ -41,7 +42,7 @@ func JoinCommand() *cli.Command {
 			for _, server := range c.StringSlice("server") {
 				leaf, err := pkiclient.Join(c.Context, strings.TrimSuffix(server, "/"), token, c.String("ca-hash"), c.String("tls-dir"))
 				if err == nil {
-					fmt.Fprintf(c.App.Writer, "%s has a certificate until %s, in %s\n", leaf.Subject.CommonName, leaf.NotAfter.UTC().Format(time.RFC3339), c.String("tls-dir"))
+					output.Printf(c.App.Writer, "%s has a certificate until %s, in %s\n", leaf.Subject.CommonName, leaf.NotAfter.UTC().Format(time.RFC3339), c.String("tls-dir"))
 					return nil
 				}
 				failures = errors.Join(failures, fmt.Errorf("%s: %w", server, err))

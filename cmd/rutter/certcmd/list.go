@@ -2,7 +2,6 @@ package certcmd
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -34,9 +33,9 @@ func listCommand() *cli.Command {
 				return err
 			}
 			return output.Table(c, all, func(t io.Writer) {
-				fmt.Fprintln(t, "IDENTITY\tAUTHORITY\tSERIAL\tUNTIL\tSTATE")
+				output.Print(t, "IDENTITY\tAUTHORITY\tSERIAL\tUNTIL\tSTATE\n")
 				for _, one := range all {
-					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", one.Identity, one.Authority, one.Serial, one.NotAfter, one.State)
+					output.Printf(t, "%s\t%s\t%s\t%s\t%s\n", one.Identity, one.Authority, one.Serial, one.NotAfter, one.State)
 				}
 			})
 		},
@@ -69,7 +68,7 @@ func revokeCommand() *cli.Command {
 				return err
 			}
 			waitForNextSecond()
-			fmt.Fprintf(c.App.Writer, "%s is revoked\n", r.Subject)
+			output.Printf(c.App.Writer, "%s is revoked\n", r.Subject)
 			return nil
 		},
 	}
@@ -139,7 +138,7 @@ func createToken(c *cli.Context) error {
 		return err
 	}
 	return output.One(c, made, func(w io.Writer) {
-		fmt.Fprintf(w, "%s\n\nOn the compute node, until %s:\n  rutter agent join --token-file - --server %s --ca-hash %s --tls-dir /etc/rutter/tls\nand then the token, which is not kept anywhere.\n",
+		output.Printf(w, "%s\n\nOn the compute node, until %s:\n  rutter agent join --token-file - --server %s --ca-hash %s --tls-dir /etc/rutter/tls\nand then the token, which is not kept anywhere.\n",
 			made.Token, made.Expires, strings.Join(d.API.Servers(), " --server "), made.CAHash)
 	})
 }
@@ -154,13 +153,13 @@ func listTokens(c *cli.Context) error {
 		return err
 	}
 	return output.Table(c, all, func(t io.Writer) {
-		fmt.Fprintln(t, "TOKEN\tCN\tEXPIRES\tUSED")
+		output.Print(t, "TOKEN\tCN\tEXPIRES\tUSED\n")
 		for _, one := range all {
 			used := "-"
 			if one.Used != 0 {
 				used = one.Used.String()
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", one.UUID, one.CN, one.Expires, used)
+			output.Printf(t, "%s\t%s\t%s\t%s\n", one.UUID, one.CN, one.Expires, used)
 		}
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/pkiclient"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -52,13 +53,13 @@ func recordCommand() *cli.Command {
 func recordIssued(c *cli.Context, folder string) {
 	later := "rutter cert record " + folder
 	if !c.IsSet("server") {
-		fmt.Fprintf(c.App.Writer, "The cluster does not know of it yet (rutter cert list): %s, or name a server with -s next time\n", later)
+		output.Printf(c.App.Writer, "The cluster does not know of it yet (rutter cert list): %s, or name a server with -s next time\n", later)
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.Context, recordTimeout)
 	defer cancel()
 	if err := recordAll(ctx, c, folder); err != nil {
-		fmt.Fprintf(c.App.ErrWriter, "It was issued, and the cluster could not be told: %v\nLater: %s\n", err, later)
+		output.Printf(c.App.ErrWriter, "It was issued, and the cluster could not be told: %v\nLater: %s\n", err, later)
 	}
 }
 
@@ -90,7 +91,7 @@ func recordAll(ctx context.Context, c *cli.Context, path string) error {
 				return err
 			}
 		}
-		fmt.Fprintf(c.App.Writer, "%s  serial %s  is recorded\n", o.Identity, o.Serial)
+		output.Printf(c.App.Writer, "%s  serial %s  is recorded\n", o.Identity, o.Serial)
 	}
 	return nil
 }

@@ -146,11 +146,11 @@ func writeClusterStatus(out io.Writer, answers []serverAnswer) {
 		asked[a.ID] = true
 	}
 	w := output.Aligned(out)
-	fmt.Fprintln(w, "SERVER\tID\tSTATE\tTERM\tHEAD\tLAG\tDURABLE\tDATA\tDISK FREE\tCLOCK\tREADY")
+	output.Print(w, "SERVER\tID\tSTATE\tTERM\tHEAD\tLAG\tDURABLE\tDATA\tDISK FREE\tCLOCK\tREADY\n")
 	missing := make(map[string]string)
 	for _, a := range answers {
 		if a.Error != "" {
-			fmt.Fprintf(w, "%s\t-\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n", a.URL, a.Error)
+			output.Printf(w, "%s\t-\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n", a.URL, a.Error)
 			continue
 		}
 		ready, d := "yes", a.Detail
@@ -160,7 +160,7 @@ func writeClusterStatus(out io.Writer, answers []serverAnswer) {
 		if d.Diverged != "" {
 			ready = "no: " + d.Diverged
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s of %s\t%s\t%s\n", a.URL, output.Text(a.ID), output.Text(a.State), a.Term, a.Head.Seq, head-a.Head.Seq,
+		output.Printf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s of %s\t%s\t%s\n", a.URL, output.Text(a.ID), output.Text(a.State), a.Term, a.Head.Seq, head-a.Head.Seq,
 			d.Durable, output.Size(d.DBBytes+d.RaftBytes), output.Size(d.DiskFree), output.Size(d.DiskBytes), clockOf(d.Clock), ready)
 		for _, m := range a.Members {
 			if !asked[m.ID] {
@@ -172,7 +172,7 @@ func writeClusterStatus(out io.Writer, answers []serverAnswer) {
 	writeClockAlarms(out, answers)
 	writeAlarms(out, answers)
 	for _, id := range slices.Sorted(maps.Keys(missing)) {
-		fmt.Fprintf(out, "%s (peer port %s) is a member too, and was not asked or did not answer: name it with --server\n", id, missing[id])
+		output.Printf(out, "%s (peer port %s) is a member too, and was not asked or did not answer: name it with --server\n", id, missing[id])
 	}
 }
 
@@ -184,7 +184,7 @@ func writeAlarms(out io.Writer, answers []serverAnswer) {
 		for _, alarm := range a.Alarms {
 			if !said[alarm] {
 				said[alarm] = true
-				fmt.Fprintln(out, "ALARM", alarm)
+				output.Printf(out, "%s %s\n", "ALARM", alarm)
 			}
 		}
 	}
@@ -207,9 +207,9 @@ func clusterMembers(c *cli.Context) error {
 
 func printMembers(c *cli.Context, members []client.Member) error {
 	return output.Table(c, members, func(w io.Writer) {
-		fmt.Fprintln(w, "ID\tPEER ADDRESS\tVOTE\tLEADER")
+		output.Print(w, "ID\tPEER ADDRESS\tVOTE\tLEADER\n")
 		for _, m := range members {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", m.ID, m.Address, output.YesNo(m.Voter), output.YesNo(m.Leader))
+			output.Printf(w, "%s\t%s\t%s\t%s\n", m.ID, m.Address, output.YesNo(m.Voter), output.YesNo(m.Leader))
 		}
 	})
 }
@@ -274,7 +274,7 @@ func clusterJoin(c *cli.Context) error {
 	if c.Bool("voter") {
 		return promote(c, id)
 	}
-	fmt.Fprintf(c.App.ErrWriter, "%s follows without a vote; give it one with: rutter cluster promote %s\n", id, id)
+	output.Printf(c.App.ErrWriter, "%s follows without a vote; give it one with: rutter cluster promote %s\n", id, id)
 	return printMembers(c, members)
 }
 
@@ -300,7 +300,7 @@ func promote(c *cli.Context, id string) error {
 			return err
 		}
 		if !told {
-			fmt.Fprintf(c.App.ErrWriter, "waiting for %s to catch up\n", id)
+			output.Printf(c.App.ErrWriter, "waiting for %s to catch up\n", id)
 		}
 		select {
 		case <-ctx.Done():
@@ -324,7 +324,7 @@ func clusterRemove(c *cli.Context) error {
 		return err
 	}
 	if !slices.ContainsFunc(status.Members, func(m client.Member) bool { return m.ID == id }) {
-		fmt.Fprintf(c.App.ErrWriter, "%s is no member of the cluster: nothing to remove\n", id)
+		output.Printf(c.App.ErrWriter, "%s is no member of the cluster: nothing to remove\n", id)
 	}
 	return changeCluster(c, http.MethodDelete, "/cluster/members/"+url.PathEscape(id), nil)
 }
@@ -337,7 +337,7 @@ func clusterRebuild(c *cli.Context) error {
 	if _, err := postCluster(c, http.MethodPost, "/cluster/members/"+url.PathEscape(id)+"/rebuild", nil); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.Writer, "%s has begun to rebuild its state; rutter cluster status --wait 10m waits for it\n", id)
+	output.Printf(c.App.Writer, "%s has begun to rebuild its state; rutter cluster status --wait 10m waits for it\n", id)
 	return nil
 }
 
@@ -348,6 +348,6 @@ func clusterTransfer(c *cli.Context) error {
 	if _, err := postCluster(c, http.MethodPost, "/cluster/transfer", map[string]string{"id": c.Args().First()}); err != nil {
 		return err
 	}
-	fmt.Fprintln(c.App.Writer, "leadership was handed over")
+	output.Print(c.App.Writer, "leadership was handed over\n")
 	return nil
 }

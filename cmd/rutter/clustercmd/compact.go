@@ -1,7 +1,6 @@
 package clustercmd
 
 import (
-	"fmt"
 	"io"
 
 	"rutter/raftstore/offline"
@@ -28,13 +27,13 @@ func snapshotCompact(c *cli.Context) error {
 	if c.String("data") == "" {
 		return term.Usagef("--data is missing: name the data folder of a server that is stopped")
 	}
-	done, err := offline.CompactFolder(c.String("data"), term.Progress(c.App.ErrWriter, "done"))
+	done, err := offline.CompactFolder(c.String("data"), output.Progress(c.App.ErrWriter, "done"))
 	if err != nil {
 		return err
 	}
 	return output.One(c, done, func(w io.Writer) {
 		for _, f := range done {
-			fmt.Fprintf(w, "%s: %s, before %s\n", f.File, output.Size(f.After), output.Size(f.Before))
+			output.Printf(w, "%s: %s, before %s\n", f.File, output.Size(f.After), output.Size(f.Before))
 		}
 	})
 }

@@ -2,7 +2,6 @@ package clustercmd
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -58,20 +57,19 @@ func grantList(c *cli.Context) error {
 		return err
 	}
 	if c.String("output") != "table" {
-		_, err := fmt.Fprintln(c.App.Writer, strings.TrimSpace(string(raw)))
-		return err
+		return output.JSONText(c.App.Writer, raw)
 	}
 	if err := json.Unmarshal(raw, &all); err != nil {
 		return err
 	}
 	out := output.Aligned(c.App.Writer)
-	fmt.Fprintln(out, "SUBJECT\tOWNERS\tREAD\tWRITE\tCOMMENT")
+	output.Print(out, "SUBJECT\tOWNERS\tREAD\tWRITE\tCOMMENT\n")
 	for _, g := range all {
 		var owners []string
 		for _, o := range g.OwnerUUIDs {
 			owners = append(owners, o.String())
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", g.Subject, strings.Join(owners, ","), strings.Join(g.Read, ","), strings.Join(g.Write, ","), g.Comment)
+		output.Printf(out, "%s\t%s\t%s\t%s\t%s\n", g.Subject, strings.Join(owners, ","), strings.Join(g.Read, ","), strings.Join(g.Write, ","), g.Comment)
 	}
 	return out.Flush()
 }

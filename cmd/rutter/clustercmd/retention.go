@@ -133,16 +133,16 @@ func writeRetention(out io.Writer, p *retentionPlan, goes string) {
 	if d, err := time.ParseDuration(age); err == nil && d >= 48*time.Hour && d%(24*time.Hour) == 0 {
 		age = fmt.Sprintf("%d days", d/(24*time.Hour))
 	}
-	fmt.Fprintf(w, "keeps\t%s or the newest %d entries, whichever is more, in at most %s\n", age, p.Events, output.Size(p.Bytes))
-	fmt.Fprintf(w, "has\tseq %d to %d", p.Floor+1, p.Head)
+	output.Printf(w, "keeps\t%s or the newest %d entries, whichever is more, in at most %s\n", age, p.Events, output.Size(p.Bytes))
+	output.Printf(w, "has\tseq %d to %d", p.Floor+1, p.Head)
 	if p.Oldest != 0 {
-		fmt.Fprintf(w, ", since %s", p.Oldest)
+		output.Printf(w, ", since %s", p.Oldest)
 	}
-	fmt.Fprintf(w, "; %s in use\n", output.Size(p.Used))
+	output.Printf(w, "; %s in use\n", output.Size(p.Used))
 	if p.Goes == 0 {
-		fmt.Fprintln(w, "goes\tnothing yet")
+		output.Print(w, "goes\tnothing yet\n")
 	} else {
-		fmt.Fprintf(w, "goes\t%d entries, up to seq %d of %s: they %s\n", p.Goes, p.Next, p.NextTime, goes)
+		output.Printf(w, "goes\t%d entries, up to seq %d of %s: they %s\n", p.Goes, p.Next, p.NextTime, goes)
 	}
 	_ = w.Flush() // the terminal is gone
 }

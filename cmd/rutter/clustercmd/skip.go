@@ -88,17 +88,17 @@ func listSkips(c *cli.Context, dir string) error {
 	}
 	return output.One(c, planted, func(out io.Writer) {
 		if len(planted) == 0 {
-			fmt.Fprintln(out, "nothing is planted, and nothing was skipped")
+			output.Print(out, "nothing is planted, and nothing was skipped\n")
 			return
 		}
 		w := output.Aligned(out)
-		fmt.Fprintln(w, "INDEX\tSTATE\tCHANGES\tACTOR\tREASON")
+		output.Print(w, "INDEX\tSTATE\tCHANGES\tACTOR\tREASON\n")
 		for _, p := range planted {
 			what := "all"
 			if len(p.Changes) > 0 {
 				what = fmt.Sprint(len(p.Changes))
 			}
-			fmt.Fprintf(w, "%d\t%s\t%s\t%q\t%q\n", p.Index, p.State, what, p.Actor, p.Reason)
+			output.Printf(w, "%d\t%s\t%s\t%q\t%q\n", p.Index, p.State, what, p.Actor, p.Reason)
 		}
 		_ = w.Flush() // the terminal is gone
 	})
@@ -113,7 +113,7 @@ func undoSkip(c *cli.Context, dir string) error {
 	if err := offline.TakeBackSkip(dir, index); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.Writer, "the skip of raft index %d is taken back in %s; take it back on every server where it was planted\n", index, dir)
+	output.Printf(c.App.Writer, "the skip of raft index %d is taken back in %s; take it back on every server where it was planted\n", index, dir)
 	return nil
 }
 
@@ -174,7 +174,7 @@ func skipIndex(c *cli.Context, dir string) error {
 		if c.Bool("yes") {
 			return term.Usagef("--reason is missing: the log says why the entry was skipped")
 		}
-		fmt.Fprintln(c.App.ErrWriter, "Nothing was planted. To skip it, say --reason WHY, and --save FILE for the other servers.")
+		output.Print(c.App.ErrWriter, "Nothing was planted. To skip it, say --reason WHY, and --save FILE for the other servers.\n")
 		return nil
 	}
 	actor := c.String("actor")
@@ -224,16 +224,17 @@ func writeSkip(c *cli.Context, dir string, skip skipped.Skip) error {
 		return err
 	}
 	if missing {
-		fmt.Fprintf(c.App.ErrWriter, "rutter: raft's log in %s ends before index %d: the entry will come from another server, and is skipped if it is the same\n", dir, skip.Index)
+		output.Printf(c.App.ErrWriter, "rutter: raft's log in %s ends before index %d: the entry will come from another server, and is skipped if it is the same\n", dir, skip.Index)
 	}
-	fmt.Fprintf(c.App.ErrWriter, "Planted in %s: raft index %d will be skipped. Plant the same on every other server, with --from, before one is started", dir, skip.Index)
+	output.Printf(c.App.ErrWriter, "Planted in %s: raft index %d will be skipped. Plant the same on every other server, with --from, before one is started", dir, skip.Index)
 	switch name := c.String("save"); {
 	case c.IsSet("from"):
-		fmt.Fprintln(c.App.ErrWriter, ".")
+		output.Print(c.App.ErrWriter, ".\n")
 	case name != "":
-		fmt.Fprintf(c.App.ErrWriter, " %s.\n", name)
+		output.Printf(c.App.ErrWriter, " %s.\n", name)
 	default:
-		fmt.Fprintf(c.App.ErrWriter, " and a file of this line:\n%s\n", text)
+		output.Print(c.App.ErrWriter, " and a file of this line:\n")
+		return output.JSONText(c.App.ErrWriter, text)
 	}
 	return nil
 }
@@ -255,10 +256,10 @@ func confirmed(c *cli.Context, question string) (bool, error) {
 		return true, nil
 	}
 	if !term.Terminal(os.Stdin) {
-		fmt.Fprintf(c.App.ErrWriter, "%s Nothing was done: say --yes.\n", question)
+		output.Printf(c.App.ErrWriter, "%s Nothing was done: say --yes.\n", question)
 		return false, nil
 	}
-	fmt.Fprintf(c.App.ErrWriter, "%s [yes/no] ", question)
+	output.Printf(c.App.ErrWriter, "%s [yes/no] ", question)
 	answer, err := bufio.NewReader(io.LimitReader(os.Stdin, 16)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, err
@@ -266,41 +267,41 @@ func confirmed(c *cli.Context, question string) (bool, error) {
 	if strings.TrimSpace(answer) == "yes" {
 		return true, nil
 	}
-	fmt.Fprintln(c.App.ErrWriter, "Nothing was done.")
+	output.Print(c.App.ErrWriter, "Nothing was done.\n")
 	return false, nil
 }
 
 // writeEntry prints an entry. Its texts are escaped already.
 func writeEntry(out io.Writer, v *offline.EntryView) {
-	fmt.Fprintf(out, "raft index %d, term %d: %s, %d bytes, %s\n", v.Index, v.Term, v.Command, v.Bytes, v.Entry)
+	output.Printf(out, "raft index %d, term %d: %s, %d bytes, %s\n", v.Index, v.Term, v.Command, v.Bytes, v.Entry)
 	state := "not applied"
 	if v.Applied {
 		state = "applied"
 	}
-	fmt.Fprintf(out, "%s by this server, which is at index %d of %d\n", state, v.AppliedIndex, v.LastIndex)
+	output.Printf(out, "%s by this server, which is at index %d of %d\n", state, v.AppliedIndex, v.LastIndex)
 	switch {
 	case v.Stopped != nil:
-		fmt.Fprintf(out, "the server stopped at it at %s: %s\n", v.Stopped.At.UTC().Format(time.RFC3339), v.Stopped.Error)
+		output.Printf(out, "the server stopped at it at %s: %s\n", v.Stopped.At.UTC().Format(time.RFC3339), v.Stopped.Error)
 	default:
-		fmt.Fprintln(out, "the server has noted no stop at it")
+		output.Print(out, "the server has noted no stop at it\n")
 	}
 	if v.Undecoded != "" {
-		fmt.Fprintf(out, "it cannot be parted into changes: %s\n", v.Undecoded)
+		output.Printf(out, "it cannot be parted into changes: %s\n", v.Undecoded)
 	}
 	for i, change := range v.Changes {
 		id := change.ID
 		if id == "" {
 			id = "without a readable id"
 		}
-		fmt.Fprintf(out, "change %d: %s by %q, %d bytes, %d operations\n", i+1, id, change.Actor, change.Bytes, change.OpCount)
+		output.Printf(out, "change %d: %s by %q, %d bytes, %d operations\n", i+1, id, change.Actor, change.Bytes, change.OpCount)
 		if change.Undecoded != "" {
-			fmt.Fprintf(out, "  cannot be read: %s\n", change.Undecoded)
+			output.Printf(out, "  cannot be read: %s\n", change.Undecoded)
 		}
 		for _, op := range change.Ops {
-			fmt.Fprintf(out, "  %s %s %s %s, %d bytes\n", op.Action, op.Kind, op.ID, strings.Join(op.Set, ","), op.Bytes)
+			output.Printf(out, "  %s %s %s %s, %d bytes\n", op.Action, op.Kind, op.ID, strings.Join(op.Set, ","), op.Bytes)
 		}
 		if more := change.OpCount - len(change.Ops); more > 0 {
-			fmt.Fprintf(out, "  and %d more operations\n", more)
+			output.Printf(out, "  and %d more operations\n", more)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package clustercmd
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -73,7 +72,7 @@ func rebirthOf(c *cli.Context) (offline.Rebirth, error) {
 	}
 	return offline.Rebirth{
 		Dir: c.String("data"), Member: raftstore.Member{ID: c.String("id"), Address: c.String("raft")},
-		Progress: term.Progress(c.App.ErrWriter, "done"),
+		Progress: output.Progress(c.App.ErrWriter, "done"),
 	}, nil
 }
 
@@ -103,13 +102,13 @@ func snapshotSave(c *cli.Context) error {
 		return errors.Join(err, os.Remove(part.Name()))
 	}
 	return output.One(c, saved, func(w io.Writer) {
-		fmt.Fprintf(w, "%s holds cluster %s up to seq %d, %s, verified\n", name, saved.Cluster, saved.Seq, output.Size(saved.Bytes))
+		output.Printf(w, "%s holds cluster %s up to seq %d, %s, verified\n", name, saved.Cluster, saved.Seq, output.Size(saved.Bytes))
 	})
 }
 
 func save(c *cli.Context, w io.Writer) (saved client.Snapshot, err error) {
 	if dir := c.String("data"); dir != "" {
-		content, err := offline.BackupFolder(dir, w, term.Progress(c.App.ErrWriter, "verified"))
+		content, err := offline.BackupFolder(dir, w, output.Progress(c.App.ErrWriter, "verified"))
 		if err != nil {
 			return saved, err
 		}
@@ -120,13 +119,13 @@ func save(c *cli.Context, w io.Writer) (saved client.Snapshot, err error) {
 	if err != nil {
 		return saved, err
 	}
-	return api.Snapshot(c.Context, w, term.Progress(c.App.ErrWriter, "saved"))
+	return api.Snapshot(c.Context, w, output.Progress(c.App.ErrWriter, "saved"))
 }
 
 // warnWaiting warns of entries that the server has not applied yet.
 func warnWaiting(c *cli.Context, content *offline.Content) {
 	if content.Waiting > 0 {
-		fmt.Fprintf(c.App.ErrWriter, "rutter: raft.db has %d entries that changes.db has not, and which are not in this: the server did not stop in order. Start it once, or use cluster recover, to have them\n", content.Waiting)
+		output.Printf(c.App.ErrWriter, "rutter: raft.db has %d entries that changes.db has not, and which are not in this: the server did not stop in order. Start it once, or use cluster recover, to have them\n", content.Waiting)
 	}
 }
 
@@ -140,7 +139,7 @@ func checkSaved(name string) error {
 }
 
 func snapshotInspect(c *cli.Context) (err error) {
-	progress := term.Progress(c.App.ErrWriter, "verified")
+	progress := output.Progress(c.App.ErrWriter, "verified")
 	var content *offline.Content
 	if dir := c.String("data"); dir != "" {
 		if err := term.NoArguments(c); err != nil {
@@ -162,21 +161,21 @@ func snapshotInspect(c *cli.Context) (err error) {
 
 func printContent(c *cli.Context, content *offline.Content) error {
 	return output.Table(c, content, func(w io.Writer) {
-		fmt.Fprintf(w, "cluster\t%s\n", content.Cluster)
-		fmt.Fprintf(w, "head\t%d, chain %s, at %s\n", content.Head.Seq, content.Chain, content.Time)
-		fmt.Fprintf(w, "events\t%d, kept after %d\n", content.Events, content.Floor)
-		fmt.Fprintf(w, "change ids\t%d\n", content.Changes)
+		output.Printf(w, "cluster\t%s\n", content.Cluster)
+		output.Printf(w, "head\t%d, chain %s, at %s\n", content.Head.Seq, content.Chain, content.Time)
+		output.Printf(w, "events\t%d, kept after %d\n", content.Events, content.Floor)
+		output.Printf(w, "change ids\t%d\n", content.Changes)
 		for _, kind := range slices.Sorted(maps.Keys(content.Objects)) {
-			fmt.Fprintf(w, "%s\t%d\n", kind, content.Objects[kind])
+			output.Printf(w, "%s\t%d\n", kind, content.Objects[kind])
 		}
 		for _, m := range content.Members {
-			fmt.Fprintf(w, "member\t%s at %s, vote: %s\n", m.ID, m.Address, output.YesNo(m.Voter))
+			output.Printf(w, "member\t%s at %s, vote: %s\n", m.ID, m.Address, output.YesNo(m.Voter))
 		}
-		fmt.Fprintf(w, "raft\tindex %d, term %d, feature version %d\n", content.Index, content.Term, content.Feature)
+		output.Printf(w, "raft\tindex %d, term %d, feature version %d\n", content.Index, content.Term, content.Feature)
 		if content.Waiting > 0 {
-			fmt.Fprintf(w, "waiting\t%d entries of raft.db are not in changes.db yet\n", content.Waiting)
+			output.Printf(w, "waiting\t%d entries of raft.db are not in changes.db yet\n", content.Waiting)
 		}
-		fmt.Fprintf(w, "size\t%s; every checksum fits\n", output.Size(content.Bytes))
+		output.Printf(w, "size\t%s; every checksum fits\n", output.Size(content.Bytes))
 	})
 }
 
@@ -198,9 +197,9 @@ func snapshotRestore(c *cli.Context) error {
 		return err
 	}
 	if r.DryRun {
-		fmt.Fprintf(c.App.ErrWriter, "nothing was written; this is what would be restored, as a new cluster of %s alone:\n", r.Member.ID)
+		output.Printf(c.App.ErrWriter, "nothing was written; this is what would be restored, as a new cluster of %s alone:\n", r.Member.ID)
 	} else {
-		fmt.Fprintf(c.App.ErrWriter, "%s is now a cluster of %s alone, with a new identity. Start it; other servers join it with empty folders and --join %s\n", r.Dir, r.Member.ID, r.Member.Address)
+		output.Printf(c.App.ErrWriter, "%s is now a cluster of %s alone, with a new identity. Start it; other servers join it with empty folders and --join %s\n", r.Dir, r.Member.ID, r.Member.Address)
 	}
 	return printContent(c, content)
 }
@@ -240,10 +239,10 @@ func clusterRecover(c *cli.Context) error {
 		return err
 	}
 	if !r.DryRun {
-		fmt.Fprintf(c.App.ErrWriter, "%s is now a cluster of %s alone, with a new identity. Start it; other servers join it with EMPTY folders and --join\n", r.Dir, r.Member.ID)
+		output.Printf(c.App.ErrWriter, "%s is now a cluster of %s alone, with a new identity. Start it; other servers join it with EMPTY folders and --join\n", r.Dir, r.Member.ID)
 		return nil
 	}
-	fmt.Fprintf(c.App.ErrWriter, `Nothing was changed. With --yes:
+	output.Printf(c.App.ErrWriter, `Nothing was changed. With --yes:
   - this folder becomes a cluster of %s alone, with a new identity;
   - the %d entries of raft.db that are not in changes.db are taken as written;
   - whatever the other members acknowledged and this server never got is LOST;

@@ -78,7 +78,7 @@ func writeClockAlarms(out io.Writer, answers []serverAnswer) {
 			continue
 		}
 		for _, alarm := range a.Detail.Clock.Alarms {
-			fmt.Fprintf(out, "%s: %s\n", a.ID, alarm)
+			output.Printf(out, "%s: %s\n", a.ID, alarm)
 		}
 	}
 }
@@ -118,22 +118,22 @@ func timeOfCluster(ctx context.Context, api *client.Client) (shownTime, error) {
 
 func writeTime(out io.Writer, t *shownTime) {
 	w := output.Aligned(out)
-	fmt.Fprintf(w, "last entry\t%s\n", t.Time)
-	fmt.Fprintf(w, "agreed clock\t%s\n", t.Agreed)
-	fmt.Fprintf(w, "clock of %s\t%s\n", t.Server, clockOf(&t.Clock))
+	output.Printf(w, "last entry\t%s\n", t.Time)
+	output.Printf(w, "agreed clock\t%s\n", t.Agreed)
+	output.Printf(w, "clock of %s\t%s\n", t.Server, clockOf(&t.Clock))
 	for _, o := range t.Others {
 		switch {
 		case !o.Known:
-			fmt.Fprintf(w, "clock of %s\tnot known: %s\n", o.ID, output.Text(o.Error))
+			output.Printf(w, "clock of %s\tnot known: %s\n", o.ID, output.Text(o.Error))
 		case o.Wrong:
-			fmt.Fprintf(w, "clock of %s\tWRONG %s\n", o.ID, offsetOf(o.Offset))
+			output.Printf(w, "clock of %s\tWRONG %s\n", o.ID, offsetOf(o.Offset))
 		default:
-			fmt.Fprintf(w, "clock of %s\t%s, to within %v\n", o.ID, offsetOf(o.Offset), o.Doubt.Round(10*time.Microsecond))
+			output.Printf(w, "clock of %s\t%s, to within %v\n", o.ID, offsetOf(o.Offset), o.Doubt.Round(10*time.Microsecond))
 		}
 	}
 	_ = w.Flush() // the terminal is gone
 	for _, alarm := range t.Alarms {
-		fmt.Fprintln(out, alarm)
+		output.Printf(out, "%s\n", alarm)
 	}
 }
 
@@ -163,9 +163,9 @@ func timeSet(c *cli.Context) error {
 	if off := time.Duration(to - was.Agreed); (!was.Judged || off.Abs() > was.Bound) && !c.Bool("force") {
 		return term.Usagef("%s is not what the servers' clocks agree on, %s: set the clocks right first, or say --force if you know that they are wrong", to, was.Agreed)
 	}
-	fmt.Fprintf(c.App.ErrWriter, "the log's time goes from %s to %s, %s\n", was.Time, to, offsetOf(time.Duration(to-was.Time)))
+	output.Printf(c.App.ErrWriter, "the log's time goes from %s to %s, %s\n", was.Time, to, offsetOf(time.Duration(to-was.Time)))
 	if !c.Bool("yes") {
-		fmt.Fprintln(c.App.ErrWriter, "nothing was changed; --yes does it")
+		output.Print(c.App.ErrWriter, "nothing was changed; --yes does it\n")
 		return nil
 	}
 	if err := putTime(c.Context, api, to, c.Bool("force")); err != nil {

@@ -87,11 +87,11 @@ func cnAccept(c *cli.Context) error {
 func printAccepted(out io.Writer, done []acceptance) {
 	for _, a := range done {
 		if a.Error == "" {
-			fmt.Fprintf(out, "CN %s takes away %d of %d links (hold %s)\n", a.CN, a.Hold.Going, a.Hold.Links, a.Hold.ID)
+			output.Printf(out, "CN %s takes away %d of %d links (hold %s)\n", a.CN, a.Hold.Going, a.Hold.Links, a.Hold.ID)
 		}
 	}
 	if len(done) == 0 {
-		fmt.Fprintln(out, "no compute node that is connected holds anything back")
+		output.Print(out, "no compute node that is connected holds anything back\n")
 	}
 }
 
@@ -117,13 +117,13 @@ func printHolds(out io.Writer, sessions []client.Session) {
 			if !h.Was.Cluster.IsZero() {
 				was = "cluster " + h.Was.Cluster.String()
 			}
-			fmt.Fprintf(w, "\nCN %s holds back what cluster %s says, which takes away %d of %d links; it goes on as of %s.\nrutter cn accept %s lets it (hold %s). It would lose, among others:\n", s.CN, h.Log, h.Going, h.Links, was, s.CN, output.Text(h.ID))
+			output.Printf(w, "\nCN %s holds back what cluster %s says, which takes away %d of %d links; it goes on as of %s.\nrutter cn accept %s lets it (hold %s). It would lose, among others:\n", s.CN, h.Log, h.Going, h.Links, was, s.CN, output.Text(h.ID))
 			for _, name := range h.Names[:min(len(h.Names), namesOfHold)] {
-				fmt.Fprintf(w, "  %s\n", name)
+				output.Printf(w, "  %s\n", name)
 			}
 		}
 		if s.Trouble != "" {
-			fmt.Fprintf(w, "\nCN %s: %s\n", s.CN, s.Trouble)
+			output.Printf(w, "\nCN %s: %s\n", s.CN, s.Trouble)
 		}
 	}
 	_ = w.Flush() // the terminal is gone

@@ -1,7 +1,6 @@
 package cncmd
 
 import (
-	"fmt"
 	"io"
 	"slices"
 
@@ -49,13 +48,13 @@ func cnSessions(c *cli.Context) error {
 	}
 	return output.One(c, sessions, func(out io.Writer) {
 		w := output.Aligned(out)
-		fmt.Fprintln(w, "CN\tHOSTNAME\tSERVER\tSINCE\tAPPLIED\tPROGRAMMED\tBEHIND\tHELD")
+		output.Print(w, "CN\tHOSTNAME\tSERVER\tSINCE\tAPPLIED\tPROGRAMMED\tBEHIND\tHELD\n")
 		for _, s := range sessions {
 			since := "-"
 			if s.Since != 0 {
 				since = s.Since.String()
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", s.CN, output.Text(s.Hostname), s.Server, since, s.Applied, s.Programmed, s.Lag, holdCell(s.Hold))
+			output.Printf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", s.CN, output.Text(s.Hostname), s.Server, since, s.Applied, s.Programmed, s.Lag, holdCell(s.Hold))
 		}
 		_ = w.Flush() // the terminal is gone
 		printHolds(out, sessions)
@@ -75,7 +74,7 @@ func allSessions(c *cli.Context) ([]client.Session, error) {
 	for _, server := range api.Servers() {
 		held, err := api.Sessions(c.Context, server)
 		if err != nil {
-			fmt.Fprintf(c.App.ErrWriter, "rutter: %s: %v\n", server, err)
+			output.Printf(c.App.ErrWriter, "rutter: %s: %v\n", server, err)
 			continue
 		}
 		reached = true
@@ -86,7 +85,7 @@ func allSessions(c *cli.Context) ([]client.Session, error) {
 	}
 	everywhere, err := api.EverySession(c.Context)
 	if err != nil {
-		fmt.Fprintf(c.App.ErrWriter, "rutter: without sessions of other servers: %v\n", err)
+		output.Printf(c.App.ErrWriter, "rutter: without sessions of other servers: %v\n", err)
 	}
 	for _, s := range everywhere {
 		same := func(held client.Session) bool {

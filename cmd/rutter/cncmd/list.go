@@ -95,10 +95,10 @@ func cnList(o objects.Collection) cli.ActionFunc {
 		}
 		sessions, err := api.EverySession(c.Context)
 		if err != nil {
-			fmt.Fprintf(c.App.ErrWriter, "rutter: without sessions: %v\n", err)
+			output.Printf(c.App.ErrWriter, "rutter: without sessions: %v\n", err)
 		}
 		if err := addHeard(c.Context, api, list); err != nil {
-			fmt.Fprintf(c.App.ErrWriter, "rutter: without when they were heard: %v\n", err)
+			output.Printf(c.App.ErrWriter, "rutter: without when they were heard: %v\n", err)
 		}
 		byCN := make(map[string]*client.Session, len(sessions))
 		for i := range sessions {
@@ -169,7 +169,9 @@ func addDrift(ctx context.Context, api *client.Client, s *client.Session) {
 
 func printCN(out io.Writer, shown shownCN) {
 	w := output.Aligned(out)
-	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	line := func(name, format string, args ...any) {
+		output.Printf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+	}
 	for _, name := range []string{"uuid", "hostname", "status", "setup", "datacenter"} {
 		line(name, "%s", output.Text(shown.Object[name]))
 	}

@@ -105,9 +105,9 @@ func taskList(c *cli.Context) error {
 		return err
 	}
 	return output.Table(c, list, func(w io.Writer) {
-		fmt.Fprintln(w, "ID\tTASK\tSTATUS\tCN\tMADE\tFAILURE")
+		output.Print(w, "ID\tTASK\tSTATUS\tCN\tMADE\tFAILURE\n")
 		for _, t := range list {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", output.Text(t["id"]), output.Text(t["task"]), output.Text(t["status"]), output.Text(t["server_uuid"]), output.Text(t["timestamp"]), output.Text(t["failure"]))
+			output.Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", output.Text(t["id"]), output.Text(t["task"]), output.Text(t["status"]), output.Text(t["server_uuid"]), output.Text(t["timestamp"]), output.Text(t["failure"]))
 		}
 	})
 }
@@ -132,7 +132,7 @@ func printTask(c *cli.Context, task client.Object) error {
 	return output.Table(c, task, func(w io.Writer) {
 		for _, name := range []string{"id", "task", "status", "server_uuid", "via", "timestamp", "started", "finished", "deadline", "failure", "params", "result"} {
 			if value, ok := task[name]; ok {
-				fmt.Fprintf(w, "%s\t%s\n", name, output.Text(value))
+				output.Printf(w, "%s\t%s\n", name, output.Text(value))
 			}
 		}
 	})
@@ -216,5 +216,5 @@ func taskRun(c *cli.Context) error {
 	if c.Bool("wait") {
 		return awaitTask(c, api, output.Text(made["id"]))
 	}
-	return output.One(c, made, func(w io.Writer) { fmt.Fprintln(w, output.Text(made["id"])) })
+	return output.One(c, made, func(w io.Writer) { output.Printf(w, "%s\n", output.Text(made["id"])) })
 }

@@ -1,12 +1,12 @@
 package completioncmd
 
 import (
-	"fmt"
 	"io"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 )
 
@@ -69,7 +69,7 @@ func eachCommand(commands []*cli.Command, path string, flags []cli.Flag, fn func
 // nothing else fits.
 func writeBash(w io.Writer, commands []*cli.Command) {
 	writeFunction(w, commands)
-	fmt.Fprint(w, `_rutter() {
+	output.Print(w, `_rutter() {
 	local word path="" next cur="${COMP_WORDS[COMP_CWORD]}"
 	for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
 		next="${path:+$path }$word"
@@ -83,21 +83,21 @@ complete -o bashdefault -o default -F _rutter rutter
 
 // writeFunction prints the table of words as a function of both bash and zsh.
 func writeFunction(w io.Writer, commands []*cli.Command) {
-	fmt.Fprintln(w, "_rutter_words() {\n\tcase \"$1\" in")
+	output.Print(w, "_rutter_words() {\n\tcase \"$1\" in\n")
 	eachCommand(commands, "", nil, func(path string, words []word) {
 		texts := make([]string, len(words))
 		for i, word := range words {
 			texts[i] = word.text
 		}
-		fmt.Fprintf(w, "\t%q) echo %q ;;\n", path, strings.Join(texts, " "))
+		output.Printf(w, "\t%q) echo %q ;;\n", path, strings.Join(texts, " "))
 	})
-	fmt.Fprintln(w, "\tesac\n}")
+	output.Print(w, "\tesac\n}\n")
 }
 
 func writeZsh(w io.Writer, commands []*cli.Command) {
-	fmt.Fprintln(w, "#compdef rutter")
+	output.Print(w, "#compdef rutter\n")
 	writeFunction(w, commands)
-	fmt.Fprint(w, `_rutter() {
+	output.Print(w, `_rutter() {
 	local word next at=""
 	for word in "${words[@]:1:$((CURRENT-2))}"; do
 		next="${at:+$at }$word"
@@ -124,10 +124,10 @@ func writeFish(w io.Writer, commands []*cli.Command) {
 		}
 		for _, word := range words {
 			if name, isFlag := strings.CutPrefix(word.text, "--"); isFlag {
-				fmt.Fprintf(w, "complete -c rutter -n %s -l %s -d %s\n", quote(condition), name, quote(word.usage))
+				output.Printf(w, "complete -c rutter -n %s -l %s -d %s\n", quote(condition), name, quote(word.usage))
 				continue
 			}
-			fmt.Fprintf(w, "complete -c rutter -f -n %s -a %s -d %s\n", quote(condition), word.text, quote(word.usage))
+			output.Printf(w, "complete -c rutter -f -n %s -a %s -d %s\n", quote(condition), word.text, quote(word.usage))
 		}
 	})
 }

@@ -125,7 +125,7 @@ func (s *Settings) warnVariables(w io.Writer) {
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, term.VariablePrefix) && !term.PassedOn(name) && !slices.Contains(known, name) {
-			fmt.Fprintf(w, "rutter: the variable %s means nothing%s\n", name, didYouMean(name, known))
+			output.Printf(w, "rutter: the variable %s means nothing%s\n", name, didYouMean(name, known))
 		}
 	}
 }
@@ -199,16 +199,16 @@ func writeSettings(out io.Writer, settings []setting, origin bool) {
 	for _, s := range settings {
 		if s.Section != last {
 			if last != "" {
-				fmt.Fprintln(w)
+				output.Print(w, "\n")
 			}
 			last = s.Section
-			fmt.Fprintf(w, "[%s]\n", last)
+			output.Printf(w, "[%s]\n", last)
 		}
-		line := fmt.Sprintf("%s = %s", s.Key, tomlText(s.Value))
+		output.Printf(w, "%s = %s", s.Key, tomlText(s.Value))
 		if origin {
-			line += "\t# " + s.Origin
+			output.Printf(w, "\t# %s", s.Origin)
 		}
-		fmt.Fprintln(w, line)
+		output.Print(w, "\n")
 	}
 	_ = w.Flush() // the terminal is gone
 }
@@ -323,7 +323,7 @@ func (s *Settings) check(c *cli.Context) error {
 		if err := s.run(c, section, path, nil, section.Check); err != nil {
 			return term.Usagef("%s: [%s]: %w", path, section.Name, err)
 		}
-		fmt.Fprintf(c.App.Writer, "[%s] is right\n", section.Name)
+		output.Printf(c.App.Writer, "[%s] is right\n", section.Name)
 	}
 	return nil
 }

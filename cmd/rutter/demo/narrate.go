@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 	"time"
+
+	"rutter/cmd/rutter/output"
 )
 
 // narrator prints the demo line by line, with the time since its start.
@@ -30,13 +31,13 @@ func newNarrator(out io.Writer) *narrator {
 }
 
 func (n *narrator) line(mark, format string, args ...any) {
-	fmt.Fprintf(n.out, "%6.2fs %s %s\n", time.Since(n.started).Seconds(), mark, fmt.Sprintf(format, args...))
+	output.Printf(n.out, "%6.2fs %s %s\n", time.Since(n.started).Seconds(), mark, fmt.Sprintf(format, args...))
 }
 
 // begin opens a step.
 func (n *narrator) begin(step string) {
 	n.step, n.since = step, time.Now()
-	fmt.Fprintln(n.out)
+	output.Print(n.out, "\n")
 	n.line("──", "%s", step)
 }
 
@@ -52,14 +53,14 @@ func (n *narrator) result(format string, args ...any) {
 
 // table prints the last table: every step, how long it took, what came of it.
 func (n *narrator) table() {
-	fmt.Fprintln(n.out)
-	w := tabwriter.NewWriter(n.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "STEP\tTOOK\tRESULT")
+	output.Print(n.out, "\n")
+	w := output.Aligned(n.out)
+	output.Print(w, "STEP\tTOOK\tRESULT\n")
 	for _, r := range n.rows {
-		fmt.Fprintf(w, "%s\t%.2fs\t%s\n", r.step, r.took.Seconds(), r.result)
+		output.Printf(w, "%s\t%.2fs\t%s\n", r.step, r.took.Seconds(), r.result)
 	}
 	_ = w.Flush() // the terminal is gone
-	fmt.Fprintf(n.out, "\nEvery step held, in %.1f s.\n", time.Since(n.started).Seconds())
+	output.Printf(n.out, "\nEvery step held, in %.1f s.\n", time.Since(n.started).Seconds())
 }
 
 // median of durations; 0 of none.

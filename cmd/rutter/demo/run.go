@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/output"
 )
 
 // folderVariable tells the inner process which folder the outer one removes.
@@ -46,7 +47,7 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	if opts.Keep {
-		fmt.Fprintf(opts.Out, "Data and logs stay in %s\n", folder)
+		output.Printf(opts.Out, "Data and logs stay in %s\n", folder)
 	} else {
 		defer os.RemoveAll(folder)
 	}

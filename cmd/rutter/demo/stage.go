@@ -12,6 +12,7 @@ import (
 
 	"rutter/api/client"
 	"rutter/cmd/rutter/netlab"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/subprocess"
 	"rutter/log"
 )
@@ -92,7 +93,8 @@ func (s *stage) play(ctx context.Context) error {
 // showLogs prints the end of each process's log, where a step failed.
 func (s *stage) showLogs() {
 	for _, p := range append(append([]*subprocess.Process{}, s.servers...), s.agents...) {
-		fmt.Fprintf(s.say.out, "\n--- the end of %s's log\n%s\n", p.Name, p.LastLines(8))
+		output.Printf(s.say.out, "\n--- the end of %s's log\n", p.Name)
+		output.Lines(s.say.out, "", p.LastLines(8))
 	}
 }
 

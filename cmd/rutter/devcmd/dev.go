@@ -20,6 +20,7 @@ import (
 	"rutter/api/client"
 	"rutter/cmd/rutter/demo"
 	"rutter/cmd/rutter/node"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/pkiclient"
 	"rutter/cmd/rutter/serve"
 	"rutter/cmd/rutter/term"
@@ -221,16 +222,16 @@ func loadDev(ctx context.Context, operator *client.Client) error {
 }
 
 func printReady(w io.Writer, folder string, urls []string) {
-	fmt.Fprintf(w, "Three servers run, with their data in %s:\n", folder)
+	output.Printf(w, "Three servers run, with their data in %s:\n", folder)
 	for _, url := range urls {
-		fmt.Fprintf(w, "  %s\n", url)
+		output.Printf(w, "  %s\n", url)
 	}
-	fmt.Fprintf(w, "and two simulated CNs follow them. In another terminal:\n")
+	output.Print(w, "and two simulated CNs follow them. In another terminal:\n")
 	option := ""
 	switch urls[0] {
 	case "http://127.0.0.1:7420":
 	case "https://127.0.0.1:7420":
-		fmt.Fprintf(w, "  export RUTTER_TLS_DIR=%s\n", pkiclient.Operator(devCertificates(folder)))
+		output.Printf(w, "  export RUTTER_TLS_DIR=%s\n", pkiclient.Operator(devCertificates(folder)))
 	default:
 		option = " -s " + urls[0]
 		if strings.HasPrefix(urls[0], "https://") {
@@ -238,12 +239,12 @@ func printReady(w io.Writer, folder string, urls []string) {
 		}
 	}
 	for _, line := range []string{"network list", "nic create --help", "log tail --follow", "lookup vl3 4385813 10.21.12.100", "cn sessions"} {
-		fmt.Fprintf(w, "  %s %s%s\n", os.Args[0], line, option) // the name by which the program was called
+		output.Printf(w, "  %s %s%s\n", os.Args[0], line, option) // the name by which the program was called
 	}
 	console := urls[0] + "/console/"
 	if strings.HasPrefix(urls[0], "https://") {
 		console += ", for a browser that has the certificate in that folder (docs/security.md); --plain needs none"
 	}
-	fmt.Fprintf(w, "The console is at %s.\n", console)
-	fmt.Fprintln(w, "Ctrl-C ends them all.")
+	output.Printf(w, "The console is at %s.\n", console)
+	output.Print(w, "Ctrl-C ends them all.\n")
 }

@@ -88,7 +88,7 @@ func importNAPI(c *cli.Context) error {
 			return err
 		}
 	}
-	fmt.Fprintf(c.App.ErrWriter, "%d objects were read\n", in.count)
+	output.Printf(c.App.ErrWriter, "%d objects were read\n", in.count)
 	state, seq, err := stateOf(c.Context, api)
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func execute(ctx context.Context, api *client.Client, p *plan, r *report, tell p
 func (r *report) show(w io.Writer, format string, all bool) error {
 	switch format {
 	case "json":
-		return writeJSON(w, r)
+		return output.Indented(w, r)
 	case "ndjson":
 		return r.lines(w)
 	}

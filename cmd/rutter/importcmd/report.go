@@ -8,9 +8,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"rutter/cmd/rutter/output"
 	"rutter/log"
 )
 
@@ -95,22 +95,22 @@ func (r *report) print(w io.Writer, all bool) {
 	printFirst(w, most, "", r.Steps, stepForm.line)
 	printFirst(w, most, "\nNot as in the source:\n", r.Problems, problem.line)
 	if c := r.Portolan; c != nil {
-		fmt.Fprintf(w, "\nportolan's mappings: %d of %d rows are what Rutter answers, %d differ, %d are tombstones; %d NICs on fabrics have no row\n",
+		output.Printf(w, "\nportolan's mappings: %d of %d rows are what Rutter answers, %d differ, %d are tombstones; %d NICs on fabrics have no row\n",
 			c.Same, c.Rows, len(r.Differences), c.Tombstones, c.Missing)
 		printFirst(w, most, "", r.Differences, difference.line)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Ignored)) {
-		fmt.Fprintf(w, "field %s is not brought over: no object has it here (%d times)\n", name, r.Ignored[name])
+		output.Printf(w, "field %s is not brought over: no object has it here (%d times)\n", name, r.Ignored[name])
 	}
 	printFirst(w, most, "", r.Skipped, func(name string) string { return "skipped " + name + ": it holds no kind that is brought over" })
 }
 
 func (r *report) printTable(w io.Writer) {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "KIND\tCREATE\tCHANGE\tLEAVE\tREFUSE\tHERE ONLY")
+	t := output.Aligned(w)
+	output.Print(t, "KIND\tCREATE\tCHANGE\tLEAVE\tREFUSE\tHERE ONLY\n")
 	for _, kind := range order {
 		n := r.Kinds[kind.String()]
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\n", kind, n.Create, n.Change, n.Leave, n.Refuse, n.Here)
+		output.Printf(t, "%s\t%d\t%d\t%d\t%d\t%d\n", kind, n.Create, n.Change, n.Leave, n.Refuse, n.Here)
 	}
 	_ = t.Flush() // the terminal is gone
 }
@@ -118,13 +118,13 @@ func (r *report) printTable(w io.Writer) {
 // printFirst prints the first lines of a list, and how many more there are.
 func printFirst[T any](w io.Writer, most int, title string, list []T, line func(T) string) {
 	if len(list) > 0 {
-		fmt.Fprint(w, title)
+		output.Lines(w, "", title)
 	}
 	for _, x := range list[:min(most, len(list))] {
-		fmt.Fprintln(w, line(x))
+		output.Printf(w, "%s\n", line(x))
 	}
 	if more := len(list) - most; more > 0 {
-		fmt.Fprintf(w, "and %d more (--all shows them, -o ndjson is for programs)\n", more)
+		output.Printf(w, "and %d more (--all shows them, -o ndjson is for programs)\n", more)
 	}
 }
 
@@ -168,9 +168,8 @@ func (d difference) line() string {
 
 // lines writes a report as one JSON object on each line, each with its sort.
 func (r *report) lines(w io.Writer) error {
-	enc := json.NewEncoder(w)
 	put := func(sort string, v any) error {
-		return enc.Encode(struct {
+		return output.JSON(w, struct {
 			Sort string `json:"sort"`
 			Of   any    `json:"of"`
 		}{sort, v})
@@ -208,15 +207,9 @@ func progressTo(w io.Writer, now func() time.Time) progress {
 			last = t
 		}
 		if all > 0 {
-			fmt.Fprintf(w, "%s: %d of %d (%d%%)\n", what, n, all, 100*n/cmp.Or(all, 1))
+			output.Printf(w, "%s: %d of %d (%d%%)\n", what, n, all, 100*n/cmp.Or(all, 1))
 			return
 		}
-		fmt.Fprintf(w, "%s: %d\n", what, n)
+		output.Printf(w, "%s: %d\n", what, n)
 	}
-}
-
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }

@@ -10,10 +10,11 @@ import (
 // Limit bounds a request, and the wait for open requests when the daemon stops.
 const Limit = 5 * time.Second
 
-// Serve serves handler at listener until ctx ends, then waits for the requests under
-// way, Limit at most. Errors: the listener's.
+// Serve serves handler at listener, with Protect, until ctx ends. Then it waits for the
+// requests under way, Limit at most. Errors: the listener's.
 func Serve(ctx context.Context, handler http.Handler, listener net.Listener) error {
 	server := &http.Server{Handler: handler, ReadTimeout: Limit, WriteTimeout: Limit}
+	Protect(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	select {

@@ -1,7 +1,6 @@
 package logcmd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
@@ -55,7 +55,7 @@ func logBisect(c *cli.Context) (err error) {
 	if low >= high {
 		return term.Usagef("--from %d is not before --to %d", low, high)
 	}
-	check := func(seq log.Seq) (bool, error) { return s.check(c.Context, seq, p, c.String("check")) }
+	check := func(seq log.Seq) (bool, error) { return s.check(c, seq, p) }
 	if ok, err := check(low); err != nil || !ok {
 		return errors.Join(err, fmt.Errorf("the command fails after seq %d already: give an earlier --from", low))
 	}
@@ -68,26 +68,27 @@ func logBisect(c *cli.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "after %d: %s\n", middle, map[bool]string{true: "succeeds", false: "fails"}[ok])
+		output.Printf(c.App.ErrWriter, "after %d: %s\n", middle, map[bool]string{true: "succeeds", false: "fails"}[ok])
 		if ok {
 			low = middle
 		} else {
 			high = middle
 		}
 	}
-	fmt.Fprintf(c.App.Writer, "the command fails from seq %d on\n", high)
+	output.Printf(c.App.Writer, "the command fails from seq %d on\n", high)
 	return printEntry(c, s, high)
 }
 
 // check runs the command on a state, and reports whether it succeeded.
-func (s *pastLog) check(ctx context.Context, seq log.Seq, p statePart, command string) (ok bool, err error) {
+func (s *pastLog) check(c *cli.Context, seq log.Seq, p statePart) (ok bool, err error) {
+	ctx := c.Context
 	state, err := s.state(ctx, seq, p)
 	if err != nil {
 		return false, err
 	}
-	run := exec.CommandContext(ctx, "sh", "-c", command)
+	run := exec.CommandContext(ctx, "sh", "-c", c.String("check"))
 	run.Env = append(os.Environ(), "RUTTER_SEQ="+seq.String())
-	run.Stdout, run.Stderr = os.Stderr, os.Stderr
+	run.Stdout, run.Stderr = c.App.ErrWriter, c.App.ErrWriter
 	in, err := run.StdinPipe()
 	if err != nil {
 		return false, err

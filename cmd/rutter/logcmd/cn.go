@@ -8,6 +8,7 @@ import (
 
 	"rutter/api/client"
 	"rutter/cmd/rutter/logprint"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/line"
@@ -52,12 +53,12 @@ func printFrame(c *cli.Context, f client.Frame) (err error) {
 	case f.Frame == "bookmark":
 		return nil // of interest to programs only
 	case f.Frame == "object":
-		text = fmt.Appendf(nil, "  %s %s of %s, as of #%d\n", f.Kind, f.ID, f.Scope, f.Seq)
+		text = fmt.Appendf(nil, "  %s %s of %s, as of #%d\n", f.Kind, output.Visible(f.ID), f.Scope, f.Seq)
 	default:
-		text = fmt.Appendf(nil, "-- %s %s #%d %s\n", f.Frame, f.Scope, f.Seq, f.Text)
+		text = fmt.Appendf(nil, "-- %s %s #%d %s\n", output.Visible(f.Frame), f.Scope, f.Seq, output.Visible(f.Text))
 	}
-	if err == nil {
-		_, err = c.App.Writer.Write(text)
+	if err != nil {
+		return err
 	}
-	return err
+	return output.Escaped(c.App.Writer, text)
 }

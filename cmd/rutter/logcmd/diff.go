@@ -83,18 +83,19 @@ type diffPrinter struct {
 	err  error
 }
 
-func (d *diffPrinter) print(v any, format string, args ...any) {
+// print prints v as JSON, or text and what belongs to it, a line each.
+func (d *diffPrinter) print(v any, text string, parts ...string) {
 	if d.err != nil {
 		return
 	}
-	line := fmt.Appendf(nil, format+"\n", args...)
 	if d.json {
-		if line, d.err = json.Marshal(v); d.err != nil {
-			return
-		}
-		line = append(line, '\n')
+		d.err = output.JSON(d.w, v)
+		return
 	}
-	_, d.err = d.w.Write(line)
+	d.err = output.Printf(d.w, "%s\n", text)
+	for _, part := range parts {
+		d.err = errors.Join(d.err, output.Printf(d.w, "    %s\n", part))
+	}
 }
 
 // sign is the mark of an added, removed or changed line.
@@ -128,14 +129,15 @@ func (d *diffPrinter) objects(changes []projections.ObjectChange) {
 			at = fmt.Sprintf(" #%d", form.Seq)
 		}
 		text := fmt.Sprintf("%s %s %s%s", sign(c.Action), c.Kind, c.ID, at)
+		var parts []string
 		for _, changed := range c.Changed {
 			now, _ := log.Field(c.After.Object, changed.Path)
 			form.Changed = append(form.Changed, field{changed.Path, changed.Old, now})
 			old, _ := json.Marshal(changed.Old)
 			value, _ := json.Marshal(now)
-			text += fmt.Sprintf("\n    %s :: %s -> %s", changed.Path, old, value)
+			parts = append(parts, fmt.Sprintf("%s :: %s -> %s", changed.Path, old, value))
 		}
-		d.print(form, "%s", text)
+		d.print(form, text, parts...)
 	}
 }
 
@@ -156,7 +158,7 @@ func (d *diffPrinter) links(of string, changes []desired.LinkChange) {
 			Key    string     `json:"key"`
 			Before string     `json:"before,omitempty"`
 			After  string     `json:"after,omitempty"`
-		}{of, c.Action, c.What, c.Key, c.Before, c.After}, "%s %s %s %s", sign(c.Action), c.What, c.Key, text)
+		}{of, c.Action, c.What, c.Key, c.Before, c.After}, fmt.Sprintf("%s %s %s %s", sign(c.Action), c.What, c.Key, text))
 	}
 }
 
@@ -183,13 +185,13 @@ func diffLogs(c *cli.Context, nameA, nameB string) (err error) {
 	if seq == 0 {
 		switch {
 		case a.head == b.head:
-			fmt.Fprintf(c.App.Writer, "the same log from seq %d to the head %d\n", from+1, to)
+			output.Printf(c.App.Writer, "the same log from seq %d to the head %d\n", from+1, to)
 		default:
-			fmt.Fprintf(c.App.Writer, "the same log from seq %d to %d; %s goes on to %d, %s to %d\n", from+1, to, a.name, a.head, b.name, b.head)
+			output.Printf(c.App.Writer, "the same log from seq %d to %d; %s goes on to %d, %s to %d\n", from+1, to, a.name, a.head, b.name, b.head)
 		}
 		return nil
 	}
-	fmt.Fprintf(c.App.Writer, "they part at seq %d\n", seq)
+	output.Printf(c.App.Writer, "they part at seq %d\n", seq)
 	for _, s := range []*pastLog{a, b} {
 		if err := printEntry(c, s, seq); err != nil {
 			return err
@@ -254,7 +256,7 @@ func printEntry(c *cli.Context, s *pastLog, seq log.Seq) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		_, err = fmt.Fprintf(c.App.Writer, "%s: %s #%d %s %s %s rev=%d  by %s, change %s\n", s.name, event.Time, seq, event.Kind, event.ID, event.Action, event.Revision, event.Actor, event.ChangeID)
+		err = output.Printf(c.App.Writer, "%s: %s #%d %s %s %s rev=%d  by %s, change %s\n", s.name, event.Time, seq, event.Kind, event.ID, event.Action, event.Revision, event.Actor, event.ChangeID)
 		return err
 	}
 	return fmt.Errorf("%s: no entry %d", s.name, seq)

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/cmd/rutter/logprint"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/archive"
@@ -117,9 +118,13 @@ func export(c *cli.Context) (err error) {
 		return err
 	}
 	if name == "-" {
-		return writeArchive(c, c.App.Writer, from, header, head)
+		out, err := output.Binary(c.App.Writer)
+		if err != nil {
+			return err
+		}
+		return writeArchive(c, out, from, header, head)
 	}
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
 		return term.Usagef("%s is there already: give another name, or remove it", name)
 	}
@@ -155,12 +160,12 @@ func writeArchive(c *cli.Context, out io.Writer, from reader, header archive.Hea
 			break // later entries are not exported
 		}
 		if n%progressEvery == 0 {
-			fmt.Fprintf(c.App.ErrWriter, "rutter: %d entries, at #%d of %d\n", n, last, head.Seq)
+			output.Printf(c.App.ErrWriter, "rutter: %d entries, at #%d of %d\n", n, last, head.Seq)
 		}
 	}
 	if err := w.Close(); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.ErrWriter, "rutter: %d entries of cluster %s, #%d to #%d, in %v\n", n, header.Cluster, header.Floor+1, last, time.Since(start).Round(time.Millisecond))
+	output.Printf(c.App.ErrWriter, "rutter: %d entries of cluster %s, #%d to #%d, in %v\n", n, header.Cluster, header.Floor+1, last, time.Since(start).Round(time.Millisecond))
 	return nil
 }

@@ -97,7 +97,7 @@ func logImport(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return closeFolder(w, to)
+	return closeFolder(c, w, to)
 }
 
 // importOnto makes a new folder from another one and the entries that follow it.
@@ -124,7 +124,7 @@ func importOnto(c *cli.Context, r *archive.Reader, to string) (err error) {
 	if err := appendAll(w, entriesAfterBase(archived(c.Context, r), base), 0); err != nil {
 		return err
 	}
-	return closeFolder(w, to)
+	return closeFolder(c, w, to)
 }
 
 // entriesAfterBase yields the entries that the base does not have. Entries that it has

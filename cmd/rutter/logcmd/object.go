@@ -116,7 +116,7 @@ func blame(c *cli.Context) (err error) {
 		Fields  []line.Origin `json:"fields"`
 	}{last.Event.Kind, last.Event.ID, last.Seq, last.Event.Action == log.Delete, b.Fields()}
 	return output.One(c, answer, func(w io.Writer) {
-		_, _ = w.Write(line.AppendBlame(nil, &b, term.Coloured(w))) // the terminal is gone
+		_ = output.Escaped(w, line.AppendBlame(nil, &b, term.Coloured(w))) // the terminal is gone
 	})
 }
 
@@ -200,7 +200,7 @@ func blameAddress(c *cli.Context, text string) (err error) {
 	}
 	return output.One(c, held, func(w io.Writer) {
 		for _, h := range held {
-			fmt.Fprintln(w, h.text(addr))
+			output.Printf(w, "%s\n", h.text(addr))
 		}
 	})
 }

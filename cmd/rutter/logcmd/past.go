@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
@@ -159,7 +160,7 @@ func (s *pastLog) makeLocal(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = s.api.Snapshot(ctx, file, progressOf("byte"))
+	_, err = s.api.Snapshot(ctx, file, output.Percent("byte"))
 	if err = errors.Join(err, file.Close()); err != nil {
 		return err
 	}
@@ -342,23 +343,6 @@ func (s *pastLog) entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entr
 				}
 			}
 			after = batch[len(batch)-1].Seq
-		}
-	}
-}
-
-// progressOf returns a function that prints progress, on a terminal only.
-func progressOf(what string) func(done, all int64) {
-	if !term.Terminal(os.Stderr) {
-		return func(_, _ int64) {}
-	}
-	last := int64(-1)
-	return func(done, all int64) {
-		if percent := done * 100 / max(all, 1); percent != last {
-			last = percent
-			fmt.Fprintf(os.Stderr, "\r%s %d of %d (%d %%)\x1b[K", what, done, all, percent)
-			if done >= all {
-				fmt.Fprintln(os.Stderr)
-			}
 		}
 	}
 }

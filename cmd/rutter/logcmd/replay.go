@@ -2,7 +2,6 @@ package logcmd
 
 import (
 	"context"
-	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
@@ -95,14 +94,13 @@ func logReplay(c *cli.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		_, err = c.App.Writer.Write(state.Dump())
-		return err
+		return output.Escaped(c.App.Writer, state.Dump())
 	case to == "-":
 		return replayLines(c, s, speed)
 	case isURL(to):
 		return replayCluster(c, s, to, speed)
 	default:
-		return replayFolder(c.Context, s, to)
+		return replayFolder(c, s, to)
 	}
 }
 
@@ -158,11 +156,7 @@ func replayLines(c *cli.Context, s *pastLog, speed uint64) error {
 				return nil // the user interrupted it
 			}
 		}
-		line, err := json.Marshal(e)
-		if err != nil {
-			return err
-		}
-		if _, err := c.App.Writer.Write(append(line, '\n')); err != nil {
+		if err := output.JSON(c.App.Writer, e); err != nil {
 			return err
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/archive"
@@ -112,10 +112,10 @@ func withClusterReplay(c *cli.Context, source log.UUID, to string, speed uint64,
 	}
 	err = do(r)
 	if r.maps == nil {
-		fmt.Fprintf(os.Stderr, "nothing was made in %s, %d changes were skipped\n", to, r.skipped)
+		output.Printf(c.App.ErrWriter, "nothing was made in %s, %d changes were skipped\n", to, r.skipped)
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "cluster %s: %d changes made, %d were there, %d skipped; %s says which is which\n", r.target, r.made, r.had, r.skipped, r.maps.name)
+	output.Printf(c.App.ErrWriter, "cluster %s: %d changes made, %d were there, %d skipped; %s says which is which\n", r.target, r.made, r.had, r.skipped, r.maps.name)
 	return err
 }
 
@@ -237,7 +237,7 @@ func beforeRouters(state *projections.State, o log.Object) log.Object {
 // follow repeats the changes of entries, which begin and end with whole changes. head
 // is their last seq, for the progress; 0 if it is unknown.
 func (r *clusterReplay) follow(ctx context.Context, entries iter.Seq2[log.Entry, error], head log.Seq) error {
-	progress := progressOf("entry")
+	progress := output.Percent("entry")
 	var events []*log.Event
 	for e, err := range entries {
 		if err != nil {

@@ -3,22 +3,23 @@ package logcmd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
-	"os"
 	"path/filepath"
 
+	"github.com/urfave/cli/v2"
+
+	"rutter/cmd/rutter/output"
 	"rutter/log"
 	"rutter/raftstore/history"
 )
 
 // replayFolder writes the log into a new data folder.
-func replayFolder(ctx context.Context, s *pastLog, dir string) error {
-	w, err := s.copyTo(ctx, dir)
+func replayFolder(c *cli.Context, s *pastLog, dir string) error {
+	w, err := s.copyTo(c.Context, dir)
 	if err != nil {
 		return err
 	}
-	return closeFolder(w, dir)
+	return closeFolder(c, w, dir)
 }
 
 // copyTo begins a new data folder with the entries of the log.
@@ -52,7 +53,7 @@ func (s *pastLog) copyTo(ctx context.Context, dir string) (*history.FolderWriter
 // appendAll appends entries, and abandons the folder on an error. head is their last
 // seq, for the progress; 0 if it is unknown.
 func appendAll(w *history.FolderWriter, entries iter.Seq2[log.Entry, error], head log.Seq) error {
-	progress := progressOf("entry")
+	progress := output.Percent("entry")
 	for e, err := range entries {
 		if err == nil {
 			err = w.Append(e)
@@ -68,12 +69,12 @@ func appendAll(w *history.FolderWriter, entries iter.Seq2[log.Entry, error], hea
 }
 
 // closeFolder makes a new folder durable, and prints how it can be used.
-func closeFolder(w *history.FolderWriter, dir string) error {
+func closeFolder(c *cli.Context, w *history.FolderWriter, dir string) error {
 	head := w.Head()
 	if err := w.Close(); err != nil {
 		return err
 	}
 	dir = filepath.Clean(dir)
-	fmt.Fprintf(os.Stderr, "%s has the log up to %s: read it with --data %s, or make a server of it: rutter snapshot save --data %s FILE, then rutter snapshot restore\n", dir, head, dir, dir)
+	output.Printf(c.App.ErrWriter, "%s has the log up to %s: read it with --data %s, or make a server of it: rutter snapshot save --data %s FILE, then rutter snapshot restore\n", dir, head, dir, dir)
 	return nil
 }

@@ -3,10 +3,9 @@ package logcmd
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
-	"os"
 
+	"rutter/cmd/rutter/output"
 	"rutter/raftstore/history"
 
 	"github.com/urfave/cli/v2"
@@ -35,7 +34,10 @@ func serve(c *cli.Context, f *history.Folder, seq log.Seq) error {
 		return err
 	}
 	s := &served{folder: f, state: state, head: log.Cursor{Cluster: f.Head().Cluster, Seq: seq, Chain: hash.Prefix()}, never: make(chan struct{})}
-	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	logger, err := term.NewLogger(c.App.ErrWriter, "warn")
+	if err != nil {
+		return err
+	}
 	server, err := api.New(api.Config{Store: s, Past: s, ReadOnly: true, Version: c.App.Version, Logger: logger})
 	if err != nil {
 		return err
@@ -44,7 +46,7 @@ func serve(c *cli.Context, f *history.Folder, seq log.Seq) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.Writer, "the log up to #%d, at %s, read-only: http://%s/console/ until Ctrl-C\n", seq, state.Time(), listener.Addr())
+	output.Printf(c.App.Writer, "the log up to #%d, at %s, read-only: http://%s/console/ until Ctrl-C\n", seq, state.Time(), listener.Addr())
 	return server.Run(c.Context, listener)
 }
 

@@ -65,7 +65,7 @@ func logState(c *cli.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		if _, err := c.App.Writer.Write(line); err != nil {
+		if err := output.Escaped(c.App.Writer, line); err != nil {
 			return err
 		}
 	}
@@ -79,7 +79,7 @@ func lineOfRecord(rec projections.Record, asJSON bool) ([]byte, error) {
 		b, err := json.Marshal(stateLine{o.Kind(), o.ID(), rec.Revision, rec.Seq, o})
 		return append(b, '\n'), err
 	}
-	line := fmt.Appendf(nil, "%s %s rev=%d seq=%d", o.Kind(), o.ID(), rec.Revision, rec.Seq)
+	line := fmt.Appendf(nil, "%s %s rev=%d seq=%d", o.Kind(), output.Visible(o.ID()), rec.Revision, rec.Seq)
 	if empty := log.NewObject(o.Kind()); empty != nil {
 		for _, field := range log.Diff(empty, o) {
 			value, _ := log.Field(o, field.Path)

@@ -163,17 +163,17 @@ func beginOf(c *cli.Context, from reader, r *reading) (log.Seq, error) {
 func (s *counted) print(out io.Writer) {
 	w := output.Aligned(out)
 	defer w.Flush()
-	fmt.Fprintf(w, "%d entries, %d bytes", s.Entries, s.Bytes)
+	output.Printf(w, "%d entries, %d bytes", s.Entries, s.Bytes)
 	if s.Entries == 0 {
-		fmt.Fprintln(w)
+		output.Print(w, "\n")
 		return
 	}
 	span := time.Duration(s.To - s.From).Round(time.Millisecond)
-	fmt.Fprintf(w, ", %d each\n#%d to #%d, %s to %s: %v", s.Bytes/s.Entries, s.First, s.Last, s.From, s.To, span)
+	output.Printf(w, ", %d each\n#%d to #%d, %s to %s: %v", s.Bytes/s.Entries, s.First, s.Last, s.From, s.To, span)
 	if span > 0 {
-		fmt.Fprintf(w, ", %.1f entries/s", float64(s.Entries)/span.Seconds())
+		output.Printf(w, ", %.1f entries/s", float64(s.Entries)/span.Seconds())
 	}
-	fmt.Fprintln(w)
+	output.Print(w, "\n")
 	for _, list := range []struct {
 		title string
 		names map[string]uint64
@@ -181,11 +181,11 @@ func (s *counted) print(out io.Writer) {
 	}{{"KIND", s.Kinds, s.KindSize}, {"ACTION", s.Actions, nil}, {"ACTOR", s.Actors, nil}, {"CN", s.CNs, nil}} {
 		printNames(w, list.title, list.names, list.bytes)
 	}
-	fmt.Fprintf(w, "\nEACH %v FROM\tENTRIES\n", s.Stretch)
+	output.Printf(w, "\nEACH %v FROM\tENTRIES\n", s.Stretch)
 	most := slices.Max(s.Rate)
 	for i, n := range s.Rate {
 		at := s.From + log.Time(i)*log.Time(s.Stretch)
-		fmt.Fprintf(w, "%s\t%d\t%s\n", at, n, strings.Repeat("#", int(n*barWidth/most)))
+		output.Printf(w, "%s\t%d\t%s\n", at, n, strings.Repeat("#", int(n*barWidth/most)))
 	}
 }
 
@@ -197,19 +197,19 @@ func printNames(w io.Writer, title string, names, bytes map[string]uint64) {
 	sorted := slices.SortedFunc(maps.Keys(names), func(a, b string) int {
 		return cmp.Or(cmp.Compare(names[b], names[a]), cmp.Compare(a, b))
 	})
-	fmt.Fprintf(w, "\n%s\tENTRIES", title)
+	output.Printf(w, "\n%s\tENTRIES", title)
 	if bytes != nil {
-		fmt.Fprint(w, "\tBYTES")
+		output.Print(w, "\tBYTES")
 	}
-	fmt.Fprintln(w)
+	output.Print(w, "\n")
 	for _, name := range sorted[:min(len(sorted), topNames)] {
-		fmt.Fprintf(w, "%s\t%d", strings.Trim(fmt.Sprintf("%q", name), `"`), names[name])
+		output.Printf(w, "%s\t%d", strings.Trim(fmt.Sprintf("%q", name), `"`), names[name])
 		if bytes != nil {
-			fmt.Fprintf(w, "\t%d", bytes[name])
+			output.Printf(w, "\t%d", bytes[name])
 		}
-		fmt.Fprintln(w)
+		output.Print(w, "\n")
 	}
 	if more := len(sorted) - topNames; more > 0 {
-		fmt.Fprintf(w, "and %d more: -o json has them\n", more)
+		output.Printf(w, "and %d more: -o json has them\n", more)
 	}
 }

@@ -2,7 +2,6 @@ package logcmd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -73,11 +72,7 @@ func printVerified(c *cli.Context, results []checked) error {
 	for _, r := range results {
 		bad = bad || len(r.Problems) > 0
 		if c.String("output") == "json" {
-			b, err := json.Marshal(r)
-			if err != nil {
-				return err
-			}
-			if _, err := fmt.Fprintf(c.App.Writer, "%s\n", b); err != nil {
+			if err := output.JSON(c.App.Writer, r); err != nil {
 				return err
 			}
 			continue
@@ -86,9 +81,9 @@ func printVerified(c *cli.Context, results []checked) error {
 		if len(r.Problems) > 0 {
 			word = fmt.Sprintf("DAMAGED: %d findings", len(r.Problems))
 		}
-		fmt.Fprintf(c.App.Writer, "%s: %s; %d entries after %d, head %s, %d objects, %d checkpoints, %d index blocks\n", r.Name, word, r.Events, r.Floor, r.Head, r.Objects, r.Checkpoints, r.Blocks)
+		output.Printf(c.App.Writer, "%s: %s; %d entries after %d, head %s, %d objects, %d checkpoints, %d index blocks\n", r.Name, word, r.Events, r.Floor, r.Head, r.Objects, r.Checkpoints, r.Blocks)
 		for _, p := range r.Problems {
-			fmt.Fprintf(c.App.Writer, "  %s\n    what to do: %s\n", p.What, p.Remedy)
+			output.Printf(c.App.Writer, "  %s\n    what to do: %s\n", p.What, p.Remedy)
 		}
 	}
 	if bad {
@@ -133,7 +128,7 @@ func verifyFolder(ctx context.Context, path string) (v *history.Verified, err er
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	return f.Verify(ctx, progressOf("entry"))
+	return f.Verify(ctx, output.Percent("entry"))
 }
 
 // verifyServer reads the whole log of one server, and its objects.
@@ -189,7 +184,7 @@ func verifyServer(c *cli.Context, server string) (v *history.Verified, err error
 
 // replayInto folds the entries of a server, and reports faults to bad.
 func replayInto(ctx context.Context, s *pastLog, state *projections.State, v *history.Verified, bad func(seq log.Seq, what string, args ...any)) (last log.ChainPrefix, err error) {
-	progress := progressOf("entry")
+	progress := output.Percent("entry")
 	for e, err := range s.entries(ctx, s.floor) {
 		if err != nil {
 			return last, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections"
@@ -42,12 +43,12 @@ func whatIf(c *cli.Context, s *pastLog) error {
 		events, result := rules.Decide(state, change)
 		if result.Refusal != nil {
 			refused++
-			out.print(result, "change %d is refused: %s", n, result.Refusal)
+			out.print(result, fmt.Sprintf("change %d is refused: %s", n, result.Refusal))
 			continue
 		}
 		for _, e := range events {
 			seq++
-			out.print(log.Line{Seq: seq, Event: e}, "change %d: %s %s %s rev=%d", n, e.Action, e.Kind, e.ID, e.Revision)
+			out.print(log.Line{Seq: seq, Event: e}, fmt.Sprintf("change %d: %s %s %s rev=%d", n, e.Action, e.Kind, e.ID, e.Revision))
 			if _, err := state.Apply(seq, e); err != nil {
 				return err
 			}
@@ -57,7 +58,7 @@ func whatIf(c *cli.Context, s *pastLog) error {
 	for _, cn := range state.CNs(log.AllScope()) {
 		if changes := desired.DiffLinks(before[cn], after[cn]); len(changes) > 0 {
 			if !out.json {
-				fmt.Fprintf(c.App.Writer, "CN %s:\n", cn)
+				output.Printf(c.App.Writer, "CN %s:\n", cn)
 			}
 			out.links(cn.String(), changes)
 		}

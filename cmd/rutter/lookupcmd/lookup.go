@@ -145,9 +145,9 @@ func lookUp(c *cli.Context, open OpenPast, vl2 bool) (err error) {
 		}
 		if err := output.One(c, m, func(w io.Writer) {
 			if len(found) > 1 {
-				fmt.Fprintf(w, "%s: ", queries[i].text)
+				output.Printf(w, "%s: ", queries[i].text)
 			}
-			fmt.Fprintf(w, "%s is at %s port %d\n", m.MAC, m.Addr, m.Port)
+			output.Printf(w, "%s is at %s port %d\n", m.MAC, m.Addr, m.Port)
 		}); err != nil {
 			return err
 		}

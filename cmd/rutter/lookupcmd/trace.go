@@ -83,9 +83,9 @@ func traceOf(c *cli.Context, open OpenPast, from, to string) (t desired.Trace, e
 
 func printTrace(out io.Writer, t *desired.Trace) {
 	w := output.Aligned(out)
-	fmt.Fprintln(w, "\tFROM\tTO")
+	output.Print(w, "\tFROM\tTO\n")
 	row := func(name string, of func(*desired.TraceEnd) string) {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", name, output.Text(of(&t.From)), output.Text(of(&t.To)))
+		output.Printf(w, "%s\t%s\t%s\n", name, output.Text(of(&t.From)), output.Text(of(&t.To)))
 	}
 	row("vm", func(e *desired.TraceEnd) string { return strings.TrimSpace(e.Alias + " " + e.State) })
 	row("nic", func(e *desired.TraceEnd) string { return unlessZero(e.NIC.IsZero(), e.NIC) })
@@ -103,20 +103,20 @@ func printTrace(out io.Writer, t *desired.Trace) {
 	row("underlay", func(e *desired.TraceEnd) string { return unlessZero(!e.Under.IsValid(), e.Under) })
 	_ = w.Flush() // the terminal is gone
 	if len(t.Entries) > 0 {
-		fmt.Fprintln(w, "\nCN\tNEEDS\tOF SEQ\tHAS IT")
+		output.Print(w, "\nCN\tNEEDS\tOF SEQ\tHAS IT\n")
 		for _, e := range t.Entries {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", hostName(t, e.CN), e.What, e.Seq, presence(e))
+			output.Printf(w, "%s\t%s\t%d\t%s\n", hostName(t, e.CN), e.What, e.Seq, presence(e))
 		}
 		_ = w.Flush()
 	}
-	fmt.Fprintln(out)
+	output.Print(out, "\n")
 	for _, f := range t.Findings {
-		fmt.Fprintf(out, "%s: %s\n", f.Level, f.Text)
+		output.Printf(out, "%s: %s\n", f.Level, f.Text)
 		if f.Remedy != "" {
-			fmt.Fprintf(out, "       %s\n", f.Remedy)
+			output.Printf(out, "       %s\n", f.Remedy)
 		}
 	}
-	fmt.Fprintf(out, "%s: %s\n", t.Verdict, t.Summary)
+	output.Printf(out, "%s: %s\n", t.Verdict, t.Summary)
 }
 
 func unlessZero(zero bool, v any) string {

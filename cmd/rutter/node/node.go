@@ -28,9 +28,14 @@ type Options struct {
 	Servers *Connection
 	Kernel  Kernel
 
-	// SVP is the address of the local SVP server, and Status that of the status. "" and
-	// "off" switch them off.
+	// SVP is the address of the local SVP server, and Status that of the status, which
+	// changes nothing. "" and "off" switch them off.
 	SVP, Status string
+	// Socket serves what Status does, and the requests that change VMs, to root and to
+	// one group. A path "" or "off" switches it off.
+	Socket localhttp.Socket
+	// SocketAsked: the user gave the path, so without it the node does not start.
+	SocketAsked bool
 	// SVPMaxAge is the time without contact to the servers after which the SVP server
 	// marks its answers as old.
 	SVPMaxAge time.Duration
@@ -53,6 +58,7 @@ type Node struct {
 	agent *agent.Agent
 	vms   *vmSide // nil: it has none
 	tasks *tasks  // nil: it does none
+	found *troubles
 }
 
 // Open reads the node's cache and makes its parts. It opens no port and starts nothing.
@@ -61,7 +67,8 @@ func Open(opts Options) (*Node, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	n, found := &Node{opts: opts}, new(troubles)
+	found := new(troubles)
+	n := &Node{opts: opts, found: found}
 	cfg := agent.Config{
 		CN: opts.CN, Folder: opts.Folder, Servers: opts.Servers.API.Servers(), Dialer: opts.Servers.API, Logger: opts.Logger,
 		Kernel: opts.Kernel.New, Watch: opts.Kernel.Watch, HoldRemovals: opts.HoldRemovals,
@@ -136,13 +143,8 @@ func (n *Node) serve(ctx context.Context, g *errgroup.Group) error {
 		svpStats = svp.Stats
 		g.Go(func() error { return svp.Run(ctx, listener) })
 	}
-	if enabled(n.opts.Status) {
-		listener, err := net.Listen("tcp", n.opts.Status)
-		if err != nil {
-			return fmt.Errorf("status: %w (--listen off, if another daemon holds the port)", err)
-		}
-		handler := withSVP(n.handler(), svpStats)
-		g.Go(func() error { return localhttp.Serve(ctx, handler, listener) })
+	if err := n.serveLocal(ctx, withSVP(n.handler(), svpStats), g); err != nil {
+		return err
 	}
 	if n.vms == nil {
 		return nil
@@ -155,6 +157,38 @@ func (n *Node) serve(ctx context.Context, g *errgroup.Group) error {
 		return err
 	}
 	g.Go(func() error { return n.vms.run(ctx, n.agent, listener) })
+	return nil
+}
+
+// serveLocal serves the node's paths to programs of the node: without changes at the
+// address of the status, all at the socket.
+func (n *Node) serveLocal(ctx context.Context, handler http.Handler, g *errgroup.Group) error {
+	if enabled(n.opts.Status) {
+		listener, err := net.Listen("tcp", n.opts.Status)
+		if err != nil {
+			return fmt.Errorf("status: %w (--listen off, if another daemon holds the port)", err)
+		}
+		reads := localhttp.ReadOnly(handler, "the agent's --socket is for that, "+n.opts.Socket.Path+", which rutter vm uses")
+		g.Go(func() error { return localhttp.Serve(ctx, reads, listener) })
+	}
+	if !enabled(n.opts.Socket.Path) {
+		return nil
+	}
+	guarded, err := n.opts.Socket.Guarded(handler)
+	if err != nil {
+		return fmt.Errorf("--socket-group: %w", err)
+	}
+	listener, err := n.opts.Socket.Listen(ctx)
+	if err != nil && n.opts.SocketAsked {
+		return fmt.Errorf("--socket: %w", err)
+	}
+	if err != nil {
+		// The network of a node does not depend on commands about its VMs.
+		n.found.note("no program of this node can ask the agent for changes, because it has no socket: " + err.Error())
+		n.opts.Logger.Warn("the agent has no socket: rutter vm cannot ask it for changes (--socket names another path)", "error", err)
+		return nil
+	}
+	g.Go(func() error { return localhttp.Serve(ctx, guarded, listener) })
 	return nil
 }
 

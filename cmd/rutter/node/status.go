@@ -50,6 +50,9 @@ func (n *vmSide) status() *VMStatus {
 		s.Vminfod = "not served: " + n.skipped
 	}
 	s.Sources = n.service.Status(false).Rutter.Sources
+	for i := range s.Sources {
+		s.Sources[i].Log = nil // what scans found has the values of fields, and each user may read this status
+	}
 	s.NICs = n.nics.status()
 	var err error
 	if s.QEMU, err = vmrun.QEMU(); err != nil {

@@ -63,9 +63,8 @@ func Objects(c *cli.Context, objects []map[string]any, columns []Column) error {
 	case "json":
 		return One(c, objects, nil)
 	case "ndjson":
-		enc := json.NewEncoder(c.App.Writer)
 		for _, o := range objects {
-			if err := enc.Encode(o); err != nil {
+			if err := JSON(c.App.Writer, o); err != nil {
 				return err
 			}
 		}
@@ -73,11 +72,13 @@ func Objects(c *cli.Context, objects []map[string]any, columns []Column) error {
 	}
 	w := Aligned(c.App.Writer)
 	for i, col := range columns {
-		fmt.Fprint(w, col.title, tabOrEnd(i, len(columns)))
+		Printf(w, "%s", col.title)
+		Print(w, tabOrEnd(i, len(columns)))
 	}
 	for _, o := range objects {
 		for i, col := range columns {
-			fmt.Fprint(w, col.value(o), tabOrEnd(i, len(columns)))
+			Printf(w, "%s", col.value(o))
+			Print(w, tabOrEnd(i, len(columns)))
 		}
 	}
 	return w.Flush()

@@ -1,7 +1,9 @@
 package output
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -36,11 +38,9 @@ func Flag(formats ...string) cli.Flag {
 func One(c *cli.Context, v any, table func(io.Writer)) error {
 	switch c.String("output") {
 	case "json":
-		enc := json.NewEncoder(c.App.Writer)
-		enc.SetIndent("", "  ")
-		return enc.Encode(v)
+		return Indented(c.App.Writer, v)
 	case "ndjson":
-		return json.NewEncoder(c.App.Writer).Encode(v)
+		return JSON(c.App.Writer, v)
 	}
 	table(c.App.Writer)
 	return nil
@@ -53,6 +53,27 @@ func Table(c *cli.Context, v any, fill func(io.Writer)) error {
 		fill(w)
 		_ = w.Flush() // the terminal is gone
 	})
+}
+
+// JSON writes v as one line of JSON.
+func JSON(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
+
+// Indented writes v as JSON for people.
+func Indented(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// JSONText writes a text that is JSON already, and the end of the line. Another text is
+// an error, because its newlines could be forged lines; a string of JSON has none.
+func JSONText(w io.Writer, text []byte) error {
+	text = bytes.TrimSpace(text)
+	if !json.Valid(text) {
+		return fmt.Errorf("want JSON, and got %.80q", text)
+	}
+	_, err := w.Write(append(slices.Clip(text), '\n'))
+	return err
 }
 
 // Aligned returns a writer of tables: tabs separate the cells of a line. The caller

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/triton/changefeed/listen"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 )
 
@@ -81,10 +81,14 @@ func changefeedSnoop(c *cli.Context) error {
 	if instance == "" {
 		instance = fmt.Sprintf("%s/rutter-snoop-%d", host, os.Getpid())
 	}
+	logger, err := term.NewLogger(c.App.ErrWriter, "info")
+	if err != nil {
+		return err
+	}
 	l, err := listen.New(listen.Config{
 		Servers: servers, Instance: instance, Service: "rutter-snoop", Cursor: c.String("cursor"), DialTLS: term.DialServer(keeper),
 		Wants:  []listen.Want{{Resource: c.String("resource"), SubResources: c.StringSlice("subresources")}},
-		Logger: slog.New(slog.NewTextHandler(c.App.ErrWriter, nil)),
+		Logger: logger,
 	})
 	if err != nil {
 		return err
@@ -138,8 +142,7 @@ func (s *snooper) item(it listen.Item) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.out.Write(append(line, '\n'))
-	return err
+	return output.JSONText(s.out, line)
 }
 
 // bootstrap says where items come from; that items were missed is for people.
@@ -148,6 +151,6 @@ func (s *snooper) bootstrap(b listen.Bootstrap) error {
 	if b.Reason != "" {
 		text += "; items were missed: " + b.Reason
 	}
-	_, err := fmt.Fprintln(s.errs, text)
+	err := output.Printf(s.errs, "%s\n", text)
 	return err
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/varp"
 )
@@ -52,6 +53,6 @@ func svpSnoop(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("snoop: %w (--listen another address, if a daemon holds the port)", err)
 	}
-	fmt.Fprintf(c.App.ErrWriter, "listening on %s for %s; Ctrl-C ends it\n", listener.Addr(), c.String("upstream"))
+	output.Printf(c.App.ErrWriter, "listening on %s for %s; Ctrl-C ends it\n", listener.Addr(), c.String("upstream"))
 	return snoop.Run(c.Context, listener)
 }

@@ -26,7 +26,7 @@ func Remedy(err error) string {
 	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, varp.ErrNoServer) || errors.As(err, new(NoAnswerError)) {
 		return ""
 	}
-	return "\nName servers that run with -s URL, or in RUTTER_SERVER; rutter dev starts some to try."
+	return "Name servers that run with -s URL, or in RUTTER_SERVER; rutter dev starts some to try."
 }
 
 // NoAnswerError is the client.ErrUnavailable of a local daemon that is no server. The

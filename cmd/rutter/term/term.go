@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"rutter/api/client"
 )
@@ -62,14 +63,30 @@ func NewClient(c *cli.Context) (*client.Client, error) {
 	return OpenClient(ClientConfig(c))
 }
 
-// Terminal reports whether w is a terminal, where a person reads.
+// Terminal reports whether w is a terminal, where a person reads, or leads to one by a
+// method Under, as a screen of package output does.
 func Terminal(w io.Writer) bool {
+	for {
+		above, ok := w.(interface{ Under() io.Writer })
+		if !ok {
+			break
+		}
+		w = above.Under()
+	}
 	file, ok := w.(*os.File)
 	if !ok {
 		return false
 	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return false
+	}
+	is := false
+	err = raw.Control(func(fd uintptr) {
+		_, failed := unix.IoctlGetTermios(int(fd), unix.TCGETS)
+		is = failed == nil
+	})
+	return err == nil && is
 }
 
 // Coloured reports whether what is written to w should have colours: it is a

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/vminfo"
+	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmhost"
@@ -65,7 +68,7 @@ func vmActionFlags(within time.Duration, more ...cli.Flag) []cli.Flag {
 
 // agentAddressFlag is the address of this compute node's agent.
 func agentAddressFlag() cli.Flag {
-	return &cli.StringFlag{Name: "agent", EnvVars: []string{"RUTTER_AGENT_LISTEN"}, Value: "127.0.0.1:5309", Usage: "`ADDRESS` of this compute node's agent, or off: it is told what was asked for, so that a VM's end is no failure"}
+	return &cli.StringFlag{Name: "agent", EnvVars: []string{"RUTTER_AGENT_SOCKET"}, Value: localhttp.DefaultSocket, Usage: "`PATH` of the socket of this compute node's agent, or off: it is told what was asked for, so that a VM's end is no failure"}
 }
 
 // vmControlCommands start and stop the VMs of manifests on this compute node.
@@ -138,21 +141,21 @@ func runVMAction(c *cli.Context, id log.UUID, act func(context.Context, *vmActio
 
 // print prints the result; with --human the time of each step.
 func (a *vmAction) print(w io.Writer, done string, r vmResult) {
-	fmt.Fprintf(w, "VM %s %s", a.id, done)
+	output.Printf(w, "VM %s %s", a.id, done)
 	if a.c.Bool("human") {
-		fmt.Fprintf(w, ", visible here after %s", a.here.Round(time.Millisecond))
+		output.Printf(w, ", visible here after %s", a.here.Round(time.Millisecond))
 		if r.Seq > 0 {
-			fmt.Fprintf(w, ", in the log (seq %d) after %s", r.Seq, time.Duration(r.ClusterMS)*time.Millisecond)
+			output.Printf(w, ", in the log (seq %d) after %s", r.Seq, time.Duration(r.ClusterMS)*time.Millisecond)
 		}
 		if r.CNs > 0 {
 			nodes := "compute nodes"
 			if r.CNs == 1 {
 				nodes = "compute node"
 			}
-			fmt.Fprintf(w, ", programmed on %d %s after %s", r.CNs, nodes, time.Duration(r.FabricMS)*time.Millisecond)
+			output.Printf(w, ", programmed on %d %s after %s", r.CNs, nodes, time.Duration(r.FabricMS)*time.Millisecond)
 		}
 	}
-	fmt.Fprintln(w)
+	output.Print(w, "\n")
 }
 
 // visible runs act, and returns when the VM is seen as want says; gone is true when it
@@ -299,8 +302,10 @@ func (a *vmAction) vmm(ctx context.Context) (vmm vmmstate.VMM, managed bool, err
 	err = a.get(ctx, "/vmms?vm="+a.id.String(), &list)
 	var status *vminfod.StatusError
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &status) && status.Code == http.StatusNotFound:
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist), errors.As(err, &status) && status.Code == http.StatusNotFound:
 		return vmm, false, nil
+	case errors.Is(err, fs.ErrPermission):
+		return vmm, false, fmt.Errorf("the agent at %s is for root, and for the group of its --socket-group: %w", a.c.String("agent"), err)
 	case err != nil:
 		return vmm, false, fmt.Errorf("the agent at %s (--agent off does without): %w", a.c.String("agent"), err)
 	}
@@ -314,7 +319,10 @@ func (a *vmAction) vmm(ctx context.Context) (vmm vmmstate.VMM, managed bool, err
 
 // get asks the agent of this node.
 func (a *vmAction) get(ctx context.Context, path string, out any) error {
-	text, err := vminfod.New(a.c.String("agent"), "rutter vm "+a.c.Command.Name).Get(ctx, path)
+	base, transport := localhttp.Reach(a.c.String("agent"))
+	asked := vminfod.New(strings.TrimPrefix(base, "http://"), "rutter vm "+a.c.Command.Name)
+	asked.Transport = transport
+	text, err := asked.Get(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -323,12 +331,13 @@ func (a *vmAction) get(ctx context.Context, path string, out any) error {
 
 // ask sends a request about a VMM to this node's agent.
 func (a *vmAction) ask(ctx context.Context, method, path string, body []byte) error {
-	request, err := http.NewRequestWithContext(ctx, method, "http://"+a.c.String("agent")+path, bytes.NewReader(body))
+	base, transport := localhttp.Reach(a.c.String("agent"))
+	request, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	request.Header.Set("api-version", vmmstate.NewestVersion)
-	response, err := http.DefaultClient.Do(request)
+	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
 		return err
 	}

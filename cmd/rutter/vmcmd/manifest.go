@@ -316,7 +316,7 @@ func deleteVM(ctx context.Context, a *vmAction) (string, error) {
 		return "", err
 	}
 	if err := a.deleteNICs(ctx, api); err != nil {
-		fmt.Fprintf(a.c.App.ErrWriter, "rutter: its NICs stay in the log: %v\n", err)
+		output.Printf(a.c.App.ErrWriter, "rutter: its NICs stay in the log: %v\n", err)
 	}
 	done := "is deleted"
 	if others := a.duplicates(); others != nil {

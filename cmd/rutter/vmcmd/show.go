@@ -151,7 +151,7 @@ func vmLookup(c *cli.Context) error {
 		return output.Objects(c, found, objects.Columns(log.KindVM))
 	}
 	for _, vm := range found {
-		if _, err := fmt.Fprintln(c.App.Writer, output.Text(vm["uuid"])); err != nil {
+		if err := output.Printf(c.App.Writer, "%s\n", output.Text(vm["uuid"])); err != nil {
 			return err
 		}
 	}
@@ -160,7 +160,5 @@ func vmLookup(c *cli.Context) error {
 
 // writeJSONLines prints a list as vmadm lookup -j does: one array, indented.
 func writeJSONLines(w io.Writer, list []client.Object) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(list)
+	return output.Indented(w, list)
 }

@@ -46,7 +46,7 @@ func vmmShow(c *cli.Context, o objects.Collection) error {
 	return output.One(c, vmm, func(w io.Writer) {
 		for _, row := range [][2]string{{"id", "id"}, {"VM", "instance_id"}, {"compute node", "sled_id"}, {"state", "state"}, {"generation", "gen"}, {"since", "time_updated"}, {"reason", "reason"}} {
 			if value := output.Text(vmm[row[1]]); value != "-" {
-				fmt.Fprintf(w, "%-13s %s\n", row[0], value)
+				output.Printf(w, "%-13s %s\n", row[0], value)
 			}
 		}
 	})
@@ -75,7 +75,7 @@ func vmmHistory(c *cli.Context) error {
 			return err
 		}
 		found = true
-		if _, err := io.WriteString(c.App.Writer, vmmLine(entry)); err != nil {
+		if err := output.Printf(c.App.Writer, "%s\n", vmmLine(entry)); err != nil {
 			return err
 		}
 	}
@@ -89,11 +89,11 @@ func vmmHistory(c *cli.Context) error {
 func vmmLine(entry log.Line) string {
 	vmm, ok := entry.Event.Object.(*log.VMM)
 	if !ok || entry.Event.Action == log.Delete {
-		return fmt.Sprintf("%s #%d deleted  by %s\n", entry.Event.Time, entry.Seq, entry.Event.Actor)
+		return fmt.Sprintf("%s #%d deleted  by %s", entry.Event.Time, entry.Seq, entry.Event.Actor)
 	}
 	text := fmt.Sprintf("%s #%d gen %d %s", entry.Event.Time, entry.Seq, vmm.Gen, vmm.State)
 	if vmm.Reason != "" {
 		text += ": " + vmm.Reason
 	}
-	return text + "  by " + entry.Event.Actor + "\n"
+	return text + "  by " + entry.Event.Actor
 }

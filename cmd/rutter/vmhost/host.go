@@ -12,6 +12,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/vminfo"
+	"rutter/cmd/rutter/localhttp"
+	"rutter/cmd/rutter/term"
 )
 
 // FolderFlags are the folders in which the VMs of a compute node are described
@@ -28,6 +30,7 @@ func FolderFlags() []cli.Flag {
 func ServiceFlags() []cli.Flag {
 	return append(FolderFlags(),
 		&cli.StringFlag{Name: "vminfod", EnvVars: []string{"RUTTER_VMINFOD_LISTEN"}, Value: "127.0.0.1:9090", Usage: "`ADDRESS` at which VMs are served as vminfod does, or off"},
+		&cli.StringFlag{Name: "vminfod-users", EnvVars: []string{"RUTTER_VMINFOD_USERS"}, Value: "root", Usage: "`USERS` of this machine, by name or number and separated by commas, who get all fields of VMs there; others get state and size, no metadata, NICs or owners; all: every client gets all"},
 		&cli.StringFlag{Name: "follow-vminfod", EnvVars: []string{"RUTTER_FOLLOW_VMINFOD"}, Usage: "`ADDRESS` of another vminfod whose VMs are taken over, Triton's for one"},
 	)
 }
@@ -40,11 +43,12 @@ type Folders struct {
 	NetNS     string // named network namespaces, as ip-netns(8) keeps them
 	Cgroup    string
 	Follow    string // address of another vminfod; "": none
+	Users     string // who may see all of VMs by our vminfod: localhttp.ParseUsers
 }
 
 // FoldersOf are those that the flags name: FolderFlags or ServiceFlags, and --netns.
 func FoldersOf(c *cli.Context) Folders {
-	return Folders{Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup"), Follow: c.String("follow-vminfod")}
+	return Folders{Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup"), Follow: c.String("follow-vminfod"), Users: c.String("vminfod-users")}
 }
 
 // NewService makes the service of the VMs of f: nil if there are none; folder is
@@ -67,7 +71,11 @@ func NewService(f Folders, logger *slog.Logger) (service *vminfo.Service, folder
 	if len(sources) == 0 {
 		return nil, nil, nil
 	}
-	service, err = vminfo.New(vminfo.Config{Sources: sources, Logger: logger})
+	users, err := localhttp.ParseUsers(f.Users)
+	if err != nil {
+		return nil, nil, term.Usagef("--vminfod-users: %w", err)
+	}
+	service, err = vminfo.New(vminfo.Config{Sources: sources, Protect: localhttp.Protect, Allow: users.Allow, Logger: logger})
 	return service, folder, err
 }
 

@@ -39,15 +39,13 @@ func Unreachable(c *cli.Context, err error) error {
 // WriteJSON prints an answer of a vminfod: unchanged with --json, else indented.
 func WriteJSON(c *cli.Context, text []byte) error {
 	if c.Bool("json") {
-		_, err := fmt.Fprintln(c.App.Writer, string(text))
-		return err
+		return output.JSONText(c.App.Writer, text)
 	}
 	var out bytes.Buffer
 	if err := json.Indent(&out, text, "", "  "); err != nil {
 		return fmt.Errorf("vminfod answered no JSON: %w", err)
 	}
-	_, err := fmt.Fprintln(c.App.Writer, out.String())
-	return err
+	return output.JSONText(c.App.Writer, out.Bytes())
 }
 
 // WriteTable prints a vminfod's list of VMs as a table.
@@ -57,7 +55,7 @@ func WriteTable(out io.Writer, answer []byte) error {
 		return fmt.Errorf("vminfod answered no list of VMs: %w", err)
 	}
 	w := output.Aligned(out)
-	fmt.Fprintln(w, "UUID\tALIAS\tSTATE\tPID\tMEMORY\tADDRESSES")
+	output.Print(w, "UUID\tALIAS\tSTATE\tPID\tMEMORY\tADDRESSES\n")
 	for _, vm := range vms {
 		var addresses []any
 		nics, _ := vm["nics"].([]any)
@@ -66,7 +64,7 @@ func WriteTable(out io.Writer, answer []byte) error {
 			ips, _ := fields["ips"].([]any)
 			addresses = append(addresses, ips...)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", output.Text(vm["uuid"]), output.Text(vm["alias"]), output.Text(vm["state"]), output.Text(vm["pid"]), output.Text(vm["max_physical_memory"]), output.Text(addresses))
+		output.Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", output.Text(vm["uuid"]), output.Text(vm["alias"]), output.Text(vm["state"]), output.Text(vm["pid"]), output.Text(vm["max_physical_memory"]), output.Text(addresses))
 	}
 	return w.Flush()
 }
@@ -74,12 +72,12 @@ func WriteTable(out io.Writer, answer []byte) error {
 // WriteSources prints the sources of VMs, and which manifests are left out and why.
 func WriteSources(w io.Writer, title string, sources []vmstore.Status) {
 	for _, source := range sources {
-		fmt.Fprintf(w, "%s   %s: %s; %d scans found %d changes that events had missed\n", title, source.Name, source.State, source.Scans, source.Missed)
+		output.Printf(w, "%s   %s: %s; %d scans found %d changes that events had missed\n", title, source.Name, source.State, source.Scans, source.Missed)
 		for _, skip := range source.Skips {
-			fmt.Fprintf(w, "%*s   without %s\n", len(title), "", skip)
+			output.Printf(w, "%*s   without %s\n", len(title), "", skip)
 		}
 		for _, aside := range source.Aside {
-			fmt.Fprintf(w, "%*s   aside since %s: %s: %s\n", len(title), "", aside.Since.Format(time.RFC3339), aside.Name, aside.Reason)
+			output.Printf(w, "%*s   aside since %s: %s: %s\n", len(title), "", aside.Since.Format(time.RFC3339), aside.Name, aside.Reason)
 		}
 	}
 }

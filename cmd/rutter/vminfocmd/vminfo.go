@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/vminfo"
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmhost"
 )
@@ -37,7 +38,7 @@ func Command() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "ping", Usage: "whether a vminfod answers", Flags: vminfoFlags(), Action: vminfoGet("/ping", func(w io.Writer, _ []byte) error {
-					_, err := fmt.Fprintln(w, "pong")
+					err := output.Print(w, "pong\n")
 					return err
 				}),
 				Description: term.Examples("rutter vminfo ping", "rutter vminfo ping -j"),
@@ -116,12 +117,12 @@ func vminfoStatus(c *cli.Context) error {
 		return fmt.Errorf("vminfod answered no status: %w", err)
 	}
 	w := c.App.Writer
-	fmt.Fprintf(w, "vminfod    %s (%s), pid %d, up %s\n", s.State, s.Status, s.PID, s.Uptime)
-	fmt.Fprintf(w, "VMs        %d\n", s.NumVMs)
-	fmt.Fprintf(w, "events     %d so far, the last %d are kept; %d listeners, %d were too slow\n", s.Rutter.Seq, s.Rutter.Events, len(s.EventsListeners), s.Rutter.Lost)
+	output.Printf(w, "vminfod    %s (%s), pid %d, up %s\n", s.State, s.Status, s.PID, s.Uptime)
+	output.Printf(w, "VMs        %d\n", s.NumVMs)
+	output.Printf(w, "events     %d so far, the last %d are kept; %d listeners, %d were too slow\n", s.Rutter.Seq, s.Rutter.Events, len(s.EventsListeners), s.Rutter.Lost)
 	vmhost.WriteSources(w, "source  ", s.Rutter.Sources)
 	for _, failure := range s.RefreshErrors {
-		fmt.Fprintf(w, "failure    %s %s\n", failure.Date.Format(time.RFC3339), failure.Err)
+		output.Printf(w, "failure    %s %s\n", failure.Date.Format(time.RFC3339), failure.Err)
 	}
 	return nil
 }
@@ -171,8 +172,7 @@ const maxAlias = 30
 
 func writeEvent(c *cli.Context, m vminfod.Message) error {
 	if c.Bool("json") {
-		_, err := fmt.Fprintf(c.App.Writer, "%s\n", m.Line)
-		return err
+		return output.JSONText(c.App.Writer, []byte(m.Line))
 	}
 	date, id := m.Date.UTC().Format("2006-01-02T15:04:05.000Z"), m.UUID
 	prefix := fmt.Sprintf("[%s] %s %s", date, id, m.Type)
@@ -189,11 +189,11 @@ func writeEvent(c *cli.Context, m vminfod.Message) error {
 		prefix = fmt.Sprintf("[%s] %s %s %s", date, id, alias, m.Type)
 	}
 	if len(m.Changes) == 0 {
-		_, err := fmt.Fprintln(c.App.Writer, prefix)
+		err := output.Printf(c.App.Writer, "%s\n", prefix)
 		return err
 	}
 	for _, change := range m.Changes {
-		if _, err := fmt.Fprintf(c.App.Writer, "%s: %s %s :: %s -> %s\n", prefix, change.PrettyPath(), change.Action, jsonOrNull(change.Old), jsonOrNull(change.New)); err != nil {
+		if err := output.Printf(c.App.Writer, "%s: %s %s :: %s -> %s\n", prefix, change.PrettyPath(), change.Action, jsonOrNull(change.Old), jsonOrNull(change.New)); err != nil {
 			return err
 		}
 	}

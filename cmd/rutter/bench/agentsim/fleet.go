@@ -31,7 +31,7 @@ type Config struct {
 	First func(i int) int
 	// The delay of an entry is measured from the entry's own time, which is this
 	// machine's clock if the leader runs here.
-	BackoffMin, BackoffMax time.Duration // as of package agent: 100 ms and 5 s
+	BackoffMin, BackoffMax time.Duration // defaults 100 ms and 5 s; those of package agent are 100 ms and 2 s
 }
 
 // Fleet is the agents.
