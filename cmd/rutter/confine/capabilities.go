@@ -23,11 +23,11 @@ const (
 
 // Machines are the capabilities of an agent that starts VMs: beside those for links,
 // the ones that give a VM its users (its user namespace), read which namespaces its
-// processes have, and end them. A VM's programs get none of them on the node: they are
-// in a user namespace of their own. It has none that owns files of others, traces into
-// the kernel, makes devices, or changes the kernel, the clock or the audit.
+// processes have, and end them, and the one that gives the agent's socket to a group.
+// A VM's programs get none of them on the node: they are in a user namespace of their
+// own. It has none that makes devices, or changes the kernel, the clock or the audit.
 const Machines = NetAdmin | NetBroadcast | SysAdmin | DACOverride |
-	1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_NET_BIND_SERVICE
+	1<<unix.CAP_CHOWN | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_NET_BIND_SERVICE
 
 var names = []struct {
 	set  Set
