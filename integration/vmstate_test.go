@@ -177,11 +177,14 @@ func (n *vmNode) sweep() {
 	})
 	for deadline := time.Now().Add(vmPatience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		vms, _ := filepath.Glob(filepath.Join(n.cgroup, "*-*"))
-		for _, path := range vms {
+		others, _ := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(n.cgroup) + "-*") // of other controllers, in version 1
+		for _, path := range append(vms, others...) {
 			_ = os.Remove(path)
 		}
 		if err := os.Remove(n.cgroup); err == nil || errors.Is(err, fs.ErrNotExist) {
-			return
+			if others, _ = filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(n.cgroup) + "-*"); len(others) == 0 {
+				return
+			}
 		}
 	}
 	n.t.Errorf("%s is left", n.cgroup)

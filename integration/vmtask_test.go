@@ -2,8 +2,10 @@ package integration
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -184,6 +186,32 @@ func (a *netAgent) primary(vm log.UUID, is, isNot string) {
 	}
 }
 
+// ownProgram: a VM whose program root chose on the node runs, started by a task, by an
+// agent that has dropped its capabilities. It is no user of the node, here a rutter that
+// serves its own VMs at port 80.
+func (a *netAgent) ownProgram(one, other *bench.Server) {
+	a.t.Helper()
+	root := filepath.Join(a.dir, "root-own")
+	text, err := os.ReadFile(program)
+	if err = errors.Join(err, os.MkdirAll(filepath.Join(root, "vms"), 0o755)); err == nil {
+		err = os.WriteFile(filepath.Join(root, "rutter"), text, 0o755)
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	vm := a.plain("own0", "root="+root, `init=["/rutter","vminfo","serve","--manifests","/vms","--vminfod","127.0.0.1:80"]`)
+	a.ends(other, a.begin(one, "/vms/"+vm.String()+"/start", "{}"), "complete")
+	a.visibleEverywhere(vm, "running")
+	info, err := os.Stat(fmt.Sprintf("/proc/%d", a.pid(vm)))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if owner := info.Sys().(*syscall.Stat_t).Uid; owner < 1<<30 {
+		a.t.Errorf("its program runs as user %d", owner)
+	}
+	a.must("vm", "delete", vm.String())
+}
+
 // commands: they are refused unless the agent may, are done once though agent and
 // server die meanwhile, and end at their time.
 func (a *netAgent) commands(t *testing.T) {
@@ -191,6 +219,19 @@ func (a *netAgent) commands(t *testing.T) {
 	if got := a.ends(other, a.begin(one, "/execute", `{"script":"true"}`), "failure"); !strings.Contains(got.Failure, "command_execute") {
 		t.Errorf("a command that this node may not run: %s", got.Failure)
 	}
+	// A VM whose program a task chooses: no program of it runs, not even with TLS off.
+	chosen := log.UUID{0xab, 6: 0x40, 8: 0x80, 15: 17}
+	mark := filepath.Join(a.dir, "chosen")
+	for _, more := range []string{`"init":["/bin/sh","-c","id > ` + mark + `"]`, `"root":"/","init":["/bin/sh","-c","id > ` + mark + `"]`} {
+		body := fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,%s}`, chosen, a.vmWorld.owner, more)
+		if got := a.ends(other, a.begin(one, "/vms", body), "failure"); !strings.Contains(got.Failure, "params.init") || !strings.Contains(got.Failure, "--allow-execute") {
+			t.Errorf("a VM with %s: %s", more, got.Failure)
+		}
+	}
+	if _, err := os.Stat(mark); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a program that a task chose has run: %v", err)
+	}
+	a.ownProgram(one, other)
 	restart := func(flags ...string) {
 		a.stopAgent()
 		a.vmWorld.t = a.whole

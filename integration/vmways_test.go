@@ -247,7 +247,14 @@ func (w *vmWorld) follows() {
 // saysWhatIsWrong: an init that cannot run, and a VM that has a second manifest.
 func (n *vmNode) saysWhatIsWrong() {
 	n.t.Helper()
-	out, err := n.rutter("vm", "create", "alias=bad0", "owner_uuid="+n.owner.String(), `init=["/nowhere/init"]`, "--start")
+	root := filepath.Join(n.dir, "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	if out, err := n.rutter("vm", "create", "alias=bad1", "owner_uuid="+n.owner.String(), `init=["/sbin/init"]`, "--start"); err == nil || !strings.Contains(out, `"root": "/var/lib/rutter-vms/`) {
+		n.t.Errorf("an init without a root: %v\n%s", err, out)
+	}
+	out, err := n.rutter("vm", "create", "alias=bad0", "owner_uuid="+n.owner.String(), "root="+root, `init=["/nowhere/init"]`, "--start")
 	if err == nil || !strings.Contains(out, "is created, and does not run") || !strings.Contains(out, "/nowhere/init: there is no such file") {
 		n.t.Errorf("an init that is not there: %v\n%s", err, out)
 	}

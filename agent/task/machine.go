@@ -43,6 +43,9 @@ type Machines struct {
 	// Check refuses updates of a VM that are not allowed here, and sends the requested
 	// changes of its NICs to the log; nil: all updates are allowed.
 	Check func(ctx context.Context, manifest, fields vmdoc.Value) error
+	// Programs allows tasks to choose what runs on this node: the fields of
+	// vmrule.Programs. Without it, only manifests that are written on the node do.
+	Programs bool
 }
 
 // Kinds are the tasks, by CNAPI's names for them.
@@ -288,6 +291,9 @@ func (m *Machines) create(ctx context.Context, params json.RawMessage) (any, err
 	if owner, err := log.ParseUUID(textOf(v, "owner_uuid")); err != nil || owner.IsZero() {
 		return nil, fmt.Errorf("params.owner_uuid: give the UUID of the VM's owner: %w", err)
 	}
+	if err := m.mayChoose(id, vmdoc.Value{}, v); err != nil {
+		return nil, err
+	}
 	if err := m.Runner.Create(v); err != nil {
 		return nil, err
 	}
@@ -311,13 +317,24 @@ func (m *Machines) update(ctx context.Context, params json.RawMessage) (any, err
 	}
 	fields = fields.Without("uuid")
 	manifest, err := m.Runner.Manifest(id)
+	if err == nil {
+		err = m.mayChoose(id, manifest, vmdoc.Updated(manifest, fields))
+	}
 	if err == nil && m.Check != nil {
 		err = m.Check(ctx, manifest, fields)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := m.Runner.Edit(id, func(v vmdoc.Value) vmdoc.Value { return vmdoc.Updated(v, fields) }); err != nil {
+	var refused error
+	err = m.Runner.Edit(id, func(v vmdoc.Value) vmdoc.Value {
+		updated := vmdoc.Updated(v, fields)
+		if refused = m.mayChoose(id, v, updated); refused != nil {
+			return v // it was changed meanwhile
+		}
+		return updated
+	})
+	if err = errors.Join(err, refused); err != nil {
 		return nil, err
 	}
 	err = m.await(ctx, id, func(vm vmdoc.Value, there bool) bool {

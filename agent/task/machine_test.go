@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/agent/internal/guesttest"
 	"rutter/agent/vminfo"
 	"rutter/agent/vminfo/manifests"
 	"rutter/agent/vminfo/system"
@@ -70,7 +71,7 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Machines = &Machines{Runner: n.runner, Store: service.Store(), VMMs: n.vmms}
+	n.Machines = &Machines{Runner: n.runner, Store: service.Store(), VMMs: n.vmms, Programs: true}
 	ctx, cancel := context.WithCancel(t.Context())
 	var parts sync.WaitGroup
 	parts.Go(func() { _ = service.Run(ctx, nil) })
@@ -92,6 +93,9 @@ func (n *node) sweep() {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
+	}
+	others, _ := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(n.cgroups) + "-*") // of other controllers, in version 1
+	for _, vm := range append(vms, others...) {
 		for range 1000 {
 			if err := os.Remove(vm); err == nil || errors.Is(err, fs.ErrNotExist) {
 				break
@@ -159,8 +163,9 @@ func TestMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	this := `{"uuid":"` + machine + `"}`
-	for _, init := range []string{`["sleep","1000"]`, `["sh","-c","trap '' TERM; sleep 1000 & while :; do sleep 1; done"]`} {
-		state, first := n.must("machine_create", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"alias":"a","zonename":%q,"max_physical_memory":64,"init":%s}`, machine, machine, n.zone, init))
+	root := guesttest.Root(t)
+	for _, init := range []string{`["/guest","sleep"]`, `["/guest","stubborn"]`} {
+		state, first := n.must("machine_create", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"alias":"a","zonename":%q,"max_physical_memory":64,"root":%q,"init":%s}`, machine, machine, n.zone, root, init))
 		if state != "running" || first == 0 {
 			t.Fatalf("created: it is %s, process %d", state, first)
 		}
@@ -211,7 +216,7 @@ func TestMachineWithoutInit(t *testing.T) {
 		t.Fatal(err)
 	}
 	this := `{"uuid":"` + machine + `"}`
-	_, pid := n.must("machine_create", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"zonename":%q,"init":["sh","-c","sleep 1000 & sleep 1000 & exec sleep 1000"]}`, machine, machine, n.zone))
+	_, pid := n.must("machine_create", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"zonename":%q,"root":%q,"init":["/guest","parent"]}`, machine, machine, n.zone, guesttest.Root(t)))
 	n.managed(id, true)
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -246,7 +251,7 @@ func TestMachineFailures(t *testing.T) {
 		{"machine_update", `{"uuid":"` + machine + `","state":"running"}`, "params.state"},
 		{"machine_create", `{"uuid":"` + machine + `"}`, "params.owner_uuid"},
 		{"machine_create", `3`, "want the fields of a VM"},
-		{"machine_create", create(`,"init":["/nowhere/init"]`), "is created, and does not run"},
+		{"machine_create", create(`,"root":"` + guesttest.Root(t) + `","init":["/nowhere/init"]`), "is created, and does not run"},
 		{"machine_create", create(``), "has a manifest already"},
 		{"machine_destroy", `{"uuid":"` + machine + `"}`, ""},
 	} {
@@ -262,7 +267,7 @@ func TestMachineFailures(t *testing.T) {
 func TestRebootThatFails(t *testing.T) {
 	n := newNode(t)
 	this := `{"uuid":"` + machine + `"}`
-	n.must("machine_create", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"zonename":%q,"init":["sleep","1000"]}`, machine, machine, n.zone))
+	n.must("machine_create", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"zonename":%q,"root":%q,"init":["/guest","sleep"]}`, machine, machine, n.zone, guesttest.Root(t)))
 	id, _ := log.ParseUUID(machine) // it is one
 	n.managed(id, true)
 	n.must("machine_update", `{"uuid":"`+machine+`","init":["/nowhere/init"]}`)
@@ -270,4 +275,59 @@ func TestRebootThatFails(t *testing.T) {
 		t.Errorf("rebooted: %v", err)
 	}
 	n.must("machine_destroy", this)
+}
+
+// TestProgramsAreNotChosen: a node that does not allow it takes no task that chooses
+// what runs on it, and nothing of such a task is done. What root wrote on the node stays
+// and runs, also after a task that changes other fields.
+func TestProgramsAreNotChosen(t *testing.T) {
+	n := newNode(t)
+	n.Programs = false
+	mark := filepath.Join(n.dir, "mark")
+	vm := fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q`, machine, machine)
+	manifest := filepath.Join(n.dir, "vms", machine+".json")
+	for more, name := range map[string]string{
+		`,"init":["touch","` + mark + `"]`:                 "params.init",
+		`,"root":"/","init":["/bin/sh"]`:                   "params.init, params.root",
+		`,"brand":"kvm","qemu_extra_opts":["-cdrom","/x"]`: "params.qemu_extra_opts",
+		`,"brand":"kvm","disks":[{"path":"/dev/sda"}]`:     "params.disks",
+		`,"zonename":"other"`:                              "params.zonename",
+	} {
+		_, err := n.do("machine_create", vm+more+"}")
+		if !errors.Is(err, ErrPrograms) || !strings.Contains(err.Error(), name+":") || !strings.Contains(err.Error(), "--allow-execute") {
+			t.Errorf("create with %s: %v", more, err)
+		}
+		if _, err := os.Stat(manifest); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("create with %s: a manifest is there: %v", more, err)
+		}
+	}
+	n.must("machine_create", vm+`,"autoboot":false}`)
+	for _, more := range []string{`"init":["touch","` + mark + `"]`, `"root":"/"`, `"zonename":"other"`, `"disks":[{"path":"/dev/sda"}]`} {
+		before, _ := os.ReadFile(manifest)
+		if _, err := n.do("machine_update", `{"uuid":"`+machine+`",`+more+`}`); !errors.Is(err, ErrPrograms) {
+			t.Errorf("update with %s: %v", more, err)
+		}
+		if after, _ := os.ReadFile(manifest); string(after) != string(before) {
+			t.Errorf("update with %s: the manifest has become %s", more, after)
+		}
+	}
+	n.must("machine_destroy", `{"uuid":"`+machine+`"}`)
+	if _, err := os.Stat(mark); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the program ran: %v", err)
+	}
+	// Root's own manifest.
+	text := vm + fmt.Sprintf(`,"zonename":%q,"root":%q,"init":["/guest","sleep"]}`, n.zone, guesttest.Root(t))
+	if err := errors.Join(os.WriteFile(manifest+".new", []byte(text), 0o600), os.Rename(manifest+".new", manifest)); err != nil {
+		t.Fatal(err)
+	}
+	if state, _ := n.must("machine_boot", `{"uuid":"`+machine+`"}`); state != "running" {
+		t.Errorf("booted: it is %s", state)
+	}
+	if vm, err := n.do("machine_update", `{"uuid":"`+machine+`","alias":"b","init":["/guest","sleep"]}`); err != nil || vm.Alias != "b" {
+		t.Errorf("updated: %+v, %v", vm, err)
+	}
+	if _, err := n.do("machine_update", `{"uuid":"`+machine+`","init":null}`); !errors.Is(err, ErrPrograms) {
+		t.Errorf("without an init: %v", err)
+	}
+	n.must("machine_destroy", `{"uuid":"`+machine+`"}`)
 }

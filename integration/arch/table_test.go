@@ -294,13 +294,13 @@ var importTable = []row{
 		why: "who listens to a feed need not know what serves it",
 	},
 	{
-		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/internal/rest"},
+		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "agent/sysinfo", "api/internal/rest"},
 		tests: []string{"projections/rules"},
 		why:   "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
 	{
-		pkg: "agent/task", may: []string{"log", "projections", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore"},
-		tests: []string{"agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system", "projections/rules"},
+		pkg: "agent/task", may: []string{"log", "log/vmrule", "projections", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore"},
+		tests: []string{"agent/internal/guesttest", "agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system", "projections/rules"},
 		why:   "what a node is asked to do is done without knowing how the asking came",
 	},
 	{
@@ -401,7 +401,7 @@ var importTable = []row{
 	},
 	{
 		pkg: "agent/vminfo/vmrun", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/system"},
-		tests: []string{"agent/vminfo/internal/vmtest", "agent/vminfo/vmstore"},
+		tests: []string{"agent/internal/guesttest", "agent/vminfo/internal/vmtest", "agent/vminfo/vmstore"},
 		why:   "VMs are started and stopped without being watched",
 	},
 	{

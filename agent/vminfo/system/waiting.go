@@ -6,23 +6,11 @@ import (
 	"time"
 )
 
-// waitScript waits for a line until the process is in its cgroup, so that its children
-// begin there. exec keeps its process number.
-const waitScript = `read go && exec "$@" </dev/null`
+// WaitingName is the only argument of a process that waits until it is in the cgroups of
+// its VM, and then becomes the VM's program (vmrun/internal/isolate).
+const WaitingName = "rutter-vm-begin"
 
-// WaitingCommand is the command that waits for a line on its input and then runs line;
-// enter is the command that it runs in.
-func WaitingCommand(enter, line []string) []string {
-	command := append(enter, "/bin/sh", "-c", waitScript, "init")
-	return append(command, line...)
-}
-
-// HasStarted reports whether a process has become the VM's program. Between two
-// programs, as a zombie and after its end it has no command line.
-func HasStarted(pid int) bool {
-	text, err := readSmall(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return err == nil && len(text) > 0 && !bytes.Contains(text, []byte(waitScript))
-}
+var waitingLine = []byte(WaitingName + "\x00")
 
 // isWaiting reports whether a process still waits to become the VM's program. It waits
 // for a process that is between two programs.
@@ -30,17 +18,16 @@ func isWaiting(pid int) bool {
 	for range maxExecPolls {
 		text, err := readSmall(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if err != nil || len(text) > 0 {
-			return bytes.Contains(text, []byte(waitScript))
+			return bytes.Equal(text, waitingLine)
 		}
-		time.Sleep(InitPoll)
+		time.Sleep(execPoll)
 	}
 	return false
 }
 
 const (
-	// InitPoll is the pause between two checks whether a process has become the VM's
-	// program.
-	InitPoll = 500 * time.Microsecond
+	// execPoll is the pause between two checks whether a process has a command line.
+	execPoll = 500 * time.Microsecond
 	// maxExecPolls bounds the checks of a process that has no command line.
 	maxExecPolls = 200
 )

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -113,6 +112,9 @@ func (r *Runner) Prepare(ctx context.Context, id log.UUID) error {
 
 func (r *Runner) prepare(ctx context.Context, m system.Manifest) error {
 	id := m.UUID
+	if _, err := programOf(m); err != nil {
+		return fmt.Errorf("vminfo: VM %s: %w", id, err)
+	}
 	ns := system.OpenNamespace(r.cfg.NetNS, m.Zone)
 	ns.Close()
 	if ns.Fd < 0 && !r.ordinary() {
@@ -129,102 +131,16 @@ func (r *Runner) prepare(ctx context.Context, m system.Manifest) error {
 			return fmt.Errorf("vminfo: VM %s: namespace: %w", id, err)
 		}
 	}
-	folder := r.finder.CgroupOf(id)
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	if err := r.makeCgroups(id); err != nil {
 		return fmt.Errorf("vminfo: VM %s: cgroup: %w", id, err)
 	}
-	return r.limitMemory(m)
-}
-
-// limitMemory sets the limit of the VM's cgroup from its manifest.
-func (r *Runner) limitMemory(m system.Manifest) error {
-	memory, _ := m.Value.Get("max_physical_memory")
-	limit, err := strconv.ParseInt(memory.Literal(), 10, 64)
-	if !memory.IsNumber() || err != nil || limit <= 0 {
-		return nil // no limit
-	}
-	folder := r.finder.CgroupOf(m.UUID)
-	for _, name := range system.MemoryFiles {
-		err = os.WriteFile(filepath.Join(folder, name), strconv.AppendInt(nil, limit*system.Mebi, 10), 0o644)
-		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
-			break
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("vminfo: VM %s: its memory limit of %d MiB: %w", m.UUID, limit, err)
-	}
-	return nil
+	return r.limit(m)
 }
 
 func command(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
-	}
-	return nil
-}
-
-// Start starts the init process of a VM in what Prepare made. The process outlives this
-// program. The manifest's "init" is its command line, a list of strings; without one,
-// it sleeps. ErrRunning if it is already running.
-func (r *Runner) Start(ctx context.Context, id log.UUID) error {
-	m, err := r.load(id)
-	if err != nil {
-		return err
-	}
-	unlock, err := r.lock(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if p, ok := r.find(m); ok {
-		_ = unix.Close(p.Fd)
-		return fmt.Errorf("%w: %s, process %d", ErrRunning, id, p.Pid)
-	}
-	if err := r.prepare(ctx, m); err != nil {
-		return err
-	}
-	line, err := commandLine(m)
-	if err != nil {
-		return fmt.Errorf("vminfo: VM %s: %w", id, err)
-	}
-	args := system.WaitingCommand(r.enter(m.Zone), line)
-	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // the VM outlives the request
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("vminfo: VM %s: init: %w", id, err)
-	}
-	pid := cmd.Process.Pid
-	if err := r.admit(id, pid); err != nil {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		return fmt.Errorf("vminfo: VM %s: %w", id, err)
-	}
-	_, err = stdin.Write([]byte("go\n"))
-	err = errors.Join(err, stdin.Close())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }() // a zombie would keep its namespace's number
-	if err == nil {
-		err = r.awaitInit(ctx, id, pid, line[0], ended)
-	}
-	if errors.Is(err, ErrNoInit) {
-		err = errors.Join(err, r.clear(ctx, m))
-	}
-	if err != nil {
-		return fmt.Errorf("vminfo: VM %s: init: %w", id, err)
-	}
-	return nil
-}
-
-// admit puts a process into the VM's cgroup.
-func (r *Runner) admit(id log.UUID, pid int) error {
-	number := strconv.AppendInt(nil, int64(pid), 10)
-	if err := os.WriteFile(filepath.Join(r.finder.CgroupOf(id), "cgroup.procs"), number, 0o644); err != nil {
-		return fmt.Errorf("cgroup: %w", err)
 	}
 	return nil
 }
@@ -266,7 +182,7 @@ func (r *Runner) Stop(ctx context.Context, id log.UUID, force bool) error {
 // end signals a process by its pidfd, so that no other process is hit, and waits.
 func (r *Runner) end(ctx context.Context, p system.Process, force bool) error {
 	signals := []unix.Signal{unix.SIGTERM, unix.SIGKILL}
-	if force {
+	if force || endsUnasked(p.Pid) {
 		signals = signals[1:]
 	}
 	for _, signal := range signals {
@@ -329,7 +245,7 @@ func (r *Runner) clear(ctx context.Context, m system.Manifest) error {
 	if err := os.Remove(r.pidFile(m.UUID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return nil
+	return errors.Join(r.removeCgroups(m.UUID), r.freeUsers(m.UUID))
 }
 
 // killAll kills what is in a cgroup.

@@ -3,14 +3,19 @@ package vmrun
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"rutter/agent/vminfo/system"
 	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmrun/internal/isolate"
 )
 
 // ordinaryNetNS is where ip-netns(8) keeps named network namespaces.
@@ -19,15 +24,6 @@ const ordinaryNetNS = "/run/netns"
 // ordinary reports whether the namespaces are in the folder of ip-netns(8).
 func (r *Runner) ordinary() bool {
 	return slices.Contains([]string{ordinaryNetNS, "/var" + ordinaryNetNS}, filepath.Clean(r.cfg.NetNS))
-}
-
-// enter is the command that runs another in a namespace: ip-netns(8), which also mounts
-// the namespace's /etc/resolv.conf, or where that cannot be used, nsenter(1).
-func (r *Runner) enter(zone string) []string {
-	if r.ordinary() {
-		return []string{"ip", "netns", "exec", zone}
-	}
-	return []string{"nsenter", "--net=" + filepath.Join(r.cfg.NetNS, zone)}
 }
 
 // hardwareBrands are the brands of VMs that have virtual hardware (vmadm(8)).
@@ -46,24 +42,48 @@ func QEMU() (path string, err error) {
 	return exec.LookPath(name)
 }
 
-// commandLine is the command that runs a VM: QEMU if the VM has virtual hardware and
-// QEMU is installed, otherwise its init.
-func commandLine(m system.Manifest) ([]string, error) {
+// program is what runs as a VM.
+type program struct {
+	line []string
+	// root is the folder that it runs in; "": it is a program of the node, which sees
+	// the node's programs only.
+	root string
+	// disks are opened by the runner, because the program cannot open them.
+	disks    []string
+	hardware bool // it is QEMU
+	idle     bool // it only holds the VM's namespace
+}
+
+// programOf is the program that runs a VM: QEMU if the VM has virtual hardware and QEMU
+// is installed, otherwise its init, and without one a process that sleeps. Errors:
+// ErrNoRoot, and about fields.
+func programOf(m system.Manifest) (program, error) {
 	if slices.Contains(hardwareBrands, m.Value.Text("brand")) {
 		if path, err := QEMU(); err == nil {
-			return qemuLine(path, m)
+			return qemuProgram(path, m)
 		}
 	}
 	list, ok := m.Value.Get("init")
 	if !ok {
-		return []string{"sleep", "infinity"}, nil
+		return program{line: []string{"sleep", "infinity"}, idle: true}, nil
 	}
 	line, err := words(list, "init")
 	if err == nil && len(line) == 0 {
 		err = errors.New("init is no list of strings with a program first")
 	}
-	return line, err
+	if err != nil {
+		return program{}, err
+	}
+	root := m.Value.Text("root")
+	if root == "" {
+		example := filepath.Join(exampleRoots, m.UUID.String())
+		return program{}, fmt.Errorf("%w: it runs in a folder of its own, and not in this node's files: put the VM's files into a folder, below one that only root can enter, and name it in the manifest, as in \"root\": %q", ErrNoRoot, example)
+	}
+	return program{line: line, root: root}, nil
 }
+
+// exampleRoots is the folder that a refusal suggests.
+const exampleRoots = "/var/lib/rutter-vms"
 
 // words reads a list of strings.
 func words(list vmdoc.Value, name string) ([]string, error) {
@@ -84,23 +104,71 @@ const (
 	defaultVCPUs = 1
 )
 
-// qemuLine is QEMU's command line for a manifest (qemu(1)): its ram, vcpus and disks,
-// and the list of strings "qemu_extra_opts". Its NICs are those that qemu_extra_opts
-// name.
-func qemuLine(path string, m system.Manifest) ([]string, error) {
-	line := []string{
+// qemuSandbox are QEMU's own restrictions: its filter of system calls, which lets it
+// start no program and change no user.
+var qemuSandbox = []string{"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"}
+
+// qemuOwn are the options that qemu_extra_opts may not have: they lift or move what
+// confines QEMU.
+var qemuOwn = []string{"sandbox", "runas", "chroot", "run-with", "daemonize", "add-fd"}
+
+// qemuDevices are the names in /dev that QEMU may open.
+var qemuDevices = []string{"kvm", "net/tun", "vhost-net"}
+
+// qemuProgram is QEMU with its command line for a manifest (qemu(1)): its ram, vcpus and
+// disks, and the list of strings "qemu_extra_opts". Its NICs are those that
+// qemu_extra_opts name.
+func qemuProgram(path string, m system.Manifest) (program, error) {
+	p := program{hardware: true, line: []string{
 		path, "-name", m.UUID.String(), "-uuid", m.UUID.String(), "-nodefaults", "-display", "none", "-accel", "kvm", "-accel", "tcg",
 		"-m", strconv.FormatInt(m.Number("ram", defaultRAM), 10), "-smp", strconv.FormatInt(m.Number("vcpus", defaultVCPUs), 10),
-	}
+	}}
+	p.line = append(p.line, qemuSandbox...)
 	disks, _ := m.Value.Get("disks")
 	for i, disk := range disks.Items() {
 		file := disk.Text("path")
-		if file == "" || slices.Contains([]byte(file), ',') {
-			return nil, fmt.Errorf("disks.%d.path %q: want the path of a raw image or device, without commas", i, file)
+		if !filepath.IsAbs(file) {
+			return p, fmt.Errorf("disks.%d.path %q: want the path of a raw image or device, from / on", i, file)
 		}
-		line = append(line, "-drive", "format=raw,if=virtio,file="+file)
+		p.disks = append(p.disks, file)
+		set := strconv.Itoa(i + 1)
+		p.line = append(p.line, "-add-fd", fmt.Sprintf("fd=%d,set=%s", isolate.FirstFile+i, set), "-drive", "format=raw,if=virtio,file=/dev/fdset/"+set)
 	}
 	extra, _ := m.Value.Get("qemu_extra_opts")
 	more, err := words(extra, "qemu_extra_opts")
-	return append(line, more...), err
+	for _, word := range more {
+		if strings.HasPrefix(word, "-") && slices.Contains(qemuOwn, strings.TrimLeft(word, "-")) {
+			err = fmt.Errorf("qemu_extra_opts: %s: QEMU is confined by the agent: leave it out", word)
+		}
+	}
+	p.line = append(p.line, more...)
+	return p, err
+}
+
+// openDisks opens the disks of a program. The caller closes them.
+func (p *program) openDisks() (files []*os.File, err error) {
+	for _, path := range p.disks {
+		file, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			closeAll(files)
+			return nil, fmt.Errorf("disk: %w", err)
+		}
+		files = append(files, file)
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, file := range files {
+		_ = file.Close()
+	}
+}
+
+// deviceGroup is the group of this node's /dev/kvm, if only its members may use it.
+func deviceGroup() uint32 {
+	var st unix.Stat_t
+	if unix.Stat("/dev/kvm", &st) != nil || st.Mode&0o006 == 0o006 || st.Mode&0o060 != 0o060 {
+		return 0
+	}
+	return st.Gid
 }

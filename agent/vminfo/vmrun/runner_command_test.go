@@ -22,12 +22,12 @@ func manifestFor(t *testing.T, fields string) system.Manifest {
 	return m
 }
 
-func TestCommandLine(t *testing.T) {
+func TestProgram(t *testing.T) {
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
-	kvm := `,"brand":"kvm","ram":512,"vcpus":2,"disks":[{"path":"/dev/zvol/a"}],"init":["/sbin/init"],"qemu_extra_opts":["-nic","none"]`
-	if line, err := commandLine(manifestFor(t, kvm)); err != nil || !slices.Equal(line, []string{"/sbin/init"}) {
-		t.Errorf("without QEMU: %q, %v", line, err)
+	kvm := `,"brand":"kvm","ram":512,"vcpus":2,"disks":[{"path":"/dev/zvol/a"}],"root":"/vms/a","init":["/sbin/init"],"qemu_extra_opts":["-nic","none"]`
+	if p, err := programOf(manifestFor(t, kvm)); err != nil || !slices.Equal(p.line, []string{"/sbin/init"}) || p.root != "/vms/a" {
+		t.Errorf("without QEMU: %+v, %v", p, err)
 	}
 	for _, name := range qemuNames {
 		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
@@ -38,22 +38,27 @@ func TestCommandLine(t *testing.T) {
 	if err != nil {
 		t.Skipf("nobody knows the name of QEMU for this machine: %v", err)
 	}
-	line, err := commandLine(manifestFor(t, kvm))
-	if text := strings.Join(line, " "); err != nil || line[0] != path || !strings.HasSuffix(text, "-m 512 -smp 2 -drive format=raw,if=virtio,file=/dev/zvol/a -nic none") {
-		t.Errorf("with QEMU: %q, %v", line, err)
+	p, err := programOf(manifestFor(t, kvm))
+	if text := strings.Join(p.line, " "); err != nil || p.line[0] != path || p.root != "" || !slices.Equal(p.disks, []string{"/dev/zvol/a"}) ||
+		!strings.Contains(text, "-sandbox on,") || !strings.HasSuffix(text, "-add-fd fd=4,set=1 -drive format=raw,if=virtio,file=/dev/fdset/1 -nic none") {
+		t.Errorf("with QEMU: %+v, %v", p, err)
 	}
 	for fields, want := range map[string]string{
-		``:                                   "sleep infinity",
-		`,"brand":"joyent","init":["a","b"]`: "a b",
-		`,"init":[]`:                         "init is no list",
-		`,"init":[1]`:                        "init is no list",
-		`,"brand":"kvm","disks":[{}]`:        "disks.0.path",
-		`,"brand":"kvm","disks":[{"path":"a,b"}]`: "disks.0.path",
-		`,"brand":"kvm","qemu_extra_opts":[true]`: "qemu_extra_opts",
+		``: "sleep infinity",
+		`,"brand":"joyent","root":"/r","init":["a","b"]`: "a b",
+		`,"init":["a"]`:                                              "put the VM's files into a folder",
+		`,"init":[]`:                                                 "init is no list",
+		`,"init":[1]`:                                                "init is no list",
+		`,"brand":"kvm","disks":[{}]`:                                "disks.0.path",
+		`,"brand":"kvm","disks":[{"path":"a"}]`:                      "disks.0.path",
+		`,"brand":"kvm","qemu_extra_opts":[true]`:                    "qemu_extra_opts",
+		`,"brand":"kvm","qemu_extra_opts":["-sandbox","off"]`:        "leave it out",
+		`,"brand":"kvm","qemu_extra_opts":["--runas","root"]`:        "leave it out",
+		`,"brand":"kvm","qemu_extra_opts":["-run-with","user=root"]`: "leave it out",
 	} {
-		line, err := commandLine(manifestFor(t, fields))
-		if got := strings.Join(line, " ") + fmt.Sprint(err); !strings.Contains(got, want) {
-			t.Errorf("%s: got %q, %v, want %s", fields, line, err, want)
+		p, err := programOf(manifestFor(t, fields))
+		if got := strings.Join(p.line, " ") + fmt.Sprint(err); !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, %v, want %s", fields, p.line, err, want)
 		}
 	}
 }

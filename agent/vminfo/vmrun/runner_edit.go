@@ -22,7 +22,7 @@ var ErrBusyManifest = errors.New("vminfo: the manifest changes all the time")
 
 // Edit writes the manifest of a VM as change makes it from the current one. It does not
 // restore a VM that is removed meanwhile. Nothing that other programs write meanwhile
-// is lost: change is then called again. The memory limit also changes for a running VM.
+// is lost: change is then called again. The limits also change for a running VM.
 // Errors: ErrNoVM, ErrBusyManifest.
 func (r *Runner) Edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) error {
 	for range maxEdits {
@@ -104,5 +104,5 @@ func (r *Runner) limitAnew(id log.UUID) error {
 	if err != nil || !system.Exists(r.finder.CgroupOf(id)) {
 		return err
 	}
-	return r.limitMemory(m)
+	return r.limit(m)
 }

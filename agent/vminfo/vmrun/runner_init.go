@@ -1,16 +1,19 @@
 package vmrun
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 
-	"rutter/agent/vminfo/system"
-	"rutter/agent/vminfo/vmdoc"
+	"golang.org/x/sys/unix"
+
+	"rutter/agent/vminfo/vmrun/internal/isolate"
 	"rutter/log"
 )
 
@@ -20,41 +23,38 @@ var (
 	ErrNoInit = errors.New("vminfo: the program cannot be run")
 	// ErrInitEnded: it ran and ended at once.
 	ErrInitEnded = errors.New("vminfo: it ended at once")
+
+	// errLate: the caller's time ended while the program was starting. It may run.
+	errLate = errors.New("it is not known to run")
 )
 
 const (
-	// initWithin is how long a shell may take to become the init program.
-	initWithin = 5 * time.Second
+	// initWithin is how long a process may take to become the init program.
+	initWithin = 30 * time.Second
 	// initLives is how long an init process must run before Start reports success: a
 	// process with wrong settings ends sooner.
 	initLives = 20 * time.Millisecond
 )
 
-// The exit statuses of a shell whose exec failed (POSIX.1-2017, 2.8.2).
-const (
-	exitCannotRun = 126
-	exitNotFound  = 127
-)
-
-// awaitInit returns when a process has become the VM's init and has run for a moment.
-// It then writes the pid file.
-func (r *Runner) awaitInit(ctx context.Context, id log.UUID, pid int, program string, ended <-chan error) error {
-	late := time.NewTimer(initWithin)
-	defer late.Stop()
-	for !system.HasStarted(pid) {
-		select {
-		case how := <-ended:
-			return whyEnded(program, how) // it may have been the program already
-		case <-late.C:
-			return fmt.Errorf("process %d is still no init after %s: %w", pid, initWithin, vmdoc.ErrTimeout)
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(system.InitPoll):
+// awaitInit lets a process become the VM's init, and returns when it has run for a
+// moment. It then writes the pid file.
+func (r *Runner) awaitInit(ctx context.Context, id log.UUID, child *isolate.Child, program string) error {
+	ended := make(chan error, 1)
+	within, cancel := context.WithTimeout(ctx, initWithin)
+	err := child.Run(within)
+	cancel()
+	if err != nil {
+		child.Abort()
+		_ = child.Wait()
+		if errors.Is(err, isolate.ErrNotFound) || errors.Is(err, isolate.ErrCannotRun) {
+			return fmt.Errorf("%w: %s: %w", ErrNoInit, program, err)
 		}
-	}
-	// It may end at once; it counts as having run.
-	if err := r.writePID(id, pid); err != nil {
 		return err
+	}
+	go func() { ended <- child.Wait() }() // a zombie would keep its namespace's number
+	// It may end at once; it counts as having run.
+	if err := r.writePID(id, child.PID); err != nil {
+		return errors.Join(errLate, err)
 	}
 	select {
 	case how := <-ended:
@@ -69,17 +69,11 @@ func (r *Runner) awaitInit(ctx context.Context, id log.UUID, pid int, program st
 	}
 }
 
-// whyEnded distinguishes a program that could not be run from one that ended, by the
-// process's exit status. The cause is only text: its exit status is not ours.
+// whyEnded says how a program ended. The cause is only text: its exit status is not
+// ours.
 func whyEnded(program string, how error) error {
-	var exit *exec.ExitError
-	switch {
-	case how == nil:
+	if how == nil {
 		return fmt.Errorf("%w: %s: exit status 0", ErrInitEnded, program)
-	case errors.As(how, &exit) && exit.ExitCode() == exitNotFound:
-		return fmt.Errorf("%w: %s: there is no such file (%v)", ErrNoInit, program, how)
-	case errors.As(how, &exit) && exit.ExitCode() == exitCannotRun:
-		return fmt.Errorf("%w: %s: is there such a file, and is it executable? (%v)", ErrNoInit, program, how)
 	}
 	return fmt.Errorf("%w: %s: %v", ErrInitEnded, program, how)
 }
@@ -94,4 +88,29 @@ func (r *Runner) writePID(id log.UUID, pid int) error {
 		return err
 	}
 	return os.Rename(path+".new", path)
+}
+
+// endsUnasked reports whether SIGTERM has no effect on a process although the process
+// did not choose so: the kernel does not deliver it to the first process of a pid
+// namespace without a handler (pid_namespaces(7)). Elsewhere the signal would end the
+// process, so SIGKILL does the same. Errors count as false.
+func endsUnasked(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	first := false
+	const term = 1 << (unix.SIGTERM - 1)
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		switch fields := strings.Fields(value); name {
+		case "NSpid":
+			first = len(fields) > 1 && fields[len(fields)-1] == "1"
+		case "SigBlk", "SigIgn", "SigCgt":
+			if set, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64); err != nil || set&term != 0 {
+				return false
+			}
+		}
+	}
+	return first
 }

@@ -51,7 +51,7 @@ func (r *Runner) Replace(v vmdoc.Value) error {
 	if !system.Exists(r.finder.CgroupOf(m.UUID)) {
 		return nil
 	}
-	return r.limitMemory(m)
+	return r.limit(m)
 }
 
 // Remove removes the manifest of a VM that does not run, after a running Stop has

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/agent/internal/guesttest"
 	"rutter/agent/vminfo/internal/vmtest"
 	"rutter/agent/vminfo/system"
 	"rutter/agent/vminfo/vmstore"
@@ -30,7 +31,7 @@ func TestRunner(t *testing.T) {
 	zone := fmt.Sprintf("vminfo-run-%d", os.Getpid())
 	vmtest.Shell(t, "ip", "netns", "add", zone+"x") // whether it can be done here
 	_ = exec.Command("ip", "netns", "del", zone+"x").Run()
-	s.WriteVM(1, fmt.Sprintf(`,"zonename":%q,"max_physical_memory":64,"init":["sh","-c","trap '' TERM; sleep 1000 & sleep 1001"]`, zone))
+	s.WriteVM(1, fmt.Sprintf(`,"zonename":%q,"max_physical_memory":64,"root":%q,"init":["/guest","stubborn"]`, zone, guesttest.Root(t)))
 	s.Run(0)
 	runner, err := New(Config{Manifests: s.Manifests, PIDs: s.PIDs, Cgroup: s.Cgroups, Grace: time.Second})
 	if err != nil {
@@ -74,8 +75,8 @@ func TestRunnerInit(t *testing.T) {
 	zone := fmt.Sprintf("vminfo-init-%d", os.Getpid())
 	vmtest.Shell(t, "ip", "netns", "add", zone+"x") // whether it can be done here
 	_ = exec.Command("ip", "netns", "del", zone+"x").Run()
-	plain := filepath.Join(t.TempDir(), "plain")
-	if err := os.WriteFile(plain, []byte("text"), 0o644); err != nil {
+	root := guesttest.Root(t)
+	if err := os.WriteFile(filepath.Join(root, "plain"), []byte("text"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	runner, err := New(Config{Manifests: s.Manifests, PIDs: s.PIDs, Cgroup: s.Cgroups, Grace: time.Second})
@@ -92,12 +93,12 @@ func TestRunnerInit(t *testing.T) {
 		says string
 	}{
 		{`["/nowhere/init"]`, ErrNoInit, "there is no such file"},
-		{fmt.Sprintf("[%q]", plain), ErrNoInit, "is it executable?"},
-		{`["false"]`, ErrInitEnded, "exit status 1"},
-		{`["true"]`, ErrInitEnded, "exit status 0"},
-		{`["sh","-c","exec sleep 1000"]`, nil, ""},
+		{`["/plain"]`, ErrNoInit, "is it executable?"},
+		{`["/guest","exit","1"]`, ErrInitEnded, "exit status 1"},
+		{`["/guest","exit","0"]`, ErrInitEnded, "exit status 0"},
+		{`["/guest","sleep"]`, nil, ""},
 	} {
-		s.WriteVM(1, fmt.Sprintf(`,"zonename":%q,"init":%s`, zone, c.init))
+		s.WriteVM(1, fmt.Sprintf(`,"zonename":%q,"root":%q,"init":%s`, zone, root, c.init))
 		runner.lives = ends
 		if c.want == nil {
 			runner.lives = initLives

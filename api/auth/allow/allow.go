@@ -17,9 +17,10 @@ type Right uint8
 
 // The rights. Each includes those before it.
 const (
-	None  Right = iota
-	Read        // GET and HEAD
-	Write       // everything
+	None     Right = iota
+	Read           // GET and HEAD
+	Write          // everything, except what chooses a program on a compute node
+	Programs       // everything
 )
 
 // MaxRows bounds a list: each request searches the whole list.
@@ -33,7 +34,7 @@ type row struct {
 	right Right
 }
 
-// Parse reads rows of the form CIDR=read or CIDR=write. An address without a prefix
+// Parse reads rows of the form CIDR=read, CIDR=write or CIDR=programs. An address without a prefix
 // length is a network of one address. A network that is given twice is refused.
 func Parse(texts []string) (List, error) {
 	var l List
@@ -43,7 +44,7 @@ func Parse(texts []string) (List, error) {
 	for _, text := range texts {
 		r, err := parse(text)
 		if err != nil {
-			return List{}, fmt.Errorf("%q: %w: want CIDR=read or CIDR=write, as in 10.99.0.0/16=write", text, err)
+			return List{}, fmt.Errorf("%q: %w: want CIDR=read or CIDR=write (or CIDR=programs), as in 10.99.0.0/16=write", text, err)
 		}
 		if slices.ContainsFunc(l.rows, func(o row) bool { return o.net == r.net }) {
 			return List{}, fmt.Errorf("%q: the network is named twice", text)
@@ -64,8 +65,10 @@ func parse(text string) (r row, err error) {
 		r.right = Read
 	case "write":
 		r.right = Write
+	case "programs":
+		r.right = Programs
 	default:
-		return r, fmt.Errorf("%q is neither read nor write", word)
+		return r, fmt.Errorf("%q is none of read, write and programs", word)
 	}
 	network = strings.TrimSpace(network)
 	if ip, err := netip.ParseAddr(network); err == nil && ip.Zone() == "" {
@@ -134,7 +137,7 @@ func (g *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		if ip, err := netip.ParseAddr(host); err == nil {
 			right := g.Of(ip)
-			who.Name, who.Write = ip.Unmap().String(), right == Write
+			who.Name, who.Write, who.Programs = ip.Unmap().String(), right >= Write, right == Programs
 			if right != None {
 				g.enter(w, r, who)
 				return

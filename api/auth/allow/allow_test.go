@@ -15,7 +15,7 @@ import (
 func TestParse(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.0.0.0/8":       "it has no =",
-		"10.0.0.0/8=admin": "neither read nor write",
+		"10.0.0.0/8=admin": "none of read, write and programs",
 		"10.0.0.1/8=read":  "has host bits: is it 10.0.0.0/8?",
 		"x=read":           "is no network",
 		"=write":           "is no network",
@@ -33,12 +33,12 @@ func TestParse(t *testing.T) {
 }
 
 func TestOf(t *testing.T) {
-	l, err := Parse([]string{"10.0.0.0/8=read", "10.1.0.0/16=write", "10.1.1.1=read", "fd00::/8=write"})
+	l, err := Parse([]string{"10.0.0.0/8=read", "10.1.0.0/16=write", "10.1.1.1=read", "fd00::/8=write", "10.1.2.0/24=programs"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for ip, want := range map[string]Right{
-		"10.9.0.1": Read, "10.1.0.1": Write, "10.1.1.1": Read, "11.0.0.1": None, "::ffff:10.1.0.1": Write, "fd00::1": Write, "fe80::1": None,
+		"10.9.0.1": Read, "10.1.2.1": Programs, "10.1.0.1": Write, "10.1.1.1": Read, "11.0.0.1": None, "::ffff:10.1.0.1": Write, "fd00::1": Write, "fe80::1": None,
 	} {
 		if got := l.Of(netip.MustParseAddr(ip)); got != want {
 			t.Errorf("%s: got %d, want %d", ip, got, want)
@@ -61,7 +61,7 @@ func (u untouched) Read([]byte) (int, error) {
 }
 
 func TestGate(t *testing.T) {
-	l, err := Parse([]string{"10.0.0.0/8=read", "10.1.0.0/16=write"})
+	l, err := Parse([]string{"10.0.0.0/8=read", "10.1.0.0/16=write", "10.2.0.0/16=programs"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,6 +69,9 @@ func TestGate(t *testing.T) {
 	g := &Handler{List: l, Surface: "napi", Refused: func(*http.Request, string) { told++ }, Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if who, ok := matrix.From(r.Context()); !ok || who.Role != matrix.Foreign || who.Name == "" {
 			t.Errorf("who asks: got %+v", who)
+		}
+		if who, _ := matrix.From(r.Context()); who.Programs != strings.HasPrefix(who.Name, "10.2.") {
+			t.Errorf("%s may choose programs: %v", who.Name, who.Programs)
 		}
 	})}
 	refused := 0
@@ -80,6 +83,7 @@ func TestGate(t *testing.T) {
 		{"10.0.0.1:1", "HEAD", "/nics", 200},
 		{"10.0.0.1:1", "POST", "/nics", 403},
 		{"10.1.0.1:1", "POST", "/nics", 200},
+		{"10.2.0.1:1", "POST", "/nics", 200},
 		{"10.1.0.1:1", "GET", "/nothing", 200}, // the surface says that there is none
 		{"11.0.0.1:1", "GET", "/nics", 403},
 		{"nonsense", "GET", "/nics", 403},

@@ -58,6 +58,9 @@ type Identity struct {
 	Serial string
 	// Write lets a Foreign identity write. Other roles do not need it.
 	Write bool
+	// Programs lets a Foreign identity choose what runs on compute nodes. Other roles
+	// that may write VMs do not need it.
+	Programs bool
 	// Owners, if not empty, are the tenants to whose objects (owner_uuid) a Reader is
 	// limited.
 	Owners []log.UUID

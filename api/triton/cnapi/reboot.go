@@ -57,6 +57,9 @@ func afterFailure(t *log.Task) []log.Op {
 
 // taskOf is the task that a request asks of a server.
 func (s *Service) taskOf(r *http.Request, o *log.Server, name string, fields, params map[string]json.RawMessage) (*log.Task, error) {
+	if err := s.checkPrograms(r, name, params); err != nil {
+		return nil, err
+	}
 	raw, err := json.Marshal(params)
 	if err != nil {
 		return nil, err

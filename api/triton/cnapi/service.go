@@ -63,6 +63,9 @@ type Config struct {
 	// Asker returns the author of a request: the actor of changes, and what they may
 	// write. nil: the service itself.
 	Asker func(*http.Request) (actor string, by log.Author)
+	// Programs reports whether a client may choose what runs on compute nodes; nil: each
+	// client may.
+	Programs func(*http.Request) bool
 	// Every is how often expired objects are searched. Default 1 s.
 	Every time.Duration
 	// KeepTasks and KeepTickets are how long ended tasks and tickets are kept. Defaults

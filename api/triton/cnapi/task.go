@@ -13,6 +13,7 @@ import (
 	"rutter/agent/sysinfo"
 	"rutter/api/internal/rest"
 	"rutter/log"
+	"rutter/log/vmrule"
 	"rutter/projections"
 )
 
@@ -99,6 +100,27 @@ func (s *Service) start(w http.ResponseWriter, r *http.Request, name string, fie
 		return err
 	}
 	rest.WriteJSON(w, r, http.StatusAccepted, map[string]any{"id": result.IDs[0]})
+	return nil
+}
+
+// plainTasks are the tasks that choose nothing that runs on a compute node, if their
+// params do not.
+var plainTasks = []string{"machine_boot", "machine_create", "machine_destroy", "machine_reboot", "machine_shutdown", "machine_update", "nop", "sysinfo"}
+
+// checkPrograms refuses a task that chooses what runs on a compute node, if the client
+// may not. The node's agent decides again.
+func (s *Service) checkPrograms(r *http.Request, name string, params map[string]json.RawMessage) error {
+	if s.cfg.Programs == nil || s.cfg.Programs(r) {
+		return nil
+	}
+	const remedy = "use the certificate of an operator, or let this address in with --triton-allow CIDR=programs"
+	if !slices.Contains(plainTasks, name) {
+		return failure(http.StatusForbidden, log.CodeNotAuthorized, "task %s may run programs on the compute node, which write access does not allow: %s", name, remedy)
+	}
+	uuid, _ := textField(params, "uuid") // one that is no text is refused by the node
+	if names := vmrule.Programs(uuid, params); len(names) > 0 {
+		return failure(http.StatusForbidden, log.CodeNotAuthorized, "%s: what runs on a compute node is not chosen with write access: leave it out, %s", strings.Join(names, ", "), remedy)
+	}
 	return nil
 }
 

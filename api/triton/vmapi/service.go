@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"rutter/api/internal/rest"
@@ -41,6 +42,9 @@ type Config struct {
 	NewID func() (log.UUID, error)
 	// Actor returns the actor of a request's changes; default "vmapi".
 	Actor func(*http.Request) string
+	// Programs reports whether a client may choose what runs on compute nodes; nil: each
+	// client may.
+	Programs func(*http.Request) bool
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
@@ -179,6 +183,9 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if names := programs(id, body); len(names) > 0 && s.cfg.Programs != nil && !s.cfg.Programs(r) {
+		return fail(http.StatusForbidden, log.CodeNotAuthorized, "%s: what runs on a compute node is not chosen with write access: leave it out, use the certificate of an operator, or let this address in with --triton-allow CIDR=programs", strings.Join(names, ", "))
+	}
 	answered := map[string]any{"vm_uuid": id}
 	if len(change.Ops) > 0 {
 		if change.ID, err = s.cfg.NewID(); err != nil {
@@ -196,6 +203,13 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 	}
 	rest.WriteEscaped(w, http.StatusAccepted, answered)
 	return nil
+}
+
+// programs are the fields of an update that choose what runs on the compute node.
+func programs(id log.UUID, body []byte) []string {
+	var fields map[string]json.RawMessage
+	_ = json.Unmarshal(body, &fields) // changeOf refuses what is no object
+	return vmrule.Programs(id.String(), fields)
 }
 
 // changeOf makes the change of an update, or returns what is wrong with it.

@@ -64,7 +64,7 @@ func Flags() []cli.Flag {
 // taskFlags are those of an agent's tasks and sysinfo.
 func taskFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "allow-execute", EnvVars: []string{"RUTTER_ALLOW_EXECUTE"}, Usage: "run commands that operators send to this compute node"},
+		&cli.BoolFlag{Name: "allow-execute", EnvVars: []string{"RUTTER_ALLOW_EXECUTE"}, Usage: "let operators choose what runs on this compute node: commands that they send, and the programs of VMs (init, root, qemu_extra_opts, disks by path) that tasks make or change; without it, only manifests that root writes on the node choose those"},
 		&cli.BoolFlag{Name: "sysinfo", EnvVars: []string{"RUTTER_SYSINFO"}, Value: true, Usage: "tell the servers what this compute node is, at its begin and when that changes (--sysinfo=false: no)"},
 		&cli.StringFlag{Name: "nic-tags", EnvVars: []string{"RUTTER_NIC_TAGS"}, Value: "/etc/rutter/nic_tags", Usage: "`FILE` of the NIC tags that the links of this node provide: lines TAG_nic=MAC or TAG_nic=LINK"},
 		&cli.StringFlag{Name: "admin-uuid", EnvVars: []string{"RUTTER_ADMIN_UUID"}, Usage: "`UUID` of the administrator, who owns this node's own NICs: with it, they and its bonds are kept in step with the log; nothing of that is ever written to the node"},

@@ -15,7 +15,7 @@ import (
 const agentNeeds = confine.NetAdmin | confine.NetBroadcast | confine.SysAdmin
 
 // confineAgent drops the capabilities that an agent does not need. An agent that starts
-// VMs keeps those that VMs may need. An agent that runs operators' commands keeps all.
+// VMs keeps those that it needs to give each VM its users and to end it. An agent that runs operators' commands keeps all.
 func confineAgent(c *cli.Context, logger *slog.Logger) {
 	if c.Bool("allow-execute") {
 		logger.Info("capabilities kept: commands of --allow-execute may need them")

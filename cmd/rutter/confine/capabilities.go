@@ -21,15 +21,13 @@ const (
 	DACOverride  Set = 1 << unix.CAP_DAC_OVERRIDE  // files of other users
 )
 
-// Machines are the capabilities of an agent that starts VMs, with those that programs
-// in VMs may get from it: to change users, to own and mount files, to bind low ports,
-// to trace and to lock memory. It has none that changes the kernel, the clock, the
-// audit or the security modules, or that restarts the node.
+// Machines are the capabilities of an agent that starts VMs: beside those for links,
+// the ones that give a VM its users (its user namespace), read which namespaces its
+// processes have, and end them, and the one that gives the agent's socket to a group.
+// A VM's programs get none of them on the node: they are in a user namespace of their
+// own. It has none that makes devices, or changes the kernel, the clock or the audit.
 const Machines = NetAdmin | NetBroadcast | SysAdmin | DACOverride |
-	1<<unix.CAP_CHOWN | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID |
-	1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_IPC_LOCK | 1<<unix.CAP_SYS_CHROOT |
-	1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_SYS_NICE | 1<<unix.CAP_SYS_RESOURCE | 1<<unix.CAP_MKNOD | 1<<unix.CAP_AUDIT_WRITE |
-	1<<unix.CAP_SETFCAP
+	1<<unix.CAP_CHOWN | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_NET_BIND_SERVICE
 
 var names = []struct {
 	set  Set
@@ -96,9 +94,8 @@ func Drop(keep Set) (Set, error) {
 	return shrink(present, keep)
 }
 
-// Bound is Drop for a process whose children may change their user. They can have the
-// capabilities in keep, and no others, by any program that they run (the bounding set).
-// no_new_privs is not set, because with it no program of theirs could change its user.
+// Bound is Drop for a process that starts programs: they can have the capabilities in
+// keep on this machine, and no others, by any program that they run (the bounding set).
 func Bound(keep Set) (Set, error) {
 	present, err := permitted()
 	if err != nil {
@@ -116,7 +113,7 @@ func Bound(keep Set) (Set, error) {
 			return present, fmt.Errorf("bounding set: %w", err)
 		}
 	}
-	return shrink(present, keep)
+	return Drop(keep)
 }
 
 func permitted() (Set, error) {

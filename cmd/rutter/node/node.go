@@ -90,7 +90,7 @@ func Open(opts Options) (*Node, error) {
 		cfg.Local = n.vms.local()
 	}
 	if opts.Tasks != nil {
-		n.tasks = newTasks(&opts, n.vms.machines(opts.Servers.API), found)
+		n.tasks = newTasks(&opts, n.vms.machines(opts.Servers.API, opts.Tasks.Execute), found)
 		cfg.Local = taskLocal{cfg.Local, n.tasks}
 		if err := n.tasks.followHostNICs(opts.Tasks.Admin, n.vms); err != nil && !lost {
 			return nil, err

@@ -24,7 +24,7 @@ import (
 
 // TaskOptions say which tasks a node does, and what it reports.
 type TaskOptions struct {
-	Execute bool   // run operators' commands
+	Execute bool   // run operators' commands, and what tasks choose as a VM's program
 	Sysinfo bool   // send sysinfo to the servers
 	Setup   bool   // the node is set up
 	Tags    string // file of the NIC tags that its links provide
@@ -104,12 +104,12 @@ func (n *tasks) followHostNICs(text string, vms *vmSide) error {
 }
 
 // machines returns the VMs that tasks act on, nil if the node has none or another
-// program runs them.
-func (n *vmSide) machines(api *client.Client) *task.Machines {
+// program runs them. programs: tasks may choose what runs.
+func (n *vmSide) machines(api *client.Client, programs bool) *task.Machines {
 	if n == nil || n.runner == nil {
 		return nil
 	}
-	return &task.Machines{Runner: n.runner, Store: n.service.Store(), VMMs: n.vmms, Check: vmhost.TaskRule(api)}
+	return &task.Machines{Runner: n.runner, Store: n.service.Store(), VMMs: n.vmms, Check: vmhost.TaskRule(api), Programs: programs}
 }
 
 func portOf(address string) uint16 {

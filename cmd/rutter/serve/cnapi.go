@@ -19,7 +19,7 @@ import (
 func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, logger *slog.Logger) (*cnapi.Service, error) {
 	peers := peersAdapter(store)
 	return cnapi.New(cnapi.Config{
-		Store: storeapi.SurfaceStore{Store: store}, Logger: logger, Self: peers.Self(), Asker: asker,
+		Store: storeapi.SurfaceStore{Store: store}, Logger: logger, Self: peers.Self(), Asker: asker, Programs: mayChoosePrograms,
 		NewID: store.NewID, Now: store.LogNow, // deadlines use the log's time
 		Beat: func(cn log.UUID, announces bool) {
 			holds := liveness.BeatHolds
@@ -48,6 +48,14 @@ func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, logger *slog.Logger
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	})
+}
+
+// mayChoosePrograms reports whether a surface's client may choose what runs on compute
+// nodes: an operator, or a program without a certificate whose address --triton-allow
+// gives that right. The agents decide again.
+func mayChoosePrograms(r *http.Request) bool {
+	who, ok := matrix.From(r.Context())
+	return !ok || who.Programs || who.Role == matrix.Operator || who.Role == matrix.Local || who.Role == matrix.Server
 }
 
 // asker returns the identity of a surface's client: that of the connection or its gate,

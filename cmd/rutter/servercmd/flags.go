@@ -35,7 +35,7 @@ func tritonFlags() []cli.Flag {
 		&cli.StringFlag{Name: "napi", EnvVars: []string{"RUTTER_NAPI"}, Value: "off", Usage: "plain `ADDRESS` for clients of NAPI, or off; see --triton-allow"},
 		&cli.StringFlag{Name: "cnapi", EnvVars: []string{"RUTTER_CNAPI"}, Value: "off", Usage: "plain `ADDRESS` for clients of CNAPI, or off"},
 		&cli.StringFlag{Name: "vmapi", EnvVars: []string{"RUTTER_VMAPI"}, Value: "off", Usage: "plain `ADDRESS` for clients of VMAPI, or off"},
-		&cli.StringSliceFlag{Name: "triton-allow", EnvVars: []string{"RUTTER_TRITON_ALLOW"}, Usage: "who may use those three: `CIDR=read|write`, may be given several times; the narrowest network decides; this machine alone if none is given"},
+		&cli.StringSliceFlag{Name: "triton-allow", EnvVars: []string{"RUTTER_TRITON_ALLOW"}, Usage: "who may use those three: `CIDR=read|write|programs`, may be given several times; the narrowest network decides; programs is write with what chooses a program on a compute node (init of a VM); this machine alone if none is given"},
 		&cli.StringFlag{Name: "triton-admin", EnvVars: []string{"RUTTER_TRITON_ADMIN"}, Usage: "`UUID` of Triton's admin owner, who may provision on every network"},
 		&cli.StringFlag{Name: "overlay-tag", EnvVars: []string{"RUTTER_OVERLAY_TAG"}, Value: "sdc_overlay", Usage: "`NAME` of the NIC tag that fabric networks made through NAPI are on"},
 	}

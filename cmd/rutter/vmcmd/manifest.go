@@ -34,7 +34,7 @@ func vmManifestCommands() []*cli.Command {
 			Description: term.Examples(
 				"rutter vm create alias=web0 owner_uuid=930896af-bf8c-48d4-885c-6573a94b1853 quota=10",
 				"rutter vm create -f web0.json --start --wait=fabric",
-				`rutter vm create alias=web1 owner_uuid=930896af-bf8c-48d4-885c-6573a94b1853 'init=["/usr/sbin/httpd","-f"]'`,
+				`rutter vm create alias=web1 owner_uuid=930896af-bf8c-48d4-885c-6573a94b1853 root=/var/lib/rutter-vms/web1 'init=["/usr/sbin/httpd","-f"]'`,
 			),
 		},
 		{
