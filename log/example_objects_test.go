@@ -129,6 +129,12 @@ func exampleEvents() map[string]*Event {
 			UUID: change, ServerUUID: cn, Scope: "vm", OfID: vm.String(), Action: "start", ReqID: "r1", Extra: `{}`,
 			Status: TicketActive, Place: 3, Created: at, Updated: at, Expires: at + 3600e9,
 		}, Create),
+		"network_2": event(&Network{
+			UUID: network, Name: "fabric-a", Family: "ipv4", VLANID: 4, NICTag: "overlay", Subnet: netip.MustParsePrefix("10.21.12.0/24"),
+			ProvisionStart: netip.MustParseAddr("10.21.12.5"), ProvisionEnd: netip.MustParseAddr("10.21.12.250"), MTU: 1400, OwnerUUIDs: []UUID{owner},
+			Resolvers: Addresses{netip.MustParseAddr("8.8.8.8")}, Fabric: true, VNetID: 4385813, SelfProvision: SelfProvisionJoined,
+		}, Create, VNetScope(4385813)),
+		"vmm_2": event(&VMM{UUID: change, InstanceID: vm, SledID: cn, State: "creating", Gen: 1, TimeUpdated: at, Placed: true}, Create, CNScope(cn)),
 		"vmm": event(&VMM{UUID: change, InstanceID: vm, SledID: cn, State: "failed", Gen: 7, TimeUpdated: at, Reason: "no_such_instance"}, Create, CNScope(cn), NetworkScope(network)),
 	}
 }

@@ -36,7 +36,7 @@ var migrationKind = kind{
 				"source_gen", "source_propolis_id", "source_state", "target_gen", "target_propolis_id", "target_state",
 				"time_source_updated", "time_target_updated",
 			},
-			Why: "each side is told by the CN of its VMM",
+			Why: "each side is told by the CN of its VMM, of the VM of that VMM",
 		},
 	},
 	fields: fields[Migration](func(m *Migration, v visitor) {

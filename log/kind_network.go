@@ -26,8 +26,23 @@ type Network struct {
 	VNetID             uint32       `json:"vnet_id,omitempty"` // VXLAN network id, 24 bits; fabrics only
 	InternetNAT        bool         `json:"internet_nat,omitempty"`
 	GatewayProvisioned bool         `json:"gateway_provisioned,omitempty"`
+	// SelfProvision: which compute nodes may make NICs on the network by themselves, from
+	// FeatureConfined on: one of SelfProvisions, or "" for the default.
+	SelfProvision string `json:"self_provision,omitempty"`
 	extra
 }
+
+// Which compute nodes (CNs) may make NICs on a network by themselves. What operators
+// and programs with their rights place is not concerned. A network that says nothing
+// has SelfProvisionJoined; a fabric, what the setting fabric.self_provision says.
+const (
+	SelfProvisionOff    = "off"    // none
+	SelfProvisionJoined = "joined" // CNs that have a NIC on it already, or on its vnet
+	SelfProvisionAny    = "any"    // all
+)
+
+// SelfProvisions are the values of self_provision.
+var SelfProvisions = []string{SelfProvisionOff, SelfProvisionJoined, SelfProvisionAny}
 
 // networkKind is the row of networks in the table of kinds.
 var networkKind = kind{
@@ -68,7 +83,11 @@ var networkKind = kind{
 		v.u32("vnet_id", &n.VNetID)
 		v.boolean("internet_nat", &n.InternetNAT)
 		v.boolean("gateway_provisioned", &n.GatewayProvisioned)
+		if takesLate(v) {
+			v.str("self_provision", &n.SelfProvision)
+		}
 	}),
+	late: late[Network]{1, func(n *Network) bool { return n.SelfProvision == "" }},
 	scope: scopes[Network](func(n *Network) Scope {
 		if n.Fabric {
 			return VNetScope(n.VNetID)

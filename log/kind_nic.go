@@ -52,7 +52,7 @@ var nicKind = kind{
 				"cn_uuid", "model", "primary", "state",
 			},
 			Delete: true,
-			Why:    "of its VMs, as net-agent does; a new one only on a network that it is on already, or it could let itself into any",
+			Why:    "of the VMs that are placed on it, as net-agent does; a new one only on a network that self_provision opens, with an address that is free to all",
 		},
 		Path:    "nics",
 		Filters: []string{"belongs_to_type", "belongs_to_uuid", "cn_uuid", "ip", "network_uuid", "owner_uuid", "primary", "state", "underlay"},

@@ -21,7 +21,7 @@ var settingKind = kind{
 		Path:      "settings",
 		Filters:   []string{"value"},
 		Command: Command{
-			Name: "setting", Usage: "what the cluster is told about itself: napi.network_immutable (true: networks refuse new VLANs, tags and fabric gateways, as NAPI does)",
+			Name: "setting", Usage: "what the cluster is told about itself: napi.network_immutable (true: networks refuse new VLANs, tags and fabric gateways, as NAPI does), fabric.self_provision (off, joined or any: which compute nodes make NICs on fabrics by themselves)",
 			Columns: []Column{{"NAME", "name"}, {"VALUE", "value"}},
 			Example: Example{
 				ID:     "napi.network_immutable",

@@ -13,6 +13,10 @@ type VMM struct {
 	Gen         uint64 `json:"gen"`
 	TimeUpdated Time   `json:"time_updated,omitzero"`
 	Reason      string `json:"reason,omitempty"` // of a failure
+	// Placed: it was made for its CN, which may take the VM from where it is. Deciding
+	// sets it, from FeatureConfined on, in one that another author than the CN made, and
+	// clears it when the VM is placed.
+	Placed bool `json:"placed,omitempty"`
 	extra
 }
 
@@ -21,12 +25,12 @@ var vmmKind = kind{
 	Description: Description{
 		Name: "vmm", Noun: "vmm", Title: "VMM",
 		IDField: "id", IDForm: IDUUID,
-		Immutable: []string{"id", "instance_id", "sled_id"},
+		Immutable: []string{"id", "instance_id", "placed", "sled_id"},
 		Required:  []Required{{"instance_id", "send the UUID of the VM"}, {"sled_id", "send the UUID of the CN"}},
 		CN: &Rights{
 			Create: []string{"gen", "id", "instance_id", "reason", "sled_id", "state", "time_updated"},
 			Update: []string{"gen", "reason", "state", "time_updated"},
-			Why:    "a VMM's state is owned by the CN that runs it",
+			Why:    "a VMM's state is owned by the CN that runs it; it makes those of the VMs that are placed on it",
 		},
 		Path:    "vmms",
 		Filters: []string{"instance_id", "sled_id", "state"},
@@ -49,7 +53,11 @@ var vmmKind = kind{
 		v.u64("gen", &m.Gen)
 		v.time("time_updated", &m.TimeUpdated)
 		v.str("reason", &m.Reason)
+		if takesLate(v) {
+			v.boolean("placed", &m.Placed)
+		}
 	}),
+	late:  late[VMM]{1, func(m *VMM) bool { return !m.Placed }},
 	scope: scopes[VMM](func(m *VMM) Scope { return onCN(m.SledID) }),
 }
 

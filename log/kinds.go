@@ -31,6 +31,16 @@ type kind struct {
 	// fields are in the order of the codec.
 	fields fieldTable
 	scope  scopeTable // nil: objects of the kind belong to no scope, or to several
+	late   lateTable  // nil: all fields are of the first version
+}
+
+// written returns how many fields of an object of the kind, which has no other, are encoded.
+func (k *kind) written(o Object) int {
+	n := len(fieldNames[o.Kind()])
+	if k.late != nil {
+		n -= k.late.omitted(o)
+	}
+	return n
 }
 
 // row returns the row of a kind, nil of one that this program does not know.

@@ -89,7 +89,7 @@ var kinds = [...]keptKind{
 	},
 	log.KindIP: {
 		places: placesOfIP,
-		same:   func(_, _ log.Object) bool { return true }, // they are those of its id
+		same:   func(a, b log.Object) bool { return a.(*log.IP).BelongsToUUID == b.(*log.IP).BelongsToUUID }, // the others are those of its id
 	},
 	log.KindAggregation: {
 		places: func(s *store, o log.Object, p placing) {
@@ -130,10 +130,11 @@ var kinds = [...]keptKind{
 				p.underUUID(s.openTasks, t.ServerUUID)
 			}
 			place(p, s.tasksBy, t.Ended())
+			p.underUUID(s.naming, VMOfTask(t))
 		},
 		same: func(a, b log.Object) bool {
 			x, y := a.(*log.Task), b.(*log.Task)
-			return x.ServerUUID == y.ServerUUID && x.Ended() == y.Ended()
+			return x.ServerUUID == y.ServerUUID && x.Ended() == y.Ended() && x.Params == y.Params
 		},
 		indexed: true,
 	},
@@ -145,6 +146,7 @@ var kinds = [...]keptKind{
 				place(p, s.lines, lineOf(t))
 			}
 			place(p, s.ticketsBy, t.Waits())
+			p.underUUID(s.naming, vmOfTicket(t))
 		},
 		same: func(a, b log.Object) bool {
 			x, y := a.(*log.Ticket), b.(*log.Ticket)
@@ -257,6 +259,7 @@ func placesOfNetwork(s *store, o log.Object, p placing) {
 
 func placesOfIP(s *store, o log.Object, p placing) {
 	ip := o.(*log.IP)
+	p.underUUID(s.naming, ip.BelongsToUUID)
 	was := s.ipsOn[ip.NetworkUUID].len()
 	p.underUUID(s.ipsOn, ip.NetworkUUID)
 	if p.put {

@@ -18,7 +18,8 @@ var aggregationRules = hooks[*log.Aggregation]{
 	duplicate: func(_ *draft, _ *log.Aggregation, e *log.FieldError) {
 		e.Field, e.Message = "name", "aggregation with same belongs_to_uuid and name already exists"
 	},
-	owns: func(_ *draft, cn log.UUID, a *log.Aggregation) bool { return a.BelongsToUUID == cn },
+	owns:   func(_ *draft, cn log.UUID, a *log.Aggregation) bool { return a.BelongsToUUID == cn },
+	within: aggregationWithin,
 	limit: func(_ *draft, cn log.UUID, _ *log.Aggregation) ownedLimit {
 		return ownedLimit{name: "cn_aggregations", most: maxAggregationsOfCN, sets: []projections.Index{projections.AggregationsOn(cn)}}
 	},

@@ -97,6 +97,12 @@ func (d *draft) op(op *log.Op) string {
 
 func (d *draft) create(op *log.Op, rules *kindRules) string {
 	o := log.Clone(op.Object)
+	if d.change.By.Role == log.RoleCN && d.confined() {
+		o = d.stripped(op)
+	}
+	if !d.within(op, nil, o, rules) {
+		return ""
+	}
 	if want, _, met := op.Condition(0, 0); !met {
 		d.refuse(log.CodePreconditionFailed, fmt.Sprintf("if-match '%s' didn't match: the %s does not exist", want, op.Kind))
 		return ""
@@ -166,10 +172,19 @@ func (d *draft) update(op *log.Op, rules *kindRules) string {
 		return before.Object.ID()
 	}
 	after := log.Clone(before.Object)
-	if unknown := log.Assign(after, op.Object, op.Set); unknown != "" {
+	unknown := log.Assign(after, op.Object, op.Set)
+	if late := op.Kind.LateFields(); late != nil && !d.confined() { // programs of before do not know them
+		if i := slices.IndexFunc(op.Set, func(name string) bool { return slices.Contains(late, name) }); i >= 0 {
+			unknown = op.Set[i]
+		}
+	}
+	if unknown != "" {
 		d.problem(log.FieldError{
 			Field: d.show(unknown), Code: log.ElementUnknown, Message: fmt.Sprintf("%s has no field %s", op.Kind, d.quote(unknown)), Remedy: "leave it out",
 		})
+		return ""
+	}
+	if !d.within(op, before.Object, after, rules) {
 		return ""
 	}
 	d.keepImmutable(before.Object, after, op.Set, rules)

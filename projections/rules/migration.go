@@ -16,8 +16,12 @@ var migrationRules = hooks[*log.Migration]{
 	settle: keepNewerSides,
 	check:  checkMigration,
 	owns: func(d *draft, cn log.UUID, m *log.Migration) bool {
+		if d.confined() && vmmOn(d, cn, m.InstanceID, func(*log.VMM) bool { return true }) {
+			return true
+		}
 		return sledOf(d, m.SourceVMM) == cn || sledOf(d, m.TargetVMM) == cn || hosts(d, cn, d.vm(m.InstanceID))
 	},
+	within:  migrationWithin,
 	mayTake: mayTakeMigration,
 	limit: func(_ *draft, _ log.UUID, m *log.Migration) ownedLimit {
 		return ownedLimit{

@@ -158,6 +158,7 @@ func checkNetwork(d *draft, n *log.Network) {
 		checkRoutes(d, n)
 	}
 	checkFabric(d, n)
+	checkSelfProvision(d, n)
 	if !d.refused() {
 		checkOverlap(d, n)
 	}

@@ -36,8 +36,12 @@ var nicRules = hooks[*log.NIC]{
 		}
 	},
 	owns: func(d *draft, cn log.UUID, n *log.NIC) bool {
+		if d.confined() {
+			return projections.CNOf(n) == cn || comes(d, cn, n)
+		}
 		return projections.CNOf(n) == cn || hosts(d, cn, d.vm(n.BelongsToUUID))
 	},
+	within:  nicWithin,
 	mayTake: mayTakeNIC,
 	ownFields: func(cn log.UUID, before *log.NIC) []string {
 		if !isHostNIC(cn, before) || before.Underlay {
@@ -144,14 +148,7 @@ func findNetwork(d *draft, n *log.NIC, op *log.Op) {
 	if d.refused() {
 		return
 	}
-	tag, vnet := splitTag(n.NICTag)
-	var found []*log.Network
-	for o := range d.Objects(projections.NetworksOnTag(tag)) {
-		net := o.(*log.Network)
-		if net.Fabric == (vnet != 0) && net.VNetID == vnet && net.VLANID == n.VLANID && net.Subnet.Contains(n.IP) {
-			found = append(found, net)
-		}
-	}
+	found := networksAt(d, n, n.IP)
 	switch len(found) {
 	case 0:
 		d.bad("ip", fmt.Sprintf("No networks matching this nic_tag (\"%s\") and vlan_id (%d) contained the IP address %s", d.show(n.NICTag), n.VLANID, n.IP), "send network_uuid")
@@ -169,6 +166,18 @@ func findNetwork(d *draft, n *log.NIC, op *log.Op) {
 		return
 	}
 	n.NetworkUUID, n.NICTag, n.VLANID = found[0].UUID, "", 0
+}
+
+// networksAt are the networks on a NIC's tag and VLAN that contain an address.
+func networksAt(d *draft, n *log.NIC, ip netip.Addr) (found []*log.Network) {
+	tag, vnet := splitTag(n.NICTag)
+	for o := range d.Objects(projections.NetworksOnTag(tag)) {
+		net := o.(*log.Network)
+		if net.Fabric == (vnet != 0) && net.VNetID == vnet && net.VLANID == n.VLANID && net.Subnet.Contains(ip) {
+			found = append(found, net)
+		}
+	}
+	return found
 }
 
 // splitTag reads a NIC's tag as NAPI shows it: on fabrics it is tag/vnet.
@@ -374,6 +383,9 @@ func isHostNIC(cn log.UUID, nic *log.NIC) bool {
 func mayTakeNIC(d *draft, cn log.UUID, before, after *log.NIC) bool {
 	if projections.CNOf(after) != cn {
 		return false
+	}
+	if d.confined() {
+		return true // see nicWithin
 	}
 	if before == nil && !isHostNIC(cn, after) {
 		vm := d.vm(after.BelongsToUUID)

@@ -85,7 +85,10 @@ func TestOtherObjectsOfACN(t *testing.T) {
 		op    func(n byte) log.Op
 	}{
 		{"cn_vmms", 3*vmmsPerVM - 1 /* one is there */, func(n byte) log.Op {
-			return log.Op{Action: log.Create, Kind: log.KindVMM, Object: &log.VMM{UUID: log.UUID{0xbb, 15: n}, InstanceID: vm, SledID: cn, State: "running", Gen: 1}}
+			return log.Op{
+				Action: log.Create, Kind: log.KindVMM, Set: []string{"gen", "id", "instance_id", "sled_id", "state"},
+				Object: &log.VMM{UUID: log.UUID{0xbb, 15: n}, InstanceID: vm, SledID: cn, State: "running", Gen: 1},
+			}
 		}},
 		{"cn_nics", 3 * nicsPerVM, func(n byte) log.Op {
 			return log.Op{

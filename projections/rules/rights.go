@@ -43,9 +43,11 @@ func (d *draft) permitCN(op *log.Op) bool {
 		return true // what it makes is looked at when all fields are known
 	}
 	if r, ok, err := d.Get(op.Kind, op.ID); err == nil && ok && d.owns(d.change.By.CN, r.Object, rules) {
-		return true
+		if op.Action == log.Update || !d.confined() || rules.special.mayBeTaken(d, d.change.By.CN, r.Object, r.Object) {
+			return true // one that may come to it is not its own to delete yet
+		}
 	}
-	d.deny(op, fmt.Sprintf("%s %s is not one of compute node %s", op.Kind, d.show(op.ID), d.change.By.CN), "a compute node writes about itself, its VMs, its VMMs and its NICs only")
+	d.notOneOf(op, op.ID)
 	return false
 }
 
@@ -63,7 +65,7 @@ func (d *draft) permitFields(op *log.Op, before, after log.Object) {
 	}
 	rules := d.rules(op.Kind)
 	if !d.owns(by.CN, after, rules) || !rules.special.mayBeTaken(d, by.CN, before, after) {
-		d.deny(op, fmt.Sprintf("%s %s is not one of compute node %s", op.Kind, d.show(after.ID()), by.CN), "a compute node writes about itself, its VMs, its VMMs and its NICs only")
+		d.notOneOf(op, after.ID())
 		return
 	}
 	var foreign []log.FieldError

@@ -22,7 +22,8 @@ var serverRules = hooks[*log.Server]{
 			projections.NICsOnCN(s.UUID), projections.NICsOf(s.UUID), projections.AggregationsOn(s.UUID),
 			projections.VMsOnCN(s.UUID), projections.VMMsOnCN(s.UUID), projections.OpenTasksOn(s.UUID))
 	},
-	owns: func(_ *draft, cn log.UUID, s *log.Server) bool { return s.UUID == cn },
+	owns:   func(_ *draft, cn log.UUID, s *log.Server) bool { return s.UUID == cn },
+	within: serverWithin,
 }
 
 func fillServer(d *draft, s *log.Server, _ *log.Op) {

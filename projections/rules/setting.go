@@ -53,6 +53,10 @@ const (
 // section 3.4). It is false unless it is set.
 const SettingNetworkImmutable = "napi.network_immutable"
 
+// SettingFabricSelfProvision is which compute nodes may make NICs by themselves on a
+// fabric network whose self_provision is not set: none, unless it is set.
+const SettingFabricSelfProvision = "fabric.self_provision"
+
 // settings has the values that each setting may have; the first is the default.
 var settings = map[string][]string{
 	SettingNetworkImmutable: {"false", "true"},
@@ -61,6 +65,9 @@ var settings = map[string][]string{
 func defaultOf(name string) string {
 	if name == SettingCNMaxVMs {
 		return strconv.Itoa(projections.MaxVMsOfCN)
+	}
+	if name == SettingFabricSelfProvision {
+		return log.SelfProvisionOff
 	}
 	if values := settings[name]; values != nil {
 		return values[0]
@@ -82,10 +89,16 @@ func checkSetting(d *draft, s *log.Setting) {
 		return
 	}
 	values, known := settings[s.Name]
+	if d.confined() && s.Name == SettingFabricSelfProvision {
+		values, known = log.SelfProvisions, true
+	}
 	if !known {
 		names := make([]string, 0, len(settings)+1)
 		if contained {
 			names = append(names, SettingCNMaxVMs, projections.SettingClusterTime)
+		}
+		if d.confined() {
+			names = append(names, SettingFabricSelfProvision)
 		}
 		for name := range settings {
 			names = append(names, name)

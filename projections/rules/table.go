@@ -106,6 +106,9 @@ type hooks[T log.Object] struct {
 
 	// owns reports whether an object is about a CN: itself, or what runs on it.
 	owns func(d *draft, cn log.UUID, o T) bool
+	// within decides, from log.FeatureConfined on, whether a CN may make an object, or
+	// change one of its own so, before after is settled; see placement.go.
+	within func(d *draft, cn log.UUID, before, after T, op *log.Op) bool
 	// mayTake decides what ownership alone does not.
 	mayTake func(d *draft, cn log.UUID, before, after T) bool
 	// ownFields are further fields that a CN may update of its own.
@@ -131,6 +134,7 @@ type special interface {
 	before(d *draft, before, after log.Object)
 	after(d *draft, before, after log.Object, op *log.Op)
 	isOf(d *draft, cn log.UUID, o log.Object) bool
+	isWithin(d *draft, cn log.UUID, before, after log.Object, op *log.Op) bool
 	mayBeTaken(d *draft, cn log.UUID, before, after log.Object) bool
 	moreFields(cn log.UUID, before log.Object) []string
 	limitOf(d *draft, cn log.UUID, o log.Object) (ownedLimit, bool)
@@ -218,6 +222,10 @@ func (h hooks[T]) after(d *draft, before, after log.Object, op *log.Op) {
 
 func (h hooks[T]) isOf(d *draft, cn log.UUID, o log.Object) bool {
 	return h.owns != nil && h.owns(d, cn, as[T](o))
+}
+
+func (h hooks[T]) isWithin(d *draft, cn log.UUID, before, after log.Object, op *log.Op) bool {
+	return h.within == nil || h.within(d, cn, as[T](before), as[T](after), op)
 }
 
 func (h hooks[T]) mayBeTaken(d *draft, cn log.UUID, before, after log.Object) bool {

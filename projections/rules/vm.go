@@ -16,6 +16,7 @@ var vmRules = hooks[*log.VM]{
 		d.unused(m, "vm is in use", "delete its NICs and VMMs first", projections.NICsOf(m.UUID), projections.VMMsOf(m.UUID))
 	},
 	follow: func(d *draft, before, after *log.VM, _ *log.Op) {
+		movedVM(d, before, after)
 		if after == nil {
 			followVM(d, before.UUID, log.UUID{})
 			return
@@ -23,6 +24,7 @@ var vmRules = hooks[*log.VM]{
 		followVM(d, after.UUID, after.ServerUUID)
 	},
 	owns:    hosts,
+	within:  vmWithin,
 	mayTake: func(_ *draft, cn log.UUID, _, after *log.VM) bool { return after.ServerUUID == cn },
 	limit: func(d *draft, cn log.UUID, _ *log.VM) ownedLimit {
 		return ownedLimit{name: "cn_vms", most: cnMaxVMs(d), sets: []projections.Index{projections.VMsOnCN(cn)}}
@@ -86,6 +88,9 @@ func checkZonename(d *draft, m *log.VM) {
 func hosts(d *draft, cn log.UUID, vm *log.VM) bool {
 	if vm == nil {
 		return false
+	}
+	if d.confined() {
+		return placed(d, cn, vm)
 	}
 	if vm.ServerUUID == cn {
 		return true

@@ -14,10 +14,11 @@ import (
 const vmmsPerVM = 4
 
 var vmmRules = hooks[*log.VMM]{
-	fill:  fillVMM,
-	check: checkVMM,
-	stale: staleVMM,
-	owns:  func(_ *draft, cn log.UUID, m *log.VMM) bool { return m.SledID == cn },
+	fill:   fillVMM,
+	check:  checkVMM,
+	stale:  staleVMM,
+	owns:   func(_ *draft, cn log.UUID, m *log.VMM) bool { return m.SledID == cn },
+	within: vmmWithin,
 	// A CN makes VMMs of its own VMs only.
 	mayTake: func(d *draft, cn log.UUID, before, after *log.VMM) bool {
 		vm := d.vm(after.InstanceID)
@@ -34,6 +35,10 @@ func fillVMM(d *draft, m *log.VMM, op *log.Op) {
 	}
 	if m.TimeUpdated == 0 {
 		m.TimeUpdated = d.time
+	}
+	if d.confined() {
+		vm := d.vm(m.InstanceID)
+		m.Placed = d.change.By.Role != log.RoleCN && (vm == nil || vm.ServerUUID != m.SledID)
 	}
 }
 
