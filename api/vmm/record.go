@@ -23,6 +23,16 @@ const recordTries = 5
 // errStranger: the VMM's VM is unknown, so it cannot be recorded.
 var errStranger = errors.New("vmm: the log does not know the VMM, and its compute node did not say of which VM it is")
 
+// errNotPlaced: the VMM's VM is not on the compute node in the log, so that the log would
+// refuse the VMM. The node rings again, and its inventory may have the VM by then.
+var errNotPlaced = errors.New("vmm: the log does not have the VM of the VMM on its compute node")
+
+// isOn reports whether the log has a VM on a CN.
+func isOn(state *projections.State, cn, vm log.UUID) bool {
+	rec, known := state.Get(log.KindVM, vm.String())
+	return known && rec.Object.(*log.VM).ServerUUID == cn
+}
+
 // claim is a state of a VMM to record.
 type claim struct {
 	vmm   log.UUID
@@ -112,6 +122,10 @@ func (s *Service) changeOf(c claim) (change *log.Change, at log.Seq, err error) 
 		} else {
 			if vm.IsZero() || c.cn.IsZero() {
 				err = errStranger
+				return
+			}
+			if s.cfg.Bound && state.Feature() >= log.FeatureConfined && !isOn(state, c.cn, vm) {
+				err = errNotPlaced
 				return
 			}
 			ops = append(ops, createVMM(c))

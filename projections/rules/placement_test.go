@@ -189,6 +189,11 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 			w.do(madeVM(9, w.other), madeVMM(9, vmNo(9), w.cn))
 			w.do(updateOf(vmmNo(9).String(), &log.VMM{State: "failed", Gen: 2}, "gen", "state"))
 		}, func(w *placementWorld) []log.Op { return []log.Op{takeVM(9, w.cn)} }, denied, false},
+		{"a VM by a VMM that has ended and begins again", func(w *placementWorld) {
+			w.do(madeVM(9, w.other), madeVMM(9, vmNo(9), w.cn))
+			w.by(w.cn, updateOf(vmmNo(9).String(), &log.VMM{State: "destroyed", Gen: 2}, "gen", "state"))
+			w.by(w.cn, updateOf(vmmNo(9).String(), &log.VMM{State: "running", Gen: 3}, "gen", "state"))
+		}, func(w *placementWorld) []log.Op { return []log.Op{takeVM(9, w.cn)} }, denied, true},
 		{"a NIC of its VM that an operator placed elsewhere", func(w *placementWorld) { w.do(placedNIC(9, vmNo(1), w.other, externalNet, "")) },
 			func(w *placementWorld) []log.Op { return []log.Op{takeNIC(9, w.cn)} }, denied, true},
 		{"a NIC of its VM on another node, deleted", func(w *placementWorld) { w.do(placedNIC(9, vmNo(1), w.other, externalNet, "")) },

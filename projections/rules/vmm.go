@@ -55,6 +55,9 @@ func checkVMM(d *draft, before, m *log.VMM, op *log.Op) {
 		d.bad("gen", "a generation is 1 or more", "send the generation of the CN's observation")
 	}
 	d.checkText("reason", m.Reason)
+	if d.confined() && hasEnded(m) {
+		m.Placed = false // what has ended gives no claim again, whatever is reported later
+	}
 	if before != nil && !given(op, "time_updated") {
 		m.TimeUpdated = d.time
 	}

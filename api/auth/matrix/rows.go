@@ -9,7 +9,7 @@ func row(what string, c cells, own, why string) Row {
 
 const (
 	ownObjects = "objects in its interest: itself, its VMs, its NICs and the networks that they are on, and the NIC tags, which are for all nodes; a tenant's: those with its owner_uuid"
-	ownFields  = "decided in the log's order by projections.OwnRights: its server, VMs, VMMs and NICs, and the fields listed there"
+	ownFields  = "decided in the log's order by projections/rules: its server, VMs, VMMs and NICs that were placed on it or that no other object names, and the fields that log.Rights of their kinds names"
 )
 
 // Requests are the rows of the HTTP API. Patterns are those of net/http.

@@ -131,6 +131,11 @@ func (s *Service) propose(ctx context.Context, r *http.Request, ops ...log.Op) (
 	if r != nil && s.cfg.Asker != nil {
 		c.Actor, c.By = s.cfg.Asker(r)
 	}
+	return s.write(ctx, c)
+}
+
+// write makes a change, and returns when this server has applied it.
+func (s *Service) write(ctx context.Context, c *log.Change) (log.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, proposeTime)
 	defer cancel()
 	result, err := s.store.Propose(ctx, c)
@@ -143,7 +148,7 @@ func (s *Service) propose(ctx context.Context, r *http.Request, ops ...log.Op) (
 		return result, failure(http.StatusInsufficientStorage, log.CodeNoRoom, "nothing was written: %v", err)
 	}
 	if err != nil {
-		return result, fmt.Errorf("it is not known whether change %s was made: look, or send it again with %s: %s, which does it once: %w", id, rest.HeaderChangeID, id, err)
+		return result, fmt.Errorf("it is not known whether change %s was made: look, or send it again with %s: %s, which does it once: %w", c.ID, rest.HeaderChangeID, c.ID, err)
 	}
 	if result.Refusal != nil {
 		return result, result.Refusal

@@ -176,6 +176,10 @@ func (s *Service) heartbeat(w http.ResponseWriter, r *http.Request) error {
 type report struct {
 	cn  log.UUID
 	vms map[string]map[string]json.RawMessage
+	// asked has the identity of the sender, which is the author of what is written of it.
+	asked context.Context
+	actor string
+	by    log.Author
 }
 
 // status is answered before it is processed, as CNAPI does.
@@ -193,8 +197,12 @@ func (s *Service) status(w http.ResponseWriter, r *http.Request) error {
 		return failure(http.StatusBadRequest, rest.CodeBadRequest, "the body is not a status: %s", wrongKind(err, "object"))
 	}
 	s.keepSoft(cn, soft{numbers(body.Memory), numbers(body.Disks), s.cfg.Now()})
+	one := report{cn: cn, vms: body.VMs, asked: context.WithoutCancel(r.Context()), actor: Actor}
+	if s.cfg.Asker != nil {
+		one.actor, one.by = s.cfg.Asker(r)
+	}
 	select {
-	case s.reports <- report{cn, body.VMs}:
+	case s.reports <- one:
 		s.counts.reports.Add(1)
 	default: // the next whole one comes within a minute
 		s.counts.dropped.Add(1)
@@ -265,12 +273,25 @@ func (s *Service) takeReport(ctx context.Context, one report) error {
 		}
 	})
 	slices.SortFunc(ops, func(a, b log.Op) int { return slices.Compare([]byte(a.ID), []byte(b.ID)) })
+	asked, cancel := context.WithCancel(one.asked)
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
 	for _, op := range ops {
-		if _, err := s.propose(ctx, nil, op); err != nil {
+		if err := s.proposeReport(asked, one, op); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// proposeReport makes one change of a report, by its author.
+func (s *Service) proposeReport(ctx context.Context, one report, op log.Op) error {
+	id, err := s.changeID(nil)
+	if err != nil {
+		return err
+	}
+	_, err = s.write(ctx, &log.Change{ID: id, Actor: one.actor, By: one.by, Ops: []log.Op{op}})
+	return err
 }
 
 // vmOp returns the operation that makes a VM of the log match its CN's report; nil if

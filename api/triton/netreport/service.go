@@ -51,6 +51,10 @@ type Config struct {
 	// Allowed returns an error unless the sender of a request may report for a CN; nil
 	// allows every sender.
 	Allowed func(r *http.Request, cn log.UUID) error
+	// Bound reports whether the sender of a request is a compute node by its certificate:
+	// then it gets what concerns it only, and the log decides what it may write, which
+	// answers the same of what is another's and of what there is not. nil: no sender is.
+	Bound func(r *http.Request) bool
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
@@ -124,7 +128,7 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), within)
 	defer cancel()
-	a, err := s.Take(ctx, cn, &m)
+	a, err := s.Take(ctx, cn, &m, s.cfg.Bound != nil && s.cfg.Bound(r))
 	if errors.Is(err, report.ErrBounds) {
 		return fail(http.StatusUnprocessableEntity, log.CodeInvalidParameters, err)
 	}
@@ -137,8 +141,8 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request) error {
 
 // Take executes a CN's report. An error means that this server does not know the
 // result, or accepts no reports; report.ErrBounds, that the report asks for more than
-// fits into one answer.
-func (s *Service) Take(ctx context.Context, cn log.UUID, m *report.Report) (*report.Answer, error) {
+// fits into one answer. bound: the sender is the CN by its certificate; see Config.Bound.
+func (s *Service) Take(ctx context.Context, cn log.UUID, m *report.Report, bound bool) (*report.Answer, error) {
 	if err := s.cfg.Store.Serving(); err != nil {
 		return nil, err
 	}
@@ -148,7 +152,7 @@ func (s *Service) Take(ctx context.Context, cn log.UUID, m *report.Report) (*rep
 	a := &report.Answer{Outcomes: make([]report.Outcome, len(m.Changes))}
 	var g sync.WaitGroup // the changes of one report are of different objects
 	for i := range m.Changes {
-		g.Go(func() { a.Outcomes[i] = s.write(ctx, cn, &m.Changes[i].Change) })
+		g.Go(func() { a.Outcomes[i] = s.write(ctx, cn, &m.Changes[i].Change, bound) })
 	}
 	g.Wait()
 	boundErrors(a.Outcomes)
@@ -159,6 +163,9 @@ func (s *Service) Take(ctx context.Context, cn log.UUID, m *report.Report) (*rep
 	s.cfg.Store.View(func(state *projections.State, head log.Cursor) {
 		a.Cluster, a.Seq = head.Cluster, head.Seq
 		a.Found, err = look(state, m)
+		if bound {
+			hideOthers(state, cn, a.Found)
+		}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("netreport: %w", err)
@@ -229,6 +236,27 @@ func look(state *projections.State, m *report.Report) (all []report.Found, err e
 	return all, err
 }
 
+// hideOthers takes out what does not concern a CN, as if it were not there: what it may
+// read of the API is the same.
+func hideOthers(state *projections.State, cn log.UUID, all []report.Found) {
+	for i := range all {
+		f := &all[i]
+		own := false
+		switch o := f.Object.(type) {
+		case *log.NIC:
+			own = o.BelongsToUUID == cn || onVM(state, cn, o)
+		case *log.Network:
+			own = o.NICTag == adminTag && !o.Fabric // every CN's
+		}
+		if f.Object != nil && !own && !state.Interested(cn, state.ScopesOf(f.Kind, f.Object.ID())) {
+			f.Object, f.Revision, f.Seq = nil, 0, 0
+		}
+	}
+}
+
+// adminTag is the NIC tag of the admin network.
+const adminTag = "admin"
+
 func find(state *projections.State, kind log.Kind, id, key string) report.Found {
 	f := report.Found{Kind: kind, Key: key}
 	if rec, ok := state.Get(kind, id); ok {
@@ -247,11 +275,11 @@ func findNetwork(state *projections.State, name string) report.Found {
 }
 
 // write writes one change.
-func (s *Service) write(ctx context.Context, cn log.UUID, c *log.Change) report.Outcome {
+func (s *Service) write(ctx context.Context, cn log.UUID, c *log.Change, bound bool) report.Outcome {
 	var refusal *log.Refusal
 	behind := false
 	judge := func(state *projections.State, head log.Cursor) {
-		refusal = mayWrite(state, cn, c)
+		refusal = mayWrite(state, cn, c, bound)
 		behind = slices.ContainsFunc(c.Ops, func(op log.Op) bool { return op.IfSeq > head.Seq })
 	}
 	if s.cfg.Store.View(judge); behind {
@@ -272,8 +300,9 @@ func (s *Service) write(ctx context.Context, cn log.UUID, c *log.Change) report.
 }
 
 // mayWrite refuses objects that do not concern the CN. An update or deletion names
-// revision and seq of the object, so that this check still holds when it is decided.
-func mayWrite(state *projections.State, cn log.UUID, c *log.Change) *log.Refusal {
+// revision and seq of the object, so that this check still holds when it is decided. Of
+// a CN that is bound, the log decides what does not concern it.
+func mayWrite(state *projections.State, cn log.UUID, c *log.Change, bound bool) *log.Refusal {
 	refuse := func(format string, args ...any) *log.Refusal {
 		return &log.Refusal{Code: log.CodeNotAuthorized, Message: fmt.Sprintf(format, args...)}
 	}
@@ -284,7 +313,7 @@ func mayWrite(state *projections.State, cn log.UUID, c *log.Change) *log.Refusal
 		}
 		if a, is := op.Object.(*log.Aggregation); is && op.Action == log.Create {
 			for _, mac := range a.MACs {
-				if rec, known := state.Get(log.KindNIC, mac.String()); known && rec.Object.(*log.NIC).BelongsToUUID != cn {
+				if rec, known := state.Get(log.KindNIC, mac.String()); known && !bound && rec.Object.(*log.NIC).BelongsToUUID != cn {
 					return refuse("NIC %s of the aggregation is not compute node %s's", mac, cn)
 				}
 			}
@@ -304,6 +333,9 @@ func mayWrite(state *projections.State, cn log.UUID, c *log.Change) *log.Refusal
 		rec, known := state.Get(log.KindNIC, op.ID)
 		switch {
 		case known && !concerns(state, cn, rec.Object.(*log.NIC)):
+			if bound {
+				continue
+			}
 			return refuse("NIC %s is not of compute node %s", op.ID, cn)
 		case known && rec.Seq != op.IfSeq:
 			want, got, _ := op.Condition(rec.Revision, rec.Seq)
@@ -316,9 +348,11 @@ func mayWrite(state *projections.State, cn log.UUID, c *log.Change) *log.Refusal
 // concerns reports whether a CN may report about a NIC: the NIC or what it belongs to
 // is on the CN.
 func concerns(state *projections.State, cn log.UUID, nic *log.NIC) bool {
-	if nic.CNUUID == cn || nic.CNUUID.IsZero() || nic.BelongsToUUID == cn || nic.BelongsToType == "other" {
-		return true
-	}
+	return nic.CNUUID == cn || nic.CNUUID.IsZero() || nic.BelongsToUUID == cn || nic.BelongsToType == "other" || onVM(state, cn, nic)
+}
+
+// onVM reports whether a NIC belongs to a VM on the CN.
+func onVM(state *projections.State, cn log.UUID, nic *log.NIC) bool {
 	rec, known := state.Get(log.KindVM, nic.BelongsToUUID.String())
 	return known && rec.Object.(*log.VM).ServerUUID == cn
 }

@@ -155,7 +155,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		if n > 0 && n < 255 {
 			continue
 		}
-		if a, err := s.Take(t.Context(), ourCN, ask); n == 0 && (err != nil || len(a.Found) != 1 || a.Found[0].Object == nil) || n == 255 && !errors.Is(err, report.ErrBounds) {
+		if a, err := s.Take(t.Context(), ourCN, ask, false); n == 0 && (err != nil || len(a.Found) != 1 || a.Found[0].Object == nil) || n == 255 && !errors.Is(err, report.ErrBounds) {
 			t.Errorf("%d times: %v", n+1, err)
 		}
 	}

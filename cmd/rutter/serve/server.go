@@ -119,7 +119,7 @@ func Open(cfg Options) (_ *Server, err error) {
 	if s.cnapi, err = newCNAPI(backend, s.fabric, gate, logger); err != nil {
 		return nil, err
 	}
-	reports, err := netreport.New(netreport.Config{Store: storeapi.SurfaceStore{Store: backend}, Allowed: storeapi.SpeaksFor, Logger: logger})
+	reports, err := netreport.New(netreport.Config{Store: storeapi.SurfaceStore{Store: backend}, Allowed: storeapi.SpeaksFor, Bound: storeapi.IsCN, Logger: logger})
 	if err != nil {
 		return nil, err
 	}

@@ -42,3 +42,9 @@ func SpeaksFor(r *http.Request, cn log.UUID) error {
 	}
 	return fmt.Errorf("%s may not speak for compute node %s: it takes the certificate of that node", who.Actor(), cn)
 }
+
+// IsCN reports whether the sender of a request is a compute node by its certificate.
+func IsCN(r *http.Request) bool {
+	who, ok := matrix.From(r.Context())
+	return ok && who.Role == matrix.CN
+}
