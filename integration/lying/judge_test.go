@@ -215,6 +215,12 @@ func (f *finding) vmIsMine(u log.UUID) bool {
 	return given || f.vmBefore(u) == nil && f.mentioned(u) == nil
 }
 
+// came reports whether a VM came to the liar by right in this step.
+func (f *finding) came(u log.UUID) bool {
+	before := f.vmBefore(u)
+	return (before == nil || before.ServerUUID != liar) && f.vmIsMine(u)
+}
+
 // mentioned is an object of another that named a VM before the step, or nil.
 func (f *finding) mentioned(vm log.UUID) log.Object {
 	for _, o := range f.was {
@@ -254,6 +260,18 @@ func (f *finding) taken(was, is log.Object) *breach {
 	case *log.NIC:
 		_, given := f.given[is.BelongsToUUID]
 		if (given || f.vmIsMine(is.BelongsToUUID)) && is.BelongsToType == "zone" && is.CNUUID == liar && sameAddress(was.(*log.NIC), is) {
+			return nil
+		}
+	case *log.VMM: // its VM came to the liar, so that it claims nothing any more
+		was := *was.(*log.VMM)
+		was.Placed = false
+		if f.came(is.InstanceID) && log.Equal(&was, is) {
+			return nil
+		}
+	case *log.Router: // likewise: it is where its VM is
+		was := *was.(*log.Router)
+		was.CNUUID = liar
+		if f.came(is.VMUUID) && log.Equal(&was, is) {
 			return nil
 		}
 	case *log.Migration:
@@ -418,7 +436,8 @@ func (f *finding) compare(before, after *view) *breach {
 		if n, ok := o.(*log.NIC); ok {
 			now := f.w.nic(n.MAC)
 			took = took || !mine(n, f.sled) && (now == nil || mine(now, f.sled))
-			f.macs[n.MAC] = f.macs[n.MAC] || mine(n, f.sled) || now == nil || n.BelongsToType == "zone" && f.vmIsMine(n.BelongsToUUID)
+			_, given := f.given[n.BelongsToUUID]
+			f.macs[n.MAC] = f.macs[n.MAC] || mine(n, f.sled) || now == nil || n.BelongsToType == "zone" && (given || f.vmIsMine(n.BelongsToUUID))
 		}
 	}
 	for _, scope := range after.interest[liar] {

@@ -33,7 +33,7 @@ func (j *judge) told(w *world, by log.Author, ops []log.Op, refusal *log.Refusal
 		if sent == "" {
 			sent = showAll(ops) + liar.String()
 		}
-		if contains(sent, token) {
+		if strings.Trim(token, "0:-.") == "" || contains(sent, token) {
 			continue
 		}
 		if seen == "" {
@@ -70,6 +70,15 @@ func (j *judge) seen(w *world) string {
 	for _, scope := range w.state.Interest(liar) {
 		for r := range w.state.InScope(scope) {
 			b.WriteString(asJSON(r.Object))
+		}
+	}
+	// What is of its own VMs may be named, wherever it is.
+	for r := range w.state.VMsOn(liar) {
+		for m := range w.state.VMMsOf(r.Object.(*log.VM).UUID) {
+			b.WriteString(asJSON(m.Object))
+		}
+		for n := range w.state.NICsOf(r.Object.(*log.VM).UUID) {
+			b.WriteString(asJSON(n.Object))
 		}
 	}
 	return b.String()
