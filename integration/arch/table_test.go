@@ -290,7 +290,7 @@ var importTable = []row{
 		why: "who listens to a feed need not know what serves it",
 	},
 	{
-		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/internal/rest"},
+		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "projections", "agent/sysinfo", "api/internal/rest", "api/reach"},
 		tests: []string{"projections/rules"},
 		why:   "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
@@ -304,7 +304,11 @@ var importTable = []row{
 		why: "what a node says of itself is a form: who gathers it, and who reads it, know nothing of each other",
 	},
 	{
-		pkg: "api/vmm", may: []string{"log", "log/feed", "projections"},
+		pkg: "api/reach", may: []string{"log", "projections"},
+		why: "where servers dial nodes is decided in one place, for every surface that does",
+	},
+	{
+		pkg: "api/vmm", may: []string{"log", "log/feed", "projections", "api/reach"},
 		tests: []string{"agent/vminfo", "projections/rules"},
 		why:   "what CNs say of their VMs is pulled and recorded without HTTP of ours, sessions or Raft",
 	},

@@ -280,9 +280,18 @@ func operate(draw chooser) log.Op {
 			log.Op{Action: log.Delete, Kind: log.KindVMM, ID: pick(draw, vmms...).String()},
 			drawVMMUpdate(draw))
 	case 8:
-		return pick(draw, drawMigration(draw), createTask(draw, cn))
+		return pick(draw, drawMigration(draw), createTask(draw, cn), openNetwork(draw))
 	}
 	return drawForbidden(draw)
+}
+
+// openNetwork opens a network, or all fabrics, to NICs that nodes make, or closes it.
+func openNetwork(draw chooser) log.Op {
+	to := pick(draw, log.SelfProvisionOff, log.SelfProvisionJoined, log.SelfProvisionAny)
+	if draw(3) == 0 {
+		return log.Op{Action: log.Create, Kind: log.KindSetting, Object: &log.Setting{Name: fabricSetting, Value: to}, Set: []string{"name", "value"}}
+	}
+	return log.Op{Action: log.Update, Kind: log.KindNetwork, ID: pick(draw, networks...).String(), Object: &log.Network{SelfProvision: to}, Set: []string{"self_provision"}}
 }
 
 func createTask(draw chooser, cn log.UUID) log.Op {

@@ -9,6 +9,7 @@ import (
 	"rutter/log"
 	"rutter/projections"
 	"rutter/projections/desired"
+	"rutter/projections/rules"
 )
 
 // breach is what the CN that lies did beyond itself: of which sort, and the case.
@@ -335,15 +336,33 @@ func (f *finding) nicMade(n *log.NIC) *breach {
 	}
 	net := f.w.state.Network(n.NetworkUUID)
 	held := slices.Contains(f.before.interest[liar], scopeOf(net))
-	switch {
+	switch open := opened(f.w, net); {
 	case host && net.NICTag == "admin" && !net.Fabric:
-	case net.Fabric:
-		return wrong("on a fabric that nothing opened to it")
+	case open == log.SelfProvisionAny:
+	case open != log.SelfProvisionJoined:
+		return wrong("on a network that is not opened to nodes")
 	case !held:
 		return wrong("on a network that it has no part in")
 	}
 	return f.addressTaken(n, net, host)
 }
+
+// opened is to whom operators opened a network, for NICs that nodes make.
+func opened(w *world, net *log.Network) string {
+	setting, _ := w.object(log.KindSetting, fabricSetting).(*log.Setting)
+	switch {
+	case net.SelfProvision != "":
+		return net.SelfProvision
+	case !net.Fabric:
+		return log.SelfProvisionJoined
+	case setting != nil:
+		return setting.Value
+	}
+	return log.SelfProvisionOff
+}
+
+// fabricSetting opens all fabrics.
+const fabricSetting = rules.SettingFabricSelfProvision
 
 func (f *finding) addressTaken(n *log.NIC, net *log.Network, host bool) *breach {
 	wrong := func(why string) *breach { return breachf("address: "+why, "%s", show(n)) }

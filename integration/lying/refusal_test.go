@@ -3,6 +3,7 @@ package lying
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -21,17 +22,32 @@ var (
 	noIP    = address("100.64.77.77") // of no network
 )
 
-// tokens are what a refusal may name others' things by.
-var tokens = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|([0-9a-f]{2}:){5}[0-9a-f]{2}|\d+\.\d+\.\d+\.\d+`)
+// tokens are what a refusal may name others' things by: UUIDs, MACs and addresses.
+func tokens(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for word := range strings.FieldsFuncSeq(text, func(r rune) bool {
+			return (r < '0' || r > '9') && (r < 'a' || r > 'f') && r != '-' && r != ':' && r != '.'
+		}) {
+			word = strings.Trim(word, ":.-")
+			names := len(word) == 36 && strings.Count(word, "-") == 4 || len(word) == 17 && strings.Count(word, ":") == 5 || strings.Count(word, ".") == 3
+			if names && !yield(word) {
+				return
+			}
+		}
+	}
+}
 
 // told judges a refusal that the liar got: it says nothing of others, and the same of
 // what another has and of what there is not.
 func (j *judge) told(w *world, by log.Author, ops []log.Op, refusal *log.Refusal) *breach {
 	text := asJSON(refusal)
 	sent, seen := "", ""
-	for _, token := range tokens.FindAllString(text, -1) {
+	for token := range tokens(text) {
 		if sent == "" {
-			sent = showAll(ops) + liar.String()
+			sent = liar.String()
+			for i := range ops {
+				sent += " " + ops[i].ID + " " + asJSON(ops[i].Object)
+			}
 		}
 		if strings.Trim(token, "0:-.") == "" || contains(sent, token) {
 			continue
@@ -160,7 +176,7 @@ func (j *judge) hidden(w *world, n thing) bool {
 		for r := range w.state.List(log.KindNetwork) {
 			if net := r.Object.(*log.Network); net.Subnet.Contains(n.ip) {
 				there = true
-				if slices.Contains(j.before.interest[liar], scopeOf(net)) {
+				if slices.Contains(j.before.interest[liar], scopeOf(net)) || opened(w, net) == log.SelfProvisionAny {
 					return false
 				}
 			}
@@ -172,7 +188,8 @@ func (j *judge) hidden(w *world, n thing) bool {
 		if (kind == log.KindNIC) != n.uuid.IsZero() || o == nil {
 			continue
 		}
-		if j.before.sees[key(o)] {
+		net, ok := o.(*log.Network)
+		if j.before.sees[key(o)] || ok && opened(w, net) == log.SelfProvisionAny {
 			return false
 		}
 		there = true
