@@ -190,6 +190,7 @@ func TestTLS(t *testing.T) {
 		{"grants", testGrantCuts},
 		{"programs", testProgramCuts},
 		{"others' objects", testOthers},
+		{"placement", testPlacement},
 		{"commands", testRefusedCommand},
 		{"rotation", testRotation},
 		{"agents", testAgents},

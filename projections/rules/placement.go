@@ -38,6 +38,9 @@ func (d *draft) within(op *log.Op, before, after log.Object, rules *kindRules) b
 		return true
 	}
 	cn := d.change.By.CN
+	if d.permitNames(op, before, after); d.refused() {
+		return false // decided by what was sent and by what is its own
+	}
 	if before == nil {
 		r, taken := d.Find(after)
 		if taken && !d.owns(cn, r.Object, rules) || !taken && op.ID != "" && !projections.Is(after, op.ID) {
@@ -97,7 +100,11 @@ func spokenFor(d *draft, cn, vm log.UUID) bool {
 		}
 	}
 	for o := range d.Objects(projections.VMMsOf(vm)) {
-		if m := o.(*log.VMM); m.SledID != cn && !hasEnded(m) {
+		switch m := o.(*log.VMM); {
+		case m.SledID == cn:
+		case hasEnded(m):
+			unplaced = true
+		default:
 			return true
 		}
 	}

@@ -151,6 +151,11 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 			func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true},
 		{"a VM of which another's VMM is there", func(w *placementWorld) { w.do(madeVMM(9, vmNo(9), w.other)) },
 			func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true},
+		{"a VM of which another's VMM has ended", func(w *placementWorld) {
+			op := madeVMM(9, vmNo(9), w.other)
+			op.Object.(*log.VMM).State = "failed"
+			w.do(op)
+		}, func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true},
 		{"a VM that a task makes elsewhere", func(w *placementWorld) { w.do(taskFor(1, w.other, createMachine, vmNo(9).String())) },
 			func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true},
 		{"a VM that a task here only asks for", func(w *placementWorld) {
@@ -423,6 +428,20 @@ func TestACNLearnsNothingFromARefusal(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A primary NIC's update does not tell whether another VM has one.
+func TestPrimaryTellsNothing(t *testing.T) {
+	w := newPlacementWorld(t)
+	w.do(updateOf(macNo(2).String(), &log.NIC{Primary: true}, "primary"))
+	w.by(w.cn, hostNICAt(10, w.cn, adminNet, "10.4.0.9"))
+	var refusals []*log.Refusal
+	for _, vm := range []log.UUID{vmNo(2), vmNo(99)} {
+		refusals = append(refusals, decideBy(w.s, w.cn, updateOf(macNo(10).String(), &log.NIC{BelongsToType: "zone", BelongsToUUID: vm, Primary: true}, "belongs_to_type", "belongs_to_uuid", "primary")))
+	}
+	if refusals[0] == nil || !reflect.DeepEqual(refusals[0], refusals[1]) {
+		t.Errorf("got %v and %v", refusals[0], refusals[1])
 	}
 }
 

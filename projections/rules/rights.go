@@ -68,6 +68,14 @@ func (d *draft) permitFields(op *log.Op, before, after log.Object) {
 		d.notOneOf(op, after.ID())
 		return
 	}
+	if d.permitNames(op, before, after); !d.refused() {
+		d.checkOwned(op, before, after, rules)
+	}
+}
+
+// permitNames refuses fields that a CN may not write.
+func (d *draft) permitNames(op *log.Op, before, after log.Object) {
+	by, rules := d.change.By, d.rules(op.Kind)
 	var foreign []log.FieldError
 	allowed := rules.CN.Create
 	if before != nil {
@@ -84,7 +92,6 @@ func (d *draft) permitFields(op *log.Op, before, after log.Object) {
 	if foreign != nil {
 		d.refuse(log.CodeNotAuthorized, fmt.Sprintf("compute node %s may not write these fields of a %s", by.CN, op.Kind), foreign...)
 	}
-	d.checkOwned(op, before, after, rules)
 }
 
 // ownedLimit is a limit of objects of one kind. Limits of what a compute node may
