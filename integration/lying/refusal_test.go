@@ -183,6 +183,14 @@ func (j *judge) hidden(w *world, n thing) bool {
 		}
 		return there
 	}
+	if _, given := j.given[n.uuid]; given {
+		return false // it is for the liar to know
+	}
+	if nic := w.nic(n.mac); nic != nil && n.uuid.IsZero() {
+		if _, given := j.given[nic.BelongsToUUID]; given {
+			return false
+		}
+	}
 	for _, kind := range []log.Kind{log.KindServer, log.KindNetwork, log.KindNetworkPool, log.KindVM, log.KindVMM, log.KindMigration, log.KindTask, log.KindRouter, log.KindNIC} {
 		o := w.object(kind, n.text())
 		if (kind == log.KindNIC) != n.uuid.IsZero() || o == nil {
