@@ -201,7 +201,7 @@ func (m *model) Raw(ctx context.Context, _, path string, body []byte) (json.RawM
 		if err := json.Unmarshal(body, &r); err != nil {
 			m.t.Fatal(err)
 		}
-		a, err := server.Take(ctx, modelCN, &r)
+		a, err := server.Take(ctx, modelCN, &r, false)
 		if err != nil {
 			return nil, err
 		}

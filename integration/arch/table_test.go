@@ -446,7 +446,7 @@ var importTable = []row{
 		why: "the store meets the interfaces of the API in one place, so that neither imports the other",
 	},
 	{
-		pkg: "cmd/rutter/serve", may: []string{"api", "api/auth/allow", "api/auth/audit", "api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/liveness", "api/triton/changefeed", "api/triton/cnapi", "api/triton/napi", "api/triton/netreport", "api/triton/vmapi", "api/vmm", "cmd/rutter/storeapi", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "log", "log/budget", "projections", "raftstore", "varp"},
+		pkg: "cmd/rutter/serve", may: []string{"api", "api/auth/allow", "api/auth/audit", "api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/liveness", "api/reach", "api/triton/changefeed", "api/triton/cnapi", "api/triton/napi", "api/triton/netreport", "api/triton/vmapi", "api/vmm", "cmd/rutter/storeapi", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "log", "log/budget", "projections", "raftstore", "varp"},
 		why: "one constructor of a server, for the command, the demo, dev, tests and benches; it has nothing of a compute node",
 	},
 	{

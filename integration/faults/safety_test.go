@@ -48,6 +48,9 @@ var rules = []rule{
 	{"P8", "a folder is synced after a rename, or the server ends", []string{"raftstore.TestRestoreSyncsFolder", "raftstore.TestRestoreFolderSyncFails", "raftstore.TestRebirthSyncsFolder"}},
 	{"N1", "a file that a user names hangs nothing, and is not quoted", []string{"cmd/rutter.TestNamedPipes", "cmd/rutter.TestInputFromPipe", "cmd/rutter.TestErrorsQuoteNoFile"}},
 	{"W1", "work is budgeted by author and tenant, writes take turns, reads end at a cursor", []string{"raftstore/internal/admission.TestTurnsOfAuthors", "raftstore/internal/admission.TestShareOfTheQueue", "raftstore.TestRefusedByTheQueueCostsNothing", "raftstore.TestWriteBudgets", "raftstore/history.TestMentions", "projections/rules.TestObjectsOfACN", "api.TestReadsEndAtTheirBudget", "api/auth/guard.TestScansTakeTurns", "integration/containment.TestTenantReadsWithinItsBudget", "integration/containment.TestMadNodeIsRefusedByName"}},
+	{"I1", "which node an object is on is an operator's act, and a node confirms it", []string{"projections/rules.TestPlacementIsAnOperatorsAct", "projections/rules.TestAVMMovesWithItsNICs", "projections/rules.TestPlacementIsGated", "integration/tls.TestTLS"}},
+	{"I2", "a node makes NICs on networks that are open to it, at addresses that are free to all", []string{"projections/rules.TestPlacementIsAnOperatorsAct", "projections/rules.TestACNMakesNoNICOnANetworkThatItIsNotOn", "integration/tls.TestTLS"}},
+	{"I3", "a refusal is the same for what is another's and for what is not there", []string{"projections/rules.TestACNLearnsNothingFromARefusal", "projections/rules.TestPrimaryTellsNothing", "api/triton/netreport.TestBoundReportsSeeTheirOwn", "integration/tls.TestTLS"}},
 	{"B3", "matched means a complete view, and newer sessions are asked", []string{"agent.TestMatchedWaitsForACompletePass", "agent.TestDeltaAfterAnIncompletePass", "agent.TestMatchedAfterAFailedPass", "api/liveness.TestBarrierAsksForNewerSessions", "integration/containment.TestBarrierOfADeletedNIC"}},
 	{"B4", "a watermark above what was sent is a lie", []string{"api/feedserver.TestWhatACNCanKnow", "api/feedserver.TestLyingWatermark", "integration/containment.TestWatermarkThatCannotBe"}},
 	{"F6", "every public position is a cursor", []string{"api.TestPositionsOfAnotherTimeline", "api.TestOpenStreamsOfAnotherTimeline", "api.TestTailForgetsAnotherLog", "varp.TestMappingsOfARebuiltServer", "integration/containment.TestPlacesOfBeforeARestore"}},
@@ -63,8 +66,8 @@ const (
 // Each rule has tests, which exist, a heading in docs/safety.md, and a line of
 // the table at that page's end.
 func TestRulesOfSafety(t *testing.T) {
-	if len(rules) != 38 {
-		t.Errorf("%d rules, want 38", len(rules))
+	if len(rules) != 41 {
+		t.Errorf("%d rules, want 41", len(rules))
 	}
 	page, err := os.ReadFile(safetyPage)
 	if err != nil {

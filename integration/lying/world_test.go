@@ -210,4 +210,12 @@ func (w *world) vmm(u log.UUID) *log.VMM {
 	return m
 }
 
+// sled is the CN of a VMM.
+func (w *world) sled(vmm log.UUID) (cn log.UUID) {
+	if m := w.vmm(vmm); m != nil {
+		cn = m.SledID
+	}
+	return cn
+}
+
 func address(text string) netip.Addr { return netip.MustParseAddr(text) }

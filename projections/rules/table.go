@@ -107,7 +107,7 @@ type hooks[T log.Object] struct {
 	// owns reports whether an object is about a CN: itself, or what runs on it.
 	owns func(d *draft, cn log.UUID, o T) bool
 	// within decides, from log.FeatureConfined on, whether a CN may make an object, or
-	// change one of its own so, before after is settled; see placement.go.
+	// change one of its own so, before after is settled; see rights.go.
 	within func(d *draft, cn log.UUID, before, after T, op *log.Op) bool
 	// mayTake decides what ownership alone does not.
 	mayTake func(d *draft, cn log.UUID, before, after T) bool

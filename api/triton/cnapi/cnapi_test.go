@@ -17,6 +17,7 @@ import (
 
 	"rutter/api/internal/rest"
 	"rutter/log"
+	"rutter/projections"
 )
 
 // A sysinfo of SmartOS makes the record of spec/cnapi.md section 4.3.
@@ -337,4 +338,43 @@ func FuzzSysinfo(f *testing.F) {
 			t.Errorf("%s: answered %d %s", body, w.Code, w.Body)
 		}
 	})
+}
+
+// A status report is written with the rights of who sent it: a compute node by its
+// certificate makes no VM that another's NIC names.
+func TestStatusReportHasItsSendersRights(t *testing.T) {
+	store := newMemory()
+	node := log.Author{Role: log.RoleCN, CN: testUUID(t, cn1)}
+	s := newService(t, store, func(cfg *Config) {
+		cfg.Asker = func(*http.Request) (string, log.Author) { return "cn:" + cn1, node }
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	const own = "5595d88c-6e4d-4bda-b58e-97dd02e30002"
+	nic := &log.NIC{MAC: log.MAC{2, 5: 1}, BelongsToType: "zone", BelongsToUUID: testUUID(t, vm1), OwnerUUID: node.CN, CNUUID: testUUID(t, cn2)}
+	if result, err := store.Propose(t.Context(), &log.Change{ID: log.UUID{9, 6: 0x70, 8: 0x80}, Ops: []log.Op{{Action: log.Create, Kind: log.KindNIC, Object: nic}}}); err != nil || result.Refusal != nil {
+		t.Fatal(err, result.Refusal)
+	}
+	for _, vm := range []string{vm1, own} {
+		ask(t, s, "POST /servers/"+cn1+"/events/status", `{"vms":{"`+vm+`":{"owner_uuid":"`+cn2+`","state":"running"}}}`, 204)
+	}
+	for {
+		changed := store.Changed()
+		has := make(map[string]bool)
+		store.View(func(state *projections.State, _ log.Cursor) {
+			for _, vm := range []string{vm1, own} {
+				_, has[vm] = state.Get(log.KindVM, vm)
+			}
+		})
+		if has[vm1] {
+			t.Fatal("the node made a VM that another's NIC names")
+		}
+		if has[own] {
+			return
+		}
+		<-changed
+	}
 }

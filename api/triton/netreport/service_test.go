@@ -119,6 +119,62 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
+// TestBoundReportsSeeTheirOwn: a compute node by its certificate sees NICs and networks
+// that concern it, and others as if they were not there; what it may write the log says.
+func TestBoundReportsSeeTheirOwn(t *testing.T) {
+	m := &memory{state: projections.NewState()}
+	write := func(by log.Author, ops ...log.Op) {
+		t.Helper()
+		if result, err := m.Propose(t.Context(), &log.Change{ID: log.UUID{byte(m.seq), 6: 0x70, 8: 0x80}, By: by, Ops: ops}); err != nil || result.Refusal != nil {
+			t.Fatal(err, result.Refusal)
+		}
+	}
+	other := nicOn(otherMAC, otherCN)
+	other.Object.(*log.NIC).BelongsToUUID = log.UUID{0xb, 15: 2}
+	write(log.Author{}, nicOn(ourMAC, ourCN), other)
+	bound := log.Author{Role: log.RoleCN, CN: ourCN}
+	s, err := New(Config{Store: authored{m, bound}, Bound: func(*http.Request) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	update := func(n byte, mac log.MAC) report.Change {
+		return report.Change{Change: log.Change{ID: log.UUID{9, 6: 0x70, 8: 0x80, 15: n}, Ops: []log.Op{{
+			Action: log.Update, Kind: log.KindNIC, ID: mac.String(), IfMatch: 1, IfSeq: 1, Set: []string{"state"}, Object: &log.NIC{State: "stopped"},
+		}}}}
+	}
+	gone := log.MAC{2, 0, 0, 0, 0, 9}
+	a, err := s.Take(t.Context(), ourCN, &report.Report{
+		Incarnation: 1, Counter: 1, Look: []log.MAC{ourMAC, otherMAC, gone}, Changes: []report.Change{update(1, otherMAC), update(2, gone)},
+	}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Found[0].Object == nil || a.Found[1].Object != nil || a.Found[1].Seq != 0 || a.Found[2].Object != nil {
+		t.Errorf("found %+v, want its own NIC only", a.Found)
+	}
+	var texts []string
+	for i, mac := range []log.MAC{otherMAC, gone} {
+		if a.Outcomes[i].Refusal == nil {
+			t.Fatalf("the update of %s is accepted", mac)
+		}
+		texts = append(texts, strings.ReplaceAll(a.Outcomes[i].Refusal.Error(), mac.String(), "MAC"))
+	}
+	if texts[0] != texts[1] {
+		t.Errorf("another's NIC: %s\none that is not there: %s", texts[0], texts[1])
+	}
+}
+
+// authored is a log whose changes have one author.
+type authored struct {
+	*memory
+	by log.Author
+}
+
+func (a authored) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
+	c.By = a.by
+	return a.memory.Propose(ctx, c)
+}
+
 // TestAnswersAreBounded: a report that is refused as often and as much as can be, and
 // one that asks again and again for what is large, get no more than an answer may hold.
 func TestAnswersAreBounded(t *testing.T) {
