@@ -187,8 +187,9 @@ func (j *judge) hidden(w *world, n thing) bool {
 		return false // it is for the liar to know
 	}
 	if nic := w.nic(n.mac); nic != nil && n.uuid.IsZero() {
-		if _, given := j.given[nic.BelongsToUUID]; given {
-			return false
+		vm := w.vm(nic.BelongsToUUID)
+		if _, given := j.given[nic.BelongsToUUID]; given || vm != nil && vm.ServerUUID == liar {
+			return false // of a VM that is for the liar to know
 		}
 	}
 	for _, kind := range []log.Kind{log.KindServer, log.KindNetwork, log.KindNetworkPool, log.KindVM, log.KindVMM, log.KindMigration, log.KindTask, log.KindRouter, log.KindNIC} {

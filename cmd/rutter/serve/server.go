@@ -40,8 +40,8 @@ type Options struct {
 	// CNNetworks are those in which servers send requests to compute nodes, beside the
 	// network admin of the log (package reach).
 	CNNetworks []netip.Prefix
-	Insecure bool
-	TLS      string // folder of certificates; "": no TLS
+	Insecure   bool
+	TLS        string // folder of certificates; "": no TLS
 	// Passphrase opens the keys of authorities in TLS, if they are encrypted.
 	Passphrase string
 	CertLife   time.Duration // of certificates of compute nodes; 0: pki.Life

@@ -30,7 +30,7 @@ func newVMMService(store storeapi.Store, fabric *liveness.Fabric, cnPort int, ga
 	service, err := vmm.New(vmm.Config{
 		Store: store, Peers: vmmPeers{peersAdapter(store), fabric}, Logger: logger, AdminPort: cnPort, AdminTLS: secure != nil, Bound: secure != nil,
 		NewID: store.NewID,
-		HTTP: gate.Client(transport),
+		HTTP:  gate.Client(transport),
 	})
 	if err != nil {
 		return nil, err
