@@ -198,7 +198,7 @@ func (j *judge) hidden(w *world, n thing) bool {
 			continue
 		}
 		net, ok := o.(*log.Network)
-		if j.before.sees[key(o)] || mine(o, w.sled) || ok && opened(w, net) == log.SelfProvisionAny {
+		if j.before.sees[key(o)] || mine(o, w.sled) || w.sideOf(o) || ok && opened(w, net) == log.SelfProvisionAny {
 			return false
 		}
 		there = true

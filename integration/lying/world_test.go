@@ -218,4 +218,19 @@ func (w *world) sled(vmm log.UUID) (cn log.UUID) {
 	return cn
 }
 
+// sideOf reports whether an object is a migration of a VM of which the liar has a VMM,
+// which may have ended: its side is the liar's to tell.
+func (w *world) sideOf(o log.Object) bool {
+	m, ok := o.(*log.Migration)
+	if !ok {
+		return false
+	}
+	for r := range w.state.VMMsOf(m.InstanceID) {
+		if r.Object.(*log.VMM).SledID == liar {
+			return true
+		}
+	}
+	return false
+}
+
 func address(text string) netip.Addr { return netip.MustParseAddr(text) }
