@@ -176,7 +176,7 @@ func (j *judge) hidden(w *world, n thing) bool {
 		for r := range w.state.List(log.KindNetwork) {
 			if net := r.Object.(*log.Network); net.Subnet.Contains(n.ip) {
 				there = true
-				if slices.Contains(j.before.interest[liar], scopeOf(net)) || opened(w, net) == log.SelfProvisionAny {
+				if slices.Contains(j.before.interest[liar], scopeOf(net)) || j.knows(w, net) {
 					return false
 				}
 			}
@@ -186,11 +186,8 @@ func (j *judge) hidden(w *world, n thing) bool {
 	if _, given := j.given[n.uuid]; given {
 		return false // it is for the liar to know
 	}
-	if nic := w.nic(n.mac); nic != nil && n.uuid.IsZero() {
-		vm := w.vm(nic.BelongsToUUID)
-		if _, given := j.given[nic.BelongsToUUID]; given || vm != nil && vm.ServerUUID == liar {
-			return false // of a VM that is for the liar to know
-		}
+	if nic := w.nic(n.mac); nic != nil && n.uuid.IsZero() && j.ofItsVM(w, nic) {
+		return false
 	}
 	for _, kind := range []log.Kind{log.KindServer, log.KindNetwork, log.KindNetworkPool, log.KindVM, log.KindVMM, log.KindMigration, log.KindTask, log.KindRouter, log.KindNIC} {
 		o := w.object(kind, n.text())
@@ -198,12 +195,33 @@ func (j *judge) hidden(w *world, n thing) bool {
 			continue
 		}
 		net, ok := o.(*log.Network)
-		if j.before.sees[key(o)] || mine(o, w.sled) || w.sideOf(o) || ok && opened(w, net) == log.SelfProvisionAny {
+		if j.before.sees[key(o)] || mine(o, w.sled) || w.sideOf(o) || ok && j.knows(w, net) {
 			return false
 		}
 		there = true
 	}
 	return there
+}
+
+// ofItsVM reports whether a NIC is of a VM that is on the liar, or was given to it.
+func (j *judge) ofItsVM(w *world, nic *log.NIC) bool {
+	vm := w.vm(nic.BelongsToUUID)
+	_, given := j.given[nic.BelongsToUUID]
+	return given || vm != nil && vm.ServerUUID == liar
+}
+
+// knows reports whether a network is for the liar to know although it is not sent it: the
+// admin network, one that is open to all nodes, and those of NICs of its VMs.
+func (j *judge) knows(w *world, net *log.Network) bool {
+	if net.NICTag == "admin" && !net.Fabric || opened(w, net) == log.SelfProvisionAny {
+		return true
+	}
+	for r := range w.state.NICsOn(net.UUID) {
+		if j.ofItsVM(w, r.Object.(*log.NIC)) {
+			return true
+		}
+	}
+	return false
 }
 
 // uuidsOf are the fields of an object that name others.
