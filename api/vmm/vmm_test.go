@@ -626,3 +626,28 @@ func TestOutcomeJSON(t *testing.T) {
 		t.Errorf("got %s, %v", b, err)
 	}
 }
+
+// A compute node by its certificate registers VMMs of the VMs that the log has on it. One
+// that is asked too early is recorded when the VM is there.
+func TestVMMWaitsForItsVM(t *testing.T) {
+	c := newCentral()
+	s, err := New(Config{Store: newFollower(c), NewID: newID, Bound: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cn, vm := testUUID(1), testUUID(2)
+	report := claim{vmm: testUUID(3), cn: cn, actor: actorCN + cn.String(), state: State{InstanceID: vm, VMM: Runtime{State: vmRunning, Gen: 1, Updated: time.Now()}}}
+	if _, _, err := s.record(t.Context(), report); !errors.Is(err, errNotPlaced) {
+		t.Errorf("without the VM: %v", err)
+	}
+	if len(c.events) != 0 {
+		t.Errorf("%d events were made", len(c.events))
+	}
+	place := log.Op{Action: log.Create, Kind: log.KindVM, Object: &log.VM{UUID: vm, OwnerUUID: testUUID(4), ServerUUID: cn}}
+	if result, err := c.propose(&log.Change{ID: testUUID(5), Ops: []log.Op{place}}); err != nil || result.Refusal != nil {
+		t.Fatal(err, result.Refusal)
+	}
+	if _, _, err := s.record(t.Context(), report); err != nil {
+		t.Errorf("with the VM: %v", err)
+	}
+}

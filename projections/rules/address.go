@@ -75,7 +75,7 @@ func allocate(d *draft, n *log.Network) netip.Addr {
 		if ip.IsValid() && !back.Less(ip) || n.ProvisionEnd.Less(back) {
 			break
 		}
-		if d.NICAt(n.UUID, back) == nil && !reserved(n, back) && ipObject(d, n.UUID, back) == nil {
+		if d.NICAt(n.UUID, back) == nil && !d.keeps(n, back) && ipObject(d, n.UUID, back) == nil {
 			return back
 		}
 	}
@@ -87,7 +87,7 @@ func allocate(d *draft, n *log.Network) netip.Addr {
 func lowest(d *draft, n *log.Network, ip netip.Addr, next func(netip.Addr) netip.Addr) netip.Addr {
 	for ip.IsValid() && !n.ProvisionEnd.Less(ip) {
 		free := next(ip)
-		if free == ip && !reserved(n, ip) {
+		if free == ip && !d.keeps(n, ip) {
 			return ip
 		}
 		if free == ip {
@@ -102,6 +102,13 @@ func lowest(d *draft, n *log.Network, ip netip.Addr, next func(netip.Addr) netip
 // for it by name gets it: a router's, or a resolver's own.
 func reserved(n *log.Network, ip netip.Addr) bool {
 	return ip == n.Gateway || slices.Contains(n.Resolvers, ip)
+}
+
+// keeps is reserved, and, of a compute node's choice, whether a route of the network goes
+// through the address: a gateway as well.
+func (d *draft) keeps(n *log.Network, ip netip.Addr) bool {
+	return reserved(n, ip) || d.change.By.Role == log.RoleCN && d.confined() &&
+		slices.ContainsFunc(n.Routes, func(r log.Route) bool { return r.Gateway == ip.String() })
 }
 
 // placeholder says which part of a network an address is that no NIC is given

@@ -209,6 +209,9 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 			func(w *placementWorld) []log.Op {
 				return []log.Op{{Action: log.Delete, Kind: log.KindVM, ID: vmNo(9).String()}}
 			}, denied, false},
+		{"a NIC on a third node, of a VM that may come to it", func(w *placementWorld) {
+			w.do(madeVM(9, w.other), madeVMM(9, vmNo(9), w.cn), placedNIC(9, vmNo(9), log.UUID{0xcc, 15: 3}, externalNet, ""))
+		}, func(w *placementWorld) []log.Op { return []log.Op{takeNIC(9, w.cn)} }, denied, true},
 		{"the mark of another's primary NIC", func(w *placementWorld) {
 			w.do(placedNIC(8, vmNo(1), w.other, externalNet, ""), updateOf(macNo(8).String(), &log.NIC{Primary: true}, "primary"))
 		}, func(w *placementWorld) []log.Op {
@@ -244,6 +247,12 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 		{"a resolver's address", nil, func(w *placementWorld) []log.Op {
 			return []log.Op{placedNIC(10, vmNo(1), w.cn, externalNet, "10.2.0.20")}
 		}, "neither gateway", true},
+		{"the gateway of a route", func(w *placementWorld) {
+			w.do(updateOf(externalNet.String(), &log.Network{Routes: log.Routes{{Dst: "10.9.0.0/16", Gateway: "10.2.0.40"}}}, "routes"))
+		}, func(w *placementWorld) []log.Op { return []log.Op{placedNIC(10, vmNo(1), w.cn, externalNet, "10.2.0.40")} }, "neither gateway", true},
+		{"the gateway of a route, as the only address left", func(w *placementWorld) {
+			w.do(updateOf(externalNet.String(), &log.Network{Routes: log.Routes{{Dst: "10.9.0.0/16", Gateway: "10.2.0.40"}}, ProvisionStart: addr("10.2.0.40"), ProvisionEnd: addr("10.2.0.40")}, "provision_end_ip", "provision_start_ip", "routes"))
+		}, func(w *placementWorld) []log.Op { return []log.Op{placedNIC(10, vmNo(1), w.cn, externalNet, "")} }, "no more free IPs", true},
 		{"a reserved address", func(w *placementWorld) {
 			w.do(opOf(log.Create, &log.IP{NetworkUUID: externalNet, IP: addr("10.2.0.50"), Reserved: true}, "ip", "network_uuid"))
 		}, func(w *placementWorld) []log.Op {

@@ -329,16 +329,14 @@ func aggregationWithin(d *draft, cn log.UUID, _, a *log.Aggregation, _ *log.Op) 
 func serverWithin(_ *draft, cn log.UUID, _, s *log.Server, _ *log.Op) bool { return s.UUID == cn }
 
 // comes reports whether a NIC that is not on cn may come to it: it is on none, and its VM
-// is on cn, or the VM may come to cn itself.
+// is on cn; or the VM may come to cn, and the NIC is where the VM is, or on none.
 func comes(d *draft, cn log.UUID, n *log.NIC) bool {
 	vm := vmOfNIC(d, n)
 	if vm == nil {
 		return false
 	}
-	if vm.ServerUUID == cn {
-		return projections.CNOf(n).IsZero()
-	}
-	return placed(d, cn, vm)
+	at := projections.CNOf(n)
+	return at.IsZero() && vm.ServerUUID == cn || (at.IsZero() || at == vm.ServerUUID) && vm.ServerUUID != cn && placed(d, cn, vm)
 }
 
 func nicWithin(d *draft, cn log.UUID, before, n *log.NIC, op *log.Op) bool {
@@ -415,7 +413,7 @@ func isOpen(d *draft, cn log.UUID, n *log.NIC, net *log.Network) bool {
 // isFree reports whether an address is one that a network hands out, and kept for
 // nothing but what the NIC belongs to.
 func isFree(d *draft, net *log.Network, n *log.NIC, ip netip.Addr) bool {
-	if misplaced(net.Subnet, ip) != "" || ip.Less(net.ProvisionStart) || net.ProvisionEnd.Less(ip) || reserved(net, ip) {
+	if misplaced(net.Subnet, ip) != "" || ip.Less(net.ProvisionStart) || net.ProvisionEnd.Less(ip) || d.keeps(net, ip) {
 		return false
 	}
 	o := ipObject(d, net.UUID, ip)
