@@ -158,6 +158,11 @@ func (j *judge) foreign(w *world, ops []log.Op) (things []thing) {
 		for _, u := range uuidsOf(op.Object) {
 			add(thing{uuid: *u})
 		}
+		if a, ok := op.Object.(*log.Aggregation); ok {
+			for _, m := range a.MACs {
+				add(thing{mac: m})
+			}
+		}
 		n, ok := op.Object.(*log.NIC)
 		if ok && !n.MAC.IsZero() {
 			add(thing{mac: n.MAC})

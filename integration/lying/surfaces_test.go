@@ -129,7 +129,7 @@ func TestForeignProgram(t *testing.T) {
 	}
 	list, err := allow.Parse([]string{"192.0.2.7/32=read"})
 	must(t, err)
-	w := newWorld(t)
+	w := newWorld(t, log.FeatureVersion)
 	handlers := surfaces(t, store{w}, list)
 	before := string(w.state.Dump())
 	draw := chooser(rand.New(rand.NewPCG(seed, 3)).IntN)

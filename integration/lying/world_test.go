@@ -146,7 +146,7 @@ type world struct {
 	made  uint64
 }
 
-func newWorld(t testing.TB) *world {
+func newWorld(t testing.TB, feature uint32) *world {
 	w := &world{state: projections.NewState(), seq: 1000}
 	for _, r := range made() {
 		if err := w.state.Load(r); err != nil {
@@ -154,6 +154,7 @@ func newWorld(t testing.TB) *world {
 		}
 	}
 	w.state.SetTime(baseTime)
+	w.state.SetFeature(feature)
 	return w
 }
 
