@@ -135,7 +135,7 @@ func exampleEvents() map[string]*Event {
 			Resolvers: Addresses{netip.MustParseAddr("8.8.8.8")}, Fabric: true, VNetID: 4385813, SelfProvision: SelfProvisionJoined,
 		}, Create, VNetScope(4385813)),
 		"vmm_2": event(&VMM{UUID: change, InstanceID: vm, SledID: cn, State: "creating", Gen: 1, TimeUpdated: at, Placed: true}, Create, CNScope(cn)),
-		"vmm": event(&VMM{UUID: change, InstanceID: vm, SledID: cn, State: "failed", Gen: 7, TimeUpdated: at, Reason: "no_such_instance"}, Create, CNScope(cn), NetworkScope(network)),
+		"vmm":   event(&VMM{UUID: change, InstanceID: vm, SledID: cn, State: "failed", Gen: 7, TimeUpdated: at, Reason: "no_such_instance"}, Create, CNScope(cn), NetworkScope(network)),
 	}
 }
 

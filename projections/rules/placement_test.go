@@ -249,7 +249,9 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 		}, "neither gateway", true},
 		{"the gateway of a route", func(w *placementWorld) {
 			w.do(updateOf(externalNet.String(), &log.Network{Routes: log.Routes{{Dst: "10.9.0.0/16", Gateway: "10.2.0.40"}}}, "routes"))
-		}, func(w *placementWorld) []log.Op { return []log.Op{placedNIC(10, vmNo(1), w.cn, externalNet, "10.2.0.40")} }, "neither gateway", true},
+		}, func(w *placementWorld) []log.Op {
+			return []log.Op{placedNIC(10, vmNo(1), w.cn, externalNet, "10.2.0.40")}
+		}, "neither gateway", true},
 		{"the gateway of a route, as the only address left", func(w *placementWorld) {
 			w.do(updateOf(externalNet.String(), &log.Network{Routes: log.Routes{{Dst: "10.9.0.0/16", Gateway: "10.2.0.40"}}, ProvisionStart: addr("10.2.0.40"), ProvisionEnd: addr("10.2.0.40")}, "provision_end_ip", "provision_start_ip", "routes"))
 		}, func(w *placementWorld) []log.Op { return []log.Op{placedNIC(10, vmNo(1), w.cn, externalNet, "")} }, "no more free IPs", true},
