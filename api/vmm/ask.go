@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"rutter/api/reach"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -21,9 +22,6 @@ import (
 // AskCN is the first byte of this package's requests to other servers; those of package
 // liveness have other first bytes.
 const AskCN byte = 16
-
-// adminTag is the NIC tag of the network on which servers reach CNs.
-const adminTag = "admin"
 
 // Routes of requests to a CN, as labels of metrics.
 const (
@@ -135,16 +133,6 @@ func messageOf(b []byte) (feed.Message, error) {
 	return feed.Decode(f)
 }
 
-// adminKey is the context key of the CN of a request to an admin address.
-type adminKey struct{}
-
-// AdminCN returns the CN to which a request of Config.HTTP goes, so that its connection
-// can verify the CN's certificate: an address does not prove an identity.
-func AdminCN(ctx context.Context) (log.UUID, bool) {
-	cn, ok := ctx.Value(adminKey{}).(log.UUID)
-	return cn, ok
-}
-
 // askAdmin sends the request by HTTP.
 func (s *Service) askAdmin(ctx context.Context, cn log.UUID, r *feed.Request) (*feed.Response, error) {
 	if s.cfg.HTTP == nil {
@@ -152,20 +140,23 @@ func (s *Service) askAdmin(ctx context.Context, cn log.UUID, r *feed.Request) (*
 	}
 	ip := s.adminIP(cn)
 	if !ip.IsValid() {
-		return nil, fmt.Errorf("%w: no NIC of it has an address on NIC tag %s", errNotSent, adminTag)
+		return nil, fmt.Errorf("%w: no NIC of it has an address on NIC tag %s", errNotSent, reach.Admin)
 	}
 	scheme := "http://"
 	if s.cfg.AdminTLS {
 		scheme = "https://"
 	}
 	url := scheme + net.JoinHostPort(ip.String(), strconv.Itoa(s.cfg.AdminPort)) + r.Path
-	q, err := http.NewRequestWithContext(context.WithValue(ctx, adminKey{}, cn), r.Method, url, bytes.NewReader(r.Body))
+	q, err := http.NewRequestWithContext(ctx, r.Method, url, bytes.NewReader(r.Body))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotSent, err)
 	}
 	q.Header.Set("Api-Version", r.Version)
 	q.Header.Set("Content-Type", "application/json")
-	answer, err := s.cfg.HTTP.Do(q)
+	answer, err := s.cfg.HTTP.Do(cn, q)
+	if errors.Is(err, reach.ErrRefused) {
+		return nil, fmt.Errorf("%w: %w", errNotSent, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
@@ -186,7 +177,7 @@ func (s *Service) adminIP(cn log.UUID) (ip netip.Addr) {
 			if network, ok := state.Get(log.KindNetwork, nic.NetworkUUID.String()); ok {
 				tag = network.Object.(*log.Network).NICTag
 			}
-			if tag == adminTag && nic.IP.IsValid() && nic.BelongsToType == "server" {
+			if tag == reach.Admin && nic.IP.IsValid() && nic.BelongsToType == "server" {
 				ip = nic.IP
 				return
 			}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
+	"rutter/api/reach"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -50,7 +50,7 @@ type Config struct {
 	Peers Peers
 	// HTTP sends requests to CNs at their admin address; nil: only their connections
 	// are used.
-	HTTP *http.Client
+	HTTP *reach.Client
 	// AdminPort is the port at that address. Default 5309 (spec/cnapi.md §4.4).
 	AdminPort int
 	// AdminTLS makes those requests use https.

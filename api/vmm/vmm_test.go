@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"rutter/api/reach"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -437,7 +441,7 @@ func TestWayFromAnyServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCentral()
 		all, at := make([]*Service, 2), 1
-		web := &http.Client{Transport: admin{t}}
+		web := reach.New(reach.Config{View: newFollower(c).View}).Client(admin{t})
 		for i := range all {
 			s, err := New(Config{Store: newFollower(c), NewID: newID, Peers: peers{all, i, &at}, HTTP: web})
 			if err != nil {
@@ -499,6 +503,52 @@ func (a admin) RoundTrip(r *http.Request) (*http.Response, error) {
 type readCloser struct{ *strings.Reader }
 
 func (readCloser) Close() error { return nil }
+
+// A CN that gives its own NIC the address of another's machine on the admin network, as
+// the gateway's, makes no server send a request there.
+func TestLyingNICIsNotDialled(t *testing.T) {
+	var connections, asked atomic.Int32
+	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		_, _ = io.WriteString(w, "{}")
+	}))
+	web.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	web.Start()
+	defer web.Close()
+	c := newCentral()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, web.Listener.Addr().String()) // the machine at every address
+	}}
+	s, err := New(Config{Store: newFollower(c), NewID: newID, HTTP: reach.New(reach.Config{View: newFollower(c).View}).Client(transport)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := func(kind log.Kind, text string) log.Object {
+		o, _, err := log.ParseObject(kind, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	nic := func(cn log.UUID, mac, ip string) log.Object {
+		return object(log.KindNIC, `{"mac":"`+mac+`","belongs_to_type":"server","belongs_to_uuid":"`+cn.String()+`","owner_uuid":"`+testUUID(9).String()+
+			`","network_uuid":"`+testUUID(51).String()+`","ip":"`+ip+`"}`)
+	}
+	lies := testUUID(61)
+	c.create(t, &log.NICTag{Name: "admin", UUID: testUUID(50), MTU: 1500},
+		object(log.KindNetwork, `{"uuid":"`+testUUID(51).String()+`","name":"admin","nic_tag":"admin","subnet":"10.9.0.0/24","gateway":"10.9.0.1"}`),
+		nic(testCN, "02:00:00:00:00:09", "10.9.0.9"), nic(lies, "02:00:00:00:00:10", "10.9.0.1"))
+	if _, err := s.askAdmin(t.Context(), lies, request(http.MethodGet, "/vmms", "2.0.0", nil)); !errors.Is(err, errNotSent) || connections.Load() != 0 {
+		t.Errorf("the node that lies: %v, %d connections", err, connections.Load())
+	}
+	if _, err := s.askAdmin(t.Context(), testCN, request(http.MethodGet, "/vmms", "2.0.0", nil)); err != nil || connections.Load() != 1 || asked.Load() != 1 {
+		t.Errorf("the honest node: %v, %d connections", err, connections.Load())
+	}
+}
 
 func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"rutter/api/reach"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/projections/rules"
@@ -89,6 +91,14 @@ func testUUID(t testing.TB, text string) log.UUID {
 		t.Fatal(err)
 	}
 	return u
+}
+
+// reaching is a client that posts to nodes on the address 127.0.0.1.
+func reaching(t *testing.T, store *memory) *reach.Client {
+	t.Helper()
+	c := reach.New(reach.Config{View: store.View, Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}).Client(nil)
+	t.Cleanup(c.CloseIdleConnections)
+	return c
 }
 
 // newService makes a service over a store with one server, cn1.

@@ -220,8 +220,7 @@ func TestTaskIsPosted(t *testing.T) {
 	defer cn.Close()
 	host, port, _ := net.SplitHostPort(cn.Listener.Addr().String())
 	store := newMemory()
-	client := &http.Client{Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
+	client := reaching(t, store)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	var services []*Service

@@ -8,12 +8,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"rutter/api/reach"
 	"rutter/log"
 )
 
@@ -25,11 +28,11 @@ func sysinfoAt(cn, ip string, port, boot int) string {
 		"Network Interfaces":{"net0":{"MAC Address":"00:50:56:34:60:4c","ip4addr":%q,"Link Status":"up","NIC Names":["admin"]}}}}`, cn, boot, port, ip)
 }
 
-// A sysinfo cannot make servers post tasks where it likes: to the address that it
-// came from, or to one of the admin network that no other CN has.
+// A sysinfo cannot make servers post tasks where it likes: not to the address that it
+// came from either, if no operator named it.
 func TestWhereTasksMayGo(t *testing.T) {
 	store := newMemory()
-	s := newService(t, store, nil)
+	s := newService(t, store, func(c *Config) { c.HTTP = reach.New(reach.Config{View: store.View}).Client(nil) })
 	say := func(ip, want string) {
 		t.Helper()
 		ask(t, s, "POST /servers/"+cn2+"/sysinfo", sysinfoAt(cn2, ip, 5309, 1), 200)
@@ -39,8 +42,8 @@ func TestWhereTasksMayGo(t *testing.T) {
 		}
 	}
 	say("10.99.99.7", "invalid IP") // there is no admin network
-	say("127.0.0.1", "127.0.0.1")   // it came from there
-	say("169.254.169.254", "127.0.0.1")
+	say("127.0.0.1", "invalid IP")  // it came from there
+	say("169.254.169.254", "invalid IP")
 	create := func(set []string, o log.Object) {
 		t.Helper()
 		if refusal := change(t, store, log.Op{Action: log.Create, Kind: o.Kind(), Set: set, Object: o}); refusal != nil {
@@ -59,6 +62,63 @@ func TestWhereTasksMayGo(t *testing.T) {
 	say("10.99.99.7", "10.99.99.7")
 	say("10.99.99.8", "10.99.99.7") // that of a service on the admin network
 	say("10.99.98.1", "10.99.99.7")
+}
+
+// A task goes to no address that nothing named, even if the log has it already; the
+// honest node gets its own.
+func TestLyingNodeIsNotDialled(t *testing.T) {
+	var secret, honest atomic.Int32
+	serve := func(address string, connections *atomic.Int32) int {
+		l, err := net.Listen("tcp", address+":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{}`) }))
+		_ = server.Listener.Close()
+		server.Listener = l
+		server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				connections.Add(1)
+			}
+		}
+		server.Start()
+		t.Cleanup(server.Close)
+		return l.Addr().(*net.TCPAddr).Port
+	}
+	secretPort, honestPort := serve("127.0.0.2", &secret), serve("127.0.0.1", &honest)
+	store := newMemory()
+	s := newService(t, store, func(c *Config) { c.HTTP, c.Every = reaching(t, store), 20*time.Millisecond })
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	task := func(cn string) (status, failure string) {
+		t.Helper()
+		id := ask(t, s, "POST /servers/"+cn+"/tasks", `{"task":"nop"}`, 202)["id"].(string)
+		got := ask(t, s, "GET /tasks/"+id+"/wait?timeout=20", "", 200)
+		failure, _ = got["failure"].(string)
+		return got["status"].(string), failure
+	}
+	ask(t, s, "POST /servers/"+cn2+"/sysinfo", sysinfoAt(cn2, "127.0.0.2", secretPort, 1), 200)
+	if status, why := task(cn2); status != "failure" || !strings.Contains(why, "no admin address") {
+		t.Errorf("of a sysinfo that lies: %s %q", status, why)
+	}
+	if refusal := change(t, store, log.Op{Action: log.Update, Kind: log.KindServer, ID: cn2, Set: []string{"admin_ip", "agent_port"}, Object: &log.Server{
+		AdminIP: netip.MustParseAddr("127.0.0.2"), AgentPort: uint32(secretPort),
+	}}); refusal != nil {
+		t.Fatal(refusal)
+	}
+	if status, why := task(cn2); status != "failure" || !strings.Contains(why, "it was not sent") {
+		t.Errorf("of an address that the log has: %s %q", status, why)
+	}
+	ask(t, s, "POST /servers/"+cn3+"/sysinfo", sysinfoAt(cn3, "127.0.0.1", honestPort, 1), 200)
+	if status, why := task(cn3); status != "complete" {
+		t.Errorf("of the honest node: %s %q", status, why)
+	}
+	if secret.Load() != 0 || honest.Load() != 1 {
+		t.Errorf("%d connections for the node that lies, %d to the honest one; want 0 and 1", secret.Load(), honest.Load())
+	}
 }
 
 // What an operator named a server stays; else it is called as it calls itself.
@@ -86,9 +146,8 @@ func TestReboot(t *testing.T) {
 	_, port, _ := net.SplitHostPort(cn.Listener.Addr().String())
 	var at int
 	_, _ = fmt.Sscan(port, &at)
-	client := &http.Client{Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
-	s := newService(t, newMemory(), func(c *Config) { c.HTTP, c.Every = client, 20*time.Millisecond })
+	store := newMemory()
+	s := newService(t, store, func(c *Config) { c.HTTP, c.Every = reaching(t, store), 20*time.Millisecond })
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = s.Run(ctx) })

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -63,7 +64,7 @@ func (s *Service) postSysinfo(w http.ResponseWriter, r *http.Request) error {
 }
 
 // record writes the changes of the server's object that follow from a sysinfo. The
-// address of the node is written by this server (reach.go), the rest by the sender.
+// address of the node is written by this server, the rest by the sender.
 func (s *Service) record(r *http.Request, cn log.UUID, info *sysinfo.Info, text string) error {
 	known := s.server(cn)
 	said, set := fromSysinfo(cn, known, info, text)
@@ -80,7 +81,7 @@ func (s *Service) record(r *http.Request, cn log.UUID, info *sysinfo.Info, text 
 	reached := &log.Server{UUID: cn, AdminIP: info.AdminIP(), AgentPort: uint32(info.AgentPort)}
 	set = nil
 	if known.AdminIP != reached.AdminIP || known.AgentPort != reached.AgentPort {
-		if why := s.unreachable(r, cn, reached.AdminIP); why == "" {
+		if why := s.unreachable(cn, reached.AdminIP); why == "" {
 			set = append(set, "admin_ip", "agent_port")
 		} else {
 			s.counts.refusedAddresses.Add(1)
@@ -95,6 +96,18 @@ func (s *Service) record(r *http.Request, cn log.UUID, info *sysinfo.Info, text 
 	}
 	_, err := s.propose(r.Context(), nil, log.Op{Action: log.Update, Kind: log.KindServer, ID: cn.String(), Object: reached, Set: set})
 	return err
+}
+
+// unreachable returns why tasks are not posted to the address in a sysinfo; "" if they
+// are.
+func (s *Service) unreachable(cn log.UUID, address netip.Addr) (why string) {
+	switch {
+	case !address.IsValid():
+		return "" // the address is removed
+	case s.cfg.HTTP == nil:
+		return "this server posts no tasks"
+	}
+	return s.cfg.HTTP.Refuses(cn, address)
 }
 
 // differs assigns fields to would, a copy of known, and reports whether that

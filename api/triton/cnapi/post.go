@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"rutter/api/reach"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -42,7 +43,10 @@ func (s *Service) post(ctx context.Context, t *log.Task, to *log.Server) (string
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("x-server-uuid", t.ServerUUID.String())
 	request.Header.Set("x-request-id", t.ReqID)
-	response, err := s.cfg.HTTP.Do(request)
+	response, err := s.cfg.HTTP.Do(t.ServerUUID, request)
+	if errors.Is(err, reach.ErrRefused) {
+		return "", fmt.Errorf("it was not sent: %w", err)
+	}
 	if err != nil {
 		return "", fmt.Errorf("interrupted: it may have been done: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"rutter/api/internal/rest"
+	"rutter/api/reach"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -58,8 +59,9 @@ type Config struct {
 	Run  uint64
 	// Leading reports whether this server leads; nil: it does.
 	Leading func() bool
-	// HTTP posts tasks to CNs without a Rutter agent; nil: they are not delivered.
-	HTTP *http.Client
+	// HTTP posts tasks to CNs without a Rutter agent; nil: they are not delivered, and
+	// no address of a sysinfo is stored.
+	HTTP *reach.Client
 	// Asker returns the author of a request: the actor of changes, and what they may
 	// write. nil: the service itself.
 	Asker func(*http.Request) (actor string, by log.Author)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -141,6 +142,7 @@ func startDevServers(ctx context.Context, c *cli.Context, g *errgroup.Group, fol
 		s, err := serve.Open(serve.Options{
 			Store: raftstore.Config{ID: m.ID, Dir: filepath.Join(folder, m.ID), Listen: m.Address, InitialMembers: members},
 			API:   at(i, 0), SVP: at(i, 2), Version: c.App.Version, Logger: logger, TLS: certificates(m.ID),
+			CNNetworks: loopback,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%w (--port chooses others)", err)
@@ -150,6 +152,9 @@ func startDevServers(ctx context.Context, c *cli.Context, g *errgroup.Group, fol
 	}
 	return urls, nil
 }
+
+// loopback are the networks of nodes that are tried beside `rutter dev` on its machine.
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 // devCertificates is the folder of certificates and authorities of `rutter dev`, which
 // last as long as its data.

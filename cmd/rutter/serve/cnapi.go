@@ -10,13 +10,14 @@ import (
 	"rutter/api"
 	"rutter/api/auth/matrix"
 	"rutter/api/liveness"
+	"rutter/api/reach"
 	"rutter/api/triton/cnapi"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/log"
 )
 
 // newCNAPI returns the handler of CNAPI, with the heartbeats of fabric.
-func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, logger *slog.Logger) (*cnapi.Service, error) {
+func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, gate *reach.Gate, logger *slog.Logger) (*cnapi.Service, error) {
 	peers := peersAdapter(store)
 	return cnapi.New(cnapi.Config{
 		Store: storeapi.SurfaceStore{Store: store}, Logger: logger, Self: peers.Self(), Asker: asker, Programs: mayChoosePrograms,
@@ -41,12 +42,7 @@ func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, logger *slog.Logger
 			_, leads := peers.Leading()
 			return leads
 		},
-		HTTP: &http.Client{
-			Transport: &http.Transport{MaxIdleConnsPerHost: 1},
-			// A redirect leads to another node than the one that was asked, so it is
-			// not followed.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		HTTP: gate.Client(nil),
 	})
 }
 

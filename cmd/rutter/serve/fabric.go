@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"rutter/api/liveness"
+	"rutter/api/reach"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/raftstore"
 )
@@ -46,4 +48,16 @@ func (a peersAdapter) Ask(ctx context.Context, address string, request []byte) (
 		return nil, fmt.Errorf("%w: %w", liveness.ErrNoLeader, err)
 	}
 	return answer, err
+}
+
+// newGate returns what decides at which addresses servers reach compute nodes.
+func newGate(store storeapi.Store, networks []netip.Prefix) *reach.Gate {
+	return reach.New(reach.Config{View: store.View, Networks: networks, Servers: func() (servers []netip.Addr) {
+		for _, m := range (peersAdapter(store)).Members() {
+			if at, err := netip.ParseAddrPort(m.Address); err == nil {
+				servers = append(servers, at.Addr().Unmap())
+			}
+		}
+		return servers
+	}})
 }

@@ -37,8 +37,11 @@ type Options struct {
 	Store    raftstore.Config
 	API, SVP string // addresses; SVP may be off
 	CNPort   int    // of the agents' CN API; 0: the default
-	Insecure bool
-	TLS      string // folder of certificates; "": no TLS
+	// CNNetworks are those in which servers send requests to compute nodes, beside the
+	// network admin of the log (package reach).
+	CNNetworks []netip.Prefix
+	Insecure   bool
+	TLS        string // folder of certificates; "": no TLS
 	// Passphrase opens the keys of authorities in TLS, if they are encrypted.
 	Passphrase string
 	CertLife   time.Duration // of certificates of compute nodes; 0: pki.Life
@@ -99,7 +102,8 @@ func Open(cfg Options) (_ *Server, err error) {
 			return nil, err
 		}
 	}
-	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, s.tls, logger); err != nil {
+	gate := newGate(backend, cfg.CNNetworks)
+	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, gate, s.tls, logger); err != nil {
 		return nil, err
 	}
 	s.grants = &grantFollower{
@@ -112,7 +116,7 @@ func Open(cfg Options) (_ *Server, err error) {
 	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: sessions.Live}); err != nil {
 		return nil, err
 	}
-	if s.cnapi, err = newCNAPI(backend, s.fabric, logger); err != nil {
+	if s.cnapi, err = newCNAPI(backend, s.fabric, gate, logger); err != nil {
 		return nil, err
 	}
 	reports, err := netreport.New(netreport.Config{Store: storeapi.SurfaceStore{Store: backend}, Allowed: storeapi.SpeaksFor, Bound: storeapi.IsCN, Logger: logger})

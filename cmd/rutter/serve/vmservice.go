@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"rutter/api/liveness"
+	"rutter/api/reach"
 	"rutter/api/vmm"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/log"
@@ -15,26 +16,21 @@ import (
 // newVMMService returns the service that copies the VMMs and VMs of compute nodes to
 // the log. It also registers it and fabric in the store, to answer the other servers'
 // requests.
-func newVMMService(store storeapi.Store, fabric *liveness.Fabric, cnPort int, secure *serverTLS, logger *slog.Logger) (*vmm.Service, error) {
+func newVMMService(store storeapi.Store, fabric *liveness.Fabric, cnPort int, gate *reach.Gate, secure *serverTLS, logger *slog.Logger) (*vmm.Service, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 1, MaxConnsPerHost: 4}
 	if secure != nil {
 		// Connections are not reused, because the next request to an address may be for
 		// another node.
 		transport.DisableKeepAlives = true
 		transport.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-			cn, _ := vmm.AdminCN(ctx)
+			cn, _ := reach.CN(ctx)
 			return secure.dialCN(ctx, network, address, cn)
 		}
 	}
 	service, err := vmm.New(vmm.Config{
 		Store: store, Peers: vmmPeers{peersAdapter(store), fabric}, Logger: logger, AdminPort: cnPort, AdminTLS: secure != nil, Bound: secure != nil,
 		NewID: store.NewID,
-		HTTP: &http.Client{
-			Transport: transport,
-			// A redirect leads to another node than the one that was asked, so it is
-			// not followed.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		HTTP:  gate.Client(transport),
 	})
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package servercmd
 
 import (
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -71,4 +72,16 @@ func tritonConfigOf(c *cli.Context) (cfg serve.TritonOptions, err error) {
 		}
 	}
 	return cfg, nil
+}
+
+// networksOf reads --cn-network.
+func networksOf(texts []string) (networks []netip.Prefix, err error) {
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if err != nil || p != p.Masked() || p.Addr().Is4In6() || p.Addr().IsMulticast() {
+			return nil, term.Usagef("--cn-network %q: want a network without host bits, as in 10.99.99.0/24, or an address, as in 10.99.99.7/32", text)
+		}
+		networks = append(networks, p)
+	}
+	return networks, nil
 }

@@ -33,6 +33,7 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "advertise", EnvVars: []string{"RUTTER_ADVERTISE"}, Usage: "peer `ADDRESS` that the other servers dial, if it is not that of --raft"},
 		&cli.StringFlag{Name: "svp", EnvVars: []string{"RUTTER_SVP"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the SVP server, or off"},
 		&cli.IntFlag{Name: "cn-port", EnvVars: []string{"RUTTER_CN_PORT"}, Value: 5309, Usage: "`PORT` of the agents' CN API (rutter agent --cn-api) at the nodes' addresses on NIC tag admin"},
+		&cli.StringSliceFlag{Name: "cn-network", EnvVars: []string{"RUTTER_CN_NETWORK"}, Usage: "`CIDR` in which servers send tasks and requests to nodes, beside the network admin of the log; the same on each server; names loopback, link-local and servers' own addresses only if it is of that sort itself (a server's: as a single address); may be given several times"},
 		&cli.BoolFlag{Name: "bootstrap", EnvVars: []string{"RUTTER_BOOTSTRAP"}, Usage: "begin a new cluster of this one server; others join it"},
 		&cli.StringFlag{Name: "peers", EnvVars: []string{"RUTTER_PEERS"}, Usage: "begin a new cluster of these: `ID=ADDRESS,…`, peer ports, the same list on each of them"},
 		&cli.StringFlag{Name: "raft-log", EnvVars: []string{"RUTTER_RAFT_LOG"}, Value: raftstore.RaftLogBolt, Usage: "`KIND` of raft's own log: boltdb or wal; a start with the other one moves it over"},
@@ -213,6 +214,9 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 	}
 	if cfg.CNPort = c.Int("cn-port"); cfg.CNPort < 1 || cfg.CNPort > 65535 {
 		return cfg, term.Usagef("--cn-port %d: want a port, 1 to 65535", cfg.CNPort)
+	}
+	if cfg.CNNetworks, err = networksOf(c.StringSlice("cn-network")); err != nil {
+		return cfg, err
 	}
 	cfg.API, cfg.SVP = c.String("listen"), c.String("svp")
 	cfg.Insecure, cfg.TLS = c.Bool("insecure"), c.String("tls-dir")
