@@ -83,6 +83,7 @@ func (a asker) ask(method, path, body string) (status int, head, text string) {
 	a.w.t.Helper()
 	r, err := http.NewRequestWithContext(a.w.t.Context(), method, a.w.urls[0]+path, strings.NewReader(body))
 	a.w.must(err)
+	r.Header.Set("Content-Type", "application/json")
 	answer, err := a.client.Do(r)
 	a.w.must(err)
 	defer answer.Body.Close()
