@@ -2,6 +2,7 @@ package webcheck
 
 import (
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -16,6 +17,8 @@ type Names struct {
 	// Certificate returns the certificate that the listener shows now. nil: there is
 	// none.
 	Certificate func() *x509.Certificate
+	// Setting is the flag that names them, for refusals. "": there is none.
+	Setting string
 }
 
 // MaxHosts bounds the configured names of a server.
@@ -45,11 +48,12 @@ type Hosts struct {
 	names       map[string]bool
 	addresses   map[netip.Addr]bool
 	certificate func() *x509.Certificate
+	setting     string
 }
 
 // NewHosts returns the check for a listener at an address.
 func NewHosts(listener net.Addr, names Names) *Hosts {
-	h := &Hosts{listener: addressOf(listener), names: make(map[string]bool), addresses: make(map[netip.Addr]bool), certificate: names.Certificate}
+	h := &Hosts{listener: addressOf(listener), names: make(map[string]bool), addresses: make(map[netip.Addr]bool), certificate: names.Certificate, setting: names.Setting}
 	if h.listener.IsUnspecified() {
 		h.listener = netip.Addr{}
 	}
@@ -65,10 +69,14 @@ func NewHosts(listener net.Addr, names Names) *Hosts {
 // Check refuses a request whose header Host is not what this server is called: the
 // address of the listener, the address at which the connection arrived, localhost on a
 // loopback address, a name or address of the certificate, or a configured one. Ports are
-// not compared. A request without a Host passes, because every browser sends one.
+// not compared. A request over a Unix socket passes, and one without a Host, because
+// every browser sends one.
 func (h *Hosts) Check(r *http.Request) *Refusal {
 	host := hostOf(r.Host)
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if _, tcp := local.(*net.TCPAddr); local != nil && !tcp {
+		return nil // no name leads to a socket of this machine
+	}
 	at := addressOf(local)
 	ip, err := netip.ParseAddr(host)
 	ip = ip.Unmap()
@@ -84,9 +92,11 @@ func (h *Hosts) Check(r *http.Request) *Refusal {
 			return nil
 		}
 	}
-	return refuse(http.StatusMisdirectedRequest, CodeHost,
-		fmt.Sprintf("ask by an address of this server, or start it with --host-name %s (host-name in the file of settings)", host),
-		"this server is not called %q", host)
+	remedy := "ask by an address of this server"
+	if h.setting != "" {
+		remedy += fmt.Sprintf(", or start it with --%s %s (%s in the file of settings)", h.setting, host, h.setting)
+	}
+	return refuse(http.StatusMisdirectedRequest, CodeHost, remedy, "this server is not called %q", host)
 }
 
 // hostOf returns the host of HOST, HOST:PORT, [IPv6] or [IPv6]:PORT, without a dot at
@@ -106,4 +116,19 @@ func addressOf(a net.Addr) netip.Addr {
 		return tcp.AddrPort().Addr().Unmap().WithZone("")
 	}
 	return netip.Addr{}
+}
+
+// Handler refuses requests before next, for a listener of this machine's own. It answers
+// refusals as JSON. See Request.
+func Handler(next http.Handler, hosts *Hosts) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refusal := Request(r, hosts)
+		if refusal == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(refusal.Status)
+		_ = json.NewEncoder(w).Encode(map[string]string{"code": refusal.Code, "message": refusal.Message, "remedy": refusal.Remedy}) // the client is gone
+	})
 }

@@ -92,8 +92,8 @@ func TestHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	leaf := &x509.Certificate{DNSNames: []string{"rutter-1.example.com"}, IPAddresses: []net.IP{net.ParseIP("198.51.100.7")}}
-	h := NewHosts(&net.TCPAddr{IP: net.IPv4zero, Port: 7420}, Names{names, func() *x509.Certificate { return leaf }})
-	plain := NewHosts(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7420}, Names{})
+	h := NewHosts(&net.TCPAddr{IP: net.IPv4zero, Port: 7420}, Names{names, func() *x509.Certificate { return leaf }, "host-name"})
+	plain := NewHosts(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7420}, Names{Setting: "host-name"})
 	for _, c := range []struct {
 		h        *Hosts
 		at, host string

@@ -75,6 +75,9 @@ type Server struct {
 	audit *audit.Log
 }
 
+// hostSetting is the flag of Options.Hosts.
+const hostSetting = "host-name"
+
 // Open opens files and ports, and starts nothing.
 func Open(cfg Options) (_ *Server, err error) {
 	s := &Server{cfg: cfg}
@@ -146,7 +149,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		Audit: s.audit, Budgets: cfg.Budgets, Meters: append(slices.Clone(s.store.Budgets()), s.tls.meters()...),
 		Store: backend, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
-		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf()},
+		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {
 			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings())
 		},

@@ -105,7 +105,7 @@ func (t *triton) listen(surfaces map[string]*api.Surface, granted func(netip.Add
 				t.logger.Warn("a program without a certificate was refused", "surface", name, "from", r.RemoteAddr, "asked", r.Method+" "+r.URL.Path, "why", why)
 			},
 		}
-		gate.Serve(table, webcheck.NewHosts(l.Addr(), webcheck.Names{Configured: t.cfg.Hosts}))
+		gate.Serve(table, webcheck.NewHosts(l.Addr(), webcheck.Names{Configured: t.cfg.Hosts, Setting: hostSetting}))
 		t.ports = append(t.ports, &tritonPort{name, allow.NewListener(l, gate.Of), gate})
 	}
 	return nil
