@@ -36,6 +36,7 @@ const everyWay = `(async (base) => {
   };
   const once = (element, attribute, value) => new Promise((done) => {
     element.onload = element.onerror = () => done();
+    setTimeout(done, 5000); // a frame whose answer is downloaded never loads
     element[attribute] = value;
     document.body.append(element);
   });
@@ -44,6 +45,7 @@ const everyWay = `(async (base) => {
     frame.name = 'f' + Math.random();
     document.body.append(frame);
     frame.onload = () => done();
+    setTimeout(done, 5000);
     Object.assign(f, {method: 'POST', action: base + path, enctype, target: frame.name});
     Object.assign(i, {name: body.slice(0, -1) + ', "x": "', value: '"}'});
     f.append(i);
