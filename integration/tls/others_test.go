@@ -172,7 +172,7 @@ var bodies = map[string]string{
 // tryRow asks what a row is about of others' objects, and returns how often.
 func (a asker) tryRow(name string, row matrix.Row) (asked int) {
 	a.w.t.Helper()
-	if row.What == matrix.NoRoute {
+	if row.What == matrix.NoRoute || row.What == matrix.Malformed {
 		return 0
 	}
 	for _, path := range pathsOf(row.What) {
