@@ -128,7 +128,7 @@ func insult(address string, sort, n int) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(500 * time.Millisecond))
 	upgrade := func(path, protocol string) {
-		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n%s: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", path, asHeader, cn1, protocol)
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n%s: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", path, asHeader, cn1, protocol)
 	}
 	frame := func(kind byte, announced uint32, payload []byte) []byte {
 		b := binary.BigEndian.AppendUint32(nil, announced)
@@ -142,14 +142,14 @@ func insult(address string, sort, n int) {
 		}
 		_, _ = conn.Write(b)
 	case 1: // a header that never ends
-		fmt.Fprintf(conn, "GET /nics HTTP/1.1\r\nHost: x\r\nX: ")
+		fmt.Fprintf(conn, "GET /nics HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
 		_, _ = conn.Write(bytes.Repeat([]byte{'a'}, 2*MaxHeader))
 	case 2: // a slow sender
-		fmt.Fprintf(conn, "POST /changes HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{")
+		fmt.Fprintf(conn, "POST /changes HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\n{")
 		_, _ = conn.Read(make([]byte, 1))
 		return
 	case 3: // a body without end
-		fmt.Fprintf(conn, "POST /changes HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+		fmt.Fprintf(conn, "POST /changes HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
 		for range 4 {
 			fmt.Fprintf(conn, "80000\r\n%s\r\n", strings.Repeat("[", 0x80000))
 		}

@@ -73,7 +73,7 @@ func (s *spy) follow(t *testing.T, address string, hello *feed.Hello) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := fmt.Appendf(nil, "GET /feed HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n\r\n", feedserver.Protocol, asHeader, s.cn)
+	b := fmt.Appendf(nil, "GET /feed HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n\r\n", feedserver.Protocol, asHeader, s.cn)
 	if b, err = feed.Append(b, hello); err != nil {
 		t.Fatal(err)
 	}

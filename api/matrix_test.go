@@ -25,7 +25,7 @@ func TestEveryEndpointHasARow(t *testing.T) {
 		}
 	}
 	for _, row := range matrix.Requests() {
-		if row.What != matrix.NoRoute && !slices.Contains(endpoints, row.What) {
+		if row.What != matrix.NoRoute && row.What != matrix.Malformed && !slices.Contains(endpoints, row.What) {
 			t.Errorf("the row %q is of nothing that is served", row.What)
 		}
 	}

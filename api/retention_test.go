@@ -48,6 +48,7 @@ func TestRetention(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		r.Header.Set("Content-Type", "application/json")
 		answer, err := server.Client().Do(r)
 		if err != nil {
 			t.Fatal(err)

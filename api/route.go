@@ -8,6 +8,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/auth/webcheck"
 	"rutter/api/backend"
 	"rutter/api/console"
 	"rutter/api/internal/rest"
@@ -33,6 +34,7 @@ func (s *Server) table() []rest.Route {
 		[]rest.Route{
 			{Method: "GET", Pattern: "/log", Serve: s.logs.Get},
 			{Method: "GET", Pattern: "/metrics", Serve: rest.Serve(s.metrics.handler)},
+			{Method: "GET", Pattern: strings.TrimSuffix(console.Prefix, "/"), Serve: rest.Serve(http.RedirectHandler(console.Prefix, http.StatusMovedPermanently))},
 			{Method: "GET", Pattern: console.Prefix, Serve: rest.Serve(console.Handler())},
 		},
 	)
@@ -57,39 +59,47 @@ var pathsRemedy = func() string {
 	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /wait, /lookup, /trace, /cluster, /status, /console, /ping, /livez, /readyz and /metrics"
 }()
 
-// routes builds the handler of all paths.
-func (s *Server) routes() http.Handler {
-	t := &rest.Table{
+// own is the table of this package's routes.
+func (s *Server) own() *rest.Table {
+	return &rest.Table{
 		Routes: s.table(),
 		NoRoute: func(_ http.ResponseWriter, r *http.Request) error {
 			return rest.Fail(http.StatusNotFound, log.CodeResourceNotFound, pathsRemedy, "%s does not exist", r.URL.Path)
 		},
 		NoMethod: noMethod,
 	}
-	rows := make(map[string]*matrix.Row)
-	for _, route := range t.Routes {
-		rows[route.String()] = matrix.Find(route.String())
-		if route.Method == http.MethodGet {
-			rows[http.MethodHead+" "+route.Pattern] = rows[route.String()]
-		}
-	}
-	none := matrix.Find(matrix.NoRoute)
-	t.Wrap = func(pattern string, serve rest.Endpoint) http.Handler {
-		return s.measured(pattern, serve, func(r *http.Request) *matrix.Row {
-			if row, ok := rows[r.Method+" "+pattern]; ok {
-				return row
-			}
-			return none // an unknown method has the row of an unknown path
-		})
-	}
+}
+
+// routes builds the mux of all paths: those of this package and those of its mounts.
+func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
-	t.Register(mux)
+	s.own().Register(mux, rest.Place{Gate: func(w http.ResponseWriter, r *http.Request, m rest.Match, serve rest.Endpoint) {
+		s.answer(w, r, m.Pattern, m.Row, serve)
+	}})
 	for _, m := range s.cfg.Mounts {
-		h := s.mounted(m)
-		mux.Handle(m.Path, h)
-		mux.Handle(m.Path+"/", h)
+		m.Table.Register(mux, rest.Place{Prefix: m.Path, Strip: m.Strip, Gate: func(w http.ResponseWriter, r *http.Request, match rest.Match, serve rest.Endpoint) {
+			s.answer(w, r, m.Path, match.Row, serve)
+		}})
 	}
 	return mux
+}
+
+// checked returns the handler of every path. It refuses requests that webcheck refuses
+// before they are routed. hosts may be nil: then the header Host is not checked.
+func (s *Server) checked(hosts *webcheck.Hosts) http.Handler {
+	malformed := matrix.Find(matrix.Malformed)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked := hosts
+		if who, ok := matrix.From(r.Context()); ok && (who.Role == matrix.CN || who.Role == matrix.Server) {
+			asked = nil // no browser has such a certificate, and these programs check whom they ask by its role
+		}
+		refusal := webcheck.Request(r, asked)
+		if refusal == nil {
+			s.mux.ServeHTTP(w, r)
+			return
+		}
+		s.answer(w, r, rest.Unknown, malformed, func(http.ResponseWriter, *http.Request) error { return rest.OfRefusal(refusal) })
+	})
 }
 
 // noMethod answers a method that the path does not have. The header Allow is already
@@ -98,57 +108,28 @@ func noMethod(w http.ResponseWriter, r *http.Request) error {
 	return rest.Fail(http.StatusMethodNotAllowed, rest.CodeNoMethod, "use one of "+w.Header().Get("Allow"), "%s is not allowed on %s", r.Method, r.URL.Path)
 }
 
-// mounted measures and limits a mounted handler as one endpoint of any method.
-func (s *Server) mounted(m Mount) http.Handler {
-	h := m.Handler
-	surface := m.Surface
-	if surface == "" {
-		surface = strings.TrimPrefix(m.Path, "/")
+// answer checks whether the request may be answered, calls the endpoint that it matched,
+// answers its error, and counts both under the route's name. row is the endpoint's.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, route string, row *matrix.Row, serve rest.Endpoint) {
+	s.handlers.Add(1)
+	defer s.handlers.Done()
+	begin := time.Now()
+	seen := &rest.Recorder{ResponseWriter: w}
+	control := http.NewResponseController(w)
+	// Only connections of tests have no deadlines; their clients are trusted.
+	_ = control.SetReadDeadline(begin.Add(bodyTime))
+	_ = control.SetWriteDeadline(begin.Add(rest.AnswerTime))
+	r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
+	err := s.mayChange(r, route)
+	if err == nil {
+		err = s.guard.Serve(seen, r, row, guard.Work{Stream: streamed[route], Free: unbudgeted[route]}, serve)
 	}
-	if m.Strip {
-		h = http.StripPrefix(m.Path, h)
+	if err != nil {
+		backend.WriteError(seen, r, err)
 	}
-	all := []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut}
-	pass := func(w http.ResponseWriter, r *http.Request) error {
-		if !slices.Contains(all, r.Method) {
-			w.Header().Set("Allow", strings.Join(all, ", "))
-			return noMethod(w, r)
-		}
-		h.ServeHTTP(w, r)
-		return nil
-	}
-	strip := ""
-	if m.Strip {
-		strip = m.Path
-	}
-	return s.measured(m.Path, pass, func(r *http.Request) *matrix.Row { return matrix.FindOn(surface, r, strip) })
-}
-
-// measured checks whether the request may be answered, calls the endpoint of its
-// method, answers its error, and counts both under the route's name. rowOf finds the
-// request's row of the matrix.
-func (s *Server) measured(route string, serve rest.Endpoint, rowOf func(*http.Request) *matrix.Row) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.handlers.Add(1)
-		defer s.handlers.Done()
-		begin := time.Now()
-		seen := &rest.Recorder{ResponseWriter: w}
-		control := http.NewResponseController(w)
-		// Only connections of tests have no deadlines; their clients are trusted.
-		_ = control.SetReadDeadline(begin.Add(bodyTime))
-		_ = control.SetWriteDeadline(begin.Add(rest.AnswerTime))
-		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
-		err := s.mayChange(r, route)
-		if err == nil {
-			err = s.guard.Serve(seen, r, rowOf(r), guard.Work{Stream: streamed[route], Free: unbudgeted[route]}, serve)
-		}
-		if err != nil {
-			backend.WriteError(seen, r, err)
-		}
-		// The next request's header has its own deadline.
-		_ = control.SetReadDeadline(time.Time{})
-		s.metrics.observe(route, r.Method, seen.Status, time.Since(begin))
-	})
+	// The next request's header has its own deadline.
+	_ = control.SetReadDeadline(time.Time{})
+	s.metrics.observe(route, r.Method, seen.Status, time.Since(begin))
 }
 
 // streamed are the routes whose answers may last. guard.MaxStreams bounds them.

@@ -14,6 +14,7 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/auth/webcheck"
 	"rutter/api/backend"
 	"rutter/api/feedserver"
 	"rutter/api/internal/logread"
@@ -86,19 +87,24 @@ type Config struct {
 	// ReadOnly refuses every change, and the feeds of CNs. It is for a log that no
 	// cluster continues.
 	ReadOnly bool
-	// Mounts are the handlers of other surfaces. The limits of every route apply to
+	// Names are what this server is called besides its addresses: requests by another
+	// name are refused.
+	Names webcheck.Names
+	// Mounts are the other surfaces. The limits of every route apply to
 	// them.
 	Mounts []Mount
 }
 
-// Mount is a handler under a path of the API.
+// Surface is everything that another surface serves, with its rows of the matrix.
+type Surface = rest.Table
+
+// Mount is a surface under a path of the API.
 type Mount struct {
-	Path    string // begins with a slash and ends without one
-	Handler http.Handler
-	// Strip removes Path before the handler gets the request.
+	Path  string // begins with a slash and ends without one
+	Table *Surface
+	// Strip: the path stands before the patterns of Table. Else those patterns are
+	// served that begin with it.
 	Strip bool
-	// Surface is the name under which the matrix has its endpoints (matrix.FindOn).
-	Surface string
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -135,7 +141,8 @@ type Server struct {
 	read    *backend.Reader
 	write   *backend.Writer
 	health  *healthRoutes
-	handler http.Handler
+	mux     *http.ServeMux
+	handler http.Handler // of every path, whatever the header Host says
 
 	// draining is closed when the server stops: streams end with their last frame.
 	draining     chan struct{}
@@ -181,11 +188,13 @@ func New(cfg Config) (*Server, error) {
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("api: metrics: %w", err)
 	}
-	s.handler = s.routes()
+	s.mux = s.routes()
+	s.handler = s.checked(nil)
 	return s, nil
 }
 
-// Handler returns the handler of every path.
+// Handler returns the handler of every path. It does not check the header Host; Run
+// does.
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // Drain ends the streams in order: each subscriber of the feed is told to connect to
@@ -203,7 +212,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	server := &http.Server{
-		Handler:           s.handler,
+		Handler:           s.checked(webcheck.NewHosts(listener.Addr(), s.cfg.Names)),
 		ReadHeaderTimeout: headerTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    MaxHeader,

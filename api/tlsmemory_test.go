@@ -110,7 +110,7 @@ func untilBookmark(conn net.Conn, i int) error {
 	if err != nil {
 		return err
 	}
-	request := "GET /feed HTTP/1.1\r\nHost: rutter\r\nConnection: Upgrade\r\nUpgrade: " + feedserver.Protocol + "\r\n\r\n"
+	request := "GET /feed HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: " + feedserver.Protocol + "\r\n\r\n"
 	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}

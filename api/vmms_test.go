@@ -57,7 +57,7 @@ func newVMMSite(t *testing.T) *vmmSite {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(s.conn, "GET /feed HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", feedserver.Protocol)
+	fmt.Fprintf(s.conn, "GET /feed HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", feedserver.Protocol)
 	r := bufio.NewReader(s.conn)
 	if response, err := http.ReadResponse(r, nil); err != nil || response.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("upgrade: %v, %v", response, err)
@@ -109,7 +109,9 @@ func (s *vmmSite) answer(want string, status uint16, body string) {
 
 func (s *vmmSite) do(method, path, body string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	s.server.Handler().ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	s.server.Handler().ServeHTTP(w, r)
 	return w
 }
 

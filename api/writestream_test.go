@@ -202,7 +202,7 @@ func dialWrite(t *testing.T, url string) (net.Conn, *intake.Reader) {
 	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", intake.Path, intake.Protocol)
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", intake.Path, intake.Protocol)
 	r := bufio.NewReader(conn)
 	response, err := http.ReadResponse(r, nil)
 	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {

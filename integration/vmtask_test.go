@@ -33,6 +33,7 @@ func (a *netAgent) at(s *bench.Server, method, path, body string) (status int, a
 	if err != nil {
 		a.t.Fatal(err)
 	}
+	request.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		a.t.Fatalf("%s %s: %v", method, path, err)

@@ -200,7 +200,7 @@ var importTable = []row{
 		why: "what raft-wal lacks is added in one place, which can go when it has it",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/internal/logread", "api/internal/logserver", "api/internal/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/backend", "api/internal/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/internal/rest", "projections/desired"},
+		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/internal/logread", "api/internal/logserver", "api/internal/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/auth/webcheck", "api/backend", "api/internal/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/internal/rest", "projections/desired"},
 		tests: []string{"raftstore", "api/client", "api/internal/apitest"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
@@ -235,11 +235,15 @@ var importTable = []row{
 		why: "who may do what is a table and a pure decision, so that it can be read, and asked everywhere",
 	},
 	{
+		pkg: "api/auth/webcheck",
+		why: "what a web page can make a browser send is refused before anything is known of the request, at every listener",
+	},
+	{
 		pkg: "api/auth/internal/slots",
 		why: "a bounded listener is the same for every port, whatever it admits",
 	},
 	{
-		pkg: "api/auth/guard", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/auth/audit", "api/auth/internal/slots", "api/internal/rest"},
+		pkg: "api/auth/guard", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/auth/webcheck", "api/auth/audit", "api/auth/internal/slots", "api/internal/rest"},
 		why: "who may ask and how much is decided before every request, whatever it asks for",
 	},
 	{
@@ -260,8 +264,8 @@ var importTable = []row{
 		why: "a stream of changes needs the store and who may write, and no other route",
 	},
 	{
-		pkg: "api/internal/rest", may: []string{"log", "log/budget", "log/vmrule"},
-		why: "routes, bodies, errors and ETags are one kit for every surface, which decides nothing of what is served",
+		pkg: "api/internal/rest", may: []string{"log", "log/budget", "log/vmrule", "api/auth/matrix", "api/auth/webcheck"},
+		why: "routes with their rights, bodies, errors and ETags are one kit for every surface, which decides nothing of what is served",
 	},
 	{
 		pkg: "api/auth/audit",
@@ -277,15 +281,15 @@ var importTable = []row{
 		why:   "who is there and how far is judged from sessions, without connections, HTTP or Raft",
 	},
 	{
-		pkg: "api/triton/changefeed", may: []string{"log"},
+		pkg: "api/triton/changefeed", may: []string{"log", "api/auth/webcheck", "api/internal/rest"},
 		why: "Triton's feed is another form of the log, and needs nothing but its entries",
 	},
 	{
-		pkg: "api/auth/allow", may: []string{"api/auth/matrix", "api/auth/internal/slots"},
+		pkg: "api/auth/allow", may: []string{"log", "api/auth/matrix", "api/auth/webcheck", "api/auth/internal/slots", "api/internal/rest"},
 		why: "an address is let in or not before anybody knows what it asks for",
 	},
 	{
-		pkg: "api/triton/napi", may: []string{"log", "log/budget", "projections", "api/backend", "api/auth/matrix", "api/internal/rest"},
+		pkg: "api/triton/napi", may: []string{"log", "log/budget", "projections", "api/backend", "api/auth/matrix", "api/auth/webcheck", "api/internal/rest"},
 		tests: []string{"projections/rules"},
 		why:   "NAPI's words are another form of the state; of the API it needs to know when a write may be tried again",
 	},
@@ -294,7 +298,7 @@ var importTable = []row{
 		why: "who listens to a feed need not know what serves it",
 	},
 	{
-		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "agent/sysinfo", "api/internal/rest", "api/reach"},
+		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "agent/sysinfo", "api/internal/rest", "api/reach", "api/auth/webcheck"},
 		tests: []string{"projections/rules"},
 		why:   "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
@@ -322,7 +326,7 @@ var importTable = []row{
 		why:   "what CNs report of their NICs is written without sessions or Raft",
 	},
 	{
-		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "api/internal/rest"},
+		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "api/auth/webcheck", "api/internal/rest"},
 		tests: []string{"projections/rules"},
 		why:   "VMAPI's surface is a handler over the log and its state",
 	},
@@ -450,7 +454,7 @@ var importTable = []row{
 		why: "the store meets the interfaces of the API in one place, so that neither imports the other",
 	},
 	{
-		pkg: "cmd/rutter/serve", may: []string{"api", "api/auth/allow", "api/auth/audit", "api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/liveness", "api/reach", "api/triton/changefeed", "api/triton/cnapi", "api/triton/napi", "api/triton/netreport", "api/triton/vmapi", "api/vmm", "cmd/rutter/storeapi", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "log", "log/budget", "projections", "raftstore", "varp"},
+		pkg: "cmd/rutter/serve", may: []string{"api", "api/auth/allow", "api/auth/audit", "api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/liveness", "api/reach", "api/triton/changefeed", "api/triton/cnapi", "api/triton/napi", "api/triton/netreport", "api/triton/vmapi", "api/vmm", "cmd/rutter/storeapi", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "log", "log/budget", "projections", "raftstore", "varp", "api/auth/webcheck"},
 		why: "one constructor of a server, for the command, the demo, dev, tests and benches; it has nothing of a compute node",
 	},
 	{
@@ -478,7 +482,7 @@ var importTable = []row{
 		why: "what the log says of trust is followed alike by servers and agents",
 	},
 	{
-		pkg: "cmd/rutter/localhttp",
+		pkg: "cmd/rutter/localhttp", may: []string{"api/auth/webcheck"},
 		why: "a small port of a daemon needs to know nothing of what it serves",
 	},
 	{

@@ -33,9 +33,9 @@ type Browser struct {
 	problems []string
 }
 
-// Start starts Chromium with one empty page of a desktop's size. It ends with
-// ctx, or by Close. Errors: ErrNoBrowser, those of the start.
-func Start(ctx context.Context) (*Browser, error) {
+// Start starts Chromium with one empty page of a desktop's size, and more options. It
+// ends with ctx, or by Close. Errors: ErrNoBrowser, those of the start.
+func Start(ctx context.Context, more ...chromedp.ExecAllocatorOption) (*Browser, error) {
 	program := ""
 	for _, name := range programs {
 		if found, err := exec.LookPath(name); err == nil {
@@ -51,6 +51,7 @@ func Start(ctx context.Context) (*Browser, error) {
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium refuses its sandbox to root
 	}
+	options = append(options, more...)
 	b := new(Browser)
 	allocator, stop := chromedp.NewExecAllocator(ctx, options...)
 	page, closePage := chromedp.NewContext(allocator)

@@ -18,11 +18,11 @@ import (
 // patience bounds a test: Chromium on a busy machine starts in seconds.
 const patience = 4 * time.Minute
 
-func browser(t *testing.T) (*Browser, context.Context) {
+func browser(t *testing.T, more ...chromedp.ExecAllocatorOption) (*Browser, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	b, err := Start(ctx)
+	b, err := Start(ctx, more...)
 	if errors.Is(err, ErrNoBrowser) {
 		t.Skip(err)
 	}

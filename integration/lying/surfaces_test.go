@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"rutter/api"
 	"rutter/api/auth/allow"
 	"rutter/api/auth/matrix"
 	"rutter/api/triton/changefeed"
@@ -64,7 +65,7 @@ func surfaces(t *testing.T, s store, list allow.List) map[string]http.Handler {
 	}
 	feeds, err := changefeed.New(changefeed.Config{Store: s})
 	must(t, err)
-	networks, err := napi.New(napi.Config{Store: s, NewID: newID, Changefeeds: feeds.Handler()})
+	networks, err := napi.New(napi.Config{Store: s, NewID: newID, Changefeeds: feeds.Table().Routes})
 	must(t, err)
 	nodes, err := cnapi.New(cnapi.Config{Store: s, NewID: newID, Asker: asker})
 	must(t, err)
@@ -74,9 +75,11 @@ func surfaces(t *testing.T, s store, list allow.List) map[string]http.Handler {
 		return &log.Refusal{Code: log.CodeNotAuthorized, Message: "no"}
 	}})
 	must(t, err)
-	handlers := map[string]http.Handler{"napi": networks.Handler(), "cnapi": nodes.Handler(), "vmapi": machines.Handler(), "changefeeds": feeds.Handler(), "reports": reports.Handler()}
-	for name, next := range handlers {
-		handlers[name] = &allow.Handler{List: list, Surface: name, Next: next}
+	handlers := make(map[string]http.Handler)
+	for name, table := range map[string]*api.Surface{"napi": networks.Table(), "cnapi": nodes.Table(), "vmapi": machines.Table(), "changefeeds": feeds.Table(), "reports": reports.Table()} {
+		gate := &allow.Handler{List: list, Surface: name}
+		gate.Serve(table, nil)
+		handlers[name] = gate
 	}
 	return handlers
 }

@@ -184,7 +184,7 @@ func TestIdleConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close() })
-		if _, err := io.WriteString(conn, "GET /ping HTTP/1.1\r\nHost: napi\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(conn, "GET /ping HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(patience))

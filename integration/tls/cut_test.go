@@ -46,7 +46,7 @@ func (w *world) asked(name, url, head string, status int) open {
 	conn, err := term.DialServer(w.keeper(name))(w.t.Context(), "tcp", strings.TrimPrefix(url, "https://"))
 	w.must(err)
 	w.t.Cleanup(func() { conn.Close() })
-	_, err = io.WriteString(conn, head+"Host: rutter\r\n\r\n")
+	_, err = io.WriteString(conn, head+"Host: 127.0.0.1\r\n\r\n")
 	w.must(err)
 	w.must(conn.SetReadDeadline(time.Now().Add(finishPatience)))
 	r := bufio.NewReader(conn)

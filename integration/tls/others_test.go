@@ -83,6 +83,7 @@ func (a asker) ask(method, path, body string) (status int, head, text string) {
 	a.w.t.Helper()
 	r, err := http.NewRequestWithContext(a.w.t.Context(), method, a.w.urls[0]+path, strings.NewReader(body))
 	a.w.must(err)
+	r.Header.Set("Content-Type", "application/json")
 	answer, err := a.client.Do(r)
 	a.w.must(err)
 	defer answer.Body.Close()
@@ -171,7 +172,7 @@ var bodies = map[string]string{
 // tryRow asks what a row is about of others' objects, and returns how often.
 func (a asker) tryRow(name string, row matrix.Row) (asked int) {
 	a.w.t.Helper()
-	if row.What == matrix.NoRoute {
+	if row.What == matrix.NoRoute || row.What == matrix.Malformed {
 		return 0
 	}
 	for _, path := range pathsOf(row.What) {

@@ -10,6 +10,9 @@ import (
 	"sync/atomic"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/auth/webcheck"
+	"rutter/api/internal/rest"
+	"rutter/log"
 )
 
 // Right is what a source address may do.
@@ -120,11 +123,19 @@ type Handler struct {
 	// Enter, if not nil, takes a slot for a request of an admitted program. If there is
 	// none, it answers the request, and ok is false. leave gives the slot back.
 	Enter func(w http.ResponseWriter, r *http.Request, who matrix.Identity) (leave func(), ok bool)
-	Next  http.Handler
 	// Refused is called with each refused request and the reason. It must not block.
 	Refused func(r *http.Request, why string)
 
+	hosts *webcheck.Hosts // nil: any
+	next  http.Handler
+
 	refused atomic.Uint64
+}
+
+// Serve sets what answers the requests of admitted programs, and the names by which the
+// listener may be asked; nil: any. It must be called before the first request.
+func (g *Handler) Serve(surface *rest.Table, hosts *webcheck.Hosts) {
+	g.next, g.hosts = surface.At(rest.Place{Gate: g.ask}), hosts
 }
 
 // Count returns how many requests were refused.
@@ -144,7 +155,7 @@ func (g *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	g.refuse(w, r, "this address is not in the list of those that may")
+	g.refuse(w, r, notListed)
 }
 
 // Of returns what an address may do on the surface now.
@@ -167,32 +178,45 @@ func (g *Handler) enter(w http.ResponseWriter, r *http.Request, who matrix.Ident
 		}
 		defer leave()
 	}
-	g.ask(w, r, who)
+	switch refusal := webcheck.Request(r, g.hosts); {
+	case refusal != nil:
+		g.answer(w, r, refusal.Status, refusal.Code, refusal.Message+": "+refusal.Remedy)
+	case !who.Write && !rest.IsRead(r):
+		g.refuse(w, r, "this address may only read")
+	default:
+		g.next.ServeHTTP(w, r.WithContext(matrix.With(r.Context(), who)))
+	}
 }
 
-// ask asks the matrix whether an admitted program may make its request.
-func (g *Handler) ask(w http.ResponseWriter, r *http.Request, who matrix.Identity) {
-	if !who.Write && r.Method != http.MethodGet && r.Method != http.MethodHead {
-		g.refuse(w, r, "this address may only read")
-		return
-	}
-	_, refusal := matrix.Decide(who, r.Method+" "+r.URL.Path, matrix.FindOn(g.Surface, r, ""))
-	if refusal != nil {
+// ask is the gate of the surface's table. It asks the matrix whether an admitted program
+// may make its request.
+func (g *Handler) ask(w http.ResponseWriter, r *http.Request, m rest.Match, serve rest.Endpoint) {
+	who, _ := matrix.From(r.Context())
+	_, refusal := matrix.Decide(who, r.Method+" "+r.URL.Path, m.Row)
+	switch {
+	case refusal != nil:
 		g.refuse(w, r, refusal.Missing)
-		return
+	case m.Row != nil && m.Row.Writes() && webcheck.Browser(r):
+		refusal := webcheck.ReadOnly()
+		g.answer(w, r, refusal.Status, refusal.Code, refusal.Message+": "+refusal.Remedy)
+	default:
+		_ = serve(w, r) // the surface answers its own errors
 	}
-	g.Next.ServeHTTP(w, r.WithContext(matrix.With(r.Context(), who)))
 }
+
+// notListed is why an address may do nothing.
+const notListed = "this address is not in the list of those that may"
 
 func (g *Handler) refuse(w http.ResponseWriter, r *http.Request, why string) {
+	g.answer(w, r, http.StatusForbidden, log.CodeNotAuthorized, why)
+}
+
+// answer answers a refused request, and closes the connection.
+func (g *Handler) answer(w http.ResponseWriter, r *http.Request, status int, code, why string) {
 	g.refused.Add(1)
 	if g.Refused != nil {
 		g.Refused(r, why)
 	}
 	w.Header().Set("Connection", "close")
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusForbidden)
-	if r.Method != http.MethodHead {
-		_, _ = fmt.Fprintf(w, "{\"code\":\"NotAuthorized\",\"message\":%q}\n", why)
-	}
+	rest.WriteJSON(w, r, status, &rest.Error{Code: code, Message: why})
 }

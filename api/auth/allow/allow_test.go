@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/internal/rest"
 )
 
 func TestParse(t *testing.T) {
@@ -60,20 +61,29 @@ func (u untouched) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
+// surface is a part of NAPI's.
+func surface(called func(r *http.Request)) *rest.Table {
+	serve := func(_ http.ResponseWriter, r *http.Request) error { called(r); return nil }
+	return &rest.Table{Surface: "napi", Routes: []rest.Route{
+		{Method: "GET", Pattern: "/nics", Serve: serve}, {Method: "POST", Pattern: "/nics", Serve: serve}, {Method: "GET", Pattern: "/manage/gc", Serve: serve},
+	}}
+}
+
 func TestGate(t *testing.T) {
 	l, err := Parse([]string{"10.0.0.0/8=read", "10.1.0.0/16=write", "10.2.0.0/16=programs"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	told := 0
-	g := &Handler{List: l, Surface: "napi", Refused: func(*http.Request, string) { told++ }, Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	g := &Handler{List: l, Surface: "napi", Refused: func(*http.Request, string) { told++ }}
+	g.Serve(surface(func(r *http.Request) {
 		if who, ok := matrix.From(r.Context()); !ok || who.Role != matrix.Foreign || who.Name == "" {
 			t.Errorf("who asks: got %+v", who)
 		}
 		if who, _ := matrix.From(r.Context()); who.Programs != strings.HasPrefix(who.Name, "10.2.") {
 			t.Errorf("%s may choose programs: %v", who.Name, who.Programs)
 		}
-	})}
+	}), nil)
 	refused := 0
 	for _, c := range []struct {
 		from, method, path string
@@ -84,11 +94,18 @@ func TestGate(t *testing.T) {
 		{"10.0.0.1:1", "POST", "/nics", 403},
 		{"10.1.0.1:1", "POST", "/nics", 200},
 		{"10.2.0.1:1", "POST", "/nics", 200},
-		{"10.1.0.1:1", "GET", "/nothing", 200}, // the surface says that there is none
+		{"10.1.0.1:1", "GET", "/nothing", 404}, // the surface says that there is none
+		{"10.1.0.1:1", "GET", "/manage/gc", 200},
+		{"10.0.0.1:1", "GET", "/manage/gc", 403}, // a GET that is not a read
+		{"10.1.0.1:1", "GET", "/nothing%2f..%2fnics", 400},
 		{"11.0.0.1:1", "GET", "/nics", 403},
 		{"nonsense", "GET", "/nics", 403},
 	} {
-		r := httptest.NewRequestWithContext(t.Context(), c.method, c.path, untouched{t})
+		body := io.Reader(http.NoBody)
+		if c.want != http.StatusOK {
+			body = untouched{t}
+		}
+		r := httptest.NewRequestWithContext(t.Context(), c.method, c.path, body)
 		r.RemoteAddr = c.from
 		w := httptest.NewRecorder()
 		g.ServeHTTP(w, r)
@@ -99,6 +116,7 @@ func TestGate(t *testing.T) {
 			refused++
 		}
 	}
+	refused++ // the path
 	if g.Count() != uint64(refused) || told != refused {
 		t.Errorf("counted %d and told %d refusals, want %d", g.Count(), told, refused)
 	}
@@ -204,11 +222,12 @@ func TestCutOff(t *testing.T) {
 // places come back.
 func TestGateTakesAPlace(t *testing.T) {
 	places, held := 2, 0
-	g := &Handler{List: Loopback(), Surface: "napi", Next: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	g := &Handler{List: Loopback(), Surface: "napi"}
+	g.Serve(surface(func(*http.Request) {
 		if held != 1 {
 			t.Errorf("%d places are held, want 1", held)
 		}
-	})}
+	}), nil)
 	g.Enter = func(w http.ResponseWriter, _ *http.Request, who matrix.Identity) (func(), bool) {
 		if who.Key() != "foreign:127.0.0.1" {
 			t.Errorf("who enters: %s", who.Key())

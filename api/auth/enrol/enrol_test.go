@@ -104,6 +104,7 @@ func (d *testService) ask(id matrix.Identity, method, path string, form, into an
 		d.t.Fatal(err)
 	}
 	r := httptest.NewRequest(method, path, bytes.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	d.Handler().ServeHTTP(w, r.WithContext(matrix.With(r.Context(), id)))
 	if into != nil && w.Code == http.StatusOK {
@@ -200,7 +201,7 @@ func TestJoin(t *testing.T) {
 func TestRoles(t *testing.T) {
 	d := newTestService(t)
 	reader := matrix.Identity{Role: matrix.Reader, Name: "bob"}
-	for _, e := range d.table() {
+	for _, e := range d.rows() {
 		method, path, _ := strings.Cut(e.route, " ")
 		path = strings.NewReplacer("{id}", "x", "{name}", "clients").Replace(path)
 		for _, id := range []matrix.Identity{operator, stranger, node, reader, {}} {
@@ -286,7 +287,7 @@ func TestMatrixHasEveryEndpoint(t *testing.T) {
 			rows[what] = true
 		}
 	}
-	served := newTestService(t).Endpoints()
+	served := newTestService(t).Table().Endpoints()
 	for _, e := range served {
 		if !rows[e] {
 			t.Errorf("%s has no row", e)

@@ -64,9 +64,8 @@ type Config struct {
 
 // Service answers requests under Path.
 type Service struct {
-	cfg       Config // immutable
-	handler   http.Handler
-	endpoints []string
+	cfg   Config // immutable
+	table *rest.Table
 	// certificates and tokens count what this server issues.
 	certificates, tokens *budget.Meter
 }
@@ -105,19 +104,18 @@ func New(cfg Config) (*Service, error) {
 		certificates: budget.NewMeter(cfg.Budgets.Get(budget.CNCertificates), cfg.Now),
 		tokens:       budget.NewMeter(cfg.Budgets.Get(budget.Tokens), cfg.Now),
 	}
-	routes := s.routes()
-	s.handler, s.endpoints = routes.Handler(), routes.Endpoints()
+	s.table = s.routes()
 	return s, nil
 }
 
 // Meters returns the meters of what this server issues.
 func (s *Service) Meters() []*budget.Meter { return []*budget.Meter{s.certificates, s.tokens} }
 
-// Handler returns the handler of every path, without the prefix Path.
-func (s *Service) Handler() http.Handler { return s.handler }
+// Table is everything that the surface serves, without the prefix Path.
+func (s *Service) Table() *rest.Table { return s.table }
 
-// Endpoints returns "METHOD /path" of everything that is served.
-func (s *Service) Endpoints() []string { return s.endpoints }
+// Handler returns the handler of every path, without the prefix Path and a gate.
+func (s *Service) Handler() http.Handler { return s.table.Handler() }
 
 // endpoint is one row of the service's table.
 type endpoint struct {
@@ -128,8 +126,8 @@ type endpoint struct {
 
 // routes returns the routes of the table, each with its roles.
 func (s *Service) routes() *rest.Table {
-	t := &rest.Table{Wrap: rest.Bounded(maxBody, s.writeError)}
-	for _, e := range s.table() {
+	t := &rest.Table{Surface: "pki", Wrap: rest.Bounded(maxBody, s.writeError)}
+	for _, e := range s.rows() {
 		method, pattern, _ := strings.Cut(e.route, " ")
 		t.Routes = append(t.Routes, rest.Route{Method: method, Pattern: pattern, Serve: s.guarded(e)})
 	}
@@ -143,7 +141,7 @@ var (
 	nodes     = []matrix.Role{matrix.CN}
 )
 
-func (s *Service) table() []endpoint {
+func (s *Service) rows() []endpoint {
 	return []endpoint{
 		{"GET /bundle", anybody, s.bundle},
 		{"POST /join", anybody, s.join},

@@ -10,6 +10,7 @@ import (
 
 	"rutter/api/auth/audit"
 	"rutter/api/auth/matrix"
+	"rutter/api/auth/webcheck"
 	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/budget"
@@ -162,6 +163,11 @@ func (g *Guard) authorise(r *http.Request, who matrix.Identity, row *matrix.Row)
 	answer, refusal := matrix.Decide(who, r.Method+" "+r.URL.Path, row)
 	if refusal != nil {
 		return nil, g.Refuse(r.RemoteAddr, refusal)
+	}
+	if row != nil && row.Writes() && webcheck.Browser(r) {
+		refusal := webcheck.ReadOnly()
+		_ = g.Refuse(r.RemoteAddr, &matrix.Refusal{Who: who, What: r.Method + " " + r.URL.Path, Missing: refusal.Message}) // it is recorded
+		return nil, rest.OfRefusal(refusal)
 	}
 	ctx := context.WithValue(matrix.With(r.Context(), who), grantKey{}, Grant{who, answer})
 	return r.WithContext(ctx), nil

@@ -21,8 +21,9 @@ type requestLimits struct {
 
 // identityLimit is what one identity has.
 type identityLimit struct {
-	budget.Bucket // of its rate; At is also the end of the last request
-	taken         int
+	budget.Bucket           // of its rate
+	taken         int       // requests being answered
+	used          time.Time // when a request of it last began or ended
 }
 
 // RateBurst is the burst of a rate, in seconds of it.
@@ -109,19 +110,20 @@ func (s *requestLimits) leave(h *identityLimit) {
 		s.busy--
 	}
 	s.taken--
-	h.At = s.now()
+	h.used = s.now()
 }
 
 // identityLocked returns an identity's share; nil if too many are remembered.
 func (s *requestLimits) identityLocked(id matrix.Identity) *identityLimit {
 	key := id.Key()
+	now := s.now()
 	if h := s.known[key]; h != nil {
+		h.used = now
 		return h
 	}
-	now := s.now()
 	if len(s.known) >= maxIdentities {
 		for key, h := range s.known {
-			if h.taken == 0 && now.Sub(h.At) > forgetIdentity {
+			if h.taken == 0 && now.Sub(h.used) > forgetIdentity {
 				delete(s.known, key)
 			}
 		}
@@ -129,7 +131,7 @@ func (s *requestLimits) identityLocked(id matrix.Identity) *identityLimit {
 			return nil
 		}
 	}
-	h := &identityLimit{Bucket: budget.Bucket{Left: float64(s.limits.Rate[id.Role]) * RateBurst, At: now}}
+	h := &identityLimit{Bucket: budget.Bucket{Left: float64(s.limits.Rate[id.Role]) * RateBurst, At: now}, used: now}
 	s.known[key] = h
 	return h
 }

@@ -3,7 +3,6 @@ package matrix
 import (
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 )
 
@@ -164,57 +163,45 @@ func (r *Row) missing(id Identity) string {
 	return "it takes a certificate with the role " + strings.Join(roles, " or ")
 }
 
-// NoRoute is the row of a path or method that does not exist.
-const NoRoute = "no route"
+// Names of rows of requests that match no route.
+const (
+	NoRoute = "no route" // a path or method that does not exist
+	// Malformed is a request that is refused before it is routed: its path has two
+	// readings, or a web page of another site caused it.
+	Malformed = "malformed"
+)
 
-// index finds rows. Requests of surfaces are found by the patterns of net/http, so that
-// a row is exactly the pattern that a mux serves.
-type index struct {
-	rows     map[string]*Row
-	surfaces map[string]*http.ServeMux
+// Writes reports whether the row is of a request that may change something. GET /write
+// does, for example.
+func (r *Row) Writes() bool {
+	if r.Decisions[foreign] == Writer {
+		return true
+	}
+	for word := range strings.FieldsSeq(r.What) {
+		switch word {
+		case http.MethodPost, http.MethodPut, http.MethodDelete:
+			return true
+		}
+	}
+	return false
 }
 
-var matrix = newIndex(Requests(), Surfaces(), Frames(), Commands())
+// named finds rows by their names.
+var named = newIndex(Requests(), Surfaces(), Frames(), Commands())
 
-func newIndex(tables ...[]Row) *index {
-	ix := &index{rows: make(map[string]*Row), surfaces: make(map[string]*http.ServeMux)}
-	for _, rows := range tables {
-		for i := range rows {
-			r := &rows[i]
-			if ix.rows[r.What] != nil {
+func newIndex(tables ...[]Row) map[string]*Row {
+	index := make(map[string]*Row)
+	for _, table := range tables {
+		for i := range table {
+			r := &table[i]
+			if index[r.What] != nil {
 				panic("access: two rows for " + r.What)
 			}
-			ix.rows[r.What] = r
+			index[r.What] = r
 		}
 	}
-	for _, r := range Surfaces() {
-		surface, pattern, _ := strings.Cut(r.What, " ")
-		if ix.surfaces[surface] == nil {
-			ix.surfaces[surface] = http.NewServeMux()
-		}
-		ix.surfaces[surface].Handle(pattern, http.NotFoundHandler())
-	}
-	return ix
+	return index
 }
 
 // Find returns the row with that name, or nil.
-func Find(what string) *Row { return matrix.rows[what] }
-
-// FindOn returns the row of a request to a surface whose own paths begin after strip;
-// nil if it has none.
-func FindOn(surface string, r *http.Request, strip string) *Row {
-	mux := matrix.surfaces[surface]
-	if mux == nil {
-		return nil
-	}
-	path := strings.TrimPrefix(r.URL.Path, strip)
-	if path == "" {
-		path = "/"
-	}
-	at := &http.Request{Method: r.Method, Host: r.Host, URL: &url.URL{Path: path}}
-	_, pattern := mux.Handler(at)
-	if pattern == "" {
-		return Find(NoRoute)
-	}
-	return matrix.rows[surface+" "+pattern]
-}
+func Find(what string) *Row { return named[what] }

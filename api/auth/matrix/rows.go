@@ -21,7 +21,9 @@ func Requests() []Row {
 	rows = append(rows, vmRows()...)
 	rows = append(rows, logRows()...)
 	rows = append(rows, clusterRows()...)
-	return append(rows, row(NoRoute, known, "", "a path or method that there is not"))
+	return append(rows,
+		row(NoRoute, known, "", "a path or method that there is not"),
+		row(Malformed, open, "", "a request that is refused whoever sends it: every client may learn why"))
 }
 
 // kindRows are the rows for the paths of one kind, if it has any.
@@ -107,6 +109,7 @@ func clusterRows() []Row {
 		row("GET /readyz", open, "", "whether it serves; without the reasons for those who have no certificate"),
 		row("GET /status", reads, "", "head, members, versions"),
 		row("GET /metrics", reads, "", "counts; no object is named"),
+		row("GET /console", reads, "", "it leads to the page"),
 		row("GET /console/", reads, "", "a page that asks the API with its reader's own rights"),
 	}
 }

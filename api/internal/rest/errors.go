@@ -14,21 +14,20 @@ import (
 
 // Codes of errors that every surface may answer with, beside those of package log.
 const (
-	CodeBadRequest  = "BadRequest"           // 400
-	CodeReadOnly    = "ReadOnly"             // 403
-	CodeNoMethod    = "MethodNotAllowed"     // 405
-	CodeTooLarge    = "RequestTooLarge"      // 413
-	CodeContentType = "UnsupportedMediaType" // 415
-	CodeLimited     = "RequestThrottled"     // 429, restify's word
-	CodeBudget      = "BudgetExceeded"       // 429: the answer names the budget
-	CodeInternal    = "InternalError"        // 500
-	CodeNotHere     = "NotImplemented"       // 501
-	CodeUnavailable = "ServiceUnavailable"   // 503, in Triton's words
-	CodeNoLeader    = "NoLeader"             // 503
-	CodeOverloaded  = "Overloaded"           // 503
-	CodeUnknown     = "OutcomeUnknown"       // 503: it is unknown whether the change was made
-	CodeNotReady    = "NotReady"             // 503
-	CodeNotYet      = "NotYetApplied"        // 503
+	CodeBadRequest  = "BadRequest"         // 400
+	CodeReadOnly    = "ReadOnly"           // 403
+	CodeNoMethod    = "MethodNotAllowed"   // 405
+	CodeTooLarge    = "RequestTooLarge"    // 413
+	CodeLimited     = "RequestThrottled"   // 429, restify's word
+	CodeBudget      = "BudgetExceeded"     // 429: the answer names the budget
+	CodeInternal    = "InternalError"      // 500
+	CodeNotHere     = "NotImplemented"     // 501
+	CodeUnavailable = "ServiceUnavailable" // 503, in Triton's words
+	CodeNoLeader    = "NoLeader"           // 503
+	CodeOverloaded  = "Overloaded"         // 503
+	CodeUnknown     = "OutcomeUnknown"     // 503: it is unknown whether the change was made
+	CodeNotReady    = "NotReady"           // 503
+	CodeNotYet      = "NotYetApplied"      // 503
 )
 
 // Error is an error with the status and the body of its answer. The JSON form is NAPI's

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 
@@ -55,6 +56,9 @@ func rejectf(format string, args ...any) *reject {
 // parseRegistration reads a registration; the error is a *reject.
 func parseRegistration(version Version, data []byte) (*registration, error) {
 	var fields map[string]json.RawMessage
+	if rest.Shallow(data) != nil {
+		return nil, rejectf("the registration is nested deeper than %d", rest.MaxJSONDepth)
+	}
 	if !json.Valid(data) {
 		return nil, rejectf("unparseable payload: send one JSON object")
 	}

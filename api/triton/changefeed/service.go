@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 
@@ -93,7 +93,7 @@ type Service struct {
 	cfg     Config // immutable
 	hub     *hub
 	metrics *metrics
-	handler http.Handler
+	table   *rest.Table
 	ctx     context.Context // ends when Run does
 	stop    func()
 
@@ -121,7 +121,7 @@ func New(cfg Config) (*Service, error) {
 	s := &Service{cfg: cfg, hub: newHub(cfg.Store)}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.metrics = newMetrics(s)
-	s.handler = s.routes()
+	s.table = s.surface()
 	return s, nil
 }
 

@@ -10,41 +10,22 @@ import (
 
 	"github.com/coder/websocket"
 
+	"rutter/api/auth/webcheck"
+	"rutter/api/internal/rest"
 	"rutter/log"
 )
 
-// endpoints are all paths that the surface has.
-func (s *Service) endpoints() []struct {
-	pattern string
-	serve   http.HandlerFunc
-} {
-	return []struct {
-		pattern string
-		serve   http.HandlerFunc
-	}{
-		{"GET /changefeeds", s.changefeeds},
-		{"GET /changefeeds/stats", s.stats},
-	}
-}
+// Table is everything that the surface serves.
+func (s *Service) Table() *rest.Table { return s.table }
 
-// Endpoints lists what Handler serves, as "METHOD /path"; HEAD goes with GET.
-func (s *Service) Endpoints() []string {
-	var patterns []string
-	for _, e := range s.endpoints() {
-		patterns = append(patterns, e.pattern)
-	}
-	return patterns
-}
+// Handler returns the handler of /changefeeds and of what is below it, without a gate.
+func (s *Service) Handler() http.Handler { return s.table.Handler() }
 
-// Handler returns the handler of /changefeeds and of what is below it.
-func (s *Service) Handler() http.Handler { return s.handler }
-
-func (s *Service) routes() http.Handler {
-	mux := http.NewServeMux()
-	for _, e := range s.endpoints() {
-		mux.HandleFunc(e.pattern, e.serve)
-	}
-	return mux
+func (s *Service) surface() *rest.Table {
+	return &rest.Table{Surface: "changefeeds", Clients: webcheck.Triton, Routes: []rest.Route{
+		{Method: http.MethodGet, Pattern: "/changefeeds", Serve: rest.Serve(http.HandlerFunc(s.changefeeds))},
+		{Method: http.MethodGet, Pattern: "/changefeeds/stats", Serve: rest.Serve(http.HandlerFunc(s.stats))},
+	}}
 }
 
 // changefeeds answers the probe, or upgrades.

@@ -178,7 +178,7 @@ func TestServerThatCannotServe(t *testing.T) {
 	if w.Code != http.StatusServiceUnavailable {
 		t.Errorf("before Run the probe is answered %d, want 503", w.Code)
 	}
-	for _, e := range s.Endpoints() {
+	for _, e := range s.Table().Endpoints() {
 		method, path, _ := strings.Cut(e, " ")
 		for _, m := range []string{method, "HEAD", "POST"} {
 			w := httptest.NewRecorder()

@@ -91,7 +91,7 @@ func TestUnready(t *testing.T) {
 	store := newMemory()
 	s := newService(t, store, nil)
 	store.unready = errors.New("behind")
-	for _, e := range s.Endpoints() {
+	for _, e := range s.Table().Endpoints() {
 		method, path, _ := strings.Cut(e, " ")
 		for _, name := range []string{"{server}", "{vm}", "{task}", "{ticket}"} {
 			path = strings.ReplaceAll(path, name, cn1)

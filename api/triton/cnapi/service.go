@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"rutter/api/auth/webcheck"
 	"rutter/api/internal/rest"
 	"rutter/api/reach"
 	"rutter/log"
@@ -100,7 +101,7 @@ type Service struct {
 	cfg     Config
 	store   Store
 	logger  *slog.Logger
-	handler http.Handler
+	table   *rest.Table
 	reports chan report
 	counts  counts
 
@@ -139,13 +140,14 @@ func New(cfg Config) (*Service, error) {
 		cfg: cfg, store: cfg.Store, logger: cfg.Logger, reports: make(chan report, maxReports),
 		soft: make(map[log.UUID]soft), posting: make(map[log.UUID]struct{}),
 	}
-	s.handler = s.routes().Handler()
+	s.table = s.routes()
 	return s, nil
 }
 
 // routes makes the handler's table from the endpoints.
 func (s *Service) routes() *rest.Table {
 	t := &rest.Table{
+		Surface: "cnapi", Clients: webcheck.Triton,
 		Wrap: rest.Bounded(maxBody, writeError),
 		NoRoute: func(_ http.ResponseWriter, r *http.Request) error {
 			return failure(http.StatusNotFound, log.CodeResourceNotFound, "%s %s does not exist", r.Method, r.URL.Path)
@@ -211,11 +213,11 @@ func (s *Service) endpoints() []endpoint {
 	}
 }
 
-// Endpoints are "METHOD /pattern/{x}" of everything that Handler serves.
-func (s *Service) Endpoints() []string { return s.routes().Endpoints() }
+// Table is everything that the surface serves.
+func (s *Service) Table() *rest.Table { return s.table }
 
-// Handler serves the paths of CNAPI, at its root.
-func (s *Service) Handler() http.Handler { return s.handler }
+// Handler serves the paths of CNAPI, at its root and without a gate.
+func (s *Service) Handler() http.Handler { return s.table.Handler() }
 
 // answering serves an endpoint, if this server can serve.
 func (s *Service) answering(e endpoint) rest.Endpoint {

@@ -145,14 +145,29 @@ func bothEnds(elements []element) []element {
 	return elements
 }
 
+// ofKit converts an error of the kit, whose remedy NAPI's form has no field for.
+func ofKit(e *rest.Error) *problem {
+	p := fail(e.Status, e.Code, e.Message)
+	if e.Remedy != "" {
+		p.Message += ": " + e.Remedy
+	}
+	for _, f := range e.Errors {
+		p.Errors = append(p.Errors, translate(f))
+	}
+	return p
+}
+
 // problemOf converts any error into an answer.
 func problemOf(err error) *problem {
 	var p *problem
 	var refusal *log.Refusal
 	var tooLarge *http.MaxBytesError
+	var kit *rest.Error
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.As(err, &kit):
+		return ofKit(kit)
 	case errors.As(err, &refusal):
 		return ofRefusal(refusal)
 	case errors.As(err, &tooLarge):

@@ -1,10 +1,12 @@
 package napi
 
 import (
-	"net/http"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"rutter/api/auth/matrix"
 )
@@ -124,8 +126,8 @@ func TestPaths(t *testing.T) {
 
 // TestEndpoints: the table is what is served, and HEAD mirrors each GET.
 func TestEndpoints(t *testing.T) {
-	s := newWorld(t, func(c *Config) { c.Changefeeds = http.NotFoundHandler() }).s
-	all := s.Endpoints()
+	s := newWorld(t).s
+	all := s.Table().Endpoints()
 	for _, e := range all {
 		if !strings.HasPrefix(e, "HEAD ") && matrix.Find("napi "+e) == nil {
 			t.Errorf("%s has no row in the matrix of who may do what", e)
@@ -134,6 +136,32 @@ func TestEndpoints(t *testing.T) {
 			t.Errorf("%s has no HEAD", e)
 		}
 	}
+}
+
+// TestMethodLabel: the count of requests has no value of a client's choice.
+func TestMethodLabel(t *testing.T) {
+	w := furnished(t)
+	for i := range 3 {
+		w.do(fmt.Sprint("BREW", i), "/nics", "")
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(w.s.Collectors()...)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := 0.0
+	for _, m := range families[0].GetMetric() {
+		for _, label := range m.GetLabel() {
+			if strings.HasPrefix(label.GetValue(), "BREW") {
+				t.Errorf("the label %s has the value %s", label.GetName(), label.GetValue())
+			}
+			if label.GetName() == "method" && label.GetValue() == "other" {
+				others += m.GetCounter().GetValue()
+			}
+		}
+	}
+	same(t, "requests with other methods", others, 3.0)
 }
 
 // TestPing: 503 until the server can serve.

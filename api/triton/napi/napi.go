@@ -36,9 +36,8 @@ type Config struct {
 	// Actor returns the actor of the events that a request causes; the default is that
 	// of the request's context (matrix.From), else "napi".
 	Actor func(*http.Request) string
-	// Changefeeds answers GET /changefeeds and /changefeeds/stats; nil: those
-	// paths do not exist.
-	Changefeeds http.Handler
+	// Changefeeds are the routes of the change feed; nil: those paths do not exist.
+	Changefeeds []rest.Route
 	// Admin is the UUID of Triton's admin owner: it may provision on every network, and
 	// owns the addresses that a network reserves. Zero: there is none.
 	Admin log.UUID
@@ -51,8 +50,7 @@ type Config struct {
 type Service struct {
 	cfg          Config
 	store        Store
-	handler      http.Handler
-	endpoints    []string
+	table        *rest.Table
 	requests     *prometheus.CounterVec
 	acknowledged rest.Acknowledged
 	collected    collector
@@ -93,17 +91,15 @@ func New(cfg Config) (*Service, error) {
 	}
 	s := &Service{cfg: cfg, store: cfg.Store, long: make(chan struct{}, longLists), requests: rest.Requests(
 		"rutter_napi_requests_total", "Requests to the NAPI surface by route, method and status.", "code")}
-	routes := s.routes()
-	s.handler, s.endpoints = routes.Handler(), routes.Endpoints()
+	s.table = s.surface()
 	return s, nil
 }
 
-// Handler returns the handler of every path, at the root.
-func (s *Service) Handler() http.Handler { return s.handler }
+// Table is everything that the surface serves.
+func (s *Service) Table() *rest.Table { return s.table }
 
-// Endpoints lists what is served, as "METHOD /pattern/{x}", in the order of the
-// table that the handler is made from.
-func (s *Service) Endpoints() []string { return s.endpoints }
+// Handler returns the handler of every path, at the root and without a gate.
+func (s *Service) Handler() http.Handler { return s.table.Handler() }
 
 // Collectors returns the surface's metrics.
 func (s *Service) Collectors() []prometheus.Collector { return []prometheus.Collector{s.requests} }

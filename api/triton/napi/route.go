@@ -5,11 +5,12 @@ import (
 	"net/http"
 	"time"
 
+	"rutter/api/auth/webcheck"
 	"rutter/api/internal/rest"
 )
 
-// table lists every endpoint (spec/napi.md section 3.2). HEAD is added to each GET.
-func (s *Service) table() []rest.Route {
+// routes lists every endpoint (spec/napi.md section 3.2). HEAD is added to each GET.
+func (s *Service) routes() []rest.Route {
 	const vlans = "/fabrics/{owner_uuid}/vlans"
 	const fabricNetworks = vlans + "/{vlan_id}/networks"
 	rows := []rest.Route{
@@ -61,9 +62,7 @@ func (s *Service) table() []rest.Route {
 		{Method: "DELETE", Pattern: "/routers/{uuid}", Serve: s.deleteRouter},
 		{Method: "GET", Pattern: "/search/ips", Serve: s.searchIPs},
 	}
-	if s.cfg.Changefeeds != nil {
-		rows = append(rows, rest.Route{Method: "GET", Pattern: "/changefeeds", Serve: s.changefeeds}, rest.Route{Method: "GET", Pattern: "/changefeeds/stats", Serve: s.changefeeds})
-	}
+	rows = append(rows, s.cfg.Changefeeds...)
 	var all []rest.Route
 	for _, row := range rows {
 		all = append(all, row)
@@ -74,10 +73,10 @@ func (s *Service) table() []rest.Route {
 	return all
 }
 
-// routes is the table with the answers for unknown paths and methods.
-func (s *Service) routes() *rest.Table {
+// surface is the table with the answers for unknown paths and methods.
+func (s *Service) surface() *rest.Table {
 	return &rest.Table{
-		Routes: s.table(), Wrap: s.measured,
+		Surface: "napi", Clients: webcheck.Triton, Routes: s.routes(), Wrap: s.measured,
 		NoRoute: func(_ http.ResponseWriter, r *http.Request) error {
 			return fail(http.StatusNotFound, codeNotFound, r.URL.Path+" does not exist")
 		},
@@ -95,17 +94,8 @@ func (s *Service) measured(path string, serve rest.Endpoint) http.Handler {
 		if err := serve(seen, r); err != nil {
 			s.writeError(seen, r, err)
 		}
-		rest.Count(s.requests, path, r.Method, seen.Status)
+		rest.Count(s.requests, path, rest.KnownMethod(r.Method), seen.Status)
 	})
-}
-
-// changefeeds passes a request to the change feed's handler.
-func (s *Service) changefeeds(w http.ResponseWriter, r *http.Request) error {
-	if seen, ok := w.(*rest.Recorder); ok {
-		w = seen.ResponseWriter // it hijacks the connection
-	}
-	s.cfg.Changefeeds.ServeHTTP(w, r)
-	return nil
 }
 
 // within returns the request's context with a deadline.

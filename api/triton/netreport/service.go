@@ -85,10 +85,11 @@ func New(cfg Config) (*Service, error) {
 	return &Service{cfg: cfg, last: make(map[log.UUID]position)}, nil
 }
 
-// routes are all that the handler serves.
-func (s *Service) routes() *rest.Table {
+// Table is everything that the surface serves.
+func (s *Service) Table() *rest.Table {
 	return &rest.Table{
-		Routes: []rest.Route{{Method: http.MethodPost, Pattern: "/{cn}", Serve: s.serve}},
+		Surface: "reports",
+		Routes:  []rest.Route{{Method: http.MethodPost, Pattern: "/{cn}", Serve: s.serve}},
 		Wrap: rest.Bounded(maxBody, func(w http.ResponseWriter, _ *http.Request, err error) {
 			var answer *rest.Error
 			if !errors.As(err, &answer) {
@@ -99,11 +100,8 @@ func (s *Service) routes() *rest.Table {
 	}
 }
 
-// Endpoints names what the handler serves, as "METHOD /pattern".
-func (s *Service) Endpoints() []string { return s.routes().Endpoints() }
-
-// Handler serves the endpoints.
-func (s *Service) Handler() http.Handler { return s.routes().Handler() }
+// Handler serves the endpoints, without a gate.
+func (s *Service) Handler() http.Handler { return s.Table().Handler() }
 
 func fail(status int, code string, err error) *rest.Error {
 	return rest.Fail(status, code, "", "%v", err)

@@ -74,7 +74,9 @@ func TestReports(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/"+ourCN.String(), bytes.NewReader(body)))
+		r := httptest.NewRequest(http.MethodPost, "/"+ourCN.String(), bytes.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		s.Handler().ServeHTTP(w, r)
 		if w.Code == http.StatusOK {
 			if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
 				t.Fatal(err)

@@ -9,11 +9,11 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"rutter/api/auth/webcheck"
 	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/vmrule"
@@ -75,10 +75,11 @@ func invalid(field, format string, args ...any) *rest.Error {
 	return p
 }
 
-// routes are the routes of the handler. An error that is not a *rest.Error is a failure
+// Table is everything that the surface serves. An error that is not a *rest.Error is a failure
 // of this server.
-func (s *Service) routes() *rest.Table {
+func (s *Service) Table() *rest.Table {
 	return &rest.Table{
+		Surface: "vmapi", Clients: webcheck.Triton,
 		Routes: []rest.Route{
 			{Method: "GET", Pattern: "/ping", Serve: s.ping},
 			{Method: "HEAD", Pattern: "/ping", Serve: s.ping},
@@ -96,11 +97,8 @@ func (s *Service) routes() *rest.Table {
 	}
 }
 
-// Endpoints names what the handler serves, as "METHOD /pattern".
-func (s *Service) Endpoints() []string { return slices.Sorted(slices.Values(s.routes().Endpoints())) }
-
-// Handler serves the endpoints.
-func (s *Service) Handler() http.Handler { return s.routes().Handler() }
+// Handler serves the endpoints, without a gate.
+func (s *Service) Handler() http.Handler { return s.Table().Handler() }
 
 func fail(status int, code, format string, args ...any) *rest.Error {
 	return rest.Fail(status, code, "", format, args...)

@@ -68,6 +68,6 @@ func asker(r *http.Request) (actor string, by log.Author) {
 }
 
 // cnapiMounts are the paths of CNAPI in the API.
-func cnapiMounts(s *cnapi.Service) []api.Mount {
-	return []api.Mount{{Path: "/cnapi", Handler: s.Handler(), Strip: true}, {Path: "/tasks", Surface: "cnapi", Handler: s.Handler()}}
+func cnapiMounts(table *api.Surface) []api.Mount {
+	return []api.Mount{{Path: "/cnapi", Table: table, Strip: true}, {Path: "/tasks", Table: table}}
 }

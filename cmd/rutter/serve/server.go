@@ -17,6 +17,7 @@ import (
 	"rutter/api/auth/audit"
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/tlsgate"
+	"rutter/api/auth/webcheck"
 	"rutter/api/liveness"
 	"rutter/api/triton/changefeed"
 	"rutter/api/triton/cnapi"
@@ -46,10 +47,13 @@ type Options struct {
 	Passphrase string
 	CertLife   time.Duration // of certificates of compute nodes; 0: pki.Life
 	Budgets    budget.Set
-	Triton     TritonOptions
-	Drill      *DrillClock // nil: the machine's clock
-	Version    string
-	Logger     *slog.Logger // the server's name is added to it
+	// Hosts are the names and addresses by which clients may ask, besides those that the
+	// server knows itself (webcheck.ParseHosts).
+	Hosts   []string
+	Triton  TritonOptions
+	Drill   *DrillClock // nil: the machine's clock
+	Version string
+	Logger  *slog.Logger // the server's name is added to it
 }
 
 // Server is one server: the store, its API and its SVP.
@@ -74,6 +78,9 @@ type Server struct {
 	audit *audit.Log
 }
 
+// hostSetting is the flag of Options.Hosts.
+const hostSetting = "host-name"
+
 // Open opens files and ports, and starts nothing.
 func Open(cfg Options) (_ *Server, err error) {
 	s := &Server{cfg: cfg}
@@ -83,6 +90,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		}
 	}()
 	cfg.Store.Logger = cfg.Logger
+	cfg.Triton.Hosts = cfg.Hosts
 	if err = s.listen(&cfg); err != nil {
 		return nil, err
 	}
@@ -127,10 +135,10 @@ func Open(cfg Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.triton, err = newTriton(cfg.Triton, storeapi.SurfaceStore{Store: backend}, s.changefeed.Handler(), logger); err != nil {
+	if s.triton, err = newTriton(cfg.Triton, storeapi.SurfaceStore{Store: backend}, s.changefeed.Table(), logger); err != nil {
 		return nil, err
 	}
-	if err = s.triton.listen(map[string]http.Handler{"napi": s.triton.napi.Handler(), "cnapi": s.cnapi.Handler(), "vmapi": vms.Handler()}, s.grants.of, s.enter); err != nil {
+	if err = s.triton.listen(map[string]*api.Surface{"napi": s.triton.napi.Table(), "cnapi": s.cnapi.Table(), "vmapi": vms.Table()}, s.grants.of, s.enter); err != nil {
 		return nil, err
 	}
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
@@ -145,11 +153,12 @@ func Open(cfg Options) (_ *Server, err error) {
 		Audit: s.audit, Budgets: cfg.Budgets, Meters: append(slices.Clone(s.store.Budgets()), s.tls.meters()...),
 		Store: backend, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
+		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {
 			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings())
 		},
-		Mounts: s.tls.mounted(append(append(s.triton.mounts(), cnapiMounts(s.cnapi)...), api.Mount{Path: "/changefeeds", Handler: s.changefeed.Handler()},
-			api.Mount{Path: "/reports", Handler: reports.Handler(), Strip: true}, api.Mount{Path: "/vmapi", Handler: vms.Handler(), Strip: true})),
+		Mounts: s.tls.mounted(append(append(napiMounts(s.triton.napi.Table()), cnapiMounts(s.cnapi.Table())...), api.Mount{Path: "/changefeeds", Table: s.changefeed.Table()},
+			api.Mount{Path: "/reports", Table: reports.Table(), Strip: true}, api.Mount{Path: "/vmapi", Table: vms.Table(), Strip: true})),
 	}); err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"rutter/api"
 	"rutter/api/auth/allow"
 	"rutter/api/auth/matrix"
+	"rutter/api/auth/webcheck"
 	"rutter/api/triton/napi"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/log"
@@ -32,6 +33,7 @@ type TritonOptions struct {
 	Allow      allow.List
 	Admin      log.UUID
 	OverlayTag string
+	Hosts      []string // as Options.Hosts
 }
 
 // triton has the surfaces for Triton's programs: under the API's paths, and on
@@ -60,11 +62,11 @@ func (t *triton) cutOff(match func(netip.Addr) bool) (n int) {
 }
 
 // newTriton makes the surfaces.
-func newTriton(cfg TritonOptions, store storeapi.SurfaceStore, changefeeds http.Handler, logger *slog.Logger) (*triton, error) {
+func newTriton(cfg TritonOptions, store storeapi.SurfaceStore, changefeeds *api.Surface, logger *slog.Logger) (*triton, error) {
 	t := &triton{cfg: cfg, logger: logger}
 	var err error
 	t.napi, err = napi.New(napi.Config{
-		Store: store, NewID: store.NewID, Logger: logger, Changefeeds: changefeeds, Admin: cfg.Admin, OverlayTag: cfg.OverlayTag,
+		Store: store, NewID: store.NewID, Logger: logger, Changefeeds: changefeeds.Routes, Admin: cfg.Admin, OverlayTag: cfg.OverlayTag,
 	})
 	return t, err
 }
@@ -73,24 +75,24 @@ func newTriton(cfg TritonOptions, store storeapi.SurfaceStore, changefeeds http.
 // of the API has the same name.
 var napiRoots = []string{"/fabrics", "/network_pools", "/aggregations", "/routers", "/search/ips"}
 
-// mounts are the surfaces under the API's paths.
-func (t *triton) mounts() []api.Mount {
-	mounts := []api.Mount{{Path: "/napi", Handler: t.napi.Handler(), Strip: true}}
+// napiMounts are NAPI's paths in the API.
+func napiMounts(table *api.Surface) []api.Mount {
+	mounts := []api.Mount{{Path: "/napi", Table: table, Strip: true}}
 	for _, path := range napiRoots {
-		mounts = append(mounts, api.Mount{Path: path, Handler: t.napi.Handler(), Surface: "napi"})
+		mounts = append(mounts, api.Mount{Path: path, Table: table})
 	}
 	return mounts
 }
 
 // listen opens the listeners of surfaces, by name.
-func (t *triton) listen(surfaces map[string]http.Handler, granted func(netip.Addr, string) (allow.Right, bool), enter func(http.ResponseWriter, *http.Request, matrix.Identity) (func(), bool)) error {
+func (t *triton) listen(surfaces map[string]*api.Surface, granted func(netip.Addr, string) (allow.Right, bool), enter func(http.ResponseWriter, *http.Request, matrix.Identity) (func(), bool)) error {
 	for _, name := range TritonSurfaces {
 		address, on := t.cfg.Addresses[name]
 		if !on {
 			continue
 		}
-		handler := surfaces[name]
-		if handler == nil {
+		table := surfaces[name]
+		if table == nil {
 			return fmt.Errorf("--%s: this program has no such surface", name)
 		}
 		l, err := net.Listen("tcp", address)
@@ -98,11 +100,12 @@ func (t *triton) listen(surfaces map[string]http.Handler, granted func(netip.Add
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		gate := &allow.Handler{
-			List: t.cfg.Allow, Surface: name, Next: handler, Granted: granted, Enter: enter,
+			List: t.cfg.Allow, Surface: name, Granted: granted, Enter: enter,
 			Refused: func(r *http.Request, why string) {
 				t.logger.Warn("a program without a certificate was refused", "surface", name, "from", r.RemoteAddr, "asked", r.Method+" "+r.URL.Path, "why", why)
 			},
 		}
+		gate.Serve(table, webcheck.NewHosts(l.Addr(), webcheck.Names{Configured: t.cfg.Hosts, Setting: hostSetting}))
 		t.ports = append(t.ports, &tritonPort{name, allow.NewListener(l, gate.Of), gate})
 	}
 	return nil

@@ -249,7 +249,15 @@ func (t *serverTLS) mounted(mounts []api.Mount) []api.Mount {
 	if t == nil {
 		return mounts
 	}
-	return append(mounts, api.Mount{Path: enrol.Path, Handler: t.enrol.Handler(), Strip: true})
+	return append(mounts, api.Mount{Path: enrol.Path, Table: t.enrol.Table(), Strip: true})
+}
+
+// leaf returns what returns the certificate that is shown at the API; nil if t is nil.
+func (t *serverTLS) leaf() func() *x509.Certificate {
+	if t == nil {
+		return nil
+	}
+	return t.clients.Leaf
 }
 
 // collectors are those of /metrics; t may be nil.

@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/auth/pki"
+	"rutter/api/auth/webcheck"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/serve"
 	"rutter/cmd/rutter/term"
@@ -29,6 +30,7 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "id", EnvVars: []string{"RUTTER_ID"}, Usage: "this server's `NAME` in the cluster; never reused for another machine"},
 		&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_DATA"}, Value: "/var/lib/rutter", Usage: "`FOLDER` of the log and the state"},
 		&cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_LISTEN"}, Value: "127.0.0.1:7420", Usage: "`ADDRESS` of the API"},
+		&cli.StringSliceFlag{Name: "host-name", EnvVars: []string{"RUTTER_HOST_NAME"}, Usage: "`NAME` or address by which clients may ask this server's API and its --napi, --cnapi and --vmapi, besides its own addresses, localhost on this machine, and the names in its certificate; may be given several times"},
 		&cli.StringFlag{Name: "raft", EnvVars: []string{"RUTTER_RAFT"}, Value: "127.0.0.1:7421", Usage: "`ADDRESS` of the peer port: raft, and what servers forward to each other"},
 		&cli.StringFlag{Name: "advertise", EnvVars: []string{"RUTTER_ADVERTISE"}, Usage: "peer `ADDRESS` that the other servers dial, if it is not that of --raft"},
 		&cli.StringFlag{Name: "svp", EnvVars: []string{"RUTTER_SVP"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the SVP server, or off"},
@@ -219,6 +221,9 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 		return cfg, err
 	}
 	cfg.API, cfg.SVP = c.String("listen"), c.String("svp")
+	if cfg.Hosts, err = webcheck.ParseHosts(c.StringSlice("host-name")); err != nil {
+		return cfg, term.Usagef("--host-name: %w", err)
+	}
 	cfg.Insecure, cfg.TLS = c.Bool("insecure"), c.String("tls-dir")
 	if cfg.CertLife = c.Duration("cert-life"); cfg.CertLife <= 0 || cfg.CertLife > pki.MaxLife {
 		return cfg, term.Usagef("--cert-life %v: want a time of at most %v, as in %v", cfg.CertLife, pki.MaxLife, pki.Life)
