@@ -12,6 +12,8 @@ type encoder struct {
 	err error
 	// body is where the object stands in b, once one was written.
 	body struct{ from, to int }
+	// short: the object at hand is written without its late fields.
+	short bool
 }
 
 func (v *encoder) keep(err error) {
@@ -114,7 +116,12 @@ func (v *encoder) object(o Object) {
 	extra := o.tail().raw
 	v.body.from = len(v.b)
 	if row := rowOf(o); row != nil {
-		v.array(len(fieldNames[o.Kind()]) + len(extra))
+		omitted := 0
+		if row.late != nil && len(extra) == 0 { // fields behind them keep their places
+			omitted = row.late.omitted(o)
+		}
+		v.short = omitted > 0
+		v.array(len(fieldNames[o.Kind()]) - omitted + len(extra))
 		row.fields.visit(o, v)
 	} else {
 		v.array(len(extra))

@@ -51,6 +51,30 @@ func (f fields[T]) shallow(o Object) Object {
 	return any(&c).(Object)
 }
 
+// late are the last fields of a kind, which a later feature version brought. An object
+// in which none of them is set is encoded without them, as programs before that version
+// encode it (SAFETY D1): count fields are left out if unset says so.
+type late[T any] struct {
+	count int
+	unset func(*T) bool
+}
+
+// lateTable is late[T] of any T.
+type lateTable interface{ omitted(o Object) int }
+
+func (l late[T]) omitted(o Object) int {
+	if l.unset(any(o).(*T)) {
+		return l.count
+	}
+	return 0
+}
+
+// takesLate reports whether v is shown the late fields of the object at hand.
+func takesLate(v visitor) bool {
+	e, is := v.(*encoder)
+	return !is || !e.short
+}
+
 // fieldNames are the JSON names of the fields of each kind, in the order of the codec.
 var fieldNames = func() (names [len(kinds)][]string) {
 	for k, row := range kinds {

@@ -31,6 +31,7 @@ type kind struct {
 	// fields are in the order of the codec.
 	fields fieldTable
 	scope  scopeTable // nil: objects of the kind belong to no scope, or to several
+	late   lateTable  // nil: all fields are of the first version
 }
 
 // row returns the row of a kind, nil of one that this program does not know.

@@ -9,13 +9,18 @@ import (
 )
 
 var revocationRules = hooks[*log.Revocation]{
-	fill: fillRevocation,
-	check: func(d *draft, before, r *log.Revocation, _ *log.Op) {
-		if checkRevocation(d, r); before != nil {
+	fill:   fillRevocation,
+	settle: settleRevocation,
+	check: func(d *draft, before, r *log.Revocation, op *log.Op) {
+		if checkRevocation(d, before, r); before != nil {
 			checkRevocationUpdate(d, before, r)
+		}
+		if d.confined() && !d.refused() {
+			checkOperatorLeft(d, r, op)
 		}
 	},
 	remove: removeRevocation,
+	follow: voidTokens,
 }
 
 // namedSubjects are those of an identity, which has certificates of before and after.
@@ -34,7 +39,7 @@ func fillRevocation(d *draft, r *log.Revocation, _ *log.Op) {
 	}
 }
 
-func checkRevocation(d *draft, r *log.Revocation) {
+func checkRevocation(d *draft, before, r *log.Revocation) {
 	sort, rest, _ := strings.Cut(r.Subject, ":")
 	ok := len(r.Subject) <= projections.MaxNameBytes+16 && rest != ""
 	switch sort {
@@ -58,7 +63,7 @@ func checkRevocation(d *draft, r *log.Revocation) {
 	if r.Until != 0 && r.Until <= d.time {
 		d.bad("until", "it has passed: the certificates have ended by themselves", "leave it out, or send a later time")
 	}
-	if r.IssuedBefore > d.time {
+	if r.IssuedBefore > d.time && (before == nil || !d.confined() || !r.ByOrder) {
 		d.bad("issued_before", "it lies ahead", "leave it out: certificates that were issued until now are meant")
 	}
 }
@@ -75,7 +80,11 @@ func checkRevocationUpdate(d *draft, before, r *log.Revocation) {
 
 // removeRevocation: as long as a certificate that it is about may be valid, it stays.
 func removeRevocation(d *draft, r *log.Revocation) {
-	if r.Until == 0 || d.time < r.Until {
+	until := r.Until
+	if until != 0 && d.confined() {
+		until += log.RenewalGrace // so long after its end a certificate may be renewed
+	}
+	if until == 0 || d.time < until {
 		d.refuse(log.CodeInUse, "a revocation stays until the certificates have ended", log.FieldError{
 			Field: "subject", Code: log.ElementInvalid, Message: "the certificates that it is about may be valid still",
 			Remedy: "issue another certificate: one of after the revocation is good",
