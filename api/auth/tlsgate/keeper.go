@@ -165,7 +165,7 @@ func (k *Keeper) replace(h *held) {
 	k.changed = make(chan struct{})
 	if old.trust != h.trust {
 		k.sweep(func(c *Conn) error {
-			_, err := h.trust.Verify([]*x509.Certificate{c.leaf}, c.usage, k.cfg.Now())
+			_, err := c.verify(h.trust, k.cfg.Now())
 			return err
 		})
 	}
@@ -254,7 +254,11 @@ func (k *Keeper) sweepEnded() {
 	defer k.mu.Unlock()
 	now := k.cfg.Now()
 	k.sweep(func(c *Conn) error {
-		if now.After(c.leaf.NotAfter) {
+		end := c.leaf.NotAfter
+		if c.id.Role == matrix.Expired {
+			end = end.Add(pki.Grace)
+		}
+		if now.After(end) {
 			return pki.ErrExpired
 		}
 		return nil

@@ -13,8 +13,9 @@ import (
 
 // Times of renewal.
 const (
-	// renewSpread is the fraction of a lifetime (1/20), before two thirds of it, over
-	// which the renewals of many nodes are spread.
+	// renewSpread is the fraction of a lifetime (1/20), after the half of it, over which
+	// the renewals of many nodes are spread. So a node has nearly half of the life of its
+	// certificate left to reach a server.
 	renewSpread = 20
 	// rotateSpread is the time over which all certificates of a retired authority are
 	// renewed, so that a thousand nodes do not ask at once.
@@ -56,7 +57,7 @@ func NewRenewer(cfg RenewConfig) (*Renewer, error) {
 }
 
 // Run renews until ctx ends. It retries while no server answers, also after the
-// certificate has ended: a server whose clock is behind may still accept it.
+// certificate has ended: servers let a compute node renew it for pki.Grace.
 func (r *Renewer) Run(ctx context.Context) error {
 	k := r.cfg.Keeper
 	retry := firstRetry
@@ -95,7 +96,7 @@ func (r *Renewer) due() time.Time {
 	if what := pki.Serial(leaf) + h.issuing; r.drawnFor != what {
 		r.drawn, r.drawnFor = r.cfg.Jitter(), what
 	}
-	due := issued.Add(life*2/3 - time.Duration(r.drawn*float64(life/renewSpread)))
+	due := issued.Add(life/2 + time.Duration(r.drawn*float64(life/renewSpread)))
 	if h.issuing != "" && h.trust.Signed(leaf) != h.issuing {
 		soon := r.cfg.Keeper.trustedAt().Add(time.Duration(r.drawn * float64(min(rotateSpread, life/renewSpread))))
 		if soon.Before(due) {

@@ -234,7 +234,7 @@ func (t *serverTLS) warnings(insecure []string) []string {
 // apiPort says which clients the API accepts: a client without a certificate may only
 // join. Failed handshakes are recorded.
 func (s *Server) apiPort() tlsgate.Port {
-	return tlsgate.Port{Name: "api", OrNone: true, Failed: func(remote net.Addr, err error) {
+	return tlsgate.Port{Name: "api", OrNone: true, Renewals: true, Failed: func(remote net.Addr, err error) {
 		s.audit.Note(audit.Record{Event: audit.Handshake, Remote: remote.String(), Asked: "api", Why: err.Error()})
 	}}
 }
