@@ -53,7 +53,10 @@ func main() {
 
 // run runs the program and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	err := app.Run(ctx, newApp(stdout, stderr), args)
+	err := certcmd.RefuseTokens(args[min(len(args), 1):])
+	if err == nil {
+		err = app.Run(ctx, newApp(stdout, stderr), args)
+	}
 	if err == nil {
 		return 0
 	}

@@ -31,7 +31,7 @@ func recordCommand() *cli.Command {
 		Description: term.Examples(
 			"rutter cert record ~/.rutter-tls                   # the operator's own, once the cluster runs",
 			"rutter cert record ./grafana-tls ./cn1-tls",
-		) + "\n\nrutter cert list shows them then, and rutter cert rotate finish waits until they are of the new authority.\nWhat was recorded before is left alone. Who issued them must be in the ca.crt (peer-ca.crt) beside them.",
+		) + "\n\nrutter cert list shows them then, and rutter cert rotate finish waits until they are of the new authority. A\ncertificate that was issued after a revocation of its identity is good from its record on.\nWhat was recorded before is left alone. Who issued them must be in the ca.crt (peer-ca.crt) beside them.",
 		Flags: []cli.Flag{term.ServersFlag()},
 		Action: func(c *cli.Context) error {
 			if c.NArg() == 0 {
@@ -52,7 +52,7 @@ func recordCommand() *cli.Command {
 func recordIssued(c *cli.Context, folder string) {
 	later := "rutter cert record " + folder
 	if !c.IsSet("server") {
-		fmt.Fprintf(c.App.Writer, "The cluster does not know of it yet (rutter cert list): %s, or name a server with -s next time\n", later)
+		fmt.Fprintf(c.App.Writer, "The cluster does not know of it yet (rutter cert list): %s, or name a server with -s next time.\nIf this identity was ever revoked, servers refuse the certificate until then.\n", later)
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.Context, recordTimeout)
