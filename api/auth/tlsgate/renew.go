@@ -22,6 +22,8 @@ const (
 	rotateSpread = time.Minute
 	firstRetry   = time.Second
 	lastRetry    = 5 * time.Minute
+	// endedRetry is lastRetry of a certificate that has ended: its holder waits for it.
+	endedRetry = time.Minute
 )
 
 // RenewConfig says how a Renewer gets certificates. Keeper, Ask and Jitter are
@@ -71,9 +73,14 @@ func (r *Renewer) Run(ctx context.Context) error {
 				continue
 			}
 			left := time.Until(k.Leaf().NotAfter)
+			most := lastRetry
+			if left <= 0 {
+				most = endedRetry
+			}
+			retry = min(retry, most)
 			r.cfg.Logger.Warn("certificate not renewed", "authority", k.cfg.Name, "error", err, "ends_in", left.Round(time.Second), "again_in", retry)
 			wait = retry/2 + time.Duration(r.cfg.Jitter()*float64(retry/2))
-			retry = min(2*retry, lastRetry)
+			retry *= 2
 		}
 		timer := time.NewTimer(wait)
 		select {
