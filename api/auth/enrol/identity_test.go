@@ -153,12 +153,12 @@ func TestRevocationLeavesAQuorumAndTheCaller(t *testing.T) {
 		yes     bool
 		want    int
 	}{
-		{"operator:ada", false, http.StatusConflict},
-		{"serial:" + ada.Serial, false, http.StatusConflict},
-		{"key:" + ada.KeyID, false, http.StatusConflict},
+		{"operator:ada", false, http.StatusUnprocessableEntity},
+		{"serial:" + ada.Serial, false, http.StatusUnprocessableEntity},
+		{"key:" + ada.KeyID, false, http.StatusUnprocessableEntity},
 		{"server:s1", false, http.StatusOK},
 		{"server:s1", false, http.StatusOK}, // again
-		{"server:s2", false, http.StatusConflict},
+		{"server:s2", false, http.StatusUnprocessableEntity},
 		{"server:s9", false, http.StatusOK}, // it is no member
 		{"server:s2", true, http.StatusOK},
 		{"operator:ada", true, http.StatusOK},
@@ -189,10 +189,10 @@ func TestRotationLeavesALiveNodeAWayIn(t *testing.T) {
 	}
 	unrecorded := ada
 	unrecorded.Serial = "1234"
-	if status := put(unrecorded, finish); status != http.StatusConflict {
+	if status := put(unrecorded, finish); status != http.StatusUnprocessableEntity {
 		t.Errorf("by an operator whose own certificate is not recorded: %d, want refused", status)
 	}
-	if status := put(ada, finish); status != http.StatusConflict {
+	if status := put(ada, finish); status != http.StatusUnprocessableEntity {
 		t.Errorf("with a live node that is not recorded: %d, want refused", status)
 	}
 	d.record(matrix.Identity{Role: matrix.CN, UUID: stray}, pki.Clients, next)

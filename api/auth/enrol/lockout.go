@@ -10,7 +10,6 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
-	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -45,7 +44,10 @@ func covers(r *log.Revocation, serial, key, identity string) bool {
 
 // refusal is what is answered to a request that locks out.
 func refusal(remedy, format string, args ...any) error {
-	return rest.Fail(http.StatusConflict, log.CodeInUse, remedy+"; yes (--yes) does it all the same", format, args...)
+	return &log.Refusal{Code: log.CodeInUse, Message: fmt.Sprintf(format, args...), Errors: []log.FieldError{{
+		Field: "yes", Code: log.ElementMissing, Message: "those who would be locked out must be meant",
+		Remedy: remedy + "; yes (--yes) does it all the same",
+	}}}
 }
 
 // mayRevoke refuses a revocation of the caller's own certificate, and one that ends the

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -67,12 +66,12 @@ func Connect(cn log.UUID, servers []string, files *tlsgate.Paths, logger *slog.L
 		if c.tls.open(); errors.Is(c.tls.err, errOtherNode) {
 			return nil, term.UsageError{Err: c.tls.err}
 		}
-		cfg.DialTLS = c.tls.dialRenewal
+		cfg.DialTLS, cfg.Unwelcome = c.tls.dialRenewal, c.tls.unwelcome
 		var err error
 		if c.renewal, err = term.OpenClient(cfg, nil); err != nil {
 			return nil, err
 		}
-		cfg.DialTLS = c.tls.dial
+		cfg.DialTLS, cfg.Unwelcome = c.tls.dial, nil // its feed goes on
 	}
 	var err error
 	c.API, err = term.OpenClient(cfg, nil)
@@ -130,19 +129,13 @@ func (t *certificate) dialRenewal(ctx context.Context, network, address string) 
 	return keeper.DialRenewal(ctx, network, address, tlsgate.Role(matrix.Server))
 }
 
-// renewedBy asks servers for the next certificate. Its error says what to do if they
-// refuse the present one.
-func (c *Connection) renewedBy(keeper *tlsgate.Keeper) func(context.Context, []byte) (*x509.Certificate, error) {
-	ask := pkiclient.Renewal(c.renewal)
-	return func(ctx context.Context, request []byte) (*x509.Certificate, error) {
-		leaf, err := ask(ctx, request)
-		if err != nil {
-			if why := keeper.Unwelcome(err); why != nil {
-				err = why
-			}
-		}
-		return leaf, err
+// unwelcome says what to do if a server refuses a renewal because of a certificate.
+func (t *certificate) unwelcome(err error) error {
+	keeper, missing := t.inUse()
+	if missing != nil {
+		return nil
 	}
+	return keeper.Unwelcome(err)
 }
 
 // trouble returns the problem that an operator must mend, "" if there is none.
@@ -167,7 +160,7 @@ func (c *Connection) run(ctx context.Context, a *agent.Agent, logger *slog.Logge
 		if err != nil {
 			return nil //nolint:nilerr // ctx ended before there was a certificate
 		}
-		renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{Keeper: keeper, Jitter: trust.Jitter, Logger: logger, Ask: c.renewedBy(keeper)})
+		renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{Keeper: keeper, Jitter: trust.Jitter, Logger: logger, Ask: pkiclient.Renewal(c.renewal)})
 		if err != nil {
 			return err
 		}
