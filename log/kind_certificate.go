@@ -3,10 +3,10 @@ package log
 const (
 	// CertificateBackdate is in ns: how far before its issue a certificate begins to be
 	// valid, so that clocks may differ.
-	CertificateBackdate Time = 300 * 1e9
+	CertificateBackdate Time = 300 * 1_000_000_000
 	// RenewalGrace is in ns: how long after its end a certificate that is not revoked
 	// may still be renewed.
-	RenewalGrace Time = 90 * 24 * 3600 * 1e9
+	RenewalGrace Time = 90 * 24 * 3600 * 1_000_000_000
 )
 
 // KindCertificate is the kind of certificates.

@@ -136,7 +136,7 @@ func (d *testService) record(id matrix.Identity, set string, by *pki.Authority) 
 	if status := d.ask(operator, http.MethodPost, "/certificates", Recording(c, id, set, by.Certificate).Object, nil); status != http.StatusOK {
 		d.t.Fatalf("a record was answered with %d", status)
 	}
-	id.Serial, id.KeyID = pki.Serial(c), pki.CertificateKeyID(c)
+	id.Serial, id.KeyID, id.Issuer = pki.Serial(c), pki.CertificateKeyID(c), pki.CertificateKeyID(by.Certificate)
 	return id
 }
 
@@ -187,10 +187,10 @@ func TestRotationLeavesALiveNodeAWayIn(t *testing.T) {
 	if status := put(ada, both); status != http.StatusOK {
 		t.Fatalf("two authorities: %d", status)
 	}
-	unrecorded := ada
-	unrecorded.Serial = "1234"
-	if status := put(unrecorded, finish); status != http.StatusUnprocessableEntity {
-		t.Errorf("by an operator whose own certificate is not recorded: %d, want refused", status)
+	old := ada
+	old.Issuer = first[0].Issuing
+	if status := put(old, finish); status != http.StatusUnprocessableEntity {
+		t.Errorf("by an operator whose own certificate is of the old authority: %d, want refused", status)
 	}
 	if status := put(ada, finish); status != http.StatusUnprocessableEntity {
 		t.Errorf("with a live node that is not recorded: %d, want refused", status)

@@ -125,7 +125,6 @@ func (s *Service) mayPublish(r *http.Request, name string, certificates []*x509.
 		stays[pki.CertificateKeyID(c)] = true
 	}
 	in := make(map[string]bool) // identities with a good certificate of an authority that stays
-	var own *log.Certificate
 	leaves := false
 	who, _ := matrix.From(r.Context())
 	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
@@ -133,9 +132,6 @@ func (s *Service) mayPublish(r *http.Request, name string, certificates []*x509.
 		now, revoked := log.TimeOf(s.cfg.Now()), revocationsOf(state)
 		for r := range state.List(log.KindCertificate) {
 			c := r.Object.(*log.Certificate)
-			if c.Serial == who.Serial {
-				own = c
-			}
 			if c.Authority == name && stays[c.Issuer] && now < c.NotAfter && revoked.CoversRecord(c) == "" {
 				in[c.Identity] = true
 			}
@@ -156,9 +152,9 @@ func (s *Service) mayPublish(r *http.Request, name string, certificates []*x509.
 		for _, cn := range live {
 			out = append(out, "cn:"+cn.String())
 		}
-		if who.Serial != "" && (own == nil || !stays[own.Issuer]) {
-			return refusal("issue another and record it (rutter cert issue "+who.Role.String()+" NAME -s URL, rutter cert record FOLDER)",
-				"the certificate that this request is made with is not recorded as one of an authority that stays: %s would be locked out", who.Actor())
+		if who.Serial != "" && !stays[who.Issuer] {
+			return refusal("issue and use another (rutter cert issue "+who.Role.String()+" NAME -s URL)",
+				"the certificate that this request is made with is of an authority that does not stay: %s would be locked out", who.Actor())
 		}
 	}
 	out = slices.DeleteFunc(out, func(id string) bool { return in[id] })

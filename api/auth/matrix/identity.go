@@ -57,8 +57,9 @@ type Identity struct {
 	UUID log.UUID // of a CN
 	// Serial of the certificate, in hexadecimal; "" without one.
 	Serial string
-	// KeyID of the certificate's key, where a connection was made with it.
-	KeyID string
+	// KeyID of the certificate's key, and of the authority that signed it, where a
+	// connection was made with it.
+	KeyID, Issuer string
 	// Write lets a Foreign identity write. Other roles do not need it.
 	Write bool
 	// Owners, if not empty, are the tenants to whose objects (owner_uuid) a Reader is

@@ -79,9 +79,11 @@ func (t *Trust) Verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 		return id, fmt.Errorf("%w: %s", ErrUsage, id.Actor())
 	}
 	// Chains have one link: certificates behind the leaf are ignored.
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: t.roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
+	chains, err := leaf.Verify(x509.VerifyOptions{Roots: t.roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}})
+	if err != nil {
 		return id, fmt.Errorf("%w: %s: %w", ErrAuthority, id.Actor(), err)
 	}
+	id.Issuer = CertificateKeyID(chains[0][len(chains[0])-1])
 	if why := t.revoked.Covers(leaf, id); why != "" {
 		if t.revoked.byOrder(why) {
 			why += "; if it was issued by hand after that, record it: rutter cert record"
