@@ -79,6 +79,11 @@ func recordAll(ctx context.Context, c *cli.Context, path string) error {
 	if err != nil {
 		return err
 	}
+	var list []*log.Revocation
+	if err := d.Call(ctx, "GET", "/revocations", nil, &list); err != nil {
+		return err
+	}
+	revoked, again := pki.NewRevocations(list), false
 	for _, file := range files {
 		o, err := recordOf(file)
 		if err != nil {
@@ -89,8 +94,12 @@ func recordAll(ctx context.Context, c *cli.Context, path string) error {
 			if err := d.Call(ctx, "POST", "/certificates", o, nil); err != nil {
 				return err
 			}
+			again = again || revoked.Names(o.Identity)
 		}
 		fmt.Fprintf(c.App.Writer, "%s  serial %s  is recorded\n", o.Identity, o.Serial)
+	}
+	if again {
+		time.Sleep(publishPause) // servers accept it from now on
 	}
 	return nil
 }
