@@ -89,8 +89,11 @@ func recordAll(ctx context.Context, c *cli.Context, path string) error {
 		if err != nil {
 			return err
 		}
-		there := slices.ContainsFunc(known, func(l pkiclient.Certificate) bool { return l.Serial == o.Serial })
-		if !there {
+		i := slices.IndexFunc(known, func(l pkiclient.Certificate) bool { return l.Serial == o.Serial })
+		if i >= 0 && known[i].State == "revoked" {
+			return fmt.Errorf("%s  serial %s was recorded before it was revoked, and stays revoked: issue another (rutter cert issue)", o.Identity, o.Serial)
+		}
+		if i < 0 {
 			if err := d.Call(ctx, "POST", "/certificates", o, nil); err != nil {
 				return err
 			}

@@ -184,7 +184,13 @@ func (t *serverTLS) recordOwn(ctx context.Context) error {
 
 func (t *serverTLS) recorded(ctx context.Context, one ownIdentity) (there bool) {
 	leaf := one.keeper.Leaf()
-	t.follower.View(func(s *projections.State) { _, there = s.Get(log.KindCertificate, pki.Serial(leaf)) })
+	byHand := t.own.of(leaf) == nil
+	t.follower.View(func(s *projections.State) {
+		_, there = s.Get(log.KindCertificate, pki.Serial(leaf))
+		if r, ok := s.Get(log.KindRevocation, pki.Subject(one.keeper.Identity())); ok && byHand && r.Object.(*log.Revocation).ByOrder {
+			there = true // only an operator's record makes it good
+		}
+	})
 	if there {
 		return true
 	}
