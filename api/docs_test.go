@@ -76,7 +76,7 @@ func whoMay(row *matrix.Row) string {
 		own = append(own, "tenants' readers")
 	}
 	text := strings.Join(all, ", ")
-	if len(all) == len(matrix.Roles())-1 {
+	if len(all) == len(matrix.Roles())-2 { // without local and expired, which may only renew
 		text = "everybody"
 	}
 	if own != nil {

@@ -57,6 +57,9 @@ const (
 	OptionReserveIP Option = "reserve_ip"
 	// OptionReleaseIP: it is reserved no longer (reserved: false). NIC.
 	OptionReleaseIP Option = "release_ip"
+	// OptionLockOut: those who lose their last way in by it are meant. Revocation and
+	// authority, from FeatureConfined on.
+	OptionLockOut Option = "lock_out"
 )
 
 // Result is what became of a change. A retry of the same change id gets the

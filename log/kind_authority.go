@@ -25,6 +25,7 @@ var authorityKind = kind{
 		IDField: "name", IDForm: IDText,
 		Immutable: []string{"name", "generation"},
 		Guarded:   true,
+		Options:   []Option{OptionLockOut},
 	},
 	fields: fields[Authority](func(a *Authority, v visitor) {
 		v.str("name", &a.Name)

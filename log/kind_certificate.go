@@ -1,10 +1,20 @@
 package log
 
+const (
+	// CertificateBackdate is in ns: how far before its issue a certificate begins to be
+	// valid, so that clocks may differ.
+	CertificateBackdate Time = 300 * 1_000_000_000
+	// RenewalGrace is in ns: how long after its end a certificate that is not revoked
+	// may still be renewed.
+	RenewalGrace Time = 90 * 24 * 3600 * 1_000_000_000
+)
+
 // KindCertificate is the kind of certificates.
 const KindCertificate Kind = 20
 
 // Certificate records that one was issued. It grants nothing: it is there to be
-// listed, and says who still has one of an authority that is to go.
+// listed, says who still has one of an authority that is to go, and its place in the log
+// says whether a revocation covers it.
 type Certificate struct {
 	Serial    string `json:"serial"`    // the id: hexadecimal, no leading zeros
 	Identity  string `json:"identity"`  // cn:UUID, server:NAME, operator:NAME or reader:NAME
@@ -13,6 +23,12 @@ type Certificate struct {
 	Key       string `json:"key"`       // the key id of its public key
 	NotBefore Time   `json:"not_before"`
 	NotAfter  Time   `json:"not_after"`
+	// Replaces is the serial of the certificate that asked for this one, and ReplacesKey
+	// the key id of its key; Token is the token that bought it. A certificate with
+	// neither was issued by hand.
+	Replaces    string `json:"replaces,omitempty"`
+	ReplacesKey string `json:"replaces_key,omitempty"`
+	Token       UUID   `json:"token,omitzero"`
 	extra
 }
 
@@ -21,8 +37,10 @@ var certificateKind = kind{
 	Description: Description{
 		Name: "certificate", Noun: "certificate", Title: "Certificate",
 		IDField: "serial", IDForm: IDText,
-		Immutable: []string{"serial", "identity", "authority", "issuer", "key", "not_before", "not_after"},
-		Guarded:   true,
+		Immutable: []string{
+			"serial", "identity", "authority", "issuer", "key", "not_before", "not_after", "replaces", "replaces_key", "token",
+		},
+		Guarded: true,
 	},
 	fields: fields[Certificate](func(c *Certificate, v visitor) {
 		v.str("serial", &c.Serial)
@@ -32,7 +50,13 @@ var certificateKind = kind{
 		v.str("key", &c.Key)
 		v.time("not_before", &c.NotBefore)
 		v.time("not_after", &c.NotAfter)
+		if takesLate(v) {
+			v.str("replaces", &c.Replaces)
+			v.str("replaces_key", &c.ReplacesKey)
+			v.uuid("token", &c.Token)
+		}
 	}),
+	late: late[Certificate]{3, func(c *Certificate) bool { return c.Replaces == "" && c.ReplacesKey == "" && c.Token.IsZero() }},
 }
 
 // Kind implements Object.

@@ -1,6 +1,9 @@
 package log
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // KindRevocation is the kind of revocations.
 const KindRevocation Kind = 16
@@ -9,7 +12,8 @@ const KindRevocation Kind = 16
 type Revocation struct {
 	// Subject is the id, and says which certificates are meant: serial:HEX one,
 	// key:HEX those of a public key, cn:UUID, server:NAME, operator:NAME and
-	// reader:NAME those of an identity that were issued before IssuedBefore.
+	// reader:NAME those of an identity: all except Good if ByOrder, else those that
+	// were issued before IssuedBefore.
 	Subject string `json:"subject"`
 	// Identity is whose certificates they are, in the form of Subject, where a
 	// serial or a key does not say it. Compute nodes hear of those of servers.
@@ -20,6 +24,13 @@ type Revocation struct {
 	Until   Time   `json:"until,omitzero"`
 	Reason  string `json:"reason,omitempty"`
 	Created Time   `json:"created,omitzero"`
+	// ByOrder: the order of the log decides, no clock. Revocations of an identity are so
+	// from FeatureConfined on; those made before keep their meaning until they are made
+	// again.
+	ByOrder bool `json:"by_order,omitempty"`
+	// Good are the serials of the certificates of the identity that were granted, or
+	// recorded by an operator, after this revocation. Deciding keeps them.
+	Good []string `json:"good,omitempty"`
 	extra
 }
 
@@ -30,6 +41,7 @@ var revocationKind = kind{
 		IDField: "subject", IDForm: IDText,
 		Immutable: []string{"subject", "identity", "created"},
 		Guarded:   true,
+		Options:   []Option{OptionLockOut},
 	},
 	fields: fields[Revocation](func(r *Revocation, v visitor) {
 		v.str("subject", &r.Subject)
@@ -38,7 +50,12 @@ var revocationKind = kind{
 		v.time("until", &r.Until)
 		v.str("reason", &r.Reason)
 		v.time("created", &r.Created)
+		if takesLate(v) {
+			v.boolean("by_order", &r.ByOrder)
+			v.strs("good", &r.Good)
+		}
 	}),
+	late: late[Revocation]{2, func(r *Revocation) bool { return !r.ByOrder && len(r.Good) == 0 }},
 	// Every CN must know which servers it trusts no more.
 	scope: scopes[Revocation](func(r *Revocation) (scope Scope) {
 		if strings.HasPrefix(r.Identity, "server:") {
@@ -46,6 +63,15 @@ var revocationKind = kind{
 		}
 		return scope
 	}),
+}
+
+// Covers reports whether a revocation of an identity covers one of its certificates:
+// that of a serial, with the beginning of its validity.
+func (r *Revocation) Covers(serial string, notBefore Time) bool {
+	if r.ByOrder {
+		return !slices.Contains(r.Good, serial)
+	}
+	return notBefore+CertificateBackdate < r.IssuedBefore
 }
 
 // Kind implements Object.

@@ -14,6 +14,8 @@ type Token struct {
 	// then. The same key may redeem it again: an answer can be lost.
 	UsedBy string `json:"used_by,omitempty"`
 	Used   Time   `json:"used,omitzero"`
+	// Voided is when a revocation made the token useless, used or not.
+	Voided Time `json:"voided,omitzero"`
 	extra
 }
 
@@ -22,7 +24,7 @@ var tokenKind = kind{
 	Description: Description{
 		Name: "token", Noun: "token", Title: "Token",
 		IDField: "uuid", IDForm: IDUUID,
-		Immutable: []string{"uuid", "hash", "cn_uuid", "created", "expires", "used"},
+		Immutable: []string{"uuid", "hash", "cn_uuid", "created", "expires", "used", "voided"},
 		Guarded:   true,
 	},
 	fields: fields[Token](func(t *Token, v visitor) {
@@ -33,7 +35,11 @@ var tokenKind = kind{
 		v.time("expires", &t.Expires)
 		v.str("used_by", &t.UsedBy)
 		v.time("used", &t.Used)
+		if takesLate(v) {
+			v.time("voided", &t.Voided)
+		}
 	}),
+	late: late[Token]{1, func(t *Token) bool { return t.Voided == 0 }},
 }
 
 // Kind implements Object.

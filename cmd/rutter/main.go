@@ -58,7 +58,10 @@ func run(ctx context.Context, args []string, rawOut, rawErr io.Writer) int {
 	defer stderr.End()
 	defer stdout.End()
 	slog.SetDefault(slog.New(slog.NewTextHandler(stderr, nil))) // for libraries that log to none of ours
-	err := app.Run(ctx, newApp(stdout, stderr), args)
+	err := certcmd.RefuseTokens(args[min(len(args), 1):])
+	if err == nil {
+		err = app.Run(ctx, newApp(stdout, stderr), args)
+	}
 	if err == nil {
 		return 0
 	}

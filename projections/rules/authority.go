@@ -17,11 +17,14 @@ const (
 
 var authorityRules = hooks[*log.Authority]{
 	fill: func(_ *draft, a *log.Authority, _ *log.Op) { a.Generation = 1 },
-	check: func(d *draft, before, a *log.Authority, _ *log.Op) {
+	check: func(d *draft, before, a *log.Authority, op *log.Op) {
 		if before != nil {
 			a.Generation = before.Generation + 1
 		}
 		checkAuthority(d, a)
+		if !d.refused() {
+			checkLastWay(d, before, a, op)
+		}
 	},
 	remove: func(d *draft, _ *log.Authority) {
 		d.refuse(log.CodeInUse, "an authority stays: without it nobody would be let in; update its certificates")

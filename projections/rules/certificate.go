@@ -13,6 +13,8 @@ var certificateRules = hooks[*log.Certificate]{
 			checkCertificate(d, c)
 		}
 	},
+	remove: keepRecord,
+	follow: noteGood,
 }
 
 func checkCertificate(d *draft, c *log.Certificate) {
@@ -30,5 +32,8 @@ func checkCertificate(d *draft, c *log.Certificate) {
 	}
 	if c.NotAfter <= c.NotBefore {
 		d.bad("not_after", "it ends before it begins", "send what the certificate says")
+	}
+	if d.confined() && !d.refused() {
+		checkFollows(d, c)
 	}
 }

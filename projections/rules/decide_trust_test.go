@@ -84,6 +84,8 @@ func TestRevocations(t *testing.T) {
 		t.Errorf("every CN hears of %q, want those of servers, %q", all, want)
 	}
 	w.Now += 10e9
+	refused(w, `delete revocation serial:5f0a`, "stays until") // the certificate may be renewed yet
+	w.Now += log.RenewalGrace
 	w.Must(`delete revocation serial:5f0a`)
 }
 
@@ -108,6 +110,8 @@ func TestAuthorities(t *testing.T) {
 	w.Must(`create certificate {"serial": "5f", "identity": "cn:x", "authority": "clients", "issuer": "` + keyA + `", "key": "` + keyB + `", "not_before": "1970-01-01T00:00:01Z", "not_after": "1970-01-02T00:00:00Z"}`)
 	refused(w, `create certificate {"serial": "0", "identity": "cn:x", "authority": "clients", "issuer": "`+keyA+`", "key": "`+keyB+`", "not_after": "1970-01-02T00:00:00Z"}`, "serial: is not a number")
 	refused(w, `update certificate 5f {"identity": "cn:y"}`, "not supported")
+	refused(w, `delete certificate 5f`, "the record of a certificate stays")
+	w.Now += 2 * 24 * 3600e9
 	w.Must(`delete certificate 5f`)
 }
 

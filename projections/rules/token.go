@@ -30,7 +30,7 @@ func checkToken(d *draft, t *log.Token) {
 	if t.Expires <= d.time || t.Expires-d.time > maxTokenLife {
 		d.bad("expires", "a token lives for some time, at most 7 days", "send a time soon after now, as in 10 minutes")
 	}
-	if t.UsedBy != "" || t.Used != 0 {
+	if t.UsedBy != "" || t.Used != 0 || d.confined() && t.Voided != 0 {
 		d.bad("used_by", "a new token was not used", "leave it out")
 	}
 }
@@ -39,6 +39,10 @@ func checkToken(d *draft, t *log.Token) {
 // asked at the same time, the log takes the first.
 func checkTokenUpdate(d *draft, before, t *log.Token) {
 	switch {
+	case d.confined() && before.Voided != 0:
+		d.refuse(log.CodeNotAuthorized, "the token was made useless by a revocation", log.FieldError{
+			Field: "used_by", Code: log.ElementInvalid, Message: fmt.Sprintf("at %s", before.Voided), Remedy: "make another with rutter token create",
+		})
 	case before.UsedBy != "":
 		d.refuse(log.CodeNotAuthorized, "the token was used already", log.FieldError{
 			Field: "used_by", Code: log.ElementInvalid, Message: fmt.Sprintf("used at %s", before.Used),

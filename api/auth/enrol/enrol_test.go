@@ -118,7 +118,7 @@ func (d *testService) ask(id matrix.Identity, method, path string, form, into an
 var (
 	operator = matrix.Identity{Role: matrix.Operator, Name: "ada"}
 	stranger = matrix.Identity{Role: matrix.Join, Name: "192.0.2.1"}
-	node     = matrix.Identity{Role: matrix.CN, UUID: log.UUID{5}}
+	node     = matrix.Identity{Role: matrix.CN, UUID: log.UUID{5}, Serial: "5f", KeyID: strings.Repeat("a1", 32)}
 )
 
 func (d *testService) token(life time.Duration) pki.Token {
@@ -230,8 +230,16 @@ func TestRenewAndUpkeep(t *testing.T) {
 	if status := d.ask(operator, http.MethodPost, "/revocations", log.Revocation{Subject: pki.Subject(node), Reason: "again"}, nil); status != http.StatusOK {
 		t.Errorf("a second one was answered with %d", status)
 	}
-	d.now = d.now.Add(pki.Life + 48*time.Hour)
+	d.now = d.now.Add(pki.NodeLife + 48*time.Hour)
 	d.token(time.Hour) // the log's time is that of its last change
+	d.sweep(t.Context())
+	d.store.View(func(s *projections.State, _ log.Cursor) {
+		if c := s.Count(log.KindCertificate); c != 1 {
+			t.Errorf("%d certificates, want the one that may be renewed", c)
+		}
+	})
+	d.now = d.now.Add(pki.Grace)
+	d.token(time.Hour)
 	d.sweep(t.Context())
 	d.store.View(func(s *projections.State, _ log.Cursor) {
 		if c, tokens, r := s.Count(log.KindCertificate), s.Count(log.KindToken), s.Count(log.KindRevocation); c != 0 || tokens != 1 || r != 1 {
@@ -261,7 +269,7 @@ func TestCertificatesAreBudgeted(t *testing.T) {
 	if status := d.ask(stranger, http.MethodPost, "/join", join, nil); status != http.StatusTooManyRequests {
 		t.Errorf("by a token it was answered with %d", status)
 	}
-	if status := d.ask(matrix.Identity{Role: matrix.CN, UUID: log.UUID{6}}, http.MethodPost, "/renew", RenewRequest{Request: ask}, nil); status != http.StatusOK {
+	if status := d.ask(matrix.Identity{Role: matrix.CN, UUID: log.UUID{6}, Serial: "60", KeyID: strings.Repeat("a1", 32)}, http.MethodPost, "/renew", RenewRequest{Request: ask}, nil); status != http.StatusOK {
 		t.Errorf("another node was answered with %d", status)
 	}
 	d.now = d.now.Add(2 * time.Hour)

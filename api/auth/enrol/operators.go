@@ -70,11 +70,25 @@ func (s *Service) deleteToken(r *http.Request) (any, error) {
 	return struct{}{}, err
 }
 
+// RevokeForm is the body of POST /revocations.
+type RevokeForm struct {
+	log.Revocation
+	// Yes: those who lose their last way in by it are meant.
+	Yes bool `json:"yes,omitempty"`
+}
+
 // revoke writes a revocation, or extends an existing one.
 func (s *Service) revoke(r *http.Request) (any, error) {
-	var form log.Revocation
+	var form RevokeForm
 	if err := read(r, &form); err != nil {
 		return nil, err
+	}
+	s.deciding.Lock()
+	defer s.deciding.Unlock()
+	if !form.Yes {
+		if err := s.mayRevoke(r, &form.Revocation); err != nil {
+			return nil, err
+		}
 	}
 	o := &log.Revocation{Subject: form.Subject, Identity: form.Identity, Until: form.Until, Reason: form.Reason}
 	op := log.Op{Action: log.Create, Kind: log.KindRevocation, Object: o, Set: []string{"identity", "reason", "subject", "until"}}
@@ -88,6 +102,7 @@ func (s *Service) revoke(r *http.Request) (any, error) {
 			op.Set = append([]string{"issued_before"}, op.Set...)
 		}
 	})
+	op.Options = s.lockOut(form.Yes)
 	if _, err := s.write(r, actor(r), op); err != nil {
 		return nil, err
 	}
@@ -111,6 +126,8 @@ type PublishForm struct {
 	Certificates []string `json:"certificates"` // base64 of DER
 	// Generation, if not 0, is the generation that this publication must follow.
 	Generation uint64 `json:"generation"`
+	// Yes: those who lose their last way in by it are meant.
+	Yes bool `json:"yes,omitempty"`
 }
 
 func (s *Service) publish(r *http.Request) (any, error) {
@@ -129,6 +146,11 @@ func (s *Service) publish(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, rest.Fail(http.StatusUnprocessableEntity, log.CodeInvalidParameters, "let rutter cert rotate do it", "%v", err)
 	}
+	if !form.Yes {
+		if err := s.mayPublish(r, o.Name, certificates); err != nil {
+			return nil, err
+		}
+	}
 	op := log.Op{Action: log.Create, Kind: log.KindAuthority, Object: o, Set: []string{"certificates", "issuing", "name"}}
 	moved := false
 	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
@@ -137,6 +159,7 @@ func (s *Service) publish(r *http.Request) (any, error) {
 			moved = form.Generation != 0 && form.Generation != rec.Object.(*log.Authority).Generation
 		}
 	})
+	op.Options = s.lockOut(form.Yes)
 	if moved {
 		return nil, rest.Fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "look at it again: rutter cert show --authorities", "the authorities were changed by somebody else meanwhile")
 	}

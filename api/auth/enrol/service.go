@@ -2,7 +2,6 @@ package enrol
 
 import (
 	"context"
-	"crypto"
 	"crypto/rand"
 	"crypto/x509"
 	"errors"
@@ -12,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"rutter/api/auth/matrix"
@@ -52,8 +52,13 @@ type Config struct {
 	Authorities func() []log.Authority
 	// Leads reports whether this server leads: the leader does the periodic work.
 	Leads func() bool
-	Life  time.Duration    // lifetime of a certificate; default pki.Life
-	Now   func() time.Time // default time.Now
+	Life  time.Duration // lifetime of a certificate; default pki.NodeLife
+	// Voters returns the ids of the servers that vote, and Live the compute nodes that
+	// have a session with any server. They are asked before a revocation or a rotation,
+	// which may lock them out. nil: none.
+	Voters func() []string
+	Live   func(context.Context) ([]log.UUID, error)
+	Now    func() time.Time // default time.Now
 	// NewID makes change ids. Default: UUIDs of version 7 by this machine's clock.
 	NewID  func() (log.UUID, error)
 	Random io.Reader    // the system's
@@ -66,6 +71,9 @@ type Config struct {
 type Service struct {
 	cfg   Config // immutable
 	table *rest.Table
+	// deciding is held while a revocation is checked and written, so that each is checked
+	// against those before it.
+	deciding sync.Mutex
 	// certificates and tokens count what this server issues.
 	certificates, tokens *budget.Meter
 }
@@ -81,11 +89,17 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Authorities == nil {
 		cfg.Authorities = func() []log.Authority { return nil }
 	}
+	if cfg.Voters == nil {
+		cfg.Voters = func() []string { return nil }
+	}
+	if cfg.Live == nil {
+		cfg.Live = func(context.Context) ([]log.UUID, error) { return nil, nil }
+	}
 	if cfg.Leads == nil {
 		cfg.Leads = func() bool { return false }
 	}
 	if cfg.Life == 0 {
-		cfg.Life = pki.Life
+		cfg.Life = pki.NodeLife
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -138,7 +152,7 @@ var (
 	anybody   []matrix.Role
 	operators = []matrix.Role{matrix.Operator, matrix.Local}
 	readers   = []matrix.Role{matrix.Operator, matrix.Local, matrix.Reader, matrix.Server}
-	nodes     = []matrix.Role{matrix.CN}
+	nodes     = []matrix.Role{matrix.CN, matrix.Expired}
 )
 
 func (s *Service) rows() []endpoint {
@@ -310,142 +324,4 @@ func Certificates(a *log.Authority) ([]*x509.Certificate, error) {
 		all = append(all, c)
 	}
 	return all, nil
-}
-
-// JoinRequest is the body of POST /join; RenewRequest that of POST /renew.
-type JoinRequest struct {
-	Token   string `json:"token"`
-	Request []byte `json:"request"` // PKCS #10, DER
-}
-
-// RenewRequest asks for another certificate of the same identity.
-type RenewRequest struct {
-	Request []byte `json:"request"`
-}
-
-// Granted is the answer to both.
-type Granted struct {
-	Certificate string `json:"certificate"` // PEM
-	Bundle
-}
-
-// errToken is the one answer for every wrong token, so that a guess reveals nothing.
-var errToken = rest.Fail(http.StatusForbidden, log.CodeNotAuthorized, "make another one: rutter token create", "the token is not good: unknown, of another secret, expired, or used by another machine")
-
-func (s *Service) join(r *http.Request) (any, error) {
-	var form JoinRequest
-	if err := read(r, &form); err != nil {
-		return nil, err
-	}
-	token, err := pki.ParseToken(form.Token)
-	if err != nil {
-		return nil, errToken
-	}
-	key, keyID, err := requestKey(form.Request)
-	if err != nil {
-		return nil, err
-	}
-	held, err := s.tokenOf(r, token.ID)
-	if err != nil {
-		return nil, err
-	}
-	if held == nil || !token.Opens(held.Hash) || !s.cfg.Now().Before(held.Expires.Std()) || held.UsedBy != "" && held.UsedBy != keyID {
-		return nil, errToken
-	}
-	if _, err := s.cfg.Issuer(); err != nil {
-		return nil, err // before the token is used up
-	}
-	id := matrix.Identity{Role: matrix.CN, UUID: held.CN}
-	if err := s.certificates.Spend(id.Key(), 1); err != nil {
-		return nil, err // before the token is used up
-	}
-	redeem := log.Op{
-		Action: log.Update, Kind: log.KindToken, ID: held.UUID.String(), Set: []string{"used_by"}, Object: &log.Token{UsedBy: keyID},
-	}
-	if _, err := s.write(r, id.Actor(), redeem); err != nil {
-		var refusal *log.Refusal
-		if errors.As(err, &refusal) {
-			return nil, errToken // another request was faster, or the token expired meanwhile
-		}
-		return nil, err
-	}
-	return s.grant(r, id, key)
-}
-
-// tokenOf returns a token of the log, or nil. If this server does not have it, it may
-// have been created through another server a moment ago.
-func (s *Service) tokenOf(r *http.Request, id log.UUID) (held *log.Token, err error) {
-	look := func() {
-		s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
-			if rec, ok := state.Get(log.KindToken, id.String()); ok {
-				held = rec.Object.(*log.Token)
-			}
-		})
-	}
-	if look(); held != nil {
-		return held, nil
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), writeTime)
-	defer cancel()
-	if _, err := s.cfg.Store.Consistent(ctx); err != nil {
-		return nil, fmt.Errorf("whether the token is good cannot be said now: %w", err)
-	}
-	look()
-	return held, nil
-}
-
-func (s *Service) renew(r *http.Request) (any, error) {
-	var form RenewRequest
-	if err := read(r, &form); err != nil {
-		return nil, err
-	}
-	key, _, err := requestKey(form.Request)
-	if err != nil {
-		return nil, err
-	}
-	id, _ := matrix.From(r.Context())
-	if err := s.certificates.Spend(id.Key(), 1); err != nil {
-		return nil, err
-	}
-	return s.grant(r, id, key)
-}
-
-func requestKey(der []byte) (key crypto.PublicKey, id string, err error) {
-	if key, err = pki.ParseRequest(der); err == nil {
-		id, err = pki.KeyID(key)
-	}
-	if err != nil {
-		return nil, "", rest.Fail(http.StatusUnprocessableEntity, log.CodeInvalidParameters, "send a PKCS #10 request for an ECDSA key on P-256", "%v", err)
-	}
-	return key, id, nil
-}
-
-// grant issues a certificate, and records it in the log before it answers.
-func (s *Service) grant(r *http.Request, id matrix.Identity, key crypto.PublicKey) (any, error) {
-	issuer, err := s.cfg.Issuer()
-	if err != nil {
-		return nil, err
-	}
-	certificate, err := issuer.Issue(pki.Order{Identity: id, Key: key, Life: s.cfg.Life}, s.cfg.Now(), s.cfg.Random)
-	if err != nil {
-		return nil, err
-	}
-	bundle, err := s.bundleNow()
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Del(rest.HeaderChangeID) // that id belongs to the redeeming change
-	if _, err := s.write(r, id.Actor(), Recording(certificate, id, pki.Clients, issuer.Certificate)); err != nil {
-		return nil, err
-	}
-	return &Granted{Certificate: string(pki.EncodeCertificates(certificate)), Bundle: *bundle}, nil
-}
-
-// Recording returns the operation that records an issued certificate in the log.
-func Recording(c *x509.Certificate, id matrix.Identity, authority string, issuer *x509.Certificate) log.Op {
-	o := &log.Certificate{
-		Serial: pki.Serial(c), Identity: pki.Subject(id), Authority: authority, Issuer: pki.CertificateKeyID(issuer), Key: pki.CertificateKeyID(c),
-		NotBefore: log.Time(c.NotBefore.UnixNano()), NotAfter: log.Time(c.NotAfter.UnixNano()),
-	}
-	return log.Op{Action: log.Create, Kind: log.KindCertificate, Object: o, Set: log.FieldNames(log.KindCertificate)}
 }

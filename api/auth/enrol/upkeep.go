@@ -81,12 +81,41 @@ func (s *Service) sweep(ctx context.Context) {
 			}
 		}
 		ended(log.KindToken, func(o log.Object) log.Time { return o.(*log.Token).Expires + log.Time(keepTokens) })
-		ended(log.KindCertificate, func(o log.Object) log.Time { return o.(*log.Certificate).NotAfter })
-		ended(log.KindRevocation, func(o log.Object) log.Time { return o.(*log.Revocation).Until })
+		newest := newestOf(state)
+		ended(log.KindCertificate, func(o log.Object) log.Time {
+			c := o.(*log.Certificate)
+			if newest[holderOf(c)] == c.Serial {
+				return c.NotAfter + log.RenewalGrace // it may be renewed
+			}
+			return c.NotAfter
+		})
+		ended(log.KindRevocation, func(o log.Object) log.Time {
+			until := o.(*log.Revocation).Until
+			if until != 0 {
+				until += log.RenewalGrace
+			}
+			return until
+		})
 	})
 	if len(ops) > 0 {
 		s.keep(ctx, ops)
 	}
+}
+
+// holder is who has certificates of a set of authorities.
+type holder struct{ identity, authority string }
+
+func holderOf(c *log.Certificate) holder { return holder{c.Identity, c.Authority} }
+
+// newestOf returns the serial of the certificate of each holder that ends last.
+func newestOf(state *projections.State) map[holder]string {
+	newest, ends := make(map[holder]string), make(map[holder]log.Time)
+	for r := range state.List(log.KindCertificate) {
+		if c := r.Object.(*log.Certificate); c.NotAfter > ends[holderOf(c)] {
+			newest[holderOf(c)], ends[holderOf(c)] = c.Serial, c.NotAfter
+		}
+	}
+	return newest
 }
 
 // keep writes operations of the periodic work. A failed one is retried later.

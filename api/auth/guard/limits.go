@@ -32,12 +32,12 @@ func DefaultLimits() Limits {
 			matrix.CN: 16, // a feed, one that replaces it, and people's tools on the node
 			// A proxy, or a program with many workers.
 			matrix.Operator: 4096, matrix.Reader: 1024, matrix.Server: 1024,
-			matrix.Join: 256, matrix.None: 16,
+			matrix.Join: 256, matrix.None: 16, matrix.Expired: 4,
 		},
 		Rate: map[matrix.Role]int{
 			matrix.CN:     50, // a CN asks little except its feed
 			matrix.Reader: 500, matrix.Server: 500, matrix.Foreign: 500,
-			matrix.Join: 20, matrix.None: 10,
+			matrix.Join: 20, matrix.None: 10, matrix.Expired: 2,
 			matrix.Operator: 0, // writers are bounded by the store's queue, in order
 		},
 		Requests: 2048,

@@ -24,12 +24,13 @@ const (
 	Reader        // a person or program that may only read
 	Foreign       // a program without TLS, admitted by its source address
 	Join          // a client with a token and without a certificate
+	Expired       // a compute node whose certificate has ended, which may only renew it; its UUID in Identity.UUID
 )
 
-var roleNames = [...]string{None: "none", Local: "local", Server: "server", CN: "cn", Operator: "operator", Reader: "reader", Foreign: "foreign", Join: "join"}
+var roleNames = [...]string{None: "none", Local: "local", Server: "server", CN: "cn", Operator: "operator", Reader: "reader", Foreign: "foreign", Join: "join", Expired: "expired"}
 
 // Roles returns the roles that are columns of the matrix, in its order.
-func Roles() []Role { return []Role{Local, Server, CN, Operator, Reader, Foreign, Join} }
+func Roles() []Role { return []Role{Local, Server, CN, Operator, Reader, Foreign, Join, Expired} }
 
 // String returns the role's name, or role(N) for an unknown one.
 func (r Role) String() string {
@@ -56,6 +57,9 @@ type Identity struct {
 	UUID log.UUID // of a CN
 	// Serial of the certificate, in hexadecimal; "" without one.
 	Serial string
+	// KeyID of the certificate's key, and of the authority that signed it, where a
+	// connection was made with it.
+	KeyID, Issuer string
 	// Write lets a Foreign identity write. Other roles do not need it.
 	Write bool
 	// Programs lets a Foreign identity choose what runs on compute nodes. Other roles
@@ -165,6 +169,8 @@ func (i Identity) Actor() string {
 		return "cn:" + i.UUID.String()
 	case Local:
 		return "anonymous@" + i.Name
+	case Expired:
+		return "expired:cn:" + i.UUID.String()
 	case None:
 		return "nobody"
 	}

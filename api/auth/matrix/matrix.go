@@ -34,10 +34,11 @@ const (
 	tenant // a reader whose identity has Owners
 	foreign
 	join
+	expired
 	columns
 )
 
-var columnNames = [columns]string{"local", "server", "cn", "operator", "reader", "tenant", "foreign", "join"}
+var columnNames = [columns]string{"local", "server", "cn", "operator", "reader", "tenant", "foreign", "join", "expired"}
 
 // columnOf returns the column of an identity; ok is false for the role None.
 func columnOf(id Identity) (c column, ok bool) {
@@ -59,6 +60,8 @@ func columnOf(id Identity) (c column, ok bool) {
 		return foreign, true
 	case Join:
 		return join, true
+	case Expired:
+		return expired, !id.UUID.IsZero()
 	}
 	return 0, false
 }
@@ -153,9 +156,12 @@ func (r *Row) missing(id Identity) string {
 	}
 	var roles []string
 	for at, a := range r.Decisions {
-		if a == Allow && column(at) != local && column(at) != join && column(at) != tenant {
+		if a == Allow && column(at) != local && column(at) != join && column(at) != expired && column(at) != tenant {
 			roles = append(roles, columnNames[at])
 		}
+	}
+	if id.Role == Expired {
+		return "the certificate has ended: renew it (POST /pki/renew), which an agent does by itself"
 	}
 	if len(roles) == 0 {
 		return "nobody may, on this listener"

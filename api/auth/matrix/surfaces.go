@@ -14,7 +14,7 @@ func Surfaces() []Row {
 		row("vmapi PUT /vms/{uuid}", writes, "", "as POST"),
 		row("pki GET /bundle", open, "", "whom to trust, which is no secret: a node compares it with a hash that its operator gave it"),
 		row("pki POST /join", open, "", "a token buys a compute node its first certificate"),
-		row("pki POST /renew", cells{cn: Allow}, "", "a certificate buys the next one, of the same node"),
+		row("pki POST /renew", cells{cn: Allow, expired: Allow}, "", "a certificate buys the next one, of the same node, for some time after its end too"),
 		row("pki GET /tokens", rules, "", "who may join, and who did"),
 		row("pki POST /tokens", rules, "", "who may join is the operators' word"),
 		row("pki DELETE /tokens/{id}", rules, "", "as above"),

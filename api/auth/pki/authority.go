@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"rutter/api/auth/matrix"
+	"rutter/log"
 )
 
 // Names of the two sets of authorities, as log.Authority has them.
@@ -29,10 +30,17 @@ const (
 // Default lifetimes of certificates.
 const (
 	AuthorityLife = 10 * 365 * 24 * time.Hour
-	Life          = 90 * 24 * time.Hour
+	// Life is that of people's certificates, which people renew.
+	Life = 90 * 24 * time.Hour
 	// Backdate is how far before its issue a certificate becomes valid, so that clocks
 	// may differ. Use Issued to compare times of issue.
-	Backdate = 5 * time.Minute
+	Backdate = time.Duration(log.CertificateBackdate)
+	// NodeLife is the life of certificates that are renewed without people: those of
+	// compute nodes, and of servers that have the authorities' keys.
+	NodeLife = 7 * 24 * time.Hour
+	// Grace is how long after its end a certificate that is not revoked may still be
+	// renewed.
+	Grace = time.Duration(log.RenewalGrace)
 	// MaxLife bounds the lifetime that may be requested: an identity must be renewed,
 	// or end.
 	MaxLife = 825 * 24 * time.Hour

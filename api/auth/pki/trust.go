@@ -67,6 +67,7 @@ func (t *Trust) Verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 	if err != nil {
 		return matrix.Identity{}, fmt.Errorf("%w: %w", ErrRole, err)
 	}
+	id.KeyID = CertificateKeyID(leaf)
 	switch {
 	case leaf.IsCA:
 		return id, fmt.Errorf("%w: it is an authority's", ErrUsage)
@@ -78,12 +79,37 @@ func (t *Trust) Verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 		return id, fmt.Errorf("%w: %s", ErrUsage, id.Actor())
 	}
 	// Chains have one link: certificates behind the leaf are ignored.
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: t.roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
+	chains, err := leaf.Verify(x509.VerifyOptions{Roots: t.roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}})
+	if err != nil {
 		return id, fmt.Errorf("%w: %s: %w", ErrAuthority, id.Actor(), err)
 	}
+	id.Issuer = CertificateKeyID(chains[0][len(chains[0])-1])
 	if why := t.revoked.Covers(leaf, id); why != "" {
+		if t.revoked.byOrder(why) {
+			why += "; if it was issued by hand after that, record it: rutter cert record"
+		}
 		return id, fmt.Errorf("%w: %s (%s)", ErrRevoked, id.Actor(), why)
 	}
+	return id, nil
+}
+
+// VerifyRenewal is Verify for a connection that only renews a certificate: that of a
+// compute node may have ended, at most Grace ago. Then its role is matrix.Expired.
+func (t *Trust) VerifyRenewal(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (matrix.Identity, error) {
+	if len(chain) == 0 || !now.After(chain[0].NotAfter) {
+		return t.Verify(chain, usage, now)
+	}
+	end := chain[0].NotAfter
+	id, err := t.Verify(chain, usage, end)
+	switch {
+	case err != nil:
+		return id, err
+	case id.Role != matrix.CN:
+		return id, fmt.Errorf("%w: %s at %s: only compute nodes renew by themselves; issue another (rutter cert issue)", ErrExpired, id.Actor(), end)
+	case !now.Before(end.Add(Grace)):
+		return id, fmt.Errorf("%w: %s at %s, more than %d days ago: join again (rutter token create, rutter agent join)", ErrExpired, id.Actor(), end, int(Grace.Hours())/24)
+	}
+	id.Role = matrix.Expired
 	return id, nil
 }
 
@@ -100,7 +126,7 @@ func (t *Trust) Signed(c *x509.Certificate) string {
 
 // Subject returns how log.Revocation and log.Certificate name an identity.
 func Subject(id matrix.Identity) string {
-	if id.Role == matrix.CN {
+	if id.Role == matrix.CN || id.Role == matrix.Expired {
 		return "cn:" + id.UUID.String()
 	}
 	return id.Role.String() + ":" + id.Name
@@ -133,11 +159,29 @@ func (r Revocations) Covers(c *x509.Certificate, id matrix.Identity) string {
 		}
 	}
 	subject := Subject(id)
-	if one := r.subjects[subject]; one != nil && Issued(c).Before(one.IssuedBefore.Std()) {
+	if one := r.subjects[subject]; one != nil && one.Covers(Serial(c), log.TimeOf(c.NotBefore)) {
 		return subject
 	}
 	return ""
 }
+
+// CoversRecord is Covers of a certificate as the log has it.
+func (r Revocations) CoversRecord(c *log.Certificate) string {
+	for _, subject := range []string{"serial:" + c.Serial, "key:" + c.Key} {
+		if r.subjects[subject] != nil {
+			return subject
+		}
+	}
+	if one := r.subjects[c.Identity]; one != nil && one.Covers(c.Serial, c.NotBefore) {
+		return one.Subject
+	}
+	return ""
+}
+
+// Names reports whether there is a revocation of a subject.
+func (r Revocations) Names(subject string) bool { return r.subjects[subject] != nil }
+
+func (r Revocations) byOrder(subject string) bool { return r.subjects[subject].ByOrder }
 
 // Revocations returns what is revoked.
 func (t *Trust) Revocations() Revocations { return t.revoked }

@@ -17,6 +17,14 @@ import (
 // HandshakeTime bounds a handshake, on either side.
 const HandshakeTime = 10 * time.Second
 
+// Names of what is spoken on a connection (ALPN).
+const (
+	// RenewProtocol is that of a connection that only renews a certificate: on a port
+	// with Port.Renewals, that may have ended.
+	RenewProtocol = "rutter-renew"
+	plainProtocol = "http/1.1"
+)
+
 // Conn is a connection whose other side is authenticated.
 type Conn struct {
 	*tls.Conn
@@ -24,6 +32,8 @@ type Conn struct {
 	id     matrix.Identity
 	leaf   *x509.Certificate // of the other side; nil: it showed none
 	usage  x509.ExtKeyUsage  // role in which the other side showed it
+	// renews: the other side asked for a connection that only renews its certificate.
+	renews bool
 	once   sync.Once
 }
 
@@ -47,8 +57,9 @@ func (c *Conn) cut() { _ = c.NetConn().Close() }
 // adopt registers a connection, so that the keeper can close it. If its certificate was
 // revoked during the handshake, adopt closes it now.
 func (k *Keeper) adopt(c *tls.Conn, usage x509.ExtKeyUsage) (*Conn, error) {
-	conn := &Conn{Conn: c, keeper: k, usage: usage}
-	if chain := c.ConnectionState().PeerCertificates; len(chain) > 0 {
+	state := c.ConnectionState()
+	conn := &Conn{Conn: c, keeper: k, usage: usage, renews: usage == x509.ExtKeyUsageClientAuth && state.NegotiatedProtocol == RenewProtocol}
+	if chain := state.PeerCertificates; len(chain) > 0 {
 		conn.leaf = chain[0]
 	}
 	k.mu.Lock()
@@ -57,12 +68,20 @@ func (k *Keeper) adopt(c *tls.Conn, usage x509.ExtKeyUsage) (*Conn, error) {
 		conn.id = matrix.Identity{Role: matrix.Join, Name: host(c.RemoteAddr())}
 	} else {
 		var err error
-		if conn.id, err = k.held.Load().trust.Verify([]*x509.Certificate{conn.leaf}, usage, k.cfg.Now()); err != nil {
+		if conn.id, err = conn.verify(k.held.Load().trust, k.cfg.Now()); err != nil {
 			return nil, err
 		}
 	}
 	k.conns[conn] = struct{}{}
 	return conn, nil
+}
+
+// verify checks the other side's certificate again.
+func (c *Conn) verify(trust *pki.Trust, now time.Time) (matrix.Identity, error) {
+	if c.renews {
+		return trust.VerifyRenewal([]*x509.Certificate{c.leaf}, c.usage, now)
+	}
+	return trust.Verify([]*x509.Certificate{c.leaf}, c.usage, now)
 }
 
 func host(a net.Addr) string {
@@ -100,11 +119,26 @@ func (k *Keeper) Dial(ctx context.Context, network, address string, need func(ma
 
 // DialWith is Dial with the connections of another dialler.
 func (k *Keeper) DialWith(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error), network, address string, need func(matrix.Identity) error) (net.Conn, error) {
+	return k.dial(ctx, dial, network, address, k.clientConfig(need))
+}
+
+// DialRenewal is Dial for a request that renews the Keeper's own certificate. A server
+// accepts it for pki.Grace after the end of that certificate, too.
+func (k *Keeper) DialRenewal(ctx context.Context, network, address string, need func(matrix.Identity) error) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: HandshakeTime}
+	config := k.clientConfig(need)
+	if k.cfg.Now().After(k.Leaf().NotAfter) {
+		config.NextProtos = []string{RenewProtocol, plainProtocol}
+	}
+	return k.dial(ctx, dialer.DialContext, network, address, config)
+}
+
+func (k *Keeper) dial(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error), network, address string, config *tls.Config) (net.Conn, error) {
 	raw, err := dial(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := k.shake(ctx, tls.Client(raw, k.clientConfig(need)), x509.ExtKeyUsageServerAuth, HandshakeTime)
+	conn, err := k.shake(ctx, tls.Client(raw, config), x509.ExtKeyUsageServerAuth, HandshakeTime)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("TLS with %s: %w", address, err), raw.Close())
 	}

@@ -213,7 +213,7 @@ func (c *handshakeTable) done(g *handshakeConn, who matrix.Identity, err error) 
 	switch {
 	case g.reason != nil:
 		err = g.reason // it was closed, even if it had just succeeded
-	case err == nil && who.Role == matrix.CN && !c.mayArrive(who.UUID):
+	case err == nil && !who.UUID.IsZero() && !c.mayArrive(who.UUID):
 		err = errOften
 	}
 	if err == nil && who.Serial != "" {

@@ -160,7 +160,9 @@ func (o Issuer) Drop(name string) error {
 type Grant struct {
 	Identity matrix.Identity
 	Hosts    []string // of a server
-	Life     time.Duration
+	// Life is 0 for the usual one: pki.NodeLife of those who renew it themselves, which
+	// are compute nodes and servers with keys, else pki.Life.
+	Life time.Duration
 	// WithKeys gives a server the authorities' keys, so that compute nodes can join at
 	// it and it can renew its own certificates. If the keys here are encrypted, the
 	// copies are too, and the server needs the passphrase.
@@ -214,6 +216,9 @@ func (o Issuer) issue(name string, paths Paths, g Grant) (*x509.Certificate, err
 	}
 	if g.Life == 0 {
 		g.Life = pki.Life
+		if g.Identity.Role == matrix.CN || g.Identity.Role == matrix.Server && g.WithKeys {
+			g.Life = pki.NodeLife
+		}
 	}
 	c, err := list[0].Issue(pki.Order{Identity: g.Identity, Key: key.Public(), Hosts: g.Hosts, Life: g.Life}, time.Now(), rand.Reader)
 	if err != nil {

@@ -165,7 +165,7 @@ func (k *Keeper) replace(h *held) {
 	k.changed = make(chan struct{})
 	if old.trust != h.trust {
 		k.sweep(func(c *Conn) error {
-			_, err := h.trust.Verify([]*x509.Certificate{c.leaf}, c.usage, k.cfg.Now())
+			_, err := c.verify(h.trust, k.cfg.Now())
 			return err
 		})
 	}
@@ -254,7 +254,11 @@ func (k *Keeper) sweepEnded() {
 	defer k.mu.Unlock()
 	now := k.cfg.Now()
 	k.sweep(func(c *Conn) error {
-		if now.After(c.leaf.NotAfter) {
+		end := c.leaf.NotAfter
+		if c.id.Role == matrix.Expired {
+			end = end.Add(pki.Grace)
+		}
+		if now.After(end) {
 			return pki.ErrExpired
 		}
 		return nil
@@ -312,7 +316,11 @@ func (k *Keeper) warnings() (all []warning) {
 			all = append(all, warning{nil, fmt.Sprintf("%s ends in %s, at %s: %s", what, left.Round(time.Second), c.NotAfter.Format(time.RFC3339), remedy)})
 		}
 	}
-	look(fmt.Sprintf("the certificate of %s (%s)", h.identity.Actor(), k.cfg.Name), h.certificate.Leaf, "it was not renewed: see the log, or issue another")
+	remedy := "it was not renewed: see the log, or issue another"
+	if until := h.certificate.Leaf.NotAfter.Add(pki.Grace); h.identity.Role == matrix.CN {
+		remedy = "it was not renewed: see the log; a server renews it until " + until.Format(time.RFC3339) + ", after that join again (rutter token create, rutter agent join)"
+	}
+	look(fmt.Sprintf("the certificate of %s (%s)", h.identity.Actor(), k.cfg.Name), h.certificate.Leaf, remedy)
 	for _, a := range h.trust.Authorities() {
 		look("the authority "+a.Subject.CommonName, a, "rotate it: rutter cert rotate")
 	}

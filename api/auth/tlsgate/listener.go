@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +30,9 @@ type Port struct {
 	Need func(matrix.Identity) error
 	// OrNone admits clients without a certificate, as matrix.Join.
 	OrNone bool
+	// Renewals admits compute nodes whose certificate has ended at most pki.Grace ago, as
+	// matrix.Expired, on connections that say that they renew it (RenewProtocol).
+	Renewals bool
 	// Failed is called for each failed handshake, and for each connection that was
 	// closed before one. It must not block. It may be nil.
 	Failed func(remote net.Addr, err error)
@@ -254,11 +258,34 @@ func (l *Listener) config(g *handshakeConn) *tls.Config {
 	if l.port.OrNone {
 		auth = tls.VerifyClientCertIfGiven
 	}
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, NextProtos: []string{"http/1.1"},
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, NextProtos: []string{plainProtocol},
 		Certificates: []tls.Certificate{h.certificate}, ClientAuth: auth,
 		ClientCAs: h.trust.Roots(), Time: l.keeper.cfg.Now,
-		VerifyConnection:   l.keeper.judge(h, x509.ExtKeyUsageClientAuth, l.port.Need, l.port.OrNone),
-		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return nil, g.acquireProcessor(hello.Context()) },
+		VerifyConnection: l.keeper.judge(h, x509.ExtKeyUsageClientAuth, l.port.Need, l.port.OrNone),
 	}
+	renewing := l.renewal(config, h)
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		err := g.acquireProcessor(hello.Context())
+		if err == nil && l.port.Renewals && slices.Contains(hello.SupportedProtos, RenewProtocol) {
+			return renewing, nil
+		}
+		return nil, err
+	}
+	return config
+}
+
+// renewal returns the configuration of a connection that only renews a certificate. The
+// library would refuse one that has ended, so that only this package checks it.
+func (l *Listener) renewal(plain *tls.Config, h *held) *tls.Config {
+	config := plain.Clone()
+	config.NextProtos, config.ClientAuth = []string{RenewProtocol}, tls.RequireAnyClientCert
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		id, err := h.trust.VerifyRenewal(state.PeerCertificates, x509.ExtKeyUsageClientAuth, l.keeper.cfg.Now())
+		if err == nil && l.port.Need != nil {
+			err = l.port.Need(id)
+		}
+		return err
+	}
+	return config
 }

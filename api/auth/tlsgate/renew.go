@@ -13,14 +13,17 @@ import (
 
 // Times of renewal.
 const (
-	// renewSpread is the fraction of a lifetime (1/20), before two thirds of it, over
-	// which the renewals of many nodes are spread.
+	// renewSpread is the fraction of a lifetime (1/20), after the half of it, over which
+	// the renewals of many nodes are spread. So a node has nearly half of the life of its
+	// certificate left to reach a server.
 	renewSpread = 20
 	// rotateSpread is the time over which all certificates of a retired authority are
 	// renewed, so that a thousand nodes do not ask at once.
 	rotateSpread = time.Minute
 	firstRetry   = time.Second
 	lastRetry    = 5 * time.Minute
+	// endedRetry is lastRetry of a certificate that has ended: its holder waits for it.
+	endedRetry = time.Minute
 )
 
 // RenewConfig says how a Renewer gets certificates. Keeper, Ask and Jitter are
@@ -56,7 +59,7 @@ func NewRenewer(cfg RenewConfig) (*Renewer, error) {
 }
 
 // Run renews until ctx ends. It retries while no server answers, also after the
-// certificate has ended: a server whose clock is behind may still accept it.
+// certificate has ended: servers let a compute node renew it for pki.Grace.
 func (r *Renewer) Run(ctx context.Context) error {
 	k := r.cfg.Keeper
 	retry := firstRetry
@@ -70,9 +73,14 @@ func (r *Renewer) Run(ctx context.Context) error {
 				continue
 			}
 			left := time.Until(k.Leaf().NotAfter)
+			most := lastRetry
+			if left <= 0 {
+				most = endedRetry
+			}
+			retry = min(retry, most)
 			r.cfg.Logger.Warn("certificate not renewed", "authority", k.cfg.Name, "error", err, "ends_in", left.Round(time.Second), "again_in", retry)
 			wait = retry/2 + time.Duration(r.cfg.Jitter()*float64(retry/2))
-			retry = min(2*retry, lastRetry)
+			retry *= 2
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -95,7 +103,7 @@ func (r *Renewer) due() time.Time {
 	if what := pki.Serial(leaf) + h.issuing; r.drawnFor != what {
 		r.drawn, r.drawnFor = r.cfg.Jitter(), what
 	}
-	due := issued.Add(life*2/3 - time.Duration(r.drawn*float64(life/renewSpread)))
+	due := issued.Add(life/2 + time.Duration(r.drawn*float64(life/renewSpread)))
 	if h.issuing != "" && h.trust.Signed(leaf) != h.issuing {
 		soon := r.cfg.Keeper.trustedAt().Add(time.Duration(r.drawn * float64(min(rotateSpread, life/renewSpread))))
 		if soon.Before(due) {

@@ -40,7 +40,7 @@ func (k *Keeper) refused(alert string) error {
 	leaf := h.certificate.Leaf
 	another := "issue another into that folder (rutter cert issue)"
 	if !h.identity.UUID.IsZero() {
-		another = "join anew (rutter token create, rutter agent join)"
+		another = "its agent renews it within 90 days of its end, unless it is revoked or its authority was replaced; else join anew (rutter token create, rutter agent join)"
 	}
 	who := fmt.Sprintf("the certificate of %s, serial %s, in %s", h.identity.Actor(), pki.Serial(leaf), k.cfg.Cert)
 	switch {

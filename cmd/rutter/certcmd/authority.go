@@ -87,7 +87,8 @@ func issueCommand() *cli.Command {
 			"rutter cert issue cn 564d69b1-a178-3fbe-b36f-3f2b7fd7ed31 --out ./cn1-tls   # without a token",
 		) + "\n\nA server's folder gets the authorities' keys too, so that compute nodes can join at it and it can renew its\nown certificates; --without-keys leaves them out, and then both are done by hand. Keys that are encrypted stay so,\nand the server needs their passphrase too (rutter server --passphrase-file).\n\nWith -s (or RUTTER_SERVER) the cluster is told, so that rutter cert list has it; servers tell of their own.",
 		Flags: []cli.Flag{
-			dirFlag(), term.PassphraseFlag(), lifeFlag(pki.Life),
+			dirFlag(), term.PassphraseFlag(),
+			&cli.DurationFlag{Name: "life", Usage: "`TIME` for which it is valid", DefaultText: "7 days for what renews itself, cn and server with keys; else 90 days"},
 			&cli.StringFlag{Name: "out", Required: true, Usage: "`FOLDER` that is filled, for --tls-dir"},
 			&cli.StringSliceFlag{Name: "host", Usage: "`NAME` or address of a server, for browsers and curl; may be given several times"},
 			term.ServersFlag(),
@@ -109,7 +110,11 @@ func issue(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	issued, err := issuer.Issue(c.String("out"), tlsgate.Grant{Identity: id, Hosts: c.StringSlice("host"), Life: c.Duration("life"), WithKeys: !c.Bool("without-keys")})
+	life := c.Duration("life")
+	if c.IsSet("life") && life <= 0 {
+		return term.Usagef("--life %v: want a time, as in 168h", life)
+	}
+	issued, err := issuer.Issue(c.String("out"), tlsgate.Grant{Identity: id, Hosts: c.StringSlice("host"), Life: life, WithKeys: !c.Bool("without-keys")})
 	if err != nil {
 		return err
 	}
@@ -229,7 +234,7 @@ func rotateCommand() *cli.Command {
 			},
 			{
 				Name: "finish", Usage: "stop trusting the old authority", Action: rotateFinish,
-				Flags:       append(flags, &cli.BoolFlag{Name: "force", Usage: "lock out those who still have a certificate of the old one"}),
+				Flags:       append(flags, &cli.BoolFlag{Name: "yes", Aliases: []string{"force"}, Usage: "lock out those who still have a certificate of the old one"}),
 				Description: term.Examples("rutter cert rotate finish --authority peers --dir ./pki"),
 			},
 		},
@@ -251,13 +256,18 @@ func rotation(c *cli.Context) (issuer tlsgate.Issuer, name string, api *pkiclien
 	return
 }
 
-// publish makes the cluster trust the authorities of the folder.
-func publish(c *cli.Context, api *pkiclient.Client, issuer tlsgate.Issuer, name string) error {
+// publishAll makes the cluster trust the authorities of the folder.
+func publishAll(c *cli.Context, api *pkiclient.Client, issuer tlsgate.Issuer, name string) error {
 	list, err := issuer.Authorities(name)
 	if err != nil {
 		return err
 	}
-	form := enrol.PublishForm{Issuing: pki.CertificateKeyID(list[0].Certificate)}
+	return publish(c, api, list, name)
+}
+
+// publish makes the cluster trust authorities, of which the first signs.
+func publish(c *cli.Context, api *pkiclient.Client, list []*pki.Authority, name string) error {
+	form := enrol.PublishForm{Issuing: pki.CertificateKeyID(list[0].Certificate), Yes: c.Bool("yes")}
 	for _, a := range list {
 		form.Certificates = append(form.Certificates, pki.Base64(a.Certificate))
 	}
@@ -354,7 +364,7 @@ func rotateBegin(c *cli.Context) error {
 		_, err = issuer.Add(name, c.Duration("life"))
 	}
 	if err == nil {
-		err = publish(c, api, issuer, name)
+		err = publishAll(c, api, issuer, name)
 	}
 	if err != nil {
 		return err
@@ -373,7 +383,7 @@ func rotateIssue(c *cli.Context) error {
 		err = issuer.Promote(name)
 	}
 	if err == nil {
-		err = publish(c, api, issuer, name)
+		err = publishAll(c, api, issuer, name)
 	}
 	if err != nil {
 		return err
@@ -399,17 +409,17 @@ func rotateFinish(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(old) > 0 && !c.Bool("force") {
+	if len(old) > 0 && !c.Bool("yes") {
 		more := ""
 		if n := len(old) - maxNamed; n > 0 {
 			more = fmt.Sprintf(" and %d more", n)
 		}
-		return fmt.Errorf("without a certificate of the new authority are yet: %s%s. Wait for servers and compute nodes; issue people's by hand (rutter cert issue -s URL), or revoke them; --force locks all of them out", strings.Join(old[:min(len(old), maxNamed)], ", "), more)
+		return fmt.Errorf("without a certificate of the new authority are yet: %s%s. Wait for servers and compute nodes; issue people's by hand (rutter cert issue -s URL), or revoke them; --yes locks all of them out", strings.Join(old[:min(len(old), maxNamed)], ", "), more)
 	}
-	if err := issuer.Drop(name); err != nil {
+	if err := publish(c, api, list[:1], name); err != nil {
 		return err
 	}
-	if err := publish(c, api, issuer, name); err != nil {
+	if err := issuer.Drop(name); err != nil {
 		return err
 	}
 	output.Printf(c.App.Writer, "Only the new authority of %s is trusted.\n", name)

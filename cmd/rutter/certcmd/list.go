@@ -49,8 +49,11 @@ func revokeCommand() *cli.Command {
 			"rutter cert revoke cn:564d69b1-a178-3fbe-b36f-3f2b7fd7ed31 --reason stolen",
 			"rutter cert revoke serial:5f0a12",
 			"rutter cert revoke ./lost-laptop/tls.crt",
-		) + "\n\nOf an identity all certificates that were issued until now are meant: one that is issued later is good.",
-		Flags: []cli.Flag{term.ServersFlag(), &cli.StringFlag{Name: "reason", Usage: "`TEXT` for those who look later"}},
+		) + "\n\nOf an identity all certificates are meant, whatever their times say: good is one that a server grants later, or\nthat is issued by hand and recorded later (rutter cert record). Tokens that let it back in are made useless.\nRefused is what leaves no quorum of servers, no operator, or revokes your own certificate; --yes does it all the same.",
+		Flags: []cli.Flag{
+			term.ServersFlag(), &cli.StringFlag{Name: "reason", Usage: "`TEXT` for those who look later"},
+			&cli.BoolFlag{Name: "yes", Usage: "lock out those who lose their last way in by it, you too"},
+		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() != 1 {
 				return term.Usagef("want what to revoke, as in: rutter cert revoke cn:564d69b1-a178-3fbe-b36f-3f2b7fd7ed31")
@@ -64,7 +67,7 @@ func revokeCommand() *cli.Command {
 				return err
 			}
 			r.Reason = c.String("reason")
-			if err := d.Call(c.Context, "POST", "/revocations", r, nil); err != nil {
+			if err := d.Call(c.Context, "POST", "/revocations", enrol.RevokeForm{Revocation: *r, Yes: c.Bool("yes")}, nil); err != nil {
 				return err
 			}
 			waitForNextSecond()

@@ -32,7 +32,7 @@ func recordCommand() *cli.Command {
 		Description: term.Examples(
 			"rutter cert record ~/.rutter-tls                   # the operator's own, once the cluster runs",
 			"rutter cert record ./grafana-tls ./cn1-tls",
-		) + "\n\nrutter cert list shows them then, and rutter cert rotate finish waits until they are of the new authority.\nWhat was recorded before is left alone. Who issued them must be in the ca.crt (peer-ca.crt) beside them.",
+		) + "\n\nrutter cert list shows them then, and rutter cert rotate finish waits until they are of the new authority. A\ncertificate that was issued after a revocation of its identity is good from its record on.\nWhat was recorded before is left alone. Who issued them must be in the ca.crt (peer-ca.crt) beside them.",
 		Flags: []cli.Flag{term.ServersFlag()},
 		Action: func(c *cli.Context) error {
 			if c.NArg() == 0 {
@@ -53,7 +53,7 @@ func recordCommand() *cli.Command {
 func recordIssued(c *cli.Context, folder string) {
 	later := "rutter cert record " + folder
 	if !c.IsSet("server") {
-		output.Printf(c.App.Writer, "The cluster does not know of it yet (rutter cert list): %s, or name a server with -s next time\n", later)
+		output.Printf(c.App.Writer, "The cluster does not know of it yet (rutter cert list): %s, or name a server with -s next time.\nIf this identity was ever revoked, servers refuse the certificate until then.\n", later)
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.Context, recordTimeout)
@@ -80,18 +80,30 @@ func recordAll(ctx context.Context, c *cli.Context, path string) error {
 	if err != nil {
 		return err
 	}
+	var list []*log.Revocation
+	if err := d.Call(ctx, "GET", "/revocations", nil, &list); err != nil {
+		return err
+	}
+	revoked, again := pki.NewRevocations(list), false
 	for _, file := range files {
 		o, err := recordOf(file)
 		if err != nil {
 			return err
 		}
-		there := slices.ContainsFunc(known, func(l pkiclient.Certificate) bool { return l.Serial == o.Serial })
-		if !there {
+		i := slices.IndexFunc(known, func(l pkiclient.Certificate) bool { return l.Serial == o.Serial })
+		if i >= 0 && known[i].State == "revoked" {
+			return fmt.Errorf("%s  serial %s was recorded before it was revoked, and stays revoked: issue another (rutter cert issue)", o.Identity, o.Serial)
+		}
+		if i < 0 {
 			if err := d.Call(ctx, "POST", "/certificates", o, nil); err != nil {
 				return err
 			}
+			again = again || revoked.Names(o.Identity)
 		}
 		output.Printf(c.App.Writer, "%s  serial %s  is recorded\n", o.Identity, o.Serial)
+	}
+	if again {
+		time.Sleep(publishPause) // servers accept it from now on
 	}
 	return nil
 }

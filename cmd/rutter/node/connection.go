@@ -50,7 +50,10 @@ var (
 // certificate that it shows.
 type Connection struct {
 	API *client.Client
-	tls *certificate // nil: without TLS
+	// renewal has connections that only renew the certificate, after its end too; nil:
+	// without TLS.
+	renewal *client.Client
+	tls     *certificate // nil: without TLS
 }
 
 // Connect makes the connection of compute node cn to servers. paths are the files of
@@ -63,7 +66,12 @@ func Connect(cn log.UUID, servers []string, files *tlsgate.Paths, logger *slog.L
 		if c.tls.open(); errors.Is(c.tls.err, errOtherNode) {
 			return nil, term.UsageError{Err: c.tls.err}
 		}
-		cfg.DialTLS = c.tls.dial
+		cfg.DialTLS, cfg.Unwelcome = c.tls.dialRenewal, c.tls.unwelcome
+		var err error
+		if c.renewal, err = term.OpenClient(cfg, nil); err != nil {
+			return nil, err
+		}
+		cfg.DialTLS, cfg.Unwelcome = c.tls.dial, nil // its feed goes on
 	}
 	var err error
 	c.API, err = term.OpenClient(cfg, nil)
@@ -84,7 +92,7 @@ func (t *certificate) open() {
 		t.keeper, t.err = keeper, nil
 		close(t.ready)
 		if ends := keeper.Leaf().NotAfter; time.Now().After(ends) {
-			t.logger.Error("the certificate has expired: this node works from its cache and follows no server until there is another (rutter agent join); it is looked for all the time", "file", t.paths.Cert, "ended", ends)
+			t.logger.Error("the certificate has expired: this node works from its cache and follows no server until a server has renewed it, which is possible until renewable_until, or it joins again (rutter agent join); both are tried all the time", "file", t.paths.Cert, "ended", ends, "renewable_until", ends.Add(pki.Grace))
 		}
 		return
 	}
@@ -112,6 +120,24 @@ func (t *certificate) dial(ctx context.Context, network, address string) (net.Co
 	return keeper.Dial(ctx, network, address, tlsgate.Role(matrix.Server))
 }
 
+// dialRenewal is dial for the renewal of the certificate.
+func (t *certificate) dialRenewal(ctx context.Context, network, address string) (net.Conn, error) {
+	keeper, err := t.inUse()
+	if err != nil {
+		return nil, err
+	}
+	return keeper.DialRenewal(ctx, network, address, tlsgate.Role(matrix.Server))
+}
+
+// unwelcome says what to do if a server refuses a renewal because of a certificate.
+func (t *certificate) unwelcome(err error) error {
+	keeper, missing := t.inUse()
+	if missing != nil {
+		return nil
+	}
+	return keeper.Unwelcome(err)
+}
+
 // trouble returns the problem that an operator must mend, "" if there is none.
 func (c *Connection) trouble() []string {
 	if c.tls == nil {
@@ -134,7 +160,7 @@ func (c *Connection) run(ctx context.Context, a *agent.Agent, logger *slog.Logge
 		if err != nil {
 			return nil //nolint:nilerr // ctx ended before there was a certificate
 		}
-		renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{Keeper: keeper, Jitter: trust.Jitter, Logger: logger, Ask: pkiclient.Renewal(c.API)})
+		renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{Keeper: keeper, Jitter: trust.Jitter, Logger: logger, Ask: pkiclient.Renewal(c.renewal)})
 		if err != nil {
 			return err
 		}

@@ -61,14 +61,13 @@ func (d *Client) Certificates(ctx context.Context) ([]Certificate, error) {
 	if err := errors.Join(d.Call(ctx, "GET", "/revocations", nil, &revoked), d.Call(ctx, "GET", "/certificates", nil, &plain)); err != nil {
 		return nil, err
 	}
+	covering := pki.NewRevocations(revoked)
 	for _, one := range plain {
 		l := Certificate{one, "good"}
-		switch issued := one.NotBefore.Std().Add(pki.Backdate); {
+		switch {
 		case time.Now().After(one.NotAfter.Std()):
 			l.State = "ended"
-		case slices.ContainsFunc(revoked, func(r *log.Revocation) bool {
-			return r.Subject == "serial:"+one.Serial || r.Subject == "key:"+one.Key || r.Subject == one.Identity && issued.Before(r.IssuedBefore.Std())
-		}):
+		case covering.CoversRecord(&one) != "":
 			l.State = "revoked"
 		}
 		all = append(all, l)

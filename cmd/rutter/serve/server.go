@@ -45,7 +45,7 @@ type Options struct {
 	TLS        string // folder of certificates; "": no TLS
 	// Passphrase opens the keys of authorities in TLS, if they are encrypted.
 	Passphrase string
-	CertLife   time.Duration // of certificates of compute nodes; 0: pki.Life
+	CertLife   time.Duration // of certificates that it issues; 0: pki.NodeLife
 	Budgets    budget.Set
 	// Hosts are the names and addresses by which clients may ask, besides those that the
 	// server knows itself (webcheck.ParseHosts).
@@ -106,7 +106,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		return nil, err
 	}
 	if s.tls != nil {
-		if err = s.tls.attach(backend); err != nil {
+		if err = s.tls.attach(backend, s.fabric); err != nil {
 			return nil, err
 		}
 	}

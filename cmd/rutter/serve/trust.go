@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
+	"rutter/api/liveness"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/trust"
@@ -39,8 +39,10 @@ type serverTLS struct {
 	renewers       []*tlsgate.Renewer
 	enrol          *enrol.Service
 	logger         *slog.Logger
-	life           time.Duration // of certificates of compute nodes; 0: pki.Life
+	life           time.Duration // of certificates that this server issues; 0: pki.NodeLife
 	budgets        budget.Set    // of what is issued
+	own            ownCertificates
+	compare        *authorityWatch
 	propose        func(context.Context, *log.Change) (log.Result, error)
 	newID          func() (log.UUID, error)
 }
@@ -49,10 +51,10 @@ type serverTLS struct {
 func openServerTLS(folder, id, passphrase string, logger *slog.Logger) (*serverTLS, error) {
 	t := &serverTLS{folder: folder, logger: logger, keys: keyFiles{passphrase: passphrase}}
 	var err error
-	if t.clients, err = tlsgate.New(tlsgate.Config{Paths: tlsgate.ClientPaths(folder), Name: pki.Clients, Logger: logger}); err != nil {
+	if t.clients, err = tlsgate.New(tlsgate.Config{Paths: tlsgate.ClientPaths(folder), Name: pki.Clients, Logger: logger, Ended: true}); err != nil {
 		return nil, err
 	}
-	if t.peers, err = tlsgate.New(tlsgate.Config{Paths: tlsgate.PeerPaths(folder), Name: pki.Peers, Logger: logger}); err != nil {
+	if t.peers, err = tlsgate.New(tlsgate.Config{Paths: tlsgate.PeerPaths(folder), Name: pki.Peers, Logger: logger, Ended: true}); err != nil {
 		return nil, err
 	}
 	for _, k := range []*tlsgate.Keeper{t.clients, t.peers} {
@@ -60,7 +62,10 @@ func openServerTLS(folder, id, passphrase string, logger *slog.Logger) (*serverT
 			return nil, fmt.Errorf("the certificates in %s are of %s, and this is server:%s: issue its own (rutter cert issue server %s)", folder, who.Actor(), id, id)
 		}
 	}
-	return t, t.checkKeys()
+	if err := t.checkKeys(); err != nil {
+		return nil, err
+	}
+	return t, t.renewEnded()
 }
 
 // checkKeys refuses keys of authorities that exist and cannot be used. Without this
@@ -81,27 +86,25 @@ func (t *serverTLS) checkKeys() error {
 }
 
 // attach gives the log to the parts that need it, before they run.
-func (t *serverTLS) attach(store storeapi.Store) (err error) {
+func (t *serverTLS) attach(store storeapi.Store, fabric *liveness.Fabric) (err error) {
 	t.propose, t.newID = store.Propose, store.NewID
 	view := func(fn func(*projections.State)) { store.View(func(s *projections.State, _ log.Cursor) { fn(s) }) }
 	t.follower = &trust.Follower{View: view, Keepers: map[string]*tlsgate.Keeper{pki.Clients: t.clients, pki.Peers: t.peers}, Logger: t.logger}
 	t.enrol, err = enrol.New(enrol.Config{
 		Store: store, Issuer: func() (*pki.Authority, error) { return t.issuer(t.clients, tlsgate.CAKeyFile) },
 		Authorities: t.authorities, Logger: t.logger, Life: t.life, Budgets: t.budgets, Now: store.Now, NewID: store.NewID,
-		Leads: func() bool { s := store.Status(); return s.Leader == s.ID },
+		Leads:  func() bool { s := store.Status(); return s.Leader == s.ID },
+		Voters: func() []string { return votersOf(store) }, Live: func(ctx context.Context) ([]log.UUID, error) { return liveOf(ctx, fabric) },
 	})
 	if err != nil {
 		return err
 	}
-	for _, one := range []struct {
-		keeper  *tlsgate.Keeper
-		keyFile string
-		name    string
-	}{{t.clients, tlsgate.CAKeyFile, pki.Clients}, {t.peers, tlsgate.PeerCAKeyFile, pki.Peers}} {
+	t.compare = &authorityWatch{peers: peersAdapter(store), own: t.trusted}
+	for _, one := range t.identities() {
 		r, err := tlsgate.NewRenewer(tlsgate.RenewConfig{
 			Keeper: one.keeper, Jitter: trust.Jitter, Logger: t.logger,
 			Ask: func(ctx context.Context, request []byte) (*x509.Certificate, error) {
-				return t.issueOwn(ctx, one.keeper, one.keyFile, one.name, request)
+				return t.issueOwn(ctx, one, request)
 			},
 		})
 		if err != nil {
@@ -141,70 +144,6 @@ func (t *serverTLS) authorities() []log.Authority {
 	return all
 }
 
-// issueOwn signs this server's next certificate, with the names of the present one.
-func (t *serverTLS) issueOwn(ctx context.Context, k *tlsgate.Keeper, keyFile, name string, request []byte) (*x509.Certificate, error) {
-	issuer, err := t.issuer(k, keyFile)
-	if err != nil {
-		return nil, err
-	}
-	key, err := pki.ParseRequest(request)
-	if err != nil {
-		return nil, err
-	}
-	old, id := k.Leaf(), k.Identity()
-	life := min(old.NotAfter.Sub(pki.Issued(old)), pki.MaxLife)
-	hosts := append([]string{}, old.DNSNames...)
-	for _, ip := range old.IPAddresses {
-		hosts = append(hosts, ip.String())
-	}
-	c, err := issuer.Issue(pki.Order{Identity: id, Key: key, Life: life, Hosts: hosts}, time.Now(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	return c, t.record(ctx, c, id, name, issuer.Certificate)
-}
-
-func (t *serverTLS) record(ctx context.Context, c *x509.Certificate, id matrix.Identity, name string, issuer *x509.Certificate) error {
-	changeID, err := t.newID()
-	if err != nil {
-		return err
-	}
-	result, err := t.propose(ctx, &log.Change{ID: changeID, Actor: id.Actor(), Ops: []log.Op{enrol.Recording(c, id, name, issuer)}})
-	if err == nil && result.Refusal != nil {
-		err = result.Refusal
-	}
-	return err
-}
-
-// recordOwn records the certificates with which the server was started.
-func (t *serverTLS) recordOwn(ctx context.Context) error {
-	for name, k := range t.follower.Keepers {
-		for ctx.Err() == nil && !t.recorded(ctx, name, k) {
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-			}
-		}
-	}
-	return nil
-}
-
-func (t *serverTLS) recorded(ctx context.Context, name string, k *tlsgate.Keeper) (there bool) {
-	leaf := k.Leaf()
-	t.follower.View(func(s *projections.State) { _, there = s.Get(log.KindCertificate, pki.Serial(leaf)) })
-	if there {
-		return true
-	}
-	for _, a := range k.Authorities() {
-		if pki.CertificateKeyID(a) == k.SignedBy() {
-			err := t.record(ctx, leaf, k.Identity(), name, a)
-			var refusal *log.Refusal
-			return err == nil || errors.As(err, &refusal)
-		}
-	}
-	return true
-}
-
 // run renews certificates until ctx ends.
 func (t *serverTLS) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
@@ -213,6 +152,7 @@ func (t *serverTLS) run(ctx context.Context) error {
 	g.Go(func() error { return t.follower.Run(ctx) })
 	g.Go(func() error { return t.enrol.Run(ctx) })
 	g.Go(func() error { return t.recordOwn(ctx) })
+	g.Go(func() error { return t.compare.run(ctx) })
 	for _, r := range t.renewers {
 		g.Go(func() error { return r.Run(ctx) })
 	}
@@ -226,7 +166,7 @@ func (t *serverTLS) warnings(insecure []string) []string {
 		all = append(all, "no TLS at "+address+" (--insecure): whoever reaches it can read and write the log")
 	}
 	if t != nil {
-		all = append(append(all, t.clients.Warnings()...), t.peers.Warnings()...)
+		all = append(append(append(all, t.clients.Warnings()...), t.peers.Warnings()...), t.compare.warnings()...)
 	}
 	return all
 }
@@ -234,7 +174,7 @@ func (t *serverTLS) warnings(insecure []string) []string {
 // apiPort says which clients the API accepts: a client without a certificate may only
 // join. Failed handshakes are recorded.
 func (s *Server) apiPort() tlsgate.Port {
-	return tlsgate.Port{Name: "api", OrNone: true, Failed: func(remote net.Addr, err error) {
+	return tlsgate.Port{Name: "api", OrNone: true, Renewals: true, Failed: func(remote net.Addr, err error) {
 		s.audit.Note(audit.Record{Event: audit.Handshake, Remote: remote.String(), Asked: "api", Why: err.Error()})
 	}}
 }

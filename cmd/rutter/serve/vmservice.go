@@ -39,6 +39,9 @@ func newVMMService(store storeapi.Store, fabric *liveness.Fabric, cnPort int, ga
 		if len(request) > 0 && request[0] == vmm.AskCN {
 			return service.AnswerPeer(ctx, request)
 		}
+		if len(request) > 0 && request[0] == askAuthorities {
+			return secure.answerAuthorities()
+		}
 		return fabric.Answer(ctx, request)
 	})
 	return service, nil
