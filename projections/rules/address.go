@@ -75,7 +75,7 @@ func allocate(d *draft, n *log.Network) netip.Addr {
 		if ip.IsValid() && !back.Less(ip) || n.ProvisionEnd.Less(back) {
 			break
 		}
-		if d.NICAt(n.UUID, back) == nil && !d.keeps(n, back) && ipObject(d, n.UUID, back) == nil {
+		if d.NICAt(n.UUID, back) == nil && !keeps(d, n, back) && ipObject(d, n.UUID, back) == nil {
 			return back
 		}
 	}
@@ -87,7 +87,7 @@ func allocate(d *draft, n *log.Network) netip.Addr {
 func lowest(d *draft, n *log.Network, ip netip.Addr, next func(netip.Addr) netip.Addr) netip.Addr {
 	for ip.IsValid() && !n.ProvisionEnd.Less(ip) {
 		free := next(ip)
-		if free == ip && !d.keeps(n, ip) {
+		if free == ip && !keeps(d, n, ip) {
 			return ip
 		}
 		if free == ip {
@@ -106,7 +106,7 @@ func reserved(n *log.Network, ip netip.Addr) bool {
 
 // keeps is reserved, and, of a compute node's choice, whether a route of the network goes
 // through the address: a gateway as well.
-func (d *draft) keeps(n *log.Network, ip netip.Addr) bool {
+func keeps(d *draft, n *log.Network, ip netip.Addr) bool {
 	return reserved(n, ip) || d.change.By.Role == log.RoleCN && d.confined() &&
 		slices.ContainsFunc(n.Routes, func(r log.Route) bool { return r.Gateway == ip.String() })
 }

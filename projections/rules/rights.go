@@ -413,7 +413,7 @@ func isOpen(d *draft, cn log.UUID, n *log.NIC, net *log.Network) bool {
 // isFree reports whether an address is one that a network hands out, and kept for
 // nothing but what the NIC belongs to.
 func isFree(d *draft, net *log.Network, n *log.NIC, ip netip.Addr) bool {
-	if misplaced(net.Subnet, ip) != "" || ip.Less(net.ProvisionStart) || net.ProvisionEnd.Less(ip) || d.keeps(net, ip) {
+	if misplaced(net.Subnet, ip) != "" || ip.Less(net.ProvisionStart) || net.ProvisionEnd.Less(ip) || keeps(d, net, ip) {
 		return false
 	}
 	o := ipObject(d, net.UUID, ip)
