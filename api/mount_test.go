@@ -22,7 +22,9 @@ func TestMounts(t *testing.T) {
 		return nil
 	}
 	surface := &api.Surface{Surface: "napi", Clients: webcheck.Triton, NoRoute: echo, Routes: []rest.Route{
-		{Method: "GET", Pattern: "/ping", Serve: echo}, {Method: "POST", Pattern: "/nics", Serve: echo}, {Method: "PUT", Pattern: "/nics/{mac}", Serve: echo},
+		{Method: "GET", Pattern: "/ping", Serve: echo},
+		{Method: "POST", Pattern: "/nics", Serve: echo},
+		{Method: "PUT", Pattern: "/nics/{mac}", Serve: echo},
 		{Method: "PUT", Pattern: "/fabrics/{owner_uuid}/vlans/{vlan_id}", Serve: echo},
 	}}
 	s, err := api.New(api.Config{Store: api.NewMemory(), Mounts: []api.Mount{{Path: "/napi", Table: surface, Strip: true}, {Path: "/fabrics", Table: surface}}})

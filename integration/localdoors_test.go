@@ -226,7 +226,8 @@ func (n *vmNode) keepsSecrets(vm log.UUID, loose string) {
 	tries := []try{
 		at(vminfoPort, "/vms", 0), at(vminfoPort, "/vms/"+vm.String(), 0), at(vminfoPort, "/events", 1), at(vminfoPort, "/status?full=1", 0),
 		at(statusPort, "/status", 0), at(statusPort, "/metrics", 0), at(statusPort, "/vmms", 0),
-		{File: loose}, {File: filepath.Join(n.dir, "vms", vm.String()+".json")},
+		{File: loose},
+		{File: filepath.Join(n.dir, "vms", vm.String()+".json")},
 	}
 	for i, got := range n.as(otherUser, tries...) {
 		if strings.Contains(got.Text, doorSecret) {

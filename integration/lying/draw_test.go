@@ -34,7 +34,9 @@ func drawMAC(draw chooser) log.MAC {
 // addresses are gateways, resolvers, reserved, in use, free, out of the range to
 // provision from, and of no network.
 var addresses = []netip.Addr{
-	{}, {}, address("10.0.0.1"), address("10.0.0.2"), address("10.0.0.10"), address("10.0.0.11"), address("10.0.0.50"), address("10.0.0.77"), address("10.0.0.250"),
+	{},
+	{},
+	address("10.0.0.1"), address("10.0.0.2"), address("10.0.0.10"), address("10.0.0.11"), address("10.0.0.50"), address("10.0.0.77"), address("10.0.0.250"),
 	address("10.0.1.1"), address("10.0.1.9"), address("10.0.2.1"), address("10.0.2.3"), address("10.0.2.9"), address("203.0.113.1"), address("203.0.113.2"),
 	address("203.0.113.20"), address("203.0.113.60"), address("203.0.113.200"), address("198.51.100.1"), address("198.51.100.9"), address("10.99.99.1"), address("10.99.99.60"),
 	address("192.168.0.2"), address("169.254.169.254"),

@@ -168,8 +168,11 @@ func TestTokensAreNotOnCommandLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"agent", "join", "--token", token.Reveal()}, {"agent", "join", "--token=" + token.Reveal()}, {"token", "revoke", token.Reveal()},
-		{"nic", "list", "uuid=" + token.Reveal()}, {token.Reveal()},
+		{"agent", "join", "--token", token.Reveal()},
+		{"agent", "join", "--token=" + token.Reveal()},
+		{"token", "revoke", token.Reveal()},
+		{"nic", "list", "uuid=" + token.Reveal()},
+		{token.Reveal()},
 	} {
 		out, err := exec.CommandContext(t.Context(), rutter, args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "rutter token revoke "+token.ID.String()) || strings.Contains(string(out), token.Reveal()) {

@@ -141,23 +141,35 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 		want   string                           // of the refusal; "": accepted
 		before bool                             // feature version 2 accepted it
 	}{
-		{"a VM of which a NIC of another node is there", func(w *placementWorld) { w.do(placedNIC(9, vmNo(9), w.other, fabricNet, "")) },
-			func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true},
-		{"and its NIC", func(w *placementWorld) { w.do(placedNIC(9, vmNo(9), w.other, fabricNet, "")); w.squat(9) },
-			func(w *placementWorld) []log.Op { return []log.Op{takeNIC(9, w.cn)} }, denied, true},
-		{"both in one change", func(w *placementWorld) { w.do(placedNIC(9, vmNo(9), w.other, fabricNet, "")) },
-			func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn), takeNIC(9, w.cn)} }, denied, true},
-		{"a VM of which a NIC is there that is on no node", func(w *placementWorld) { w.do(placedNIC(9, vmNo(9), noCN, externalNet, "")) },
-			func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true},
-		{"a VM of which another's VMM is there", func(w *placementWorld) { w.do(madeVMM(9, vmNo(9), w.other)) },
-			func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true},
+		{
+			"a VM of which a NIC of another node is there", func(w *placementWorld) { w.do(placedNIC(9, vmNo(9), w.other, fabricNet, "")) },
+			func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true,
+		},
+		{
+			"and its NIC", func(w *placementWorld) { w.do(placedNIC(9, vmNo(9), w.other, fabricNet, "")); w.squat(9) },
+			func(w *placementWorld) []log.Op { return []log.Op{takeNIC(9, w.cn)} }, denied, true,
+		},
+		{
+			"both in one change", func(w *placementWorld) { w.do(placedNIC(9, vmNo(9), w.other, fabricNet, "")) },
+			func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn), takeNIC(9, w.cn)} }, denied, true,
+		},
+		{
+			"a VM of which a NIC is there that is on no node", func(w *placementWorld) { w.do(placedNIC(9, vmNo(9), noCN, externalNet, "")) },
+			func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true,
+		},
+		{
+			"a VM of which another's VMM is there", func(w *placementWorld) { w.do(madeVMM(9, vmNo(9), w.other)) },
+			func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true,
+		},
 		{"a VM of which another's VMM has ended", func(w *placementWorld) {
 			op := madeVMM(9, vmNo(9), w.other)
 			op.Object.(*log.VMM).State = "failed"
 			w.do(op)
 		}, func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true},
-		{"a VM that a task makes elsewhere", func(w *placementWorld) { w.do(taskFor(1, w.other, createMachine, vmNo(9).String())) },
-			func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true},
+		{
+			"a VM that a task makes elsewhere", func(w *placementWorld) { w.do(taskFor(1, w.other, createMachine, vmNo(9).String())) },
+			func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true,
+		},
 		{"a VM that a task here only asks for", func(w *placementWorld) {
 			w.do(placedNIC(9, vmNo(9), noCN, externalNet, ""), taskFor(1, w.cn, "machine_load", vmNo(9).String()))
 		}, func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true},
@@ -181,10 +193,14 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 			w.s.SetFeature(log.FeatureVersion)
 			w.do(madeVM(9, w.other))
 		}, func(w *placementWorld) []log.Op { return []log.Op{takeVM(9, w.cn)} }, denied, true},
-		{"a VM that is not placed", func(w *placementWorld) { w.do(opOf(log.Create, &log.VM{UUID: vmNo(9), OwnerUUID: tenant})) },
-			func(w *placementWorld) []log.Op { return []log.Op{takeVM(9, w.cn)} }, denied, false},
-		{"a VM that moved away, by the VMM that it left", func(w *placementWorld) { w.do(takeVM(1, w.other)) },
-			func(w *placementWorld) []log.Op { return []log.Op{takeVM(1, w.cn)} }, denied, true},
+		{
+			"a VM that is not placed", func(w *placementWorld) { w.do(opOf(log.Create, &log.VM{UUID: vmNo(9), OwnerUUID: tenant})) },
+			func(w *placementWorld) []log.Op { return []log.Op{takeVM(9, w.cn)} }, denied, false,
+		},
+		{
+			"a VM that moved away, by the VMM that it left", func(w *placementWorld) { w.do(takeVM(1, w.other)) },
+			func(w *placementWorld) []log.Op { return []log.Op{takeVM(1, w.cn)} }, denied, true,
+		},
 		{"a VM that moved away, by the VMM that an operator made here", func(w *placementWorld) {
 			w.do(madeVM(9, w.other), madeVMM(9, vmNo(9), w.cn))
 			w.by(w.cn, takeVM(9, w.cn))
@@ -199,16 +215,22 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 			w.by(w.cn, updateOf(vmmNo(9).String(), &log.VMM{State: "destroyed", Gen: 2}, "gen", "state"))
 			w.by(w.cn, updateOf(vmmNo(9).String(), &log.VMM{State: "running", Gen: 3}, "gen", "state"))
 		}, func(w *placementWorld) []log.Op { return []log.Op{takeVM(9, w.cn)} }, denied, true},
-		{"a NIC of its VM that an operator placed elsewhere", func(w *placementWorld) { w.do(placedNIC(9, vmNo(1), w.other, externalNet, "")) },
-			func(w *placementWorld) []log.Op { return []log.Op{takeNIC(9, w.cn)} }, denied, true},
-		{"a NIC of its VM on another node, deleted", func(w *placementWorld) { w.do(placedNIC(9, vmNo(1), w.other, externalNet, "")) },
+		{
+			"a NIC of its VM that an operator placed elsewhere", func(w *placementWorld) { w.do(placedNIC(9, vmNo(1), w.other, externalNet, "")) },
+			func(w *placementWorld) []log.Op { return []log.Op{takeNIC(9, w.cn)} }, denied, true,
+		},
+		{
+			"a NIC of its VM on another node, deleted", func(w *placementWorld) { w.do(placedNIC(9, vmNo(1), w.other, externalNet, "")) },
 			func(w *placementWorld) []log.Op {
 				return []log.Op{{Action: log.Delete, Kind: log.KindNIC, ID: macNo(9).String()}}
-			}, denied, true},
-		{"a VM that may come to it, deleted", func(w *placementWorld) { w.do(madeVM(9, w.other), madeVMM(9, vmNo(9), w.cn)) },
+			}, denied, true,
+		},
+		{
+			"a VM that may come to it, deleted", func(w *placementWorld) { w.do(madeVM(9, w.other), madeVMM(9, vmNo(9), w.cn)) },
 			func(w *placementWorld) []log.Op {
 				return []log.Op{{Action: log.Delete, Kind: log.KindVM, ID: vmNo(9).String()}}
-			}, denied, false},
+			}, denied, false,
+		},
 		{"a NIC on a third node, of a VM that may come to it", func(w *placementWorld) {
 			w.do(madeVM(9, w.other), madeVMM(9, vmNo(9), w.cn), placedNIC(9, vmNo(9), log.UUID{0xcc, 15: 3}, externalNet, ""))
 		}, func(w *placementWorld) []log.Op { return []log.Op{takeNIC(9, w.cn)} }, denied, true},
@@ -217,10 +239,14 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 		}, func(w *placementWorld) []log.Op {
 			return []log.Op{updateOf(macNo(1).String(), &log.NIC{Primary: true}, "primary")}
 		}, denied, true},
-		{"a NIC on a fabric of which it has a part", func(w *placementWorld) { w.do(placedNIC(9, vmNo(1), w.cn, fabricNet, "")) },
-			func(w *placementWorld) []log.Op { return []log.Op{placedNIC(10, vmNo(1), w.cn, fabricNet, "")} }, denied, true},
-		{"a host NIC on a fabric of which it has a part", func(w *placementWorld) { w.do(placedNIC(9, vmNo(1), w.cn, fabricNet, "")) },
-			func(w *placementWorld) []log.Op { return []log.Op{hostNICAt(10, w.cn, fabricNet, "10.1.0.30")} }, denied, true},
+		{
+			"a NIC on a fabric of which it has a part", func(w *placementWorld) { w.do(placedNIC(9, vmNo(1), w.cn, fabricNet, "")) },
+			func(w *placementWorld) []log.Op { return []log.Op{placedNIC(10, vmNo(1), w.cn, fabricNet, "")} }, denied, true,
+		},
+		{
+			"a host NIC on a fabric of which it has a part", func(w *placementWorld) { w.do(placedNIC(9, vmNo(1), w.cn, fabricNet, "")) },
+			func(w *placementWorld) []log.Op { return []log.Op{hostNICAt(10, w.cn, fabricNet, "10.1.0.30")} }, denied, true,
+		},
 		{"a NIC on a network that is closed", func(w *placementWorld) {
 			w.do(updateOf(externalNet.String(), &log.Network{SelfProvision: log.SelfProvisionOff}, "self_provision"))
 		}, func(w *placementWorld) []log.Op { return []log.Op{placedNIC(10, vmNo(1), w.cn, externalNet, "")} }, denied, true},
@@ -233,10 +259,12 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 		{"the gateway", nil, func(w *placementWorld) []log.Op {
 			return []log.Op{placedNIC(10, vmNo(1), w.cn, externalNet, "10.2.0.1")}
 		}, "neither gateway", true},
-		{"the gateway, in its IPv6-mapped form", nil,
+		{
+			"the gateway, in its IPv6-mapped form", nil,
 			func(w *placementWorld) []log.Op {
 				return []log.Op{placedNIC(10, vmNo(1), w.cn, externalNet, "::ffff:10.2.0.1")}
-			}, "neither gateway", true},
+			}, "neither gateway", true,
+		},
 		{"the gateway that was set after it left", func(w *placementWorld) {
 			w.by(w.cn, placedNIC(9, vmNo(1), w.cn, externalNet, "10.2.0.30"))
 			w.do(updateOf(externalNet.String(), &log.Network{Gateway: addr("10.2.0.30")}, "gateway"))
@@ -265,10 +293,12 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 		}, "neither gateway", true},
 		{"the gateway of the admin network, for a host NIC", nil, func(w *placementWorld) []log.Op { return []log.Op{hostNICAt(10, w.cn, adminNet, "10.4.0.1")} }, "neither gateway", true},
 		{"an address out of the admin network's range", nil, func(w *placementWorld) []log.Op { return []log.Op{hostNICAt(10, w.cn, adminNet, "10.4.0.200")} }, "neither gateway", true},
-		{"the gateway, by a change of its host NIC", func(w *placementWorld) { w.by(w.cn, hostNICAt(10, w.cn, adminNet, "10.4.0.8")) },
+		{
+			"the gateway, by a change of its host NIC", func(w *placementWorld) { w.by(w.cn, hostNICAt(10, w.cn, adminNet, "10.4.0.8")) },
 			func(w *placementWorld) []log.Op {
 				return []log.Op{updateOf(macNo(10).String(), &log.NIC{IP: addr("10.4.0.1")}, "ip")}
-			}, "neither gateway", true},
+			}, "neither gateway", true,
+		},
 		{"a field that it may not write, without its name", nil, func(w *placementWorld) []log.Op {
 			op := hostNICAt(10, w.cn, adminNet, "10.4.0.8")
 			op.Object.(*log.NIC).Underlay = true
@@ -293,10 +323,12 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 		{"its own VM, which nothing names", nil, func(w *placementWorld) []log.Op {
 			return []log.Op{madeVM(9, w.cn), placedNIC(9, vmNo(9), w.cn, externalNet, "10.2.0.30"), madeVMM(9, vmNo(9), w.cn)}
 		}, "", true},
-		{"a VM whose NICs are placed on it", func(w *placementWorld) { w.do(placedNIC(9, vmNo(9), w.cn, fabricNet, "")) },
+		{
+			"a VM whose NICs are placed on it", func(w *placementWorld) { w.do(placedNIC(9, vmNo(9), w.cn, fabricNet, "")) },
 			func(w *placementWorld) []log.Op {
 				return []log.Op{madeVM(9, w.cn), updateOf(macNo(9).String(), &log.NIC{State: "stopped"}, "state")}
-			}, "", true},
+			}, "", true,
+		},
 		{"a VM that a task makes on it, and its NICs", func(w *placementWorld) {
 			w.do(placedNIC(9, vmNo(9), noCN, externalNet, ""), taskFor(1, w.other, createMachine, vmNo(9).String()))
 			w.s.SetFeature(log.FeatureVersion)
@@ -401,7 +433,8 @@ func TestACNLearnsNothingFromARefusal(t *testing.T) {
 		{"MACs", []log.Op{
 			mac(placedNIC(20, vmNo(1), w.cn, externalNet, ""), 2), mac(placedNIC(20, vmNo(1), w.cn, gone, ""), 2), mac(placedNIC(20, vmNo(99), w.cn, externalNet, ""), 99),
 			mac(placedNIC(20, vmNo(1), w.cn, externalNet, ""), 10), takeNIC(2, w.cn), takeNIC(98, w.cn), takeNIC(9, w.cn), takeNIC(10, w.cn),
-			{Action: log.Delete, Kind: log.KindNIC, ID: macNo(2).String()}, {Action: log.Delete, Kind: log.KindNIC, ID: macNo(97).String()},
+			{Action: log.Delete, Kind: log.KindNIC, ID: macNo(2).String()},
+			{Action: log.Delete, Kind: log.KindNIC, ID: macNo(97).String()},
 		}},
 		{"VMs", []log.Op{madeVM(2, w.cn), madeVM(9, w.cn), madeVM(10, w.cn), madeVM(99, w.other), takeVM(2, w.cn), takeVM(98, w.cn), takeVM(9, w.cn)}},
 		{"VMMs", []log.Op{madeVMM(2, vmNo(2), w.cn), madeVMM(99, vmNo(2), w.cn), madeVMM(98, vmNo(99), w.cn), madeVMM(97, vmNo(9), w.cn), madeVMM(2, vmNo(1), w.cn)}},

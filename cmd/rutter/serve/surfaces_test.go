@@ -128,8 +128,12 @@ func TestWhatDecidesIsWhatAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	roles := []matrix.Identity{
-		{Role: matrix.Join, Name: "192.0.2.1"}, {Role: matrix.CN, UUID: log.UUID{1}}, {Role: matrix.Operator, Name: "ada"},
-		{Role: matrix.Server, Name: "s1"}, {Role: matrix.Foreign, Name: "10.0.0.1"}, {Role: matrix.Foreign, Name: "10.0.0.2", Write: true},
+		{Role: matrix.Join, Name: "192.0.2.1"},
+		{Role: matrix.CN, UUID: log.UUID{1}},
+		{Role: matrix.Operator, Name: "ada"},
+		{Role: matrix.Server, Name: "s1"},
+		{Role: matrix.Foreign, Name: "10.0.0.1"},
+		{Role: matrix.Foreign, Name: "10.0.0.2", Write: true},
 	}
 	asked := 0
 	for _, m := range mountsOf(all) {
