@@ -3,6 +3,7 @@ package containment
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"rutter/agent"
 	"rutter/agent/link"
 	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
 	"rutter/cmd/rutter/bench"
@@ -236,6 +238,29 @@ func (n *node) certify(life time.Duration) {
 	if _, err := (tlsgate.Issuer{Folder: n.pki}).Issue(n.tls(), tlsgate.Grant{Identity: matrix.Identity{Role: matrix.CN, UUID: n.cn}, Life: life}); err != nil {
 		n.t.Fatal(err)
 	}
+}
+
+// certifyLongAgo gives the node a certificate that ended too long ago to be renewed.
+func (n *node) certifyLongAgo() {
+	n.t.Helper()
+	fatal := func(err error) {
+		n.t.Helper()
+		if err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	authorities, err := tlsgate.ReadCertificates(filepath.Join(n.pki, tlsgate.CAFile))
+	fatal(err)
+	keys, err := tlsgate.ReadKeys(filepath.Join(n.pki, tlsgate.CAKeyFile), "")
+	fatal(err)
+	paths := tlsgate.ClientPaths(n.tls())
+	key, err := paths.NextKey()
+	fatal(err)
+	order := pki.Order{Identity: matrix.Identity{Role: matrix.CN, UUID: n.cn}, Key: key.Public(), Life: time.Hour}
+	authority := &pki.Authority{Certificate: authorities[0], Key: keys[0]}
+	leaf, err := authority.Issue(order, time.Now().Add(-time.Duration(log.RenewalGrace)-2*time.Hour), rand.Reader)
+	fatal(err)
+	fatal(paths.Install(leaf))
 }
 
 func (n *node) tls() string { return filepath.Join(n.dir, "tls") }
