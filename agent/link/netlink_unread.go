@@ -77,7 +77,7 @@ func openNamespaceFile(path string) (*os.File, error) {
 	if system.Type != unix.NSFS_MAGIC {
 		var stat unix.Stat_t
 		_ = unix.Fstat(fd, &stat) // it is for the text only
-		return nil, fmt.Errorf("%w: %s is %s of mode %04o, as ip-netns(8) leaves it if its mount was made elsewhere or is gone: remove it and make the namespace again",
+		return nil, fmt.Errorf("%w: %s is %s of mode %04o, not a namespace (ip-netns(8) leaves a plain file if its mount was made elsewhere or is gone): remove it and make the namespace again",
 			plan.ErrBadNamespace, path, fileKind(stat.Mode), stat.Mode&0o7777)
 	}
 	file, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
