@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -53,6 +54,7 @@ type reconciler struct {
 	mu     sync.Mutex // protects what follows
 	last   KernelStatus
 	delays delays
+	logged map[string]time.Time // failures that were logged, with the time
 }
 
 // demandKernel is a Kernel that asks for entries that it lacks; *link.Manager is one.
@@ -101,6 +103,7 @@ type KernelStatus struct {
 	Healed   uint64        `json:"healed"`          // of these, steps that corrected changes by other programs
 	Failing  int           `json:"failing"`         // objects that the kernel refused, as of the last pass
 	Blocked  int           `json:"blocked"`         // objects that foreign links block
+	Unread   int           `json:"unread"`          // VM namespaces that could not be read, as of the last pass
 	Links    int           `json:"links"`           // wanted: all kinds of links
 	Neighs   int           `json:"neighbours"`      // wanted
 	FDB      int           `json:"fdb"`             // wanted
@@ -299,12 +302,40 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 		}
 		return
 	}
-	s.Failing, s.Blocked = len(result.Failures), len(result.Conflicts)
-	before := s.Failures
+	s.Failing, s.Blocked, s.Unread = len(result.Failures), len(result.Conflicts), result.Unread
 	s.Failures = describe(result.Failures, link.Failure.String)
 	s.Conflicts = describe(result.Conflicts, func(b plan.Blocked) string { return b.Object.String() + ": " + b.Err.Error() })
-	if len(s.Failures) > 0 && !slices.Equal(before, s.Failures) {
-		r.logger.Warn("kernel does not accept everything that is wanted", "objects", s.Failing, "first", s.Failures[0])
+	r.logFailures(result.Failures, time.Now())
+}
+
+const (
+	// logAgain is the pause before a failure is logged again while it lasts, or when it
+	// comes back.
+	logAgain = 10 * time.Minute
+	// maxLogged bounds the failures whose times are remembered; further ones are only
+	// counted. maxLogLines bounds the lines of one pass: others follow with later passes.
+	maxLogged   = 1024
+	maxLogLines = 8
+)
+
+// logFailures logs the failures that were not logged for logAgain, each with its cause.
+func (r *reconciler) logFailures(failures []link.Failure, now time.Time) {
+	if r.logged == nil {
+		r.logged = map[string]time.Time{}
+	}
+	maps.DeleteFunc(r.logged, func(_ string, at time.Time) bool { return now.Sub(at) >= logAgain })
+	lines := 0
+	for i := range failures {
+		if lines == maxLogLines || len(r.logged) >= maxLogged {
+			return
+		}
+		text := failures[i].String()
+		if _, done := r.logged[text]; done {
+			continue
+		}
+		r.logger.Warn("kernel does not accept everything that is wanted", "objects", len(failures), "failure", text)
+		r.logged[text] = now
+		lines++
 	}
 }
 

@@ -157,6 +157,7 @@ func (s Status) metrics() map[string]uint64 {
 		"rutter_agent_delay_p99_ns":    uint64(s.Kernel.Delay99),
 		"rutter_agent_failing":         uint64(s.Kernel.Failing),
 		"rutter_agent_blocked":         uint64(s.Kernel.Blocked),
+		"rutter_agent_unread":          uint64(s.Kernel.Unread),
 		"rutter_agent_steps_total":     s.Kernel.Steps,
 		"rutter_agent_problems":        uint64(len(s.Kernel.Problems)),
 		"rutter_agent_healed_total":    s.Kernel.Healed,

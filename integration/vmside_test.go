@@ -125,6 +125,14 @@ func TestVMSideFollowsTheLog(t *testing.T) {
 func (w *wholeWay) localVM(t *testing.T, state string) string {
 	t.Helper()
 	vm := client.NewChangeID()
+	w.namespaceOf(t, vm)
+	w.submitVM(t, vm, state)
+	return vm.String()
+}
+
+// namespaceOf makes the namespace of a VM of the agent's node.
+func (w *wholeWay) namespaceOf(t *testing.T, vm log.UUID) {
+	t.Helper()
 	zone, err := netlab.Create(w.netns, vm.String())
 	if err != nil {
 		t.Fatal(err)
@@ -134,13 +142,17 @@ func (w *wholeWay) localVM(t *testing.T, state string) string {
 			t.Error(err)
 		}
 	})
+}
+
+// submitVM makes a VM of the agent's node, in a state, with a NIC.
+func (w *wholeWay) submitVM(t *testing.T, vm log.UUID, state string) {
+	t.Helper()
 	if _, err := w.c.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{
 		{Action: log.Create, Kind: log.KindVM, Set: strings.Fields("owner_uuid server_uuid state uuid"), Object: &log.VM{UUID: vm, OwnerUUID: w.owner, ServerUUID: w.local, State: state}},
 		w.nic(w.local, vm),
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	return zone.Name
 }
 
 func (w *wholeWay) update(t *testing.T, path, body string) {

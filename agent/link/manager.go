@@ -21,8 +21,6 @@ const (
 
 	firstDelay = 100 * time.Millisecond // of an object that failed once
 	maxDelay   = 30 * time.Second       // of one that keeps failing
-	// namespaceDelay is the pause before a missing namespace is looked for again.
-	namespaceDelay = time.Second
 )
 
 // ManagerConfig configures a Manager.
@@ -54,12 +52,16 @@ type Manager struct {
 	backoff map[plan.Object]waiting
 
 	// last is what the last pass wanted, with the later changes of Apply to single
-	// entries. lastMatched means that the kernel matched it: a difference found now is
-	// drift. doubt is set when it may not match any more.
+	// entries. lastMatched means that the kernel matched it. doubt is set when it may not
+	// match any more. left has the objects that the last pass left undone; a difference
+	// found now of any other object is drift.
 	last        desired.Links
 	since       expectedEntries
 	lastMatched bool
 	doubt       bool
+	left        leftUndone
+
+	absent map[string]absence // VM namespaces that did not exist at the last pass
 
 	surplus, kept map[linkEntry]struct{} // see Surplus and Keep; kept is nil unless something is
 }
@@ -87,8 +89,12 @@ type Result struct {
 	// Conflicts are objects that foreign links block.
 	Conflicts []plan.Blocked
 	// Drift has those of Steps that correct changes by other programs: the kernel
-	// matched after the last pass, and their objects are wanted as they were then.
+	// matched in their objects after the last pass, and these are wanted as they were
+	// then.
 	Drift []plan.Step
+	// Unread is how many VM namespaces could not be read. The cause of each is in
+	// Failures, with each link that is wanted in it.
+	Unread int
 	// RetryAt is the earliest time at which a failed object is tried again; zero if
 	// none waits.
 	RetryAt time.Time
@@ -116,9 +122,9 @@ func NewManager(cfg ManagerConfig) *Manager {
 func (m *Manager) Number(want desired.Fabric) (uint32, bool) { return m.numbers.Lookup(want.MAC) }
 
 // Pass makes the kernel match want. complete means that want is everything that should
-// exist, so that other objects of ours may be deleted. An error means that the kernel
-// could not be read or the numbers could not be saved. Failures of single objects are
-// in the Result.
+// exist, so that other objects of ours may be deleted. An error means that our own
+// namespace could not be read or the numbers could not be saved. Failures of single
+// objects, and those of VM namespaces, are in the Result: no other object waits for them.
 func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (Result, error) {
 	now := m.cfg.Now()
 	m.doubt = true // until the end of the pass
@@ -146,7 +152,7 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 			break
 		}
 		done := m.do(ctx, due, now)
-		if round == 0 && m.lastMatched {
+		if round == 0 {
 			result.Drift = m.drift(done, &full)
 		}
 		result.Steps = append(result.Steps, done...)
@@ -161,11 +167,16 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	m.demand.sync(&have, generation)
 	m.demand.shrink(ctx, entryWriterOf(m.cfg.Kernel))
 	m.forget(work.Steps)
-	m.report(&result, work, now)
+	m.miss(have.Missing, now)
+	m.report(&result, work)
+	result.Unread = len(have.Unread)
 	m.last, m.lastMatched, m.doubt = want, result.Matched, false
+	m.left = newLeftUndone(work)
 	m.since.clear()
-	if err := m.settle(want, complete && result.Matched && m.kept == nil); err != nil {
-		return result, err
+	if complete && m.kept == nil {
+		if err := m.settle(want, &have); err != nil {
+			return result, err
+		}
 	}
 	return result, nil
 }
@@ -298,15 +309,15 @@ func (m *Manager) forget(steps []plan.Step) {
 }
 
 // report fills in what a pass could not do.
-func (m *Manager) report(result *Result, work plan.Work, now time.Time) {
+func (m *Manager) report(result *Result, work plan.Work) {
 	for _, b := range work.Blocked {
 		switch {
 		case errors.Is(b.Err, plan.ErrForeign):
 			result.Conflicts = append(result.Conflicts, b)
 		case errors.Is(b.Err, plan.ErrNoNamespace):
-			result.Failures = append(result.Failures, Failure{Object: b.Object, Err: b.Err, RetryAt: now.Add(namespaceDelay)})
+			result.Failures = append(result.Failures, Failure{Object: b.Object, Err: b.Err, RetryAt: m.absent[b.Namespace].until})
 		default:
-			result.Failures = append(result.Failures, Failure{Object: b.Object, Err: b.Err})
+			result.Failures = append(result.Failures, Failure{Object: b.Object, Err: b.Err, RetryAt: b.RetryAt})
 		}
 	}
 	seen := map[plan.Object]bool{}
@@ -327,33 +338,6 @@ func (m *Manager) report(result *Result, work plan.Work, now time.Time) {
 		}
 	}
 	result.Matched = len(work.Steps) == 0 && len(work.Blocked) == 0
-}
-
-// settle frees the numbers of NICs that are gone, once the kernel matches a complete
-// view.
-func (m *Manager) settle(want desired.Links, matched bool) error {
-	if !matched {
-		return nil
-	}
-	changed := false
-	wanted := make(map[log.MAC]bool, len(want.Fabrics))
-	for i := range want.Fabrics {
-		w := &want.Fabrics[i]
-		wanted[w.MAC] = true
-		changed = m.numbers.Settle(w.MAC, w.Namespace) || changed
-	}
-	for _, mac := range m.numbers.MACs() {
-		if !wanted[mac] {
-			changed = m.numbers.Release(mac) || changed
-		}
-	}
-	if !changed {
-		return nil
-	}
-	if err := m.cfg.Save(m.numbers); err != nil {
-		return fmt.Errorf("link: save fabric numbers: %w", err)
-	}
-	return nil
 }
 
 func sameFabric(a, b desired.Fabric) bool {

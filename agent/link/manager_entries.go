@@ -42,14 +42,15 @@ func (m *Manager) Apply(ctx context.Context, delta desired.LinksDelta) Result {
 }
 
 // entrySteps are the steps of a delta, additions before deletions. Entries of missing
-// links are left to a pass.
+// links, and of those that the last pass could not make, are left to the pass that makes
+// the link.
 func (m *Manager) entrySteps(d desired.LinksDelta) []plan.Step {
 	steps := make([]plan.Step, 0, d.Len())
 	forwards := func(list []desired.FDB, op plan.Op) {
 		var name string // of the previous entry, which usually has the same device
 		for j, e := range list {
 			i, ok := findVXLAN(m.last.VXLANs, e.VNet)
-			if !ok {
+			if !ok || m.left.unmade[plan.Object{Kind: plan.ObjectVXLAN, VNet: e.VNet}] {
 				continue
 			}
 			if name == "" || list[j-1].VNet != e.VNet {
@@ -85,14 +86,17 @@ func (m *Manager) entrySteps(d desired.LinksDelta) []plan.Step {
 	neighs(d.Neighs, plan.OpSetNeigh)
 	neighs(d.NoNeighs, plan.OpDelNeigh)
 	forwards(d.NoFDB, plan.OpDelFDB)
-	if m.lastMatched && !m.doubt {
+	if !m.doubt {
 		steps = slices.DeleteFunc(steps, m.isDone) // most changes of a NIC do not change its entries
 	}
 	return steps
 }
 
-// isDone reports whether the entry of a step was wanted already.
+// isDone reports whether the entry of a step was wanted already, and is there.
 func (m *Manager) isDone(s plan.Step) bool {
+	if m.left.has(s.Object) {
+		return false
+	}
 	if _, on := m.demand.vnetOf(s.Object); on {
 		return false // a pass may have written an older value
 	}
@@ -114,11 +118,12 @@ func findFabric(list []desired.Fabric, mac log.MAC) (int, bool) {
 	return slices.BinarySearchFunc(list, mac, func(f desired.Fabric, mac log.MAC) int { return f.MAC.Compare(mac) })
 }
 
-// keyOf returns the key of a NIC's fabric link, as of the last pass.
+// keyOf returns the key of a NIC's fabric link, as of the last pass, if that pass did not
+// leave it unmade.
 func (m *Manager) keyOf(mac log.MAC) (plan.LinkKey, bool) {
 	i, ok := findFabric(m.last.Fabrics, mac)
 	n, has := m.numbers.Lookup(mac)
-	if !ok || !has {
+	if !ok || !has || m.left.unmade[plan.Object{Kind: plan.ObjectFabric, MAC: mac}] {
 		return plan.LinkKey{}, false
 	}
 	return plan.LinkKey{Namespace: m.last.Fabrics[i].Namespace, Name: plan.FabricName(n)}, true
@@ -157,8 +162,10 @@ func (m *Manager) heal(ctx context.Context, now time.Time, result *Result) error
 	done := m.do(ctx, steps, now)
 	m.doubt = m.doubt || len(done) < len(steps)
 	result.Steps = append(result.Steps, done...)
-	if m.lastMatched {
-		result.Drift = append(result.Drift, done...)
+	for _, s := range done {
+		if !m.left.has(s.Object) {
+			result.Drift = append(result.Drift, s)
+		}
 	}
 	return nil
 }
@@ -279,7 +286,7 @@ func (m *Manager) drift(done []plan.Step, want *desired.Links) []plan.Step {
 		s := &done[i]
 		at := plan.LinkKey{Namespace: s.Namespace, Name: s.Link}
 		switch {
-		case made[at] || s.Op == plan.OpAddLink && made[plan.LinkKey{Namespace: "", Name: s.Spec.Parent}]:
+		case m.left.has(s.Object) || made[at] || s.Op == plan.OpAddLink && made[plan.LinkKey{Namespace: "", Name: s.Spec.Parent}]:
 		case m.wasWanted(s.Object, want):
 			drift = append(drift, *s)
 			continue

@@ -82,9 +82,10 @@ type Netlink struct {
 
 	kept connPool // sockets in VM namespaces, for dumps
 
-	views    map[string]*view // VM namespaces whose last dump is still valid
-	part     int              // the part that was read last although its views were valid
-	partRead time.Time        // when
+	views    map[string]*view  // VM namespaces whose last dump is still valid
+	unread   map[string]unread // VM namespaces that could not be read
+	part     int               // the part that was read last although its views were valid
+	partRead time.Time         // when
 }
 
 var _ plan.Kernel = (*Netlink)(nil)

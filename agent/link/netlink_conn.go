@@ -44,21 +44,12 @@ type namespaceConn struct {
 	observed bool  // our own namespace has a number for it
 }
 
-// openNamespaceConn opens a namespace by its file. ErrNoNamespace: there is no file, or
-// the file is not a namespace yet (ip-netns(8) makes the file before it mounts the
-// namespace on it).
+// openNamespaceConn opens a namespace by its file, and a socket in it. Its errors are those
+// of openNamespaceFile, and ErrBadNamespace if the namespace cannot be entered.
 func openNamespaceConn(name, path string) (*namespaceConn, error) {
-	file, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s", plan.ErrNoNamespace, path)
-	}
+	file, err := openNamespaceFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("network namespace %s: %w", name, err)
-	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(file.Fd()), &fs); err == nil && fs.Type != unix.NSFS_MAGIC && fs.Type != unix.PROC_SUPER_MAGIC {
-		file.Close()
-		return nil, fmt.Errorf("%w: %s is a plain file", plan.ErrNoNamespace, path)
+		return nil, err
 	}
 	buffer := receiveBytes
 	if name != "" {
@@ -67,11 +58,11 @@ func openNamespaceConn(name, path string) (*namespaceConn, error) {
 	conn, err := dial(int(file.Fd()), buffer)
 	if err != nil {
 		file.Close()
-		return nil, fmt.Errorf("network namespace %s: %w", name, err)
+		return nil, badNamespace(path, "enter", err)
 	}
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("network namespace %s: %w", name, err), conn.Close(), file.Close())
+		return nil, errors.Join(badNamespace(path, "socket", err), conn.Close(), file.Close())
 	}
 	return &namespaceConn{name: name, file: file, conn: conn, raw: raw, ownID: -1}, nil
 }

@@ -22,7 +22,7 @@ const maxDumps = 5
 // Dump implements Kernel.
 func (h *Netlink) Dump(ctx context.Context, namespaces []string) (plan.Snapshot, error) {
 	defer h.closeSpaces()
-	have := plan.Snapshot{Resolvers: map[string]string{}}
+	have := plan.Snapshot{Unread: map[string]plan.Unread{}, Resolvers: map[string]string{}, UnreadResolvers: map[string]error{}}
 	d := &dumper{names: map[int32]string{}}
 	ours, err := d.readOwn(h.own)
 	if err != nil {

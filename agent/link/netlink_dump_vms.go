@@ -3,10 +3,10 @@ package link
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -27,13 +27,20 @@ type seenVM struct {
 	highest   int32
 	resolvers string
 	hasFile   bool
+	fileErr   error // resolv.conf could not be read
+
+	err   error // the namespace could not be read
+	wait  *plan.Unread
+	pause time.Duration // after the last failure
 }
 
 // dumpVMs reads the VM namespaces, several at once, or uses the last dump of those for
 // which it is still valid.
 func (h *Netlink) dumpVMs(ctx context.Context, g *errgroup.Group, names map[int32]string, namespaces []string, seen []seenVM) {
+	now := time.Now()
 	for i, name := range namespaces {
 		seen[i].view = h.viewOf(name)
+		seen[i].wait, seen[i].pause = h.waiting(name, now)
 	}
 	var next atomic.Int64
 	for range min(maxReaders, runtime.GOMAXPROCS(0)) {
@@ -42,8 +49,8 @@ func (h *Netlink) dumpVMs(ctx context.Context, g *errgroup.Group, names map[int3
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				if err := h.dumpVM(names, namespaces[i], &seen[i]); err != nil {
-					return fmt.Errorf("link: dump of %s: %w", namespaces[i], err)
+				if seen[i].wait == nil {
+					h.dumpVM(names, namespaces[i], &seen[i])
 				}
 			}
 			return nil
@@ -51,10 +58,26 @@ func (h *Netlink) dumpVMs(ctx context.Context, g *errgroup.Group, names map[int3
 	}
 }
 
-// takeVMs takes the results of the VM namespaces.
+// takeVMs takes the results of the VM namespaces. One that could not be read is listed
+// with the cause; the others are as if it did not exist.
 func (h *Netlink) takeVMs(d *dumper, have *plan.Snapshot, namespaces []string, seen []seenVM) {
+	now, before := time.Now(), h.unread
+	h.unread = map[string]unread{}
 	for i, name := range namespaces {
 		s := &seen[i]
+		if s.fileErr != nil {
+			have.UnreadResolvers[name] = s.fileErr
+		}
+		if s.wait != nil {
+			have.Unread[name], h.unread[name] = *s.wait, before[name]
+			continue
+		}
+		if s.err != nil {
+			u := unread{key: s.key, err: s.err}
+			u.until, u.pause = nextTry(now, s.pause)
+			have.Unread[name], h.unread[name] = plan.Unread{Err: u.err, RetryAt: u.until}, u
+			continue
+		}
 		if s.missing {
 			have.Missing = append(have.Missing, name)
 			continue
@@ -70,35 +93,42 @@ func (h *Netlink) takeVMs(d *dumper, have *plan.Snapshot, namespaces []string, s
 	}
 }
 
-// dumpVM reads one VM namespace. Several may run at once.
-func (h *Netlink) dumpVM(names map[int32]string, name string, s *seenVM) (err error) {
-	if s.resolvers, s.hasFile, err = h.readResolvers(name); err != nil {
-		return err
-	}
+// dumpVM reads one VM namespace. Several may run at once. Its failures are in s.
+func (h *Netlink) dumpVM(names map[int32]string, name string, s *seenVM) {
+	s.resolvers, s.hasFile, s.fileErr = h.readResolvers(name)
 	if s.view != nil {
 		s.links, s.highest = s.view.links, s.view.highest
-		return nil
+		return
 	}
 	s.key, _ = h.namespaceKey(name) // before the read: a namespace that replaces it meanwhile has another key
 	if err := plan.CheckNamespace(name); err != nil {
 		s.missing = true
-		return nil
+		return
 	}
+	err := h.dumpLinks(names, name, s)
+	switch {
+	case errors.Is(err, plan.ErrNoNamespace):
+		s.missing = true
+	case errors.Is(err, plan.ErrBadNamespace):
+		s.err = err
+	case err != nil:
+		s.err = badNamespace(filepath.Join(h.cfg.NetNSDir, name), "read", err)
+	}
+}
+
+// dumpLinks reads the links of one VM namespace.
+func (h *Netlink) dumpLinks(names map[int32]string, name string, s *seenVM) (err error) {
 	sp := h.kept.take(name, s.key)
 	if sp == nil {
-		if sp, err = openNamespaceConn(name, filepath.Join(h.cfg.NetNSDir, name)); err == nil {
-			sp.key = s.key
-			var number int32
-			number, err = h.number(sp)
-			sp.observed = number >= 0
+		if sp, err = openNamespaceConn(name, filepath.Join(h.cfg.NetNSDir, name)); err != nil {
+			return err
 		}
-	}
-	if errors.Is(err, plan.ErrNoNamespace) {
-		s.missing = true
-		return nil
-	}
-	if err != nil {
-		return err
+		sp.key = s.key
+		number, err := h.number(sp)
+		if err != nil {
+			return errors.Join(err, sp.close())
+		}
+		sp.observed = number >= 0
 	}
 	d := &dumper{names: names}
 	if err := d.readVM(sp, h.own); err != nil {

@@ -25,18 +25,14 @@ func (h *Netlink) readResolvers(namespace string) (string, bool, error) {
 		return "", false, nil
 	}
 	path := h.resolvPath(namespace)
-	info, err := os.Stat(path)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+	text, err := readPlain(path, maxResolvConf)
+	switch {
+	case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
 		return "", false, nil
-	}
-	if err != nil {
-		return "", false, err
-	}
-	if info.Size() > maxResolvConf {
+	case errors.Is(err, errTooLarge):
 		return "", true, nil // not written by us
 	}
-	text, err := os.ReadFile(path)
-	return string(text), err == nil, err
+	return text, err == nil, err
 }
 
 // resolvers writes or removes a resolv.conf. A reader sees the old or the new one,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -103,6 +104,9 @@ func (d *Daemon) scan(ctx context.Context) error {
 	}
 	before := d.links.vnetOf
 	d.links, err = linksOf(&have, d.cfg.Kernel.NamespaceNumber)
+	for _, name := range slices.Sorted(maps.Keys(have.Unread)) {
+		err = errors.Join(err, have.Unread[name].Err) // the other namespaces do not wait for it
+	}
 	d.trouble("the kernel cannot be read", err)
 	d.stats.links.Store(int64(len(d.links.vnetOf) + len(d.links.vxlans)))
 	d.setLocalAddrs()

@@ -10,6 +10,10 @@ var (
 	// ErrNoNamespace is wrapped when a VM's network namespace does not exist (yet). The
 	// rest of the pass continues.
 	ErrNoNamespace = errors.New("link: no such network namespace")
+	// ErrBadNamespace is wrapped when a VM's network namespace cannot be used: its file is
+	// not a network namespace, or may not be opened, or the namespace cannot be entered
+	// or read. What is in other namespaces does not wait for it.
+	ErrBadNamespace = errors.New("link: network namespace cannot be used")
 	// ErrNo8021Q is wrapped when a tagged fabric is wanted and the kernel cannot make
 	// VLAN links. The fabric is left out: without its tag it would be another network
 	// on the wire.

@@ -55,6 +55,10 @@ func (n Numbers) Namespaces() []string {
 	return slices.Compact(names)
 }
 
+// Places returns the namespaces in which the link of a MAC may be, without our own. The
+// caller must not change the list.
+func (n Numbers) Places(mac log.MAC) []string { return n.byMAC[mac].Namespaces }
+
 // Assign gives mac the lowest number that no other MAC has and that taken does not
 // report, unless mac has one already. taken may be nil.
 func (n *Numbers) Assign(mac log.MAC, taken func(number uint32) bool) (number uint32, changed bool) {

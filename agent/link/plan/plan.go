@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"rutter/log"
 	"rutter/projections/desired"
@@ -21,6 +22,10 @@ type Work struct {
 type Blocked struct {
 	Object Object
 	Err    error
+	// Namespace is the VM namespace that is missing or cannot be read, if that is the
+	// reason. RetryAt is when it is read again; zero: with the next dump.
+	Namespace string
+	RetryAt   time.Time
 }
 
 // String reads "object: reason".
@@ -37,7 +42,7 @@ func Plan(want desired.Links, have Snapshot, numbers Numbers, prune bool) Work {
 	p := &planner{
 		want: want, numbers: numbers, prune: prune, existing: have.ByKey(),
 		gone: map[LinkKey]bool{}, kept: map[LinkKey]bool{}, state: map[LinkKey]*linkState{},
-		children: map[string][]*Link{}, byMAC: map[log.MAC][]*Link{}, missing: map[string]bool{},
+		children: map[string][]*Link{}, byMAC: map[log.MAC][]*Link{}, missing: map[string]bool{}, unread: have.Unread,
 	}
 	p.want.VXLANs = sorted(want.VXLANs, func(a, b desired.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) })
 	p.want.Fabrics = sorted(want.Fabrics, func(a, b desired.Fabric) int { return a.MAC.Compare(b.MAC) })
@@ -53,7 +58,7 @@ func Plan(want desired.Links, have Snapshot, numbers Numbers, prune bool) Work {
 	p.fabrics()
 	p.forwards()
 	p.neighs()
-	p.resolvers(have.Resolvers)
+	p.resolvers(have.Resolvers, have.UnreadResolvers)
 	if prune {
 		p.pruneLinks(have.Links)
 	}
@@ -72,6 +77,7 @@ type planner struct {
 	children map[string][]*Link     // our links by the name of their parent
 	byMAC    map[log.MAC][]*Link    // our fabric links
 	missing  map[string]bool        // namespaces
+	unread   map[string]Unread      // namespaces
 	kept     map[LinkKey]bool       // wanted links, blocked or not: never pruned
 	gone     map[LinkKey]bool       // existing links that the steps delete
 	state    map[LinkKey]*linkState // wanted links that are not blocked

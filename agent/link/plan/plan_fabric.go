@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -57,7 +58,11 @@ func (p *planner) clearConflict(i int) bool {
 		return false
 	}
 	if p.missing[w.Namespace] {
-		p.block(o, "%w: %s", ErrNoNamespace, w.Namespace)
+		p.blocked = append(p.blocked, Blocked{Object: o, Err: fmt.Errorf("VM %s: %w: %s", w.VM, ErrNoNamespace, w.Namespace), Namespace: w.Namespace})
+		return false
+	}
+	if unread, is := p.unread[w.Namespace]; is {
+		p.blocked = append(p.blocked, Blocked{Object: o, Err: fmt.Errorf("VM %s: %w", w.VM, unread.Err), Namespace: w.Namespace, RetryAt: unread.RetryAt})
 		return false
 	}
 	if parent := ParentName(w.VNet, w.VLAN); p.state[LinkKey{"", parent}] == nil {
@@ -245,9 +250,13 @@ func (p *planner) neighs() {
 const ResolversHead = "# written by rutter; changes are lost\n"
 
 // resolvers plans resolv.conf of the VM namespaces.
-func (p *planner) resolvers(have map[string]string) {
+func (p *planner) resolvers(have map[string]string, unread map[string]error) {
 	want := map[string]string{}
 	held := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(unread)) {
+		held[name] = true
+		p.block(Object{Kind: ObjectResolvers, Name: name}, "link: resolv.conf cannot be read: %w", unread[name])
+	}
 	for i := range p.want.Fabrics {
 		w, state := &p.want.Fabrics[i], p.fabric[i]
 		if w.Namespace == "" {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"rutter/projections/desired"
 
@@ -19,8 +20,19 @@ type Snapshot struct {
 	Links []Link // by (Namespace, Name)
 	// Missing are the requested namespaces that do not exist, by name.
 	Missing []string
+	// Unread are the requested namespaces that exist, or seem to, and could not be read.
+	// What is in them is unknown.
+	Unread map[string]Unread
 	// Resolvers is the content of resolv.conf of each namespace that has one.
 	Resolvers map[string]string
+	// UnreadResolvers are the namespaces whose resolv.conf could not be read.
+	UnreadResolvers map[string]error
+}
+
+// Unread says why a namespace was not read.
+type Unread struct {
+	Err     error     // of this dump, or of the last one that tried; it has the path
+	RetryAt time.Time // a dump before this does not try; zero: the next one does
 }
 
 // Link is one link in the kernel, or as a step wants it. Fields that a kind does not

@@ -122,7 +122,8 @@ func (o Object) String() string {
 // Kernel executes Plan's steps. One goroutine at a time may use it.
 type Kernel interface {
 	// Dump reads our own namespace and the named ones. A missing namespace is listed in
-	// Missing, without an error.
+	// Missing, and one that cannot be read in Unread, without an error: what fails there
+	// fails nothing else. An error means that our own namespace could not be read.
 	Dump(ctx context.Context, namespaces []string) (Snapshot, error)
 	// Do executes the steps in order. It continues after a failure, and returns nil if
 	// all succeeded, otherwise one error (or nil) for each step.

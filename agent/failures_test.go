@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"rutter/agent/link"
+	"rutter/agent/link/plan"
+	"rutter/log"
+)
+
+// failuresOf are the failures of as many VMs whose namespaces cannot be read.
+func failuresOf(vms int) []link.Failure {
+	list := make([]link.Failure, 0, vms)
+	for i := range vms {
+		list = append(list, link.Failure{
+			Object: plan.Object{Kind: plan.ObjectFabric, MAC: log.MAC{2, 0, 0, 0, byte(i >> 8), byte(i)}},
+			Err:    fmt.Errorf("VM %d: %w: /run/netns/z%d is a plain file", i, plan.ErrBadNamespace, i),
+		})
+	}
+	return list
+}
+
+// TestFailuresAreShown: what fails for one VM is in the status, with its cause, and in the
+// metrics.
+func TestFailuresAreShown(t *testing.T) {
+	folder := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, k := newServers(t), new(fakeKernel)
+		k.answer = func(int) (link.Result, error) {
+			return link.Result{Failures: failuresOf(2), Unread: 2, RetryAt: time.Now().Add(32 * time.Second)}, nil
+		}
+		a, stop := running(t, folder, s, k)
+		defer stop()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		got := a.Status()
+		if got.Kernel.Failing != 2 || got.Kernel.Unread != 2 || got.Kernel.Failure != "" || len(got.Kernel.Failures) != 2 || !strings.Contains(got.Kernel.Failures[1], "VM 1: link: network namespace cannot be used: /run/netns/z1 is a plain file") {
+			t.Errorf("status: %+v", got.Kernel)
+		}
+		if got := got.metrics(); got["rutter_agent_unread"] != 2 || got["rutter_agent_failing"] != 2 {
+			t.Errorf("metrics: unread %d, failing %d, want 2 and 2", got["rutter_agent_unread"], got["rutter_agent_failing"])
+		}
+		k.setAnswer(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := a.Status().Kernel; got.Unread != 0 || got.Failing != 0 {
+			t.Errorf("after all is well: %d unread, %d failing", got.Unread, got.Failing)
+		}
+	})
+}
+
+// TestFailuresAreLoggedWithAPause: a failure that lasts, or comes and goes, is logged once
+// in logAgain, and a pass logs at most maxLogLines.
+func TestFailuresAreLoggedWithAPause(t *testing.T) {
+	var out bytes.Buffer
+	r := &reconciler{logger: slog.New(slog.NewTextHandler(&out, nil))}
+	lines := func() int {
+		n := strings.Count(out.String(), "\n")
+		out.Reset()
+		return n
+	}
+	now := time.Unix(1_000_000, 0)
+	for range 100 {
+		r.logFailures(failuresOf(1), now)
+		r.logFailures(nil, now)
+		now = now.Add(logAgain / 200)
+	}
+	if got := lines(); got != 1 {
+		t.Errorf("one failure that comes and goes: %d lines, want 1", got)
+	}
+	r.logFailures(failuresOf(1), now.Add(logAgain))
+	if got := lines(); got != 1 {
+		t.Errorf("after logAgain: %d lines, want 1", got)
+	}
+	r.logged = nil
+	r.logFailures(failuresOf(20), now)
+	if got := lines(); got != maxLogLines {
+		t.Errorf("20 failures in one pass: %d lines, want %d", got, maxLogLines)
+	}
+	for range 3 {
+		r.logFailures(failuresOf(20), now)
+	}
+	if got := lines(); got != 20-maxLogLines {
+		t.Errorf("the following passes: %d lines, want the other %d", got, 20-maxLogLines)
+	}
+	for range 1000 {
+		r.logFailures(failuresOf(2*maxLogged), now)
+	}
+	if len(r.logged) != maxLogged {
+		t.Errorf("%d failures are remembered, want %d", len(r.logged), maxLogged)
+	}
+	r.logFailures([]link.Failure{{Err: errors.New("x")}}, now)
+	if lines(); len(r.logged) != maxLogged {
+		t.Error("the bound does not hold")
+	}
+}
