@@ -71,8 +71,26 @@ func (l late[T]) omitted(o Object) int {
 
 // takesLate reports whether v is shown the late fields of the object at hand.
 func takesLate(v visitor) bool {
-	e, is := v.(*encoder)
-	return !is || !e.short
+	switch v := v.(type) {
+	case *encoder:
+		return !v.short
+	case *measurer:
+		return !v.short
+	}
+	return true
+}
+
+// lateBytes returns how many bytes the late fields of an object take encoded: to programs
+// before them they are fields that they do not know.
+func lateBytes(o Object) int {
+	row := rowOf(o)
+	if row == nil || row.late == nil || row.late.omitted(o) > 0 {
+		return 0
+	}
+	all, short := new(encoder), &encoder{short: true}
+	row.fields.visit(o, all)
+	row.fields.visit(o, short)
+	return len(all.b) - len(short.b)
 }
 
 // LateFields are the names of the fields of a kind that a later feature version than the

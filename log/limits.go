@@ -70,10 +70,15 @@ type Size struct {
 	LongestField string
 }
 
-// Measure returns the size of an object without encoding it.
-func Measure(o Object) Size {
-	m := measurer{Size{Bytes: 1 + longHeader}}
+// Measure returns the size of an object, mostly without encoding it. If late is false, it
+// is what a program measures that does not know the late fields of the kind (LateFields):
+// servers agree on a size, because refusals name it.
+func Measure(o Object, late bool) Size {
+	m := measurer{Size: Size{Bytes: 1 + longHeader}, short: !late}
 	visit(o, &m)
+	if !late {
+		m.Unknown = lateBytes(o)
+	}
 	for _, raw := range o.tail().raw {
 		m.Unknown += len(raw)
 	}
@@ -94,7 +99,10 @@ const (
 )
 
 // measurer is the visitor that adds up what the fields take.
-type measurer struct{ Size }
+type measurer struct {
+	Size
+	short bool // without the late fields
+}
 
 func (m *measurer) list(name string, n, each int) {
 	m.Bytes += longHeader + n*each

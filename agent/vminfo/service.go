@@ -28,6 +28,8 @@ const (
 	shutdownGrace = 2 * time.Second
 	// headerTimeout bounds the reading of a request.
 	headerTimeout = 10 * time.Second
+	// idleTimeout bounds the time between two requests of a connection.
+	idleTimeout = 2 * time.Minute
 )
 
 // Config configures a Service. Zeros mean the defaults.
@@ -158,7 +160,7 @@ func (s *Service) become(state string) {
 
 func (s *Service) serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
-		Handler: s.Handler(), ReadHeaderTimeout: headerTimeout,
+		Handler: s.Handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with the service
 	}
 	if s.cfg.Protect != nil {

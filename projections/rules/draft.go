@@ -226,7 +226,7 @@ func (d *draft) over(field string, n, most int, limit string) bool {
 // objectFits reports whether an object is within the limits of any, and notes
 // those that it is over.
 func (d *draft) objectFits(o log.Object) bool {
-	m := log.Measure(o)
+	m := log.Measure(o, d.confined())
 	if d.over("object", m.Unknown, log.MaxUnknownBytes, "unknown_bytes") {
 		return false
 	}

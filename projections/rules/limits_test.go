@@ -43,7 +43,7 @@ func TestLimits(t *testing.T) {
 		}},
 		{"object_bytes", log.MaxObjectBytes, func(n int) log.Op {
 			o := &log.Server{}
-			o.Comments = long(n - log.Measure(o).Bytes)
+			o.Comments = long(n - log.Measure(o, false).Bytes)
 			return log.Op{Action: log.Create, Kind: log.KindServer, Object: o}
 		}},
 	}
@@ -57,6 +57,37 @@ func TestLimits(t *testing.T) {
 					t.Errorf("version %d, %s of %d: %.300v", feature, c.limit, n, r)
 				}
 			}
+		}
+	}
+}
+
+// Programs of feature version 2 have no late fields in their measure: below version 3 a
+// refusal has their numbers, and late fields count as unknown ones.
+func TestSizesOfBefore(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", log.MaxObjectBytes)
+	for _, c := range []struct {
+		o    log.Object
+		want string // what a program of version 2 says
+	}{
+		{&log.Network{Name: long}, "393366 is over the limit object_bytes"},
+		{&log.Token{Hash: long}, "393295 is over the limit object_bytes"},
+		{&log.Revocation{Subject: long}, "393264 is over the limit object_bytes"},
+		{&log.Certificate{Serial: long}, "393265 is over the limit object_bytes"},
+		{&log.VMM{State: long}, "393304 is over the limit object_bytes"},
+		{&log.Network{Name: "n", SelfProvision: long[:log.MaxUnknownBytes-3]}, ""},
+		{&log.Network{Name: "n", SelfProvision: long[:log.MaxUnknownBytes-2]}, "16385 is over the limit unknown_bytes"},
+		{&log.Revocation{Subject: "operator:a", ByOrder: true, Good: make([]string, log.MaxListElements+1)}, ""},
+	} {
+		w := worldtest.New(t, Decide)
+		w.State.SetFeature(log.FeatureContained)
+		r := w.Try(w.Change(log.Op{Action: log.Create, Kind: c.o.Kind(), Object: c.o})).Refusal
+		got := ""
+		if r != nil && strings.Contains(r.Error(), "over the limit") {
+			got = r.Error()
+		}
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: got %.300q, want %q", c.o.Kind(), got, c.want)
 		}
 	}
 }

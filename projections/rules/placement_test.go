@@ -500,8 +500,7 @@ func withoutID(r *log.Refusal, id string) *log.Refusal {
 	return &out
 }
 
-// A VM that moves takes the NICs along that were on the node that it leaves, up to a
-// limit, and ends the claims of its VMMs.
+// A VM that moves takes the NICs along that were on the node that it leaves, and ends the claims of its VMMs.
 func TestAVMMovesWithItsNICs(t *testing.T) {
 	w := newPlacementWorld(t)
 	third := log.UUID{0xcc, 15: 3}
@@ -526,15 +525,17 @@ func TestAVMMovesWithItsNICs(t *testing.T) {
 		many = append(many, op)
 	}
 	w.do(many...)
-	w.do(takeVM(1, w.cn))
-	moved := 0
-	for r := range w.s.NICsOf(vmNo(1)) {
-		if r.Object.(*log.NIC).CNUUID == w.cn {
-			moved++
-		}
+	move := takeVM(1, w.cn)
+	_, result := Decide(w.s, &log.Change{ID: log.UUID{9, 6: 0x70}, Ops: []log.Op{move}})
+	if r := result.Refusal; r == nil || r.Code != log.CodeLimit || !strings.Contains(r.Error(), "256 NICs") {
+		t.Errorf("a VM with %d NICs: got %v, want the limit", maxMovedNICs+1, r)
 	}
-	if moved != maxMovedNICs {
-		t.Errorf("%d of %d NICs moved, want %d", moved, maxMovedNICs+1, maxMovedNICs)
+	w.do(log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macNo(1).String()})
+	w.do(move)
+	for r := range w.s.NICsOf(vmNo(1)) {
+		if n := r.Object.(*log.NIC); n.CNUUID != w.cn && n.CNUUID != third {
+			t.Fatalf("NIC %s stays on %s", n.ID(), n.CNUUID)
+		}
 	}
 }
 
@@ -548,6 +549,7 @@ func TestPlacementIsGated(t *testing.T) {
 	}{
 		{updateOf(fabricNet.String(), &log.Network{SelfProvision: "any"}, "self_provision"), `network has no field "self_provision"`, ""},
 		{updateOf(fabricNet.String(), &log.Network{SelfProvision: "x"}, "self_provision"), `network has no field "self_provision"`, `self_provision: "x" is not known`},
+		{updateOf(fabricNet.String(), &log.Network{SelfProvision: "any"}, "zzz", "self_provision"), `network has no field "zzz"`, `network has no field "zzz"`},
 		{updateOf(vmmNo(1).String(), &log.VMM{Placed: true, Gen: 9}, "gen", "placed"), `vmm has no field "placed"`, "placed: VMM updates for this field are not supported"},
 		{opOf(log.Create, &log.Setting{Name: SettingFabricSelfProvision, Value: "any"}, "name", "value"), "there is no setting", ""},
 		{opOf(log.Create, &log.Setting{Name: SettingFabricSelfProvision, Value: "x"}, "name", "value"), "there is no setting", "send one of: off, joined, any"},

@@ -152,7 +152,8 @@ func (d *draft) touched(op *log.Op, before, after log.Object) []string {
 // createMachine is the task that makes a VM on its CN.
 const createMachine = "machine_create"
 
-// maxMovedNICs bounds the NICs that move with their VM in one change.
+// maxMovedNICs bounds the NICs that move with their VM. A VM with more is not moved: those
+// that are left would stay with the node that the VM leaves.
 const maxMovedNICs = 256
 
 // stripped returns a new object as a CN may send it: what its operation does not name is
@@ -428,7 +429,8 @@ func checkSelfProvision(d *draft, n *log.Network) {
 }
 
 // movedVM makes the events that follow where a VM goes to another CN: the NICs that were
-// on the one that it leaves go with it, and no VMM gives its CN a claim any more.
+// on the one that it leaves go with it, and no VMM gives its CN a claim any more. It
+// refuses a VM with more NICs there than maxMovedNICs.
 func movedVM(d *draft, before, after *log.VM) {
 	if before == nil || after == nil || before.ServerUUID == after.ServerUUID || !d.confined() {
 		return
@@ -436,8 +438,15 @@ func movedVM(d *draft, before, after *log.VM) {
 	var moved []log.Object
 	if !before.ServerUUID.IsZero() && !after.ServerUUID.IsZero() {
 		for o := range d.Objects(projections.NICsOf(after.UUID)) {
-			if n := o.(*log.NIC); n.BelongsToType == "zone" && n.CNUUID == before.ServerUUID && len(moved) < maxMovedNICs {
+			if n := o.(*log.NIC); n.BelongsToType == "zone" && n.CNUUID == before.ServerUUID {
 				moved = append(moved, n)
+			}
+			if len(moved) > maxMovedNICs {
+				message := fmt.Sprintf("more than %d NICs of the VM are on the compute node that it leaves", maxMovedNICs)
+				d.refuse(log.CodeLimit, message, log.FieldError{
+					Field: "server_uuid", Code: log.ElementInvalid, Message: message, Remedy: "delete NICs, or set cn_uuid of some of them first",
+				})
+				return
 			}
 		}
 	}

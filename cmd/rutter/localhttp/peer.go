@@ -69,6 +69,11 @@ func peerOf(conn net.Conn) (Peer, error) {
 		return unixPeer(c)
 	case *net.TCPConn:
 		return tcpPeer(c.RemoteAddr(), c.LocalAddr())
+	case *boundedConn:
+		if c.err == nil {
+			return c.peer, nil
+		}
+		return peerOf(c.Conn)
 	}
 	return Peer{}, fmt.Errorf("%w: %T", ErrUnknownPeer, conn)
 }

@@ -164,7 +164,7 @@ func (n *Node) serve(ctx context.Context, g *errgroup.Group) error {
 // address of the status, all at the socket.
 func (n *Node) serveLocal(ctx context.Context, handler http.Handler, g *errgroup.Group) error {
 	if enabled(n.opts.Status) {
-		listener, err := net.Listen("tcp", n.opts.Status)
+		listener, err := localhttp.Listen(n.opts.Status)
 		if err != nil {
 			return fmt.Errorf("status: %w (--listen off, if another daemon holds the port)", err)
 		}

@@ -109,7 +109,7 @@ func (n *vmSide) vminfodListener(asked bool, logger *slog.Logger) (net.Listener,
 		n.skipped = "it is off"
 		return nil, nil
 	}
-	listener, err := net.Listen("tcp", n.listen)
+	listener, err := localhttp.Listen(n.listen)
 	if errors.Is(err, syscall.EADDRINUSE) && !asked {
 		n.skipped = "another program has " + n.listen + " (--vminfod names another address, --follow-vminfod takes over its VMs)"
 		logger.Warn("no vminfod is served: another program has its port", "address", n.listen)

@@ -164,7 +164,7 @@ func pendingIn(folder string) func(namespace string) ([]miss.Miss, error) {
 func serveVarpd(ctx context.Context, daemon *varpd.Daemon, status string, logger *slog.Logger) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if status != "off" {
-		listener, err := net.Listen("tcp", status)
+		listener, err := localhttp.Listen(status)
 		if err != nil {
 			return fmt.Errorf("status: %w (--status off, if another daemon holds the port)", err)
 		}

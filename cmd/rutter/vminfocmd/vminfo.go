@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"time"
 
 	"rutter/agent/vminfo/vmdoc"
@@ -14,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/vminfo"
+	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmhost"
@@ -212,7 +212,7 @@ func runVMInfo(ctx context.Context, service *vminfo.Service, address string) err
 	if address == "off" {
 		return service.Run(ctx, nil)
 	}
-	listener, err := net.Listen("tcp", address)
+	listener, err := localhttp.Listen(address)
 	if err != nil {
 		return fmt.Errorf("vminfod: %w (--vminfod off, if another daemon holds the port)", err)
 	}

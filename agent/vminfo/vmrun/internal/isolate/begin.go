@@ -152,21 +152,34 @@ func startIn(cmd *exec.Cmd, path string) error {
 	}
 	defer ns.Close()
 	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // without unlocking: the thread ends with this goroutine
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("network namespace %s: %w", path, err)
-			return
-		}
-		for name, value := range netSettings {
-			if err := os.WriteFile(name, []byte(value), 0); err != nil {
-				done <- fmt.Errorf("network namespace %s: %w", path, err)
-				return
-			}
-		}
-		done <- cmd.Start()
-	}()
+	go func() { done <- startThere(cmd, ns) }()
 	return <-done
+}
+
+// startThere starts a command in a network namespace, with a thread of its own.
+func startThere(cmd *exec.Cmd, ns *os.File) error {
+	runtime.LockOSThread()
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return fmt.Errorf("network namespace: %w", err)
+	}
+	defer home.Close()
+	// The thread goes back: one that stays locked ends with its goroutine, except the
+	// first of the process, which would stay and keep the VM's namespace.
+	defer func() {
+		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread()
+		}
+	}()
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("network namespace %s: %w", ns.Name(), err)
+	}
+	for name, value := range netSettings {
+		if err := os.WriteFile(name, []byte(value), 0); err != nil {
+			return fmt.Errorf("network namespace %s: %w", ns.Name(), err)
+		}
+	}
+	return cmd.Start()
 }
 
 // Run lets the process become the program, and returns when it has. Errors: those of

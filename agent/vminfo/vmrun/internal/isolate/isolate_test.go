@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -27,6 +29,36 @@ func netns(t *testing.T) string {
 		}
 	})
 	return filepath.Join("/run/netns", name)
+}
+
+// TestNoThreadStays: no thread of the node's process stays in the namespace of a VM, also
+// not its first thread, which never ends.
+func TestNoThreadStays(t *testing.T) {
+	path := netns(t)
+	there, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 16 {
+		var g sync.WaitGroup
+		for range 16 { // the first thread is one of those that run them
+			g.Go(func() {
+				if err := startIn(exec.Command("/no/such/program"), path); !errors.Is(err, fs.ErrNotExist) { //nolint:noctx // it does not start
+					t.Errorf("got %v, want no such file", err)
+				}
+			})
+		}
+		g.Wait()
+	}
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/ns/net", os.Getpid()))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("threads %v: %v", threads, err)
+	}
+	for _, thread := range threads {
+		if at, err := os.Stat(thread); err == nil && os.SameFile(at, there) {
+			t.Errorf("%s is the VM's", thread)
+		}
+	}
 }
 
 // TestProgramOfTheNode: a program of the node that runs as a VM, as QEMU does, is a user
