@@ -525,16 +525,23 @@ func TestAVMMovesWithItsNICs(t *testing.T) {
 		op.Object.(*log.NIC).MAC = log.MAC{2, 1, 0, 0, byte(i >> 8), byte(i)}
 		many = append(many, op)
 	}
-	w.do(many...)
-	w.do(takeVM(1, w.cn))
-	moved := 0
-	for r := range w.s.NICsOf(vmNo(1)) {
-		if r.Object.(*log.NIC).CNUUID == w.cn {
-			moved++
+	w.do(many...) // with NIC 1, one more than the limit
+	on := func(cn log.UUID) (n int) {
+		for r := range w.s.NICsOf(vmNo(1)) {
+			if r.Object.(*log.NIC).CNUUID == cn {
+				n++
+			}
 		}
+		return n
 	}
-	if moved != maxMovedNICs {
-		t.Errorf("%d of %d NICs moved, want %d", moved, maxMovedNICs+1, maxMovedNICs)
+	events, result := Decide(w.s, &log.Change{ID: log.UUID{8, 6: 0x70}, Ops: []log.Op{takeVM(1, w.cn)}})
+	if r := result.Refusal; r == nil || len(events) != 0 || !strings.Contains(r.Error(), "limit moved_nics") {
+		t.Errorf("a VM with %d NICs moves: %v, %d events", on(w.other), r, len(events))
+	}
+	w.do(updateOf(macNo(1).String(), &log.NIC{CNUUID: w.cn}, "cn_uuid")) // as the refusal says
+	w.do(takeVM(1, w.cn))
+	if left, moved := on(w.other), on(w.cn); left != 0 || moved != maxMovedNICs+1 {
+		t.Errorf("%d NICs moved, %d are left", moved, left)
 	}
 }
 

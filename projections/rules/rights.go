@@ -152,7 +152,8 @@ func (d *draft) touched(op *log.Op, before, after log.Object) []string {
 // createMachine is the task that makes a VM on its CN.
 const createMachine = "machine_create"
 
-// maxMovedNICs bounds the NICs that move with their VM in one change.
+// maxMovedNICs bounds the NICs that move with their VM. A VM with more on its CN does not
+// move before an operator has moved the others.
 const maxMovedNICs = 256
 
 // stripped returns a new object as a CN may send it: what its operation does not name is
@@ -428,7 +429,8 @@ func checkSelfProvision(d *draft, n *log.Network) {
 }
 
 // movedVM makes the events that follow where a VM goes to another CN: the NICs that were
-// on the one that it leaves go with it, and no VMM gives its CN a claim any more.
+// on the one that it leaves go with it, all or none, and no VMM gives its CN a claim any
+// more.
 func movedVM(d *draft, before, after *log.VM) {
 	if before == nil || after == nil || before.ServerUUID == after.ServerUUID || !d.confined() {
 		return
@@ -436,8 +438,12 @@ func movedVM(d *draft, before, after *log.VM) {
 	var moved []log.Object
 	if !before.ServerUUID.IsZero() && !after.ServerUUID.IsZero() {
 		for o := range d.Objects(projections.NICsOf(after.UUID)) {
-			if n := o.(*log.NIC); n.BelongsToType == "zone" && n.CNUUID == before.ServerUUID && len(moved) < maxMovedNICs {
+			if n := o.(*log.NIC); n.BelongsToType == "zone" && n.CNUUID == before.ServerUUID {
 				moved = append(moved, n)
+			}
+			if len(moved) > maxMovedNICs {
+				d.bad("server_uuid", fmt.Sprintf("the VM has more NICs on CN %s than the limit moved_nics", before.ServerUUID), fmt.Sprintf("%d are the most that go with their VM: set cn_uuid of the others first", maxMovedNICs))
+				return
 			}
 		}
 	}
