@@ -29,11 +29,13 @@ type Config struct {
 
 	viewEvery  time.Duration // of tests and benchmarks; default viewEvery
 	missBuffer int           // of tests; default miss.Config's
+	localWait  time.Duration // of tests; default localWait
 }
 
 func (c Config) withDefaults() Config {
 	c.NetNSDir = cmp.Or(c.NetNSDir, "/run/netns")
 	c.EtcNetNSDir = cmp.Or(c.EtcNetNSDir, "/etc/netns")
+	c.localWait = cmp.Or(c.localWait, localWait)
 	return c
 }
 

@@ -17,7 +17,7 @@ import (
 // drops packets that arrive before that. A link that is down gets no such route, so the
 // wait is bounded, and its timeout is not a failure.
 func (r *run) awaitLocal(ctx context.Context) {
-	end := time.Now().Add(localWait)
+	end := time.Now().Add(r.h.cfg.localWait)
 	for _, i := range r.added {
 		if r.errs != nil && r.errs[i] != nil {
 			continue

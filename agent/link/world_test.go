@@ -140,7 +140,8 @@ func (w *world) number(nodes ...string) {
 // open opens a node's kernel.
 func (w *world) open(node string) *Netlink {
 	w.t.Helper()
-	h, err := Open(Config{OwnNamespace: filepath.Join(w.dir, node), NetNSDir: w.dir, EtcNetNSDir: w.etc})
+	// On a busy machine the kernel may take longer than the agent waits.
+	h, err := Open(Config{OwnNamespace: filepath.Join(w.dir, node), NetNSDir: w.dir, EtcNetNSDir: w.etc, localWait: patience})
 	if err != nil {
 		w.t.Fatal(err)
 	}

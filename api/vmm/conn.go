@@ -31,6 +31,8 @@ type Conn struct {
 	closed bool
 	number uint64
 	open   map[uint64]chan *feed.Response
+	// unplaced are VMMs, each with its VM, which the log did not have on the CN.
+	unplaced map[log.UUID]log.UUID
 
 	reported reported
 }
@@ -38,7 +40,7 @@ type Conn struct {
 // Connect registers a connection of a CN. send sends requests and must not block; able
 // says that the CN answers requests. Close must be called at its end.
 func (s *Service) Connect(cn log.UUID, able bool, send func(*feed.Request) error) *Conn {
-	l := &Conn{s: s, cn: cn, able: able, send: send, open: make(map[uint64]chan *feed.Response)}
+	l := &Conn{s: s, cn: cn, able: able, send: send, open: make(map[uint64]chan *feed.Response), unplaced: make(map[log.UUID]log.UUID)}
 	s.mu.Lock()
 	s.conns[cn] = l
 	s.mu.Unlock()

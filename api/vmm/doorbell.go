@@ -94,6 +94,9 @@ func (s *Service) missed(ctx context.Context, id log.UUID, held *log.VMM, err er
 // recordPulled records a state and acknowledges it to the CN.
 func (s *Service) recordPulled(ctx context.Context, c claim, rang time.Time) {
 	_, _, err := s.record(ctx, c)
+	if errors.Is(err, errNotPlaced) {
+		s.waitForVM(c)
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			s.logger.Warn("the state of a VMM is not recorded", "vmm", c.vmm, "cn", c.cn, "error", err)

@@ -354,7 +354,11 @@ func (s *Service) writeReport(ctx context.Context, l *Conn, ops []log.Op) error 
 		return err
 	case result.Refusal == nil:
 		s.metrics.reports.WithLabelValues("written").Add(float64(len(ops)))
-		return s.cfg.Store.WaitSeq(ctx, result.Last) // else the next comparison would find the difference again
+		if err := s.cfg.Store.WaitSeq(ctx, result.Last); err != nil { // else the next comparison would find the difference again
+			return err
+		}
+		l.ringPlaced()
+		return nil
 	case len(ops) > 1:
 		for i := range ops {
 			if err := s.writeReport(ctx, l, ops[i:i+1]); err != nil {

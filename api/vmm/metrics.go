@@ -35,7 +35,7 @@ func newMetrics() *metrics {
 	m.rings = counts("rutter_vmm_rings_total", "result", "Rings of the doorbell: taken, coalesced with one that waits, unknown or refused as too many.")
 	m.pulls = counts("rutter_vmm_pulls_total", "result", "States of VMMs asked for after rings: state, gone or inconclusive.")
 	m.asked = counts("rutter_vmm_asked_total", "way", "Requests to compute nodes, by the way that answered: connection, peer, admin or none.")
-	m.recorded = counts("rutter_vmm_recorded_total", "result", "States of VMMs brought to the log: applied, old or failed.")
+	m.recorded = counts("rutter_vmm_recorded_total", "result", "States of VMMs brought to the log: applied, old, failed, or unplaced (the log does not have the VM on the compute node yet).")
 	m.ringTime = times("rutter_vmm_ring_seconds", "Time from a ring to its state in the log.", []float64{.001, .0025, .005, .01, .02, .05, .1, .25, .5, 1, 5, 10})
 	m.checks = counts("rutter_vmm_checks_total", "finding", "VMMs that the watcher looked at: same, updated, gone, expunged or inconclusive.")
 	m.sweep = times("rutter_vmm_sweep_seconds", "Time of the watcher's sweeps over all VMMs.", []float64{.01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 300})

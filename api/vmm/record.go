@@ -24,7 +24,7 @@ const recordTries = 5
 var errStranger = errors.New("vmm: the log does not know the VMM, and its compute node did not say of which VM it is")
 
 // errNotPlaced: the VMM's VM is not on the compute node in the log, so that the log would
-// refuse the VMM. The node rings again, and its inventory may have the VM by then.
+// refuse the VMM. It waits for the node's inventory (placed.go), and the node rings again.
 var errNotPlaced = errors.New("vmm: the log does not have the VM of the VMM on its compute node")
 
 // isOn reports whether the log has a VM on a CN.
@@ -76,7 +76,11 @@ func (s *Service) record(ctx context.Context, c claim) (seq log.Seq, applied boo
 			break
 		}
 	}
-	s.metrics.recorded.WithLabelValues("failed").Inc()
+	result := "failed"
+	if errors.Is(err, errNotPlaced) {
+		result = "unplaced"
+	}
+	s.metrics.recorded.WithLabelValues(result).Inc()
 	return 0, false, fmt.Errorf("vmm: record %s of VMM %s: %w", c.state.VMM.State, c.vmm, err)
 }
 

@@ -92,6 +92,9 @@ const (
 	// MaxRings bounds the VMMs that wait for their pull; beyond, the caller must ring
 	// again later. 65,536 are a minute's work.
 	MaxRings = 1 << 16
+	// maxUnplaced bounds the VMMs of one CN that wait for the inventory to bring their
+	// VM: as many as one frame of rings has. Beyond, the CN rings again after a second.
+	maxUnplaced = feed.MaxRings
 	// maxReporters bounds the CNs whose VMs are compared with the log at once.
 	maxReporters = 4
 	// maxReports bounds the connections that wait for that: as many as a server

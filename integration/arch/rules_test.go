@@ -1,16 +1,18 @@
 package arch
 
 import (
+	"fmt"
 	"go/ast"
-	"go/build"
 	"go/parser"
 	"go/token"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -259,15 +261,16 @@ func checkLogExports(files []*file) (bad []string) {
 }
 
 // standardLogNames reads the names that the standard log package exports from
-// the Go installation that runs the test.
-func standardLogNames() (map[string]bool, error) {
-	pkg, err := build.Import("log", "", build.FindOnly)
+// the Go installation that runs the test. The go command knows where it is; a test
+// that was built with -trimpath does not.
+var standardLogNames = sync.OnceValues(func() (map[string]bool, error) {
+	folder, err := exec.Command("go", "list", "-f", "{{.Dir}}", "log").Output()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("go list log: %w", err)
 	}
-	sources, err := filepath.Glob(filepath.Join(pkg.Dir, "*.go"))
-	if err != nil {
-		return nil, err
+	sources, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(folder)), "*.go"))
+	if err != nil || len(sources) == 0 {
+		return nil, fmt.Errorf("%d sources of log in %s: %w", len(sources), folder, err)
 	}
 	names := make(map[string]bool)
 	for _, source := range sources {
@@ -283,7 +286,7 @@ func standardLogNames() (map[string]bool, error) {
 		}
 	}
 	return names, nil
-}
+})
 
 // exported returns the exported names that f declares at its top level.
 func exported(f *ast.File) (names []*ast.Ident) {

@@ -2,7 +2,9 @@ package console
 
 import (
 	"context"
+	"crypto/sha1"
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,11 +24,11 @@ import (
 	"rutter/integration/rig"
 )
 
-// everyWay is what a page of another site does to a server at base: forms, fetches with
+// everyWay is what a page of another site does to each server of bases: forms, fetches with
 // and without a question before, beacons, pictures, scripts, frames and a WebSocket. It
 // returns what it learned, one line each.
-const everyWay = `(async (base) => {
-  const got = [], body = '{"name": "evil", "uuid": "00000000-0000-4000-8000-00000000e111"}';
+const everyWay = `(async (bases) => JSON.stringify(await Promise.all(bases.map(async (base) => {
+  const got = [], loads = [], body = '{"name": "evil", "uuid": "00000000-0000-4000-8000-00000000e111"}';
   const paths = ['/nic_tags', '/napi/nic_tags', '/servers/00000000-0000-4000-8000-00000000e111/sysinfo'];
   const ask = async (what, path, init) => {
     try {
@@ -52,8 +54,12 @@ const everyWay = `(async (base) => {
     document.body.append(f);
     f.submit();
   });
+  const reads = ['/snapshot', '/networks', '/manage/gc', '/napi/manage/gc'];
+  for (const path of reads) {
+    for (const element of ['img', 'script', 'iframe']) loads.push(once(document.createElement(element), 'src', base + path));
+  }
   for (const path of paths) {
-    for (const type of ['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data']) await form(path, type);
+    for (const type of ['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data']) loads.push(form(path, type));
     await ask('text', path, {method: 'POST', mode: 'no-cors', headers: {'Content-Type': 'text/plain'}, body});
     await ask('mixed', path, {method: 'POST', mode: 'no-cors', headers: {'Content-Type': 'text/plain;application/json'}, body});
     await ask('untyped', path, {method: 'POST', mode: 'no-cors', body: new Blob([body])});
@@ -61,10 +67,7 @@ const everyWay = `(async (base) => {
     for (const method of ['POST', 'PUT', 'DELETE']) await ask('json', path, {method, headers: {'Content-Type': 'application/json'}, body});
     navigator.sendBeacon(base + path, new Blob([body]));
   }
-  for (const path of ['/snapshot', '/networks', '/manage/gc', '/napi/manage/gc']) {
-    await once(document.createElement('img'), 'src', base + path);
-    await once(document.createElement('script'), 'src', base + path);
-    await once(document.createElement('iframe'), 'src', base + path);
+  for (const path of reads) {
     await ask('get', path, {});
     await ask('get with credentials', path, {credentials: 'include'});
     await ask('get unseen', path, {mode: 'no-cors'});
@@ -76,20 +79,31 @@ const everyWay = `(async (base) => {
       s.onerror = () => done();
     });
   }
-  return JSON.stringify(got);
-})(%q)`
+  await Promise.all(loads);
+  return got;
+}))))(%s)`
 
-// ways are what a listener of the test received.
+// ways are what a listener of the test received. It accepts WebSockets: Chromium delays
+// those of a page that failed so often, some seconds each.
 type ways struct {
 	mu  sync.Mutex
 	all []string
 }
 
-func (w *ways) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+func (w *ways) ServeHTTP(answer http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	w.all = append(w.all, r.Method+" "+media+" "+r.Header.Get("Sec-Fetch-Dest")+r.Header.Get("Upgrade"))
+	if key := r.Header.Get("Sec-WebSocket-Key"); key != "" {
+		conn, _, err := http.NewResponseController(answer).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) // RFC 6455, section 1.3
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n", base64.StdEncoding.EncodeToString(sum[:]))
+	}
 }
 
 // withCertificate passes requests on to a server with TLS, with an operator's
@@ -141,15 +155,20 @@ func TestHostilePages(t *testing.T) {
 	targets := []string{plain.Servers[0].URL, withCertificate(t, secret), "http://" + napi, "http://" + cnapi}
 
 	before := heads(t, ctx, plain, secret)
-	for _, base := range append([]string{permissive.URL}, targets...) {
-		if err := b.Do(ctx, chromedp.Navigate(evil)); err != nil {
-			t.Fatal(err)
-		}
-		var learned []string
-		if err := json.Unmarshal([]byte(textOf(t, b, ctx, fmt.Sprintf(everyWay, base))), &learned); err != nil {
-			t.Fatal(err)
-		}
-		for _, line := range learned {
+	if err := b.Do(ctx, chromedp.Navigate(evil)); err != nil {
+		t.Fatal(err)
+	}
+	bases := append([]string{permissive.URL}, targets...)
+	list, err := json.Marshal(bases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var learned [][]string
+	if err := json.Unmarshal([]byte(textOf(t, b, ctx, fmt.Sprintf(everyWay, list))), &learned); err != nil || len(learned) != len(bases) {
+		t.Fatal(len(learned), err)
+	}
+	for i, base := range bases {
+		for _, line := range learned[i] {
 			if base != permissive.URL && !strings.HasSuffix(line, " failed") && !strings.Contains(line, " opaque 0") {
 				t.Errorf("%s: a page of another site learned: %s", base, line)
 			}

@@ -524,18 +524,23 @@ func TestAVMMovesWithItsNICs(t *testing.T) {
 		op.Object.(*log.NIC).MAC = log.MAC{2, 1, 0, 0, byte(i >> 8), byte(i)}
 		many = append(many, op)
 	}
-	w.do(many...)
-	move := takeVM(1, w.cn)
-	_, result := Decide(w.s, &log.Change{ID: log.UUID{9, 6: 0x70}, Ops: []log.Op{move}})
-	if r := result.Refusal; r == nil || r.Code != log.CodeLimit || !strings.Contains(r.Error(), "256 NICs") {
-		t.Errorf("a VM with %d NICs: got %v, want the limit", maxMovedNICs+1, r)
-	}
-	w.do(log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macNo(1).String()})
-	w.do(move)
-	for r := range w.s.NICsOf(vmNo(1)) {
-		if n := r.Object.(*log.NIC); n.CNUUID != w.cn && n.CNUUID != third {
-			t.Fatalf("NIC %s stays on %s", n.ID(), n.CNUUID)
+	w.do(many...) // with NIC 1, one more than the limit
+	on := func(cn log.UUID) (n int) {
+		for r := range w.s.NICsOf(vmNo(1)) {
+			if r.Object.(*log.NIC).CNUUID == cn {
+				n++
+			}
 		}
+		return n
+	}
+	events, result := Decide(w.s, &log.Change{ID: log.UUID{8, 6: 0x70}, Ops: []log.Op{takeVM(1, w.cn)}})
+	if r := result.Refusal; r == nil || len(events) != 0 || !strings.Contains(r.Error(), "limit moved_nics") {
+		t.Errorf("a VM with %d NICs moves: %v, %d events", on(w.other), r, len(events))
+	}
+	w.do(updateOf(macNo(1).String(), &log.NIC{CNUUID: w.cn}, "cn_uuid")) // as the refusal says
+	w.do(takeVM(1, w.cn))
+	if left, moved := on(w.other), on(w.cn); left != 0 || moved != maxMovedNICs+1 {
+		t.Errorf("%d NICs moved, %d are left", moved, left)
 	}
 }
 

@@ -152,8 +152,8 @@ func (d *draft) touched(op *log.Op, before, after log.Object) []string {
 // createMachine is the task that makes a VM on its CN.
 const createMachine = "machine_create"
 
-// maxMovedNICs bounds the NICs that move with their VM. A VM with more is not moved: those
-// that are left would stay with the node that the VM leaves.
+// maxMovedNICs bounds the NICs that move with their VM. A VM with more on its CN does not
+// move before an operator has moved the others.
 const maxMovedNICs = 256
 
 // stripped returns a new object as a CN may send it: what its operation does not name is
@@ -429,8 +429,8 @@ func checkSelfProvision(d *draft, n *log.Network) {
 }
 
 // movedVM makes the events that follow where a VM goes to another CN: the NICs that were
-// on the one that it leaves go with it, and no VMM gives its CN a claim any more. It
-// refuses a VM with more NICs there than maxMovedNICs.
+// on the one that it leaves go with it, all or none, and no VMM gives its CN a claim any
+// more.
 func movedVM(d *draft, before, after *log.VM) {
 	if before == nil || after == nil || before.ServerUUID == after.ServerUUID || !d.confined() {
 		return
@@ -442,10 +442,7 @@ func movedVM(d *draft, before, after *log.VM) {
 				moved = append(moved, n)
 			}
 			if len(moved) > maxMovedNICs {
-				message := fmt.Sprintf("more than %d NICs of the VM are on the compute node that it leaves", maxMovedNICs)
-				d.refuse(log.CodeLimit, message, log.FieldError{
-					Field: "server_uuid", Code: log.ElementInvalid, Message: message, Remedy: "delete NICs, or set cn_uuid of some of them first",
-				})
+				d.bad("server_uuid", fmt.Sprintf("the VM has more NICs on CN %s than the limit moved_nics", before.ServerUUID), fmt.Sprintf("%d are the most that go with their VM: set cn_uuid of the others first", maxMovedNICs))
 				return
 			}
 		}

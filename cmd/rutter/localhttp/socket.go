@@ -169,10 +169,11 @@ func (s Socket) Guarded(next http.Handler) (http.Handler, error) {
 
 // Reach returns how an HTTP client reaches an address: the URL without a path, and a
 // transport. An address that begins with / is that of a Unix socket, any other is
-// HOST:PORT. The caller closes the transport's idle connections.
+// HOST:PORT, and a server there that is on this machine must belong to root or to the user
+// of this process (ErrServer). The caller closes the transport's idle connections.
 func Reach(address string) (base string, transport *http.Transport) {
 	if !IsSocket(address) {
-		return "http://" + address, &http.Transport{DisableKeepAlives: true}
+		return "http://" + address, &http.Transport{DisableKeepAlives: true, DialContext: dialTrusted}
 	}
 	return "http://localhost", &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", address)

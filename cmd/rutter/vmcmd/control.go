@@ -299,10 +299,12 @@ func (a *vmAction) vmm(ctx context.Context) (vmm vmmstate.VMM, managed bool, err
 		return vmm, false, nil
 	}
 	var list []vmmstate.VMM
-	err = a.get(ctx, "/vmms?vm="+a.id.String(), &list)
+	err = a.get(ctx, a.c.String("agent"), "/vmms?vm="+a.id.String(), &list)
 	var status *vminfod.StatusError
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist), errors.As(err, &status) && status.Code == http.StatusNotFound:
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return vmm, false, a.withoutSocket(ctx, agentStatus)
+	case errors.As(err, &status) && status.Code == http.StatusNotFound:
 		return vmm, false, nil
 	case errors.Is(err, fs.ErrPermission):
 		return vmm, false, fmt.Errorf("the agent at %s is for root, and for the group of its --socket-group: %w", a.c.String("agent"), err)
@@ -317,9 +319,33 @@ func (a *vmAction) vmm(ctx context.Context) (vmm vmmstate.VMM, managed bool, err
 	return vmm, false, nil
 }
 
-// get asks the agent of this node.
-func (a *vmAction) get(ctx context.Context, path string, out any) error {
-	base, transport := localhttp.Reach(a.c.String("agent"))
+// agentStatus is where an agent serves its status if it is not told otherwise. Agents
+// that are too old to have a socket serve all there.
+const agentStatus = "127.0.0.1:5309"
+
+// withoutSocket refuses to act on a VM as if no agent managed it, if the agent that
+// serves its status at an address does. An error of the request means that none does.
+func (a *vmAction) withoutSocket(ctx context.Context, address string) error {
+	if !localhttp.IsSocket(a.c.String("agent")) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, localhttp.Limit)
+	defer cancel()
+	var list []vmmstate.VMM
+	if a.get(ctx, address, "/vmms?vm="+a.id.String(), &list) != nil {
+		return nil
+	}
+	for _, v := range list {
+		if !v.Final() {
+			return fmt.Errorf("the agent at %s manages VMM %s of this VM, and no agent serves the socket %s: restart the agent with this version of rutter if it is older, or name its socket by --agent (--agent off does without it: the VM then counts as failed)", address, v.ID, a.c.String("agent"))
+		}
+	}
+	return nil
+}
+
+// get asks the agent of this node at an address.
+func (a *vmAction) get(ctx context.Context, address, path string, out any) error {
+	base, transport := localhttp.Reach(address)
 	asked := vminfod.New(strings.TrimPrefix(base, "http://"), "rutter vm "+a.c.Command.Name)
 	asked.Transport = transport
 	text, err := asked.Get(ctx, path)

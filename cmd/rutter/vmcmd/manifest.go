@@ -237,7 +237,7 @@ func (a *vmAction) cn(ctx context.Context) (cn log.UUID, err error) {
 	var s struct {
 		CN log.UUID `json:"cn"`
 	}
-	if err := a.get(ctx, "/status", &s); err != nil {
+	if err := a.get(ctx, a.c.String("agent"), "/status", &s); err != nil {
 		return cn, fmt.Errorf("which compute node is this? Its agent at %s does not say (--agent names another, --cn gives the UUID): %w", a.c.String("agent"), err)
 	}
 	return s.CN, nil

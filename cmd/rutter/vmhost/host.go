@@ -62,7 +62,7 @@ func NewService(f Folders, logger *slog.Logger) (service *vminfo.Service, folder
 		sources = append(sources, folder)
 	}
 	if f.Follow != "" {
-		stream, err := vminfod.NewStream(vminfod.StreamConfig{Client: vminfod.New(f.Follow, "rutter"), Logger: logger})
+		stream, err := vminfod.NewStream(vminfod.StreamConfig{Client: clientOf(f.Follow, "rutter"), Logger: logger})
 		if err != nil {
 			return nil, nil, err
 		}

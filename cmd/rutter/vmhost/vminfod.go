@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 )
@@ -25,7 +26,15 @@ func AddressFlag() cli.Flag {
 
 // Client returns a client of the vminfod that AddressFlag names.
 func Client(c *cli.Context) *vminfod.Client {
-	return vminfod.New(c.String("address"), "rutter vminfo "+c.Command.Name)
+	return clientOf(c.String("address"), "rutter vminfo "+c.Command.Name)
+}
+
+// clientOf returns a client of a vminfod at an address, HOST:PORT. On this machine the
+// vminfod must belong to root or to our user: what it shows is followed.
+func clientOf(address, name string) *vminfod.Client {
+	client := vminfod.New(address, name)
+	_, client.Transport = localhttp.Reach(address)
+	return client
 }
 
 // Unreachable distinguishes a vminfod that does not answer from one that refuses.

@@ -69,8 +69,21 @@ func (s *suite) crowd(ctx context.Context) error {
 	return nil
 }
 
-// matrix counts the rows of the matrix of who may do what.
+// matrix counts the rows of the matrix of who may do what, and prints them. Those of HTTP
+// are the patterns that the routers dispatch: the tests TestEveryEndpointHasARow and
+// TestEverySurfaceHasRows compare them.
 func (s *suite) matrix(context.Context) error {
-	s.figures.Set("matrix_rows", float64(len(matrix.Requests())+len(matrix.Surfaces())+len(matrix.Frames())+len(matrix.Commands())))
+	total := 0
+	for _, of := range []struct {
+		name string
+		rows []matrix.Row
+	}{{"API", matrix.Requests()}, {"other surfaces", matrix.Surfaces()}, {"frames", matrix.Frames()}, {"commands", matrix.Commands()}} {
+		total += len(of.rows)
+		fmt.Fprintf(os.Stderr, "%s: %d rows\n", of.name, len(of.rows))
+		for _, row := range of.rows {
+			fmt.Fprintln(os.Stderr, "  "+row.What)
+		}
+	}
+	s.figures.Set("matrix_rows", float64(total))
 	return nil
 }

@@ -120,7 +120,7 @@ func (f *follower) moved() {
 func (f *follower) leads(id string, term uint64) {
 	f.t.Helper()
 	request := &raft.AppendEntriesRequest{
-		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(id), Addr: []byte(id)}, Term: term, Leader: []byte(id),
+		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(id), Addr: []byte(id)}, Term: term,
 	}
 	if err := f.transport.AppendEntries("", f.address, request, new(raft.AppendEntriesResponse)); err != nil {
 		f.t.Fatal(err)
