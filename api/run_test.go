@@ -233,3 +233,20 @@ func TestRunFailsWithItsListener(t *testing.T) {
 func anybody(r *http.Request) matrix.Identity {
 	return matrix.Identity{Role: matrix.Local, Name: strings.Split(r.RemoteAddr, ":")[0]}
 }
+
+// The library has an answer of its own to "OPTIONS *", which no check or limit sees.
+func TestEachRequestIsRouted(t *testing.T) {
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, run(t, api.NewMemory()).url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.URL.Opaque = "*"
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusBadRequest {
+		t.Errorf("OPTIONS * was answered with %d, want 400", response.StatusCode)
+	}
+}

@@ -216,9 +216,11 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		ReadHeaderTimeout: headerTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    MaxHeader,
-		BaseContext:       func(net.Listener) context.Context { return requests },
-		ConnContext:       guard.WithIdentity,
-		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
+		// The library would answer "OPTIONS *" before any limit or check.
+		DisableGeneralOptionsHandler: true,
+		BaseContext:                  func(net.Listener) context.Context { return requests },
+		ConnContext:                  guard.WithIdentity,
+		ErrorLog:                     slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(s.guard.Listener(listener, guard.MaxConnections)) }()

@@ -60,6 +60,10 @@ func TestStolenNodeStaysOut(t *testing.T) {
 	}
 	d.now = d.now.Add(-time.Hour)
 	d.revokeNode()
+	var listed []TokenForm
+	if d.ask(operator, http.MethodGet, "/tokens", nil, &listed); len(listed) != 2 || listed[0].Voided == 0 || listed[1].Voided == 0 {
+		t.Errorf("an operator cannot see that the tokens are useless: %+v", listed)
+	}
 	if d.isGood(stolen) {
 		t.Error("a certificate of before the revocation is good, because a clock was ahead")
 	}

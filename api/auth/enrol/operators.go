@@ -24,6 +24,8 @@ type TokenForm struct {
 	Expires log.Time `json:"expires"`
 	UsedBy  string   `json:"used_by,omitempty"`
 	Used    log.Time `json:"used,omitzero"`
+	// Voided is when a revocation made it useless.
+	Voided log.Time `json:"voided,omitzero"`
 }
 
 func (s *Service) listTokens(*http.Request) (any, error) {
@@ -31,7 +33,7 @@ func (s *Service) listTokens(*http.Request) (any, error) {
 	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
 		for r := range state.List(log.KindToken) {
 			t := r.Object.(*log.Token)
-			all = append(all, TokenForm{UUID: t.UUID, CN: t.CN, Created: t.Created, Expires: t.Expires, UsedBy: t.UsedBy, Used: t.Used})
+			all = append(all, TokenForm{UUID: t.UUID, CN: t.CN, Created: t.Created, Expires: t.Expires, UsedBy: t.UsedBy, Used: t.Used, Voided: t.Voided})
 		}
 	})
 	return all, nil

@@ -242,3 +242,36 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 }
+
+// senderKey is the key of a sender's identity in the context of a request.
+type senderKey struct{}
+
+// authored makes what a sender's context asks for the sender's, as the servers' store does.
+type authored struct {
+	*memory
+	node log.UUID
+}
+
+func (a authored) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
+	c.By = log.Author{Role: log.RoleForeign}
+	if ctx.Value(senderKey{}) != nil {
+		c.By = log.Author{Role: log.RoleCN, CN: a.node}
+	}
+	return a.memory.Propose(ctx, c)
+}
+
+// A node that reports with its own certificate may not write where it is reached; the
+// server that believes the report does.
+func TestAddressOfNodeWithCertificate(t *testing.T) {
+	store, node := newMemory(), testUUID(t, cn2)
+	s := newService(t, store, func(c *Config) { c.Store, c.HTTP = authored{store, node}, reaching(t, store) })
+	for range 2 { // the first makes the object
+		r := httptest.NewRequestWithContext(context.WithValue(t.Context(), senderKey{}, true), http.MethodPost, "/servers/"+cn2+"/sysinfo", strings.NewReader(sysinfoAt(cn2, "127.0.0.1", 5309, 1)))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		if got := s.server(node); w.Code != http.StatusOK || got == nil || got.AdminIP != netip.MustParseAddr("127.0.0.1") {
+			t.Fatalf("%d %s: the server is %+v", w.Code, w.Body, got)
+		}
+	}
+}

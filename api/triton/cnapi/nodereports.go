@@ -94,9 +94,16 @@ func (s *Service) record(r *http.Request, cn log.UUID, info *sysinfo.Info, text 
 	if set == nil {
 		return nil
 	}
-	_, err := s.propose(r.Context(), nil, log.Op{Action: log.Update, Kind: log.KindServer, ID: cn.String(), Object: reached, Set: set})
+	_, err := s.propose(ownContext{r.Context()}, nil, log.Op{Action: log.Update, Kind: log.KindServer, ID: cn.String(), Object: reached, Set: set})
 	return err
 }
+
+// ownContext is a request's context without its values: the sender's identity is one of
+// them, and would be the author of what this server writes on its own.
+type ownContext struct{ context.Context }
+
+// Value implements context.Context.
+func (ownContext) Value(any) any { return nil }
 
 // unreachable returns why tasks are not posted to the address in a sysinfo; "" if they
 // are.

@@ -414,7 +414,7 @@ func rotateFinish(c *cli.Context) error {
 		if n := len(old) - maxNamed; n > 0 {
 			more = fmt.Sprintf(" and %d more", n)
 		}
-		return fmt.Errorf("without a certificate of the new authority are yet: %s%s. Wait for servers and compute nodes; issue people's by hand (rutter cert issue -s URL), or revoke them; --yes locks all of them out", strings.Join(old[:min(len(old), maxNamed)], ", "), more)
+		return fmt.Errorf("without a certificate of the new authority are yet: %s%s. Wait for servers and compute nodes (those that were off since before rotate begin need the authorities' file of --dir first); issue people's by hand (rutter cert issue -s URL), or revoke them; --yes locks all of them out", strings.Join(old[:min(len(old), maxNamed)], ", "), more)
 	}
 	if err := publish(c, api, list[:1], name); err != nil {
 		return err

@@ -156,13 +156,16 @@ func listTokens(c *cli.Context) error {
 		return err
 	}
 	return output.Table(c, all, func(t io.Writer) {
-		output.Print(t, "TOKEN\tCN\tEXPIRES\tUSED\n")
+		output.Print(t, "TOKEN\tCN\tEXPIRES\tUSED\tVOIDED\n")
 		for _, one := range all {
-			used := "-"
+			used, voided := "-", "-"
 			if one.Used != 0 {
 				used = one.Used.String()
 			}
-			output.Printf(t, "%s\t%s\t%s\t%s\n", one.UUID, one.CN, one.Expires, used)
+			if one.Voided != 0 {
+				voided = one.Voided.String()
+			}
+			output.Printf(t, "%s\t%s\t%s\t%s\t%s\n", one.UUID, one.CN, one.Expires, used, voided)
 		}
 	})
 }

@@ -294,11 +294,14 @@ func TestWebPagesAreRefused(t *testing.T) {
 		{"POST", address, "", 403},
 		{"PUT", address, "", 403},
 		{"DELETE", address, "", 403},
+		{"OPTIONS *", address, "", 400},
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+address+"/", nil)
+		method, target, _ := strings.Cut(c.method, " ")
+		request, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+"/", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+		request.URL.Opaque = target
 		request.Host = c.host
 		if name, value, ok := strings.Cut(c.header, "="); ok {
 			request.Header.Set(name, value)

@@ -21,6 +21,7 @@ func Protect(server *http.Server) {
 	}
 	server.Handler = webcheck.Handler(server.Handler, webcheck.NewHosts(nil, names))
 	server.ConnContext = withPeer
+	server.DisableGeneralOptionsHandler = true // the library would answer "OPTIONS *" to every page
 }
 
 // Refuse answers with a status and a JSON object: error_code, and a message that says

@@ -139,6 +139,8 @@ func (p *tritonPort) run(ctx context.Context, logger *slog.Logger) error {
 		ReadHeaderTimeout: tritonHeaderTime, IdleTimeout: tritonIdleTime, MaxHeaderBytes: tritonHeader,
 		BaseContext: func(net.Listener) context.Context { return requests },
 		ErrorLog:    slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		// The library would answer "OPTIONS *" to addresses that may do nothing here.
+		DisableGeneralOptionsHandler: true,
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(p.listener) }()
