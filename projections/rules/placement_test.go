@@ -292,6 +292,12 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 			return []log.Op{placedNIC(10, vmNo(1), w.cn, externalNet, "10.2.0.100")}
 		}, "neither gateway", true},
 		{"the gateway of the admin network, for a host NIC", nil, func(w *placementWorld) []log.Op { return []log.Op{hostNICAt(10, w.cn, adminNet, "10.4.0.1")} }, "neither gateway", true},
+		{"the address at which servers reach another node", func(w *placementWorld) {
+			w.do(updateOf(w.other.String(), &log.Server{AdminIP: addr("10.4.0.8")}, "admin_ip"))
+		}, func(w *placementWorld) []log.Op { return []log.Op{hostNICAt(10, w.cn, adminNet, "10.4.0.8")} }, "neither gateway", true},
+		{"the address at which servers reach it", func(w *placementWorld) {
+			w.do(updateOf(w.cn.String(), &log.Server{AdminIP: addr("10.4.0.8")}, "admin_ip"))
+		}, func(w *placementWorld) []log.Op { return []log.Op{hostNICAt(10, w.cn, adminNet, "10.4.0.8")} }, "", true},
 		{"an address out of the admin network's range", nil, func(w *placementWorld) []log.Op { return []log.Op{hostNICAt(10, w.cn, adminNet, "10.4.0.200")} }, "neither gateway", true},
 		{
 			"the gateway, by a change of its host NIC", func(w *placementWorld) { w.by(w.cn, hostNICAt(10, w.cn, adminNet, "10.4.0.8")) },

@@ -417,8 +417,21 @@ func isFree(d *draft, net *log.Network, n *log.NIC, ip netip.Addr) bool {
 	if misplaced(net.Subnet, ip) != "" || ip.Less(net.ProvisionStart) || net.ProvisionEnd.Less(ip) || keeps(d, net, ip) {
 		return false
 	}
-	o := ipObject(d, net.UUID, ip)
-	return o == nil || !o.BelongsToUUID.IsZero() && o.BelongsToUUID == n.BelongsToUUID
+	if o := ipObject(d, net.UUID, ip); o != nil && (o.BelongsToUUID.IsZero() || o.BelongsToUUID != n.BelongsToUUID) {
+		return false
+	}
+	return !isAdmin(d, net.UUID) || !reachedAt(d, n.BelongsToUUID, ip)
+}
+
+// reachedAt reports whether servers reach another compute node than cn at an address,
+// of which the log may have no NIC.
+func reachedAt(d *draft, cn log.UUID, ip netip.Addr) bool {
+	for o := range d.Objects(projections.All(log.KindServer)) {
+		if s := o.(*log.Server); s.AdminIP.Unmap() == ip && s.UUID != cn {
+			return true
+		}
+	}
+	return false
 }
 
 // checkSelfProvision checks the field of a network.
