@@ -1,6 +1,7 @@
 package napi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -46,6 +47,33 @@ func TestConditions(t *testing.T) {
 	same(t, "none of these", w.do("PUT", path, `{"model": "c"}`, "If-None-Match", "X").status, 200)
 	last := w.do("GET", path, "").header.Get("Etag")
 	same(t, "delete", w.do("DELETE", path, "", "If-Match", last).status, 204)
+}
+
+// behind is the store of a server that has applied nothing until it asks the leader.
+type behind struct {
+	*memory
+	confirmed atomic.Bool
+}
+
+func (b *behind) View(fn func(*projections.State, log.Cursor)) {
+	if !b.confirmed.Load() {
+		fn(projections.NewState(), log.Cursor{})
+		return
+	}
+	b.memory.View(fn)
+}
+
+func (b *behind) Consistent(ctx context.Context) (log.Seq, error) {
+	b.confirmed.Store(true)
+	return b.memory.Consistent(ctx)
+}
+
+// An object that was made through another server a moment ago is found by a write here.
+func TestWriteAtAServerBehind(t *testing.T) {
+	w := furnished(t)
+	late := newWorld(t, func(cfg *Config) { cfg.Store = &behind{memory: w.store} })
+	same(t, "status", late.do("PUT", "/networks/"+net2, `{"description": "d"}`).status, 200)
+	same(t, "status of what is not there", late.do("PUT", "/networks/"+absent, `{"description": "d"}`).status, 404)
 }
 
 // TestRacingWriters: of many who update what they read, each succeeds on what no

@@ -100,14 +100,25 @@ type target struct {
 
 // change proposes what build makes of the present object. Conditions on its tag, and on
 // what build read, are part of the change: if the object has changed when the change is
-// decided, everything is done again.
+// decided, everything is done again. What is not there is looked for again when this
+// server has all that was acknowledged.
 func (s *Service) change(r *http.Request, t target, build func(state *projections.State, rec projections.Record) ([]log.Op, error)) (log.Result, error) {
 	if err := s.fresh(r); err != nil {
 		return log.Result{}, err
 	}
 	guarded := t.guarded || isConditional(r)
+	confirmed := r.URL.Query().Has("consistent") // fresh has asked the leader
 	for try := 0; ; try++ {
 		ops, err := s.prepare(r, t, guarded, build)
+		var p *problem
+		if errors.As(err, &p) && p.status == http.StatusNotFound && !confirmed {
+			// It may have been made through another server a moment ago.
+			if err := s.freshAs(r, true); err != nil {
+				return log.Result{}, err
+			}
+			confirmed = true
+			continue
+		}
 		if err != nil || len(ops) == 0 {
 			return log.Result{}, err
 		}
