@@ -33,9 +33,9 @@ func TestMendWhileDiskHangs(t *testing.T) {
 		t.Fatalf("the disk hangs: %+v, want ErrUnknown", o)
 	}
 	n.disk.release(false)
-	becomes(t, "the time is set", func() bool { return n.lead.leading() && timeOff(n.node).Abs() < time.Hour })
+	becomes(t, "the time is set", func() bool { return n.lead.leading() && timeOff(t, n.node).Abs() < time.Hour })
 	must(t, n.node, tagChange(newID(), "after"))
-	if at := timeOff(n.node); at.Abs() > time.Hour {
+	if at := timeOff(t, n.node); at.Abs() > time.Hour {
 		t.Errorf("the log's time is %v off again", at)
 	}
 }

@@ -56,9 +56,15 @@ func led(t *testing.T, nodes []*node, by int) {
 	})
 }
 
-// timeOff is how far the log's time is ahead of the test's clock.
-func timeOff(n *node) (off time.Duration) {
-	n.View(func(v View) { off = time.Until(v.Time.Std()) })
+// timeOff is how far the log's time is ahead of the test's clock. It waits until the
+// server has a time: one that has just started, or is behind, may have read no entry yet.
+func timeOff(t *testing.T, n *node) (off time.Duration) {
+	t.Helper()
+	becomes(t, n.cfg.ID+" has a time", func() bool {
+		has := false
+		n.View(func(v View) { has, off = v.Time != 0, time.Until(v.Time.Std()) })
+		return has
+	})
 	return off
 }
 
@@ -93,7 +99,7 @@ func TestClockPoison(t *testing.T) {
 			offsets[2].Store(int64(off))
 			for i := 0; i < 5 || nodes[2].lead.leading(); i++ {
 				must(t, nodes[i%3], tagChange(newID(), fmt.Sprintf("while%d", i)))
-				if at := timeOff(nodes[1]); at.Abs() > near {
+				if at := timeOff(t, nodes[1]); at.Abs() > near {
 					t.Fatalf("one clock is %v off: the log's time is %v off", off, at)
 				}
 				time.Sleep(20 * time.Millisecond)
@@ -147,7 +153,7 @@ func TestWrongClockAtStart(t *testing.T) {
 		for range 3 {
 			must(t, nodes[1], tagChange(newID(), fmt.Sprintf("x%d_%d", i, rand.Uint32())))
 		}
-		if at := timeOff(nodes[1]); at.Abs() > near {
+		if at := timeOff(t, nodes[1]); at.Abs() > near {
 			t.Fatalf("the log's time is %v off", at)
 		}
 	}
@@ -175,7 +181,7 @@ func TestClocksApart(t *testing.T) {
 		for i := range 10 {
 			must(t, nodes[i%2], tagChange(newID(), fmt.Sprintf("by%d_%d", by, i)))
 		}
-		if at := timeOff(nodes[0]); at.Abs() > near {
+		if at := timeOff(t, nodes[0]); at.Abs() > near {
 			t.Errorf("led by s%d: the log's time is %v off", by+1, at)
 		}
 		for _, n := range nodes {
@@ -229,7 +235,7 @@ func TestMend(t *testing.T) {
 	t.Parallel()
 	n := aYearAhead(t)
 	becomes(t, "it says so", func() bool { return n.lead.leading() && alarmed(n, "rutter cluster time set") })
-	if at := timeOff(n); at < year-time.Hour {
+	if at := timeOff(t, n); at < year-time.Hour {
 		t.Fatalf("the log's time is %v ahead", at)
 	}
 	refused, err := n.Propose(patience(t), setTimeChange(newID(), true, textOf(time.Now().Add(time.Hour))))
@@ -239,7 +245,7 @@ func TestMend(t *testing.T) {
 	c := setTimeChange(newID(), true, textOf(time.Now()))
 	result := must(t, n, c)
 	mended := time.Now()
-	if at := timeOff(n); at.Abs() > near {
+	if at := timeOff(t, n); at.Abs() > near {
 		t.Fatalf("the log's time is %v off after it was set", at)
 	}
 	if again := must(t, n, c); again.First != result.First {
@@ -275,7 +281,7 @@ func TestMend(t *testing.T) {
 	}
 	n = n.again(t)
 	becomes(t, "it leads again", n.lead.leading)
-	if at := timeOff(n); at.Abs() > near {
+	if at := timeOff(t, n); at.Abs() > near {
 		t.Errorf("after a restart the log's time is %v off", at)
 	}
 	must(t, n, tagChange(newID(), "restarted"))
@@ -343,7 +349,7 @@ func TestMendUnderWriters(t *testing.T) {
 	result := must(t, n, setTimeChange(newID(), true, textOf(time.Now())))
 	<-stop
 	must(t, n, tagChange(newID(), "after"))
-	if at := timeOff(n); at.Abs() > near || failed.Load() > 0 {
+	if at := timeOff(t, n); at.Abs() > near || failed.Load() > 0 {
 		t.Errorf("the log's time is %v off, %d writes failed", at, failed.Load())
 	}
 	for _, e := range all(t, n.Store) {
@@ -386,7 +392,7 @@ func TestMendOfThree(t *testing.T) {
 	}
 	checkSame(t, nodes)
 	for _, n := range nodes {
-		if at := timeOff(n); at.Abs() > near {
+		if at := timeOff(t, n); at.Abs() > near {
 			t.Errorf("%s: the log's time is %v off", n.cfg.ID, at)
 		}
 	}
@@ -400,7 +406,7 @@ func TestMendOfThree(t *testing.T) {
 	must(t, nodes[2], setTimeChange(newID(), false, textOf(time.Now().Add(time.Second))))
 	must(t, nodes[2], tagChange(newID(), "last"))
 	checkSame(t, nodes)
-	if at := timeOff(follower); at.Abs() > near {
+	if at := timeOff(t, follower); at.Abs() > near {
 		t.Errorf("rebuilt: the log's time is %v off", at)
 	}
 	for _, n := range nodes {

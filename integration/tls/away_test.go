@@ -192,6 +192,17 @@ func TestAuthoritiesThatDiffer(t *testing.T) {
 	w.must(err)
 	ours, err := w.office.Authorities(pki.Clients)
 	w.must(err)
+	// Before the log has the authorities, it would get them from s2, if that is the leader.
+	for deadline := time.Now().Add(finishPatience); ; time.Sleep(50 * time.Millisecond) {
+		var published []log.Authority
+		w.must(json.Unmarshal([]byte(w.getOf(w.urls[1], "ada", "/pki/authorities")), &published))
+		if len(published) == 2 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the log has the authorities %+v", published)
+		}
+	}
 	ca := tlsgate.ClientPaths(w.path("s2")).CA
 	const want = "server s2 trusts other authorities (clients)"
 	for deadline := time.Now().Add(finishPatience); !strings.Contains(w.get("ada", "/readyz?verbose"), want); time.Sleep(200 * time.Millisecond) {
