@@ -49,7 +49,15 @@ func (s *State) UnderlayOf(cn log.UUID) (Underlay, bool) {
 	if nic == nil {
 		return Underlay{}, false
 	}
-	return Underlay{CN: cn, Addr: nic.IP, Port: VXLANPort}, true
+	return Underlay{CN: cn, Addr: nic.IP, Port: PortOr(nic.VXLANPort)}, true
+}
+
+// PortOr returns the UDP port that a server's vxlan_port means: 0 is VXLANPort.
+func PortOr(port uint32) uint16 {
+	if port == 0 {
+		return VXLANPort
+	}
+	return uint16(port)
 }
 
 // UnderlayNIC returns the NIC whose address UnderlayOf returns, or nil.
