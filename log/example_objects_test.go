@@ -120,6 +120,14 @@ func exampleEvents() map[string]*Event {
 			OverprovisionRatio: `{"ram":1}`, ReservationRatio: "0.15", Traits: `{"ssd":true}`, Reserved: true, Reservoir: true,
 			SettingUp: true, TransitionalStatus: "rebooting", AdminIP: netip.MustParseAddr("10.99.99.7"), AgentPort: 5309,
 		}, Create, CNScope(cn)),
+		"server_3": event(&Server{
+			UUID: cn, Hostname: "cn0", Status: "running", Setup: true, VXLANPort: 4790, UnderlayMTU: 1500,
+			UnderlayPaths: []string{PathTo{netip.MustParseAddr("192.0.2.7"), 1400}.String()},
+		}, Create, CNScope(cn)),
+		"nic_2": event(&NIC{
+			MAC: mustMAC("90:b8:d0:12:34:58"), BelongsToType: "server", BelongsToUUID: cn, OwnerUUID: owner, State: "running",
+			NetworkUUID: network, IP: netip.MustParseAddr("192.0.2.8"), CNUUID: cn, Underlay: true, VXLANPort: 4790, UnderlayMTU: 1500,
+		}, Create, CNScope(cn), NetworkScope(network)),
 		"task": event(&Task{
 			UUID: change, ReqID: "r1", Task: "machine_start", Params: `{"uuid":"x"}`, ServerUUID: cn, Status: TaskFailure, Via: ViaHTTP,
 			Created: at, Deadline: at + 3600e9, Timeout: 3600, ClaimedBy: 7, Claimant: "s1", Started: at, Finished: at,

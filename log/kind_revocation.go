@@ -55,7 +55,7 @@ var revocationKind = kind{
 			v.strs("good", &r.Good)
 		}
 	}),
-	late: late[Revocation]{2, func(r *Revocation) bool { return !r.ByOrder && len(r.Good) == 0 }},
+	late: late[Revocation]{2, FeatureConfined, func(r *Revocation) bool { return !r.ByOrder && len(r.Good) == 0 }},
 	// Every CN must know which servers it trusts no more.
 	scope: scopes[Revocation](func(r *Revocation) (scope Scope) {
 		if strings.HasPrefix(r.Identity, "server:") {

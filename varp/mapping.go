@@ -126,6 +126,7 @@ type nicMapping struct {
 	ip       netip.Addr
 	node     log.UUID
 	underlay bool
+	port     uint16 // UDP, where an underlay NIC receives VXLAN packets; 0 of others
 }
 
 // locationOf returns the zero nicMapping for no NIC. As in package projections, a
@@ -136,12 +137,22 @@ func locationOf(nic *log.NIC) nicMapping {
 	}
 	p := nicMapping{mac: nic.MAC, network: nic.NetworkUUID, ip: nic.IP.Unmap(), node: nic.CNUUID}
 	if ofServer := nic.BelongsToType == "server"; ofServer {
-		p.underlay = nic.Underlay
+		if p.underlay = nic.Underlay; p.underlay {
+			p.port = portOf(nic)
+		}
 		if p.node.IsZero() {
 			p.node = nic.BelongsToUUID
 		}
 	}
 	return p
+}
+
+// portOf returns the UDP port of an underlay NIC's node.
+func portOf(nic *log.NIC) uint16 {
+	if nic.VXLANPort == 0 {
+		return vxlanPort
+	}
+	return uint16(nic.VXLANPort)
 }
 
 // underlayInvalidations: the earlier or current node of an underlay NIC has another

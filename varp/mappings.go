@@ -241,7 +241,7 @@ func (m *Mappings) apply(e *log.Event) error {
 func (m *Mappings) put(p nicMapping) {
 	node := m.nodes.number(p.node)
 	if p.underlay && p.ip.IsValid() {
-		m.nodes.put(node, p.mac, p.ip)
+		m.nodes.put(node, p.mac, Underlay{Addr: p.ip, Port: p.port})
 	}
 	vnet, ok := m.nets[p.network]
 	if !ok {
@@ -279,7 +279,7 @@ type nodeTable struct {
 
 type underlayOfMAC struct {
 	mac log.MAC
-	ip  netip.Addr
+	at  Underlay
 }
 
 func newNodeTable() *nodeTable { return &nodeTable{numbers: make(map[log.UUID]uint32)} }
@@ -300,10 +300,10 @@ func (t *nodeTable) find(n uint32, mac log.MAC) (int, bool) {
 	return slices.BinarySearchFunc(t.nics[n], mac, func(u underlayOfMAC, mac log.MAC) int { return u.mac.Compare(mac) })
 }
 
-func (t *nodeTable) put(n uint32, mac log.MAC, ip netip.Addr) {
+func (t *nodeTable) put(n uint32, mac log.MAC, at Underlay) {
 	t.remove(n, mac)
 	i, _ := t.find(n, mac)
-	t.nics[n] = slices.Insert(t.nics[n], i, underlayOfMAC{mac, ip})
+	t.nics[n] = slices.Insert(t.nics[n], i, underlayOfMAC{mac, at})
 	t.settle(n)
 }
 
@@ -317,7 +317,7 @@ func (t *nodeTable) remove(n uint32, mac log.MAC) {
 func (t *nodeTable) settle(n uint32) {
 	t.at[n] = Underlay{}
 	if nics := t.nics[n]; len(nics) > 0 {
-		t.at[n] = Underlay{Addr: nics[0].ip, Port: vxlanPort}
+		t.at[n] = nics[0].at
 	}
 }
 

@@ -106,6 +106,9 @@ func vmOfNIC(d *draft, n *log.NIC) *log.VM {
 // address is to be taken from the network's range. before is nil on create.
 func settleNIC(d *draft, before, n *log.NIC, op *log.Op) {
 	n.IP = n.IP.Unmap()
+	if d.perNode() {
+		settleUnderlay(d, n)
+	}
 	choose(d, before, n, op)
 	if n.BelongsToType == "server" && !given(op, "cn_uuid") && n.CNUUID.IsZero() || serverMoved(d, before, n, op) {
 		n.CNUUID = n.BelongsToUUID

@@ -81,6 +81,9 @@ func (d *draft) permitNames(op *log.Op, before, after log.Object) {
 	allowed := rules.CN.Create
 	if before != nil {
 		allowed = slices.Concat(rules.CN.Update, rules.special.moreFields(by.CN, before))
+		if d.knows(op.Kind) {
+			allowed = append(allowed, rules.CN.Late...)
+		}
 	}
 	for _, name := range d.touched(op, before, after) {
 		if !slices.Contains(allowed, name) {

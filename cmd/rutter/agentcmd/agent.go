@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/link"
+	"rutter/agent/underlay"
 	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/node"
@@ -57,6 +58,7 @@ func Flags() []cli.Flag {
 		&cli.IntFlag{Name: "on-demand-table", EnvVars: []string{"RUTTER_AGENT_TABLE"}, Value: link.DefaultTable, Usage: "`ENTRIES` that the kernel keeps of each vnet on demand"},
 		&cli.StringFlag{Name: "hold-removals", EnvVars: []string{"RUTTER_HOLD_REMOVALS"}, Value: "10%", Usage: "`SHARE` of the links that a new view of the log (of another cluster, or after a lost cache) may take away, if they are more than ten, before it is held until rutter cn accept lets it; off, for labs: any"},
 		&cli.BoolFlag{Name: "nic-sync", EnvVars: []string{"RUTTER_NIC_SYNC"}, Value: true, Usage: "keep the NICs in manifests and those in the log in step, as net-agent does (--nic-sync=false: no)"},
+		&cli.BoolFlag{Name: "underlay-probe", EnvVars: []string{"RUTTER_UNDERLAY_PROBE"}, Value: true, Usage: "find out what the paths to other VTEPs of the log carry, by ICMP echo requests that no router may cut, at most 10 in a second (--underlay-probe=false: look at interfaces and routes only)"},
 		&cli.StringFlag{Name: "etc-netns", EnvVars: []string{"RUTTER_ETC_NETNS"}, Value: "/etc/netns", Usage: "`FOLDER` in which NAMESPACE/resolv.conf is written"},
 	)
 }
@@ -95,6 +97,15 @@ func run(c *cli.Context) error {
 	}
 	opts.Kernel = node.SystemKernel(kernel, c.Int("ahead"), c.Int("on-demand-table"))
 	opts.Opened = func() { confineAgent(c, opts.Logger) }
+	opts.Underlay = new(node.UnderlayOptions)
+	if c.Bool("underlay-probe") {
+		// The socket is opened before the agent drops its capabilities.
+		if opts.Underlay.Prober, err = underlay.OpenProber(); err != nil {
+			opts.Logger.Warn("paths to other VTEPs are not probed; interfaces and routes are looked at", "error", err)
+		} else {
+			defer opts.Underlay.Prober.Close()
+		}
+	}
 	n, err := node.Open(opts)
 	if err != nil {
 		return errors.Join(err, kernel.Close())

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent"
 	"rutter/agent/netsync"
+	"rutter/agent/underlay"
 	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/node"
 	"rutter/cmd/rutter/output"
@@ -47,6 +50,7 @@ func printStatus(c *cli.Context) error {
 	}
 	return output.One(c, s, func(w io.Writer) {
 		writeAgentStatus(w, s.Status)
+		writeUnderlay(w, s.Underlay)
 		writeVMStatus(w, s.VMs)
 	})
 }
@@ -93,6 +97,24 @@ func writeAgentStatus(w io.Writer, s agent.Status) {
 	if s.Failure != "" {
 		output.Printf(w, "last failure  %s\n", s.Failure)
 	}
+}
+
+func writeUnderlay(w io.Writer, s *underlay.Status) {
+	if s == nil || !s.Address.IsValid() {
+		return
+	}
+	output.Printf(w, "underlay      %s on %s, MTU %s; %d other VTEPs, %d answered a probe\n", s.Address, output.Text(s.Interface), output.Text(mtuText(s.MTU)), s.VTEPs, s.Probed)
+	for _, path := range s.Paths {
+		addr, bytes, _ := strings.Cut(path, " ")
+		output.Printf(w, "              the path to %s carries %s bytes\n", addr, bytes)
+	}
+}
+
+func mtuText(mtu uint32) string {
+	if mtu == 0 {
+		return ""
+	}
+	return strconv.FormatUint(uint64(mtu), 10)
 }
 
 func writeNICs(w io.Writer, s *netsync.Status) {
