@@ -402,7 +402,7 @@ func TestShootdownsRestart(t *testing.T) {
 	}
 	fresh := newSite(c, ShootdownConfig{})
 	fresh.events.Events(nil, underlayAddr(0), 32) // one was given, five are pending
-	fresh.events.Remove(underlayAddr(0), []log.UUID{before[0].ID, before[3].ID})
+	fresh.events.Remove(underlayAddr(0), []log.UUID{before[0].ID, before[3].ID} /* the newest was given */)
 	if left := poll(t, fresh, underlayAddr(0), 1020); len(left) != 4 {
 		t.Errorf("%d records left after one that was given and one that was not, want 4", len(left))
 	}
@@ -431,7 +431,7 @@ func TestShootdownsLeaveAndReturn(t *testing.T) {
 	drain(t, s, underlayAddr(0), newCache())
 	step(func() { c.put(other) }, other.MAC)
 	step(func() { c.delete(own.MAC) })
-	step(func() { c.put(own) }, other.MAC, own.MAC)
+	step(func() { c.put(own) }, own.MAC, other.MAC)
 }
 
 // TestShootdownsOtherLog: if the log is replaced by another, or goes back, the index
