@@ -124,6 +124,7 @@ func (r *logReader) fill(x *invalidationIndex, rows Rows, from *places.Place) []
 			r.vnets[vnet] = c
 			if _, ok := from.Covers(vnet); ok && from.Seq >= x.floorSeq {
 				c.has(x, vnet, from.Seq)
+				r.deliveries.Past(from.Seq)
 			} else {
 				c.sweep(x.floor)
 			}
@@ -188,6 +189,16 @@ func (r *logReader) acknowledge(ids []log.UUID) int {
 	return before - len(r.pending)
 }
 
+// others returns the ids that are not of pending.
+func (r *logReader) others(ids []log.UUID) (others []log.UUID) {
+	for _, id := range ids {
+		if !slices.ContainsFunc(r.pending, func(p pendingRecord) bool { return p.id == id }) {
+			others = append(others, id)
+		}
+	}
+	return others
+}
+
 // place is what the node has acknowledged: everything up to Seq on VNets. A vnet that
 // is swept, or of which the record of a row waits, is not among them.
 func (r *logReader) place(cn netip.Addr) places.Place {
@@ -235,6 +246,32 @@ func (r *logReader) forgive(x *invalidationIndex) {
 	if x.held[p.mapping] == p.ord {
 		r.vnets[p.vnet].unread.Add(spans.Span{Lo: p.ord - 1, Hi: p.ord, Seq: p.seq - 1})
 	}
+}
+
+// has notes that the node has everything up to p, which it acknowledged elsewhere.
+func (r *logReader) has(x *invalidationIndex, p *places.Place) {
+	for _, vnet := range p.VNets {
+		if c := r.vnets[vnet]; c != nil {
+			c.has(x, vnet, p.Seq)
+		}
+	}
+	r.pending = slices.DeleteFunc(r.pending, func(w pendingRecord) bool {
+		seq, ok := p.Covers(w.vnet)
+		return ok && w.seq <= seq
+	})
+	r.deliveries.Past(p.Seq)
+}
+
+// giveAgain makes unread what the node was given above from, up to and with to: another
+// server may have answered it wrongly since.
+func (r *logReader) giveAgain(x *invalidationIndex, from, to log.Seq) {
+	for vnet, c := range r.vnets {
+		if hi := min(x.ordAt(vnet, to), c.read); !c.sweeping {
+			c.unread.Add(spans.Span{Lo: min(x.ordAt(vnet, from), hi), Hi: hi, Seq: from})
+		}
+	}
+	r.pending = slices.DeleteFunc(r.pending, func(w pendingRecord) bool { return w.ord > 0 && from < w.seq && w.seq <= to })
+	r.deliveries.Void(from, to)
 }
 
 func byNewest(a, b indexedInvalidation) int { return cmp.Compare(b.ord, a.ord) }

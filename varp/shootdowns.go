@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rutter/log"
@@ -88,6 +89,7 @@ func (c ShootdownConfig) check() error {
 type Shootdowns struct {
 	cfg   ShootdownConfig // immutable
 	state State           // immutable: Source or Changes
+	began atomic.Bool     // lookups are answered; set while mu is held
 
 	mu    sync.Mutex         // protects what follows
 	log   log.UUID           // the cluster whose log the index is of
@@ -111,7 +113,7 @@ func NewShootdowns(cfg ShootdownConfig) (*Shootdowns, error) {
 		return nil, err
 	}
 	s := &Shootdowns{cfg: cfg.withDefaults(), state: cfg.Source, readers: make(map[netip.Addr]*logReader)}
-	s.known = newKnownPlaces(s.cfg.Now())
+	s.known = newKnownPlaces()
 	if cfg.Changes != nil {
 		s.state = cfg.Changes
 	}
@@ -126,10 +128,12 @@ func (s *Shootdowns) Events(dst []Record, cn netip.Addr, maxBytes int) ([]Record
 		s.cfg.Logger.Error("SVP: the log cannot be read for shootdowns", "error", err)
 		return dst, false
 	}
+	s.beginLocked()
+	s.adoptFile()
 	s.requests++
 	s.state.View(func(rows Rows) {
 		if r := s.readerOf(cn, rows); r != nil {
-			vnets := r.fill(s.index, rows, s.known.take(cn, r.nodes))
+			vnets := r.fill(s.index, rows, s.known.of(cn, r.nodes))
 			var newest log.Seq
 			dst, newest = r.deliver(dst, maxBytes, s.index, rows, vnets)
 			s.delivered(r, newest)
@@ -147,12 +151,18 @@ func (s *Shootdowns) Remove(cn netip.Addr, ids []log.UUID) bool {
 	defer s.mu.Unlock()
 	r := s.readers[cn]
 	if r == nil {
+		known := false
+		s.state.View(func(rows Rows) { known = len(rows.Nodes(cn)) > 0 })
+		if known {
+			s.known.keep(cn, ids, s.cfg.Now())
+		}
 		return true
 	}
+	others := r.others(ids)
 	if r.acknowledge(ids) > 0 {
 		s.touch(r)
 	}
-	s.known.keep(cn, ids)
+	s.known.keep(cn, others, s.cfg.Now())
 	return true
 }
 
@@ -329,6 +339,7 @@ func (s *Shootdowns) makeRoom() {
 			oldest = cn
 		}
 	}
+	s.known.put(s.readers[oldest].place(oldest), s.cfg.MaxNodes)
 	delete(s.readers, oldest)
 }
 

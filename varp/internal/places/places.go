@@ -33,6 +33,20 @@ func (p *Place) Covers(vnet uint32) (log.Seq, bool) {
 	return p.Seq, ok
 }
 
+// Includes reports whether p is of the same node as q, and has all of its vnets. A nil
+// Place does not.
+func (p *Place) Includes(q *Place) bool {
+	if p == nil || p.Node != q.Node || len(q.VNets) == 0 {
+		return false
+	}
+	for _, vnet := range q.VNets {
+		if _, ok := p.Covers(vnet); !ok {
+			return false
+		}
+	}
+	return true
+}
+
 // Delivery is a group of records that a node was given: the highest seq among them, and
 // when the first was given. The zero time is any time in the past.
 type Delivery struct {
@@ -50,15 +64,34 @@ type Deliveries []Delivery
 
 // Add adds a delivery.
 func (d *Deliveries) Add(newest log.Seq, at time.Time) {
-	list := append(*d, Delivery{newest, at})
-	if len(list) > maxDeliveries {
-		list[1] = Delivery{max(list[0].Newest, list[1].Newest), list[0].At}
-		if list[1].At.After(at) {
-			list[1].At = at
-		}
-		list = slices.Delete(list, 0, 1)
+	*d = append(*d, Delivery{newest, at})
+	d.bound()
+}
+
+// bound joins the oldest two if there are too many.
+func (d *Deliveries) bound() {
+	list := *d
+	if len(list) <= maxDeliveries {
+		return
 	}
-	*d = list
+	list[1].Newest = max(list[0].Newest, list[1].Newest)
+	if list[0].At.Before(list[1].At) {
+		list[1].At = list[0].At
+	}
+	*d = slices.Delete(list, 0, 1)
+}
+
+// Past adds that records up to newest were given at any time before: the node
+// acknowledged them elsewhere.
+func (d *Deliveries) Past(newest log.Seq) {
+	for i := range *d {
+		if one := &(*d)[i]; one.At.IsZero() {
+			one.Newest = max(one.Newest, newest)
+			return
+		}
+	}
+	*d = slices.Insert(*d, 0, Delivery{Newest: newest})
+	d.bound()
 }
 
 // Void removes the deliveries of records above from, up to and with to: all of them are
@@ -102,6 +135,9 @@ func (a *Applied) Note(at time.Time, seq log.Seq) {
 		a.thin()
 	}
 }
+
+// Unknown forgets everything: what was answered until now is not known.
+func (a *Applied) Unknown() { a.list = []sample{{}} }
 
 // thin keeps of the older half every second sample. The first stays: before it, this
 // server answered nothing.
