@@ -47,6 +47,9 @@ type invalidation struct {
 	seq  log.Seq
 }
 
+// size is the length of the record of s in bytes.
+func (s invalidation) size() int { return Record{Type: s.typ}.Size() }
+
 // record is s as a record of the log.
 func (s invalidation) record() Record {
 	r := Record{Type: s.typ, ID: s.id(), VNet: s.vnet}
@@ -56,6 +59,14 @@ func (s invalidation) record() Record {
 		r.IP, r.VLAN = s.ip(), s.vlan
 	}
 	return r
+}
+
+// recordMapping is the mapping of a record.
+func recordMapping(r Record) mapping {
+	if r.Type == RecordVL2 {
+		return mappingVL2(r.VNet, r.MAC)
+	}
+	return mappingVL3(r.VNet, r.IP)
 }
 
 // id returns the UUID (version 8, RFC 9562 section 5.8) that LOG_RM names: the
