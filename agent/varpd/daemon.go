@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +41,12 @@ type Daemon struct {
 	lost        chan struct{}   // misses were lost
 	resolutions chan resolution // room for all that are in flight, so that senders never wait
 	records     chan *batch
-	localAddrs  atomic.Pointer[[]netip.Addr] // the underlay addresses of this node
+	localAddrs  atomic.Pointer[map[netip.Addr]string] // the underlay addresses of this node, and how they are known
+	unpolled    atomic.Pointer[[]Unpolled]            // devices without one
+
+	logTurn   sync.Mutex // held by the poller that asks and acknowledges
+	pollersMu sync.Mutex // protects pollers
+	pollers   map[*poller]bool
 
 	ready   chan struct{}  // closed after the first scan of the links
 	running sync.WaitGroup // questions in flight
@@ -54,8 +58,11 @@ type Daemon struct {
 	queries   queries
 	deferred  []miss.Miss             // of links that the last scan did not show
 	unknown   map[linkIndex]time.Time // links that a scan did not show, and when
-	dirty     bool                    // a scan of the links is needed
-	scannedAt time.Time               // when the last scan ended
+	doubts    map[key]*doubt
+	vnetSince map[uint32]time.Time // since when a vnet has fabric links here
+	soughtAt  time.Time            // when underlay addresses were looked up last
+	dirty     bool                 // a scan of the links is needed
+	scannedAt time.Time            // when the last scan ended
 	scanTook  time.Duration
 	troubles  map[string]bool // logged, and not over yet
 }
@@ -70,6 +77,7 @@ func New(cfg Config) (*Daemon, error) {
 		cfg: cfg, misses: make(chan miss.Miss, maxQueued), wakes: make(chan struct{}, 1), lost: make(chan struct{}, 1),
 		ready: make(chan struct{}), resolutions: make(chan resolution, cfg.MaxInFlight), records: make(chan *batch),
 		tables: newTables(), queries: queries{byKey: map[key]*query{}}, troubles: map[string]bool{}, unknown: map[linkIndex]time.Time{},
+		doubts: map[key]*doubt{}, pollers: map[*poller]bool{},
 	}, nil
 }
 
@@ -206,6 +214,8 @@ func (d *Daemon) loop(ctx context.Context) error {
 		case <-again.C:
 		case now := <-tick.C:
 			d.refresh(now)
+			d.askDoubts(now)
+			d.followUnderlay(now)
 			d.dirty = d.dirty || now.Sub(d.scannedAt) >= sweepEvery
 		}
 		if d.dirty {
@@ -296,10 +306,17 @@ func (d *Daemon) refresh(now time.Time) {
 	for e := d.tables.ages.Front(); e != nil; {
 		old := e.Value.(*aged)
 		// Misses go first: refreshing fills only a part of the queue.
-		if now.Sub(old.checked) < d.cfg.RefreshEvery || len(d.queries.queue) >= d.cfg.MaxInFlight || d.ask(old.key, false) == nil {
+		if now.Sub(old.checked) < d.cfg.RefreshEvery || len(d.queries.queue) >= d.cfg.MaxInFlight {
 			break
 		}
-		d.stats.refreshed.Add(1)
+		// The answers about the addresses of a MAC have its underlay. So the server's
+		// cache for MACs keeps none that is old when a shootdown names it.
+		if len(d.tables.users[old.key]) == 0 {
+			if d.ask(old.key, false) == nil {
+				break
+			}
+			d.stats.refreshed.Add(1)
+		}
 		next := e.Next()
 		d.tables.checked(e, now)
 		e = next
@@ -321,12 +338,4 @@ func (d *Daemon) trouble(what string, err error) {
 		d.troubles[what] = true
 		d.cfg.Logger.Warn("varpd: "+what, "error", err)
 	}
-}
-
-// readLocalAddrs returns the underlay addresses of this node.
-func (d *Daemon) readLocalAddrs() []netip.Addr {
-	if p := d.localAddrs.Load(); p != nil {
-		return slices.Clone(*p)
-	}
-	return nil
 }
