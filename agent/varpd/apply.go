@@ -99,6 +99,10 @@ func (d *Daemon) apply(a *query, got *resolution, now time.Time, steps *batchSte
 	}
 	if s := d.doubts[a.key]; s != nil {
 		s.none = absent
+		s.fresh = s.fresh || absent
+	}
+	if !absent {
+		d.noteFresh(a.key, got.at)
 	}
 	switch {
 	case a.key.ip.IsValid() && absent:
@@ -110,6 +114,9 @@ func (d *Daemon) apply(a *query, got *resolution, now time.Time, steps *batchSte
 	case absent:
 		if f := d.tables.forwards[a.key]; f != nil {
 			for user := range d.tables.users[a.key] { // the neighbours that use it are wrong too
+				if s := d.doubts[a.key]; s != nil {
+					d.doubt(user, s.until)
+				}
 				d.ask(user, true)
 			}
 			d.removeForward(f, steps)

@@ -20,16 +20,21 @@ const (
 // from its cache. portolan does for 10 s, and its log does not invalidate the cache
 // (spec/svp.md section 1.4).
 //
-// The key is asked at once, again and again, and a last time after the cache's time.
-// An answer that is new is used as soon as it comes. VL3 and VL2 answers come from
-// different caches, so that one may be new while the other is old: see outdated.
+// The key is asked at once, then every doubtPause until the answer is new, and a last
+// time after the cache's time. VL3 and VL2 answers come from different caches, so that
+// one may be new while the other is old: see outdated. portolan's log names a MAC only
+// when its node has changed, so VL2 is asked only then, and not again once its answer is
+// new; the last question is VL3. Else these questions would fill the second cache
+// before the next change.
 type doubt struct {
 	// until is when the server's cache can no longer have what was right before the
 	// last change.
 	until time.Time
 	next  time.Time // when it is asked again
-	// was is the underlay that a MAC had in the kernel before the first change.
-	was varp.Underlay
+	// was is the underlay before the last change: of a MAC what the kernel had, of an
+	// address the answer.
+	was   varp.Underlay
+	fresh bool // an answer since the last change differs from was
 	// none means that the newest answer wants no forwarding entry: the MAC is
 	// unknown, or on this node.
 	none    bool
@@ -53,12 +58,15 @@ func (d *Daemon) doubt(k key, until time.Time) *doubt {
 			return nil
 		}
 		s = &doubt{}
-		if f := d.tables.forwards[k]; f != nil {
-			s.was = varp.Underlay{Addr: f.to, Port: f.port}
-		} else if len(d.tables.users[k]) > 0 {
-			s.was.Addr = d.links.vxlans[k.vnet].local
-		}
 		d.doubts[k] = s
+	}
+	s.fresh, s.was = false, varp.Underlay{}
+	if f := d.tables.forwards[k]; f != nil {
+		s.was = varp.Underlay{Addr: f.to, Port: f.port}
+	} else if len(d.tables.users[k]) > 0 {
+		s.was.Addr = d.links.vxlans[k.vnet].local
+	} else if n := d.tables.neighs[k]; n != nil {
+		s.was = n.said
 	}
 	if until.After(s.until) {
 		s.until = until
@@ -109,7 +117,15 @@ func (d *Daemon) askDoubts(now time.Time) {
 			}
 			continue
 		}
-		if d.ask(k, len(s.waiters) > 0) == nil {
+		if s.fresh && now.Before(s.until) {
+			s.next = s.until
+			continue
+		}
+		about := k
+		if !now.Before(s.until) {
+			about = d.lastQuestion(k)
+		}
+		if d.ask(about, len(s.waiters) > 0) == nil {
 			continue // the queue is full: at the next tick
 		}
 		s.next = now.Add(pause)
@@ -124,6 +140,37 @@ func (d *Daemon) answered(k key, asked time.Time) {
 	if s := d.doubts[k]; s != nil {
 		d.settle(k, s, asked)
 	}
+	if n := d.tables.neighs[k]; n != nil {
+		mac := n.forwardKey()
+		if s := d.doubts[mac]; s != nil && !asked.Before(s.until) {
+			d.settle(mac, s, asked) // its underlay was in the answer
+		}
+	}
+}
+
+// lastQuestion is what is asked about k after the server's cache: of a MAC one of its
+// addresses, if it has any.
+func (d *Daemon) lastQuestion(k key) key {
+	for user := range d.tables.users[k] {
+		return user
+	}
+	return k
+}
+
+// noteFresh records that the answer about k differs from what was before the change.
+func (d *Daemon) noteFresh(k key, to varp.Underlay) {
+	if s := d.doubts[k]; s != nil && s.was.Addr.IsValid() && d.ownPort(k.vnet, to) != d.ownPort(k.vnet, s.was) {
+		s.fresh = true
+	}
+}
+
+// ownPort returns an underlay with port 0 for the device's own.
+func (d *Daemon) ownPort(vnet uint32, u varp.Underlay) varp.Underlay {
+	u.Addr = u.Addr.Unmap()
+	if u.Port == d.links.vxlans[vnet].port {
+		u.Port = 0
+	}
+	return u
 }
 
 // settle ends the records whose time has come, and the doubt after the last.
@@ -152,16 +199,9 @@ func (d *Daemon) outdated(k key, to, last varp.Underlay, asked time.Time) bool {
 	if s == nil || !asked.Before(s.until) {
 		return false
 	}
-	port := func(u varp.Underlay) varp.Underlay {
-		u.Addr = u.Addr.Unmap()
-		if u.Port == d.links.vxlans[k.vnet].port {
-			u.Port = 0
-		}
-		return u
-	}
-	to, last = port(to), port(last)
+	to, last = d.ownPort(k.vnet, to), d.ownPort(k.vnet, last)
 	if !last.Addr.IsValid() {
-		last = port(s.was)
+		last = d.ownPort(k.vnet, s.was)
 	}
 	if to != last {
 		return false

@@ -99,11 +99,6 @@ func (d *Daemon) takeRecords(b *batch) {
 		}
 		delete(d.tables.absent, k)
 		s := d.doubt(k, until)
-		if n := d.tables.neighs[k]; n != nil && d.cfg.cacheWindow() > 0 {
-			// The server caches answers by address and by MAC; the other may be new.
-			d.doubt(n.forwardKey(), until)
-			d.askAgain(n.forwardKey())
-		}
 		if !d.tables.holds(k) && d.queries.byKey[k] == nil {
 			b.from.end(r.ID)
 			continue

@@ -101,6 +101,7 @@ func (l *lab) until(what string, is func() bool) {
 // the device's. Its log is polled, so that a move is known at once; changes of the
 // address are followed, and the lack of one is in the status.
 func TestLinksWithoutLocal(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	p := l.portolan(time.Nanosecond)
 	d, _ := l.run(l.config(servePortolan(t, p)))
@@ -157,8 +158,9 @@ func (l *lab) staysUntilAcknowledged(p *portolan, at netip.Addr) {
 // announced a move. The new one, to VL2, is used at once and stays, and the move is
 // acknowledged when the cache is new.
 func TestPortolanCache(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
-	p := l.portolan(3 * time.Second)
+	p := l.portolan(time.Second)
 	cfg := l.config(servePortolan(t, p))
 	cfg.CacheTime = p.age
 	d, _ := l.run(cfg)
@@ -191,6 +193,7 @@ func TestPortolanCache(t *testing.T) {
 // there and back, or goes and comes back, is where the server says at once, though an
 // hour of doubt has begun.
 func TestMovesWithoutCache(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	p := l.portolan(time.Nanosecond)
 	cfg := l.config(servePortolan(t, p))
@@ -233,6 +236,7 @@ func (p *portolan) restore(ip netip.Addr, r row) {
 // TestMovesUnderPings: pings continue through moves of the other VM, against portolan
 // and against a server without a cache.
 func TestMovesUnderPings(t *testing.T) {
+	t.Parallel()
 	long := os.Getenv("RUTTER_LONG") != ""
 	for name, age := range map[string]time.Duration{"portolan": 10 * time.Second, "no cache": time.Nanosecond} {
 		t.Run(name, func(t *testing.T) {
