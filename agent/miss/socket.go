@@ -54,24 +54,44 @@ func open(namespace string) (fd int, err error) {
 		return -1, err
 	}
 	defer there.Close()
-	type opened struct {
-		fd  int
-		err error
-	}
-	result := make(chan opened)
-	go func() {
-		// Not unlocked: the thread ends with the goroutine, so that no other goroutine
-		// runs in the other namespace.
-		runtime.LockOSThread()
-		if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
-			result <- opened{-1, fmt.Errorf("enter %s: %w", namespace, err)}
+	fd = -1
+	onThread(func() {
+		if err = unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+			err = fmt.Errorf("enter %s: %w", namespace, err)
 			return
 		}
-		fd, err := socket()
-		result <- opened{fd, err}
+		fd, err = socket()
+	})
+	return fd, err
+}
+
+// onThread runs work, which may enter another network namespace, on a thread that no
+// other goroutine uses meanwhile. The thread then returns to the namespace that it had.
+// If it cannot, it ends with its goroutine, so that nothing else runs there. The first
+// thread of a process cannot end: it would stay, and /proc/self/ns/net would be the
+// other namespace. So work never runs on it.
+func onThread(work func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			onThread(work) // on another one, because this one is held
+			runtime.UnlockOSThread()
+			return
+		}
+		home, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			work() // the thread ends
+			return
+		}
+		defer home.Close()
+		work()
+		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread()
+		}
 	}()
-	o := <-result
-	return o.fd, o.err
+	<-done
 }
 
 // Offsets in a message of the kernel, for the filters.

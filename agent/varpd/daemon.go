@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +50,7 @@ type Daemon struct {
 	pollersMu sync.Mutex // protects pollers
 	pollers   map[*poller]bool
 
+	pending miss.Readers
 	ready   chan struct{}  // closed after the first scan of the links
 	running sync.WaitGroup // questions in flight
 
@@ -207,7 +210,7 @@ func (d *Daemon) loop(ctx context.Context) error {
 		case b := <-d.records:
 			d.takeRecords(b)
 		case <-d.lost:
-			d.readPending(d.links.namespaces)
+			d.readPending(ctx, d.links.namespaces)
 		case <-d.wakes:
 			d.dirty = true
 			clear(d.unknown)
@@ -284,20 +287,24 @@ func (d *Daemon) askMiss(k key, now time.Time) *query {
 	return d.ask(k, false)
 }
 
-// readPending takes what links miss now.
-func (d *Daemon) readPending(namespaces map[string]int32) {
-	now := time.Now()
-	for name, number := range namespaces {
-		misses, err := d.cfg.Pending(name)
-		if err != nil {
-			d.cfg.Logger.Debug("varpd: pending neighbours", "namespace", name, "error", err)
-			continue // it is gone; or the misses come again in a second
-		}
-		for _, m := range misses {
-			m.Namespace = number
-			d.takeMiss(m, now)
-		}
+// readPending reads what links miss now, and passes it to the loop.
+func (d *Daemon) readPending(ctx context.Context, namespaces map[string]int32) {
+	if len(namespaces) == 0 {
+		return
 	}
+	numbers := maps.Clone(namespaces)
+	d.running.Go(func() {
+		d.pending.Each(ctx, slices.Sorted(maps.Keys(numbers)), d.cfg.Pending, func(name string, misses []miss.Miss, err error) {
+			if err != nil {
+				d.cfg.Logger.Debug("varpd: pending neighbours", "namespace", name, "error", err)
+				return // it is gone; or the misses come again in a second
+			}
+			for i := range misses {
+				misses[i].Namespace = numbers[name]
+			}
+			missListener{d}.Resolve(ctx, misses)
+		})
+	})
 }
 
 // refresh asks again for old entries, and forgets expired NOTFOUND answers.

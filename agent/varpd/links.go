@@ -118,7 +118,7 @@ func (d *Daemon) scan(ctx context.Context) error {
 	d.matchForwards(&have, &steps)
 	d.do(ctx, append(probeSteps(&have, &d.links), steps.all()...))
 	d.takeDeferred()
-	d.readPending(d.links.newSince(before))
+	d.readPending(ctx, d.links.newSince(before))
 	return nil
 }
 
