@@ -13,7 +13,7 @@ import (
 )
 
 // socket opens a socket that receives what passes the filter.
-func (l *Listener) socket(namespace string, buffer int, filter []unix.SockFilter) (*os.File, error) {
+func socket(namespace string, buffer int, filter []unix.SockFilter) (*os.File, error) {
 	fd, err := open(namespace)
 	if err != nil {
 		return nil, err
@@ -22,7 +22,6 @@ func (l *Listener) socket(namespace string, buffer int, filter []unix.SockFilter
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, buffer) // a smaller one causes calls of Lost
 	}
-	l.all = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1) == nil
 	// The filter is set first, so that nothing else is in the buffer.
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
@@ -36,7 +35,7 @@ func (l *Listener) socket(namespace string, buffer int, filter []unix.SockFilter
 
 // open opens a netlink socket in a namespace.
 func open(namespace string) (fd int, err error) {
-	socket := func() (int, error) {
+	openHere := func() (int, error) {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 		if err != nil {
 			return -1, err
@@ -47,7 +46,7 @@ func open(namespace string) (fd int, err error) {
 		return fd, nil
 	}
 	if namespace == "" {
-		return socket()
+		return openHere()
 	}
 	there, err := os.OpenFile(namespace, os.O_RDONLY|unix.O_NONBLOCK, 0) // of a FIFO in its place the open returns too
 	if err != nil {
@@ -60,7 +59,7 @@ func open(namespace string) (fd int, err error) {
 			err = fmt.Errorf("enter %s: %w", namespace, err)
 			return
 		}
-		fd, err = socket()
+		fd, err = openHere()
 	})
 	return fd, err
 }
