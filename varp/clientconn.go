@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -34,20 +35,23 @@ type clientConn struct {
 	slots   chan struct{} // one token for each call in pending
 	wake    chan struct{} // with room for one: out has something
 	done    chan struct{} // closed when err is set
+	heard   *atomic.Int64 // unix ns of the last valid reply
 
 	mu       sync.Mutex
 	err      error // why it ended
-	answered bool  // at least one valid reply came
-	retiring bool  // it ends after the pending calls
+	failedAt time.Time
+	answered bool // at least one valid reply came
+	retiring bool // it ends after the pending calls
 	out      []byte
 	pending  map[uint32]*call // including those whose caller gave up
 	lastID   uint32
 }
 
-func newClientConn(nc net.Conn, maxPending int, silence time.Duration) *clientConn {
+func newClientConn(nc net.Conn, maxPending int, silence time.Duration, heard *atomic.Int64) *clientConn {
 	return &clientConn{
 		nc:      nc,
 		silence: silence,
+		heard:   heard,
 		slots:   make(chan struct{}, maxPending),
 		wake:    make(chan struct{}, 1),
 		done:    make(chan struct{}),
@@ -61,6 +65,13 @@ func (c *clientConn) ended() (cause error, answered bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err, c.answered
+}
+
+// endedAt returns when the connection ended; zero: it has not.
+func (c *clientConn) endedAt() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failedAt
 }
 
 // roundTrip sends a request and returns the body of its reply.
@@ -203,6 +214,7 @@ func (c *clientConn) deliver(b []byte, limit int) (int, error) {
 	}
 	if used > 0 {
 		c.answered = true
+		c.heard.Store(time.Now().UnixNano())
 		var deadline time.Time // none while no reply is owed
 		if len(c.pending) > 0 {
 			deadline = time.Now().Add(c.silence)
@@ -234,7 +246,7 @@ func (c *clientConn) fail(cause error) {
 	if c.err != nil {
 		return
 	}
-	c.err = cause
+	c.err, c.failedAt = cause, time.Now()
 	close(c.done)
 	_ = c.nc.Close()
 	for _, asked := range c.pending {

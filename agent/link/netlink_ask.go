@@ -61,6 +61,7 @@ type missResponder struct {
 	inUse   chan struct{} // held by the user of writer
 	writer  *Netlink
 	asked   []Question
+	pending miss.Readers
 }
 
 // Resolve implements miss.Resolver.
@@ -75,24 +76,21 @@ func (a *missResponder) Resolve(ctx context.Context, misses []miss.Miss) {
 // Lost implements miss.Resolver: the waiting neighbours can still be read. MACs come
 // again with the next packet.
 func (a *missResponder) Lost(ctx context.Context) {
-	for _, name := range append(a.writer.expected.namespaces(), "") {
-		if ctx.Err() != nil {
-			return
-		}
-		path := filepath.Join(a.writer.cfg.NetNSDir, name)
+	own := fmt.Sprintf("/proc/self/fd/%d", a.writer.own.file.Fd())
+	read := func(name string) ([]miss.Miss, error) {
 		if name == "" {
-			path = fmt.Sprintf("/proc/self/fd/%d", a.writer.own.file.Fd())
+			return miss.Pending(own)
 		}
-		waiting, err := miss.Pending(path)
-		if err != nil {
-			continue // it is gone, or will be asked again in a second
-		}
-		for len(waiting) > 0 {
+		return miss.Pending(filepath.Join(a.writer.cfg.NetNSDir, name))
+	}
+	a.pending.Each(ctx, append(a.writer.expected.namespaces(), ""), read, func(_ string, waiting []miss.Miss, err error) {
+		// After an error it is gone, or will be asked again in a second.
+		for err == nil && len(waiting) > 0 && ctx.Err() == nil {
 			n := min(len(waiting), miss.MaxBatch)
 			a.Resolve(ctx, waiting[:n])
 			waiting = waiting[n:]
 		}
-	}
+	})
 }
 
 // answerWaiting closes the sockets of removed namespaces, until ctx ends.
