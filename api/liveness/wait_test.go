@@ -247,7 +247,7 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("answer of %d sessions became one of %d: %v", len(a.rows), len(again.rows), err)
 			}
 			for i := range again.rows {
-				if again.rows[i] != a.rows[i] {
+				if !reflect.DeepEqual(again.rows[i], a.rows[i]) {
 					t.Errorf("session %+v became %+v", a.rows[i], again.rows[i])
 				}
 			}
