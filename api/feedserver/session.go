@@ -53,12 +53,16 @@ type Session struct {
 	LastFrame   time.Time      // time of the last frame; zero: there was none
 	Repaired    uint32         // scopes that were sent again because their digests differed
 	Condition   feed.Condition // what the CN reports to operators
+	Waiting     int            // objects of the watermark's list that are not idle
+	Idle        int            // those that are
 }
 
 func (a *session) view() Session {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	waiting, idle := liveness.CountWaits(a.watermark.Waits)
 	return Session{
+		Waiting: waiting, Idle: idle,
 		CN: a.cn, Incarnation: a.incarnation, Number: a.number, Remote: a.remote, Since: a.since,
 		Sent: a.sent, Watermark: a.watermark, LastFrame: a.lastFrame, Repaired: a.repaired, Condition: a.condition,
 	}

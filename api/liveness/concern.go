@@ -62,7 +62,30 @@ func FormOf(w *feed.Wait) Waiting {
 const (
 	maxObjects = 8   // objects of one Laggard
 	MaxAbsent  = 100 // objects of Verdict.Absent
+	// MaxShown bounds the objects of a session in an answer.
+	MaxShown = 32
 )
+
+// FormsOf returns the first MaxShown objects of a list in the form of answers.
+func FormsOf(list []feed.Wait) []Waiting {
+	forms := make([]Waiting, 0, min(len(list), MaxShown))
+	for i := range list[:cap(forms)] {
+		forms = append(forms, FormOf(&list[i]))
+	}
+	return forms
+}
+
+// CountWaits counts the objects of a list that barriers wait for, and those that are idle.
+func CountWaits(list []feed.Wait) (waiting, idle int) {
+	for i := range list {
+		if list[i].Idle {
+			idle++
+		} else {
+			waiting++
+		}
+	}
+	return waiting, idle
+}
 
 // concern is a Concern to look things up in.
 type concern struct {
