@@ -34,6 +34,7 @@ var ErrCertificate = errors.New("client: no connection over TLS")
 const (
 	HeaderChangeID = "Rutter-Change-Id" // of a write: the id that makes a retry safe
 	HeaderSeq      = "Rutter-Seq"       // of an answer: the server's head, or the write's last seq
+	headerAbsent   = "Rutter-Fabric-Absent"
 )
 
 // Limits of the client.
@@ -58,6 +59,9 @@ type Config struct {
 	// concerned has the change in its kernel, at most for this time, in whole
 	// milliseconds. It is added to Timeout and AttemptTimeout.
 	Await time.Duration
+	// Absent, if not nil, is called after such a write with what no kernel has of it
+	// because a VM is not to run, one text for each object; not if there is nothing.
+	Absent func(texts []string)
 	// Dial makes the connections: a net.Dialer that waits AttemptTimeout.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// DialTLS makes connections to servers whose URL begins with https. It returns
@@ -182,6 +186,9 @@ func (c *Client) do(ctx context.Context, r request, out any) (http.Header, error
 		header = response.Header
 		return readAnswer(response, out)
 	})
+	if texts := header.Values(headerAbsent); err == nil && len(texts) > 0 && c.cfg.Absent != nil {
+		c.cfg.Absent(texts)
+	}
 	return header, err
 }
 

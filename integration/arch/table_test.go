@@ -276,7 +276,7 @@ var importTable = []row{
 		why: "a page is files and headers: what it shows it asks of the API, from the browser",
 	},
 	{
-		pkg: "api/liveness", may: []string{"log", "projections"},
+		pkg: "api/liveness", may: []string{"log", "log/feed", "projections"},
 		tests: []string{"projections/rules"},
 		why:   "who is there and how far is judged from sessions, without connections, HTTP or Raft",
 	},

@@ -140,12 +140,21 @@ func (p *planner) addFabric(r projections.NICRow) {
 	if vm := p.s.VM(nic.BelongsToUUID); vm != nil {
 		// A VM that is still another CN's is not in this one's interest.
 		if vm.ServerUUID == p.cn {
-			f.Namespace, f.Hold = vm.Zonename, vm.State == "provisioning"
+			f.Namespace, f.Hold, f.Idle = vm.Zonename, vm.State == "provisioning", !runs(vm)
 		}
 	}
 	f.Gateway, f.Resolvers = p.ofVM(nic, net)
 	f.Routes = p.routes(nic, net)
 	p.want.Fabrics = append(p.want.Fabrics, f)
+}
+
+// runs reports whether a VM is to run, as the log has it, so that it has a namespace.
+func runs(vm *log.VM) bool {
+	switch vm.State {
+	case "running", "starting", "rebooting", "migrating":
+		return true
+	}
+	return false
 }
 
 // ofVM returns what depends on all NICs that the VM has on the CN: the gateway, if the VM's

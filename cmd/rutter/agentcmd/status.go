@@ -62,6 +62,8 @@ func writeAgentStatus(w io.Writer, s agent.Status) {
 	matches := "does not match yet"
 	if s.Kernel.Matched {
 		matches = fmt.Sprintf("matches at seq %d", s.Programmed)
+	} else if s.Reached > 0 {
+		matches = fmt.Sprintf("matches at seq %d, but for %d objects that wait and %d of VMs that are not to run", s.Reached, s.Kernel.Waiting, s.Kernel.Idle)
 	}
 	output.Printf(w, "compute node  %s, incarnation %d\n", s.CN, s.Incarnation)
 	output.Printf(w, "feed          %v since %s, server %s\n", s.State, s.Since.Format(time.RFC3339), s.Server)
@@ -86,10 +88,22 @@ func writeAgentStatus(w io.Writer, s agent.Status) {
 		}
 		output.Printf(w, "              %s\n", line)
 	}
-	for _, list := range [][]string{s.Kernel.Failures, s.Kernel.Conflicts, s.Kernel.Problems} {
-		for _, line := range list {
-			output.Printf(w, "              %s\n", line)
+	for _, o := range s.Kernel.Waits {
+		again := "with the next pass"
+		if !o.RetryAt.IsZero() {
+			again = o.RetryAt.Format(time.RFC3339)
 		}
+		if o.Idle {
+			output.Printf(w, "              %s\n", o.Object)
+		} else {
+			output.Printf(w, "waits         %s (next try %s)\n", o.Object, again)
+		}
+	}
+	if more := s.Kernel.Waiting + s.Kernel.Idle - len(s.Kernel.Waits); more > 0 {
+		output.Printf(w, "              and %d more\n", more)
+	}
+	for _, line := range s.Kernel.Problems {
+		output.Printf(w, "              %s\n", line)
 	}
 	if s.Age > 0 {
 		output.Printf(w, "cut off       for %s: lookups are answered from the cache\n", s.Age.Round(time.Second))
