@@ -110,9 +110,10 @@ func (c *conn) run() error {
 // readsAtOnce bounds the reads of one connection until a loop turns to the next.
 const readsAtOnce = 4
 
-// Readable implements evloop.Handler: it reads and answers what can be answered without
-// waiting. false leaves the rest, and what goes wrong, to run, which meets it again.
+// Readable implements evloop.Handler: it reads and makes the answers that can be made
+// without waiting. false leaves the rest, and what goes wrong, to run, which meets it again.
 func (c *conn) Readable() (more bool) {
+	defer c.endBatch()
 	for range readsAtOnce {
 		c.makeRoom()
 		n, err := c.sock.TryRead(c.in[c.w:])
@@ -132,7 +133,7 @@ func (c *conn) Readable() (more bool) {
 }
 
 // answerLookups answers complete requests up to one that may wait, or is bad, and
-// reports whether there was none and all answers were taken.
+// reports whether there was none such and no answer is in the way.
 func (c *conn) answerLookups() bool {
 	simple := true
 	for simple {
@@ -148,15 +149,15 @@ func (c *conn) answerLookups() bool {
 		if simple {
 			c.r += n
 			c.served++
-			simple = len(c.out) < c.flushAt || c.flushNow()
+			simple = len(c.out) < c.flushAt || c.Flush()
 		}
 	}
-	return c.flushNow() && simple
+	return simple
 }
 
-// flushNow writes the answers as far as there is room, and reports whether that was all
-// of them.
-func (c *conn) flushNow() bool {
+// Flush implements evloop.Handler: it writes the answers as far as there is room, and
+// reports whether that was all of them.
+func (c *conn) Flush() (more bool) {
 	c.endBatch()
 	if len(c.out) == 0 {
 		return true

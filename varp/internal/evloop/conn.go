@@ -14,9 +14,15 @@ import (
 // ErrWait: TryRead has nothing to read, or TryWrite has no room. It is not lasting.
 var ErrWait = errors.New("evloop: it would have to wait")
 
-// Handler reads with TryRead what has arrived, in the goroutine of a loop, and must not
-// wait. false ends Serve.
-type Handler interface{ Readable() (more bool) }
+// Handler is called in the goroutine of a loop, and must not wait. false ends Serve.
+type Handler interface {
+	// Readable reads with TryRead what has arrived. The loop calls it for each
+	// connection on which something has, and then Flush for each.
+	Readable() (more bool)
+	// Flush writes with TryWrite what Readable made: a peer that sleeps is woken once
+	// for all of its connections, and has not yet been when the first is written.
+	Flush() (more bool)
+}
 
 // Conn is a TCP connection whose descriptor is ours alone. It implements net.Conn.
 type Conn struct {
@@ -38,8 +44,8 @@ type Conn struct {
 	released bool       // fd is closed
 }
 
-// Serve lets a loop call h whenever something can be read, and returns when h returned
-// false, or the connection has ended: then a Read returns why.
+// Serve lets a loop call h whenever something can be read, and returns when one of h's
+// methods returned false, or the connection has ended: then a Read returns why.
 func (c *Conn) Serve(h Handler) {
 	if c.isClosed() || !c.loop.watch(c, unix.EPOLLIN, h) {
 		return
