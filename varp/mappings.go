@@ -181,10 +181,7 @@ func (m *Mappings) advance(mayRebuild bool) bool {
 		case mayRebuild:
 			m.rebuild(head)
 		default:
-			select {
-			case m.wanted <- struct{}{}:
-			default:
-			}
+			m.want()
 			return false
 		}
 	}
@@ -325,9 +322,26 @@ func (m *Mappings) Run(ctx context.Context) error {
 // errLoading: the table is not made.
 var errLoading = errors.New("the SVP server reads the mappings")
 
+// want tells Run that the table must be made.
+func (m *Mappings) want() {
+	select {
+	case m.wanted <- struct{}{}:
+	default:
+	}
+}
+
 // Ready returns nil if the table is made and follows the log, and otherwise how far it
 // is. A server that is not ready still answers, from the rows.
 func (m *Mappings) Ready() error {
+	err := m.missing()
+	if err != nil {
+		m.want() // not each change of the log's identity is announced
+	}
+	return err
+}
+
+// missing is Ready.
+func (m *Mappings) missing() error {
 	if m.broken.Load() {
 		return nil // said in the log; the rows answer
 	}

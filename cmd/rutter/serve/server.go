@@ -62,6 +62,8 @@ type Server struct {
 	store *raftstore.Store
 	api   *api.Server
 	svp   *varp.Server // nil: off
+	// mappings are what svp answers lookups from.
+	mappings *varp.Mappings
 
 	fabric *liveness.Fabric
 	vmms   *vmm.Service
@@ -144,14 +146,14 @@ func Open(cfg Options) (_ *Server, err error) {
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
 	collectors = append(append(collectors, s.tls.collectors()...), append(s.triton.collectors(), s.cnapi.Collectors()...)...)
 	if s.svpListener != nil {
-		if s.svp, err = newSVP(s.store, cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
+		if s.svp, s.mappings, err = newSVP(s.store, cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
 			return nil, err
 		}
 		collectors = append(collectors, svpview.Metrics{Stats: s.svp.Stats})
 	}
 	if s.api, err = api.New(api.Config{
 		Audit: s.audit, Budgets: cfg.Budgets, Meters: append(slices.Clone(s.store.Budgets()), s.tls.meters()...),
-		Store: backend, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
+		Store: loadedStore{backend, s.mappings}, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
 		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {
@@ -202,20 +204,39 @@ func (s *Server) listen(cfg *Options) (err error) {
 //
 // With known it answers known nodes only, each about its own vnets. That is for an
 // address that other machines reach, on a server with TLS.
-func newSVP(store *raftstore.Store, known bool, logger *slog.Logger) (*varp.Server, error) {
+func newSVP(store *raftstore.Store, known bool, logger *slog.Logger) (*varp.Server, *varp.Mappings, error) {
 	source := svpview.Source{
 		OfHead: store.Head, OfEntries: store.Entries,
 		OfState: func(fn func(*projections.State)) { store.View(func(v raftstore.View) { fn(v.State) }) },
 	}
 	shootdowns, err := varp.NewShootdowns(varp.ShootdownConfig{Source: source, Logger: logger})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	cfg := varp.Config{Lookup: varp.NewMappings(source, logger), Events: shootdowns, Age: store.Age, Logger: logger}
+	mappings := varp.NewMappings(source, logger)
+	mappings.Follow(store.Changed)
+	cfg := varp.Config{Lookup: mappings, Events: shootdowns, Age: store.Age, Serving: store.Serving, Logger: logger}
 	if known {
 		cfg.Peers = newSVPPeers(source.OfState)
 	}
-	return varp.NewServer(cfg)
+	server, err := varp.NewServer(cfg)
+	return server, mappings, err
+}
+
+// loadedStore is a store that is ready when the mappings are loaded too: a server that
+// says so answers its first lookup as fast as the next ones. It is not after a start, and
+// not after its state was replaced (snapshot, restore, rebuild).
+type loadedStore struct {
+	storeapi.Store
+	mappings *varp.Mappings // nil: no SVP
+}
+
+// Ready implements backend.Store.
+func (s loadedStore) Ready() error {
+	if err := s.Store.Ready(); err != nil || s.mappings == nil {
+		return err
+	}
+	return s.mappings.Ready()
 }
 
 // Run serves until ctx ends or a part fails, and returns when every part has ended. The
@@ -237,7 +258,8 @@ func (s *Server) Run(ctx context.Context) error {
 	fronts.Go(func() error { return s.triton.run(facing) })
 	fronts.Go(func() error { return s.cnapi.Run(facing) })
 	if s.svp != nil {
-		fronts.Go(func() error { return s.svp.Run(facing, servingListener{s.svpListener, s.store.Serving}) })
+		fronts.Go(func() error { return s.mappings.Run(facing) })
+		fronts.Go(func() error { return s.svp.Run(facing, s.svpListener) })
 	}
 	g.Go(func() error {
 		defer stop()

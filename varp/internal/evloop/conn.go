@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,16 +61,16 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 		return 0, c.ended(c.err)
 	}
 	for {
-		n, err := unix.Read(c.fd, b)
+		n, err := syscall.Read(c.fd, b)
 		switch {
 		case n > 0:
 			return n, nil
 		case err == nil:
 			c.err = io.EOF
 			return 0, c.ended(io.EOF)
-		case err == unix.EAGAIN:
+		case err == syscall.EAGAIN:
 			return 0, ErrWait
-		case err != unix.EINTR:
+		case err != syscall.EINTR:
 			c.err = os.NewSyscallError("read", err)
 			return 0, c.ended(c.err)
 		}
@@ -79,13 +80,13 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 // TryWrite writes what there is room for; with less than all it returns ErrWait.
 func (c *Conn) TryWrite(b []byte) (written int, err error) {
 	for written < len(b) {
-		n, err := unix.Write(c.fd, b[written:])
+		n, err := syscall.Write(c.fd, b[written:])
 		switch {
 		case n > 0:
 			written += n
-		case err == unix.EAGAIN:
+		case err == syscall.EAGAIN:
 			return written, ErrWait
-		case err != unix.EINTR:
+		case err != syscall.EINTR:
 			c.err = os.NewSyscallError("write", err)
 			return written, c.ended(c.err)
 		}
