@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"rutter/varp/internal/evloop"
 )
 
 // Config configures a Server. Zero means the default that is named with each field.
@@ -24,6 +26,11 @@ type Config struct {
 	// Allow lists the addresses that may connect, because SVP has neither encryption
 	// nor names. Empty: all may.
 	Allow []netip.Prefix
+
+	// Serving returns nil while answers may be sent: otherwise no connection is taken,
+	// and open ones end without another answer. It is called for each write, and must
+	// not wait. nil means always.
+	Serving func() error
 
 	// Peers identifies a peer; nil: all peers may connect (within Allow) and see every
 	// vnet, which is fine on loopback. A peer that may not see a vnet is answered as if
@@ -152,8 +159,7 @@ type Server struct {
 	acceptErrors atomic.Uint64
 	closed       [numReasons]atomic.Uint64
 
-	lastBatch atomic.Pointer[conn] // whose requests were answered last
-	streak    atomic.Int64         // batches of that one in a row
+	loops evloop.Group // serve lookups
 
 	stale atomic.Bool // it was logged that answers are older than MaxAge
 
@@ -186,6 +192,10 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 		_ = ln.Close()
 		s.closeAll(ln)
 	})
+	if err := s.loops.Start(); err != nil {
+		s.cfg.Logger.Warn("SVP: each connection waits for itself, which is slower", "error", err)
+	}
+	defer s.loops.Stop()
 	if s.cfg.Age != nil {
 		running.Go(func() { s.watchAge(ctx) })
 	}
@@ -243,6 +253,13 @@ func (s *Server) admit(ctx context.Context, ln net.Listener, nc net.Conn) *conn 
 		_ = tcp.SetNoDelay(true)
 		_ = tcp.SetKeepAliveConfig(keepAlive)
 	}
+	if s.serving() != nil {
+		_ = nc.Close() // the client asks another server
+		return nil
+	}
+	if sock := s.loops.Take(nc); sock != nil {
+		nc = sock
+	}
 	c := newConn(s, ln, nc)
 
 	s.mu.Lock()
@@ -258,6 +275,7 @@ func (s *Server) admit(ctx context.Context, ln net.Listener, nc net.Conn) *conn 
 
 	if !ok {
 		s.refuse(nc, why)
+		c.release()
 		return nil
 	}
 	return c
@@ -358,6 +376,7 @@ func (s *Server) serve(c *conn) {
 		why = ClosedIdle
 	}
 	_ = c.nc.Close()
+	c.release()
 
 	s.mu.Lock()
 	s.removeLocked(c)
@@ -395,14 +414,12 @@ func (s *Server) Stats() Stats {
 	return st
 }
 
-// alone records a batch of c's, and reports whether to wait for the next one without
-// sleep.
-func (s *Server) alone(c *conn, requests int64) bool {
-	if s.lastBatch.Swap(c) != c {
-		s.streak.Store(0)
-		return false
+// serving returns why no answer may be sent, nil if it may.
+func (s *Server) serving() error {
+	if s.cfg.Serving == nil {
+		return nil
 	}
-	return s.streak.Add(1) > spinStreak && requests >= spinBatch
+	return s.cfg.Serving()
 }
 
 // ageCheck is how often a server checks the age of its answers. It is short compared

@@ -64,6 +64,8 @@ type Server struct {
 	svp   *varp.Server // nil: off
 	// shootdowns is the log of svp; nil: off.
 	shootdowns *varp.Shootdowns
+	// mappings are what svp answers lookups from.
+	mappings *varp.Mappings
 
 	fabric *liveness.Fabric
 	vmms   *vmm.Service
@@ -146,14 +148,14 @@ func Open(cfg Options) (_ *Server, err error) {
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
 	collectors = append(append(collectors, s.tls.collectors()...), append(s.triton.collectors(), s.cnapi.Collectors()...)...)
 	if s.svpListener != nil {
-		if s.svp, s.shootdowns, err = newSVP(s.store, cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
+		if err = s.openSVP(cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
 			return nil, err
 		}
 		collectors = append(collectors, svpview.Metrics{Stats: s.svp.Stats})
 	}
 	if s.api, err = api.New(api.Config{
 		Audit: s.audit, Budgets: cfg.Budgets, Meters: append(slices.Clone(s.store.Budgets()), s.tls.meters()...),
-		Store: backend, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
+		Store: loadedStore{backend, s.mappings}, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
 		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {
@@ -218,7 +220,8 @@ func (s *Server) Run(ctx context.Context) error {
 	fronts.Go(func() error { return s.triton.run(facing) })
 	fronts.Go(func() error { return s.cnapi.Run(facing) })
 	if s.svp != nil {
-		fronts.Go(func() error { return s.svp.Run(facing, servingListener{s.svpListener, s.servingSVP}) })
+		fronts.Go(func() error { return s.mappings.Run(facing) })
+		fronts.Go(func() error { return s.svp.Run(facing, s.svpListener) })
 		fronts.Go(func() error { return s.shootdowns.Share(facing, s.sharing()) })
 	}
 	g.Go(func() error {

@@ -21,26 +21,43 @@ const (
 	placesFile = "svp-places"
 )
 
-// newSVP returns an SVP server. It answers lookups from a compact copy of the mappings
+// openSVP makes the SVP server. It answers lookups from a compact copy of the mappings
 // that follows the log, and its shootdown log from the log itself.
 //
 // With known it answers known nodes only, each about its own vnets. That is for an
 // address that other machines reach, on a server with TLS.
-func newSVP(store *raftstore.Store, known bool, logger *slog.Logger) (*varp.Server, *varp.Shootdowns, error) {
+func (s *Server) openSVP(known bool, logger *slog.Logger) (err error) {
 	source := svpview.Source{
-		OfHead: store.Head, OfEntries: store.Entries,
-		OfState: func(fn func(*projections.State)) { store.View(func(v raftstore.View) { fn(v.State) }) },
+		OfHead: s.store.Head, OfEntries: s.store.Entries,
+		OfState: func(fn func(*projections.State)) { s.store.View(func(v raftstore.View) { fn(v.State) }) },
 	}
-	shootdowns, err := varp.NewShootdowns(varp.ShootdownConfig{Source: source, Logger: logger})
-	if err != nil {
-		return nil, nil, err
+	if s.shootdowns, err = varp.NewShootdowns(varp.ShootdownConfig{Source: source, Logger: logger}); err != nil {
+		return err
 	}
-	cfg := varp.Config{Lookup: varp.NewMappings(source, logger), Events: shootdowns, Age: store.Age, Logger: logger}
+	s.mappings = varp.NewMappings(source, logger)
+	s.mappings.Follow(s.store.Changed)
+	cfg := varp.Config{Lookup: s.mappings, Events: s.shootdowns, Age: s.store.Age, Serving: s.servingSVP, Logger: logger}
 	if known {
 		cfg.Peers = newSVPPeers(source.OfState)
 	}
-	server, err := varp.NewServer(cfg)
-	return server, shootdowns, err
+	s.svp, err = varp.NewServer(cfg)
+	return err
+}
+
+// loadedStore is a store that is ready when the mappings are loaded too: a server that
+// says so answers its first lookup as fast as the next ones. It is not after a start, and
+// not after its state was replaced (snapshot, restore, rebuild).
+type loadedStore struct {
+	storeapi.Store
+	mappings *varp.Mappings // nil: no SVP
+}
+
+// Ready implements backend.Store.
+func (s loadedStore) Ready() error {
+	if err := s.Store.Ready(); err != nil || s.mappings == nil {
+		return err
+	}
+	return s.mappings.Ready()
 }
 
 // servingSVP returns why SVP must not be answered, or nil.
