@@ -550,6 +550,27 @@ func TestAVMMovesWithItsNICs(t *testing.T) {
 	}
 }
 
+// A VM that leaves its node, and is placed on another one later, leaves no NIC behind, and
+// the node that it left cannot write them.
+func TestAVMMovesInTwoSteps(t *testing.T) {
+	w := newPlacementWorld(t)
+	third := log.UUID{0xcc, 15: 3}
+	w.do(placedNIC(8, vmNo(2), third, log.UUID{}, "")) // stays where an operator placed it
+	for _, to := range []log.UUID{{}, w.cn} {
+		w.do(takeVM(2, to))
+		for n, want := range map[byte]log.UUID{2: to, 3: to, 4: to, 8: third} { // 3: on a fabric
+			r, _ := w.s.Get(log.KindNIC, macNo(n).String())
+			if got := r.Object.(*log.NIC).CNUUID; got != want {
+				t.Errorf("the VM is on %s, its NIC %d on %s, want %s", to, n, got, want)
+			}
+		}
+		c := &log.Change{ID: log.UUID{9, 6: 0x70}, By: log.Author{Role: log.RoleCN, CN: w.other}, Ops: []log.Op{updateOf(macNo(2).String(), &log.NIC{State: "stopped"}, "state")}}
+		if _, result := Decide(w.s, c); result.Refusal == nil {
+			t.Errorf("the VM is on %s, and the node that it left writes its NIC", to)
+		}
+	}
+}
+
 // Programs of before do not know the fields and the setting; while the cluster has not
 // agreed on more, every server answers as they do.
 func TestPlacementIsGated(t *testing.T) {

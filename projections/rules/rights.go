@@ -441,23 +441,21 @@ func checkSelfProvision(d *draft, n *log.Network) {
 	}
 }
 
-// movedVM makes the events that follow where a VM goes to another CN: the NICs that were
-// on the one that it leaves go with it, all or none, and no VMM gives its CN a claim any
-// more.
+// movedVM makes the events that follow where a VM goes to another CN, or to none: the NICs
+// that were where it was go with it, all or none, and no VMM gives its CN a claim any more.
+// So a VM that leaves its CN first, and is placed later, does not leave its NICs behind.
 func movedVM(d *draft, before, after *log.VM) {
 	if before == nil || after == nil || before.ServerUUID == after.ServerUUID || !d.confined() {
 		return
 	}
 	var moved []log.Object
-	if !before.ServerUUID.IsZero() && !after.ServerUUID.IsZero() {
-		for o := range d.Objects(projections.NICsOf(after.UUID)) {
-			if n := o.(*log.NIC); n.BelongsToType == "zone" && n.CNUUID == before.ServerUUID {
-				moved = append(moved, n)
-			}
-			if len(moved) > maxMovedNICs {
-				d.bad("server_uuid", fmt.Sprintf("the VM has more NICs on CN %s than the limit moved_nics", before.ServerUUID), fmt.Sprintf("%d are the most that go with their VM: set cn_uuid of the others first", maxMovedNICs))
-				return
-			}
+	for o := range d.Objects(projections.NICsOf(after.UUID)) {
+		if n := o.(*log.NIC); n.BelongsToType == "zone" && n.CNUUID == before.ServerUUID {
+			moved = append(moved, n)
+		}
+		if len(moved) > maxMovedNICs {
+			d.bad("server_uuid", fmt.Sprintf("the VM has more NICs on CN %s than the limit moved_nics", before.ServerUUID), fmt.Sprintf("%d are the most that go with their VM: set cn_uuid of the others first", maxMovedNICs))
+			return
 		}
 	}
 	for o := range d.Objects(projections.VMMsOf(after.UUID)) {
