@@ -142,6 +142,18 @@ func exampleEvents() map[string]*Event {
 			ProvisionStart: netip.MustParseAddr("10.21.12.5"), ProvisionEnd: netip.MustParseAddr("10.21.12.250"), MTU: 1400, OwnerUUIDs: []UUID{owner},
 			Resolvers: Addresses{netip.MustParseAddr("8.8.8.8")}, Fabric: true, VNetID: 4385813, SelfProvision: SelfProvisionJoined,
 		}, Create, VNetScope(4385813)),
+		"revocation_2": event(&Revocation{
+			Subject: "server:s1", Identity: "server:s1", IssuedBefore: at, Created: at, ByOrder: true, Good: []string{"5f0a12", "77"}, Voters: []string{"s1", "s2"},
+		}, Create, AllScope()),
+		"certificate_2": event(&Certificate{
+			Serial: "5f0a12", Identity: "cn:564d69b1-a178-3fbe-b36f-3f2b7fd7ed31", Authority: "clients",
+			Issuer:    "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752",
+			Key:       "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+			NotBefore: at, NotAfter: at + 600e9, Replaces: "77", ReplacesKey: "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752", Token: change,
+		}, Create),
+		"token_2": event(&Token{
+			UUID: change, Hash: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", CN: cn, Created: at, Expires: at + 600e9, Voided: at + 5e9,
+		}, Create),
 		"vmm_2": event(&VMM{UUID: change, InstanceID: vm, SledID: cn, State: "creating", Gen: 1, TimeUpdated: at, Placed: true}, Create, CNScope(cn)),
 		"vmm":   event(&VMM{UUID: change, InstanceID: vm, SledID: cn, State: "failed", Gen: 7, TimeUpdated: at, Reason: "no_such_instance"}, Create, CNScope(cn), NetworkScope(network)),
 	}
