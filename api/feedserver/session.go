@@ -230,6 +230,16 @@ func (g *sessions) count() int {
 	return len(g.newest)
 }
 
+// countWaiting counts the CNs that list objects which barriers wait for.
+func (g *sessions) countWaiting() (n int) {
+	for _, s := range g.all() {
+		if view := s.view(); view.Waiting > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // all returns the sessions, in no order.
 func (g *sessions) all() []*session {
 	g.mu.Lock()

@@ -150,7 +150,7 @@ func withList(before *feed.Watermark, w feed.Watermark) feed.Watermark {
 	switch {
 	case w.List == 0 || w.Listed:
 	case before != nil && before.List == w.List:
-		w.Waits = before.Waits
+		w.Listed, w.Waits = true, before.Waits
 	default:
 		w.List, w.Reached = 0, 0
 	}
