@@ -37,7 +37,8 @@ type knownPlaces struct {
 
 	places map[netip.Addr]*knownPlace
 	acks   map[netip.Addr]*keptAcks
-	nAcks  int // ids in acks
+	nAcks  int       // ids in acks
+	swept  time.Time // when old ones were forgotten last
 	again  map[netip.Addr]*wantedAgain
 	asked  map[string]places.Question // by peer: the epoch and version that it told last
 	dirty  bool                       // something changed since the file was written
@@ -115,7 +116,7 @@ func (k *knownPlaces) keep(cn netip.Addr, ids []log.UUID, now time.Time) {
 		k.nAcks -= len(a.IDs)
 		a.IDs = nil
 	}
-	if k.nAcks+len(ids) > maxKeptAcks {
+	if k.nAcks+len(ids) > maxKeptAcks && now.Sub(k.swept) > time.Second {
 		k.dropAcks(now)
 	}
 	if a != nil && len(a.IDs)+len(ids) > maxKeptAcksOf || k.nAcks+len(ids) > maxKeptAcks {
@@ -132,6 +133,7 @@ func (k *knownPlaces) keep(cn netip.Addr, ids []log.UUID, now time.Time) {
 
 // dropAcks forgets those that the other servers have, or need no more.
 func (k *knownPlaces) dropAcks(now time.Time) {
+	k.swept = now
 	for cn, a := range k.acks {
 		if now.Sub(a.at) > keepAcks {
 			k.nAcks -= len(a.IDs)

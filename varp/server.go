@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"rutter/log/refusals"
 	"rutter/varp/internal/evloop"
 )
 
@@ -161,6 +162,8 @@ type Server struct {
 
 	loops evloop.Group // serve lookups
 
+	refused refusals.Counter // by address, for the log
+
 	stale atomic.Bool // it was logged that answers are older than MaxAge
 
 	mu    sync.Mutex // protects what follows
@@ -299,8 +302,19 @@ func (s *Server) placeLocked(c *conn) (CloseReason, bool) {
 // refuse closes a connection that was never served.
 func (s *Server) refuse(nc net.Conn, why CloseReason) {
 	s.closed[why].Add(1)
-	s.cfg.Logger.Debug("SVP: connection refused", "peer", nc.RemoteAddr(), "reason", why)
-	_ = nc.Close()
+	defer nc.Close()
+	limit, advice := s.cfg.MaxConnsPerPeer, "end the program there that opens them, or let it use fewer; old clients need one"
+	switch why {
+	case ClosedPeerLimit:
+	case ClosedNoPlace:
+		limit, advice = s.cfg.MaxConns, "let clients use more servers, or find who holds them (ss -tn)"
+	default:
+		s.cfg.Logger.Debug("SVP: connection refused", "peer", nc.RemoteAddr(), "reason", why)
+		return
+	}
+	if n := s.refused.Count(addrOf(nc.RemoteAddr()), time.Now()); n > 0 {
+		s.cfg.Logger.Warn("SVP: connections refused: as many are open as the limit allows", "peer", addrOf(nc.RemoteAddr()), "reason", why, "limit", limit, "refused", n, "do", advice)
+	}
 }
 
 // evictLocked closes the connection that has been idle for the longest, of the eligible

@@ -248,7 +248,7 @@ func (s *Shootdowns) AnswerPlaces(question []byte) ([]byte, error) {
 	if q.Epoch != s.known.epoch {
 		q.Since = 0
 	}
-	answer := places.Answer{Cluster: s.log, Epoch: s.known.epoch}
+	answer := places.Answer{Cluster: s.state.Head().Cluster, Epoch: s.known.epoch}
 	s.known.tell(&answer, q.Since, s.readers, s.cfg.Now())
 	return answer.Encode(s.cfg.Now()), nil
 }
@@ -270,8 +270,8 @@ func (s *Shootdowns) takePlaces(peer string, answer []byte, asked time.Time) err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a.Cluster == (log.UUID{}) || a.Cluster != s.state.Head().Cluster {
-		return nil // it has no clients yet
+	if a.Cluster != s.state.Head().Cluster {
+		return nil // it is not of this log
 	}
 	s.known.asked[peer] = places.Question{Epoch: a.Epoch, Since: a.Until}
 	if !s.began.Load() {

@@ -67,6 +67,10 @@ var importTable = []row{
 		why: "what a party may have done for it has one table, for who writes the log and for who shows it",
 	},
 	{
+		pkg: "log/refusals",
+		why: "every listener that limits connections logs a refusal in the same manner",
+	},
+	{
 		pkg: "log/boltpages", may: []string{"log"},
 		why: "what a damaged bbolt file looks like is the same for a server's files and a compute node's cache",
 	},
@@ -164,7 +168,7 @@ var importTable = []row{
 		why: "messages of hashicorp's libraries look like ours, whoever sends them",
 	},
 	{
-		pkg: "raftstore/internal/peer", may: []string{"log", "raftstore/internal/hashilog", "raftstore/internal/peer/heartbeat", "raftstore/internal/peer/pipelines", "raftstore/internal/peer/votes"},
+		pkg: "raftstore/internal/peer", may: []string{"log", "log/refusals", "raftstore/internal/hashilog", "raftstore/internal/peer/heartbeat", "raftstore/internal/peer/pipelines", "raftstore/internal/peer/votes"},
 		why: "servers reach each other without knowing what they ask and agree on",
 	},
 	{
@@ -421,9 +425,17 @@ var importTable = []row{
 		why: "tests of a source and of a runner want a node to look at",
 	},
 	{
-		pkg: "varp", may: []string{"log", "varp/internal/slots"},
+		pkg: "varp", may: []string{"log", "log/refusals", "varp/internal/places", "varp/internal/slots", "varp/internal/spans"},
 		tests: []string{"integration/svpclient"},
 		why:   "SVP asks a small Lookup, so that it runs on servers, on agents and against portolan alike",
+	},
+	{
+		pkg: "varp/internal/places", may: []string{"log"},
+		why: "how far a client has read, and when a server may rely on it, is a rule of seqs and times",
+	},
+	{
+		pkg: "varp/internal/spans", may: []string{"log"},
+		why: "a set of numbers knows nothing of what is numbered",
 	},
 	{
 		pkg: "varp/internal/slots",
