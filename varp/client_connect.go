@@ -15,9 +15,9 @@ var errBackingOff = errors.New("varp: server failed a moment ago, left alone for
 
 // peer is one server of a Client. Client.mu protects its fields, except the first three.
 type peer struct {
-	addr    string        // host:port
-	dialing chan struct{} // holds one token: its holder may dial
-	heard   *atomic.Int64 // unix ns of the last valid reply; 0: none
+	addr      string        // host:port
+	dialing   chan struct{} // holds one token: its holder may dial
+	lastReply *atomic.Int64 // unix ns of the last valid reply; 0: none
 
 	conn       *clientConn        // nil, or the last connection, alive or not
 	cancelDial context.CancelFunc // set during a dial
@@ -122,7 +122,7 @@ func (c *Client) dial(ctx context.Context, p *peer) (*clientConn, error) {
 		}
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	conn := newClientConn(nc, c.cfg.MaxPending, c.cfg.AttemptTimeout, p.heard)
+	conn := newClientConn(nc, c.cfg.MaxPending, c.cfg.AttemptTimeout, p.lastReply)
 	p.conn, p.at = conn, at
 	c.running.Go(conn.readReplies)
 	c.running.Go(conn.writeRequests)

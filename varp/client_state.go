@@ -6,7 +6,7 @@ import "time"
 type ServerState struct {
 	Server    string    `json:"server"`            // as it was configured
 	Address   string    `json:"address,omitempty"` // of the connection, host:port; "" without one
-	LastHeard time.Time `json:"last_heard"`        // the last valid reply; zero: none
+	LastReply time.Time `json:"last_reply"`        // the last valid reply; zero: none
 	LastError string    `json:"last_error,omitempty"`
 	// LastErrorAt is when the connection failed or could not be made; zero: never.
 	LastErrorAt time.Time `json:"last_error_at"`
@@ -19,8 +19,8 @@ func (c *Client) Servers() []ServerState {
 	states := make([]ServerState, 0, len(c.peers))
 	for _, p := range c.peers {
 		s := ServerState{Server: p.addr, LastErrorAt: p.lastErrorAt}
-		if at := p.heard.Load(); at != 0 {
-			s.LastHeard = time.Unix(0, at)
+		if at := p.lastReply.Load(); at != 0 {
+			s.LastReply = time.Unix(0, at)
 		}
 		if p.lastError != nil {
 			s.LastError = p.lastError.Error()

@@ -30,12 +30,12 @@ type reply struct {
 // clientConn is one connection of a Client. A goroutine writes what callers put into
 // out, another reads replies and delivers them to the callers by id.
 type clientConn struct {
-	nc      net.Conn      // its deadlines may be set from any goroutine
-	silence time.Duration // how long the server may be silent while it owes a reply
-	slots   chan struct{} // one token for each call in pending
-	wake    chan struct{} // with room for one: out has something
-	done    chan struct{} // closed when err is set
-	heard   *atomic.Int64 // unix ns of the last valid reply
+	nc        net.Conn      // its deadlines may be set from any goroutine
+	silence   time.Duration // how long the server may be silent while it owes a reply
+	slots     chan struct{} // one token for each call in pending
+	wake      chan struct{} // with room for one: out has something
+	done      chan struct{} // closed when err is set
+	lastReply *atomic.Int64 // unix ns of the last valid reply
 
 	mu       sync.Mutex
 	err      error // why it ended
@@ -47,15 +47,15 @@ type clientConn struct {
 	lastID   uint32
 }
 
-func newClientConn(nc net.Conn, maxPending int, silence time.Duration, heard *atomic.Int64) *clientConn {
+func newClientConn(nc net.Conn, maxPending int, silence time.Duration, lastReply *atomic.Int64) *clientConn {
 	return &clientConn{
-		nc:      nc,
-		silence: silence,
-		heard:   heard,
-		slots:   make(chan struct{}, maxPending),
-		wake:    make(chan struct{}, 1),
-		done:    make(chan struct{}),
-		pending: make(map[uint32]*call),
+		nc:        nc,
+		silence:   silence,
+		lastReply: lastReply,
+		slots:     make(chan struct{}, maxPending),
+		wake:      make(chan struct{}, 1),
+		done:      make(chan struct{}),
+		pending:   make(map[uint32]*call),
 	}
 }
 
@@ -214,7 +214,7 @@ func (c *clientConn) deliver(b []byte, limit int) (int, error) {
 	}
 	if used > 0 {
 		c.answered = true
-		c.heard.Store(time.Now().UnixNano())
+		c.lastReply.Store(time.Now().UnixNano())
 		var deadline time.Time // none while no reply is owed
 		if len(c.pending) > 0 {
 			deadline = time.Now().Add(c.silence)

@@ -135,28 +135,30 @@ func (h *Netlink) Unused(ctx context.Context, entries []plan.Entry) []time.Durat
 			of = append(of, i)
 		}
 	}
-	if len(messages) == 0 || h.own.conn.SetReadDeadline(time.Now().Add(ackTimeout)) != nil {
+	if len(messages) == 0 {
 		return unused
 	}
 	sent, err := h.own.conn.SendMessages(messages)
 	if err != nil {
 		return unused
 	}
-	for n := 0; n < len(sent); {
-		replies, err := h.own.conn.Receive()
-		op, refused := errors.AsType[*netlink.OpError](err)
-		if refused && op.Sequence >= sent[0].Header.Sequence {
-			n++ // it is gone
-			continue
-		}
+	if h.acks == nil {
+		h.acks = make([]byte, receiveBytes)
+	}
+	for answered := 0; answered < len(sent); {
+		n, err := h.own.receive(h.acks)
 		if err != nil {
 			return unused
 		}
-		for _, m := range replies {
-			if at := m.Header.Sequence - sent[0].Header.Sequence; int(at) < len(of) {
-				unused[of[at]] = parseUnused(m.Data)
-				n++
+		for m, body, rest, ok := nlmsg.Next(h.acks[:n]); ok; m, body, rest, ok = nlmsg.Next(rest) {
+			at := m.Seq - sent[0].Header.Sequence
+			if int(at) >= len(of) {
+				continue // a late answer to others
 			}
+			if m.Type == unix.RTM_NEWNEIGH { // else an error: it is gone
+				unused[of[at]] = parseUnused(body)
+			}
+			answered++
 		}
 	}
 	return unused

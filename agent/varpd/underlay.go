@@ -101,8 +101,8 @@ func (d *Daemon) server() netip.Addr {
 	var heard time.Time
 	for _, s := range d.cfg.Servers() {
 		at, err := netip.ParseAddrPort(s.Address)
-		if ip := at.Addr().Unmap(); err == nil && ip.Is4() && (!best.IsValid() || s.LastHeard.After(heard)) {
-			best, heard = ip, s.LastHeard
+		if ip := at.Addr().Unmap(); err == nil && ip.Is4() && (!best.IsValid() || s.LastReply.After(heard)) {
+			best, heard = ip, s.LastReply
 		}
 	}
 	return best

@@ -114,7 +114,7 @@ func TestLinksWithoutLocal(t *testing.T) {
 	if len(s.Logs) != 1 || s.Logs[0].Underlay != local || s.Logs[0].From != "route" || s.Logs[0].LastPoll.IsZero() || s.Logs[0].LastRecord.IsZero() || s.Acknowledged < 2 || len(s.Unpolled) != 0 {
 		t.Errorf("status: %+v, want one log, of %s, by route, with 2 records acknowledged", s, local)
 	}
-	if len(s.Servers) != 1 || s.Servers[0].Address == "" || s.Servers[0].LastHeard.IsZero() {
+	if len(s.Servers) != 1 || s.Servers[0].Address == "" || s.Servers[0].LastReply.IsZero() {
 		t.Errorf("status: servers %+v, want one that was heard", s.Servers)
 	}
 
