@@ -17,6 +17,7 @@ var errNoLink = errors.New("underlay: no interface of this node has the address"
 
 // Link is a link of this node.
 type Link struct {
+	Index    uint32
 	Name     string
 	MTU      uint32 // bytes
 	Loopback bool
@@ -101,7 +102,7 @@ func (k *kernel) link(index uint32) (Link, error) {
 	if err != nil || len(answers) == 0 || len(answers[0].Data) < unix.SizeofIfInfomsg {
 		return Link{}, fmt.Errorf("underlay: link %d: %w", index, errors.Join(err, errNoLink))
 	}
-	var l Link
+	l := Link{Index: index}
 	data := answers[0].Data
 	l.Loopback = binary.NativeEndian.Uint32(data[8:])&unix.IFF_LOOPBACK != 0
 	nlmsg.Attrs(data[unix.SizeofIfInfomsg:], func(typ uint16, value []byte) {

@@ -25,6 +25,7 @@ const maxPeers = 4096
 // Defaults of Config.
 const (
 	defaultEvery      = 10 * time.Second
+	checkEvery        = time.Second // between checks of the log and of the one interface
 	defaultProbeEvery = time.Hour
 	defaultAgainEvery = 5 * time.Minute
 	refusedEvery      = 10 * time.Minute // between reports that servers refuse
@@ -40,7 +41,8 @@ type Config struct {
 	Prober *Prober // nil: paths are not probed
 	Logger *slog.Logger
 
-	// Every is how often interfaces and routes are looked at. Default 10 s.
+	// Every is how often interfaces and routes are looked at, when neither the log nor the
+	// interface of the VTEP changed. Default 10 s.
 	Every time.Duration
 	// ProbeEvery is how often a path is probed; one that is narrow each AgainEvery, so that
 	// a mend is seen. Defaults 1 h and 5 min.
@@ -58,6 +60,7 @@ type Monitor struct {
 	unreported string
 	need       need
 	peers      []peer // by address
+	link       Link   // of the VTEP, as it was; no Index: not known
 	probed     map[netip.Addr]probe
 }
 
@@ -143,10 +146,18 @@ func (m *Monitor) Run(ctx context.Context) error {
 
 // keep looks and reports.
 func (m *Monitor) keep(ctx context.Context) error {
+	var last part        // that was looked at
+	var full time.Time   // when all is looked at again
 	var sent *log.Server // the last report
 	var due time.Time    // of the next one, if it says the same
+	woken := true
 	for {
-		if said := m.look(); said != nil && (sent == nil || !sameReport(said, sent) || time.Now().After(due)) {
+		p := m.read()
+		if now := time.Now(); woken || now.After(full) || !p.sameWay(last) || m.otherLink() {
+			last, full = p, now.Add(m.cfg.Every)
+			m.look(p)
+		}
+		if said := m.said(p); said != nil && (sent == nil || !sameReport(said, sent) || time.Now().After(due)) {
 			err := m.report(ctx, said)
 			pause := repeatEvery
 			if refusal := new(log.Refusal); errors.As(err, &refusal) {
@@ -155,16 +166,36 @@ func (m *Monitor) keep(ctx context.Context) error {
 			sent, due = said, time.Now().Add(pause)
 			m.note(err)
 			if err != nil && pause == repeatEvery {
-				sent = nil // no server took it: the next look sends it again
+				sent = nil // no server took it: it is sent again soon
 			}
 		}
+		woken = false
 		select {
-		case <-time.After(m.cfg.Every):
+		case <-time.After(checkEvery):
 		case <-m.woken:
+			woken = true
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// otherLink reports whether the interface of the VTEP has another MTU than it had, or is
+// gone.
+func (m *Monitor) otherLink() bool {
+	m.mu.Lock()
+	was := m.link
+	m.mu.Unlock()
+	if was.Index == 0 {
+		return false
+	}
+	k, err := openKernel()
+	if err != nil {
+		return false
+	}
+	defer k.close()
+	is, err := k.link(was.Index)
+	return err != nil || is != was
 }
 
 func sameReport(a, b *log.Server) bool {
@@ -195,6 +226,11 @@ type part struct {
 	peers  []netip.Addr // sorted
 	server *log.Server  // nil: the log has none
 	need   need
+}
+
+// sameWay reports whether packets have the same ends as in q.
+func (p *part) sameWay(q part) bool {
+	return p.from == q.from && p.need == q.need && slices.Equal(p.peers, q.peers)
 }
 
 // read reads the state.
@@ -231,14 +267,15 @@ func (m *Monitor) read() (p part) {
 	return p
 }
 
-// look reads the log and the kernel, and returns what the server object must say; nil if
-// it says so, or if nothing is known.
-func (m *Monitor) look() *log.Server {
-	p := m.read()
+// look reads the kernel, and makes the status.
+func (m *Monitor) look(p part) {
 	status := Status{Address: p.from, VTEPs: len(p.peers)}
 	var peers []peer
+	var link Link
 	if p.from.IsValid() {
-		link, found, err := measure(p.from, p.peers)
+		var found []peer
+		var err error
+		link, found, err = measure(p.from, p.peers)
 		if err == nil && link.MTU != 0 && link.MTU < least4 {
 			err = fmt.Errorf("underlay: interface %s has MTU %d: nothing of a vnet fits, raise it", link.Name, link.MTU)
 		}
@@ -250,11 +287,18 @@ func (m *Monitor) look() *log.Server {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.peers, m.need = peers, p.need
+	m.peers, m.need, m.link = peers, p.need, link
 	status.Probed, status.Paths = m.narrow(status.MTU)
 	m.status = status
-	said := &log.Server{UUID: m.cfg.CN, UnderlayMTU: status.MTU, UnderlayPaths: status.Paths}
-	if status.MTU == 0 || p.server == nil {
+}
+
+// said returns what the server object must say; nil if it says so, if the log has none, or
+// if nothing is known.
+func (m *Monitor) said(p part) *log.Server {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	said := &log.Server{UUID: m.cfg.CN, UnderlayMTU: m.status.MTU, UnderlayPaths: m.status.Paths}
+	if m.status.MTU == 0 || p.server == nil {
 		return nil
 	}
 	if sameReport(said, p.server) {

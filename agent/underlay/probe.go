@@ -40,12 +40,14 @@ type Prober struct {
 	four, six *net.IPConn // nil: not possible here
 	id        uint16
 	seq       uint16
+
+	wait, pause time.Duration // probeWait and probePause; tests have less
 }
 
 // OpenProber opens the sockets. It needs CAP_NET_RAW, and the use of a Prober does not.
 // Without IPv4 or IPv6 the Prober has no use for addresses of that family.
 func OpenProber() (*Prober, error) {
-	p := new(Prober)
+	p := &Prober{wait: probeWait, pause: probePause}
 	var id [2]byte
 	_, _ = rand.Read(id[:]) // it does not fail (crypto/rand)
 	p.id = binary.NativeEndian.Uint16(id[:])
@@ -155,7 +157,7 @@ func (p *Prober) arrives(ctx context.Context, from, to netip.Addr, size uint32) 
 			return ok, err
 		}
 		select {
-		case <-time.After(probePause):
+		case <-time.After(p.pause):
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}
@@ -186,7 +188,7 @@ func (p *Prober) echo(ctx context.Context, from, to netip.Addr, size int) (bool,
 	} else if err != nil {
 		return false, ctx.Err() // as if it were lost: no route, or no buffer
 	}
-	deadline := time.Now().Add(probeWait)
+	deadline := time.Now().Add(p.wait)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	buffer := make([]byte, 64<<10)

@@ -33,6 +33,7 @@ var ErrCertificate = errors.New("client: no connection over TLS")
 // Headers of ours.
 const (
 	HeaderChangeID = "Rutter-Change-Id" // of a write: the id that makes a retry safe
+	HeaderWarning  = "Rutter-Warning"   // of its answer: what operators must know about it
 	HeaderSeq      = "Rutter-Seq"       // of an answer: the server's head, or the write's last seq
 	headerAbsent   = "Rutter-Fabric-Absent"
 )
@@ -73,6 +74,8 @@ type Config struct {
 	// with ErrCertificate at once. Without it requests continue until Timeout, as
 	// daemons need.
 	Unwelcome func(error) error
+	// Warn, if not nil, receives each warning of a server about a write that it accepted.
+	Warn func(text string)
 }
 
 // Client talks to the servers of one cluster.
@@ -184,6 +187,11 @@ func (c *Client) do(ctx context.Context, r request, out any) (http.Header, error
 		}
 		defer response.Body.Close()
 		header = response.Header
+		if c.cfg.Warn != nil {
+			for _, text := range response.Header.Values(HeaderWarning) {
+				c.cfg.Warn(text)
+			}
+		}
 		return readAnswer(response, out)
 	})
 	if texts := header.Values(headerAbsent); err == nil && len(texts) > 0 && c.cfg.Absent != nil {

@@ -56,7 +56,7 @@ func (n *Node) Carries(vlan bool) uint32 { return n.MTU - Headers(n.Addr.Is6(), 
 // Name returns the node's name for people.
 func (n *Node) Name() string {
 	if n.Host != "" {
-		return n.Host + " (" + n.CN.String() + ")"
+		return log.Quote(n.Host) + " (" + n.CN.String() + ")"
 	}
 	return n.CN.String()
 }
@@ -172,4 +172,67 @@ func (f *Narrow) Text(vlan bool) string {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, ", ")
+}
+
+// Warning says what writing an MTU to a network of a vnet came to, if it does not fit; "" if
+// it does. n is the network as it stands, and asked the MTU that was sent, 0 if none was.
+func Warning(s *projections.State, n *log.Network, asked uint32) string {
+	wanted := *n
+	wanted.MTU = max(n.MTU, asked)
+	found := TooNarrow(s, &wanted)
+	switch {
+	case found.Count == 0:
+		return ""
+	case n.MTU < wanted.MTU:
+		return fmt.Sprintf("network %s: mtu %d does not fit the underlay, so it is %d (setting fabric.mtu): %s", n.UUID, wanted.MTU, n.MTU, found.Text(n.VLANID != 0))
+	}
+	return fmt.Sprintf("network %s: mtu %d does not fit the underlay of %d compute nodes, whose links get less: %s", n.UUID, n.MTU, found.Count, found.Text(n.VLANID != 0))
+}
+
+// maxLines bounds the nodes that Warnings names.
+const maxLines = 16
+
+// Warnings names each CN on which a network has NICs that its underlay does not carry, with
+// one such network; total is the number of these CNs. The cost is that of looking at each
+// network, each CN, and the NICs of those CNs that may be too narrow.
+func Warnings(s *projections.State) (lines []string, total int) {
+	most := map[bool]uint32{} // the largest MTU of networks of vnets, with and without a VLAN
+	for r := range s.List(log.KindNetwork) {
+		if net := r.Object.(*log.Network); net.Fabric {
+			most[net.VLANID != 0] = max(most[net.VLANID != 0], net.MTU)
+		}
+	}
+	for n := range Nodes(s) {
+		if n.Carries(true) >= most[true] && n.Carries(false) >= most[false] {
+			continue
+		}
+		unfit := unfitOn(s, &n)
+		if len(unfit) == 0 {
+			continue
+		}
+		if total++; total <= maxLines {
+			lines = append(lines, fmt.Sprintf("compute node %s: %s, which does not carry %d networks there, such as %s with mtu %d: at most %d fits (docs/deploy.md, MTU)",
+				n.Name(), n.Why(), len(unfit), log.Quote(unfit[0].Name), unfit[0].MTU, n.Carries(unfit[0].VLANID != 0)))
+		}
+	}
+	if total > maxLines {
+		lines = append(lines, fmt.Sprintf("and %d more compute nodes whose underlay does not carry a network there", total-maxLines))
+	}
+	return lines, total
+}
+
+// unfitOn returns the networks with NICs on a CN that its underlay does not carry, in the
+// order of their NICs.
+func unfitOn(s *projections.State, n *Node) (unfit []*log.Network) {
+	seen := map[log.UUID]bool{}
+	for r := range projections.NICsOnCN(n.CN).NICs(s) {
+		if r.Home().Type != log.ScopeVNet || seen[r.Network()] {
+			continue
+		}
+		seen[r.Network()] = true
+		if net := s.Network(r.Network()); net != nil && n.Carries(net.VLANID != 0) < net.MTU {
+			unfit = append(unfit, net)
+		}
+	}
+	return unfit
 }
