@@ -77,16 +77,16 @@ func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.
 	} else if l, ok := m.cfg.Kernel.(namespaceLister); ok {
 		namespaces = plan.Searched(namespaces, l.Namespaces())
 	}
-	have, err := m.cfg.Kernel.Dump(ctx, namespaces)
+	have, err := m.dump(ctx, namespaces, &want)
 	if err != nil {
 		return Surplus{}, err
 	}
 	m.surplus = make(map[linkEntry]struct{})
-	wanted, byKey := linkNames(&want), have.ByKey()
+	wanted := linkNames(&want)
 	var s Surplus
 	for i := range have.Links {
 		l := &have.Links[i]
-		if !plan.Owned(l, byKey) {
+		if !l.Ours {
 			continue
 		}
 		name := nameOf(l)
