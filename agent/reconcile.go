@@ -13,6 +13,7 @@ import (
 
 	"rutter/agent/link"
 	"rutter/agent/link/plan"
+	"rutter/log"
 	"rutter/projections/desired"
 )
 
@@ -70,6 +71,7 @@ type demandKernel interface {
 var (
 	_ demandKernel  = (*link.Manager)(nil)
 	_ surplusKernel = (*link.Manager)(nil)
+	_ markingKernel = (*link.Manager)(nil)
 )
 
 // replicaSource looks up single entries in the log's state.
@@ -115,6 +117,9 @@ type KernelStatus struct {
 	Conflicts []string `json:"conflicts"`
 	Drift     []string `json:"drift"` // of the last pass that found any
 	Problems  []string `json:"problems"`
+	// Renamed are the links that another program renamed, by their names now, at most
+	// maxListed. They are programmed all the same.
+	Renamed []string `json:"renamed"`
 }
 
 // DemandStatus counts what the kernel asked for.
@@ -226,6 +231,7 @@ func (r *reconciler) again(ctx context.Context, broke string, f func(ctx context
 func (r *reconciler) pass(ctx context.Context) {
 	began := time.Now()
 	r.due = time.Time{}
+	r.mark()
 	r.judge(ctx)
 	want := r.replica.wanted(&r.limits)
 	r.keep(want.kept)
@@ -305,6 +311,9 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 	s.Failing, s.Blocked, s.Unread = len(result.Failures), len(result.Conflicts), result.Unread
 	s.Failures = describe(result.Failures, link.Failure.String)
 	s.Conflicts = describe(result.Conflicts, func(b plan.Blocked) string { return b.Object.String() + ": " + b.Err.Error() })
+	if kernel, ok := r.kernel.(markingKernel); ok {
+		s.Renamed = describe(kernel.Renamed(), func(text string) string { return text })
+	}
 	r.logFailures(result.Failures, time.Now())
 }
 
@@ -389,6 +398,21 @@ func (r *reconciler) brief() KernelStatus {
 	s := r.last
 	s.Demand = DemandStatus(asked)
 	return s
+}
+
+// markingKernel is a Kernel whose links bear the mark of the cluster that wants them;
+// *link.Manager is one.
+type markingKernel interface {
+	SetCluster(cluster log.UUID)
+	Renamed() []string
+}
+
+// mark says for which cluster links are marked (SAFETY L2).
+func (r *reconciler) mark() {
+	kernel, ok := r.kernel.(markingKernel)
+	if cluster := r.replica.markCluster(); ok && !cluster.IsZero() {
+		kernel.SetCluster(cluster)
+	}
 }
 
 // surplusKernel is a Kernel that can list the links it holds, and keep those that no

@@ -25,6 +25,8 @@ type marks struct {
 	identify bool           // the kernel calls Manager.identify itself
 	unsaved  bool           // the numbers changed since they were saved
 	renamed  []string
+	// others are clusters whose marks the last comparison without a known view saw.
+	others []log.UUID
 }
 
 // SetCluster sets the cluster whose log is followed: links are marked for it from the next
@@ -125,6 +127,28 @@ func (t names) in(namespace string) func(uint32) bool {
 		_, there := t[numberAt{namespace, n}]
 		return own || there
 	}
+}
+
+// countOthers makes the links of clusters that this node does not know count as ours in a
+// comparison, because they may be those of its own view before, which it lost. They stay
+// foreign until an operator accepts what is held (acceptOthers).
+func (m *Manager) countOthers(want *desired.Links, have *plan.Snapshot) {
+	m.marks.others = nil
+	for i := range have.Links {
+		if mark, ok := plan.ParseMark(have.Links[i].Alias); ok && have.Links[i].Namespace == "" {
+			m.marks.others = append(m.marks.others, mark.Cluster)
+		}
+	}
+	if with, other := m.numbers.With(m.marks.others); other {
+		plan.Identify(have, want, with, false)
+	}
+}
+
+// acceptOthers takes over the links that countOthers counted: the hold for them has ended.
+func (m *Manager) acceptOthers() {
+	with, changed := m.numbers.With(m.marks.others)
+	m.numbers, m.marks.others = with, nil
+	m.marks.unsaved = m.marks.unsaved || changed
 }
 
 // settleMarks records that links without marks are foreign from now on: a pass of a

@@ -81,6 +81,9 @@ func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.
 	if err != nil {
 		return Surplus{}, err
 	}
+	if was == nil {
+		m.countOthers(&want, &have)
+	}
 	m.surplus = make(map[linkEntry]struct{})
 	wanted := linkNames(&want)
 	var s Surplus
@@ -137,6 +140,9 @@ func (m *Manager) noteHung(l *plan.Link) {
 // Keep makes passes leave alone what Surplus found last, until it is called with false:
 // the links, and what was on all links of ours.
 func (m *Manager) Keep(on bool) {
+	if m.kept != nil && !on {
+		m.acceptOthers()
+	}
 	m.kept = nil
 	if on {
 		m.kept = m.surplus

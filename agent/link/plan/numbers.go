@@ -59,6 +59,22 @@ func (n *Numbers) Follow(cluster log.UUID) (changed bool) {
 	return true
 }
 
+// With returns numbers for which the marks of further clusters are ours too, and whether
+// any was new.
+func (n Numbers) With(clusters []log.UUID) (with Numbers, changed bool) {
+	known := []log.UUID{n.Cluster()}
+	known = append(known, n.clusters[min(1, len(n.clusters)):]...)
+	for _, c := range clusters {
+		if !slices.Contains(known, c) && len(known) < maxClusters {
+			known, changed = append(known, c), true
+		}
+	}
+	if changed {
+		n.clusters = known
+	}
+	return n, changed
+}
+
 // isMine reports whether links that a cluster marked are ours.
 func (n Numbers) isMine(cluster log.UUID) bool {
 	return cluster == n.Cluster() || slices.Contains(n.clusters, cluster)
