@@ -506,7 +506,13 @@ func TestTwoClusters(t *testing.T) {
 		t.Errorf("a vnet of both: conflicts %v, %v, want one that names the cluster", result.Conflicts, err)
 	}
 	w.pass(second.Manager, desired.Links{})
-	w.pass(w.own(clusterB, nil, false).Manager, desired.Links{}) // a cache that was lost
+	// A cache that was lost: what the other cluster marked is counted, and is taken over
+	// only when a hold for it has ended.
+	fresh := w.own(clusterB, nil, false)
+	if s, err := fresh.Surplus(context.Background(), nil, desired.Links{}); err != nil || len(s.Gone) != 2 {
+		t.Errorf("surplus: %+v, %v, want the two links of the other cluster", s, err)
+	}
+	w.pass(fresh.Manager, desired.Links{})
 	first.quiet("after the other cluster's links are gone", a)
 
 	index := w.links("cn1")["sdcvxl5"].Index

@@ -72,7 +72,7 @@ func ParseMark(alias string) (m Mark, ok bool) {
 
 const nicObject = "nic "
 
-// objectOf is the Mark.Object of a link: what the kernel does not let anybody change of
+// objectOf is the Mark.Object of a link: what cannot be changed of
 // it, or the MAC of its NIC. vnet is that of the device below a VLAN link.
 func objectOf(l *Link, vnet uint32, nic log.MAC) string {
 	switch l.Kind {
