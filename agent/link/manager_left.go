@@ -79,7 +79,7 @@ func (m *Manager) miss(names []string, now time.Time) {
 // namespaces in which links were before. It does so for each MAC by itself: its
 // namespaces must have been read, and its link must be only where it is wanted.
 func (m *Manager) settle(want desired.Links, have *plan.Snapshot) error {
-	m.settleMarks()
+	m.settleMarks(have)
 	changed := m.marks.unsaved
 	at := map[log.MAC][]string{} // the namespaces in which each MAC has a link
 	for i := range have.Links {

@@ -151,8 +151,14 @@ func (m *Manager) acceptOthers() {
 	m.marks.unsaved = m.marks.unsaved || changed
 }
 
-// settleMarks records that links without marks are foreign from now on: a pass of a
-// complete view has adopted those of versions without marks.
-func (m *Manager) settleMarks() {
+// settleMarks records that links without marks are foreign from now on, if a pass of a
+// complete view has marked all that were adopted.
+func (m *Manager) settleMarks(have *plan.Snapshot) {
+	for i := range have.Links {
+		l := &have.Links[i]
+		if _, marked := plan.ParseMark(l.Alias); l.Ours && l.Namespace == "" && !marked {
+			return
+		}
+	}
 	m.marks.unsaved = m.numbers.SetMarked() || m.marks.unsaved
 }

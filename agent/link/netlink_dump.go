@@ -43,9 +43,7 @@ func (h *Netlink) Dump(ctx context.Context, namespaces []string) (plan.Snapshot,
 	if h.identify != nil {
 		h.identify(&have)
 	} else {
-		for i := range have.Links {
-			have.Links[i].Ours = plan.KindOfName(have.Links[i].Name) != ""
-		}
+		byName(have.Links)
 	}
 	h.learn(&have, d)
 	return have, nil
@@ -63,6 +61,19 @@ func (h *Netlink) dumpOwn(d *dumper, ours map[int32]int) error {
 		return fmt.Errorf("link: dump: %w", err)
 	}
 	return nil
+}
+
+// byName makes links with our names ours, for a user who makes none, as varpd is. Others
+// are on none of ours.
+func byName(links []plan.Link) {
+	for i := range links {
+		l := &links[i]
+		kind := plan.KindOfName(l.Name)
+		l.Ours = kind != "" && (l.Namespace == "" || kind == plan.KindMacvlan)
+		if !l.Ours {
+			l.Parent = ""
+		}
+	}
 }
 
 // Identify makes each following Dump call identify, which says which links are ours and

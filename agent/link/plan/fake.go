@@ -108,19 +108,25 @@ func (f *Fake) Dump(_ context.Context, namespaces []string) (Snapshot, error) {
 			have.Resolvers[name] = text
 		}
 	}
+	type place struct {
+		namespace string
+		index     int32
+	}
+	own, known := map[string]int32{}, map[place]string{}
+	for _, l := range f.Links {
+		if l.Namespace == "" {
+			own[l.Name] = l.Index
+		}
+	}
+	for at, index := range f.index {
+		known[place{at.Namespace, index}] = at.Name
+	}
 	for _, l := range f.Links {
 		if !MayBeOurs(l) || l.Namespace != "" && !slices.Contains(namespaces, l.Namespace) {
 			continue
 		}
 		seen := *l
-		if below := f.Find(LinkKey{"", l.Parent}); below != nil && l.Parent != "" {
-			seen.Below = below.Index
-		}
-		for at, index := range f.index {
-			if index == l.Index && at.Namespace == l.Namespace {
-				seen.Known = at.Name
-			}
-		}
+		seen.Below, seen.Known = own[l.Parent], known[place{l.Namespace, l.Index}]
 		seen.Addresses, seen.Routes = slices.Clone(l.Addresses), slices.Clone(l.Routes)
 		seen.Neighs, seen.FDB = slices.Clone(l.Neighs), slices.Clone(l.FDB)
 		seen.Guests = nil
