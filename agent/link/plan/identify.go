@@ -86,6 +86,7 @@ const (
 	rankMAC
 	rankMark
 	rankName
+	rankElsewhere // on another device than the NIC is wanted on
 	rankNone
 )
 
@@ -161,6 +162,9 @@ func (d *identifier) fabric(l *Link) {
 	}
 	for rank, mac := range []log.MAC{rankKnown: d.owner(l.Known), rankMAC: l.MAC, rankMark: marked, rankName: named} {
 		if n, ok := d.numbers.Lookup(mac); ok && d.belongs(mac, l.Namespace) {
+			if w := d.nics[mac]; rank != rankKnown && w != nil && ParentName(w.VNet, w.VLAN) != l.Parent {
+				rank = rankElsewhere
+			}
 			d.claims = append(d.claims, claim{l, FabricName(n), rank})
 			return
 		}

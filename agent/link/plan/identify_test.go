@@ -100,3 +100,28 @@ func TestMarksOfClustersBefore(t *testing.T) {
 		t.Errorf("mark of the fabric link: %q", l.Alias)
 	}
 }
+
+// TestOneLinkIsTheNICs: of several links that claim to be a NIC's, the one with its MAC on
+// its device is, also for an agent that has just started. The others are left alone.
+func TestOneLinkIsTheNICs(t *testing.T) {
+	f, want, numbers := made(t)
+	numbers.SetMarked()
+	alias := f.Find(LinkKey{"z1", "fabric0"}).Alias
+	for _, l := range []Link{
+		{Name: "aaa", Parent: "sdcvxl6", MAC: linktest.MAC(1)}, // the guest has a NIC there too
+		{Name: "bbb", Parent: "vx5v7", MAC: linktest.MAC(90)},
+	} {
+		l.Namespace, l.Kind, l.Alias, l.Bridge, l.Index = "z1", KindMacvlan, alias, true, FirstIndex+70+int32(l.MAC[5])
+		if err := f.AddLink(l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := f.String()
+	have, _ := f.Dump(context.Background(), []string{"z1"})
+	if work := Plan(want, have, numbers, true); len(work.Steps)+len(work.Blocked) != 0 {
+		t.Errorf("got steps %q, blocked %v, want none", commands(work.Steps), work.Blocked)
+	}
+	if f.String() != before {
+		t.Error("the kernel changed")
+	}
+}
