@@ -13,6 +13,7 @@ import (
 
 	"rutter/agent/link"
 	"rutter/agent/link/plan"
+	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections/desired"
 )
@@ -72,6 +73,7 @@ type demandKernel interface {
 var (
 	_ demandKernel  = (*link.Manager)(nil)
 	_ surplusKernel = (*link.Manager)(nil)
+	_ markingKernel = (*link.Manager)(nil)
 )
 
 // replicaSource looks up single entries in the log's state.
@@ -121,6 +123,9 @@ type KernelStatus struct {
 	Conflicts []string `json:"conflicts"`
 	Drift     []string `json:"drift"` // of the last pass that found any
 	Problems  []string `json:"problems"`
+	// Renamed are the links that another program renamed, by their names now, at most
+	// maxListed. They are programmed all the same.
+	Renamed []string `json:"renamed"`
 }
 
 // DemandStatus counts what the kernel asked for.
@@ -232,6 +237,7 @@ func (r *reconciler) again(ctx context.Context, broke string, f func(ctx context
 func (r *reconciler) pass(ctx context.Context) {
 	began := time.Now()
 	r.due = time.Time{}
+	r.mark()
 	r.judge(ctx)
 	want := r.replica.wanted(&r.limits)
 	r.keep(want.kept)
@@ -285,7 +291,7 @@ func (r *reconciler) apply(ctx context.Context) {
 // read, nothing of it is left to a pass, and the last pass was also of a complete view.
 // A pass of an incomplete view leaves unwanted things in the kernel and counts them as
 // matching, and a delta does not look for them. If only objects of the last pass's list do
-// not match, reached moves instead, under the same conditions (SAFETY L2).
+// not match, reached moves instead, under the same conditions (SAFETY L3).
 func (r *reconciler) matched(at checkpoint, result link.Result) bool {
 	if !at.complete || at.needsPass || !r.pruned || !result.Settled && !result.Matched {
 		return false
@@ -316,6 +322,9 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 	s.Failing, s.Blocked, s.Unread = len(failures), len(result.Conflicts), result.Unread
 	s.Failures = describe(failures, link.Failure.String)
 	s.Conflicts = describe(result.Conflicts, func(b plan.Blocked) string { return b.Object.String() + ": " + b.Err.Error() })
+	if kernel, ok := r.kernel.(markingKernel); ok {
+		s.Renamed = describe(kernel.Renamed(), func(text string) string { return text })
+	}
 	for _, b := range result.Conflicts {
 		failures = append(failures, link.Failure{Object: b.Object, Err: b.Err})
 	}
@@ -403,6 +412,21 @@ func (r *reconciler) brief() KernelStatus {
 	s := r.last
 	s.Demand = DemandStatus(asked)
 	return s
+}
+
+// markingKernel is a Kernel whose links bear the mark of the cluster that wants them;
+// *link.Manager is one.
+type markingKernel interface {
+	SetCluster(cluster log.UUID)
+	Renamed() []string
+}
+
+// mark says for which cluster links are marked (SAFETY L3).
+func (r *reconciler) mark() {
+	kernel, ok := r.kernel.(markingKernel)
+	if cluster := r.replica.markCluster(); ok && !cluster.IsZero() {
+		kernel.SetCluster(cluster)
+	}
 }
 
 // surplusKernel is a Kernel that can list the links it holds, and keep those that no

@@ -52,6 +52,17 @@ func (r *replica) wanted(limits *desired.Limits) wanted {
 	}
 }
 
+// markCluster is the cluster for which links are marked: the one whose view the node
+// carries out, which is the one before while the new one's is not settled. Zero: none yet.
+func (r *replica) markCluster() log.UUID {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.view.phase != settled && !r.view.was.Cluster.IsZero() {
+		return r.view.was.Cluster
+	}
+	return r.cursor.Cluster
+}
+
 func (r *replica) isComplete() bool { return r.isAllHeld() && r.view.phase != unjudged }
 
 // isAllHeld reports whether all that the CN must know is held, whatever that would

@@ -1,6 +1,6 @@
 // Package link makes one compute node's kernel match the log, by netlink alone.
 //
-// It owns the links that it named (sdcvxl<vnet>, vx<vnet>v<vlan>, fabric<N>), what is
+// It owns the links that it made (as sdcvxl<vnet>, vx<vnet>v<vlan>, fabric<N>), what is
 // on them (addresses, routes, neighbours, forwarding entries) and the resolv.conf of
 // the VM namespaces. What must exist comes from [desired.Links]; the steps to get there
 // come from package agent/link/plan. When to check again, and where the numbers of
@@ -9,7 +9,8 @@
 // The parts, in the order in which a pass uses them:
 //
 //	plan.Kernel.Dump  reads what there is: "actual" means the kernel
-//	plan.Numbers      has the N of the fabric<N> of each MAC
+//	plan.Numbers      has the N of the fabric<N> of each MAC, and whose links are ours
+//	plan.Identify     says which links are ours, and under which name each was made
 //	plan.Plan         compares, and returns the steps; it is pure
 //	plan.Kernel.Do    executes them: Netlink for real, plan.Fake in tests
 //	Manager           runs a pass, remembers failures and waits before it retries
@@ -18,10 +19,12 @@
 // kernel should hold (expected), and Manager answers the kernel's questions about vnets
 // on demand.
 //
-// A link is ours when it has one of our names, has the kind that belongs to the name,
-// and is on one of our links (a VXLAN device is on none). Any other link is foreign: it
-// is never changed, moved, adopted or deleted. A link of ours is not deleted if that
-// would delete a foreign one. A route is ours when it has [plan.RouteProtocol]; a file,
+// A link is ours when it bears our mark (plan.Mark: an alias and a link group, with the
+// cluster and the object), not by its name (SAFETY L3). While it lives it is known by its
+// ifindex, and steps use only that: a link that was renamed is programmed as before. In a
+// VM's namespace, where a guest can write marks, the device below the link decides. Any
+// other link is foreign: it is never changed, moved, adopted or deleted. A link of ours is
+// not deleted if that would delete a foreign one. A route is ours when it has [plan.RouteProtocol]; a file,
 // when its first line marks it.
 //
 // Concurrency: Netlink and Manager belong to one goroutine at a time, except for

@@ -51,7 +51,15 @@ func newExpected() *expected {
 func (t *expected) reset(links []plan.Link) {
 	byIndex, places := make(map[int32]*plan.Link, len(links)), make(map[plan.LinkKey]int32, len(links))
 	for i := range links {
-		byIndex[links[i].Index], places[links[i].Key()] = &links[i], links[i].Index
+		// A guest can give its link any ifindex. One that another link had before, or had
+		// when this process began, stays that link's.
+		l := &links[i]
+		if other := byIndex[l.Index]; other == nil || l.Ours && (!other.Ours || l.Known != "" && other.Known == "") {
+			byIndex[l.Index] = l
+		}
+		if l.Ours {
+			places[l.Key()] = l.Index
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +115,10 @@ func (t *expected) noteStep(s *plan.Step, index int32) {
 		return
 	case plan.OpAddLink:
 		l := *s.Spec
-		l.Index = index
+		l.Index, l.Ours = index, true
+		if l.Kind == plan.KindMacvlan {
+			l.Alias = "" // it comes with a later step
+		}
 		t.links[index], t.indexes[l.Key()] = &l, index
 		return
 	case plan.OpDelLink:
@@ -208,7 +219,7 @@ func (t *expected) questions(list []Question, misses []miss.Miss) []Question {
 	for _, m := range misses {
 		l := t.links[m.Link]
 		switch {
-		case l == nil:
+		case l == nil || !l.Ours:
 		case m.Kind == miss.Forward && l.Kind == plan.KindVXLAN:
 			list = append(list, Question{VNet: l.VNI, MAC: m.MAC})
 		case m.Kind == miss.Neighbour && l.Kind == plan.KindMacvlan:
@@ -248,7 +259,7 @@ func (t *expected) observeEntry(body []byte, deleted bool) bool {
 		return false
 	}
 	l := t.links[n.Index]
-	if l == nil {
+	if l == nil || !l.Ours {
 		return false
 	}
 	key, is := entryKey{index: n.Index, ip: n.Dst}, plan.Target{MAC: n.MAC}
@@ -293,7 +304,7 @@ func (t *expected) observeLink(body []byte, deleted bool) bool {
 		t.mismatches(should)
 	default:
 		l.Parent = should.Parent
-		if l.Name == should.Name && l.Kind == should.Kind && plan.SameBuild(&l.Link, should) && plan.Changes(should, &l.Link, false) == 0 {
+		if l.Name == should.NameNow() && l.Kind == should.Kind && plan.SameBuild(&l.Link, should) && plan.Changes(should, &l.Link, false) == 0 {
 			delete(t.doubtful, l.Index)
 			return false
 		}
@@ -309,7 +320,7 @@ func (t *expected) observeAddress(body []byte, deleted bool) bool {
 		return false
 	}
 	l := t.links[index]
-	if l == nil || l.Kind != plan.KindMacvlan || slices.Contains(l.Addresses, prefix) != deleted {
+	if l == nil || !l.Ours || l.Kind != plan.KindMacvlan || slices.Contains(l.Addresses, prefix) != deleted {
 		return false
 	}
 	t.mismatches(l)
@@ -323,7 +334,7 @@ func (t *expected) observeRoute(body []byte, deleted bool) bool {
 		return false
 	}
 	l := t.links[r.Index]
-	if l == nil || slices.Contains(l.Routes, r.Route) != deleted {
+	if l == nil || !l.Ours || slices.Contains(l.Routes, r.Route) != deleted {
 		return false
 	}
 	t.mismatches(l)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"rutter/agent/link/plan"
-	"rutter/log"
 	"rutter/projections/desired"
 )
 
@@ -38,6 +37,9 @@ type ManagerConfig struct {
 	// Table is how many entries the kernel holds for each vnet on demand. Default
 	// DefaultTable.
 	Table int
+	// UndoRenames: links of ours that were renamed get their names back. Default: the new
+	// names are accepted.
+	UndoRenames bool
 	// Now is the time of day. Default time.Now.
 	Now func() time.Time
 }
@@ -61,6 +63,7 @@ type Manager struct {
 	doubt       bool
 	left        leftUndone
 
+	marks  marks
 	absent map[string]absence // VM namespaces that did not exist at the last pass
 
 	surplus, kept map[linkEntry]struct{} // see Surplus and Keep; kept is nil unless something is
@@ -97,7 +100,7 @@ type Result struct {
 	Unread int
 	// Pending are the objects that are not as wanted, with what each concerns. They are
 	// those of the last pass, and never changed in place. Settled: nothing else differs
-	// from what is wanted (SAFETY L2). Matched implies both.
+	// from what is wanted (SAFETY L3). Matched implies both.
 	Pending []Pending
 	Settled bool
 	// RetryAt is the earliest time at which a failed object is tried again; zero if
@@ -120,7 +123,12 @@ func NewManager(cfg ManagerConfig) *Manager {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Manager{cfg: cfg, numbers: cfg.Numbers, backoff: map[plan.Object]waiting{}, since: newExpectedEntries(), demand: newDemand(cfg.Table, cfg.Now)}
+	m := &Manager{cfg: cfg, marks: marks{want: new(desired.Links)}, numbers: cfg.Numbers, backoff: map[plan.Object]waiting{}, since: newExpectedEntries(), demand: newDemand(cfg.Table, cfg.Now)}
+	if kernel, ok := cfg.Kernel.(identifyingKernel); ok {
+		kernel.Identify(m.identify)
+		m.marks.identify = true
+	}
+	return m
 }
 
 // Number returns the N of the fabric<N> of a NIC.
@@ -138,7 +146,7 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 		listener.Observed() // the dump shows those changes
 	}
 	generation := m.demand.begin()
-	have, err := m.cfg.Kernel.Dump(ctx, namespaces)
+	have, err := m.dump(ctx, namespaces, &want)
 	if err != nil {
 		return Result{}, err
 	}
@@ -165,7 +173,7 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 			return result, err
 		}
 		generation = m.demand.begin()
-		if have, err = m.cfg.Kernel.Dump(ctx, namespaces); err != nil {
+		if have, err = m.dump(ctx, namespaces, &want); err != nil {
 			return result, err
 		}
 	}
@@ -197,17 +205,15 @@ func (m *Manager) namespaces(want desired.Links) []string {
 // assign gives every wanted fabric a number, and saves the numbers if any is
 // new. A link of ours that already has the MAC keeps its name.
 func (m *Manager) assign(want desired.Links, have plan.Snapshot) error {
-	changed := false
-	var byKey map[plan.LinkKey]*plan.Link
-	taken := map[uint32]bool{}
+	changed := m.marks.unsaved
+	var taken names
 	for i := range want.Fabrics {
 		w := &want.Fabrics[i]
 		if _, ok := m.numbers.Lookup(w.MAC); !ok {
-			if byKey == nil {
-				byKey = have.ByKey()
-				m.adopt(want, have, byKey, taken) // its changes are saved with the following ones
+			if taken == nil {
+				taken = takenNames(&have)
 			}
-			m.numbers.Assign(w.MAC, func(n uint32) bool { return taken[n] })
+			m.numbers.Assign(w.MAC, taken.in(w.Namespace))
 			changed = true
 		}
 		changed = m.numbers.Put(w.MAC, w.Namespace) || changed
@@ -218,27 +224,8 @@ func (m *Manager) assign(want desired.Links, have plan.Snapshot) error {
 	if err := m.cfg.Save(m.numbers); err != nil {
 		return fmt.Errorf("link: save fabric numbers: %w", err)
 	}
+	m.marks.unsaved = false
 	return nil
-}
-
-// adopt gives wanted MACs without a number the number of the link of ours that has the
-// MAC, and fills taken with all numbers in the kernel.
-func (m *Manager) adopt(want desired.Links, have plan.Snapshot, byKey map[plan.LinkKey]*plan.Link, taken map[uint32]bool) {
-	wanted := make(map[log.MAC]bool, len(want.Fabrics))
-	for i := range want.Fabrics {
-		wanted[want.Fabrics[i].MAC] = true
-	}
-	for i := range have.Links {
-		l := &have.Links[i]
-		n, ok := plan.FabricNumber(l.Name)
-		if !ok {
-			continue
-		}
-		taken[n] = true
-		if wanted[l.MAC] && plan.Owned(l, byKey) {
-			m.numbers.Adopt(l.MAC, n)
-		}
-	}
 }
 
 // due returns the steps that may be executed now: not those of objects that wait after

@@ -206,12 +206,13 @@ func (m *Manager) miss(names []string, now time.Time) {
 // namespaces in which links were before. It does so for each MAC by itself: its
 // namespaces must have been read, and its link must be only where it is wanted.
 func (m *Manager) settle(want desired.Links, have *plan.Snapshot) error {
-	changed := false
+	m.settleMarks(have)
+	changed := m.marks.unsaved
 	at := map[log.MAC][]string{} // the namespaces in which each MAC has a link
 	for i := range have.Links {
 		l := &have.Links[i]
 		n, is := plan.FabricNumber(l.Name)
-		if !is {
+		if !is || !l.Ours {
 			continue
 		}
 		at[l.MAC] = append(at[l.MAC], l.Namespace)
@@ -240,5 +241,6 @@ func (m *Manager) settle(want desired.Links, have *plan.Snapshot) error {
 	if err := m.cfg.Save(m.numbers); err != nil {
 		return fmt.Errorf("link: save fabric numbers: %w", err)
 	}
+	m.marks.unsaved = false
 	return nil
 }

@@ -77,16 +77,19 @@ func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.
 	} else if l, ok := m.cfg.Kernel.(namespaceLister); ok {
 		namespaces = plan.Searched(namespaces, l.Namespaces())
 	}
-	have, err := m.cfg.Kernel.Dump(ctx, namespaces)
+	have, err := m.dump(ctx, namespaces, &want)
 	if err != nil {
 		return Surplus{}, err
 	}
+	if was == nil {
+		m.countOthers(&want, &have)
+	}
 	m.surplus = make(map[linkEntry]struct{})
-	wanted, byKey := linkNames(&want), have.ByKey()
+	wanted := linkNames(&want)
 	var s Surplus
 	for i := range have.Links {
 		l := &have.Links[i]
-		if !plan.Owned(l, byKey) {
+		if !l.Ours {
 			continue
 		}
 		name := nameOf(l)
@@ -137,6 +140,9 @@ func (m *Manager) noteHung(l *plan.Link) {
 // Keep makes passes leave alone what Surplus found last, until it is called with false:
 // the links, and what was on all links of ours.
 func (m *Manager) Keep(on bool) {
+	if m.kept != nil && !on {
+		m.acceptOthers()
+	}
 	m.kept = nil
 	if on {
 		m.kept = m.surplus

@@ -124,7 +124,7 @@ func TestManagerKeepsNumbers(t *testing.T) {
 	m := NewManager(config)
 	want := linktest.Sample()
 	mustPass(t, m, want)
-	const expect = `{"02:00:00:00:00:01":{"n":0,"namespaces":["z1"]},"02:00:00:00:00:02":{"n":2,"namespaces":null}}`
+	const expect = `{"00:00:00:00:00:00":{"n":999999999,"namespaces":null,"marked":true},"02:00:00:00:00:01":{"n":0,"namespaces":["z1"]},"02:00:00:00:00:02":{"n":2,"namespaces":null}}`
 	if string(saved) != expect {
 		t.Errorf("saved: got %s, want %s", saved, expect)
 	}

@@ -45,9 +45,6 @@ const (
 	batchMessages = 128
 	// batchBytes keeps a batch below the default send buffer (212,992 bytes).
 	batchBytes = 64 << 10
-	// trashGroup is the link group (IFLA_GROUP, linux/if_link.h) in which links
-	// are deleted together; one at a time costs 20 ms each (spec/kernel.md section 4).
-	trashGroup = 0x52757474
 	// maxTrash bounds how long one message may keep the kernel busy.
 	maxTrash = 512
 	// localWait bounds the wait for added IPv6 addresses, and localPoll is the pause
@@ -57,10 +54,6 @@ const (
 	// ackTimeout bounds the wait for the kernel. It answers before sendmsg returns,
 	// unless the receive buffer was full.
 	ackTimeout = 10 * time.Second
-	// firstIndex is the lowest ifindex that we choose for a link. We choose it so that
-	// a link and what is on it can be sent in one batch. The kernel does not choose
-	// indexes this high.
-	firstIndex = 1 << 20
 )
 
 // Netlink is the real kernel. It must be closed. One goroutine at a time may use it,
@@ -70,11 +63,14 @@ type Netlink struct {
 	own    *namespaceConn
 	spaces map[string]*namespaceConn // open VM namespaces, during a dump or a batch only
 
-	// index has each link of ours that was seen or made. lastIndex is at least as high
-	// as every ifindex seen.
+	// index has each link of ours that was seen or made. lastIndex is the ifindex that
+	// was chosen last, and taken are those from plan.FirstIndex on that the last dump saw.
 	index     map[plan.LinkKey]int32
 	lastIndex int32
-	// noTrash is set when the last dump saw a link in trashGroup.
+	taken     map[int32]struct{}
+	// identify says which links of a dump are ours; nil: those with one of our names.
+	identify func(have *plan.Snapshot)
+	// noTrash is set when the last dump saw a link in plan.TrashGroup.
 	noTrash bool
 
 	expected *expected
@@ -108,7 +104,7 @@ func Open(cfg Config) (*Netlink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link: open netlink: %w", err)
 	}
-	return &Netlink{cfg: cfg, own: own, spaces: map[string]*namespaceConn{}, index: map[plan.LinkKey]int32{}, lastIndex: firstIndex, expected: newExpected(), views: map[string]*view{}}, nil
+	return &Netlink{cfg: cfg, own: own, spaces: map[string]*namespaceConn{}, index: map[plan.LinkKey]int32{}, lastIndex: plan.FirstIndex, expected: newExpected(), views: map[string]*view{}}, nil
 }
 
 // Close frees the socket. The kernel's links stay as they are.
@@ -236,8 +232,7 @@ func (r *run) addLink(i int) error {
 			r.numbered[l.Namespace] = true
 		}
 	}
-	h.lastIndex++
-	index := h.lastIndex
+	index := h.nextIndex()
 	h.index[l.Key()] = index
 	delete(r.failed, l.Key())
 	start := len(r.enc.B)
@@ -251,9 +246,22 @@ func (r *run) addLink(i int) error {
 	}
 	r.message(i, unix.RTM_NEWLINK, flagsCreate, start).index = index
 	if l.Kind != plan.KindMacvlan {
-		r.encodeSet(i, l, index, plan.ChangeQuietIPv6|plan.ChangeUp)
+		r.encodeSet(i, l, index, plan.ChangeQuietIPv6|plan.ChangeUp|plan.ChangeMark)
 	}
 	return nil
+}
+
+// nextIndex chooses the ifindex of a new link. It does not follow the ifindexes that it
+// sees: a guest can choose those of its links, also the highest one.
+func (h *Netlink) nextIndex() int32 {
+	for {
+		if h.lastIndex++; h.lastIndex < plan.FirstIndex {
+			h.lastIndex = plan.FirstIndex // after the highest
+		}
+		if _, taken := h.taken[h.lastIndex]; !taken {
+			return h.lastIndex
+		}
+	}
 }
 
 // encodeSet appends the messages of an OpSetLink.
@@ -337,14 +345,14 @@ func (r *run) deletes(i int) int {
 		if index, ok := r.h.index[at]; ok {
 			start := len(r.enc.B)
 			r.enc.LinkHeader(index, 0, 0)
-			r.enc.Attr32(unix.IFLA_GROUP, trashGroup)
+			r.enc.Attr32(unix.IFLA_GROUP, plan.TrashGroup)
 			r.message(j, unix.RTM_NEWLINK, 0, start).index = index
 			delete(r.h.index, at)
 		}
 	}
 	start := len(r.enc.B)
 	r.enc.LinkHeader(0, 0, 0)
-	r.enc.Attr32(unix.IFLA_GROUP, trashGroup)
+	r.enc.Attr32(unix.IFLA_GROUP, plan.TrashGroup)
 	r.message(i+n-1, unix.RTM_DELLINK, 0, start)
 	return n
 }

@@ -38,7 +38,13 @@ func (h *Netlink) Dump(ctx context.Context, namespaces []string) (plan.Snapshot,
 	}
 	h.takeVMs(d, &have, namespaces, seen)
 	have.Links = d.links
+	h.recall(&have)
 	have.Sort()
+	if h.identify != nil {
+		h.identify(&have)
+	} else {
+		byName(have.Links)
+	}
 	h.learn(&have, d)
 	return have, nil
 }
@@ -57,22 +63,73 @@ func (h *Netlink) dumpOwn(d *dumper, ours map[int32]int) error {
 	return nil
 }
 
-// learn takes the ifindexes of a dump, and what it saw of the trash group.
+// byName makes links with our names ours, for a user who makes none, as varpd is. Others
+// are on none of ours.
+func byName(links []plan.Link) {
+	for i := range links {
+		l := &links[i]
+		kind := plan.KindOfName(l.Name)
+		l.Ours = kind != "" && (l.Namespace == "" || kind == plan.KindMacvlan)
+		if !l.Ours {
+			l.Parent = ""
+		}
+	}
+}
+
+// Identify makes each following Dump call identify, which says which links are ours and
+// how they are named in steps (plan.Identify). Without it those with our names are.
+func (h *Netlink) Identify(identify func(have *plan.Snapshot)) { h.identify = identify }
+
+// recall notes in a dump which of its links were ours in the last one. A link keeps its
+// ifindex while it lives in its namespace.
+func (h *Netlink) recall(have *plan.Snapshot) {
+	if h.identify == nil {
+		return
+	}
+	type place struct {
+		namespace string
+		index     int32
+	}
+	known := make(map[place]string, len(h.index))
+	for at, index := range h.index {
+		known[place{at.Namespace, index}] = at.Name
+	}
+	for i := range have.Links {
+		l := &have.Links[i]
+		l.Known = known[place{l.Namespace, l.Index}]
+	}
+}
+
+// learn takes the ifindexes of a dump, and what it saw of the trash group. Only links of
+// ours get an ifindex, so that no step can reach another one.
 func (h *Netlink) learn(have *plan.Snapshot, d *dumper) {
-	h.lastIndex, h.noTrash = max(h.lastIndex, d.highest), d.trash
+	h.noTrash = d.trash
+	h.taken = make(map[int32]struct{}, len(d.high))
+	for _, index := range d.high {
+		h.taken[index] = struct{}{}
+	}
 	clear(h.index)
 	for i := range have.Links {
-		h.index[have.Links[i].Key()] = have.Links[i].Index
+		if l := &have.Links[i]; l.Ours {
+			h.index[l.Key()] = l.Index
+		}
 	}
 	h.expected.reset(have.Links)
 }
 
 // dumper collects the links of one Dump.
 type dumper struct {
-	links   []plan.Link
-	names   map[int32]string // of the links in our own namespace that carry one of our names
-	highest int32
-	trash   bool // a link in our own namespace is in trashGroup
+	links []plan.Link
+	names map[int32]string // of the links in our own namespace that may be ours
+	high  []int32          // ifindexes from plan.FirstIndex on
+	trash bool             // a link in our own namespace is in plan.TrashGroup
+}
+
+// sees notes the ifindex of a link.
+func (d *dumper) sees(index int32) {
+	if index >= plan.FirstIndex {
+		d.high = append(d.high, index)
+	}
 }
 
 // dump requests a list, and calls each with each message's body. reset is called before
@@ -123,9 +180,9 @@ func (d *dumper) readOwn(sp *namespaceConn) (map[int32]int, error) {
 		return nil, err
 	}
 	for i := range raw {
-		d.highest = max(d.highest, raw[i].Index)
-		d.trash = d.trash || raw[i].Group == trashGroup
-		if plan.KindOfName(raw[i].Name) != "" {
+		d.sees(raw[i].Index)
+		d.trash = d.trash || raw[i].Group == plan.TrashGroup
+		if plan.MayBeOurs(&raw[i].Link) {
 			d.names[raw[i].Index] = raw[i].Name
 		}
 	}
@@ -133,15 +190,15 @@ func (d *dumper) readOwn(sp *namespaceConn) (map[int32]int, error) {
 	for i := range raw {
 		l := &raw[i]
 		if l.HasParent && l.ParentNS < 0 {
-			l.Parent = d.names[l.ParentIndex]
+			l.Below, l.Parent = l.ParentIndex, d.names[l.ParentIndex]
 		}
-		if plan.KindOfName(l.Name) != l.Kind && l.Parent != "" {
+		if l.Parent != "" && d.names[l.Index] == "" {
 			guests[l.Parent] = append(guests[l.Parent], l.Name)
 		}
 	}
 	ours := map[int32]int{}
 	for i := range raw {
-		if plan.KindOfName(raw[i].Name) == "" {
+		if d.names[raw[i].Index] == "" {
 			continue
 		}
 		raw[i].Guests = guests[raw[i].Name]
@@ -151,7 +208,8 @@ func (d *dumper) readOwn(sp *namespaceConn) (map[int32]int, error) {
 	return ours, nil
 }
 
-// readVM reads the fabric links of a VM's namespace.
+// readVM reads the fabric links of a VM's namespace: those with such a name, and all that
+// are on a link in our own namespace, whatever the guest made of them.
 func (d *dumper) readVM(sp, own *namespaceConn) error {
 	raw, err := listLinks(sp.conn)
 	if err != nil {
@@ -160,8 +218,9 @@ func (d *dumper) readVM(sp, own *namespaceConn) error {
 	ours := map[int32]int{}
 	for i := range raw {
 		l := &raw[i]
-		d.highest = max(d.highest, l.Index)
-		if plan.KindOfName(l.Name) != plan.KindMacvlan {
+		d.sees(l.Index)
+		named := plan.KindOfName(l.Name) == plan.KindMacvlan
+		if !named && (l.Kind != plan.KindMacvlan || l.ParentNS < 0) {
 			continue
 		}
 		if l.HasParent && l.ParentNS >= 0 {
@@ -171,8 +230,11 @@ func (d *dumper) readVM(sp, own *namespaceConn) error {
 				}
 			}
 			if l.ParentNS == sp.ownID {
-				l.Parent = d.names[l.ParentIndex]
+				l.Below, l.Parent = l.ParentIndex, d.names[l.ParentIndex]
 			}
+		}
+		if !named && l.Below == 0 {
+			continue
 		}
 		l.Namespace = sp.name
 		ours[l.Index] = len(d.links)

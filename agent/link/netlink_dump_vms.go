@@ -24,7 +24,7 @@ type seenVM struct {
 	missing   bool
 	observed  bool // its notifications are received
 	links     []plan.Link
-	highest   int32
+	high      []int32 // ifindexes from plan.FirstIndex on
 	resolvers string
 	hasFile   bool
 	fileErr   error // resolv.conf could not be read
@@ -86,10 +86,10 @@ func (h *Netlink) takeVMs(d *dumper, have *plan.Snapshot, namespaces []string, s
 			have.Resolvers[name] = s.resolvers
 		}
 		if s.view == nil && s.observed {
-			h.keep(name, s.key, s.links, s.highest)
+			h.keep(name, s.key, s.links, s.high)
 		}
 		d.links = append(d.links, s.links...)
-		d.highest = max(d.highest, s.highest)
+		d.high = append(d.high, s.high...)
 	}
 }
 
@@ -97,7 +97,7 @@ func (h *Netlink) takeVMs(d *dumper, have *plan.Snapshot, namespaces []string, s
 func (h *Netlink) dumpVM(names map[int32]string, name string, s *seenVM) {
 	s.resolvers, s.hasFile, s.fileErr = h.readResolvers(name)
 	if s.view != nil {
-		s.links, s.highest = s.view.links, s.view.highest
+		s.links, s.high = s.view.links, s.view.high
 		return
 	}
 	s.key, _ = h.namespaceKey(name) // before the read: a namespace that replaces it meanwhile has another key
@@ -134,7 +134,7 @@ func (h *Netlink) dumpLinks(names map[int32]string, name string, s *seenVM) (err
 	if err := d.readVM(sp, h.own); err != nil {
 		return errors.Join(err, sp.close())
 	}
-	s.links, s.highest, s.observed = d.links, d.highest, sp.observed
+	s.links, s.high, s.observed = d.links, d.high, sp.observed
 	if !h.expected.listens() {
 		return sp.close() // it would stay open after the namespace is removed
 	}

@@ -23,9 +23,9 @@ const (
 // view is what a dump saw in a VM namespace. It replaces another dump while no step was
 // executed in the namespace and no notification came from it.
 type view struct {
-	id      namespaceKey
-	links   []plan.Link
-	highest int32
+	id    namespaceKey
+	links []plan.Link
+	high  []int32 // ifindexes from plan.FirstIndex on
 }
 
 // namespaceKey identifies a namespace, also among those of the same name.
@@ -82,9 +82,9 @@ func (h *Netlink) viewOf(name string) *view {
 
 // keep makes a view of a dumped namespace, if its notifications are received from now
 // on.
-func (h *Netlink) keep(name string, id namespaceKey, links []plan.Link, highest int32) {
+func (h *Netlink) keep(name string, id namespaceKey, links []plan.Link, high []int32) {
 	if h.expected.listens() {
-		h.views[name] = &view{id: id, links: slices.Clone(links), highest: highest}
+		h.views[name] = &view{id: id, links: slices.Clone(links), high: high}
 	}
 }
 

@@ -63,6 +63,7 @@ var rules = []rule{
 	{"K6", "servers compare whom they trust", []string{"integration/tls.TestAuthoritiesThatDiffer"}},
 	{"L1", "what fails for one VM or vnet of a node is its own failure", []string{"agent/link.TestOneNamespaceFailsAlone", "agent/link.TestManyBrokenNamespaces", "agent/link.TestOneVNetFailsAlone", "agent/link.TestResolversFailAlone", "agent/link.TestOrphanWithoutPowers", "agent/link.TestPausesGrowAndAreShared", "agent/link.TestMissingNamespaceIsTriedLessAndLess", "agent/link.TestNumbersOfOthersAreFreed", "agent.TestFailuresAreShown", "agent.TestFailuresAreLoggedWithAPause", "agent/miss.TestPendingOfAFIFO", "integration.TestStrayVMsHoldUpNoOther"}},
 	{"L2", "a barrier waits for what its change concerns, and for nothing else", []string{"api/liveness.TestBarrierOfObjects", "api/liveness.TestBarrierNeverLies", "api/liveness.TestListNamesAFew", "api/liveness.TestListsTravelOnce", "api/liveness.TestGoldenAnswers", "api/liveness.TestQueryOfEarlierVersions", "api/feedserver.TestListIsThatOfItsNumber", "api.TestConcernOfChanges", "api.TestAnswersNameObjects", "log/feed.TestBoundsOfLists", "log/feed.TestListIsSentWhenItChanged", "agent.TestWhatMovesReached", "agent.TestReachedIsHonest", "agent/link.TestWhatAPendingObjectConcerns", "agent/link.TestLeftOversArePending", "agent/link.TestUnfinishedPassIsNotSettled", "agent/link.TestIdleLinks", "agent/link.TestResolversConcernTheirVM", "integration.TestBarrierWaitsForItsOwn"}},
+	{"L3", "links are owned by mark, not by name", []string{"agent/link.TestGuestRenamesItsLink", "agent/link.TestRenamesAreNoticedAndAccepted", "agent/link.TestRenameIsUndone", "agent/link.TestForeignLinkWithOurNameStays", "agent/link.TestRenamedDeviceIsOurs", "agent/link.TestKilledBeforeTheMark", "agent/link.TestForgedMarks", "agent/link.TestForeignMACIsNamed", "agent/link.TestLinksOfVersionsWithoutMarks", "agent/link.TestTwoClusters", "agent/link/plan.TestNumbersOfVersions", "agent/link/plan.TestVLANsAreKnownByMark", "agent/link/plan.TestOneLinkIsTheNICs", "agent.TestLinksBearTheMarkOfTheirCluster"}},
 	{"R3", "an agent starts without certificate or disk", []string{"agent.TestCacheIsMadeWholeAgain", "agent.TestUnjudgedIsNotKept", "agent.TestNodeOnADiskThatHangs", "agent.TestTellingsOnADiskThatHangs", "agent.TestNothingIsTakenUnjudged", "integration/containment.TestNodeAgainstEmptiness"}},
 }
 
@@ -74,8 +75,8 @@ const (
 // Each rule has tests, which exist, a heading in docs/safety.md, and a line of
 // the table at that page's end.
 func TestRulesOfSafety(t *testing.T) {
-	if len(rules) != 49 {
-		t.Errorf("%d rules, want 49", len(rules))
+	if len(rules) != 50 {
+		t.Errorf("%d rules, want 50", len(rules))
 	}
 	page, err := os.ReadFile(safetyPage)
 	if err != nil {

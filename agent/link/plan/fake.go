@@ -17,6 +17,8 @@ type Fake struct {
 	namespaces map[string]bool
 	resolvers  map[string]string
 	lastIndex  int32
+	identify   func(have *Snapshot)
+	index      map[LinkKey]int32 // of the links of ours, by their Names
 
 	No8021Q bool                  // VLAN links cannot be made
 	Fail    func(step Step) error // if set, may make a step fail
@@ -33,19 +35,37 @@ func (f *Fake) AddNamespace(name string) {
 	f.namespaces[name] = true
 }
 
+// Identify makes Dump call f, which says which links are ours, as Netlink.Identify.
+func (f *Fake) Identify(identify func(have *Snapshot)) { f.identify = identify }
+
+// Rename renames a link as another program would.
+func (f *Fake) Rename(namespace, name, to string) bool {
+	return f.Edit(namespace, name, func(l *Link) {
+		l.Name = to
+		for _, child := range f.Links {
+			if namespace == "" && child.Parent == name {
+				child.Parent = to
+			}
+		}
+	})
+}
+
 // DeleteNamespace removes a VM namespace and the links in it.
 func (f *Fake) DeleteNamespace(name string) {
 	delete(f.namespaces, name)
 	f.Links = slices.DeleteFunc(f.Links, func(l *Link) bool { return l.Namespace == name })
 }
 
-// AddLink adds a link as another program would. It fails if the name is taken.
+// AddLink adds a link as another program would. It fails if the name is taken. The fake
+// chooses the ifindex unless that is given.
 func (f *Fake) AddLink(l Link) error {
 	if f.Find(l.Key()) != nil {
 		return syscall.EEXIST
 	}
 	f.lastIndex++
-	l.Index = f.lastIndex
+	if l.Index == 0 {
+		l.Index = f.lastIndex
+	}
 	f.Links = append(f.Links, &l)
 	return nil
 }
@@ -88,23 +108,60 @@ func (f *Fake) Dump(_ context.Context, namespaces []string) (Snapshot, error) {
 			have.Resolvers[name] = text
 		}
 	}
+	type place struct {
+		namespace string
+		index     int32
+	}
+	own, known := map[string]int32{}, map[place]string{}
 	for _, l := range f.Links {
-		if KindOfName(l.Name) == "" || l.Namespace != "" && !slices.Contains(namespaces, l.Namespace) {
+		if l.Namespace == "" {
+			own[l.Name] = l.Index
+		}
+	}
+	for at, index := range f.index {
+		known[place{at.Namespace, index}] = at.Name
+	}
+	for _, l := range f.Links {
+		if !MayBeOurs(l) || l.Namespace != "" && !slices.Contains(namespaces, l.Namespace) {
 			continue
 		}
 		seen := *l
+		seen.Below, seen.Known = own[l.Parent], known[place{l.Namespace, l.Index}]
 		seen.Addresses, seen.Routes = slices.Clone(l.Addresses), slices.Clone(l.Routes)
 		seen.Neighs, seen.FDB = slices.Clone(l.Neighs), slices.Clone(l.FDB)
 		seen.Guests = nil
 		for _, guest := range f.Links {
-			if guest.Parent == l.Name && l.Namespace == "" && KindOfName(guest.Name) != guest.Kind {
+			if guest.Parent == l.Name && l.Namespace == "" && !MayBeOurs(guest) {
 				seen.Guests = append(seen.Guests, guest.Name)
 			}
 		}
 		have.Links = append(have.Links, seen)
 	}
 	have.Sort()
+	if f.identify != nil {
+		f.identify(&have)
+		f.index = map[LinkKey]int32{}
+		for i := range have.Links {
+			if have.Links[i].Ours {
+				f.index[have.Links[i].Key()] = have.Links[i].Index
+			}
+		}
+	}
 	return have, nil
+}
+
+// at returns the link that a step is about.
+func (f *Fake) at(key LinkKey) *Link {
+	index, ok := f.index[key]
+	if !ok {
+		return f.Find(key)
+	}
+	for _, l := range f.Links {
+		if l.Index == index && l.Namespace == key.Namespace {
+			return l
+		}
+	}
+	return nil
 }
 
 // Do implements Kernel.
@@ -144,7 +201,9 @@ func (f *Fake) do(s Step) error {
 	case OpAddLink:
 		return f.addLink(s.Spec)
 	case OpDelLink:
-		f.DeleteLink(s.Namespace, s.Link)
+		if l := f.at(LinkKey{s.Namespace, s.Link}); l != nil {
+			f.DeleteLink(s.Namespace, l.Name)
+		}
 		return nil
 	case OpWriteResolvers:
 		if f.resolvers == nil {
@@ -156,7 +215,7 @@ func (f *Fake) do(s Step) error {
 		delete(f.resolvers, s.Namespace)
 		return nil
 	}
-	l := f.Find(LinkKey{s.Namespace, s.Link})
+	l := f.at(LinkKey{s.Namespace, s.Link})
 	if l == nil {
 		return ErrNotMade
 	}
@@ -173,22 +232,27 @@ func (f *Fake) addLink(spec *Link) error {
 	if spec.Namespace != "" && !f.namespaces[spec.Namespace] {
 		return ErrNoNamespace
 	}
+	made := *spec
+	made.Ours = false
 	if spec.Parent != "" {
-		parent := f.Find(LinkKey{"", spec.Parent})
+		parent := f.at(LinkKey{"", spec.Parent})
 		if parent == nil {
 			return ErrNotMade
 		}
 		if spec.MTU > parent.MTU {
 			return syscall.ERANGE
 		}
+		made.Parent = parent.Name
 	}
 	for _, l := range f.Links {
-		if spec.Kind == KindMacvlan && l.Kind == KindMacvlan && l.Parent == spec.Parent && l.MAC == spec.MAC {
+		if spec.Kind == KindMacvlan && l.Kind == KindMacvlan && l.Parent == made.Parent && l.MAC == spec.MAC {
 			return syscall.EBUSY
 		}
 	}
-	made := *spec
+	made.Index = FirstIndex + f.lastIndex
+	delete(f.index, spec.Key())
 	if spec.Kind == KindMacvlan {
+		made.Alias = "" // the kernel takes none at creation
 		made.ARP, made.ND = Probes{Known: true, Mcast: 3}, Probes{Known: true, Mcast: 3}
 	}
 	return f.AddLink(made)
@@ -203,6 +267,9 @@ func (f *Fake) setLink(l *Link, s *Step) error {
 	}
 	if s.Change&ChangeMAC != 0 {
 		l.Neighs = nil
+	}
+	if s.Change&ChangeName != 0 && !f.Rename(l.Namespace, l.Name, s.Spec.Name) {
+		return ErrNotMade
 	}
 	l.Apply(s)
 	return nil

@@ -3,23 +3,96 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"rutter/log"
 )
 
-// Numbers is the number space of fabric<N>: the N of each MAC, and the namespaces in
-// which its link was put. Its owner stores it across restarts as JSON, so that a NIC's
-// link keeps its name. The zero value is ready for use. It must not be changed while
-// another goroutine reads it.
+// Numbers is what must be remembered of the links that were made: the number space of
+// fabric<N> (the N of each MAC, and the namespaces in which its link was put), and whose
+// links are ours. Its owner stores it across restarts as JSON, so that a NIC's link keeps
+// its name. The zero value is ready for use. It must not be changed while another
+// goroutine reads it.
 type Numbers struct {
 	byMAC map[log.MAC]numberEntry
 	used  map[uint32]log.MAC
+
+	// clusters are those whose marks are ours; the first is the one that is followed.
+	clusters []log.UUID
+	// marked: the links of versions without marks were adopted.
+	marked bool
 }
 
 type numberEntry struct {
 	N          uint32   `json:"n"`
 	Namespaces []string `json:"namespaces"`
+
+	// Of the entry of the zero MAC, which is no NIC's, and has a number that no NIC gets.
+	// Versions without marks read it, and then remove it: after them, links without marks
+	// are adopted again.
+	Clusters []log.UUID `json:"clusters,omitempty"`
+	Marked   bool       `json:"marked,omitempty"`
+}
+
+// maxClusters bounds the clusters whose marks are ours. A node leaves a cluster when that
+// is restored or made again; what the oldest of them made bears newer marks by then.
+const maxClusters = 4
+
+// Cluster returns the cluster that is followed, zero if none was yet.
+func (n Numbers) Cluster() (cluster log.UUID) {
+	if len(n.clusters) > 0 {
+		cluster = n.clusters[0]
+	}
+	return cluster
+}
+
+// Follow records that a cluster is followed, and reports whether that is new. The marks of
+// the clusters before stay ours.
+func (n *Numbers) Follow(cluster log.UUID) (changed bool) {
+	if n.Cluster() == cluster {
+		return false
+	}
+	kept := slices.DeleteFunc(slices.Clone(n.clusters), func(c log.UUID) bool { return c == cluster })
+	n.clusters = append([]log.UUID{cluster}, kept...)
+	n.clusters = n.clusters[:min(len(n.clusters), maxClusters)]
+	return true
+}
+
+// With returns numbers for which the marks of further clusters are ours too, and whether
+// any was new.
+func (n Numbers) With(clusters []log.UUID) (with Numbers, changed bool) {
+	known := []log.UUID{n.Cluster()}
+	known = append(known, n.clusters[min(1, len(n.clusters)):]...)
+	for _, c := range clusters {
+		if !slices.Contains(known, c) && len(known) < maxClusters {
+			known, changed = append(known, c), true
+		}
+	}
+	if changed {
+		n.clusters = known
+	}
+	return n, changed
+}
+
+// isMine reports whether links that a cluster marked are ours.
+func (n Numbers) isMine(cluster log.UUID) bool {
+	return cluster == n.Cluster() || slices.Contains(n.clusters, cluster)
+}
+
+// isMyGroup reports whether a link group is of a cluster whose links are ours.
+func (n Numbers) isMyGroup(group uint32) bool {
+	return group == GroupOf(n.Cluster()) || slices.ContainsFunc(n.clusters, func(c log.UUID) bool { return GroupOf(c) == group })
+}
+
+// Marked reports whether the links of versions without marks were adopted: from then on a
+// link without a mark is foreign.
+func (n Numbers) Marked() bool { return n.marked }
+
+// SetMarked records that they were adopted, and reports whether that is new.
+func (n *Numbers) SetMarked() (changed bool) {
+	changed, n.marked = !n.marked, true
+	return changed
 }
 
 // Lookup returns the number of a MAC.
@@ -65,7 +138,7 @@ func (n *Numbers) Assign(mac log.MAC, taken func(number uint32) bool) (number ui
 	if entry, ok := n.byMAC[mac]; ok {
 		return entry.N, false
 	}
-	for number = 0; number < maxNumber; number++ {
+	for number = 0; number < maxNumber-1; number++ {
 		if _, used := n.used[number]; !used && (taken == nil || !taken(number)) {
 			break
 		}
@@ -80,7 +153,7 @@ func (n *Numbers) Adopt(mac log.MAC, number uint32) bool {
 	if _, ok := n.byMAC[mac]; ok {
 		return false
 	}
-	if _, used := n.used[number]; used || number > maxNumber {
+	if _, used := n.used[number]; used || number >= maxNumber {
 		return false
 	}
 	n.put(mac, numberEntry{N: number})
@@ -139,12 +212,14 @@ func (n *Numbers) put(mac log.MAC, entry numberEntry) {
 }
 
 // MarshalJSON implements json.Marshaler: an object from MAC to number and
-// namespaces, in order of the MACs.
+// namespaces, in order of the MACs. The zero MAC has the clusters.
 func (n Numbers) MarshalJSON() ([]byte, error) {
-	if n.byMAC == nil {
-		return []byte("{}"), nil
+	entries := make(map[log.MAC]numberEntry, len(n.byMAC)+1)
+	maps.Copy(entries, n.byMAC)
+	if n.marked || len(n.clusters) > 0 {
+		entries[log.MAC{}] = numberEntry{N: maxNumber, Clusters: n.clusters, Marked: n.marked}
 	}
-	return json.Marshal(n.byMAC)
+	return json.Marshal(entries)
 }
 
 // UnmarshalJSON implements json.Unmarshaler. It refuses a number that two MACs have, or
@@ -156,11 +231,15 @@ func (n *Numbers) UnmarshalJSON(data []byte) error {
 	}
 	var read Numbers
 	for mac, entry := range entries {
+		if mac.IsZero() {
+			read.clusters, read.marked = entry.Clusters[:min(len(entry.Clusters), maxClusters)], entry.Marked
+			continue
+		}
 		if other, used := read.used[entry.N]; used {
 			return fmt.Errorf("fabric numbers: %s and %s both have %d: remove one of them from the file", mac, other, entry.N)
 		}
-		if entry.N > maxNumber {
-			return fmt.Errorf("fabric numbers: %s has %d, above %d", mac, entry.N, maxNumber)
+		if entry.N >= maxNumber {
+			return fmt.Errorf("fabric numbers: %s has %d, above %d", mac, entry.N, maxNumber-1)
 		}
 		read.put(mac, entry)
 	}

@@ -38,11 +38,18 @@ func (b Blocked) String() string { return b.Object.String() + ": " + b.Err.Error
 // not complete yet) only what is in the way of a wanted object is deleted. After all
 // steps, if no other program changes the kernel, the next Plan is empty except for
 // Blocked.
+//
+// A snapshot that Identify has not seen is identified first, without a renaming back.
 func Plan(want desired.Links, have Snapshot, numbers Numbers, prune bool) Work {
+	if !have.identified {
+		have.Links = slices.Clone(have.Links)
+		Identify(&have, &want, numbers, false)
+	}
 	p := &planner{
 		want: want, numbers: numbers, prune: prune, existing: have.ByKey(),
 		gone: map[LinkKey]bool{}, kept: map[LinkKey]bool{}, state: map[LinkKey]*linkState{},
-		children: map[string][]*Link{}, byMAC: map[log.MAC][]*Link{}, missing: map[string]bool{}, unread: have.Unread,
+		named:    make(map[LinkKey]*Link, len(have.Links)),
+		children: map[string][]*Link{}, byMAC: map[log.MAC][]*Link{}, foreign: map[holder]*Link{}, missing: map[string]bool{}, unread: have.Unread,
 	}
 	p.want.VXLANs = sorted(want.VXLANs, func(a, b desired.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) })
 	p.want.Fabrics = sorted(want.Fabrics, func(a, b desired.Fabric) int { return a.MAC.Compare(b.MAC) })
@@ -74,8 +81,10 @@ type planner struct {
 	prune   bool
 
 	existing map[LinkKey]*Link
+	named    map[LinkKey]*Link      // all links by their names in the kernel
 	children map[string][]*Link     // our links by the name of their parent
 	byMAC    map[log.MAC][]*Link    // our fabric links
+	foreign  map[holder]*Link       // foreign links on ours
 	missing  map[string]bool        // namespaces
 	unread   map[string]Unread      // namespaces
 	kept     map[LinkKey]bool       // wanted links, blocked or not: never pruned
@@ -99,8 +108,18 @@ type fabricState struct {
 	*linkState
 }
 
+// holder is a MAC on a link of ours: the kernel allows each once.
+type holder struct {
+	parent string
+	mac    log.MAC
+}
+
 func (p *planner) index(l *Link) {
-	if !Owned(l, p.existing) {
+	p.named[LinkKey{l.Namespace, l.NameNow()}] = l
+	if !l.Ours {
+		if l.Parent != "" && l.Kind == KindMacvlan {
+			p.foreign[holder{l.Parent, l.MAC}] = l
+		}
 		return
 	}
 	if l.Parent != "" {
@@ -150,7 +169,7 @@ func (p *planner) remove(o Object, l *Link) bool {
 // must be wanted (they will be made again) unless anything is true.
 func (p *planner) checkRemovable(l *Link, anything bool) error {
 	if len(l.Guests) > 0 {
-		return fmt.Errorf("%w: %s carries %s", ErrForeign, l.Name, l.Guests[0])
+		return fmt.Errorf("%w: %s carries %s: remove that link first", ErrForeign, l.NameNow(), l.Guests[0])
 	}
 	if l.Kind == KindMacvlan {
 		return nil
@@ -188,12 +207,14 @@ func (p *planner) link(o Object, spec *Link, hold bool) *linkState {
 	if have != nil && p.gone[at] {
 		have = nil
 	}
-	if have != nil && !Owned(have, p.existing) {
-		p.block(o, "%w: %s is there, and not ours (kind %q): rename or remove it", ErrForeign, have.Name, have.Kind)
+	spec.Ours = true
+	spec.Alias, spec.Group = p.numbers.Mark(spec, o.MAC)
+	if have != nil && !have.Ours {
+		p.block(o, "%w: %s", ErrForeign, have.Stranger())
 		return nil
 	}
-	if have != nil && !SameBuild(spec, have) {
-		if !p.remove(o, have) {
+	if have == nil || !SameBuild(spec, have) {
+		if !p.clearName(o, spec, have) || have != nil && !p.remove(o, have) {
 			return nil
 		}
 		have = nil
@@ -208,6 +229,32 @@ func (p *planner) link(o Object, spec *Link, hold bool) *linkState {
 		p.links = append(p.links, Step{Op: OpSetLink, Object: o, Namespace: spec.Namespace, Link: spec.Name, Spec: spec, Change: change})
 	}
 	return state
+}
+
+// clearName plans what makes the name (and the MAC) of a new link free: another link of
+// ours that was given the name gets its own back. It reports false, with the reason, if a
+// foreign link is in the way. have is the link that the new one replaces, or nil.
+func (p *planner) clearName(o Object, spec, have *Link) bool {
+	if l := p.foreign[holder{spec.Parent, spec.MAC}]; l != nil && spec.Kind == KindMacvlan {
+		p.block(o, "%w: %s has MAC %s on %s: %s", ErrForeign, l.Place(), l.MAC, l.Parent, l.Stranger())
+		return false
+	}
+	l := p.named[spec.Key()]
+	if l == nil || l == have || p.gone[l.Key()] {
+		return true
+	}
+	if l.Ours && p.named[l.Key()] == nil {
+		p.rebuild = append(p.rebuild, Step{Op: OpSetLink, Object: o, Namespace: l.Namespace, Link: l.Name, Spec: l, Change: ChangeName})
+		p.named[l.Key()] = l
+		delete(p.named, spec.Key())
+		return true
+	}
+	if l.Ours {
+		p.block(o, "%w: %s was made as %s, and the name that it was given is needed: rename it", ErrForeign, l.Place(), l.Name)
+		return false
+	}
+	p.block(o, "%w: %s", ErrForeign, l.Stranger())
+	return false
 }
 
 // SameBuild compares what can only be changed by building the link again.
@@ -232,6 +279,12 @@ func Changes(want, have *Link, hold bool) Change {
 	}
 	if want.QuietIPv6 && !have.QuietIPv6 {
 		change |= ChangeQuietIPv6
+	}
+	if want.Alias != have.Alias || want.Group != have.Group {
+		change |= ChangeMark
+	}
+	if have.RenameBack {
+		change |= ChangeName
 	}
 	return change
 }

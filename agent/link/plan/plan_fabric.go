@@ -27,13 +27,19 @@ func (p *planner) fabrics() {
 		w := &p.want.Fabrics[i]
 		o := Object{Kind: ObjectFabric, MAC: w.MAC}
 		at := p.fabric[i].key
-		state := p.link(o, &Link{
+		spec := &Link{
 			Namespace: at.Namespace, Name: at.Name, Kind: KindMacvlan, Parent: ParentName(w.VNet, w.VLAN),
 			MTU: w.MTU, MAC: w.MAC, Up: true, Bridge: true,
-		}, w.Hold)
+		}
+		state := p.link(o, spec, w.Hold)
 		p.fabric[i].linkState = state
 		if state == nil {
 			continue
+		}
+		if state.have == nil {
+			// The kernel takes no alias from the message that makes a link, and this one is
+			// for another namespace than that message.
+			p.addresses = append(p.addresses, Step{Op: OpSetLink, Object: o, Namespace: at.Namespace, Link: at.Name, Spec: spec, Change: ChangeMark})
 		}
 		p.probes(o, at, state)
 		p.addrs(o, at, state, w)
@@ -297,7 +303,7 @@ func (p *planner) pruneLinks(links []Link) {
 	for _, kind := range []string{KindVXLAN, KindVLAN, KindMacvlan} {
 		for i := range links {
 			l := &links[i]
-			if l.Kind != kind || p.kept[l.Key()] || p.gone[l.Key()] || !Owned(l, p.existing) {
+			if l.Kind != kind || p.kept[l.Key()] || p.gone[l.Key()] || !l.Ours {
 				continue
 			}
 			o := leftOver(l)

@@ -13,6 +13,13 @@ import (
 	"rutter/projections/desired"
 )
 
+// groupText and markText are how steps print the mark of a node that follows no cluster.
+const groupText = "group 1768495365"
+
+func markText(object string) string {
+	return `alias "rutter 00000000-0000-0000-0000-000000000000 ` + object + `" ` + groupText
+}
+
 func numbersFor(want desired.Links) Numbers {
 	var numbers Numbers
 	for _, f := range want.Fabrics {
@@ -70,14 +77,16 @@ func TestPlanFromNothing(t *testing.T) {
 	want := linktest.Sample()
 	got := apply(t, f, want, numbersFor(want))
 	expect := []string{
-		"ip link add sdcvxl5 mtu 1450 up type vxlan id 5 local 10.99.0.1 dstport 4789 nolearning proxy l2miss l3miss",
-		"ip link add sdcvxl6 mtu 1450 up type vxlan id 6 local 10.99.0.1 dstport 4789 nolearning proxy l2miss l3miss",
-		"ip link add link sdcvxl5 name vx5v7 mtu 1446 up type vlan protocol 802.1Q id 7",
-		"ip link add link vx5v7 name fabric0 netns z1 address 02:00:00:00:00:01 mtu 1446 up type macvlan mode bridge",
-		"ip link add link sdcvxl6 name fabric1 address 02:00:00:00:00:02 mtu 1400 up type macvlan mode bridge",
+		"ip link add sdcvxl5 mtu 1450 up " + markText("vxlan 5") + " type vxlan id 5 local 10.99.0.1 dstport 4789 nolearning proxy l2miss l3miss",
+		"ip link add sdcvxl6 mtu 1450 up " + markText("vxlan 6") + " type vxlan id 6 local 10.99.0.1 dstport 4789 nolearning proxy l2miss l3miss",
+		"ip link add link sdcvxl5 name vx5v7 mtu 1446 up " + markText("vlan 5 7") + " type vlan protocol 802.1Q id 7",
+		"ip link add link vx5v7 name fabric0 netns z1 address 02:00:00:00:00:01 mtu 1446 up " + groupText + " type macvlan mode bridge",
+		"ip link add link sdcvxl6 name fabric1 address 02:00:00:00:00:02 mtu 1400 up " + groupText + " type macvlan mode bridge",
+		"ip -n z1 link set fabric0 " + markText("nic 02:00:00:00:00:01"),
 		"ip -n z1 ntable change name arp_cache dev fabric0 app_probes 1 mcast_probes 0",
 		"ip -n z1 ntable change name ndisc_cache dev fabric0 app_probes 1 mcast_probes 0",
 		"ip -n z1 addr replace 10.0.0.1/24 dev fabric0",
+		"ip link set fabric1 " + markText("nic 02:00:00:00:00:02"),
 		"ip ntable change name arp_cache dev fabric1 app_probes 1 mcast_probes 0",
 		"ip ntable change name ndisc_cache dev fabric1 app_probes 1 mcast_probes 0",
 		"ip addr replace fd00::2/64 dev fabric1",
@@ -125,8 +134,9 @@ func TestPlanChanges(t *testing.T) {
 			want.VXLANs[1].Local = linktest.Addr("10.99.0.9")
 		}, []string{
 			"ip link del sdcvxl6",
-			"ip link add sdcvxl6 mtu 1450 up type vxlan id 6 local 10.99.0.9 dstport 4789 nolearning proxy l2miss l3miss",
-			"ip link add link sdcvxl6 name fabric1 address 02:00:00:00:00:02 mtu 1400 up type macvlan mode bridge",
+			"ip link add sdcvxl6 mtu 1450 up " + markText("vxlan 6") + " type vxlan id 6 local 10.99.0.9 dstport 4789 nolearning proxy l2miss l3miss",
+			"ip link add link sdcvxl6 name fabric1 address 02:00:00:00:00:02 mtu 1400 up " + groupText + " type macvlan mode bridge",
+			"ip link set fabric1 " + markText("nic 02:00:00:00:00:02"),
 			"ip ntable change name arp_cache dev fabric1 app_probes 1 mcast_probes 0",
 			"ip ntable change name ndisc_cache dev fabric1 app_probes 1 mcast_probes 0",
 			"ip addr replace fd00::2/64 dev fabric1",
@@ -135,7 +145,8 @@ func TestPlanChanges(t *testing.T) {
 			want.Fabrics[1].Namespace = "z2"
 		}, []string{
 			"ip link del fabric1",
-			"ip link add link sdcvxl6 name fabric1 netns z2 address 02:00:00:00:00:02 mtu 1400 up type macvlan mode bridge",
+			"ip link add link sdcvxl6 name fabric1 netns z2 address 02:00:00:00:00:02 mtu 1400 up " + groupText + " type macvlan mode bridge",
+			"ip -n z2 link set fabric1 " + markText("nic 02:00:00:00:00:02"),
 			"ip -n z2 ntable change name arp_cache dev fabric1 app_probes 1 mcast_probes 0",
 			"ip -n z2 ntable change name ndisc_cache dev fabric1 app_probes 1 mcast_probes 0",
 			"ip -n z2 addr replace fd00::2/64 dev fabric1",

@@ -13,7 +13,7 @@ import (
 	"rutter/log"
 )
 
-// Snapshot is the result of a dump: the links with one of our names, in our own
+// Snapshot is the result of a dump: the links that may be ours (MayBeOurs), in our own
 // namespace and in the VM namespaces that were read, with everything on them. All
 // slices are sorted, so equal kernels give deeply equal snapshots.
 type Snapshot struct {
@@ -25,6 +25,8 @@ type Snapshot struct {
 	Unread map[string]Unread
 	// Resolvers is the content of resolv.conf of each namespace that has one.
 	Resolvers map[string]string
+	// identified: Identify has decided which links are ours.
+	identified bool
 	// UnreadResolvers are the namespaces whose resolv.conf could not be read.
 	UnreadResolvers map[string]error
 }
@@ -39,15 +41,27 @@ type Unread struct {
 // have are zero.
 type Link struct {
 	Namespace string // "" is our own
-	Name      string
+	// Name is the name in the kernel. After Identify, the name of a link of ours is the
+	// one that we gave it: all steps have that name, and the kernel's user knows the
+	// ifindex. Now is then the name in the kernel, if that is another one.
+	Name, Now string
 	Kind      string // IFLA_INFO_KIND: "vxlan", "vlan", "macvlan", or what a foreign link is
 	// Parent is the name of the link below, in our own namespace; "" if there is none,
-	// or if it does not have one of our names.
+	// or if it cannot be one of ours.
 	Parent string
-	Index  int32 // the ifindex in Namespace; differs from kernel to kernel, never compared
-	MTU    uint32
-	MAC    log.MAC
-	Up     bool
+	// Below is the ifindex of the link below, if that is in our own namespace, else 0.
+	Below int32
+	Index int32 // the ifindex in Namespace; differs from kernel to kernel, never compared
+	MTU   uint32
+	MAC   log.MAC
+	Up    bool
+
+	Alias string // IFLA_IFALIAS: our mark, see Mark
+	Group uint32 // IFLA_GROUP, see GroupOf
+	Known string // the Name of this link, if it was ours in the last dump, or was made since
+	// Ours is set by Identify. RenameBack: the name in the kernel is not accepted, and
+	// Name is free.
+	Ours, RenameBack bool
 
 	VNI       uint32     // vxlan
 	Local     netip.Addr // vxlan; invalid: the kernel chooses, by its route
@@ -102,6 +116,17 @@ type LinkKey struct{ Namespace, Name string }
 // Key returns the link's key.
 func (l *Link) Key() LinkKey { return LinkKey{l.Namespace, l.Name} }
 
+// NameNow returns the name of a link in the kernel.
+func (l *Link) NameNow() string { return cmp.Or(l.Now, l.Name) }
+
+// Place returns the name of a link in the kernel, with its namespace, for messages.
+func (l *Link) Place() string {
+	if l.Namespace == "" {
+		return l.NameNow()
+	}
+	return l.NameNow() + " in namespace " + l.Namespace
+}
+
 // CompareKey orders links by namespace, then name.
 func CompareKey(a, b LinkKey) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -140,23 +165,6 @@ func (s *Snapshot) ByKey() map[LinkKey]*Link {
 		byKey[s.Links[i].Key()] = &s.Links[i]
 	}
 	return byKey
-}
-
-// Owned reports whether a link is ours, by name, kind and the link below.
-func Owned(l *Link, byKey map[LinkKey]*Link) bool {
-	if KindOfName(l.Name) != l.Kind {
-		return false
-	}
-	switch l.Kind {
-	case KindVXLAN:
-		return l.Namespace == ""
-	case KindVLAN:
-		parent := byKey[LinkKey{"", l.Parent}]
-		return l.Namespace == "" && parent != nil && parent.Kind == KindVXLAN && Owned(parent, byKey)
-	default:
-		parent := byKey[LinkKey{"", l.Parent}]
-		return parent != nil && parent.Kind != KindMacvlan && Owned(parent, byKey)
-	}
 }
 
 // String prints a link and what is on it, like ip -d link, without its ifindex.
@@ -218,6 +226,12 @@ func (l *Link) Apply(s *Step) {
 		}
 		if s.Change&ChangeMAC != 0 {
 			l.MAC = s.Spec.MAC
+		}
+		if s.Change&ChangeMark != 0 {
+			l.Alias, l.Group = s.Spec.Alias, s.Spec.Group
+		}
+		if s.Change&ChangeName != 0 {
+			l.Now, l.RenameBack = "", false
 		}
 	case OpAddAddress:
 		l.Addresses = put(l.Addresses, s.Prefix, comparePrefix)

@@ -48,6 +48,8 @@ const (
 	ChangeMAC
 	ChangeUp
 	ChangeQuietIPv6
+	ChangeMark // Alias and Group
+	ChangeName
 )
 
 // Step is one change of the kernel. It is idempotent, and prints itself as the command
@@ -56,7 +58,7 @@ type Step struct {
 	Op        Op
 	Object    Object // the object that it is for
 	Namespace string
-	Link      string // the name of the link acted on
+	Link      string // the Name of the link acted on
 	MAC       log.MAC
 	Port      uint16
 	Onlink    bool // the gateway is in none of the link's prefixes
@@ -193,6 +195,12 @@ func (s Step) changeText() string {
 	if s.Change&ChangeUp != 0 {
 		b.WriteString(" up")
 	}
+	if s.Change&ChangeName != 0 {
+		b.WriteString(" name " + s.Spec.Name)
+	}
+	if s.Change&ChangeMark != 0 {
+		fmt.Fprintf(&b, " alias %q group %d", s.Spec.Alias, s.Spec.Group)
+	}
 	return b.String()
 }
 
@@ -217,14 +225,14 @@ func (s Step) routeText(ip string) string {
 func addLinkText(l *Link) string {
 	switch l.Kind {
 	case KindVXLAN:
-		return fmt.Sprintf("ip link add %s mtu %d up type vxlan id %d local %s dstport %d nolearning proxy l2miss l3miss",
-			l.Name, l.MTU, l.VNI, l.Local, l.Port)
+		return fmt.Sprintf("ip link add %s mtu %d up alias %q group %d type vxlan id %d local %s dstport %d nolearning proxy l2miss l3miss",
+			l.Name, l.MTU, l.Alias, l.Group, l.VNI, l.Local, l.Port)
 	case KindVLAN:
-		return fmt.Sprintf("ip link add link %s name %s mtu %d up type vlan protocol 802.1Q id %d", l.Parent, l.Name, l.MTU, l.VLAN)
+		return fmt.Sprintf("ip link add link %s name %s mtu %d up alias %q group %d type vlan protocol 802.1Q id %d", l.Parent, l.Name, l.MTU, l.Alias, l.Group, l.VLAN)
 	}
 	netns := ""
 	if l.Namespace != "" {
 		netns = " netns " + l.Namespace
 	}
-	return fmt.Sprintf("ip link add link %s name %s%s address %s mtu %d up type macvlan mode bridge", l.Parent, l.Name, netns, l.MAC, l.MTU)
+	return fmt.Sprintf("ip link add link %s name %s%s address %s mtu %d up group %d type macvlan mode bridge", l.Parent, l.Name, netns, l.MAC, l.MTU, l.Group)
 }

@@ -60,5 +60,11 @@ func (s Step) driftOfLink() string {
 	if s.Change&ChangeQuietIPv6 != 0 {
 		was = append(was, "was given IPv6 addresses")
 	}
+	if s.Change&ChangeName != 0 {
+		was = append(was, "was renamed")
+	}
+	if s.Change&ChangeMark != 0 {
+		was = append(was, "had lost its mark")
+	}
 	return "link " + strings.Join(was, ", ")
 }

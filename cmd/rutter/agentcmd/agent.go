@@ -56,6 +56,7 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
 		&cli.IntFlag{Name: "ahead", EnvVars: []string{"RUTTER_AGENT_AHEAD"}, Value: link.DefaultAhead, Usage: "`ENTRIES` of one vnet that the kernel gets before they are asked for; vnets with more are on demand (-1: none is)"},
 		&cli.IntFlag{Name: "on-demand-table", EnvVars: []string{"RUTTER_AGENT_TABLE"}, Value: link.DefaultTable, Usage: "`ENTRIES` that the kernel keeps of each vnet on demand"},
+		&cli.StringFlag{Name: "link-renames", EnvVars: []string{"RUTTER_LINK_RENAMES"}, Value: "keep", Usage: "keep: a link that another program renames (netplan, udev and cloud-init do, in a VM) keeps that name, and is programmed under it; undo: it gets its name back, if that is free (`CHOICE`)"},
 		&cli.StringFlag{Name: "hold-removals", EnvVars: []string{"RUTTER_HOLD_REMOVALS"}, Value: "10%", Usage: "`SHARE` of the links that a new view of the log (of another cluster, or after a lost cache) may take away, if they are more than ten, before it is held until rutter cn accept lets it; off, for labs: any"},
 		&cli.BoolFlag{Name: "nic-sync", EnvVars: []string{"RUTTER_NIC_SYNC"}, Value: true, Usage: "keep the NICs in manifests and those in the log in step, as net-agent does (--nic-sync=false: no)"},
 		&cli.BoolFlag{Name: "underlay-probe", EnvVars: []string{"RUTTER_UNDERLAY_PROBE"}, Value: true, Usage: "find out what the paths to other VTEPs of the log carry, by ICMP echo requests that no router may cut, at most 10 in a second (--underlay-probe=false: look at interfaces and routes only)"},
@@ -95,7 +96,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w (the agent needs CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter the VMs' namespaces)", err)
 	}
-	opts.Kernel = node.SystemKernel(kernel, c.Int("ahead"), c.Int("on-demand-table"))
+	opts.Kernel = node.SystemKernel(kernel, link.ManagerConfig{Ahead: c.Int("ahead"), Table: c.Int("on-demand-table"), UndoRenames: c.String("link-renames") == "undo"})
 	opts.Opened = func() { confineAgent(c, opts.Logger) }
 	opts.Underlay = new(node.UnderlayOptions)
 	if c.Bool("underlay-probe") {
@@ -145,6 +146,9 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	opts.Tasks = &node.TaskOptions{
 		Execute: c.Bool("allow-execute"), Sysinfo: c.Bool("sysinfo"), Setup: !c.Bool("unsetup"),
 		Tags: c.String("nic-tags"), Admin: c.String("admin-uuid"), Version: c.App.Version,
+	}
+	if renames := c.String("link-renames"); renames != "keep" && renames != "undo" {
+		return opts, term.Usagef("--link-renames %q: want keep or undo", renames)
 	}
 	opts.HoldRemovals, err = holdShare(c.String("hold-removals"))
 	return opts, err

@@ -79,6 +79,9 @@ func writeAgentStatus(w io.Writer, s agent.Status) {
 		}
 		output.Printf(w, "              rutter cn accept %s lets it\n", s.CN)
 	}
+	for _, line := range s.Kernel.Renamed {
+		output.Printf(w, "renamed       %s\n", line)
+	}
 	for _, line := range s.Trouble {
 		output.Printf(w, "trouble       %s\n", line)
 	}

@@ -15,11 +15,12 @@ type Kernel struct {
 	Watch func(ctx context.Context, changed, reach func()) error
 }
 
-// SystemKernel is this machine's kernel. ahead and table are link.ManagerConfig's.
-// kernel must be open; the caller closes it after the node's Run.
-func SystemKernel(kernel *link.Netlink, ahead, table int) Kernel {
+// SystemKernel is this machine's kernel, with the settings in cfg. kernel must be open;
+// the caller closes it after the node's Run.
+func SystemKernel(kernel *link.Netlink, cfg link.ManagerConfig) Kernel {
 	return Kernel{Watch: kernel.Watch, New: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
-		return link.NewManager(link.ManagerConfig{Kernel: kernel, Numbers: numbers, Save: save, Ahead: ahead, Table: table}), nil
+		cfg.Kernel, cfg.Numbers, cfg.Save = kernel, numbers, save
+		return link.NewManager(cfg), nil
 	}}
 }
 

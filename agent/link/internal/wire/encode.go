@@ -28,10 +28,12 @@ func (e *Encoder) LinkHeader(index int32, flags, change uint32) {
 }
 
 // VXLAN appends the body of the NEWLINK that makes a VXLAN device. The device is not up
-// yet, so that the kernel does not add an IPv6 address first.
+// yet, so that the kernel does not add an IPv6 address first. It has its group from the
+// beginning; the kernel takes its alias only later, with Set (spec/kernel.md section 2).
 func (e *Encoder) VXLAN(l *plan.Link, index int32) {
 	e.LinkHeader(index, 0, 0)
 	e.AttrText(unix.IFLA_IFNAME, l.Name)
+	e.Attr32(unix.IFLA_GROUP, l.Group)
 	e.Attr32(unix.IFLA_MTU, l.MTU)
 	e.Nest(unix.IFLA_LINKINFO, func() {
 		e.AttrText(unix.IFLA_INFO_KIND, plan.KindVXLAN)
@@ -55,6 +57,7 @@ func (e *Encoder) VXLAN(l *plan.Link, index int32) {
 func (e *Encoder) VLAN(l *plan.Link, index, parent int32) {
 	e.LinkHeader(index, 0, 0)
 	e.AttrText(unix.IFLA_IFNAME, l.Name)
+	e.Attr32(unix.IFLA_GROUP, l.Group)
 	e.Attr32(unix.IFLA_MTU, l.MTU)
 	e.Attr32(unix.IFLA_LINK, uint32(parent))
 	e.Nest(unix.IFLA_LINKINFO, func() {
@@ -71,6 +74,7 @@ func (e *Encoder) VLAN(l *plan.Link, index, parent int32) {
 func (e *Encoder) Macvlan(l *plan.Link, index, parent int32, netns int) {
 	e.LinkHeader(index, unix.IFF_UP, unix.IFF_UP)
 	e.AttrText(unix.IFLA_IFNAME, l.Name)
+	e.Attr32(unix.IFLA_GROUP, l.Group)
 	e.Attr32(unix.IFLA_MTU, l.MTU)
 	e.attrMAC(unix.IFLA_ADDRESS, l.MAC)
 	e.Attr32(unix.IFLA_LINK, uint32(parent))
@@ -114,6 +118,13 @@ func (e *Encoder) Set(l *plan.Link, index int32, change plan.Change) {
 	}
 	if change&plan.ChangeMAC != 0 {
 		e.attrMAC(unix.IFLA_ADDRESS, l.MAC)
+	}
+	if change&plan.ChangeName != 0 {
+		e.AttrText(unix.IFLA_IFNAME, l.Name)
+	}
+	if change&plan.ChangeMark != 0 {
+		e.AttrText(unix.IFLA_IFALIAS, l.Alias)
+		e.Attr32(unix.IFLA_GROUP, l.Group)
 	}
 }
 

@@ -35,6 +35,8 @@ func ParseLink(b []byte) (RawLink, bool) {
 			l.ParentNS = int32(AsU32(value))
 		case unix.IFLA_GROUP:
 			l.Group = AsU32(value)
+		case unix.IFLA_IFALIAS:
+			l.Alias = asText(value)
 		case unix.IFLA_LINKINFO:
 			l.parseInfo(value)
 		case unix.IFLA_AF_SPEC:
@@ -233,5 +235,4 @@ type RawLink struct {
 	ParentIndex int32 // IFLA_LINK
 	ParentNS    int32 // IFLA_LINK_NETNSID, or -1 if the parent is in the same namespace
 	HasParent   bool
-	Group       uint32
 }

@@ -1,0 +1,164 @@
+package link
+
+import (
+	"context"
+
+	"rutter/agent/link/plan"
+	"rutter/log"
+	"rutter/projections/desired"
+)
+
+// identifyingKernel is a Kernel that remembers which links are ours; *Netlink and
+// *plan.Fake are.
+type identifyingKernel interface {
+	Identify(identify func(have *plan.Snapshot))
+}
+
+var (
+	_ identifyingKernel = (*Netlink)(nil)
+	_ identifyingKernel = (*plan.Fake)(nil)
+)
+
+// marks is whose links are ours (SAFETY L3).
+type marks struct {
+	want     *desired.Links // for the dump that runs
+	identify bool           // the kernel calls Manager.identify itself
+	unsaved  bool           // the numbers changed since they were saved
+	renamed  []string
+	// others are clusters whose marks the last comparison without a known view saw.
+	others []log.UUID
+}
+
+// SetCluster sets the cluster whose log is followed: links are marked for it from the next
+// pass on. Those that were marked for the clusters before stay ours, and get the new mark.
+// It is called by the goroutine that calls Pass.
+func (m *Manager) SetCluster(cluster log.UUID) {
+	if m.numbers.Follow(cluster) {
+		m.marks.unsaved = true
+		m.left, m.doubt = leftUndone{}, true // other marks are no drift
+	}
+}
+
+// Renamed lists the links of ours that were given other names, as the last pass saw them,
+// as text. Their names are no trouble: steps use the ifindex.
+func (m *Manager) Renamed() []string { return m.marks.renamed }
+
+// dump is the kernel's, for a pass that wants these links.
+func (m *Manager) dump(ctx context.Context, namespaces []string, want *desired.Links) (plan.Snapshot, error) {
+	m.marks.want = want
+	have, err := m.cfg.Kernel.Dump(ctx, namespaces)
+	if err == nil && !m.marks.identify {
+		m.identify(&have)
+	}
+	return have, err
+}
+
+// identify says which links of a dump are ours.
+func (m *Manager) identify(have *plan.Snapshot) {
+	m.claim(m.marks.want, have)
+	plan.Identify(have, m.marks.want, m.numbers, m.cfg.UndoRenames)
+	m.marks.renamed = nil
+	for i := range have.Links {
+		if l := &have.Links[i]; l.Ours && l.Now != "" {
+			m.marks.renamed = append(m.marks.renamed, l.Place()+" was made as "+l.Name)
+		}
+	}
+}
+
+// claim gives wanted MACs without a number the number of the link that seems to be theirs
+// (has the MAC, or a mark for it, where it is wanted), whatever that link is called.
+func (m *Manager) claim(want *desired.Links, have *plan.Snapshot) {
+	numberless := map[plan.LinkKey]log.MAC{} // by namespace and MAC
+	for i := range want.Fabrics {
+		w := &want.Fabrics[i]
+		if _, ok := m.numbers.Lookup(w.MAC); !ok {
+			numberless[plan.LinkKey{Namespace: w.Namespace, Name: w.MAC.String()}] = w.MAC
+		}
+	}
+	if len(numberless) == 0 {
+		return
+	}
+	taken := takenNames(have)
+	for i := range have.Links {
+		l := &have.Links[i]
+		if l.Kind != plan.KindMacvlan {
+			continue
+		}
+		mac, ok := numberless[plan.LinkKey{Namespace: l.Namespace, Name: l.MAC.String()}]
+		if !ok {
+			mac, ok = numberless[plan.LinkKey{Namespace: l.Namespace, Name: l.MarkedNIC().String()}]
+		}
+		if !ok {
+			continue
+		}
+		if n, is := plan.FabricNumber(l.NameNow()); !is || !m.numbers.Adopt(mac, n) {
+			_, changed := m.numbers.Assign(mac, taken.in(l.Namespace))
+			m.marks.unsaved = m.marks.unsaved || changed
+			continue
+		}
+		m.marks.unsaved = true
+	}
+}
+
+// names are the fabric numbers of links in the kernel.
+type names map[numberAt]struct{}
+
+type numberAt struct {
+	namespace string
+	number    uint32
+}
+
+func takenNames(have *plan.Snapshot) names {
+	taken := names{}
+	for i := range have.Links {
+		l := &have.Links[i]
+		if n, ok := plan.FabricNumber(l.NameNow()); ok {
+			taken[numberAt{l.Namespace, n}] = struct{}{}
+		}
+	}
+	return taken
+}
+
+// in reports whether a number is taken for a link in a namespace. Links in the namespaces
+// of other VMs take none, because their guests may make any.
+func (t names) in(namespace string) func(uint32) bool {
+	return func(n uint32) bool {
+		_, own := t[numberAt{"", n}]
+		_, there := t[numberAt{namespace, n}]
+		return own || there
+	}
+}
+
+// countOthers makes the links of clusters that this node does not know count as ours in a
+// comparison, because they may be those of its own view before, which it lost. They stay
+// foreign until an operator accepts what is held (acceptOthers).
+func (m *Manager) countOthers(want *desired.Links, have *plan.Snapshot) {
+	m.marks.others = nil
+	for i := range have.Links {
+		if mark, ok := plan.ParseMark(have.Links[i].Alias); ok && have.Links[i].Namespace == "" {
+			m.marks.others = append(m.marks.others, mark.Cluster)
+		}
+	}
+	if with, other := m.numbers.With(m.marks.others); other {
+		plan.Identify(have, want, with, false)
+	}
+}
+
+// acceptOthers takes over the links that countOthers counted: the hold for them has ended.
+func (m *Manager) acceptOthers() {
+	with, changed := m.numbers.With(m.marks.others)
+	m.numbers, m.marks.others = with, nil
+	m.marks.unsaved = m.marks.unsaved || changed
+}
+
+// settleMarks records that links without marks are foreign from now on, if a pass of a
+// complete view has marked all that were adopted.
+func (m *Manager) settleMarks(have *plan.Snapshot) {
+	for i := range have.Links {
+		l := &have.Links[i]
+		if _, marked := plan.ParseMark(l.Alias); l.Ours && l.Namespace == "" && !marked {
+			return
+		}
+	}
+	m.marks.unsaved = m.numbers.SetMarked() || m.marks.unsaved
+}
