@@ -430,7 +430,7 @@ func choose(d *draft, before, n *log.NIC, op *log.Op) {
 	tag, _ := splitTag(n.NICTag)
 	for _, uuid := range p.Networks {
 		net := d.Network(uuid)
-		if net == nil || !mayUse(n, net, op) || given(op, "nic_tag") && tag != "" && tag != net.NICTag || given(op, "vlan_id") && n.VLANID != net.VLANID {
+		if net == nil || !mayUse(n, net, op) || !mayProvision(d, n, net) || given(op, "nic_tag") && tag != "" && tag != net.NICTag || given(op, "vlan_id") && n.VLANID != net.VLANID {
 			continue
 		}
 		if allocate(d, net).IsValid() {

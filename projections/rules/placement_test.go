@@ -251,6 +251,7 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 			w.do(updateOf(externalNet.String(), &log.Network{SelfProvision: log.SelfProvisionOff}, "self_provision"))
 		}, func(w *placementWorld) []log.Op { return []log.Op{placedNIC(10, vmNo(1), w.cn, externalNet, "")} }, denied, true},
 		{"a NIC by a pool", func(w *placementWorld) {
+			w.do(updateOf(externalNet.String(), &log.Network{SelfProvision: log.SelfProvisionOff}, "self_provision"))
 			w.do(opOf(log.Create, &log.NetworkPool{UUID: log.UUID{0xef}, Name: "p", Networks: []log.UUID{externalNet}}, "networks"))
 		}, func(w *placementWorld) []log.Op { return []log.Op{placedNIC(10, vmNo(1), w.cn, log.UUID{0xef}, "")} }, denied, true},
 		{"the gateway of a fabric that is open", func(w *placementWorld) {
@@ -547,27 +548,6 @@ func TestAVMMovesWithItsNICs(t *testing.T) {
 	w.do(takeVM(1, w.cn))
 	if left, moved := on(w.other), on(w.cn); left != 0 || moved != maxMovedNICs+1 {
 		t.Errorf("%d NICs moved, %d are left", moved, left)
-	}
-}
-
-// A VM that leaves its node, and is placed on another one later, leaves no NIC behind, and
-// the node that it left cannot write them.
-func TestAVMMovesInTwoSteps(t *testing.T) {
-	w := newPlacementWorld(t)
-	third := log.UUID{0xcc, 15: 3}
-	w.do(placedNIC(8, vmNo(2), third, log.UUID{}, "")) // stays where an operator placed it
-	for _, to := range []log.UUID{{}, w.cn} {
-		w.do(takeVM(2, to))
-		for n, want := range map[byte]log.UUID{2: to, 3: to, 4: to, 8: third} { // 3: on a fabric
-			r, _ := w.s.Get(log.KindNIC, macNo(n).String())
-			if got := r.Object.(*log.NIC).CNUUID; got != want {
-				t.Errorf("the VM is on %s, its NIC %d on %s, want %s", to, n, got, want)
-			}
-		}
-		c := &log.Change{ID: log.UUID{9, 6: 0x70}, By: log.Author{Role: log.RoleCN, CN: w.other}, Ops: []log.Op{updateOf(macNo(2).String(), &log.NIC{State: "stopped"}, "state")}}
-		if _, result := Decide(w.s, c); result.Refusal == nil {
-			t.Errorf("the VM is on %s, and the node that it left writes its NIC", to)
-		}
 	}
 }
 

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"rutter/log"
@@ -35,7 +36,7 @@ func fillServer(d *draft, s *log.Server, _ *log.Op) {
 	}
 }
 
-func checkServer(d *draft, _, s *log.Server, _ *log.Op) {
+func checkServer(d *draft, before, s *log.Server, _ *log.Op) {
 	switch s.Status {
 	case "running", "unknown", "expunged":
 	default:
@@ -48,6 +49,35 @@ func checkServer(d *draft, _, s *log.Server, _ *log.Op) {
 	d.checkText("serial", s.Serial)
 	d.checkText("current_platform", s.CurrentPlatform)
 	checkServerForms(d, s)
+	checkReached(d, before, s)
+}
+
+const expunged = "expunged"
+
+// checkReached: two servers are not reached at one address. Else one could have what is
+// sent to the other. A server that will not come back is reached at none. Agents of one
+// machine, which operators allow for trials, share its loopback addresses.
+func checkReached(d *draft, before, s *log.Server) {
+	if !d.confined() || s.Status == expunged || !s.AdminIP.IsValid() || s.AdminIP.Unmap().IsLoopback() || before != nil && before.Status != expunged && before.AdminIP == s.AdminIP {
+		return
+	}
+	if other := reachedAt(d, s.UUID, s.AdminIP.Unmap()); other != nil {
+		d.problem(log.FieldError{
+			Field: "admin_ip", Code: log.ElementDuplicate, Message: "another server is reached at it", Type: log.KindServer.String(), ID: other.ID(),
+			Remedy: "give each its own address; of a server that does not come back set the status to expunged, or delete it",
+		})
+	}
+}
+
+// reachedAt returns another compute node than cn that servers reach at an address, or nil.
+// The log may have no NIC of the address.
+func reachedAt(d *draft, cn log.UUID, ip netip.Addr) *log.Server {
+	for o := range d.Objects(projections.All(log.KindServer)) {
+		if s := o.(*log.Server); s.AdminIP.Unmap() == ip && s.UUID != cn && s.Status != expunged {
+			return s
+		}
+	}
+	return nil
 }
 
 // checkServerForms checks what CNAPI keeps of a server beside its names.
