@@ -60,8 +60,8 @@ func checkServersLeft(d *draft, r *log.Revocation, op *log.Op) {
 		return
 	}
 	voters = slices.Compact(slices.Sorted(slices.Values(voters)))
-	ways := d.waysOf(voters, "clients", r)
-	switch lost, left := d.serversLeft(voters, ways, r); {
+	ways := waysOf(d, voters, "clients", r)
+	switch lost, left := serversLeft(d, voters, ways, r); {
 	case len(lost) > 0 && left == 0 && strings.HasPrefix(r.Subject, serverPrefix):
 		refuseByName(d, r, ways)
 		return
@@ -72,7 +72,7 @@ func checkServersLeft(d *draft, r *log.Revocation, op *log.Op) {
 		})
 		return
 	}
-	lost, left := d.serversLeft(voters, d.waysOf(voters, "peers", r), r)
+	lost, left := serversLeft(d, voters, waysOf(d, voters, "peers", r), r)
 	if quorum := len(voters)/2 + 1; len(lost) > 0 && left < quorum && !asks(op, log.OptionLockOut) {
 		d.refuse(log.CodeInUse, fmt.Sprintf("the revocation would leave %d of %d servers with a good certificate, and a quorum is %d: the log could not be written", left, len(voters), quorum), log.FieldError{
 			Field: "subject", Code: log.ElementInvalid, Message: "servers that vote would lose their last certificate: " + d.show(firstOf(lost)),
@@ -117,7 +117,7 @@ type way struct {
 // waysOf returns the ways of servers of which a certificate is recorded, by identity. A
 // certificate is good until it ends, unless it is revoked or no authority that signed it
 // is trusted.
-func (d *draft) waysOf(voters []string, authority string, r *log.Revocation) map[string]*way {
+func waysOf(d *draft, voters []string, authority string, r *log.Revocation) map[string]*way {
 	ways := make(map[string]*way)
 	only := "" // the one authority that is trusted
 	if rec, ok := d.ByName(log.KindAuthority, authority); ok && len(rec.Object.(*log.Authority).Certificates) == 1 {
@@ -144,7 +144,7 @@ func (d *draft) waysOf(voters []string, authority string, r *log.Revocation) map
 // serversLeft returns the servers that lose their last good certificate by a revocation,
 // and how many have one after it. A server of which none is recorded has one unless its
 // name is revoked.
-func (d *draft) serversLeft(voters []string, ways map[string]*way, r *log.Revocation) (lost []string, left int) {
+func serversLeft(d *draft, voters []string, ways map[string]*way, r *log.Revocation) (lost []string, left int) {
 	for _, id := range voters {
 		w := ways[serverPrefix+id]
 		if w == nil {

@@ -68,8 +68,8 @@ func TestANodeNamesAPool(t *testing.T) {
 	}
 }
 
-// Two compute nodes are not reached at one address: the second is refused, whoever writes
-// it. One that does not come back keeps none.
+// Two compute nodes are not reached at one address: the second is refused, whichever author
+// writes it. One that does not come back keeps none.
 func TestAnAddressReachesOneNode(t *testing.T) {
 	w := newPlacementWorld(t)
 	reach := func(cn log.UUID, ip string) log.Op {

@@ -40,13 +40,13 @@ func fillRevocation(d *draft, r *log.Revocation, _ *log.Op) {
 		}
 	}
 	if r.Identity == "" && d.confined() {
-		r.Identity = d.holderOf(r)
+		r.Identity = holderOf(d, r)
 	}
 }
 
 // holderOf returns whose recorded certificates a revocation covers, "" if there are none.
 // Compute nodes receive revocations of servers only if this is known.
-func (d *draft) holderOf(r *log.Revocation) string {
+func holderOf(d *draft, r *log.Revocation) string {
 	for o := range d.Objects(projections.All(log.KindCertificate)) {
 		if c := o.(*log.Certificate); hits(r, c) {
 			return c.Identity
@@ -204,7 +204,7 @@ func checkOperatorLeft(d *draft, r *log.Revocation, op *log.Op) {
 			return
 		}
 	}
-	if !known && r.Subject != actor && r.Identity != actor && !d.isRevokedFor(actor) {
+	if !known && r.Subject != actor && r.Identity != actor && !isRevokedFor(d, actor) {
 		return
 	}
 	d.refuse(log.CodeInUse, "the revocation would leave no operator", log.FieldError{
@@ -215,7 +215,7 @@ func checkOperatorLeft(d *draft, r *log.Revocation, op *log.Op) {
 
 // isRevokedFor reports whether a revocation is about an identity: of all its certificates
 // or of one.
-func (d *draft) isRevokedFor(identity string) bool {
+func isRevokedFor(d *draft, identity string) bool {
 	for o := range d.Objects(projections.All(log.KindRevocation)) {
 		if r := o.(*log.Revocation); r.Subject == identity || r.Identity == identity {
 			return true
