@@ -200,12 +200,22 @@ func (j *judge) hidden(w *world, n thing) bool {
 			continue
 		}
 		net, ok := o.(*log.Network)
-		if j.before.sees[key(o)] || mine(o, w.sled) || w.sideOf(o) || ok && j.knows(w, net) {
+		if j.before.sees[key(o)] || mine(o, w.sled) || w.sideOf(o) || ok && j.knows(w, net) || j.knowsPool(w, o) {
 			return false
 		}
 		there = true
 	}
 	return there
+}
+
+// knowsPool reports whether an object is a pool that has a network which the liar is sent,
+// or which is for it to know: it may ask for an address of the pool.
+func (j *judge) knowsPool(w *world, o log.Object) bool {
+	p, ok := o.(*log.NetworkPool)
+	return ok && slices.ContainsFunc(p.Networks, func(id log.UUID) bool {
+		net, ok := w.object(log.KindNetwork, id.String()).(*log.Network)
+		return ok && (slices.Contains(j.before.interest[liar], scopeOf(net)) || j.knows(w, net))
+	})
 }
 
 // ofItsVM reports whether a NIC is of a VM that is on the liar, or was given to it.

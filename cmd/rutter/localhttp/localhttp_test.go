@@ -203,6 +203,23 @@ func TestSocketHasOneProcess(t *testing.T) {
 	}
 }
 
+// In a folder in which every user may make files, another program could pass for the agent.
+func TestSocketInAFolderOfAllUsers(t *testing.T) {
+	for _, mode := range []os.FileMode{0o777, 0o777 | os.ModeSticky} {
+		dir := t.TempDir()
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		l, err := Socket{Path: filepath.Join(dir, "agent.sock")}.Listen(t.Context())
+		if !errors.Is(err, ErrSocketFolder) {
+			t.Errorf("a folder with mode %v: got %v, want ErrSocketFolder", mode, err)
+		}
+		if err == nil {
+			l.Close()
+		}
+	}
+}
+
 func TestPeerOfTCP(t *testing.T) {
 	needsRoot(t)
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0", "[::]:0"} {

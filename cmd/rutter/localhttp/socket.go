@@ -30,6 +30,8 @@ var (
 	ErrSocketInUse = errors.New("another process serves it")
 	// ErrSocketPath: the path cannot be that of a socket.
 	ErrSocketPath = fmt.Errorf("want an absolute path of at most %d bytes, or off", maxSocketPath)
+	// ErrSocketFolder: other users may make files beside the socket.
+	ErrSocketFolder = errors.New("every user may make files in that folder, also one that passes for the socket: name a path in a folder of root's")
 	// ErrGroup: this machine has no such group.
 	ErrGroup = errors.New("this machine has no such group")
 )
@@ -70,13 +72,13 @@ func (s Socket) group() (id uint32, named bool, err error) {
 // Listen opens the socket: mode 0600, or 0660 with a group. It makes the folder, with
 // mode 0755, and replaces a socket that no process serves any more. A file beside it,
 // with the suffix .lock, belongs to the process that serves it, as long as that runs.
-// Errors: those of Check, ErrSocketInUse, and those of the file system.
+// Errors: those of Check, ErrSocketInUse, ErrSocketFolder, and those of the file system.
 func (s Socket) Listen(ctx context.Context) (net.Listener, error) {
 	gid, grouped, err := s.group()
 	if err = errors.Join(s.Check(), err); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(s.Path), 0o755); err != nil {
+	if err := s.folder(); err != nil {
 		return nil, err
 	}
 	lock, err := os.OpenFile(s.Path+".lock", os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
@@ -91,6 +93,21 @@ func (s Socket) Listen(ctx context.Context) (net.Listener, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return &lockedListener{Listener: listener, path: s.Path, lock: lock}, nil
+}
+
+// folder makes the folder of the socket, and refuses one in which every user may make
+// files: while the agent does not run, another program would have its place, and get what
+// root's commands send.
+func (s Socket) folder() error {
+	dir := filepath.Dir(s.Path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	info, err := os.Stat(dir)
+	if err == nil && info.Mode().Perm()&0o002 != 0 {
+		err = fmt.Errorf("%s: %w", s.Path, ErrSocketFolder)
+	}
+	return err
 }
 
 // bind makes the socket at a temporary name, sets its owner and mode, and renames it, so
