@@ -56,8 +56,12 @@ func TestWhatAPendingObjectConcerns(t *testing.T) {
 			func(p Pending) bool { return p.NIC == first.MAC },
 		},
 		"neighbour": {
-			func(s plan.Step) bool { return s.Op == plan.OpSetNeigh && s.Object.MAC == want.Neighs[0].Link && s.Addr == want.Neighs[0].IP }, "neighbour", ConcernEntry,
-			func(p Pending) bool { return p.NIC == want.Neighs[0].Link && p.Peer == want.Neighs[0].MAC && p.VNet == vnet(p.NIC) },
+			func(s plan.Step) bool {
+				return s.Op == plan.OpSetNeigh && s.Object.MAC == want.Neighs[0].Link && s.Addr == want.Neighs[0].IP
+			}, "neighbour", ConcernEntry,
+			func(p Pending) bool {
+				return p.NIC == want.Neighs[0].Link && p.Peer == want.Neighs[0].MAC && p.VNet == vnet(p.NIC)
+			},
 		},
 		"forwarding entry": {
 			func(s plan.Step) bool { return s.Op == plan.OpSetFDB && s.MAC == want.FDB[0].MAC }, "forwarding entry", ConcernVNet,
