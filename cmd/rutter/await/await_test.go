@@ -5,14 +5,14 @@ import (
 	"testing"
 
 	"rutter/api/client"
-	"rutter/log"
 )
 
 // TestVerdictNamesObjects: what is printed names each object that a compute node lacks, with
 // its cause, and what is not there because a VM is not to run.
 func TestVerdictNamesObjects(t *testing.T) {
-	cn := log.UUID{1, 2}
-	absent := client.Waiting{CN: cn, Object: "fabric link of 02:00:00:00:00:03: its VM is not to run"}
+	absent := client.Waiting{Object: "fabric link of 02:00:00:00:00:03: its VM is not to run"}
+	absent.CN[0] = 1
+	cn := absent.CN
 	v := client.Verdict{Seq: 7, CNs: 2, Total: 1, Missing: []client.Laggard{{
 		CN: cn, Reason: "its kernel lacks vxlan sdcvxl7: file exists, and 2 more", Waiting: 3,
 		Objects: []client.Waiting{{Object: "vxlan sdcvxl7: file exists"}, {Object: "fabric link of 02:00:00:00:00:01: no such network namespace"}},
