@@ -101,3 +101,43 @@ func TestFailuresAreLoggedWithAPause(t *testing.T) {
 		t.Error("the bound does not hold")
 	}
 }
+
+// TestWaitsAreShown: the status has each object that waits, with its cause and its next try,
+// before those of VMs that are not to run, and counts both; only the first are failures, in
+// the metrics and in the log. What a foreign link blocks is logged once.
+func TestWaitsAreShown(t *testing.T) {
+	var out bytes.Buffer
+	r := &reconciler{logger: slog.New(slog.NewTextHandler(&out, nil))}
+	again := time.Unix(1_700_000_000, 0)
+	result := link.Result{Failures: failuresOf(3)}
+	for i := range result.Failures {
+		f := &result.Failures[i]
+		f.RetryAt = again
+		result.Pending = append(result.Pending, link.Pending{Failure: *f, Concern: link.ConcernNIC, NIC: f.Object.MAC, VM: vmID(i), VNet: 7, Idle: i == 0})
+	}
+	foreign := plan.Blocked{Object: plan.Object{Kind: plan.ObjectVXLAN, VNet: 9}, Err: plan.ErrForeign}
+	result.Conflicts = []plan.Blocked{foreign}
+	result.Pending = append(result.Pending, link.Pending{Failure: link.Failure{Object: foreign.Object, Err: foreign.Err}, Concern: link.ConcernVNet, VNet: 9})
+	for range 3 {
+		r.waits = waitsOf(result.Pending)
+		r.note(wanted{}, result, nil, again)
+	}
+	k := r.last
+	if k.Waiting != 3 || k.Idle != 1 || k.Failing != 2 || k.Blocked != 1 || len(k.Waits) != 4 || len(k.Failures) != 2 {
+		t.Fatalf("%d waiting, %d idle, %d failing, %d listed: %+v", k.Waiting, k.Idle, k.Failing, len(k.Waits), k)
+	}
+	if w := k.Waits[0]; w.VM != vmID(1) || !w.RetryAt.Equal(again) || w.VNet != 7 || !strings.Contains(w.Object, "/run/netns/z1 is a plain file") || w.Idle {
+		t.Errorf("first: %+v", w)
+	}
+	if w := k.Waits[3]; w.VM != vmID(0) || !w.Idle || !strings.Contains(w.Object, "not to run") {
+		t.Errorf("last: %+v", w)
+	}
+	text := out.String()
+	if strings.Count(text, "\n") != 3 || strings.Count(text, "sdcvxl9: link: foreign link in the way") != 1 || strings.Contains(text, "VM 0:") {
+		t.Errorf("log:\n%s\nwant one line for each of three causes", text)
+	}
+	got := Status{Kernel: k, Reached: 41}.metrics()
+	if got["rutter_agent_waiting"] != 3 || got["rutter_agent_idle"] != 1 || got["rutter_agent_reached_seq"] != 41 || got["rutter_agent_failing"] != 2 {
+		t.Errorf("metrics: %v", got)
+	}
+}

@@ -80,6 +80,7 @@ func TestVMState(t *testing.T) {
 	w.anyServer(second, other)
 	w.migrates(first)
 	first.saysWhatIsWrong()
+	second.notStarted()
 	w.crashes(first, vm)
 	w.away(first, vm)
 	w.leaderDies(second, other)

@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -198,4 +200,29 @@ func (w *wholeWay) shown(t *testing.T) {
 			t.Errorf("server's view: %d waiting, %d listed, reached %d, programmed %d, want %d", s.Waiting, len(s.Waits), s.Reached, s.Programmed, k.Waiting)
 		}
 	}
+}
+
+// notStarted: a VM that is made and not started is waited for where it can be seen, the
+// neighbours of the other node; the result says what is not there. Started, its links are
+// there when the command returns.
+func (n *vmNode) notStarted() {
+	n.t.Helper()
+	out := n.must("vm", "create", "alias=later", "owner_uuid="+n.owner.String(), "max_physical_memory=64",
+		fmt.Sprintf(`nics=[{"network_uuid":%q}]`, n.network), "--wait=fabric", "-o", "json")
+	var done struct {
+		UUID   log.UUID
+		CNs    int
+		Absent []client.Waiting
+	}
+	if err := json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &done); err != nil || done.CNs != 2 || len(done.Absent) != 1 {
+		n.t.Fatalf("vm create without --start said %s (%v), want two nodes, and one link that is not there", out, err)
+	}
+	if a := done.Absent[0]; a.VM != done.UUID || a.CN != n.cn || !a.Idle || !strings.Contains(a.Object, "not to run") {
+		n.t.Errorf("absent: %+v, want the link of VM %s on %s", a, done.UUID, n.cn)
+	}
+	out = n.must("vm", "start", done.UUID.String(), "--wait=fabric", "-o", "json")
+	if strings.Contains(out, "absent") {
+		n.t.Errorf("vm start said %s, want nothing that is not there", out)
+	}
+	n.must("vm", "delete", done.UUID.String(), "--wait=fabric")
 }

@@ -380,3 +380,23 @@ func TestMove(t *testing.T) {
 		}
 	}
 }
+
+// TestEarlierVersionsSkipTheList: to a server of an earlier version, a watermark with a list
+// is the same without it: it reads the fields that it knows, an empty drift, and skips the
+// rest.
+func TestEarlierVersionsSkipTheList(t *testing.T) {
+	with := *examples()["watermark_waits"].(*Watermark)
+	b, err := Append(nil, &with)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with.Reached, with.List, with.Listed, with.Waits = 0, 0, false, nil
+	known, err := Append(nil, &with)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known = append(known[headerSize:], 0, 0) // and the length of the drift
+	if !bytes.HasPrefix(b[headerSize:], known) {
+		t.Errorf("with the list\n got %x\nwant %x and more", b[headerSize:], known)
+	}
+}
