@@ -1,8 +1,8 @@
 // Command svpbench measures our SVP server beside Redis and beside a bare echo,
 // and prints a table and, last, one line of key=value. `make bench-svp` runs it.
 //
-// It owns the load, the same bytes in the same manner for each rival, and the
-// pinning: what answers runs on one core, what asks on another. A round
+// It owns the load, the same loop for each rival, and the pinning: what asks runs on one
+// core, what answers as it is started by default. A round
 // measures each rival for a short while, one after the other, and a ratio is
 // the median over the rounds: what else the machine does meets both.
 //
