@@ -42,8 +42,8 @@ type Group struct {
 }
 
 // Start starts the loops, at the first of several calls: half as many as there are
-// processors, because whoever asks and applies changes needs the others. With an error,
-// Take takes nothing.
+// processors, because clients on this machine, and the rest of the process, need the
+// others. With an error, Take takes nothing, or uses the loops that there are.
 func (g *Group) Start() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
