@@ -132,11 +132,25 @@ func (c *conn) Readable() (more bool) {
 	return c.r == c.w
 }
 
+// warmFrom is how many bytes of requests must wait so that it pays to warm them.
+const warmFrom = 8 * (HeaderSize + vl3ReqSize)
+
+// warm prepares the Lookup for requests, and returns for how many bytes.
+func (c *conn) warm(b []byte) (done int) {
+	if l, ok := c.batch().(interface{ warm(b []byte) int }); ok {
+		return l.warm(b)
+	}
+	return len(b)
+}
+
 // answerLookups answers complete requests up to one that may wait, or is bad, and
 // reports whether there was none such and no answer is in the way.
 func (c *conn) answerLookups() bool {
-	simple := true
+	simple, warm := true, c.r
 	for simple {
+		if c.r >= warm && c.w-c.r >= warmFrom {
+			warm = c.r + c.warm(c.in[c.r:c.w])
+		}
 		m, n, err := Split(c.in[c.r:c.w], MaxBody)
 		if err == nil && n == 0 {
 			break

@@ -10,7 +10,8 @@
 // Both read a Source, which is declared here and implemented over the projections of a
 // server or of an agent's cache. DESIGN.md beside this file has the reasons.
 //
-// Concurrency: a Server runs one goroutine for each connection and calls Lookup and
+// Concurrency: a Server serves lookups in a few loops (internal/evloop), and runs one
+// goroutine for each connection, which waits or does the rest. It calls Lookup and
 // EventLog from all of them at once. A Client may be used by any number of goroutines,
 // and concurrent requests share a connection. The codec is pure: it keeps no state, and
 // a lookup makes no allocation in it.

@@ -434,9 +434,13 @@ var importTable = []row{
 		why: "tests of a source and of a runner want a node to look at",
 	},
 	{
-		pkg: "varp", may: []string{"log", "log/refusals", "varp/internal/places", "varp/internal/slots", "varp/internal/spans"},
+		pkg: "varp", may: []string{"log", "log/refusals", "varp/internal/evloop", "varp/internal/places", "varp/internal/slots", "varp/internal/spans"},
 		tests: []string{"integration/svpclient"},
 		why:   "SVP asks a small Lookup, so that it runs on servers, on agents and against portolan alike",
+	},
+	{
+		pkg: "varp/internal/evloop",
+		why: "waiting for connections knows nothing of what they say",
 	},
 	{
 		pkg: "varp/internal/places", may: []string{"log"},

@@ -15,19 +15,22 @@ import (
 	"time"
 )
 
-// Cores of the two sides, if there are two.
-const (
-	answersOn = 0
-	asksOn    = 1
-)
+// asksOn is the core of what asks, if there are two. What answers chooses its cores, as
+// it does where people run it: on one core, a server of ours would wait in another way.
+const asksOn = "1"
 
-// pinned returns a command that runs on one core, where taskset(1) is there and
-// the machine has more than one.
-func pinned(core int, name string, args ...string) *exec.Cmd {
+// pinned returns a command that runs on some cores, as in "1" or "0-3", where taskset(1)
+// is there and the machine has more than one.
+func pinned(on, name string, args ...string) *exec.Cmd {
 	if path, err := exec.LookPath("taskset"); err == nil && cores() > 1 {
-		return exec.Command(path, append([]string{"-c", strconv.Itoa(core), name}, args...)...)
+		return exec.Command(path, append([]string{"-c", on, name}, args...)...)
 	}
 	return exec.Command(name, args...)
+}
+
+// onAllCores returns a command that chooses its cores, although this process may not.
+func onAllCores(name string, args ...string) *exec.Cmd {
+	return pinned(fmt.Sprintf("0-%d", cores()-1), name, args...)
 }
 
 // cores is the number of the machine's cores, however this process is pinned.
@@ -47,7 +50,7 @@ type child struct {
 }
 
 func startServer(self string, mappings int) (*child, error) {
-	c := &child{cmd: pinned(answersOn, self, "serve", strconv.Itoa(mappings))}
+	c := &child{cmd: onAllCores(self, "serve", strconv.Itoa(mappings))}
 	c.cmd.Stderr = os.Stderr
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
@@ -112,7 +115,7 @@ func startRedis(mappings int) (r *redis, err error) {
 			err = errors.Join(err, r.stop())
 		}
 	}()
-	r.cmd = pinned(answersOn, path, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+	r.cmd = onAllCores(path, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
 		"--dir", r.folder, "--daemonize", "no", "--loglevel", "warning")
 	if err = r.cmd.Start(); err != nil {
 		return nil, err

@@ -73,7 +73,23 @@ func (e *echo) Flush() bool {
 // TestServe: a handler serves until it returns false, over pauses in which the loop waits
 // in the runtime, and what it held is its user's then.
 func TestServe(t *testing.T) {
-	g := group(t)
+	serve(t, group(t))
+}
+
+// TestServeOnOneProcessor: the loop never holds the only processor.
+func TestServeOnOneProcessor(t *testing.T) {
+	l, err := newLoop(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &Group{users: 1, loops: []*loop{l}}
+	g.wg.Go(l.run)
+	defer g.Stop()
+	serve(t, g)
+}
+
+func serve(t *testing.T, g *Group) {
+	t.Helper()
 	c, peer := pair(t, g)
 	defer c.Release()
 	e := &echo{c: c}

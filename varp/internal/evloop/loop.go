@@ -42,8 +42,8 @@ type Group struct {
 }
 
 // Start starts the loops, at the first of several calls: half as many as there are
-// processors, because whoever asks and applies changes needs the others. With an error,
-// Take takes nothing.
+// processors, because clients on this machine, and the rest of the process, need the
+// others. With an error, Take takes nothing, or uses the loops that there are.
 func (g *Group) Start() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -130,7 +130,9 @@ type loop struct {
 	outer    *os.File
 	outerFD  int
 	outerRaw syscall.RawConn
-	mayHeat  bool // the loop may wait in epoll itself
+	// mayHeat: the loop may wait in epoll itself. With one processor it never does: it
+	// would hold that processor.
+	mayHeat bool
 
 	mu    sync.Mutex // protects what follows
 	conns map[int32]*Conn
@@ -162,9 +164,21 @@ func newLoop(mayHeat bool) (_ *loop, err error) {
 	if err = l.control(unix.EPOLL_CTL_ADD, l.wake, unix.EPOLLIN); err != nil {
 		return nil, err
 	}
+	if err = l.putInOuter(); err != nil {
+		return nil, err
+	}
+	if mayHeat {
+		_ = unix.EpollCtl(l.outerFD, unix.EPOLL_CTL_DEL, l.poll, nil)
+	}
 	// That the runtime waits for an epoll is tried now: a loop that cannot wait must not
 	// run.
 	return l, l.outer.SetReadDeadline(time.Time{})
+}
+
+// putInOuter makes outer wait for what poll waits for.
+func (l *loop) putInOuter() error {
+	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(l.poll)}
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(l.outerFD, unix.EPOLL_CTL_ADD, l.poll, &e))
 }
 
 func (l *loop) close() {
@@ -305,16 +319,20 @@ func (w *waiter) next() int {
 		}
 		w.hot, w.credit = false, 0
 	}
-	// With poll in outer always, each event would wake a thread of the runtime too.
-	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(w.poll)}
-	_ = unix.EpollCtl(w.outerFD, unix.EPOLL_CTL_ADD, w.poll, &e)
+	// With poll in outer while the loop is hot, each event would wake a thread of the
+	// runtime too.
+	if w.mayHeat {
+		_ = w.putInOuter()
+	}
 	for w.n = 0; w.n == 0; {
 		if err := w.outerRaw.Read(w.look); err != nil {
 			w.n = w.now(-1) // cannot be, and epoll itself always works
 		}
 	}
-	_ = unix.EpollCtl(w.outerFD, unix.EPOLL_CTL_DEL, w.poll, nil)
-	w.hot = w.mayHeat
+	if w.mayHeat {
+		_ = unix.EpollCtl(w.outerFD, unix.EPOLL_CTL_DEL, w.poll, nil)
+		w.hot = true
+	}
 	return w.n
 }
 

@@ -2,6 +2,8 @@
 // often than they change. A Table is protected by its user's lock.
 package slots
 
+import "unsafe"
+
 // Table is a hash table in one array: a lookup reads one or two cache lines, where one
 // through maps and pointers of a million rows waits for ten. Keys and values have no
 // pointers, so the garbage collector does not scan them. The zero key marks a free slot
@@ -92,4 +94,30 @@ func (s *Table[K, V]) Remove(key K) {
 		}
 	}
 	s.rows[at] = slot[K, V]{}
+}
+
+// Slot returns where the search for a key begins.
+func (s *Table[K, V]) Slot(key K) uint32 { return uint32(int(s.hash(key)) & (len(s.rows) - 1)) }
+
+// Touch reads slots so that they are in the processor's cache, all at the same time where
+// a lookup after the other waits for each. What it returns has no meaning: it makes the
+// compiler read.
+//
+//go:noinline
+func (s *Table[K, V]) Touch(slots []uint32) (free int) {
+	var zero K
+	rows := s.rows
+	for _, at := range slots {
+		if int(at) < len(rows) && rows[at].key == zero {
+			free++
+		}
+	}
+	return free
+}
+
+// Large reports whether the table is larger than the caches that a processor has for
+// itself.
+func (s *Table[K, V]) Large() bool {
+	var one slot[K, V]
+	return uintptr(len(s.rows))*unsafe.Sizeof(one) > 1<<20
 }

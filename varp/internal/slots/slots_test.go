@@ -25,6 +25,16 @@ func TestSlots(t *testing.T) {
 		if s.n != len(want) {
 			t.Fatalf("%d held, want %d", s.n, len(want))
 		}
+		free, at := 0, make([]uint32, 0, 120)
+		for k := 1; k <= 120; k++ {
+			if slot := s.Slot(k); s.rows[slot].key == 0 {
+				free++
+			}
+			at = append(at, s.Slot(k))
+		}
+		if touched := s.Touch(append(at, 1<<31)); touched != free {
+			t.Fatalf("%d of the touched slots are free, want %d", touched, free)
+		}
 		for k := 1; k <= 120; k++ {
 			got, ok := s.Get(k)
 			if w, has := want[k]; ok != has || got != w {
