@@ -8,14 +8,14 @@ import (
 
 // servingListener is a listener for a protocol whose answers come from the store's
 // state. While serving returns an error, it closes new connections, and open ones send
-// no answer (architecture rule 3).
+// no answer (architecture rule 3). It is used by pointer, because SVP compares listeners.
 type servingListener struct {
 	net.Listener
 	serving func() error
 }
 
 // Accept implements net.Listener.
-func (g servingListener) Accept() (net.Conn, error) {
+func (g *servingListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := g.Listener.Accept()
 		if err != nil {

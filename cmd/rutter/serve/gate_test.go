@@ -18,7 +18,7 @@ func TestGate(t *testing.T) {
 	defer l.Close()
 	var closed atomic.Bool
 	diverged := errors.New("diverged")
-	g := servingListener{l, func() error {
+	g := &servingListener{l, func() error {
 		if closed.Load() {
 			return diverged
 		}

@@ -218,7 +218,7 @@ func (s *Server) Run(ctx context.Context) error {
 	fronts.Go(func() error { return s.triton.run(facing) })
 	fronts.Go(func() error { return s.cnapi.Run(facing) })
 	if s.svp != nil {
-		fronts.Go(func() error { return s.svp.Run(facing, servingListener{s.svpListener, s.servingSVP}) })
+		fronts.Go(func() error { return s.svp.Run(facing, &servingListener{s.svpListener, s.servingSVP}) })
 		fronts.Go(func() error { return s.shootdowns.Share(facing, s.sharing()) })
 	}
 	g.Go(func() error {
