@@ -326,7 +326,7 @@ func (s *Shootdowns) delivered(r *logReader, newest log.Seq) {
 	now := s.cfg.Now()
 	if newest > 0 {
 		r.deliveries.Add(newest, now)
-	} else if len(r.pending) == 0 && now.Sub(r.told) >= tellIdle {
+	} else if len(r.pending) == 0 && now.Sub(r.reported) >= tellIdle {
 		s.touch(r)
 	}
 }
@@ -334,5 +334,5 @@ func (s *Shootdowns) delivered(r *logReader, newest log.Seq) {
 // touch notes that the others, and the file, must learn of a node.
 func (s *Shootdowns) touch(r *logReader) {
 	s.known.version++
-	r.version, r.told, s.known.dirty = s.known.version, s.cfg.Now(), true
+	r.version, r.reported, s.known.dirty = s.known.version, s.cfg.Now(), true
 }
