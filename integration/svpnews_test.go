@@ -47,7 +47,7 @@ func TestShootdownsOverRestarts(t *testing.T) {
 		}
 		w.acknowledge(t, 0, records)
 	}
-	w.has(t, 1, "a server that it never asked")
+	w.has(t, 1, "a server that it never asked", 0)
 	w.moves(t, 1, 7)
 
 	w.c.signal(first, syscall.SIGTERM)
@@ -56,6 +56,9 @@ func TestShootdownsOverRestarts(t *testing.T) {
 	w.has(t, 0, "its server after a restart")
 	w.moves(t, 0, 8)
 
+	for other := 1; other <= 2; other++ {
+		w.has(t, other, "another server, before the crash", 0)
+	}
 	w.c.signal(first, syscall.SIGKILL)
 	if err := os.Remove(filepath.Join(w.c.dir, first.ID, "svp-places")); err != nil {
 		t.Fatal(err)
@@ -74,7 +77,7 @@ func TestShootdownsOverRestarts(t *testing.T) {
 	for _, s := range w.c.Servers {
 		w.c.waitReady(s)
 	}
-	w.has(t, 2, "a server after all were restarted")
+	w.has(t, 2, "a server after all were restarted", 0)
 	w.moves(t, 2, 10)
 }
 
@@ -152,13 +155,17 @@ func (w *newsWay) acknowledge(t *testing.T, server int, records []varp.Record) {
 }
 
 // has waits until a server gives the client nothing. The client acknowledges nothing
-// meanwhile, so the server can know it from elsewhere only.
-func (w *newsWay) has(t *testing.T, server int, what string) {
+// there meanwhile, so the server can know it from elsewhere only. It acknowledges what
+// the servers in at give it.
+func (w *newsWay) has(t *testing.T, server int, what string, at ...int) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 		records := w.poll(t, server)
 		if len(records) == 0 {
 			return
+		}
+		for _, own := range at {
+			w.acknowledge(t, own, w.poll(t, own))
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("%s gives %d records again and again", what, len(records))
@@ -170,7 +177,7 @@ func (w *newsWay) has(t *testing.T, server int, what string) {
 func (w *newsWay) moves(t *testing.T, server, nic int) {
 	t.Helper()
 	_, err := w.c.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{
-		{Action: log.Update, Kind: log.KindNIC, ID: w.nics[nic], Set: []string{"cn_uuid"}, Object: &log.NIC{CNUUID: w.cns[nic%2]}},
+		{Action: log.Update, Kind: log.KindNIC, ID: w.nics[nic], Set: []string{"cn_uuid"}, Object: &log.NIC{CNUUID: w.cns[0]}},
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ type logReader struct {
 
 	deliveries places.Deliveries
 	version    uint64    // of Shootdowns when the others must learn of this node
-	told       time.Time // when version was set last
+	reported   time.Time // when version was set last
 }
 
 // pendingRecord is a record that was given. ord is 0 for that of a row.

@@ -131,12 +131,18 @@ func (s *Shootdowns) beginLocked() {
 	}
 }
 
+// noteApplied notes what is applied now. It uses the file as soon as it can, so that
+// other servers learn of it before a client asks here.
 func (s *Shootdowns) noteApplied() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.began.Load() {
-		s.known.applied.Note(s.cfg.Now(), s.state.Head().Seq)
+	head := s.state.Head().Seq
+	if f := s.known.loaded; f != nil && f.Seq > head && !s.began.Load() {
+		return // it is still reading the end of its log
 	}
+	s.beginLocked()
+	s.known.applied.Note(s.cfg.Now(), head)
+	s.adoptFile()
 }
 
 // LoadPlaces reads a file that Share wrote; it is used when the first client asks. A
@@ -302,7 +308,7 @@ func (s *Shootdowns) take(peer string, c *places.Claim) {
 		}
 	}
 	seq, again := s.known.applied.Accept(has, c)
-	if again > 0 && has > 0 {
+	if again > 0 && seq > 0 {
 		s.known.want(peer, places.Again{CN: c.CN, From: seq, To: again})
 	}
 	if seq <= has {
@@ -320,7 +326,7 @@ func (s *Shootdowns) delivered(r *logReader, newest log.Seq) {
 	now := s.cfg.Now()
 	if newest > 0 {
 		r.deliveries.Add(newest, now)
-	} else if len(r.pending) == 0 && now.Sub(r.told) >= tellIdle {
+	} else if len(r.pending) == 0 && now.Sub(r.reported) >= tellIdle {
 		s.touch(r)
 	}
 }
@@ -328,5 +334,5 @@ func (s *Shootdowns) delivered(r *logReader, newest log.Seq) {
 // touch notes that the others, and the file, must learn of a node.
 func (s *Shootdowns) touch(r *logReader) {
 	s.known.version++
-	r.version, r.told, s.known.dirty = s.known.version, s.cfg.Now(), true
+	r.version, r.reported, s.known.dirty = s.known.version, s.cfg.Now(), true
 }

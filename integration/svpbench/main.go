@@ -195,9 +195,13 @@ func (p *parties) report(out io.Writer) error {
 	fmt.Fprintf(out, "under %.0f changes/s, 1x64 of a million: p99 of a batch %s, idle %s\n",
 		n.changes, time.Duration(each(n.writes.ofA, p99)), time.Duration(each(n.writes.ofB, p99)))
 	fmt.Fprintf(out, "bytes for each of %d mappings: %.0f in the state, %.0f more in the copy that answers\n", many, p.large.BytesPerMapping, p.large.Copied)
-	fmt.Fprintf(out, "p50_1x1_vs_echo=%.2f vs_redis_1x1=%.2f vs_redis_1x64=%.2f vs_redis_4x16=%.2f vs_redis_4x64=%.2f per_s_4x64=%.0f million_vs_thousand=%.2f under_writes_ratio=%.2f allocs_per_lookup=%.4f bytes_per_mapping=%.0f\n",
+	news, err := newsAfterRestart()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "p50_1x1_vs_echo=%.2f vs_redis_1x1=%.2f vs_redis_1x64=%.2f vs_redis_4x16=%.2f vs_redis_4x64=%.2f per_s_4x64=%.0f million_vs_thousand=%.2f under_writes_ratio=%.2f allocs_per_lookup=%.4f bytes_per_mapping=%.0f news_after_restart_s=%.1f\n",
 		n.echo.ratio(p50), n.redis1x1.ratio(rate), n.redis1x64.ratio(rate), n.redis4x16.ratio(rate), n.wide.ratio(rate), each(n.wide.ofA, rate),
-		n.million.ratio(rate), n.writes.ratio(rate), n.allocs, p.large.BytesPerMapping)
+		n.million.ratio(rate), n.writes.ratio(rate), n.allocs, p.large.BytesPerMapping, news.Seconds())
 	return nil
 }
 

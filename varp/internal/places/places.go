@@ -175,7 +175,10 @@ func (a *Applied) Accept(has log.Seq, c *Claim) (seq, again log.Seq) {
 			continue
 		}
 		if applied := a.At(d.At); applied < d.Newest {
-			seq, again = min(seq, applied), max(again, d.Newest)
+			seq = min(seq, applied)
+			if !d.At.IsZero() { // the other server gave it, and can give it again
+				again = max(again, d.Newest)
+			}
 		}
 	}
 	if seq >= c.Seq {
