@@ -149,14 +149,11 @@ func Open(cfg Options) (_ *Server, err error) {
 		}
 		collectors = append(collectors, svpview.Metrics{Stats: s.svp.Stats})
 	}
-	narrow := &underlayWatch{head: func() log.Seq { return backend.Head().Seq }, view: func(fn func(*projections.State)) {
-		backend.View(func(state *projections.State, _ log.Cursor) { fn(state) })
-	}}
-	collectors = append(collectors, narrow.collector())
+	narrow := &underlayWatch{view: backend.View}
 	if s.api, err = api.New(api.Config{
 		Audit: s.audit, Budgets: cfg.Budgets, Meters: append(slices.Clone(s.store.Budgets()), s.tls.meters()...),
 		Store: backend, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
-		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
+		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, narrow.collector()),
 		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {
 			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), narrow.warnings())
