@@ -21,6 +21,7 @@ func Client(c *cli.Context) (*client.Client, error) {
 	}
 	cfg, err := term.ClientConfig(c)
 	cfg.Await = await
+	cfg.Warn = func(text string) { output.Printf(c.App.ErrWriter, "warning: %s\n", text) }
 	return term.OpenClient(cfg, err)
 }
 

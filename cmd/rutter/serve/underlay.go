@@ -18,7 +18,7 @@ const underlayEvery = 5 * time.Second
 // underlayWatch knows which compute nodes have an underlay that does not carry a network
 // there. It may be used from any goroutine.
 type underlayWatch struct {
-	view func(fn func(*projections.State, log.Cursor)) // immutable
+	view func(fn func(*projections.State, log.Cursor)) // set by collector, before any other call
 
 	mu    sync.Mutex // protects what follows
 	at    time.Time
@@ -49,8 +49,9 @@ func (u *underlayWatch) warnings() []string {
 	return lines
 }
 
-// collector exports the number of the nodes.
-func (u *underlayWatch) collector() prometheus.Collector {
+// collector makes u look by view, and exports the number of the nodes.
+func (u *underlayWatch) collector(view func(fn func(*projections.State, log.Cursor))) prometheus.Collector {
+	u.view = view
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rutter_underlay_narrow_nodes", Help: "Compute nodes whose underlay does not carry a network there: GET /readyz?verbose names them.",
 	}, func() float64 {
