@@ -66,6 +66,8 @@ func (c *cloud) churnUnderlay(roll dice) {
 	case roll(3) == 0:
 		c.delete(mac)
 	default:
-		c.put(c.underlayNIC(node, node+len(c.nodes)*(1+roll(3))))
+		nic := c.underlayNIC(node, node+len(c.nodes)*(1+roll(3)))
+		nic.VXLANPort, nic.UnderlayMTU = []uint32{0, 4790}[roll(2)], []uint32{0, 1500}[roll(2)]
+		c.put(nic)
 	}
 }

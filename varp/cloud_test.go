@@ -175,7 +175,7 @@ func (s *rowsAt) underlayOf(node log.UUID) (Underlay, bool) {
 	if found == nil {
 		return Underlay{}, false
 	}
-	return Underlay{Addr: found.IP, Port: 4789}, true
+	return Underlay{Addr: found.IP, Port: uint16(max(found.VXLANPort, 4789))}, true
 }
 
 func (s *rowsAt) VL2(vnet uint32, mac log.MAC) (Underlay, bool) {

@@ -91,6 +91,47 @@ func TestMappingsWithoutUnderlay(t *testing.T) {
 	}
 }
 
+// TestPortOfANode: a node's port is answered from the copy, and a change of it, not of the
+// MTU, makes every mapping of the node wrong.
+func TestPortOfANode(t *testing.T) {
+	c := newCloud(t, 4, 4)
+	s := newSite(c, ShootdownConfig{})
+	m := NewMappings(s, nil)
+	c.put(&log.NIC{MAC: testMAC(0), BelongsToType: "zone", CNUUID: c.nodes[3], NetworkUUID: c.nets[0].UUID, IP: netip.MustParseAddr("10.0.0.1")})
+	s.catchUp(c, len(c.entries))
+	port := func() uint16 {
+		at, ok := m.VL2(100, testMAC(0))
+		if !ok {
+			t.Fatal("the NIC is not found")
+		}
+		return at.Port
+	}
+	if got := port(); got != 4789 {
+		t.Errorf("a node that says nothing has port %d", got)
+	}
+	for _, step := range []struct {
+		port, mtu uint32
+		news      int
+	}{{0, 1500, 0}, {4790, 1500, 1}, {4790, 1400, 0}, {0, 1400, 1}} {
+		nic := c.underlayNIC(3, 3)
+		nic.VXLANPort, nic.UnderlayMTU = step.port, step.mtu
+		c.put(nic)
+		s.catchUp(c, len(c.entries))
+		if got, want := port(), uint16(max(step.port, 4789)); got != want {
+			t.Errorf("the answer has port %d, want %d", got, want)
+		}
+		e, err := c.entries[len(c.entries)-1].Event()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var news []invalidation
+		s.View(func(rows Rows) { news, err = invalidationsOf(nil, 1, e, rows) })
+		if err != nil || len(news) != step.news {
+			t.Errorf("port %d and MTU %d are news of %d mappings, %v, want %d", step.port, step.mtu, len(news), err, step.news)
+		}
+	}
+}
+
 // TestMappingsBrokenLog: bytes that are not an event do not stop the answers.
 func TestMappingsBrokenLog(t *testing.T) {
 	c := newCloud(t, 2, 2)

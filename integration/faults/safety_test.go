@@ -29,6 +29,7 @@ var rules = []rule{
 	{"P4", "ready after the leader's commit, and no panic of raft's", []string{"raftstore.TestThreeServers", "raftstore.TestCheckCursor", "raftstore.TestDiskFails", "raftstore.TestTermNotSaved", "api/feedserver.TestFeedWaitsForTheCursor"}},
 	{"P5", "what the chain does not show is compared too", []string{"raftstore.TestMinorityStops", "raftstore.TestDigestOfHead", "raftstore.TestPoints", "raftstore/internal/window.TestWindowModel"}},
 	{"D1", "newer programs write what the feature version says", []string{"raftstore.TestFeatureVersionRises", "raftstore.TestUnknownCommand", "integration/operate.TestFeatureVersionAcrossReleases", "integration/operate.TestUpgradeAndBackUnderLoad", "raftstore.TestSameBytesAsTheFirstVersion", "integration/containment.TestUpgradeUnderRefusals"}},
+	{"D3", "a network fits the underlays as the log knows them", []string{"projections/rules.TestNetworkFitsUnderlay", "projections/rules.TestUnderlayNICsFollowServer", "projections/rules.TestCNReportsUnderlay", "projections/rules.TestUnderlayBeforeFeaturePerNode", "projections/desired.TestUnderlayMTUOfANode", "projections/desired.TestVXLANPortOfANode", "varp.TestPortOfANode", "agent/underlay.TestPathOverNarrowLink", "integration.TestUnderlayMTUAndPort"}},
 	{"D2", "each server computes the same", []string{"projections/rules.TestAgainstModel", "projections/rules.TestTimeNeverGoesBack", "raftstore/internal/clocks.TestClockJump", "raftstore.TestNoMajorityStops"}},
 	{"F1", "an event is heard where it was and where it is", []string{"projections/rules.TestScopesWithinOneChange", "api/feedserver.TestFeedUnderlayClosure", "api/feedserver.TestFeedFollowsAnyHistory"}},
 	{"F2", "nothing in a cache is replaced by what is older", []string{"agent.TestOldAndDoubleEntriesAreIgnored", "agent.TestReplicaFollowsAnyHistory"}},
@@ -76,8 +77,8 @@ const (
 // Each rule has tests, which exist, a heading in docs/safety.md, and a line of
 // the table at that page's end.
 func TestRulesOfSafety(t *testing.T) {
-	if len(rules) != 51 {
-		t.Errorf("%d rules, want 51", len(rules))
+	if len(rules) != 52 {
+		t.Errorf("%d rules, want 52", len(rules))
 	}
 	page, err := os.ReadFile(safetyPage)
 	if err != nil {

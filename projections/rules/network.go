@@ -201,7 +201,7 @@ func leastMTU(n *log.Network) uint32 {
 // To clamp, an MTU that is sent is enough, also the one that there is: so a network that
 // was made before a narrow node came is brought down by sending its MTU again.
 func fitUnderlay(d *draft, before, n *log.Network, op *log.Op) {
-	if !d.perNode() || !n.Fabric {
+	if !perNode(d) || !n.Fabric {
 		return
 	}
 	mode := d.setting(SettingFabricMTU)

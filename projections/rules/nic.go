@@ -106,7 +106,7 @@ func vmOfNIC(d *draft, n *log.NIC) *log.VM {
 // address is to be taken from the network's range. before is nil on create.
 func settleNIC(d *draft, before, n *log.NIC, op *log.Op) {
 	n.IP = n.IP.Unmap()
-	if d.perNode() {
+	if perNode(d) {
 		settleUnderlay(d, n)
 	}
 	choose(d, before, n, op)

@@ -81,7 +81,7 @@ func (d *draft) permitNames(op *log.Op, before, after log.Object) {
 	allowed := rules.CN.Create
 	if before != nil {
 		allowed = slices.Concat(rules.CN.Update, rules.special.moreFields(by.CN, before))
-		if d.knows(op.Kind) {
+		if knows(d, op.Kind) {
 			allowed = append(allowed, rules.CN.Late...)
 		}
 		if d.confined() { // whose an object is a CN says once: of what it makes

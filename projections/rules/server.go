@@ -18,7 +18,7 @@ const (
 var serverRules = hooks[*log.Server]{
 	fill: fillServer,
 	check: func(d *draft, before, s *log.Server, _ *log.Op) {
-		if checkServer(d, before, s); d.perNode() {
+		if checkServer(d, before, s); perNode(d) {
 			checkUnderlay(d, before, s)
 		}
 	},
@@ -28,7 +28,7 @@ var serverRules = hooks[*log.Server]{
 			projections.VMsOnCN(s.UUID), projections.VMMsOnCN(s.UUID), projections.OpenTasksOn(s.UUID))
 	},
 	follow: func(d *draft, _, s *log.Server, _ *log.Op) {
-		if s != nil && d.perNode() {
+		if s != nil && perNode(d) {
 			tellUnderlayNICs(d, s)
 		}
 	},

@@ -100,7 +100,7 @@ func checkSetting(d *draft, s *log.Setting) {
 	if d.confined() && s.Name == SettingFabricSelfProvision {
 		values, known = log.SelfProvisions, true
 	}
-	if d.perNode() && s.Name == SettingFabricMTU {
+	if perNode(d) && s.Name == SettingFabricMTU {
 		values, known = log.FabricMTUs, true
 	}
 	if !known {
@@ -111,7 +111,7 @@ func checkSetting(d *draft, s *log.Setting) {
 		if d.confined() {
 			names = append(names, SettingFabricSelfProvision)
 		}
-		if d.perNode() {
+		if perNode(d) {
 			names = append(names, SettingFabricMTU)
 		}
 		for name := range settings {

@@ -86,7 +86,7 @@ func TestNetworkFitsUnderlay(t *testing.T) {
 	}
 }
 
-// A server's port and MTU stand at its underlay NICs, whoever comes first.
+// A server's port and MTU stand at its underlay NICs, also at one that is made later.
 func TestUnderlayNICsFollowServer(t *testing.T) {
 	w := worldtest.Settled(t, Decide)
 	nic := func() *log.NIC { return w.State.UnderlayNIC(changetest.UUID(12)) }

@@ -26,6 +26,7 @@ func Client(c *cli.Context) (*client.Client, error) {
 			output.Printf(c.App.ErrWriter, "not there yet: %s\n", text)
 		}
 	}
+	cfg.Warn = func(text string) { output.Printf(c.App.ErrWriter, "warning: %s\n", text) }
 	return term.OpenClient(cfg, err)
 }
 

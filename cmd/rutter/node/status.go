@@ -69,3 +69,29 @@ func (n *vmSide) handle(mux *http.ServeMux) {
 	mux.Handle("/vmms", vmms)
 	mux.Handle("/vmms/", vmms)
 }
+
+// handler serves the agent's own paths, and those of its VMMs. Its status has more.
+func (n *Node) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", n.agent.Handler())
+	if n.vms != nil {
+		n.vms.handle(mux)
+	}
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(n.status()) // the client is gone
+	})
+	return mux
+}
+
+func (n *Node) status() Status {
+	s := Status{Status: n.agent.Status()}
+	if n.vms != nil {
+		s.VMs = n.vms.status()
+	}
+	if n.under != nil {
+		under := n.under.Status()
+		s.Underlay = &under
+	}
+	return s
+}

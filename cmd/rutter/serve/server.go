@@ -58,10 +58,11 @@ type Options struct {
 
 // Server is one server: the store, its API and its SVP.
 type Server struct {
-	cfg   Options
-	store *raftstore.Store
-	api   *api.Server
-	svp   *varp.Server // nil: off
+	narrow underlayWatch
+	cfg    Options
+	store  *raftstore.Store
+	api    *api.Server
+	svp    *varp.Server // nil: off
 	// shootdowns is the log of svp; nil: off.
 	shootdowns *varp.Shootdowns
 	// mappings are what svp answers lookups from.
@@ -153,17 +154,13 @@ func Open(cfg Options) (_ *Server, err error) {
 		}
 		collectors = append(collectors, svpview.Metrics{Stats: s.svp.Stats})
 	}
-	narrow := &underlayWatch{head: func() log.Seq { return backend.Head().Seq }, view: func(fn func(*projections.State)) {
-		backend.View(func(state *projections.State, _ log.Cursor) { fn(state) })
-	}}
-	collectors = append(collectors, narrow.collector())
 	if s.api, err = api.New(api.Config{
 		Audit: s.audit, Budgets: cfg.Budgets, Meters: append(slices.Clone(s.store.Budgets()), s.tls.meters()...),
 		Store: loadedStore{backend, s.mappings}, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
-		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
+		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
 		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {
-			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), narrow.warnings())
+			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings())
 		},
 		Mounts: s.tls.mounted(append(append(napiMounts(s.triton.napi.Table()), cnapiMounts(s.cnapi.Table())...), api.Mount{Path: "/changefeeds", Table: s.changefeed.Table()},
 			api.Mount{Path: "/reports", Table: reports.Table(), Strip: true}, api.Mount{Path: "/vmapi", Table: vms.Table(), Strip: true})),

@@ -18,12 +18,11 @@ const underlayEvery = 5 * time.Second
 // underlayWatch knows which compute nodes have an underlay that does not carry a network
 // there. It may be used from any goroutine.
 type underlayWatch struct {
-	view func(fn func(*projections.State)) // immutable
-	head func() log.Seq                    // immutable
+	view func(fn func(*projections.State, log.Cursor)) // set by collector, before any other call
 
 	mu    sync.Mutex // protects what follows
 	at    time.Time
-	seq   log.Seq // of the state that was looked at
+	head  log.Cursor // of the state that was looked at
 	lines []string
 	nodes int
 }
@@ -32,10 +31,14 @@ type underlayWatch struct {
 func (u *underlayWatch) look() ([]string, int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	seq := u.head()
-	if u.at.IsZero() || seq != u.seq && time.Since(u.at) >= underlayEvery {
-		u.view(func(s *projections.State) { u.lines, u.nodes = underlay.Warnings(s) })
-		u.at, u.seq = time.Now(), seq
+	if u.at.IsZero() || time.Since(u.at) >= underlayEvery {
+		u.view(func(s *projections.State, head log.Cursor) {
+			if head != u.head || u.at.IsZero() {
+				u.lines, u.nodes = underlay.Warnings(s)
+			}
+			u.head = head
+		})
+		u.at = time.Now()
 	}
 	return u.lines, u.nodes
 }
@@ -46,8 +49,9 @@ func (u *underlayWatch) warnings() []string {
 	return lines
 }
 
-// collector exports the number of the nodes.
-func (u *underlayWatch) collector() prometheus.Collector {
+// collector makes u look by view, and exports the number of the nodes.
+func (u *underlayWatch) collector(view func(fn func(*projections.State, log.Cursor))) prometheus.Collector {
+	u.view = view
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rutter_underlay_narrow_nodes", Help: "Compute nodes whose underlay does not carry a network there: GET /readyz?verbose names them.",
 	}, func() float64 {
