@@ -196,3 +196,65 @@ func TestWhatMovesProgrammed(t *testing.T) {
 		}
 	}
 }
+
+// Each condition under which reached moves is necessary (SAFETY L2), and programmed never
+// moves with it.
+func TestWhatMovesReached(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(k *reconciler, at *checkpoint, result *link.Result)
+		want  bool
+	}{
+		{"all holds", func(*reconciler, *checkpoint, *link.Result) {}, true},
+		{"the view is not complete", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.complete = false }, false},
+		{"the last pass was of one that was not", func(k *reconciler, _ *checkpoint, _ *link.Result) { k.pruned = false }, false},
+		{"something is left to a pass", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.needsPass = true }, false},
+		{"more than what is listed differs", func(_ *reconciler, _ *checkpoint, result *link.Result) { result.Settled = false }, false},
+		{"a reset came since", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.epoch++ }, false},
+		{"it is older", func(_ *reconciler, at *checkpoint, _ *link.Result) { at.seq -= 2 }, false},
+		{"too much waits", func(k *reconciler, _ *checkpoint, _ *link.Result) { k.waits = make([]feed.Wait, feed.MaxWaits+1) }, false},
+		{"as much as may wait", func(k *reconciler, _ *checkpoint, _ *link.Result) { k.waits = make([]feed.Wait, feed.MaxWaits) }, true},
+	} {
+		h := newHurried(t)
+		before := h.r.applied - 1
+		h.r.programmed, h.r.reached = before, before
+		h.k.waits = []feed.Wait{{Kind: feed.WaitVNet, VNet: 7}}
+		at, result := checkpoint{seq: h.r.applied, epoch: h.r.epoch, complete: true}, link.Result{Settled: true}
+		c.spoil(h.k, &at, &result)
+		if got := h.k.matched(at, result); got != c.want || got != (h.r.reached == h.r.applied) || h.r.programmed != before {
+			t.Errorf("%s: moved %v, reached %d, programmed %d of %d; want %v", c.name, got, h.r.reached, h.r.programmed, h.r.applied, c.want)
+		}
+	}
+}
+
+// TestReachedIsHonest: with a VM whose namespace goes, its node reaches what comes, with
+// that VM in its list and no other; a NIC of another VM that is said to be reached is in
+// the kernel, or in the list. The list changes its number only when it changes, and is
+// empty when the namespace is back.
+func TestReachedIsHonest(t *testing.T) {
+	h := newHurried(t)
+	lost := vmID(1).String()
+	h.kernel.DeleteNamespace(lost)
+	h.k.pass(t.Context())
+	if h.r.reached != h.r.applied || len(h.r.waits) == 0 {
+		t.Fatalf("reached %d of %d with %d objects", h.r.reached, h.r.applied, len(h.r.waits))
+	}
+	for _, w := range h.r.waits {
+		if w.Kind != feed.WaitNIC || w.VM != vmID(1) || !strings.Contains(w.String(), "no such network namespace") && !w.Idle {
+			t.Errorf("listed: %+v (%s), want links of VM 1 only", w, w.String())
+		}
+	}
+	programmed, list, objects := h.r.programmed, h.r.list, len(h.r.waits)
+	h.server.must(t, nicOp(t, macOf(7), 2, 2, 1, "10.0.0.17")) // another node's
+	deliverAll(t, h.r, h.stream.next(t, true))
+	deliverAll(t, h.r, []feed.Message{h.stream.bookmark()})
+	h.k.apply(t.Context())
+	if h.r.applied != h.server.head() || h.r.reached != h.r.applied || h.r.programmed != programmed || h.r.list != list {
+		t.Errorf("another node's NIC: applied %d, reached %d, programmed %d, list %d; want reached %d alone, list %d", h.r.applied, h.r.reached, h.r.programmed, h.r.list, h.server.head(), list)
+	}
+	h.kernel.AddNamespace(lost)
+	h.k.pass(t.Context())
+	if h.r.programmed != h.r.applied || h.r.reached != h.r.applied || len(h.r.waits) != 0 || h.r.list == list || objects == 0 {
+		t.Errorf("with the namespace: programmed %d, reached %d of %d, %d objects", h.r.programmed, h.r.reached, h.r.applied, len(h.r.waits))
+	}
+}

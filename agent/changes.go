@@ -40,6 +40,7 @@ type Place struct {
 	OnVNet bool // VNet and VLAN are valid
 	// OfServer: it is a compute node's own NIC. Underlay: it also carries VXLAN.
 	OfServer, Underlay bool
+	Port               uint16 // UDP, where an underlay NIC receives VXLAN packets; 0 of others
 }
 
 // Change is the change of a NIC from Was to Is.
@@ -136,7 +137,9 @@ func placeIn(state *projections.State, o log.Object) Place {
 	}
 	p := Place{MAC: nic.MAC, IP: nic.IP.Unmap(), CN: nic.CNUUID, OfServer: nic.BelongsToType == "server"}
 	if p.OfServer {
-		p.Underlay = nic.Underlay
+		if p.Underlay = nic.Underlay; p.Underlay {
+			p.Port = projections.PortOr(nic.VXLANPort)
+		}
 		if p.CN.IsZero() {
 			p.CN = nic.BelongsToUUID
 		}

@@ -19,7 +19,7 @@ func (n *node) marks() map[log.UUID]int {
 	return marks
 }
 
-// TestLinksBearTheMarkOfTheirCluster (SAFETY L2): of the one whose view the node carries
+// TestLinksBearTheMarkOfTheirCluster (SAFETY L3): of the one whose view the node carries
 // out. The marks of the cluster before, whose view it carried out, are its own.
 func TestLinksBearTheMarkOfTheirCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

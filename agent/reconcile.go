@@ -14,6 +14,7 @@ import (
 	"rutter/agent/link"
 	"rutter/agent/link/plan"
 	"rutter/log"
+	"rutter/log/feed"
 	"rutter/projections/desired"
 )
 
@@ -49,6 +50,7 @@ type reconciler struct {
 	// so it removed what is not wanted. Until then the kernel does not match, whatever
 	// deltas do to it.
 	pruned bool
+	waits  []feed.Wait // the objects that the last pass could not make, in the form for servers
 
 	limits desired.Limits // the number of entries from which a vnet is on demand
 
@@ -103,14 +105,18 @@ type KernelStatus struct {
 	Failure  string        `json:"error,omitempty"` // why the last pass could not be made
 	Steps    uint64        `json:"steps"`           // done in this process
 	Healed   uint64        `json:"healed"`          // of these, steps that corrected changes by other programs
-	Failing  int           `json:"failing"`         // objects that the kernel refused, as of the last pass
+	Failing  int           `json:"failing"`         // objects that could not be made, as of the last pass, without those of Idle
 	Blocked  int           `json:"blocked"`         // objects that foreign links block
 	Unread   int           `json:"unread"`          // VM namespaces that could not be read, as of the last pass
+	Waiting  int           `json:"waiting"`         // objects that barriers of changes that concern them wait for
+	Idle     int           `json:"idle"`            // links that are not there because their VMs are not to run
 	Links    int           `json:"links"`           // wanted: all kinds of links
 	Neighs   int           `json:"neighbours"`      // wanted
 	FDB      int           `json:"fdb"`             // wanted
 	// Demand is about the vnets that have too many entries to program them ahead.
 	Demand DemandStatus `json:"on_demand"`
+	// Waits are the objects of Waiting, then those of Idle, at most maxListed of both.
+	Waits []WaitStatus `json:"waits"`
 	// Failures, Conflicts, Drift and Problems (objects of the log that cannot be
 	// programmed) are texts, at most maxListed of each.
 	Failures  []string `json:"failures"`
@@ -243,6 +249,7 @@ func (r *reconciler) pass(ctx context.Context) {
 	r.pruned = err == nil && want.at.complete
 	now := time.Now()
 	r.earliest = now.Add((passShare - 1) * now.Sub(began))
+	r.waits = waitsOf(result.Pending)
 	r.note(want, result, err, began)
 	r.matched(want.at, result)
 	r.report()
@@ -283,12 +290,14 @@ func (r *reconciler) apply(ctx context.Context) {
 // barriers rely on (SAFETY B1, B3). The conditions: the view was complete when it was
 // read, nothing of it is left to a pass, and the last pass was also of a complete view.
 // A pass of an incomplete view leaves unwanted things in the kernel and counts them as
-// matching, and a delta does not look for them.
+// matching, and a delta does not look for them. If only objects of the last pass's list do
+// not match, reached moves instead, under the same conditions (SAFETY L2).
 func (r *reconciler) matched(at checkpoint, result link.Result) bool {
-	if !at.complete || at.needsPass || !r.pruned || !result.Matched {
+	if !at.complete || at.needsPass || !r.pruned || !result.Settled && !result.Matched {
 		return false
 	}
-	return r.replica.setProgrammed(at)
+	news := result.Matched && r.replica.setProgrammed(at)
+	return r.replica.setReached(at, r.waits) || news
 }
 
 func (r *reconciler) note(want wanted, result link.Result, err error, began time.Time) {
@@ -308,13 +317,18 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 		}
 		return
 	}
-	s.Failing, s.Blocked, s.Unread = len(result.Failures), len(result.Conflicts), result.Unread
-	s.Failures = describe(result.Failures, link.Failure.String)
+	s.Waiting, s.Idle, s.Waits = r.statusOfWaits()
+	failures := notIdle(result)
+	s.Failing, s.Blocked, s.Unread = len(failures), len(result.Conflicts), result.Unread
+	s.Failures = describe(failures, link.Failure.String)
 	s.Conflicts = describe(result.Conflicts, func(b plan.Blocked) string { return b.Object.String() + ": " + b.Err.Error() })
 	if kernel, ok := r.kernel.(markingKernel); ok {
 		s.Renamed = describe(kernel.Renamed(), func(text string) string { return text })
 	}
-	r.logFailures(result.Failures, time.Now())
+	for _, b := range result.Conflicts {
+		failures = append(failures, link.Failure{Object: b.Object, Err: b.Err})
+	}
+	r.logFailures(failures, time.Now())
 }
 
 const (
@@ -407,7 +421,7 @@ type markingKernel interface {
 	Renamed() []string
 }
 
-// mark says for which cluster links are marked (SAFETY L2).
+// mark says for which cluster links are marked (SAFETY L3).
 func (r *reconciler) mark() {
 	kernel, ok := r.kernel.(markingKernel)
 	if cluster := r.replica.markCluster(); ok && !cluster.IsZero() {

@@ -55,6 +55,11 @@ type replica struct {
 	// programmed is the highest applied seq that the kernel matched. It is never stored
 	// (SAFETY B1).
 	programmed log.Seq
+	// reached is at least programmed: the kernel matched the log there except for waits,
+	// the list with the number list, if that is not 0 (see setReached).
+	reached log.Seq
+	waits   []feed.Wait
+	list    uint32
 	// epoch counts the resets: a seq of another epoch may be of another log.
 	epoch uint64
 	// complete: all that the CN must know was held at least once (architecture rule 8).
@@ -203,7 +208,7 @@ func (r *replica) beginReset(reason feed.ResetReason) {
 	r.reset = newResetting(reason)
 	r.pending, r.incoming = nil, nil
 	r.cursor, r.folded = log.Cursor{Cluster: r.cluster}, 0
-	r.applied, r.programmed, r.checked = 0, 0, 0
+	r.applied, r.programmed, r.reached, r.checked = 0, 0, 0, 0
 	r.epoch++
 	r.touches.NoteWhole()
 	r.notify()
@@ -477,7 +482,7 @@ func (r *replica) inReset() bool {
 func (r *replica) status(s *Status) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	s.Cursor, s.Head, s.Applied, s.Programmed = r.cursor, r.head, r.applied, r.programmed
+	s.Cursor, s.Head, s.Applied, s.Programmed, s.Reached = r.cursor, r.head, r.applied, r.programmed, r.reached
 	if r.head > r.cursor.Seq {
 		s.Lag = uint64(r.head - r.cursor.Seq)
 	}

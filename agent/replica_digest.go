@@ -62,7 +62,7 @@ func (r *replica) becomeSuspect(d feed.ScopeDigest, at log.Seq) {
 		r.requests = append(r.requests, feed.Again{At: at, Scope: d.Scope})
 	}
 	// What the kernel matched was a view that was wrong.
-	r.applied, r.programmed = 0, 0
+	r.applied, r.programmed, r.reached = 0, 0, 0
 	r.epoch++
 }
 

@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"slices"
 	"time"
 
 	"rutter/log"
+	"rutter/log/feed"
 	"rutter/projections/desired"
 )
 
@@ -97,5 +99,25 @@ func (r *replica) setProgrammed(at checkpoint) bool {
 		return false
 	}
 	r.programmed = at.seq
+	return true
+}
+
+// setReached records that the kernel matches the log at a position, except for the objects
+// of a list, which is not changed later, and reports whether that is news. A list over
+// feed.MaxWaits is not told, and nothing is reached with it.
+func (r *replica) setReached(at checkpoint, waits []feed.Wait) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at.epoch != r.epoch || at.seq < r.reached || r.view.phase != settled || len(waits) > feed.MaxWaits {
+		return false
+	}
+	same := r.list != 0 && slices.Equal(waits, r.waits)
+	if same && at.seq == r.reached {
+		return false
+	}
+	if r.reached = at.seq; !same {
+		r.waits = waits
+		r.list = max(r.list+1, 1)
+	}
 	return true
 }

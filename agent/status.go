@@ -3,8 +3,12 @@ package agent
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
+	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -28,6 +32,7 @@ type Status struct {
 	Lag        uint64     `json:"lag"`        // entries between cursor and head; most concern other nodes
 	Applied    log.Seq    `json:"applied"`    // everything up to here is known; 0 until a server confirmed it
 	Programmed log.Seq    `json:"programmed"` // the kernel matched the log here; 0: not in this process
+	Reached    log.Seq    `json:"reached"`    // the kernel matched the log here, except for the objects of Kernel.Waits; 0: not in this process
 
 	Resets      uint64    `json:"resets"`
 	ResetReason string    `json:"reset_reason,omitempty"` // of the last
@@ -74,12 +79,95 @@ func (a *Agent) Status() Status {
 	return s
 }
 
+// WaitStatus is an object that the kernel does not have as the log wants it.
+type WaitStatus struct {
+	Object  string    `json:"object"` // what it is, and why it is not there
+	NIC     log.MAC   `json:"nic,omitzero"`
+	VM      log.UUID  `json:"vm_uuid,omitzero"`
+	VNet    uint32    `json:"vnet_id,omitempty"`
+	Idle    bool      `json:"idle,omitempty"`    // its VM is not to run: nothing waits for it
+	RetryAt time.Time `json:"next_try,omitzero"` // zero: with the next pass
+}
+
+// waitsOf returns the objects of a pass in the form for servers, those that barriers wait
+// for first.
+func waitsOf(pending []link.Pending) []feed.Wait {
+	waits := make([]feed.Wait, 0, len(pending))
+	for _, idle := range []bool{false, true} {
+		for i := range pending {
+			p := &pending[i]
+			if p.Idle != idle {
+				continue
+			}
+			w := feed.Wait{Kind: kindOfWait(p.Concern), Idle: p.Idle, VNet: p.VNet, NIC: p.NIC, Peer: p.Peer, VM: p.VM}
+			if !p.Idle { // the cause of the others is the flag; their list does not change with each try
+				if !p.RetryAt.IsZero() {
+					w.RetryAt = uint32(p.RetryAt.Unix())
+				}
+				why := p.Failure.String()
+				w.Why = strings.ToValidUTF8(why[:min(len(why), feed.MaxWaitText)], "")
+			}
+			waits = append(waits, w)
+		}
+	}
+	return waits
+}
+
+func kindOfWait(c link.Concern) feed.WaitKind {
+	switch c {
+	case link.ConcernVNet:
+		return feed.WaitVNet
+	case link.ConcernNIC:
+		return feed.WaitNIC
+	case link.ConcernEntry:
+		return feed.WaitEntry
+	}
+	return feed.WaitNode
+}
+
+// statusOfWaits counts what waits and what is idle, and lists the first of them.
+func (r *reconciler) statusOfWaits() (waiting, idle int, list []WaitStatus) {
+	list = make([]WaitStatus, 0, min(len(r.waits), maxListed))
+	for i := range r.waits {
+		w := &r.waits[i]
+		if w.Idle {
+			idle++
+		} else {
+			waiting++
+		}
+		if len(list) < maxListed {
+			s := WaitStatus{Object: w.String(), NIC: w.NIC, VM: w.VM, VNet: w.VNet, Idle: w.Idle}
+			if w.RetryAt != 0 {
+				s.RetryAt = time.Unix(int64(w.RetryAt), 0)
+			}
+			list = append(list, s)
+		}
+	}
+	return waiting, idle, list
+}
+
+// notIdle returns the failures of a pass except those of VMs that are not to run.
+func notIdle(result link.Result) []link.Failure {
+	idle := map[plan.Object]bool{}
+	for i := range result.Pending {
+		if p := &result.Pending[i]; p.Idle {
+			idle[p.Object] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(result.Failures), func(f link.Failure) bool { return idle[f.Object] })
+}
+
 // watermark is what is reported to a server.
 func (a *Agent) watermark() feed.Watermark {
 	kernel := a.reconciler.brief()
 	a.replica.mu.RLock()
 	defer a.replica.mu.RUnlock()
+	reached, list := a.replica.reached, a.replica.list
+	if kernel.Waiting+kernel.Idle > feed.MaxWaits {
+		reached, list = 0, 0
+	}
 	return feed.Watermark{
+		Reached: reached, List: list, Listed: list != 0, Waits: a.replica.waits,
 		Log:     log.Cursor{Cluster: a.replica.cursor.Cluster, Seq: a.replica.cursor.Seq, Chain: a.replica.cursor.Chain},
 		Checked: a.replica.checked, Mismatches: a.replica.mismatches, Resets: uint32(a.replica.resets), LastReset: a.replica.lastReset,
 		Applied: a.replica.applied, Programmed: a.replica.programmed, Objects: uint32(a.replica.objects),
@@ -158,6 +246,9 @@ func (s Status) metrics() map[string]uint64 {
 		"rutter_agent_failing":         uint64(s.Kernel.Failing),
 		"rutter_agent_blocked":         uint64(s.Kernel.Blocked),
 		"rutter_agent_unread":          uint64(s.Kernel.Unread),
+		"rutter_agent_reached_seq":     uint64(s.Reached),
+		"rutter_agent_waiting":         uint64(s.Kernel.Waiting),
+		"rutter_agent_idle":            uint64(s.Kernel.Idle),
 		"rutter_agent_steps_total":     s.Kernel.Steps,
 		"rutter_agent_problems":        uint64(len(s.Kernel.Problems)),
 		"rutter_agent_healed_total":    s.Kernel.Healed,

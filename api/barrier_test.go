@@ -110,3 +110,79 @@ func TestBarrierOfNothingNew(t *testing.T) {
 		t.Errorf("asked for %s", got)
 	}
 }
+
+// TestConcernOfChanges: the barrier of a change is for the objects that the change
+// concerns, also of those that were as requested already, and one that names its scopes
+// for all on their vnets, or for one VM.
+func TestConcernOfChanges(t *testing.T) {
+	fabric := new(askedFabric)
+	b := bedOf(t, Config{Fabric: fabric})
+	b.furnish()
+	mac := b.nic(fabricA, cn1)
+	text := func() string {
+		q := fabric.asked[len(fabric.asked)-1]
+		fabric.asked = nil
+		if q.Concern == nil {
+			return "everything"
+		}
+		return fmt.Sprintf("vnets %v nics %v vms %v", q.Concern.VNets, q.Concern.NICs, q.Concern.VMs)
+	}
+	nic := b.must("GET", "/nics/"+mac, "")
+	vm := nic["belongs_to_uuid"].(string)
+	ofNIC := fmt.Sprintf("vnets [] nics [%s] vms [%s]", mac, vm)
+	for _, c := range []struct{ method, path, body, want string }{
+		{"PUT", "/nics/" + mac + "?wait=fabric", fmt.Sprintf(`{"cn_uuid":%q}`, cn2), ofNIC},
+		{"PUT", "/nics/" + mac + "?wait=fabric", fmt.Sprintf(`{"cn_uuid":%q}`, cn2), ofNIC}, // it was so already
+		{"PUT", "/networks/" + fabricA.String() + "?wait=fabric", `{"description":"x"}`, fmt.Sprintf("vnets [%d] nics [] vms []", vnetA)},
+		{"PUT", "/servers/" + cn1.String() + "?wait=fabric", `{"hostname":"x"}`, "everything"},
+		{"POST", "/nic_tags?wait=fabric", `{"name":"later"}`, "everything"},
+		{"GET", "/wait", "", "everything"},
+		{"GET", fmt.Sprintf("/wait?scope=vnet:%d", vnetA), "", fmt.Sprintf("vnets [%d] nics [] vms []", vnetA)},
+		{"GET", "/wait?scope=cn:" + cn1.String(), "", "everything"},
+		{"GET", fmt.Sprintf("/wait?scope=vnet:%d,cn:%s&vm=%s", vnetA, cn1, vm), "", fmt.Sprintf("vnets [] nics [] vms [%s]", vm)},
+		{"DELETE", "/nics/" + mac + "?wait=fabric", "", ofNIC},
+	} {
+		if w := b.call(c.method, c.path, c.body); w.Code >= 300 {
+			t.Fatalf("%s %s: %s", c.method, c.path, pretty(w))
+		}
+		if got := text(); got != c.want {
+			t.Errorf("%s %s: got %s, want %s", c.method, c.path, got, c.want)
+		}
+	}
+	for _, query := range []string{"vm=" + vm, "scope=vnet:7&vm=x"} {
+		if w := b.call("GET", "/wait?"+query, ""); w.Code != 422 {
+			t.Errorf("%s: %s", query, pretty(w))
+		}
+	}
+}
+
+// saidFabric gives one verdict.
+type saidFabric struct {
+	nodes.Fabric
+	verdict liveness.Verdict
+}
+
+func (f *saidFabric) Wait(context.Context, liveness.Query) (liveness.Verdict, error) {
+	return f.verdict, nil
+}
+
+// TestAnswersNameObjects: the answer of a write names what is missing on which node, and
+// what is not there because its VM is not to run.
+func TestAnswersNameObjects(t *testing.T) {
+	cn := cn1
+	absent := liveness.Waiting{Object: "fabric link of 02:00:00:00:00:01: its VM is not to run", Idle: true, CN: &cn}
+	fabric := &saidFabric{verdict: liveness.Verdict{Done: true, CNs: 1, Absent: slices.Repeat([]liveness.Waiting{absent}, 20), AbsentTotal: 20}}
+	b := bedOf(t, Config{Fabric: fabric})
+	b.furnish()
+	mac := b.nic(fabricA, cn1)
+	w := b.call("PUT", "/nics/"+mac+"?wait=fabric", `{"cn_uuid":"`+cn2.String()+`"}`)
+	said := w.Header().Values("Rutter-Fabric-Absent")
+	if w.Code != 200 || !strings.Contains(w.Header().Get("Rutter-Fabric"), "; absent=20") || len(said) != 8 || said[0] != "CN "+cn.String()+": "+absent.Object {
+		t.Errorf("%d, %q, %q", w.Code, w.Header().Get("Rutter-Fabric"), said)
+	}
+	fabric.verdict = liveness.Verdict{CNs: 2, Total: 1, Missing: []liveness.Laggard{{CN: cn, Reason: "its kernel lacks vxlan sdcvxl7: file exists"}}}
+	w = b.call("PUT", "/nics/"+mac+"?wait=fabric", `{"cn_uuid":"`+cn1.String()+`"}`)
+	if w.Code != 202 || !strings.Contains(w.Body.String(), "CN "+cn.String()+": its kernel lacks vxlan sdcvxl7") {
+		t.Errorf("%d, %s", w.Code, pretty(w))
+	}
+}

@@ -67,7 +67,10 @@ type resultForm struct {
 }
 
 // changeRoutes take several operations at once.
-type changeRoutes struct{ write *backend.Writer }
+type changeRoutes struct {
+	store backend.Store
+	write *backend.Writer
+}
 
 func (c *changeRoutes) routes() []rest.Route {
 	return []rest.Route{{Method: "POST", Pattern: "/changes", Serve: c.change}}
@@ -100,6 +103,7 @@ func (c *changeRoutes) change(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	backend.Warn(w, c.store.View, asked.Ops, result.IDs)
 	rest.SetSeq(w, result.Last)
 	rest.WriteJSON(w, r, http.StatusOK, resultForm{result.ChangeID, result.First, result.Last, result.Events, append([]string{}, result.IDs...)})
 	return nil

@@ -220,6 +220,7 @@ func (o *objectRoutes) writeOne(w http.ResponseWriter, r *http.Request, k *kindR
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+	backend.Warn(w, o.store.View, []log.Op{op}, result.IDs)
 	return o.answerObject(w, r, rest.Parameters{}, k, result.IDs[0])
 }
 

@@ -84,20 +84,23 @@ func (c *cluster) level() log.Seq {
 	}
 }
 
-// leader returns the server that leads.
+// leader returns the server that leads. There may be none for a moment.
 func (c *cluster) leader() *bench.Server {
 	c.t.Helper()
-	status, err := c.Client.Status(c.t.Context())
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for _, s := range c.Servers {
-		if s.ID == status.LeaderID {
-			return s
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		status, err := c.Client.Status(c.t.Context())
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, s := range c.Servers {
+			if s.ID == status.LeaderID {
+				return s
+			}
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("the status names %q as the leader", status.LeaderID)
 		}
 	}
-	c.t.Fatalf("the status names %q as the leader", status.LeaderID)
-	return nil
 }
 
 // tag is a change that creates a NIC tag: the smallest there is.

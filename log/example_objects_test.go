@@ -120,6 +120,14 @@ func exampleEvents() map[string]*Event {
 			OverprovisionRatio: `{"ram":1}`, ReservationRatio: "0.15", Traits: `{"ssd":true}`, Reserved: true, Reservoir: true,
 			SettingUp: true, TransitionalStatus: "rebooting", AdminIP: netip.MustParseAddr("10.99.99.7"), AgentPort: 5309,
 		}, Create, CNScope(cn)),
+		"server_3": event(&Server{
+			UUID: cn, Hostname: "cn0", Status: "running", Setup: true, VXLANPort: 4790, UnderlayMTU: 1500,
+			UnderlayPaths: []string{PathTo{netip.MustParseAddr("192.0.2.7"), 1400}.String()},
+		}, Create, CNScope(cn)),
+		"nic_2": event(&NIC{
+			MAC: mustMAC("90:b8:d0:12:34:58"), BelongsToType: "server", BelongsToUUID: cn, OwnerUUID: owner, State: "running",
+			NetworkUUID: network, IP: netip.MustParseAddr("192.0.2.8"), CNUUID: cn, Underlay: true, VXLANPort: 4790, UnderlayMTU: 1500,
+		}, Create, CNScope(cn), NetworkScope(network)),
 		"task": event(&Task{
 			UUID: change, ReqID: "r1", Task: "machine_start", Params: `{"uuid":"x"}`, ServerUUID: cn, Status: TaskFailure, Via: ViaHTTP,
 			Created: at, Deadline: at + 3600e9, Timeout: 3600, ClaimedBy: 7, Claimant: "s1", Started: at, Finished: at,
@@ -134,6 +142,18 @@ func exampleEvents() map[string]*Event {
 			ProvisionStart: netip.MustParseAddr("10.21.12.5"), ProvisionEnd: netip.MustParseAddr("10.21.12.250"), MTU: 1400, OwnerUUIDs: []UUID{owner},
 			Resolvers: Addresses{netip.MustParseAddr("8.8.8.8")}, Fabric: true, VNetID: 4385813, SelfProvision: SelfProvisionJoined,
 		}, Create, VNetScope(4385813)),
+		"revocation_2": event(&Revocation{
+			Subject: "server:s1", Identity: "server:s1", IssuedBefore: at, Created: at, ByOrder: true, Good: []string{"5f0a12", "77"}, Voters: []string{"s1", "s2"},
+		}, Create, AllScope()),
+		"certificate_2": event(&Certificate{
+			Serial: "5f0a12", Identity: "cn:564d69b1-a178-3fbe-b36f-3f2b7fd7ed31", Authority: "clients",
+			Issuer:    "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752",
+			Key:       "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+			NotBefore: at, NotAfter: at + 600e9, Replaces: "77", ReplacesKey: "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752", Token: change,
+		}, Create),
+		"token_2": event(&Token{
+			UUID: change, Hash: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", CN: cn, Created: at, Expires: at + 600e9, Voided: at + 5e9,
+		}, Create),
 		"vmm_2": event(&VMM{UUID: change, InstanceID: vm, SledID: cn, State: "creating", Gen: 1, TimeUpdated: at, Placed: true}, Create, CNScope(cn)),
 		"vmm":   event(&VMM{UUID: change, InstanceID: vm, SledID: cn, State: "failed", Gen: 7, TimeUpdated: at, Reason: "no_such_instance"}, Create, CNScope(cn), NetworkScope(network)),
 	}

@@ -4,7 +4,7 @@ package log
 // apply. The replicated one decides what is written (SAFETY D1): whatever servers
 // agree on, an event, a result, a refusal's text, what is remembered of change
 // ids, is what the program of that version made, byte for byte.
-const FeatureVersion = 3
+const FeatureVersion = 4
 
 // The feature versions. Code asks for the one that brought what it does.
 const (
@@ -21,4 +21,9 @@ const (
 	// placed on it, or what belongs to no other; a revocation reaches what stands before
 	// it in the log, whatever any clock says.
 	FeatureConfined = 3
+	// FeaturePerNode: what differs from node to node is the log's. A compute node has a
+	// VXLAN port of its own and the MTU of its underlay, each other node reads them at
+	// its underlay NIC, and what a network of a vnet needs is compared with what the
+	// underlays carry.
+	FeaturePerNode = 4
 )

@@ -53,14 +53,20 @@ func (f fields[T]) shallow(o Object) Object {
 
 // late are the last fields of a kind, which a later feature version brought. An object
 // in which none of them is set is encoded without them, as programs before that version
-// encode it (SAFETY D1): count fields are left out if unset says so.
+// encode it (SAFETY D1): count fields are left out if unset says so. from is the version.
 type late[T any] struct {
 	count int
+	from  uint32
 	unset func(*T) bool
 }
 
 // lateTable is late[T] of any T.
-type lateTable interface{ omitted(o Object) int }
+type lateTable interface {
+	omitted(o Object) int
+	since() uint32
+}
+
+func (l late[T]) since() uint32 { return l.from }
 
 func (l late[T]) omitted(o Object) int {
 	if l.unset(any(o).(*T)) {
@@ -102,6 +108,14 @@ func (k Kind) LateFields() []string {
 	}
 	names := fieldNames[k]
 	return names[len(names)-row.late.omitted(row.fields.newObject()):]
+}
+
+// LateFrom is the feature version that brought the kind's LateFields; 0 if it has none.
+func (k Kind) LateFrom() uint32 {
+	if row := k.row(); row != nil && row.late != nil {
+		return row.late.since()
+	}
+	return 0
 }
 
 // fieldNames are the JSON names of the fields of each kind, in the order of the codec.

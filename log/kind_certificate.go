@@ -56,7 +56,7 @@ var certificateKind = kind{
 			v.uuid("token", &c.Token)
 		}
 	}),
-	late: late[Certificate]{3, func(c *Certificate) bool { return c.Replaces == "" && c.ReplacesKey == "" && c.Token.IsZero() }},
+	late: late[Certificate]{3, FeatureConfined, func(c *Certificate) bool { return c.Replaces == "" && c.ReplacesKey == "" && c.Token.IsZero() }},
 }
 
 // Kind implements Object.

@@ -87,7 +87,7 @@ var networkKind = kind{
 			v.str("self_provision", &n.SelfProvision)
 		}
 	}),
-	late: late[Network]{1, func(n *Network) bool { return n.SelfProvision == "" }},
+	late: late[Network]{1, FeatureConfined, func(n *Network) bool { return n.SelfProvision == "" }},
 	scope: scopes[Network](func(n *Network) Scope {
 		if n.Fabric {
 			return VNetScope(n.VNetID)

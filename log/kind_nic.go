@@ -30,6 +30,9 @@ type NIC struct {
 	AllowRestrictedTraffic bool       `json:"allow_restricted_traffic,omitempty"`
 	AllowUnfilteredPromisc bool       `json:"allow_unfiltered_promisc,omitempty"`
 	Underlay               bool       `json:"underlay,omitempty"` // carries VXLAN; server NICs only
+	// Of underlay NICs, from FeaturePerNode on: what the server says, which writes them.
+	VXLANPort   uint32 `json:"vxlan_port,omitempty"`
+	UnderlayMTU uint32 `json:"underlay_mtu,omitempty"`
 	extra
 }
 
@@ -38,7 +41,7 @@ var nicKind = kind{
 	Description: Description{
 		Name: "nic", Noun: "nic", Title: "NIC",
 		IDField: "mac", IDForm: IDMAC,
-		Immutable:   []string{"mac", "created_timestamp", "modified_timestamp"},
+		Immutable:   []string{"mac", "created_timestamp", "modified_timestamp", "vxlan_port", "underlay_mtu"},
 		TenantField: "owner_uuid",
 		Options:     []Option{OptionAnyOwner, OptionReserveIP, OptionReleaseIP},
 		CN: &Rights{
@@ -89,7 +92,12 @@ var nicKind = kind{
 		v.boolean("allow_restricted_traffic", &n.AllowRestrictedTraffic)
 		v.boolean("allow_unfiltered_promisc", &n.AllowUnfilteredPromisc)
 		v.boolean("underlay", &n.Underlay)
+		if takesLate(v) {
+			v.u32("vxlan_port", &n.VXLANPort)
+			v.u32("underlay_mtu", &n.UnderlayMTU)
+		}
 	}),
+	late: late[NIC]{2, FeaturePerNode, func(n *NIC) bool { return n.VXLANPort == 0 && n.UnderlayMTU == 0 }},
 }
 
 // Kind implements Object.

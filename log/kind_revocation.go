@@ -31,6 +31,9 @@ type Revocation struct {
 	// Good are the serials of the certificates of the identity that were granted, or
 	// recorded by an operator, after this revocation. Deciding keeps them.
 	Good []string `json:"good,omitempty"`
+	// Voters are the ids of the servers that voted when it was made. A change that is about
+	// a server names them, so that deciding knows what a quorum is. They are not stored.
+	Voters []string `json:"voters,omitempty"`
 	extra
 }
 
@@ -53,9 +56,10 @@ var revocationKind = kind{
 		if takesLate(v) {
 			v.boolean("by_order", &r.ByOrder)
 			v.strs("good", &r.Good)
+			v.strs("voters", &r.Voters)
 		}
 	}),
-	late: late[Revocation]{2, func(r *Revocation) bool { return !r.ByOrder && len(r.Good) == 0 }},
+	late: late[Revocation]{3, FeatureConfined, func(r *Revocation) bool { return !r.ByOrder && len(r.Good) == 0 && len(r.Voters) == 0 }},
 	// Every CN must know which servers it trusts no more.
 	scope: scopes[Revocation](func(r *Revocation) (scope Scope) {
 		if strings.HasPrefix(r.Identity, "server:") {

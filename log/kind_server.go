@@ -39,6 +39,14 @@ type Server struct {
 	TransitionalStatus string     `json:"transitional_status,omitempty"` // rebooting, or none
 	AdminIP            netip.Addr `json:"admin_ip,omitzero"`             // where its agent is reached, of its sysinfo
 	AgentPort          uint32     `json:"agent_port,omitempty"`          // there; 0: the default
+
+	// From FeaturePerNode on. The underlay NICs of the server repeat the first two, where
+	// the other CNs read them.
+	VXLANPort   uint32 `json:"vxlan_port,omitempty"`   // UDP, where it receives VXLAN packets; 0: 4789
+	UnderlayMTU uint32 `json:"underlay_mtu,omitempty"` // bytes, of the interface to the other VTEPs, as the CN last reported; 0: not known
+	// UnderlayPaths are paths to other VTEPs that carry less than UnderlayMTU, as the CN
+	// last reported: PathTo in text, the narrowest first, at most MaxPaths.
+	UnderlayPaths []string `json:"underlay_paths,omitempty"`
 	extra
 }
 
@@ -53,6 +61,7 @@ var serverKind = kind{
 				"agents", "created", "current_platform", "headnode", "hostname", "last_boot", "ram", "serial", "setup", "sysinfo", "uuid",
 			},
 			Update: []string{"agents", "created", "current_platform", "headnode", "hostname", "last_boot", "ram", "serial", "setup", "sysinfo"},
+			Late:   []string{"underlay_mtu", "underlay_paths"},
 			Why:    "what it finds in its own machine; its status is judged by the servers, all else is the operators'",
 		},
 		Path:    "servers",
@@ -98,7 +107,15 @@ var serverKind = kind{
 		v.str("transitional_status", &s.TransitionalStatus)
 		v.addr("admin_ip", &s.AdminIP)
 		v.u32("agent_port", &s.AgentPort)
+		if takesLate(v) {
+			v.u32("vxlan_port", &s.VXLANPort)
+			v.u32("underlay_mtu", &s.UnderlayMTU)
+			v.strs("underlay_paths", &s.UnderlayPaths)
+		}
 	}),
+	late: late[Server]{3, FeaturePerNode, func(s *Server) bool {
+		return s.VXLANPort == 0 && s.UnderlayMTU == 0 && len(s.UnderlayPaths) == 0
+	}},
 	scope: scopes[Server](func(s *Server) Scope { return onCN(s.UUID) }),
 }
 

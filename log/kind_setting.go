@@ -11,6 +11,18 @@ type Setting struct {
 	extra
 }
 
+// What happens to a network of a vnet whose MTU the underlay of a compute node (CN) does
+// not carry, when the MTU is written: the setting fabric.mtu, from FeaturePerNode on. In
+// each case the links of a CN get no more than its own underlay carries.
+const (
+	FabricMTUWarn   = "warn"   // it is accepted, and the answer warns
+	FabricMTUClamp  = "clamp"  // it gets the largest MTU that fits
+	FabricMTURefuse = "refuse" // the write is refused
+)
+
+// FabricMTUs are the values of fabric.mtu; the first is the default.
+var FabricMTUs = []string{FabricMTUWarn, FabricMTUClamp, FabricMTURefuse}
+
 // settingKind is the row of settings in the table of kinds.
 var settingKind = kind{
 	Description: Description{
@@ -21,7 +33,7 @@ var settingKind = kind{
 		Path:      "settings",
 		Filters:   []string{"value"},
 		Command: Command{
-			Name: "setting", Usage: "what the cluster is told about itself: napi.network_immutable (true: networks refuse new VLANs, tags and fabric gateways, as NAPI does), fabric.self_provision (off, joined or any: which compute nodes make NICs on fabrics by themselves)",
+			Name: "setting", Usage: "what the cluster is told about itself: napi.network_immutable (true: networks refuse new VLANs, tags and fabric gateways, as NAPI does), fabric.self_provision (off, joined or any: which compute nodes make NICs on fabrics by themselves), fabric.mtu (warn, clamp or refuse: what happens to a fabric network whose MTU the underlay of a compute node does not carry)",
 			Columns: []Column{{"NAME", "name"}, {"VALUE", "value"}},
 			Example: Example{
 				ID:     "napi.network_immutable",

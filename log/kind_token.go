@@ -39,7 +39,7 @@ var tokenKind = kind{
 			v.time("voided", &t.Voided)
 		}
 	}),
-	late: late[Token]{1, func(t *Token) bool { return t.Voided == 0 }},
+	late: late[Token]{1, FeatureConfined, func(t *Token) bool { return t.Voided == 0 }},
 }
 
 // Kind implements Object.

@@ -41,7 +41,7 @@ var vmKind = kind{
 				"owner_uuid", "quota", "server_uuid", "state", "uuid", "zone_state", "zonename",
 			},
 			Delete: true,
-			Why:    "the machine is the source of truth for the VMs that are placed on it; it makes one that no other object names, and takes one of which an operator registered a VMM there",
+			Why:    "the machine is the source of truth for the VMs that are placed on it; it makes one that no other object names, and takes one of which an operator registered a VMM there; it says once, of a VM that it makes, whose it is",
 		},
 		Path:    "vms",
 		Filters: []string{"alias", "brand", "owner_uuid", "server_uuid", "uuid"},

@@ -57,7 +57,7 @@ var vmmKind = kind{
 			v.boolean("placed", &m.Placed)
 		}
 	}),
-	late:  late[VMM]{1, func(m *VMM) bool { return !m.Placed }},
+	late:  late[VMM]{1, FeatureConfined, func(m *VMM) bool { return !m.Placed }},
 	scope: scopes[VMM](func(m *VMM) Scope { return onCN(m.SledID) }),
 }
 

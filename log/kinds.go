@@ -156,7 +156,10 @@ type Rights struct {
 	// it may not do that at all. What follows from a field, such as the time of the
 	// change, needs no mention.
 	Create, Update []string
-	Delete         bool
+	// Late are further fields of Update, from the feature version of the kind's late
+	// fields on.
+	Late   []string
+	Delete bool
 	// Why is for people who read the table.
 	Why string
 }

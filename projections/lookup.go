@@ -49,7 +49,28 @@ func (s *State) UnderlayOf(cn log.UUID) (Underlay, bool) {
 	if nic == nil {
 		return Underlay{}, false
 	}
-	return Underlay{CN: cn, Addr: nic.IP, Port: VXLANPort}, true
+	return Underlay{CN: cn, Addr: nic.IP, Port: PortOr(nic.VXLANPort)}, true
+}
+
+// Underlays returns where each CN receives VXLAN packets that has an underlay address, by
+// UUID.
+func (s *State) Underlays() []Underlay {
+	all := make([]Underlay, 0, len(s.underlays))
+	for cn := range s.underlays {
+		if at, ok := s.UnderlayOf(cn); ok {
+			all = append(all, at)
+		}
+	}
+	slices.SortFunc(all, func(a, b Underlay) int { return a.CN.Compare(b.CN) })
+	return all
+}
+
+// PortOr returns the UDP port that a server's vxlan_port means: 0 is VXLANPort.
+func PortOr(port uint32) uint16 {
+	if port == 0 {
+		return VXLANPort
+	}
+	return uint16(port)
 }
 
 // UnderlayNIC returns the NIC whose address UnderlayOf returns, or nil.

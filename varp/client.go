@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rutter/log"
@@ -138,7 +139,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	}
 	c := &Client{cfg: cfg.withDefaults(), done: make(chan struct{})}
 	for _, addr := range cfg.Servers {
-		c.peers = append(c.peers, &peer{addr: addr, dialing: make(chan struct{}, 1)})
+		c.peers = append(c.peers, &peer{addr: addr, dialing: make(chan struct{}, 1), lastReply: new(atomic.Int64)})
 	}
 	return c, nil
 }

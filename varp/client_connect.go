@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,10 +13,11 @@ import (
 // to the request that met it.
 var errBackingOff = errors.New("varp: server failed a moment ago, left alone for now")
 
-// peer is one server of a Client. Client.mu protects its fields, except the first two.
+// peer is one server of a Client. Client.mu protects its fields, except the first three.
 type peer struct {
-	addr    string        // host:port
-	dialing chan struct{} // holds one token: its holder may dial
+	addr      string        // host:port
+	dialing   chan struct{} // holds one token: its holder may dial
+	lastReply *atomic.Int64 // unix ns of the last valid reply; 0: none
 
 	conn       *clientConn        // nil, or the last connection, alive or not
 	cancelDial context.CancelFunc // set during a dial
@@ -25,6 +27,9 @@ type peer struct {
 	at        string    // the address of conn; that of addr unless it is a name
 	resolved  time.Time // when the name was looked up last
 	resolving bool      // it is being looked up
+
+	lastError   error // why the last connection ended, or was not made
+	lastErrorAt time.Time
 }
 
 // connect returns the live connection to p, or makes it. Of concurrent callers one
@@ -61,6 +66,7 @@ func (c *Client) current(p *peer) (*clientConn, error) {
 			c.resolveAgainLocked(p)
 			return p.conn, nil
 		}
+		p.lastError, p.lastErrorAt = cause, p.conn.endedAt()
 		p.conn = nil
 		if answered {
 			p.failures = 0 // it worked until now: try again at once
@@ -77,6 +83,7 @@ func (c *Client) current(p *peer) (*clientConn, error) {
 // failedLocked records that p could not be reached, or closed the connection at once.
 func (c *Client) failedLocked(p *peer, cause error) {
 	p.failures++
+	p.lastError, p.lastErrorAt = cause, time.Now()
 	pause := c.backoff(p.failures)
 	p.notBefore = time.Now().Add(pause)
 	level := slog.LevelDebug
@@ -115,7 +122,7 @@ func (c *Client) dial(ctx context.Context, p *peer) (*clientConn, error) {
 		}
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	conn := newClientConn(nc, c.cfg.MaxPending, c.cfg.AttemptTimeout)
+	conn := newClientConn(nc, c.cfg.MaxPending, c.cfg.AttemptTimeout, p.lastReply)
 	p.conn, p.at = conn, at
 	c.running.Go(conn.readReplies)
 	c.running.Go(conn.writeRequests)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,29 +30,32 @@ type reply struct {
 // clientConn is one connection of a Client. A goroutine writes what callers put into
 // out, another reads replies and delivers them to the callers by id.
 type clientConn struct {
-	nc      net.Conn      // its deadlines may be set from any goroutine
-	silence time.Duration // how long the server may be silent while it owes a reply
-	slots   chan struct{} // one token for each call in pending
-	wake    chan struct{} // with room for one: out has something
-	done    chan struct{} // closed when err is set
+	nc        net.Conn      // its deadlines may be set from any goroutine
+	silence   time.Duration // how long the server may be silent while it owes a reply
+	slots     chan struct{} // one token for each call in pending
+	wake      chan struct{} // with room for one: out has something
+	done      chan struct{} // closed when err is set
+	lastReply *atomic.Int64 // unix ns of the last valid reply
 
 	mu       sync.Mutex
 	err      error // why it ended
-	answered bool  // at least one valid reply came
-	retiring bool  // it ends after the pending calls
+	failedAt time.Time
+	answered bool // at least one valid reply came
+	retiring bool // it ends after the pending calls
 	out      []byte
 	pending  map[uint32]*call // including those whose caller gave up
 	lastID   uint32
 }
 
-func newClientConn(nc net.Conn, maxPending int, silence time.Duration) *clientConn {
+func newClientConn(nc net.Conn, maxPending int, silence time.Duration, lastReply *atomic.Int64) *clientConn {
 	return &clientConn{
-		nc:      nc,
-		silence: silence,
-		slots:   make(chan struct{}, maxPending),
-		wake:    make(chan struct{}, 1),
-		done:    make(chan struct{}),
-		pending: make(map[uint32]*call),
+		nc:        nc,
+		silence:   silence,
+		lastReply: lastReply,
+		slots:     make(chan struct{}, maxPending),
+		wake:      make(chan struct{}, 1),
+		done:      make(chan struct{}),
+		pending:   make(map[uint32]*call),
 	}
 }
 
@@ -61,6 +65,13 @@ func (c *clientConn) ended() (cause error, answered bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err, c.answered
+}
+
+// endedAt returns when the connection ended; zero: it has not.
+func (c *clientConn) endedAt() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failedAt
 }
 
 // roundTrip sends a request and returns the body of its reply.
@@ -203,6 +214,7 @@ func (c *clientConn) deliver(b []byte, limit int) (int, error) {
 	}
 	if used > 0 {
 		c.answered = true
+		c.lastReply.Store(time.Now().UnixNano())
 		var deadline time.Time // none while no reply is owed
 		if len(c.pending) > 0 {
 			deadline = time.Now().Add(c.silence)
@@ -234,7 +246,7 @@ func (c *clientConn) fail(cause error) {
 	if c.err != nil {
 		return
 	}
-	c.err = cause
+	c.err, c.failedAt = cause, time.Now()
 	close(c.done)
 	_ = c.nc.Close()
 	for _, asked := range c.pending {

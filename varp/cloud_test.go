@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"rutter/log"
 )
@@ -248,6 +249,7 @@ type site struct {
 	t       fataler
 	cluster log.UUID
 	events  *Shootdowns
+	name    log.UUID
 
 	mu      sync.RWMutex
 	entries []log.Entry // applied
@@ -263,11 +265,14 @@ type site struct {
 
 func newSite(c *cloud, cfg ShootdownConfig) *site { return newSiteOf(c, cfg, false) }
 
+var siteNames atomic.Int32
+
 // newSiteOf is newSite, or makes an agent.
 func newSiteOf(c *cloud, cfg ShootdownConfig, agent bool) *site {
-	s := &site{t: c.t, cluster: c.cluster, rows: newRowsAt(), agent: agent}
+	s := &site{t: c.t, cluster: c.cluster, rows: newRowsAt(), agent: agent, name: testUUID(8, int(siteNames.Add(1)))}
 	s.restart(cfg)
 	s.catchUp(c, len(c.entries))
+	s.events.Begin()
 	return s
 }
 

@@ -27,8 +27,10 @@ func (c *conn) answer(dst []byte, m Message) ([]byte, error) {
 		}
 		return Append(dst, OpPong, m.ID, nil), nil
 	case OpLogReq:
+		c.endBatch()
 		return c.answerLogReq(dst, m)
 	case OpLogRM:
+		c.endBatch()
 		return c.answerLogRM(dst, m)
 	}
 	return dst, fmt.Errorf("%s: %w", m.Op, ErrBadOp)
@@ -42,7 +44,7 @@ func (c *conn) answerVL2(dst []byte, m Message) ([]byte, error) {
 	c.counts[countVL2]++
 	ack := VL2Ack{Status: StatusNotFound}
 	if req.VNet <= log.MaxVNet && c.mayResolve(req.VNet) {
-		if u, ok := c.s.cfg.Lookup.VL2(req.VNet, req.MAC); ok && reachable(u) {
+		if u, ok := c.batch().VL2(req.VNet, req.MAC); ok && reachable(u) {
 			ack = VL2Ack{Status: StatusOK, Underlay: u}
 		}
 	}
@@ -60,7 +62,7 @@ func (c *conn) answerVL3(dst []byte, m Message) ([]byte, error) {
 	c.counts[countVL3]++
 	ack := VL3Ack{Status: StatusNotFound}
 	if req.VNet <= log.MaxVNet && c.mayResolve(req.VNet) {
-		if mac, u, ok := c.s.cfg.Lookup.VL3(req.VNet, req.IP); ok && reachable(u) {
+		if mac, u, ok := c.batch().VL3(req.VNet, req.IP); ok && reachable(u) {
 			ack = VL3Ack{Status: StatusOK, MAC: mac, Underlay: u}
 		}
 	}

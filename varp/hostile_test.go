@@ -1,13 +1,16 @@
 package varp
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,10 +19,29 @@ import (
 // long reports whether the long forms of tests are wanted.
 func long() bool { return os.Getenv("RUTTER_LONG") != "" }
 
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 // TestServerMaxConnsPerPeer: one address cannot use the connections of others. Among
 // its own, an idle one is closed.
 func TestServerMaxConnsPerPeer(t *testing.T) {
-	s, addr := startServer(t, Config{Lookup: vectorFixture(), MaxConnsPerPeer: 2, IdleTimeout: time.Hour})
+	lines := new(lockedBuffer)
+	s, addr := startServer(t, Config{Lookup: vectorFixture(), MaxConnsPerPeer: 2, IdleTimeout: time.Hour, Logger: slog.New(slog.NewTextHandler(lines, nil))})
 	from := func(local string) *net.TCPConn {
 		t.Helper()
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(local)}}
@@ -45,6 +67,14 @@ func TestServerMaxConnsPerPeer(t *testing.T) {
 		t.Errorf("the third of an address got %x", got)
 	}
 	eventually(t, "one refused for its peer", func() bool { return s.Stats().Closed[ClosedPeerLimit] == 1 })
+	eventually(t, "a line about it", func() bool { return strings.Contains(lines.String(), "limit=2 refused=1 do=") })
+	for range 3 { // no line for each
+		readAll(t, from("127.0.0.2"))
+	}
+	eventually(t, "all refused", func() bool { return s.Stats().Closed[ClosedPeerLimit] == 4 })
+	if text := lines.String(); strings.Count(text, "connections refused") != 1 || !strings.Contains(text, "peer=127.0.0.2") {
+		t.Errorf("the log has %q, want one line about 127.0.0.2", text)
+	}
 	other := from("127.0.0.3")
 	served(other)
 

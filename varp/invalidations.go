@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"rutter/log"
+	"rutter/varp/internal/spans"
 )
 
 // invalidationIndex has the newest part of the change log as invalidations: for each
@@ -13,15 +14,16 @@ import (
 //
 // ord numbers the invalidations in this process. Those up to floor may have been
 // removed, except that of a mapping that no longer exists, because the rows of the
-// state show all others.
+// state show all others. What changed after floorSeq is above floor.
 type invalidationIndex struct {
 	max int // mappings held at most
 
-	seq    log.Seq // everything up to here was noted, or skipped
-	ord    uint64
-	floor  uint64
-	held   map[mapping]uint64 // ord of the last shootdown of each mapping
-	byVNet map[uint32]*vnetInvalidations
+	seq      log.Seq // everything up to here was noted, or skipped
+	ord      uint64
+	floor    uint64
+	floorSeq log.Seq
+	held     map[mapping]uint64 // ord of the last shootdown of each mapping
+	byVNet   map[uint32]*vnetInvalidations
 }
 
 // vnetInvalidations are the invalidations of one vnet by rising ord. A replaced one
@@ -89,7 +91,7 @@ func (x *invalidationIndex) compact(vnet uint32, keep func(indexedInvalidation) 
 // invalidation below it is valid.
 func (x *invalidationIndex) leaveOut() {
 	x.ord++
-	x.floor = x.ord
+	x.floor, x.floorSeq = x.ord, x.seq
 }
 
 // skipTo records that the entries between x.seq and seq are not available.
@@ -109,10 +111,23 @@ func (x *invalidationIndex) trim(rows Rows) {
 		ords = append(ords, ord)
 	}
 	slices.Sort(ords)
-	x.floor = max(x.floor, ords[len(ords)/2])
+	x.raiseFloor(ords[len(ords)/2])
 	x.compactAll(func(h indexedInvalidation) bool { return h.ord > x.floor || !h.known(rows) })
 	if len(x.held) > x.max*3/4 {
 		x.compactAll(func(h indexedInvalidation) bool { return h.ord > x.floor })
+	}
+}
+
+// raiseFloor raises the floor to ord, and floorSeq to the last change up to there.
+func (x *invalidationIndex) raiseFloor(ord uint64) {
+	if ord <= x.floor {
+		return
+	}
+	x.floor = ord
+	for _, v := range x.byVNet {
+		if i := v.after(ord); i > 0 {
+			x.floorSeq = max(x.floorSeq, v.shots[i-1].seq)
+		}
 	}
 }
 
@@ -122,12 +137,82 @@ func (x *invalidationIndex) compactAll(keep func(indexedInvalidation) bool) {
 	}
 }
 
-// after returns a vnet's invalidations of a higher ord, including dead ones.
-func (x *invalidationIndex) after(vnet uint32, ord uint64) []indexedInvalidation {
+// after returns where the invalidations of a higher ord begin.
+func (v *vnetInvalidations) after(ord uint64) int {
+	i, _ := slices.BinarySearchFunc(v.shots, ord+1, func(h indexedInvalidation, ord uint64) int { return cmp.Compare(h.ord, ord) })
+	return i
+}
+
+// last returns the highest ord of a vnet's invalidations, 0 if it has none.
+func (x *invalidationIndex) last(vnet uint32) uint64 {
+	v := x.byVNet[vnet]
+	if v == nil || len(v.shots) == 0 {
+		return 0
+	}
+	return v.shots[len(v.shots)-1].ord
+}
+
+// ordAt returns an ord at or above those of a vnet's invalidations up to seq, and below
+// those of later ones.
+func (x *invalidationIndex) ordAt(vnet uint32, seq log.Seq) uint64 {
+	v := x.byVNet[vnet]
+	if v == nil {
+		return x.floor
+	}
+	i, _ := slices.BinarySearchFunc(v.shots, seq+1, func(h indexedInvalidation, seq log.Seq) int { return cmp.Compare(h.seq, seq) })
+	if i == 0 {
+		return min(x.floor, v.shots[0].ord-1)
+	}
+	return v.shots[i-1].ord
+}
+
+// find returns the live invalidation of a mapping.
+func (x *invalidationIndex) find(m mapping) (indexedInvalidation, bool) {
+	ord, ok := x.held[m]
+	if !ok {
+		return indexedInvalidation{}, false
+	}
+	v := x.byVNet[m.vnet]
+	return v.shots[v.after(ord)-1], true
+}
+
+// newest returns up to n live invalidations of a vnet with an ord in set, the newest
+// first. all: there are no others.
+func (x *invalidationIndex) newest(vnet uint32, set *spans.Set, n int) (found []indexedInvalidation, all bool) {
+	v := x.byVNet[vnet]
+	if v == nil {
+		return nil, true
+	}
+	for _, p := range slices.Backward(set.Spans()) {
+		for _, h := range slices.Backward(v.shots[v.after(p.Lo):v.after(p.Hi)]) {
+			if !x.isLive(h) {
+				continue
+			}
+			if len(found) == n {
+				return found, false
+			}
+			found = append(found, h)
+		}
+	}
+	return found, true
+}
+
+// oldest is newest with the oldest first.
+func (x *invalidationIndex) oldest(vnet uint32, set *spans.Set, n int) (found []indexedInvalidation) {
 	v := x.byVNet[vnet]
 	if v == nil {
 		return nil
 	}
-	i, _ := slices.BinarySearchFunc(v.shots, ord+1, func(h indexedInvalidation, ord uint64) int { return cmp.Compare(h.ord, ord) })
-	return v.shots[i:]
+	for _, p := range set.Spans() {
+		for _, h := range v.shots[v.after(p.Lo):v.after(p.Hi)] {
+			if !x.isLive(h) {
+				continue
+			}
+			if len(found) == n {
+				return found
+			}
+			found = append(found, h)
+		}
+	}
+	return found
 }

@@ -18,6 +18,16 @@ type Lookup interface {
 	VL3(vnet uint32, ip netip.Addr) (log.MAC, Underlay, bool)
 }
 
+// BatchLookup is a Lookup that a Server brings up to date once for the requests that it
+// read together: each of their answers is as of a moment after the last of them came.
+type BatchLookup interface {
+	Lookup
+	// Begin returns the Lookup of a batch, and whether End must be called after it. It
+	// stays as it is in between, so nothing may wait in between.
+	Begin() (of Lookup, end bool)
+	End()
+}
+
 // EventLog answers LOG_REQ and LOG_RM for a Server. Both methods are called from many
 // goroutines at once. cn is an underlay address, never IPv4-mapped; that the client
 // owns it is not verified.

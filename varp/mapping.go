@@ -47,6 +47,9 @@ type invalidation struct {
 	seq  log.Seq
 }
 
+// size is the length of the record of s in bytes.
+func (s invalidation) size() int { return Record{Type: s.typ}.Size() }
+
 // record is s as a record of the log.
 func (s invalidation) record() Record {
 	r := Record{Type: s.typ, ID: s.id(), VNet: s.vnet}
@@ -56,6 +59,14 @@ func (s invalidation) record() Record {
 		r.IP, r.VLAN = s.ip(), s.vlan
 	}
 	return r
+}
+
+// recordMapping is the mapping of a record.
+func recordMapping(r Record) mapping {
+	if r.Type == RecordVL2 {
+		return mappingVL2(r.VNet, r.MAC)
+	}
+	return mappingVL3(r.VNet, r.IP)
 }
 
 // id returns the UUID (version 8, RFC 9562 section 5.8) that LOG_RM names: the
@@ -126,6 +137,7 @@ type nicMapping struct {
 	ip       netip.Addr
 	node     log.UUID
 	underlay bool
+	port     uint16 // UDP, where an underlay NIC receives VXLAN packets; 0 of others
 }
 
 // locationOf returns the zero nicMapping for no NIC. As in package projections, a
@@ -136,12 +148,22 @@ func locationOf(nic *log.NIC) nicMapping {
 	}
 	p := nicMapping{mac: nic.MAC, network: nic.NetworkUUID, ip: nic.IP.Unmap(), node: nic.CNUUID}
 	if ofServer := nic.BelongsToType == "server"; ofServer {
-		p.underlay = nic.Underlay
+		if p.underlay = nic.Underlay; p.underlay {
+			p.port = portOf(nic)
+		}
 		if p.node.IsZero() {
 			p.node = nic.BelongsToUUID
 		}
 	}
 	return p
+}
+
+// portOf returns the UDP port of an underlay NIC's node.
+func portOf(nic *log.NIC) uint16 {
+	if nic.VXLANPort == 0 {
+		return vxlanPort
+	}
+	return uint16(nic.VXLANPort)
 }
 
 // underlayInvalidations: the earlier or current node of an underlay NIC has another

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -91,7 +92,7 @@ func FuzzReplies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		near, far := net.Pipe()
 		defer far.Close()
-		c := newClientConn(near, 64, testPatience)
+		c := newClientConn(near, 64, testPatience, new(atomic.Int64))
 		var asked []*call
 		for id, want := range map[uint32]Op{1: OpPong, 2: OpVL2Ack, 3: OpVL3Ack, 4: OpLogAck, 5: OpLogRMAck} {
 			a := &call{want: want, reply: make(chan reply, 1)}

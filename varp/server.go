@@ -10,6 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"rutter/log/refusals"
+	"rutter/varp/internal/evloop"
 )
 
 // Config configures a Server. Zero means the default that is named with each field.
@@ -24,6 +27,11 @@ type Config struct {
 	// Allow lists the addresses that may connect, because SVP has neither encryption
 	// nor names. Empty: all may.
 	Allow []netip.Prefix
+
+	// Serving returns nil while answers may be sent: otherwise no connection is taken,
+	// and open ones end without another answer. It is called for each write, and must
+	// not wait. nil means always.
+	Serving func() error
 
 	// Peers identifies a peer; nil: all peers may connect (within Allow) and see every
 	// vnet, which is fine on loopback. A peer that may not see a vnet is answered as if
@@ -152,8 +160,9 @@ type Server struct {
 	acceptErrors atomic.Uint64
 	closed       [numReasons]atomic.Uint64
 
-	lastBatch atomic.Pointer[conn] // whose requests were answered last
-	streak    atomic.Int64         // batches of that one in a row
+	loops evloop.Group // serve lookups
+
+	refused refusals.Counter // by address, for the log
 
 	stale atomic.Bool // it was logged that answers are older than MaxAge
 
@@ -186,6 +195,10 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 		_ = ln.Close()
 		s.closeAll(ln)
 	})
+	if err := s.loops.Start(); err != nil {
+		s.cfg.Logger.Warn("SVP: each connection waits for itself, which is slower", "error", err)
+	}
+	defer s.loops.Stop()
 	if s.cfg.Age != nil {
 		running.Go(func() { s.watchAge(ctx) })
 	}
@@ -243,6 +256,13 @@ func (s *Server) admit(ctx context.Context, ln net.Listener, nc net.Conn) *conn 
 		_ = tcp.SetNoDelay(true)
 		_ = tcp.SetKeepAliveConfig(keepAlive)
 	}
+	if s.serving() != nil {
+		_ = nc.Close() // the client asks another server
+		return nil
+	}
+	if sock := s.loops.Take(nc); sock != nil {
+		nc = sock
+	}
 	c := newConn(s, ln, nc)
 
 	s.mu.Lock()
@@ -258,6 +278,7 @@ func (s *Server) admit(ctx context.Context, ln net.Listener, nc net.Conn) *conn 
 
 	if !ok {
 		s.refuse(nc, why)
+		c.release()
 		return nil
 	}
 	return c
@@ -281,8 +302,19 @@ func (s *Server) placeLocked(c *conn) (CloseReason, bool) {
 // refuse closes a connection that was never served.
 func (s *Server) refuse(nc net.Conn, why CloseReason) {
 	s.closed[why].Add(1)
-	s.cfg.Logger.Debug("SVP: connection refused", "peer", nc.RemoteAddr(), "reason", why)
-	_ = nc.Close()
+	defer nc.Close()
+	limit, advice := s.cfg.MaxConnsPerPeer, "end the program there that opens them, or let it use fewer; old clients need one"
+	switch why {
+	case ClosedPeerLimit:
+	case ClosedNoPlace:
+		limit, advice = s.cfg.MaxConns, "let clients use more servers, or find who holds them (ss -tn)"
+	default:
+		s.cfg.Logger.Debug("SVP: connection refused", "peer", nc.RemoteAddr(), "reason", why)
+		return
+	}
+	if n := s.refused.Count(addrOf(nc.RemoteAddr()), time.Now()); n > 0 {
+		s.cfg.Logger.Warn("SVP: connections refused: as many are open as the limit allows", "peer", addrOf(nc.RemoteAddr()), "reason", why, "limit", limit, "refused", n, "do", advice)
+	}
 }
 
 // evictLocked closes the connection that has been idle for the longest, of the eligible
@@ -358,6 +390,7 @@ func (s *Server) serve(c *conn) {
 		why = ClosedIdle
 	}
 	_ = c.nc.Close()
+	c.release()
 
 	s.mu.Lock()
 	s.removeLocked(c)
@@ -395,12 +428,45 @@ func (s *Server) Stats() Stats {
 	return st
 }
 
-// alone records a batch of c's, and reports whether to wait for the next one without
-// sleep.
-func (s *Server) alone(c *conn, requests int64) bool {
-	if s.lastBatch.Swap(c) != c {
-		s.streak.Store(0)
-		return false
+// serving returns why no answer may be sent, nil if it may.
+func (s *Server) serving() error {
+	if s.cfg.Serving == nil {
+		return nil
 	}
-	return s.streak.Add(1) > spinStreak && requests >= spinBatch
+	return s.cfg.Serving()
+}
+
+// ageCheck is how often a server checks the age of its answers. It is short compared
+// with any useful MaxAge, and costs nothing.
+const ageCheck = 10 * time.Second
+
+// age returns Config.Age, and whether it is more than MaxAge.
+func (s *Server) age() (time.Duration, bool) {
+	if s.cfg.Age == nil {
+		return 0, false
+	}
+	age := s.cfg.Age()
+	return age, age > s.cfg.MaxAge
+}
+
+// watchAge logs once when answers become old, and once when they are fresh again, until
+// ctx ends. If several run for one server, one logs.
+func (s *Server) watchAge(ctx context.Context) {
+	tick := time.NewTicker(ageCheck)
+	defer tick.Stop()
+	for {
+		age, stale := s.age()
+		if s.stale.CompareAndSwap(!stale, stale) {
+			if stale {
+				s.cfg.Logger.Warn("SVP: answers may be old: nothing came from the log", "for", age, "bound", s.cfg.MaxAge)
+			} else {
+				s.cfg.Logger.Info("SVP: answers are fresh again", "age", age)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }

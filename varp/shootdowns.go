@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"rutter/log"
 )
@@ -34,7 +37,11 @@ type ShootdownConfig struct {
 	// hundred bytes and some for each vnet; one that never does, 10 KB.
 	MaxNodes int
 
-	// Logger gets the error when the log cannot be read. Default: none.
+	// Now tells the time. Only differences of its values count. Default: time.Now.
+	Now func() time.Time
+
+	// Logger gets the error when the log or the file of places cannot be read. Default:
+	// none.
 	Logger *slog.Logger
 }
 
@@ -47,6 +54,9 @@ func (c ShootdownConfig) withDefaults() ShootdownConfig {
 	}
 	if c.MaxNodes == 0 {
 		c.MaxNodes = 16384
+	}
+	if c.Now == nil {
+		c.Now = time.Now
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -65,21 +75,21 @@ func (c ShootdownConfig) check() error {
 }
 
 // Shootdowns is an EventLog that is a view of the change log: it stores nothing for a
-// node and a change, and nothing on disk. For each underlay address that asked, it
-// remembers its position on each of its vnets, and the records that were delivered and
-// not acknowledged.
+// node and a change. For each underlay address that asked, it remembers its position on
+// each of its vnets, and the records that were delivered and not acknowledged.
 //
-// An unknown node (after a restart, or one that used another server) gets again what it
-// may have missed: the last entries of the log, then every row of its vnets. The same
+// News comes first, the newest before all. A node whose place is unknown gets again what
+// it may have missed: the last entries of the log, then every row of its vnets. The same
 // applies to a node that joins a vnet, and to one that was away for so long that the
-// log from its position on is no longer known. This costs nothing before the node asks,
-// and new changes come first.
+// log from its place on is no longer known. This costs nothing before the node asks,
+// and never delays what is new. Places outlive a server: see Sharing.
 //
 // Its methods may be called from any goroutine; they hold one lock, and a call
 // after a long silence reads up to ShootdownConfig.Past entries.
 type Shootdowns struct {
 	cfg   ShootdownConfig // immutable
 	state State           // immutable: Source or Changes
+	began atomic.Bool     // lookups are answered; set while mu is held
 
 	mu    sync.Mutex         // protects what follows
 	log   log.UUID           // the cluster whose log the index is of
@@ -92,6 +102,8 @@ type Shootdowns struct {
 	requests        uint64 // counts requests
 	readers         map[netip.Addr]*logReader
 	scratch         []invalidation // buffer for those of one event
+
+	known knownPlaces // of nodes that did not ask here, or not yet
 }
 
 // NewShootdowns returns a view of the log of cfg.Source, or an error that names the
@@ -101,6 +113,7 @@ func NewShootdowns(cfg ShootdownConfig) (*Shootdowns, error) {
 		return nil, err
 	}
 	s := &Shootdowns{cfg: cfg.withDefaults(), state: cfg.Source, readers: make(map[netip.Addr]*logReader)}
+	s.known = newKnownPlaces()
 	if cfg.Changes != nil {
 		s.state = cfg.Changes
 	}
@@ -115,24 +128,41 @@ func (s *Shootdowns) Events(dst []Record, cn netip.Addr, maxBytes int) ([]Record
 		s.cfg.Logger.Error("SVP: the log cannot be read for shootdowns", "error", err)
 		return dst, false
 	}
+	s.beginLocked()
+	s.adoptFile()
 	s.requests++
 	s.state.View(func(rows Rows) {
 		if r := s.readerOf(cn, rows); r != nil {
-			r.fill(s.index, rows)
-			dst = r.deliver(dst, maxBytes)
+			vnets := r.fill(s.index, rows, s.known.of(cn, r.nodes))
+			var newest log.Seq
+			dst, newest = r.deliver(dst, maxBytes, s.index, rows, vnets)
+			s.delivered(r, newest)
 		}
 	})
 	return dst, true
 }
 
-// Remove implements EventLog. It accepts only ids that this process delivered. An id
-// from another server comes again from this one, which may have a newer answer.
+// Remove implements EventLog. It accepts only ids that this process delivered, and
+// keeps the others for the server that delivered them: illumos asks its servers in
+// turn. An id from another server comes again from this one, unless this server knows
+// that its answers were right.
 func (s *Shootdowns) Remove(cn netip.Addr, ids []log.UUID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.readers[cn]; r != nil {
-		r.acknowledge(ids)
+	r := s.readers[cn]
+	if r == nil {
+		known := false
+		s.state.View(func(rows Rows) { known = len(rows.Nodes(cn)) > 0 })
+		if known {
+			s.known.keep(cn, ids, s.cfg.Now())
+		}
+		return true
 	}
+	others := r.others(ids)
+	if r.acknowledge(ids) > 0 {
+		s.touch(r)
+	}
+	s.known.keep(cn, others, s.cfg.Now())
 	return true
 }
 
@@ -151,7 +181,7 @@ func (s *Shootdowns) catchUp() error {
 	}
 	if s.index.seq < oldest {
 		if _, err := s.following(1); err != nil {
-			clear(s.readers) // it may be another log: its acknowledgements are not valid
+			s.forgetPlaces() // it may be another log: its acknowledgements are not valid
 		}
 		s.index.skipTo(oldest)
 		s.chainKnown = false
@@ -161,7 +191,7 @@ func (s *Shootdowns) catchUp() error {
 		entries, err := s.following(entryBatch)
 		switch {
 		case errors.Is(err, log.ErrCompacted):
-			clear(s.readers) // as above
+			s.forgetPlaces() // as above
 			s.index.skipTo(head.Seq)
 			s.chain, s.chainKnown = head.Chain, true
 			s.underlayChanges++
@@ -201,9 +231,19 @@ func (s *Shootdowns) begin(head log.Cursor, oldest log.Seq) {
 
 // restart begins again, and reports everything to every node.
 func (s *Shootdowns) restart(head log.Cursor, oldest log.Seq) {
+	first := s.index == nil
 	s.log, s.index, s.chainKnown = head.Cluster, newInvalidationIndex(s.cfg.MaxMappings, oldest), false
 	s.underlayChanges++
+	if first {
+		return // what is known of clients was read for this log
+	}
+	s.forgetPlaces()
+}
+
+// forgetPlaces forgets what clients have acknowledged.
+func (s *Shootdowns) forgetPlaces() {
 	clear(s.readers)
+	s.known.forget(s.cfg.Now())
 }
 
 // catchUpChanges is catchUp where there are no entries.
@@ -269,13 +309,17 @@ func (s *Shootdowns) readerOf(cn netip.Addr, rows Rows) *logReader {
 	r := s.readers[cn]
 	if r == nil || r.moves != s.underlayChanges {
 		nodes := rows.Nodes(cn)
-		switch {
-		case len(nodes) == 0:
+		if len(nodes) == 0 {
 			delete(s.readers, cn)
 			return nil
-		case r == nil:
+		}
+		if r != nil && !slices.Equal(r.nodes, nodes) {
+			delete(s.readers, cn) // the address is another node's now
+			r = nil
+		}
+		if r == nil {
 			s.makeRoom()
-			r = &logReader{positions: make(map[uint32]*readPosition)}
+			r = &logReader{vnets: make(map[uint32]*vnetReading)}
 			s.readers[cn] = r
 		}
 		r.nodes, r.moves = nodes, s.underlayChanges
@@ -295,6 +339,7 @@ func (s *Shootdowns) makeRoom() {
 			oldest = cn
 		}
 	}
+	s.known.put(s.readers[oldest].place(oldest), s.cfg.MaxNodes)
 	delete(s.readers, oldest)
 }
 

@@ -7,10 +7,12 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"rutter/log"
+	"rutter/varp/internal/places"
 )
 
 // cache is what an old client remembers: ARP entries in its guests, and where
@@ -78,13 +80,17 @@ func historyAndClient(t *rapid.T, small bool) {
 	if small {
 		cfg = ShootdownConfig{Past: 1 + roll(40), MaxMappings: 1 + roll(30), MaxNodes: 1 + roll(2)}
 	}
+	now := time.Unix(1000, 0)
+	cfg.Now = func() time.Time { return now }
 	c := newCloud(t, 4, 4)
-	sites := []*site{newSite(c, cfg), newSite(c, cfg)}
+	sites := []*site{newSite(c, cfg), newSite(c, cfg), newSite(c, cfg)}
+	saved := make([][]byte, len(sites))
 	me, client := underlayAddr(0), newCache()
 	var given []log.UUID
 	for range rapid.IntRange(1, 150).Draw(t, "steps") {
 		s := sites[roll(len(sites))]
-		switch roll(10) {
+		now = now.Add(time.Duration(roll(4)) * 100 * time.Millisecond)
+		switch roll(13) {
 		case 0, 1, 2, 3:
 			c.churn(roll, 10)
 		case 4:
@@ -110,6 +116,16 @@ func historyAndClient(t *rapid.T, small bool) {
 			if small {
 				forgetSomething(c, s, cfg, roll)
 			}
+		case 10: // a server asks another
+			asks(t, s, sites[roll(len(sites))], func() { now = now.Add(time.Duration(roll(3)) * time.Second) })
+		case 11: // the file is written, or not
+			i := roll(len(sites))
+			if f, ok := sites[i].events.placesFile(); ok {
+				saved[i] = f.Encode()
+			}
+		case 12: // a server starts again, with its last file, or with none; it may have lost the end of its log
+			i := roll(len(sites))
+			sites[i].startAgain(c, cfg, saved[i][:len(saved[i])*roll(2)], roll(6))
 		}
 	}
 	for _, s := range sites {
@@ -123,10 +139,47 @@ func historyAndClient(t *rapid.T, small bool) {
 	}
 }
 
+// asks asks a server for its clients' places. meanwhile runs between question and
+// answer.
+func asks(t fataler, s, other *site, meanwhile func()) {
+	if s == other {
+		return
+	}
+	s.events.noteApplied()
+	asked := s.events.cfg.Now()
+	question := s.events.placesQuestion(other.name.String())
+	meanwhile()
+	answer, err := other.events.AnswerPlaces(question)
+	if err == nil {
+		err = s.events.takePlaces(other.name.String(), answer, asked)
+	}
+	if err != nil {
+		t.Fatalf("places: %v", err)
+	}
+}
+
+// startAgain ends a server's process and starts it with a file of places, if that is
+// not empty. Its state lacks the last entries at first.
+func (s *site) startAgain(c *cloud, cfg ShootdownConfig, file []byte, lost int) {
+	n := len(s.entries)
+	s.entries, s.rows = nil, newRowsAt()
+	s.catchUp(c, max(n-lost, int(s.floor)))
+	s.restart(cfg)
+	if len(file) > 0 {
+		f, err := places.DecodeFile(file)
+		if err != nil {
+			s.t.Fatalf("%v", err)
+		}
+		s.events.known.loaded = &f
+	}
+	s.events.Begin()
+}
+
 func forgetSomething(c *cloud, s *site, cfg ShootdownConfig, roll dice) {
 	switch roll(3) {
 	case 0:
 		s.restart(cfg)
+		s.events.Begin()
 	case 1:
 		s.floor = min(s.floor+log.Seq(roll(40)), log.Seq(len(s.entries)))
 	case 2: // another node asks: there may be a place for one only
@@ -402,7 +455,7 @@ func TestShootdownsRestart(t *testing.T) {
 	}
 	fresh := newSite(c, ShootdownConfig{})
 	fresh.events.Events(nil, underlayAddr(0), 32) // one was given, five are pending
-	fresh.events.Remove(underlayAddr(0), []log.UUID{before[0].ID, before[3].ID})
+	fresh.events.Remove(underlayAddr(0), []log.UUID{before[0].ID, before[3].ID} /* the newest was given */)
 	if left := poll(t, fresh, underlayAddr(0), 1020); len(left) != 4 {
 		t.Errorf("%d records left after one that was given and one that was not, want 4", len(left))
 	}
@@ -431,7 +484,7 @@ func TestShootdownsLeaveAndReturn(t *testing.T) {
 	drain(t, s, underlayAddr(0), newCache())
 	step(func() { c.put(other) }, other.MAC)
 	step(func() { c.delete(own.MAC) })
-	step(func() { c.put(own) }, other.MAC, own.MAC)
+	step(func() { c.put(own) }, own.MAC, other.MAC)
 }
 
 // TestShootdownsOtherLog: if the log is replaced by another, or goes back, the index

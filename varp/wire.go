@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"strconv"
 )
 
@@ -169,17 +168,6 @@ func Split(b []byte, maxBody int) (Message, int, error) {
 	return m, n, nil
 }
 
-// zeroCRC stands for the CRC field. It is a variable of the package because
-// crc32 makes its argument escape, and a local one would cost an allocation.
-var zeroCRC [HeaderSize - offCRC]byte
-
-// checksum returns the CRC of a complete message; its CRC field is ignored.
-func checksum(msg []byte) uint32 {
-	sum := crc32.Update(0, crc32.IEEETable, msg[:offCRC])
-	sum = crc32.Update(sum, crc32.IEEETable, zeroCRC[:])
-	return crc32.Update(sum, crc32.IEEETable, msg[HeaderSize:])
-}
-
 // Append appends a message with any op and body to dst. It is for ops without
 // a body (PING, PONG) and for tools that use other ops.
 func Append(dst []byte, op Op, id uint32, body []byte) []byte {
@@ -200,7 +188,7 @@ func begin(dst []byte, op Op, id uint32) []byte {
 func finish(dst []byte, start int) []byte {
 	msg := dst[start:]
 	binary.BigEndian.PutUint32(msg[offSize:], uint32(len(msg)-HeaderSize))
-	binary.BigEndian.PutUint32(msg[offCRC:], crc32.ChecksumIEEE(msg))
+	binary.BigEndian.PutUint32(msg[offCRC:], checksum(msg))
 	return dst
 }
 

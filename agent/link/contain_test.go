@@ -44,6 +44,28 @@ var brokenNamespaces = []brokenNamespace{
 		})
 		return unix.Mount("/proc/self/ns/uts", path, "", unix.MS_BIND, "")
 	}, "is a namespace of another kind"},
+	{"file of a program that does not answer", func(w *world, path string) error {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			return err
+		}
+		device, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			w.t.Skipf("no FUSE here: %v", err)
+		}
+		w.t.Cleanup(func() { // ends what waits for an answer
+			if err := unix.Close(device); err != nil {
+				w.t.Error(err)
+			}
+			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+				w.t.Error(err)
+			}
+		})
+		err = unix.Mount("silent", path, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=100600,user_id=%d,group_id=%d", device, os.Geteuid(), os.Getegid()))
+		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODEV) {
+			w.t.Skipf("no FUSE here: %v", err)
+		}
+		return err
+	}, "is a plain file of mode 0600"},
 	{"loop", func(_ *world, path string) error { return os.Symlink(path, path) }, "(ELOOP)"},
 	{"no permission", func(_ *world, path string) error { return os.Symlink("/proc/1/ns/net", path) }, "(EACCES)"},
 }

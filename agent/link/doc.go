@@ -20,7 +20,7 @@
 // on demand.
 //
 // A link is ours when it bears our mark (plan.Mark: an alias and a link group, with the
-// cluster and the object), not by its name (SAFETY L2). While it lives it is known by its
+// cluster and the object), not by its name (SAFETY L3). While it lives it is known by its
 // ifindex, and steps use only that: a link that was renamed is programmed as before. In a
 // VM's namespace, where a guest can write marks, the device below the link decides. Any
 // other link is foreign: it is never changed, moved, adopted or deleted. A link of ours is

@@ -98,6 +98,11 @@ type Result struct {
 	// Unread is how many VM namespaces could not be read. The cause of each is in
 	// Failures, with each link that is wanted in it.
 	Unread int
+	// Pending are the objects that are not as wanted, with what each concerns. They are
+	// those of the last pass, and never changed in place. Settled: nothing else differs
+	// from what is wanted (SAFETY L2). Matched implies both.
+	Pending []Pending
+	Settled bool
 	// RetryAt is the earliest time at which a failed object is tried again; zero if
 	// none waits.
 	RetryAt time.Time
@@ -179,7 +184,7 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	m.report(&result, work)
 	result.Unread = len(have.Unread)
 	m.last, m.lastMatched, m.doubt = want, result.Matched, false
-	m.left = newLeftUndone(work)
+	m.left = m.leave(&result, &work, &want)
 	m.since.clear()
 	if complete && m.kept == nil {
 		if err := m.settle(want, &have); err != nil {

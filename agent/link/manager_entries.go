@@ -38,6 +38,7 @@ func (m *Manager) Apply(ctx context.Context, delta desired.LinksDelta) Result {
 	}
 	result.Look = m.doubt
 	result.Matched = m.lastMatched && !m.doubt
+	result.Pending, result.Settled = m.left.pending, m.left.settled && !m.doubt
 	return result
 }
 

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -18,6 +19,132 @@ type leftUndone struct {
 	// namespace could not be read: what is on them waits for the pass that makes or
 	// reads them.
 	unmade map[plan.Object]bool
+	// pending and settled are those of the pass's Result.
+	pending []Pending
+	settled bool
+}
+
+// Concern says which changes of the log an object concerns.
+type Concern uint8
+
+// The concerns, from the widest.
+const (
+	ConcernNode  Concern = iota // any change of this node
+	ConcernVNet                 // those of a vnet
+	ConcernNIC                  // those of a NIC or its VM: the link, and what is on it
+	ConcernEntry                // those of the NIC of a link, or of the one that an entry on it is about
+)
+
+// Pending is an object that is not as wanted, and what waits for it.
+type Pending struct {
+	Failure
+	Concern Concern
+	VNet    uint32   // of all but ConcernNode; 0 also if it is not known
+	NIC     log.MAC  // of ConcernNIC and ConcernEntry
+	Peer    log.MAC  // of ConcernEntry
+	VM      log.UUID // of NIC; zero if it is not known
+	// Idle: it has no namespace, and needs none, because the VM is not to run.
+	Idle bool
+}
+
+// leave returns what a pass leaves undone, and fills in what of that waits in its Result,
+// which has the failures and conflicts.
+func (m *Manager) leave(result *Result, work *plan.Work, want *desired.Links) leftUndone {
+	left := newLeftUndone(*work)
+	listed := map[plan.Object]bool{}
+	list := func(f Failure) {
+		if !listed[f.Object] {
+			listed[f.Object] = true
+			left.pending = m.pend(left.pending, f, want)
+		}
+	}
+	for _, f := range result.Failures {
+		list(f)
+	}
+	for _, b := range result.Conflicts {
+		list(Failure{Object: b.Object, Err: b.Err})
+	}
+	left.settled = true
+	for i := range work.Steps {
+		o := work.Steps[i].Object
+		on := plan.Object{Kind: plan.ObjectFabric, MAC: o.MAC} // the link that carries it, with which it is made
+		if o.Kind == plan.ObjectFDB {
+			on = plan.Object{Kind: plan.ObjectVXLAN, VNet: o.VNet}
+		}
+		carried := (o.Kind == plan.ObjectNeigh || o.Kind == plan.ObjectFDB) && listed[on] && left.unmade[on]
+		left.settled = left.settled && (listed[o] || carried)
+	}
+	result.Pending, result.Settled = left.pending, left.settled
+	return left
+}
+
+// pend appends a failed object with what it concerns, as wide as what is not known of it.
+func (m *Manager) pend(list []Pending, f Failure, want *desired.Links) []Pending {
+	p, o := Pending{Failure: f}, f.Object
+	switch o.Kind {
+	case plan.ObjectFabric:
+		p.Concern = ConcernNIC
+		p.of(o.MAC, want)
+		p.Idle = p.Idle && errors.Is(f.Err, plan.ErrNoNamespace)
+	case plan.ObjectNeigh:
+		p.of(o.MAC, want)
+		p.Concern, p.Peer, p.Idle = ConcernEntry, wantedIn(want, o).MAC, false
+		if p.Peer.IsZero() { // one that should not be there: of which NIC it was is not known
+			p.Concern = ConcernVNet
+		}
+	case plan.ObjectFDB:
+		p.Concern, p.VNet = ConcernVNet, o.VNet // a NIC that comes to the vnet needs it
+	case plan.ObjectVXLAN, plan.ObjectVLAN:
+		p.Concern, p.VNet = ConcernVNet, o.VNet
+		if o.Name != "" {
+			if vnet, ok := plan.VNetOfName(o.Name); ok {
+				p.VNet = vnet
+			} else {
+				p.Concern = ConcernNode
+			}
+		}
+	case plan.ObjectResolvers:
+		return m.pendResolvers(list, p, want)
+	}
+	return append(list, p)
+}
+
+// of fills in what is known of the NIC of a link.
+func (p *Pending) of(mac log.MAC, want *desired.Links) {
+	p.NIC = mac
+	if i, ok := findFabric(want.Fabrics, mac); ok {
+		w := &want.Fabrics[i]
+		p.VNet, p.VM, p.Idle = w.VNet, w.VM, w.Idle
+	}
+}
+
+// pendResolvers appends resolv.conf of a namespace: it concerns the NICs that are or were
+// there.
+func (m *Manager) pendResolvers(list []Pending, p Pending, want *desired.Links) []Pending {
+	n := len(list)
+	add := func(mac log.MAC) {
+		one := p
+		one.Concern = ConcernNIC
+		one.of(mac, want)
+		one.Idle = false
+		list = append(list, one)
+	}
+	for i := range want.Fabrics {
+		if w := &want.Fabrics[i]; w.Namespace == p.Object.Name {
+			add(w.MAC)
+		}
+	}
+	if len(list) == n {
+		for _, mac := range m.numbers.MACs() {
+			if slices.Contains(m.numbers.Places(mac), p.Object.Name) {
+				add(mac)
+			}
+		}
+	}
+	if len(list) == n {
+		list = append(list, p)
+	}
+	return list
 }
 
 // newLeftUndone takes the work that remains after a pass.

@@ -19,7 +19,7 @@ var (
 	_ identifyingKernel = (*plan.Fake)(nil)
 )
 
-// marks is whose links are ours (SAFETY L2).
+// marks is whose links are ours (SAFETY L3).
 type marks struct {
 	want     *desired.Links // for the dump that runs
 	identify bool           // the kernel calls Manager.identify itself

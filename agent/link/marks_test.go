@@ -115,7 +115,7 @@ func (w *world) links(namespace string) map[string]plan.Link {
 	return links
 }
 
-// TestGuestRenamesItsLink (SAFETY L2): a link that a guest renames, as netplan, udev and
+// TestGuestRenamesItsLink (SAFETY L3): a link that a guest renames, as netplan, udev and
 // cloud-init do, is programmed, healed and deleted under its new name, also after a
 // restart, and while another link has its old name.
 func TestGuestRenamesItsLink(t *testing.T) {
@@ -207,7 +207,7 @@ func TestRenameIsUndone(t *testing.T) {
 	}
 }
 
-// TestForeignLinkWithOurNameStays (SAFETY L2): a link without our mark is not touched,
+// TestForeignLinkWithOurNameStays (SAFETY L3): a link without our mark is not touched,
 // whatever it is called, also by an agent that starts for the first time. If it is in the
 // way, the failure names it and says what to do.
 func TestForeignLinkWithOurNameStays(t *testing.T) {
@@ -267,7 +267,7 @@ func TestRenamedDeviceIsOurs(t *testing.T) {
 	}
 }
 
-// TestKilledBeforeTheMark (SAFETY L2): links that were made, and did not get their alias
+// TestKilledBeforeTheMark (SAFETY L3): links that were made, and did not get their alias
 // before the process was killed, are known by their group: the next process completes
 // them, or deletes them if they are not wanted any more.
 func TestKilledBeforeTheMark(t *testing.T) {
@@ -320,7 +320,7 @@ func TestKilledBeforeTheMark(t *testing.T) {
 	}
 }
 
-// TestForgedMarks (SAFETY L2): what a guest writes on its links, and which links it makes,
+// TestForgedMarks (SAFETY L3): what a guest writes on its links, and which links it makes,
 // changes nothing of other VMs or of the node. Its own link is healed, and the passes end.
 func TestForgedMarks(t *testing.T) {
 	w := newWorld(t)
@@ -438,7 +438,7 @@ func TestForeignMACIsNamed(t *testing.T) {
 	w.pass(o.Manager, want)
 }
 
-// TestLinksOfVersionsWithoutMarks (SAFETY L2): they are adopted once, as they are, by all
+// TestLinksOfVersionsWithoutMarks (SAFETY L3): they are adopted once, as they are, by all
 // of their properties. Later, a link without a mark is foreign.
 func TestLinksOfVersionsWithoutMarks(t *testing.T) {
 	w := newWorld(t)
@@ -484,7 +484,7 @@ func TestLinksOfVersionsWithoutMarks(t *testing.T) {
 	}
 }
 
-// TestTwoClusters (SAFETY L2): the agents of two clusters on one node leave each other's
+// TestTwoClusters (SAFETY L3): the agents of two clusters on one node leave each other's
 // links alone, whatever each finds when it starts, and a node that changes its cluster
 // takes its links along.
 func TestTwoClusters(t *testing.T) {

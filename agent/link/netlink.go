@@ -78,6 +78,7 @@ type Netlink struct {
 	// out.
 	aside bool
 
+	acks []byte   // memory for the answers to a batch
 	kept connPool // sockets in VM namespaces, for dumps
 
 	views    map[string]*view  // VM namespaces whose last dump is still valid
@@ -407,37 +408,6 @@ func (r *run) flush() {
 
 func (r *run) linkOf(q request) plan.LinkKey {
 	return plan.LinkKey{Namespace: r.steps[q.step].Namespace, Name: r.steps[q.step].Link}
-}
-
-// receiveAcks reads until the last of the messages with these sequences is answered.
-// Its error is the socket's; then the result of the batch is unknown.
-func (r *run) receiveAcks(first, last uint32) error {
-	if err := r.space.conn.SetReadDeadline(time.Now().Add(ackTimeout)); err != nil {
-		return err
-	}
-	for {
-		replies, err := r.space.conn.Receive()
-		var op *netlink.OpError
-		switch {
-		case err == nil:
-			for _, m := range replies {
-				if m.Header.Sequence == last {
-					return nil
-				}
-			}
-		case errors.As(err, &op) && op.Sequence != 0:
-			// Sequences are consecutive; an earlier one is a late answer to a batch
-			// that timed out.
-			if at := op.Sequence - first; at < uint32(len(r.requests)) {
-				r.acknowledge(r.requests[at], op)
-			}
-			if op.Sequence == last {
-				return nil
-			}
-		default:
-			return err
-		}
-	}
 }
 
 // acknowledge handles the kernel's error for one message.

@@ -61,6 +61,7 @@ type missResponder struct {
 	inUse   chan struct{} // held by the user of writer
 	writer  *Netlink
 	asked   []Question
+	pending miss.Readers
 }
 
 // Resolve implements miss.Resolver.
@@ -75,24 +76,21 @@ func (a *missResponder) Resolve(ctx context.Context, misses []miss.Miss) {
 // Lost implements miss.Resolver: the waiting neighbours can still be read. MACs come
 // again with the next packet.
 func (a *missResponder) Lost(ctx context.Context) {
-	for _, name := range append(a.writer.expected.namespaces(), "") {
-		if ctx.Err() != nil {
-			return
-		}
-		path := filepath.Join(a.writer.cfg.NetNSDir, name)
+	own := fmt.Sprintf("/proc/self/fd/%d", a.writer.own.file.Fd())
+	read := func(name string) ([]miss.Miss, error) {
 		if name == "" {
-			path = fmt.Sprintf("/proc/self/fd/%d", a.writer.own.file.Fd())
+			return miss.Pending(own)
 		}
-		waiting, err := miss.Pending(path)
-		if err != nil {
-			continue // it is gone, or will be asked again in a second
-		}
-		for len(waiting) > 0 {
+		return miss.Pending(filepath.Join(a.writer.cfg.NetNSDir, name))
+	}
+	a.pending.Each(ctx, append(a.writer.expected.namespaces(), ""), read, func(_ string, waiting []miss.Miss, err error) {
+		// After an error it is gone, or will be asked again in a second.
+		for err == nil && len(waiting) > 0 && ctx.Err() == nil {
 			n := min(len(waiting), miss.MaxBatch)
 			a.Resolve(ctx, waiting[:n])
 			waiting = waiting[n:]
 		}
-	}
+	})
 }
 
 // answerWaiting closes the sockets of removed namespaces, until ctx ends.
@@ -137,28 +135,30 @@ func (h *Netlink) Unused(ctx context.Context, entries []plan.Entry) []time.Durat
 			of = append(of, i)
 		}
 	}
-	if len(messages) == 0 || h.own.conn.SetReadDeadline(time.Now().Add(ackTimeout)) != nil {
+	if len(messages) == 0 {
 		return unused
 	}
 	sent, err := h.own.conn.SendMessages(messages)
 	if err != nil {
 		return unused
 	}
-	for n := 0; n < len(sent); {
-		replies, err := h.own.conn.Receive()
-		op, refused := errors.AsType[*netlink.OpError](err)
-		if refused && op.Sequence >= sent[0].Header.Sequence {
-			n++ // it is gone
-			continue
-		}
+	if h.acks == nil {
+		h.acks = make([]byte, receiveBytes)
+	}
+	for answered := 0; answered < len(sent); {
+		n, err := h.own.receive(h.acks)
 		if err != nil {
 			return unused
 		}
-		for _, m := range replies {
-			if at := m.Header.Sequence - sent[0].Header.Sequence; int(at) < len(of) {
-				unused[of[at]] = parseUnused(m.Data)
-				n++
+		for m, body, rest, ok := nlmsg.Next(h.acks[:n]); ok; m, body, rest, ok = nlmsg.Next(rest) {
+			at := m.Seq - sent[0].Header.Sequence
+			if int(at) >= len(of) {
+				continue // a late answer to others
 			}
+			if m.Type == unix.RTM_NEWNEIGH { // else an error: it is gone
+				unused[of[at]] = parseUnused(body)
+			}
+			answered++
 		}
 	}
 	return unused

@@ -89,6 +89,9 @@ func (h *Netlink) open(name string) (*namespaceConn, error) {
 	if name == "" {
 		return h.own, nil
 	}
+	if s := h.spaces[name]; s != nil && h.aside {
+		return s, nil // see answerWaiting, which closes those of removed namespaces
+	}
 	key, _ := h.namespaceKey(name)
 	if s := h.spaces[name]; s != nil {
 		if s.key == key {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -70,15 +71,15 @@ func openNamespaceFile(path string) (*os.File, error) {
 		return nil, badNamespace(path, "open", err)
 	}
 	defer unix.Close(fd)
-	var system unix.Statfs_t
-	if err := unix.Fstatfs(fd, &system); err != nil {
-		return nil, badNamespace(path, "statfs", err)
+	stat, err := statNow(fd, "")
+	if err != nil {
+		return nil, badNamespace(path, "statx", err)
 	}
-	if system.Type != unix.NSFS_MAGIC {
-		var stat unix.Stat_t
-		_ = unix.Fstat(fd, &stat) // it is for the text only
+	if nsfs, err := namespaceDevice(); err != nil {
+		return nil, badNamespace(path, "device of /proc/self/ns/net", err)
+	} else if deviceOf(&stat) != nsfs {
 		return nil, fmt.Errorf("%w: %s is %s of mode %04o, not a namespace (ip-netns(8) leaves a plain file if its mount was made elsewhere or is gone): remove it and make the namespace again",
-			plan.ErrBadNamespace, path, fileKind(stat.Mode), stat.Mode&0o7777)
+			plan.ErrBadNamespace, path, fileKind(uint32(stat.Mode)), stat.Mode&0o7777)
 	}
 	file, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
@@ -91,6 +92,31 @@ func openNamespaceFile(path string) (*os.File, error) {
 	}
 	return file, nil
 }
+
+// statNow returns what the kernel knows of a file without asking its file system: of one
+// that a program serves (FUSE), or another machine, the answer may never come. path is
+// relative to fd, or "" for fd itself.
+func statNow(fd int, path string) (stat unix.Statx_t, err error) {
+	flags := unix.AT_STATX_DONT_SYNC
+	if path == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	err = unix.Statx(fd, path, flags, 0, &stat)
+	return stat, err
+}
+
+func deviceOf(stat *unix.Statx_t) uint64 { return unix.Mkdev(stat.Dev_major, stat.Dev_minor) }
+
+// namespaceDevice returns the device that all files of namespaces are on (nsfs, linux/nsfs.c).
+var namespaceDevice = sync.OnceValues(func() (uint64, error) {
+	fd, err := unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	stat, err := statNow(fd, "")
+	return deviceOf(&stat), err
+})
 
 // badNamespace says that a system call on a namespace's file failed.
 func badNamespace(path, call string, err error) error {

@@ -2,11 +2,11 @@ package link
 
 import (
 	"cmp"
-	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"rutter/agent/link/plan"
 )
@@ -33,15 +33,11 @@ type namespaceKey struct{ device, inode uint64 }
 
 // namespaceKey returns the key of a VM namespace, false if there is none.
 func (h *Netlink) namespaceKey(name string) (namespaceKey, bool) {
-	info, err := os.Stat(filepath.Join(h.cfg.NetNSDir, name))
+	stat, err := statNow(unix.AT_FDCWD, filepath.Join(h.cfg.NetNSDir, name))
 	if err != nil {
 		return namespaceKey{}, false
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return namespaceKey{}, false
-	}
-	return namespaceKey{device: stat.Dev, inode: stat.Ino}, true
+	return namespaceKey{device: deviceOf(&stat), inode: stat.Ino}, true
 }
 
 // choose removes invalid views: of sorted namespaces, those with notifications, those

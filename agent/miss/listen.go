@@ -68,17 +68,30 @@ type Listener struct {
 func Listen(cfg Config) (*Listener, error) {
 	l := &Listener{}
 	var err error
-	if l.neighbours, err = l.socket(cfg.Namespace, cmp.Or(cfg.Buffer, bufferBytes), neighbourFilter(cfg.Proxy)); err != nil {
+	if l.neighbours, err = socket(cfg.Namespace, cmp.Or(cfg.Buffer, bufferBytes), neighbourFilter(cfg.Proxy)); err != nil {
 		return nil, fmt.Errorf("miss: listen for neighbours: %w", err)
 	}
-	if l.forwards, err = l.socket(cfg.Namespace, forwardBytes, forwardFilter()); err != nil {
+	raw, err := l.neighbours.SyscallConn()
+	if err == nil {
+		// The kernel walks the numbers of all namespaces for each notification of each such
+		// socket, before its filter. VXLAN devices are in this namespace, so that the
+		// other socket needs none of them.
+		err = raw.Control(func(fd uintptr) {
+			l.all = unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1) == nil
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("miss: listen for neighbours: %w", err), l.neighbours.Close())
+	}
+	if l.forwards, err = socket(cfg.Namespace, forwardBytes, forwardFilter()); err != nil {
 		return nil, errors.Join(fmt.Errorf("miss: listen for MACs: %w", err), l.neighbours.Close())
 	}
 	return l, nil
 }
 
-// All reports whether misses are received from all namespaces that this one has a
-// number for (NETLINK_LISTEN_ALL_NSID). If not, each needs a Listener.
+// All reports whether misses of neighbours are received from all namespaces that this
+// one has a number for (NETLINK_LISTEN_ALL_NSID). If not, each needs a Listener. MACs are
+// received from this namespace only: it has the VXLAN devices.
 func (l *Listener) All() bool { return l.all }
 
 // Close frees the sockets. Run must have returned.

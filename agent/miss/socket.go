@@ -13,7 +13,7 @@ import (
 )
 
 // socket opens a socket that receives what passes the filter.
-func (l *Listener) socket(namespace string, buffer int, filter []unix.SockFilter) (*os.File, error) {
+func socket(namespace string, buffer int, filter []unix.SockFilter) (*os.File, error) {
 	fd, err := open(namespace)
 	if err != nil {
 		return nil, err
@@ -22,7 +22,6 @@ func (l *Listener) socket(namespace string, buffer int, filter []unix.SockFilter
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, buffer) // a smaller one causes calls of Lost
 	}
-	l.all = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1) == nil
 	// The filter is set first, so that nothing else is in the buffer.
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
@@ -36,7 +35,7 @@ func (l *Listener) socket(namespace string, buffer int, filter []unix.SockFilter
 
 // open opens a netlink socket in a namespace.
 func open(namespace string) (fd int, err error) {
-	socket := func() (int, error) {
+	openHere := func() (int, error) {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 		if err != nil {
 			return -1, err
@@ -47,31 +46,51 @@ func open(namespace string) (fd int, err error) {
 		return fd, nil
 	}
 	if namespace == "" {
-		return socket()
+		return openHere()
 	}
 	there, err := os.OpenFile(namespace, os.O_RDONLY|unix.O_NONBLOCK, 0) // of a FIFO in its place the open returns too
 	if err != nil {
 		return -1, err
 	}
 	defer there.Close()
-	type opened struct {
-		fd  int
-		err error
-	}
-	result := make(chan opened)
-	go func() {
-		// Not unlocked: the thread ends with the goroutine, so that no other goroutine
-		// runs in the other namespace.
-		runtime.LockOSThread()
-		if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
-			result <- opened{-1, fmt.Errorf("enter %s: %w", namespace, err)}
+	fd = -1
+	onThread(func() {
+		if err = unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+			err = fmt.Errorf("enter %s: %w", namespace, err)
 			return
 		}
-		fd, err := socket()
-		result <- opened{fd, err}
+		fd, err = openHere()
+	})
+	return fd, err
+}
+
+// onThread runs work, which may enter another network namespace, on a thread that no
+// other goroutine uses meanwhile. The thread then returns to the namespace that it had.
+// If it cannot, it ends with its goroutine, so that nothing else runs there. The first
+// thread of a process cannot end: it would stay, and /proc/self/ns/net would be the
+// other namespace. So work never runs on it.
+func onThread(work func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			onThread(work) // on another one, because this one is held
+			runtime.UnlockOSThread()
+			return
+		}
+		home, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			work() // the thread ends
+			return
+		}
+		defer home.Close()
+		work()
+		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread()
+		}
 	}()
-	o := <-result
-	return o.fd, o.err
+	<-done
 }
 
 // Offsets in a message of the kernel, for the filters.

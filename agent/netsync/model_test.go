@@ -42,6 +42,7 @@ type model struct {
 	servers []*netreport.Service
 	late    []func() // reports on their way
 	faulty  bool
+	bound   bool // the node has a certificate, and the log decides what it may write
 
 	view    *projections.State // the agent's part of the log
 	viewSeq log.Seq
@@ -138,6 +139,9 @@ func (s modelStore) Propose(_ context.Context, c *log.Change) (log.Result, error
 		return first, nil
 	}
 	c.Time, c.Seed = log.TimeOf(s.now), uint64(s.seq)+1
+	if s.bound && strings.HasPrefix(c.Actor, netreport.ActorCN) {
+		c.By = log.Author{Role: log.RoleCN, CN: modelCN}
+	}
 	events, result := rules.Decide(s.state, c)
 	for _, e := range events {
 		s.seq++

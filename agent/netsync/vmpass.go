@@ -157,7 +157,9 @@ func spoofing(n *log.NIC) map[string]*bool {
 }
 
 // recordStates updates those fields of a NIC in the log that this node knows better:
-// its location, its owner and its VM's state (spec/net-agent.md §2.2, local wins).
+// its location, its owner and its VM's state (spec/net-agent.md §2.2, local wins). The owner
+// is an operation of its own, after the others: where nodes have certificates, the log
+// refuses it from a node, and what the node knows better must not be refused with it.
 func (v *vmPass) recordStates(nic *NIC, remote *log.NIC, rec projections.Record) {
 	here := remote.CNUUID == v.cn
 	if !here && !remote.CNUUID.IsZero() && remote.State == "running" && v.vm.State != "running" {
@@ -179,6 +181,9 @@ func (v *vmPass) recordStates(nic *NIC, remote *log.NIC, rec projections.Record)
 		return
 	}
 	slices.Sort(set)
+	if i := slices.Index(set, "owner_uuid"); i >= 0 && len(set) > 1 {
+		set = slices.Delete(set, i, i+1)
+	}
 	key := "update/" + rec.ETag()
 	for _, name := range set {
 		key += "/" + name

@@ -52,8 +52,8 @@ func (d *Daemon) takeResolutions(ctx context.Context, first resolution) {
 	d.evict(&steps)
 	whole := d.do(ctx, steps.all())
 	for i, a := range done {
-		for _, r := range a.waiters {
-			r.end(whole && !failed[i])
+		if whole && !failed[i] { // otherwise a key in doubt is asked again
+			d.answered(a.key, a.sentAt)
 		}
 	}
 }
@@ -97,6 +97,13 @@ func (d *Daemon) apply(a *query, got *resolution, now time.Time, steps *batchSte
 		d.stats.found.Add(1)
 		delete(d.tables.absent, a.key)
 	}
+	if s := d.doubts[a.key]; s != nil {
+		s.none = absent
+		s.fresh = s.fresh || absent
+	}
+	if !absent {
+		d.noteFresh(a.key, got.at)
+	}
 	switch {
 	case a.key.ip.IsValid() && absent:
 		if n := d.tables.neighs[a.key]; n != nil {
@@ -107,6 +114,9 @@ func (d *Daemon) apply(a *query, got *resolution, now time.Time, steps *batchSte
 	case absent:
 		if f := d.tables.forwards[a.key]; f != nil {
 			for user := range d.tables.users[a.key] { // the neighbours that use it are wrong too
+				if s := d.doubts[a.key]; s != nil {
+					d.doubt(user, s.until)
+				}
 				d.ask(user, true)
 			}
 			d.removeForward(f, steps)
@@ -121,7 +131,6 @@ func (d *Daemon) apply(a *query, got *resolution, now time.Time, steps *batchSte
 func (d *Daemon) applyVL3(a *query, got *resolution, now time.Time, steps *batchSteps) {
 	n := d.tables.neighs[a.key]
 	at := make([]linkKey, 0, len(a.links))
-	local := d.isLocal(a.key.vnet, got.at.Addr)
 	for p := range a.links {
 		if d.links.has(p) {
 			at = append(at, p)
@@ -132,6 +141,7 @@ func (d *Daemon) applyVL3(a *query, got *resolution, now time.Time, steps *batch
 			return // its links were removed meanwhile
 		}
 		n = d.tables.addNeigh(a.key)
+		d.doubtNew(a.key, now)
 	} else if n.mac != got.mac {
 		for p := range n.links { // existing entries are replaced
 			at = append(at, p)
@@ -141,15 +151,7 @@ func (d *Daemon) applyVL3(a *query, got *resolution, now time.Time, steps *batch
 		d.removeForward(f, steps)
 	}
 	d.tables.checked(n.age, now)
-	fk := key{vnet: a.key.vnet, mac: got.mac}
-	if local {
-		// macvlan delivers within this node by itself.
-		if f := d.tables.forwards[fk]; f != nil {
-			d.removeForward(f, steps)
-		}
-	} else {
-		d.setForward(fk, got.at, now, steps)
-	}
+	d.applyUnderlay(a, n, got, now, steps)
 	slices.SortFunc(at, func(x, y linkKey) int {
 		return cmp.Or(cmp.Compare(x.namespace, y.namespace), cmp.Compare(x.link, y.link))
 	})
@@ -162,22 +164,59 @@ func (d *Daemon) applyVL3(a *query, got *resolution, now time.Time, steps *batch
 	}
 }
 
+// applyUnderlay programs the forwarding entry of an address's MAC.
+func (d *Daemon) applyUnderlay(a *query, n *neigh, got *resolution, now time.Time, steps *batchSteps) {
+	k, last := n.forwardKey(), n.said
+	n.said = got.at
+	f := d.tables.forwards[k]
+	switch {
+	case d.outdated(k, got.at, last, a.sentAt):
+		if f == nil {
+			d.askAgain(k) // only an answer about the MAC can show that it is back
+		} else {
+			d.tables.checked(f.age, now)
+		}
+	case d.isLocal(k.vnet, got.at.Addr):
+		d.applyLocal(k, steps)
+	default:
+		d.setForward(k, got.at, now, steps)
+	}
+}
+
+// applyLocal removes the forwarding entry of a MAC on this node: macvlan delivers
+// within a node by itself.
+func (d *Daemon) applyLocal(k key, steps *batchSteps) {
+	if s := d.doubts[k]; s != nil {
+		s.none = true
+	}
+	if f := d.tables.forwards[k]; f != nil {
+		d.removeForward(f, steps)
+	}
+}
+
 // applyVL2 programs a MAC.
 func (d *Daemon) applyVL2(a *query, to varp.Underlay, now time.Time, steps *batchSteps) {
 	f := d.tables.forwards[a.key]
-	if d.isLocal(a.key.vnet, to.Addr) {
-		if f != nil {
-			d.removeForward(f, steps)
-		}
+	var last varp.Underlay
+	if f != nil {
+		last = f.said
+		f.said = to
+	}
+	if d.outdated(a.key, to, last, a.sentAt) {
 		return
 	}
-	if _, is := d.links.vxlans[a.key.vnet]; !is || f == nil && !a.direct {
+	if d.isLocal(a.key.vnet, to.Addr) {
+		d.applyLocal(a.key, steps)
+		return
+	}
+	if _, is := d.links.vxlans[a.key.vnet]; !is || f == nil && !a.direct && len(d.tables.users[a.key]) == 0 {
 		return // its device was removed meanwhile, or its last user
 	}
 	if f != nil && a.direct {
 		f.to = netip.Addr{} // the kernel no longer has it
 	}
 	f = d.setForward(a.key, to, now, steps)
+	f.said = to
 	f.direct = f.direct || a.direct && len(d.tables.users[a.key]) == 0
 }
 
@@ -185,6 +224,9 @@ func (d *Daemon) applyVL2(a *query, to varp.Underlay, now time.Time, steps *batc
 func (d *Daemon) setForward(k key, to varp.Underlay, now time.Time, steps *batchSteps) *forward {
 	f := d.tables.addForward(k)
 	d.tables.checked(f.age, now)
+	if s := d.doubts[k]; s != nil {
+		s.none = false
+	}
 	port := to.Port
 	if port == d.links.vxlans[k.vnet].port {
 		port = 0
@@ -290,5 +332,6 @@ func (d *Daemon) refused(s *plan.Step) {
 
 // isLocal reports whether an underlay address is this node's own.
 func (d *Daemon) isLocal(vnet uint32, a netip.Addr) bool {
-	return d.links.vxlans[vnet].local == a.Unmap()
+	local := d.links.vxlans[vnet].local
+	return local.IsValid() && local == a.Unmap()
 }

@@ -3,6 +3,7 @@ package varpd
 import (
 	"context"
 	"errors"
+	"time"
 
 	"rutter/log"
 	"rutter/varp"
@@ -15,9 +16,9 @@ type query struct {
 	direct bool             // a MAC that the kernel missed itself
 	// again means that a change came since the question was sent, so its answer may be
 	// outdated.
-	again   bool
-	sent    bool
-	waiters []*record // of the shootdown log, done when this is answered
+	again  bool
+	sent   bool
+	sentAt time.Time // the last time
 }
 
 // link adds a link where the entry was missed.
@@ -66,7 +67,7 @@ func (d *Daemon) send(ctx context.Context) {
 	n := 0
 	for ; n < len(d.queries.queue) && d.queries.inFlight < d.cfg.MaxInFlight; n++ {
 		a := d.queries.queue[n]
-		a.sent = true
+		a.sent, a.sentAt = true, time.Now()
 		d.queries.inFlight++
 		d.stats.asked.Add(1)
 		k := a.key

@@ -34,6 +34,9 @@ type Kernel interface {
 	// Namespaces returns the names of the current VM namespaces. One that is gone when
 	// it is read does no harm.
 	Namespaces() []string
+	// Source returns the address from which the kernel sends to another by the link
+	// with an ifindex; 0: by any link.
+	Source(device int32, to netip.Addr) (netip.Addr, error)
 }
 
 // Config has what a Daemon asks and what it programs. Zero means the default that is
@@ -76,9 +79,19 @@ type Config struct {
 	RefreshEvery time.Duration
 
 	// PollEvery is the pause before the shootdown log is asked again after an empty
-	// answer, plus up to a half at random. Default 2 s; illumos takes 5 to 10 s.
+	// answer, plus up to a half at random. Default 1 s; illumos takes 5 to 10 s.
 	// Negative: never, for a server that fails on LOG_REQ.
 	PollEvery time.Duration
+
+	// CacheTime is how long a server may answer from a cache that its shootdown log does
+	// not invalidate. What the log names is asked at once, and again until that time is
+	// over; only then is the record acknowledged. Default 10 s, portolan's; negative:
+	// the server has none, as Rutter's.
+	CacheTime time.Duration
+
+	// Servers returns the state of the servers that Resolver asks, for the status, and
+	// for the route by which a VXLAN device without a local address sends. nil: unknown.
+	Servers func() []varp.ServerState
 
 	// Greeting bounds the first PING. Default 10 s.
 	Greeting time.Duration
@@ -94,7 +107,8 @@ func (c Config) withDefaults() Config {
 	c.MaxEntries = cmp.Or(c.MaxEntries, 65536)
 	c.Negative = cmp.Or(c.Negative, 2*time.Second)
 	c.RefreshEvery = cmp.Or(c.RefreshEvery, 5*time.Minute)
-	c.PollEvery = cmp.Or(c.PollEvery, 2*time.Second)
+	c.PollEvery = cmp.Or(c.PollEvery, time.Second)
+	c.CacheTime = cmp.Or(c.CacheTime, 10*time.Second)
 	c.Greeting = cmp.Or(c.Greeting, 10*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

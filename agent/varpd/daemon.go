@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -42,8 +43,14 @@ type Daemon struct {
 	lost        chan struct{}   // misses were lost
 	resolutions chan resolution // room for all that are in flight, so that senders never wait
 	records     chan *batch
-	localAddrs  atomic.Pointer[[]netip.Addr] // the underlay addresses of this node
+	localAddrs  atomic.Pointer[map[netip.Addr]string] // the underlay addresses of this node, and how they are known
+	unpolled    atomic.Pointer[[]Unpolled]            // devices without one
 
+	logTurn   sync.Mutex // held by the poller that asks and acknowledges
+	pollersMu sync.Mutex // protects pollers
+	pollers   map[*poller]bool
+
+	pending miss.Readers
 	ready   chan struct{}  // closed after the first scan of the links
 	running sync.WaitGroup // questions in flight
 
@@ -54,8 +61,11 @@ type Daemon struct {
 	queries   queries
 	deferred  []miss.Miss             // of links that the last scan did not show
 	unknown   map[linkIndex]time.Time // links that a scan did not show, and when
-	dirty     bool                    // a scan of the links is needed
-	scannedAt time.Time               // when the last scan ended
+	doubts    map[key]*doubt
+	vnetSince map[uint32]time.Time // since when a vnet has fabric links here
+	soughtAt  time.Time            // when underlay addresses were looked up last
+	dirty     bool                 // a scan of the links is needed
+	scannedAt time.Time            // when the last scan ended
 	scanTook  time.Duration
 	troubles  map[string]bool // logged, and not over yet
 }
@@ -70,6 +80,7 @@ func New(cfg Config) (*Daemon, error) {
 		cfg: cfg, misses: make(chan miss.Miss, maxQueued), wakes: make(chan struct{}, 1), lost: make(chan struct{}, 1),
 		ready: make(chan struct{}), resolutions: make(chan resolution, cfg.MaxInFlight), records: make(chan *batch),
 		tables: newTables(), queries: queries{byKey: map[key]*query{}}, troubles: map[string]bool{}, unknown: map[linkIndex]time.Time{},
+		doubts: map[key]*doubt{}, pollers: map[*poller]bool{},
 	}, nil
 }
 
@@ -199,13 +210,15 @@ func (d *Daemon) loop(ctx context.Context) error {
 		case b := <-d.records:
 			d.takeRecords(b)
 		case <-d.lost:
-			d.readPending(d.links.namespaces)
+			d.readPending(ctx, d.links.namespaces)
 		case <-d.wakes:
 			d.dirty = true
 			clear(d.unknown)
 		case <-again.C:
 		case now := <-tick.C:
 			d.refresh(now)
+			d.askDoubts(now)
+			d.followUnderlay(now)
 			d.dirty = d.dirty || now.Sub(d.scannedAt) >= sweepEvery
 		}
 		if d.dirty {
@@ -274,20 +287,24 @@ func (d *Daemon) askMiss(k key, now time.Time) *query {
 	return d.ask(k, false)
 }
 
-// readPending takes what links miss now.
-func (d *Daemon) readPending(namespaces map[string]int32) {
-	now := time.Now()
-	for name, number := range namespaces {
-		misses, err := d.cfg.Pending(name)
-		if err != nil {
-			d.cfg.Logger.Debug("varpd: pending neighbours", "namespace", name, "error", err)
-			continue // it is gone; or the misses come again in a second
-		}
-		for _, m := range misses {
-			m.Namespace = number
-			d.takeMiss(m, now)
-		}
+// readPending reads what links miss now, and passes it to the loop.
+func (d *Daemon) readPending(ctx context.Context, namespaces map[string]int32) {
+	if len(namespaces) == 0 {
+		return
 	}
+	numbers := maps.Clone(namespaces)
+	d.running.Go(func() {
+		d.pending.Each(ctx, slices.Sorted(maps.Keys(numbers)), d.cfg.Pending, func(name string, misses []miss.Miss, err error) {
+			if err != nil {
+				d.cfg.Logger.Debug("varpd: pending neighbours", "namespace", name, "error", err)
+				return // it is gone; or the misses come again in a second
+			}
+			for i := range misses {
+				misses[i].Namespace = numbers[name]
+			}
+			missListener{d}.Resolve(ctx, misses)
+		})
+	})
 }
 
 // refresh asks again for old entries, and forgets expired NOTFOUND answers.
@@ -296,10 +313,17 @@ func (d *Daemon) refresh(now time.Time) {
 	for e := d.tables.ages.Front(); e != nil; {
 		old := e.Value.(*aged)
 		// Misses go first: refreshing fills only a part of the queue.
-		if now.Sub(old.checked) < d.cfg.RefreshEvery || len(d.queries.queue) >= d.cfg.MaxInFlight || d.ask(old.key, false) == nil {
+		if now.Sub(old.checked) < d.cfg.RefreshEvery || len(d.queries.queue) >= d.cfg.MaxInFlight {
 			break
 		}
-		d.stats.refreshed.Add(1)
+		// The answers about the addresses of a MAC have its underlay. So the server's
+		// cache for MACs keeps none that is old when a shootdown names it.
+		if len(d.tables.users[old.key]) == 0 {
+			if d.ask(old.key, false) == nil {
+				break
+			}
+			d.stats.refreshed.Add(1)
+		}
 		next := e.Next()
 		d.tables.checked(e, now)
 		e = next
@@ -321,12 +345,4 @@ func (d *Daemon) trouble(what string, err error) {
 		d.troubles[what] = true
 		d.cfg.Logger.Warn("varpd: "+what, "error", err)
 	}
-}
-
-// readLocalAddrs returns the underlay addresses of this node.
-func (d *Daemon) readLocalAddrs() []netip.Addr {
-	if p := d.localAddrs.Load(); p != nil {
-		return slices.Clone(*p)
-	}
-	return nil
 }

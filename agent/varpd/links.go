@@ -15,8 +15,10 @@ import (
 
 // vxlan is the VXLAN device of a vnet.
 type vxlan struct {
-	local netip.Addr
-	port  uint16
+	local  netip.Addr // the underlay address; invalid: it is not known
+	fixed  bool       // local is the device's own; otherwise the kernel's choice
+	port   uint16
+	device int32 // the ifindex by which it sends; 0: any
 }
 
 // linkIndex is the kernel's location of a miss: the number of a namespace, and an
@@ -43,7 +45,7 @@ func linksOf(have *plan.Snapshot, number func(namespace string) (int32, error)) 
 	for i := range have.Links {
 		if k := &have.Links[i]; isDevice(k) {
 			below[k.Name] = k.VNI
-			l.vxlans[k.VNI] = vxlan{local: k.Local.Unmap(), port: k.Port}
+			l.vxlans[k.VNI] = vxlan{local: k.Local.Unmap(), fixed: k.Local.IsValid(), port: k.Port, device: k.Device}
 			l.devices[linkIndex{miss.OwnNamespace, k.Index}] = k.VNI
 		}
 	}
@@ -102,20 +104,21 @@ func (d *Daemon) scan(ctx context.Context) error {
 		d.trouble("the kernel cannot be read", err)
 		return nil
 	}
-	before := d.links.vnetOf
+	before, vxlans := d.links.vnetOf, d.links.vxlans
 	d.links, err = linksOf(&have, d.cfg.Kernel.NamespaceNumber)
 	for _, name := range slices.Sorted(maps.Keys(have.Unread)) {
 		err = errors.Join(err, have.Unread[name].Err) // the other namespaces do not wait for it
 	}
 	d.trouble("the kernel cannot be read", err)
 	d.stats.links.Store(int64(len(d.links.vnetOf) + len(d.links.vxlans)))
-	d.setLocalAddrs()
+	d.findUnderlay(vxlans)
+	d.noteVNets(d.scannedAt)
 	var steps batchSteps
 	d.matchNeighs(&have, &steps)
 	d.matchForwards(&have, &steps)
 	d.do(ctx, append(probeSteps(&have, &d.links), steps.all()...))
 	d.takeDeferred()
-	d.readPending(d.links.newSince(before))
+	d.readPending(ctx, d.links.newSince(before))
 	return nil
 }
 
@@ -148,17 +151,17 @@ func (d *Daemon) takeDeferred() {
 	d.deferred = nil // misses of unknown links when unknown is full: they come again
 }
 
-// setLocalAddrs sets the underlay addresses for which the log is asked.
-func (d *Daemon) setLocalAddrs() {
-	var locals []netip.Addr
-	for _, v := range d.links.vxlans {
-		if v.local.IsValid() {
-			locals = append(locals, v.local)
+// noteVNets records since when each vnet has fabric links here.
+func (d *Daemon) noteVNets(now time.Time) {
+	since := map[uint32]time.Time{}
+	for _, vnet := range d.links.vnetOf {
+		if at, had := d.vnetSince[vnet]; had {
+			since[vnet] = at
+		} else {
+			since[vnet] = now
 		}
 	}
-	slices.SortFunc(locals, netip.Addr.Compare)
-	locals = slices.Compact(locals)
-	d.localAddrs.Store(&locals)
+	d.vnetSince = since
 }
 
 // probeSteps make the kernel report what it misses on fabric links, and send no useless
@@ -202,6 +205,7 @@ func (d *Daemon) matchNeighs(have *plan.Snapshot, steps *batchSteps) {
 			n := d.tables.neighs[at]
 			if n == nil { // adopted: with the oldest age, so that it is asked
 				n = d.tables.addNeigh(at)
+				d.doubtNew(at, d.scannedAt)
 				d.stats.adopted.Add(1)
 			} else if n.mac != e.MAC {
 				d.ask(at, true) // another program changed it
@@ -250,6 +254,9 @@ func (d *Daemon) matchForwards(have *plan.Snapshot, steps *batchSteps) {
 		// The entries of a vnet without fabric links are not handled.
 		if d.tables.forwards[at] == nil && used[at.vnet] {
 			f := d.tables.addForward(at)
+			if len(d.tables.users[at]) == 0 {
+				d.doubtNew(at, d.scannedAt)
+			}
 			f.to, f.port, f.direct = e.Dst, ownAddresses(e.Port, d.links.vxlans[at.vnet].port), len(d.tables.users[at]) == 0
 			d.stats.adopted.Add(1)
 		}

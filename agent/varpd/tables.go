@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"rutter/log"
+	"rutter/varp"
 )
 
 // key is the subject of one question: an address (VL3), or, if ip is not valid, a MAC
@@ -25,6 +26,7 @@ type neigh struct {
 	mac   log.MAC
 	links map[linkKey]bool // never empty
 	age   *list.Element    // in tables.ages
+	said  varp.Underlay    // of the last VL3 answer; zero: none came
 }
 
 // forward is a forwarding entry of a vnet's VXLAN device.
@@ -36,6 +38,7 @@ type forward struct {
 	// kernel missed the MAC itself. It is removed with the vnet's last fabric link.
 	direct bool
 	age    *list.Element
+	said   varp.Underlay // of the last VL2 answer; zero: none came
 }
 
 // aged is one value of tables.ages.
@@ -138,7 +141,7 @@ func (t *tables) addUser(n *neigh, mac log.MAC) *forward {
 		return nil
 	}
 	unused := t.release(n)
-	n.mac = mac
+	n.mac, n.said = mac, varp.Underlay{}
 	k := n.forwardKey()
 	if t.users[k] == nil {
 		t.users[k] = map[key]bool{}

@@ -21,7 +21,7 @@ func TestTables(t *testing.T) {
 		d := &Daemon{cfg: Config{MaxEntries: 6}.withDefaults(), tables: newTables(), queries: queries{byKey: map[key]*query{}}, troubles: map[string]bool{}}
 		d.links = links{
 			vnetOf: map[linkKey]uint32{{"z1", "fabric1"}: 1, {"z2", "fabric2"}: 1, {"z3", "fabric3"}: 2},
-			vxlans: map[uint32]vxlan{1: {local, 4789}, 2: {local, 4789}},
+			vxlans: map[uint32]vxlan{1: {local: local, fixed: true, port: 4789}, 2: {local: local, fixed: true, port: 4789}},
 		}
 		places := map[uint32][]linkKey{1: {{"z1", "fabric1"}, {"z2", "fabric2"}}, 2: {{"z3", "fabric3"}}}
 		neighs := map[linkKey]map[netip.Addr]log.MAC{}

@@ -33,7 +33,9 @@ var ErrCertificate = errors.New("client: no connection over TLS")
 // Headers of ours.
 const (
 	HeaderChangeID = "Rutter-Change-Id" // of a write: the id that makes a retry safe
+	HeaderWarning  = "Rutter-Warning"   // of its answer: what operators must know about it
 	HeaderSeq      = "Rutter-Seq"       // of an answer: the server's head, or the write's last seq
+	headerAbsent   = "Rutter-Fabric-Absent"
 )
 
 // Limits of the client.
@@ -58,6 +60,9 @@ type Config struct {
 	// concerned has the change in its kernel, at most for this time, in whole
 	// milliseconds. It is added to Timeout and AttemptTimeout.
 	Await time.Duration
+	// Absent, if not nil, is called after such a write with what no kernel has of it
+	// because a VM is not to run, one text for each object; not if there is nothing.
+	Absent func(texts []string)
 	// Dial makes the connections: a net.Dialer that waits AttemptTimeout.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// DialTLS makes connections to servers whose URL begins with https. It returns
@@ -69,6 +74,8 @@ type Config struct {
 	// with ErrCertificate at once. Without it requests continue until Timeout, as
 	// daemons need.
 	Unwelcome func(error) error
+	// Warn, if not nil, receives each warning of a server about a write that it accepted.
+	Warn func(text string)
 }
 
 // Client talks to the servers of one cluster.
@@ -180,8 +187,16 @@ func (c *Client) do(ctx context.Context, r request, out any) (http.Header, error
 		}
 		defer response.Body.Close()
 		header = response.Header
+		if c.cfg.Warn != nil {
+			for _, text := range response.Header.Values(HeaderWarning) {
+				c.cfg.Warn(text)
+			}
+		}
 		return readAnswer(response, out)
 	})
+	if texts := header.Values(headerAbsent); err == nil && len(texts) > 0 && c.cfg.Absent != nil {
+		c.cfg.Absent(texts)
+	}
 	return header, err
 }
 

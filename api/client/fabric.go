@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +22,9 @@ type Barrier struct {
 	Cursor  log.Cursor  // instead of Seq: a position in this log, else a refusal
 	Scopes  []log.Scope // none: those of Seq's whole change; without Seq, all CNs
 	Timeout time.Duration
+	// VM, with Scopes, leaves only the VM's links, and the devices of the scopes' vnets, to
+	// wait for. A server of an earlier version waits for all that is in the scopes.
+	VM log.UUID
 }
 
 // Verdict is the answer to GET /wait.
@@ -31,6 +36,21 @@ type Verdict struct {
 	Missing []Laggard     `json:"missing"` // at most 100
 	Total   int           `json:"missing_total"`
 	Reason  string        `json:"reason,omitempty"` // why it is not done, if the cause is not a CN
+	// Absent is what is concerned and not there because its VM is not to run: nothing
+	// waits for it. It is at most 100 of AbsentTotal.
+	Absent      []Waiting `json:"absent,omitempty"`
+	AbsentTotal int       `json:"absent_total,omitempty"`
+}
+
+// Waiting is an object that a CN's kernel does not have as the log wants it.
+type Waiting struct {
+	Object  string    `json:"object"` // what it is, and why it is not there
+	NIC     log.MAC   `json:"nic,omitzero"`
+	VM      log.UUID  `json:"vm_uuid,omitzero"`
+	VNet    uint32    `json:"vnet_id,omitempty"`
+	Idle    bool      `json:"idle,omitempty"`    // its VM is not to run
+	RetryAt time.Time `json:"next_try,omitzero"` // zero: with the next pass
+	CN      log.UUID  `json:"cn_uuid,omitzero"`  // in Verdict.Absent
 }
 
 // Laggard is a CN that has not programmed the change.
@@ -42,6 +62,9 @@ type Laggard struct {
 	Programmed log.Seq  `json:"programmed"`
 	AgeMS      int64    `json:"heard_ms"` // milliseconds since its last sign; -1: none
 	Reason     string   `json:"reason"`
+	// Objects are those that it lacks, if only they are missing: at most 8 of Waiting.
+	Objects []Waiting `json:"objects,omitempty"`
+	Waiting int       `json:"objects_total,omitempty"`
 }
 
 // PendingError: a write is written, but not every CN has it in its kernel after
@@ -91,6 +114,9 @@ func (c *Client) Wait(ctx context.Context, b Barrier) (Verdict, error) {
 			scopes[i] = scope.String()
 		}
 		query.Set("scope", strings.Join(scopes, ","))
+		if !b.VM.IsZero() {
+			query.Set("vm", b.VM.String())
+		}
 	}
 	deadline := time.Now().Add(b.Timeout)
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout+c.cfg.Timeout)
@@ -106,9 +132,19 @@ func (c *Client) Wait(ctx context.Context, b Barrier) (Verdict, error) {
 			return err
 		}
 		defer response.Body.Close()
-		return readAnswer(response, &v)
+		err = readAnswer(response, &v)
+		if refusal, is := errors.AsType[*log.Refusal](err); is && query.Has("vm") && response.StatusCode == http.StatusUnprocessableEntity && refusesParameter(refusal, "vm") {
+			query.Del("vm") // the server does not know it
+			return retry{err}
+		}
+		return err
 	})
 	return v, err
+}
+
+// refusesParameter reports whether a refusal is of a query parameter.
+func refusesParameter(refusal *log.Refusal, name string) bool {
+	return slices.ContainsFunc(refusal.Errors, func(e log.FieldError) bool { return e.Field == name })
 }
 
 // EverySession returns the newest session of each CN, with any server.

@@ -166,19 +166,24 @@ type Session struct {
 	Neighbours  uint32   `json:"neighbours"`
 	FDB         uint32   `json:"fdb"`
 	Failing     uint32   `json:"failing"`
-	Healed      uint64   `json:"healed"`
-	Drift       string   `json:"drift,omitempty"` // of Healed: what was last repaired, one per line; not in EverySession
-	BehindMS    int64    `json:"lag_ms"`          // age of the oldest entry that is not applied
-	DigestOK    bool     `json:"digest_ok"`       // the CN's objects match the log
-	Checked     log.Seq  `json:"digest_checked"`  // seq of the last such check
-	Mismatches  uint32   `json:"digest_mismatches"`
-	Repaired    uint32   `json:"scopes_repaired"`
-	Resets      uint32   `json:"resets"`
-	LastReset   string   `json:"last_reset,omitempty"`
-	Gone        bool     `json:"gone,omitempty"`     // it has ended, or its server does not answer
-	HeardMS     *int64   `json:"heard_ms,omitempty"` // since the last sign; only in EverySession
-	Hold        *Hold    `json:"hold,omitempty"`     // what the CN holds back of the log
-	Trouble     string   `json:"trouble,omitempty"`  // what else an operator must act on there, one per line; not in EverySession
+	Reached     log.Seq  `json:"reached"` // Programmed, but for the objects that wait
+	Waiting     int      `json:"waiting"` // objects that barriers of changes that concern them wait for
+	Idle        int      `json:"idle"`    // links that are not there because their VMs are not to run
+	// Waits are the objects of Waiting, then those of Idle, at most 32 of both.
+	Waits      []Waiting `json:"waits,omitempty"`
+	Healed     uint64    `json:"healed"`
+	Drift      string    `json:"drift,omitempty"` // of Healed: what was last repaired, one per line; not in EverySession
+	BehindMS   int64     `json:"lag_ms"`          // age of the oldest entry that is not applied
+	DigestOK   bool      `json:"digest_ok"`       // the CN's objects match the log
+	Checked    log.Seq   `json:"digest_checked"`  // seq of the last such check
+	Mismatches uint32    `json:"digest_mismatches"`
+	Repaired   uint32    `json:"scopes_repaired"`
+	Resets     uint32    `json:"resets"`
+	LastReset  string    `json:"last_reset,omitempty"`
+	Gone       bool      `json:"gone,omitempty"`     // it has ended, or its server does not answer
+	HeardMS    *int64    `json:"heard_ms,omitempty"` // since the last sign; only in EverySession
+	Hold       *Hold     `json:"hold,omitempty"`     // what the CN holds back of the log
+	Trouble    string    `json:"trouble,omitempty"`  // what else an operator must act on there, one per line; not in EverySession
 }
 
 // Sessions returns the sessions with one server.

@@ -50,6 +50,9 @@ func (m *metrics) collectors(s *Server) []prometheus.Collector {
 		gauge("rutter_cns_in_trouble", "Compute nodes connected to this server that say that something else is to be seen to.", func() float64 {
 			return float64(s.sessions.countIf(func(c *feed.Condition) bool { return c.Trouble != "" }))
 		}),
+		gauge("rutter_cns_waiting", "Compute nodes connected to this server whose kernel lacks something of the log, other than of VMs that are not to run.", func() float64 {
+			return float64(s.sessions.countWaiting())
+		}),
 	}
 }
 

@@ -53,22 +53,26 @@ type Session struct {
 	LastFrame   time.Time      // time of the last frame; zero: there was none
 	Repaired    uint32         // scopes that were sent again because their digests differed
 	Condition   feed.Condition // what the CN reports to operators
+	Waiting     int            // objects of the watermark's list that are not idle
+	Idle        int            // those that are
 }
 
 func (a *session) view() Session {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	waiting, idle := liveness.CountWaits(a.watermark.Waits)
 	return Session{
+		Waiting: waiting, Idle: idle,
 		CN: a.cn, Incarnation: a.incarnation, Number: a.number, Remote: a.remote, Since: a.since,
 		Sent: a.sent, Watermark: a.watermark, LastFrame: a.lastFrame, Repaired: a.repaired, Condition: a.condition,
 	}
 }
 
 // want asks the CN for its progress, unless it was already asked, or has reported that
-// it has programmed seq.
+// it has reached seq. Changes of its list are reported at once.
 func (a *session) want(seq log.Seq) {
 	a.mu.Lock()
-	known := a.watermark.Programmed >= seq
+	known := a.watermark.Far() >= seq
 	a.mu.Unlock()
 	for old := a.wanted.Load(); !known && old < uint64(seq); old = a.wanted.Load() {
 		if a.wanted.CompareAndSwap(old, uint64(seq)) {
@@ -114,7 +118,7 @@ func (a *session) live() liveness.Session {
 	return liveness.Session{
 		CN: a.cn, Incarnation: a.incarnation, Number: a.number,
 		Log: w.Log.Cluster, Sent: a.sent, Applied: w.Applied, Programmed: w.Programmed, Failing: w.Failing,
-		Held: a.condition.Hold != "", Checked: w.Checked, Mismatches: w.Mismatches, Resets: w.Resets, LastReset: uint8(w.LastReset),
+		Reached: w.Reached, List: w.List, Waits: w.Waits, Held: a.condition.Hold != "", Checked: w.Checked, Mismatches: w.Mismatches, Resets: w.Resets, LastReset: uint8(w.LastReset),
 	}
 }
 
@@ -145,6 +149,7 @@ func (g *sessions) take(a *session, w feed.Watermark) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.verifier.begun {
+		w = withList(a.early, w)
 		a.early = &w
 		return nil
 	}
@@ -155,7 +160,7 @@ func (g *sessions) takeLocked(a *session, w feed.Watermark) error {
 	if a.untrue != nil {
 		return a.untrue
 	}
-	w, a.untrue = a.verifier.verify(w)
+	w, a.untrue = a.verifier.verify(withList(&a.watermark, w))
 	now := a.live()
 	if now.Gone = a.untrue != nil; !now.Gone {
 		a.watermark = w
@@ -223,6 +228,16 @@ func (g *sessions) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.newest)
+}
+
+// countWaiting counts the CNs that list objects which barriers wait for.
+func (g *sessions) countWaiting() (n int) {
+	for _, s := range g.all() {
+		if view := s.view(); view.Waiting > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // all returns the sessions, in no order.

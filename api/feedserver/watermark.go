@@ -83,8 +83,8 @@ func (t *verifier) verify(w feed.Watermark) (feed.Watermark, error) {
 	if !t.checkedKnown {
 		t.checkedKnown, t.checked = true, w.Checked
 	}
-	if w.Programmed > w.Applied {
-		return w, fmt.Errorf("its kernel is at seq %d, and what it knows at %d", w.Programmed, w.Applied)
+	if w.Far() > w.Applied {
+		return w, fmt.Errorf("its kernel is at seq %d, and what it knows at %d", w.Far(), w.Applied)
 	}
 	switch w.Log.Cluster {
 	case log.UUID{}: // of no log: it claims nothing
@@ -119,7 +119,7 @@ func (t *verifier) verifySeqs(w feed.Watermark) (feed.Watermark, error) {
 	case w.Applied == 0:
 		return w, nil
 	case w.Applied < t.first, w.Applied <= t.stale && !fits:
-		w.Applied, w.Programmed = 0, 0
+		w.Applied, w.Programmed, w.Reached = 0, 0, 0
 		return w, nil
 	case w.Applied > t.most:
 		return w, fmt.Errorf("it is at seq %d, and was sent nothing beyond %d", w.Applied, t.most)
@@ -141,4 +141,18 @@ func (t *verifier) knows(seq log.Seq, chain log.ChainPrefix) (known, fits bool) 
 		fits = fits || m.seq >= seq && m.chain == chain
 	}
 	return known, fits
+}
+
+// withList returns a watermark with the list that it is of: its own, or the one of the
+// same number in the watermark before it on the connection. Without that list only
+// Programmed counts.
+func withList(before *feed.Watermark, w feed.Watermark) feed.Watermark {
+	switch {
+	case w.List == 0 || w.Listed:
+	case before != nil && before.List == w.List:
+		w.Listed, w.Waits = true, before.Waits
+	default:
+		w.List, w.Reached = 0, 0
+	}
+	return w
 }

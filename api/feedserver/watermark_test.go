@@ -43,6 +43,7 @@ func TestWhatACNCanKnow(t *testing.T) {
 		"one beyond":                       {log.Cursor{}, false, 0, []step{{at(here, 121), 0, "nothing beyond 120"}}},
 		"beyond, of no log":                {log.Cursor{}, false, 0, []step{{at(log.UUID{}, all), 0, "nothing beyond 120"}}},
 		"kernel beyond itself":             {log.Cursor{}, false, 0, []step{{with(at(here, 110), func(w *feed.Watermark) { w.Programmed = 120 }), 0, "its kernel"}}},
+		"reached beyond itself":            {log.Cursor{}, false, 0, []step{{with(at(here, 110), func(w *feed.Watermark) { w.Reached, w.List = 120, 1 }), 0, "its kernel"}}},
 		"back":                             {log.Cursor{}, false, 0, []step{{at(here, 120), 120, ""}, {at(here, 110), 0, "was at 120"}}},
 		"back to nothing":                  {log.Cursor{}, false, 0, []step{{at(here, 120), 120, ""}, {at(here, 0), 0, ""}, {at(here, 120), 120, ""}}},
 		"kernel back":                      {log.Cursor{}, false, 0, []step{{at(here, 110), 110, ""}, {with(at(here, 120), func(w *feed.Watermark) { w.Programmed = 0 }), 120, ""}}},
@@ -73,7 +74,7 @@ func TestWhatACNCanKnow(t *testing.T) {
 		for i, s := range c.steps {
 			got, err := v.verify(s.w)
 			switch {
-			case s.lie == "" && (err != nil || got.Applied != s.want || got.Programmed > got.Applied):
+			case s.lie == "" && (err != nil || got.Applied != s.want || got.Far() > got.Applied):
 				t.Errorf("%s, watermark %d: got applied %d, %v; want %d", name, i, got.Applied, err, s.want)
 			case s.lie != "" && (err == nil || !strings.Contains(err.Error(), s.lie)):
 				t.Errorf("%s, watermark %d: got applied %d, %v; want a lie: %s", name, i, got.Applied, err, s.lie)
@@ -157,5 +158,60 @@ func TestLyingWatermark(t *testing.T) {
 				t.Errorf("the metric counts %v", got)
 			}
 		})
+	}
+}
+
+// TestListIsThatOfItsNumber: a watermark without its list is of the list of that number
+// that came before it on the session, also before the hello was checked. Without that
+// list only Programmed counts. What is from before a reset counts for nothing.
+func TestListIsThatOfItsNumber(t *testing.T) {
+	waits := []feed.Wait{{Kind: feed.WaitVNet, VNet: 7}}
+	at := func(seq log.Seq, list uint32, listed bool) feed.Watermark {
+		w := feed.Watermark{Log: log.Cursor{Cluster: apitest.UUID(1)}, Applied: seq, Programmed: 1, Reached: seq, List: list, Listed: listed}
+		if listed {
+			w.Waits = waits
+		}
+		return w
+	}
+	for _, early := range []bool{true, false} {
+		g := newSessions(liveness.NewTable(1, time.Now))
+		a := newSession(&feed.Hello{CN: apitest.CN1, Incarnation: 1, Session: 1}, "", func(reason) {})
+		g.add(a)
+		begin := func() {
+			a.setSent(110, log.ChainPrefix{})
+			a.setSent(130, log.ChainPrefix{})
+			if err := g.begin(a, apitest.UUID(1), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !early {
+			begin()
+		}
+		for i, c := range []struct {
+			w       feed.Watermark
+			reached log.Seq
+			waits   int
+		}{
+			{at(110, 2, true), 110, 1}, {at(111, 2, false), 111, 1}, {at(112, 3, false), 0, 0}, {at(113, 3, true), 113, 1}, {at(114, 0, false), 0, 0}, {at(115, 3, false), 0, 0},
+		} {
+			if c.w.List == 0 {
+				c.w.Reached = 0
+			}
+			if err := g.take(a, c.w); err != nil {
+				t.Fatal(err)
+			}
+			if early && i == 0 {
+				continue
+			}
+			if early && i == 1 {
+				begin()
+			}
+			if got := a.live(); got.Reached != c.reached || len(got.Waits) != c.waits || got.Programmed != 1 {
+				t.Errorf("early %v, watermark %d: reached %d with %d objects, want %d with %d", early, i, got.Reached, len(got.Waits), c.reached, c.waits)
+			}
+		}
+		if a.setReset(); g.take(a, at(115, 4, true)) != nil || a.live().Reached != 0 {
+			t.Errorf("from before a reset: reached %d", a.live().Reached)
+		}
 	}
 }

@@ -17,6 +17,9 @@ type Known struct {
 	Alive   bool
 	HeardMS int64 // milliseconds since the last sign that was reported to the leader; -1: none in its term
 	Beats   bool  // the signs are heartbeats: there is no session
+	// Waiting and Idle count the objects of the session's list that barriers wait for, and
+	// those whose VMs are not to run. Waits has at most MaxShown of both.
+	Waiting, Idle int
 }
 
 // listPage is how many sessions one answer between servers has.
@@ -84,6 +87,8 @@ func (r *leaderTerm) list(after log.UUID) []Known {
 		}
 		s := all[cn]
 		k := Known{Session: s.session, Server: s.server, Alive: r.alive(s, now), HeardMS: -1}
+		k.Waiting, k.Idle = CountWaits(k.Waits)
+		k.Waits = k.Waits[:min(len(k.Waits), MaxShown)]
 		if s.at >= 0 {
 			k.HeardMS = (now - s.at).Milliseconds()
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"rutter/log"
+	"rutter/log/feed"
 )
 
 // Session is one connection of a CN, as its server knows it.
@@ -26,7 +27,16 @@ type Session struct {
 	Resets     uint32  // in this process of the agent
 	LastReset  uint8   // feed.ResetReason of the last; 0: none
 	Held       bool    // the agent holds removals back, because they would take away too much
+
+	// Reached, List and Waits are those of the watermark (feed.Watermark). Waits is never
+	// changed in place. List is 0 if there is none; then only Programmed counts.
+	Reached log.Seq
+	List    uint32
+	Waits   []feed.Wait
 }
+
+// far is the seq that the CN has reached, up to which only objects of its list wait.
+func (s *Session) far() log.Seq { return max(s.Programmed, s.Reached) }
 
 // Compare orders sessions of one CN: by incarnation, then number.
 func (s *Session) Compare(o *Session) int {
@@ -49,6 +59,8 @@ func (s *Session) Compare(o *Session) int {
 type Reported struct {
 	Session
 	Silent time.Duration // milliseconds, as a duration, from its last frame to the answer
+	// listed: Waits is there. If not, the asker has the list of that number already.
+	listed bool
 }
 
 // poll asks a server for its sessions.
@@ -79,25 +91,34 @@ type pollAnswer struct {
 //	        then, or nothing: 25 wanted u64, 33 cns u32, 37 cns of 16
 //	answer  0 format 1, 1 run u64, 9 version u64, 17 flags, 18 rows u32, 22 bytes of a row u16, 24 rows
 //	row     0 cn 16, 16 incarnation u64, 24 number u64, 32 flags, 33 silent ms u32, 37 cluster 16, 53 sent u64,
-//	        61 applied u64, 69 programmed u64, 77 failing u32, 81 checked u64, 89 mismatches u32, 93 resets u32, 97 last reset u8
+//	        61 applied u64, 69 programmed u64, 77 failing u32, 81 checked u64, 89 mismatches u32, 93 resets u32, 97 last reset u8;
+//	        then, or nothing: 98 reached u64, 106 number of the list u32
+//	        after all rows, for each row with flagListed: its list (feed.AppendWaits)
 const (
 	wireFormat   = 1
 	pollBytes    = 25
 	pollWanted   = 37
 	answerHeader = 24
-	rowBytes     = 98
+	rowLeast     = 98  // of the first version
+	rowBytes     = 110 // as written
 
-	flagFull = 1 << 0
-	flagMore = 1 << 1
-	flagGone = 1 << 0
-	flagHeld = 1 << 1
+	flagFull   = 1 << 0
+	flagMore   = 1 << 1
+	flagGone   = 1 << 0
+	flagHeld   = 1 << 1
+	flagListed = 1 << 2
 )
 
 // MaxWanted bounds the CNs in a poll; if more are waited for, it asks all.
 const MaxWanted = 4096
 
-// MaxRows bounds the sessions of one answer: under half of a peer's frame.
-const MaxRows = 4096
+// MaxRows bounds the sessions of one answer: under half of a peer's frame. maxLists is the
+// size of the lists of one answer, in bytes, after which it ends: with the one that is
+// over, under the other half.
+const (
+	MaxRows  = 4096
+	maxLists = 256 << 10
+)
 
 func milliseconds(d time.Duration) uint32 {
 	return uint32(min(max(d.Milliseconds(), 0), 1<<32-1))
@@ -155,6 +176,11 @@ func (a *pollAnswer) encode() []byte {
 	for i := range a.rows {
 		b = a.rows[i].append(b)
 	}
+	for i := range a.rows {
+		if a.rows[i].listed {
+			b, _ = feed.AppendWaits(b, a.rows[i].Waits) // the server that read it bounded it
+		}
+	}
 	return b
 }
 
@@ -169,7 +195,7 @@ func (r *Reported) append(b []byte) []byte {
 	b = append(b, r.CN[:]...)
 	b = binary.BigEndian.AppendUint64(b, r.Incarnation)
 	b = binary.BigEndian.AppendUint64(b, r.Number)
-	b = append(b, flag(r.Gone, flagGone)|flag(r.Held, flagHeld))
+	b = append(b, flag(r.Gone, flagGone)|flag(r.Held, flagHeld)|flag(r.listed, flagListed))
 	b = binary.BigEndian.AppendUint32(b, milliseconds(r.Silent))
 	b = append(b, r.Log[:]...)
 	for _, seq := range [...]log.Seq{r.Sent, r.Applied, r.Programmed} {
@@ -179,7 +205,9 @@ func (r *Reported) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(r.Checked))
 	b = binary.BigEndian.AppendUint32(b, r.Mismatches)
 	b = binary.BigEndian.AppendUint32(b, r.Resets)
-	return append(b, r.LastReset)
+	b = append(b, r.LastReset)
+	b = binary.BigEndian.AppendUint64(b, uint64(r.Reached))
+	return binary.BigEndian.AppendUint32(b, r.List)
 }
 
 func decodeAnswer(b []byte) (*pollAnswer, error) {
@@ -192,12 +220,21 @@ func decodeAnswer(b []byte) (*pollAnswer, error) {
 	}
 	rows, size := int(binary.BigEndian.Uint32(b[18:])), int(binary.BigEndian.Uint16(b[22:]))
 	b = b[answerHeader:]
-	if rows > MaxRows || size < rowBytes || len(b) < rows*size {
+	if rows > MaxRows || size < rowLeast || len(b) < rows*size {
 		return nil, fmt.Errorf("liveness: answer of %d sessions of %d bytes in %d: %w", rows, size, len(b), log.ErrFormat)
 	}
 	a.rows = make([]Reported, rows)
 	for i := range a.rows {
-		a.rows[i].read(b[i*size:])
+		a.rows[i].read(b[i*size : (i+1)*size])
+	}
+	b = b[rows*size:]
+	for i := range a.rows {
+		if a.rows[i].listed {
+			var err error
+			if a.rows[i].Waits, b, err = feed.ReadWaits(b); err != nil {
+				return nil, fmt.Errorf("liveness: list of CN %s: %w: %w", a.rows[i].CN, log.ErrFormat, err)
+			}
+		}
 	}
 	return a, nil
 }
@@ -212,4 +249,7 @@ func (r *Reported) read(b []byte) {
 	r.Sent, r.Applied, r.Programmed = log.Seq(u64(b[53:])), log.Seq(u64(b[61:])), log.Seq(u64(b[69:]))
 	r.Failing, r.Checked = u32(b[77:]), log.Seq(u64(b[81:]))
 	r.Mismatches, r.Resets, r.LastReset = u32(b[89:]), u32(b[93:]), b[97]
+	if len(b) >= rowBytes {
+		r.Reached, r.List, r.listed = log.Seq(u64(b[98:])), u32(b[106:]), b[32]&flagListed != 0
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"rutter/log"
+	"rutter/log/feed"
 )
 
 // Memory is how long an ended session is remembered, so that an older session of the
@@ -35,6 +36,7 @@ type row struct {
 	session  Session
 	lastSign time.Time
 	version  uint64
+	listed   uint64 // the version with which its list became what it is
 }
 
 // NewTable returns an empty table. run names this process: one that was started
@@ -78,6 +80,9 @@ func (t *Table) Put(s Session) bool {
 	}
 	r := e.Value.(*row)
 	t.version++
+	if s.List != r.session.List || r.session.Compare(&s) != 0 || r.listed == 0 {
+		r.listed = t.version
+	}
 	if !s.Gone { // its end is not a sign of life
 		r.lastSign = t.now()
 	}
@@ -199,14 +204,19 @@ func (t *Table) since(p poll) *pollAnswer {
 	for before := e.Prev(); before != nil && before.Value.(*row).version > p.since; before = e.Prev() {
 		e = before
 	}
-	now := t.now()
+	now, lists := t.now(), 0
 	for ; e != nil; e = e.Next() {
 		r := e.Value.(*row)
-		if len(a.rows) == MaxRows {
-			a.version, a.more = a.rows[MaxRows-1].version(t), true
+		if n := len(a.rows); n == MaxRows || lists > maxLists {
+			a.version, a.more = a.rows[n-1].version(t), true
 			return a
 		}
-		a.rows = append(a.rows, Reported{r.session, now.Sub(r.lastSign).Truncate(time.Millisecond)})
+		said := Reported{Session: r.session, Silent: now.Sub(r.lastSign).Truncate(time.Millisecond)}
+		if said.listed = said.List != 0 && r.listed > p.since; !said.listed {
+			said.Waits = nil
+		}
+		lists += feed.WaitsBytes(said.Waits)
+		a.rows = append(a.rows, said)
 	}
 	return a
 }

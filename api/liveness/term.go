@@ -158,7 +158,7 @@ func (r *leaderTerm) ask(v *view, atLeast time.Duration) (more bool, err error) 
 func (r *leaderTerm) wanted(v *view) (seq log.Seq, cns []log.UUID) {
 	for cn, lacks := range r.wants {
 		s := r.cns[cn]
-		if s != nil && s.session.Programmed >= lacks {
+		if s != nil && s.session.far() >= lacks {
 			delete(r.wants, cn)
 			continue
 		}
@@ -191,6 +191,13 @@ func (r *leaderTerm) take(v *view, a *pollAnswer, at time.Duration) {
 	v.run, v.version = a.run, a.version
 	v.complete = v.complete || !a.more
 	for _, row := range a.rows {
+		if !row.listed && row.List != 0 {
+			if known, is := v.sessions[row.CN]; is && known.List == row.List && known.Compare(&row.Session) == 0 {
+				row.Waits = known.Waits
+			} else { // it cannot be: only Programmed counts
+				row.List, row.Reached = 0, 0
+			}
+		}
 		v.sessions[row.CN] = row
 		r.see(v, row, at)
 	}

@@ -13,11 +13,14 @@ import (
 )
 
 // Query is a barrier: wait until every CN that is interested in one of the
-// scopes has programmed Seq.
+// scopes has programmed Seq, or all of it that Concern names.
 type Query struct {
 	Seq     log.Seq       `json:"seq"`
 	Scopes  []log.Scope   `json:"scopes"`
 	Timeout time.Duration `json:"timeout_ns"`
+	// Concern is which objects of these kernels count; nil: all of them. A leader of an
+	// earlier version waits for all.
+	Concern *Concern `json:"concern,omitempty"`
 }
 
 // Verdict is the result of a barrier.
@@ -30,6 +33,10 @@ type Verdict struct {
 	Total   int           `json:"missing_total"`
 	// Reason says why it is not done, if the cause is not a CN.
 	Reason string `json:"reason,omitempty"`
+	// Absent is what is concerned and not there because its VM is not to run; nothing
+	// waits for it. At most MaxAbsent objects of AbsentTotal, by CN.
+	Absent      []Waiting `json:"absent,omitempty"`
+	AbsentTotal int       `json:"absent_total,omitempty"`
 }
 
 // Laggard is a CN that has not programmed what is waited for.
@@ -41,6 +48,10 @@ type Laggard struct {
 	Programmed log.Seq  `json:"programmed"`
 	AgeMS      int64    `json:"heard_ms"` // since the last sign of it; -1: none since this leader was elected
 	Reason     string   `json:"reason"`
+	// Objects are those that it lacks, if only they are missing: at most maxObjects of
+	// Waiting.
+	Objects []Waiting `json:"objects,omitempty"`
+	Waiting int       `json:"objects_total,omitempty"`
 }
 
 // Bounds of a barrier.
@@ -141,7 +152,8 @@ func (r *leaderTerm) wait(ctx context.Context, q Query) (Verdict, error) {
 		v.Reason, v.Waited = "the log has not reached it: its head is "+r.cfg.Store.Head().Seq.String(), time.Since(began)
 		return v, nil
 	}
-	r.look(q, nil) // records whom the servers must ask
+	concerned := concernOf(&q)
+	r.look(q, concerned, nil) // records whom the servers must ask
 	asked := r.beginWait()
 	defer r.endWait()
 	for {
@@ -151,7 +163,7 @@ func (r *leaderTerm) wait(ctx context.Context, q Query) (Verdict, error) {
 		r.mu.Lock()
 		changed := r.changed
 		r.mu.Unlock()
-		v = r.look(q, asked)
+		v = r.look(q, concerned, asked)
 		if v.Done {
 			v.Waited = time.Since(began)
 			return v, nil
@@ -193,7 +205,7 @@ func (r *leaderTerm) endWait() {
 }
 
 // look checks all interested CNs once, with the present interest.
-func (r *leaderTerm) look(q Query, asked map[*view]uint64) Verdict {
+func (r *leaderTerm) look(q Query, concerned *concern, asked map[*view]uint64) Verdict {
 	v := Verdict{Seq: q.Seq, Missing: []Laggard{}}
 	interested := make(map[log.UUID]string)
 	var strangers []log.UUID // CNs without an object in the log
@@ -223,13 +235,20 @@ func (r *leaderTerm) look(q Query, asked map[*view]uint64) Verdict {
 	settled := r.settled(asked)
 	for cn, name := range interested {
 		l := Laggard{CN: cn, Hostname: name, AgeMS: -1}
-		if l.Reason = r.lacks(&l, q.Seq, cluster, now, settled); l.Reason != "" {
+		if l.Reason = r.lacks(&l, q.Seq, cluster, now, settled); l.Reason == "" && l.Programmed < q.Seq {
+			waited, idle := concerned.held(&r.cns[cn].session)
+			if v.absent(&l, idle); len(waited) > 0 {
+				l.Reason = l.name(waited)
+			}
+		}
+		if l.Reason != "" {
 			v.Missing = append(v.Missing, l)
-			if l.Programmed < q.Seq {
+			if s := r.cns[cn]; l.Programmed < q.Seq && (s == nil || s.session.Log != cluster || s.session.far() < q.Seq) {
 				r.wants[cn] = max(r.wants[cn], q.Seq)
 			}
 		}
 	}
+	v.cut()
 	slices.SortFunc(v.Missing, func(a, b Laggard) int {
 		return cmp.Or(cmp.Compare(a.Programmed, b.Programmed), slices.Compare(a.CN[:], b.CN[:]))
 	})
@@ -274,8 +293,8 @@ func (r *leaderTerm) settled(asked map[*view]uint64) string {
 	return ""
 }
 
-// lacks returns why a CN does not count as done, or "" if it does. The caller holds the
-// lock.
+// lacks returns why a CN does not count as done, or "" if it does, except perhaps for
+// objects of its list. The caller holds the lock.
 func (r *leaderTerm) lacks(l *Laggard, seq log.Seq, cluster log.UUID, now time.Duration, settled string) string {
 	s := r.cns[l.CN]
 	if s == nil {
@@ -310,11 +329,11 @@ func (r *leaderTerm) lacks(l *Laggard, seq log.Seq, cluster log.UUID, now time.D
 		return "it has not said yet how far it is"
 	case session.Log != cluster:
 		return "it follows another log"
-	case l.Programmed > session.Sent: // its server must have ended it (SAFETY B4); one of an earlier version does not
+	case session.far() > session.Sent: // its server must have ended it (SAFETY B4); one of an earlier version does not
 		return "it says that it is further than it was sent"
 	case session.Held:
 		return "it holds back what the log says, since that takes too much away: rutter cn accept " + l.CN.String() + " lets it"
-	case l.Programmed >= seq:
+	case session.far() >= seq: // the caller looks at what is left
 		return ""
 	case session.Failing > 0:
 		return fmt.Sprintf("its kernel refuses %d steps", session.Failing)

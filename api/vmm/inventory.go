@@ -276,10 +276,8 @@ func has(said *log.VM, cn log.UUID, rec projections.Record, known bool) (op log.
 		if elsewhere := before.ServerUUID; !elsewhere.IsZero() && elsewhere != cn && before.State == vmRunning && want.State != vmRunning {
 			return op, false // the other CN of a migration
 		}
-		want.CreateTimestamp = before.CreateTimestamp
-		if want.OwnerUUID.IsZero() {
-			want.OwnerUUID = before.OwnerUUID
-		}
+		// Whose a VM is, the log knows; a report does not change it (log.Rights).
+		want.CreateTimestamp, want.OwnerUUID = before.CreateTimestamp, before.OwnerUUID
 		if want.LastModified == 0 {
 			want.LastModified = before.LastModified
 		}

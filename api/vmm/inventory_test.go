@@ -93,12 +93,16 @@ func TestInventory(t *testing.T) {
 		// Increments.
 		grown, arrived := vm(0x21, "running"), vm(0x27, "running")
 		grown.Quota = 20
+		grown.OwnerUUID = testUUID(10) // the log knows whose it is
 		line.Report(&feed.Inventory{Number: 3, VMs: []feed.InventoryVM{inventoryVM(grown), inventoryVM(arrived), inventoryVM(vm(0x23, "running")), {UUID: testUUID(0x25)}}})
 		line.Report(&feed.Inventory{Number: 4, VMs: []feed.InventoryVM{{UUID: testUUID(0x23)}, {UUID: testUUID(0x2a), Object: []byte{9}}}})
 		settle()
 		want = []string{"20 running 10 at 1", "21 running 20 at 1", "22 destroyed 10 at 1", "27 running 10 at 1"}
 		if got := c.vms(); !slices.Equal(got, want) {
 			t.Errorf("after increments\n got %q\nwant %q", got, want)
+		}
+		if r, _ := c.state.Get(log.KindVM, testUUID(0x21).String()); r.Object.(*log.VM).OwnerUUID == grown.OwnerUUID {
+			t.Error("a report has changed whose a VM is")
 		}
 		// A late word of an older connection is put right at the next look.
 		c.create(t, vm(0x25, "running"))

@@ -67,6 +67,10 @@ var importTable = []row{
 		why: "what a party may have done for it has one table, for who writes the log and for who shows it",
 	},
 	{
+		pkg: "log/refusals",
+		why: "every listener that limits connections logs a refusal in the same manner",
+	},
+	{
 		pkg: "log/boltpages", may: []string{"log"},
 		why: "what a damaged bbolt file looks like is the same for a server's files and a compute node's cache",
 	},
@@ -80,12 +84,21 @@ var importTable = []row{
 		why:   "the meaning of the log may depend on the log only, or servers would differ",
 	},
 	{
-		pkg: "projections/rules", may: []string{"log", "projections"},
+		pkg: "projections/rules", may: []string{"log", "projections", "projections/underlay"},
 		tests: []string{"log/changetest", "projections/desired", "projections/internal/worldtest"},
 		why:   "what is accepted is decided from the state, which does not know how",
 	},
 	{
-		pkg: "projections/desired", may: []string{"log", "projections"},
+		pkg: "projections/underlay", may: []string{"log", "projections"},
+		why: "what an underlay carries is the same for deciding, for a kernel and for a warning",
+	},
+	{
+		pkg: "agent/underlay", may: []string{"log", "projections", "projections/underlay", "agent/internal/nlmsg"},
+		tests: []string{"cmd/rutter/netlab"},
+		why:   "the look at interfaces and paths needs the log's VTEPs, and nothing of the links",
+	},
+	{
+		pkg: "projections/desired", may: []string{"log", "projections", "projections/underlay"},
 		tests: []string{"log/changetest", "projections/internal/worldtest", "projections/rules"},
 		why:   "what a kernel must hold follows from the state alone, on a server as on the compute node",
 	},
@@ -164,7 +177,7 @@ var importTable = []row{
 		why: "messages of hashicorp's libraries look like ours, whoever sends them",
 	},
 	{
-		pkg: "raftstore/internal/peer", may: []string{"log", "raftstore/internal/hashilog", "raftstore/internal/peer/heartbeat", "raftstore/internal/peer/pipelines", "raftstore/internal/peer/votes"},
+		pkg: "raftstore/internal/peer", may: []string{"log", "log/refusals", "raftstore/internal/hashilog", "raftstore/internal/peer/heartbeat", "raftstore/internal/peer/pipelines", "raftstore/internal/peer/votes"},
 		why: "servers reach each other without knowing what they ask and agree on",
 	},
 	{
@@ -205,7 +218,7 @@ var importTable = []row{
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
 	{
-		pkg: "api/backend", may: []string{"log", "projections", "api/auth/guard", "api/auth/matrix", "api/internal/rest"},
+		pkg: "api/backend", may: []string{"log", "projections", "api/auth/guard", "api/auth/matrix", "api/internal/rest", "projections/underlay"},
 		why: "reading the state freshly and writing to it is the same for every route, whatever it shows",
 	},
 	{
@@ -276,7 +289,7 @@ var importTable = []row{
 		why: "a page is files and headers: what it shows it asks of the API, from the browser",
 	},
 	{
-		pkg: "api/liveness", may: []string{"log", "projections"},
+		pkg: "api/liveness", may: []string{"log", "log/feed", "projections"},
 		tests: []string{"projections/rules"},
 		why:   "who is there and how far is judged from sessions, without connections, HTTP or Raft",
 	},
@@ -421,9 +434,17 @@ var importTable = []row{
 		why: "tests of a source and of a runner want a node to look at",
 	},
 	{
-		pkg: "varp", may: []string{"log", "varp/internal/slots"},
+		pkg: "varp", may: []string{"log", "log/refusals", "varp/internal/places", "varp/internal/slots", "varp/internal/spans"},
 		tests: []string{"integration/svpclient"},
 		why:   "SVP asks a small Lookup, so that it runs on servers, on agents and against portolan alike",
+	},
+	{
+		pkg: "varp/internal/places", may: []string{"log"},
+		why: "how far a client has read, and when a server may rely on it, is a rule of seqs and times",
+	},
+	{
+		pkg: "varp/internal/spans", may: []string{"log"},
+		why: "a set of numbers knows nothing of what is numbered",
 	},
 	{
 		pkg: "varp/internal/slots",
@@ -454,7 +475,7 @@ var importTable = []row{
 		why: "the store meets the interfaces of the API in one place, so that neither imports the other",
 	},
 	{
-		pkg: "cmd/rutter/serve", may: []string{"api", "api/auth/allow", "api/auth/audit", "api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/liveness", "api/reach", "api/triton/changefeed", "api/triton/cnapi", "api/triton/napi", "api/triton/netreport", "api/triton/vmapi", "api/vmm", "cmd/rutter/storeapi", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "log", "log/budget", "projections", "raftstore", "varp", "api/auth/webcheck"},
+		pkg: "cmd/rutter/serve", may: []string{"api", "api/auth/allow", "api/auth/audit", "api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/liveness", "api/reach", "api/triton/changefeed", "api/triton/cnapi", "api/triton/napi", "api/triton/netreport", "api/triton/vmapi", "api/vmm", "cmd/rutter/storeapi", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "log", "log/budget", "projections", "raftstore", "varp", "api/auth/webcheck", "projections/underlay"},
 		why: "one constructor of a server, for the command, the demo, dev, tests and benches; it has nothing of a compute node",
 	},
 	{
@@ -462,7 +483,7 @@ var importTable = []row{
 		why: "the commands for VMs and the agent open a node's VMs the same way",
 	},
 	{
-		pkg: "cmd/rutter/node", may: []string{"agent", "agent/link", "agent/link/plan", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "varp"},
+		pkg: "cmd/rutter/node", may: []string{"agent", "agent/link", "agent/link/plan", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "varp", "agent/underlay"},
 		why: "one constructor of a compute node, for the command, the demo, dev and tests; it has no Raft",
 	},
 	{
@@ -535,7 +556,7 @@ const maxFuncLines = 70
 var longFuncs = map[string]string{}
 
 // pureDirs are the packages that must give the same answer on every server.
-var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/desired": true, "projections/rules": true}
+var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/desired": true, "projections/rules": true, "projections/underlay": true}
 
 // impureImports are the standard packages that bring a clock, randomness, a
 // goroutine, a file, a socket or a logger; a name stands for everything below it

@@ -161,7 +161,7 @@ func (w *world) config(servers ...string) varpd.Config {
 	}
 	return varpd.Config{
 		Resolver: client, Kernel: w.kernel, Watch: w.kernel.WatchLinks, Listen: ears.Run, Logger: logger,
-		Greeting: 2 * time.Second, PollEvery: 50 * time.Millisecond, Negative: 300 * time.Millisecond,
+		Greeting: 2 * time.Second, PollEvery: 50 * time.Millisecond, Negative: 300 * time.Millisecond, CacheTime: 200 * time.Millisecond, Servers: client.Servers,
 		Pending: func(namespace string) ([]miss.Miss, error) {
 			if namespace == "" {
 				return miss.Pending(w.cn1.Path())
@@ -380,6 +380,11 @@ func serve(t testing.TB, d *directory, address string) (at string, stop func()) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	return listener.Addr().String(), runServer(t, server, listener)
+}
+
+// runServer serves until stop is called, at the latest at the end of the test.
+func runServer(t testing.TB, server *varp.Server, listener net.Listener) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx, listener) }()
@@ -390,7 +395,7 @@ func serve(t testing.TB, d *directory, address string) (at string, stop func()) 
 		}
 	})
 	t.Cleanup(stop)
-	return listener.Addr().String(), stop
+	return stop
 }
 
 // ip runs ip(8) or bridge(8) in a namespace.

@@ -83,7 +83,7 @@ func (s *shared) add(entry log.Entry, e *log.Event) error {
 		s.entries = append(s.entries[:0], s.entries[ring:]...)
 	}
 	s.entries = append(s.entries, entry)
-	s.head.Seq = entry.Seq
+	s.head.Seq, s.head.Chain = entry.Seq, entry.Hash.Prefix()
 	_, err := s.state.Apply(entry.Seq, e)
 	return err
 }

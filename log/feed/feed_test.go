@@ -63,9 +63,18 @@ func examples() map[string]Message {
 			Applied: 42, Programmed: 41, Healed: 2, Log: log.Cursor{Cluster: uuid(1), Seq: 42, Chain: chain},
 			Drift: "z1/fabric0: link was down\nz1/fabric0: address 10.0.0.1/24 was gone",
 		},
-		"again":  &Again{44, vnet},
-		"report": &Report{[]byte("opaque")},
-		"ping":   &Ping{},
+		"watermark_waits": &Watermark{
+			Applied: 42, Programmed: 31, Failing: 2, Log: log.Cursor{Cluster: uuid(1), Seq: 42, Chain: chain},
+			Reached: 41, List: 3, Listed: true, Waits: []Wait{
+				{Kind: WaitNIC, Idle: true, VNet: 1234, NIC: log.MAC{2, 0, 0, 0, 0, 1}, VM: uuid(16), RetryAt: 1_700_000_000},
+				{Kind: WaitEntry, VNet: 1234, NIC: log.MAC{2, 0, 0, 0, 0, 2}, Peer: log.MAC{2, 0, 0, 0, 0, 3}, VM: uuid(32), Why: "neighbour 10.0.0.3 of 02:00:00:00:00:02: no room"},
+				{Kind: WaitVNet, VNet: 7, Why: "vxlan sdcvxl7: file exists"},
+			},
+		},
+		"watermark_list": &Watermark{Applied: 42, Programmed: 31, Log: log.Cursor{Cluster: uuid(1), Seq: 42, Chain: chain}, Reached: 41, List: 3},
+		"again":          &Again{44, vnet},
+		"report":         &Report{[]byte("opaque")},
+		"ping":           &Ping{},
 		"condition": &Condition{
 			Hold: "00c0ffee00c0ffee", Going: 24, Links: 25, Was: uuid(1), Log: uuid(2),
 			Names: "fabric link of 90:b8:d0:00:00:01\nvxlan sdcvxl5", Trouble: "the cache cannot be written: no space left on device",

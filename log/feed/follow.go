@@ -95,7 +95,8 @@ type Conn struct {
 	latest   *Watermark // not sent yet; a newer one replaces it
 	again    []*Again   // not sent yet, at most MaxScopes
 	wanted   log.Seq    // a client waits until this seq is programmed
-	reported log.Seq    // Programmed of the last watermark that was sent
+	reported log.Seq    // Far of the last watermark that was sent
+	listed   uint32     // List of the last watermark that was sent with its list
 	sent     time.Time  // when that was
 
 	condition    Condition // as last given
@@ -175,14 +176,17 @@ func (c *Conn) take(now time.Time) (up []Message, due time.Duration) {
 		return up, 0
 	}
 	gap := TellLazily
-	if c.wanted > c.reported {
+	if c.wanted > c.reported || c.latest.List != c.listed { // a barrier may wait for an object of the list
 		gap = TellEvery
 	}
 	if left := gap - now.Sub(c.sent); left > 0 {
 		return up, left
 	}
-	c.reported, c.sent = c.latest.Programmed, now
-	up = append(up, c.latest)
+	c.reported, c.sent = c.latest.Far(), now
+	if c.latest.List == c.listed { // the server has it
+		c.latest.Listed, c.latest.Waits = false, nil
+	}
+	up, c.listed = append(up, c.latest), c.latest.List
 	c.latest = nil
 	return up, 0
 }

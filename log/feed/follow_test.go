@@ -3,11 +3,13 @@ package feed
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -331,4 +333,72 @@ func TestSendKeepsOrder(t *testing.T) {
 			t.Errorf("send to a full queue: %v, want the deadline", err)
 		}
 	})
+}
+
+// TestListIsSentWhenItChanged: a watermark has its list the first time on a connection and
+// when it changed; then it does not keep the long pause, because a barrier may wait for it.
+func TestListIsSentWhenItChanged(t *testing.T) {
+	c := NewConn(nil)
+	now := time.Unix(1_000_000, 0)
+	waits := []Wait{{Kind: WaitVNet, VNet: 7}}
+	for i, step := range []struct {
+		list   uint32
+		after  time.Duration
+		listed bool
+		left   time.Duration
+	}{
+		{1, 0, true, 0}, {1, TellEvery, false, TellLazily - TellEvery}, {1, TellLazily, false, 0}, {2, TellEvery, true, 0}, {0, TellEvery, false, 0}, {2, TellEvery, true, 0},
+	} {
+		now = now.Add(step.after)
+		c.Watermark(Watermark{Applied: 5, Reached: 4, List: step.list, Listed: step.list != 0, Waits: waits})
+		up, left := c.take(now)
+		if left != step.left || (left == 0) != (len(up) == 1) {
+			t.Fatalf("step %d: %d messages, %v until the next, want %v", i, len(up), left, step.left)
+		}
+		if left > 0 {
+			continue
+		}
+		if w := up[0].(*Watermark); w.Listed != step.listed || w.List != step.list || step.list != 0 && (w.Waits != nil) != step.listed {
+			t.Errorf("step %d: %+v, want listed %v", i, w, step.listed)
+		}
+	}
+}
+
+// TestBoundsOfLists: a list over its bounds is not written, or its texts are cut; nor read.
+func TestBoundsOfLists(t *testing.T) {
+	if _, err := AppendWaits(nil, make([]Wait, MaxWaits+1)); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%d objects: %v", MaxWaits+1, err)
+	}
+	list := make([]Wait, MaxWaits)
+	for i := range list {
+		list[i] = Wait{Kind: WaitVNet, VNet: uint32(i), Why: strings.Repeat("x", 2*MaxWaitText)}
+	}
+	b, err := AppendWaits(nil, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, rest, err := ReadWaits(b)
+	texts := 0
+	for i := range got {
+		texts += len(got[i].Why)
+	}
+	if err != nil || len(got) != MaxWaits || len(rest) != 0 || texts != MaxWaitTexts || len(got[0].Why) != MaxWaitText || WaitsBytes(got) != len(b)-4 {
+		t.Errorf("%d objects with %d bytes of text, %v", len(got), texts, err)
+	}
+	if _, err := Append(nil, &Watermark{List: 1, Listed: true, Waits: list}); err != nil {
+		t.Errorf("the longest list does not fit a frame: %v", err)
+	}
+	for name, bad := range map[string][]byte{
+		"too many": binary.BigEndian.AppendUint32(nil, MaxWaits+1), "too short": append(binary.BigEndian.AppendUint32(nil, 2), b[4:4+waitBytes]...),
+	} {
+		if _, _, err := ReadWaits(bad); err == nil {
+			t.Errorf("%s: read", name)
+		}
+	}
+	long := append([]byte{}, b[:4+waitBytes+MaxWaitText]...)
+	binary.BigEndian.PutUint32(long, 1)
+	binary.BigEndian.PutUint16(long[4+waitBytes-2:], MaxWaitText+1)
+	if _, _, err := ReadWaits(append(long, 'x')); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a long text: %v", err)
+	}
 }

@@ -42,7 +42,8 @@ import (
 //	                                    count u32, then for each scope held: scope, as-of u64; then, or nothing: abilities u32
 //	65 watermark     applied            programmed u64, objects u32, links u32, neighbours u32, fdb u32, failing u32, healed u64;
 //	                                    then, or nothing: cluster 16, chain prefix 8 (at applied), checked u64,
-//	                                    mismatches u32, resets u32, last reset u8; then, or nothing: drift text
+//	                                    mismatches u32, resets u32, last reset u8; then, or nothing: drift text; then, or nothing:
+//	                                    reached u64, number of the list u32, flags u8 (1: the list follows), list (AppendWaits)
 //	66 report        0                  opaque (to the end)
 //	67 ping          0                  (nothing)
 //	68 again         at                 scope

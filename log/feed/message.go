@@ -225,7 +225,19 @@ type Watermark struct {
 	Resets     uint32      // since the process began
 	LastReset  ResetReason // 0: none
 	Drift      string      // what was repaired last (see Healed), one on each line; at most 64 KiB
+
+	// Reached is at least Programmed: the kernel matches the log here, except for the
+	// objects of the list List (SAFETY L2). List is the number of that list; 0: there is
+	// none, and only Programmed counts. Waits has the list if Listed; if not, it is the
+	// list of that number that was sent before on this connection.
+	Reached log.Seq
+	List    uint32
+	Listed  bool
+	Waits   []Wait // at most MaxWaits
 }
+
+// Far is the seq that the CN has reached, up to which only objects of its list wait.
+func (m *Watermark) Far() log.Seq { return max(m.Programmed, m.Reached) }
 
 // Again asks for a scope anew, because its digest differs. Its objects follow as if the
 // scope was new, and replace what is held. Nothing else is sent again.

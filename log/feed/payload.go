@@ -347,7 +347,7 @@ func (m *Watermark) write(w *payloadWriter) {
 		w.u32(n)
 	}
 	w.u64(m.Healed)
-	if m.Log.Cluster.IsZero() && m.Checked == 0 && m.Mismatches == 0 && m.Resets == 0 && m.LastReset == 0 && m.Drift == "" {
+	if m.Log.Cluster.IsZero() && m.Checked == 0 && m.Mismatches == 0 && m.Resets == 0 && m.LastReset == 0 && m.Drift == "" && m.List == 0 {
 		return
 	}
 	w.raw(m.Log.Cluster[:])
@@ -356,10 +356,31 @@ func (m *Watermark) write(w *payloadWriter) {
 	w.u32(m.Mismatches)
 	w.u32(m.Resets)
 	w.u8(uint8(m.LastReset))
-	if m.Drift != "" {
+	if m.Drift != "" || m.List != 0 {
 		w.text(m.Drift)
 	}
+	if m.List == 0 {
+		return
+	}
+	w.u64(uint64(m.Reached))
+	w.u32(m.List)
+	if !m.Listed {
+		w.u8(0)
+		return
+	}
+	w.u8(flagListed)
+	if b, err := AppendWaits(w.b, m.Waits); err != nil {
+		w.err = err
+	} else {
+		w.b = b
+	}
 }
+
+const (
+	// watermarkList is the length of what was appended after the drift, without the list.
+	watermarkList = 8 + 4 + 1
+	flagListed    = 1 << 0
+)
 
 func (m *Watermark) read(seq log.Seq, r *payloadReader) {
 	m.Applied, m.Programmed = seq, r.seq()
@@ -376,6 +397,15 @@ func (m *Watermark) read(seq log.Seq, r *payloadReader) {
 	m.Checked, m.Mismatches, m.Resets, m.LastReset = r.seq(), r.u32(), r.u32(), ResetReason(r.u8())
 	if len(r.b) >= 2 {
 		m.Drift = r.text()
+	}
+	if len(r.b) < watermarkList {
+		return
+	}
+	reached, list := r.seq(), r.u32()
+	if listed := r.u8()&flagListed != 0; list != 0 {
+		if m.Reached, m.List, m.Listed = reached, list, listed; listed {
+			m.Waits = r.waits()
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ func compareTouched(a, b touched) int {
 type Touches struct {
 	cn    log.UUID
 	nics  map[touched]struct{}
-	cns   map[log.UUID]struct{} // whose underlay address may be another one
+	cns   map[log.UUID]struct{} // whose underlay address or port may be another one
 	whole bool
 	limit Limits // with which Within was asked last
 }
@@ -69,6 +69,9 @@ func (t *Touches) NoteWhole() { t.whole = true }
 // Note notes that an object became another: before is nil if it was not held,
 // after if it is not any more.
 func (t *Touches) Note(before, after log.Object) {
+	if was, is := asNIC(before), asNIC(after); was != nil && is != nil && was.UnderlayMTU != is.UnderlayMTU {
+		t.whole = true // what fits there is a problem of the whole
+	}
 	for _, o := range []log.Object{before, after} {
 		switch o := o.(type) {
 		case *log.NIC:
@@ -81,6 +84,11 @@ func (t *Touches) Note(before, after log.Object) {
 		t.ResetWithin(t.limit)
 		t.whole = true
 	}
+}
+
+func asNIC(o log.Object) *log.NIC {
+	nic, _ := o.(*log.NIC)
+	return nic
 }
 
 func (t *Touches) noteNIC(nic *log.NIC) {
@@ -135,7 +143,7 @@ func (d *LinksDelta) Len() int { return len(d.Neighs) + len(d.FDB) + len(d.NoNei
 // their order, and whether a vnet crossed its limit. An entry that two of them
 // name comes twice.
 func desiredDelta(s *projections.State, cn log.UUID, list []touched, limits Limits) (out LinksDelta, switched bool) {
-	p := planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]netip.Addr{}}
+	p := planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]projections.Underlay{}}
 	d := delta{planner: &p, links: map[log.UUID][]log.MAC{}, vnets: map[uint32]bool{}}
 	nics := p.localNICs()
 	if len(nics) == 0 || !p.findUnderlay() {
@@ -167,8 +175,8 @@ func (d *delta) fdb(t touched) {
 	}
 	if r, ok := d.s.NICRow(t.mac); ok && r.Home() == log.VNetScope(net.VNetID) {
 		if cn := r.CN(); cn != d.cn {
-			if dst := d.reach(cn); dst.IsValid() {
-				d.out.FDB = append(d.out.FDB, FDB{VNet: net.VNetID, MAC: t.mac, Dst: dst})
+			if to := d.reach(cn); to.Addr.IsValid() {
+				d.out.FDB = append(d.out.FDB, d.forward(net.VNetID, t.mac, to))
 				return
 			}
 		}
@@ -183,7 +191,7 @@ func (d *delta) neighs(t touched) {
 	}
 	var mac log.MAC // of the NIC that has the address and can be reached
 	if r, ok := d.s.NICRowAt(t.network, t.ip); ok {
-		if cn := r.CN(); cn == d.cn || d.reach(cn).IsValid() {
+		if cn := r.CN(); cn == d.cn || d.reach(cn).Addr.IsValid() {
 			mac = r.MAC()
 		}
 	}

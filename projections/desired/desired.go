@@ -75,6 +75,8 @@ type Fabric struct {
 	// Hold is set while the VM is provisioning: the link is made, but the
 	// network's later changes (gateway, routes, resolvers, MTU) are not applied.
 	Hold bool
+	// Idle is set while the VM is not to run: its namespace need not exist.
+	Idle bool
 }
 
 // Route is one static route of a network, as it stands inside a VM.

@@ -17,7 +17,7 @@ type Entries struct {
 
 // NewEntries returns what finds the entries of cn.
 func NewEntries(s *projections.State, cn log.UUID) *Entries {
-	e := &Entries{planner: planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]netip.Addr{}}}
+	e := &Entries{planner: planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]projections.Underlay{}}}
 	e.reachable = e.findUnderlay()
 	return e
 }
@@ -38,7 +38,7 @@ func (e *Entries) Neigh(link log.MAC, ip netip.Addr) (Neigh, bool) {
 		return Neigh{}, false
 	}
 	o := r.Object.(*log.NIC)
-	if o.MAC == link || o.CNUUID != e.cn && !e.reach(o.CNUUID).IsValid() {
+	if o.MAC == link || o.CNUUID != e.cn && !e.reach(o.CNUUID).Addr.IsValid() {
 		return Neigh{}, false
 	}
 	return Neigh{Link: link, IP: o.IP, MAC: o.MAC}, true
@@ -51,6 +51,6 @@ func (e *Entries) FDB(vnet uint32, mac log.MAC) (FDB, bool) {
 	if !e.reachable || !ok || r.Home() != log.VNetScope(vnet) || r.CN() == e.cn {
 		return FDB{}, false
 	}
-	dst := e.reach(r.CN())
-	return FDB{VNet: vnet, MAC: mac, Dst: dst}, dst.IsValid()
+	to := e.reach(r.CN())
+	return e.forward(vnet, mac, to), to.Addr.IsValid()
 }

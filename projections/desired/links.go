@@ -9,13 +9,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
-)
-
-// Outer headers of VXLAN without a VLAN tag inside, in bytes: what a VXLAN
-// device's MTU is less than its underlay's (spec/kernel.md section 2).
-const (
-	outer4 = projections.Overhead4 - projections.VLANTag
-	outer6 = projections.Overhead6 - projections.VLANTag
+	"rutter/projections/underlay"
 )
 
 // Of returns what the kernel of cn must hold: for each vnet on which
@@ -28,7 +22,7 @@ func Of(s *projections.State, cn log.UUID) Links { return Within(s, cn, Limits{}
 // Within is Of, except that vnets with more entries than
 // limits allow are on demand.
 func Within(s *projections.State, cn log.UUID, limits Limits) Links {
-	p := planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]netip.Addr{}}
+	p := planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]projections.Underlay{}}
 	nics := p.localNICs()
 	if len(nics) > 0 && p.findUnderlay() {
 		p.demand = onDemand(s, nics, limits)
@@ -50,10 +44,14 @@ type planner struct {
 	cn log.UUID
 
 	local netip.Addr // the underlay address
-	mtu   uint32     // of the underlay, less the outer headers: the VXLANs'
+	port  uint16     // where the CN receives VXLAN packets
+	own   underlay.Node
+	// needs is the largest MTU of the CN's links on fabrics, and what its packets take of
+	// the underlay, in bytes.
+	needs struct{ mtu, bytes uint32 }
 
-	remote   map[log.UUID]netip.Addr // underlay addresses of other CNs, invalid if they cannot be reached
-	demand   map[uint32]bool         // vnets that are on demand
+	remote   map[log.UUID]projections.Underlay // of other CNs; no address if they cannot be reached
+	demand   map[uint32]bool                   // vnets that are on demand
 	problems map[Problem]bool
 	want     Links
 }
@@ -85,25 +83,20 @@ func (p *planner) findUnderlay() bool {
 		p.problem(log.KindServer, p.cn.String(), "it has no underlay NIC with an address, so none of its fabrics can be made")
 		return false
 	}
-	p.local = nic.IP
-	mtu := uint32(projections.MinTagMTU)
-	if net := p.s.Network(nic.NetworkUUID); net != nil {
-		mtu = net.MTU
-	} else if r, ok := p.s.Get(log.KindNICTag, nic.NICTag); ok {
-		mtu = r.Object.(*log.NICTag).MTU
-	}
-	if p.mtu = mtu - outer4; p.local.Is6() {
-		p.mtu = mtu - outer6
-	}
+	p.local, p.port = nic.IP, projections.PortOr(nic.VXLANPort)
+	p.own, _ = underlay.Interface(p.s, p.cn)
 	return true
 }
 
-// reach returns where another CN receives VXLAN packets; it is not valid, and a
-// problem, if we cannot send there.
-func (p *planner) reach(cn log.UUID) netip.Addr {
-	addr, known := p.remote[cn]
+// carries returns the largest MTU of a link, in bytes, that the CN's underlay carries.
+func (p *planner) carries(vlan bool) uint32 { return p.own.Carries(vlan) }
+
+// reach returns where another CN receives VXLAN packets; its address is not valid, and
+// there is a problem, if we cannot send there.
+func (p *planner) reach(cn log.UUID) (to projections.Underlay) {
+	to, known := p.remote[cn]
 	if known {
-		return addr
+		return to
 	}
 	at, ok := p.s.UnderlayOf(cn)
 	switch {
@@ -112,18 +105,34 @@ func (p *planner) reach(cn log.UUID) netip.Addr {
 	case at.Addr.Is4() != p.local.Is4():
 		p.problem(log.KindServer, cn.String(), "its underlay address %s is not of the family of %s, so its NICs cannot be reached", at.Addr, p.local)
 	default:
-		addr = at.Addr
+		to = at
+		p.checkFar(cn)
 	}
-	p.remote[cn] = addr
-	return addr
+	p.remote[cn] = to
+	return to
+}
+
+// checkFar notes that the underlay of another CN carries less than packets of links here
+// may have: they arrive as fragments, or not at all.
+func (p *planner) checkFar(cn log.UUID) {
+	if far, ok := underlay.Interface(p.s, cn); ok && far.MTU < p.needs.bytes {
+		p.problem(log.KindServer, cn.String(), "%s, and packets of links here with MTU %d take %d: large ones are cut or lost on the way there; raise its MTU, or lower that of the networks (docs/deploy.md, MTU)", far.Why(), p.needs.mtu, p.needs.bytes)
+	}
 }
 
 func (p *planner) addFabric(r projections.NICRow) {
 	nic := r.NIC()
 	net := p.s.Network(nic.NetworkUUID)
+	tagged := net.VLANID != 0
 	f := Fabric{
-		MAC: nic.MAC, VNet: net.VNetID, VLAN: uint16(net.VLANID), MTU: min(net.MTU, p.mtu-projections.VLANTag),
+		MAC: nic.MAC, VNet: net.VNetID, VLAN: uint16(net.VLANID), MTU: min(net.MTU, p.carries(tagged)),
 		VM: nic.BelongsToUUID,
+	}
+	if f.MTU < net.MTU {
+		p.problem(log.KindNetwork, net.ID(), "its MTU %d does not fit the underlay of this node, which carries %d (%s): its links here get that; lower the MTU of the network, or raise the underlay's (docs/deploy.md, MTU)", net.MTU, f.MTU, p.own.Why())
+	}
+	if bytes := f.MTU + underlay.Headers(p.local.Is6(), tagged); bytes > p.needs.bytes {
+		p.needs.mtu, p.needs.bytes = f.MTU, bytes
 	}
 	if nic.IP.IsValid() {
 		f.Addresses = []netip.Prefix{netip.PrefixFrom(nic.IP, net.Subnet.Bits())}
@@ -131,12 +140,21 @@ func (p *planner) addFabric(r projections.NICRow) {
 	if vm := p.s.VM(nic.BelongsToUUID); vm != nil {
 		// A VM that is still another CN's is not in this one's interest.
 		if vm.ServerUUID == p.cn {
-			f.Namespace, f.Hold = vm.Zonename, vm.State == "provisioning"
+			f.Namespace, f.Hold, f.Idle = vm.Zonename, vm.State == "provisioning", !runs(vm)
 		}
 	}
 	f.Gateway, f.Resolvers = p.ofVM(nic, net)
 	f.Routes = p.routes(nic, net)
 	p.want.Fabrics = append(p.want.Fabrics, f)
+}
+
+// runs reports whether a VM is to run, as the log has it, so that it has a namespace.
+func runs(vm *log.VM) bool {
+	switch vm.State {
+	case "running", "starting", "rebooting", "migrating":
+		return true
+	}
+	return false
 }
 
 // ofVM returns what depends on all NICs that the VM has on the CN: the gateway, if the VM's
@@ -227,7 +245,7 @@ func (p *planner) addNeighs(r projections.NICRow) {
 		if mac == nic.MAC || !ip.IsValid() {
 			continue
 		}
-		if cn == p.cn || p.reach(cn).IsValid() {
+		if cn == p.cn || p.reach(cn).Addr.IsValid() {
 			p.want.Neighs = append(p.want.Neighs, Neigh{Link: nic.MAC, IP: ip, MAC: mac})
 		}
 	}
@@ -239,12 +257,12 @@ func (p *planner) addDevices() {
 	for _, f := range p.want.Fabrics {
 		if !vnets[f.VNet] {
 			vnets[f.VNet] = true
-			p.want.VXLANs = append(p.want.VXLANs, VXLAN{VNet: f.VNet, Local: p.local, Port: projections.VXLANPort, MTU: p.mtu, OnDemand: p.demand[f.VNet]})
+			p.want.VXLANs = append(p.want.VXLANs, VXLAN{VNet: f.VNet, Local: p.local, Port: p.port, MTU: p.carries(false), OnDemand: p.demand[f.VNet]})
 			if !p.demand[f.VNet] {
 				p.addFDB(f.VNet)
 			}
 		}
-		if vlan := (VLAN{VNet: f.VNet, ID: f.VLAN, MTU: p.mtu - projections.VLANTag}); f.VLAN != 0 && !vlans[vlan] {
+		if vlan := (VLAN{VNet: f.VNet, ID: f.VLAN, MTU: p.carries(true)}); f.VLAN != 0 && !vlans[vlan] {
 			vlans[vlan] = true
 			p.want.VLANs = append(p.want.VLANs, vlan)
 		}
@@ -257,10 +275,19 @@ func (p *planner) addFDB(vnet uint32) {
 		if cn == p.cn {
 			continue
 		}
-		if dst := p.reach(cn); dst.IsValid() {
-			p.want.FDB = append(p.want.FDB, FDB{VNet: vnet, MAC: r.MAC(), Dst: dst})
+		if to := p.reach(cn); to.Addr.IsValid() {
+			p.want.FDB = append(p.want.FDB, p.forward(vnet, r.MAC(), to))
 		}
 	}
+}
+
+// forward returns the forwarding entry of a MAC on another CN.
+func (p *planner) forward(vnet uint32, mac log.MAC, to projections.Underlay) FDB {
+	e := FDB{VNet: vnet, MAC: mac, Dst: to.Addr}
+	if to.Port != p.port {
+		e.Port = to.Port
+	}
+	return e
 }
 
 // sort orders every list by its key.

@@ -63,12 +63,14 @@ func TestDesiredLinks(t *testing.T) {
 		vlan 10.2 mtu 1446
 		fabric 00:00:00:00:02:00 on 10.2 mtu 1446 vm #21# in "#21#" addr [10.0.0.3/24] via 10.0.0.1 routes [{10.9.0.0/16 10.0.0.9}] resolvers [10.0.0.2 8.8.8.8 fd00:1::2] hold false
 		fabric 02:00:00:00:00:07 on 10.2 mtu 1446 vm #23# in "web" addr [10.0.0.5/24] via 10.0.0.1 routes [{10.9.0.0/16 10.0.0.9}] resolvers [10.0.0.2 8.8.8.8] hold true
-		fabric 02:00:00:00:00:09 on 10.0 mtu 1446 vm #21# in "#21#" addr [fd00:1::3/64] via fd00:1::1 routes [{fd00:8::/64 fd00:1::5}] resolvers [10.0.0.2 8.8.8.8 fd00:1::2] hold false
+		fabric 02:00:00:00:00:09 on 10.0 mtu 1450 vm #21# in "#21#" addr [fd00:1::3/64] via fd00:1::1 routes [{fd00:8::/64 fd00:1::5}] resolvers [10.0.0.2 8.8.8.8 fd00:1::2] hold false
 		neigh on 00:00:00:00:02:00: 10.0.0.4 is 00:00:00:00:02:01
 		neigh on 00:00:00:00:02:00: 10.0.0.5 is 02:00:00:00:00:07
 		neigh on 02:00:00:00:00:07: 10.0.0.3 is 00:00:00:00:02:00
 		neigh on 02:00:00:00:00:07: 10.0.0.4 is 00:00:00:00:02:01
 		fdb 10: 00:00:00:00:02:01 at 192.168.0.3 port 0
+		problem network #31#: its MTU 8926 does not fit the underlay of this node, which carries 1446 (its underlay network has MTU 1500): its links here get that; lower the MTU of the network, or raise the underlay's (docs/deploy.md, MTU)
+		problem network #34#: its MTU 8926 does not fit the underlay of this node, which carries 1450 (its underlay network has MTU 1500): its links here get that; lower the MTU of the network, or raise the underlay's (docs/deploy.md, MTU)
 		problem network #34#: its route to fd00:9::/64 is by linklocal, which a fabric link has no way to do
 	`)
 	wantLinks(t, w.State, changetest.UUID(13), "")
@@ -107,6 +109,7 @@ func TestDesiredLinksProblems(t *testing.T) {
 		vxlan 10 local 192.168.0.2 port 4789 mtu 1450
 		vlan 10.2 mtu 1446
 		fabric 00:00:00:00:02:00 on 10.2 mtu 1446 vm #21# in "#21#" addr [10.0.0.3/24] via 10.0.0.1 routes [{10.9.0.0/16 10.0.0.9}] resolvers [10.0.0.2 8.8.8.8] hold false
+		problem network #31#: its MTU 8926 does not fit the underlay of this node, which carries 1446 (its underlay network has MTU 1500): its links here get that; lower the MTU of the network, or raise the underlay's (docs/deploy.md, MTU)
 		problem server #12#: its underlay address fd00:6::1 is not of the family of 192.168.0.2, so its NICs cannot be reached
 	`)
 	six := desired.Of(w.State, changetest.UUID(12))
@@ -117,7 +120,7 @@ func TestDesiredLinksProblems(t *testing.T) {
 	wantLinks(t, w.State, changetest.UUID(12), `
 		problem server #12#: it has no underlay NIC with an address, so none of its fabrics can be made
 	`)
-	if p := desired.Of(w.State, changetest.UUID(11)).Problems; len(p) != 1 || !strings.Contains(p[0].Reason, "has no underlay NIC") {
+	if p := desired.Of(w.State, changetest.UUID(11)).Problems; len(p) != 2 || !strings.Contains(p[1].Reason, "has no underlay NIC") {
 		t.Errorf("the other CN's problems are %v", p)
 	}
 	w.State.Drop(log.KindNetwork, changetest.UUID(31).String())

@@ -2,9 +2,11 @@ package desired
 
 import (
 	"fmt"
+	"net/netip"
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/underlay"
 )
 
 // tracePair looks at the way from one NIC to another, and back.
@@ -120,13 +122,54 @@ func traceUnderlay(s *projections.State, t *Trace) {
 	if t.From.Under.Is4() != t.To.Under.Is4() {
 		t.find(Fault, "underlay-family", log.UUID{}, "give both CNs an underlay address of one family", "the underlay addresses %s and %s are of two families: neither CN can send to the other", t.From.Under, t.To.Under)
 	}
-	for _, end := range []TraceEnd{t.From, t.To} {
-		p := planner{s: s, cn: end.CN, problems: map[Problem]bool{}}
-		if p.findUnderlay() && p.mtu-projections.VLANTag < end.MTU {
-			t.find(Doubt, "underlay-mtu", end.CN, fmt.Sprintf("raise the underlay's MTU by %d, or lower the network's", end.MTU-(p.mtu-projections.VLANTag)),
-				"the underlay of %s carries packets of %d bytes of the vnet at most, and %s has MTU %d: its links get less", hostOf(end), p.mtu-projections.VLANTag, end.Name, end.MTU)
+	traceMTU(s, t)
+}
+
+// traceMTU looks at what the underlays of both CNs carry. The links of each end get what
+// its own underlay carries, so packets from a wider end to a narrower one are too large.
+func traceMTU(s *projections.State, t *Trace) {
+	var ends [2]underlay.Node
+	var links [2]uint32
+	for i, end := range []TraceEnd{t.From, t.To} {
+		n, ok := underlay.Interface(s, end.CN)
+		if !ok {
+			return
+		}
+		n.Host = end.Host
+		carries := n.Carries(end.VLAN != 0)
+		ends[i], links[i] = n, min(end.MTU, carries)
+		if carries < end.MTU {
+			t.find(Doubt, "underlay-mtu", end.CN, fmt.Sprintf("raise the underlay's MTU by %d, or lower the network's: the setting fabric.mtu says what writes do about it", end.MTU-carries),
+				"the underlay of %s carries packets of %d bytes of the vnet at most (%s), and %s has MTU %d: its links get less", hostOf(end), carries, n.Why(), end.Name, end.MTU)
 		}
 	}
+	for i, from := range []TraceEnd{t.From, t.To} {
+		to := []TraceEnd{t.To, t.From}[i]
+		far, whole := ends[1-i], links[i]+underlay.Headers(ends[i].Addr.Is6(), from.VLAN != 0)
+		if far.MTU < whole {
+			t.find(Doubt, "underlay-differs", to.CN, "set one MTU on the underlay of both CNs, or lower that of the network",
+				"large packets from %s to %s are lost, or arrive in fragments: links of %s have MTU %d, which takes %d on the underlay, and of %s %s", hostOf(from), hostOf(to), hostOf(from), links[i], whole, hostOf(to), far.Why())
+		}
+		if path, ok := pathTo(s, from.CN, to.Under); ok && path.MTU < min(whole, far.MTU, ends[i].MTU) {
+			t.find(Doubt, "underlay-path", from.CN, "look at what routes between both underlay addresses, or lower the MTU of the network",
+				"large packets from %s to %s are lost, or arrive in fragments: links of %s have MTU %d, which takes %d on the underlay, and the path to %s carries %d", hostOf(from), hostOf(to), hostOf(from), links[i], whole, path.Addr, path.MTU)
+		}
+	}
+}
+
+// pathTo returns the path from a CN to an underlay address, if the CN reported it as
+// narrower than its interface.
+func pathTo(s *projections.State, cn log.UUID, to netip.Addr) (log.PathTo, bool) {
+	r, ok := s.Get(log.KindServer, cn.String())
+	if !ok {
+		return log.PathTo{}, false
+	}
+	for _, text := range r.Object.(*log.Server).UnderlayPaths {
+		if path, err := log.ParsePathTo(text); err == nil && path.Addr == to {
+			return path, true
+		}
+	}
+	return log.PathTo{}, false
 }
 
 // traceEntries lists what the kernel of from's CN needs to send to to.
@@ -143,7 +186,11 @@ func traceEntries(s *projections.State, t *Trace, from, to TraceEnd) {
 		t.Entries = append(t.Entries, TraceEntry{CN: from.CN, What: fmt.Sprintf("neighbour %s is %s", to.IP, to.NIC), Seq: seq, Wanted: wanted})
 	}
 	if from.CN != to.CN {
-		_, wanted := entries.FDB(from.VNet, to.NIC)
-		t.Entries = append(t.Entries, TraceEntry{CN: from.CN, What: fmt.Sprintf("forwarding entry of sdcvxl%d: %s at %s", from.VNet, to.NIC, to.Under), Seq: seq, Wanted: wanted})
+		e, wanted := entries.FDB(from.VNet, to.NIC)
+		at := to.Under.String()
+		if e.Port != 0 {
+			at = fmt.Sprintf("%s port %d", at, e.Port)
+		}
+		t.Entries = append(t.Entries, TraceEntry{CN: from.CN, What: fmt.Sprintf("forwarding entry of sdcvxl%d: %s at %s", from.VNet, to.NIC, at), Seq: seq, Wanted: wanted})
 	}
 }

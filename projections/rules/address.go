@@ -65,9 +65,11 @@ func place(d *draft, field string, subnet netip.Prefix, ip netip.Addr) bool {
 // allocate returns the lowest free address of the network's provision range:
 // one that no NIC has, and that is neither gateway nor resolver. It is not
 // valid when there is none. The cost is O(log n) in the network's NICs, and
-// O(m) in the addresses of it that the same change has touched.
+// O(m) in the addresses of it that the same change has touched. On the admin network no
+// address is chosen at which a server is reached, of which the log may have no NIC.
 func allocate(d *draft, n *log.Network) netip.Addr {
-	ip := lowest(d, n, n.ProvisionStart, func(ip netip.Addr) netip.Addr {
+	reached := reachedOn(d, n)
+	ip := lowest(d, n, reached, n.ProvisionStart, func(ip netip.Addr) netip.Addr {
 		return d.FreeFrom(n.UUID, ip)
 	})
 	// An address that the change itself gave back may be lower still.
@@ -75,19 +77,34 @@ func allocate(d *draft, n *log.Network) netip.Addr {
 		if ip.IsValid() && !back.Less(ip) || n.ProvisionEnd.Less(back) {
 			break
 		}
-		if d.NICAt(n.UUID, back) == nil && !keeps(d, n, back) && ipObject(d, n.UUID, back) == nil {
+		if !reached[back] && d.NICAt(n.UUID, back) == nil && !keeps(d, n, back) && ipObject(d, n.UUID, back) == nil {
 			return back
 		}
 	}
 	return ip
 }
 
+// reachedOn are the addresses of a network at which servers are reached, from
+// log.FeatureConfined on; nil if the network is not an admin network.
+func reachedOn(d *draft, n *log.Network) map[netip.Addr]bool {
+	if !d.confined() || !isAdmin(d, n.UUID) {
+		return nil
+	}
+	reached := make(map[netip.Addr]bool)
+	for o := range d.Objects(projections.All(log.KindServer)) {
+		if s := o.(*log.Server); s.AdminIP.IsValid() && s.Status != expunged {
+			reached[s.AdminIP.Unmap()] = true
+		}
+	}
+	return reached
+}
+
 // lowest steps from one address that may be free to the next, until nothing
-// moves it on.
-func lowest(d *draft, n *log.Network, ip netip.Addr, next func(netip.Addr) netip.Addr) netip.Addr {
+// moves it on. Those that are reached are left out.
+func lowest(d *draft, n *log.Network, reached map[netip.Addr]bool, ip netip.Addr, next func(netip.Addr) netip.Addr) netip.Addr {
 	for ip.IsValid() && !n.ProvisionEnd.Less(ip) {
 		free := next(ip)
-		if free == ip && !keeps(d, n, ip) {
+		if free == ip && !reached[ip] && !keeps(d, n, ip) {
 			return ip
 		}
 		if free == ip {

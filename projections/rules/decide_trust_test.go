@@ -56,8 +56,8 @@ func TestRevocations(t *testing.T) {
 	w := worldtest.New(t, Decide)
 	cn := changetest.UUID(5).String()
 	w.Must(`create revocation {"subject": "cn:` + cn + `", "reason": "stolen"}`)
-	w.Must(`create revocation {"subject": "serial:5f0a", "identity": "server:s1", "until": "` + (w.Now + 5e9).String() + `"}`)
-	w.Must(`create revocation {"subject": "server:s2"}`)
+	w.Must(`create revocation {"subject": "serial:5f0a", "identity": "server:s1", "voters": ["s1", "s2", "s3"], "until": "` + (w.Now + 5e9).String() + `"}`)
+	w.Must(`create revocation {"subject": "server:s2", "voters": ["s1", "s2", "s3"]}`)
 	if got := show(w, log.KindRevocation, "cn:"+cn); !strings.Contains(got, "identity=cn:"+cn) || !strings.Contains(got, "issued_before=") {
 		t.Errorf("got %s, want an identity and a time", got)
 	}

@@ -189,6 +189,12 @@ func (d *draft) contained() bool { return d.State().Feature() >= log.FeatureCont
 // confined reports whether log.FeatureConfined holds.
 func (d *draft) confined() bool { return d.State().Feature() >= log.FeatureConfined }
 
+// perNode reports whether log.FeaturePerNode holds.
+func (d *draft) perNode() bool { return d.State().Feature() >= log.FeaturePerNode }
+
+// knows reports whether the late fields of a kind are known at the feature version.
+func (d *draft) knows(kind log.Kind) bool { return d.State().Feature() >= kind.LateFrom() }
+
 // show returns what a client sent as a message shows it.
 func (d *draft) show(input string) string {
 	if !d.contained() {
@@ -226,7 +232,7 @@ func (d *draft) over(field string, n, most int, limit string) bool {
 // objectFits reports whether an object is within the limits of any, and notes
 // those that it is over.
 func (d *draft) objectFits(o log.Object) bool {
-	m := log.Measure(o, d.confined())
+	m := log.Measure(o, d.knows(o.Kind()))
 	if d.over("object", m.Unknown, log.MaxUnknownBytes, "unknown_bytes") {
 		return false
 	}

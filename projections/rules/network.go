@@ -8,10 +8,14 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/underlay"
 )
 
 var networkRules = hooks[*log.Network]{
-	settle: func(d *draft, _, n *log.Network, op *log.Op) { settleNetwork(d, n, op) },
+	settle: func(d *draft, before, n *log.Network, op *log.Op) {
+		settleNetwork(d, n, op)
+		fitUnderlay(d, before, n, op)
+	},
 	check: func(d *draft, before, n *log.Network, _ *log.Op) {
 		if checkNetwork(d, n); before != nil {
 			checkPoolsOf(d, n)
@@ -165,11 +169,7 @@ func checkNetwork(d *draft, n *log.Network) {
 }
 
 func checkNetworkMTU(d *draft, n *log.Network) {
-	least := uint32(minNetworkMTU)
-	if n.Family == "ipv6" {
-		least = minNetwork6MTU // Linux switches IPv6 off below
-	}
-	tag := d.tag(n.NICTag)
+	least, tag := leastMTU(n), d.tag(n.NICTag)
 	switch {
 	case n.NICTag == "":
 		d.missing("nic_tag", "name the NIC tag that the network lies on")
@@ -182,6 +182,41 @@ func checkNetworkMTU(d *draft, n *log.Network) {
 		d.bad("mtu", fmt.Sprintf("mtu must be a number between %d and %d", least, maxMTU), "leave it out for the tag's")
 	} else if n.MTU > tag.MTU {
 		d.bad("mtu", "network mtu must be under nic_tag mtu", fmt.Sprintf("send at most %d, or raise the mtu of nic tag \"%s\" first", tag.MTU, tag.Name))
+	}
+}
+
+// leastMTU is the least MTU that a network may have, in bytes.
+func leastMTU(n *log.Network) uint32 {
+	if n.Family == "ipv6" {
+		return minNetwork6MTU // Linux switches IPv6 off below
+	}
+	return minNetworkMTU
+}
+
+// fitUnderlay compares an MTU that is new to a network with what the underlays of the
+// compute nodes carry: the setting fabric.mtu says what follows. A network whose MTU and
+// VLAN stay as they are is not looked at, so a node that reports less never makes an
+// update of something else fail. It reads what the log had before the change.
+//
+// To clamp, an MTU that is sent is enough, also the one that there is: so a network that
+// was made before a narrow node came is brought down by sending its MTU again.
+func fitUnderlay(d *draft, before, n *log.Network, op *log.Op) {
+	if !d.perNode() || !n.Fabric {
+		return
+	}
+	mode := d.setting(SettingFabricMTU)
+	asked := before == nil || n.MTU > before.MTU || n.VLANID != 0 && before.VLANID == 0 || mode == log.FabricMTUClamp && given(op, "mtu")
+	if mode == log.FabricMTUWarn || !asked {
+		return
+	}
+	found := underlay.TooNarrow(d.State(), n)
+	switch {
+	case found.Count == 0:
+	case mode == log.FabricMTUClamp && found.Fits >= leastMTU(n):
+		n.MTU = found.Fits
+	default:
+		d.bad("mtu", fmt.Sprintf("mtu %d does not fit the underlay of %d compute nodes: %s", n.MTU, found.Count, found.Text(n.VLANID != 0)),
+			fmt.Sprintf("send at most %d, or raise the MTU of these underlays; the setting %s says what is refused", found.Fits, SettingFabricMTU))
 	}
 }
 

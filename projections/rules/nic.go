@@ -106,6 +106,9 @@ func vmOfNIC(d *draft, n *log.NIC) *log.VM {
 // address is to be taken from the network's range. before is nil on create.
 func settleNIC(d *draft, before, n *log.NIC, op *log.Op) {
 	n.IP = n.IP.Unmap()
+	if d.perNode() {
+		settleUnderlay(d, n)
+	}
 	choose(d, before, n, op)
 	if n.BelongsToType == "server" && !given(op, "cn_uuid") && n.CNUUID.IsZero() || serverMoved(d, before, n, op) {
 		n.CNUUID = n.BelongsToUUID
@@ -430,7 +433,7 @@ func choose(d *draft, before, n *log.NIC, op *log.Op) {
 	tag, _ := splitTag(n.NICTag)
 	for _, uuid := range p.Networks {
 		net := d.Network(uuid)
-		if net == nil || !mayUse(n, net, op) || given(op, "nic_tag") && tag != "" && tag != net.NICTag || given(op, "vlan_id") && n.VLANID != net.VLANID {
+		if net == nil || !mayUse(n, net, op) || !mayProvision(d, n, net) || given(op, "nic_tag") && tag != "" && tag != net.NICTag || given(op, "vlan_id") && n.VLANID != net.VLANID {
 			continue
 		}
 		if allocate(d, net).IsValid() {

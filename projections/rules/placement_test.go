@@ -251,6 +251,7 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 			w.do(updateOf(externalNet.String(), &log.Network{SelfProvision: log.SelfProvisionOff}, "self_provision"))
 		}, func(w *placementWorld) []log.Op { return []log.Op{placedNIC(10, vmNo(1), w.cn, externalNet, "")} }, denied, true},
 		{"a NIC by a pool", func(w *placementWorld) {
+			w.do(updateOf(externalNet.String(), &log.Network{SelfProvision: log.SelfProvisionOff}, "self_provision"))
 			w.do(opOf(log.Create, &log.NetworkPool{UUID: log.UUID{0xef}, Name: "p", Networks: []log.UUID{externalNet}}, "networks"))
 		}, func(w *placementWorld) []log.Op { return []log.Op{placedNIC(10, vmNo(1), w.cn, log.UUID{0xef}, "")} }, denied, true},
 		{"the gateway of a fabric that is open", func(w *placementWorld) {

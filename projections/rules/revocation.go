@@ -17,6 +17,7 @@ var revocationRules = hooks[*log.Revocation]{
 			checkRevocationUpdate(d, before, r)
 		}
 		if d.confined() && !d.refused() {
+			checkServersLeft(d, r, op)
 			checkOperatorLeft(d, r, op)
 		}
 	},
@@ -38,6 +39,20 @@ func fillRevocation(d *draft, r *log.Revocation, _ *log.Op) {
 			}
 		}
 	}
+	if r.Identity == "" && d.confined() {
+		r.Identity = holderOf(d, r)
+	}
+}
+
+// holderOf returns whose recorded certificates a revocation covers, "" if there are none.
+// Compute nodes receive revocations of servers only if this is known.
+func holderOf(d *draft, r *log.Revocation) string {
+	for o := range d.Objects(projections.All(log.KindCertificate)) {
+		if c := o.(*log.Certificate); hits(r, c) {
+			return c.Identity
+		}
+	}
+	return ""
 }
 
 func checkRevocation(d *draft, before, r *log.Revocation) {
@@ -189,13 +204,24 @@ func checkOperatorLeft(d *draft, r *log.Revocation, op *log.Op) {
 			return
 		}
 	}
-	if !known && r.Subject != actor && r.Identity != actor && d.revocation(actor) == nil {
+	if !known && r.Subject != actor && r.Identity != actor && !isRevokedFor(d, actor) {
 		return
 	}
 	d.refuse(log.CodeInUse, "the revocation would leave no operator", log.FieldError{
 		Field: "subject", Code: log.ElementInvalid, Message: "no other certificate of an operator is recorded and good",
 		Remedy: "issue one and record it first (rutter cert issue operator NAME -s URL), or say that no operator is meant to be left (--yes)",
 	})
+}
+
+// isRevokedFor reports whether a revocation is about an identity: of all its certificates
+// or of one.
+func isRevokedFor(d *draft, identity string) bool {
+	for o := range d.Objects(projections.All(log.KindRevocation)) {
+		if r := o.(*log.Revocation); r.Subject == identity || r.Identity == identity {
+			return true
+		}
+	}
+	return false
 }
 
 // aboutOperators reports whether a revocation covers certificates of operators.
@@ -344,10 +370,17 @@ func keepRecord(d *draft, c *log.Certificate) {
 	}
 }
 
-// checkLastWay refuses a change that leaves one authority trusted while identities have
-// certificates of others only, which may still be renewed.
+// checkLastWay refuses a change that leaves out an authority while identities have
+// certificates only of it, which may still be renewed.
 func checkLastWay(d *draft, before, a *log.Authority, op *log.Op) {
-	if !d.confined() || before == nil || len(a.Certificates) != 1 || len(before.Certificates) < 2 || asks(op, log.OptionLockOut) {
+	if !d.confined() || before == nil || asks(op, log.OptionLockOut) {
+		return
+	}
+	if !slices.ContainsFunc(before.Certificates, func(c string) bool { return !slices.Contains(a.Certificates, c) }) {
+		return // none is left out
+	}
+	if len(a.Certificates) > 1 {
+		d.bad("certificates", "an authority is left out while several stay: deciding knows only of the issuing one who has a certificate of it", "leave only the issuing one, when all have certificates of it (rutter cert rotate finish)")
 		return
 	}
 	in := make(map[string]bool)

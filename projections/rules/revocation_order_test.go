@@ -78,13 +78,21 @@ func (w *identityWorld) renewed(serial int, key string) string {
 	return w.certificate("cn:"+w.cn, "clients", key, fmt.Sprintf(`, "replaces": "%x", "replaces_key": "%s"`, serial, keyA))
 }
 
+// voters are those that a revocation of a server names.
+func voters(subject string) string {
+	if !strings.HasPrefix(subject, serverPrefix) {
+		return ""
+	}
+	return `, "voters": ["s3", "s1", "s2"]`
+}
+
 func (w *identityWorld) revoke(subject string) {
 	w.T.Helper()
 	if _, ok := w.State.Get(log.KindRevocation, subject); ok {
-		w.must("operator:ada", fmt.Sprintf(`update revocation %s {"reason": "again %d"}`, subject, w.Now))
+		w.must("operator:ada", fmt.Sprintf(`update revocation %s {"reason": "again %d"%s}`, subject, w.Now, voters(subject)))
 		return
 	}
-	w.must("operator:ada", `create revocation {"subject": "`+subject+`"}`)
+	w.must("operator:ada", `create revocation {"subject": "`+subject+`"`+voters(subject)+`}`)
 }
 
 // covers reports whether a recorded certificate is revoked.
@@ -299,8 +307,10 @@ func TestLastWayIn(t *testing.T) {
 	node := "cn:" + w.cn
 	w.must("rutter", `create authority {"name": "clients", "issuing": "`+keyA+`", "certificates": ["MIIB"]}`)
 	w.must("operator:ada", w.certificate(node, "clients", keyA, ""))
+	w.refuses(node, "operator:ada", `update authority clients {"certificates": ["MIIC"], "issuing": "`+keyB+`"}`) // at once
 	w.must("operator:ada", `update authority clients {"certificates": ["MIIC", "MIIB"], "issuing": "`+keyB+`"}`)
 	finish := `update authority clients {"certificates": ["MIIC"]}`
+	w.refuses("while several stay", "operator:ada", `update authority clients {"certificates": ["MIIC", "MIID"]}`)
 	w.refuses(node, "operator:ada", finish)
 	w.Now += 8 * 24 * 3600e9
 	w.refuses(node, "operator:ada", finish)
@@ -317,4 +327,85 @@ func TestLastWayIn(t *testing.T) {
 	if slices.Contains(good, node) {
 		t.Error("a record made a revocation")
 	}
+}
+
+// K4: of two operators who revoke servers at two servers at once, the second is decided on
+// what the first has left; a change that does not name the servers is refused.
+func TestServersLeftAreAQuorum(t *testing.T) {
+	const ada, bob = "operator:ada", "operator:bob"
+	revoke := func(subject string) string {
+		return `create revocation {"subject": "` + subject + `", "voters": ["s3", "s1", "s2"]}`
+	}
+	world := func() *identityWorld {
+		w := newIdentityWorld(t)
+		for i, id := range []string{"s1", "s2", "s3"} {
+			w.must("server:"+id, w.certificate("server:"+id, "peers", strings.Repeat(fmt.Sprintf("0%d", i+1), 32), "")) // 1, 3, 5
+			w.must("server:"+id, w.certificate("server:"+id, "clients", keyB, ""))                                      // 2, 4, 6
+		}
+		return w
+	}
+	w := world()
+	w.refuses("names the servers that vote", ada, `create revocation {"subject": "server:s1"}`)
+	w.refuses("names the servers that vote", ada, `create revocation {"subject": "serial:1"}`)
+	w.refuses("names the servers that vote", ada, `create revocation {"subject": "key:`+keyB+`"}`)
+	w.must(ada, revoke("server:s1"))
+	w.refuses("would leave 1 of 3 servers", bob, revoke("server:s2"))
+	w.refuses("would leave 1 of 3 servers", bob, revoke("serial:3"))
+	w.refuses("would leave 1 of 3 servers", bob, revoke("key:"+strings.Repeat("03", 32)))
+	w.must(bob, revoke("server:s9")) // it is no member
+	if r, _ := w.State.Get(log.KindRevocation, "server:s1"); len(r.Object.(*log.Revocation).Voters) > 0 {
+		t.Error("the names are stored")
+	}
+	c := w.Change(changetest.Op(t, revoke("server:s2")))
+	c.Actor, c.Ops[0].Options = ada, []log.Option{log.OptionLockOut}
+	if r := w.Try(c).Refusal; r != nil {
+		t.Errorf("an operator who means it: %v", r)
+	}
+	w = world()
+	w.refuses("no server that clients accept", ada, revoke("key:"+keyB))
+	w.must(ada, revoke("serial:1"))
+	w.refuses("would leave 1 of 3 servers", bob, revoke("serial:3"))
+	w.must("operator:ada", w.certificate("server:s1", "peers", keyB, "")) // 7
+	w.must(bob, revoke("serial:3"))
+	if r, _ := w.State.Get(log.KindRevocation, "serial:3"); r.Object.(*log.Revocation).Identity != "server:s2" {
+		t.Error("compute nodes do not receive the revocation of a server's certificate")
+	}
+	w = world()
+	w.Now += 8 * 24 * 3600e9 // all have ended: nothing is lost, and s3 alone has a new one
+	w.must("server:s3", w.certificate("server:s3", "peers", keyB, ""))
+	w.refuses("would leave 0 of 3 servers", ada, revoke("server:s3"))
+}
+
+// K4: compute nodes of a single server never accept another certificate of it after a
+// revocation of its name, because no other server tells them of it. So that is refused, also
+// from an operator who means it; a revocation of its serial is what works.
+func TestSingleServerIsRevokedBySerial(t *testing.T) {
+	w := newIdentityWorld(t)
+	w.must("server:s1", w.certificate("server:s1", "peers", keyA, ""))
+	w.must("server:s1", w.certificate("server:s1", "clients", keyB, ""))
+	try := func(subject string, options ...log.Option) *log.Refusal {
+		c := w.Change(changetest.Op(t, `create revocation {"subject": "`+subject+`", "voters": ["s1"]}`))
+		c.Actor, c.Ops[0].Options = "operator:ada", options
+		return w.Try(c).Refusal
+	}
+	for _, options := range [][]log.Option{nil, {log.OptionLockOut}} {
+		if r := try("server:s1", options...); r == nil || !strings.Contains(r.Errors[0].Remedy, "rutter cert revoke serial:2") {
+			t.Errorf("by name, with %v: %v", options, r)
+		}
+	}
+	if r := try("serial:2"); r == nil {
+		t.Error("its only certificate is revoked unasked")
+	}
+	w.must("operator:ada", w.certificate("server:s1", "clients", keyA, "")) // 3
+	if r := try("serial:2"); r != nil {
+		t.Errorf("the former certificate: %v", r)
+	}
+}
+
+// K4: an operator whose certificate is not recorded, and was revoked by its serial, does not
+// count as the one that is left.
+func TestRevokedAuthorIsNotTheLastOperator(t *testing.T) {
+	w := newIdentityWorld(t)
+	w.must("operator:ada", `create revocation {"subject": "serial:77", "identity": "operator:bob"}`)
+	w.refuses("would leave no operator", "operator:bob", `create revocation {"subject": "operator:ada"}`)
 }

@@ -81,6 +81,12 @@ func (d *draft) permitNames(op *log.Op, before, after log.Object) {
 	allowed := rules.CN.Create
 	if before != nil {
 		allowed = slices.Concat(rules.CN.Update, rules.special.moreFields(by.CN, before))
+		if d.knows(op.Kind) {
+			allowed = append(allowed, rules.CN.Late...)
+		}
+		if d.confined() { // whose an object is a CN says once: of what it makes
+			allowed = slices.DeleteFunc(allowed, func(name string) bool { return name == rules.TenantField })
+		}
 	}
 	for _, name := range d.touched(op, before, after) {
 		if !slices.Contains(allowed, name) {
@@ -352,7 +358,7 @@ func nicWithin(d *draft, cn log.UUID, before, n *log.NIC, op *log.Op) bool {
 	if n.Primary && (before == nil || !before.Primary) && marksElsewhere(d, cn, n) {
 		return false
 	}
-	return nicFits(d, cn, before, n, op)
+	return nicFits(d, before, n, op)
 }
 
 // marksElsewhere reports whether a NIC that becomes primary takes the mark from one that
@@ -368,7 +374,7 @@ func marksElsewhere(d *draft, cn log.UUID, n *log.NIC) bool {
 
 // nicFits decides whether a CN may put a NIC where it would be: on a network that is
 // open to it, at an address that is free to all.
-func nicFits(d *draft, cn log.UUID, before, n *log.NIC, op *log.Op) bool {
+func nicFits(d *draft, before, n *log.NIC, op *log.Op) bool {
 	network, ip := n.NetworkUUID, n.IP.Unmap()
 	if network.IsZero() {
 		if !ip.IsValid() || n.NICTag == "" || op.Action == log.Create && !given(op, "vlan_id") && n.VLANID == 0 {
@@ -380,12 +386,15 @@ func nicFits(d *draft, cn log.UUID, before, n *log.NIC, op *log.Op) bool {
 		}
 		network = found[0].UUID
 	}
+	if p := d.pool(network); p != nil {
+		return slices.ContainsFunc(p.Networks, func(id log.UUID) bool { return mayProvision(d, n, d.Network(id)) })
+	}
 	stays := before != nil && before.NetworkUUID == network
 	if stays && before.IP == ip {
 		return true
 	}
 	net := d.Network(network)
-	if net == nil || !stays && !isOpen(d, cn, n, net) {
+	if net == nil || !stays && !mayProvision(d, n, net) {
 		return false
 	}
 	if ip.IsValid() && !isFree(d, net, n, ip) {
@@ -394,11 +403,15 @@ func nicFits(d *draft, cn log.UUID, before, n *log.NIC, op *log.Op) bool {
 	return true
 }
 
-// isOpen reports whether a CN may make NICs on a network by itself. The admin network is
-// every CN's own.
-func isOpen(d *draft, cn log.UUID, n *log.NIC, net *log.Network) bool {
-	if isHostNIC(cn, n) && isAdmin(d, net.UUID) {
+// mayProvision reports whether the author may put a NIC on a network: of CNs, those to
+// which it is open. The admin network is every CN's own.
+func mayProvision(d *draft, n *log.NIC, net *log.Network) bool {
+	cn := d.change.By.CN
+	if d.change.By.Role != log.RoleCN || !d.confined() {
 		return true
+	}
+	if net == nil || isHostNIC(cn, n) && isAdmin(d, net.UUID) {
+		return net != nil
 	}
 	open := net.SelfProvision
 	switch {
@@ -420,18 +433,7 @@ func isFree(d *draft, net *log.Network, n *log.NIC, ip netip.Addr) bool {
 	if o := ipObject(d, net.UUID, ip); o != nil && (o.BelongsToUUID.IsZero() || o.BelongsToUUID != n.BelongsToUUID) {
 		return false
 	}
-	return !isAdmin(d, net.UUID) || !reachedAt(d, n.BelongsToUUID, ip)
-}
-
-// reachedAt reports whether servers reach another compute node than cn at an address,
-// of which the log may have no NIC.
-func reachedAt(d *draft, cn log.UUID, ip netip.Addr) bool {
-	for o := range d.Objects(projections.All(log.KindServer)) {
-		if s := o.(*log.Server); s.AdminIP.Unmap() == ip && s.UUID != cn {
-			return true
-		}
-	}
-	return false
+	return !isAdmin(d, net.UUID) || reachedAt(d, n.BelongsToUUID, ip) == nil
 }
 
 // checkSelfProvision checks the field of a network.
@@ -441,23 +443,21 @@ func checkSelfProvision(d *draft, n *log.Network) {
 	}
 }
 
-// movedVM makes the events that follow where a VM goes to another CN: the NICs that were
-// on the one that it leaves go with it, all or none, and no VMM gives its CN a claim any
-// more.
+// movedVM makes the events that follow where a VM goes to another CN, or to none: the NICs
+// that were where it was go with it, all or none, and no VMM gives its CN a claim any more.
+// So a VM that leaves its CN first, and is placed later, does not leave its NICs behind.
 func movedVM(d *draft, before, after *log.VM) {
 	if before == nil || after == nil || before.ServerUUID == after.ServerUUID || !d.confined() {
 		return
 	}
 	var moved []log.Object
-	if !before.ServerUUID.IsZero() && !after.ServerUUID.IsZero() {
-		for o := range d.Objects(projections.NICsOf(after.UUID)) {
-			if n := o.(*log.NIC); n.BelongsToType == "zone" && n.CNUUID == before.ServerUUID {
-				moved = append(moved, n)
-			}
-			if len(moved) > maxMovedNICs {
-				d.bad("server_uuid", fmt.Sprintf("the VM has more NICs on CN %s than the limit moved_nics", before.ServerUUID), fmt.Sprintf("%d are the most that go with their VM: set cn_uuid of the others first", maxMovedNICs))
-				return
-			}
+	for o := range d.Objects(projections.NICsOf(after.UUID)) {
+		if n := o.(*log.NIC); n.BelongsToType == "zone" && n.CNUUID == before.ServerUUID {
+			moved = append(moved, n)
+		}
+		if len(moved) > maxMovedNICs {
+			d.bad("server_uuid", fmt.Sprintf("the VM has more NICs on CN %s than the limit moved_nics", before.ServerUUID), fmt.Sprintf("%d are the most that go with their VM: set cn_uuid of the others first", maxMovedNICs))
+			return
 		}
 	}
 	for o := range d.Objects(projections.VMMsOf(after.UUID)) {

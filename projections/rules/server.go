@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"rutter/log"
@@ -15,12 +16,21 @@ const (
 )
 
 var serverRules = hooks[*log.Server]{
-	fill:  fillServer,
-	check: checkServer,
+	fill: fillServer,
+	check: func(d *draft, before, s *log.Server, _ *log.Op) {
+		if checkServer(d, before, s); d.perNode() {
+			checkUnderlay(d, before, s)
+		}
+	},
 	remove: func(d *draft, s *log.Server) {
 		d.unused(s, "server is in use", "delete its VMs, VMMs and NICs first",
 			projections.NICsOnCN(s.UUID), projections.NICsOf(s.UUID), projections.AggregationsOn(s.UUID),
 			projections.VMsOnCN(s.UUID), projections.VMMsOnCN(s.UUID), projections.OpenTasksOn(s.UUID))
+	},
+	follow: func(d *draft, _, s *log.Server, _ *log.Op) {
+		if s != nil && d.perNode() {
+			tellUnderlayNICs(d, s)
+		}
 	},
 	owns:   func(_ *draft, cn log.UUID, s *log.Server) bool { return s.UUID == cn },
 	within: serverWithin,
@@ -35,7 +45,7 @@ func fillServer(d *draft, s *log.Server, _ *log.Op) {
 	}
 }
 
-func checkServer(d *draft, _, s *log.Server, _ *log.Op) {
+func checkServer(d *draft, before, s *log.Server) {
 	switch s.Status {
 	case "running", "unknown", "expunged":
 	default:
@@ -48,6 +58,35 @@ func checkServer(d *draft, _, s *log.Server, _ *log.Op) {
 	d.checkText("serial", s.Serial)
 	d.checkText("current_platform", s.CurrentPlatform)
 	checkServerForms(d, s)
+	checkReached(d, before, s)
+}
+
+const expunged = "expunged"
+
+// checkReached: two servers are not reached at one address. Else one could have what is
+// sent to the other. A server that will not come back is reached at none. Agents of one
+// machine, which operators allow for trials, share its loopback addresses.
+func checkReached(d *draft, before, s *log.Server) {
+	if !d.confined() || s.Status == expunged || !s.AdminIP.IsValid() || s.AdminIP.Unmap().IsLoopback() || before != nil && before.Status != expunged && before.AdminIP == s.AdminIP {
+		return
+	}
+	if other := reachedAt(d, s.UUID, s.AdminIP.Unmap()); other != nil {
+		d.problem(log.FieldError{
+			Field: "admin_ip", Code: log.ElementDuplicate, Message: "another server is reached at it", Type: log.KindServer.String(), ID: other.ID(),
+			Remedy: "give each its own address; of a server that does not come back set the status to expunged, or delete it",
+		})
+	}
+}
+
+// reachedAt returns another compute node than cn that servers reach at an address, or nil.
+// The log may have no NIC of the address.
+func reachedAt(d *draft, cn log.UUID, ip netip.Addr) *log.Server {
+	for o := range d.Objects(projections.All(log.KindServer)) {
+		if s := o.(*log.Server); s.AdminIP.Unmap() == ip && s.UUID != cn && s.Status != expunged {
+			return s
+		}
+	}
+	return nil
 }
 
 // checkServerForms checks what CNAPI keeps of a server beside its names.
@@ -69,6 +108,89 @@ func checkServerForms(d *draft, s *log.Server) {
 	}
 	if s.AgentPort > 65535 {
 		d.bad("agent_port", fmt.Sprintf("%d is no port", s.AgentPort), "send one of 1 to 65535")
+	}
+}
+
+// Bounds of an underlay's MTU, in bytes: what IPv4 promises (RFC 791), and what an IP
+// packet can have.
+const (
+	minUnderlayMTU = 576
+	maxUnderlayMTU = 65535
+)
+
+// checkUnderlay checks the port at which a server receives VXLAN packets, and what it
+// reports of its underlay.
+func checkUnderlay(d *draft, before, s *log.Server) {
+	if s.VXLANPort > 65535 {
+		d.bad("vxlan_port", fmt.Sprintf("%d is no port", s.VXLANPort), "send one of 1 to 65535, or 0 for 4789")
+	} else if before != nil && projections.PortOr(before.VXLANPort) != projections.PortOr(s.VXLANPort) {
+		checkPortFree(d, s)
+	}
+	if s.UnderlayMTU != 0 && (s.UnderlayMTU < minUnderlayMTU || s.UnderlayMTU > maxUnderlayMTU) {
+		d.bad("underlay_mtu", fmt.Sprintf("%d is no MTU of an underlay", s.UnderlayMTU), fmt.Sprintf("send %d to %d bytes, or 0 if it is not known", minUnderlayMTU, maxUnderlayMTU))
+	}
+	if len(s.UnderlayPaths) > log.MaxPaths {
+		d.bad("underlay_paths", fmt.Sprintf("there are %d paths", len(s.UnderlayPaths)), fmt.Sprintf("name the %d narrowest", log.MaxPaths))
+		return
+	}
+	last := uint32(0)
+	for _, text := range s.UnderlayPaths {
+		path, err := log.ParsePathTo(text)
+		switch {
+		case err != nil:
+			d.bad("underlay_paths", err.Error(), "leave it out")
+		case path.MTU < minUnderlayMTU || path.MTU > maxUnderlayMTU || path.MTU < last:
+			d.bad("underlay_paths", fmt.Sprintf("\"%s\" is out of order, or no MTU of an underlay", d.show(text)), fmt.Sprintf("send %d to %d bytes, the narrowest path first", minUnderlayMTU, maxUnderlayMTU))
+		}
+		last = path.MTU
+	}
+}
+
+// checkPortFree refuses another VXLAN port while VMs of a server run on vnets: the port of
+// a living VXLAN device cannot be changed, and the links in the VMs would go with it.
+func checkPortFree(d *draft, s *log.Server) {
+	var users []log.FieldError
+	for o := range d.Objects(projections.NICsOnCN(s.UUID)) {
+		nic := o.(*log.NIC)
+		vm := vmOfNIC(d, nic)
+		if d.ScopeOn(nic.NetworkUUID).Type != log.ScopeVNet || nic.BelongsToType != "zone" || vm != nil && vm.State != "running" || vm == nil && nic.State != "running" {
+			continue
+		}
+		if users = append(users, usedBy("vxlan_port", "vm", nic.BelongsToUUID.String(), "stop it, or move it to another server, first")); len(users) == maxUsedBy {
+			break
+		}
+	}
+	if users != nil {
+		d.refuse(log.CodeInUse, "the VXLAN port cannot be changed while VMs on fabrics run: their links would be made anew", users...)
+	}
+}
+
+// tellUnderlayNICs brings the underlay NICs of a server in line with it: there the other
+// compute nodes read its port and its MTU.
+func tellUnderlayNICs(d *draft, s *log.Server) {
+	var others []*log.NIC
+	for o := range d.Objects(projections.NICsOf(s.UUID)) {
+		if nic := o.(*log.NIC); nic.Underlay && (nic.VXLANPort != s.VXLANPort || nic.UnderlayMTU != s.UnderlayMTU) {
+			others = append(others, nic)
+		}
+	}
+	for _, nic := range others {
+		before, _ := d.NIC(nic.MAC)
+		after := log.Clone(nic).(*log.NIC)
+		after.VXLANPort, after.UnderlayMTU, after.Modified = s.VXLANPort, s.UnderlayMTU, d.time
+		d.emit(before, after)
+	}
+}
+
+// settleUnderlay gives an underlay NIC what its server says; other NICs have neither.
+func settleUnderlay(d *draft, n *log.NIC) {
+	n.VXLANPort, n.UnderlayMTU = 0, 0
+	if !n.Underlay || n.BelongsToType != "server" {
+		return
+	}
+	if r, ok := d.ByUUID(log.KindServer, n.BelongsToUUID); ok {
+		s := r.Object.(*log.Server)
+		n.VXLANPort, n.UnderlayMTU = s.VXLANPort, s.UnderlayMTU
 	}
 }
 

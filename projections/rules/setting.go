@@ -57,6 +57,11 @@ const SettingNetworkImmutable = "napi.network_immutable"
 // fabric network whose self_provision is not set: none, unless it is set.
 const SettingFabricSelfProvision = "fabric.self_provision"
 
+// SettingFabricMTU is what happens to a fabric network whose MTU the underlay of a compute
+// node does not carry: one of log.FabricMTUs. The default only warns, because a cloud
+// that runs before the nodes report their MTUs must take the writes that it took.
+const SettingFabricMTU = "fabric.mtu"
+
 // settings has the values that each setting may have; the first is the default.
 var settings = map[string][]string{
 	SettingNetworkImmutable: {"false", "true"},
@@ -66,8 +71,11 @@ func defaultOf(name string) string {
 	if name == SettingCNMaxVMs {
 		return strconv.Itoa(projections.MaxVMsOfCN)
 	}
-	if name == SettingFabricSelfProvision {
+	switch name {
+	case SettingFabricSelfProvision:
 		return log.SelfProvisionOff
+	case SettingFabricMTU:
+		return log.FabricMTUWarn
 	}
 	if values := settings[name]; values != nil {
 		return values[0]
@@ -92,6 +100,9 @@ func checkSetting(d *draft, s *log.Setting) {
 	if d.confined() && s.Name == SettingFabricSelfProvision {
 		values, known = log.SelfProvisions, true
 	}
+	if d.perNode() && s.Name == SettingFabricMTU {
+		values, known = log.FabricMTUs, true
+	}
 	if !known {
 		names := make([]string, 0, len(settings)+1)
 		if contained {
@@ -99,6 +110,9 @@ func checkSetting(d *draft, s *log.Setting) {
 		}
 		if d.confined() {
 			names = append(names, SettingFabricSelfProvision)
+		}
+		if d.perNode() {
+			names = append(names, SettingFabricMTU)
 		}
 		for name := range settings {
 			names = append(names, name)

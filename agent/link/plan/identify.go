@@ -12,7 +12,7 @@ import (
 
 // Identify decides which links of a dump are ours, and gives each of these the name under
 // which it was made as its Name, whatever it is called now. It may be called again for the
-// same snapshot. (SAFETY L2)
+// same snapshot. (SAFETY L3)
 //
 // In our own namespace a link is ours if it bears the mark of a cluster that this node
 // follows or followed, for what it is (its vnet and VLAN, which cannot be changed), or if

@@ -64,7 +64,8 @@ type Link struct {
 	Ours, RenameBack bool
 
 	VNI       uint32     // vxlan
-	Local     netip.Addr // vxlan
+	Local     netip.Addr // vxlan; invalid: the kernel chooses, by its route
+	Device    int32      // vxlan: ifindex of the link that it sends by; 0: any
 	Port      uint16     // vxlan: UDP destination port
 	Learning  bool       // vxlan: false on ours, because entries come from the log
 	Proxy     bool       // vxlan

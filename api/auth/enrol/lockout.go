@@ -15,8 +15,9 @@ import (
 )
 
 // This file refuses what would lock out those without whom there is no way back, unless
-// the request says that they are meant (yes). The log decides what its state shows; here
-// is what needs sessions, members, and the certificate of the caller.
+// the request says that they are meant (yes). The log decides what its state shows, and
+// whether servers that a change names are a quorum; here is what needs sessions and the
+// certificate of the caller.
 
 // maxNamed bounds the identities in a refusal.
 const maxNamed = 10
@@ -50,59 +51,13 @@ func refusal(remedy, format string, args ...any) error {
 	}}}
 }
 
-// mayRevoke refuses a revocation of the caller's own certificate, and one that ends the
-// quorum of the servers.
-func (s *Service) mayRevoke(r *http.Request, form *log.Revocation) error {
-	if err := s.current(r); err != nil {
-		return err
-	}
+// ownStays refuses a revocation of the caller's own certificate, unless it is meant.
+func ownStays(r *http.Request, form *RevokeForm) error {
 	who, _ := matrix.From(r.Context())
-	if who.Serial != "" && covers(form, who.Serial, who.KeyID, pki.Subject(who)) {
+	if !form.Yes && who.Serial != "" && covers(&form.Revocation, who.Serial, who.KeyID, pki.Subject(who)) {
 		return refusal("let another operator do it, or issue and use another certificate first", "%s would revoke the certificate that this request is made with", form.Subject)
 	}
-	voters := s.cfg.Voters()
-	var lost []string
-	after := 0
-	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
-		now := log.TimeOf(s.cfg.Now())
-		revoked := revocationsOf(state)
-		for _, voter := range voters {
-			before, left := wayOf(state, "server:"+voter, now, revoked, form)
-			if left {
-				after++
-			} else if before {
-				lost = append(lost, voter)
-			}
-		}
-	})
-	if quorum := len(voters)/2 + 1; len(lost) > 0 && after < quorum {
-		return refusal("remove the server first (rutter cluster remove "+lost[0]+"), or add others, so that the servers that are left are a quorum",
-			"it would leave %d of %d servers with a good certificate, and a quorum is %d: the log could not be written", after, len(voters), quorum)
-	}
 	return nil
-}
-
-// wayOf reports whether a server has a certificate for its peers that is good now, and
-// whether it has one after a revocation. A server whose certificates are not recorded has
-// one unless its name is revoked.
-func wayOf(state *projections.State, identity string, now log.Time, revoked pki.Revocations, form *log.Revocation) (before, after bool) {
-	known := false
-	for r := range state.List(log.KindCertificate) {
-		c := r.Object.(*log.Certificate)
-		if c.Identity != identity || c.Authority != pki.Peers || now >= c.NotAfter {
-			continue
-		}
-		known = true
-		if revoked.CoversRecord(c) == "" {
-			before = true
-			after = after || !covers(form, c.Serial, c.Key, identity)
-		}
-	}
-	if !known {
-		before = !revoked.Names(identity)
-		after = before && form.Subject != identity
-	}
-	return before, after
 }
 
 func revocationsOf(state *projections.State) pki.Revocations {

@@ -85,12 +85,11 @@ func (s *Service) revoke(r *http.Request) (any, error) {
 	if err := read(r, &form); err != nil {
 		return nil, err
 	}
-	s.deciding.Lock()
-	defer s.deciding.Unlock()
-	if !form.Yes {
-		if err := s.mayRevoke(r, &form.Revocation); err != nil {
-			return nil, err
-		}
+	if err := ownStays(r, &form); err != nil {
+		return nil, err
+	}
+	if err := s.current(r); err != nil {
+		return nil, err
 	}
 	o := &log.Revocation{Subject: form.Subject, Identity: form.Identity, Until: form.Until, Reason: form.Reason}
 	op := log.Op{Action: log.Create, Kind: log.KindRevocation, Object: o, Set: []string{"identity", "reason", "subject", "until"}}
@@ -104,6 +103,9 @@ func (s *Service) revoke(r *http.Request) (any, error) {
 			op.Set = append([]string{"issued_before"}, op.Set...)
 		}
 	})
+	if s.confined() { // the log decides whether those who are left are a quorum
+		o.Voters, op.Set = s.cfg.Voters(), append(op.Set, "voters")
+	}
 	op.Options = s.lockOut(form.Yes)
 	if _, err := s.write(r, actor(r), op); err != nil {
 		return nil, err

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"rutter/api/auth/matrix"
@@ -54,8 +53,8 @@ type Config struct {
 	Leads func() bool
 	Life  time.Duration // lifetime of a certificate; default pki.NodeLife
 	// Voters returns the ids of the servers that vote, and Live the compute nodes that
-	// have a session with any server. They are asked before a revocation or a rotation,
-	// which may lock them out. nil: none.
+	// have a session with any server. A revocation names the former for deciding; both are
+	// asked before a rotation, which may lock them out. nil: none.
 	Voters func() []string
 	Live   func(context.Context) ([]log.UUID, error)
 	Now    func() time.Time // default time.Now
@@ -71,9 +70,6 @@ type Config struct {
 type Service struct {
 	cfg   Config // immutable
 	table *rest.Table
-	// deciding is held while a revocation is checked and written, so that each is checked
-	// against those before it.
-	deciding sync.Mutex
 	// certificates and tokens count what this server issues.
 	certificates, tokens *budget.Meter
 }

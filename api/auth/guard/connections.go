@@ -81,13 +81,13 @@ func whoIs(conn net.Conn) matrix.Identity {
 
 // admit counts a connection; false: a limit is reached.
 func (g *connections) admit(c *limitedConn) bool {
-	if c.who.Role == matrix.Local {
+	c.address = addressOf(c.Conn)
+	if c.who.Role == matrix.Local && (!c.address.IsValid() || c.address.IsLoopback()) {
 		return true
 	}
-	c.address = addressOf(c.Conn)
 	key, limit := c.who.Key(), ""
 	g.mu.Lock()
-	switch most := g.limits.PerIdentity[c.who.Role]; {
+	switch most := g.limits.PerIdentity[c.who.Role]; { // of clients without TLS none: their key is the address
 	case g.addresses[c.address] >= g.limits.PerAddress:
 		limit = limitPerAddress
 	case most > 0 && g.identities[key] >= most:
@@ -103,7 +103,7 @@ func (g *connections) admit(c *limitedConn) bool {
 	if limit != "" {
 		g.guard.CountLimit(limit)
 		r.Event, r.Asked = audit.Limited, limit
-	} else {
+	} else if c.who.Role != matrix.Local {
 		g.guard.named.WithLabelValues(c.who.Role.String()).Inc()
 	}
 	if limit != "" || c.who.Serial != "" {

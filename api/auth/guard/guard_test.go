@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/api/auth/internal/slots"
 	"rutter/api/auth/matrix"
 	"rutter/log"
 )
@@ -85,6 +86,40 @@ func TestConnectionsOfOneIdentityAreBounded(t *testing.T) {
 				t.Error("a connection that was cut off lives")
 			}
 		})
+	}
+}
+
+// awayConn is a connection of another machine without TLS.
+type awayConn struct {
+	net.Conn
+	from net.Addr
+}
+
+// RemoteAddr implements net.Conn.
+func (c awayConn) RemoteAddr() net.Addr { return c.from }
+
+// Without TLS (--insecure) one machine does not take the connections of all; programs of
+// the server's own machine are not bounded by their address.
+func TestConnectionsWithoutTLSAreBounded(t *testing.T) {
+	s := New(Config{Limits: Limits{PerAddress: 2}})
+	at := func(ip string) *limitedConn {
+		own, other := net.Pipe()
+		t.Cleanup(func() { own.Close(); other.Close() })
+		conn := awayConn{own, &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}}
+		return &limitedConn{Conn: conn, who: whoIs(conn), l: &limited{Listener: slots.New(nil, 99), connections: s.connections}}
+	}
+	first := at("10.0.0.1")
+	for i, c := range []struct {
+		conn *limitedConn
+		want bool
+	}{{first, true}, {at("10.0.0.1"), true}, {at("::ffff:10.0.0.1"), false}, {at("10.0.0.2"), true}, {at("127.0.0.1"), true}, {at("127.0.0.1"), true}, {at("127.0.0.1"), true}, {at("::1"), true}} {
+		if got := s.connections.admit(c.conn); got != c.want {
+			t.Errorf("connection %d of %s: admitted %v, want %v", i, c.conn.RemoteAddr(), got, c.want)
+		}
+	}
+	s.connections.left(first)
+	if !s.connections.admit(at("10.0.0.1")) {
+		t.Error("no connection took the place of one that ended")
 	}
 }
 

@@ -7,11 +7,12 @@ import "rutter/api/auth/matrix"
 const MaxConnections = 16384
 
 // Limits bound what one address and one identity may use of a server. Zero means the
-// default of DefaultLimits. A local client (matrix.Local) is bounded only by the limits
-// of all together.
+// default of DefaultLimits. A client of this machine without TLS (matrix.Local, loopback)
+// is bounded only by the limits of all together.
 type Limits struct {
-	// PerAddress bounds the connections of one address on a listener with TLS, after
-	// their handshake (package tlsgate bounds those before).
+	// PerAddress bounds the connections of one address: with TLS after their handshake
+	// (package tlsgate bounds those before), without TLS (--insecure) those of each other
+	// machine, so that one node leaves connections for all others.
 	PerAddress int
 	// PerIdentity bounds the connections with one certificate, by role.
 	PerIdentity map[matrix.Role]int

@@ -59,9 +59,10 @@ func NewHosts(listener net.Addr, names Names) *Hosts {
 	}
 	for _, name := range names.Configured {
 		if ip, err := netip.ParseAddr(name); err == nil {
-			h.addresses[ip.Unmap()] = true
+			h.addresses[ip.Unmap().WithZone("")] = true
+		} else {
+			h.names[name] = true
 		}
-		h.names[name] = true
 	}
 	return h
 }
@@ -69,7 +70,8 @@ func NewHosts(listener net.Addr, names Names) *Hosts {
 // Check refuses a request whose header Host is not what this server is called: the
 // address of the listener, the address at which the connection arrived, localhost on a
 // loopback address, a name or address of the certificate, or a configured one. Ports are
-// not compared. A request over a Unix socket passes, and one without a Host, because
+// not compared, nor are zones of link-local addresses, which mean something only on the
+// machine that asks. A request over a Unix socket passes, and one without a Host, because
 // every browser sends one.
 func (h *Hosts) Check(r *http.Request) *Refusal {
 	host := hostOf(r.Host)
@@ -79,9 +81,9 @@ func (h *Hosts) Check(r *http.Request) *Refusal {
 	}
 	at := addressOf(local)
 	ip, err := netip.ParseAddr(host)
-	ip = ip.Unmap()
+	ip = ip.Unmap().WithZone("")
 	switch {
-	case host == "":
+	case r.Host == "":
 		return nil
 	case err == nil && (ip == at || ip == h.listener || ip.IsLoopback() && at.IsLoopback() || h.addresses[ip]):
 		return nil

@@ -114,6 +114,12 @@ func TestHosts(t *testing.T) {
 		{plain, "127.0.0.1", "localhost:9999", true}, // through a forwarded port
 		{plain, "127.0.0.1", "[::1]:7420", true},
 		{plain, "127.0.0.1", "", true},
+		{h, "fe80::1", "[fe80::1%25eth0]:7420", true},
+		{h, "fe80::1", "[fe80::1%eth0]:7420", true},
+		{h, "fe80::1", "[fe80::1]:7420", true},
+		{h, "fe80::1", "[fe80::2%25eth0]:7420", false},
+		{h, "10.0.0.1", ":7420", false},
+		{h, "10.0.0.1", "::1", false},
 		{plain, "127.0.0.1", "rebound.evil.example:7420", false},
 		{plain, "127.0.0.1", "localhost.evil.example", false},
 		{plain, "127.0.0.1", "127.0.0.1.evil.example", false},

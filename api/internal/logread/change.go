@@ -31,9 +31,9 @@ func (t *Tail) ChangeBegin(seq log.Seq) (log.Seq, error) {
 }
 
 // ChangeScopes returns the scopes, sorted, of the entries from first to last and to
-// the end of the change that last is of, and that end. The store has them. Errors: as
-// After's.
-func (t *Tail) ChangeScopes(first, last log.Seq) (scopes []log.Scope, end log.Seq, err error) {
+// the end of the change that last is of, and that end. It calls each with the head of
+// each of these entries (see Decoded). The store has them. Errors: as After's.
+func (t *Tail) ChangeScopes(first, last log.Seq, each func(*log.Event)) (scopes []log.Scope, end log.Seq, err error) {
 	more := true
 	for at := max(first, 1) - 1; more; {
 		entries, err := t.After(at)
@@ -46,6 +46,7 @@ func (t *Tail) ChangeScopes(first, last log.Seq) (scopes []log.Scope, end log.Se
 		for _, it := range entries {
 			at = it.Seq
 			scopes = append(scopes, it.Head.Scopes...)
+			each(it.Head)
 			if more = at < last || it.Head.More > 0; !more {
 				end = at
 				break

@@ -29,6 +29,22 @@ var Waiting = []string{"wait", "timeout"}
 // programmed it: done, the number of CNs, and the time.
 const headerFabric = "Rutter-Fabric"
 
+// headerAbsent reports, for each object of such a write that no kernel has because its VM
+// is not to run, what and why; at most maxAbsent of them. headerFabric has the number.
+const (
+	headerAbsent = "Rutter-Fabric-Absent"
+	maxAbsent    = 8
+)
+
+// firstMissing names the first compute node that is missing, and what it lacks.
+func firstMissing(v *liveness.Verdict) string {
+	if len(v.Missing) == 0 {
+		return ""
+	}
+	l := &v.Missing[0]
+	return ": CN " + l.CN.String() + ": " + l.Reason
+}
+
 // codeFabric is the answer to a write that is written, but not programmed everywhere in
 // time (202), and the reason why there is no barrier (501, 503).
 const codeFabric = "FabricPending"
@@ -112,9 +128,10 @@ func (b *Barrier) wait(w http.ResponseWriter, r *http.Request, q liveness.Query)
 
 // get answers GET /wait: it waits until every CN that is interested in a scope has
 // programmed a seq, or the time is over. Without a scope it waits for the scopes and
-// the last seq of that seq's change; without a seq too, for all CNs.
+// the last seq of that seq's change; without a seq too, for all CNs. With a scope and a VM
+// only what is of that VM counts on the CNs, and the devices of the vnets.
 func (b *Barrier) get(w http.ResponseWriter, r *http.Request) error {
-	p, err := rest.Query(r, "seq", "scope", "timeout")
+	p, err := rest.Query(r, "seq", "scope", "timeout", "vm")
 	if err != nil {
 		return err
 	}
@@ -136,6 +153,11 @@ func (b *Barrier) get(w http.ResponseWriter, r *http.Request) error {
 			}
 			q.Scopes = append(q.Scopes, scope)
 		}
+		if q.Concern, err = named(p, q.Scopes); err != nil {
+			return err
+		}
+	} else if p.Has("vm") {
+		return rest.BadParameter("vm", log.ElementInvalid, "name its scopes with scope too", "it is of no use alone")
 	} else if !p.Has("seq") {
 		q.Scopes = []log.Scope{log.AllScope()}
 	} else if q, err = b.changeOf(r.Context(), q); err != nil {
@@ -148,6 +170,19 @@ func (b *Barrier) get(w http.ResponseWriter, r *http.Request) error {
 	rest.SetSeq(w, q.Seq)
 	rest.WriteJSON(w, r, http.StatusOK, v)
 	return nil
+}
+
+// named returns which objects a wait for scopes is for: those of the VM in the request,
+// else all that is in the scopes.
+func named(p rest.Parameters, scopes []log.Scope) (*liveness.Concern, error) {
+	if !p.Has("vm") {
+		return concernOfScopes(scopes), nil
+	}
+	vm, err := log.ParseUUID(p.Text("vm"))
+	if err != nil {
+		return nil, rest.BadParameter("vm", log.ElementInvalid, "send the UUID of a VM", "%v", err)
+	}
+	return &liveness.Concern{VMs: []log.UUID{vm}}, nil
 }
 
 // waitedFor returns the seq in the request, else the leader's head: this server may be
@@ -178,8 +213,18 @@ func (b *Barrier) changeOf(ctx context.Context, q liveness.Query) (liveness.Quer
 	if err != nil {
 		return q, err
 	}
-	q.Scopes, q.Seq, err = b.tail.ChangeScopes(first, q.Seq)
-	return q, err
+	var heads []*log.Event
+	if q.Scopes, q.Seq, err = b.tail.ChangeScopes(first, q.Seq, func(head *log.Event) { heads = append(heads, head) }); err != nil {
+		return q, err
+	}
+	var c concerns
+	b.store.View(func(state *projections.State, _ log.Cursor) {
+		for _, head := range heads {
+			c.event(state, head)
+		}
+	})
+	q.Concern = c.concern()
+	return q, nil
 }
 
 // reached waits until this server has applied seq.
@@ -192,24 +237,33 @@ func (b *Barrier) reached(ctx context.Context, seq log.Seq, timeout time.Duratio
 	return nil
 }
 
-// concerned returns the scopes of what a change did, and of objects that already were
+// concerned returns the barrier of what a change did, and of objects that already were
 // as requested: another change made them so, and may not be programmed everywhere yet.
-func (b *Barrier) concerned(ctx context.Context, c *log.Change, result log.Result, timeout time.Duration) (scopes []log.Scope, err error) {
+func (b *Barrier) concerned(ctx context.Context, c *log.Change, result log.Result, timeout time.Duration) (q liveness.Query, err error) {
+	q = liveness.Query{Seq: result.Last, Timeout: timeout}
 	if err := b.reached(ctx, result.Last, timeout); err != nil {
-		return nil, err
+		return q, err
 	}
+	var heads []*log.Event
 	if result.Events > 0 {
-		if scopes, _, err = b.tail.ChangeScopes(result.First, result.Last); err != nil {
-			return nil, err
+		if q.Scopes, _, err = b.tail.ChangeScopes(result.First, result.Last, func(head *log.Event) { heads = append(heads, head) }); err != nil {
+			return q, err
 		}
 	}
+	var gathered concerns
 	b.store.View(func(state *projections.State, _ log.Cursor) {
+		for _, head := range heads {
+			gathered.event(state, head)
+		}
 		for i, id := range result.IDs[:min(len(result.IDs), len(c.Ops))] {
-			scopes = append(scopes, state.ScopesOf(c.Ops[i].Kind, id)...)
+			scopes := state.ScopesOf(c.Ops[i].Kind, id)
+			gathered.object(state, c.Ops[i].Kind, id, scopes)
+			q.Scopes = append(q.Scopes, scopes...)
 		}
 	})
-	slices.SortFunc(scopes, log.Scope.Compare)
-	return slices.Compact(scopes), nil
+	slices.SortFunc(q.Scopes, log.Scope.Compare)
+	q.Scopes, q.Concern = slices.Compact(q.Scopes), gathered.concern()
+	return q, nil
 }
 
 // Wanted reports whether a write asks to wait, and how long. It is called before the
@@ -238,11 +292,11 @@ func (b *Barrier) Await(w http.ResponseWriter, r *http.Request, c *log.Change, r
 		rest.SetSeq(w, result.Last)
 		return e
 	}
-	scopes, err := b.concerned(r.Context(), c, result, timeout)
+	q, err := b.concerned(r.Context(), c, result, timeout)
 	if err != nil {
 		return pending(nil, "written as seq %d, and who must program it could not be read: %v", result.Last, err)
 	}
-	v, err := b.wait(w, r, liveness.Query{Seq: result.Last, Scopes: scopes, Timeout: timeout})
+	v, err := b.wait(w, r, q)
 	var answer *rest.Error
 	switch {
 	case errors.As(err, &answer):
@@ -250,8 +304,15 @@ func (b *Barrier) Await(w http.ResponseWriter, r *http.Request, c *log.Change, r
 	case err != nil:
 		return pending(nil, "written as seq %d: %v", result.Last, err)
 	case !v.Done:
-		return pending(&v, "written as seq %d; %d of %d compute nodes have not programmed it after %s", result.Last, v.Total, v.CNs, v.Waited.Round(time.Millisecond))
+		return pending(&v, "written as seq %d; %d of %d compute nodes have not programmed it after %s%s", result.Last, v.Total, v.CNs, v.Waited.Round(time.Millisecond), firstMissing(&v))
 	}
-	w.Header().Set(headerFabric, fmt.Sprintf("done; cns=%d; waited_ms=%.1f", v.CNs, float64(v.Waited)/float64(time.Millisecond)))
+	done := fmt.Sprintf("done; cns=%d; waited_ms=%.1f", v.CNs, float64(v.Waited)/float64(time.Millisecond))
+	if v.AbsentTotal > 0 {
+		done += fmt.Sprintf("; absent=%d", v.AbsentTotal)
+		for _, absent := range v.Absent[:min(len(v.Absent), maxAbsent)] {
+			w.Header().Add(headerAbsent, "CN "+absent.CN.String()+": "+absent.Object)
+		}
+	}
+	w.Header().Set(headerFabric, done)
 	return nil
 }

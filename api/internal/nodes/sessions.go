@@ -9,6 +9,7 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/feedserver"
 	"rutter/api/internal/rest"
+	"rutter/api/liveness"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -33,8 +34,15 @@ type Session struct {
 	Neighbours  uint32   `json:"neighbours"`
 	FDB         uint32   `json:"fdb"`
 	Failing     uint32   `json:"failing"`
-	Healed      uint64   `json:"healed"`
-	Drift       string   `json:"drift,omitempty"` // of Healed: what was last repaired
+	// Reached is Programmed but for the objects that wait: Waiting are those that barriers
+	// of changes that concern them wait for, Idle those whose VMs are not to run. Waits has
+	// at most liveness.MaxShown of both.
+	Reached log.Seq            `json:"reached"`
+	Waiting int                `json:"waiting"`
+	Idle    int                `json:"idle"`
+	Waits   []liveness.Waiting `json:"waits,omitempty"`
+	Healed  uint64             `json:"healed"`
+	Drift   string             `json:"drift,omitempty"` // of Healed: what was last repaired
 	// BehindMS is the age of the oldest entry that the CN has not applied, in
 	// milliseconds; 0: none.
 	BehindMS   int64   `json:"lag_ms"`
@@ -61,6 +69,7 @@ func formOfSession(a *feedserver.Session, head log.Seq, server string) Session {
 		DigestOK: m.Checked > 0, Checked: m.Checked, Mismatches: m.Mismatches, Repaired: a.Repaired,
 		Resets: m.Resets,
 	}
+	f.Reached, f.Waiting, f.Idle, f.Waits = m.Far(), a.Waiting, a.Idle, liveness.FormsOf(m.Waits)
 	if m.LastReset != 0 {
 		f.LastReset = m.LastReset.String()
 	}
@@ -131,7 +140,8 @@ func (s *Routes) Everywhere(ctx context.Context, head log.Seq) ([]Session, error
 		a := feedserver.Session{CN: k.CN, Incarnation: k.Incarnation, Number: k.Number, Sent: k.Sent, Watermark: feed.Watermark{
 			Applied: k.Applied, Programmed: k.Programmed, Failing: k.Failing, Checked: k.Checked,
 			Mismatches: k.Mismatches, Resets: k.Resets, LastReset: feed.ResetReason(k.LastReset),
-		}}
+			Reached: k.Reached, Waits: k.Waits,
+		}, Waiting: k.Waiting, Idle: k.Idle}
 		f := s.dated(s.named(formOfSession(&a, head, k.Server)))
 		f.Gone, f.HeardMS, f.Since = !k.Alive, &k.HeardMS, 0
 		if k.Held && k.Alive {

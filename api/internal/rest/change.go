@@ -13,6 +13,10 @@ import (
 	"rutter/log"
 )
 
+// HeaderWarning is what operators must know about a write that was accepted, one line in
+// each.
+const HeaderWarning = "Rutter-Warning"
+
 // HeaderChangeID names the change of a request: a repeated request with the same id is
 // done once.
 const HeaderChangeID = "Rutter-Change-Id"

@@ -125,6 +125,11 @@ func TestStatusReports(t *testing.T) {
 	stateIs("running")
 	say("stopped")
 	stateIs("stopped")
+	ask(t, s, "POST /servers/"+cn1+"/events/status", `{"vms":{"`+vm1+`":{"owner_uuid":"`+cn1+`","state":"failed"}}}`, 204)
+	stateIs("failed")
+	if got := askList(t, s, "GET /servers/"+cn1+"/vms")[0]["owner_uuid"]; got != cn2 {
+		t.Errorf("a report has changed whose a VM is: %v", got)
+	}
 	ask(t, s, "POST /servers/"+cn1+"/events/status", `{"vms":{}}`, 204)
 	ask(t, s, "POST /servers/"+cn2+"/events/status", `{"vms":{"`+vm1+`":{"state":"running"}}}`, 204)
 	say("running")

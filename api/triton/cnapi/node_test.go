@@ -62,6 +62,24 @@ func TestWhereTasksMayGo(t *testing.T) {
 	say("10.99.99.7", "10.99.99.7")
 	say("10.99.99.8", "10.99.99.7") // that of a service on the admin network
 	say("10.99.98.1", "10.99.99.7")
+
+	// Two nodes at one address: the second is not reached there, nor any more where it was.
+	second := func(ip, want string) {
+		t.Helper()
+		ask(t, s, "POST /servers/"+cn3+"/sysinfo", sysinfoAt(cn3, ip, 1, 1), 200)
+		if got := s.server(testUUID(t, cn3)).AdminIP.String(); got != want {
+			t.Errorf("after a sysinfo with %s the second server is reached at %s, want %s", ip, got, want)
+		}
+	}
+	second("10.99.99.9", "10.99.99.9")
+	refused := s.counts.refusedAddresses.Load()
+	second("10.99.99.7", "invalid IP")
+	second("10.99.99.7", "invalid IP")
+	if got := s.counts.refusedAddresses.Load() - refused; got != 2 {
+		t.Errorf("%d refused addresses are counted, want 2", got)
+	}
+	say("10.99.99.9", "10.99.99.9") // they change places
+	second("10.99.99.7", "10.99.99.7")
 }
 
 // A task goes to no address that nothing named, even if the log has it already; the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -81,11 +82,18 @@ func (s *Service) record(r *http.Request, cn log.UUID, info *sysinfo.Info, text 
 	reached := &log.Server{UUID: cn, AdminIP: info.AdminIP(), AgentPort: uint32(info.AgentPort)}
 	set = nil
 	if known.AdminIP != reached.AdminIP || known.AgentPort != reached.AgentPort {
-		if why := s.unreachable(cn, reached.AdminIP); why == "" {
-			set = append(set, "admin_ip", "agent_port")
-		} else {
+		why := s.unreachable(cn, reached.AdminIP)
+		if why == "" {
+			if why = s.sharedWith(cn, reached.AdminIP); why != "" {
+				reached.AdminIP, reached.AgentPort = netip.Addr{}, 0 // it says that it is no more where it was
+			}
+			if known.AdminIP != reached.AdminIP || known.AgentPort != reached.AgentPort {
+				set = append(set, "admin_ip", "agent_port")
+			}
+		}
+		if why != "" {
 			s.counts.refusedAddresses.Add(1)
-			s.logger.Warn("the admin address of a sysinfo is not taken: no task is posted there", "cn", cn, "address", reached.AdminIP, "from", r.RemoteAddr, "why", why)
+			s.logger.Warn("the admin address of a sysinfo is not taken: no task is posted there", "cn", cn, "address", info.AdminIP(), "from", r.RemoteAddr, "why", why)
 		}
 	}
 	if known.TransitionalStatus != "" && known.LastBoot != 0 && said.LastBoot > known.LastBoot {
@@ -115,6 +123,23 @@ func (s *Service) unreachable(cn log.UUID, address netip.Addr) (why string) {
 		return "this server posts no tasks"
 	}
 	return s.cfg.HTTP.Refuses(cn, address)
+}
+
+// sharedWith says which other node is reached at an address; "" if there is none. Two nodes
+// at one address are refused (log.FeatureConfined), so that neither gets what is the other's.
+func (s *Service) sharedWith(cn log.UUID, address netip.Addr) (why string) {
+	if address = address.Unmap(); !address.IsValid() || address.IsLoopback() {
+		return ""
+	}
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		for r := range state.List(log.KindServer) {
+			other := r.Object.(*log.Server)
+			if state.Feature() >= log.FeatureConfined && other.UUID != cn && other.Status != "expunged" && other.AdminIP.Unmap() == address {
+				why = fmt.Sprintf("%s is that of server %s; give each its own, or expunge or delete the one that does not come back", address, other.UUID)
+			}
+		}
+	})
+	return why
 }
 
 // differs assigns fields to would, a copy of known, and reports whether that
@@ -331,6 +356,8 @@ func vmOp(state *projections.State, cn log.UUID, id string, fields map[string]js
 	if vm.ServerUUID != cn || vm.State == "provisioning" && said.State != "running" && said.State != "stopped" {
 		return nil, nil
 	}
+	// Whose a VM is, the log knows; a report does not change it (log.Rights).
+	set = slices.DeleteFunc(set, func(name string) bool { return name == "owner_uuid" })
 	would := log.Clone(vm)
 	if log.Assign(would, said, set); log.Equal(would, vm) {
 		return nil, nil

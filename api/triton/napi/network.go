@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"rutter/api/backend"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -259,6 +260,7 @@ func (s *Service) makeNetwork(w http.ResponseWriter, r *http.Request, in *input,
 	if err != nil {
 		return err
 	}
+	backend.Warn(w, s.store.View, ops, result.IDs)
 	return s.answerOne(w, r, log.KindNetwork, result.IDs[0], nounNetwork, shapeNetwork)
 }
 
@@ -286,15 +288,17 @@ func (s *Service) putNetwork(w http.ResponseWriter, r *http.Request, id log.UUID
 		return err
 	}
 	t := target{kind: log.KindNetwork, id: id.String(), noun: nounNetwork}
+	ops := []log.Op{{Action: log.Update, Kind: log.KindNetwork, ID: t.id, Set: in.names(), Object: n}}
 	_, err = s.change(r, t, func(_ *projections.State, rec projections.Record) ([]log.Op, error) {
 		if meant != nil && !meant(rec.Object.(*log.Network)) {
 			return nil, notFound(nounNetwork)
 		}
-		return []log.Op{{Action: log.Update, Kind: log.KindNetwork, ID: t.id, Set: in.names(), Object: n}}, nil
+		return ops, nil
 	})
 	if err != nil {
 		return err
 	}
+	backend.Warn(w, s.store.View, ops, []string{t.id})
 	return s.answerOne(w, r, log.KindNetwork, t.id, nounNetwork, shapeNetwork)
 }
 

@@ -31,6 +31,7 @@ type Store interface {
 	Propose(ctx context.Context, c *log.Change) (log.Result, error)
 	View(fn func(state *projections.State, head log.Cursor))
 	WaitSeq(ctx context.Context, seq log.Seq) error
+	Consistent(ctx context.Context) (log.Seq, error)
 	Ready() error
 	Serving() error
 }
@@ -133,6 +134,9 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	if err := s.cfg.Store.Serving(); err != nil {
 		return err
 	}
+	if err := s.catchUpFor(r.Context(), id); err != nil {
+		return err
+	}
 	var found map[string]any
 	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
 		if rec, ok := state.Get(log.KindVM, id.String()); ok {
@@ -143,6 +147,22 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 		return notFound(id)
 	}
 	rest.WriteEscaped(w, http.StatusOK, found)
+	return nil
+}
+
+// catchUpFor returns when this server has what any server has acknowledged, if it knows no
+// such VM: it may have been made through another one a moment ago.
+func (s *Service) catchUpFor(ctx context.Context, id log.UUID) error {
+	known := false
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) { _, known = state.Get(log.KindVM, id.String()) })
+	if known {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if _, err := s.cfg.Store.Consistent(ctx); err != nil {
+		return fmt.Errorf("whether VM %s exists cannot be said now: %w", id, err)
+	}
 	return nil
 }
 
@@ -175,6 +195,9 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 	var change *log.Change
 	err = errors.Join(s.cfg.Store.Ready(), s.cfg.Store.Serving())
 	if err != nil {
+		return err
+	}
+	if err = s.catchUpFor(r.Context(), id); err != nil {
 		return err
 	}
 	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) { change, err = changeOf(state, id, action, body) })

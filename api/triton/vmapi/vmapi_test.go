@@ -29,6 +29,7 @@ type memory struct {
 func (m *memory) Ready() error                                 { return m.down }
 func (m *memory) Serving() error                               { return m.down }
 func (m *memory) WaitSeq(context.Context, log.Seq) error       { return nil }
+func (m *memory) Consistent(context.Context) (log.Seq, error)  { return m.seq, nil }
 func (m *memory) View(fn func(*projections.State, log.Cursor)) { fn(m.state, log.Cursor{Seq: m.seq}) }
 
 func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
@@ -185,5 +186,45 @@ func TestTask(t *testing.T) {
 	task, is := last.Object.(*log.Task)
 	if status != http.StatusAccepted || !is || task.Task != "machine_update" || task.ServerUUID != theCN || !strings.Contains(task.Params, `"alias":"web9"`) || !strings.Contains(text, task.UUID.String()) {
 		t.Errorf("got %d %s and %v", status, text, last.Object)
+	}
+}
+
+// behind is the store of a server that has applied nothing until it asks the leader.
+type behind struct {
+	*memory
+	confirmed bool
+}
+
+func (b *behind) View(fn func(*projections.State, log.Cursor)) {
+	if !b.confirmed {
+		fn(projections.NewState(), log.Cursor{})
+		return
+	}
+	b.memory.View(fn)
+}
+
+func (b *behind) Consistent(ctx context.Context) (log.Seq, error) {
+	b.confirmed = true
+	return b.memory.Consistent(ctx)
+}
+
+// A VM that was made through another server a moment ago is found here.
+func TestAtAServerBehind(t *testing.T) {
+	m, _ := world(t)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{http.MethodGet, "/vms/" + theVM.String(), "", http.StatusOK},
+		{http.MethodPost, "/vms/" + theVM.String(), `{"alias":"web9"}`, http.StatusAccepted},
+		{http.MethodGet, "/vms/" + theCN.String(), "", http.StatusNotFound},
+	} {
+		s, err := New(Config{Store: &behind{memory: m}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, text := ask(s.Handler(), c.method, c.path, c.body); status != c.status {
+			t.Errorf("%s %s: got %d %s, want %d", c.method, c.path, status, text, c.status)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/link"
+	"rutter/agent/underlay"
 	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/node"
@@ -58,6 +59,7 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "link-renames", EnvVars: []string{"RUTTER_LINK_RENAMES"}, Value: "keep", Usage: "keep: a link that another program renames (netplan, udev and cloud-init do, in a VM) keeps that name, and is programmed under it; undo: it gets its name back, if that is free (`CHOICE`)"},
 		&cli.StringFlag{Name: "hold-removals", EnvVars: []string{"RUTTER_HOLD_REMOVALS"}, Value: "10%", Usage: "`SHARE` of the links that a new view of the log (of another cluster, or after a lost cache) may take away, if they are more than ten, before it is held until rutter cn accept lets it; off, for labs: any"},
 		&cli.BoolFlag{Name: "nic-sync", EnvVars: []string{"RUTTER_NIC_SYNC"}, Value: true, Usage: "keep the NICs in manifests and those in the log in step, as net-agent does (--nic-sync=false: no)"},
+		&cli.BoolFlag{Name: "underlay-probe", EnvVars: []string{"RUTTER_UNDERLAY_PROBE"}, Value: true, Usage: "find out what the paths to other VTEPs of the log carry, by ICMP echo requests that no router may cut, at most 10 in a second (--underlay-probe=false: look at interfaces and routes only)"},
 		&cli.StringFlag{Name: "etc-netns", EnvVars: []string{"RUTTER_ETC_NETNS"}, Value: "/etc/netns", Usage: "`FOLDER` in which NAMESPACE/resolv.conf is written"},
 	)
 }
@@ -96,6 +98,15 @@ func run(c *cli.Context) error {
 	}
 	opts.Kernel = node.SystemKernel(kernel, link.ManagerConfig{Ahead: c.Int("ahead"), Table: c.Int("on-demand-table"), UndoRenames: c.String("link-renames") == "undo"})
 	opts.Opened = func() { confineAgent(c, opts.Logger) }
+	opts.Underlay = new(node.UnderlayOptions)
+	if c.Bool("underlay-probe") {
+		// The socket is opened before the agent drops its capabilities.
+		if opts.Underlay.Prober, err = underlay.OpenProber(); err != nil {
+			opts.Logger.Warn("paths to other VTEPs are not probed; interfaces and routes are looked at", "error", err)
+		} else {
+			defer opts.Underlay.Prober.Close()
+		}
+	}
 	n, err := node.Open(opts)
 	if err != nil {
 		return errors.Join(err, kernel.Close())

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent"
 	"rutter/agent/netsync"
+	"rutter/agent/underlay"
 	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/node"
 	"rutter/cmd/rutter/output"
@@ -47,6 +50,7 @@ func printStatus(c *cli.Context) error {
 	}
 	return output.One(c, s, func(w io.Writer) {
 		writeAgentStatus(w, s.Status)
+		writeUnderlay(w, s.Underlay)
 		writeVMStatus(w, s.VMs)
 	})
 }
@@ -58,6 +62,8 @@ func writeAgentStatus(w io.Writer, s agent.Status) {
 	matches := "does not match yet"
 	if s.Kernel.Matched {
 		matches = fmt.Sprintf("matches at seq %d", s.Programmed)
+	} else if s.Reached > 0 {
+		matches = fmt.Sprintf("matches at seq %d, but for %d objects that wait and %d of VMs that are not to run", s.Reached, s.Kernel.Waiting, s.Kernel.Idle)
 	}
 	output.Printf(w, "compute node  %s, incarnation %d\n", s.CN, s.Incarnation)
 	output.Printf(w, "feed          %v since %s, server %s\n", s.State, s.Since.Format(time.RFC3339), s.Server)
@@ -85,10 +91,22 @@ func writeAgentStatus(w io.Writer, s agent.Status) {
 		}
 		output.Printf(w, "              %s\n", line)
 	}
-	for _, list := range [][]string{s.Kernel.Failures, s.Kernel.Conflicts, s.Kernel.Problems} {
-		for _, line := range list {
-			output.Printf(w, "              %s\n", line)
+	for _, o := range s.Kernel.Waits {
+		again := "with the next pass"
+		if !o.RetryAt.IsZero() {
+			again = o.RetryAt.Format(time.RFC3339)
 		}
+		if o.Idle {
+			output.Printf(w, "              %s\n", o.Object)
+		} else {
+			output.Printf(w, "waits         %s (next try %s)\n", o.Object, again)
+		}
+	}
+	if more := s.Kernel.Waiting + s.Kernel.Idle - len(s.Kernel.Waits); more > 0 {
+		output.Printf(w, "              and %d more\n", more)
+	}
+	for _, line := range s.Kernel.Problems {
+		output.Printf(w, "              %s\n", line)
 	}
 	if s.Age > 0 {
 		output.Printf(w, "cut off       for %s: lookups are answered from the cache\n", s.Age.Round(time.Second))
@@ -96,6 +114,24 @@ func writeAgentStatus(w io.Writer, s agent.Status) {
 	if s.Failure != "" {
 		output.Printf(w, "last failure  %s\n", s.Failure)
 	}
+}
+
+func writeUnderlay(w io.Writer, s *underlay.Status) {
+	if s == nil || !s.Address.IsValid() {
+		return
+	}
+	output.Printf(w, "underlay      %s on %s, MTU %s; %d other VTEPs, %d answered a probe\n", s.Address, output.Text(s.Interface), output.Text(mtuText(s.MTU)), s.VTEPs, s.Probed)
+	for _, path := range s.Paths {
+		addr, bytes, _ := strings.Cut(path, " ")
+		output.Printf(w, "              the path to %s carries %s bytes\n", addr, bytes)
+	}
+}
+
+func mtuText(mtu uint32) string {
+	if mtu == 0 {
+		return ""
+	}
+	return strconv.FormatUint(uint64(mtu), 10)
 }
 
 func writeNICs(w io.Writer, s *netsync.Status) {

@@ -21,6 +21,11 @@ func Client(c *cli.Context) (*client.Client, error) {
 	}
 	cfg, err := term.ClientConfig(c)
 	cfg.Await = await
+	cfg.Absent = func(texts []string) {
+		for _, text := range texts {
+			output.Printf(c.App.ErrWriter, "not there yet: %s\n", text)
+		}
+	}
 	return term.OpenClient(cfg, err)
 }
 
@@ -30,8 +35,8 @@ const ExitMissing = term.ExitFailed
 // Flags are those of a command that writes.
 func Flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "wait", Usage: "fabric: wait until every compute node that is concerned has it in its kernel; `WHAT` to wait for"},
-		&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "with --wait: give up after this `TIME`; who is missing is named, and what was written stays written"},
+		&cli.StringFlag{Name: "wait", Usage: "fabric: wait until every compute node that is concerned has it in its kernel, except links of VMs that are not to run; `WHAT` to wait for"},
+		&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "with --wait: give up after this `TIME`; who is missing is named with what it lacks, and what was written stays written"},
 	}
 }
 
@@ -62,11 +67,22 @@ func Pending(c *cli.Context, err error) error {
 	return cli.Exit(late, ExitMissing)
 }
 
+// PrintAbsent prints what is not there because VMs are not to run.
+func PrintAbsent(out io.Writer, v client.Verdict) {
+	for _, o := range v.Absent {
+		output.Printf(out, "not there yet: CN %s: %s\n", o.CN, o.Object)
+	}
+	if more := v.AbsentTotal - len(v.Absent); more > 0 {
+		output.Printf(out, "not there yet: %d more\n", more)
+	}
+}
+
 // PrintVerdict prints whether all compute nodes of a wait have programmed the seq, and
 // for each that has not, how far it is and why.
 func PrintVerdict(out io.Writer, v client.Verdict) {
 	if v.Done {
 		output.Printf(out, "seq %d is programmed on all %d compute nodes that it concerns, after %s\n", v.Seq, v.CNs, v.Waited.Round(100*time.Microsecond))
+		PrintAbsent(out, v)
 		return
 	}
 	if v.Reason != "" {
@@ -85,6 +101,15 @@ func PrintVerdict(out io.Writer, v client.Verdict) {
 		output.Printf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", l.CN, output.Text(l.Hostname), output.Text(l.Server), l.Applied, l.Programmed, heard, l.Reason)
 	}
 	_ = w.Flush() // the terminal is gone
+	for _, l := range v.Missing {
+		for _, o := range l.Objects[min(len(l.Objects), 1):] { // the first is the reason
+			output.Printf(out, "%s: %s\n", l.CN, o.Object)
+		}
+		if more := l.Waiting - len(l.Objects); more > 0 {
+			output.Printf(out, "%s: and %d more\n", l.CN, more)
+		}
+	}
+	PrintAbsent(out, v)
 	if more := v.Total - len(v.Missing); more > 0 {
 		output.Printf(out, "and %d more\n", more)
 	}

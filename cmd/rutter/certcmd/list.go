@@ -49,7 +49,7 @@ func revokeCommand() *cli.Command {
 			"rutter cert revoke cn:564d69b1-a178-3fbe-b36f-3f2b7fd7ed31 --reason stolen",
 			"rutter cert revoke serial:5f0a12",
 			"rutter cert revoke ./lost-laptop/tls.crt",
-		) + "\n\nOf an identity all certificates are meant, whatever their times say: good is one that a server grants later, or\nthat is issued by hand and recorded later (rutter cert record). Tokens that let it back in are made useless.\nRefused is what leaves no quorum of servers, no operator, or revokes your own certificate; --yes does it all the same.",
+		) + "\n\nOf an identity all certificates are meant, whatever their times say: good is one that a server grants later, or\nthat is issued by hand and recorded later (rutter cert record). Tokens that let it back in are made useless.\nRefused is what leaves no quorum of servers, no operator, or revokes your own certificate; --yes does it all the same.\nOf a single server revoke the serial after another certificate was issued: its name is refused.",
 		Flags: []cli.Flag{
 			term.ServersFlag(), &cli.StringFlag{Name: "reason", Usage: "`TEXT` for those who look later"},
 			&cli.BoolFlag{Name: "yes", Usage: "lock out those who lose their last way in by it, you too"},

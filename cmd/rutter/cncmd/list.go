@@ -197,7 +197,18 @@ func printCN(out io.Writer, shown shownCN) {
 	}
 	line("applied", "%d, %d entries and %d ms behind", s.Applied, s.Lag, s.BehindMS)
 	line("programmed", "%d", s.Programmed)
+	if s.Reached > s.Programmed {
+		line("reached", "%d, but for what waits", s.Reached)
+	}
 	line("failing", "%d steps", s.Failing)
+	line("waiting", "%d objects, and %d of VMs that are not to run", s.Waiting, s.Idle)
+	for _, o := range s.Waits {
+		if o.RetryAt.IsZero() {
+			line("", "%s", o.Object)
+		} else {
+			line("", "%s (next try %s)", o.Object, o.RetryAt.Format(time.RFC3339))
+		}
+	}
 	line("put right", "%d differences", s.Healed)
 	for _, drift := range strings.Split(s.Drift, "\n") {
 		if drift != "" {

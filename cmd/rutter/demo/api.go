@@ -82,6 +82,22 @@ func (s *stage) server(id string) *subprocess.Process {
 	return nil
 }
 
+// led returns the status of a server that knows which one leads: for a moment there may be
+// none, as on a machine that is busy.
+func (s *stage) led(ctx context.Context) (status client.Status, err error) {
+	err = until(ctx, failoverMost, "a leader", func() error {
+		answer, err := s.api.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if status = answer; s.server(status.LeaderID) == nil {
+			return fmt.Errorf("the status names %q as the leader", status.LeaderID)
+		}
+		return nil
+	})
+	return status, err
+}
+
 // network finds a network of the input by its name.
 func (s *stage) network(ctx context.Context, name string) (*log.Network, error) {
 	var found *log.Network

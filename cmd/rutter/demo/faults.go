@@ -75,14 +75,11 @@ func (s *stage) killLeader(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	status, err := s.api.Status(ctx)
+	status, err := s.led(ctx)
 	if err != nil {
 		return err
 	}
 	leader := s.server(status.LeaderID)
-	if leader == nil {
-		return fmt.Errorf("the status names %q as the leader", status.LeaderID)
-	}
 	w := &writer{s: s, network: green}
 	writing, stop := context.WithCancel(ctx)
 	defer stop()

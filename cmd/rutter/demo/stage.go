@@ -203,7 +203,7 @@ func (s *stage) startServers(ctx context.Context) error {
 			return err
 		}
 	}
-	status, err := s.api.Status(ctx)
+	status, err := s.led(ctx)
 	if err != nil {
 		return err
 	}

@@ -125,6 +125,17 @@ func SetUp(name string, up bool) error {
 	return rtnetlink(fmt.Sprintf("set %s up=%t", name, up), unix.RTM_NEWLINK, 0, ifinfo(index, flags, unix.IFF_UP), nil)
 }
 
+// SetMTU gives a link another MTU, in bytes.
+func SetMTU(name string, mtu uint32) error {
+	index, err := indexOf(name)
+	if err != nil {
+		return err
+	}
+	return rtnetlink(fmt.Sprintf("set %s mtu %d", name, mtu), unix.RTM_NEWLINK, 0, ifinfo(index, 0, 0), func(ae *netlink.AttributeEncoder) {
+		ae.Uint32(unix.IFLA_MTU, mtu)
+	})
+}
+
 // SetMAC gives a link an Ethernet address.
 func SetMAC(name string, mac [6]byte) error {
 	index, err := indexOf(name)

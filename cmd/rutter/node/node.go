@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/agent"
+	"rutter/agent/underlay"
+	"rutter/api/client"
 	"rutter/cmd/rutter/localhttp"
 	"rutter/log"
 	"rutter/varp"
@@ -46,6 +49,9 @@ type Options struct {
 
 	VMs   *VMOptions   // nil: the node has no VMs
 	Tasks *TaskOptions // nil: it does no tasks, and sends no sysinfo
+	// Underlay says how the node looks at its underlay; nil: it does not, as a node with a
+	// simulated kernel.
+	Underlay *UnderlayOptions
 
 	// Opened, if not nil, is called when the ports are open.
 	Opened func()
@@ -59,6 +65,16 @@ type Node struct {
 	vms   *vmSide // nil: it has none
 	tasks *tasks  // nil: it does none
 	found *troubles
+	under *underlay.Monitor // nil: it does not look at its underlay
+}
+
+// UnderlayOptions say how a node looks at its underlay.
+type UnderlayOptions struct {
+	// Prober probes the paths to other VTEPs; nil: paths are not probed. The caller closes
+	// it after the node's Run.
+	Prober *underlay.Prober
+	// Every is how often it looks; 0: the default of package underlay.
+	Every time.Duration
 }
 
 // Open reads the node's cache and makes its parts. It opens no port and starts nothing.
@@ -72,7 +88,7 @@ func Open(opts Options) (*Node, error) {
 	cfg := agent.Config{
 		CN: opts.CN, Folder: opts.Folder, Servers: opts.Servers.API.Servers(), Dialer: opts.Servers.API, Logger: opts.Logger,
 		Kernel: opts.Kernel.New, Watch: opts.Kernel.Watch, HoldRemovals: opts.HoldRemovals,
-		Trouble: func() []string { return append(found.all(), opts.Servers.trouble()...) },
+		Trouble: n.trouble,
 	}
 	var err error
 	if opts.VMs != nil {
@@ -96,8 +112,22 @@ func Open(opts Options) (*Node, error) {
 			return nil, err
 		}
 	}
-	n.agent, err = agent.New(cfg)
+	if n.agent, err = agent.New(cfg); err == nil && opts.Underlay != nil {
+		n.under = underlay.New(underlay.Config{
+			CN: opts.CN, View: n.agent.View, Submit: opts.Servers.API.Submit, NewID: client.NewChangeID,
+			Prober: opts.Underlay.Prober, Every: opts.Underlay.Every, Logger: opts.Logger,
+		})
+	}
 	return n, err
+}
+
+// trouble lists what operators must know beside the agent's own status.
+func (n *Node) trouble() []string {
+	lines := append(n.found.all(), n.opts.Servers.trouble()...)
+	if n.under != nil {
+		lines = append(lines, n.under.Trouble()...)
+	}
+	return lines
 }
 
 // Refresh gathers the node's sysinfo, and sends it to the servers. The node must have
@@ -120,6 +150,9 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		g.Go(func() error {
 			return restarting(ctx, "tasks", n.opts.Logger, func(ctx context.Context) error { return n.tasks.run(ctx, n.agent) })
 		})
+	}
+	if n.under != nil {
+		g.Go(func() error { return restarting(ctx, "underlay", n.opts.Logger, n.under.Run) })
 	}
 	if n.opts.Opened != nil {
 		n.opts.Opened()
@@ -195,10 +228,28 @@ func (n *Node) serveLocal(ctx context.Context, handler http.Handler, g *errgroup
 // enabled reports whether an address switches its listener on.
 func enabled(address string) bool { return address != "" && address != disabled }
 
-// handler serves the agent's own paths, and those of its VMMs.
+// handler serves the agent's own paths, and those of its VMMs. Its status has more.
 func (n *Node) handler() http.Handler {
-	if n.vms == nil {
-		return n.agent.Handler()
+	mux := http.NewServeMux()
+	mux.Handle("/", n.agent.Handler())
+	if n.vms != nil {
+		n.vms.handle(mux)
 	}
-	return n.vms.handler(n.agent)
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(n.status()) // the client is gone
+	})
+	return mux
+}
+
+func (n *Node) status() Status {
+	s := Status{Status: n.agent.Status()}
+	if n.vms != nil {
+		s.VMs = n.vms.status()
+	}
+	if n.under != nil {
+		under := n.under.Status()
+		s.Underlay = &under
+	}
+	return s
 }

@@ -9,6 +9,7 @@ import (
 
 	"rutter/agent"
 	"rutter/agent/netsync"
+	"rutter/agent/underlay"
 	"rutter/agent/vmlink"
 	"rutter/varp"
 )
@@ -27,10 +28,11 @@ func withSVP(status http.Handler, stats func() varp.Stats) http.Handler {
 	return mux
 }
 
-// Status is the status of an agent, with its VMs.
+// Status is the status of an agent, with its VMs and its underlay.
 type Status struct {
 	agent.Status
-	VMs *VMStatus `json:"vms,omitempty"`
+	VMs      *VMStatus        `json:"vms,omitempty"`
+	Underlay *underlay.Status `json:"underlay,omitempty"`
 }
 
 // VMStatus is the status of an agent's VMs.
@@ -61,16 +63,9 @@ func (n *vmSide) status() *VMStatus {
 	return s
 }
 
-// handler serves the paths of agent a, and those of the node's VMMs.
-func (n *vmSide) handler(a *agent.Agent) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/", a.Handler())
+// handle serves the paths of the node's VMMs.
+func (n *vmSide) handle(mux *http.ServeMux) {
 	vmms := n.vmms.Handler()
 	mux.Handle("/vmms", vmms)
 	mux.Handle("/vmms/", vmms)
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(Status{a.Status(), n.status()}) // the client is gone
-	})
-	return mux
 }

@@ -66,9 +66,11 @@ func Indented(w io.Writer, v any) error {
 }
 
 // JSONText writes a text that is JSON already, and the end of the line. Another text is
-// an error, because its newlines could be forged lines; a string of JSON has none.
+// an error, because its newlines could be forged lines; a string of JSON has none. Invalid
+// UTF-8 in a string becomes U+FFFD, as encoding/json reads it: a Screen would write it in a
+// form that JSON does not have.
 func JSONText(w io.Writer, text []byte) error {
-	text = bytes.TrimSpace(text)
+	text = bytes.ToValidUTF8(bytes.TrimSpace(text), []byte("\ufffd"))
 	if !json.Valid(text) {
 		return fmt.Errorf("want JSON, and got %.80q", text)
 	}

@@ -15,14 +15,19 @@ import (
 // direction of text, a space other than U+0020, what is not assigned, and what shows
 // nothing.
 func Hidden(r rune) bool {
-	return r < ' ' || r == unicode.ReplacementChar ||
+	return r < ' ' || r == unicode.ReplacementChar || r == blankPattern ||
 		r >= 0x7f && (!unicode.IsPrint(r) || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector))
 }
+
+// blankPattern is U+2800, the Braille pattern without dots. Unicode counts it as a symbol,
+// and it looks like a space.
+const blankPattern = '\u2800'
 
 // Visible returns a text that a client, a compute node or a server chose in the form
 // in which a line may show it: hidden characters and invalid UTF-8 are escaped as in
 // a string of Go, and so are newlines and tabs. In a text that needs escapes a
-// backslash is escaped too, so no other text gives the same form.
+// backslash is escaped too. A text that needs none is not changed, also if it has
+// backslashes: what looks like an escape may be the text itself.
 func Visible(text string) string {
 	if plain(text) {
 		return text

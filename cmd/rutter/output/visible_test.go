@@ -16,7 +16,7 @@ func TestVisible(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "", "plain": "plain", "Köln 東京 ❤": "Köln 東京 ❤", `C:\x "y"`: `C:\x "y"`,
 		"a\nb\tc\r": `a\nb\tc\r`, "\x1b[2J\a\x00\x7f": `\u001b[2J\u0007\u0000\u007f`, "\u009b31m\u0085": `\u009b31m\u0085`, "\x9b\xff": `\x9b\xff`,
-		"\u202e\u2066\u2028\u200b\u00ad\ufeff\u00a0\u3164\ufe0f": `\u202e\u2066\u2028\u200b\u00ad\ufeff\u00a0\u3164\ufe0f`, "\U000e0041\U0001f600": `\U000e0041` + "\U0001f600",
+		"\u202e\u2066\u2028\u200b\u00ad\ufeff\u00a0\u3164\ufe0f\u2800": `\u202e\u2066\u2028\u200b\u00ad\ufeff\u00a0\u3164\ufe0f\u2800`, "\U000e0041\U0001f600": `\U000e0041` + "\U0001f600",
 		`\u001b`: `\u001b`, "\\u001b\x1b": `\\u001b\u001b`,
 	} {
 		if got := Visible(in); got != want {
@@ -90,6 +90,10 @@ func TestJSONText(t *testing.T) {
 	var out bytes.Buffer
 	if err := JSONText(&out, []byte(" {\"a\": 1}\n")); err != nil || out.String() != "{\"a\": 1}\n" {
 		t.Errorf("%q, %v", out.String(), err)
+	}
+	var shown bytes.Buffer
+	if err := JSONText(NewScreen(&shown), []byte("{\"a\": \"\xff\"}")); err != nil || !json.Valid(shown.Bytes()) {
+		t.Errorf("invalid UTF-8 in a string: %v, %q", err, shown.String())
 	}
 	if err := JSONText(&out, []byte("{}\nrutter: forged")); err == nil {
 		t.Error("a line behind JSON was written")

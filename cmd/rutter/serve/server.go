@@ -62,6 +62,10 @@ type Server struct {
 	store *raftstore.Store
 	api   *api.Server
 	svp   *varp.Server // nil: off
+	// shootdowns is the log of svp; nil: off.
+	shootdowns *varp.Shootdowns
+	// mappings are what svp answers lookups from.
+	mappings *varp.Mappings
 
 	fabric *liveness.Fabric
 	vmms   *vmm.Service
@@ -111,7 +115,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		}
 	}
 	gate := newGate(backend, cfg.CNNetworks)
-	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, gate, s.tls, logger); err != nil {
+	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, gate, s.tls, s.answerPlaces, logger); err != nil {
 		return nil, err
 	}
 	s.grants = &grantFollower{
@@ -144,18 +148,22 @@ func Open(cfg Options) (_ *Server, err error) {
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
 	collectors = append(append(collectors, s.tls.collectors()...), append(s.triton.collectors(), s.cnapi.Collectors()...)...)
 	if s.svpListener != nil {
-		if s.svp, err = newSVP(s.store, cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
+		if err = s.openSVP(cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
 			return nil, err
 		}
 		collectors = append(collectors, svpview.Metrics{Stats: s.svp.Stats})
 	}
+	narrow := &underlayWatch{head: func() log.Seq { return backend.Head().Seq }, view: func(fn func(*projections.State)) {
+		backend.View(func(state *projections.State, _ log.Cursor) { fn(state) })
+	}}
+	collectors = append(collectors, narrow.collector())
 	if s.api, err = api.New(api.Config{
 		Audit: s.audit, Budgets: cfg.Budgets, Meters: append(slices.Clone(s.store.Budgets()), s.tls.meters()...),
-		Store: backend, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
+		Store: loadedStore{backend, s.mappings}, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: collectors,
 		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {
-			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings())
+			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), narrow.warnings())
 		},
 		Mounts: s.tls.mounted(append(append(napiMounts(s.triton.napi.Table()), cnapiMounts(s.cnapi.Table())...), api.Mount{Path: "/changefeeds", Table: s.changefeed.Table()},
 			api.Mount{Path: "/reports", Table: reports.Table(), Strip: true}, api.Mount{Path: "/vmapi", Table: vms.Table(), Strip: true})),
@@ -197,27 +205,6 @@ func (s *Server) listen(cfg *Options) (err error) {
 	return nil
 }
 
-// newSVP returns an SVP server. It answers lookups from a compact copy of the mappings
-// that follows the log, and its shootdown log from the log itself.
-//
-// With known it answers known nodes only, each about its own vnets. That is for an
-// address that other machines reach, on a server with TLS.
-func newSVP(store *raftstore.Store, known bool, logger *slog.Logger) (*varp.Server, error) {
-	source := svpview.Source{
-		OfHead: store.Head, OfEntries: store.Entries,
-		OfState: func(fn func(*projections.State)) { store.View(func(v raftstore.View) { fn(v.State) }) },
-	}
-	shootdowns, err := varp.NewShootdowns(varp.ShootdownConfig{Source: source, Logger: logger})
-	if err != nil {
-		return nil, err
-	}
-	cfg := varp.Config{Lookup: varp.NewMappings(source, logger), Events: shootdowns, Age: store.Age, Logger: logger}
-	if known {
-		cfg.Peers = newSVPPeers(source.OfState)
-	}
-	return varp.NewServer(cfg)
-}
-
 // Run serves until ctx ends or a part fails, and returns when every part has ended. The
 // API ends before the store, so requests that have begun can still be written.
 func (s *Server) Run(ctx context.Context) error {
@@ -237,7 +224,9 @@ func (s *Server) Run(ctx context.Context) error {
 	fronts.Go(func() error { return s.triton.run(facing) })
 	fronts.Go(func() error { return s.cnapi.Run(facing) })
 	if s.svp != nil {
-		fronts.Go(func() error { return s.svp.Run(facing, servingListener{s.svpListener, s.store.Serving}) })
+		fronts.Go(func() error { return s.mappings.Run(facing) })
+		fronts.Go(func() error { return s.svp.Run(facing, s.svpListener) })
+		fronts.Go(func() error { return s.shootdowns.Share(facing, s.sharing()) })
 	}
 	g.Go(func() error {
 		defer stop()

@@ -16,7 +16,7 @@ import (
 // newVMMService returns the service that copies the VMMs and VMs of compute nodes to
 // the log. It also registers it and fabric in the store, to answer the other servers'
 // requests.
-func newVMMService(store storeapi.Store, fabric *liveness.Fabric, cnPort int, gate *reach.Gate, secure *serverTLS, logger *slog.Logger) (*vmm.Service, error) {
+func newVMMService(store storeapi.Store, fabric *liveness.Fabric, cnPort int, gate *reach.Gate, secure *serverTLS, places func(question []byte) ([]byte, error), logger *slog.Logger) (*vmm.Service, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 1, MaxConnsPerHost: 4}
 	if secure != nil {
 		// Connections are not reused, because the next request to an address may be for
@@ -41,6 +41,9 @@ func newVMMService(store storeapi.Store, fabric *liveness.Fabric, cnPort int, ga
 		}
 		if len(request) > 0 && request[0] == askAuthorities {
 			return secure.answerAuthorities()
+		}
+		if len(request) > 0 && request[0] == askPlaces {
+			return places(request[1:])
 		}
 		return fabric.Answer(ctx, request)
 	})

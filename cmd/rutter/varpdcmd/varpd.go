@@ -53,7 +53,8 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
 		&cli.DurationFlag{Name: "negative", EnvVars: []string{"RUTTER_VARPD_NEGATIVE"}, Value: 2 * time.Second, Usage: "believe a NOTFOUND for this `TIME`"},
 		&cli.DurationFlag{Name: "refresh", EnvVars: []string{"RUTTER_VARPD_REFRESH"}, Value: 5 * time.Minute, Usage: "ask again for each entry after this `TIME`"},
-		&cli.DurationFlag{Name: "poll", EnvVars: []string{"RUTTER_VARPD_POLL"}, Value: 2 * time.Second, Usage: "ask for the shootdown log after this `TIME`; 0: never"},
+		&cli.DurationFlag{Name: "poll", EnvVars: []string{"RUTTER_VARPD_POLL"}, Value: time.Second, Usage: "ask for the shootdown log after this `TIME`; 0: never"},
+		&cli.DurationFlag{Name: "cache-time", EnvVars: []string{"RUTTER_VARPD_CACHE_TIME"}, Value: 10 * time.Second, Usage: "a server may answer from a cache for this `TIME` after a move, as portolan; ask again until it is over. 0: no server has one"},
 		&cli.StringFlag{Name: "status", EnvVars: []string{"RUTTER_VARPD_STATUS"}, Value: "off", Usage: "`ADDRESS` at which GET /status tells the counts, or off"},
 		&cli.BoolFlag{Name: "insecure", EnvVars: []string{"RUTTER_INSECURE"}, Usage: "allow --status on other than loopback addresses, without TLS"},
 		&cli.StringFlag{Name: "log-level", EnvVars: []string{"RUTTER_LOG_LEVEL"}, Value: "info", Usage: "`LEVEL` of what is logged: debug, info, warn or error"},
@@ -130,8 +131,12 @@ func runVarpd(c *cli.Context) (err error) {
 	if poll == 0 {
 		poll = -1
 	}
+	cache := c.Duration("cache-time")
+	if cache == 0 {
+		cache = -1
+	}
 	daemon, err := varpd.New(varpd.Config{
-		Resolver: asker, Kernel: kernel, Watch: kernel.WatchLinks, Listen: ears.Run,
+		Resolver: asker, Servers: asker.Servers, CacheTime: cache, Kernel: kernel, Watch: kernel.WatchLinks, Listen: ears.Run,
 		Pending:  pendingIn(c.String("netns")),
 		Negative: c.Duration("negative"), RefreshEvery: c.Duration("refresh"), PollEvery: poll, Logger: logger,
 	})

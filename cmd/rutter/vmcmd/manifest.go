@@ -33,6 +33,7 @@ func vmManifestCommands() []*cli.Command {
 			Action: vmCreate,
 			Description: term.Examples(
 				"rutter vm create alias=web0 owner_uuid=930896af-bf8c-48d4-885c-6573a94b1853 quota=10",
+				"rutter vm create -f web0.json --wait=fabric      # its own links are made when it is started",
 				"rutter vm create -f web0.json --start --wait=fabric",
 				`rutter vm create alias=web1 owner_uuid=930896af-bf8c-48d4-885c-6573a94b1853 root=/var/lib/rutter-vms/web1 'init=["/usr/sbin/httpd","-f"]'`,
 			),

@@ -46,6 +46,8 @@ type vmResult struct {
 	ClusterMS int64    `json:"cluster_ms,omitempty"` // until then
 	CNs       int      `json:"cns,omitempty"`        // number of CNs that have programmed it
 	FabricMS  int64    `json:"fabric_ms,omitempty"`  // until then
+	// Absent is what is in no kernel because the VM is not to run, and why.
+	Absent []client.Waiting `json:"absent,omitempty"`
 }
 
 // wait waits as --wait says. The change is visible on this node already.
@@ -70,7 +72,7 @@ func (a *vmAction) wait(ctx context.Context) (vmResult, error) {
 	if err != nil || len(scopes) == 0 {
 		return r, err
 	}
-	v, err := api.Wait(ctx, client.Barrier{Seq: r.Seq, Scopes: scopes, Timeout: time.Until(deadline)})
+	v, err := api.Wait(ctx, client.Barrier{Seq: r.Seq, Scopes: scopes, VM: a.id, Timeout: time.Until(deadline)})
 	if err != nil {
 		return r, err
 	}
@@ -78,7 +80,8 @@ func (a *vmAction) wait(ctx context.Context) (vmResult, error) {
 		await.PrintVerdict(a.c.App.ErrWriter, v)
 		return r, fmt.Errorf("seq %d is not in every kernel: %d of %d compute nodes are missing: %w", v.Seq, v.Total, v.CNs, vmdoc.ErrTimeout)
 	}
-	r.CNs, r.FabricMS = v.CNs, time.Since(a.began).Milliseconds()
+	await.PrintAbsent(a.c.App.ErrWriter, v)
+	r.CNs, r.FabricMS, r.Absent = v.CNs, time.Since(a.began).Milliseconds(), v.Absent
 	return r, nil
 }
 

@@ -22,7 +22,7 @@ func Command() *cli.Command {
 			"rutter wait --seq 1042 --timeout 5s            # whom the change of entry 1042 concerns",
 			"rutter wait --seq 1042 --scope vnet:4385813    # all nodes on that vnet",
 			"rutter wait                                    # all nodes, up to the present head",
-		) + "\n\nIt ends with 0 when all are there; at the deadline it names who is missing, how far they are and why, and ends with 1.",
+		) + "\n\nIt ends with 0 when all are there; at the deadline it names who is missing, how far they are and what they lack, and ends with 1. Only what the change concerns is waited for, and no link of a VM that is not to run: that is printed as not there yet.",
 		Flags: []cli.Flag{
 			term.ServersFlag(), output.Flag(),
 			&cli.StringFlag{Name: "seq", Usage: "`SEQ` that they must have programmed, or a cursor, which is refused if it is of another log than the servers'; the head, if not given"},

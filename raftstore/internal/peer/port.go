@@ -79,7 +79,7 @@ func (p *Port) Run() error {
 			}
 			return fmt.Errorf("peer port %s: accept: %w", p.opts.Address, err)
 		}
-		if !p.opts.Tasks.adopt(conn) {
+		if !p.opts.Tasks.adopt(conn, p.opts.Logger) {
 			continue
 		}
 		tracked := &trackedConn{Conn: conn, tasks: p.opts.Tasks}
@@ -159,7 +159,7 @@ func (p *Port) dial(ctx context.Context, address string, sort byte) (net.Conn, e
 	if err != nil {
 		return nil, fmt.Errorf("peer %s: %w", address, err)
 	}
-	if !p.opts.Tasks.adopt(conn) {
+	if !p.opts.Tasks.adopt(conn, p.opts.Logger) {
 		return nil, ErrStopped
 	}
 	tracked := &trackedConn{Conn: conn, tasks: p.opts.Tasks}

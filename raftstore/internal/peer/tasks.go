@@ -2,9 +2,13 @@ package peer
 
 import (
 	"errors"
+	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
+
+	"rutter/log/refusals"
 )
 
 const (
@@ -23,6 +27,7 @@ type Tasks struct {
 	mu      sync.Mutex
 	stopped bool
 	conns   map[net.Conn]struct{}
+	refused refusals.Counter // connections beyond maxConns, for the log
 }
 
 // Start runs fn in a goroutine that Stop waits for. It returns false, and does not run
@@ -38,12 +43,15 @@ func (t *Tasks) Start(fn func()) bool {
 }
 
 // adopt makes Stop close conn. If Stop was called, or there are too many connections, it
-// closes conn and returns false.
-func (t *Tasks) adopt(conn net.Conn) bool {
+// closes conn and returns false. The latter is logged.
+func (t *Tasks) adopt(conn net.Conn, logger *slog.Logger) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stopped || len(t.conns) >= maxConns {
 		conn.Close()
+		if !t.stopped {
+			t.logRefused(conn.RemoteAddr(), logger)
+		}
 		return false
 	}
 	if t.conns == nil {
@@ -51,6 +59,16 @@ func (t *Tasks) adopt(conn net.Conn) bool {
 	}
 	t.conns[conn] = struct{}{}
 	return true
+}
+
+func (t *Tasks) logRefused(from net.Addr, logger *slog.Logger) {
+	var address netip.Addr
+	if tcp, ok := from.(*net.TCPAddr); ok {
+		address = tcp.AddrPort().Addr().Unmap()
+	}
+	if n := t.refused.Count(address, time.Now()); n > 0 {
+		logger.Warn("peer port: connections refused: as many are open as the limit allows", "peer", address, "limit", maxConns, "refused", n, "do", "let only servers reach this port; ss -tn shows who holds connections")
+	}
 }
 
 func (t *Tasks) forget(conn net.Conn) {

@@ -81,6 +81,8 @@ func (l *RawLink) parseVXLAN(typ uint16, value []byte) {
 	switch typ {
 	case unix.IFLA_VXLAN_ID:
 		l.VNI = AsU32(value)
+	case unix.IFLA_VXLAN_LINK:
+		l.Device = int32(AsU32(value))
 	case unix.IFLA_VXLAN_LOCAL, unix.IFLA_VXLAN_LOCAL6:
 		l.Local = asAddr(value)
 	case unix.IFLA_VXLAN_PORT:

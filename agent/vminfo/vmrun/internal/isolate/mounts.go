@@ -193,23 +193,21 @@ func mountDev(more []string) error {
 			return err
 		}
 	}
-	for _, m := range []struct{ kind, name, data string }{{"devpts", "pts", "newinstance,ptmxmode=0666,mode=620"}, {"tmpfs", "shm", shmSize}} {
+	for _, m := range []struct {
+		kind, name, data string
+		flags            uintptr
+	}{
+		{"devpts", "pts", "newinstance,ptmxmode=0666,mode=620", harmless &^ unix.MS_NODEV}, // terminals are devices
+		{"tmpfs", "shm", shmSize, harmless},
+	} {
 		if err := folder("dev/" + m.name); err != nil {
 			return err
 		}
-		if err := mount(m.kind, "dev/"+m.name, m.kind, harmless&^unix.MS_NODEV|nodevUnless(m.kind), m.data); err != nil {
+		if err := mount(m.kind, "dev/"+m.name, m.kind, m.flags, m.data); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// nodevUnless is MS_NODEV for kinds of file systems whose devices are not needed.
-func nodevUnless(kind string) uintptr {
-	if kind == "devpts" {
-		return 0
-	}
-	return unix.MS_NODEV
 }
 
 // mountResolver mounts the node's resolv.conf for the network namespace. It is nothing

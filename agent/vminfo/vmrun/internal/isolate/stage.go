@@ -107,7 +107,10 @@ func receive(channel *os.File) (o order, root int, err error) {
 	for errors.Is(err, unix.EINTR) {
 		n, rn, _, _, err = unix.Recvmsg(channelFile, first, rights, unix.MSG_CMSG_CLOEXEC)
 	}
-	if err != nil || n == 0 {
+	if err == nil && n == 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
 		return o, -1, fmt.Errorf("the node's end is closed: %w", err)
 	}
 	root = -1

@@ -1,0 +1,97 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"rutter/agent/internal/nlmsg"
+)
+
+// Flags and the attribute of an error message (linux/netlink.h).
+const (
+	flagCapped     = 0x100 // NLM_F_CAPPED: the request is not repeated in it
+	flagAckTLVs    = 0x200 // NLM_F_ACK_TLVS: attributes follow
+	attrAckMessage = 1     // NLMSGERR_ATTR_MSG: the kernel's text, with a zero byte
+)
+
+// receiveAcks reads until the last of the messages with these sequences is answered.
+// Its error is the socket's; then the result of the batch is unknown.
+//
+// The kernel answers before send returns, so that one system call is enough, and no
+// deadline. The library takes two calls, and allocates, for each datagram.
+func (r *run) receiveAcks(first, last uint32) error {
+	if r.h.acks == nil {
+		r.h.acks = make([]byte, receiveBytes)
+	}
+	for {
+		n, err := r.space.receive(r.h.acks)
+		if err != nil {
+			return err
+		}
+		for h, body, rest, ok := nlmsg.Next(r.h.acks[:n]); ok; h, body, rest, ok = nlmsg.Next(rest) {
+			if h.Type != unix.NLMSG_ERROR || len(body) < 4 {
+				continue
+			}
+			// Sequences are consecutive; an earlier one is a late answer to a batch
+			// that timed out.
+			if at, errno := h.Seq-first, -int32(binary.NativeEndian.Uint32(body)); errno != 0 && at < uint32(len(r.requests)) {
+				r.acknowledge(r.requests[at], &netlink.OpError{Op: "receive", Err: syscall.Errno(errno), Message: ackMessage(h.Flags, body), Sequence: h.Seq})
+			}
+			if h.Seq == last {
+				return nil
+			}
+		}
+	}
+}
+
+// receive reads one datagram. Only if there is none it waits, at most for ackTimeout.
+func (s *namespaceConn) receive(b []byte) (n int, err error) {
+	var failed error
+	read := func(fd uintptr) bool {
+		for n, failed = unix.Read(int(fd), b); errors.Is(failed, unix.EINTR); { // it does not block
+			n, failed = unix.Read(int(fd), b)
+		}
+		return !errors.Is(failed, unix.EAGAIN)
+	}
+	if err := s.raw.Control(func(fd uintptr) { _ = read(fd) }); err != nil {
+		return 0, err
+	}
+	if errors.Is(failed, unix.EAGAIN) {
+		if err := s.conn.SetReadDeadline(time.Now().Add(ackTimeout)); err != nil {
+			return 0, err
+		}
+		if err := s.raw.Read(read); err != nil {
+			return 0, err
+		}
+	}
+	if failed != nil {
+		return 0, fmt.Errorf("receive: %w", failed)
+	}
+	return n, nil
+}
+
+// ackMessage is the kernel's text in the body of an error message, if it has one.
+func ackMessage(flags uint16, body []byte) string {
+	if flags&flagAckTLVs == 0 || len(body) < 4+nlmsg.HeaderSize {
+		return ""
+	}
+	skip := 4 + nlmsg.HeaderSize
+	if flags&flagCapped == 0 {
+		skip = 4 + int(binary.NativeEndian.Uint32(body[4:])+3)&^3 // the request's length
+	}
+	text := ""
+	if skip <= len(body) {
+		nlmsg.Attrs(body[skip:], func(typ uint16, value []byte) {
+			if typ == attrAckMessage && len(value) > 1 {
+				text = string(value[:len(value)-1])
+			}
+		})
+	}
+	return text
+}

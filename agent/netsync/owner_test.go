@@ -1,0 +1,37 @@
+package netsync
+
+import (
+	"net/netip"
+	"testing"
+
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/log"
+)
+
+// A node with a certificate may not say whose a NIC is. Its other reports of a NIC whose
+// VM has another owner on the node than in the log are not refused with that.
+func TestOwnerHoldsUpNoState(t *testing.T) {
+	m := newModel(t, 1)
+	m.faulty, m.bound = false, true
+	mac, vm := log.MAC{0x90, 0xb8, 0xd0, 0, 0, 1}, log.UUID{0xbb, 15: 1}
+	if r := m.operator("a VM of one owner",
+		log.Op{Action: log.Create, Kind: log.KindVM, Set: []string{"owner_uuid", "server_uuid", "uuid"}, Object: &log.VM{UUID: vm, OwnerUUID: modelOwner, ServerUUID: modelCN}},
+		log.Op{
+			Action: log.Create, Kind: log.KindNIC, Set: []string{"belongs_to_type", "belongs_to_uuid", "cn_uuid", "ip", "mac", "network_uuid", "owner_uuid", "state"},
+			Object: &log.NIC{MAC: mac, BelongsToType: "zone", BelongsToUUID: vm, OwnerUUID: modelOwner, CNUUID: modelCN, NetworkUUID: modelNets[0], IP: netip.MustParseAddr("10.0.0.20"), State: "running"},
+		},
+	); r != nil {
+		t.Fatal(r)
+	}
+	m.vms[vm] = parse(`{"uuid":%q,"owner_uuid":%q,"state":"stopped"}`, vm, log.UUID{0xaa, 15: 9}).
+		With("nics", vmdoc.ArrayValue(parse(`{"mac":%q,"nic_tag":"ext","vlan_id":10,"ips":["10.0.0.20/24"]}`, mac)))
+	for range 5 {
+		m.follow(1 << 20)
+		m.sync.pass(t.Context())
+		m.now = m.now.Add(maxPause)
+	}
+	r, _ := m.state.Get(log.KindNIC, mac.String())
+	if nic := r.Object.(*log.NIC); nic.State != "stopped" || nic.OwnerUUID != modelOwner {
+		t.Errorf("the log has the NIC %s, of %s; the node: %+v", nic.State, nic.OwnerUUID, m.sync.Status())
+	}
+}
