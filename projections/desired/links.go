@@ -54,6 +54,7 @@ type planner struct {
 
 	remote   map[log.UUID]netip.Addr // underlay addresses of other CNs, invalid if they cannot be reached
 	demand   map[uint32]bool         // vnets that are on demand
+	known    map[uint32]bool         // vnets of which no forwarding entries are asked for
 	problems map[Problem]bool
 	want     Links
 }
@@ -240,7 +241,7 @@ func (p *planner) addDevices() {
 		if !vnets[f.VNet] {
 			vnets[f.VNet] = true
 			p.want.VXLANs = append(p.want.VXLANs, VXLAN{VNet: f.VNet, Local: p.local, Port: projections.VXLANPort, MTU: p.mtu, OnDemand: p.demand[f.VNet]})
-			if !p.demand[f.VNet] {
+			if !p.demand[f.VNet] && !p.known[f.VNet] {
 				p.addFDB(f.VNet)
 			}
 		}
@@ -272,19 +273,9 @@ func (p *planner) sort() {
 	slices.SortFunc(w.Problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.ID, b.ID), strings.Compare(a.Reason, b.Reason))
 	})
-	slices.SortFunc(w.VXLANs, func(a, b VXLAN) int { return cmp.Compare(a.VNet, b.VNet) })
-	slices.SortFunc(w.VLANs, func(a, b VLAN) int { return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.ID, b.ID)) })
-	slices.SortFunc(w.Fabrics, func(a, b Fabric) int { return a.MAC.Compare(b.MAC) })
-	slices.SortFunc(w.Neighs, func(a, b Neigh) int {
-		if c := a.Link.Compare(b.Link); c != 0 {
-			return c
-		}
-		return a.IP.Compare(b.IP)
-	})
-	slices.SortFunc(w.FDB, func(a, b FDB) int {
-		if c := cmp.Compare(a.VNet, b.VNet); c != 0 {
-			return c
-		}
-		return a.MAC.Compare(b.MAC)
-	})
+	slices.SortFunc(w.VXLANs, compareVXLAN)
+	slices.SortFunc(w.VLANs, compareVLAN)
+	slices.SortFunc(w.Fabrics, compareFabric)
+	slices.SortFunc(w.Neighs, compareNeigh)
+	slices.SortFunc(w.FDB, compareFDB)
 }
