@@ -51,14 +51,17 @@ type Manager struct {
 	demand  *demand
 	backoff map[plan.Object]waiting
 
-	// last is what the last pass wanted, with the later changes of Apply to single
-	// entries. lastMatched means that the kernel matched it. doubt is set when it may not
-	// match any more. left has the objects that the last pass left undone; a difference
-	// found now of any other object is drift.
+	// last is what the last pass wanted, with the later changes of Apply: those of own
+	// NICs are in last, those of single entries in since. lastMatched means that the
+	// kernel matched it. doubt is set when it may not match any more. work is what the
+	// last pass, and the parts since, left undone, and left has its objects; a difference
+	// found now of any other object is drift. lastOwned: no caller has the slices of last.
 	last        desired.Links
+	lastOwned   bool
 	since       expectedEntries
 	lastMatched bool
 	doubt       bool
+	work        plan.Work
 	left        leftUndone
 
 	absent map[string]absence // VM namespaces that did not exist at the last pass
@@ -105,6 +108,12 @@ type Result struct {
 	// Look: a pass should follow, because nothing else shows the kernel's state. Only
 	// Apply sets it.
 	Look bool
+	// Part: Apply changed own NICs. Failures, Conflicts and RetryAt are then those of all
+	// that is wanted, as after a pass.
+	Part bool
+	// Stirred are NICs that something else changed, such as a namespace that appeared.
+	// The caller should apply them as a part. Only Apply sets it.
+	Stirred []log.MAC
 }
 
 // NewManager returns a Manager over a kernel.
@@ -170,11 +179,11 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	m.miss(have.Missing, now)
 	m.report(&result, work)
 	result.Unread = len(have.Unread)
-	m.last, m.lastMatched, m.doubt = want, result.Matched, false
-	m.left = newLeftUndone(work)
+	m.last, m.lastOwned, m.lastMatched, m.doubt = want, false, result.Matched, false
+	m.work, m.left = work, newLeftUndone(work)
 	m.since.clear()
 	if complete && m.kept == nil {
-		if err := m.settle(want, &have); err != nil {
+		if err := m.settle(m.numbers.MACs(), want.Fabrics, &have); err != nil {
 			return result, err
 		}
 	}
@@ -210,6 +219,10 @@ func (m *Manager) assign(want desired.Links, have plan.Snapshot) error {
 	if !changed {
 		return nil
 	}
+	return m.saveNumbers()
+}
+
+func (m *Manager) saveNumbers() error {
 	if err := m.cfg.Save(m.numbers); err != nil {
 		return fmt.Errorf("link: save fabric numbers: %w", err)
 	}

@@ -1,0 +1,292 @@
+package link
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"rutter/agent/link/plan"
+	"rutter/log"
+	"rutter/projections/desired"
+)
+
+// deltaBetween is what desired.Touches says of two desired states whose devices differ only
+// in that there are more or fewer.
+func deltaBetween(before, after desired.Links) desired.LinksDelta {
+	part := &desired.Part{}
+	namespaces, touched := map[string]bool{}, map[log.MAC]bool{}
+	touch := func(mac log.MAC) {
+		touched[mac] = true
+		for _, w := range []desired.Links{before, after} {
+			if i, ok := findFabric(w.Fabrics, mac); ok {
+				namespaces[w.Fabrics[i].Namespace] = true
+			}
+		}
+	}
+	for _, w := range []desired.Links{before, after} {
+		for _, f := range w.Fabrics {
+			i, had := findFabric(before.Fabrics, f.MAC)
+			j, has := findFabric(after.Fabrics, f.MAC)
+			if had != has || !sameFabric(before.Fabrics[i], after.Fabrics[j]) {
+				touch(f.MAC)
+			}
+		}
+	}
+	for again := true; again; {
+		again = false
+		for _, w := range []desired.Links{before, after} {
+			for _, f := range w.Fabrics {
+				if f.Namespace != "" && namespaces[f.Namespace] && !touched[f.MAC] {
+					touch(f.MAC)
+					again = true
+				}
+			}
+		}
+	}
+	for mac := range touched {
+		part.NICs = append(part.NICs, mac)
+	}
+	slices.SortFunc(part.NICs, log.MAC.Compare)
+	vlan := func(v desired.VLAN) desired.VLAN { return desired.VLAN{VNet: v.VNet, ID: v.ID} }
+	for _, v := range before.VXLANs {
+		if _, ok := findVXLAN(after.VXLANs, v.VNet); !ok {
+			part.NoVXLANs = append(part.NoVXLANs, v.VNet)
+		}
+	}
+	for _, v := range before.VLANs {
+		if !slices.Contains(after.VLANs, v) {
+			part.NoVLANs = append(part.NoVLANs, vlan(v))
+		}
+	}
+	for _, v := range after.VXLANs {
+		if _, ok := findVXLAN(before.VXLANs, v.VNet); !ok {
+			part.New = append(part.New, v.VNet)
+		}
+	}
+	for _, f := range after.Fabrics {
+		if touched[f.MAC] {
+			part.Links.Fabrics = append(part.Links.Fabrics, f)
+			if i, ok := findVXLAN(after.VXLANs, f.VNet); ok && !slices.Contains(part.Links.VXLANs, after.VXLANs[i]) {
+				part.Links.VXLANs = append(part.Links.VXLANs, after.VXLANs[i])
+			}
+			for _, v := range after.VLANs {
+				if v.VNet == f.VNet && v.ID == f.VLAN && !slices.Contains(part.Links.VLANs, v) {
+					part.Links.VLANs = append(part.Links.VLANs, v)
+				}
+			}
+		}
+	}
+	slices.SortFunc(part.Links.VXLANs, func(a, b desired.VXLAN) int { return cmp.Compare(a.VNet, b.VNet) })
+	var d desired.LinksDelta
+	for _, n := range after.Neighs {
+		if touched[n.Link] {
+			part.Links.Neighs = append(part.Links.Neighs, n)
+		} else if !slices.Contains(before.Neighs, n) {
+			d.Neighs = append(d.Neighs, n)
+		}
+	}
+	for _, n := range before.Neighs {
+		if wantedIn(&after, plan.Object{Kind: plan.ObjectNeigh, MAC: n.Link, IP: n.IP}) == (plan.Target{}) {
+			d.NoNeighs = append(d.NoNeighs, desired.Neigh{Link: n.Link, IP: n.IP})
+		}
+	}
+	for _, f := range after.FDB {
+		if slices.Contains(part.New, f.VNet) {
+			part.Links.FDB = append(part.Links.FDB, f)
+		} else if !slices.Contains(before.FDB, f) {
+			d.FDB = append(d.FDB, f)
+		}
+	}
+	for _, f := range before.FDB {
+		if _, stays := findVXLAN(after.VXLANs, f.VNet); stays && !slices.ContainsFunc(after.FDB, func(o desired.FDB) bool { return o.VNet == f.VNet && o.MAC == f.MAC }) {
+			d.NoFDB = append(d.NoFDB, desired.FDB{VNet: f.VNet, MAC: f.MAC})
+		}
+	}
+	if len(part.NICs) > 0 || len(part.New)+len(part.NoVXLANs)+len(part.NoVLANs) > 0 {
+		d.Part = part
+	}
+	return d
+}
+
+// drawNode draws a desired state of a node whose underlay does not change. Vnets without
+// a NIC have no device.
+func drawNode(t *rapid.T) desired.Links {
+	want := drawDesired(t)
+	used := func(vnet uint32) bool {
+		return slices.ContainsFunc(want.Fabrics, func(f desired.Fabric) bool { return f.VNet == vnet })
+	}
+	want.VXLANs = slices.DeleteFunc(want.VXLANs, func(v desired.VXLAN) bool { return !used(v.VNet) })
+	want.VLANs = slices.DeleteFunc(want.VLANs, func(v desired.VLAN) bool { return !used(v.VNet) })
+	for i := range want.VXLANs {
+		want.VXLANs[i].Local, want.VXLANs[i].MTU = addr("10.99.0.1"), 1450
+	}
+	for i := range want.VLANs {
+		want.VLANs[i].MTU = 1446
+	}
+	for i := range want.Fabrics {
+		want.Fabrics[i].MTU = min(want.Fabrics[i].MTU, 1446)
+	}
+	slices.SortFunc(want.FDB, func(a, b desired.FDB) int {
+		return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.MAC.Compare(b.MAC))
+	})
+	return want
+}
+
+func mustPassTwin(t *rapid.T, m *Manager, want desired.Links) {
+	t.Helper()
+	if result, err := m.Pass(context.Background(), clone(want), true); err != nil || !result.Matched {
+		t.Fatalf("pass: %v, %v %v", err, result.Failures, result.Conflicts)
+	}
+}
+
+// unhold takes VMs off hold, unless they may be.
+func unhold(w *desired.Links, may bool) {
+	for i := range w.Fabrics {
+		w.Fabrics[i].Hold = w.Fabrics[i].Hold && may
+	}
+}
+
+// clone copies a state, so that a Manager's copy does not change with it.
+func clone(w desired.Links) desired.Links {
+	w.VXLANs, w.VLANs, w.Fabrics = slices.Clone(w.VXLANs), slices.Clone(w.VLANs), slices.Clone(w.Fabrics)
+	w.Neighs, w.FDB = slices.Clone(w.Neighs), slices.Clone(w.FDB)
+	return w
+}
+
+// anonymous is a kernel's state with fabric links named by their MACs: a pass over
+// everything and the deltas may choose other numbers.
+func anonymous(t *rapid.T, k plan.Kernel, namespaces []string) plan.Snapshot {
+	have, err := k.Dump(context.Background(), namespaces)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range have.Links {
+		l := &have.Links[i]
+		if l.Index = 0; l.Kind == plan.KindMacvlan {
+			l.Name = l.MAC.String()
+		}
+		if l.Kind != plan.KindMacvlan {
+			l.MAC = log.MAC{} // the kernel chooses it
+		}
+	}
+	have.Sort()
+	return have
+}
+
+func sameKernel(t *rapid.T, got, want plan.Kernel, namespaces []string) {
+	t.Helper()
+	a, b := anonymous(t, got, namespaces), anonymous(t, want, namespaces)
+	if !slices.EqualFunc(a.Links, b.Links, func(x, y plan.Link) bool { return x.String() == y.String() }) || !reflect.DeepEqual(a.Resolvers, b.Resolvers) {
+		t.Fatalf("the deltas made\n%v\n%v\na pass makes\n%v\n%v", a.Links, a.Resolvers, b.Links, b.Resolvers)
+	}
+}
+
+// TestPartsEndAsPasses (SAFETY B8): any sequence of changes of a node's own NICs, programmed
+// as deltas, ends in the kernel that a pass makes of the last state, and the next pass
+// has no steps. Steps fail, namespaces are missing, and the process is killed between
+// two steps.
+func TestPartsEndAsPasses(t *testing.T) {
+	var deltas, looks, failures, kills int
+	namespaces := []string{"z1", "z2"}
+	rapid.Check(t, func(t *rapid.T) {
+		f := &plan.Fake{}
+		f.AddNamespace("z1")
+		f.AddNamespace("z2")
+		now := time.Unix(1_000_000, 0)
+		var saved plan.Numbers
+		config := ManagerConfig{Kernel: f, Now: func() time.Time { return now }, Save: func(n plan.Numbers) error {
+			text, err := n.MarshalJSON()
+			if err != nil {
+				return err
+			}
+			return saved.UnmarshalJSON(text)
+		}}
+		m := NewManager(config)
+		twin := &plan.Fake{} // makes passes only
+		twin.AddNamespace("z1")
+		twin.AddNamespace("z2")
+		passes := NewManager(ManagerConfig{Kernel: twin})
+		held := drawNode(t)
+		holds := rapid.Bool().Draw(t, "holds") // what a VM on hold has depends on when it failed
+		unhold(&held, holds)
+		pass := func() {
+			result, err := m.Pass(context.Background(), clone(held), true)
+			if err != nil || !result.Matched {
+				t.Fatalf("pass: %v, %v %v", err, result.Failures, result.Conflicts)
+			}
+			mustPassTwin(t, passes, held)
+		}
+		pass()
+		for range rapid.IntRange(1, 6).Draw(t, "changes") {
+			next := drawNode(t)
+			unhold(&next, holds)
+			failing := rapid.IntRange(0, 9).Draw(t, "failing")
+			if holds {
+				failing = 0
+			}
+			steps := 0
+			if failing >= 6 {
+				f.Fail = func(plan.Step) error {
+					if steps++; failing == 9 && steps > 2 || steps%(failing-3) == 0 {
+						return syscall.ENOMEM
+					}
+					return nil
+				}
+			}
+			delta := deltaBetween(held, next)
+			result := m.Apply(context.Background(), delta)
+			held, f.Fail = next, nil
+			mustPassTwin(t, passes, held)
+			switch {
+			case failing == 9: // killed: the rest was not done
+				kills++
+				config.Numbers = saved
+				m = NewManager(config)
+				pass()
+			case result.Look:
+				looks++
+				now = now.Add(maxDelay)
+				pass()
+			case !result.Matched:
+				if result.RetryAt.IsZero() || len(result.Failures) == 0 {
+					t.Fatalf("neither matched nor failing: %+v", result)
+				}
+				failures++
+				now = now.Add(maxDelay)
+				pass()
+			default:
+				deltas++
+			}
+			if rapid.Bool().Draw(t, "next is a delta too") {
+				continue
+			}
+			again, err := m.Pass(context.Background(), clone(held), true)
+			if err != nil || len(again.Steps) > 0 || !again.Matched {
+				t.Fatalf("the pass after the delta: %v, steps %v, drift %v", err, texts(again.Steps), again.Drift)
+			}
+		}
+		again, err := m.Pass(context.Background(), clone(held), true)
+		if err != nil || len(again.Steps) > 0 || !again.Matched {
+			t.Fatalf("the pass after the deltas: %v, steps %v, drift %v", err, texts(again.Steps), again.Drift)
+		}
+		sameKernel(t, f, twin, namespaces)
+	})
+	t.Logf("%d deltas, %d looks, %d failures, %d kills", deltas, looks, failures, kills)
+	if deltas == 0 || looks > deltas/2 || failures == 0 || kills == 0 {
+		t.Error("want some of each, and few looks")
+	}
+}
+
+// ownNIC is a NIC with an address, on the untagged fabric of a vnet.
+func ownNIC(n int, vnet uint32, namespace string) desired.Fabric {
+	return desired.Fabric{MAC: mac(n), VNet: vnet, MTU: 1400, Namespace: namespace,
+		Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.%d.0.%d/24", vnet, n))}}
+}
