@@ -63,6 +63,7 @@ type Manager struct {
 	doubt       bool
 	work        plan.Work
 	left        leftUndone
+	stirred     map[log.MAC]bool // NICs that a part must look at: see Result.Stirred
 
 	absent map[string]absence // VM namespaces that did not exist at the last pass
 
@@ -111,8 +112,9 @@ type Result struct {
 	// Part: Apply changed own NICs. Failures, Conflicts and RetryAt are then those of all
 	// that is wanted, as after a pass.
 	Part bool
-	// Stirred are NICs that something else changed, such as a namespace that appeared.
-	// The caller should apply them as a part. Only Apply sets it.
+	// Stirred are NICs that another program may have changed, or whose namespace
+	// appeared or went, in order. The kernel does not match before a part, or a pass, has
+	// them. Only Apply sets it.
 	Stirred []log.MAC
 }
 
@@ -124,7 +126,7 @@ func NewManager(cfg ManagerConfig) *Manager {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Manager{cfg: cfg, numbers: cfg.Numbers, backoff: map[plan.Object]waiting{}, since: newExpectedEntries(), demand: newDemand(cfg.Table, cfg.Now)}
+	return &Manager{cfg: cfg, numbers: cfg.Numbers, backoff: map[plan.Object]waiting{}, stirred: map[log.MAC]bool{}, since: newExpectedEntries(), demand: newDemand(cfg.Table, cfg.Now)}
 }
 
 // Number returns the N of the fabric<N> of a NIC.
@@ -140,6 +142,7 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	namespaces := m.namespaces(want)
 	if listener, ok := m.cfg.Kernel.(Listener); ok {
 		listener.Observed() // the dump shows those changes
+		listener.Stirred()
 	}
 	generation := m.demand.begin()
 	have, err := m.cfg.Kernel.Dump(ctx, namespaces)
@@ -181,6 +184,7 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	result.Unread = len(have.Unread)
 	m.last, m.lastOwned, m.lastMatched, m.doubt = want, false, result.Matched, false
 	m.work, m.left = work, newLeftUndone(work)
+	clear(m.stirred)
 	m.since.clear()
 	if complete && m.kept == nil {
 		if err := m.settle(m.numbers.MACs(), want.Fabrics, &have); err != nil {
@@ -365,6 +369,9 @@ type Listener interface {
 	// programmed: single entries, and whether there was any other change, which only a
 	// pass finds.
 	Observed() (entries []plan.Entry, other bool)
+	// Stirred returns, once, the fabric links that differ from what was programmed, and
+	// the VM namespaces that appeared, went, or were replaced.
+	Stirred() (links []plan.LinkKey, namespaces []string)
 	// Read returns the current state of single entries, as the step that makes each:
 	// OpSetNeigh or OpSetFDB, or OpDelNeigh or OpDelFDB if the entry does not exist.
 	Read(ctx context.Context, entries []plan.Entry) ([]plan.Step, error)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -43,7 +44,8 @@ func (m *Manager) Apply(ctx context.Context, delta desired.LinksDelta) Result {
 		m.doubt = true
 	}
 	result.Look = m.doubt
-	result.Matched = m.lastMatched && !m.doubt
+	result.Stirred = slices.SortedFunc(maps.Keys(m.stirred), log.MAC.Compare)
+	result.Matched = m.lastMatched && !m.doubt && len(m.stirred) == 0
 	return result
 }
 
@@ -142,6 +144,7 @@ func (m *Manager) heal(ctx context.Context, now time.Time, result *Result) error
 		return nil
 	}
 	entries, other := listener.Observed()
+	m.stir(listener.Stirred())
 	if other {
 		m.doubt = true
 	}

@@ -48,6 +48,9 @@ func (m *Manager) applyPart(ctx context.Context, part *desired.Part, now time.Ti
 		return
 	}
 	p.take(work)
+	for _, mac := range part.NICs {
+		delete(m.stirred, mac)
+	}
 	if m.kept == nil && m.settle(part.NICs, part.Links.Fabrics, &have) != nil {
 		m.doubt = true
 	}
@@ -332,6 +335,38 @@ func (p *partRun) take(work plan.Work) {
 	p.report(&all, p.work)
 	p.lastMatched = all.Matched
 	p.result.Part, p.result.Failures, p.result.Conflicts, p.result.RetryAt = true, all.Failures, all.Conflicts, all.RetryAt
+}
+
+// stir finds the NICs that are concerned by changed links and namespaces. What belongs to
+// no NIC that is wanted is left to a pass, except for a namespace in which nothing of
+// ours is or was.
+func (m *Manager) stir(links []plan.LinkKey, namespaces []string) {
+	for _, at := range links {
+		n, _ := plan.FabricNumber(at.Name)
+		mac, ok := m.numbers.Owner(n)
+		if now, wanted := m.keyOf(mac); !ok || !wanted || now != at {
+			m.doubt = true
+			continue
+		}
+		m.stirred[mac] = true
+	}
+	if len(namespaces) == 0 {
+		return
+	}
+	slices.Sort(namespaces)
+	for i := range m.last.Fabrics {
+		f := &m.last.Fabrics[i]
+		if _, in := slices.BinarySearch(namespaces, f.Namespace); in {
+			m.stirred[f.MAC] = true
+		}
+	}
+	for _, name := range namespaces {
+		for _, mac := range m.numbers.In(name) {
+			if _, wanted := findFabric(m.last.Fabrics, mac); !wanted {
+				m.doubt = true
+			}
+		}
+	}
 }
 
 // follow makes last what is wanted after the part, and forgets the entries that were

@@ -87,14 +87,13 @@ func (t *expected) observeNamespaces(before, now map[string]namespaceKey) bool {
 	changed := false
 	for name, key := range now {
 		if before[name] != key {
-			t.changed[name], changed = true, true
+			t.changed[name], t.stirred.namespaces[name], changed = true, true, true
 		}
 	}
 	for name := range before {
 		if _, is := now[name]; !is {
-			t.changed[name], changed = true, true
+			t.changed[name], t.stirred.namespaces[name], changed = true, true, true
 		}
 	}
-	t.other = t.other || changed
 	return changed
 }

@@ -17,6 +17,11 @@ var _ Listener = (*Netlink)(nil)
 // Observed implements Listener. Without a running Watch there are no notifications.
 func (h *Netlink) Observed() (entries []plan.Entry, other bool) { return h.expected.take() }
 
+// Stirred implements Listener.
+func (h *Netlink) Stirred() (links []plan.LinkKey, namespaces []string) {
+	return h.expected.takeStirred()
+}
+
 // Read implements Listener.
 func (h *Netlink) Read(ctx context.Context, entries []plan.Entry) ([]plan.Step, error) {
 	defer h.closeSpaces()

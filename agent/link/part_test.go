@@ -20,7 +20,7 @@ import (
 
 // deltaBetween is what desired.Touches says of two desired states whose devices differ only
 // in that there are more or fewer.
-func deltaBetween(before, after desired.Links) desired.LinksDelta {
+func deltaBetween(before, after desired.Links, stirred ...log.MAC) desired.LinksDelta {
 	part := &desired.Part{}
 	namespaces, touched := map[string]bool{}, map[log.MAC]bool{}
 	touch := func(mac log.MAC) {
@@ -39,6 +39,9 @@ func deltaBetween(before, after desired.Links) desired.LinksDelta {
 				touch(f.MAC)
 			}
 		}
+	}
+	for _, mac := range stirred {
+		touch(mac)
 	}
 	for again := true; again; {
 		again = false
@@ -290,3 +293,70 @@ func ownNIC(n int, vnet uint32, namespace string) desired.Fabric {
 	return desired.Fabric{MAC: mac(n), VNet: vnet, MTU: 1400, Namespace: namespace,
 		Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.%d.0.%d/24", vnet, n))}}
 }
+
+// TestPartsInTheKernel: a sequence of changes of own NICs, programmed as deltas in the real
+// kernel, ends as passes do, and its notifications do not look like another program's.
+func TestPartsInTheKernel(t *testing.T) {
+	w := newWorld(t)
+	w.namespace("z1")
+	w.namespace("z2")
+	tagged := w.has8021Q()
+	states := rapid.Custom(drawNode)
+	draw := func(seed int) desired.Links {
+		want := states.Example(seed)
+		unhold(&want, false)
+		if !tagged {
+			want.VLANs = nil
+			for i := range want.Fabrics {
+				want.Fabrics[i].VLAN = 0
+			}
+		}
+		return want
+	}
+	held := draw(0)
+	g := guard(w, held, time.Hour)
+	if result := mustPass(t, g.m, clone(held)); !result.Matched {
+		t.Fatalf("first pass: %v %v", result.Failures, result.Conflicts)
+	}
+	g.settled()
+	for seed := range 24 {
+		next := draw(seed + 1)
+		result := g.m.Apply(context.Background(), deltaBetween(held, next))
+		held = next
+		if len(result.Stirred) > 0 { // the kernel did more than it was told, and a later round corrected that
+			result.Matched = true
+		}
+		if result.Look || !result.Matched {
+			t.Fatalf("delta %d: look %v, failures %v, conflicts %v, steps %v", seed, result.Look, result.Failures, result.Conflicts, texts(result.Steps))
+		}
+		if len(result.Drift) > 0 {
+			t.Fatalf("delta %d corrects itself: %v", seed, texts(result.Drift))
+		}
+		if seed%4 != 0 {
+			continue
+		}
+		g.settled()
+		after := g.m.Apply(context.Background(), desired.LinksDelta{})
+		if len(after.Stirred) > 0 {
+			after = g.m.Apply(context.Background(), deltaBetween(held, held, after.Stirred...))
+		}
+		if after.Look || len(after.Steps) > 0 || !after.Matched {
+			t.Errorf("delta %d: its notifications look like another program's: look %v, matched %v, steps %v", seed, after.Look, after.Matched, texts(after.Steps))
+		}
+		g.h.views = map[string]*view{} // the pass reads all namespaces
+		if result := mustPass(t, g.m, clone(held)); len(result.Steps) > 0 || !result.Matched {
+			t.Fatalf("pass after delta %d: %v", seed, texts(result.Steps))
+		}
+	}
+	fresh := w.open("cn1") // knows nothing of what the other one did
+	have, err := fresh.Dump(context.Background(), []string{"z1", "z2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if work := plan.Plan(held, have, g.m.numbers, true); len(work.Steps)+len(work.Blocked) > 0 {
+		t.Fatalf("left: %v %v", texts(work.Steps), work.Blocked)
+	}
+}
+
+// settled waits until the watch has received all notifications that were sent before.
+func (g *guarded) settled() { time.Sleep(5 * watchQuiet) }

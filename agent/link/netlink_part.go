@@ -1,0 +1,181 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
+)
+
+var _ plan.PartKernel = (*Netlink)(nil)
+
+// DumpPart implements plan.PartKernel. It asks for single links of our own namespace, by
+// ifindex or name, and reads each VM namespace as Dump does.
+func (h *Netlink) DumpPart(ctx context.Context, part plan.Part) (plan.Snapshot, error) {
+	defer h.closeSpaces()
+	have := plan.Snapshot{Unread: map[string]plan.Unread{}, Resolvers: map[string]string{}, UnreadResolvers: map[string]error{}}
+	d := &dumper{names: map[int32]string{}}
+	seen, err := h.dumpPartVMs(ctx, part.Namespaces)
+	if err != nil {
+		return plan.Snapshot{}, err
+	}
+	names := slices.Clone(part.Links)
+	for i := range seen {
+		for j := range seen[i].links {
+			names = append(names, seen[i].links[j].Parent)
+		}
+	}
+	ours, err := h.readLinks(d, names, part.All)
+	if err == nil {
+		err = h.partDetails(d, ours, part.Entries)
+	}
+	if err != nil {
+		return plan.Snapshot{}, fmt.Errorf("link: dump of a part: %w", err)
+	}
+	now := time.Now()
+	if h.unread == nil {
+		h.unread = map[string]unread{}
+	}
+	for i, name := range part.Namespaces {
+		u, isUnread := h.takeVM(d, &have, name, &seen[i], h.unread[name], now)
+		if delete(h.unread, name); isUnread {
+			h.unread[name] = u
+		}
+	}
+	have.Links = d.links
+	have.Sort()
+	h.learnPart(&have, d, part)
+	return have, nil
+}
+
+// dumpPartVMs reads VM namespaces.
+func (h *Netlink) dumpPartVMs(ctx context.Context, namespaces []string) ([]seenVM, error) {
+	devices := make(map[int32]string, len(h.index))
+	for at, index := range h.index {
+		if at.Namespace == "" {
+			devices[index] = at.Name
+		}
+	}
+	seen := make([]seenVM, len(namespaces))
+	for _, name := range namespaces {
+		delete(h.views, name)
+	}
+	g, running := errgroup.WithContext(ctx)
+	h.dumpVMs(running, g, devices, namespaces, seen)
+	return seen, g.Wait()
+}
+
+// readLinks reads links of our own namespace, with those below them, or all. It returns
+// the position of each of ours in d.links, by ifindex.
+func (h *Netlink) readLinks(d *dumper, names []string, all bool) (map[int32]int, error) {
+	if all {
+		return d.readOwn(h.own)
+	}
+	ours := map[int32]int{}
+	asked := map[string]bool{"": true}
+	for len(names) > 0 {
+		name := names[0]
+		if names = names[1:]; asked[name] {
+			continue
+		}
+		asked[name] = true
+		l, err := h.readLink(name)
+		if err != nil {
+			return nil, err
+		}
+		if l == nil {
+			continue
+		}
+		if l.HasParent && l.ParentNS < 0 {
+			below, err := h.readLinkAt(l.ParentIndex)
+			if err != nil {
+				return nil, err
+			}
+			if below != nil && plan.KindOfName(below.Name) != "" {
+				l.Parent = below.Name
+				names = append(names, below.Name)
+			}
+		}
+		ours[l.Index] = len(d.links)
+		d.links = append(d.links, l.Link)
+		d.highest = max(d.highest, l.Index)
+	}
+	return ours, nil
+}
+
+// readLink returns a link of our own namespace, or nil if there is none of that name.
+func (h *Netlink) readLink(name string) (*wire.RawLink, error) {
+	var e wire.Encoder
+	e.LinkHeader(0, 0, 0)
+	e.AttrText(unix.IFLA_IFNAME, name)
+	e.Attr32(unix.IFLA_EXT_MASK, wire.ExtFilterSkipStats)
+	return h.askLink(e.B)
+}
+
+// readLinkAt returns the link of our own namespace that has an ifindex, or nil.
+func (h *Netlink) readLinkAt(index int32) (*wire.RawLink, error) {
+	var e wire.Encoder
+	e.LinkHeader(index, 0, 0)
+	e.Attr32(unix.IFLA_EXT_MASK, wire.ExtFilterSkipStats)
+	return h.askLink(e.B)
+}
+
+func (h *Netlink) askLink(body []byte) (*wire.RawLink, error) {
+	if err := h.own.conn.SetReadDeadline(time.Now().Add(ackTimeout)); err != nil {
+		return nil, err
+	}
+	replies, err := h.own.conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETLINK, Flags: netlink.Request}, Data: body})
+	if errors.Is(err, unix.ENODEV) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range replies {
+		if l, ok := wire.ParseLink(m.Data); ok {
+			return &l, nil
+		}
+	}
+	return nil, nil
+}
+
+// partDetails reads what is on links of our own namespace: on fabric links, and on the
+// VXLAN devices in entries.
+func (h *Netlink) partDetails(d *dumper, ours map[int32]int, entries []string) error {
+	detailed := maps.Clone(ours)
+	maps.DeleteFunc(detailed, func(_ int32, at int) bool {
+		l := &d.links[at]
+		return l.Kind != plan.KindMacvlan && (l.Kind != plan.KindVXLAN || !slices.Contains(entries, l.Name))
+	})
+	if len(detailed) == 0 {
+		return nil
+	}
+	return d.details(h.own.conn, detailed)
+}
+
+// learnPart takes the ifindexes of a part.
+func (h *Netlink) learnPart(have *plan.Snapshot, d *dumper, part plan.Part) {
+	h.lastIndex = max(h.lastIndex, d.highest)
+	h.noTrash = h.noTrash || d.trash
+	shown := func(at plan.LinkKey) bool {
+		if at.Namespace == "" {
+			return part.All || slices.Contains(part.Links, at.Name)
+		}
+		_, is := slices.BinarySearch(part.Namespaces, at.Namespace)
+		return is
+	}
+	maps.DeleteFunc(h.index, func(at plan.LinkKey, _ int32) bool { return shown(at) })
+	for i := range have.Links {
+		h.index[have.Links[i].Key()] = have.Links[i].Index
+	}
+	h.expected.learn(have.Links, shown)
+}
