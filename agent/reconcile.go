@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"rutter/agent/link"
 	"rutter/agent/link/plan"
+	"rutter/log"
 	"rutter/projections/desired"
 )
 
@@ -24,9 +24,13 @@ const watchAgain = 5 * time.Second
 
 // passShare is the divisor of the time that passes may take (one part in passShare),
 // because a pass costs as much as the kernel holds and delays what comes during it. The
-// entries of other compute nodes' NICs, which are nearly all that events bring, do not
-// wait for a pass.
+// entries of other compute nodes' NICs, which are nearly all that events bring, and single
+// NICs of this node do not wait for a pass.
 const passShare = 5
+
+// scopeWait is how long an own NIC waits for the scope of its vnet before a pass programs
+// what an incomplete view has. Servers send the scope right behind the NIC.
+const scopeWait = time.Second
 
 // reconciler makes the kernel match the replica, with one goroutine and one select.
 // Each reason to act only wakes it. A pass computes everything that is wanted and dumps
@@ -43,6 +47,10 @@ type reconciler struct {
 
 	due      time.Time // when a pass must be made; zero: not before the sweep
 	earliest time.Time // no pass begins before this, see passShare
+	applyAt  time.Time // when apply must be called; zero: not by time
+	waiting  time.Time // until when own NICs wait for their scopes; zero: none does
+	calm     time.Time // before this, what other programs change of own NICs waits, see stir
+	stirred  bool      // the next apply is for such changes
 	passed   bool      // a pass was made: Apply knows the links
 	// pruned: the last pass was of a complete view of which nothing was held back, and
 	// so it removed what is not wanted. Until then the kernel does not match, whatever
@@ -165,10 +173,13 @@ func (r *reconciler) loop(ctx context.Context) error {
 	for {
 		if now := time.Now(); !r.due.IsZero() && !r.dueAt().After(now) {
 			r.pass(ctx)
+		} else if !r.applyAt.IsZero() && !r.applyAt.After(now) {
+			r.applyAt = time.Time{}
+			r.apply(ctx)
 		}
 		timer.Stop()
-		if !r.due.IsZero() {
-			timer.Reset(time.Until(r.dueAt()))
+		if at := r.next(); !at.IsZero() {
+			timer.Reset(time.Until(at))
 		}
 		select {
 		case <-ctx.Done():
@@ -197,6 +208,14 @@ func (r *reconciler) dueAt() time.Time {
 		return r.earliest
 	}
 	return r.due
+}
+
+// next is when a pass or apply is due; zero: neither is.
+func (r *reconciler) next() time.Time {
+	if r.due.IsZero() || !r.applyAt.IsZero() && r.applyAt.Before(r.dueAt()) {
+		return r.applyAt
+	}
+	return r.dueAt()
 }
 
 // Watch corrects what other programs change in the kernel, until ctx ends.
@@ -254,9 +273,14 @@ func (r *reconciler) pass(ctx context.Context) {
 // apply programs what events touched, and corrects what other programs changed. It
 // requests a pass if that does not cover everything.
 func (r *reconciler) apply(ctx context.Context) {
+	began := time.Now()
 	delta, at, ok := r.replica.delta()
-	if !ok || !r.passed {
-		r.want(time.Now())
+	if !ok && r.passed && at.waits && r.waits(began) {
+		return
+	}
+	r.waiting = time.Time{}
+	if !ok || !r.passed || delta.Part != nil && !r.pruned {
+		r.want(began)
 		return
 	}
 	result := r.kernel.Apply(ctx, delta)
@@ -264,11 +288,45 @@ func (r *reconciler) apply(ctx context.Context) {
 		return
 	}
 	r.noteSteps(result, at)
-	if at.needsPass || result.Look || at.complete && !r.pruned {
-		r.want(time.Now())
+	r.stir(result.Stirred, began)
+	switch now := time.Now(); {
+	case at.needsPass || result.Look || at.complete && !r.pruned:
+		r.want(now)
+	case !result.RetryAt.IsZero():
+		r.want(now.Add(max(result.RetryAt.Sub(now), minRetry)))
 	}
 	if r.matched(at, result) {
 		r.report()
+	}
+}
+
+// waits reports whether a new own NIC still waits for the scope of its vnet. If so, apply is
+// called again when that comes, or after scopeWait.
+func (r *reconciler) waits(now time.Time) bool {
+	if r.waiting.IsZero() {
+		r.waiting = now.Add(scopeWait)
+	}
+	if !now.Before(r.waiting) {
+		return false
+	}
+	r.applyAt = r.waiting
+	return true
+}
+
+// stir makes apply look at own NICs that another program may have changed. That takes at
+// most one part in passShare of the time, so that a VM that changes its link without end
+// does not keep the agent busy.
+func (r *reconciler) stir(macs []log.MAC, began time.Time) {
+	now := time.Now()
+	if r.stirred {
+		r.stirred, r.calm = false, now.Add((passShare-1)*now.Sub(began))
+	}
+	if len(macs) == 0 {
+		return
+	}
+	if r.applyAt = r.calm; !now.Before(r.calm) {
+		r.applyAt, r.stirred = now, true
+		r.replica.noteNICs(macs)
 	}
 }
 
@@ -302,7 +360,14 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 		}
 		return
 	}
-	s.Failing, s.Blocked, s.Unread = len(result.Failures), len(result.Conflicts), result.Unread
+	s.Unread = result.Unread
+	r.noteFailures(result)
+}
+
+// noteFailures takes what is left undone of all that is wanted. The caller holds mu.
+func (r *reconciler) noteFailures(result link.Result) {
+	s := &r.last
+	s.Failing, s.Blocked = len(result.Failures), len(result.Conflicts)
 	s.Failures = describe(result.Failures, link.Failure.String)
 	s.Conflicts = describe(result.Conflicts, func(b plan.Blocked) string { return b.Object.String() + ": " + b.Err.Error() })
 	r.logFailures(result.Failures, time.Now())
@@ -349,6 +414,10 @@ func (r *reconciler) noteSteps(result link.Result, at checkpoint) {
 	}
 	r.last.Matched = r.last.Matched && !result.Look
 	r.addSteps(result)
+	if result.Part {
+		r.last.Matched, r.last.Links = result.Matched && at.complete && r.pruned, result.Links
+		r.noteFailures(result)
+	}
 }
 
 func (r *reconciler) addSteps(result link.Result) {
@@ -429,29 +498,4 @@ func (r *reconciler) keep(on bool) {
 	if kernel, ok := r.kernel.(surplusKernel); ok {
 		kernel.Keep(on)
 	}
-}
-
-// maxDelays is the number of recent rounds over which a percentile is computed.
-const maxDelays = 4096
-
-// delays has the last times from the application of the oldest event of a round to the
-// kernel's acknowledgement of everything that the round's events touched.
-type delays struct {
-	last [maxDelays]time.Duration
-	n    uint64 // the count of all rounds
-}
-
-func (d *delays) note(took time.Duration) {
-	d.last[d.n%maxDelays] = took
-	d.n++
-}
-
-// percentile returns the time that p of 100 rounds did not exceed, 0 without rounds.
-func (d *delays) percentile(p int) time.Duration {
-	known := slices.Clone(d.last[:min(d.n, maxDelays)])
-	if len(known) == 0 {
-		return 0
-	}
-	slices.Sort(known)
-	return known[(len(known)-1)*p/100]
 }

@@ -289,7 +289,9 @@ func (r *replica) ScopeEnd(m *feed.ScopeEnd) error {
 		return fmt.Errorf("%w: end of scope %s, which did not begin", errStream, m.Scope)
 	}
 	r.incoming = nil
-	r.touches.NoteWhole()
+	if !r.isSteady() {
+		r.touches.NoteWhole()
+	}
 	r.setScope(m.Scope, heldScope{AsOf: m.AsOf, Complete: true})
 	if r.reset != nil {
 		r.reset.scopes[m.Scope] = struct{}{}
@@ -328,7 +330,9 @@ func (r *replica) dropScope(scope log.Scope) {
 	delete(r.scopes, scope)
 	r.outbox.dirty.Scopes[scope] = nil
 	r.interestKnown = false
-	r.touches.NoteWhole()
+	if !r.isSteady() {
+		r.touches.NoteWhole()
+	}
 	if r.reset != nil {
 		return
 	}

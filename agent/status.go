@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"time"
 
 	"rutter/log"
@@ -168,4 +169,29 @@ func (s Status) metrics() map[string]uint64 {
 		"rutter_agent_held_links":      s.heldLinks(),
 		"rutter_agent_trouble":         uint64(len(s.Trouble)),
 	}
+}
+
+// maxDelays is the number of recent rounds over which a percentile is computed.
+const maxDelays = 4096
+
+// delays has the last times from the application of the oldest event of a round to the
+// kernel's acknowledgement of everything that the round's events touched.
+type delays struct {
+	last [maxDelays]time.Duration
+	n    uint64 // the count of all rounds
+}
+
+func (d *delays) note(took time.Duration) {
+	d.last[d.n%maxDelays] = took
+	d.n++
+}
+
+// percentile returns the time that p of 100 rounds did not exceed, 0 without rounds.
+func (d *delays) percentile(p int) time.Duration {
+	known := slices.Clone(d.last[:min(d.n, maxDelays)])
+	if len(known) == 0 {
+		return 0
+	}
+	slices.Sort(known)
+	return known[(len(known)-1)*p/100]
 }

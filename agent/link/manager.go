@@ -112,6 +112,8 @@ type Result struct {
 	// Part: Apply changed own NICs. Failures, Conflicts and RetryAt are then those of all
 	// that is wanted, as after a pass.
 	Part bool
+	// Links is how many links of all kinds are wanted, with Part.
+	Links int
 	// Stirred are NICs that another program may have changed, or whose namespace
 	// appeared or went, in order. The kernel does not match before a part, or a pass, has
 	// them. Only Apply sets it.

@@ -334,6 +334,7 @@ func (p *partRun) take(work plan.Work) {
 	var all Result
 	p.report(&all, p.work)
 	p.lastMatched = all.Matched
+	p.result.Links = len(p.last.VXLANs) + len(p.last.VLANs) + len(p.last.Fabrics)
 	p.result.Part, p.result.Failures, p.result.Conflicts, p.result.RetryAt = true, all.Failures, all.Conflicts, all.RetryAt
 }
 
