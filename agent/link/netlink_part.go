@@ -151,15 +151,21 @@ func (h *Netlink) askLink(body []byte) (*wire.RawLink, error) {
 // partDetails reads what is on links of our own namespace: on fabric links, and on the
 // VXLAN devices in entries.
 func (h *Netlink) partDetails(d *dumper, ours map[int32]int, entries []string) error {
-	detailed := maps.Clone(ours)
-	maps.DeleteFunc(detailed, func(_ int32, at int) bool {
-		l := &d.links[at]
-		return l.Kind != plan.KindMacvlan && (l.Kind != plan.KindVXLAN || !slices.Contains(entries, l.Name))
-	})
-	if len(detailed) == 0 {
-		return nil
+	fabrics := map[int32]int{}
+	for index, at := range ours {
+		switch l := &d.links[at]; l.Kind {
+		case plan.KindMacvlan:
+			fabrics[index] = at
+		case plan.KindVXLAN:
+			if !slices.Contains(entries, l.Name) {
+				continue
+			}
+			if err := d.details(h.own.conn, map[int32]int{index: at}); err != nil {
+				return err
+			}
+		}
 	}
-	return d.details(h.own.conn, detailed)
+	return d.details(h.own.conn, fabrics)
 }
 
 // learnPart takes the ifindexes of a part.
