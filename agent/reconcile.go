@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
@@ -326,7 +325,7 @@ func (r *reconciler) stir(macs []log.MAC, began time.Time) {
 	}
 	if r.applyAt = r.calm; !now.Before(r.calm) {
 		r.applyAt, r.stirred = now, true
-		r.replica.noteNICs(macs)
+		noteNICs(r.replica, macs)
 	}
 }
 
@@ -428,14 +427,6 @@ func (r *reconciler) addSteps(result link.Result) {
 		s.Drift = describe(result.Drift, plan.Step.Drift)
 		r.logger.Warn("kernel was changed by another program: corrected", "steps", len(result.Drift), "first", s.Drift[0])
 	}
-}
-
-// maxDriftSent bounds how much of a KernelStatus's Drift is sent to the servers.
-const maxDriftSent = 8
-
-// drift is the last drift as text for the servers, one line each.
-func (s *KernelStatus) drift() string {
-	return strings.Join(s.Drift[:min(len(s.Drift), maxDriftSent)], "\n")
 }
 
 // status is brief, with the percentiles.

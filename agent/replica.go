@@ -289,7 +289,7 @@ func (r *replica) ScopeEnd(m *feed.ScopeEnd) error {
 		return fmt.Errorf("%w: end of scope %s, which did not begin", errStream, m.Scope)
 	}
 	r.incoming = nil
-	if !r.isSteady() {
+	if !isSteady(r) {
 		r.touches.NoteWhole()
 	}
 	r.setScope(m.Scope, heldScope{AsOf: m.AsOf, Complete: true})
@@ -330,7 +330,7 @@ func (r *replica) dropScope(scope log.Scope) {
 	delete(r.scopes, scope)
 	r.outbox.dirty.Scopes[scope] = nil
 	r.interestKnown = false
-	if !r.isSteady() {
+	if !isSteady(r) {
 		r.touches.NoteWhole()
 	}
 	if r.reset != nil {

@@ -58,10 +58,10 @@ func (r *replica) isComplete() bool { return r.isAllHeld() && r.view.phase != un
 
 // isSteady reports whether the view was complete before, so that each change of it since is
 // noted by itself. What may be missing is what a new own NIC needs.
-func (r *replica) isSteady() bool { return r.complete && r.reset == nil && len(r.suspects) == 0 }
+func isSteady(r *replica) bool { return r.complete && r.reset == nil && len(r.suspects) == 0 }
 
 // noteNICs notes that the kernel may not have own NICs as it should.
-func (r *replica) noteNICs(macs []log.MAC) {
+func noteNICs(r *replica, macs []log.MAC) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.touches.NoteNICs(macs)
@@ -83,7 +83,7 @@ func (r *replica) delta() (d desired.LinksDelta, at checkpoint, ok bool) {
 	at = checkpoint{seq: r.applied, epoch: r.epoch, complete: complete && r.view.phase == settled, needsPass: r.touches.Whole(), touched: r.touched}
 	if r.touches.Any() {
 		if !complete || r.view.old != nil {
-			at.waits = r.isSteady() && r.view.old == nil && r.view.phase == settled
+			at.waits = isSteady(r) && r.view.old == nil && r.view.phase == settled
 			return d, at, false
 		}
 		d = r.touches.Delta(r.state)

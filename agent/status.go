@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"rutter/log"
@@ -169,6 +170,14 @@ func (s Status) metrics() map[string]uint64 {
 		"rutter_agent_held_links":      s.heldLinks(),
 		"rutter_agent_trouble":         uint64(len(s.Trouble)),
 	}
+}
+
+// maxDriftSent bounds how much of a KernelStatus's Drift is sent to the servers.
+const maxDriftSent = 8
+
+// drift is the last drift as text for the servers, one line each.
+func (s *KernelStatus) drift() string {
+	return strings.Join(s.Drift[:min(len(s.Drift), maxDriftSent)], "\n")
 }
 
 // maxDelays is the number of recent rounds over which a percentile is computed.

@@ -31,6 +31,7 @@ run entries '^BenchmarkKernelEntries$' ./agent/link entries_vs_raw entries_vs_ba
 run stacks '^BenchmarkKernelStacks$' ./agent/link stacks_vs_raw
 run noop '^BenchmarkKernelNoop$' ./agent/link noop_pass_ms noop_pass_cpu_ms
 run own '^BenchmarkKernelOwnNIC$' ./agent/link own_nic_p99_ms_1000vms
+run own '^BenchmarkOwnNICWait$' ./integration own_nic_wait_fabric_p99_ms
 run misses '^BenchmarkKernelMisses$' ./agent/link misses_per_s miss_p99_ms
 run stacks '^BenchmarkTaggedStacks$' ./integration/guest
 run paced '^BenchmarkPacedWay$' ./integration event_to_kernel_p99_ms
