@@ -360,3 +360,109 @@ func TestPartsInTheKernel(t *testing.T) {
 
 // settled waits until the watch has received all notifications that were sent before.
 func (g *guarded) settled() { time.Sleep(5 * watchQuiet) }
+
+// TestLateNamespaceIsAPart: a NIC whose VM has no namespace yet is one failure, retried with
+// the pauses of a pass. The namespace that appears costs a part of this NIC, no pass, and
+// one in which nothing of ours is wanted costs nothing.
+func TestLateNamespaceIsAPart(t *testing.T) {
+	w := newWorld(t)
+	w.namespace("z1")
+	held := desired.Links{
+		VXLANs:  []desired.VXLAN{{VNet: 5, Local: addr("10.99.0.1"), Port: 4789, MTU: 1450}},
+		Fabrics: []desired.Fabric{ownNIC(1, 5, "z1")},
+	}
+	g := guard(w, held, time.Hour)
+	mustPass(t, g.m, clone(held))
+	g.settled()
+	next := clone(held)
+	next.Fabrics = append(next.Fabrics, ownNIC(2, 5, "z2"))
+	result := g.m.Apply(context.Background(), deltaBetween(held, next))
+	if result.Look || result.Matched || len(result.Failures) != 1 || result.RetryAt.IsZero() || !result.Part {
+		t.Fatalf("without a namespace: look %v, matched %v, failures %v, retry %v", result.Look, result.Matched, result.Failures, result.RetryAt)
+	}
+	held = next
+	w.namespace("z9")
+	w.namespace("z2")
+	for end := time.After(patience); len(result.Stirred) == 0; {
+		select {
+		case <-g.woken:
+		case <-end:
+			t.Fatal("the namespace was not noticed")
+		}
+		if result = g.m.Apply(context.Background(), desired.LinksDelta{}); result.Look || result.Matched {
+			t.Fatalf("after the namespace: look %v, matched %v", result.Look, result.Matched)
+		}
+	}
+	if !slices.Equal(result.Stirred, []log.MAC{mac(2)}) {
+		t.Fatalf("stirred: %v, want the one NIC", result.Stirred)
+	}
+	result = g.m.Apply(context.Background(), deltaBetween(held, held, result.Stirred...))
+	if !result.Matched || len(result.Failures) > 0 || len(result.Drift) > 0 {
+		t.Fatalf("with the namespace: matched %v, failures %v, drift %v", result.Matched, result.Failures, texts(result.Drift))
+	}
+	if again := mustPass(t, g.m, clone(held)); len(again.Steps) > 0 {
+		t.Errorf("the pass after it: %v", texts(again.Steps))
+	}
+}
+
+// TestPartLeavesForeignLinks: the last NIC of a vnet goes, and another program's link is on
+// the device: the device stays, as a conflict, until that link is gone.
+func TestPartLeavesForeignLinks(t *testing.T) {
+	f := &plan.Fake{}
+	f.AddNamespace("z1")
+	m, _ := fakeManager(f)
+	held := desired.Links{
+		VXLANs:  []desired.VXLAN{{VNet: 5, Local: addr("10.99.0.1"), Port: 4789, MTU: 1450}, {VNet: 6, Local: addr("10.99.0.1"), Port: 4789, MTU: 1450}},
+		Fabrics: []desired.Fabric{ownNIC(1, 5, "z1"), ownNIC(2, 6, "")},
+	}
+	mustPass(t, m, clone(held))
+	if err := f.AddLink(plan.Link{Name: "theirs", Kind: "ipvlan", Parent: "sdcvxl5"}); err != nil {
+		t.Fatal(err)
+	}
+	next := clone(held)
+	next.VXLANs, next.Fabrics = next.VXLANs[1:], next.Fabrics[1:]
+	result := m.Apply(context.Background(), deltaBetween(held, next))
+	if len(result.Conflicts) != 1 || result.Matched || result.Look {
+		t.Errorf("conflicts %v, matched %v, look %v, want one conflict", result.Conflicts, result.Matched, result.Look)
+	}
+	if f.Find(plan.LinkKey{Name: "theirs"}) == nil || f.Find(plan.LinkKey{Name: "sdcvxl5"}) == nil {
+		t.Error("another program's link was deleted with the device")
+	}
+	if result := m.Apply(context.Background(), desired.LinksDelta{}); result.Matched {
+		t.Error("matched while the conflict lasts")
+	}
+	f.DeleteLink("", "theirs")
+	if result := mustPass(t, m, clone(next)); !result.Matched || f.Find(plan.LinkKey{Name: "sdcvxl5"}) != nil {
+		t.Errorf("without the foreign link: matched %v, conflicts %v", result.Matched, result.Conflicts)
+	}
+}
+
+// TestPartThatIsNotClosed: if a part does not show all that its links depend on, a pass does
+// the work.
+func TestPartThatIsNotClosed(t *testing.T) {
+	f := &plan.Fake{}
+	f.AddNamespace("z1")
+	m, _ := fakeManager(f)
+	held := desired.Links{
+		VXLANs:  []desired.VXLAN{{VNet: 5, Local: addr("10.99.0.1"), Port: 4789, MTU: 1450}},
+		Fabrics: []desired.Fabric{ownNIC(1, 5, "z1")},
+	}
+	mustPass(t, m, clone(held))
+	next := clone(held)
+	next.Fabrics = append(next.Fabrics, ownNIC(2, 5, "z1"))
+	delta := deltaBetween(held, next)
+	delta.Part.NICs = []log.MAC{mac(2)} // its namespace has another one
+	delta.Part.Links.Fabrics = next.Fabrics[1:]
+	before := len(f.Done)
+	if result := m.Apply(context.Background(), delta); !result.Look || len(f.Done) != before {
+		t.Errorf("a shared namespace: look %v, %d steps, want a pass and none", result.Look, len(f.Done)-before)
+	}
+	mustPass(t, m, clone(held))
+	f.DeleteLink("", "sdcvxl5") // with what is on it
+	if result := m.Apply(context.Background(), deltaBetween(held, next)); !result.Look || f.Find(plan.LinkKey{Name: "sdcvxl5"}) != nil {
+		t.Errorf("a device that is gone: look %v, want a pass: the part has no entries for it", result.Look)
+	}
+	if result := mustPass(t, m, clone(next)); !result.Matched {
+		t.Errorf("the pass: %v", result.Failures)
+	}
+}
