@@ -466,3 +466,32 @@ func TestPartThatIsNotClosed(t *testing.T) {
 		t.Errorf("the pass: %v", result.Failures)
 	}
 }
+
+// TestResolversThatStayAreRemovedLater: a resolv.conf whose removal failed is removed by the
+// next try, although the NIC of its namespace is gone.
+func TestResolversThatStayAreRemovedLater(t *testing.T) {
+	f := &plan.Fake{}
+	f.AddNamespace("z1")
+	m, now := fakeManager(f)
+	held := desired.Links{
+		VXLANs:  []desired.VXLAN{{VNet: 5, Local: addr("10.99.0.1"), Port: 4789, MTU: 1450}},
+		Fabrics: []desired.Fabric{ownNIC(1, 5, "z1")},
+	}
+	held.Fabrics[0].Resolvers = []netip.Addr{addr("10.5.0.9")}
+	mustPass(t, m, clone(held))
+	f.Fail = func(s plan.Step) error {
+		if s.Op == plan.OpRemoveResolvers {
+			return syscall.EROFS
+		}
+		return nil
+	}
+	if result := m.Apply(context.Background(), deltaBetween(held, desired.Links{})); result.Matched || result.RetryAt.IsZero() {
+		t.Errorf("failed: matched %v, retry at %v", result.Matched, result.RetryAt)
+	}
+	f.Fail, *now = nil, now.Add(maxDelay)
+	mustPass(t, m, desired.Links{})
+	have, err := f.Dump(context.Background(), []string{"z1"})
+	if err != nil || len(have.Resolvers) > 0 {
+		t.Errorf("resolv.conf stays: %v, %v", have.Resolvers, err)
+	}
+}
