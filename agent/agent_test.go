@@ -220,10 +220,15 @@ func (k *fakeKernel) note(w wanted) (result link.Result, err error) {
 func (k *fakeKernel) Apply(_ context.Context, d desired.LinksDelta) link.Result {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if d.Len() == 0 {
+	if d.Len() == 0 && d.Part == nil {
 		return link.Result{Matched: k.matched, Look: k.heard}
 	}
 	last := k.passes[len(k.passes)-1]
+	if d.Part != nil {
+		l := &last.links
+		l.VXLANs, l.VLANs, l.Fabrics, l.Neighs, l.FDB = slices.Clone(l.VXLANs), slices.Clone(l.VLANs), slices.Clone(l.Fabrics), slices.Clone(l.Neighs), slices.Clone(l.FDB)
+		d.Part.Merge(l)
+	}
 	last.links.Neighs = slices.DeleteFunc(slices.Clone(last.links.Neighs), func(n desired.Neigh) bool {
 		is := func(o desired.Neigh) bool { return o.Link == n.Link && o.IP == n.IP }
 		return slices.ContainsFunc(d.NoNeighs, is) || slices.ContainsFunc(d.Neighs, is)

@@ -62,7 +62,6 @@ func (h *hurried) lose(t *testing.T) (n log.Seq, rest []feed.Message) {
 	if h.r.applied != n {
 		t.Fatalf("applied %d, want %d", h.r.applied, n)
 	}
-	h.k.apply(t.Context()) // the loop wakes: it wants a pass
 	h.server.must(t, nicOp(t, macOf(5), 1, 1, 3, "10.0.0.15"))
 	messages := h.stream.next(t, true)
 	deliverAll(t, h.r, messages[:1])
@@ -256,5 +255,57 @@ func TestReachedIsHonest(t *testing.T) {
 	h.k.pass(t.Context())
 	if h.r.programmed != h.r.applied || h.r.reached != h.r.applied || len(h.r.waits) != 0 || h.r.list == list || objects == 0 {
 		t.Errorf("with the namespace: programmed %d, reached %d of %d, %d objects", h.r.programmed, h.r.reached, h.r.applied, len(h.r.waits))
+	}
+}
+
+// One own NIC more or less costs no pass, also the first and the last of a vnet: the scope
+// comes behind the first one's entry. It is in the kernel, and told as programmed, at once.
+func TestOwnNICNeedsNoPass(t *testing.T) {
+	h := newHurried(t)
+	has := func(mac log.MAC) bool {
+		return slices.ContainsFunc(h.kernel.Links, func(l *plan.Link) bool { return l.Kind == plan.KindMacvlan && l.MAC == mac })
+	}
+	links := len(h.kernel.Links)
+	check := func(when string, linked bool) {
+		t.Helper()
+		h.k.apply(t.Context())
+		if has(macOf(5)) != linked || h.r.programmed != h.server.head() || !h.k.last.Matched {
+			t.Errorf("%s: in the kernel %v, want %v; programmed %d of %d, matched %v", when, has(macOf(5)), linked, h.r.programmed, h.server.head(), h.k.last.Matched)
+		}
+		if h.k.last.Passes != 1 || !h.k.due.IsZero() {
+			t.Errorf("%s: %d passes, want the first one only; another one is wanted: %v", when, h.k.last.Passes, !h.k.due.IsZero())
+		}
+	}
+	h.server.must(t, nicOp(t, macOf(5), 1, 1, 3, "10.0.0.15"))
+	messages := h.stream.next(t, true)
+	deliverAll(t, h.r, messages[:1])
+	h.k.apply(t.Context())
+	if has(macOf(5)) || !h.k.due.IsZero() || h.k.applyAt.IsZero() {
+		t.Error("a NIC whose scope is still to come is programmed, or a pass is wanted already")
+	}
+	deliverAll(t, h.r, append(messages[1:], h.stream.bookmark()))
+	check("first NIC of a vnet", true)
+	h.server.must(t, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macOf(5).String()})
+	deliverAll(t, h.r, append(h.stream.next(t, true), h.stream.bookmark()))
+	check("last NIC of a vnet", false)
+	if len(h.kernel.Links) != links {
+		t.Errorf("%d links, want %d as before", len(h.kernel.Links), links)
+	}
+	before := h.k.last.Steps
+	if h.k.pass(t.Context()); h.k.last.Steps != before || !h.k.last.Matched {
+		t.Errorf("the pass after it made %d steps, matched %v", h.k.last.Steps-before, h.k.last.Matched)
+	}
+}
+
+// A scope that does not come does not keep the rest waiting for long.
+func TestScopeThatDoesNotCome(t *testing.T) {
+	h := newHurried(t)
+	h.server.must(t, nicOp(t, macOf(5), 1, 1, 3, "10.0.0.15"))
+	deliverAll(t, h.r, h.stream.next(t, true)[:1])
+	h.k.apply(t.Context())
+	h.k.waiting = time.Now()
+	h.k.apply(t.Context())
+	if h.k.due.IsZero() {
+		t.Errorf("no pass is wanted after %v", scopeWait)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,9 +24,13 @@ const watchAgain = 5 * time.Second
 
 // passShare is the divisor of the time that passes may take (one part in passShare),
 // because a pass costs as much as the kernel holds and delays what comes during it. The
-// entries of other compute nodes' NICs, which are nearly all that events bring, do not
-// wait for a pass.
+// entries of other compute nodes' NICs, which are nearly all that events bring, and single
+// NICs of this node do not wait for a pass.
 const passShare = 5
+
+// scopeWait is how long an own NIC waits for the scope of its vnet before a pass programs
+// what an incomplete view has. Servers send the scope right behind the NIC.
+const scopeWait = time.Second
 
 // reconciler makes the kernel match the replica, with one goroutine and one select.
 // Each reason to act only wakes it. A pass computes everything that is wanted and dumps
@@ -45,6 +47,10 @@ type reconciler struct {
 
 	due      time.Time // when a pass must be made; zero: not before the sweep
 	earliest time.Time // no pass begins before this, see passShare
+	applyAt  time.Time // when apply must be called; zero: not by time
+	waiting  time.Time // until when own NICs wait for their scopes; zero: none does
+	calm     time.Time // before this, what other programs change of own NICs waits, see stir
+	stirred  bool      // the next apply is for such changes
 	passed   bool      // a pass was made: Apply knows the links
 	// pruned: the last pass was of a complete view of which nothing was held back, and
 	// so it removed what is not wanted. Until then the kernel does not match, whatever
@@ -90,53 +96,6 @@ func (t replicaSource) Read(read func(link.Lookup)) {
 	read(desired.NewEntries(t.state, t.cn))
 }
 
-// KernelStatus compares the kernel with what is wanted.
-type KernelStatus struct {
-	Passes  uint64 `json:"passes"`
-	Applied uint64 `json:"applied"` // rounds between passes, for the entries that events touched
-	// Delay50 and Delay99 are percentiles over the last of these rounds: the time
-	// from the oldest event, applied, to the kernel's acknowledgement.
-	Delay50  time.Duration `json:"delay_p50_ns"`
-	Delay99  time.Duration `json:"delay_p99_ns"`
-	At       time.Time     `json:"at,omitzero"`     // when the last pass began
-	Took     time.Duration `json:"took_ns"`         // by the last pass
-	Complete bool          `json:"complete"`        // the last pass was allowed to remove
-	Matched  bool          `json:"matched"`         // at its end the kernel was as a complete view wants it
-	Failure  string        `json:"error,omitempty"` // why the last pass could not be made
-	Steps    uint64        `json:"steps"`           // done in this process
-	Healed   uint64        `json:"healed"`          // of these, steps that corrected changes by other programs
-	Failing  int           `json:"failing"`         // objects that could not be made, as of the last pass, without those of Idle
-	Blocked  int           `json:"blocked"`         // objects that foreign links block
-	Unread   int           `json:"unread"`          // VM namespaces that could not be read, as of the last pass
-	Waiting  int           `json:"waiting"`         // objects that barriers of changes that concern them wait for
-	Idle     int           `json:"idle"`            // links that are not there because their VMs are not to run
-	Links    int           `json:"links"`           // wanted: all kinds of links
-	Neighs   int           `json:"neighbours"`      // wanted
-	FDB      int           `json:"fdb"`             // wanted
-	// Demand is about the vnets that have too many entries to program them ahead.
-	Demand DemandStatus `json:"on_demand"`
-	// Waits are the objects of Waiting, then those of Idle, at most maxListed of both.
-	Waits []WaitStatus `json:"waits"`
-	// Failures, Conflicts, Drift and Problems (objects of the log that cannot be
-	// programmed) are texts, at most maxListed of each.
-	Failures  []string `json:"failures"`
-	Conflicts []string `json:"conflicts"`
-	Drift     []string `json:"drift"` // of the last pass that found any
-	Problems  []string `json:"problems"`
-	// Renamed are the links that another program renamed, by their names now, at most
-	// maxListed. They are programmed all the same.
-	Renamed []string `json:"renamed"`
-}
-
-// DemandStatus counts what the kernel asked for.
-type DemandStatus struct {
-	VNets     int    `json:"vnets"`     // on demand
-	Resident  int    `json:"resident"`  // their entries that the kernel has
-	Questions uint64 `json:"questions"` // asked in this process, also of other vnets
-	Answered  uint64 `json:"answered"`  // of these; the log has no entry for the others
-	Evicted   uint64 `json:"evicted"`   // entries that were removed to make room
-}
-
 // maxListed bounds each list of a KernelStatus, so that it can be read.
 const maxListed = 32
 
@@ -176,10 +135,13 @@ func (r *reconciler) loop(ctx context.Context) error {
 	for {
 		if now := time.Now(); !r.due.IsZero() && !r.dueAt().After(now) {
 			r.pass(ctx)
+		} else if !r.applyAt.IsZero() && !r.applyAt.After(now) {
+			r.applyAt = time.Time{}
+			r.apply(ctx)
 		}
 		timer.Stop()
-		if !r.due.IsZero() {
-			timer.Reset(time.Until(r.dueAt()))
+		if at := r.next(); !at.IsZero() {
+			timer.Reset(time.Until(at))
 		}
 		select {
 		case <-ctx.Done():
@@ -208,6 +170,14 @@ func (r *reconciler) dueAt() time.Time {
 		return r.earliest
 	}
 	return r.due
+}
+
+// next is when a pass or apply is due; zero: neither is.
+func (r *reconciler) next() time.Time {
+	if r.due.IsZero() || !r.applyAt.IsZero() && r.applyAt.Before(r.dueAt()) {
+		return r.applyAt
+	}
+	return r.dueAt()
 }
 
 // Watch corrects what other programs change in the kernel, until ctx ends.
@@ -267,21 +237,63 @@ func (r *reconciler) pass(ctx context.Context) {
 // apply programs what events touched, and corrects what other programs changed. It
 // requests a pass if that does not cover everything.
 func (r *reconciler) apply(ctx context.Context) {
+	began := time.Now()
 	delta, at, ok := r.replica.delta()
-	if !ok || !r.passed {
-		r.want(time.Now())
+	if !ok && r.passed && at.waits && r.waitsForScope(began) {
+		return
+	}
+	r.waiting = time.Time{}
+	if !ok || !r.passed || delta.Part != nil && !r.pruned {
+		r.want(began)
 		return
 	}
 	result := r.kernel.Apply(ctx, delta)
 	if ctx.Err() != nil {
 		return
 	}
+	if result.Part {
+		r.waits = waitsOf(result.Pending)
+	}
 	r.noteSteps(result, at)
-	if at.needsPass || result.Look || at.complete && !r.pruned {
-		r.want(time.Now())
+	r.stir(result.Stirred, began)
+	switch now := time.Now(); {
+	case at.needsPass || result.Look || at.complete && !r.pruned:
+		r.want(now)
+	case !result.RetryAt.IsZero():
+		r.want(now.Add(max(result.RetryAt.Sub(now), minRetry)))
 	}
 	if r.matched(at, result) {
 		r.report()
+	}
+}
+
+// waitsForScope reports whether a new own NIC still waits for the scope of its vnet. If so,
+// apply is called again when that comes, or after scopeWait.
+func (r *reconciler) waitsForScope(now time.Time) bool {
+	if r.waiting.IsZero() {
+		r.waiting = now.Add(scopeWait)
+	}
+	if !now.Before(r.waiting) {
+		return false
+	}
+	r.applyAt = r.waiting
+	return true
+}
+
+// stir makes apply look at own NICs that another program may have changed. That takes at
+// most one part in passShare of the time, so that a VM that changes its link without end
+// does not keep the agent busy.
+func (r *reconciler) stir(macs []log.MAC, began time.Time) {
+	now := time.Now()
+	if r.stirred {
+		r.stirred, r.calm = false, now.Add((passShare-1)*now.Sub(began))
+	}
+	if len(macs) == 0 {
+		return
+	}
+	if r.applyAt = r.calm; !now.Before(r.calm) {
+		r.applyAt, r.stirred = now, true
+		noteNICs(r.replica, macs)
 	}
 }
 
@@ -291,7 +303,7 @@ func (r *reconciler) apply(ctx context.Context) {
 // read, nothing of it is left to a pass, and the last pass was also of a complete view.
 // A pass of an incomplete view leaves unwanted things in the kernel and counts them as
 // matching, and a delta does not look for them. If only objects of the last pass's list do
-// not match, reached moves instead, under the same conditions (SAFETY L3).
+// not match, reached moves instead, under the same conditions (SAFETY L2).
 func (r *reconciler) matched(at checkpoint, result link.Result) bool {
 	if !at.complete || at.needsPass || !r.pruned || !result.Settled && !result.Matched {
 		return false
@@ -317,9 +329,16 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 		}
 		return
 	}
+	s.Unread = result.Unread
+	r.noteFailures(result)
+}
+
+// noteFailures takes what is left undone of all that is wanted. The caller holds mu.
+func (r *reconciler) noteFailures(result link.Result) {
+	s := &r.last
 	s.Waiting, s.Idle, s.Waits = r.statusOfWaits()
 	failures := notIdle(result)
-	s.Failing, s.Blocked, s.Unread = len(failures), len(result.Conflicts), result.Unread
+	s.Failing, s.Blocked = len(failures), len(result.Conflicts)
 	s.Failures = describe(failures, link.Failure.String)
 	s.Conflicts = describe(result.Conflicts, func(b plan.Blocked) string { return b.Object.String() + ": " + b.Err.Error() })
 	if kernel, ok := r.kernel.(markingKernel); ok {
@@ -372,6 +391,10 @@ func (r *reconciler) noteSteps(result link.Result, at checkpoint) {
 	}
 	r.last.Matched = r.last.Matched && !result.Look
 	r.addSteps(result)
+	if result.Part {
+		r.last.Matched, r.last.Links = result.Matched && at.complete && r.pruned, result.Links
+		r.noteFailures(result)
+	}
 }
 
 func (r *reconciler) addSteps(result link.Result) {
@@ -382,14 +405,6 @@ func (r *reconciler) addSteps(result link.Result) {
 		s.Drift = describe(result.Drift, plan.Step.Drift)
 		r.logger.Warn("kernel was changed by another program: corrected", "steps", len(result.Drift), "first", s.Drift[0])
 	}
-}
-
-// maxDriftSent bounds how much of a KernelStatus's Drift is sent to the servers.
-const maxDriftSent = 8
-
-// drift is the last drift as text for the servers, one line each.
-func (s *KernelStatus) drift() string {
-	return strings.Join(s.Drift[:min(len(s.Drift), maxDriftSent)], "\n")
 }
 
 // status is brief, with the percentiles.
@@ -467,29 +482,4 @@ func (r *reconciler) keep(on bool) {
 	if kernel, ok := r.kernel.(surplusKernel); ok {
 		kernel.Keep(on)
 	}
-}
-
-// maxDelays is the number of recent rounds over which a percentile is computed.
-const maxDelays = 4096
-
-// delays has the last times from the application of the oldest event of a round to the
-// kernel's acknowledgement of everything that the round's events touched.
-type delays struct {
-	last [maxDelays]time.Duration
-	n    uint64 // the count of all rounds
-}
-
-func (d *delays) note(took time.Duration) {
-	d.last[d.n%maxDelays] = took
-	d.n++
-}
-
-// percentile returns the time that p of 100 rounds did not exceed, 0 without rounds.
-func (d *delays) percentile(p int) time.Duration {
-	known := slices.Clone(d.last[:min(d.n, maxDelays)])
-	if len(known) == 0 {
-		return 0
-	}
-	slices.Sort(known)
-	return known[(len(known)-1)*p/100]
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -294,7 +293,9 @@ func (r *replica) ScopeEnd(m *feed.ScopeEnd) error {
 		return fmt.Errorf("%w: end of scope %s, which did not begin", errStream, m.Scope)
 	}
 	r.incoming = nil
-	r.touches.NoteWhole()
+	if !isSteady(r) {
+		r.touches.NoteWhole()
+	}
 	r.setScope(m.Scope, heldScope{AsOf: m.AsOf, Complete: true})
 	if r.reset != nil {
 		r.reset.scopes[m.Scope] = struct{}{}
@@ -333,7 +334,9 @@ func (r *replica) dropScope(scope log.Scope) {
 	delete(r.scopes, scope)
 	r.outbox.dirty.Scopes[scope] = nil
 	r.interestKnown = false
-	r.touches.NoteWhole()
+	if !isSteady(r) {
+		r.touches.NoteWhole()
+	}
 	if r.reset != nil {
 		return
 	}
@@ -439,30 +442,6 @@ func (r *replica) missingInterest() string {
 		}
 	}
 	return ""
-}
-
-// VL2 returns the underlay address of a MAC on a vnet, as of what is held.
-func (r *replica) VL2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {
-	r.mu.RLock()
-	at, ok := r.view.vl2(vnet, mac)
-	pos := r.journal.pos
-	r.mu.RUnlock()
-	if ok {
-		r.answers.note(pos, vnet, mac, netip.Addr{})
-	}
-	return at, ok
-}
-
-// VL3 returns the MAC and underlay address of an address on a vnet.
-func (r *replica) VL3(vnet uint32, ip netip.Addr) (log.MAC, projections.Underlay, bool) {
-	r.mu.RLock()
-	mac, at, ok := r.view.vl3(vnet, ip)
-	pos := r.journal.pos
-	r.mu.RUnlock()
-	if ok {
-		r.answers.note(pos, vnet, mac, ip)
-	}
-	return mac, at, ok
 }
 
 // at returns the cursor's seq.

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"rutter/log"
@@ -142,4 +143,28 @@ func recordsOf(state *projections.State) map[objectKey]kept {
 		}
 	}
 	return objects
+}
+
+// VL2 returns the underlay address of a MAC on a vnet, as of what is held.
+func (r *replica) VL2(vnet uint32, mac log.MAC) (projections.Underlay, bool) {
+	r.mu.RLock()
+	at, ok := r.view.vl2(vnet, mac)
+	pos := r.journal.pos
+	r.mu.RUnlock()
+	if ok {
+		r.answers.note(pos, vnet, mac, netip.Addr{})
+	}
+	return at, ok
+}
+
+// VL3 returns the MAC and underlay address of an address on a vnet.
+func (r *replica) VL3(vnet uint32, ip netip.Addr) (log.MAC, projections.Underlay, bool) {
+	r.mu.RLock()
+	mac, at, ok := r.view.vl3(vnet, ip)
+	pos := r.journal.pos
+	r.mu.RUnlock()
+	if ok {
+		r.answers.note(pos, vnet, mac, ip)
+	}
+	return mac, at, ok
 }

@@ -17,6 +17,7 @@ type checkpoint struct {
 	epoch     uint64
 	complete  bool // the view was complete (see wanted), and nothing of it was held back; otherwise it never counts as matched
 	needsPass bool // of a delta: the rest needs a pass
+	waits     bool // of a delta that is not ok: the servers are about to send what it needs
 	// touched is when the oldest event of a delta was applied, zero without events.
 	touched time.Time
 }
@@ -44,6 +45,9 @@ func (r *replica) wanted(limits *desired.Limits) wanted {
 		}
 	}
 	r.touches.ResetWithin(*limits)
+	if r.view.old == nil {
+		r.touches.Given(&links)
+	}
 	r.touched = time.Time{}
 	complete, done := r.isComplete(), r.view.phase == settled
 	return wanted{
@@ -65,14 +69,25 @@ func (r *replica) markCluster() log.UUID {
 
 func (r *replica) isComplete() bool { return r.isAllHeld() && r.view.phase != unjudged }
 
+// isSteady reports whether the view was complete before, so that each change of it since is
+// noted by itself. What may be missing is what a new own NIC needs.
+func isSteady(r *replica) bool { return r.complete && r.reset == nil && len(r.suspects) == 0 }
+
+// noteNICs notes that the kernel may not have own NICs as it should.
+func noteNICs(r *replica, macs []log.MAC) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.touches.NoteNICs(macs)
+}
+
 // isAllHeld reports whether all that the CN must know is held, whatever that would
 // remove.
 func (r *replica) isAllHeld() bool {
 	return r.complete && r.reset == nil && r.incoming == nil && len(r.suspects) == 0 && r.missingInterest() == ""
 }
 
-// delta computes what the kernel should hold of the entries that events touched since
-// the last call. It is not ok while the view is not complete, because what an
+// delta computes what the kernel should hold of the entries and own NICs that events touched
+// since the last call. It is not ok while the view is not complete, because what an
 // incomplete view lacks is not deleted.
 func (r *replica) delta() (d desired.LinksDelta, at checkpoint, ok bool) {
 	r.mu.Lock()
@@ -81,6 +96,7 @@ func (r *replica) delta() (d desired.LinksDelta, at checkpoint, ok bool) {
 	at = checkpoint{seq: r.applied, epoch: r.epoch, complete: complete && r.view.phase == settled, needsPass: r.touches.Whole(), touched: r.touched}
 	if r.touches.Any() {
 		if !complete || r.view.old != nil {
+			at.waits = isSteady(r) && r.view.old == nil && r.view.phase == settled
 			return d, at, false
 		}
 		d = r.touches.Delta(r.state)

@@ -13,6 +13,53 @@ import (
 	"rutter/log/feed"
 )
 
+// KernelStatus compares the kernel with what is wanted.
+type KernelStatus struct {
+	Passes  uint64 `json:"passes"`
+	Applied uint64 `json:"applied"` // rounds between passes, for the entries that events touched
+	// Delay50 and Delay99 are percentiles over the last of these rounds: the time
+	// from the oldest event, applied, to the kernel's acknowledgement.
+	Delay50  time.Duration `json:"delay_p50_ns"`
+	Delay99  time.Duration `json:"delay_p99_ns"`
+	At       time.Time     `json:"at,omitzero"`     // when the last pass began
+	Took     time.Duration `json:"took_ns"`         // by the last pass
+	Complete bool          `json:"complete"`        // the last pass was allowed to remove
+	Matched  bool          `json:"matched"`         // at its end the kernel was as a complete view wants it
+	Failure  string        `json:"error,omitempty"` // why the last pass could not be made
+	Steps    uint64        `json:"steps"`           // done in this process
+	Healed   uint64        `json:"healed"`          // of these, steps that corrected changes by other programs
+	Failing  int           `json:"failing"`         // objects that could not be made, as of the last pass, without those of Idle
+	Blocked  int           `json:"blocked"`         // objects that foreign links block
+	Unread   int           `json:"unread"`          // VM namespaces that could not be read, as of the last pass
+	Waiting  int           `json:"waiting"`         // objects that barriers of changes that concern them wait for
+	Idle     int           `json:"idle"`            // links that are not there because their VMs are not to run
+	Links    int           `json:"links"`           // wanted: all kinds of links
+	Neighs   int           `json:"neighbours"`      // wanted
+	FDB      int           `json:"fdb"`             // wanted
+	// Demand is about the vnets that have too many entries to program them ahead.
+	Demand DemandStatus `json:"on_demand"`
+	// Waits are the objects of Waiting, then those of Idle, at most maxListed of both.
+	Waits []WaitStatus `json:"waits"`
+	// Failures, Conflicts, Drift and Problems (objects of the log that cannot be
+	// programmed) are texts, at most maxListed of each.
+	Failures  []string `json:"failures"`
+	Conflicts []string `json:"conflicts"`
+	Drift     []string `json:"drift"` // of the last pass that found any
+	Problems  []string `json:"problems"`
+	// Renamed are the links that another program renamed, by their names now, at most
+	// maxListed. They are programmed all the same.
+	Renamed []string `json:"renamed"`
+}
+
+// DemandStatus counts what the kernel asked for.
+type DemandStatus struct {
+	VNets     int    `json:"vnets"`     // on demand
+	Resident  int    `json:"resident"`  // their entries that the kernel has
+	Questions uint64 `json:"questions"` // asked in this process, also of other vnets
+	Answered  uint64 `json:"answered"`  // of these; the log has no entry for the others
+	Evicted   uint64 `json:"evicted"`   // entries that were removed to make room
+}
+
 // Status is the agent's report about itself.
 type Status struct {
 	CN          log.UUID `json:"cn"`
@@ -259,4 +306,37 @@ func (s Status) metrics() map[string]uint64 {
 		"rutter_agent_held_links":      s.heldLinks(),
 		"rutter_agent_trouble":         uint64(len(s.Trouble)),
 	}
+}
+
+// maxDriftSent bounds how much of a KernelStatus's Drift is sent to the servers.
+const maxDriftSent = 8
+
+// drift is the last drift as text for the servers, one line each.
+func (s *KernelStatus) drift() string {
+	return strings.Join(s.Drift[:min(len(s.Drift), maxDriftSent)], "\n")
+}
+
+// maxDelays is the number of recent rounds over which a percentile is computed.
+const maxDelays = 4096
+
+// delays has the last times from the application of the oldest event of a round to the
+// kernel's acknowledgement of everything that the round's events touched.
+type delays struct {
+	last [maxDelays]time.Duration
+	n    uint64 // the count of all rounds
+}
+
+func (d *delays) note(took time.Duration) {
+	d.last[d.n%maxDelays] = took
+	d.n++
+}
+
+// percentile returns the time that p of 100 rounds did not exceed, 0 without rounds.
+func (d *delays) percentile(p int) time.Duration {
+	known := slices.Clone(d.last[:min(d.n, maxDelays)])
+	if len(known) == 0 {
+		return 0
+	}
+	slices.Sort(known)
+	return known[(len(known)-1)*p/100]
 }

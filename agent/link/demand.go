@@ -171,6 +171,57 @@ func (d *demand) follow(want *desired.Links) {
 	}
 }
 
+// followPart is follow for a part. What the kernel loses with a link that is deleted or moved
+// is forgotten.
+func (d *demand) followPart(part *desired.Part) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range part.Links.VXLANs {
+		if v := &part.Links.VXLANs[i]; v.OnDemand && d.vnets[v.VNet] == nil {
+			d.vnets[v.VNet] = newResidents()
+		}
+	}
+	for _, mac := range part.NICs {
+		i, wanted := findFabric(part.Links.Fabrics, mac)
+		vnet, on := d.links[mac]
+		if on && (!wanted || part.Links.Fabrics[i].VNet != vnet) {
+			d.vnets[vnet].dropLink(mac)
+			delete(d.links, mac)
+		}
+		if wanted && d.vnets[part.Links.Fabrics[i].VNet] != nil {
+			d.links[mac] = part.Links.Fabrics[i].VNet
+		}
+	}
+	for _, vnet := range part.NoVXLANs {
+		delete(d.vnets, vnet)
+	}
+}
+
+// lost forgets the entries that the kernel lost with executed steps: all neighbours of a
+// fabric link that was deleted or got another MAC.
+func (d *demand) lost(done []plan.Step) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range done {
+		s := &done[i]
+		if s.Op != plan.OpDelLink && s.Change&plan.ChangeMAC == 0 || s.Object.Kind != plan.ObjectFabric {
+			continue
+		}
+		if vnet, on := d.links[s.Object.MAC]; on {
+			d.vnets[vnet].dropLink(s.Object.MAC)
+		}
+	}
+}
+
+// dropLink records that a fabric link lost its neighbours.
+func (r *residents) dropLink(link log.MAC) {
+	for key := range r.neighs {
+		if key.link == link {
+			r.dropReference(key)
+		}
+	}
+}
+
 // extend adds to want those entries of vnets on demand that both the kernel and the log
 // have. Other entries in the kernel must be removed; missing ones may stay missing.
 func (d *demand) extend(want desired.Links, have *plan.Snapshot) desired.Links {

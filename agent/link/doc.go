@@ -15,6 +15,9 @@
 //	plan.Kernel.Do    executes them: Netlink for real, plan.Fake in tests
 //	Manager           runs a pass, remembers failures and waits before it retries
 //
+// Apply makes single entries, and single NICs of the node, as wanted without a pass. For a
+// NIC the same parts do the same with what plan.PartKernel.DumpPart reads.
+//
 // Between passes, Netlink compares the kernel's notifications (observed) with what the
 // kernel should hold (expected), and Manager answers the kernel's questions about vnets
 // on demand.

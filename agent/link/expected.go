@@ -27,10 +27,14 @@ type expected struct {
 	indexes  map[plan.LinkKey]int32 // ifindex of each
 	entries  expectedEntries        // programmed since the dump
 	observed map[entryKey]bool      // entries that another program may have changed
+	stirred  stirred                // fabric links and VM namespaces that may not be as they should be
 	other    bool                   // something else is not as it should be
 	// doubtful are links whose last notification disagreed: one of several
 	// notifications of a single change of ours may do that.
-	doubtful  map[int32]bool
+	doubtful map[int32]bool
+	// removed are links that we deleted: before the kernel reports that a link is gone it
+	// reports that it is down, 20 ms earlier.
+	removed   map[int32]bool
 	changed   map[string]bool // VM namespaces with notifications
 	all       bool            // any namespace may have changed
 	listening bool            // Watch runs, and receives notifications of the VM namespaces
@@ -44,7 +48,7 @@ type entryKey struct {
 }
 
 func newExpected() *expected {
-	return &expected{links: map[int32]*plan.Link{}, indexes: map[plan.LinkKey]int32{}, entries: newExpectedEntries(), observed: map[entryKey]bool{}, doubtful: map[int32]bool{}, changed: map[string]bool{}}
+	return &expected{links: map[int32]*plan.Link{}, indexes: map[plan.LinkKey]int32{}, entries: newExpectedEntries(), observed: map[entryKey]bool{}, doubtful: map[int32]bool{}, removed: map[int32]bool{}, stirred: newStirred(), changed: map[string]bool{}}
 }
 
 // reset takes the state that a dump showed.
@@ -66,6 +70,46 @@ func (t *expected) reset(links []plan.Link) {
 	t.links, t.indexes = byIndex, places
 	t.entries.clear()
 	clear(t.doubtful)
+	if len(t.removed) > maxObserved {
+		clear(t.removed)
+	}
+}
+
+// learn takes what a dump of a part showed: its links, and that there are no others
+// for which shown is true. Their entries since the last whole dump stay recorded.
+func (t *expected) learn(links []plan.Link, shown func(at plan.LinkKey) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	there := make(map[plan.LinkKey]int32, len(links))
+	for i := range links {
+		if links[i].Ours {
+			there[links[i].Key()] = links[i].Index
+		}
+	}
+	for at, index := range t.indexes {
+		if now, is := there[at]; shown(at) && (!is || now != index) {
+			delete(t.links, index)
+			delete(t.indexes, at)
+		}
+	}
+	for i := range links {
+		l, was := links[i], t.links[links[i].Index]
+		switch {
+		case was == nil:
+		case was.Key() == l.Key():
+			if l.Kind == plan.KindVXLAN && len(l.FDB) == 0 {
+				l.FDB = was.FDB // not read: see plan.Part
+			}
+		case was.Ours && (!l.Ours || l.Known == "" || was.Known != ""):
+			continue // a guest can give its link any ifindex: see reset
+		default:
+			delete(t.indexes, was.Key())
+		}
+		t.links[l.Index] = &l
+		if l.Ours {
+			t.indexes[l.Key()] = l.Index
+		}
+	}
 }
 
 // entry returns what an entry should be.
@@ -140,6 +184,7 @@ func (t *expected) removeLink(index int32) {
 	}
 	delete(t.links, index)
 	delete(t.indexes, l.Key())
+	t.removed[index] = true
 	if l.Kind == plan.KindMacvlan {
 		return
 	}
@@ -174,8 +219,36 @@ func (t *expected) takeChanged() (names []string, all bool) {
 	return names, all
 }
 
-// mismatches records that a link is not as it should be, which only a pass can correct.
+// stirred are fabric links, and VM namespaces, that a part can put right.
+type stirred struct {
+	links      map[plan.LinkKey]bool
+	namespaces map[string]bool // that appeared, went, or were replaced
+}
+
+func newStirred() stirred {
+	return stirred{links: map[plan.LinkKey]bool{}, namespaces: map[string]bool{}}
+}
+
+// takeStirred returns what was stirred, in no order, and clears it.
+func (t *expected) takeStirred() (links []plan.LinkKey, namespaces []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	links, namespaces = slices.Collect(maps.Keys(t.stirred.links)), slices.Collect(maps.Keys(t.stirred.namespaces))
+	clear(t.stirred.links)
+	clear(t.stirred.namespaces)
+	return links, namespaces
+}
+
+// mismatches records that a link is not as it should be, which a part can correct if it
+// is a fabric link, and only a pass otherwise.
 func (t *expected) mismatches(l *plan.Link) {
+	if l.Kind == plan.KindMacvlan {
+		t.stirred.links[l.Key()] = true
+		if l.Namespace != "" {
+			t.changed[l.Namespace] = true
+		}
+		return
+	}
 	t.other = true
 	if l.Namespace == "" {
 		t.all = true // it carries those of the VMs
@@ -296,7 +369,11 @@ func (t *expected) observeLink(body []byte, deleted bool) bool {
 	}
 	should := t.links[l.Index]
 	switch {
-	case should == nil && (deleted || plan.KindOfName(l.Name) == ""):
+	case should == nil && deleted:
+		delete(t.removed, l.Index)
+		delete(t.doubtful, l.Index)
+		return false
+	case should == nil && (t.removed[l.Index] || plan.KindOfName(l.Name) == ""):
 		return false
 	case should == nil:
 		t.doubtful[l.Index] = true // another program gave it one of our names
@@ -364,5 +441,5 @@ func (t *expected) settle() bool {
 		}
 	}
 	clear(t.doubtful)
-	return t.other || len(t.observed) > 0
+	return t.other || len(t.observed)+len(t.stirred.links)+len(t.stirred.namespaces) > 0
 }

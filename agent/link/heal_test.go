@@ -64,7 +64,7 @@ func (g *guarded) wait(what string, drift *int, ok func() bool) {
 		}
 		result := g.m.Apply(context.Background(), desired.LinksDelta{})
 		*drift += len(result.Drift)
-		if result.Look {
+		if result.Look || len(result.Stirred) > 0 {
 			result, err := g.m.Pass(context.Background(), g.want, true)
 			if err != nil {
 				g.w.t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rutter/agent/link/plan"
+	"rutter/log"
 	"rutter/projections/desired"
 )
 
@@ -53,15 +54,19 @@ type Manager struct {
 	demand  *demand
 	backoff map[plan.Object]waiting
 
-	// last is what the last pass wanted, with the later changes of Apply to single
-	// entries. lastMatched means that the kernel matched it. doubt is set when it may not
-	// match any more. left has the objects that the last pass left undone; a difference
-	// found now of any other object is drift.
+	// last is what the last pass wanted, with the later changes of Apply: those of own
+	// NICs are in last, those of single entries in since. lastMatched means that the
+	// kernel matched it. doubt is set when it may not match any more. work is what the
+	// last pass, and the parts since, left undone, and left has its objects; a difference
+	// found now of any other object is drift. lastOwned: no caller has the slices of last.
 	last        desired.Links
+	lastOwned   bool
 	since       expectedEntries
 	lastMatched bool
 	doubt       bool
+	work        plan.Work
 	left        leftUndone
+	stirred     map[log.MAC]bool // NICs that a part must look at: see Result.Stirred
 
 	marks  marks
 	absent map[string]absence // VM namespaces that did not exist at the last pass
@@ -100,7 +105,7 @@ type Result struct {
 	Unread int
 	// Pending are the objects that are not as wanted, with what each concerns. They are
 	// those of the last pass, and never changed in place. Settled: nothing else differs
-	// from what is wanted (SAFETY L3). Matched implies both.
+	// from what is wanted (SAFETY L2). Matched implies both.
 	Pending []Pending
 	Settled bool
 	// RetryAt is the earliest time at which a failed object is tried again; zero if
@@ -113,6 +118,15 @@ type Result struct {
 	// Look: a pass should follow, because nothing else shows the kernel's state. Only
 	// Apply sets it.
 	Look bool
+	// Part: Apply changed own NICs. Failures, Conflicts and RetryAt are then those of all
+	// that is wanted, as after a pass.
+	Part bool
+	// Links is how many links of all kinds are wanted, with Part.
+	Links int
+	// Stirred are NICs that another program may have changed, or whose namespace
+	// appeared or went, in order. The kernel does not match before a part, or a pass, has
+	// them. Only Apply sets it.
+	Stirred []log.MAC
 }
 
 // NewManager returns a Manager over a kernel.
@@ -123,7 +137,7 @@ func NewManager(cfg ManagerConfig) *Manager {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	m := &Manager{cfg: cfg, marks: marks{want: new(desired.Links)}, numbers: cfg.Numbers, backoff: map[plan.Object]waiting{}, since: newExpectedEntries(), demand: newDemand(cfg.Table, cfg.Now)}
+	m := &Manager{cfg: cfg, marks: marks{want: new(desired.Links)}, numbers: cfg.Numbers, backoff: map[plan.Object]waiting{}, stirred: map[log.MAC]bool{}, since: newExpectedEntries(), demand: newDemand(cfg.Table, cfg.Now)}
 	if kernel, ok := cfg.Kernel.(identifyingKernel); ok {
 		kernel.Identify(m.identify)
 		m.marks.identify = true
@@ -144,6 +158,7 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	namespaces := m.namespaces(want)
 	if listener, ok := m.cfg.Kernel.(Listener); ok {
 		listener.Observed() // the dump shows those changes
+		listener.Stirred()
 	}
 	generation := m.demand.begin()
 	have, err := m.dump(ctx, namespaces, &want)
@@ -183,11 +198,13 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	m.miss(have.Missing, now)
 	m.report(&result, work)
 	result.Unread = len(have.Unread)
-	m.last, m.lastMatched, m.doubt = want, result.Matched, false
-	m.left = m.leave(&result, &work, &want)
+	m.last, m.lastOwned, m.lastMatched, m.doubt = want, false, result.Matched, false
+	m.work, m.left = work, m.leave(&result, &work, &want)
+	clear(m.stirred)
 	m.since.clear()
 	if complete && m.kept == nil {
-		if err := m.settle(want, &have); err != nil {
+		m.settleMarks(&have)
+		if err := m.settle(m.numbers.MACs(), want.Fabrics, &have); err != nil {
 			return result, err
 		}
 	}
@@ -221,6 +238,10 @@ func (m *Manager) assign(want desired.Links, have plan.Snapshot) error {
 	if !changed {
 		return nil
 	}
+	return m.saveNumbers()
+}
+
+func (m *Manager) saveNumbers() error {
 	if err := m.cfg.Save(m.numbers); err != nil {
 		return fmt.Errorf("link: save fabric numbers: %w", err)
 	}
@@ -344,6 +365,9 @@ type Listener interface {
 	// programmed: single entries, and whether there was any other change, which only a
 	// pass finds.
 	Observed() (entries []plan.Entry, other bool)
+	// Stirred returns, once, the fabric links that differ from what was programmed, and
+	// the VM namespaces that appeared, went, or were replaced.
+	Stirred() (links []plan.LinkKey, namespaces []string)
 	// Read returns the current state of single entries, as the step that makes each:
 	// OpSetNeigh or OpSetFDB, or OpDelNeigh or OpDelFDB if the entry does not exist.
 	Read(ctx context.Context, entries []plan.Entry) ([]plan.Step, error)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -13,32 +14,39 @@ import (
 	"rutter/projections/desired"
 )
 
-// Apply brings single entries to what delta says, which must be of the links that the
-// last pass wanted, and corrects those that another program changed. Its cost grows
-// with these entries; the cost of a pass grows with all entries.
+// Apply brings own NICs and single entries to what delta says, which must be of the
+// links that the last pass wanted, with the deltas since, and corrects entries that
+// another program changed. Its cost grows with these NICs and entries; the cost of a
+// pass grows with all. A delta with a Part must be of a complete view.
 //
-// Result.Matched means that the kernel still matches: a dump after the last pass showed
-// it, every later step was acknowledged, and all notifications agreed (SAFETY B1).
+// Result.Matched means that the kernel still matches: a dump after the last pass, or
+// one of the part since, showed it, every later step was acknowledged, and all
+// notifications agreed (SAFETY B1).
 // Result.Look means that only a pass can tell.
 func (m *Manager) Apply(ctx context.Context, delta desired.LinksDelta) Result {
 	now := m.cfg.Now()
 	var result Result
+	if delta.Part != nil {
+		m.applyPart(ctx, delta.Part, now, &result)
+	}
 	m.demand.mu.Lock() // no answer from before the delta may follow it
 	defer m.demand.mu.Unlock()
 	steps := m.demand.resident(m.entrySteps(delta))
 	if len(steps) > 0 {
-		result.Steps = m.do(ctx, steps, now)
-		for i := range result.Steps {
-			m.noteEntry(&result.Steps[i])
+		done := m.do(ctx, steps, now)
+		for i := range done {
+			m.noteEntry(&done[i])
 		}
-		m.doubt = m.doubt || len(result.Steps) < len(steps)
+		m.doubt = m.doubt || len(done) < len(steps)
+		result.Steps = append(result.Steps, done...)
 	}
 	if err := m.heal(ctx, now, &result); err != nil {
 		m.doubt = true
 	}
 	result.Look = m.doubt
-	result.Matched = m.lastMatched && !m.doubt
-	result.Pending, result.Settled = m.left.pending, m.left.settled && !m.doubt
+	result.Stirred = slices.SortedFunc(maps.Keys(m.stirred), log.MAC.Compare)
+	result.Matched = m.lastMatched && !m.doubt && len(m.stirred) == 0
+	result.Pending, result.Settled = m.left.pending, m.left.settled && !m.doubt && len(m.stirred) == 0
 	return result
 }
 
@@ -137,6 +145,7 @@ func (m *Manager) heal(ctx context.Context, now time.Time, result *Result) error
 		return nil
 	}
 	entries, other := listener.Observed()
+	m.stir(listener.Stirred())
 	if other {
 		m.doubt = true
 	}

@@ -2,7 +2,6 @@ package link
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -194,19 +193,33 @@ func (m *Manager) miss(names []string, now time.Time) {
 	before := m.absent
 	m.absent = make(map[string]absence, len(names))
 	for _, name := range names {
-		a := before[name]
-		if !now.Before(a.until) {
-			a.until, a.pause = nextTry(now, a.pause)
-		}
-		m.absent[name] = a
+		m.absent[name] = before[name].again(now)
 	}
 }
 
-// settle frees the numbers of NICs that are gone from a complete view, and forgets the
-// namespaces in which links were before. It does so for each MAC by itself: its
-// namespaces must have been read, and its link must be only where it is wanted.
-func (m *Manager) settle(want desired.Links, have *plan.Snapshot) error {
-	m.settleMarks(have)
+// missIn is miss for some of the VM namespaces, of which names do not exist.
+func (m *Manager) missIn(read, names []string, now time.Time) {
+	for _, name := range read {
+		if slices.Contains(names, name) {
+			m.absent[name] = m.absent[name].again(now)
+		} else {
+			delete(m.absent, name)
+		}
+	}
+}
+
+func (a absence) again(now time.Time) absence {
+	if !now.Before(a.until) {
+		a.until, a.pause = nextTry(now, a.pause)
+	}
+	return a
+}
+
+// settle frees the numbers of those of the MACs that are gone from a complete view, and
+// forgets the namespaces in which the links of the others, the fabrics, were before. It
+// does so for each MAC by itself: its namespaces must have been read, and its link must
+// be only where it is wanted.
+func (m *Manager) settle(macs []log.MAC, fabrics []desired.Fabric, have *plan.Snapshot) error {
 	changed := m.marks.unsaved
 	at := map[log.MAC][]string{} // the namespaces in which each MAC has a link
 	for i := range have.Links {
@@ -220,17 +233,21 @@ func (m *Manager) settle(want desired.Links, have *plan.Snapshot) error {
 			at[owner] = append(at[owner], l.Namespace)
 		}
 	}
-	unread := func(name string) bool { _, is := have.Unread[name]; return is }
-	wanted := make(map[log.MAC]bool, len(want.Fabrics))
-	for i := range want.Fabrics {
-		w := &want.Fabrics[i]
+	// A namespace is read again until it could be read, and its resolv.conf removed.
+	unread := func(name string) bool {
+		_, is := have.Unread[name]
+		return is || m.left.objects[plan.Object{Kind: plan.ObjectResolvers, Name: name}]
+	}
+	wanted := make(map[log.MAC]bool, len(fabrics))
+	for i := range fabrics {
+		w := &fabrics[i]
 		wanted[w.MAC] = true
 		elsewhere := func(name string) bool { return name != w.Namespace }
 		if !slices.ContainsFunc(at[w.MAC], elsewhere) && !slices.ContainsFunc(m.numbers.Places(w.MAC), func(name string) bool { return elsewhere(name) && unread(name) }) {
 			changed = m.numbers.Settle(w.MAC, w.Namespace) || changed
 		}
 	}
-	for _, mac := range m.numbers.MACs() {
+	for _, mac := range macs {
 		if !wanted[mac] && len(at[mac]) == 0 && !slices.ContainsFunc(m.numbers.Places(mac), unread) {
 			changed = m.numbers.Release(mac) || changed
 		}
@@ -238,9 +255,5 @@ func (m *Manager) settle(want desired.Links, have *plan.Snapshot) error {
 	if !changed {
 		return nil
 	}
-	if err := m.cfg.Save(m.numbers); err != nil {
-		return fmt.Errorf("link: save fabric numbers: %w", err)
-	}
-	m.marks.unsaved = false
-	return nil
+	return m.saveNumbers()
 }

@@ -2,6 +2,8 @@ package link
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"rutter/agent/link/plan"
 	"rutter/log"
@@ -22,9 +24,10 @@ var (
 // marks is whose links are ours (SAFETY L3).
 type marks struct {
 	want     *desired.Links // for the dump that runs
+	part     bool           // that dump is of a part
 	identify bool           // the kernel calls Manager.identify itself
 	unsaved  bool           // the numbers changed since they were saved
-	renamed  []string
+	renamed  map[plan.LinkKey]string
 	// others are clusters whose marks the last comparison without a known view saw.
 	others []log.UUID
 }
@@ -39,14 +42,25 @@ func (m *Manager) SetCluster(cluster log.UUID) {
 	}
 }
 
-// Renamed lists the links of ours that were given other names, as the last pass saw them,
+// Renamed lists the links of ours that were given other names, as they were seen last,
 // as text. Their names are no trouble: steps use the ifindex.
-func (m *Manager) Renamed() []string { return m.marks.renamed }
+func (m *Manager) Renamed() []string { return slices.Sorted(maps.Values(m.marks.renamed)) }
 
 // dump is the kernel's, for a pass that wants these links.
 func (m *Manager) dump(ctx context.Context, namespaces []string, want *desired.Links) (plan.Snapshot, error) {
-	m.marks.want = want
+	m.marks.want, m.marks.part = want, false
 	have, err := m.cfg.Kernel.Dump(ctx, namespaces)
+	if err == nil && !m.marks.identify {
+		m.identify(&have)
+	}
+	return have, err
+}
+
+// dumpPart is the kernel's DumpPart, for a part that wants these links. A part shows too
+// little to adopt links of versions without marks.
+func (m *Manager) dumpPart(ctx context.Context, kernel plan.PartKernel, part plan.Part, want *desired.Links) (plan.Snapshot, error) {
+	m.marks.want, m.marks.part = want, true
+	have, err := kernel.DumpPart(ctx, part)
 	if err == nil && !m.marks.identify {
 		m.identify(&have)
 	}
@@ -57,10 +71,13 @@ func (m *Manager) dump(ctx context.Context, namespaces []string, want *desired.L
 func (m *Manager) identify(have *plan.Snapshot) {
 	m.claim(m.marks.want, have)
 	plan.Identify(have, m.marks.want, m.numbers, m.cfg.UndoRenames)
-	m.marks.renamed = nil
+	if !m.marks.part {
+		m.marks.renamed = map[plan.LinkKey]string{}
+	}
 	for i := range have.Links {
-		if l := &have.Links[i]; l.Ours && l.Now != "" {
-			m.marks.renamed = append(m.marks.renamed, l.Place()+" was made as "+l.Name)
+		l := &have.Links[i]
+		if delete(m.marks.renamed, l.Key()); l.Ours && l.Now != "" {
+			m.marks.renamed[l.Key()] = l.Place() + " was made as " + l.Name
 		}
 	}
 }

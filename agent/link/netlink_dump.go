@@ -280,7 +280,13 @@ func (d *dumper) details(conn *netlink.Conn, ours map[int32]int) error {
 		return nil
 	}
 	if kinds[plan.KindVXLAN] {
-		if err := dumpForwards(conn, at); err != nil {
+		only := int32(0) // of one device the kernel need not list the others' entries
+		for index := range ours {
+			if only = index; len(ours) > 1 {
+				only = 0
+			}
+		}
+		if err := dumpForwards(conn, at, only); err != nil {
 			return err
 		}
 	}
@@ -298,10 +304,14 @@ func (d *dumper) details(conn *netlink.Conn, ours map[int32]int) error {
 // finder returns the link of that ifindex if it is being read and is of that kind.
 type finder func(index int32, kind string) *plan.Link
 
-func dumpForwards(conn *netlink.Conn, at finder) error {
+// dumpForwards reads the forwarding entries of all VXLAN devices, or of one.
+func dumpForwards(conn *netlink.Conn, at finder, only int32) error {
 	var e wire.Encoder
 	e.U32(unix.AF_BRIDGE)
 	e.B = append(e.B, make([]byte, wire.SizeofNdMsg-4)...)
+	if only != 0 {
+		e.Attr32(unix.NDA_IFINDEX, uint32(only))
+	}
 	var touched []*plan.Link
 	return dump(conn, unix.RTM_GETNEIGH, e.B, func() {
 		for _, l := range touched {

@@ -64,33 +64,41 @@ func (h *Netlink) takeVMs(d *dumper, have *plan.Snapshot, namespaces []string, s
 	now, before := time.Now(), h.unread
 	h.unread = map[string]unread{}
 	for i, name := range namespaces {
-		s := &seen[i]
-		if s.fileErr != nil {
-			have.UnreadResolvers[name] = s.fileErr
+		if u, is := h.takeVM(d, have, name, &seen[i], before[name], now); is {
+			h.unread[name] = u
 		}
-		if s.wait != nil {
-			have.Unread[name], h.unread[name] = *s.wait, before[name]
-			continue
-		}
-		if s.err != nil {
-			u := unread{key: s.key, err: s.err}
-			u.until, u.pause = nextTry(now, s.pause)
-			have.Unread[name], h.unread[name] = plan.Unread{Err: u.err, RetryAt: u.until}, u
-			continue
-		}
-		if s.missing {
-			have.Missing = append(have.Missing, name)
-			continue
-		}
-		if s.hasFile {
-			have.Resolvers[name] = s.resolvers
-		}
-		if s.view == nil && s.observed {
-			h.keep(name, s.key, s.links, s.high)
-		}
-		d.links = append(d.links, s.links...)
-		d.high = append(d.high, s.high...)
 	}
+}
+
+// takeVM takes the result of one VM namespace. It reports whether the namespace is unread,
+// and what to remember of that.
+func (h *Netlink) takeVM(d *dumper, have *plan.Snapshot, name string, s *seenVM, before unread, now time.Time) (u unread, is bool) {
+	if s.fileErr != nil {
+		have.UnreadResolvers[name] = s.fileErr
+	}
+	if s.wait != nil {
+		have.Unread[name] = *s.wait
+		return before, true
+	}
+	if s.err != nil {
+		u = unread{key: s.key, err: s.err}
+		u.until, u.pause = nextTry(now, s.pause)
+		have.Unread[name] = plan.Unread{Err: u.err, RetryAt: u.until}
+		return u, true
+	}
+	if s.missing {
+		have.Missing = append(have.Missing, name)
+		return u, false
+	}
+	if s.hasFile {
+		have.Resolvers[name] = s.resolvers
+	}
+	if s.view == nil && s.observed {
+		h.keep(name, s.key, s.links, s.high)
+	}
+	d.links = append(d.links, s.links...)
+	d.high = append(d.high, s.high...)
+	return u, false
 }
 
 // dumpVM reads one VM namespace. Several may run at once. Its failures are in s.

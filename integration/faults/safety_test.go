@@ -63,6 +63,7 @@ var rules = []rule{
 	{"K4", "what locks out the last ones is refused with what to do first", []string{"projections/rules.TestLastOperator", "projections/rules.TestRevokedAuthorIsNotTheLastOperator", "projections/rules.TestServersLeftAreAQuorum", "projections/rules.TestSingleServerIsRevokedBySerial", "projections/rules.TestLastWayIn", "api/auth/enrol.TestRevocationLeavesAQuorumAndTheCaller", "api/auth/enrol.TestRotationLeavesALiveNodeAWayIn", "integration/tls.TestAwayForLong"}},
 	{"K5", "no token is on a command line", []string{"integration/tls.TestTokensAreNotOnCommandLines"}},
 	{"K6", "servers compare whom they trust", []string{"integration/tls.TestAuthoritiesThatDiffer"}},
+	{"B8", "own NICs programmed one by one end as a pass ends", []string{"projections/desired.TestPartsAreTheWholesDifference", "projections/desired.TestDeltaIsTheWholesDifference", "agent/link.TestPartsEndAsPasses", "agent/link.TestPartsInTheKernel", "agent.TestOwnNICNeedsNoPass", "integration.TestOwnNICWait"}},
 	{"L1", "what fails for one VM or vnet of a node is its own failure", []string{"agent/link.TestOneNamespaceFailsAlone", "agent/link.TestManyBrokenNamespaces", "agent/link.TestOneVNetFailsAlone", "agent/link.TestResolversFailAlone", "agent/link.TestOrphanWithoutPowers", "agent/link.TestPausesGrowAndAreShared", "agent/link.TestMissingNamespaceIsTriedLessAndLess", "agent/link.TestNumbersOfOthersAreFreed", "agent/link.TestNamespaceHangsWhileProgrammed", "agent/link.TestCrowdedGuestThatFloods", "agent.TestFailuresAreShown", "agent.TestFailuresAreLoggedWithAPause", "agent/miss.TestPendingOfAFIFO", "integration.TestStrayVMsHoldUpNoOther"}},
 	{"L2", "a barrier waits for what its change concerns, and for nothing else", []string{"api/liveness.TestBarrierOfObjects", "api/liveness.TestBarrierNeverLies", "api/liveness.TestListNamesAFew", "api/liveness.TestListsTravelOnce", "api/liveness.TestGoldenAnswers", "api/liveness.TestQueryOfEarlierVersions", "api/feedserver.TestListIsThatOfItsNumber", "api.TestConcernOfChanges", "api.TestAnswersNameObjects", "log/feed.TestBoundsOfLists", "log/feed.TestEarlierVersionsSkipTheList", "log/feed.TestListIsSentWhenItChanged", "agent.TestWhatMovesReached", "agent.TestReachedIsHonest", "agent.TestWaitsAreShown", "agent/link.TestWhatAPendingObjectConcerns", "agent/link.TestLeftOversArePending", "agent/link.TestUnfinishedPassIsNotSettled", "agent/link.TestIdleLinks", "agent/link.TestResolversConcernTheirVM", "integration.TestBarrierWaitsForItsOwn", "integration.TestVMState"}},
 	{"L3", "links are owned by mark, not by name", []string{"agent/link.TestGuestRenamesItsLink", "agent/link.TestRenamesAreNoticedAndAccepted", "agent/link.TestRenameIsUndone", "agent/link.TestForeignLinkWithOurNameStays", "agent/link.TestRenamedDeviceIsOurs", "agent/link.TestKilledBeforeTheMark", "agent/link.TestForgedMarks", "agent/link.TestForeignMACIsNamed", "agent/link.TestLinksOfVersionsWithoutMarks", "agent/link.TestTwoClusters", "agent/link/plan.TestNumbersOfVersions", "agent/link/plan.TestVLANsAreKnownByMark", "agent/link/plan.TestOneLinkIsTheNICs", "agent.TestLinksBearTheMarkOfTheirCluster"}},
@@ -77,8 +78,8 @@ const (
 // Each rule has tests, which exist, a heading in docs/safety.md, and a line of
 // the table at that page's end.
 func TestRulesOfSafety(t *testing.T) {
-	if len(rules) != 52 {
-		t.Errorf("%d rules, want 52", len(rules))
+	if len(rules) != 53 {
+		t.Errorf("%d rules, want 53", len(rules))
 	}
 	page, err := os.ReadFile(safetyPage)
 	if err != nil {

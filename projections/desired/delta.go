@@ -24,12 +24,13 @@ func compareTouched(a, b touched) int {
 }
 
 // Touches gathers what events did to the desired links of one CN, so that the
-// entries of other CNs' NICs, which are most of all events, can be computed for
-// themselves. It is not safe for concurrent use.
+// entries of other CNs' NICs, which are most of all events, and the links of single NICs
+// of its own can be computed for themselves. It is not safe for concurrent use.
 type Touches struct {
 	cn    log.UUID
 	nics  map[touched]struct{}
 	cns   map[log.UUID]struct{} // whose underlay address or port may be another one
+	own   own
 	whole bool
 	limit Limits // with which Within was asked last
 }
@@ -53,11 +54,11 @@ func (t *Touches) Reset() { t.ResetWithin(Limits{}) }
 // the vnets that it made to be on demand.
 func (t *Touches) ResetWithin(limits Limits) {
 	t.limit = limits
-	t.nics, t.cns, t.whole = map[touched]struct{}{}, map[log.UUID]struct{}{}, false
+	t.nics, t.cns, t.own, t.whole = map[touched]struct{}{}, map[log.UUID]struct{}{}, newOwn(), false
 }
 
 // Any reports whether Delta would have something to compute.
-func (t *Touches) Any() bool { return len(t.nics)+len(t.cns) > 0 }
+func (t *Touches) Any() bool { return len(t.nics)+len(t.cns)+t.own.len() > 0 }
 
 // Whole reports whether something was noted that Delta does not cover: only
 // Of has it.
@@ -76,11 +77,18 @@ func (t *Touches) Note(before, after log.Object) {
 		switch o := o.(type) {
 		case *log.NIC:
 			t.noteNIC(o)
-		case *log.Network, *log.NICTag, *log.VM:
+		case *log.VM:
+			t.noteVM(o.UUID)
+		case *log.NICTag:
 			t.whole = true
 		}
 	}
-	if len(t.nics)+len(t.cns) > maxTouches {
+	was, had := before.(*log.Network)
+	is, has := after.(*log.Network)
+	if had || has {
+		t.noteNetwork(was, is)
+	}
+	if len(t.nics)+len(t.cns)+t.own.len() > maxTouches {
 		t.ResetWithin(t.limit)
 		t.whole = true
 	}
@@ -93,27 +101,27 @@ func asNIC(o log.Object) *log.NIC {
 
 func (t *Touches) noteNIC(nic *log.NIC) {
 	if projections.CNOf(nic) == t.cn {
-		t.whole = true
-		return
-	}
-	if projections.IsUnderlay(nic) {
+		t.noteOwn(nic)
+	} else if projections.IsUnderlay(nic) {
 		t.cns[projections.CNOf(nic)] = struct{}{}
 	}
 	t.nics[touched{nic.MAC, nic.NetworkUUID, nic.IP}] = struct{}{}
 }
 
-// Delta returns what Of says of the entries that were noted, and
-// forgets them, at a cost of these entries and the CN's own NICs. It is right
-// for the links that Of gave last, also if Whole says that there will
-// be others; and while no two NICs of the state have one address of a network.
+// Delta returns what Of says of the entries and own NICs that were noted, and
+// forgets them, at a cost of these and a look at each of the CN's own NICs. It is right
+// for the links that Of gave last, with the deltas since, also if Whole says that there
+// will be others; and while no two NICs of the state have one address of a network.
 // Of vnets on demand it has the entries that would be wanted if they were not.
-// A vnet that is over its limit now, or is not any more, makes Whole true.
+// A vnet that is over its limit now, or is not any more, makes Whole true; so do more
+// own NICs than MaxPart.
 func (t *Touches) Delta(s *projections.State) LinksDelta {
 	for cn := range t.cns {
 		for r := range projections.NICsOnCN(cn).NICs(s) {
 			t.nics[touched{r.MAC(), r.Network(), r.IP()}] = struct{}{}
 		}
 	}
+	t.spread(s)
 	list := make([]touched, 0, len(t.nics))
 	for x := range t.nics {
 		list = append(list, x)
@@ -121,9 +129,16 @@ func (t *Touches) Delta(s *projections.State) LinksDelta {
 	slices.SortFunc(list, compareTouched)
 	clear(t.nics)
 	clear(t.cns)
-	d, switched := desiredDelta(s, t.cn, list, t.limit)
-	t.whole = t.whole || switched
-	return d
+	p := planner{s: s, cn: t.cn, problems: map[Problem]bool{}, remote: map[log.UUID]projections.Underlay{}}
+	nics := p.localNICs()
+	reachable := len(nics) > 0 && p.findUnderlay()
+	p.demand = onDemand(s, nics, t.limit)
+	out := LinksDelta{Part: t.part(&p, nics)}
+	if reachable {
+		p.entriesOf(nics, list, &out)
+		t.whole = t.whole || t.limit.Entries > 0 && !maps.Equal(p.demand, t.limit.OnDemand)
+	}
+	return out
 }
 
 // LinksDelta is the part of Links that some NICs touched: entries as they must
@@ -134,21 +149,18 @@ type LinksDelta struct {
 	// NoNeighs has Link and IP only, NoFDB VNet and MAC only.
 	NoNeighs []Neigh
 	NoFDB    []FDB
+	// Part is what the CN's own NICs that were touched need, nil without any. It comes
+	// before the entries, which may be on its links.
+	Part *Part
 }
 
-// Len is the number of entries.
+// Len is the number of entries, without those of the Part.
 func (d *LinksDelta) Len() int { return len(d.Neighs) + len(d.FDB) + len(d.NoNeighs) + len(d.NoFDB) }
 
-// desiredDelta returns what cn's kernel must hold of the touched entries, in
-// their order, and whether a vnet crossed its limit. An entry that two of them
-// name comes twice.
-func desiredDelta(s *projections.State, cn log.UUID, list []touched, limits Limits) (out LinksDelta, switched bool) {
-	p := planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]projections.Underlay{}}
-	d := delta{planner: &p, links: map[log.UUID][]log.MAC{}, vnets: map[uint32]bool{}}
-	nics := p.localNICs()
-	if len(nics) == 0 || !p.findUnderlay() {
-		return d.out, false
-	}
+// entriesOf adds what the CN's kernel must hold of the touched entries, in their order. An
+// entry that two of them name comes twice.
+func (p *planner) entriesOf(nics []projections.NICRow, list []touched, out *LinksDelta) {
+	d := delta{planner: p, links: map[log.UUID][]log.MAC{}, vnets: map[uint32]bool{}, out: out}
 	for _, r := range nics {
 		d.links[r.Network()] = append(d.links[r.Network()], r.MAC())
 		d.vnets[r.Home().VNet] = true
@@ -157,7 +169,6 @@ func desiredDelta(s *projections.State, cn log.UUID, list []touched, limits Limi
 		d.fdb(t)
 		d.neighs(t)
 	}
-	return d.out, !maps.Equal(onDemand(s, nics, limits), limits.OnDemand) && limits.Entries > 0
 }
 
 // delta gathers a LinksDelta.
@@ -165,7 +176,7 @@ type delta struct {
 	*planner
 	links map[log.UUID][]log.MAC // of the CN's own NICs, by network
 	vnets map[uint32]bool        // that they are on
-	out   LinksDelta
+	out   *LinksDelta
 }
 
 func (d *delta) fdb(t touched) {

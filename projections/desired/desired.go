@@ -1,6 +1,6 @@
 // Package desired says what the kernel of a compute node (CN) must hold, by a state.
 //
-// It owns the desired links of a CN (Of), what events changed of them (Touches),
+// It owns the desired links of a CN (Of), what events changed of them (Touches, Part),
 // which of them are found only when they are asked for (Limits, Entries), the
 // difference of two of them, and the answer to why one VM can, or cannot, reach
 // another (Trace). Programming them is left to package agent/link.

@@ -26,6 +26,7 @@ func Within(s *projections.State, cn log.UUID, limits Limits) Links {
 	nics := p.localNICs()
 	if len(nics) > 0 && p.findUnderlay() {
 		p.demand = onDemand(s, nics, limits)
+		p.findNeeds(nics)
 		for _, nic := range nics {
 			p.addFabric(nic)
 		}
@@ -52,6 +53,7 @@ type planner struct {
 
 	remote   map[log.UUID]projections.Underlay // of other CNs; no address if they cannot be reached
 	demand   map[uint32]bool                   // vnets that are on demand
+	known    map[uint32]bool                   // vnets of which no forwarding entries are asked for
 	problems map[Problem]bool
 	want     Links
 }
@@ -120,19 +122,34 @@ func (p *planner) checkFar(cn log.UUID) {
 	}
 }
 
+// mtuOn returns the MTU of a link on a network, in bytes.
+func (p *planner) mtuOn(net *log.Network) uint32 { return min(net.MTU, p.carries(net.VLANID != 0)) }
+
+// findNeeds notes what the CN's links need of underlays, before others are reached.
+func (p *planner) findNeeds(nics []projections.NICRow) {
+	seen := map[log.UUID]bool{}
+	for _, r := range nics {
+		if seen[r.Network()] {
+			continue
+		}
+		seen[r.Network()] = true
+		net := p.s.Network(r.Network())
+		mtu := p.mtuOn(net)
+		if bytes := mtu + underlay.Headers(p.local.Is6(), net.VLANID != 0); bytes > p.needs.bytes {
+			p.needs.mtu, p.needs.bytes = mtu, bytes
+		}
+	}
+}
+
 func (p *planner) addFabric(r projections.NICRow) {
 	nic := r.NIC()
 	net := p.s.Network(nic.NetworkUUID)
-	tagged := net.VLANID != 0
 	f := Fabric{
-		MAC: nic.MAC, VNet: net.VNetID, VLAN: uint16(net.VLANID), MTU: min(net.MTU, p.carries(tagged)),
+		MAC: nic.MAC, VNet: net.VNetID, VLAN: uint16(net.VLANID), MTU: p.mtuOn(net),
 		VM: nic.BelongsToUUID,
 	}
 	if f.MTU < net.MTU {
 		p.problem(log.KindNetwork, net.ID(), "its MTU %d does not fit the underlay of this node, which carries %d (%s): its links here get that; lower the MTU of the network, or raise the underlay's (docs/deploy.md, MTU)", net.MTU, f.MTU, p.own.Why())
-	}
-	if bytes := f.MTU + underlay.Headers(p.local.Is6(), tagged); bytes > p.needs.bytes {
-		p.needs.mtu, p.needs.bytes = f.MTU, bytes
 	}
 	if nic.IP.IsValid() {
 		f.Addresses = []netip.Prefix{netip.PrefixFrom(nic.IP, net.Subnet.Bits())}
@@ -258,7 +275,7 @@ func (p *planner) addDevices() {
 		if !vnets[f.VNet] {
 			vnets[f.VNet] = true
 			p.want.VXLANs = append(p.want.VXLANs, VXLAN{VNet: f.VNet, Local: p.local, Port: p.port, MTU: p.carries(false), OnDemand: p.demand[f.VNet]})
-			if !p.demand[f.VNet] {
+			if !p.demand[f.VNet] && !p.known[f.VNet] {
 				p.addFDB(f.VNet)
 			}
 		}
@@ -299,19 +316,9 @@ func (p *planner) sort() {
 	slices.SortFunc(w.Problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.ID, b.ID), strings.Compare(a.Reason, b.Reason))
 	})
-	slices.SortFunc(w.VXLANs, func(a, b VXLAN) int { return cmp.Compare(a.VNet, b.VNet) })
-	slices.SortFunc(w.VLANs, func(a, b VLAN) int { return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.ID, b.ID)) })
-	slices.SortFunc(w.Fabrics, func(a, b Fabric) int { return a.MAC.Compare(b.MAC) })
-	slices.SortFunc(w.Neighs, func(a, b Neigh) int {
-		if c := a.Link.Compare(b.Link); c != 0 {
-			return c
-		}
-		return a.IP.Compare(b.IP)
-	})
-	slices.SortFunc(w.FDB, func(a, b FDB) int {
-		if c := cmp.Compare(a.VNet, b.VNet); c != 0 {
-			return c
-		}
-		return a.MAC.Compare(b.MAC)
-	})
+	slices.SortFunc(w.VXLANs, compareVXLAN)
+	slices.SortFunc(w.VLANs, compareVLAN)
+	slices.SortFunc(w.Fabrics, compareFabric)
+	slices.SortFunc(w.Neighs, compareNeigh)
+	slices.SortFunc(w.FDB, compareFDB)
 }

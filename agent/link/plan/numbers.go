@@ -132,6 +132,16 @@ func (n Numbers) Namespaces() []string {
 // caller must not change the list.
 func (n Numbers) Places(mac log.MAC) []string { return n.byMAC[mac].Namespaces }
 
+// In returns the MACs whose link may be in a namespace, in no order.
+func (n Numbers) In(namespace string) (macs []log.MAC) {
+	for mac, entry := range n.byMAC {
+		if slices.Contains(entry.Namespaces, namespace) {
+			macs = append(macs, mac)
+		}
+	}
+	return macs
+}
+
 // Assign gives mac the lowest number that no other MAC has and that taken does not
 // report, unless mac has one already. taken may be nil.
 func (n *Numbers) Assign(mac log.MAC, taken func(number uint32) bool) (number uint32, changed bool) {

@@ -1,0 +1,144 @@
+package desired_test
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"rutter/log"
+	"rutter/log/changetest"
+	"rutter/projections"
+	"rutter/projections/desired"
+	"rutter/projections/internal/worldtest"
+	"rutter/projections/rules"
+)
+
+// drawOwn draws a change of what the own NICs of a CN depend on, in the settled world.
+func drawOwn(t *rapid.T) string {
+	mac := fmt.Sprintf("0200000000%02x", 0x50+worldtest.Even(t, 6, "mac"))
+	cn := 11 + worldtest.Even(t, 2, "cn")
+	vm := 23 + worldtest.Even(t, 2, "vm")
+	network := []int{31, 32, 34, 35, 36}[worldtest.Even(t, 5, "network")]
+	switch worldtest.Even(t, 12, "what") {
+	case 0, 1, 2, 3:
+		return fmt.Sprintf(`create nic {"mac": "%s", "belongs_to_type": "zone", "belongs_to_uuid": "#%d#", "owner_uuid": "#1#", "cn_uuid": "#%d#", "network_uuid": "#%d#"}`, mac, vm, cn, network)
+	case 4, 5:
+		return fmt.Sprintf("delete nic %s {}", mac)
+	case 6:
+		return fmt.Sprintf(`update nic %s {"network_uuid": "#%d#"}`, mac, network)
+	case 7:
+		return fmt.Sprintf(`update nic %s {"cn_uuid": "#%d#"}`, mac, cn)
+	case 8:
+		return fmt.Sprintf(`update nic %s {"primary": %v}`, mac, worldtest.Even(t, 2, "primary") > 0)
+	case 9:
+		return fmt.Sprintf(`update network #%d# {"gateway": "10.%d.0.%d", "resolvers": ["10.9.9.%d"]}`, network, network, 1+worldtest.Even(t, 3, "gateway"), 1+worldtest.Even(t, 3, "resolver"))
+	case 10:
+		return fmt.Sprintf(`update vm #%d# {"zonename": "z%d", "state": "%s"}`, vm, worldtest.Even(t, 3, "zone"), []string{"provisioning", "running"}[worldtest.Even(t, 2, "state")])
+	}
+	return fmt.Sprintf(`update vm #%d# {"server_uuid": "#%d#"}`, vm, cn)
+}
+
+// TestPartsAreTheWholesDifference: after any changes of a CN's own NICs, their VMs and
+// their networks, the Parts alone make the earlier links those of now.
+func TestPartsAreTheWholesDifference(t *testing.T) {
+	var parts, firsts, lasts, vlans, wholes, refused int
+	rapid.Check(t, func(t *rapid.T) {
+		w := worldtest.Settled(t, rules.Decide)
+		for _, n := range []struct{ id, vnet, vlan int }{{34, 50, 0}, {35, 50, 7}, {36, 60, 8}} {
+			w.Must(fmt.Sprintf(`create network {"uuid": "#%d#", "name": "n%d", "nic_tag": "overlay", "subnet": "10.%d.0.0/24", "provision_start_ip": "10.%d.0.8", "provision_end_ip": "10.%d.0.200", "owner_uuids": ["#1#"], "fabric": true, "vnet_id": %d, "vlan_id": %d}`,
+				n.id, n.id, n.id, n.id, n.id, n.vnet, n.vlan))
+		}
+		for vm := 23; vm <= 24; vm++ {
+			w.Must(fmt.Sprintf(`create vm {"uuid": "#%d#", "owner_uuid": "#1#", "server_uuid": "#11#", "zonename": "z%d"}`, vm, vm))
+		}
+		cn := changetest.UUID(11)
+		limits := desired.Limits{}
+		if rapid.Bool().Draw(t, "limited") {
+			limits.Entries = rapid.IntRange(1, 12).Draw(t, "limit")
+		}
+		var held desired.Links
+		touches := desired.NewTouches(cn)
+		ask := func() {
+			held = desired.Within(w.State, cn, limits)
+			limits.OnDemand = map[uint32]bool{}
+			for _, v := range held.VXLANs {
+				if v.OnDemand {
+					limits.OnDemand[v.VNet] = true
+				}
+			}
+			touches.ResetWithin(limits)
+			touches.Given(&held)
+		}
+		ask()
+		objects := map[string]log.Object{} // as of before, by kind and id
+		for _, kind := range []log.Kind{log.KindNIC, log.KindVM, log.KindNetwork} {
+			for r := range w.State.List(kind) {
+				objects[kind.String()+r.Object.ID()] = r.Object
+			}
+		}
+		w.Seen = func(_ log.Seq, e *log.Event, _ projections.Delta) {
+			key, after := e.Kind.String()+e.ID, e.Object
+			if e.Action == log.Delete {
+				after = nil
+			}
+			touches.Note(objects[key], after)
+			objects[key] = after
+		}
+		for range rapid.IntRange(4, 24).Draw(t, "changes") {
+			op := changetest.Op(t, drawOwn(t))
+			if result := w.Try(w.Change(op)); result.Refusal != nil {
+				refused++
+				continue
+			}
+			if rapid.Bool().Draw(t, "later") {
+				continue
+			}
+			if touches.Whole() {
+				wholes++
+				ask()
+				continue
+			}
+			d := touches.Delta(w.State)
+			if touches.Whole() {
+				wholes++
+				ask()
+				continue
+			}
+			applyDelta(&held, d)
+			want := desired.Within(w.State, cn, limits)
+			want.Problems, held.Problems = nil, nil
+			demandOnly(&held, limits)
+			worldtest.SameDesired(t, held, want)
+			if d.Part != nil {
+				parts++
+				firsts += len(d.Part.New)
+				lasts += len(d.Part.NoVXLANs)
+				vlans += len(d.Part.NoVLANs)
+			}
+		}
+	})
+	t.Logf("%d parts, %d first and %d last NICs of a vnet, %d VLANs gone, %d wholes, %d refused", parts, firsts, lasts, vlans, wholes, refused)
+	if parts == 0 || firsts == 0 || lasts == 0 || vlans == 0 {
+		t.Error("want some of each")
+	}
+}
+
+// demandOnly removes the entries of vnets on demand, which a delta has as if they were not.
+func demandOnly(w *desired.Links, limits desired.Limits) {
+	vnets := map[log.MAC]uint32{}
+	for i := range w.Fabrics {
+		vnets[w.Fabrics[i].MAC] = w.Fabrics[i].VNet
+	}
+	w.FDB = deleteFunc(w.FDB, func(f desired.FDB) bool { return limits.OnDemand[f.VNet] })
+	w.Neighs = deleteFunc(w.Neighs, func(n desired.Neigh) bool { return limits.OnDemand[vnets[n.Link]] })
+}
+
+func deleteFunc[E any](list []E, gone func(E) bool) (left []E) {
+	for _, e := range list {
+		if !gone(e) {
+			left = append(left, e)
+		}
+	}
+	return left
+}
