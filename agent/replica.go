@@ -261,7 +261,9 @@ func (r *replica) object(m *feed.Object, object log.Object, body []byte) error {
 		r.incoming.seen[key] = struct{}{}
 	}
 	before, known := r.state.Find(object)
-	if known && !r.isSuspect() && r.isOld(key, before, m.Seq) {
+	// A suspect scope that is sent replaces everything that is held of it, whatever its seq.
+	suspect := r.incoming != nil && r.suspects[r.incoming.scope] != nil
+	if known && !suspect && r.isOld(key, before, m.Seq) {
 		return nil
 	}
 	if err := r.put(key, before.Object, kept{rec, body}); err != nil {

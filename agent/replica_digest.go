@@ -75,12 +75,6 @@ func (r *replica) becomeSound(scope log.Scope) {
 	r.logger.Info("a scope matches the log again", "scope", scope)
 }
 
-// isSuspect reports whether the scope that is being sent replaces everything that is
-// held of it, whatever its seq.
-func (r *replica) isSuspect() bool {
-	return r.incoming != nil && r.suspects[r.incoming.scope] != nil
-}
-
 // takeRequests returns each request once.
 func (r *replica) takeRequests() []feed.Again {
 	r.mu.Lock()
