@@ -92,8 +92,10 @@ func ownNICs(b testing.TB, vms, times int) (took []time.Duration, passes uint64)
 	}
 	for i := range fabrics + 1 { // no VM is on the last one
 		networks = append(networks, client.NewChangeID())
-		add("fabric mtu name nic_tag owner_uuids provision_end_ip provision_start_ip subnet uuid vnet_id", &log.Network{UUID: networks[i], Name: fmt.Sprintf("own%d", i), NICTag: "u", Fabric: true,
-			VNetID: uint32(100 + i), MTU: 1400, OwnerUUIDs: []log.UUID{w.owner}, Subnet: netip.MustParsePrefix("10.0.0.0/16"), ProvisionStart: netip.MustParseAddr("10.0.0.5"), ProvisionEnd: netip.MustParseAddr("10.0.200.0")})
+		add("fabric mtu name nic_tag owner_uuids provision_end_ip provision_start_ip subnet uuid vnet_id", &log.Network{
+			UUID: networks[i], Name: fmt.Sprintf("own%d", i), NICTag: "u", Fabric: true,
+			VNetID: uint32(100 + i), MTU: 1400, OwnerUUIDs: []log.UUID{w.owner}, Subnet: netip.MustParsePrefix("10.0.0.0/16"), ProvisionStart: netip.MustParseAddr("10.0.0.5"), ProvisionEnd: netip.MustParseAddr("10.0.200.0"),
+		})
 	}
 	submit()
 	makeVM := func() log.UUID {

@@ -290,8 +290,10 @@ func TestPartsEndAsPasses(t *testing.T) {
 
 // ownNIC is a NIC with an address, on the untagged fabric of a vnet.
 func ownNIC(n int, vnet uint32, namespace string) desired.Fabric {
-	return desired.Fabric{MAC: mac(n), VNet: vnet, MTU: 1400, Namespace: namespace,
-		Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.%d.0.%d/24", vnet, n))}}
+	return desired.Fabric{
+		MAC: mac(n), VNet: vnet, MTU: 1400, Namespace: namespace,
+		Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.%d.0.%d/24", vnet, n))},
+	}
 }
 
 // TestPartsInTheKernel: a sequence of changes of own NICs, programmed as deltas in the real

@@ -25,8 +25,14 @@ func TestSearch(t *testing.T) {
 		to                  netip.Addr
 		most, carries, want uint32
 	}{
-		{four, 1500, 9000, 1500}, {four, 1500, 1499, 1499}, {four, 9000, 1450, 1450}, {four, 1500, 576, 576}, {four, 1500, 500, 0},
-		{six, 1500, 1280, 1280}, {six, 1500, 1279, 0}, {four, 500, 9000, 500},
+		{four, 1500, 9000, 1500},
+		{four, 1500, 1499, 1499},
+		{four, 9000, 1450, 1450},
+		{four, 1500, 576, 576},
+		{four, 1500, 500, 0},
+		{six, 1500, 1280, 1280},
+		{six, 1500, 1279, 0},
+		{four, 500, 9000, 500},
 	} {
 		tries := 0
 		got, err := search(c.to, c.most, func(size uint32) (bool, error) { tries++; return size <= c.carries, nil })
