@@ -24,6 +24,7 @@ import (
 	"rutter/integration/rig"
 	"rutter/integration/svpclient"
 	"rutter/log"
+	"rutter/projections"
 )
 
 const (
@@ -396,14 +397,14 @@ func (w *svpWay) truth(t *testing.T) svpTruth {
 	return truth
 }
 
-func (truth svpTruth) check(t *testing.T, who string, arp map[svpclient.Host]log.MAC, where map[svpclient.Port]netip.Addr) {
+func (truth svpTruth) check(t *testing.T, who string, arp map[svpclient.Host]log.MAC, where map[svpclient.Port]netip.AddrPort) {
 	for host, mac := range arp {
 		if is := truth.arp[host]; is != mac {
 			t.Errorf("%s: %v is %s, it has %s", who, host, is, mac)
 		}
 	}
 	for port, at := range where {
-		if is := truth.where[port]; is != at {
+		if is := netip.AddrPortFrom(truth.where[port], projections.VXLANPort); is != at {
 			t.Errorf("%s: %v is at %s, it has %s", who, port, is, at)
 		}
 	}

@@ -8,6 +8,9 @@ import (
 	"rutter/log"
 )
 
+// lateZeros are the late fields of a kind, unset, as they stand before a newer field.
+var lateZeros = map[log.Kind][]byte{log.KindServer: {0, 0, 0x90}} // two integers, a list
+
 // withUnknown returns o with one more field of n bytes, as a newer program would write it.
 func withUnknown(t testing.TB, o log.Object, n int) log.Object {
 	t.Helper()
@@ -21,8 +24,12 @@ func withUnknown(t testing.TB, o log.Object, n int) log.Object {
 	if b[1]&0xf0 != 0x90 {
 		fields, rest = binary.BigEndian.Uint16(b[2:]), b[4:]
 	}
-	out := binary.BigEndian.AppendUint16([]byte{b[0], 0xdc}, fields+1)
-	out = append(append(out, rest...), 0xc6) // bin 32
+	late := lateZeros[o.Kind()]
+	if len(late) != len(o.Kind().LateFields()) {
+		t.Fatalf("a %s has %d late fields, and this test knows %d", o.Kind(), len(o.Kind().LateFields()), len(late))
+	}
+	out := binary.BigEndian.AppendUint16([]byte{b[0], 0xdc}, fields+uint16(len(late))+1)
+	out = append(append(append(out, rest...), late...), 0xc6) // bin 32
 	out = append(binary.BigEndian.AppendUint32(out, uint32(n)), bytes.Repeat([]byte{1}, n)...)
 	with, err := log.DecodeObject(o.Kind(), o.ID(), out)
 	if err != nil {

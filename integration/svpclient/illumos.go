@@ -25,10 +25,10 @@ type Illumos struct {
 	conns []*illumosConn
 	next  int // round robin
 
-	ARP   map[Host]log.MAC    // who has an address
-	Where map[Port]netip.Addr // the underlay address of a MAC
-	Asked int                 // requests of any sort
-	Lost  int                 // connections that ended
+	ARP   map[Host]log.MAC        // who has an address
+	Where map[Port]netip.AddrPort // the underlay address and UDP port of a MAC
+	Asked int                     // requests of any sort
+	Lost  int                     // connections that ended
 }
 
 type illumosConn struct {
@@ -43,7 +43,7 @@ type illumosConn struct {
 // NewIllumos connects to servers as the node with the underlay address me. tick
 // is what a second is to the original, seed that of its pauses.
 func NewIllumos(me netip.Addr, servers []string, tick time.Duration, seed uint64) (*Illumos, error) {
-	c := &Illumos{me: me, tick: tick, dice: rand.New(rand.NewPCG(seed, 2)), ARP: map[Host]log.MAC{}, Where: map[Port]netip.Addr{}}
+	c := &Illumos{me: me, tick: tick, dice: rand.New(rand.NewPCG(seed, 2)), ARP: map[Host]log.MAC{}, Where: map[Port]netip.AddrPort{}}
 	for _, addr := range servers {
 		nc, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -168,7 +168,7 @@ func (c *Illumos) Resolve(h Host, sort uint32) error {
 	case 0:
 		mac := log.MAC(body[4:10])
 		c.ARP[h] = mac
-		c.Where[Port{h.VNet, mac}] = netip.AddrFrom16([16]byte(body[12:28])).Unmap()
+		c.Where[Port{h.VNet, mac}] = place(body[10:28])
 	case 2:
 		delete(c.ARP, h)
 	default:
@@ -191,7 +191,7 @@ func (c *Illumos) Send(p Port) error {
 		return err
 	}
 	if binary.BigEndian.Uint16(body) == 0 {
-		c.Where[p] = netip.AddrFrom16([16]byte(body[4:20])).Unmap()
+		c.Where[p] = place(body[2:20])
 	}
 	return nil
 }
@@ -266,4 +266,9 @@ func (c *Illumos) Quiet() bool {
 		}
 	}
 	return true
+}
+
+// place reads a UDP port and an address.
+func place(b []byte) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[2:18])).Unmap(), binary.BigEndian.Uint16(b))
 }
