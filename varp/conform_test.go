@@ -181,7 +181,7 @@ func staleIllumos(c *svpclient.Illumos, truth *rowsAt, vnets []uint32) string {
 		believes.arp[vl3Key{host.VNet, host.IP}] = mac
 	}
 	for port, at := range c.Where {
-		believes.fwd[vl2Key{port.VNet, port.MAC}] = Underlay{Addr: at, Port: 4789}
+		believes.fwd[vl2Key{port.VNet, port.MAC}] = Underlay{Addr: at, Port: c.UDP[port]}
 	}
 	return believes.stale(truth, vnets, true)
 }

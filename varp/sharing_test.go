@@ -365,8 +365,9 @@ func TestAMonthAway(t *testing.T) {
 		for range 3 {
 			sites = append(sites, newSite(c, ShootdownConfig{Past: 2000, MaxMappings: 500}))
 		}
+		all := slices.Clone(sites) // sites changes its order, see inTurn
 		ask := func(_ context.Context, address string, question []byte) ([]byte, error) {
-			for _, s := range sites {
+			for _, s := range all {
 				if s.name.String() == address {
 					return s.events.AnswerPlaces(question)
 				}
@@ -376,7 +377,7 @@ func TestAMonthAway(t *testing.T) {
 		dir := t.TempDir()
 		for _, s := range sites {
 			peers := func() (list []string) {
-				for _, other := range sites {
+				for _, other := range all {
 					if other != s {
 						list = append(list, other.name.String())
 					}

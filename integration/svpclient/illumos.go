@@ -27,6 +27,7 @@ type Illumos struct {
 
 	ARP   map[Host]log.MAC    // who has an address
 	Where map[Port]netip.Addr // the underlay address of a MAC
+	UDP   map[Port]uint16     // and its port
 	Asked int                 // requests of any sort
 	Lost  int                 // connections that ended
 }
@@ -43,7 +44,7 @@ type illumosConn struct {
 // NewIllumos connects to servers as the node with the underlay address me. tick
 // is what a second is to the original, seed that of its pauses.
 func NewIllumos(me netip.Addr, servers []string, tick time.Duration, seed uint64) (*Illumos, error) {
-	c := &Illumos{me: me, tick: tick, dice: rand.New(rand.NewPCG(seed, 2)), ARP: map[Host]log.MAC{}, Where: map[Port]netip.Addr{}}
+	c := &Illumos{me: me, tick: tick, dice: rand.New(rand.NewPCG(seed, 2)), ARP: map[Host]log.MAC{}, Where: map[Port]netip.Addr{}, UDP: map[Port]uint16{}}
 	for _, addr := range servers {
 		nc, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -169,6 +170,7 @@ func (c *Illumos) Resolve(h Host, sort uint32) error {
 		mac := log.MAC(body[4:10])
 		c.ARP[h] = mac
 		c.Where[Port{h.VNet, mac}] = netip.AddrFrom16([16]byte(body[12:28])).Unmap()
+		c.UDP[Port{h.VNet, mac}] = binary.BigEndian.Uint16(body[10:])
 	case 2:
 		delete(c.ARP, h)
 	default:
@@ -192,6 +194,7 @@ func (c *Illumos) Send(p Port) error {
 	}
 	if binary.BigEndian.Uint16(body) == 0 {
 		c.Where[p] = netip.AddrFrom16([16]byte(body[4:20])).Unmap()
+		c.UDP[p] = binary.BigEndian.Uint16(body[2:])
 	}
 	return nil
 }
