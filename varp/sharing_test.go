@@ -247,6 +247,9 @@ func TestAcknowledgedElsewhere(t *testing.T) {
 	given, its := poll(t, a, me, 1<<20), poll(t, a, other, 1<<20)
 	acknowledge(b, me, given)
 	acknowledge(b, netip.MustParseAddr("203.0.113.9"), its) // of no node
+	if len(b.events.known.acks) != 1 {
+		t.Errorf("ids of %d clients are kept, want those of the one that is a node", len(b.events.known.acks))
+	}
 	acknowledge(b, me, its)
 	asks(t, a, b, func() {})
 	if records := poll(t, a, me, 1<<20); len(records) != 0 {
