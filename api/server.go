@@ -163,7 +163,7 @@ func New(cfg Config) (*Server, error) {
 		tail: logread.NewTail(cfg.Store), draining: make(chan struct{}),
 	}
 	s.guard = guard.New(guard.Config{
-		Identify: cfg.Identify, Actor: cfg.Actor, Audit: cfg.Audit, Limits: cfg.Limits, Budgets: cfg.Budgets,
+		Identify: cfg.Identify, Actor: cfg.Actor, Audit: cfg.Audit, Logger: cfg.Logger, Limits: cfg.Limits, Budgets: cfg.Budgets,
 		Owners: func(who matrix.Identity) []log.UUID { return ownersOf(cfg.Store, who) }, Head: func() log.Seq { return cfg.Store.Head().Seq }, Draining: s.draining,
 	})
 	s.read = backend.NewReader(cfg.Store, s.guard, &s.acknowledged, cfg.Past, cfg.Age)

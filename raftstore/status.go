@@ -58,6 +58,7 @@ type Status struct {
 	Undecided  uint64  `json:"undecided_total"`     // refused because this program failed to decide them
 	Unreadable uint64  `json:"unreadable_total"`    // refused because their bytes in the log do not decode
 	Early      uint64  `json:"refused_early_total"` // refused by this server before they were proposed
+	NoPlaces   uint64  `json:"peer_refused_total"`  // connections of the peer port, beyond its limit
 	Persisted  uint64  `json:"persister_transactions_total"`
 	Snapshots  uint64  `json:"snapshots_sent_total"`
 	Restores   uint64  `json:"snapshots_restored_total"`
@@ -103,6 +104,7 @@ func (s *Store) Status() Status {
 	st.Proposals, st.Batches, st.Forwarded, st.Overloaded = c.proposals.Load(), c.batches.Load(), c.forwarded.Load(), c.overloaded.Load()
 	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()
 	st.Undecided, st.Unreadable, st.Early = c.undecided.Load(), c.unreadable.Load(), c.early.Load()
+	st.NoPlaces = s.tasks.Refused()
 	st.Queued, st.Age = s.proposer.queue.Length(), s.Age()
 	st.Room, st.NoRooms = s.Room(), s.disks.space.refused.Load()
 	st.DiskFree, st.DiskBytes = st.Room.Free, s.disks.space.size.Load()

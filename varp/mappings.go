@@ -116,6 +116,10 @@ func (m *Mappings) Begin() (Lookup, bool) {
 // End implements BatchLookup.
 func (m *Mappings) End() { m.release() }
 
+// warm is that of heldMappings: without it, the table's would be promoted, which may be
+// missing or change meanwhile. The rows need none.
+func (m *Mappings) warm(b []byte) (done int) { return len(b) }
+
 // heldMappings is Mappings while it is acquired.
 type heldMappings Mappings
 

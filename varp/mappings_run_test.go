@@ -113,6 +113,33 @@ func TestReadyWhenLoaded(t *testing.T) {
 	}
 }
 
+// Requests that come together while the table is made, or is not kept up, are answered
+// from the rows. They must not touch the table.
+func TestManyRequestsWhileLoading(t *testing.T) {
+	c, s := rebuiltOf(t, 0, 3)
+	source := newSlowSite(s)
+	m := source.follow(t)
+	server, addr := startServer(t, Config{Lookup: m})
+	nc := dialTCP(t, addr)
+	var requests []byte
+	ip := c.nets[0].Subnet.Addr().Next()
+	for i := range 4 * warmed {
+		requests = VL3Req{VNet: c.nets[0].VNetID, IP: ip}.Append(requests, uint32(i))
+	}
+	for range 3 {
+		write(t, nc, requests)
+		for range 4 * warmed {
+			if answer := readMessage(t, nc); answer.Op != OpVL3Ack {
+				t.Fatalf("answered with %s", answer.Op)
+			}
+		}
+	}
+	if n := server.Stats().VL3; n != 3*4*warmed || m.Ready() == nil {
+		t.Errorf("%d lookups, ready: %v", n, m.Ready())
+	}
+	source.gate <- struct{}{}
+}
+
 // The other log may have an entry at the same place, which only the chain shows.
 func TestNotReadyOnAnotherLog(t *testing.T) {
 	_, s := rebuiltOf(t, 0, 2)

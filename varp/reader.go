@@ -263,12 +263,12 @@ func (r *logReader) has(x *invalidationIndex, p *places.Place) {
 }
 
 // giveAgain makes unread what the node was given above from, up to and with to: another
-// server may have answered it wrongly since.
+// server may have answered it wrongly since. That is so on a vnet that is swept too: a
+// sweep leaves out what the index has above its floor.
 func (r *logReader) giveAgain(x *invalidationIndex, from, to log.Seq) {
 	for vnet, c := range r.vnets {
-		if hi := min(x.ordAt(vnet, to), c.read); !c.sweeping {
-			c.unread.Add(spans.Span{Lo: min(x.ordAt(vnet, from), hi), Hi: hi, Seq: from})
-		}
+		hi := min(x.ordAt(vnet, to), c.read)
+		c.unread.Add(spans.Span{Lo: min(x.ordAt(vnet, from), hi), Hi: hi, Seq: from})
 	}
 	r.pending = slices.DeleteFunc(r.pending, func(w pendingRecord) bool { return w.ord > 0 && from < w.seq && w.seq <= to })
 	r.deliveries.Void(from, to)

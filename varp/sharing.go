@@ -18,6 +18,8 @@ import (
 // acknowledgement waits for either. A place that is lost, damaged or too old costs a
 // sweep, never a shootdown.
 type Sharing struct {
+	// Self names this server, in at most 255 bytes: the file of another one is not used.
+	Self string
 	// File has the places while the server does not run. It is written every
 	// PlacesEvery if anything changed, and when Share ends. It is not synced, because
 	// an older one does no harm. "": none.
@@ -49,9 +51,7 @@ const (
 
 // Share shares the places of clients until ctx ends.
 func (s *Shootdowns) Share(ctx context.Context, sharing Sharing) error {
-	if err := s.LoadPlaces(sharing.File); err != nil {
-		return err
-	}
+	s.LoadPlaces(sharing.Self, sharing.File)
 	note, ask, save := time.NewTicker(noteApplied), time.NewTicker(askPlaces), time.NewTicker(PlacesEvery)
 	defer note.Stop()
 	defer ask.Stop()
@@ -136,41 +136,74 @@ func (s *Shootdowns) beginLocked() {
 func (s *Shootdowns) noteApplied() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	head := s.state.Head().Seq
-	if f := s.known.loaded; f != nil && f.Seq > head && !s.began.Load() {
+	head := s.state.Head()
+	if f := s.known.loaded; f != nil && f.Seq > head.Seq && !s.began.Load() {
 		return // it is still reading the end of its log
 	}
 	s.beginLocked()
-	s.known.applied.Note(s.cfg.Now(), head)
+	s.sameLog(head)
+	s.known.applied.Note(s.cfg.Now(), head.Seq)
 	s.adoptFile()
 }
 
-// LoadPlaces reads a file that Share wrote; it is used when the first client asks. A
-// file that is missing or damaged is none. It must be called before Begin.
-func (s *Shootdowns) LoadPlaces(file string) error {
+// maxPlacesFile bounds the file of places that is read, in bytes: some times what
+// MaxNodes nodes on a thousand vnets need.
+const maxPlacesFile = 1 << 28
+
+// errNotPlaces: something else has the name of the file of places.
+var errNotPlaces = errors.New("it is no file, or larger than a file of places can be")
+
+// sameLog forgets what is known of clients if the log is not the one of the last call:
+// what was applied of the other one says nothing about this one. No client needs to ask
+// for it.
+func (s *Shootdowns) sameLog(head log.Cursor) {
+	if !s.noted.Cluster.IsZero() && (head.Cluster != s.noted.Cluster || head.Seq < s.noted.Seq) {
+		s.forgetPlaces()
+	}
+	s.noted = head
+}
+
+// LoadPlaces reads a file that Share of the server self wrote; it is used when the first
+// client asks. A file that is missing, damaged, of another server, or that cannot be
+// read, is none. It must be called before Begin.
+func (s *Shootdowns) LoadPlaces(self, file string) {
 	if file == "" || s.cfg.Changes != nil {
-		return nil
+		return
 	}
-	b, err := os.ReadFile(file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("varp: places of SVP's clients: %w", err)
-	}
-	f, err := places.DecodeFile(b)
-	if err != nil {
-		s.cfg.Logger.Warn("SVP: the file of places is damaged: clients are told of all mappings once, after what is new", "file", file, "error", err)
-		return nil
+	f, err := readPlaces(file)
+	if err == nil && f.Server != self {
+		err = fmt.Errorf("it is of the server %q, and this is %q", f.Server, self)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known.loaded = &f
-	return nil
+	s.self = self
+	switch {
+	case err == nil:
+		s.known.loaded = f
+	case !errors.Is(err, fs.ErrNotExist):
+		s.cfg.Logger.Warn("SVP: the file of places is not used: clients are told of all mappings once, after what is new", "file", file, "error", err)
+	}
 }
 
-// adoptFile takes over the places of the file, as far as this server's answers since
-// its start show what they include, and if its log is that of this server.
+func readPlaces(file string) (*places.File, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxPlacesFile {
+		return nil, errNotPlaces
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	f, err := places.DecodeFile(b)
+	return &f, err
+}
+
+// adoptFile takes over the places of the file, which an earlier process of this server
+// found that it may rely on, as far as this process's answers show what they include,
+// and if its log is that of this server.
 func (s *Shootdowns) adoptFile() {
 	f := s.known.loaded
 	if f == nil {
@@ -189,7 +222,9 @@ func (s *Shootdowns) adoptFile() {
 		return
 	}
 	for i := range f.Places {
-		s.take("", &places.Claim{Place: f.Places[i], Deliveries: places.Deliveries{{Newest: f.Places[i].Seq}}})
+		p := f.Places[i]
+		p.Seq = min(p.Seq, s.known.applied.First())
+		s.adopt(p, s.has(&p))
 	}
 }
 
@@ -208,6 +243,9 @@ func (s *Shootdowns) savePlaces(file string) {
 		err = os.Rename(next, file)
 	}
 	if err != nil {
+		s.mu.Lock()
+		s.known.dirty = true // it is tried again
+		s.mu.Unlock()
 		s.cfg.Logger.Warn("SVP: cannot write the places of clients: after a restart they are told of all mappings once", "file", file, "error", err)
 	}
 }
@@ -220,7 +258,7 @@ func (s *Shootdowns) placesFile() (f places.File, ok bool) {
 		return f, false
 	}
 	s.known.dirty = false
-	f = places.File{Cluster: s.log, Seq: s.index.seq, Chain: s.chain}
+	f = places.File{Server: s.self, Cluster: s.log, Seq: s.index.seq, Chain: s.chain}
 	add := func(p places.Place) {
 		p.Seq = min(p.Seq, f.Seq)
 		if len(p.VNets) > 0 {
@@ -276,7 +314,9 @@ func (s *Shootdowns) takePlaces(peer string, answer []byte, asked time.Time) err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a.Cluster != s.state.Head().Cluster {
+	head := s.state.Head()
+	s.sameLog(head)
+	if a.Cluster != head.Cluster {
 		return nil // it is not of this log
 	}
 	s.known.asked[peer] = places.Question{Epoch: a.Epoch, Since: a.Until}
@@ -298,26 +338,36 @@ func (s *Shootdowns) takePlaces(peer string, answer []byte, asked time.Time) err
 // take takes over what a node acknowledged to a peer, as far as this server's own
 // answers allow it.
 func (s *Shootdowns) take(peer string, c *places.Claim) {
-	r, has := s.readers[c.CN], log.Seq(0)
-	if p := s.known.places[c.CN]; p != nil && p.Includes(&c.Place) {
-		has = p.Seq
-	}
-	if r != nil && s.index != nil {
-		if p := r.place(c.CN); p.Includes(&c.Place) {
-			has = max(has, p.Seq)
-		}
-	}
+	has := s.has(&c.Place)
 	seq, again := s.known.applied.Accept(has, c)
 	if again > 0 && seq > 0 {
 		s.known.want(peer, places.Again{CN: c.CN, From: seq, To: again})
 	}
-	if seq <= has {
+	c.Seq = seq
+	s.adopt(c.Place, has)
+}
+
+// has is how far the node of p has everything of p's vnets, as this server knows.
+func (s *Shootdowns) has(p *places.Place) (has log.Seq) {
+	if known := s.known.places[p.CN]; known != nil && known.Includes(p) {
+		has = known.Seq
+	}
+	if r := s.readers[p.CN]; r != nil && s.index != nil {
+		if own := r.place(p.CN); own.Includes(p) {
+			has = max(has, own.Seq)
+		}
+	}
+	return has
+}
+
+// adopt takes over a place on which this server may rely, if that is more than it has.
+func (s *Shootdowns) adopt(p places.Place, has log.Seq) {
+	if p.Seq <= has {
 		return
 	}
-	c.Seq = seq
-	s.known.put(c.Place, s.cfg.MaxNodes)
-	if r != nil && len(r.nodes) == 1 && r.nodes[0] == c.Node && seq >= s.index.floorSeq {
-		r.has(s.index, &c.Place)
+	s.known.put(p, s.cfg.MaxNodes)
+	if r := s.readers[p.CN]; r != nil && len(r.nodes) == 1 && r.nodes[0] == p.Node && p.Seq >= s.index.floorSeq {
+		r.has(s.index, &p)
 	}
 }
 

@@ -101,8 +101,9 @@ func TestPlaceSurvivesRestart(t *testing.T) {
 		}
 		s.startAgain(c, ShootdownConfig{}, f.Encode(), lost)
 		s.catchUp(c, len(c.entries))
-		if records := poll(t, s, me, illumosBudget); len(records) > 2*lost {
-			t.Errorf("%d lost: %d records after the restart", lost, len(records))
+		// What this process lacked when it began to answer, and no more.
+		if records := poll(t, s, me, illumosBudget); len(records) != 2*lost {
+			t.Errorf("%d lost: %d records after the restart, want two for each", lost, len(records))
 		}
 		drain(t, s, me, newCache())
 		c.move(7, 2)
@@ -162,8 +163,9 @@ func TestAddressOfAnotherNode(t *testing.T) {
 	}
 }
 
-// TestPlaceFromPeers: a client that one server served goes to another one, also to one
-// that lost its disk, and gets nothing again.
+// TestPlaceFromPeers: a client that one server served goes to another one, and gets
+// nothing again. From one that lost its disk it gets what is new first, and then
+// everything: what that one answered before is not known.
 func TestPlaceFromPeers(t *testing.T) {
 	now := time.Unix(1000, 0)
 	cfg := ShootdownConfig{Now: func() time.Time { return now }}
@@ -181,8 +183,16 @@ func TestPlaceFromPeers(t *testing.T) {
 	asks(t, a, b, func() {})
 	c.move(3, 2)
 	a.catchUp(c, len(c.entries))
-	if records := poll(t, a, me, illumosBudget); len(records) != 2 || !tells(records, 3) {
-		t.Errorf("told %d records of one move after the disk was lost", len(records))
+	records := poll(t, a, me, illumosBudget)
+	if !tells(records, 3) {
+		t.Error("not told of a move after the disk was lost")
+	}
+	acknowledge(a, me, records)
+	drain(t, a, me, newCache())
+	now = now.Add(time.Second)
+	asks(t, b, a, func() {})
+	if records := poll(t, b, me, illumosBudget); len(records) > 2 {
+		t.Errorf("%d records from the other server in the end", len(records))
 	}
 }
 
@@ -237,6 +247,9 @@ func TestAcknowledgedElsewhere(t *testing.T) {
 	given, its := poll(t, a, me, 1<<20), poll(t, a, other, 1<<20)
 	acknowledge(b, me, given)
 	acknowledge(b, netip.MustParseAddr("203.0.113.9"), its) // of no node
+	if len(b.events.known.acks) != 1 {
+		t.Errorf("ids of %d clients are kept, want those of the one that is a node", len(b.events.known.acks))
+	}
 	acknowledge(b, me, its)
 	asks(t, a, b, func() {})
 	if records := poll(t, a, me, 1<<20); len(records) != 0 {
@@ -365,8 +378,9 @@ func TestAMonthAway(t *testing.T) {
 		for range 3 {
 			sites = append(sites, newSite(c, ShootdownConfig{Past: 2000, MaxMappings: 500}))
 		}
+		all := slices.Clone(sites) // sites changes its order, see inTurn
 		ask := func(_ context.Context, address string, question []byte) ([]byte, error) {
-			for _, s := range sites {
+			for _, s := range all {
 				if s.name.String() == address {
 					return s.events.AnswerPlaces(question)
 				}
@@ -376,7 +390,7 @@ func TestAMonthAway(t *testing.T) {
 		dir := t.TempDir()
 		for _, s := range sites {
 			peers := func() (list []string) {
-				for _, other := range sites {
+				for _, other := range all {
 					if other != s {
 						list = append(list, other.name.String())
 					}
@@ -447,21 +461,139 @@ func TestAMonthAway(t *testing.T) {
 	})
 }
 
-// TestPlacesFile: a file that is missing, damaged or cannot be read.
+// TestPlacesFile: a file that is missing, damaged, of another server, or that cannot be
+// read, is none, and nothing fails.
 func TestPlacesFile(t *testing.T) {
 	c := crowdedCloud(t, 5)
 	s := newSite(c, ShootdownConfig{})
-	file := filepath.Join(t.TempDir(), "places")
-	if err := s.events.LoadPlaces(file); err != nil {
-		t.Errorf("missing: %v", err)
+	drain(t, s, underlayAddr(0), newCache())
+	f, _ := s.events.placesFile()
+	sound := f.Encode()
+	write := func(b []byte) string {
+		file := filepath.Join(t.TempDir(), "places")
+		if err := os.WriteFile(file, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
 	}
-	if err := os.WriteFile(file, []byte("rutter-svp-places-1\nxx"), 0o600); err != nil {
+	huge := write(sound)
+	if err := os.Truncate(huge, maxPlacesFile+1); err != nil { // it takes no room
 		t.Fatal(err)
 	}
-	if err := s.events.LoadPlaces(file); err != nil || s.events.known.loaded != nil {
-		t.Errorf("damaged: %v", err)
+	for name, one := range map[string]struct {
+		self, file string
+		used       bool
+	}{
+		"missing":           {"", filepath.Join(t.TempDir(), "none"), false},
+		"damaged":           {"", write([]byte("rutter-svp-places-1\nxx")), false},
+		"cut":               {"", write(sound[:len(sound)-1]), false},
+		"of another server": {"server-2", write(sound), false},
+		"a folder":          {"", t.TempDir(), false},
+		"huge":              {"", huge, false},
+		"sound":             {"", write(sound), true},
+	} {
+		s.restart(ShootdownConfig{})
+		if _, err := readPlaces(one.file); name == "huge" && !errors.Is(err, errNotPlaces) {
+			t.Errorf("%s: %v, want that it is not read", name, err)
+		}
+		s.events.LoadPlaces(one.self, one.file)
+		if used := s.events.known.loaded != nil; used != one.used {
+			t.Errorf("%s: used: %v", name, used)
+		}
 	}
-	if err := s.events.LoadPlaces(t.TempDir()); err == nil {
-		t.Error("a folder is read")
+}
+
+// TestRestartOfAServerThatLagged: a server that lagged, and gave a client the old answer
+// after another server had told it of the change, starts again. What it did before is
+// not known then, so it tells the client, whatever that acknowledged to the other.
+func TestRestartOfAServerThatLagged(t *testing.T) {
+	for _, file := range []bool{false, true} {
+		now := time.Unix(1000, 0)
+		cfg := ShootdownConfig{Now: func() time.Time { return now }}
+		c := crowdedCloud(t, 50)
+		a, b := newSite(c, cfg), newSite(c, cfg)
+		me := underlayAddr(0)
+		now = now.Add(time.Second)
+		drain(t, a, me, newCache())
+		drain(t, b, me, newCache())
+		var saved []byte
+		if f, ok := b.events.placesFile(); ok && file {
+			saved = f.Encode()
+		}
+		c.move(9, 2)
+		a.catchUp(c, len(c.entries))
+		drain(t, a, me, newCache()) // and b, which lags, answers a lookup
+		now = now.Add(10 * time.Second)
+		b.catchUp(c, len(c.entries)) // b starts again, and reads the log before it answers
+		b.startAgain(c, cfg, saved, 0)
+		now = now.Add(time.Second)
+		asks(t, b, a, func() {})
+		records := poll(t, b, me, illumosBudget)
+		if !tells(records, 9) {
+			t.Fatalf("file %v: the move is not told of: %+v", file, records)
+		}
+		if file && len(records) != 2 {
+			t.Errorf("%d records, want the two of the move: the file has the others", len(records))
+		}
+		// Where the client asks the other server only, that one tells of it again.
+		asks(t, a, b, func() {})
+		asks(t, b, a, func() {})
+		if records := poll(t, a, me, illumosBudget); file && !tells(records, 9) {
+			t.Errorf("the other server does not tell of it again: %+v", records)
+		}
+	}
+}
+
+// TestGivenAgainDuringASweep: what another server wants to be given again is, also on a
+// vnet that is swept.
+func TestGivenAgainDuringASweep(t *testing.T) {
+	for _, acknowledged := range []bool{false, true} {
+		c := crowdedCloud(t, 600)
+		s := newSite(c, ShootdownConfig{Past: 10})
+		me := underlayAddr(0)
+		acknowledge(s, me, poll(t, s, me, illumosBudget))
+		from := log.Seq(len(c.entries))
+		c.move(9, 2)
+		s.catchUp(c, len(c.entries))
+		records := poll(t, s, me, illumosBudget)
+		if acknowledged {
+			acknowledge(s, me, records)
+		}
+		if !tells(records, 9) || !s.events.readers[me].vnets[100].sweeping {
+			t.Fatal("the test does not test a sweep")
+		}
+		q := places.Question{Again: []places.Again{{CN: me, From: from, To: log.Seq(len(c.entries))}}}
+		if _, err := s.events.AnswerPlaces(q.Encode()); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			records = poll(t, s, me, illumosBudget)
+			if tells(records, 9) {
+				break
+			}
+			acknowledge(s, me, records)
+		}
+		if !tells(records, 9) {
+			t.Errorf("acknowledged before: %v: the move is not told of again", acknowledged)
+		}
+	}
+}
+
+// TestPlacesOfAReplacedLog: what a server had applied of another log says nothing about
+// claims of this one, also where no client has asked since.
+func TestPlacesOfAReplacedLog(t *testing.T) {
+	now := time.Unix(1000, 0)
+	c := crowdedCloud(t, 5)
+	s := newSite(c, ShootdownConfig{Now: func() time.Time { return now }})
+	s.events.noteApplied()
+	now = now.Add(time.Second)
+	s.events.noteApplied()
+	if s.events.known.applied.At(now) != log.Seq(len(c.entries)) {
+		t.Fatal("what was applied is not noted")
+	}
+	s.cluster = testUUID(9, 7)
+	s.events.noteApplied()
+	if got := s.events.known.applied.At(now.Add(-time.Millisecond)); got != 0 {
+		t.Errorf("seq %d counts as applied, of another log", got)
 	}
 }

@@ -103,6 +103,8 @@ type Shootdowns struct {
 	readers         map[netip.Addr]*logReader
 	scratch         []invalidation // buffer for those of one event
 
+	self  string      // of Sharing
+	noted log.Cursor  // the head, when what was applied was noted last
 	known knownPlaces // of nodes that did not ask here, or not yet
 }
 

@@ -123,8 +123,11 @@ func historyAndClient(t *rapid.T, small bool) {
 			if f, ok := sites[i].events.placesFile(); ok {
 				saved[i] = f.Encode()
 			}
-		case 12: // a server starts again, with its last file, or with none; it may have lost the end of its log
+		case 12: // a server starts again, with its last file, or with none; it may have lost the end of its log, or read more before it answers
 			i := roll(len(sites))
+			if roll(2) == 0 {
+				sites[i].catchUp(c, len(c.entries))
+			}
 			sites[i].startAgain(c, cfg, saved[i][:len(saved[i])*roll(2)], roll(6))
 		}
 	}

@@ -256,7 +256,7 @@ var importTable = []row{
 		why: "a bounded listener is the same for every port, whatever it admits",
 	},
 	{
-		pkg: "api/auth/guard", may: []string{"log", "log/budget", "projections", "api/auth/matrix", "api/auth/webcheck", "api/auth/audit", "api/auth/internal/slots", "api/internal/rest"},
+		pkg: "api/auth/guard", may: []string{"log", "log/budget", "log/refusals", "projections", "api/auth/matrix", "api/auth/webcheck", "api/auth/audit", "api/auth/internal/slots", "api/internal/rest"},
 		why: "who may ask and how much is decided before every request, whatever it asks for",
 	},
 	{
@@ -298,7 +298,7 @@ var importTable = []row{
 		why: "Triton's feed is another form of the log, and needs nothing but its entries",
 	},
 	{
-		pkg: "api/auth/allow", may: []string{"log", "api/auth/matrix", "api/auth/webcheck", "api/auth/internal/slots", "api/internal/rest"},
+		pkg: "api/auth/allow", may: []string{"log", "log/refusals", "api/auth/matrix", "api/auth/webcheck", "api/auth/internal/slots", "api/internal/rest"},
 		why: "an address is let in or not before anybody knows what it asks for",
 	},
 	{

@@ -58,10 +58,11 @@ func (c *Counter) Count(address netip.Addr, now time.Time) int {
 	return n
 }
 
-// forget drops the addresses without a refusal in the last period.
+// forget drops the addresses whose last line is older than a period. What was refused
+// after that line is in no other one: the metric has it.
 func (c *Counter) forget(now time.Time) {
 	for address, one := range c.of {
-		if one.since == 0 && now.Sub(one.logged) >= Period {
+		if now.Sub(one.logged) >= Period {
 			delete(c.of, address)
 		}
 	}

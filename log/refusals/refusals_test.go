@@ -21,12 +21,21 @@ func TestCount(t *testing.T) {
 	}
 	lines := 0
 	for n := range 10 * maxAddresses {
-		if c.Count(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), now) > 0 {
-			lines++
+		for range 2 {
+			if c.Count(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), now) > 0 {
+				lines++
+			}
 		}
 	}
 	if len(c.of) > maxAddresses+1 || lines > maxAddresses+1 {
 		t.Errorf("%d addresses, %d lines", len(c.of), lines)
+	}
+	// Addresses that were refused after their line, and never again, make room too.
+	now = now.Add(2 * Period)
+	for i := range byte(2) {
+		if c.Count(netip.AddrFrom4([4]byte{203, 0, 113, i}), now) != 1 || len(c.of) > maxAddresses {
+			t.Errorf("another address in a later period: no line, %d addresses", len(c.of))
+		}
 	}
 	now = now.Add(2 * Period)
 	if c.Count(netip.MustParseAddr("192.0.2.2"), now); len(c.of) > maxAddresses {

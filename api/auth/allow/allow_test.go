@@ -1,7 +1,9 @@
 package allow
 
 import (
+	"bytes"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -140,7 +142,8 @@ func TestStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := NewListener(inner, List{}.Of)
+	var lines bytes.Buffer
+	l := NewListener(inner, List{}.Of, slog.New(slog.NewTextHandler(&lines, nil)))
 	defer l.Close()
 	accepted := make(chan net.Conn, MaxStrangers+1)
 	done := make(chan struct{})
@@ -167,10 +170,12 @@ func TestStrangers(t *testing.T) {
 		defer c.Close()
 		held = append(held, <-accepted)
 	}
-	over := dial()
-	defer over.Close()
-	if n, err := over.Read(make([]byte, 1)); err == nil {
-		t.Errorf("one stranger too many: read %d bytes, want it cut off", n)
+	for range 2 {
+		over := dial()
+		defer over.Close()
+		if n, err := over.Read(make([]byte, 1)); err == nil {
+			t.Errorf("one stranger too many: read %d bytes, want it cut off", n)
+		}
 	}
 	_ = held[0].Close()
 	_ = held[0].Close() // twice is once
@@ -182,6 +187,9 @@ func TestStrangers(t *testing.T) {
 	}
 	_ = l.Close()
 	<-done
+	if text := lines.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "from=127.0.0.1 limit=64") || !strings.Contains(text, " do=") {
+		t.Errorf("two strangers too many within a minute; the log has %q, want one line", text)
+	}
 }
 
 // A door hangs up on the addresses that match, and forgets who left.
@@ -190,7 +198,7 @@ func TestCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := NewListener(inner, Loopback().Of)
+	l := NewListener(inner, Loopback().Of, slog.New(slog.DiscardHandler))
 	defer l.Close()
 	var theirs []net.Conn
 	var ours []net.Conn

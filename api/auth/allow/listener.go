@@ -1,13 +1,16 @@
 package allow
 
 import (
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"rutter/api/auth/internal/slots"
+	"rutter/log/refusals"
 )
 
 // Bounds on the connections of a listener.
@@ -20,7 +23,9 @@ const (
 type Listener struct {
 	*slots.Listener
 	of        func(netip.Addr) Right
+	logger    *slog.Logger
 	strangers atomic.Int64
+	refused   refusals.Counter // by address, for the log
 
 	mu   sync.Mutex // protects open
 	open map[*conn]struct{}
@@ -28,10 +33,11 @@ type Listener struct {
 
 // NewListener bounds the connections of a listener for programs without TLS. At the
 // bound, it accepts no more until one ends. Addresses without any right share
-// MaxStrangers. of returns what an address may do, as List.Of and Handler.Of.
-func NewListener(l net.Listener, of func(netip.Addr) Right) *Listener {
+// MaxStrangers; of those that are closed then the logger gets a line, once a minute for
+// each address. of returns what an address may do, as List.Of and Handler.Of.
+func NewListener(l net.Listener, of func(netip.Addr) Right, logger *slog.Logger) *Listener {
 	return &Listener{
-		Listener: slots.New(l, MaxConnections), of: of, open: make(map[*conn]struct{}),
+		Listener: slots.New(l, MaxConnections), of: of, logger: logger, open: make(map[*conn]struct{}),
 	}
 }
 
@@ -71,6 +77,15 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return c, nil
 		}
 		_ = c.Close()
+		l.logRefused(addressOf(inner))
+	}
+}
+
+// logRefused logs that connections of an address without any right were closed.
+func (l *Listener) logRefused(from netip.Addr) {
+	if n := l.refused.Count(from, time.Now()); n > 0 {
+		l.logger.Warn("connections closed: as many are open as addresses without any right may have", "listen", l.Addr(), "from", from,
+			"limit", MaxStrangers, "closed", n, "do", "let the address of the program in (--triton-allow), or end the program there that connects")
 	}
 }
 

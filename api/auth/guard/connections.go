@@ -7,10 +7,12 @@ import (
 	"net/netip"
 	"sync"
 	"syscall"
+	"time"
 
 	"rutter/api/auth/audit"
 	"rutter/api/auth/internal/slots"
 	"rutter/api/auth/matrix"
+	"rutter/log/refusals"
 )
 
 // identified is a connection whose listener authenticated the other side in a
@@ -21,6 +23,8 @@ type identified interface{ Identity() matrix.Identity }
 type connections struct {
 	guard  *Guard
 	limits Limits
+
+	refused refusals.Counter // by address, for the log
 
 	mu         sync.Mutex // protects what follows
 	addresses  map[netip.Addr]int
@@ -85,13 +89,13 @@ func (g *connections) admit(c *limitedConn) bool {
 	if c.who.Role == matrix.Local && (!c.address.IsValid() || c.address.IsLoopback()) {
 		return true
 	}
-	key, limit := c.who.Key(), ""
+	key, limit, bound := c.who.Key(), "", 0
 	g.mu.Lock()
 	switch most := g.limits.PerIdentity[c.who.Role]; { // of clients without TLS none: their key is the address
 	case g.addresses[c.address] >= g.limits.PerAddress:
-		limit = limitPerAddress
+		limit, bound = limitPerAddress, g.limits.PerAddress
 	case most > 0 && g.identities[key] >= most:
-		limit = limitPerIdentity
+		limit, bound = limitPerIdentity, most
 	default:
 		g.addresses[c.address]++
 		g.identities[key]++
@@ -102,6 +106,7 @@ func (g *connections) admit(c *limitedConn) bool {
 	r := audit.Record{Event: audit.Authenticated, Actor: c.who.Actor(), Serial: c.who.Serial, Remote: c.RemoteAddr().String()}
 	if limit != "" {
 		g.guard.CountLimit(limit)
+		g.logRefused(c, limit, bound)
 		r.Event, r.Asked = audit.Limited, limit
 	} else if c.who.Role != matrix.Local {
 		g.guard.named.WithLabelValues(c.who.Role.String()).Inc()
@@ -110,6 +115,17 @@ func (g *connections) admit(c *limitedConn) bool {
 		g.guard.Note(r)
 	}
 	return limit == ""
+}
+
+// logRefused logs that connections were closed over a limit, once a minute for each
+// address.
+func (g *connections) logRefused(c *limitedConn, limit string, bound int) {
+	n := g.refused.Count(c.address, time.Now())
+	if n == 0 {
+		return
+	}
+	g.guard.cfg.Logger.Warn("API: connections closed: as many are open as the limit allows", "from", c.address, "who", c.who.Actor(),
+		"limit", limit, "most", bound, "closed", n, "do", "end the program there that opens them, or let it keep connections and use them again (ss -tn shows them)")
 }
 
 // left forgets a connection.

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -30,6 +31,9 @@ type Config struct {
 	Actor func(*http.Request) string
 	// Audit receives refusals and authentications. It may be nil.
 	Audit Auditor
+	// Logger gets the addresses whose connections are closed over a limit, once a minute
+	// each. Default: none.
+	Logger *slog.Logger
 	// Limits bound what one address or identity may have; zero: DefaultLimits.
 	Limits Limits
 	// Budgets bound the work of reads; nil: those of budget.Table.
@@ -57,6 +61,9 @@ type Guard struct {
 // New returns a guard.
 func New(cfg Config) *Guard {
 	cfg.Limits = cfg.Limits.withDefaults()
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	g := &Guard{
 		cfg: cfg, requests: newRequestLimits(cfg.Limits), budgets: newBudgets(cfg.Budgets), scans: newScans(),
 		denied: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -1,8 +1,11 @@
 package guard
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,7 +42,8 @@ func TestConnectionsOfOneIdentityAreBounded(t *testing.T) {
 		"address":  {PerAddress: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := New(Config{Limits: limits})
+			var lines bytes.Buffer
+			s := New(Config{Limits: limits, Logger: slog.New(slog.NewTextHandler(&lines, nil))})
 			inner, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
@@ -73,6 +77,9 @@ func TestConnectionsOfOneIdentityAreBounded(t *testing.T) {
 			if _, err := third.Read(make([]byte, 1)); err == nil {
 				t.Error("a third connection was let in")
 			}
+			if _, err := dial().Read(make([]byte, 1)); err == nil {
+				t.Error("a fourth connection was let in")
+			}
 			first.Close()
 			first.Close() // counts once
 			dial()
@@ -84,6 +91,13 @@ func TestConnectionsOfOneIdentityAreBounded(t *testing.T) {
 			}
 			if _, err := second.Read(make([]byte, 1)); err == nil {
 				t.Error("a connection that was cut off lives")
+			}
+			l.Close()
+			for range taken { // Accept has ended then
+			}
+			if text := lines.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "from=127.0.0.1") ||
+				!strings.Contains(text, "limit=per_"+name+" most=2") || !strings.Contains(text, " do=") {
+				t.Errorf("two connections over the limit within a minute; the log has %q, want one line", text)
 			}
 		})
 	}

@@ -73,6 +73,7 @@ func (s *Server) servingSVP() error {
 func (s *Server) sharing() varp.Sharing {
 	peers := peersAdapter(storeapi.Store{Store: s.store})
 	return varp.Sharing{
+		Self: peers.Self(),
 		File: filepath.Join(s.cfg.Store.Dir, placesFile),
 		Peers: func() (addresses []string) {
 			for _, m := range peers.Members() {

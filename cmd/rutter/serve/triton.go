@@ -106,7 +106,7 @@ func (t *triton) listen(surfaces map[string]*api.Surface, granted func(netip.Add
 			},
 		}
 		gate.Serve(table, webcheck.NewHosts(l.Addr(), webcheck.Names{Configured: t.cfg.Hosts, Setting: hostSetting}))
-		t.ports = append(t.ports, &tritonPort{name, allow.NewListener(l, gate.Of), gate})
+		t.ports = append(t.ports, &tritonPort{name, allow.NewListener(l, gate.Of, t.logger.With("surface", name)), gate})
 	}
 	return nil
 }

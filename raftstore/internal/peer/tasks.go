@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rutter/log/refusals"
@@ -28,7 +29,13 @@ type Tasks struct {
 	stopped bool
 	conns   map[net.Conn]struct{}
 	refused refusals.Counter // connections beyond maxConns, for the log
+
+	closed atomic.Uint64 // as many as these
 }
+
+// Refused returns how many connections were closed because as many were open as the
+// limit allows.
+func (t *Tasks) Refused() uint64 { return t.closed.Load() }
 
 // Start runs fn in a goroutine that Stop waits for. It returns false, and does not run
 // fn, if Stop was called.
@@ -62,6 +69,7 @@ func (t *Tasks) adopt(conn net.Conn, logger *slog.Logger) bool {
 }
 
 func (t *Tasks) logRefused(from net.Addr, logger *slog.Logger) {
+	t.closed.Add(1)
 	var address netip.Addr
 	if tcp, ok := from.(*net.TCPAddr); ok {
 		address = tcp.AddrPort().Addr().Unmap()

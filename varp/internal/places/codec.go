@@ -23,6 +23,7 @@ const (
 const (
 	maxClaims = 1 << 16
 	maxIDs    = 1 << 16
+	maxServer = 255 // bytes
 )
 
 // errFormat: the bytes are not of this format, or damaged.
@@ -31,8 +32,10 @@ var errFormat = errors.New("varp: places of clients cannot be read")
 var table = crc32.MakeTable(crc32.Castagnoli)
 
 // File is the content of a server's file of places. Chain is that of the log at Seq,
-// and no place is above Seq.
+// and no place is above Seq. Server names the server whose file it is: places are what
+// it may rely on, and no other one.
 type File struct {
+	Server  string // at most maxServer bytes
 	Cluster log.UUID
 	Seq     log.Seq
 	Chain   log.ChainPrefix
@@ -41,7 +44,9 @@ type File struct {
 
 // Encode returns the bytes of f.
 func (f *File) Encode() []byte {
-	b := append([]byte(formatFile), f.Cluster[:]...)
+	b := append([]byte(formatFile), byte(min(len(f.Server), maxServer)))
+	b = append(b, f.Server[:min(len(f.Server), maxServer)]...)
+	b = append(b, f.Cluster[:]...)
 	b = binary.AppendUvarint(b, uint64(f.Seq))
 	b = append(b, f.Chain[:]...)
 	b = binary.AppendUvarint(b, uint64(len(f.Places)))
@@ -57,6 +62,7 @@ func DecodeFile(b []byte) (f File, err error) {
 	if err != nil {
 		return f, err
 	}
+	f.Server = string(d.bytes(int(d.bytes(1)[0])))
 	copy(f.Cluster[:], d.bytes(16))
 	f.Seq = log.Seq(d.number())
 	copy(f.Chain[:], d.bytes(8))

@@ -140,7 +140,7 @@ func (a *Applied) Note(at time.Time, seq log.Seq) {
 func (a *Applied) Unknown() { a.list = []sample{{}} }
 
 // thin keeps of the older half every second sample. The first stays: before it, this
-// server answered nothing.
+// process answered nothing.
 func (a *Applied) thin() {
 	kept := a.list[:1]
 	for i := 1; i < len(a.list); i++ {
@@ -152,17 +152,26 @@ func (a *Applied) thin() {
 }
 
 // At returns a seq that was applied at a time, and at all later ones; 0 if nothing is
-// known. Before the first time the first seq counts, because this server gave no
-// answer then.
+// known. That is so before the first time: an earlier process of this server may have
+// answered then, and have lagged.
 func (a *Applied) At(at time.Time) log.Seq {
+	i, found := slices.BinarySearchFunc(a.list, at, func(s sample, at time.Time) int { return s.at.Compare(at) })
+	switch {
+	case found:
+		return a.list[i].seq
+	case i == 0:
+		return 0
+	}
+	return a.list[i-1].seq
+}
+
+// First returns what was applied when this process began to answer; 0 if nothing is
+// known.
+func (a *Applied) First() log.Seq {
 	if len(a.list) == 0 {
 		return 0
 	}
-	i, found := slices.BinarySearchFunc(a.list, at, func(s sample, at time.Time) int { return s.at.Compare(at) })
-	if !found && i > 0 {
-		i--
-	}
-	return a.list[i].seq
+	return a.list[0].seq
 }
 
 // Accept returns how far this server may rely on a claim of a node that has everything
