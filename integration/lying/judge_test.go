@@ -8,6 +8,7 @@ import (
 	"rutter/projections"
 	"rutter/projections/desired"
 	"rutter/projections/rules"
+	"rutter/projections/underlay"
 )
 
 // breach is what the CN that lies did beyond itself: of which sort, and the case.
@@ -117,14 +118,23 @@ type view struct {
 	links    map[log.UUID]desired.Links
 	interest map[log.UUID][]log.Scope // of all CNs
 	sees     map[string]bool          // ids of objects that the liar is sent
+	// fits is the largest MTU that the rules allow a network of a vnet, where the liar has
+	// no part.
+	fits map[uint32]uint32
 }
 
 func look(s *projections.State) *view {
-	v := &view{links: make(map[log.UUID]desired.Links), interest: make(map[log.UUID][]log.Scope), sees: make(map[string]bool)}
+	v := &view{links: make(map[log.UUID]desired.Links), interest: make(map[log.UUID][]log.Scope), sees: make(map[string]bool), fits: make(map[uint32]uint32)}
 	for _, cn := range cns {
 		v.interest[cn] = s.Interest(cn)
 		if cn != liar {
 			v.links[cn] = desired.Of(s, cn)
+		}
+	}
+	for _, vnet := range []uint32{10, 20, 30} {
+		if !slices.Contains(v.interest[liar], log.VNetScope(vnet)) {
+			found := underlay.Binding(s, &log.Network{Fabric: true, VNetID: vnet, VLANID: 2, MTU: 9000})
+			v.fits[vnet] = found.Fits
 		}
 	}
 	for _, scope := range v.interest[liar] {
