@@ -2,13 +2,13 @@ package lying
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"rutter/log"
 	"rutter/projections"
 	"rutter/projections/desired"
 	"rutter/projections/rules"
-	"rutter/projections/underlay"
 )
 
 // breach is what the CN that lies did beyond itself: of which sort, and the case.
@@ -133,8 +133,7 @@ func look(s *projections.State) *view {
 	}
 	for _, vnet := range []uint32{10, 20, 30} {
 		if !slices.Contains(v.interest[liar], log.VNetScope(vnet)) {
-			found := underlay.Binding(s, &log.Network{Fabric: true, VNetID: vnet, VLANID: 2, MTU: 9000})
-			v.fits[vnet] = found.Fits
+			v.fits[vnet] = fitsOn(s, vnet)
 		}
 	}
 	for _, scope := range v.interest[liar] {
@@ -143,6 +142,25 @@ func look(s *projections.State) *view {
 		}
 	}
 	return v
+}
+
+// fitsOn is the MTU that a new network of a vnet gets of 9000 where the setting is clamp; 0
+// if it is refused.
+func fitsOn(s *projections.State, vnet uint32) uint32 {
+	c := &log.Change{ID: log.UUID{6: 0x70, 8: 0x80, 15: 9}, Actor: "test", Ops: []log.Op{
+		{Action: log.Create, Kind: log.KindSetting, Object: &log.Setting{Name: rules.SettingFabricMTU, Value: log.FabricMTUClamp}},
+		{Action: log.Create, Kind: log.KindNetwork, Object: &log.Network{UUID: id(99), Name: "new", NICTag: "overlay", VLANID: 9, Subnet: netip.MustParsePrefix("10.250.0.0/24"), OwnerUUIDs: ids(2, 2), Fabric: true, VNetID: vnet, MTU: 9000}},
+	}}
+	if _, there := s.Get(log.KindSetting, rules.SettingFabricMTU); there {
+		c.Ops = c.Ops[1:]
+	}
+	events, _ := rules.Decide(s, c)
+	for _, e := range events {
+		if n, ok := e.Object.(*log.Network); ok {
+			return n.MTU
+		}
+	}
+	return 0
 }
 
 func key(o log.Object) string { return o.Kind().String() + " " + o.ID() }
