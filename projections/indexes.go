@@ -2,6 +2,7 @@ package projections
 
 import (
 	"encoding/json"
+	"net/netip"
 	"strings"
 
 	"rutter/log"
@@ -126,6 +127,11 @@ func MigrationsOf(vm log.UUID) Index {
 // OpenTasksOn are the tasks of a CN that have not ended.
 func OpenTasksOn(cn log.UUID) Index {
 	return Index{func(s *store) *sorted[*row] { return s.openTasks[cn] }}
+}
+
+// ServersAt are the servers that are reached at an address (admin_ip).
+func ServersAt(ip netip.Addr) Index {
+	return Index{func(s *store) *sorted[*row] { return s.serversAt[ip.Unmap()] }}
 }
 
 // TicketsBeside are the tickets that wait for what t is for, t too if it waits.

@@ -45,7 +45,15 @@ var kinds = [...]keptKind{
 		},
 		indexed: true,
 	},
-	log.KindServer: {indexed: true},
+	log.KindServer: {
+		places: func(s *store, o log.Object, p placing) {
+			if ip := o.(*log.Server).AdminIP; ip.IsValid() {
+				place(p, s.serversAt, ip.Unmap())
+			}
+		},
+		same:    func(a, b log.Object) bool { return a.(*log.Server).AdminIP == b.(*log.Server).AdminIP },
+		indexed: true,
+	},
 	log.KindVM: {
 		places: func(s *store, o log.Object, p placing) {
 			m := o.(*log.VM)

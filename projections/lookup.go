@@ -65,9 +65,10 @@ func (s *State) Underlays() []Underlay {
 	return all
 }
 
-// PortOr returns the UDP port that a server's vxlan_port means: 0 is VXLANPort.
+// PortOr returns the UDP port that a server's vxlan_port means: 0 is VXLANPort, and so is what
+// is no port, which programs before log.FeaturePerNode took as a field that they do not know.
 func PortOr(port uint32) uint16 {
-	if port == 0 {
+	if port == 0 || port > 65535 {
 		return VXLANPort
 	}
 	return uint16(port)

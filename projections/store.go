@@ -45,13 +45,14 @@ type store struct {
 	vmmsOf      sets[log.UUID] // VMMs by instance_id
 	// migrationsOf are migrations by instance_id.
 	migrationsOf sets[log.UUID]
-	tasksOn      sets[log.UUID] // tasks by server_uuid
-	openTasks    sets[log.UUID] // those that have not ended
-	tasksBy      sets[bool]     // tasks by whether they have ended
-	ticketsOn    sets[log.UUID] // tickets by server_uuid
-	lines        sets[line]     // tickets that wait, by what they wait for
-	ticketsBy    sets[bool]     // tickets by whether they wait
-	naming       sets[log.UUID] // tasks, tickets and IP objects by the VM that they name
+	tasksOn      sets[log.UUID]   // tasks by server_uuid
+	openTasks    sets[log.UUID]   // those that have not ended
+	serversAt    sets[netip.Addr] // servers by admin_ip, not IPv6-mapped
+	tasksBy      sets[bool]       // tasks by whether they have ended
+	ticketsOn    sets[log.UUID]   // tickets by server_uuid
+	lines        sets[line]       // tickets that wait, by what they wait for
+	ticketsBy    sets[bool]       // tickets by whether they wait
+	naming       sets[log.UUID]   // tasks, tickets and IP objects by the VM that they name
 
 	ipsOn         sets[log.UUID] // IP objects by network, sorted by address
 	poolsWith     sets[log.UUID] // pools by each of their networks
@@ -79,7 +80,7 @@ func newStore() *store {
 		nicsOf: newOwners(), nicsOwnedBy: sets[log.UUID]{}, underlays: sets[log.UUID]{},
 		vmsOnCN: sets[log.UUID]{}, zones: sets[string]{},
 		vmmsOnCN: sets[log.UUID]{}, vmmsOf: sets[log.UUID]{}, migrationsOf: sets[log.UUID]{},
-		tasksOn: sets[log.UUID]{}, openTasks: sets[log.UUID]{}, tasksBy: sets[bool]{},
+		tasksOn: sets[log.UUID]{}, openTasks: sets[log.UUID]{}, serversAt: sets[netip.Addr]{}, tasksBy: sets[bool]{},
 		ticketsOn: sets[log.UUID]{}, lines: sets[line]{}, ticketsBy: sets[bool]{}, naming: sets[log.UUID]{},
 		ipsOn: sets[log.UUID]{}, poolsWith: sets[log.UUID]{}, vlansOf: sets[log.UUID]{}, vlansOnVNet: sets[uint32]{},
 		aggrsOn: sets[log.UUID]{}, aggrsOnTag: sets[string]{}, routersWith: sets[log.UUID]{}, routersOnVNet: sets[uint32]{},

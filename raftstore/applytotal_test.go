@@ -27,7 +27,7 @@ func poisoned(t testing.TB) []*log.Change {
 		change(trusted, long[6]),
 		change(cn, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: strings.Repeat("a", 600<<10)}),
 		change(cn, log.Op{Action: log.Create, Kind: log.KindVM, Set: long[8].Set[:5000], Object: &log.VM{UUID: changetest.UUID(85), OwnerUUID: changetest.UUID(1), ServerUUID: changetest.UUID(11), State: "running"}}),
-		change(trusted, log.Op{Action: log.Create, Kind: log.KindServer, Object: withUnknown(t, &log.Server{Hostname: "a"}, log.MaxChangeBytes-130)}),
+		change(trusted, log.Op{Action: log.Create, Kind: log.KindVM, Object: withUnknown(t, &log.VM{Alias: "a", OwnerUUID: fixedID(1)}, log.MaxChangeBytes-130)}),
 	}
 }
 
@@ -224,8 +224,8 @@ func TestEventOverTheLimit(t *testing.T) {
 	for _, feature := range []uint32{log.FeatureFirst, log.FeatureContained} {
 		file := settledFile(t, feature)
 		for n := log.MaxChangeBytes - 200; n < log.MaxChangeBytes-60; n += 5 {
-			o := withUnknown(t, &log.Server{Hostname: "a"}, n)
-			c := &log.Change{ID: fixedID(99), Time: baseTime, Ops: []log.Op{{Action: log.Create, Kind: log.KindServer, Object: o}}, By: log.Author{Role: log.RoleTrusted}}
+			o := withUnknown(t, &log.VM{Alias: "a", OwnerUUID: fixedID(1)}, n)
+			c := &log.Change{ID: fixedID(99), Time: baseTime, Ops: []log.Op{{Action: log.Create, Kind: log.KindVM, Object: o}}, By: log.Author{Role: log.RoleTrusted}}
 			raw, err := log.NewEncoder().Change(c)
 			if errors.Is(err, log.ErrTooLarge) {
 				break

@@ -61,8 +61,8 @@ func changeSeeds(t testing.TB) [][]byte {
 	}
 	trusted := log.Author{Role: log.RoleTrusted}
 	add(trusted, changetest.Op(t, asked[0]), changetest.Op(t, asked[2]), changetest.Op(t, `delete nic_tag external5`))
-	add(trusted, log.Op{Action: log.Create, Kind: log.KindServer, Object: withUnknown(t, &log.Server{Hostname: "a"}, 100)})
-	add(trusted, log.Op{Action: log.Create, Kind: log.KindServer, Object: withUnknown(t, &log.Server{Hostname: "a"}, log.MaxUnknownBytes)})
+	add(trusted, log.Op{Action: log.Create, Kind: log.KindVM, Object: withUnknown(t, &log.VM{Alias: "a", OwnerUUID: fixedID(1)}, 100)})
+	add(trusted, log.Op{Action: log.Create, Kind: log.KindVM, Object: withUnknown(t, &log.VM{Alias: "a", OwnerUUID: fixedID(1)}, log.MaxUnknownBytes)})
 	for i := range len(seeds) / 4 {
 		seeds = append(seeds, changetest.Mutate(rng, seeds[4*i], seeds))
 	}

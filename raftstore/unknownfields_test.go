@@ -12,6 +12,7 @@ import (
 var lateZeros = map[log.Kind][]byte{log.KindServer: {0, 0, 0x90}} // two integers, a list
 
 // withUnknown returns o with one more field of n bytes, as a newer program would write it.
+// o is of a kind without late fields: the field would take their place.
 func withUnknown(t testing.TB, o log.Object, n int) log.Object {
 	t.Helper()
 	b, err := log.NewEncoder().Object(o)

@@ -26,7 +26,7 @@ type Link struct {
 // Route is where packets to an address leave this node.
 type Route struct {
 	Link Link
-	MTU  uint32 // bytes; of the route or of a path that the kernel learned, 0: none
+	MTU  uint32 // bytes; of the route, 0: none
 }
 
 // carries returns the largest packet, in bytes, that leaves by the route.
@@ -36,6 +36,9 @@ func (r Route) carries() uint32 {
 	}
 	return r.Link.MTU
 }
+
+// cacheExpires is where struct rta_cacheinfo has rta_expires (linux/rtnetlink.h).
+const cacheExpires = 8
 
 // kernel asks the kernel of this network namespace. It is not safe for concurrent use.
 type kernel struct {
@@ -118,26 +121,44 @@ func (k *kernel) link(index uint32) (Link, error) {
 }
 
 // route returns the way from an address of this node to another. Its MTU is that of the
-// route (ip-route(8), mtu), or what the kernel has learned of the path.
+// route as it was configured (ip-route(8), mtu). What the kernel has learned of the path
+// does not count: any host that can send an ICMP packet here can say that a packet was too
+// large. The probe finds what arrives.
 func (k *kernel) route(from, to netip.Addr) (r Route, err error) {
+	r, learned, err := k.ask(from, to, 0)
+	if err == nil && learned {
+		r.MTU = 0
+		if configured, _, err := k.ask(from, to, unix.RTM_F_FIB_MATCH); err == nil {
+			r.MTU = configured.MTU
+		}
+	}
+	return r, err
+}
+
+// ask asks for a route with flags of rtnetlink(7), and reports whether the answer has
+// something that the kernel has learned and will forget.
+func (k *kernel) ask(from, to netip.Addr, flags uint32) (r Route, learned bool, err error) {
 	body := make([]byte, unix.SizeofRtMsg)
 	body[0], body[1], body[2] = familyOf(to), byte(to.BitLen()), byte(from.BitLen())
+	binary.NativeEndian.PutUint32(body[8:], flags)
 	encoder := netlink.NewAttributeEncoder()
 	encoder.Bytes(unix.RTA_DST, to.AsSlice())
 	encoder.Bytes(unix.RTA_SRC, from.AsSlice())
 	attributes, err := encoder.Encode()
 	if err != nil {
-		return r, err
+		return r, false, err
 	}
 	answers, err := k.conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETROUTE, Flags: netlink.Request}, Data: append(body, attributes...)})
 	if err != nil || len(answers) == 0 || len(answers[0].Data) < unix.SizeofRtMsg {
-		return r, fmt.Errorf("underlay: no route from %s to %s: %w", from, to, err)
+		return r, false, fmt.Errorf("underlay: no route from %s to %s: %w", from, to, err)
 	}
 	var index uint32
 	nlmsg.Attrs(answers[0].Data[unix.SizeofRtMsg:], func(typ uint16, value []byte) {
 		switch {
 		case typ == unix.RTA_OIF && len(value) == 4:
 			index = binary.NativeEndian.Uint32(value)
+		case typ == unix.RTA_CACHEINFO && len(value) >= cacheExpires+4:
+			learned = binary.NativeEndian.Uint32(value[cacheExpires:]) != 0
 		case typ == unix.RTA_METRICS:
 			nlmsg.Attrs(value, func(typ uint16, value []byte) {
 				if typ == unix.RTAX_MTU && len(value) == 4 {
@@ -146,6 +167,9 @@ func (k *kernel) route(from, to netip.Addr) (r Route, err error) {
 			})
 		}
 	})
+	if index == 0 && flags != 0 { // several next hops, of which the other answer has chosen one
+		return r, learned, nil
+	}
 	r.Link, err = k.link(index)
-	return r, err
+	return r, learned, err
 }

@@ -29,6 +29,8 @@ const (
 	defaultProbeEvery = time.Hour
 	defaultAgainEvery = 5 * time.Minute
 	refusedEvery      = 10 * time.Minute // between reports that servers refuse
+	reportBurst       = 5                // reports at once
+	reportEvery       = 30 * time.Second // between reports after these
 	repeatEvery       = time.Minute      // until a report that was taken is sent again, if the log does not show it
 )
 
@@ -150,6 +152,7 @@ func (m *Monitor) keep(ctx context.Context) error {
 	var full time.Time   // when all is looked at again
 	var sent *log.Server // the last report
 	var due time.Time    // of the next one, if it says the same
+	pace := pace{left: reportBurst}
 	woken := true
 	for {
 		p := m.read()
@@ -157,10 +160,11 @@ func (m *Monitor) keep(ctx context.Context) error {
 			last, full = p, now.Add(m.cfg.Every)
 			m.look(p)
 		}
-		if said := m.said(p); said != nil && (sent == nil || !sameReport(said, sent) || time.Now().After(due)) {
+		said := m.said(p)
+		if said != nil && (sent == nil || !sameReport(said, sent) || time.Now().After(due)) && pace.take(time.Now()) {
 			err := m.report(ctx, said)
 			pause := repeatEvery
-			if refusal := new(log.Refusal); errors.As(err, &refusal) {
+			if refusal := new(log.Refusal); errors.As(err, &refusal) && refusal.Code != log.CodeLimit {
 				pause = refusedEvery // servers of before, for one, do not know the fields
 			}
 			sent, due = said, time.Now().Add(pause)
@@ -178,6 +182,25 @@ func (m *Monitor) keep(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// pace bounds reports: an interface or a route whose MTU changes to and fro is reported
+// reportBurst times at once, and then each reportEvery.
+type pace struct {
+	left int
+	last time.Time // when one was added last
+}
+
+// take reports whether a report is due now, and counts it.
+func (p *pace) take(now time.Time) bool {
+	if n := int(now.Sub(p.last) / reportEvery); n > 0 {
+		p.left, p.last = min(p.left+n, reportBurst), now
+	}
+	if p.left == 0 {
+		return false
+	}
+	p.left--
+	return true
 }
 
 // otherLink reports whether the interface of the VTEP has another MTU than it had, or is

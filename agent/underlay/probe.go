@@ -1,6 +1,7 @@
 package underlay
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -30,6 +31,9 @@ const (
 	least4 = 576
 	least6 = 1280
 )
+
+// nonceBytes are the random bytes at the end of a probe's data: its reply repeats them.
+const nonceBytes = 16
 
 // echoHeader is what an ICMP echo has before its data, in bytes.
 const echoHeader = 8
@@ -177,8 +181,9 @@ func (p *Prober) echo(ctx context.Context, from, to netip.Addr, size int) (bool,
 		return false, fmt.Errorf("underlay: no ICMP socket of the family of %s", to)
 	}
 	p.seq++
-	data := make([]byte, max(size-header-echoHeader, 0))
+	data := make([]byte, max(size-header-echoHeader, nonceBytes))
 	copy(data, "rutter path MTU probe (docs/deploy.md, MTU)")
+	_, _ = rand.Read(data[len(data)-nonceBytes:]) // a host that does not see the packet cannot answer it
 	sent, err := (&icmp.Message{Type: request, Body: &icmp.Echo{ID: int(p.id), Seq: int(p.seq), Data: data}}).Marshal(nil)
 	if err != nil {
 		return false, err
@@ -210,7 +215,7 @@ func (p *Prober) echo(ctx context.Context, from, to netip.Addr, size int) (bool,
 		if err != nil || m.Type != answer {
 			continue
 		}
-		if body, ok := m.Body.(*icmp.Echo); ok && body.ID == int(p.id) && body.Seq == int(p.seq) && len(body.Data) == len(data) {
+		if body, ok := m.Body.(*icmp.Echo); ok && body.ID == int(p.id) && body.Seq == int(p.seq) && bytes.Equal(body.Data, data) {
 			return true, nil
 		}
 	}

@@ -3,6 +3,7 @@ package underlay
 import (
 	"bytes"
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -11,6 +12,9 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
 
 	"rutter/cmd/rutter/netlab"
 )
@@ -96,6 +100,7 @@ func TestPathOverNarrowLink(t *testing.T) {
 	if _, _, err := measure(netip.MustParseAddr("192.0.2.9"), nil); !errors.Is(err, errNoLink) {
 		t.Errorf("of an address that is not here: %v", err)
 	}
+	forgedNarrow(t, far, from, to)
 	p, err := OpenProber()
 	if err != nil {
 		t.Fatal(err)
@@ -110,5 +115,91 @@ func TestPathOverNarrowLink(t *testing.T) {
 	}
 	if got, err := p.Path(t.Context(), from, netip.MustParseAddr("192.0.2.77"), 1500); err != nil || got != 0 {
 		t.Errorf("a VTEP that is silent: %d, %v", got, err)
+	}
+	forgedReplies(t, far, p, from, to)
+}
+
+// forgedNarrow: a host that says that a packet was too large, which it never saw, does not
+// narrow the path.
+func forgedNarrow(t *testing.T, far netlab.Namespace, from, to netip.Addr) {
+	inner := slices.Concat([]byte{0x45, 0, 5, 220, 0, 1, 0x40, 0, 64, unix.IPPROTO_ICMP, 0, 0}, from.AsSlice(), to.AsSlice(), []byte{0, 0, 0, 0, 0, 1, 0, 1}) // of a reply that it never had
+	raw, err := (&icmp.Message{Type: ipv4.ICMPTypeDestinationUnreachable, Code: 4, Body: &icmp.RawBody{Data: slices.Concat([]byte{0, 0, 2, 188}, inner)}}).Marshal(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := openKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.close()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if err := far.Do(func() error { return send(raw, from) }); err != nil {
+			t.Fatal(err)
+		}
+		if r, learned, err := k.ask(from, to, 0); err != nil || learned && r.MTU == 700 {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("the kernel did not learn the forged MTU: %+v", r)
+		}
+	}
+	if r, err := k.route(from, to); err != nil || r.MTU != 0 || r.carries() != 1500 {
+		t.Errorf("a forged ICMP packet made the route %+v, %v", r, err)
+	}
+}
+
+func send(raw []byte, to netip.Addr) error {
+	conn, err := net.DialIP("ip4:icmp", nil, &net.IPAddr{IP: to.AsSlice()})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.Write(raw)
+	return err
+}
+
+// forgedReplies: replies with the right numbers, of a host that did not see the packets,
+// are not taken.
+func forgedReplies(t *testing.T, far netlab.Namespace, p *Prober, from, to netip.Addr) {
+	if err := far.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/icmp_echo_ignore_all", []byte("1"), 0) }); err != nil {
+		t.Fatal(err)
+	}
+	first := int(p.seq) + 1
+	data := make([]byte, least4-ipv4.HeaderLen-echoHeader)
+	copy(data, "rutter path MTU probe (docs/deploy.md, MTU)")
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- far.Do(func() error {
+			for {
+				for n := range probeTries {
+					raw, err := (&icmp.Message{Type: ipv4.ICMPTypeEchoReply, Body: &icmp.Echo{ID: int(p.id), Seq: first + n, Data: data}}).Marshal(nil)
+					if err = errors.Join(err, send(raw, from)); err != nil {
+						return err
+					}
+				}
+				select {
+				case <-stop:
+					return nil
+				case <-time.After(5 * time.Millisecond):
+				}
+			}
+		})
+	}()
+	got, err := p.arrives(t.Context(), from, to, least4)
+	close(stop)
+	if err = errors.Join(err, <-done); err != nil || got {
+		t.Errorf("a forged reply counts: %t, %v", got, err)
+	}
+}
+
+// An MTU that changes to and fro is reported a few times, and then slowly.
+func TestReportsArePaced(t *testing.T) {
+	pace, sent, at := pace{left: reportBurst}, 0, time.Unix(1_700_000_000, 0)
+	for range 3600 {
+		if at = at.Add(time.Second); pace.take(at) {
+			sent++
+		}
+	}
+	if most := reportBurst + int(time.Hour/reportEvery); sent < most-2 || sent > most {
+		t.Errorf("%d reports in an hour, want about %d", sent, most)
 	}
 }

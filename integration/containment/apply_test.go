@@ -90,7 +90,7 @@ func withUnknownField(t *testing.T, size int) *log.Change {
 	t.Helper()
 	change := &log.Change{ID: client.NewChangeID()}
 	encoded := func(unknown int) int {
-		change.Ops = []log.Op{{Action: log.Create, Kind: log.KindServer, Set: []string{"hostname"}, Object: serverWith(t, unknown)}}
+		change.Ops = []log.Op{{Action: log.Create, Kind: log.KindVM, Set: []string{"alias"}, Object: vmWith(t, unknown)}}
 		b, err := log.NewEncoder().Change(change)
 		if err != nil {
 			t.Fatal(err)
@@ -104,10 +104,11 @@ func withUnknownField(t *testing.T, size int) *log.Change {
 	return change
 }
 
-// serverWith returns a server with one more field of n bytes.
-func serverWith(t *testing.T, n int) log.Object {
+// vmWith returns a VM with one more field of n bytes. VMs have no late fields, whose place
+// it would take.
+func vmWith(t *testing.T, n int) log.Object {
 	t.Helper()
-	b, err := log.NewEncoder().Object(&log.Server{Hostname: "a"})
+	b, err := log.NewEncoder().Object(&log.VM{Alias: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func serverWith(t *testing.T, n int) log.Object {
 	}
 	with := append(binary.BigEndian.AppendUint16([]byte{b[0], 0xdc}, fields+1), rest...)
 	with = binary.BigEndian.AppendUint32(append(with, 0xc6), uint32(n)) // bin 32
-	o, err := log.DecodeObject(log.KindServer, "", append(with, bytes.Repeat([]byte{1}, n)...))
+	o, err := log.DecodeObject(log.KindVM, "", append(with, bytes.Repeat([]byte{1}, n)...))
 	if err != nil {
 		t.Fatal(err)
 	}

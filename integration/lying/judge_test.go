@@ -2,6 +2,7 @@ package lying
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"rutter/log"
@@ -117,14 +118,22 @@ type view struct {
 	links    map[log.UUID]desired.Links
 	interest map[log.UUID][]log.Scope // of all CNs
 	sees     map[string]bool          // ids of objects that the liar is sent
+	// fits is the largest MTU that the rules allow a network of a vnet, where the liar has
+	// no part.
+	fits map[uint32]uint32
 }
 
 func look(s *projections.State) *view {
-	v := &view{links: make(map[log.UUID]desired.Links), interest: make(map[log.UUID][]log.Scope), sees: make(map[string]bool)}
+	v := &view{links: make(map[log.UUID]desired.Links), interest: make(map[log.UUID][]log.Scope), sees: make(map[string]bool), fits: make(map[uint32]uint32)}
 	for _, cn := range cns {
 		v.interest[cn] = s.Interest(cn)
 		if cn != liar {
 			v.links[cn] = desired.Of(s, cn)
+		}
+	}
+	for _, vnet := range []uint32{10, 20, 30} {
+		if !slices.Contains(v.interest[liar], log.VNetScope(vnet)) {
+			v.fits[vnet] = fitsOn(s, vnet)
 		}
 	}
 	for _, scope := range v.interest[liar] {
@@ -133,6 +142,25 @@ func look(s *projections.State) *view {
 		}
 	}
 	return v
+}
+
+// fitsOn is the MTU that a new network of a vnet gets of 9000 where the setting is clamp; 0
+// if it is refused.
+func fitsOn(s *projections.State, vnet uint32) uint32 {
+	c := &log.Change{ID: log.UUID{6: 0x70, 8: 0x80, 15: 9}, Actor: "test", Ops: []log.Op{
+		{Action: log.Create, Kind: log.KindSetting, Object: &log.Setting{Name: rules.SettingFabricMTU, Value: log.FabricMTUClamp}},
+		{Action: log.Create, Kind: log.KindNetwork, Object: &log.Network{UUID: id(99), Name: "new", NICTag: "overlay", VLANID: 9, Subnet: netip.MustParsePrefix("10.250.0.0/24"), OwnerUUIDs: ids(2, 2), Fabric: true, VNetID: vnet, MTU: 9000}},
+	}}
+	if _, there := s.Get(log.KindSetting, rules.SettingFabricMTU); there {
+		c.Ops = c.Ops[1:]
+	}
+	events, _ := rules.Decide(s, c)
+	for _, e := range events {
+		if n, ok := e.Object.(*log.Network); ok {
+			return n.MTU
+		}
+	}
+	return 0
 }
 
 func key(o log.Object) string { return o.Kind().String() + " " + o.ID() }

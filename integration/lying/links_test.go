@@ -36,6 +36,11 @@ func (f *finding) compare(before, after *view) *breach {
 			return breachf("it sees more", "scope %s", scope)
 		}
 	}
+	for vnet, fits := range after.fits {
+		if was, both := before.fits[vnet]; both && was != fits && !took {
+			return breachf("it narrows others' networks", "vnet %d: %d became %d", vnet, was, fits)
+		}
+	}
 	underlay, _ := f.w.state.UnderlayOf(liar)
 	for _, cn := range others {
 		if !took && !slices.Equal(before.interest[cn], after.interest[cn]) {

@@ -52,6 +52,14 @@ func TestStepsOfAttacks(t *testing.T) {
 			`update vm #21# {"server_uuid": "#11#"}`,
 			`update nic 02:00:00:00:00:21 {"cn_uuid": "#11#"}`,
 		}},
+		{"an MTU and paths that would narrow others' networks", []string{
+			`!create setting {"name": "fabric.mtu", "value": "clamp"}`,
+			`update server #11# {"underlay_mtu": 576, "underlay_paths": ["192.168.0.2 576", "192.168.0.3 576"]}`,
+			`!create network {"uuid": "#38#", "name": "b3", "nic_tag": "overlay", "vlan_id": 4, "subnet": "10.0.4.0/24", "owner_uuids": ["#2#"], "fabric": true, "vnet_id": 20, "mtu": 1400}`,
+			`update server #11# {"vxlan_port": 4790}`,
+			`update server #12# {"underlay_mtu": 576}`,
+			`update nic 02:00:00:00:00:02 {"underlay_mtu": 576}`,
+		}},
 		{"the gateway's address", []string{
 			`create nic {"mac": "02:00:00:00:00:40", "belongs_to_type": "zone", "belongs_to_uuid": "#21#", "owner_uuid": "#1#", "network_uuid": "#34#", "cn_uuid": "#11#", "ip": "10.0.0.1"}`,
 			`update nic 02:00:00:00:00:21 {"ip": "10.0.0.1"}`,
@@ -110,8 +118,9 @@ func TestStepsOfAttacks(t *testing.T) {
 // neverWorked are attacks that the rules of before refused too; that a MAC is taken, a
 // node learns of its own new NIC.
 var neverWorked = map[string]bool{
-	"an imported NIC that nobody placed, without its VM": true,
-	"a NIC create tells whether a MAC is in use":         true,
+	"an MTU and paths that would narrow others' networks": true, // there were no such fields
+	"an imported NIC that nobody placed, without its VM":  true,
+	"a NIC create tells whether a MAC is in use":          true,
 }
 
 // parse reads operations, divided by ;.

@@ -77,34 +77,28 @@ func allocate(d *draft, n *log.Network) netip.Addr {
 		if ip.IsValid() && !back.Less(ip) || n.ProvisionEnd.Less(back) {
 			break
 		}
-		if !reached[back] && d.NICAt(n.UUID, back) == nil && !keeps(d, n, back) && ipObject(d, n.UUID, back) == nil {
+		if !reached(back) && d.NICAt(n.UUID, back) == nil && !keeps(d, n, back) && ipObject(d, n.UUID, back) == nil {
 			return back
 		}
 	}
 	return ip
 }
 
-// reachedOn are the addresses of a network at which servers are reached, from
-// log.FeatureConfined on; nil if the network is not an admin network.
-func reachedOn(d *draft, n *log.Network) map[netip.Addr]bool {
+// reachedOn reports whether a server is reached at an address of a network, from
+// log.FeatureConfined on; none is if the network is not an admin network.
+func reachedOn(d *draft, n *log.Network) func(netip.Addr) bool {
 	if !d.confined() || !isAdmin(d, n.UUID) {
-		return nil
+		return func(netip.Addr) bool { return false }
 	}
-	reached := make(map[netip.Addr]bool)
-	for o := range d.Objects(projections.All(log.KindServer)) {
-		if s := o.(*log.Server); s.AdminIP.IsValid() && s.Status != expunged {
-			reached[s.AdminIP.Unmap()] = true
-		}
-	}
-	return reached
+	return func(ip netip.Addr) bool { return reachedAt(d, log.UUID{}, ip) != nil }
 }
 
 // lowest steps from one address that may be free to the next, until nothing
 // moves it on. Those that are reached are left out.
-func lowest(d *draft, n *log.Network, reached map[netip.Addr]bool, ip netip.Addr, next func(netip.Addr) netip.Addr) netip.Addr {
+func lowest(d *draft, n *log.Network, reached func(netip.Addr) bool, ip netip.Addr, next func(netip.Addr) netip.Addr) netip.Addr {
 	for ip.IsValid() && !n.ProvisionEnd.Less(ip) {
 		free := next(ip)
-		if free == ip && !reached[ip] && !keeps(d, n, ip) {
+		if free == ip && !reached(ip) && !keeps(d, n, ip) {
 			return ip
 		}
 		if free == ip {

@@ -194,7 +194,7 @@ func leastMTU(n *log.Network) uint32 {
 }
 
 // fitUnderlay compares an MTU that is new to a network with what the underlays of the
-// compute nodes carry: the setting fabric.mtu says what follows. A network whose MTU and
+// compute nodes carry that bind it: the setting fabric.mtu says what follows. A network whose MTU and
 // VLAN stay as they are is not looked at, so a node that reports less never makes an
 // update of something else fail. It reads what the log had before the change.
 //
@@ -209,7 +209,7 @@ func fitUnderlay(d *draft, before, n *log.Network, op *log.Op) {
 	if mode == log.FabricMTUWarn || !asked {
 		return
 	}
-	found := underlay.TooNarrow(d.State(), n)
+	found := underlay.Binding(d.State(), n)
 	switch {
 	case found.Count == 0:
 	case mode == log.FabricMTUClamp && found.Fits >= leastMTU(n):

@@ -3,7 +3,9 @@ package rules
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+	"time"
 
 	"rutter/log"
 	"rutter/projections"
@@ -81,8 +83,8 @@ func checkReached(d *draft, before, s *log.Server) {
 // reachedAt returns another compute node than cn that servers reach at an address, or nil.
 // The log may have no NIC of the address.
 func reachedAt(d *draft, cn log.UUID, ip netip.Addr) *log.Server {
-	for o := range d.Objects(projections.All(log.KindServer)) {
-		if s := o.(*log.Server); s.AdminIP.Unmap() == ip && s.UUID != cn && s.Status != expunged {
+	for o := range d.Objects(projections.ServersAt(ip)) {
+		if s := o.(*log.Server); s.UUID != cn && s.Status != expunged {
 			return s
 		}
 	}
@@ -123,8 +125,11 @@ const (
 func checkUnderlay(d *draft, before, s *log.Server) {
 	if s.VXLANPort > 65535 {
 		d.bad("vxlan_port", fmt.Sprintf("%d is no port", s.VXLANPort), "send one of 1 to 65535, or 0 for 4789")
-	} else if before != nil && projections.PortOr(before.VXLANPort) != projections.PortOr(s.VXLANPort) {
+	} else if was := portOf(before); was != projections.PortOr(s.VXLANPort) {
 		checkPortFree(d, s)
+	}
+	if before != nil {
+		checkReportPace(d, before, s)
 	}
 	if s.UnderlayMTU != 0 && (s.UnderlayMTU < minUnderlayMTU || s.UnderlayMTU > maxUnderlayMTU) {
 		d.bad("underlay_mtu", fmt.Sprintf("%d is no MTU of an underlay", s.UnderlayMTU), fmt.Sprintf("send %d to %d bytes, or 0 if it is not known", minUnderlayMTU, maxUnderlayMTU))
@@ -146,14 +151,47 @@ func checkUnderlay(d *draft, before, s *log.Server) {
 	}
 }
 
-// checkPortFree refuses another VXLAN port while VMs of a server run on vnets: the port of
-// a living VXLAN device cannot be changed, and the links in the VMs would go with it.
+// portOf is the VXLAN port of a server, or of a compute node that the log has no server of.
+func portOf(s *log.Server) uint16 {
+	if s == nil {
+		return projections.VXLANPort
+	}
+	return projections.PortOr(s.VXLANPort)
+}
+
+// reportEvery is the least time between two reports of an MTU by one compute node, of
+// which the other nodes hear: each makes their agents compare what fits.
+const reportEvery = 10 * log.Time(time.Second)
+
+// checkReportPace refuses a compute node's MTU that follows another one too fast. Its
+// underlay NIC has the time of the last one; without such a NIC no other node hears of it.
+func checkReportPace(d *draft, before, s *log.Server) {
+	if d.change.By.Role != log.RoleCN || before.UnderlayMTU == 0 || before.UnderlayMTU == s.UnderlayMTU {
+		return
+	}
+	for o := range d.Objects(projections.NICsOf(s.UUID)) {
+		if nic := o.(*log.NIC); nic.Underlay && nic.UnderlayMTU == before.UnderlayMTU && d.time < nic.Modified+reportEvery {
+			d.refuse(log.CodeLimit, "the MTU of the underlay was reported a moment ago (limit underlay_reports)", log.FieldError{
+				Field: "underlay_mtu", Code: log.ElementInvalid, Message: "another one was reported less than 10 s ago", Remedy: "report it again in 10 s, if it stays so",
+			})
+			return
+		}
+	}
+}
+
+// atRest are the states in which a VM has no process, and so no link on a vnet that could
+// be in use. In each other state, also one that this program does not know, it may have.
+var atRest = []string{"stopped", "failed", "destroyed", "incomplete", "installed", "configured"}
+
+// checkPortFree refuses another VXLAN port while VMs of a server may run on vnets: the
+// port of a living VXLAN device cannot be changed, and the links in the VMs would go with
+// it. Of a VM that the log does not know, its NIC says whether it may run.
 func checkPortFree(d *draft, s *log.Server) {
 	var users []log.FieldError
 	for o := range d.Objects(projections.NICsOnCN(s.UUID)) {
 		nic := o.(*log.NIC)
 		vm := vmOfNIC(d, nic)
-		if d.ScopeOn(nic.NetworkUUID).Type != log.ScopeVNet || nic.BelongsToType != "zone" || vm != nil && vm.State != "running" || vm == nil && nic.State != "running" {
+		if d.ScopeOn(nic.NetworkUUID).Type != log.ScopeVNet || nic.BelongsToType != "zone" || vm != nil && slices.Contains(atRest, vm.State) || vm == nil && nic.State == "stopped" {
 			continue
 		}
 		if users = append(users, usedBy("vxlan_port", "vm", nic.BelongsToUUID.String(), "stop it, or move it to another server, first")); len(users) == maxUsedBy {
@@ -161,7 +199,7 @@ func checkPortFree(d *draft, s *log.Server) {
 		}
 	}
 	if users != nil {
-		d.refuse(log.CodeInUse, "the VXLAN port cannot be changed while VMs on fabrics run: their links would be made anew", users...)
+		d.refuse(log.CodeInUse, "the VXLAN port cannot be changed while VMs on fabrics may run: their links would be made anew", users...)
 	}
 }
 

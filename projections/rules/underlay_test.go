@@ -2,13 +2,16 @@ package rules
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"rutter/log"
 	"rutter/log/changetest"
 	"rutter/projections"
 	"rutter/projections/internal/worldtest"
+	"rutter/projections/underlay"
 )
 
 // fabricOf returns the operation that makes a fabric network with an MTU.
@@ -86,6 +89,84 @@ func TestNetworkFitsUnderlay(t *testing.T) {
 	}
 }
 
+// What a node reports, and a node that does not answer probes, narrow only vnets in which
+// that node has a part; what operators say of an underlay network holds for all.
+func TestReportsNarrowOwnVNetsOnly(t *testing.T) {
+	w := worldtest.Settled(t, Decide)
+	w.Must(`update network #30# {"mtu": 1500}`)
+	w.Must(`create setting {"name": "fabric.mtu", "value": "clamp"}`)
+	w.Must(`create server {"uuid": "#13#", "hostname": "liar"}`)
+	w.Must(`create nic {"mac": "00:00:00:00:01:09", "belongs_to_type": "server", "belongs_to_uuid": "#13#", "owner_uuid": "#1#", "network_uuid": "#30#", "ip": "192.168.0.9", "underlay": true}`)
+	w.Must(`update server #13# {"underlay_mtu": 576, "underlay_paths": ["192.168.0.2 576"]}`)
+	w.Must(`update server #12# {"underlay_mtu": 1500, "underlay_paths": ["192.168.0.9 576", "192.168.0.2 1400"]}`) // the liar is silent
+	w.Must(fabricOf(50, 2, 1500))
+	if mtu := w.State.Network(changetest.UUID(50)).MTU; mtu != 1500-54 && mtu != 1400-54 {
+		t.Errorf("a node without a part in the vnet made MTU %d", mtu)
+	}
+	w.Must(`create vm {"uuid": "#29#", "owner_uuid": "#1#", "server_uuid": "#13#", "state": "running"}`)
+	w.Must(`create nic {"mac": "00:00:00:00:01:29", "belongs_to_type": "zone", "belongs_to_uuid": "#29#", "owner_uuid": "#1#", "network_uuid": "#50#", "ip": "10.7.50.9"}`)
+	if r := w.Try(w.Change(changetest.Op(t, fabricOf(51, 2, 1500)))).Refusal; r == nil || !strings.Contains(r.Error(), "does not fit") {
+		t.Errorf("a node of the vnet that carries 576: %v", r)
+	}
+}
+
+// A port is refused while a VM may run: in each state that is not at rest, for VMs that the
+// log does not know, and for a node that it did not know.
+func TestPortWhileVMsMayRun(t *testing.T) {
+	w := worldtest.Settled(t, Decide)
+	try := func(text string) bool { return w.Try(w.Change(changetest.Op(t, text))).Refusal == nil }
+	for state, free := range map[string]bool{"running": false, "provisioning": false, "stopping": false, "rebooting": false, "shutting_down": false, "odd": false, "stopped": true, "failed": true} {
+		w.Must(fmt.Sprintf(`update vm #22# {"state": "%s"}`, state))
+		if try(`update server #12# {"vxlan_port": 4790}`) != free {
+			t.Errorf("VM %s: accepted is %t", state, !free)
+		}
+		if free {
+			w.Must(`update server #12# {"vxlan_port": 4789}`)
+		}
+	}
+	w.Must(`update vm #22# {"state": "stopped"}`)
+	w.Must(`create nic {"mac": "00:00:00:00:01:30", "belongs_to_type": "zone", "belongs_to_uuid": "#49#", "owner_uuid": "#1#", "network_uuid": "#31#", "cn_uuid": "#14#", "state": "provisioning"}`)
+	if try(`create server {"uuid": "#14#", "hostname": "late", "vxlan_port": 4790}`) {
+		t.Error("accepted with a VM of a node that the log learns of now")
+	}
+	w.Must(`update nic 00:00:00:00:01:30 {"state": "stopped"}`)
+	w.Must(`create server {"uuid": "#14#", "hostname": "late", "vxlan_port": 4790}`)
+}
+
+// A node that reports another MTU each second is heard each 10 s; what follows a first
+// report at once is not delayed by its NIC being new.
+func TestReportsOfMTUArePaced(t *testing.T) {
+	w := worldtest.Settled(t, Decide)
+	report := func(mtu int, after time.Duration) string {
+		c := w.Change(changetest.Op(t, fmt.Sprintf(`update server #11# {"underlay_mtu": %d}`, mtu)))
+		c.By, c.Time = log.Author{Role: log.RoleCN, CN: changetest.UUID(11)}, w.State.Time()+log.Time(after)
+		if r := w.Try(c).Refusal; r != nil {
+			return r.Code
+		}
+		return ""
+	}
+	for _, step := range []struct {
+		mtu   int
+		after time.Duration
+		want  string
+	}{{1500, 1, ""}, {1400, time.Second, log.CodeLimit}, {1500, time.Second, ""}, {0, time.Second, log.CodeLimit}, {1400, 10 * time.Second, ""}, {1500, time.Second, log.CodeLimit}} {
+		if got := report(step.mtu, step.after); got != step.want {
+			t.Errorf("MTU %d after %s: %q, want %q", step.mtu, step.after, got, step.want)
+		}
+	}
+	w.Must(`update server #11# {"underlay_mtu": 1300}`) // an operator waits for nothing
+}
+
+// What older programs took as fields that they do not know is no port and no MTU.
+func TestOddFieldsOfBefore(t *testing.T) {
+	if projections.PortOr(70000) != projections.VXLANPort || projections.PortOr(0) != projections.VXLANPort {
+		t.Error("a number that is no port is one")
+	}
+	if n := (underlay.Node{Addr: netip.MustParseAddr("192.0.2.1"), MTU: 10}); n.Carries(true) != 0 {
+		t.Errorf("an MTU of 10 carries %d", n.Carries(true))
+	}
+}
+
 // A server's port and MTU stand at its underlay NICs, also at one that is made later.
 func TestUnderlayNICsFollowServer(t *testing.T) {
 	w := worldtest.Settled(t, Decide)
@@ -114,7 +195,7 @@ func TestUnderlayNICsFollowServer(t *testing.T) {
 	}
 	for op, want := range map[string]string{
 		`update nic 00:00:00:00:01:00 {"vxlan_port": 4791}`:                                                        "updates for this field are not supported",
-		`update server #11# {"vxlan_port": 4790}`:                                                                  "cannot be changed while VMs on fabrics run",
+		`update server #11# {"vxlan_port": 4790}`:                                                                  "cannot be changed while VMs on fabrics may run",
 		`update server #11# {"vxlan_port": 65536}`:                                                                 "is no port",
 		`update server #11# {"underlay_mtu": 500}`:                                                                 "is no MTU of an underlay",
 		`update server #11# {"underlay_mtu": 70000}`:                                                               "is no MTU of an underlay",

@@ -2,7 +2,7 @@
 // networks of vnets do not fit, by a state.
 //
 // It owns the sum of headers that a packet of a vnet gets on its way (Need), what one CN
-// carries (Of), and which CNs are too narrow for a network (Narrow). What follows from
+// carries (Of), and which CNs are too narrow for a network (TooNarrow, Binding). What follows from
 // that is left to package rules, which refuses or clamps, to package desired, which
 // gives links their MTU, and to the servers' warnings. How a CN finds out what its
 // underlay carries is package agent/underlay's.
@@ -51,7 +51,10 @@ type Node struct {
 }
 
 // Carries returns the largest MTU of a network, in bytes, that fits.
-func (n *Node) Carries(vlan bool) uint32 { return n.MTU - Headers(n.Addr.Is6(), vlan) }
+func (n *Node) Carries(vlan bool) uint32 {
+	headers := Headers(n.Addr.Is6(), vlan)
+	return max(n.MTU, headers) - headers
+}
 
 // Name returns the node's name for people.
 func (n *Node) Name() string {
@@ -80,18 +83,38 @@ func Of(s *projections.State, cn log.UUID) (Node, bool) {
 	if r, known := s.Get(log.KindServer, cn.String()); known && ok {
 		server := r.Object.(*log.Server)
 		n.Host = server.Hostname
-		if len(server.UnderlayPaths) > 0 {
-			if path, err := log.ParsePathTo(server.UnderlayPaths[0]); err == nil && path.MTU < n.MTU {
-				n.MTU, n.Path = path.MTU, path
-			}
-		}
+		n.narrowedBy(server, func(netip.Addr) bool { return true })
 	}
 	return n, ok
+}
+
+// narrowedBy counts the narrowest path that the CN reported to a VTEP that counts.
+func (n *Node) narrowedBy(server *log.Server, counts func(to netip.Addr) bool) {
+	for _, text := range server.UnderlayPaths {
+		if path, err := log.ParsePathTo(text); err == nil && path.MTU < n.MTU && counts(path.Addr) {
+			n.MTU, n.Path = path.MTU, path
+		}
+	}
 }
 
 // Interface is Of without the paths and the hostname, which only servers and the CN
 // itself hold.
 func Interface(s *projections.State, cn log.UUID) (n Node, ok bool) {
+	if n, ok = written(s, cn); ok {
+		n.report(s)
+	}
+	return n, ok
+}
+
+// report counts what the CN reported of its interface.
+func (n *Node) report(s *projections.State) {
+	if nic := s.UnderlayNIC(n.CN); nic.UnderlayMTU != 0 && nic.UnderlayMTU <= n.MTU {
+		n.MTU, n.Said = nic.UnderlayMTU, true
+	}
+}
+
+// written is Interface by what operators say of the underlay network only.
+func written(s *projections.State, cn log.UUID) (n Node, ok bool) {
 	nic := s.UnderlayNIC(cn)
 	if nic == nil {
 		return n, false
@@ -101,9 +124,6 @@ func Interface(s *projections.State, cn log.UUID) (n Node, ok bool) {
 		n.MTU = net.MTU
 	} else if r, ok := s.Get(log.KindNICTag, nic.NICTag); ok {
 		n.MTU = r.Object.(*log.NICTag).MTU
-	}
-	if nic.UnderlayMTU != 0 && nic.UnderlayMTU <= n.MTU {
-		n.MTU, n.Said = nic.UnderlayMTU, true
 	}
 	return n, true
 }
@@ -138,16 +158,53 @@ func TooNarrow(s *projections.State, net *log.Network) (found Narrow) {
 		return found
 	}
 	for n := range Nodes(s) {
-		carries := n.Carries(net.VLANID != 0)
-		if carries >= net.MTU {
-			continue
-		}
-		if found.Count++; found.Count == 1 || carries < found.Fits {
-			found.Fits = carries
-		}
-		found.add(n, net.VLANID != 0)
+		found.note(n, net.MTU, net.VLANID != 0)
 	}
 	return found
+}
+
+// Binding returns the CNs that a network must fit, of which TooNarrow is all: those that
+// have NICs on its vnet, by what they report, and the others by what operators say of
+// their underlay network. So a CN that reports less, or does not answer probes, narrows
+// only vnets in which it has a part. The cost is that of TooNarrow.
+func Binding(s *projections.State, net *log.Network) (found Narrow) {
+	if !net.Fabric {
+		return found
+	}
+	scope, vlan := log.VNetScope(net.VNetID), net.VLANID != 0
+	part := make(map[log.UUID]bool)
+	vteps := make(map[netip.Addr]bool)
+	for _, cn := range s.CNs(scope) {
+		part[cn] = true
+		if at, ok := s.UnderlayOf(cn); ok {
+			vteps[at.Addr] = true
+		}
+	}
+	for r := range s.List(log.KindServer) {
+		server := r.Object.(*log.Server)
+		n, ok := written(s, server.UUID)
+		if !ok || server.Status == "expunged" {
+			continue
+		}
+		if n.Host = server.Hostname; part[server.UUID] {
+			n.report(s)
+			n.narrowedBy(server, func(to netip.Addr) bool { return vteps[to] })
+		}
+		found.note(n, net.MTU, vlan)
+	}
+	return found
+}
+
+// note counts a CN if it does not carry an MTU.
+func (f *Narrow) note(n Node, mtu uint32, vlan bool) {
+	carries := n.Carries(vlan)
+	if carries >= mtu {
+		return
+	}
+	if f.Count++; f.Count == 1 || carries < f.Fits {
+		f.Fits = carries
+	}
+	f.add(n, vlan)
 }
 
 func (f *Narrow) add(n Node, vlan bool) {
