@@ -194,12 +194,17 @@ func TestUpgradeAndBackUnderLoad(t *testing.T) {
 	t.Parallel()
 	names := []string{"s1", "s2", "s3"}
 	old := previousRelease(t)
-	h, api := startServers(t, names, threePeers)
-	w := startWriters(t, api, 8)
-	rounds := []string{old, program, old}
+	h := newHosts(t, names...)
+	rounds := []string{program, old, program}
 	if old == program {
 		rounds = rounds[:1] // more would be the same again
+	} else { // a new cluster has the feature version of the program that made it
+		for _, name := range names {
+			h.must(name, "rm /usr/local/bin/rutter && install -m 755 "+old+" /usr/local/bin/rutter")
+		}
 	}
+	h, api := startServersOn(t, h, names, threePeers)
+	w := startWriters(t, api, 8)
 	for _, binary := range rounds {
 		for _, name := range names {
 			w.awaitMore(20)
