@@ -26,6 +26,12 @@ func (l *lines) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 // TestAge: a node that is cut off for longer than the bound logs it once, and once more
 // when it has caught up.
 func TestAge(t *testing.T) {

@@ -303,17 +303,23 @@ func (s *Server) placeLocked(c *conn) (CloseReason, bool) {
 func (s *Server) refuse(nc net.Conn, why CloseReason) {
 	s.closed[why].Add(1)
 	defer nc.Close()
+	peer := addrOf(nc.RemoteAddr())
 	limit, advice := s.cfg.MaxConnsPerPeer, "end the program there that opens them, or let it use fewer; old clients need one"
 	switch why {
 	case ClosedPeerLimit:
 	case ClosedNoPlace:
 		limit, advice = s.cfg.MaxConns, "let clients use more servers, or find who holds them (ss -tn)"
+	case ClosedNotAllowed:
+		if n := s.refused.Count(peer, time.Now()); n > 0 {
+			s.cfg.Logger.Warn("SVP: connections refused: this address may not ask", "peer", peer, "reason", why, "refused", n, "do", "if a node asks from there, give it a NIC with this address in the log, underlay or admin")
+		}
+		return
 	default:
 		s.cfg.Logger.Debug("SVP: connection refused", "peer", nc.RemoteAddr(), "reason", why)
 		return
 	}
-	if n := s.refused.Count(addrOf(nc.RemoteAddr()), time.Now()); n > 0 {
-		s.cfg.Logger.Warn("SVP: connections refused: as many are open as the limit allows", "peer", addrOf(nc.RemoteAddr()), "reason", why, "limit", limit, "refused", n, "do", advice)
+	if n := s.refused.Count(peer, time.Now()); n > 0 {
+		s.cfg.Logger.Warn("SVP: connections refused: as many are open as the limit allows", "peer", peer, "reason", why, "limit", limit, "refused", n, "do", advice)
 	}
 }
 

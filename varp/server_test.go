@@ -6,8 +6,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -320,14 +322,22 @@ func TestServerMaxConns(t *testing.T) {
 	}
 }
 
-// TestServerAllow: addresses outside the list get no byte.
+// TestServerAllow: addresses outside the list get no byte, and one line of the log names
+// them and says what to do, for many connections.
 func TestServerAllow(t *testing.T) {
-	s, addr := startServer(t, Config{Lookup: vectorFixture(), Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	var said lines
+	s, addr := startServer(t, Config{Logger: slog.New(slog.NewTextHandler(&said, nil)), Lookup: vectorFixture(), Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 	if got := readAll(t, dialTCP(t, addr)); len(got) > 0 {
 		t.Errorf("got %x", got)
 	}
-	if got := s.Stats().Closed[ClosedNotAllowed]; got != 1 {
-		t.Errorf("%d counted as not allowed, want 1", got)
+	if got := readAll(t, dialTCP(t, addr)); len(got) > 0 {
+		t.Errorf("got %x", got)
+	}
+	if got := s.Stats().Closed[ClosedNotAllowed]; got != 2 {
+		t.Errorf("%d counted as not allowed, want 2", got)
+	}
+	if got := said.String(); strings.Count(got, "may not ask") != 1 || !strings.Contains(got, "peer=127.0.0.1") || !strings.Contains(got, "give it a NIC") {
+		t.Errorf("the log says %q", got)
 	}
 }
 

@@ -78,7 +78,7 @@ func openNamespaceFile(path string) (*os.File, error) {
 	if nsfs, err := namespaceDevice(); err != nil {
 		return nil, badNamespace(path, "device of /proc/self/ns/net", err)
 	} else if deviceOf(&stat) != nsfs {
-		return nil, fmt.Errorf("%w: %s is %s of mode %04o, not a namespace (ip-netns(8) leaves a plain file if its mount was made elsewhere or is gone): remove it and make the namespace again",
+		return nil, fmt.Errorf("%w: %s is %s of mode %04o, not a namespace: remove it and make the namespace again (ip-netns(8) leaves a plain file if its mount was made elsewhere or is gone)",
 			plan.ErrBadNamespace, path, fileKind(uint32(stat.Mode)), stat.Mode&0o7777)
 	}
 	file, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))

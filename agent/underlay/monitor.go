@@ -230,10 +230,21 @@ func (m *Monitor) note(err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}
-	m.cfg.Logger.Warn("what the underlay carries is not in the log yet", "error", err)
+	why := err.Error()
+	if unknownField(err) {
+		why = fmt.Sprintf("the servers take such reports from feature version %d on: upgrade all of them; the next report is within %s", log.FeaturePerNode, refusedEvery)
+	}
+	m.cfg.Logger.Warn("what the underlay carries is not in the log yet", "error", why)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.unreported = "what the underlay carries is not in the log yet: " + err.Error()
+	m.unreported = "what the underlay carries is not in the log yet: " + why
+}
+
+// unknownField reports whether servers refused a field that they do not know: a program of
+// before, or a feature version that has not risen.
+func unknownField(err error) bool {
+	refusal := new(log.Refusal)
+	return errors.As(err, &refusal) && slices.ContainsFunc(refusal.Errors, func(e log.FieldError) bool { return e.Code == log.ElementUnknown })
 }
 
 func (m *Monitor) report(ctx context.Context, said *log.Server) error {
