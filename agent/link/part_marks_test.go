@@ -23,7 +23,7 @@ func TestPartSeesTheLinkLeftBehind(t *testing.T) {
 	m, now := fakeManager(f)
 	held := onVNet5(ownNIC(1, 5, ""))
 	mustPass(t, m, clone(held))
-	f.Links[1].Alias, f.Links[1].MAC = f.Links[1].Alias, mac(77) // so that both can exist
+	f.Links[1].MAC = mac(77) // so that both can exist
 	f.Fail = func(s plan.Step) error {
 		if s.Op == plan.OpDelLink {
 			return syscall.EBUSY
