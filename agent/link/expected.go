@@ -88,7 +88,9 @@ func (t *expected) learn(links []plan.Link, shown func(at plan.LinkKey) bool) {
 	}
 	for at, index := range t.indexes {
 		if now, is := there[at]; shown(at) && (!is || now != index) {
-			delete(t.links, index)
+			if l := t.links[index]; l != nil && l.Key() == at { // not another VM's: see reset
+				delete(t.links, index)
+			}
 			delete(t.indexes, at)
 		}
 	}
@@ -166,31 +168,34 @@ func (t *expected) noteStep(s *plan.Step, index int32) {
 		t.links[index], t.indexes[l.Key()] = &l, index
 		return
 	case plan.OpDelLink:
-		t.removeLink(index)
+		t.removeLink(index, plan.LinkKey{Namespace: s.Namespace, Name: s.Link})
 		return
 	}
-	if l := t.links[index]; l != nil {
+	if l := t.links[index]; l != nil && l.Key() == (plan.LinkKey{Namespace: s.Namespace, Name: s.Link}) {
 		changed := *l
 		changed.Apply(s)
 		t.links[index] = &changed
 	}
 }
 
-// removeLink forgets a link and the links on it.
-func (t *expected) removeLink(index int32) {
+// removeLink forgets a link and the links on it. If a guest gave its link the ifindex of
+// another one, that other one stays.
+func (t *expected) removeLink(index int32, at plan.LinkKey) {
 	l := t.links[index]
-	if l == nil {
+	if t.indexes[at] == index {
+		delete(t.indexes, at)
+	}
+	if l == nil || l.Key() != at {
 		return
 	}
 	delete(t.links, index)
-	delete(t.indexes, l.Key())
 	t.removed[index] = true
 	if l.Kind == plan.KindMacvlan {
 		return
 	}
 	for child, above := range t.links {
 		if above.Parent == l.Name {
-			t.removeLink(child)
+			t.removeLink(child, above.Key())
 		}
 	}
 }

@@ -24,7 +24,7 @@ var (
 // marks is whose links are ours (SAFETY L3).
 type marks struct {
 	want     *desired.Links // for the dump that runs
-	part     bool           // that dump is of a part
+	part     *plan.Part     // what that dump shows; nil: everything
 	identify bool           // the kernel calls Manager.identify itself
 	unsaved  bool           // the numbers changed since they were saved
 	renamed  map[plan.LinkKey]string
@@ -48,7 +48,7 @@ func (m *Manager) Renamed() []string { return slices.Sorted(maps.Values(m.marks.
 
 // dump is the kernel's, for a pass that wants these links.
 func (m *Manager) dump(ctx context.Context, namespaces []string, want *desired.Links) (plan.Snapshot, error) {
-	m.marks.want, m.marks.part = want, false
+	m.marks.want, m.marks.part = want, nil
 	have, err := m.cfg.Kernel.Dump(ctx, namespaces)
 	if err == nil && !m.marks.identify {
 		m.identify(&have)
@@ -59,7 +59,7 @@ func (m *Manager) dump(ctx context.Context, namespaces []string, want *desired.L
 // dumpPart is the kernel's DumpPart, for a part that wants these links. A part shows too
 // little to adopt links of versions without marks.
 func (m *Manager) dumpPart(ctx context.Context, kernel plan.PartKernel, part plan.Part, want *desired.Links) (plan.Snapshot, error) {
-	m.marks.want, m.marks.part = want, true
+	m.marks.want, m.marks.part = want, &part
 	have, err := kernel.DumpPart(ctx, part)
 	if err == nil && !m.marks.identify {
 		m.identify(&have)
@@ -71,7 +71,9 @@ func (m *Manager) dumpPart(ctx context.Context, kernel plan.PartKernel, part pla
 func (m *Manager) identify(have *plan.Snapshot) {
 	m.claim(m.marks.want, have)
 	plan.Identify(have, m.marks.want, m.numbers, m.cfg.UndoRenames)
-	if !m.marks.part {
+	if part := m.marks.part; part != nil {
+		maps.DeleteFunc(m.marks.renamed, func(at plan.LinkKey, _ string) bool { return part.Shows(at) })
+	} else {
 		m.marks.renamed = map[plan.LinkKey]string{}
 	}
 	for i := range have.Links {

@@ -21,10 +21,11 @@ var errWhole = errors.New("link: only a pass shows this")
 //
 // It sets doubt if only a pass can do that: the kernel cannot be read in part, a
 // namespace is shared with NICs that are not in the part, a device that exists since
-// earlier is missing, links are still to be marked, or the kernel changed meanwhile.
+// earlier is missing for no known reason, the clusters whose links are ours are still to be
+// saved, or the kernel changed meanwhile.
 func (m *Manager) applyPart(ctx context.Context, part *desired.Part, now time.Time, result *Result) {
 	kernel, ok := m.cfg.Kernel.(plan.PartKernel)
-	if !ok || m.left.objects == nil || !m.numbers.Marked() || m.marks.unsaved {
+	if !ok || m.left.objects == nil || m.marks.unsaved {
 		m.doubt = true
 		return
 	}
@@ -95,19 +96,16 @@ func (p *partRun) find() {
 	for _, mac := range p.part.NICs {
 		p.touched[mac] = true
 		n, numbered := p.numbers.Lookup(mac)
+		if numbered { // also if it is wanted elsewhere by now: it may not have been deleted yet
+			p.own[plan.FabricName(n)] = true
+		}
 		for _, list := range [][]desired.Fabric{links.Fabrics, p.last.Fabrics} {
 			i, ok := findFabric(list, mac)
 			if !ok {
 				continue
 			}
 			namespaces[list[i].Namespace] = true
-			switch {
-			case list[i].Namespace != "":
-			case numbered:
-				p.own[plan.FabricName(n)] = true
-			default:
-				p.read.All = true // its name must be free
-			}
+			p.read.All = p.read.All || list[i].Namespace == "" && !numbered // its name must be free
 		}
 		for _, name := range p.numbers.Places(mac) {
 			namespaces[name] = true
@@ -216,10 +214,10 @@ func (p *partRun) run(ctx context.Context) (have plan.Snapshot, work plan.Work, 
 		full := p.demand.extend(want, &have)
 		work = plan.Plan(full, have, p.numbers, true)
 		work.Steps = p.withheld(work.Steps)
-		if !ok || !p.covers(work.Steps) {
+		due := p.due(work.Steps, p.now)
+		if !ok || !p.covers(due) {
 			return have, work, errWhole
 		}
-		due := p.due(work.Steps, p.now)
 		if len(due) == 0 || round == maxRounds {
 			return have, work, nil
 		}
@@ -244,7 +242,10 @@ func (p *partRun) stands(have *plan.Snapshot) bool {
 	byKey := have.ByKey()
 	for _, v := range p.part.Links.VXLANs {
 		_, fresh := slices.BinarySearch(p.part.New, v.VNet)
-		if l := byKey[plan.LinkKey{Namespace: "", Name: plan.VXLANName(v.VNet)}]; !fresh && (l == nil || l.Kind != plan.KindVXLAN) {
+		if fresh || p.left.unmade[plan.Object{Kind: plan.ObjectVXLAN, VNet: v.VNet}] {
+			continue
+		}
+		if l := byKey[plan.LinkKey{Namespace: "", Name: plan.VXLANName(v.VNet)}]; l == nil || l.Kind != plan.KindVXLAN {
 			return false
 		}
 	}
@@ -253,7 +254,7 @@ func (p *partRun) stands(have *plan.Snapshot) bool {
 
 // number gives the part's new NICs numbers, as assign does, and saves them.
 func (p *partRun) number() error {
-	changed := false
+	changed := p.marks.unsaved
 	for i := range p.part.Links.Fabrics {
 		w := &p.part.Links.Fabrics[i]
 		n, fresh := p.numbers.Assign(w.MAC, p.taken.in(w.Namespace))
@@ -315,15 +316,20 @@ func (p *partRun) has(o plan.Object) bool {
 	return slices.Contains(p.part.New, o.VNet) || slices.Contains(p.part.NoVXLANs, o.VNet)
 }
 
-// take replaces what was left to do of the part's objects.
+// take replaces what was left to do of the part's objects, and of the devices of other NICs
+// that were looked at.
 func (p *partRun) take(work plan.Work) {
-	open := map[plan.Object]bool{}
+	open, seen := map[plan.Object]bool{}, map[plan.Object]bool{}
 	for i := range work.Steps {
 		open[work.Steps[i].Object] = true
 	}
+	for i := range work.Blocked {
+		seen[work.Blocked[i].Object] = true
+	}
+	old := func(o plan.Object) bool { return p.has(o) || open[o] || seen[o] }
 	maps.DeleteFunc(p.backoff, func(o plan.Object, _ waiting) bool { return p.has(o) && !open[o] })
-	p.work.Steps = slices.DeleteFunc(p.work.Steps, func(s plan.Step) bool { return p.has(s.Object) })
-	p.work.Blocked = slices.DeleteFunc(p.work.Blocked, func(b plan.Blocked) bool { return p.has(b.Object) })
+	p.work.Steps = slices.DeleteFunc(p.work.Steps, func(s plan.Step) bool { return old(s.Object) })
+	p.work.Blocked = slices.DeleteFunc(p.work.Blocked, func(b plan.Blocked) bool { return old(b.Object) })
 	p.work.Steps = append(p.work.Steps, work.Steps...)
 	p.work.Blocked = append(p.work.Blocked, work.Blocked...)
 	p.missIn(p.read.Namespaces, p.missing, p.now)

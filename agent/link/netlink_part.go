@@ -201,18 +201,11 @@ func (h *Netlink) learnPart(have *plan.Snapshot, d *dumper, part plan.Part) {
 		h.taken[index] = struct{}{}
 	}
 	h.noTrash = h.noTrash || d.trash
-	shown := func(at plan.LinkKey) bool {
-		if at.Namespace == "" {
-			return part.All || slices.Contains(part.Links, at.Name)
-		}
-		_, is := slices.BinarySearch(part.Namespaces, at.Namespace)
-		return is
-	}
-	maps.DeleteFunc(h.index, func(at plan.LinkKey, _ int32) bool { return shown(at) })
+	maps.DeleteFunc(h.index, func(at plan.LinkKey, _ int32) bool { return part.Shows(at) })
 	for i := range have.Links {
 		if l := &have.Links[i]; l.Ours {
 			h.index[l.Key()] = l.Index
 		}
 	}
-	h.expected.learn(have.Links, shown)
+	h.expected.learn(have.Links, part.Shows)
 }

@@ -114,7 +114,7 @@ func (t *Touches) noteNIC(nic *log.NIC) {
 // will be others; and while no two NICs of the state have one address of a network.
 // Of vnets on demand it has the entries that would be wanted if they were not.
 // A vnet that is over its limit now, or is not any more, makes Whole true; so do more
-// own NICs than MaxPart.
+// own NICs than MaxPart, and a new Problem.
 func (t *Touches) Delta(s *projections.State) LinksDelta {
 	for cn := range t.cns {
 		for r := range projections.NICsOnCN(cn).NICs(s) {
@@ -132,12 +132,16 @@ func (t *Touches) Delta(s *projections.State) LinksDelta {
 	p := planner{s: s, cn: t.cn, problems: map[Problem]bool{}, remote: map[log.UUID]projections.Underlay{}}
 	nics := p.localNICs()
 	reachable := len(nics) > 0 && p.findUnderlay()
+	if reachable {
+		p.findNeeds(nics)
+	}
 	p.demand = onDemand(s, nics, t.limit)
 	out := LinksDelta{Part: t.part(&p, nics)}
 	if reachable {
 		p.entriesOf(nics, list, &out)
 		t.whole = t.whole || t.limit.Entries > 0 && !maps.Equal(p.demand, t.limit.OnDemand)
 	}
+	t.whole = t.whole || t.own.given != nil && !t.own.given.covers(&p)
 	return out
 }
 

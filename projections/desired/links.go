@@ -47,15 +47,23 @@ type planner struct {
 	local netip.Addr // the underlay address
 	port  uint16     // where the CN receives VXLAN packets
 	own   underlay.Node
-	// needs is the largest MTU of the CN's links on fabrics, and what its packets take of
-	// the underlay, in bytes.
-	needs struct{ mtu, bytes uint32 }
+	needs needs
 
 	remote   map[log.UUID]projections.Underlay // of other CNs; no address if they cannot be reached
 	demand   map[uint32]bool                   // vnets that are on demand
 	known    map[uint32]bool                   // vnets of which no forwarding entries are asked for
 	problems map[Problem]bool
 	want     Links
+}
+
+// needs is the largest MTU of the CN's links on fabrics, and what its packets take of the
+// underlay, in bytes. Of MTUs that take as much it is the largest.
+type needs struct{ mtu, bytes uint32 }
+
+func (n *needs) add(mtu uint32, is6, vlan bool) {
+	if bytes := mtu + underlay.Headers(is6, vlan); bytes > n.bytes || bytes == n.bytes && mtu > n.mtu {
+		n.mtu, n.bytes = mtu, bytes
+	}
 }
 
 func (p *planner) problem(kind log.Kind, id, format string, args ...any) {
@@ -134,10 +142,7 @@ func (p *planner) findNeeds(nics []projections.NICRow) {
 		}
 		seen[r.Network()] = true
 		net := p.s.Network(r.Network())
-		mtu := p.mtuOn(net)
-		if bytes := mtu + underlay.Headers(p.local.Is6(), net.VLANID != 0); bytes > p.needs.bytes {
-			p.needs.mtu, p.needs.bytes = mtu, bytes
-		}
+		p.needs.add(p.mtuOn(net), p.local.Is6(), net.VLANID != 0)
 	}
 }
 

@@ -113,6 +113,18 @@ type given struct {
 	vnets    map[uint32]bool
 	vlans    map[VLAN]bool // without MTU
 	problems map[Problem]bool
+	needs    needs
+}
+
+// covers reports whether the problems that were given are still all. Others than p found
+// may be of CNs that only the whole looks at, by what the CN's links need.
+func (g *given) covers(p *planner) bool {
+	for problem := range p.problems {
+		if !g.problems[problem] {
+			return false
+		}
+	}
+	return g.needs == p.needs
 }
 
 func newOwn() own {
@@ -133,6 +145,12 @@ func (t *Touches) Given(links *Links) {
 	}
 	for _, p := range links.Problems {
 		g.problems[p] = true
+	}
+	if len(links.VXLANs) > 0 {
+		is6 := links.VXLANs[0].Local.Is6()
+		for i := range links.Fabrics {
+			g.needs.add(links.Fabrics[i].MTU, is6, links.Fabrics[i].VLAN != 0)
+		}
 	}
 	t.own.given = g
 }
@@ -223,7 +241,6 @@ func (t *Touches) part(p *planner, nics []projections.NICRow) *Part {
 	}
 	part := &Part{NICs: slices.SortedFunc(maps.Keys(noted), log.MAC.Compare)}
 	vnets, vlans := map[uint32]bool{}, map[VLAN]bool{}
-	p.findNeeds(nics)
 	for _, r := range nics {
 		vnets[r.Home().VNet] = true
 		if net := p.s.Network(r.Network()); net != nil && net.VLANID != 0 {
@@ -237,9 +254,6 @@ func (t *Touches) part(p *planner, nics []projections.NICRow) *Part {
 	p.known = g.vnets
 	p.addDevices()
 	p.sort()
-	for _, problem := range p.want.Problems {
-		t.whole = t.whole || !g.problems[problem]
-	}
 	part.Links = p.want
 	part.Links.Problems = nil
 	for vnet := range vnets {

@@ -2,6 +2,7 @@ package desired_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -20,10 +21,11 @@ func drawOwn(t *rapid.T) string {
 	cn := 11 + worldtest.Even(t, 2, "cn")
 	vm := 23 + worldtest.Even(t, 2, "vm")
 	network := []int{31, 32, 34, 35, 36}[worldtest.Even(t, 5, "network")]
-	switch worldtest.Even(t, 12, "what") {
-	case 0, 1, 2, 3:
+	server, remote := 11+worldtest.Even(t, 2, "server"), fmt.Sprintf("0200000000%02x", 0x60+worldtest.Even(t, 3, "remote"))
+	switch worldtest.Even(t, 22, "what") {
+	case 0, 1, 2, 3, 17, 18, 19:
 		return fmt.Sprintf(`create nic {"mac": "%s", "belongs_to_type": "zone", "belongs_to_uuid": "#%d#", "owner_uuid": "#1#", "cn_uuid": "#%d#", "network_uuid": "#%d#"}`, mac, vm, cn, network)
-	case 4, 5:
+	case 4, 5, 20, 21:
 		return fmt.Sprintf("delete nic %s {}", mac)
 	case 6:
 		return fmt.Sprintf(`update nic %s {"network_uuid": "#%d#"}`, mac, network)
@@ -34,7 +36,15 @@ func drawOwn(t *rapid.T) string {
 	case 9:
 		return fmt.Sprintf(`update network #%d# {"gateway": "10.%d.0.%d", "resolvers": ["10.9.9.%d"]}`, network, network, 1+worldtest.Even(t, 3, "gateway"), 1+worldtest.Even(t, 3, "resolver"))
 	case 10:
-		return fmt.Sprintf(`update vm #%d# {"zonename": "z%d", "state": "%s"}`, vm, worldtest.Even(t, 3, "zone"), []string{"provisioning", "running"}[worldtest.Even(t, 2, "state")])
+		return fmt.Sprintf(`update vm #%d# {"zonename": "z%d", "state": "%s"}`, vm, worldtest.Even(t, 3, "zone"), []string{"provisioning", "running", "stopped"}[worldtest.Even(t, 3, "state")])
+	case 11:
+		return fmt.Sprintf(`update server #%d# {"underlay_mtu": %d}`, server, []int{1300, 1400, 1500, 9000}[worldtest.Even(t, 4, "underlay mtu")])
+	case 12:
+		return fmt.Sprintf(`update server #%d# {"vxlan_port": %d}`, server, 4789+worldtest.Even(t, 2, "port"))
+	case 13:
+		return fmt.Sprintf(`update network #%d# {"mtu": %d}`, network, []int{1280, 1346, 1400, 1446}[worldtest.Even(t, 4, "mtu")])
+	case 14, 15:
+		return fmt.Sprintf(`create nic {"mac": "%s", "belongs_to_type": "zone", "belongs_to_uuid": "#22#", "owner_uuid": "#1#", "cn_uuid": "#12#", "network_uuid": "#%d#"}`, remote, network)
 	}
 	return fmt.Sprintf(`update vm #%d# {"server_uuid": "#%d#"}`, vm, cn)
 }
@@ -42,7 +52,7 @@ func drawOwn(t *rapid.T) string {
 // TestPartsAreTheWholesDifference: after any changes of a CN's own NICs, their VMs and
 // their networks, the Parts alone make the earlier links those of now.
 func TestPartsAreTheWholesDifference(t *testing.T) {
-	var parts, firsts, lasts, vlans, wholes, refused int
+	var parts, firsts, lasts, vlans, idle, wholes, refused int
 	rapid.Check(t, func(t *rapid.T) {
 		w := worldtest.Settled(t, rules.Decide)
 		for _, n := range []struct{ id, vnet, vlan int }{{34, 50, 0}, {35, 50, 7}, {36, 60, 8}} {
@@ -107,20 +117,39 @@ func TestPartsAreTheWholesDifference(t *testing.T) {
 			}
 			applyDelta(&held, d)
 			want := desired.Within(w.State, cn, limits)
+			sameProblems(t, held.Problems, want.Problems)
+			told := held.Problems
 			want.Problems, held.Problems = nil, nil
 			demandOnly(&held, limits)
 			worldtest.SameDesired(t, held, want)
+			held.Problems = told
 			if d.Part != nil {
 				parts++
 				firsts += len(d.Part.New)
 				lasts += len(d.Part.NoVXLANs)
 				vlans += len(d.Part.NoVLANs)
+				for i := range d.Part.Links.Fabrics {
+					if d.Part.Links.Fabrics[i].Idle {
+						idle++
+					}
+				}
 			}
 		}
 	})
-	t.Logf("%d parts, %d first and %d last NICs of a vnet, %d VLANs gone, %d wholes, %d refused", parts, firsts, lasts, vlans, wholes, refused)
-	if parts == 0 || firsts == 0 || lasts == 0 || vlans == 0 {
+	t.Logf("%d parts, %d first and %d last NICs of a vnet, %d VLANs gone, %d links of VMs not to run, %d wholes, %d refused", parts, firsts, lasts, vlans, idle, wholes, refused)
+	if parts == 0 || firsts+lasts == 0 || vlans == 0 || idle == 0 {
 		t.Error("want some of each")
+	}
+}
+
+// sameProblems: a state after deltas has no problem that was not told with the whole before.
+// One that ended is told until the next whole.
+func sameProblems(t *rapid.T, told, now []desired.Problem) {
+	t.Helper()
+	for _, p := range now {
+		if !slices.Contains(told, p) {
+			t.Fatalf("a delta hides a problem: %+v, told were %+v", p, told)
+		}
 	}
 }
 

@@ -82,3 +82,27 @@ func TestUnderlayMTUOfANode(t *testing.T) {
 		t.Errorf("with an MTU that fits the trace finds %v", got)
 	}
 }
+
+// TestDeltaTellsNewProblems: a NIC of a CN whose underlay is too narrow for links here is a
+// problem of the whole, so a delta that meets the first such NIC asks for the whole.
+func TestDeltaTellsNewProblems(t *testing.T) {
+	w := worldtest.Settled(t, rules.Decide)
+	w.Must(`update network #30# {"mtu": 1500}`)
+	w.Must(`update network #31# {"mtu": 1446}`)
+	near := changetest.UUID(11)
+	w.Must(`update server #12# {"underlay_mtu": 1400}`)
+	r, _ := w.State.NICRow(log.MAC{0, 0, 0, 0, 2, 1})
+	nic := r.NIC()
+	w.Must(`delete nic 000000000201 {}`)
+	held := desired.Of(w.State, near)
+	touches := desired.NewTouches(near)
+	touches.Reset()
+	touches.Given(&held)
+	w.Must(`create nic {"mac": "00:00:00:00:02:01", "belongs_to_type": "zone", "belongs_to_uuid": "#22#", "owner_uuid": "#1#", "cn_uuid": "#12#", "network_uuid": "#31#"}`)
+	r, _ = w.State.NICRow(nic.MAC)
+	touches.Note(nil, r.NIC())
+	touches.Delta(w.State)
+	if now := desired.Of(w.State, near).Problems; len(held.Problems) != 0 || len(now) != 1 || !touches.Whole() {
+		t.Errorf("problems before %v, now %v, whole %v", held.Problems, now, touches.Whole())
+	}
+}

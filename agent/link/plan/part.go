@@ -20,6 +20,16 @@ type Part struct {
 	All bool
 }
 
+// Shows reports whether a dump of p shows a link if it is there, by the name under which it
+// was made.
+func (p *Part) Shows(at LinkKey) bool {
+	if at.Namespace == "" {
+		return p.All || slices.Contains(p.Links, at.Name)
+	}
+	_, is := slices.BinarySearch(p.Namespaces, at.Namespace)
+	return is
+}
+
 // PartKernel is a Kernel that can read a part, at a cost of that part.
 type PartKernel interface {
 	Kernel
