@@ -215,8 +215,10 @@ func drawMigration(draw chooser) log.Op {
 }
 
 func drawServer(draw chooser) log.Op {
-	s := &log.Server{UUID: pick(draw, append(ids(16, 16), cns...)...), Hostname: "x", Sysinfo: "{}", AdminIP: drawIP(draw), AgentPort: 80, Status: "running",
-		VXLANPort: 4790, UnderlayMTU: uint32(pick(draw, 576, 700, 1400)), UnderlayPaths: []string{pick(draw, "192.168.0.2 576", "192.168.0.3 600", "10.0.0.1 700")}}
+	s := &log.Server{
+		UUID: pick(draw, append(ids(16, 16), cns...)...), Hostname: "x", Sysinfo: "{}", AdminIP: drawIP(draw), AgentPort: 80, Status: "running",
+		VXLANPort: 4790, UnderlayMTU: uint32(pick(draw, 576, 700, 1400)), UnderlayPaths: []string{pick(draw, "192.168.0.2 576", "192.168.0.3 600", "10.0.0.1 700")},
+	}
 	switch draw(3) {
 	case 0:
 		set := []string{"hostname", "uuid"}
