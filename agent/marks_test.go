@@ -31,10 +31,12 @@ func TestLinksBearTheMarkOfTheirCluster(t *testing.T) {
 		if got := n.marks(); all == 0 || len(got) != 1 || got[first] != all {
 			t.Fatalf("marks: %v, want all %d of %s", got, all, first)
 		}
+		n.stop()
 		renamed := n.kernel.Links[all-1]
 		if !n.kernel.Rename(renamed.Namespace, renamed.Name, "eth0") {
 			t.Fatal("no link")
 		}
+		n.start()
 		settle()
 		s := n.agent.Status().Kernel
 		if !s.Matched || len(s.Renamed) != 1 || !strings.Contains(s.Renamed[0], "eth0 in namespace "+renamed.Namespace) {
