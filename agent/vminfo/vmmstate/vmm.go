@@ -231,7 +231,7 @@ func (m *Table) observeLocked(vm log.UUID) {
 	}
 	vmm := m.activeLocked(vm)
 	if vmm != nil {
-		next, reason := nextState(*vmm, running, pid)
+		next, reason := nextState(*vmm, running, pid, m.waiting[vm] != nil)
 		updated := *vmm
 		updated.State, updated.Reason = next, reason
 		if running && next == VMMRunning {
@@ -281,11 +281,13 @@ func (m *Table) adoptLocked(vm log.UUID, pid int) {
 	m.setLocked(VMM{ID: vmstore.RandomUUID(), VM: vm, State: VMMRunning, PID: pid})
 }
 
-// nextState is the next state of a VMM whose VM is seen running as pid, or not.
-func nextState(v VMM, running bool, pid int) (state, reason string) {
+// nextState is the next state of a VMM whose VM is seen running as pid, or not. A VM that
+// has not been seen running yet may run all the same while jobs for it are to be done.
+func nextState(v VMM, running bool, pid int, jobs bool) (state, reason string) {
 	replaced := v.PID != 0 && pid != v.PID
+	unseen := v.PID == 0 && jobs
 	switch {
-	case v.State == VMMStopping && (!running || replaced):
+	case v.State == VMMStopping && (!running && !unseen || replaced):
 		return VMMDestroyed, ""
 	case v.State == VMMStarting && running, v.State == VMMMigrating && running, v.State == VMMRebooting && running && (replaced || v.PID == 0):
 		return VMMRunning, ""

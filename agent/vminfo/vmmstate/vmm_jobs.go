@@ -108,6 +108,7 @@ func (m *Table) enqueueLocked(vm log.UUID, do func(context.Context)) error {
 		defer m.mu.Unlock()
 		if w.count--; w.count == 0 {
 			delete(m.waiting, vm)
+			m.observeLocked(vm) // what waited for the last of them: see nextState
 			close(w.done)
 		}
 	}

@@ -181,6 +181,35 @@ func TestVMMQuickRestart(t *testing.T) {
 	s.wait(t, id, VMMFailed)
 }
 
+// A VM whose process runs and was not seen yet has not ended when it is told to stop: it
+// would get a second VMM when it is seen.
+func TestStopBeforeItIsSeen(t *testing.T) {
+	s := newVMMSite(t.TempDir())
+	s.adopts = "fake"
+	vm, id := vmmID(1), vmmID(100)
+	s.starter.set(vm, "stopped", 0)
+	s.starter.hold = make(chan struct{})
+	s.run(t)
+	defer func() { s.stop() }()
+	if _, err := s.vmms.Register(id, vm); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.vmms.SetState(id, "stopped", log.UUID{}); err != nil {
+		t.Fatal(err)
+	}
+	s.vmms.observe(vm) // an earlier inspection: nothing runs
+	s.starter.set(vm, "running", 7)
+	s.vmms.observe(vm)
+	if list := s.vmms.List(); len(list) != 1 || list[0].State != VMMStopping {
+		t.Errorf("before it has stopped: %+v, want one VMM that is stopping", list)
+	}
+	close(s.starter.hold)
+	s.wait(t, id, VMMDestroyed)
+	if list := s.vmms.List(); len(list) != 1 {
+		t.Errorf("after it: %+v, want one VMM", list)
+	}
+}
+
 func TestVMMStartFails(t *testing.T) {
 	s := newVMMSite(t.TempDir())
 	s.starter.fail = errors.New("no such image")
