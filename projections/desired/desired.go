@@ -24,6 +24,11 @@ type Links struct {
 	Fabrics []Fabric
 	Neighs  []Neigh
 	FDB     []FDB
+	// Segments are the bridges that join the links of VMs, with port security.
+	Segments []Segment
+	// Peers are the other nodes of the vnets that are on demand. Those of the other vnets
+	// are the destinations in FDB.
+	Peers []Peer
 	// Problems are objects that cannot be programmed as the log has them (no
 	// underlay address, a fabric without a vnet). They are reported, and do
 	// not keep the rest from being programmed.
@@ -46,6 +51,36 @@ type VXLAN struct {
 	// OnDemand: the vnet has more entries than are programmed ahead. None of
 	// its Neighs and FDB are listed; Entries finds each when it is asked for.
 	OnDemand bool
+	// Flood: a network on it asks for broadcast, so that frames for all go to each peer.
+	Flood bool
+}
+
+// Segment is what the links of one VLAN of one vnet have in common on a node: one bridge,
+// where port security is on. Key: (VNet, VLAN).
+type Segment struct {
+	VNet uint32
+	VLAN uint16 // 0: untagged
+	MTU  uint32 // of the device below
+	// Broadcast: a network on it asks for broadcast and multicast between its VMs.
+	Broadcast bool
+}
+
+// Peer is a node that sends and receives VXLAN packets of a vnet. Key: (VNet, Addr).
+type Peer struct {
+	VNet uint32
+	Addr netip.Addr // underlay address
+}
+
+// Security is what the frames that leave a VM through one of its links may be, beside
+// those with the NIC's MAC and addresses. The fields are what the NIC says in the log.
+type Security struct {
+	AnyMAC     bool // allow_mac_spoofing
+	AnyIP      bool // allow_ip_spoofing
+	DHCPServer bool // allow_dhcp_spoofing: answers of a DHCP server, and router advertisements
+	AnyTraffic bool // allow_restricted_traffic: others than IPv4, IPv6 and ARP
+	// Promiscuous (allow_unfiltered_promisc): it gets frames for MACs that no other NIC
+	// of the node has, so that it may have several.
+	Promiscuous bool
 }
 
 // VLAN is one vx<vnet>v<vlan> device on sdcvxl<vnet>. Key: (VNet, ID). There is
@@ -72,6 +107,8 @@ type Fabric struct {
 	// Resolvers is the union over the VM's NICs in NIC order; written to
 	// /etc/netns/<Namespace>/resolv.conf.
 	Resolvers []netip.Addr
+	// Security is what the link's frames may be.
+	Security Security
 	// Hold is set while the VM is provisioning: the link is made, but the
 	// network's later changes (gateway, routes, resolvers, MTU) are not applied.
 	Hold bool
