@@ -147,6 +147,11 @@ func (p *planner) findNeeds(nics []projections.NICRow) {
 }
 
 func (p *planner) addFabric(r projections.NICRow) {
+	p.want.Fabrics = append(p.want.Fabrics, p.fabric(r))
+}
+
+// fabric returns the link of a NIC of the CN, which lies on a vnet.
+func (p *planner) fabric(r projections.NICRow) Fabric {
 	nic := r.NIC()
 	net := p.s.Network(nic.NetworkUUID)
 	f := Fabric{
@@ -167,7 +172,7 @@ func (p *planner) addFabric(r projections.NICRow) {
 	}
 	f.Gateway, f.Resolvers = p.ofVM(nic, net)
 	f.Routes = p.routes(nic, net)
-	p.want.Fabrics = append(p.want.Fabrics, f)
+	return f
 }
 
 // runs reports whether a VM is to run, as the log has it, so that it has a namespace.
