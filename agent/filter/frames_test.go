@@ -117,7 +117,7 @@ func frameCases() []frameCase {
 	add := func(name string, frame []byte, passes int, reason Reason) {
 		out = append(out, frameCase{name: name, frame: frame, passes: passes, reason: reason})
 	}
-	eth := func(protocol int, payload []byte) []byte { return ether(macB, macA, protocol, payload) }
+	eth := func(protocol int, payload []byte) []byte { return ether(broadcast, macA, protocol, payload) }
 	v4 := func(from netip.Addr, protocol byte, payload []byte) []byte {
 		return eth(unix.ETH_P_IP, ipv4(from, protocol, 0, nil, payload))
 	}
@@ -126,8 +126,8 @@ func frameCases() []frameCase {
 	}
 	add("frame/own", v4(ip4A, 17, udpTo(1, 2)), always, "")
 	add("frame/MAC of another", ether(macB, log.MAC{2, 0, 0, 0, 0, 9}, unix.ETH_P_IP, ipv4(ip4A, 17, 0, nil, udpTo(1, 2))), anyMAC, ReasonMAC)
-	add("frame/MAC of a neighbour", ether(macA, macB, unix.ETH_P_IP, ipv4(ip4A, 17, 0, nil, udpTo(1, 2))), anyMAC, ReasonMAC)
-	add("frame/MAC comes before the address", ether(macA, macB, unix.ETH_P_IP, ipv4(ip4B, 17, 0, nil, udpTo(1, 2))), never, ReasonMAC)
+	add("frame/MAC of a neighbour", ether(broadcast, macB, unix.ETH_P_IP, ipv4(ip4A, 17, 0, nil, udpTo(1, 2))), anyMAC, ReasonMAC)
+	add("frame/MAC comes before the address", ether(broadcast, macB, unix.ETH_P_IP, ipv4(ip4B, 17, 0, nil, udpTo(1, 2))), never, ReasonMAC)
 	for _, last := range []byte{0, 2, 3, 0xe, 0xf} /* the kernel drops 1, pause frames */ {
 		add("frame/reserved MAC "+string('a'+rune(last)), ether(log.MAC{1, 0x80, 0xc2, 0, 0, last}, macA, unix.ETH_P_IP, ipv4(ip4A, 17, 0, nil, udpTo(1, 2))), never, ReasonProtocol)
 	}

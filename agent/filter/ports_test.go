@@ -91,6 +91,9 @@ func TestFrames(t *testing.T) {
 			if want == ReasonMAC && flag == anyMAC {
 				want = afterMAC[c.name]
 			}
+			if want == ReasonRouter && flag == dhcp {
+				want = afterRouter[c.name]
+			}
 			if got := p.outcome(c.frame); got != want {
 				t.Errorf("with %s: %s: dropped for %q, want %q", name, c.name, got, want)
 			}
@@ -104,6 +107,12 @@ func TestFrames(t *testing.T) {
 	if c := p.counters(); len(c.Ports) != 0 {
 		t.Errorf("counters of a port that is gone: %+v", c)
 	}
+}
+
+// afterRouter is what is wrong with router advertisements that a port may send.
+var afterRouter = map[string]Reason{
+	"ra/of a neighbour": ReasonIP, "ra/behind a header": ReasonND, "ra/behind two headers": ReasonND, "ra/in a fragment": ReasonND,
+	"ra/in a first fragment behind a header": ReasonND, "tag/router": ReasonProtocol,
 }
 
 // afterMAC is what is wrong with frames besides their MAC.

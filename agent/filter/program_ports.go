@@ -181,6 +181,9 @@ func ipv4Chains() []chainDef {
 		{family: bridge, name: "ipv4-dhcp", rules: []rule{
 			all(udp(nil, dhcpClient), notPort(setDHCP), jump(dropChain(ReasonDHCPServer))),
 			all(udp(nil, dhcpServer), jump("request")),
+			all(protocol(unix.IPPROTO_UDP), transport(2, 2), accept()),
+			all(masked(inNetwork, 6, expr.CmpOpNeq, []byte{0x1f, 0xff}, []byte{0, 0}), accept()), // a later fragment
+			all(protocol(unix.IPPROTO_UDP), jump(dropChain(ReasonIP))),
 			accept(),
 		}},
 	}

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is a limit after which a test fails.
-const patience = 3 * time.Second
+const patience = 4 * time.Second
 
 // node is a namespace with nf_tables of its own.
 type node struct {
@@ -203,8 +203,10 @@ func (n *node) vm(name, bridge string, mac log.MAC) *vm {
 }
 
 // quiet makes the namespace of the thread send nothing by itself.
-func quiet() error {
-	err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0o600)
+func quiet() error { return writeSysctl("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1") }
+
+func writeSysctl(path, value string) error {
+	err := os.WriteFile(path, []byte(value), 0o600)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
