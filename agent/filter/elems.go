@@ -42,21 +42,34 @@ func addrElem(index uint32, a netip.Addr) elem {
 	if a.Is4() {
 		set = setV4
 	}
-	return elem{family: bridge, set: set, key: string(append(indexKey(index), a.AsSlice()...))}
+	var key [4 + 16]byte
+	b := binary.NativeEndian.AppendUint32(key[:0], index)
+	if a.Is4() {
+		a4 := a.As4()
+		b = append(b, a4[:]...)
+	} else {
+		a16 := a.As16()
+		b = append(b, a16[:]...)
+	}
+	return elem{family: bridge, set: set, key: string(b)}
 }
 
 // elems are the elements of a port, in the order of compareElems.
 func (p Port) elems() []elem {
-	index := indexKey(p.Index)
+	key := string(indexKey(p.Index))
 	one := func(set string, rest ...byte) elem {
-		return elem{family: bridge, set: set, key: string(append(slices.Clone(index), rest...))}
+		if len(rest) == 0 {
+			return elem{family: bridge, set: set, key: key}
+		}
+		return elem{family: bridge, set: set, key: key + string(rest)}
 	}
 	head := one(setPorts)
 	head.note = p.Name
 	mac := p.MAC
 	closed := []elem{one(setClosed), one(setClosed)}
 	closed[0].family, closed[1].family = inet, arp
-	out := []elem{closed[0], closed[1], head, one(setMACs, append(mac[:], 0, 0)...)}
+	out := make([]elem, 0, len(p.Addresses)+9)
+	out = append(out, closed[0], closed[1], head, one(setMACs, append(mac[:], 0, 0)...))
 	for _, a := range p.Addresses {
 		out = append(out, addrElem(p.Index, a))
 	}
