@@ -342,12 +342,8 @@ func applyStep(l *Link, s Step) error {
 		} else {
 			l.ARP = WantedProbes
 		}
-	case OpAddAddress, OpDelAddress, OpSetRoute, OpDelRoute, OpSetStatic, OpDelStatic:
+	case OpAddAddress, OpDelAddress, OpSetRoute, OpDelRoute, OpSetStatic, OpDelStatic, OpAddFlood, OpDelFlood:
 		l.Apply(&s)
-	case OpAddFlood:
-		l.FDB = put(l.FDB, Forward{Dst: s.Addr, Permanent: true}, compareForward)
-	case OpDelFlood:
-		l.FDB = drop(l.FDB, Forward{Dst: s.Addr}, compareForward)
 	case OpSetNeigh:
 		l.Neighs = put(l.Neighs, Neighbour{IP: s.Addr, MAC: s.MAC}, compareNeighbour)
 	case OpDelNeigh:

@@ -27,7 +27,7 @@ func (f *Fake) addPair(made Link) error {
 		return err
 	}
 	made.Index = FirstIndex + f.lastIndex
-	made.Parent, made.Peer, made.Alias, made.Ours = host.Name, nil, "", false
+	made.Parent, made.Peer, made.Alias, made.Ours, made.Up = host.Name, nil, "", false, false
 	made.ARP, made.ND = Probes{Known: true, Mcast: 3}, Probes{Known: true, Mcast: 3}
 	return f.AddLink(made)
 }

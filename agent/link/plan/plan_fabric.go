@@ -43,8 +43,12 @@ func (p *planner) fabrics() {
 		}
 		if state.have == nil {
 			// The kernel takes no alias from the message that makes a link, and this one is
-			// for another namespace than that message.
-			p.addresses = append(p.addresses, Step{Op: OpSetLink, Object: o, Namespace: at.Namespace, Link: at.Name, Spec: spec, Change: ChangeMark})
+			// for another namespace than that message. It puts no end of a pair up.
+			change := ChangeMark
+			if spec.Peer != nil {
+				change |= ChangeUp
+			}
+			p.addresses = append(p.addresses, Step{Op: OpSetLink, Object: o, Namespace: at.Namespace, Link: at.Name, Spec: spec, Change: change})
 		}
 		p.probes(o, at, state)
 		p.addrs(o, at, state, w)

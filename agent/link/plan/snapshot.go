@@ -311,6 +311,10 @@ func (l *Link) Apply(s *Step) {
 		}
 	case OpSetStatic:
 		l.Static = put(l.Static, s.MAC, log.MAC.Compare)
+	case OpAddFlood:
+		l.FDB = put(l.FDB, Forward{Dst: s.Addr, Permanent: true}, compareForward)
+	case OpDelFlood:
+		l.FDB = drop(l.FDB, Forward{Dst: s.Addr}, compareForward)
 	case OpDelStatic:
 		l.Static = drop(l.Static, s.MAC, log.MAC.Compare)
 	case OpAddAddress:

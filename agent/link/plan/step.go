@@ -319,7 +319,7 @@ func addLinkText(l *Link) string {
 		netns = " netns " + l.Namespace
 	}
 	if h := l.Peer; h != nil {
-		return fmt.Sprintf("ip link add %s mtu %d alias %q group %d master %s type veth peer name %s%s address %s mtu %d up group %d", h.Name, h.MTU, h.Alias, h.Group, h.Master, l.Name, netns, l.MAC, l.MTU, l.Group)
+		return fmt.Sprintf("ip link add %s mtu %d alias %q group %d master %s type veth peer name %s%s address %s mtu %d group %d", h.Name, h.MTU, h.Alias, h.Group, h.Master, l.Name, netns, l.MAC, l.MTU, l.Group)
 	}
 	return fmt.Sprintf("ip link add link %s name %s%s address %s mtu %d up group %d type macvlan mode bridge", l.Parent, l.Name, netns, l.MAC, l.MTU, l.Group)
 }
