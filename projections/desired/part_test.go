@@ -111,7 +111,7 @@ func TestPartsAreTheWholesDifference(t *testing.T) {
 			touches.Note(objects[key], after)
 			objects[key] = after
 		}
-		for range rapid.IntRange(4, 24).Draw(t, "changes") {
+		for range rapid.IntRange(16, 32).Draw(t, "changes") {
 			op := changetest.Op(t, drawOwn(t))
 			if result := w.Try(w.Change(op)); result.Refusal != nil {
 				refused++
