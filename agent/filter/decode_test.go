@@ -83,7 +83,7 @@ func TestLimits(t *testing.T) {
 // What cannot be a transaction is an error, and not a wait.
 func TestTooLargeForTheSocket(t *testing.T) {
 	n := newNode(t)
-	n.k.c.limit = 100
+	n.k.c.limit = 60
 	_, err := n.k.c.transact(n.k.gen, []message{newTableNamed("a"), newTableNamed("b")})
 	if !errors.Is(err, unix.EMSGSIZE) {
 		t.Errorf("got %v", err)
