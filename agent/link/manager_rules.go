@@ -2,6 +2,7 @@ package link
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -33,6 +34,20 @@ func (m *Manager) noteFilter(have *plan.Snapshot) {
 		m.unsupported.Store(&unsupported{have.RulesErr})
 	} else {
 		m.unsupported.Store(nil)
+	}
+}
+
+// reportBridges reports the bridges that wait for the device below.
+func (m *Manager) reportBridges(result *Result, steps []plan.Step, seen map[plan.Object]bool) {
+	for i := range steps {
+		s := &steps[i]
+		device := plan.Object{Kind: plan.ObjectVXLAN, VNet: s.Object.VNet}
+		if plan.KindOfName(s.Link) == plan.KindVLAN {
+			device = plan.Object{Kind: plan.ObjectVLAN, VNet: s.Object.VNet, VLAN: s.Object.VLAN}
+		}
+		if _, waits := m.backoff[s.Object]; s.Object.Kind == plan.ObjectBridge && s.Change&plan.ChangeMaster != 0 && !waits && seen[device] {
+			result.Failures = append(result.Failures, Failure{Object: s.Object, Err: fmt.Errorf("%w: %s", plan.ErrNotMade, s.Link)})
+		}
 	}
 }
 
@@ -160,6 +175,14 @@ func (m *Manager) floodStep(p filter.Peer, op plan.Op) []plan.Step {
 // wasGuarded is wasWanted for what port security adds; ok is false for other objects.
 func (m *Manager) wasGuarded(o plan.Object, want *desired.Links) (is, ok bool) {
 	switch o.Kind {
+	case plan.ObjectFabric: // its port has the MTU of the device below
+		i, had := findFabric(m.last.Fabrics, o.MAC)
+		j, has := findFabric(want.Fabrics, o.MAC)
+		if !m.cfg.Secure.On || !had || !has {
+			return false, false
+		}
+		is, _ = m.wasGuarded(plan.Object{Kind: plan.ObjectBridge, VNet: want.Fabrics[j].VNet, VLAN: want.Fabrics[j].VLAN}, want)
+		return is && sameFabric(m.last.Fabrics[i], want.Fabrics[j]), true
 	case plan.ObjectBridge:
 		find := func(w *desired.Links) (desired.Segment, bool) {
 			list := plan.SegmentsOf(w)
