@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -91,6 +92,15 @@ func openNamespaceFile(path string) (*os.File, error) {
 		return nil, fmt.Errorf("%w: %s is a namespace of another kind: mount a network namespace there", plan.ErrBadNamespace, path)
 	}
 	return file, nil
+}
+
+// OpenNamespace opens the file of a named network namespace in a folder, with the same
+// care and the same errors as the dumps.
+func OpenNamespace(folder, name string) (*os.File, error) {
+	if err := plan.CheckNamespace(name); err != nil {
+		return nil, err
+	}
+	return openNamespaceFile(filepath.Join(folder, name))
 }
 
 // statNow returns what the kernel knows of a file without asking its file system: of one

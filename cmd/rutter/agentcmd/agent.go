@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/agent/link"
+	"rutter/agent/link/view"
 	"rutter/agent/underlay"
 	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/localhttp"
@@ -97,6 +98,10 @@ func run(c *cli.Context) error {
 		return fmt.Errorf("%w (the agent needs CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter the VMs' namespaces)", err)
 	}
 	opts.Kernel = node.SystemKernel(kernel, link.ManagerConfig{Ahead: c.Int("ahead"), Table: c.Int("on-demand-table"), UndoRenames: c.String("link-renames") == "undo"})
+	if opts.View, err = view.New(view.Config{NetNSDir: c.String("netns"), Security: opts.Security}); err != nil {
+		return errors.Join(err, kernel.Close())
+	}
+	defer opts.View.Close()
 	opts.Opened = func() { confineAgent(c, opts.Logger) }
 	opts.Underlay = new(node.UnderlayOptions)
 	if c.Bool("underlay-probe") {
