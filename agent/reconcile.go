@@ -427,30 +427,6 @@ func (r *reconciler) addSteps(result link.Result) {
 	}
 }
 
-// status is brief, with the percentiles.
-func (r *reconciler) status() KernelStatus {
-	s := r.brief()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s.Delay50, s.Delay99 = r.delays.percentile(50), r.delays.percentile(99)
-	s.HealedBy = maps.Clone(r.last.HealedBy)
-	return s
-}
-
-// brief is the cheap part, because watermarks are made often.
-func (r *reconciler) brief() KernelStatus {
-	var asked link.Asked
-	if kernel, ok := r.kernel.(demandKernel); ok {
-		asked = kernel.Asked()
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := r.last
-	s.HealedBy = nil // the map is not copied for each watermark
-	s.Demand = DemandStatus(asked)
-	return s
-}
-
 // markingKernel is a Kernel whose links bear the mark of the cluster that wants them;
 // *link.Manager is one.
 type markingKernel interface {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -212,6 +213,30 @@ func notIdle(result link.Result) []link.Failure {
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(result.Failures), func(f link.Failure) bool { return idle[f.Object] })
+}
+
+// status is brief, with the percentiles.
+func (r *reconciler) status() KernelStatus {
+	s := r.brief()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.Delay50, s.Delay99 = r.delays.percentile(50), r.delays.percentile(99)
+	s.HealedBy = maps.Clone(r.last.HealedBy)
+	return s
+}
+
+// brief is the cheap part, because watermarks are made often.
+func (r *reconciler) brief() KernelStatus {
+	var asked link.Asked
+	if kernel, ok := r.kernel.(demandKernel); ok {
+		asked = kernel.Asked()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.last
+	s.HealedBy = nil // the map is not copied for each watermark
+	s.Demand = DemandStatus(asked)
+	return s
 }
 
 // watermark is what is reported to a server.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	"rutter/agent/link/view"
@@ -180,8 +179,8 @@ const viewTime = 2 * time.Second
 // this node (desired.KernelQuery). It is false if a request is about something else. The
 // kernel is read beside the follower.
 func (s *stream) answersKernel(m *feed.Request) bool {
-	path, err := url.Parse(m.Path)
-	if err != nil || m.Method != http.MethodGet || path.Path != desired.KernelPath {
+	q, is, err := desired.ParseKernelQuery(m.Path)
+	if !is || m.Method != http.MethodGet {
 		return false
 	}
 	response := &feed.Response{Number: m.Number, Status: http.StatusNotImplemented}
@@ -190,7 +189,6 @@ func (s *stream) answersKernel(m *feed.Request) bool {
 		response.Body, _ = json.Marshal(map[string]string{"code": code, "message": message}) // texts can be marshalled
 		s.respond(response)
 	}
-	q, err := desired.ParseKernelQuery(path.Query())
 	switch {
 	case err != nil:
 		refuse(http.StatusBadRequest, "BadRequest", err.Error())

@@ -41,6 +41,7 @@ type Config struct {
 // Collector is a prometheus.Collector of one agent.
 type Collector struct {
 	cfg    Config
+	disk   disk
 	values []value
 }
 
@@ -71,7 +72,7 @@ func New(cfg Config) *Collector {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Collector{cfg: cfg}
+	c := &Collector{cfg: cfg, disk: disk{folder: cfg.Folder}}
 	c.values = append(append(feedValues(cfg.Now), kernelValues(cfg.Now)...), restValues()...)
 	return c
 }
@@ -206,7 +207,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(answers, prometheus.CounterValue, float64(a.Count), a.Kind)
 		}
 	}
-	if free, ok := freeBytes(c.cfg.Folder); ok {
+	if free, ok := c.disk.freeBytes(); ok {
 		out <- prometheus.MustNewConstMetric(diskFree, prometheus.GaugeValue, free)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)

@@ -3,7 +3,7 @@ package desired
 import (
 	"fmt"
 	"net/netip"
-	"net/url"
+	"strings"
 
 	"rutter/log"
 )
@@ -17,37 +17,46 @@ type KernelQuery struct {
 	VTEP netip.Addr // of the other end's CN; invalid: it is the same CN
 }
 
-// Path is the path and query of the request for q to an agent.
+// kernelPath begins the path of requests with a KernelQuery.
+const kernelPath = "/kernel/"
+
+// Path is the path of the request for q to an agent: /kernel/NIC/MAC/IP/VTEP, with - for
+// an address that is not valid.
 func (q KernelQuery) Path() string {
-	values := url.Values{"nic": {q.NIC.String()}, "mac": {q.MAC.String()}}
-	if q.IP.IsValid() {
-		values.Set("ip", q.IP.String())
+	text := func(a netip.Addr) string {
+		if !a.IsValid() {
+			return "-"
+		}
+		return a.String()
 	}
-	if q.VTEP.IsValid() {
-		values.Set("vtep", q.VTEP.String())
-	}
-	return KernelPath + "?" + values.Encode()
+	return kernelPath + strings.Join([]string{q.NIC.String(), q.MAC.String(), text(q.IP), text(q.VTEP)}, "/")
 }
 
-// KernelPath is the path of requests with a KernelQuery.
-const KernelPath = "/kernel"
-
-// ParseKernelQuery reads the query of a path that KernelQuery.Path made.
-func ParseKernelQuery(values url.Values) (q KernelQuery, err error) {
-	if q.NIC, err = log.ParseMAC(values.Get("nic")); err != nil {
-		return q, fmt.Errorf("nic: %w", err)
+// ParseKernelQuery reads a path that KernelQuery.Path made. is is false if the path is
+// another one.
+func ParseKernelQuery(path string) (q KernelQuery, is bool, err error) {
+	rest, is := strings.CutPrefix(path, kernelPath)
+	if !is {
+		return q, false, nil
 	}
-	if q.MAC, err = log.ParseMAC(values.Get("mac")); err != nil {
-		return q, fmt.Errorf("mac: %w", err)
+	parts := strings.Split(rest, "/")
+	if len(parts) != 4 {
+		return q, true, fmt.Errorf("%s: want NIC/MAC/IP/VTEP after it", kernelPath)
 	}
-	for name, into := range map[string]*netip.Addr{"ip": &q.IP, "vtep": &q.VTEP} {
-		if text := values.Get(name); text != "" {
+	if q.NIC, err = log.ParseMAC(parts[0]); err != nil {
+		return q, true, fmt.Errorf("NIC: %w", err)
+	}
+	if q.MAC, err = log.ParseMAC(parts[1]); err != nil {
+		return q, true, fmt.Errorf("MAC: %w", err)
+	}
+	for i, into := range []*netip.Addr{&q.IP, &q.VTEP} {
+		if text := parts[2+i]; text != "-" {
 			if *into, err = netip.ParseAddr(text); err != nil {
-				return q, fmt.Errorf("%s: %w", name, err)
+				return q, true, fmt.Errorf("address: %w", err)
 			}
 		}
 	}
-	return q, nil
+	return q, true, nil
 }
 
 // Roles of a KernelLink, in the order from the VM to the underlay.

@@ -38,7 +38,7 @@ func Command(join *cli.Command) *cli.Command {
 			Name: "status", Usage: "what the agent of this machine says of itself", Action: printStatus,
 			Flags:       []cli.Flag{output.Flag(), statusFlag()},
 			Description: term.Examples("rutter agent status", "rutter agent status -o json"),
-		}},
+		}, portsCommand()},
 	}
 }
 
