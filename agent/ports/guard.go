@@ -1,0 +1,70 @@
+package ports
+
+import (
+	"context"
+	"sync"
+
+	"rutter/agent/filter"
+)
+
+// Guard lets operators, metrics and traces read a table that the manager of the links
+// programs: it is the filter.Table for the manager, and a Source for the others. Its
+// methods may be called from any goroutine; the table's run one at a time, except for
+// Counters.
+type Guard struct {
+	mode Mode
+
+	mu    sync.Mutex // held while table is used
+	table filter.Table
+}
+
+var (
+	_ filter.Table = (*Guard)(nil)
+	_ Source       = (*Guard)(nil)
+)
+
+// NewGuard returns the guard of a table, whose port security has that mode.
+func NewGuard(table filter.Table, mode Mode) *Guard { return &Guard{mode: mode, table: table} }
+
+// Mode implements Source.
+func (g *Guard) Mode() Mode { return g.mode }
+
+// Read implements filter.Table.
+func (g *Guard) Read(ctx context.Context) (filter.State, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.table.Read(ctx)
+}
+
+// State implements Source: it is what the kernel has, not what was programmed last.
+func (g *Guard) State(ctx context.Context) (filter.State, error) { return g.Read(ctx) }
+
+// Apply implements filter.Table.
+func (g *Guard) Apply(ctx context.Context, changes []filter.Change) []error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.table.Apply(ctx, changes)
+}
+
+// Counters implements filter.Table and Source.
+func (g *Guard) Counters(ctx context.Context) (filter.Counters, error) { return g.table.Counters(ctx) }
+
+// Close implements filter.Table.
+func (g *Guard) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.table.Close()
+}
+
+// Without is the Source of a node that holds no rules: port security is off, or the
+// kernel cannot hold them.
+type Without struct{ As Mode }
+
+// Mode implements Source.
+func (w Without) Mode() Mode { return w.As }
+
+// State implements Source: there are no rules.
+func (Without) State(context.Context) (filter.State, error) { return filter.State{}, nil }
+
+// Counters implements Source: nothing is dropped.
+func (Without) Counters(context.Context) (filter.Counters, error) { return filter.Counters{}, nil }
