@@ -383,7 +383,8 @@ var importTable = []row{
 	},
 	{
 		pkg: "agent/link/view", may: []string{"log", "agent/filter", "agent/internal/nlmsg", "agent/link", "agent/link/internal/wire", "agent/link/plan", "agent/ports", "projections/desired"},
-		why: "a trace reads the kernel with sockets of its own, and one entry at a time: it shares with the manager only the form of messages",
+		tests: []string{"cmd/rutter/netlab"},
+		why:   "a trace reads the kernel with sockets of its own, and one entry at a time: it shares with the manager only the form of messages",
 	},
 	{
 		pkg: "agent/ports", may: []string{"log", "agent/filter", "projections/desired"},
