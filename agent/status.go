@@ -295,6 +295,16 @@ func nameOfKind(kind plan.ObjectKind) string {
 		return "forwarding entry"
 	case plan.ObjectResolvers:
 		return "resolvers"
+	case plan.ObjectBridge:
+		return "bridge"
+	case plan.ObjectPeer:
+		return "peer"
+	case plan.ObjectFlood:
+		return "flood entry"
+	case plan.ObjectUnderlay:
+		return "underlay"
+	case plan.ObjectRules:
+		return "rules"
 	}
 	return "other"
 }

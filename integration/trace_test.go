@@ -16,9 +16,11 @@ import (
 	"time"
 
 	"rutter/agent"
+	"rutter/agent/filter"
 	"rutter/agent/link"
 	"rutter/agent/link/plan"
 	"rutter/agent/link/view"
+	"rutter/agent/ports"
 	"rutter/api/client"
 	"rutter/cmd/rutter/netlab"
 	"rutter/cmd/rutter/node"
@@ -37,14 +39,28 @@ type traced struct {
 	ip       netip.Addr // of to
 }
 
-func newTraced(t *testing.T) *traced {
+// newTraced starts it, with the rules of port security or without.
+func newTraced(t *testing.T, secured bool) *traced {
 	w := &traced{wholeWay: newWholeWayLog(t)}
 	w.dir = w.zones(t, w.local)
-	kernel, err := link.Open(link.Config{NetNSDir: w.dir, EtcNetNSDir: filepath.Join(w.dir, "etc")})
+	cfg, look := link.Config{NetNSDir: w.dir, EtcNetNSDir: filepath.Join(w.dir, "etc")}, view.Config{NetNSDir: w.dir}
+	if secured {
+		table, err := filter.Open(t.Context())
+		if errors.Is(err, filter.ErrUnsupported) {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		guard := ports.NewGuard(table, ports.Mode{Mode: desired.SecurityEnforced, Required: true})
+		t.Cleanup(func() { _ = guard.Close() })
+		cfg.Filter, look.Security = guard, guard
+	}
+	kernel, err := link.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	reader, err := view.New(view.Config{NetNSDir: w.dir})
+	reader, err := view.New(look)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +71,7 @@ func newTraced(t *testing.T) *traced {
 	})
 	a := rig.Agent(t, agent.Config{
 		CN: w.local, Servers: w.c.Client.Servers(), Dialer: w.c.Client, SweepEvery: time.Hour,
-		Kernel: node.SystemKernel(kernel, link.ManagerConfig{}).New, View: reader.Read,
+		Kernel: node.SystemKernel(kernel, link.ManagerConfig{Secure: plan.Secure{On: secured, Required: true}}).New, View: reader.Read,
 	})
 	made, err := w.c.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{w.nic(w.remote, w.vm)}})
 	if err != nil {
@@ -88,9 +104,9 @@ func (w *traced) nicOn(t *testing.T, cn log.UUID) (mac log.MAC, ip netip.Addr, z
 }
 
 // trace asks a server, with a look at the kernels.
-func (w *traced) trace(t *testing.T) (tr desired.Trace) {
+func (w *traced) trace(t *testing.T, watch string) (tr desired.Trace) {
 	t.Helper()
-	query := url.Values{"from": {w.from.String()}, "to": {w.to.String()}, "kernels": {"1"}, "watch_ms": {"0"}}
+	query := url.Values{"from": {w.from.String()}, "to": {w.to.String()}, "kernels": {"1"}, "watch_ms": {watch}}
 	raw, err := w.c.Client.Raw(t.Context(), http.MethodGet, "/trace?"+query.Encode(), nil)
 	if err == nil {
 		err = json.Unmarshal(raw, &tr)
@@ -146,8 +162,8 @@ func TestTraceNamesTheKernels(t *testing.T) {
 	if !enterLab(t) {
 		return
 	}
-	w := newTraced(t)
-	tr := w.trace(t)
+	w := newTraced(t, false)
+	tr := w.trace(t, "0")
 	v := tr.KernelsAsked[0].View
 	if got := faults(tr); got != nil || v.Neighbour == nil || v.Neighbour.MAC != w.to || v.Forward == nil || v.Forward.VTEP.String() != "192.0.2.2" || len(v.Links) != 2 || len(v.Unknown) != 0 {
 		t.Errorf("as the log wants it: %v, %+v", got, v)
@@ -165,7 +181,7 @@ func TestTraceNamesTheKernels(t *testing.T) {
 		{plan.Step{Op: plan.OpDelFDB, Link: "sdcvxl7", MAC: w.to}, fmt.Sprintf("the forwarding entry of sdcvxl7 for %s on CN cn0 is missing", w.to)},
 	} {
 		w.do(t, c.step)
-		if got := faults(w.trace(t)); !slices.Contains(got, c.want) {
+		if got := faults(w.trace(t, "0")); !slices.Contains(got, c.want) {
 			t.Errorf("after %v: %v, want %q", c.step, got, c.want)
 		}
 	}
@@ -176,7 +192,51 @@ func TestTraceNamesTheKernels(t *testing.T) {
 		t.Errorf("rutter trace: %v\n%s", err, out)
 	}
 	w.do(t, plan.Step{Op: plan.OpDelLink, Namespace: w.zone.Name})
-	if got := faults(w.trace(t)); len(got) == 0 || !strings.Contains(strings.Join(got, "\n"), "CN cn0 has no fabric link with the MAC "+w.from.String()) {
+	if got := faults(w.trace(t, "0")); len(got) == 0 || !strings.Contains(strings.Join(got, "\n"), "CN cn0 has no fabric link with the MAC "+w.from.String()) {
 		t.Errorf("without its link: %v", got)
+	}
+}
+
+// TestTraceNamesTheDrops: with port security a VM gives its link another MAC. rutter
+// trace names that, and the counter that rises while the VM sends: its frames are dropped
+// at its port.
+func TestTraceNamesTheDrops(t *testing.T) {
+	t.Parallel()
+	if !enterLab(t) {
+		return
+	}
+	w := newTraced(t, true)
+	tr := w.trace(t, "0")
+	v := tr.KernelsAsked[0].View
+	if got := faults(tr); got != nil || v.Security.Rules == nil || v.Security.Rules.MAC != w.from || v.Security.Peer == nil || !*v.Security.Peer || len(v.Links) != 4 || len(v.Unknown) != 0 {
+		t.Errorf("as the log wants it: %v, %+v", got, v)
+	}
+	if err := w.zone.Do(func() error { return netlab.SetMAC(v.Links[0].Name, log.MAC{2, 0, 0, 0, 0, 9}) }); err != nil {
+		t.Fatal(err)
+	}
+	sending, stop := context.WithCancel(t.Context())
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for sending.Err() == nil {
+			_, _ = w.zone.Ping(w.ip, 8, 10*time.Millisecond) // nothing answers
+		}
+	}()
+	defer func() { stop(); <-sent }()
+	want := []string{
+		fmt.Sprintf("%s on CN cn0 has the MAC 02:00:00:00:00:09, and the NIC %s", v.Links[0].Name, w.from),
+		"drops of reason mac at the port of " + w.from.String() + " on CN cn0 rose by ",
+	}
+	for end := time.Now().Add(time.Minute); ; {
+		tr = w.trace(t, "200")
+		missing := slices.DeleteFunc(slices.Clone(want), func(text string) bool {
+			return slices.ContainsFunc(tr.Findings, func(f desired.Finding) bool { return strings.HasPrefix(f.Text, text) })
+		})
+		if len(missing) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("a trace does not find %q: %+v", missing, tr.Findings)
+		}
 	}
 }

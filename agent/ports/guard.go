@@ -2,9 +2,12 @@ package ports
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 
 	"rutter/agent/filter"
+	"rutter/projections/desired"
 )
 
 // Guard lets operators, metrics and traces read a table that the manager of the links
@@ -16,6 +19,10 @@ type Guard struct {
 
 	mu    sync.Mutex // held while table is used
 	table filter.Table
+
+	modeMu sync.Mutex // protects what follows
+	lacks  error      // why the kernel could not hold the rules at the last reading
+	since  time.Time  // of that
 }
 
 var (
@@ -23,17 +30,36 @@ var (
 	_ Source       = (*Guard)(nil)
 )
 
-// NewGuard returns the guard of a table, whose port security has that mode.
+// NewGuard returns the guard of a table, whose port security has that mode unless the
+// kernel turns out to be unable to hold the rules.
 func NewGuard(table filter.Table, mode Mode) *Guard { return &Guard{mode: mode, table: table} }
 
 // Mode implements Source.
-func (g *Guard) Mode() Mode { return g.mode }
+func (g *Guard) Mode() Mode {
+	g.modeMu.Lock()
+	defer g.modeMu.Unlock()
+	if g.lacks == nil {
+		return g.mode
+	}
+	return Mode{Mode: desired.SecurityUnsupported, Since: g.since, Why: g.lacks.Error(), Required: g.mode.Required}
+}
 
 // Read implements filter.Table.
 func (g *Guard) Read(ctx context.Context) (filter.State, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.table.Read(ctx)
+	state, err := g.table.Read(ctx)
+	g.modeMu.Lock()
+	defer g.modeMu.Unlock()
+	switch lacks := errors.Is(err, filter.ErrUnsupported); {
+	case err == nil:
+		g.lacks = nil
+	case lacks && g.lacks == nil:
+		g.lacks, g.since = err, time.Now()
+	case lacks:
+		g.lacks = err
+	}
+	return state, err
 }
 
 // State implements Source: it is what the kernel has, not what was programmed last.

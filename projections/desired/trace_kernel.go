@@ -180,6 +180,9 @@ func (j *kernelJudge) links() {
 	if vm == nil {
 		return
 	}
+	if vm.MAC != j.k.NIC && !j.k.end.nic.AllowMACSpoofing {
+		j.fault("kernel-mac", "its root can give it the MAC back: ip link set "+vm.Name+" address "+j.k.NIC.String(), "%s on %s has the MAC %s, and the NIC %s", vm.Name, j.k.host, vm.MAC, j.k.NIC)
+	}
 	host := j.v.link(RoleHost)
 	switch {
 	case vm.Kind == "veth" && host == nil && whole:

@@ -23,7 +23,7 @@ func kernelOf(t *desired.Trace, k *desired.TraceKernel) *desired.KernelView {
 	return &desired.KernelView{
 		NIC: k.NIC, Namespace: end.VM.String(),
 		Links: []desired.KernelLink{
-			{Role: desired.RoleVM, Name: "fabric0", Kind: "veth", MTU: 1400, Up: true},
+			{Role: desired.RoleVM, Name: "fabric0", Kind: "veth", MAC: k.NIC, MTU: 1400, Up: true},
 			{Role: desired.RoleHost, Name: "port0", Kind: "veth", MTU: 1400, Up: true, Master: "br10v0"},
 			{Role: desired.RoleBridge, Name: "br10v0", Kind: "bridge", Up: true},
 			{Role: desired.RoleVXLAN, Name: "sdcvxl10", Kind: "vxlan", Up: true},
@@ -55,6 +55,7 @@ func TestTraceOfKernels(t *testing.T) {
 		{"link down", func(_, v *desired.KernelView) { v.Links[1].Up = false }, desired.Unreachable, "kernel-link-down", "the link port0 (host end)"},
 		{"no host end", func(_, v *desired.KernelView) { v.Links = slices.Delete(v.Links, 1, 3) }, desired.Unreachable, "kernel-host-end", "the other end of fabric0"},
 		{"in no bridge", func(_, v *desired.KernelView) { v.Links[1].Master = "" }, desired.Unreachable, "kernel-bridge", "is in no bridge"},
+		{"another MAC", func(_, v *desired.KernelView) { v.Links[0].MAC = log.MAC{2, 5: 9} }, desired.Unreachable, "kernel-mac", "has the MAC 02:00:00:00:00:09, and the NIC"},
 		{"MTU", func(_, v *desired.KernelView) { v.Links[0].MTU = 9000 }, desired.Doubtful, "kernel-mtu", "is 9000, and of the network 1400"},
 		{"no address", func(_, v *desired.KernelView) { v.Addresses = nil }, desired.Unreachable, "kernel-address", "has not the address"},
 		{"no neighbour", func(_, v *desired.KernelView) { v.Neighbour = nil }, desired.Unreachable, "kernel-neighbour", "is missing"},
@@ -68,7 +69,9 @@ func TestTraceOfKernels(t *testing.T) {
 		}, desired.Reachable, "", "this is not known: namespace z: it is a FIFO"},
 		{"not a peer", func(_, v *desired.KernelView) { *v.Security.Peer = false }, desired.Unreachable, "kernel-peer", "does not take VXLAN packets of vnet 10 from"},
 		{"no rules", func(_, v *desired.KernelView) { v.Security.Rules = nil }, desired.Unreachable, "kernel-rules", "has no rules"},
-		{"rules of another address", func(_, v *desired.KernelView) { v.Security.Rules.Addresses = []netip.Addr{netip.MustParseAddr("10.0.0.99")} }, desired.Unreachable, "kernel-rules", "its own address"},
+		{"rules of another address", func(_, v *desired.KernelView) {
+			v.Security.Rules.Addresses = []netip.Addr{netip.MustParseAddr("10.0.0.99")}
+		}, desired.Unreachable, "kernel-rules", "its own address"},
 		{"rules of another MAC", func(_, v *desired.KernelView) { v.Security.Rules.MAC = log.MAC{2, 5: 9} }, desired.Unreachable, "kernel-rules", "let through the MAC 02:00:00:00:00:09 only"},
 		{"rules that allow more", func(_, v *desired.KernelView) { v.Security.Rules.Relaxed = []string{"allow_ip_spoofing"} }, desired.Doubtful, "kernel-rules", "allow allow_ip_spoofing, and the log allows nothing more"},
 		{"unsupported", func(_, v *desired.KernelView) {

@@ -117,18 +117,24 @@ func oneLink(conn *netlink.Conn, body []byte) (*rawLink, error) {
 
 var errManyLinks = errors.New("it has more than " + strconv.Itoa(maxLinks) + " links, and none of the first is it")
 
-// fabricLink returns the link of a NIC in a VM's namespace, nil if there is none: one with
-// its MAC that leads out of the namespace, before others that a guest may have made.
-func fabricLink(conn *netlink.Conn, mac log.MAC) (found *rawLink, err error) {
+// fabricLink returns the link of a NIC in a VM's namespace, nil if there is none: the other
+// end of host, if that is not nil; else one with the MAC that leads out of the namespace,
+// before others that a guest may have made.
+func fabricLink(conn *netlink.Conn, mac log.MAC, host *rawLink) (found *rawLink, err error) {
 	var e wire.Encoder
 	e.LinkHeader(0, 0, 0)
 	seen := 0
 	err = dump(conn, unix.RTM_GETLINK, e.B, func(body []byte) {
 		seen++
-		if l, ok := parseLink(body); ok && seen <= maxLinks && l.mac == mac && (l.kind == plan.KindMacvlan || l.kind == kindVeth) {
-			if found == nil || l.outside && !found.outside {
+		l, ok := parseLink(body)
+		switch {
+		case !ok || seen > maxLinks:
+		case host != nil:
+			if l.kind == kindVeth && l.index == host.peer && l.peer == host.index {
 				found = l
 			}
+		case l.mac == mac && (l.kind == plan.KindMacvlan || l.kind == kindVeth) && (found == nil || l.outside && !found.outside):
+			found = l
 		}
 	})
 	if err == nil && found == nil && seen > maxLinks {

@@ -123,9 +123,10 @@ func (r *Reader) read(ctx context.Context, q *Request) (desired.KernelView, erro
 		NIC: q.Query.NIC, Namespace: q.Namespace, OnDemand: q.OnDemand, Links: []desired.KernelLink{},
 		Addresses: []netip.Prefix{}, Drops: map[string]uint64{}, Underlay: map[string]uint64{},
 	}}
+	w.rules(ctx, r.cfg.Security)
 	host := w.vm(ctx, r.cfg.NetNSDir)
 	w.node(host)
-	w.security(ctx, r.cfg.Security, host)
+	w.security(host)
 	return w.v, nil
 }
 
@@ -134,6 +135,10 @@ type walk struct {
 	own *netlink.Conn
 	q   *Request
 	v   desired.KernelView
+	// state and counts are those of port security, if it is enforced and can be read.
+	state    filter.State
+	counts   filter.Counters
+	enforced bool
 }
 
 // unknown notes that a part could not be read.
@@ -144,8 +149,10 @@ func (w *walk) unknown(what string, err error) {
 	}
 }
 
-// vm reads the fabric link, and returns its host end; nil: it has none.
+// vm reads the fabric link, and returns its host end; nil: it has none. Root of a VM may
+// give the link another MAC: with port security it is known by its host end.
 func (w *walk) vm(ctx context.Context, folder string) (host *rawLink) {
+	host = w.ruled()
 	conn := w.own
 	if w.q.Namespace != "" {
 		file, err := link.OpenNamespace(folder, w.q.Namespace)
@@ -154,18 +161,18 @@ func (w *walk) vm(ctx context.Context, folder string) (host *rawLink) {
 			conn, err = dial(ctx, file)
 		}
 		if errors.Is(err, plan.ErrNoNamespace) {
-			return nil // no link either
+			return host // no link either
 		}
 		if err != nil {
 			w.unknown("namespace "+w.q.Namespace, err)
-			return nil
+			return host
 		}
 		defer conn.Close()
 	}
-	l, err := fabricLink(conn, w.q.Query.NIC)
+	l, err := fabricLink(conn, w.q.Query.NIC, host)
 	if err != nil || l == nil {
 		w.unknown("links of namespace "+w.q.Namespace, err)
-		return nil
+		return host
 	}
 	w.v.Links = append(w.v.Links, l.as(desired.RoleVM))
 	if w.v.Addresses, err = addresses(conn, l.index); err != nil {
@@ -178,8 +185,8 @@ func (w *walk) vm(ctx context.Context, folder string) (host *rawLink) {
 			w.v.Neighbour = &desired.KernelNeigh{MAC: n.MAC, State: stateName(n.State)}
 		}
 	}
-	if l.kind != kindVeth {
-		return nil
+	if l.kind != kindVeth || host != nil {
+		return host
 	}
 	// A guest can make a pair of its own, whose other end has any ifindex.
 	host, err = linkAt(w.own, l.peer)
@@ -230,8 +237,8 @@ func (w *walk) node(host *rawLink) {
 	}
 }
 
-// security reads the rules of the port and what they dropped.
-func (w *walk) security(ctx context.Context, source ports.Source, host *rawLink) {
+// rules reads the rules of port security, and what they dropped.
+func (w *walk) rules(ctx context.Context, source ports.Source) {
 	s := &w.v.Security
 	s.Mode = desired.SecurityOff
 	if source == nil {
@@ -241,15 +248,37 @@ func (w *walk) security(ctx context.Context, source ports.Source, host *rawLink)
 	if s.Mode, s.Why = mode.Mode, mode.Why; s.Mode != desired.SecurityEnforced {
 		return
 	}
-	state, err := source.State(ctx)
-	if err != nil {
+	var err error
+	if w.state, err = source.State(ctx); err != nil {
 		w.unknown("rules of port security", err)
 		return
 	}
-	counts, err := source.Counters(ctx)
+	w.enforced = true
+	w.counts, err = source.Counters(ctx)
 	w.unknown("drops", err)
-	for i := range state.Ports {
-		if p := &state.Ports[i]; host != nil && p.Index == uint32(host.index) {
+}
+
+// ruled returns the host end whose rules are those of the NIC; nil: there is none.
+func (w *walk) ruled() *rawLink {
+	for i := range w.state.Ports {
+		if p := &w.state.Ports[i]; p.MAC == w.q.Query.NIC {
+			l, err := linkAt(w.own, int32(p.Index))
+			if w.unknown("the host end "+p.Name, err); l != nil && l.kind == kindVeth {
+				return l
+			}
+		}
+	}
+	return nil
+}
+
+// security takes the rules of the port.
+func (w *walk) security(host *rawLink) {
+	if !w.enforced {
+		return
+	}
+	s := &w.v.Security
+	for i := range w.state.Ports {
+		if p := &w.state.Ports[i]; host != nil && p.Index == uint32(host.index) {
 			s.Rules = &desired.KernelRules{
 				Port: p.Name, MAC: p.MAC, Relaxed: ports.Relaxed(p),
 				Addresses: p.Addresses[:min(len(p.Addresses), desired.MaxKernelAddresses)],
@@ -262,11 +291,11 @@ func (w *walk) security(ctx context.Context, source ports.Source, host *rawLink)
 		}
 	}
 	if host != nil {
-		add(w.v.Drops, counts.Ports[uint32(host.index)])
+		add(w.v.Drops, w.counts.Ports[uint32(host.index)])
 	}
-	add(w.v.Underlay, counts.Underlay)
+	add(w.v.Underlay, w.counts.Underlay)
 	if vtep := w.q.Query.VTEP; vtep.IsValid() {
-		is := slices.Contains(state.Peers, filter.Peer{VTEP: vtep, VNI: w.q.VNet})
+		is := slices.Contains(w.state.Peers, filter.Peer{VTEP: vtep, VNI: w.q.VNet})
 		s.Peer = &is
 	}
 }
