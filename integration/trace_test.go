@@ -52,7 +52,8 @@ func newTraced(t *testing.T, secured bool) *traced {
 		if err != nil {
 			t.Fatal(err)
 		}
-		guard := ports.NewGuard(table, ports.Mode{Mode: desired.SecurityEnforced, Required: true})
+		guard := ports.NewGuard(table)
+		guard.SetMode(ports.Mode{Mode: desired.SecurityEnforced, Required: true})
 		t.Cleanup(func() { _ = guard.Close() })
 		cfg.Filter, look.Security = guard, guard
 	}
@@ -71,7 +72,7 @@ func newTraced(t *testing.T, secured bool) *traced {
 	})
 	a := rig.Agent(t, agent.Config{
 		CN: w.local, Servers: w.c.Client.Servers(), Dialer: w.c.Client, SweepEvery: time.Hour,
-		Kernel: node.SystemKernel(kernel, link.ManagerConfig{Secure: plan.Secure{On: secured, Required: true}}).New, View: reader.Read,
+		Kernel: node.SystemKernel(kernel, link.ManagerConfig{}, node.Security{Secure: plan.Secure{On: secured, Required: true}}).New, View: reader.Read,
 	})
 	made, err := w.c.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{w.nic(w.remote, w.vm)}})
 	if err != nil {

@@ -15,14 +15,13 @@ import (
 // methods may be called from any goroutine; the table's run one at a time, except for
 // Counters.
 type Guard struct {
-	mode Mode
-
 	mu    sync.Mutex // held while table is used
 	table filter.Table
 
 	modeMu sync.Mutex // protects what follows
-	lacks  error      // why the kernel could not hold the rules at the last reading
-	since  time.Time  // of that
+	mode   Mode
+	lacks  error     // why the kernel could not hold the rules at the last reading
+	since  time.Time // of that
 }
 
 var (
@@ -30,9 +29,18 @@ var (
 	_ Source       = (*Guard)(nil)
 )
 
-// NewGuard returns the guard of a table, whose port security has that mode unless the
-// kernel turns out to be unable to hold the rules.
-func NewGuard(table filter.Table, mode Mode) *Guard { return &Guard{mode: mode, table: table} }
+// NewGuard returns the guard of a table. Port security is off until SetMode.
+func NewGuard(table filter.Table) *Guard {
+	return &Guard{table: table, mode: Mode{Mode: desired.SecurityOff}}
+}
+
+// SetMode sets the mode of port security, which counts unless the kernel turns out to be
+// unable to hold the rules.
+func (g *Guard) SetMode(mode Mode) {
+	g.modeMu.Lock()
+	defer g.modeMu.Unlock()
+	g.mode = mode
+}
 
 // Mode implements Source.
 func (g *Guard) Mode() Mode {

@@ -103,6 +103,11 @@ var importTable = []row{
 		why:   "what a kernel must hold follows from the state alone, on a server as on the compute node",
 	},
 	{
+		pkg: "projections/answers", may: []string{"log", "projections", "projections/desired"},
+		tests: []string{"log/changetest", "projections/internal/worldtest", "projections/rules"},
+		why:   "what a guest is told follows from the state alone, and is what its kernel has",
+	},
+	{
 		pkg: "projections/internal/worldtest", may: []string{"log", "log/changetest", "projections", "projections/desired"},
 		why: "the tests of this folder share a small cloud; how its changes are decided they say themselves",
 	},
@@ -505,7 +510,7 @@ var importTable = []row{
 		why: "the commands for VMs and the agent open a node's VMs the same way",
 	},
 	{
-		pkg: "cmd/rutter/node", may: []string{"agent", "agent/link", "agent/link/plan", "agent/link/view", "agent/metrics", "agent/ports", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "varp", "agent/underlay"},
+		pkg: "cmd/rutter/node", may: []string{"agent", "agent/link", "agent/link/plan", "agent/link/view", "agent/metrics", "agent/ports", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "projections/desired", "varp", "agent/underlay"},
 		why: "one constructor of a compute node, for the command, the demo, dev and tests; it has no Raft",
 	},
 	{

@@ -81,7 +81,8 @@ func newVM(t *testing.T, before func() error) *vm {
 		t.Skip(err)
 	}
 	must(t, err)
-	guard := ports.NewGuard(v.table, ports.Mode{Mode: desired.SecurityEnforced})
+	guard := ports.NewGuard(v.table)
+	guard.SetMode(ports.Mode{Mode: desired.SecurityEnforced})
 	t.Cleanup(func() { must(t, v.table.Remove(context.Background()), guard.Close()) })
 	port, err := net.InterfaceByName("port0")
 	must(t, err)

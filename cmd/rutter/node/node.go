@@ -55,8 +55,8 @@ type Options struct {
 	// simulated kernel.
 	Underlay *UnderlayOptions
 
-	// Security is the port security of the node; nil: it has none.
-	Security ports.Source
+	// Ports is the port security of the node; nil: it has none.
+	Ports ports.Source
 	// View reads the node's kernel for traces; nil: it cannot be read, as a simulated one.
 	// The caller closes it after Run.
 	View *view.Reader
@@ -144,6 +144,9 @@ func (n *Node) trouble() []string {
 	lines := append(n.found.all(), n.opts.Servers.trouble()...)
 	if n.under != nil {
 		lines = append(lines, n.under.Trouble()...)
+	}
+	if n.opts.Kernel.Trouble != nil {
+		lines = append(lines, n.opts.Kernel.Trouble()...)
 	}
 	return lines
 }

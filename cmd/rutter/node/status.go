@@ -102,7 +102,7 @@ func (n *Node) ports(ctx context.Context) ports.Status {
 			owners[row.MAC()] = o
 		}
 	})
-	return ports.Read(ctx, n.opts.Security, func(mac log.MAC) ports.Owner { return owners[mac] })
+	return ports.Read(ctx, n.opts.Ports, func(mac log.MAC) ports.Owner { return owners[mac] })
 }
 
 func (n *Node) status(ctx context.Context) Status {
