@@ -201,11 +201,15 @@ func securityTrouble(s *Security, unsupported error, sysctl string) (lines []str
 	if unsupported != nil {
 		lines = append(lines, fmt.Sprintf("port security is on and has no effect, because rules are not required (--require-port-security=false): %v", unsupported))
 	}
+	var on []string
 	for _, family := range bridgeNetfilter {
 		text, err := os.ReadFile(filepath.Join(sysctl, "bridge-nf-call-"+family))
 		if s.On && err == nil && strings.TrimSpace(string(text)) != "0" {
-			lines = append(lines, "net.bridge.bridge-nf-call-"+family+" is on: frames between VMs pass this node's own firewall, which may drop them; set it to 0 (sysctl -w), or unload br_netfilter")
+			on = append(on, "net.bridge.bridge-nf-call-"+family)
 		}
+	}
+	if len(on) > 0 {
+		lines = append(lines, strings.Join(on, ", ")+": frames between VMs pass this node's own firewall, which may drop them; set it to 0 (sysctl -w), or unload br_netfilter")
 	}
 	return lines
 }
