@@ -40,8 +40,8 @@ type Loss struct {
 // Moved is what a move did.
 type Moved struct {
 	Losses []Loss
-	Up     time.Duration // from the request of the last change until the link was up
-	Wait   time.Duration // until the barrier of the last change was done
+	Up     time.Duration // from the request of the first change until the link was up
+	Wait   time.Duration // from the request of the last change until its barrier was done
 }
 
 // settleTime is how long there are pings before and after a move.
@@ -86,12 +86,12 @@ func (w *World) Move(ctx context.Context, f *Fabric, order Order) (moved Moved, 
 		if err := errors.Join(w.checkFar(f, to), sleep(ctx, between)); err != nil {
 			return moved, err
 		}
-		began = time.Now()
 	}
+	last := time.Now()
 	if err := w.submit(ctx, vm); err != nil {
 		return moved, err
 	}
-	moved.Wait = time.Since(began)
+	moved.Wait = time.Since(last)
 	if err := w.check(f, to); err != nil {
 		return moved, err
 	}
@@ -133,10 +133,16 @@ func (f *Fabric) losses(pingers map[int]*pinger, up time.Time) (list []Loss) {
 	return list
 }
 
-// checkFar checks where the nodes with VMs of the fabric forward to.
+// checkFar checks where the nodes with VMs of the fabric forward to, and that no node has
+// the VM's address itself.
 func (w *World) checkFar(f *Fabric, to int) error {
 	var wrong error
 	for i, n := range w.nodes {
+		own, err := n.run("ip", "-o", "address", "show", "to", f.ip.String())
+		if err == nil && own != "" {
+			err = fmt.Errorf("%s itself has the VM's address: %q", n.ns.Name, own)
+		}
+		wrong = errors.Join(wrong, err)
 		if _, is := f.vms[i]; !is {
 			continue
 		}
@@ -175,13 +181,12 @@ func (w *World) check(f *Fabric, to int) error {
 	for _, vm := range f.vms {
 		look(vm, f.mac.String()+" PERMANENT", "neigh", "show", f.ip.String())
 	}
-	for i, n := range w.nodes {
+	for i := range w.nodes {
 		want := ""
 		if i == to {
 			want = f.ip.String()
 		}
 		look(f.homes[i], want, "-o", "address", "show", "to", f.ip.String(), "up")
-		look(n.ns, "", "-o", "address", "show", "to", f.ip.String()) // no node ever has it itself
 	}
 	return wrong
 }
