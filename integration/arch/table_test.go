@@ -358,6 +358,11 @@ var importTable = []row{
 		why: "how messages of netlink follow each other is one thing for all sockets of a node",
 	},
 	{
+		pkg: "agent/filter", may: []string{"log", "agent/internal/nlmsg"},
+		tests: []string{"cmd/rutter/netlab"},
+		why:   "what a kernel lets through is set from values, whoever wants them",
+	},
+	{
 		pkg: "agent/link", may: []string{"log", "projections", "agent/internal/nlmsg", "agent/link/plan", "agent/link/internal/wire", "agent/miss", "projections/desired"},
 		tests: []string{"agent/link/internal/linktest", "projections/desired"},
 		why:   "the kernel's side of an agent needs what is wanted, not where that came from",
