@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"rutter/cmd/rutter/netlab"
 	"rutter/log"
@@ -45,6 +46,10 @@ var makers = []struct {
 }{
 	{"device", bareDevice},
 	{"bridge", bareBridge},
+	{"rules", guarded},
+	{"empty", guarded},
+	{"portonly", guarded},
+	{"underonly", guarded},
 	{"ours", ours},
 }
 
@@ -61,11 +66,22 @@ func newForms(ctx context.Context, dir string) (list []*form, err error) {
 				return list, fmt.Errorf("%s: %w", f.name, err)
 			}
 		}
-		if _, err := f.vms[0].Ping(addresses[1], 56, pingWithin); err != nil {
+		if err := f.awaitReply(ctx); err != nil {
 			return list, fmt.Errorf("%s: %w", f.name, err)
 		}
 	}
 	return list, nil
+}
+
+// awaitReply pings from one VM to the other: the kernel takes a moment to see that the links
+// below are up.
+func (f *form) awaitReply(ctx context.Context) error {
+	for end := time.Now().Add(pingWithin); ; {
+		_, err := f.vms[0].Ping(addresses[1], 56, pingAgain)
+		if err == nil || time.Now().After(end) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 func closeForms(list []*form) (err error) {

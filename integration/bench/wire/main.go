@@ -64,8 +64,8 @@ func run(ctx context.Context) (err error) {
 	s := &suite{Figures: figures.NewFigures("wire", keys...)}
 	only := flag.String("part", "all", "one of "+figures.PartNames(s.parts()))
 	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
-	flag.IntVar(&s.rounds, "rounds", 9, "how often each form is measured; the median counts")
-	flag.DurationVar(&s.each, "each", 3*time.Second, "`TIME` of one form in one round")
+	flag.IntVar(&s.rounds, "rounds", 81, "how often each form is measured; the median counts")
+	flag.DurationVar(&s.each, "each", 250*time.Millisecond, "`TIME` of one form in one round")
 	flag.IntVar(&s.moves, "moves", 6, "how often the VM of each fabric moves in each order of changes")
 	flag.Parse()
 	if s.dir, err = os.MkdirTemp("", "rutter-bench-wire-"); err != nil {
