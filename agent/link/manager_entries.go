@@ -54,7 +54,8 @@ func (m *Manager) applyEntries(ctx context.Context, delta desired.LinksDelta, no
 
 // applyLocked is applyEntries for callers that hold the lock of demand.
 func (m *Manager) applyLocked(ctx context.Context, delta desired.LinksDelta, now time.Time, result *Result) {
-	steps := m.demand.resident(m.entrySteps(delta))
+	first, last := m.peerSteps(&delta)
+	steps := slices.Concat(first, m.demand.resident(m.entrySteps(delta)), last)
 	if len(steps) == 0 {
 		return
 	}
@@ -312,7 +313,7 @@ func (m *Manager) drift(done []plan.Step, want *desired.Links) []plan.Step {
 		s := &done[i]
 		at := plan.LinkKey{Namespace: s.Namespace, Name: s.Link}
 		switch {
-		case m.left.has(s.Object) || made[at] || s.Op == plan.OpAddLink && made[plan.LinkKey{Namespace: "", Name: s.Spec.Parent}]:
+		case m.left.has(s.Object) || made[at] || s.Op == plan.OpAddLink && made[plan.LinkKey{Namespace: "", Name: s.Spec.Needs()}]:
 		case m.wasWanted(s.Object, want):
 			drift = append(drift, *s)
 			continue
@@ -349,6 +350,9 @@ func (m *Manager) wasWanted(o plan.Object, want *desired.Links) bool {
 		i, had := findFabric(m.last.Fabrics, o.MAC)
 		j, has := findFabric(want.Fabrics, o.MAC)
 		return same(i, had, j, has, func(i, j int) bool { return sameFabric(m.last.Fabrics[i], want.Fabrics[j]) })
+	}
+	if is, ok := m.wasGuarded(o, want); ok {
+		return is
 	}
 	resolvers := func(w *desired.Links) []netip.Addr {
 		for i := range w.Fabrics {

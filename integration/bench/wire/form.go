@@ -46,10 +46,6 @@ var makers = []struct {
 }{
 	{"device", bareDevice},
 	{"bridge", bareBridge},
-	{"rules", guarded},
-	{"empty", guarded},
-	{"portonly", guarded},
-	{"underonly", guarded},
 	{"ours", ours},
 }
 
