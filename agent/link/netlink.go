@@ -150,6 +150,7 @@ func (h *Netlink) Do(ctx context.Context, steps []plan.Step) []error {
 	}
 	r.flush()
 	r.awaitLocal(ctx)
+	r.awaitRunning(ctx)
 	return r.errs
 }
 

@@ -234,7 +234,7 @@ func TestSecuredRenamed(t *testing.T) {
 	if len(g.m.Renamed()) != 2 {
 		t.Errorf("renamed: %v", g.m.Renamed())
 	}
-	if err := w.ping("zB", addr("192.168.5.20"), 8); err != nil {
+	if err := w.ping("zB", addr("192.168.5.10"), 8); err != nil {
 		t.Error(err)
 	}
 }

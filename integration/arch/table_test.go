@@ -103,6 +103,11 @@ var importTable = []row{
 		why:   "what a kernel must hold follows from the state alone, on a server as on the compute node",
 	},
 	{
+		pkg: "projections/answers", may: []string{"log", "projections", "projections/desired"},
+		tests: []string{"log/changetest", "projections/internal/worldtest", "projections/rules"},
+		why:   "what a guest is told follows from the state alone, and is what its kernel has",
+	},
+	{
 		pkg: "projections/internal/worldtest", may: []string{"log", "log/changetest", "projections", "projections/desired"},
 		why: "the tests of this folder share a small cloud; how its changes are decided they say themselves",
 	},

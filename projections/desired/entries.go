@@ -17,23 +17,39 @@ type Entries struct {
 
 // NewEntries returns what finds the entries of cn.
 func NewEntries(s *projections.State, cn log.UUID) *Entries {
-	e := &Entries{planner: planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]projections.Underlay{}}}
+	e := &Entries{planner: newPlanner(s, cn)}
 	e.reachable = e.findUnderlay()
 	return e
+}
+
+// own returns one of the CN's NICs that have a fabric link.
+func (e *Entries) own(mac log.MAC) (projections.NICRow, bool) {
+	r, ok := e.s.NICRow(mac)
+	if !e.reachable || !ok || r.Home().Type != log.ScopeVNet || r.CN() != e.cn {
+		return projections.NICRow{}, false
+	}
+	nic := r.NIC()
+	return r, nic.CNUUID == e.cn && nic.BelongsToType == "zone"
+}
+
+// Fabric returns the fabric link of one of the CN's NICs, at a cost of the NICs of its
+// VM. It is false where Of has none.
+func (e *Entries) Fabric(mac log.MAC) (Fabric, bool) {
+	r, ok := e.own(mac)
+	if !ok {
+		return Fabric{}, false
+	}
+	return e.fabric(r), true
 }
 
 // Neigh returns the neighbour of an address on the fabric link of one of the
 // CN's NICs. It is false where Of has none.
 func (e *Entries) Neigh(link log.MAC, ip netip.Addr) (Neigh, bool) {
-	own, ok := e.s.NICRow(link)
-	if !e.reachable || !ok || own.Home().Type != log.ScopeVNet {
+	own, ok := e.own(link)
+	if !ok {
 		return Neigh{}, false
 	}
-	nic := own.NIC()
-	if nic.CNUUID != e.cn || nic.BelongsToType != "zone" {
-		return Neigh{}, false
-	}
-	r, ok := e.s.NICAt(nic.NetworkUUID, ip)
+	r, ok := e.s.NICAt(own.Network(), ip)
 	if !ok {
 		return Neigh{}, false
 	}
