@@ -54,7 +54,9 @@ func (p Port) elems() []elem {
 	head := one(setPorts)
 	head.note = p.Name
 	mac := p.MAC
-	out := []elem{head, one(setMACs, append(mac[:], 0, 0)...)}
+	closed := []elem{one(setClosed), one(setClosed)}
+	closed[0].family, closed[1].family = inet, arp
+	out := []elem{closed[0], closed[1], head, one(setMACs, append(mac[:], 0, 0)...)}
 	for _, a := range p.Addresses {
 		out = append(out, addrElem(p.Index, a))
 	}
