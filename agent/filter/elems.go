@@ -47,16 +47,20 @@ func addrElem(index uint32, a netip.Addr) elem {
 
 // elems are the elements of a port, in the order of compareElems.
 func (p Port) elems() []elem {
-	index := indexKey(p.Index)
+	index := string(indexKey(p.Index))
 	one := func(set string, rest ...byte) elem {
-		return elem{family: bridge, set: set, key: string(append(slices.Clone(index), rest...))}
+		if len(rest) == 0 {
+			return elem{family: bridge, set: set, key: index}
+		}
+		return elem{family: bridge, set: set, key: index + string(rest)}
 	}
 	head := one(setPorts)
 	head.note = p.Name
 	mac := p.MAC
 	closed := []elem{one(setClosed), one(setClosed)}
 	closed[0].family, closed[1].family = inet, arp
-	out := []elem{closed[0], closed[1], head, one(setMACs, append(mac[:], 0, 0)...)}
+	out := make([]elem, 0, 6+len(p.Addresses))
+	out = append(out, closed[0], closed[1], head, one(setMACs, append(mac[:], 0, 0)...))
 	for _, a := range p.Addresses {
 		out = append(out, addrElem(p.Index, a))
 	}

@@ -16,7 +16,7 @@ type message []byte
 
 // newMessage begins a message: the header, and struct nfgenmsg.
 func newMessage(typ, flags uint16, family byte, resource uint16) message {
-	m := make(message, nlmsg.HeaderSize, 192)
+	m := make(message, nlmsg.HeaderSize, 128)
 	binary.NativeEndian.PutUint16(m[4:], typ)
 	binary.NativeEndian.PutUint16(m[6:], unix.NLM_F_REQUEST|flags)
 	m = append(m, family, unix.NFNETLINK_V0)
