@@ -47,6 +47,7 @@ func BenchmarkRules(b *testing.B) {
 	changes, elems := make([]Change, benchPorts), make([][]elem, benchPorts)
 	for i := range changes {
 		p := portNumber(i + 1)
+		p.Addresses = append(p.Addresses, ip6A)
 		changes[i].SetPort, elems[i] = &p, p.elems()
 	}
 	var ours, bare []time.Duration

@@ -63,8 +63,13 @@ func TestRefusedChangesAreNamed(t *testing.T) {
 	long.Name = strings.Repeat("x", maxName+1)
 	lone := Segment{Index: 9, Name: "br9"}
 	errs := n.k.Apply(context.Background(), []Change{
-		{SetPort: &bad}, {SetPort: &good}, {SetPort: &long}, {}, {AddPeer: &Peer{VNI: 1}},
-		{AddPeer: &Peer{netip.MustParseAddr("192.0.2.1"), 1 << 24}}, {SetUnderlay: &Underlay{Interfaces: []string{"a/b"}}},
+		{SetPort: &bad},
+		{SetPort: &good},
+		{SetPort: &long},
+		{},
+		{AddPeer: &Peer{VNI: 1}},
+		{AddPeer: &Peer{netip.MustParseAddr("192.0.2.1"), 1 << 24}},
+		{SetUnderlay: &Underlay{Interfaces: []string{"a/b"}}},
 	})
 	for i, err := range errs {
 		if (err == nil) != (i == 1) {
@@ -119,6 +124,10 @@ func TestConflict(t *testing.T) {
 	q.Index = 1
 	n.apply(Change{SetPort: &q})
 	n.want(State{Ports: []Port{q}})
+	n.other(newTableNamed("else"))
+	if _, err := n.k.c.transact(n.k.gen, []message{newTableNamed("late")}); !errors.Is(err, unix.ERESTART) {
+		t.Errorf("a transaction for a generation that is past: %v", err)
+	}
 }
 
 func TestReadCostsADumpOnlyAfterChanges(t *testing.T) {

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is a limit after which a test fails.
-const patience = 4 * time.Second
+const patience = 30 * time.Second
 
 // node is a namespace with nf_tables of its own.
 type node struct {
