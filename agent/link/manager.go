@@ -360,6 +360,7 @@ func (m *Manager) report(result *Result, work plan.Work) {
 			result.Failures = append(result.Failures, Failure{Object: s.Object, Err: fmt.Errorf("%w: %s", plan.ErrNotMade, s.Spec.Needs())})
 		}
 	}
+	m.reportBridges(result, work.Steps, seen)
 	for _, f := range result.Failures {
 		if !f.RetryAt.IsZero() && (result.RetryAt.IsZero() || f.RetryAt.Before(result.RetryAt)) {
 			result.RetryAt = f.RetryAt

@@ -330,6 +330,9 @@ func (m *Manager) wasWanted(o plan.Object, want *desired.Links) bool {
 	same := func(i int, had bool, j int, has bool, equal func(i, j int) bool) bool {
 		return had == has && (!had || equal(i, j))
 	}
+	if is, ok := m.wasGuarded(o, want); ok {
+		return is
+	}
 	switch o.Kind {
 	case plan.ObjectNeigh, plan.ObjectFDB:
 		return m.wanted(o) == wantedIn(want, o)
@@ -350,9 +353,6 @@ func (m *Manager) wasWanted(o plan.Object, want *desired.Links) bool {
 		i, had := findFabric(m.last.Fabrics, o.MAC)
 		j, has := findFabric(want.Fabrics, o.MAC)
 		return same(i, had, j, has, func(i, j int) bool { return sameFabric(m.last.Fabrics[i], want.Fabrics[j]) })
-	}
-	if is, ok := m.wasGuarded(o, want); ok {
-		return is
 	}
 	resolvers := func(w *desired.Links) []netip.Addr {
 		for i := range w.Fabrics {

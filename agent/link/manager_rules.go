@@ -2,6 +2,7 @@ package link
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -33,6 +34,20 @@ func (m *Manager) noteFilter(have *plan.Snapshot) {
 		m.unsupported.Store(&unsupported{have.RulesErr})
 	} else {
 		m.unsupported.Store(nil)
+	}
+}
+
+// reportBridges reports the bridges that wait for the device below.
+func (m *Manager) reportBridges(result *Result, steps []plan.Step, seen map[plan.Object]bool) {
+	for i := range steps {
+		s := &steps[i]
+		device := plan.Object{Kind: plan.ObjectVXLAN, VNet: s.Object.VNet}
+		if plan.KindOfName(s.Link) == plan.KindVLAN {
+			device = plan.Object{Kind: plan.ObjectVLAN, VNet: s.Object.VNet, VLAN: s.Object.VLAN}
+		}
+		if _, waits := m.backoff[s.Object]; s.Object.Kind == plan.ObjectBridge && s.Change&plan.ChangeMaster != 0 && !waits && seen[device] {
+			result.Failures = append(result.Failures, Failure{Object: s.Object, Err: fmt.Errorf("%w: %s", plan.ErrNotMade, s.Link)})
+		}
 	}
 }
 
@@ -85,11 +100,7 @@ func (m *Manager) peerSteps(d *desired.LinksDelta) (first, last []plan.Step) {
 			o := plan.Object{Kind: plan.ObjectFDB, VNet: e.VNet, MAC: e.MAC}
 			to := filter.Peer{VTEP: e.Dst, VNI: e.VNet}
 			if _, on := m.demand.vnetOf(o); on {
-				if set && m.peers[to] == 0 { // a pass forgets it
-					m.peers[to] = allPeers
-					before = append(before, to)
-				}
-				continue
+				continue // the delta lists its peers
 			}
 			was, seen := dsts[o]
 			if !seen {
@@ -115,6 +126,17 @@ func (m *Manager) peerSteps(d *desired.LinksDelta) (first, last []plan.Step) {
 	}
 	turn(d.FDB, true)
 	turn(d.NoFDB, false)
+	for _, r := range d.Peers {
+		if to := (filter.Peer{VTEP: r.Addr, VNI: r.VNet}); m.peers[to] == 0 {
+			m.peers[to] = allPeers
+			before = append(before, to)
+		}
+	}
+	for _, r := range d.NoPeers {
+		from := filter.Peer{VTEP: r.Addr, VNI: r.VNet}
+		m.peers[from] = 0
+		after = append(after, from)
+	}
 	for _, p := range before {
 		first = append(first, plan.PeerStep(p, true))
 		first = append(first, m.floodStep(p, plan.OpAddFlood)...)
@@ -153,6 +175,14 @@ func (m *Manager) floodStep(p filter.Peer, op plan.Op) []plan.Step {
 // wasGuarded is wasWanted for what port security adds; ok is false for other objects.
 func (m *Manager) wasGuarded(o plan.Object, want *desired.Links) (is, ok bool) {
 	switch o.Kind {
+	case plan.ObjectFabric: // its port has the MTU of the device below
+		i, had := findFabric(m.last.Fabrics, o.MAC)
+		j, has := findFabric(want.Fabrics, o.MAC)
+		if !m.cfg.Secure.On || !had || !has {
+			return false, false
+		}
+		is, _ = m.wasGuarded(plan.Object{Kind: plan.ObjectBridge, VNet: want.Fabrics[j].VNet, VLAN: want.Fabrics[j].VLAN}, want)
+		return is && sameFabric(m.last.Fabrics[i], want.Fabrics[j]), true
 	case plan.ObjectBridge:
 		find := func(w *desired.Links) (desired.Segment, bool) {
 			list := plan.SegmentsOf(w)
@@ -207,6 +237,9 @@ func (p *partRun) secured() {
 	for _, s := range p.part.Links.Segments {
 		touch(s.VNet, s.VLAN)
 	}
+	for _, s := range p.part.NoSegments {
+		touch(s.VNet, s.VLAN)
+	}
 	for _, vnet := range p.part.NoVXLANs {
 		touch(vnet, 0)
 	}
@@ -225,6 +258,15 @@ func (p *partRun) secured() {
 			p.read.All = true // a bridge is deleted with what another program put on it
 		}
 	}
+}
+
+// floods reports whether the part changes whether a vnet sends to all its nodes. What it has
+// of these entries was not read.
+func (p *partRun) floods() bool {
+	return slices.ContainsFunc(p.part.Links.VXLANs, func(v desired.VXLAN) bool {
+		i, had := findVXLAN(p.last.VXLANs, v.VNet)
+		return p.cfg.Secure.On && had && p.last.VXLANs[i].Flood != v.Flood
+	})
 }
 
 // others reports whether a segment has a NIC that is not in the part.

@@ -406,14 +406,6 @@ func (r *run) deletes(i int) int {
 	return n
 }
 
-func isDelete(op plan.Op) bool {
-	switch op {
-	case plan.OpDelLink, plan.OpDelAddress, plan.OpDelRoute, plan.OpDelFDB, plan.OpDelNeigh, plan.OpRemoveResolvers, plan.OpDelStatic, plan.OpDelFlood:
-		return true
-	}
-	return false
-}
-
 func (r *run) fail(i int, err error) {
 	if r.errs == nil {
 		r.errs = make([]error, len(r.steps))

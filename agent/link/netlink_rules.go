@@ -11,9 +11,14 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/filter"
 	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
 )
+
+// UseFilter makes a filter hold the rules of port security. It is called before the first
+// Dump.
+func (h *Netlink) UseFilter(table filter.Table) { h.cfg.Filter = table }
 
 // failLink records that a link could not be made, and its peer with it.
 func (r *run) failLink(l *plan.Link) {

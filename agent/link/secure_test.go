@@ -37,6 +37,37 @@ func (w *world) secure(node string, secure plan.Secure) *guardedNode {
 	return g
 }
 
+// guard is secure with the kernel's filter.
+func (w *world) guard(node string, secure plan.Secure) *guardedNode {
+	w.t.Helper()
+	g := w.secure(node, secure)
+	err := w.within(node, func() error {
+		table, err := filter.Open(context.Background())
+		if err == nil {
+			g.h.UseFilter(table)
+			w.t.Cleanup(func() { _ = table.Close() })
+		}
+		return err
+	})
+	if errors.Is(err, filter.ErrUnsupported) {
+		w.t.Skip(err)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return g
+}
+
+// rules are those in a node's filter.
+func (g *guardedNode) rules(t *testing.T) filter.State {
+	t.Helper()
+	s, err := g.h.cfg.Filter.Read(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 var required = plan.Secure{On: true, Required: true}
 
 // neighbours makes the desired state of one node with two VMs on one segment.
@@ -71,16 +102,16 @@ func TestSecuredTwoNodes(t *testing.T) {
 				w.namespace("zA")
 				w.namespace("zB")
 				a, b := w.two(vlan, v6)
-				cn1, cn2 := w.secure("cn1", required), w.secure("cn2", required)
+				cn1, cn2 := w.guard("cn1", required), w.guard("cn2", required)
 				w.pass(cn1.m, a)
 				w.pass(cn2.m, b)
 				for node, want := range map[*guardedNode]desired.Links{cn1: a, cn2: b} {
 					if result := w.pass(node.m, want); len(result.Steps) != 0 {
 						t.Fatalf("second pass: got %v, want no step", texts(result.Steps))
 					}
-					rules := &node.table.Held
+					rules := node.rules(t)
 					if len(rules.Ports) != 1 || len(rules.Segments) != 1 || len(rules.Peers) != 1 || !slices.Equal(rules.Underlay.Interfaces, []string{"net0"}) {
-						t.Errorf("rules: %+v", *rules)
+						t.Errorf("rules: %+v", rules)
 					}
 					if index, _ := node.h.indexOf(plan.LinkKey{Name: "port0"}); len(rules.Ports) == 1 && rules.Ports[0].Index != uint32(index) {
 						t.Errorf("rules are of ifindex %d, the host end has %d", rules.Ports[0].Index, index)
@@ -100,7 +131,7 @@ func TestSecuredTwoNodes(t *testing.T) {
 				if err != nil || len(have.Links) != 0 || len(have.Resolvers) != 0 {
 					t.Errorf("after all is unwanted: got %v, %v, %v, want nothing", have.Links, have.Resolvers, err)
 				}
-				if rules := cn1.table.Held; len(rules.Ports)+len(rules.Segments)+len(rules.Peers)+len(rules.Underlay.Ports) > 0 {
+				if rules := cn1.rules(t); len(rules.Ports)+len(rules.Segments)+len(rules.Peers)+len(rules.Underlay.Ports) > 0 {
 					t.Errorf("rules after all is unwanted: %+v", rules)
 				}
 			})
@@ -355,7 +386,7 @@ func TestSecuredSwitch(t *testing.T) {
 	w.namespace("zA")
 	w.namespace("zB")
 	want := w.neighbours(0, "zA", "zB")
-	g := w.secure("cn1", plan.Secure{})
+	g := w.guard("cn1", plan.Secure{})
 	w.pass(g.m, want)
 	lost := w.pinger("zA", addr("192.168.5.11"))
 	for i, on := range []bool{true, false, true} {
@@ -369,7 +400,7 @@ func TestSecuredSwitch(t *testing.T) {
 		if err := w.ping("zA", addr("192.168.5.11"), 8); err != nil {
 			t.Errorf("switch %d: %v", i, err)
 		}
-		if rules := g.table.Held; len(rules.Ports) > 0 != on || len(rules.Underlay.Ports) > 0 != on || len(rules.Peers) > 0 != on {
+		if rules := g.rules(t); len(rules.Ports) > 0 != on || len(rules.Underlay.Ports) > 0 != on || len(rules.Peers) > 0 != on {
 			t.Errorf("switch %d: rules %+v", i, rules)
 		}
 		t.Logf("port security %v: the pass took %s, no reply for %s", on, took.Round(time.Millisecond), lost().Round(time.Millisecond))
@@ -410,7 +441,7 @@ func TestPartsEndAsPassesSecured(t *testing.T) {
 	moved.FDB = append(moved.FDB, desired.FDB{VNet: 6, MAC: mac(40), Dst: addr("10.99.0.3")})
 	loose := clone(two)
 	loose.Fabrics[1].Security = desired.Security{AnyIP: true, Promiscuous: true}
-	g := w.secure("cn1", required)
+	g := w.guard("cn1", required)
 	w.pass(g.m, none)
 	held := none
 	for i, next := range []desired.Links{one, two, three, loose, moved, two, one, none, two} {
@@ -492,5 +523,101 @@ func (w *world) pinger(from string, to netip.Addr) func() time.Duration {
 	return func() time.Duration {
 		asked <- struct{}{}
 		return <-answers
+	}
+}
+
+// bridgeLink appends what "bridge link set dev PORT learning on" sends.
+func bridgeLink(e *wire.Encoder, index int32) {
+	const learning = 8 // IFLA_BRPORT_LEARNING, linux/if_link.h
+	e.U32(unix.AF_BRIDGE)
+	e.U32(uint32(index))
+	e.U32(0)
+	e.U32(0)
+	e.Nest(unix.IFLA_PROTINFO, func() { e.B = append(e.B, 5, 0, learning, 0, 1, 0, 0, 0) })
+}
+
+// TestSecuredIsHealedFromWhatIsHeard: what other programs change of the attachment is healed
+// without a pass over everything, and what this one does is no change by others.
+func TestSecuredIsHealedFromWhatIsHeard(t *testing.T) {
+	w := newWorld(t)
+	w.namespace("zA")
+	w.namespace("zB")
+	g := guard(w, w.neighbours(0, "zA", "zB"), time.Hour)
+	table := &linktest.Table{}
+	g.h.UseFilter(table)
+	g.m = NewManager(ManagerConfig{Kernel: g.h, Secure: required})
+	w.pass(g.m, g.want)
+	g.settled()
+	if result := g.m.Apply(context.Background(), desired.LinksDelta{}); len(result.Drift) > 0 || len(result.Stirred) > 0 || !result.Matched && !result.Look {
+		t.Fatalf("after the pass: look %v, matched %v, stirred %v, drift %v", result.Look, result.Matched, result.Stirred, texts(result.Drift))
+	}
+	mustPass(t, g.m, clone(g.want))
+	one := clone(g.want)
+	one.Fabrics, one.Neighs = one.Fabrics[:1], nil
+	for _, step := range [][2]desired.Links{{g.want, one}, {one, g.want}} {
+		if result := g.m.Apply(context.Background(), deltaBetween(step[0], step[1])); !result.Matched {
+			t.Fatalf("a part: look %v, stirred %v, failures %v", result.Look, result.Stirred, result.Failures)
+		}
+	}
+	g.settled()
+	if result := g.m.Apply(context.Background(), desired.LinksDelta{}); !result.Matched || len(result.Stirred) > 0 {
+		t.Fatalf("after the parts: look %v, stirred %v: what this program does is heard as another's", result.Look, result.Stirred)
+	}
+	index := func(ns, name string) int32 { i, _ := g.h.indexOf(plan.LinkKey{Namespace: ns, Name: name}); return i }
+	change := func(ns string, typ netlink.HeaderType, flags netlink.HeaderFlags, body func(e *wire.Encoder)) func() {
+		return func() { w.raw(ns, typ, flags, body) }
+	}
+	for _, d := range []struct {
+		name string
+		do   func()
+		pass bool // a part does not do
+	}{
+		{"port flags", change("cn1", unix.RTM_SETLINK, 0, func(e *wire.Encoder) { bridgeLink(e, index("", "port0")) }), false},
+		{"static entry", change("cn1", unix.RTM_DELNEIGH, 0, func(e *wire.Encoder) {
+			e.Static(plan.Step{Op: plan.OpDelStatic, MAC: mac(10)}, index("", "port0"))
+		}), false},
+		{"another's static entry", change("cn1", unix.RTM_NEWNEIGH, flagsReplace, func(e *wire.Encoder) {
+			e.Static(plan.Step{Op: plan.OpSetStatic, MAC: mac(88)}, index("", "port0"))
+		}), false},
+		{"port taken out", change("cn1", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.Master(index("", "port0"), 0) }), false},
+		{"host end down", change("cn1", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.Set(nil, index("", "port0"), plan.ChangeDown) }), false},
+		{"a guest deletes its end", change("zA", unix.RTM_DELLINK, 0, func(e *wire.Encoder) { e.LinkHeader(index("zA", "fabric0"), 0, 0) }), true},
+		{"a guest changes its MAC", change("zA", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) {
+			e.Set(&plan.Link{MAC: mac(66)}, index("zA", "fabric0"), plan.ChangeMAC)
+		}), false},
+		{"bridge", change("cn1", unix.RTM_DELLINK, 0, func(e *wire.Encoder) { e.LinkHeader(index("", "br5v0"), 0, 0) }), true},
+		{"bridge down", change("cn1", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.Set(nil, index("", "br5v0"), plan.ChangeDown) }), true},
+		{"device taken out", change("cn1", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.Master(index("", "sdcvxl5"), 0) }), true},
+	} {
+		t.Run(d.name, func(t *testing.T) {
+			d.do()
+			drift := 0
+			end := time.After(patience)
+			for healed := false; !healed; {
+				select {
+				case <-g.woken:
+				case <-end:
+					t.Fatal("not healed")
+				}
+				result := g.m.Apply(context.Background(), desired.LinksDelta{})
+				if len(result.Stirred) > 0 && !result.Look {
+					result = g.m.Apply(context.Background(), deltaBetween(g.want, g.want, result.Stirred...))
+				}
+				drift += len(result.Drift)
+				if result.Look && !d.pass {
+					t.Fatal("it takes a pass")
+				} else if result.Look {
+					drift += len(w.pass(g.m, g.want).Drift)
+				}
+				healed = drift > 0
+			}
+			mustPass(t, g.m, clone(g.want))
+			g.settled()
+			g.m.Apply(context.Background(), desired.LinksDelta{})
+			w.pass(g.m, g.want)
+			if err := w.ping("zA", addr("192.168.5.11"), 8); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

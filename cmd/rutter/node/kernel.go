@@ -13,15 +13,24 @@ import (
 type Kernel struct {
 	New   func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error)
 	Watch func(ctx context.Context, changed, reach func()) error
+	// Trouble lists what operators must know about it; nil: nothing.
+	Trouble func() []string
 }
 
-// SystemKernel is this machine's kernel, with the settings in cfg. kernel must be open;
-// the caller closes it after the node's Run.
-func SystemKernel(kernel *link.Netlink, cfg link.ManagerConfig) Kernel {
-	return Kernel{Watch: kernel.Watch, New: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
-		cfg.Kernel, cfg.Numbers, cfg.Save = kernel, numbers, save
-		return link.NewManager(cfg), nil
-	}}
+// SystemKernel is this machine's kernel, with the settings in cfg, and attaches VMs as
+// security says. kernel must be open; the caller closes it after the node's Run.
+func SystemKernel(kernel *link.Netlink, cfg link.ManagerConfig, security Security) Kernel {
+	cfg.Secure = security.Secure
+	made := new(managerOf)
+	return Kernel{
+		Watch: kernel.Watch, Trouble: func() []string { return securityTrouble(&security, made.unsupported(), sysctlFolder) },
+		New: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
+			cfg.Kernel, cfg.Numbers, cfg.Save = kernel, numbers, save
+			manager := link.NewManager(cfg)
+			made.set(manager)
+			return manager, nil
+		},
+	}
 }
 
 // SimulatedKernel is a kernel in memory, one for each node. It changes nothing of this
