@@ -173,7 +173,7 @@ func (w *World) check(f *Fabric, to int) error {
 	wrong := w.checkFar(f, to)
 	look := func(ns netlab.Namespace, want string, args ...string) {
 		out, err := within(ns, "ip", args...)
-		if err == nil && (want == "" && out != "" || !strings.Contains(out, want)) {
+		if err == nil && (want == "" && out != "" && args[1] == "address" || !strings.Contains(out, want)) {
 			err = fmt.Errorf("%s, after the barrier: ip %s prints %q, want %q in it", ns.Path(), strings.Join(args, " "), out, want)
 		}
 		wrong = errors.Join(wrong, err)
@@ -187,6 +187,10 @@ func (w *World) check(f *Fabric, to int) error {
 			want = f.ip.String()
 		}
 		look(f.homes[i], want, "-o", "address", "show", "to", f.ip.String(), "up")
+		if want = fmt.Sprintf("br%dv0:", f.vnet); w.o.Plain || i != to {
+			want = ""
+		}
+		look(w.nodes[i].ns, want, "-o", "link", "show", "type", "bridge")
 	}
 	return wrong
 }

@@ -58,10 +58,10 @@ func (f *Fabric) device() string { return fmt.Sprintf("sdcvxl%d", f.vnet) }
 
 // Options say what world to make. Program and Dir must be given.
 type Options struct {
-	Program    string
-	Dir        string // for data; made if missing, left behind
-	Servers    int    // 1 or 3
-	AgentFlags []string
+	Program string
+	Dir     string // for data; made if missing, left behind
+	Servers int    // 1 or 3
+	Plain   bool   // VMs are attached without port security
 }
 
 // World is a cluster, three compute nodes with agents, and two fabrics, each with a VM that
@@ -204,13 +204,17 @@ func (w *World) newNode(i int) (*node, []log.Op, error) {
 }
 
 func (w *World) startAgent(i int, n *node) error {
+	security := []string{"--port-security", "on", "--require-port-security", "--underlay-interface", "e0"}
+	if w.o.Plain {
+		security = []string{"--port-security", "off"}
+	}
 	n.agent = &subprocess.Process{
 		Name: fmt.Sprintf("agent of cn%d", i), Program: w.o.Program, LogFile: filepath.Join(n.dir, "agent.log"),
 		Launch: func(cmd *exec.Cmd) error { return n.ns.Do(cmd.Start) },
 		Args: append([]string{
 			"agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "data"), "--svp", "off", "--listen", "off", "--socket", "off", "--insecure",
 			"--servers", strings.Join(w.cluster.Client.Servers(), ","), "--netns", n.vms, "--etc-netns", filepath.Join(n.dir, "etc"),
-		}, w.o.AgentFlags...),
+		}, security...),
 	}
 	return n.agent.Start()
 }
