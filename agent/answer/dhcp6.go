@@ -55,8 +55,10 @@ func (r responder) dhcp6(src log.MAC, p packet, d datagram, guest answers.Guest)
 		out.AddOption(confirm(m, guest))
 	case dhcpv6.MessageTypeInformationRequest:
 	case dhcpv6.MessageTypeRelease:
+		out.AddOption(&dhcpv6.OptStatusCode{StatusCode: iana.StatusSuccess})
 		return reply{outcome: released, kind: KindReply, frame: r.dhcp6Frame(src, p.src, kind, out, m)}
 	case dhcpv6.MessageTypeDecline:
+		out.AddOption(&dhcpv6.OptStatusCode{StatusCode: iana.StatusSuccess})
 		return reply{outcome: declined, kind: KindReply, frame: r.dhcp6Frame(src, p.src, kind, out, m)}
 	default:
 		return reply{outcome: malformed}
