@@ -12,8 +12,9 @@ type encoder struct {
 	err error
 	// body is where the object stands in b, once one was written.
 	body struct{ from, to int }
-	// short: the object at hand is written without its late fields.
-	short bool
+	// before: the object at hand is written without the fields that this feature version
+	// or a later one brought; 0: with all.
+	before uint32
 }
 
 func (v *encoder) keep(err error) {
@@ -117,10 +118,10 @@ func (v *encoder) object(o Object) {
 	v.body.from = len(v.b)
 	if row := rowOf(o); row != nil {
 		omitted := 0
+		v.before = 0
 		if row.late != nil && len(extra) == 0 { // fields behind them keep their places
-			omitted = row.late.omitted(o)
+			omitted, v.before = row.late.unwritten(o)
 		}
-		v.short = omitted > 0
 		v.array(len(fieldNames[o.Kind()]) - omitted + len(extra))
 		row.fields.visit(o, v)
 	} else {

@@ -142,6 +142,16 @@ func exampleEvents() map[string]*Event {
 			ProvisionStart: netip.MustParseAddr("10.21.12.5"), ProvisionEnd: netip.MustParseAddr("10.21.12.250"), MTU: 1400, OwnerUUIDs: []UUID{owner},
 			Resolvers: Addresses{netip.MustParseAddr("8.8.8.8")}, Fabric: true, VNetID: 4385813, SelfProvision: SelfProvisionJoined,
 		}, Create, VNetScope(4385813)),
+		"network_3": event(&Network{
+			UUID: network, Name: "fabric-b", Family: "ipv4", NICTag: "overlay", Subnet: netip.MustParsePrefix("10.21.13.0/24"),
+			ProvisionStart: netip.MustParseAddr("10.21.13.5"), ProvisionEnd: netip.MustParseAddr("10.21.13.250"), MTU: 1400, OwnerUUIDs: []UUID{owner},
+			Resolvers: Addresses{netip.MustParseAddr("8.8.8.8")}, Fabric: true, VNetID: 4385813, DHCP: true, Broadcast: true,
+		}, Create, VNetScope(4385813)),
+		"nic_3": event(&NIC{
+			MAC: mustMAC("90:b8:d0:12:34:59"), BelongsToType: "zone", BelongsToUUID: vm, OwnerUUID: owner, State: "running",
+			NetworkUUID: network, IP: netip.MustParseAddr("10.21.12.8"), CNUUID: cn,
+			AllowedIPs: Addresses{netip.MustParseAddr("10.21.12.100"), netip.MustParseAddr("10.21.12.101")},
+		}, Create, CNScope(cn), VNetScope(4385813)),
 		"revocation_2": event(&Revocation{
 			Subject: "server:s1", Identity: "server:s1", IssuedBefore: at, Created: at, ByOrder: true, Good: []string{"5f0a12", "77"}, Voters: []string{"s1", "s2"},
 		}, Create, AllScope()),

@@ -4,7 +4,7 @@ package log
 // apply. The replicated one decides what is written (SAFETY D1): whatever servers
 // agree on, an event, a result, a refusal's text, what is remembered of change
 // ids, is what the program of that version made, byte for byte.
-const FeatureVersion = 4
+const FeatureVersion = 5
 
 // The feature versions. Code asks for the one that brought what it does.
 const (
@@ -26,4 +26,8 @@ const (
 	// its underlay NIC, and what a network of a vnet needs is compared with what the
 	// underlays carry.
 	FeaturePerNode = 4
+	// FeatureWire: the log says what a fabric's wire does for its VMs. A fabric network has
+	// DHCP answers and broadcast if it asks for them, and a VM's NIC may send from more
+	// addresses than its own.
+	FeatureWire = 5
 )

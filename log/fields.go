@@ -51,10 +51,14 @@ func (f fields[T]) shallow(o Object) Object {
 	return any(&c).(Object)
 }
 
-// late are the last fields of a kind, which a later feature version brought. An object
-// in which none of them is set is encoded without them, as programs before that version
-// encode it (SAFETY D1): count fields are left out if unset says so. from is the version.
-type late[T any] struct {
+// late are the last fields of a kind, which later feature versions brought: the fields of
+// each version behind those of the one before. An object in which none is set of the last
+// versions is encoded without them, as programs before these versions encode it (SAFETY D1).
+type late[T any] []generation[T]
+
+// generation are the fields that one feature version brought: count of them, which an
+// object has not if unset says so.
+type generation[T any] struct {
 	count int
 	from  uint32
 	unset func(*T) bool
@@ -62,60 +66,66 @@ type late[T any] struct {
 
 // lateTable is late[T] of any T.
 type lateTable interface {
-	omitted(o Object) int
-	since() uint32
+	// unwritten returns how many fields an object is encoded without, and the feature
+	// version that brought the first of them; 0 if it is encoded with all.
+	unwritten(o Object) (count int, from uint32)
+	// after returns how many fields later feature versions than this brought.
+	after(version uint32) int
 }
 
-func (l late[T]) since() uint32 { return l.from }
-
-func (l late[T]) omitted(o Object) int {
-	if l.unset(any(o).(*T)) {
-		return l.count
+func (l late[T]) unwritten(o Object) (count int, from uint32) {
+	t := any(o).(*T)
+	for i := len(l) - 1; i >= 0 && l[i].unset(t); i-- {
+		count, from = count+l[i].count, l[i].from
 	}
-	return 0
+	return count, from
 }
 
-// takesLate reports whether v is shown the late fields of the object at hand.
-func takesLate(v visitor) bool {
+func (l late[T]) after(version uint32) (n int) {
+	for _, g := range l {
+		if g.from > version {
+			n += g.count
+		}
+	}
+	return n
+}
+
+// takes reports whether v is shown the fields of the object at hand that a feature version
+// brought.
+func takes(v visitor, version uint32) bool {
 	switch v := v.(type) {
 	case *encoder:
-		return !v.short
+		return v.before == 0 || version < v.before
 	case *measurer:
-		return !v.short
+		return version <= v.feature
 	}
 	return true
 }
 
-// lateBytes returns how many bytes the late fields of an object take encoded: to programs
-// before them they are fields that they do not know.
-func lateBytes(o Object) int {
+// lateBytes returns how many bytes those fields of an object take encoded that later
+// feature versions than this brought: to programs of this version they are fields that they
+// do not know.
+func lateBytes(o Object, version uint32) int {
 	row := rowOf(o)
-	if row == nil || row.late == nil || row.late.omitted(o) > 0 {
+	if row == nil || row.late == nil {
 		return 0
 	}
-	all, short := new(encoder), &encoder{short: true}
+	_, unwritten := row.late.unwritten(o)
+	all, known := &encoder{before: unwritten}, &encoder{before: version + 1}
 	row.fields.visit(o, all)
-	row.fields.visit(o, short)
-	return len(all.b) - len(short.b)
+	row.fields.visit(o, known)
+	return max(0, len(all.b)-len(known.b))
 }
 
-// LateFields are the names of the fields of a kind that a later feature version than the
-// first brought: the last of its fields.
-func (k Kind) LateFields() []string {
+// FieldsAfter are the names of the fields of a kind that later feature versions than this
+// brought: the last of its fields.
+func (k Kind) FieldsAfter(version uint32) []string {
 	row := k.row()
 	if row == nil || row.late == nil {
 		return nil
 	}
 	names := fieldNames[k]
-	return names[len(names)-row.late.omitted(row.fields.newObject()):]
-}
-
-// LateFrom is the feature version that brought the kind's LateFields; 0 if it has none.
-func (k Kind) LateFrom() uint32 {
-	if row := k.row(); row != nil && row.late != nil {
-		return row.late.since()
-	}
-	return 0
+	return names[len(names)-row.late.after(version):]
 }
 
 // fieldNames are the JSON names of the fields of each kind, in the order of the codec.

@@ -50,13 +50,13 @@ var certificateKind = kind{
 		v.str("key", &c.Key)
 		v.time("not_before", &c.NotBefore)
 		v.time("not_after", &c.NotAfter)
-		if takesLate(v) {
+		if takes(v, FeatureConfined) {
 			v.str("replaces", &c.Replaces)
 			v.str("replaces_key", &c.ReplacesKey)
 			v.uuid("token", &c.Token)
 		}
 	}),
-	late: late[Certificate]{3, FeatureConfined, func(c *Certificate) bool { return c.Replaces == "" && c.ReplacesKey == "" && c.Token.IsZero() }},
+	late: late[Certificate]{{3, FeatureConfined, func(c *Certificate) bool { return c.Replaces == "" && c.ReplacesKey == "" && c.Token.IsZero() }}},
 }
 
 // Kind implements Object.

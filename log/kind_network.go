@@ -29,6 +29,9 @@ type Network struct {
 	// SelfProvision: which compute nodes may make NICs on the network by themselves, from
 	// FeatureConfined on: one of SelfProvisions, or "" for the default.
 	SelfProvision string `json:"self_provision,omitempty"`
+	// Of fabric networks, from FeatureWire on.
+	DHCP      bool `json:"dhcp,omitempty"`      // nodes answer DHCP requests of its VMs
+	Broadcast bool `json:"broadcast,omitempty"` // broadcast and multicast reach its VMs on all nodes
 	extra
 }
 
@@ -83,11 +86,18 @@ var networkKind = kind{
 		v.u32("vnet_id", &n.VNetID)
 		v.boolean("internet_nat", &n.InternetNAT)
 		v.boolean("gateway_provisioned", &n.GatewayProvisioned)
-		if takesLate(v) {
+		if takes(v, FeatureConfined) {
 			v.str("self_provision", &n.SelfProvision)
 		}
+		if takes(v, FeatureWire) {
+			v.boolean("dhcp", &n.DHCP)
+			v.boolean("broadcast", &n.Broadcast)
+		}
 	}),
-	late: late[Network]{1, FeatureConfined, func(n *Network) bool { return n.SelfProvision == "" }},
+	late: late[Network]{
+		{1, FeatureConfined, func(n *Network) bool { return n.SelfProvision == "" }},
+		{2, FeatureWire, func(n *Network) bool { return !n.DHCP && !n.Broadcast }},
+	},
 	scope: scopes[Network](func(n *Network) Scope {
 		if n.Fabric {
 			return VNetScope(n.VNetID)

@@ -33,8 +33,14 @@ type NIC struct {
 	// Of underlay NICs, from FeaturePerNode on: what the server says, which writes them.
 	VXLANPort   uint32 `json:"vxlan_port,omitempty"`
 	UnderlayMTU uint32 `json:"underlay_mtu,omitempty"`
+	// AllowedIPs: further source addresses of a VM's frames on a fabric, such as one that a
+	// pair of VMs shares, from FeatureWire on: sorted, at most MaxAllowedIPs.
+	AllowedIPs Addresses `json:"allowed_ips,omitempty"`
 	extra
 }
+
+// MaxAllowedIPs bounds NIC.AllowedIPs: each is a rule in the kernel of the NIC's node.
+const MaxAllowedIPs = 16
 
 // nicKind is the row of NICs in the table of kinds.
 var nicKind = kind{
@@ -92,12 +98,18 @@ var nicKind = kind{
 		v.boolean("allow_restricted_traffic", &n.AllowRestrictedTraffic)
 		v.boolean("allow_unfiltered_promisc", &n.AllowUnfilteredPromisc)
 		v.boolean("underlay", &n.Underlay)
-		if takesLate(v) {
+		if takes(v, FeaturePerNode) {
 			v.u32("vxlan_port", &n.VXLANPort)
 			v.u32("underlay_mtu", &n.UnderlayMTU)
 		}
+		if takes(v, FeatureWire) {
+			v.addrs("allowed_ips", (*[]netip.Addr)(&n.AllowedIPs))
+		}
 	}),
-	late: late[NIC]{2, FeaturePerNode, func(n *NIC) bool { return n.VXLANPort == 0 && n.UnderlayMTU == 0 }},
+	late: late[NIC]{
+		{2, FeaturePerNode, func(n *NIC) bool { return n.VXLANPort == 0 && n.UnderlayMTU == 0 }},
+		{1, FeatureWire, func(n *NIC) bool { return len(n.AllowedIPs) == 0 }},
+	},
 }
 
 // Kind implements Object.

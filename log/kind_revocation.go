@@ -53,13 +53,13 @@ var revocationKind = kind{
 		v.time("until", &r.Until)
 		v.str("reason", &r.Reason)
 		v.time("created", &r.Created)
-		if takesLate(v) {
+		if takes(v, FeatureConfined) {
 			v.boolean("by_order", &r.ByOrder)
 			v.strs("good", &r.Good)
 			v.strs("voters", &r.Voters)
 		}
 	}),
-	late: late[Revocation]{3, FeatureConfined, func(r *Revocation) bool { return !r.ByOrder && len(r.Good) == 0 && len(r.Voters) == 0 }},
+	late: late[Revocation]{{3, FeatureConfined, func(r *Revocation) bool { return !r.ByOrder && len(r.Good) == 0 && len(r.Voters) == 0 }}},
 	// Every CN must know which servers it trusts no more.
 	scope: scopes[Revocation](func(r *Revocation) (scope Scope) {
 		if strings.HasPrefix(r.Identity, "server:") {

@@ -112,15 +112,15 @@ var serverKind = kind{
 		v.str("transitional_status", &s.TransitionalStatus)
 		v.addr("admin_ip", &s.AdminIP)
 		v.u32("agent_port", &s.AgentPort)
-		if takesLate(v) {
+		if takes(v, FeaturePerNode) {
 			v.u32("vxlan_port", &s.VXLANPort)
 			v.u32("underlay_mtu", &s.UnderlayMTU)
 			v.strs("underlay_paths", &s.UnderlayPaths)
 		}
 	}),
-	late: late[Server]{3, FeaturePerNode, func(s *Server) bool {
+	late: late[Server]{{3, FeaturePerNode, func(s *Server) bool {
 		return s.VXLANPort == 0 && s.UnderlayMTU == 0 && len(s.UnderlayPaths) == 0
-	}},
+	}}},
 	scope: scopes[Server](func(s *Server) Scope { return onCN(s.UUID) }),
 }
 

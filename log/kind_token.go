@@ -35,11 +35,11 @@ var tokenKind = kind{
 		v.time("expires", &t.Expires)
 		v.str("used_by", &t.UsedBy)
 		v.time("used", &t.Used)
-		if takesLate(v) {
+		if takes(v, FeatureConfined) {
 			v.time("voided", &t.Voided)
 		}
 	}),
-	late: late[Token]{1, FeatureConfined, func(t *Token) bool { return t.Voided == 0 }},
+	late: late[Token]{{1, FeatureConfined, func(t *Token) bool { return t.Voided == 0 }}},
 }
 
 // Kind implements Object.

@@ -53,11 +53,11 @@ var vmmKind = kind{
 		v.u64("gen", &m.Gen)
 		v.time("time_updated", &m.TimeUpdated)
 		v.str("reason", &m.Reason)
-		if takesLate(v) {
+		if takes(v, FeatureConfined) {
 			v.boolean("placed", &m.Placed)
 		}
 	}),
-	late:  late[VMM]{1, FeatureConfined, func(m *VMM) bool { return !m.Placed }},
+	late:  late[VMM]{{1, FeatureConfined, func(m *VMM) bool { return !m.Placed }}},
 	scope: scopes[VMM](func(m *VMM) Scope { return onCN(m.SledID) }),
 }
 

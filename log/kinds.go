@@ -38,7 +38,8 @@ type kind struct {
 func (k *kind) written(o Object) int {
 	n := len(fieldNames[o.Kind()])
 	if k.late != nil {
-		n -= k.late.omitted(o)
+		unwritten, _ := k.late.unwritten(o)
+		n -= unwritten
 	}
 	return n
 }
@@ -156,8 +157,7 @@ type Rights struct {
 	// it may not do that at all. What follows from a field, such as the time of the
 	// change, needs no mention.
 	Create, Update []string
-	// Late are further fields of Update, from the feature version of the kind's late
-	// fields on.
+	// Late are further fields of Update, each from the feature version on that brought it.
 	Late   []string
 	Delete bool
 	// Why is for people who read the table.

@@ -70,15 +70,13 @@ type Size struct {
 	LongestField string
 }
 
-// Measure returns the size of an object, mostly without encoding it. If late is false, it
-// is what a program measures that does not know the late fields of the kind (LateFields):
-// servers agree on a size, because refusals name it.
-func Measure(o Object, late bool) Size {
-	m := measurer{Size: Size{Bytes: 1 + longHeader}, short: !late}
+// Measure returns the size of an object, mostly without encoding it. It is
+// what a program of a feature version measures, which does not know fields that came later
+// (Kind.FieldsAfter): servers agree on a size, because refusals name it.
+func Measure(o Object, feature uint32) Size {
+	m := measurer{Size: Size{Bytes: 1 + longHeader}, feature: feature}
 	visit(o, &m)
-	if !late {
-		m.Unknown = lateBytes(o)
-	}
+	m.Unknown = lateBytes(o, feature)
 	for _, raw := range o.tail().raw {
 		m.Unknown += len(raw)
 	}
@@ -101,7 +99,7 @@ const (
 // measurer is the visitor that adds up what the fields take.
 type measurer struct {
 	Size
-	short bool // without the late fields
+	feature uint32 // without the fields that came later
 }
 
 func (m *measurer) list(name string, n, each int) {

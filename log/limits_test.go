@@ -111,7 +111,7 @@ func TestMeasure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := Measure(o, true); got.Bytes < len(b) || got.Bytes > 10*len(b)+400 {
+		if got := Measure(o, FeatureVersion); got.Bytes < len(b) || got.Bytes > 10*len(b)+400 {
 			t.Fatalf("%s: measured %d bytes, it has %d", o.Kind(), got.Bytes, len(b))
 		}
 	})

@@ -30,6 +30,8 @@ func nicsOfEachField(t *testing.T, yield func(field string, n *log.NIC)) {
 			*value = changetest.UUID(uint64(100 + i))
 		case *netip.Addr:
 			*value = addr("10.1.2.3")
+		case *log.Addresses:
+			*value = log.Addresses{addr("10.1.2.4")}
 		case *[]string:
 			*value = []string{"external"}
 		default:

@@ -175,3 +175,46 @@ func putIP(d *draft, before projections.Record, after *log.IP) {
 		d.emit(before, after)
 	}
 }
+
+// settleAllowed brings the further addresses of a NIC into their one form.
+func settleAllowed(d *draft, n *log.NIC, op *log.Op) {
+	if !wire(d) || !given(op, "allowed_ips") {
+		return
+	}
+	for i, ip := range n.AllowedIPs {
+		n.AllowedIPs[i] = ip.Unmap() // n is a clone of our own
+	}
+	slices.SortFunc(n.AllowedIPs, netip.Addr.Compare)
+	if n.AllowedIPs = slices.Compact(n.AllowedIPs); len(n.AllowedIPs) == 0 {
+		n.AllowedIPs = nil
+	}
+}
+
+// checkAllowed checks the further addresses from which a NIC may send, where they or its
+// network are new to it. They may lie outside its subnet, as what is routed to a VM does,
+// and two NICs may have the same. before is nil on create.
+func checkAllowed(d *draft, before, n *log.NIC) {
+	if !wire(d) || len(n.AllowedIPs) == 0 {
+		return
+	}
+	if before != nil && before.NetworkUUID == n.NetworkUUID && before.BelongsToType == n.BelongsToType && slices.Equal(before.AllowedIPs, n.AllowedIPs) {
+		return
+	}
+	if len(n.AllowedIPs) > log.MaxAllowedIPs {
+		d.bad("allowed_ips", fmt.Sprintf("there are %d addresses", len(n.AllowedIPs)), fmt.Sprintf("name at most %d, or send allow_ip_spoofing: true", log.MaxAllowedIPs))
+		return
+	}
+	net := d.Network(n.NetworkUUID)
+	if n.BelongsToType != "zone" || net == nil || !net.Fabric {
+		d.bad("allowed_ips", "only NICs of VMs on fabric networks have it: there a node holds its VMs to their addresses", "leave it out")
+		return
+	}
+	for _, ip := range n.AllowedIPs {
+		switch {
+		case !ip.IsValid() || ip.Zone() != "" || !ip.IsGlobalUnicast():
+			d.bad("allowed_ips", fmt.Sprintf("%s is not the unicast address of a host", d.show(ip.String())), "send addresses such as 10.1.0.9")
+		case familyOf(ip) != net.Family:
+			d.bad("allowed_ips", fmt.Sprintf("%s is not of the network's family (%s)", ip, net.Family), fmt.Sprintf("leave out %s", ip))
+		}
+	}
+}

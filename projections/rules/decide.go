@@ -173,7 +173,7 @@ func (d *draft) update(op *log.Op, rules *kindRules) string {
 	}
 	after := log.Clone(before.Object)
 	unknown := log.Assign(after, op.Object, op.Set)
-	if late := op.Kind.LateFields(); late != nil && !knows(d, op.Kind) { // programs of before do not know them
+	if late := op.Kind.FieldsAfter(d.State().Feature()); len(late) > 0 { // programs of before do not know them
 		if i := slices.IndexFunc(op.Set, func(name string) bool { return name == unknown || slices.Contains(late, name) }); i >= 0 {
 			unknown = op.Set[i] // the first of them
 		}

@@ -192,8 +192,8 @@ func (d *draft) confined() bool { return d.State().Feature() >= log.FeatureConfi
 // perNode reports whether log.FeaturePerNode holds.
 func perNode(d *draft) bool { return d.State().Feature() >= log.FeaturePerNode }
 
-// knows reports whether the late fields of a kind are known at the feature version.
-func knows(d *draft, kind log.Kind) bool { return d.State().Feature() >= kind.LateFrom() }
+// wire reports whether log.FeatureWire holds.
+func wire(d *draft) bool { return d.State().Feature() >= log.FeatureWire }
 
 // show returns what a client sent as a message shows it.
 func (d *draft) show(input string) string {
@@ -232,7 +232,7 @@ func (d *draft) over(field string, n, most int, limit string) bool {
 // objectFits reports whether an object is within the limits of any, and notes
 // those that it is over.
 func (d *draft) objectFits(o log.Object) bool {
-	m := log.Measure(o, knows(d, o.Kind()))
+	m := log.Measure(o, d.State().Feature())
 	if d.over("object", m.Unknown, log.MaxUnknownBytes, "unknown_bytes") {
 		return false
 	}

@@ -43,7 +43,7 @@ func TestLimits(t *testing.T) {
 		}},
 		{"object_bytes", log.MaxObjectBytes, func(n int) log.Op {
 			o := &log.Server{}
-			o.Comments = long(n - log.Measure(o, false).Bytes)
+			o.Comments = long(n - log.Measure(o, log.FeatureFirst).Bytes)
 			return log.Op{Action: log.Create, Kind: log.KindServer, Object: o}
 		}},
 	}

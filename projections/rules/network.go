@@ -17,6 +17,7 @@ var networkRules = hooks[*log.Network]{
 		fitUnderlay(d, before, n, op)
 	},
 	check: func(d *draft, before, n *log.Network, _ *log.Op) {
+		checkWire(d, before, n)
 		if checkNetwork(d, n); before != nil {
 			checkPoolsOf(d, n)
 		}
@@ -343,6 +344,25 @@ func checkFabric(d *draft, n *log.Network) {
 			Field: "vnet_id", Code: log.ElementUsedBy, Message: "network owner_uuids do not match: the vnet is another owner's",
 			Remedy: "leave vnet_id out to have one chosen", Type: "network", ID: other.ID(),
 		})
+	}
+}
+
+// checkWire checks what a network asks of the nodes that its VMs are on. What programs before
+// log.FeatureWire stored of it unread is not looked at until it is changed.
+func checkWire(d *draft, before, n *log.Network) {
+	if !wire(d) || n.Fabric {
+		return
+	}
+	if before == nil {
+		before = new(log.Network)
+	}
+	for _, asked := range []struct {
+		field    string
+		was, now bool
+	}{{"dhcp", before.DHCP, n.DHCP}, {"broadcast", before.Broadcast, n.Broadcast}} {
+		if asked.now && !asked.was {
+			d.bad(asked.field, "only fabric networks have it: the wire of another network is not the nodes'", "leave it out; what is on that wire answers, and passes broadcasts on")
+		}
 	}
 }
 

@@ -106,6 +106,7 @@ func vmOfNIC(d *draft, n *log.NIC) *log.VM {
 // address is to be taken from the network's range. before is nil on create.
 func settleNIC(d *draft, before, n *log.NIC, op *log.Op) {
 	n.IP = n.IP.Unmap()
+	settleAllowed(d, n, op)
 	if perNode(d) {
 		settleUnderlay(d, n)
 	}
@@ -236,6 +237,7 @@ func checkNIC(d *draft, before, n *log.NIC, op *log.Op) {
 		d.bad("model", fmt.Sprintf("must not be longer than %d bytes", projections.MaxNameBytes), "shorten it")
 	}
 	checkServerNIC(d, n)
+	checkAllowed(d, before, n)
 	checkNICTags(d, n)
 	if !n.NetworkUUID.IsZero() {
 		checkPlace(d, before, n, op)

@@ -81,9 +81,8 @@ func (d *draft) permitNames(op *log.Op, before, after log.Object) {
 	allowed := rules.CN.Create
 	if before != nil {
 		allowed = slices.Concat(rules.CN.Update, rules.special.moreFields(by.CN, before))
-		if knows(d, op.Kind) {
-			allowed = append(allowed, rules.CN.Late...)
-		}
+		later := op.Kind.FieldsAfter(d.State().Feature())
+		allowed = append(allowed, slices.DeleteFunc(slices.Clone(rules.CN.Late), func(name string) bool { return slices.Contains(later, name) })...)
 		if d.confined() { // whose an object is a CN says once: of what it makes
 			allowed = slices.DeleteFunc(allowed, func(name string) bool { return name == rules.TenantField })
 		}
