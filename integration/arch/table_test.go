@@ -386,6 +386,11 @@ var importTable = []row{
 		why: "what the kernel misses is heard alike for an agent and for a varpd, which answer it in their own ways",
 	},
 	{
+		pkg: "agent/answer", may: []string{"log", "projections", "projections/answers"},
+		tests: []string{"cmd/rutter/netlab", "log/changetest", "projections/desired", "projections/rules"},
+		why:   "what a VM is told at its port follows from the log, however its link was made",
+	},
+	{
 		pkg: "agent/varpd", may: []string{"log", "varp", "agent/link", "agent/link/plan", "agent/miss"},
 		why: "a node without an agent resolves by SVP alone: of ours it needs the protocol and the kernel",
 	},
