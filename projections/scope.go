@@ -170,6 +170,10 @@ func (s *State) CNs(scope log.Scope) []log.UUID {
 	return slices.Collect(s.interest.cns[scope].all())
 }
 
+// CountCNs returns how many CNs have a NIC in a scope, which is that of a vnet or a network:
+// as many as CNs returns, at no cost.
+func (s *State) CountCNs(scope log.Scope) int { return s.interest.cns[scope].len() }
+
 // Interested reports whether cn is interested in any of the scopes.
 func (s *State) Interested(cn log.UUID, scopes []log.Scope) bool {
 	for _, scope := range scopes {

@@ -30,6 +30,7 @@ type Touches struct {
 	cn    log.UUID
 	nics  map[touched]struct{}
 	cns   map[log.UUID]struct{} // whose underlay address or port may be another one
+	joins map[join]struct{}     // while a vnet is on demand
 	own   own
 	whole bool
 	limit Limits // with which Within was asked last
@@ -54,11 +55,13 @@ func (t *Touches) Reset() { t.ResetWithin(Limits{}) }
 // the vnets that it made to be on demand.
 func (t *Touches) ResetWithin(limits Limits) {
 	t.limit = limits
-	t.nics, t.cns, t.own, t.whole = map[touched]struct{}{}, map[log.UUID]struct{}{}, newOwn(), false
+	t.nics, t.cns, t.joins, t.own, t.whole = map[touched]struct{}{}, map[log.UUID]struct{}{}, map[join]struct{}{}, newOwn(), false
 }
 
 // Any reports whether Delta would have something to compute.
-func (t *Touches) Any() bool { return len(t.nics)+len(t.cns)+t.own.len() > 0 }
+func (t *Touches) Any() bool { return t.len() > 0 }
+
+func (t *Touches) len() int { return len(t.nics) + len(t.cns) + len(t.joins) + t.own.len() }
 
 // Whole reports whether something was noted that Delta does not cover: only
 // Of has it.
@@ -88,7 +91,7 @@ func (t *Touches) Note(before, after log.Object) {
 	if had || has {
 		t.noteNetwork(was, is)
 	}
-	if len(t.nics)+len(t.cns)+t.own.len() > maxTouches {
+	if t.len() > maxTouches {
 		t.ResetWithin(t.limit)
 		t.whole = true
 	}
@@ -104,6 +107,8 @@ func (t *Touches) noteNIC(nic *log.NIC) {
 		t.noteOwn(nic)
 	} else if projections.IsUnderlay(nic) {
 		t.cns[projections.CNOf(nic)] = struct{}{}
+	} else {
+		t.noteJoin(nic)
 	}
 	t.nics[touched{nic.MAC, nic.NetworkUUID, nic.IP}] = struct{}{}
 }
@@ -128,8 +133,7 @@ func (t *Touches) Delta(s *projections.State) LinksDelta {
 	}
 	slices.SortFunc(list, compareTouched)
 	clear(t.nics)
-	clear(t.cns)
-	p := planner{s: s, cn: t.cn, problems: map[Problem]bool{}, remote: map[log.UUID]projections.Underlay{}}
+	p := newPlanner(s, t.cn)
 	nics := p.localNICs()
 	reachable := len(nics) > 0 && p.findUnderlay()
 	if reachable {
@@ -141,7 +145,14 @@ func (t *Touches) Delta(s *projections.State) LinksDelta {
 		p.entriesOf(nics, list, &out)
 		t.whole = t.whole || t.limit.Entries > 0 && !maps.Equal(p.demand, t.limit.OnDemand)
 	}
-	t.whole = t.whole || t.own.given != nil && !t.own.given.covers(&p)
+	if g := t.own.given; g != nil {
+		if reachable {
+			g.followPeers(&p, t.moved(&p), &out)
+		}
+		t.whole = t.whole || !g.covers(&p) || len(g.altered(&p)) > 0
+	}
+	clear(t.cns)
+	clear(t.joins)
 	return out
 }
 
@@ -153,13 +164,17 @@ type LinksDelta struct {
 	// NoNeighs has Link and IP only, NoFDB VNet and MAC only.
 	NoNeighs []Neigh
 	NoFDB    []FDB
+	// Peers are those of vnets on demand that came, NoPeers those that went.
+	Peers, NoPeers []Peer
 	// Part is what the CN's own NICs that were touched need, nil without any. It comes
 	// before the entries, which may be on its links.
 	Part *Part
 }
 
-// Len is the number of entries, without those of the Part.
-func (d *LinksDelta) Len() int { return len(d.Neighs) + len(d.FDB) + len(d.NoNeighs) + len(d.NoFDB) }
+// Len is the number of entries and peers, without those of the Part.
+func (d *LinksDelta) Len() int {
+	return len(d.Neighs) + len(d.FDB) + len(d.NoNeighs) + len(d.NoFDB) + len(d.Peers) + len(d.NoPeers)
+}
 
 // entriesOf adds what the CN's kernel must hold of the touched entries, in their order. An
 // entry that two of them name comes twice.

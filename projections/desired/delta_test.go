@@ -27,6 +27,9 @@ func applyDelta(w *desired.Links, d desired.LinksDelta) {
 		is := func(o desired.FDB) bool { return o.VNet == f.VNet && o.MAC == f.MAC }
 		return slices.ContainsFunc(d.NoFDB, is) || slices.ContainsFunc(d.FDB, is)
 	})
+	w.Peers = slices.DeleteFunc(w.Peers, func(r desired.Peer) bool { return slices.Contains(d.NoPeers, r) || slices.Contains(d.Peers, r) })
+	w.Peers = append(w.Peers, d.Peers...)
+	slices.SortFunc(w.Peers, func(a, b desired.Peer) int { return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.Addr.Compare(b.Addr)) })
 	neighs, fdb := append(w.Neighs, d.Neighs...), append(w.FDB, d.FDB...)
 	slices.SortFunc(neighs, func(a, b desired.Neigh) int {
 		return cmp.Or(a.Link.Compare(b.Link), a.IP.Compare(b.IP))

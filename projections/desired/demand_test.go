@@ -1,6 +1,7 @@
 package desired_test
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"testing"
@@ -80,6 +81,14 @@ func TestOnDemandLeavesEntriesOut(t *testing.T) {
 		for i := range all.Fabrics {
 			vnetOf[all.Fabrics[i].MAC] = all.Fabrics[i].VNet
 		}
+		// The peers of what is on demand are where its entries would go.
+		for _, f := range all.FDB {
+			if limits.OnDemand[f.VNet] {
+				all.Peers = append(all.Peers, desired.Peer{VNet: f.VNet, Addr: f.Dst})
+			}
+		}
+		slices.SortFunc(all.Peers, func(a, b desired.Peer) int { return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.Addr.Compare(b.Addr)) })
+		all.Peers = slices.Compact(all.Peers)
 		all.FDB = slices.DeleteFunc(all.FDB, func(f desired.FDB) bool { return limits.OnDemand[f.VNet] })
 		all.Neighs = slices.DeleteFunc(all.Neighs, func(n desired.Neigh) bool { return limits.OnDemand[vnetOf[n.Link]] })
 		for i := range all.VXLANs {

@@ -35,6 +35,11 @@ type Links struct {
 	Problems []Problem
 }
 
+// MaxFlood is the most other nodes of a vnet to which a frame for all is copied: each copy
+// costs the sender's link as much as the frame. A vnet with more has no broadcast on any
+// node, and its networks that ask for it are Problems.
+const MaxFlood = 128
+
 // Problem says why one object cannot be programmed.
 type Problem struct {
 	Kind   log.Kind
@@ -51,7 +56,8 @@ type VXLAN struct {
 	// OnDemand: the vnet has more entries than are programmed ahead. None of
 	// its Neighs and FDB are listed; Entries finds each when it is asked for.
 	OnDemand bool
-	// Flood: a network on it asks for broadcast, so that frames for all go to each peer.
+	// Flood: a network of the node's links on it asks for broadcast, so that frames for all
+	// go to each peer, of which there are at most MaxFlood.
 	Flood bool
 }
 
@@ -61,7 +67,8 @@ type Segment struct {
 	VNet uint32
 	VLAN uint16 // 0: untagged
 	MTU  uint32 // of the device below
-	// Broadcast: a network on it asks for broadcast and multicast between its VMs.
+	// Broadcast: a network of the node's links on it asks for broadcast and multicast
+	// between its VMs. It is off where the vnet has more than MaxFlood other nodes.
 	Broadcast bool
 }
 
@@ -102,8 +109,11 @@ type Fabric struct {
 	VM        log.UUID
 	Namespace string // network namespace by name (ip-netns(8)); "" is the agent's own
 	Addresses []netip.Prefix
-	Gateway   netip.Addr // default route, if valid
-	Routes    []Route
+	// Allowed are further addresses from which the VM may send, beside Addresses: at most
+	// log.MaxAllowedIPs, sorted. The VM itself configures those that it uses.
+	Allowed []netip.Addr
+	Gateway netip.Addr // default route, if valid
+	Routes  []Route
 	// Resolvers is the union over the VM's NICs in NIC order; written to
 	// /etc/netns/<Namespace>/resolv.conf.
 	Resolvers []netip.Addr

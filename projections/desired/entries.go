@@ -17,7 +17,7 @@ type Entries struct {
 
 // NewEntries returns what finds the entries of cn.
 func NewEntries(s *projections.State, cn log.UUID) *Entries {
-	e := &Entries{planner: planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]projections.Underlay{}}}
+	e := &Entries{planner: newPlanner(s, cn)}
 	e.reachable = e.findUnderlay()
 	return e
 }

@@ -22,7 +22,7 @@ func Of(s *projections.State, cn log.UUID) Links { return Within(s, cn, Limits{}
 // Within is Of, except that vnets with more entries than
 // limits allow are on demand.
 func Within(s *projections.State, cn log.UUID, limits Limits) Links {
-	p := planner{s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]projections.Underlay{}}
+	p := newPlanner(s, cn)
 	nics := p.localNICs()
 	if len(nics) > 0 && p.findUnderlay() {
 		p.demand = onDemand(s, nics, limits)
@@ -49,11 +49,28 @@ type planner struct {
 	own   underlay.Node
 	needs needs
 
+	asked  map[place]bool  // where the CN's links are; true: a network there has broadcast
+	floods map[uint32]bool // vnets on which there is such a network
+
 	remote   map[log.UUID]projections.Underlay // of other CNs; no address if they cannot be reached
 	demand   map[uint32]bool                   // vnets that are on demand
-	known    map[uint32]bool                   // vnets of which no forwarding entries are asked for
+	known    map[uint32]bool                   // vnets of which no forwarding entries and peers are asked for
+	made     map[uint32]bool                   // vnets whose VXLANs want has
 	problems map[Problem]bool
 	want     Links
+}
+
+// place is the key of a Segment.
+type place struct {
+	vnet uint32
+	vlan uint16
+}
+
+func newPlanner(s *projections.State, cn log.UUID) planner {
+	return planner{
+		s: s, cn: cn, problems: map[Problem]bool{}, remote: map[log.UUID]projections.Underlay{},
+		asked: map[place]bool{}, floods: map[uint32]bool{}, made: map[uint32]bool{},
+	}
 }
 
 // needs is the largest MTU of the CN's links on fabrics, and what its packets take of the
@@ -133,7 +150,8 @@ func (p *planner) checkFar(cn log.UUID) {
 // mtuOn returns the MTU of a link on a network, in bytes.
 func (p *planner) mtuOn(net *log.Network) uint32 { return min(net.MTU, p.carries(net.VLANID != 0)) }
 
-// findNeeds notes what the CN's links need of underlays, before others are reached.
+// findNeeds notes what the CN's links need of underlays and of the wire, before others are
+// reached.
 func (p *planner) findNeeds(nics []projections.NICRow) {
 	seen := map[log.UUID]bool{}
 	for _, r := range nics {
@@ -143,7 +161,24 @@ func (p *planner) findNeeds(nics []projections.NICRow) {
 		seen[r.Network()] = true
 		net := p.s.Network(r.Network())
 		p.needs.add(p.mtuOn(net), p.local.Is6(), net.VLANID != 0)
+		at, broadcast := place{net.VNetID, uint16(net.VLANID)}, p.broadcasts(net)
+		p.asked[at] = p.asked[at] || broadcast
+		if broadcast {
+			p.floods[at.vnet] = true
+		}
 	}
+}
+
+// broadcasts reports whether a network has broadcast on the CN.
+func (p *planner) broadcasts(net *log.Network) bool {
+	if !net.Broadcast {
+		return false
+	}
+	if others := p.s.CountCNs(log.VNetScope(net.VNetID)) - 1; others > MaxFlood {
+		p.problem(log.KindNetwork, net.ID(), "it asks for broadcast, and its vnet %d has more than %d other nodes: no broadcast or multicast is carried on the vnet; have its VMs on fewer nodes, or send broadcast: false", net.VNetID, MaxFlood)
+		return false
+	}
+	return true
 }
 
 func (p *planner) addFabric(r projections.NICRow) {
@@ -156,7 +191,11 @@ func (p *planner) fabric(r projections.NICRow) Fabric {
 	net := p.s.Network(nic.NetworkUUID)
 	f := Fabric{
 		MAC: nic.MAC, VNet: net.VNetID, VLAN: uint16(net.VLANID), MTU: p.mtuOn(net),
-		VM: nic.BelongsToUUID,
+		VM: nic.BelongsToUUID, Allowed: allowedOf(nic),
+		Security: Security{
+			AnyMAC: nic.AllowMACSpoofing, AnyIP: nic.AllowIPSpoofing, DHCPServer: nic.AllowDHCPSpoofing,
+			AnyTraffic: nic.AllowRestrictedTraffic, Promiscuous: nic.AllowUnfilteredPromisc,
+		},
 	}
 	if f.MTU < net.MTU {
 		p.problem(log.KindNetwork, net.ID(), "its MTU %d does not fit the underlay of this node, which carries %d (%s): its links here get that; lower the MTU of the network, or raise the underlay's (docs/deploy.md, MTU)", net.MTU, f.MTU, p.own.Why())
@@ -173,6 +212,18 @@ func (p *planner) fabric(r projections.NICRow) Fabric {
 	f.Gateway, f.Resolvers = p.ofVM(nic, net)
 	f.Routes = p.routes(nic, net)
 	return f
+}
+
+// allowedOf returns the further addresses of a NIC, in one form: programs before
+// log.FeatureWire took them as a field that they do not know.
+func allowedOf(nic *log.NIC) []netip.Addr {
+	if len(nic.AllowedIPs) == 0 {
+		return nil
+	}
+	list := slices.DeleteFunc(slices.Clone([]netip.Addr(nic.AllowedIPs)), func(ip netip.Addr) bool { return !ip.IsGlobalUnicast() || ip.Zone() != "" })
+	slices.SortFunc(list, netip.Addr.Compare)
+	list = slices.Compact(list)
+	return list[:min(len(list), log.MaxAllowedIPs)]
 }
 
 // runs reports whether a VM is to run, as the log has it, so that it has a namespace.
@@ -278,21 +329,42 @@ func (p *planner) addNeighs(r projections.NICRow) {
 	}
 }
 
-// addDevices adds what the fabric links stand on, and the forwarding entries.
-func (p *planner) addDevices() {
-	vnets, vlans := map[uint32]bool{}, map[VLAN]bool{}
+// addDevices adds what the fabric links stand on, the forwarding entries and the peers, and
+// the devices of further places of the CN's links.
+func (p *planner) addDevices(further ...place) {
+	done := map[place]bool{}
+	for _, at := range further {
+		done[at] = true
+		p.addSegment(at)
+	}
 	for _, f := range p.want.Fabrics {
-		if !vnets[f.VNet] {
-			vnets[f.VNet] = true
-			p.want.VXLANs = append(p.want.VXLANs, VXLAN{VNet: f.VNet, Local: p.local, Port: p.port, MTU: p.carries(false), OnDemand: p.demand[f.VNet]})
-			if !p.demand[f.VNet] && !p.known[f.VNet] {
-				p.addFDB(f.VNet)
-			}
+		if at := (place{f.VNet, f.VLAN}); !done[at] {
+			done[at] = true
+			p.addSegment(at)
 		}
-		if vlan := (VLAN{VNet: f.VNet, ID: f.VLAN, MTU: p.carries(true)}); f.VLAN != 0 && !vlans[vlan] {
-			vlans[vlan] = true
-			p.want.VLANs = append(p.want.VLANs, vlan)
-		}
+	}
+}
+
+// addSegment adds the devices of one VLAN of a vnet.
+func (p *planner) addSegment(at place) {
+	mtu := p.carries(at.vlan != 0)
+	p.want.Segments = append(p.want.Segments, Segment{VNet: at.vnet, VLAN: at.vlan, MTU: mtu, Broadcast: p.asked[at]})
+	if at.vlan != 0 {
+		p.want.VLANs = append(p.want.VLANs, VLAN{VNet: at.vnet, ID: at.vlan, MTU: mtu})
+	}
+	if p.made[at.vnet] {
+		return
+	}
+	p.made[at.vnet] = true
+	p.want.VXLANs = append(p.want.VXLANs, VXLAN{
+		VNet: at.vnet, Local: p.local, Port: p.port, MTU: p.carries(false), OnDemand: p.demand[at.vnet], Flood: p.floods[at.vnet],
+	})
+	switch {
+	case p.known[at.vnet]:
+	case p.demand[at.vnet]:
+		p.want.Peers = append(p.want.Peers, p.peers(at.vnet)...)
+	default:
+		p.addFDB(at.vnet)
 	}
 }
 
@@ -328,6 +400,8 @@ func (p *planner) sort() {
 	})
 	slices.SortFunc(w.VXLANs, compareVXLAN)
 	slices.SortFunc(w.VLANs, compareVLAN)
+	slices.SortFunc(w.Segments, compareSegment)
+	slices.SortFunc(w.Peers, comparePeer)
 	slices.SortFunc(w.Fabrics, compareFabric)
 	slices.SortFunc(w.Neighs, compareNeigh)
 	slices.SortFunc(w.FDB, compareFDB)

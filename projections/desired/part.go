@@ -3,6 +3,7 @@ package desired
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"rutter/log"
@@ -18,17 +19,20 @@ const MaxPart = 128
 // other NICs of their VMs, because a VM's NICs share its resolvers and its default
 // route, and the devices below them.
 type Part struct {
-	// Links is what Of has of them: their Fabrics and Neighs, the VXLANs and VLANs below
-	// these, and the FDB of the VXLANs in New. It has no Problems.
+	// Links is what Of has of them: their Fabrics and Neighs, the VXLANs, VLANs and Segments
+	// below these, and the FDB or the Peers of the VXLANs in New; further those VXLANs and
+	// Segments whose broadcast changed with them. It has no Problems.
 	Links Links
 	// NICs are sorted. One without a Fabric in Links has none any more.
 	NICs []log.MAC
 	// New are the vnets whose VXLANs did not exist before, sorted.
 	New []uint32
-	// NoVXLANs are the vnets, and NoVLANs the VLANs (without MTU), whose devices exist no
-	// more; both are sorted. With a VXLAN its forwarding entries go.
-	NoVXLANs []uint32
-	NoVLANs  []VLAN
+	// NoVXLANs are the vnets, NoVLANs the VLANs and NoSegments the Segments (VNet and VLAN
+	// only), whose devices exist no more; they are sorted. With a VXLAN its forwarding
+	// entries and its peers go.
+	NoVXLANs   []uint32
+	NoVLANs    []VLAN
+	NoSegments []Segment
 }
 
 // Merge makes links what they are after the changes of p. It changes the slices of
@@ -43,13 +47,22 @@ func (p *Part) Merge(links *Links) {
 	if len(p.NoVXLANs) > 0 {
 		links.VXLANs = slices.DeleteFunc(links.VXLANs, func(v VXLAN) bool { return goneVNet(v.VNet) })
 		links.FDB = slices.DeleteFunc(links.FDB, func(f FDB) bool { return goneVNet(f.VNet) })
+		links.Peers = slices.DeleteFunc(links.Peers, func(r Peer) bool { return goneVNet(r.VNet) })
+	}
+	if len(p.NoSegments) > 0 {
+		links.Segments = slices.DeleteFunc(links.Segments, func(s Segment) bool {
+			_, gone := slices.BinarySearchFunc(p.NoSegments, s, compareSegment)
+			return gone
+		})
 	}
 	if len(p.NoVLANs) > 0 {
 		links.VLANs = slices.DeleteFunc(links.VLANs, goneVLAN)
 	}
 	links.VXLANs = replace(links.VXLANs, p.Links.VXLANs, compareVXLAN)
 	links.VLANs = replace(links.VLANs, p.Links.VLANs, compareVLAN)
+	links.Segments = replace(links.Segments, p.Links.Segments, compareSegment)
 	links.FDB = replace(links.FDB, p.Links.FDB, compareFDB)
+	links.Peers = replace(links.Peers, p.Links.Peers, comparePeer)
 	links.Fabrics = replace(slices.DeleteFunc(links.Fabrics, func(f Fabric) bool { return touched[f.MAC] }), p.Links.Fabrics, compareFabric)
 	for _, mac := range p.NICs {
 		from, to := rangeOf(links.Neighs, mac)
@@ -93,6 +106,12 @@ func compareVXLAN(a, b VXLAN) int { return cmp.Compare(a.VNet, b.VNet) }
 
 func compareVLAN(a, b VLAN) int { return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.ID, b.ID)) }
 
+func compareSegment(a, b Segment) int {
+	return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.VLAN, b.VLAN))
+}
+
+func comparePeer(a, b Peer) int { return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.Addr.Compare(b.Addr)) }
+
 func compareFabric(a, b Fabric) int { return a.MAC.Compare(b.MAC) }
 
 func compareNeigh(a, b Neigh) int { return cmp.Or(a.Link.Compare(b.Link), a.IP.Compare(b.IP)) }
@@ -111,7 +130,8 @@ type own struct {
 
 type given struct {
 	vnets    map[uint32]bool
-	vlans    map[VLAN]bool // without MTU
+	places   map[place]bool                 // of Segments; true: with broadcast
+	peers    map[uint32]map[netip.Addr]bool // of vnets on demand
 	problems map[Problem]bool
 	needs    needs
 }
@@ -134,14 +154,17 @@ func newOwn() own {
 func (o *own) len() int { return len(o.nics) + len(o.vms) + len(o.networks) }
 
 // Given says which links, as of the last Reset, the kernel's side was given. From then on
-// Delta covers changes of the CN's own NICs too.
+// Delta covers changes of the CN's own NICs, and of the peers of vnets on demand, too.
 func (t *Touches) Given(links *Links) {
-	g := &given{vnets: map[uint32]bool{}, vlans: map[VLAN]bool{}, problems: map[Problem]bool{}}
+	g := &given{vnets: map[uint32]bool{}, places: map[place]bool{}, peers: map[uint32]map[netip.Addr]bool{}, problems: map[Problem]bool{}}
 	for _, v := range links.VXLANs {
 		g.vnets[v.VNet] = true
 	}
-	for _, v := range links.VLANs {
-		g.vlans[VLAN{VNet: v.VNet, ID: v.ID}] = true
+	for _, s := range links.Segments {
+		g.places[place{s.VNet, s.VLAN}] = s.Broadcast
+	}
+	for _, r := range links.Peers {
+		g.keepPeer(r)
 	}
 	for _, p := range links.Problems {
 		g.problems[p] = true
@@ -240,19 +263,16 @@ func (t *Touches) part(p *planner, nics []projections.NICRow) *Part {
 		return nil
 	}
 	part := &Part{NICs: slices.SortedFunc(maps.Keys(noted), log.MAC.Compare)}
-	vnets, vlans := map[uint32]bool{}, map[VLAN]bool{}
+	vnets := map[uint32]bool{}
 	for _, r := range nics {
 		vnets[r.Home().VNet] = true
-		if net := p.s.Network(r.Network()); net != nil && net.VLANID != 0 {
-			vlans[VLAN{VNet: net.VNetID, ID: uint16(net.VLANID)}] = true
-		}
 		if _, is := noted[r.MAC()]; is {
 			p.addFabric(r)
 			p.addNeighs(r)
 		}
 	}
 	p.known = g.vnets
-	p.addDevices()
+	p.addDevices(g.altered(p)...)
 	p.sort()
 	part.Links = p.want
 	part.Links.Problems = nil
@@ -266,17 +286,44 @@ func (t *Touches) part(p *planner, nics []projections.NICRow) *Part {
 			part.NoVXLANs = append(part.NoVXLANs, vnet)
 		}
 	}
-	for v := range g.vlans {
-		if !vlans[v] {
-			part.NoVLANs = append(part.NoVLANs, v)
+	for at := range g.places {
+		if _, is := p.asked[at]; is {
+			continue
+		}
+		part.NoSegments = append(part.NoSegments, Segment{VNet: at.vnet, VLAN: at.vlan})
+		if at.vlan != 0 {
+			part.NoVLANs = append(part.NoVLANs, VLAN{VNet: at.vnet, ID: at.vlan})
 		}
 	}
 	slices.Sort(part.New)
 	slices.Sort(part.NoVXLANs)
 	slices.SortFunc(part.NoVLANs, compareVLAN)
-	g.vnets, g.vlans = vnets, vlans
+	slices.SortFunc(part.NoSegments, compareSegment)
+	g.vnets, g.places = vnets, p.asked
+	for _, vnet := range part.NoVXLANs {
+		delete(g.peers, vnet)
+	}
+	for _, r := range part.Links.Peers {
+		g.keepPeer(r)
+	}
 	t.followDemand(p, part)
 	return part
+}
+
+// altered returns places of the CN's links, as p has them now, where Segment or VXLAN have
+// not the broadcast that was given, in any order.
+func (g *given) altered(p *planner) (places []place) {
+	floods := map[uint32]bool{}
+	for at, broadcast := range g.places {
+		floods[at.vnet] = floods[at.vnet] || broadcast
+	}
+	for at, broadcast := range p.asked {
+		was, had := g.places[at]
+		if had && was != broadcast || g.vnets[at.vnet] && floods[at.vnet] != p.floods[at.vnet] {
+			places = append(places, at)
+		}
+	}
+	return places
 }
 
 // followDemand makes the limits know the vnets that are new, and forget those that are
