@@ -241,7 +241,7 @@ func (d *demand) extend(want desired.Links, have *plan.Snapshot) desired.Links {
 					}
 				}
 			}
-			if _, on := d.links[l.MAC]; on && l.Kind == plan.KindMacvlan {
+			if _, on := d.links[l.MAC]; on && l.IsFabric() {
 				for _, n := range l.Neighs {
 					if e, ok := entries.Neigh(l.MAC, n.IP); ok {
 						want.Neighs = append(want.Neighs, e)
@@ -269,10 +269,13 @@ func (d *demand) sync(have *plan.Snapshot, generation uint64) {
 		l := &have.Links[i]
 		if l.Kind == plan.KindVXLAN && d.vnets[l.VNI] != nil {
 			for _, f := range l.FDB {
+				if f.MAC.IsZero() {
+					continue // for all nodes of the vnet
+				}
 				d.put(l.VNI, f.MAC).forward(d.vnets[l.VNI], plan.Target{Dst: f.Dst, Port: f.Port})
 			}
 		}
-		if vnet, on := d.links[l.MAC]; on && l.Kind == plan.KindMacvlan {
+		if vnet, on := d.links[l.MAC]; on && l.IsFabric() {
 			for _, n := range l.Neighs {
 				d.vnets[vnet].addReference(d.put(vnet, n.MAC), neighKey{l.MAC, n.IP}, l.Key())
 			}

@@ -141,6 +141,9 @@ func (t *expected) note(steps []plan.Step, requests []request) {
 	for i := range requests {
 		if q := &requests[i]; q.index != 0 {
 			t.noteStep(&steps[q.step], q.index)
+			if q.peer != 0 {
+				t.noteMade(*steps[q.step].Spec.Peer, q.peer)
+			}
 		}
 	}
 }
@@ -160,12 +163,7 @@ func (t *expected) noteStep(s *plan.Step, index int32) {
 		t.entries.setForward(uint32(index), s.MAC, netip.Addr{}, 0)
 		return
 	case plan.OpAddLink:
-		l := *s.Spec
-		l.Index, l.Ours = index, true
-		if l.Kind == plan.KindMacvlan {
-			l.Alias = "" // it comes with a later step
-		}
-		t.links[index], t.indexes[l.Key()] = &l, index
+		t.noteMade(*s.Spec, index)
 		return
 	case plan.OpDelLink:
 		t.removeLink(index, plan.LinkKey{Namespace: s.Namespace, Name: s.Link})
@@ -176,6 +174,16 @@ func (t *expected) noteStep(s *plan.Step, index int32) {
 		changed.Apply(s)
 		t.links[index] = &changed
 	}
+}
+
+// noteMade records a link that is made.
+func (t *expected) noteMade(l plan.Link, index int32) {
+	l.Up = l.Up && l.Peer == nil // a later step puts it up
+	l.Index, l.Ours, l.Peer = index, true, nil
+	if l.IsFabric() {
+		l.Alias = "" // it comes with a later step
+	}
+	t.links[index], t.indexes[l.Key()] = &l, index
 }
 
 // removeLink forgets a link and the links on it. If a guest gave its link the ifindex of
@@ -190,7 +198,7 @@ func (t *expected) removeLink(index int32, at plan.LinkKey) {
 	}
 	delete(t.links, index)
 	t.removed[index] = true
-	if l.Kind == plan.KindMacvlan {
+	if l.IsFabric() {
 		return
 	}
 	for child, above := range t.links {
@@ -247,7 +255,7 @@ func (t *expected) takeStirred() (links []plan.LinkKey, namespaces []string) {
 // mismatches records that a link is not as it should be, which a part can correct if it
 // is a fabric link, and only a pass otherwise.
 func (t *expected) mismatches(l *plan.Link) {
-	if l.Kind == plan.KindMacvlan {
+	if l.IsFabric() || l.Host {
 		t.stirred.links[l.Key()] = true
 		if l.Namespace != "" {
 			t.changed[l.Namespace] = true
@@ -300,13 +308,21 @@ func (t *expected) questions(list []Question, misses []miss.Miss) []Question {
 		case l == nil || !l.Ours:
 		case m.Kind == miss.Forward && l.Kind == plan.KindVXLAN:
 			list = append(list, Question{VNet: l.VNI, MAC: m.MAC})
-		case m.Kind == miss.Neighbour && l.Kind == plan.KindMacvlan:
-			if vnet, ok := plan.VNetOfName(l.Parent); ok {
+		case m.Kind == miss.Neighbour && l.IsFabric():
+			if vnet, ok := plan.VNetOfName(t.below(l)); ok {
 				list = append(list, Question{VNet: vnet, Namespace: l.Namespace, Link: l.Name, Fabric: l.MAC, IP: m.IP})
 			}
 		}
 	}
 	return list
+}
+
+// below returns the name of the device, or of the bridge, that a fabric link is on.
+func (t *expected) below(l *plan.Link) string {
+	if host := t.links[t.indexes[plan.LinkKey{Namespace: "", Name: l.Parent}]]; host != nil && host.Host {
+		return host.Master
+	}
+	return l.Parent
 }
 
 // take returns the observed changes and clears them.
@@ -342,11 +358,17 @@ func (t *expected) observeEntry(body []byte, deleted bool) bool {
 	}
 	key, is := entryKey{index: n.Index, ip: n.Dst}, plan.Target{MAC: n.MAC}
 	if body[0] == unix.AF_BRIDGE {
+		if n.Master {
+			return t.observeStatic(l, &n, deleted)
+		}
 		if l.Kind != plan.KindVXLAN || n.Flags&unix.NTF_SELF == 0 {
 			return false
 		}
+		if n.MAC.IsZero() {
+			return t.observeFlood(l, &n, deleted)
+		}
 		key, is = entryKey{index: n.Index, mac: n.MAC}, plan.Target{Dst: n.Dst, Port: plan.OtherPort(n.Port, l.Port)}
-	} else if l.Kind != plan.KindMacvlan {
+	} else if !l.IsFabric() {
 		return false
 	}
 	if deleted || n.State&unix.NUD_PERMANENT == 0 {
@@ -368,6 +390,9 @@ func (t *expected) observeEntry(body []byte, deleted bool) bool {
 
 // observeLink checks a notification of a link.
 func (t *expected) observeLink(body []byte, deleted bool) bool {
+	if len(body) > 0 && body[0] == unix.AF_BRIDGE {
+		return !deleted && t.observePort(body)
+	}
 	l, ok := wire.ParseLink(body)
 	if !ok || l.Kind == "" && !deleted {
 		return false // of a bridge's port: it is not about our links
@@ -385,13 +410,50 @@ func (t *expected) observeLink(body []byte, deleted bool) bool {
 	case deleted:
 		t.mismatches(should)
 	default:
-		l.Parent = should.Parent
+		l.Parent, l.Host = should.Parent, should.Host
+		if l.MasterIndex != 0 {
+			l.Master = "#"
+			if master := t.links[l.MasterIndex]; master != nil {
+				l.Master = master.Name
+			}
+		}
 		if l.Name == should.NameNow() && l.Kind == should.Kind && plan.SameBuild(&l.Link, should) && plan.Changes(should, &l.Link, false) == 0 {
 			delete(t.doubtful, l.Index)
 			return false
 		}
 		t.doubtful[l.Index] = true
 	}
+	return true
+}
+
+// observePort checks a notification of a port of a bridge: only its flags. That a port left
+// its bridge is in another notification too.
+func (t *expected) observePort(body []byte) bool {
+	index, flags, ok := wire.ParsePort(body)
+	l := t.links[index]
+	if !ok || l == nil || !l.Ours || l.Master == "" || l.Flags == flags {
+		return false
+	}
+	t.doubtful[index] = true
+	return true
+}
+
+// observeFlood checks a notification of an entry for all MACs that have none, of which a
+// device has several.
+func (t *expected) observeFlood(l *plan.Link, n *wire.RawNeigh, deleted bool) bool {
+	if slices.ContainsFunc(l.FDB, func(f plan.Forward) bool { return f.MAC.IsZero() && f.Dst == n.Dst }) != deleted {
+		return false
+	}
+	t.mismatches(l)
+	return true
+}
+
+// observeStatic checks a notification of a bridge's entry of a port.
+func (t *expected) observeStatic(l *plan.Link, n *wire.RawNeigh, deleted bool) bool {
+	if !l.Host || (slices.Contains(l.Static, n.MAC) == (!deleted && n.IsStatic())) {
+		return false
+	}
+	t.mismatches(l)
 	return true
 }
 
@@ -402,7 +464,7 @@ func (t *expected) observeAddress(body []byte, deleted bool) bool {
 		return false
 	}
 	l := t.links[index]
-	if l == nil || !l.Ours || l.Kind != plan.KindMacvlan || slices.Contains(l.Addresses, prefix) != deleted {
+	if l == nil || !l.Ours || !l.IsFabric() || slices.Contains(l.Addresses, prefix) != deleted {
 		return false
 	}
 	t.mismatches(l)

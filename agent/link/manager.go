@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"rutter/agent/filter"
 	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/projections/desired"
@@ -41,6 +43,9 @@ type ManagerConfig struct {
 	// UndoRenames: links of ours that were renamed get their names back. Default: the new
 	// names are accepted.
 	UndoRenames bool
+	// Secure says whether links are attached with port security, whose rules the kernel's
+	// filter holds. Default: they are not.
+	Secure plan.Secure
 	// Now is the time of day. Default time.Now.
 	Now func() time.Time
 }
@@ -70,6 +75,9 @@ type Manager struct {
 
 	marks  marks
 	absent map[string]absence // VM namespaces that did not exist at the last pass
+
+	peers       map[filter.Peer]int         // see followPeers
+	unsupported atomic.Pointer[unsupported] // see Unsupported
 
 	surplus, kept map[linkEntry]struct{} // see Surplus and Keep; kept is nil unless something is
 }
@@ -173,7 +181,7 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	var work plan.Work
 	for round := 0; ; round++ {
 		full := m.demand.extend(want, &have)
-		work = plan.Plan(full, have, m.numbers, complete)
+		work = plan.PlanSecured(full, have, m.numbers, complete, m.cfg.Secure)
 		work.Steps = m.withheld(work.Steps)
 		due := m.due(work.Steps, now)
 		if len(due) == 0 || round == maxRounds {
@@ -196,6 +204,8 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	m.demand.shrink(ctx, entryWriterOf(m.cfg.Kernel))
 	m.forget(work.Steps)
 	m.miss(have.Missing, now)
+	m.followPeers(&want)
+	m.noteFilter(&have)
 	m.report(&result, work)
 	result.Unread = len(have.Unread)
 	m.last, m.lastOwned, m.lastMatched, m.doubt = want, false, result.Matched, false
@@ -260,8 +270,11 @@ func (m *Manager) due(steps []plan.Step, now time.Time) []plan.Step {
 	for _, s := range steps {
 		w, waits := m.backoff[s.Object]
 		waits = waits && now.Before(w.until)
-		if s.Op == plan.OpAddLink && (waits || unmade[plan.LinkKey{Namespace: "", Name: s.Spec.Parent}]) {
+		if s.Op == plan.OpAddLink && (waits || unmade[plan.LinkKey{Namespace: "", Name: s.Spec.Needs()}]) {
 			unmade[s.Spec.Key()] = true
+			if s.Spec.Peer != nil {
+				unmade[s.Spec.Peer.Key()] = true
+			}
 			continue
 		}
 		if !waits && !unmade[plan.LinkKey{Namespace: s.Namespace, Name: s.Link}] {
@@ -329,6 +342,8 @@ func (m *Manager) report(result *Result, work plan.Work) {
 			result.Conflicts = append(result.Conflicts, b)
 		case errors.Is(b.Err, plan.ErrNoNamespace):
 			result.Failures = append(result.Failures, Failure{Object: b.Object, Err: b.Err, RetryAt: m.absent[b.Namespace].until})
+		case b.Object.Kind == plan.ObjectRules:
+			result.Failures = append(result.Failures, Failure{Object: b.Object, Err: b.Err, RetryAt: m.cfg.Now().Add(firstPause)})
 		default:
 			result.Failures = append(result.Failures, Failure{Object: b.Object, Err: b.Err, RetryAt: b.RetryAt})
 		}
@@ -342,7 +357,7 @@ func (m *Manager) report(result *Result, work plan.Work) {
 		if w, ok := m.backoff[s.Object]; ok {
 			result.Failures = append(result.Failures, Failure{Object: s.Object, Err: w.err, RetryAt: w.until})
 		} else if s.Op == plan.OpAddLink {
-			result.Failures = append(result.Failures, Failure{Object: s.Object, Err: fmt.Errorf("%w: %s", plan.ErrNotMade, s.Spec.Parent)})
+			result.Failures = append(result.Failures, Failure{Object: s.Object, Err: fmt.Errorf("%w: %s", plan.ErrNotMade, s.Spec.Needs())})
 		}
 	}
 	for _, f := range result.Failures {
@@ -355,7 +370,7 @@ func (m *Manager) report(result *Result, work plan.Work) {
 
 func sameFabric(a, b desired.Fabric) bool {
 	return a.MAC == b.MAC && a.VNet == b.VNet && a.VLAN == b.VLAN && a.MTU == b.MTU && a.VM == b.VM &&
-		a.Namespace == b.Namespace && a.Gateway == b.Gateway && a.Hold == b.Hold &&
+		a.Namespace == b.Namespace && a.Gateway == b.Gateway && a.Hold == b.Hold && a.Security == b.Security &&
 		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.Routes, b.Routes) && slices.Equal(a.Resolvers, b.Resolvers)
 }
 

@@ -31,7 +31,8 @@ func (m *Manager) Apply(ctx context.Context, delta desired.LinksDelta) Result {
 	}
 	m.demand.mu.Lock() // no answer from before the delta may follow it
 	defer m.demand.mu.Unlock()
-	steps := m.demand.resident(m.entrySteps(delta))
+	first, last := m.peerSteps(&delta)
+	steps := slices.Concat(first, m.demand.resident(m.entrySteps(delta)), last)
 	if len(steps) > 0 {
 		done := m.do(ctx, steps, now)
 		for i := range done {
@@ -296,7 +297,7 @@ func (m *Manager) drift(done []plan.Step, want *desired.Links) []plan.Step {
 		s := &done[i]
 		at := plan.LinkKey{Namespace: s.Namespace, Name: s.Link}
 		switch {
-		case m.left.has(s.Object) || made[at] || s.Op == plan.OpAddLink && made[plan.LinkKey{Namespace: "", Name: s.Spec.Parent}]:
+		case m.left.has(s.Object) || made[at] || s.Op == plan.OpAddLink && made[plan.LinkKey{Namespace: "", Name: s.Spec.Needs()}]:
 		case m.wasWanted(s.Object, want):
 			drift = append(drift, *s)
 			continue
@@ -333,6 +334,9 @@ func (m *Manager) wasWanted(o plan.Object, want *desired.Links) bool {
 		i, had := findFabric(m.last.Fabrics, o.MAC)
 		j, has := findFabric(want.Fabrics, o.MAC)
 		return same(i, had, j, has, func(i, j int) bool { return sameFabric(m.last.Fabrics[i], want.Fabrics[j]) })
+	}
+	if is, ok := m.wasGuarded(o, want); ok {
+		return is
 	}
 	resolvers := func(w *desired.Links) []netip.Addr {
 		for i := range w.Fabrics {

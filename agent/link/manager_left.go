@@ -93,7 +93,9 @@ func (m *Manager) pend(list []Pending, f Failure, want *desired.Links) []Pending
 		}
 	case plan.ObjectFDB:
 		p.Concern, p.VNet = ConcernVNet, o.VNet // a NIC that comes to the vnet needs it
-	case plan.ObjectVXLAN, plan.ObjectVLAN:
+	case plan.ObjectPeer, plan.ObjectFlood:
+		p.Concern, p.VNet = ConcernVNet, o.VNet
+	case plan.ObjectVXLAN, plan.ObjectVLAN, plan.ObjectBridge:
 		p.Concern, p.VNet = ConcernVNet, o.VNet
 		if o.Name != "" {
 			if vnet, ok := plan.VNetOfName(o.Name); ok {
@@ -222,10 +224,15 @@ func (a absence) again(now time.Time) absence {
 func (m *Manager) settle(macs []log.MAC, fabrics []desired.Fabric, have *plan.Snapshot) error {
 	changed := m.marks.unsaved
 	at := map[log.MAC][]string{} // the namespaces in which each MAC has a link
+	paired := map[log.MAC]bool{} // that have the node's end of a pair
 	for i := range have.Links {
 		l := &have.Links[i]
 		n, is := plan.FabricNumber(l.Name)
 		if !is || !l.Ours {
+			if n, is = plan.PortNumber(l.Name); is && l.Ours {
+				owner, _ := m.numbers.Owner(n)
+				paired[owner] = true
+			}
 			continue
 		}
 		at[l.MAC] = append(at[l.MAC], l.Namespace)
@@ -248,7 +255,7 @@ func (m *Manager) settle(macs []log.MAC, fabrics []desired.Fabric, have *plan.Sn
 		}
 	}
 	for _, mac := range macs {
-		if !wanted[mac] && len(at[mac]) == 0 && !slices.ContainsFunc(m.numbers.Places(mac), unread) {
+		if !wanted[mac] && len(at[mac]) == 0 && !paired[mac] && !slices.ContainsFunc(m.numbers.Places(mac), unread) {
 			changed = m.numbers.Release(mac) || changed
 		}
 	}

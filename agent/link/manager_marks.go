@@ -88,10 +88,12 @@ func (m *Manager) identify(have *plan.Snapshot) {
 // (has the MAC, or a mark for it, where it is wanted), whatever that link is called.
 func (m *Manager) claim(want *desired.Links, have *plan.Snapshot) {
 	numberless := map[plan.LinkKey]log.MAC{} // by namespace and MAC
+	ports := map[log.MAC]bool{}              // the same NICs
 	for i := range want.Fabrics {
 		w := &want.Fabrics[i]
 		if _, ok := m.numbers.Lookup(w.MAC); !ok {
 			numberless[plan.LinkKey{Namespace: w.Namespace, Name: w.MAC.String()}] = w.MAC
+			ports[w.MAC] = true
 		}
 	}
 	if len(numberless) == 0 {
@@ -100,6 +102,11 @@ func (m *Manager) claim(want *desired.Links, have *plan.Snapshot) {
 	taken := takenNames(have)
 	for i := range have.Links {
 		l := &have.Links[i]
+		if mac := l.MarkedPort(); l.Kind == plan.KindVeth && l.Namespace == "" && ports[mac] {
+			if n, is := plan.PortNumber(l.NameNow()); is && m.numbers.Adopt(mac, n) {
+				m.marks.unsaved = true
+			}
+		}
 		if l.Kind != plan.KindMacvlan {
 			continue
 		}

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -67,9 +68,13 @@ type partRun struct {
 
 	touched map[log.MAC]bool
 	own     map[string]bool // links of our own namespace that the part is about
-	taken   names           // fabric numbers in the namespaces that were read
-	read    plan.Part
-	missing []string // namespaces, as of the last read
+	// segments are those of the NICs, before and after, with port security, and beside the
+	// devices below them that are not in own.
+	segments map[desired.Segment]bool
+	beside   map[string]bool
+	taken    names // fabric numbers in the namespaces that were read
+	read     plan.Part
+	missing  []string // namespaces, as of the last read
 }
 
 // find lists what must be read.
@@ -112,8 +117,12 @@ func (p *partRun) find() {
 		}
 	}
 	delete(namespaces, "")
+	p.secured()
 	p.read.Namespaces = slices.Sorted(maps.Keys(namespaces))
 	p.read.Links = slices.Sorted(maps.Keys(p.own))
+	for device := range p.beside {
+		p.read.Links = append(p.read.Links, device)
+	}
 }
 
 // shared reports whether the link of a NIC that is not in the part is, or was, in one of
@@ -140,7 +149,11 @@ func (p *partRun) dump(ctx context.Context) (plan.Snapshot, error) {
 	p.missing = have.Missing
 	byKey := have.ByKey()
 	p.taken = takenNames(&have)
-	below := map[string]bool{} // also a link in the way may be on another device
+	p.cut(&have.Rules)
+	below := maps.Clone(p.beside) // also a link in the way may be on another device
+	if below == nil {
+		below = map[string]bool{}
+	}
 	for i := range have.Links {
 		l := &have.Links[i]
 		if l.Namespace == "" && !p.own[l.Name] {
@@ -160,6 +173,8 @@ func (p *partRun) dump(ctx context.Context) (plan.Snapshot, error) {
 // is. It is not ok if such a device is not wanted.
 func (p *partRun) want(have *plan.Snapshot) (want desired.Links, ok bool) {
 	want = p.part.Links
+	want.Segments = p.wantedSegments()
+	want.Peers = slices.DeleteFunc(slices.Clone(want.Peers), func(peer desired.Peer) bool { return !slices.Contains(p.part.New, peer.VNet) })
 	for i := range have.Links {
 		l := &have.Links[i]
 		if l.Namespace != "" || p.own[l.Name] {
@@ -185,8 +200,12 @@ func (p *partRun) covers(steps []plan.Step) bool {
 	return !slices.ContainsFunc(steps, func(s plan.Step) bool {
 		o := s.Object
 		switch {
-		case s.Op != plan.OpAddLink && s.Op != plan.OpDelLink || s.Namespace != "" || plan.KindOfName(s.Link) == plan.KindMacvlan:
+		case s.Op != plan.OpAddLink && s.Op != plan.OpDelLink || s.Namespace != "":
 			return false
+		case plan.KindOfName(s.Link) == plan.KindMacvlan || plan.KindOfName(s.Link) == plan.KindVeth:
+			return false
+		case s.Op == plan.OpAddLink && o.Kind == plan.ObjectBridge: // on another one there are ports that were not read
+			return p.others(desired.Segment{VNet: o.VNet, VLAN: o.VLAN})
 		case s.Op == plan.OpDelLink && o.Name != "":
 			return !p.own[o.Name]
 		case o.VLAN != 0:
@@ -212,7 +231,7 @@ func (p *partRun) run(ctx context.Context) (have plan.Snapshot, work plan.Work, 
 	for round := 0; ; round++ {
 		want, ok := p.want(&have)
 		full := p.demand.extend(want, &have)
-		work = plan.Plan(full, have, p.numbers, true)
+		work = plan.PlanSecured(full, have, p.numbers, true, p.options())
 		work.Steps = p.withheld(work.Steps)
 		due := p.due(work.Steps, p.now)
 		if !ok || !p.covers(due) {
@@ -262,6 +281,10 @@ func (p *partRun) number() error {
 			name := plan.FabricName(n)
 			p.own[name], p.read.Links = true, append(p.read.Links, name)
 		}
+		if p.cfg.Secure.On && fresh {
+			name := plan.PortName(n)
+			p.own[name], p.read.Links = true, append(p.read.Links, name)
+		}
 		changed = p.numbers.Put(w.MAC, w.Namespace) || changed || fresh
 	}
 	if !changed {
@@ -282,6 +305,9 @@ func (p *partRun) objects() []plan.Object {
 	for _, v := range p.part.Links.VLANs {
 		list = append(list, plan.Object{Kind: plan.ObjectVLAN, VNet: v.VNet, VLAN: v.ID})
 	}
+	for s := range p.segments {
+		list = append(list, plan.Object{Kind: plan.ObjectBridge, VNet: s.VNet, VLAN: s.VLAN})
+	}
 	for _, name := range p.read.Namespaces {
 		list = append(list, plan.Object{Kind: plan.ObjectResolvers, Name: name})
 	}
@@ -293,8 +319,7 @@ func (p *partRun) has(o plan.Object) bool {
 	switch o.Kind {
 	case plan.ObjectFabric:
 		if o.Name != "" { // a link of no wanted NIC
-			n, _ := plan.FabricNumber(o.Name)
-			mac, ok := p.numbers.Owner(n)
+			mac, ok := p.ownerOf(o.Name)
 			return p.touched[o.MAC] || p.own[o.Name] || ok && p.touched[mac]
 		}
 		return p.touched[o.MAC]
@@ -303,6 +328,12 @@ func (p *partRun) has(o plan.Object) bool {
 	case plan.ObjectResolvers:
 		_, is := slices.BinarySearch(p.read.Namespaces, o.Name)
 		return is
+	case plan.ObjectBridge:
+		return p.own[cmp.Or(o.Name, plan.BridgeName(o.VNet, o.VLAN))]
+	case plan.ObjectUnderlay:
+		return true
+	case plan.ObjectRules:
+		return false
 	case plan.ObjectVXLAN, plan.ObjectVLAN:
 		if o.Name != "" {
 			return p.own[o.Name]
@@ -312,7 +343,7 @@ func (p *partRun) has(o plan.Object) bool {
 		}
 		return p.own[plan.VXLANName(o.VNet)]
 	}
-	// Of forwarding entries the part has those of devices that come and go.
+	// Of forwarding entries and peers the part has those of devices that come and go.
 	return slices.Contains(p.part.New, o.VNet) || slices.Contains(p.part.NoVXLANs, o.VNet)
 }
 
@@ -346,9 +377,9 @@ func (p *partRun) take(work plan.Work) {
 // ours is or was.
 func (m *Manager) stir(links []plan.LinkKey, namespaces []string) {
 	for _, at := range links {
-		n, _ := plan.FabricNumber(at.Name)
-		mac, ok := m.numbers.Owner(n)
-		if now, wanted := m.keyOf(mac); !ok || !wanted || now != at {
+		mac, ok := m.ownerOf(at.Name)
+		_, isPort := plan.PortNumber(at.Name)
+		if now, wanted := m.keyOf(mac); !ok || !wanted || now != at && !isPort {
 			m.doubt = true
 			continue
 		}
@@ -373,6 +404,15 @@ func (m *Manager) stir(links []plan.LinkKey, namespaces []string) {
 	}
 }
 
+// ownerOf returns the MAC whose fabric link, or whose node's end, has a name.
+func (m *Manager) ownerOf(name string) (log.MAC, bool) {
+	n, ok := plan.FabricNumber(name)
+	if !ok {
+		n, _ = plan.PortNumber(name)
+	}
+	return m.numbers.Owner(n)
+}
+
 // follow makes last what is wanted after the part, and forgets the entries that were
 // recorded since for what the part says anew.
 func (m *Manager) follow(part *desired.Part) {
@@ -380,10 +420,12 @@ func (m *Manager) follow(part *desired.Part) {
 		m.last = desired.Links{
 			VXLANs: slices.Clone(m.last.VXLANs), VLANs: slices.Clone(m.last.VLANs), Fabrics: slices.Clone(m.last.Fabrics),
 			Neighs: slices.Clone(m.last.Neighs), FDB: slices.Clone(m.last.FDB), Problems: m.last.Problems,
+			Segments: slices.Clone(m.last.Segments), Peers: slices.Clone(m.last.Peers),
 		}
 		m.lastOwned = true
 	}
 	part.Merge(&m.last)
+	m.followPartPeers(part)
 	links := make(map[uint64]bool, len(part.NICs))
 	for _, mac := range part.NICs {
 		links[number(mac)] = true

@@ -52,7 +52,7 @@ func linkNames(d *desired.Links) map[string]struct{} {
 // nameOf is the name that linkNames gives a link of ours: its name in the kernel, or
 // the MAC of a fabric link.
 func nameOf(l *plan.Link) string {
-	if l.Kind == plan.KindMacvlan {
+	if l.IsFabric() {
 		return plan.Object{Kind: plan.ObjectFabric, MAC: l.MAC}.String()
 	}
 	return l.Kind + " " + l.Name
@@ -86,10 +86,16 @@ func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.
 	}
 	m.surplus = make(map[linkEntry]struct{})
 	wanted := linkNames(&want)
+	hosts := map[string]*plan.Link{}
+	for i := range have.Links {
+		if l := &have.Links[i]; l.Host {
+			hosts[l.Name] = l
+		}
+	}
 	var s Surplus
 	for i := range have.Links {
 		l := &have.Links[i]
-		if !l.Ours {
+		if !l.Ours || l.Host || l.Kind == plan.KindBridge { // they come and go with fabric links
 			continue
 		}
 		name := nameOf(l)
@@ -100,6 +106,9 @@ func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.
 			m.surplus[linkEntry{at: l.Key()}] = struct{}{}
 			if l.Parent != "" {
 				m.surplus[linkEntry{at: plan.LinkKey{Namespace: "", Name: l.Parent}}] = struct{}{}
+			}
+			if host := hosts[l.Parent]; host != nil && l.IsFabric() {
+				m.surplus[linkEntry{at: plan.LinkKey{Namespace: "", Name: host.Master}}] = struct{}{}
 			}
 		}
 		if was == nil {
@@ -166,7 +175,7 @@ func (m *Manager) withheld(steps []plan.Step) []plan.Step {
 		case plan.OpDelAddress, plan.OpDelRoute:
 			at.prefix = s.Prefix
 		default:
-			return s.Op == plan.OpRemoveResolvers
+			return s.Op == plan.OpRemoveResolvers || s.Op == plan.OpDelRules || s.Op == plan.OpDelFlood
 		}
 		_, kept := m.kept[at]
 		return kept

@@ -11,6 +11,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/filter"
 	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
 )
@@ -26,6 +27,9 @@ type Config struct {
 	NetNSDir string
 	// EtcNetNSDir is where <namespace>/resolv.conf is written. Default /etc/netns.
 	EtcNetNSDir string
+	// Filter holds the rules of port security in our own namespace; nil: there are none.
+	// The owner closes it.
+	Filter filter.Table
 
 	viewEvery  time.Duration // of tests and benchmarks; default viewEvery
 	missBuffer int           // of tests; default miss.Config's
@@ -81,6 +85,9 @@ type Netlink struct {
 	acks []byte   // memory for the answers to a batch
 	kept connPool // sockets in VM namespaces, for dumps
 
+	// interfaces are those of the last dump of everything, for parts.
+	interfaces []plan.Interface
+
 	views    map[string]*view  // VM namespaces whose last dump is still valid
 	unread   map[string]unread // VM namespaces that could not be read
 	part     int               // the part that was read last although its views were valid
@@ -129,6 +136,10 @@ func (h *Netlink) Do(ctx context.Context, steps []plan.Step) []error {
 			continue
 		}
 		if n := r.deletes(i); n > 1 {
+			i += n - 1
+			continue
+		}
+		if n := r.rules(ctx, i); n > 0 {
 			i += n - 1
 			continue
 		}
@@ -188,6 +199,11 @@ func (r *run) add(i int) error {
 		}
 		return fmt.Errorf("%w: %s", plan.ErrNotMade, s.Link)
 	}
+	if s.Change&plan.ChangeMaster != 0 {
+		if _, is := r.h.index[plan.LinkKey{Namespace: "", Name: s.Spec.Master}]; !is { // else it would leave its bridge
+			return fmt.Errorf("%w: %s", plan.ErrNotMade, s.Spec.Master)
+		}
+	}
 	r.encode(i, index)
 	return nil
 }
@@ -209,19 +225,19 @@ func (r *run) message(i int, typ netlink.HeaderType, flags netlink.HeaderFlags, 
 func (r *run) addLink(i int) error {
 	h, l := r.h, r.steps[i].Spec
 	r.use(h.own)
-	var parent int32
-	if l.Parent != "" {
+	var parent int32 // or the bridge of a pair
+	if needs := l.Needs(); needs != "" {
 		var ok bool
-		if parent, ok = h.index[plan.LinkKey{Namespace: "", Name: l.Parent}]; !ok || r.failed[plan.LinkKey{Namespace: "", Name: l.Parent}] {
-			r.failed[l.Key()] = true
-			return fmt.Errorf("%w: %s", plan.ErrNotMade, l.Parent)
+		if parent, ok = h.index[plan.LinkKey{Namespace: "", Name: needs}]; !ok || r.failed[plan.LinkKey{Namespace: "", Name: needs}] {
+			r.failLink(l)
+			return fmt.Errorf("%w: %s", plan.ErrNotMade, needs)
 		}
 	}
 	netns := -1
 	if l.Namespace != "" {
 		sp, err := h.open(l.Namespace)
 		if err != nil {
-			r.failed[l.Key()] = true
+			r.failLink(l)
 			return err
 		}
 		netns = int(sp.file.Fd())
@@ -235,8 +251,14 @@ func (r *run) addLink(i int) error {
 	index := h.nextIndex()
 	h.index[l.Key()] = index
 	delete(r.failed, l.Key())
+	if l.Peer != nil {
+		r.addPair(i, l, index, parent, netns)
+		return nil
+	}
 	start := len(r.enc.B)
 	switch l.Kind {
+	case plan.KindBridge:
+		r.enc.Bridge(l, index)
 	case plan.KindVXLAN:
 		r.enc.VXLAN(l, index)
 	case plan.KindVLAN:
@@ -245,8 +267,12 @@ func (r *run) addLink(i int) error {
 		r.enc.Macvlan(l, index, parent, netns)
 	}
 	r.message(i, unix.RTM_NEWLINK, flagsCreate, start).index = index
-	if l.Kind != plan.KindMacvlan {
+	switch {
+	case l.Kind == plan.KindMacvlan:
+	case l.Up:
 		r.encodeSet(i, l, index, plan.ChangeQuietIPv6|plan.ChangeUp|plan.ChangeMark)
+	default: // it is put up when its rules are there
+		r.encodeSet(i, l, index, plan.ChangeQuietIPv6|plan.ChangeMark)
 	}
 	return nil
 }
@@ -271,7 +297,17 @@ func (r *run) encodeSet(i int, l *plan.Link, index int32, change plan.Change) {
 		r.enc.Quiet(index)
 		r.message(i, unix.RTM_NEWLINK, 0, start).optional = true
 	}
-	if change&^plan.ChangeQuietIPv6 != 0 {
+	if change&plan.ChangeMaster != 0 {
+		start := len(r.enc.B)
+		r.enc.Master(index, r.h.index[plan.LinkKey{Namespace: "", Name: l.Master}])
+		r.message(i, unix.RTM_NEWLINK, 0, start)
+	}
+	if change&plan.ChangeFlags != 0 {
+		start := len(r.enc.B)
+		r.enc.PortFlags(l.Flags, index)
+		r.message(i, unix.RTM_NEWLINK, 0, start)
+	}
+	if change&^(plan.ChangeQuietIPv6|plan.ChangeMaster|plan.ChangeFlags) != 0 {
 		start := len(r.enc.B)
 		r.enc.Set(l, index, change)
 		r.message(i, unix.RTM_NEWLINK, 0, start)
@@ -323,6 +359,18 @@ func (r *run) encode(i int, index int32) {
 	case plan.OpDelFDB:
 		r.enc.Forward(*s, index)
 		r.message(i, unix.RTM_DELNEIGH, 0, start)
+	case plan.OpSetStatic:
+		r.enc.Static(*s, index)
+		r.message(i, unix.RTM_NEWNEIGH, flagsReplace, start)
+	case plan.OpDelStatic:
+		r.enc.Static(*s, index)
+		r.message(i, unix.RTM_DELNEIGH, 0, start)
+	case plan.OpAddFlood:
+		r.enc.Forward(*s, index)
+		r.message(i, unix.RTM_NEWNEIGH, netlink.Create|netlink.Append, start)
+	case plan.OpDelFlood:
+		r.enc.Forward(*s, index)
+		r.message(i, unix.RTM_DELNEIGH, 0, start)
 	}
 }
 
@@ -359,7 +407,7 @@ func (r *run) deletes(i int) int {
 
 func isDelete(op plan.Op) bool {
 	switch op {
-	case plan.OpDelLink, plan.OpDelAddress, plan.OpDelRoute, plan.OpDelFDB, plan.OpDelNeigh, plan.OpRemoveResolvers:
+	case plan.OpDelLink, plan.OpDelAddress, plan.OpDelRoute, plan.OpDelFDB, plan.OpDelNeigh, plan.OpRemoveResolvers, plan.OpDelStatic, plan.OpDelFlood:
 		return true
 	}
 	return false
@@ -399,15 +447,13 @@ func (r *run) flush() {
 	}
 	if err != nil {
 		for _, q := range requests {
-			r.failed[r.linkOf(q)] = r.failed[r.linkOf(q)] || r.steps[q.step].Op == plan.OpAddLink
+			if r.steps[q.step].Op == plan.OpAddLink {
+				r.failLink(r.steps[q.step].Spec)
+			}
 			r.fail(q.step, err)
 		}
 	}
 	r.requests, r.enc.B = r.requests[:0], r.enc.B[:0]
-}
-
-func (r *run) linkOf(q request) plan.LinkKey {
-	return plan.LinkKey{Namespace: r.steps[q.step].Namespace, Name: r.steps[q.step].Link}
 }
 
 // acknowledge handles the kernel's error for one message.
@@ -426,27 +472,17 @@ func (r *run) acknowledge(q request, op *netlink.OpError) {
 		err = fmt.Errorf("%w: %s", errno, op.Message)
 	}
 	switch {
-	case s.Op == plan.OpAddLink && r.failed[plan.LinkKey{Namespace: "", Name: s.Spec.Parent}]:
-		err = fmt.Errorf("%w: %s", plan.ErrNotMade, s.Spec.Parent)
+	case s.Op == plan.OpAddLink && r.failed[plan.LinkKey{Namespace: "", Name: s.Spec.Needs()}]:
+		err = fmt.Errorf("%w: %s", plan.ErrNotMade, s.Spec.Needs())
 	case s.Op == plan.OpAddLink && s.Spec.Kind == plan.KindVLAN && errno == unix.EOPNOTSUPP:
 		err = plan.ErrNo8021Q
 	case s.Op != plan.OpAddLink && r.failed[at]:
 		err = fmt.Errorf("%w: %s", plan.ErrNotMade, s.Link)
 	}
 	if s.Op == plan.OpAddLink && q.flags == flagsCreate {
-		r.failed[at] = true
-		delete(r.h.index, at)
+		r.failLink(s.Spec)
 	}
 	r.fail(q.step, err)
-}
-
-// isGone reports whether an error says that an object to be deleted does not exist.
-func isGone(errno syscall.Errno) bool {
-	switch errno {
-	case unix.ENODEV, unix.ENOENT, unix.EADDRNOTAVAIL, unix.ESRCH:
-		return true
-	}
-	return false
 }
 
 // request is one message of a step: its header's type and flags, and where its
@@ -457,6 +493,7 @@ type request struct {
 	start, end int
 	step       int   // index of the step
 	index      int32 // the ifindex of its link, 0 if the message is not on one
+	peer       int32 // that of the node's end, if it makes a veth pair
 	// optional: the kernel may lack what this asks for (IPv6 switched off), or have it
 	// already.
 	optional bool

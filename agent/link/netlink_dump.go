@@ -24,10 +24,14 @@ func (h *Netlink) Dump(ctx context.Context, namespaces []string) (plan.Snapshot,
 	defer h.closeSpaces()
 	have := plan.Snapshot{Unread: map[string]plan.Unread{}, Resolvers: map[string]string{}, UnreadResolvers: map[string]error{}}
 	d := &dumper{names: map[int32]string{}}
-	ours, err := d.readOwn(h.own)
+	ours, raw, err := d.readOwn(h.own)
+	if err == nil {
+		err = h.readInterfaces(raw)
+	}
 	if err != nil {
 		return plan.Snapshot{}, fmt.Errorf("link: dump: %w", err)
 	}
+	h.readRules(ctx, &have)
 	h.choose(namespaces)
 	seen := make([]seenVM, len(namespaces))
 	g, running := errgroup.WithContext(ctx)
@@ -69,7 +73,7 @@ func byName(links []plan.Link) {
 	for i := range links {
 		l := &links[i]
 		kind := plan.KindOfName(l.Name)
-		l.Ours = kind != "" && (l.Namespace == "" || kind == plan.KindMacvlan)
+		l.Ours = kind == plan.KindMacvlan || l.Namespace == "" && (kind == plan.KindVXLAN || kind == plan.KindVLAN)
 		if !l.Ours {
 			l.Parent = ""
 		}
@@ -173,11 +177,10 @@ func listLinks(conn *netlink.Conn) ([]wire.RawLink, error) {
 }
 
 // readOwn reads the links of our own namespace, and returns the position of each of
-// ours in d.links, by ifindex.
-func (d *dumper) readOwn(sp *namespaceConn) (map[int32]int, error) {
-	raw, err := listLinks(sp.conn)
-	if err != nil {
-		return nil, err
+// ours in d.links, by ifindex, and all links.
+func (d *dumper) readOwn(sp *namespaceConn) (ours map[int32]int, raw []wire.RawLink, err error) {
+	if raw, err = listLinks(sp.conn); err != nil {
+		return nil, nil, err
 	}
 	for i := range raw {
 		d.sees(raw[i].Index)
@@ -196,7 +199,7 @@ func (d *dumper) readOwn(sp *namespaceConn) (map[int32]int, error) {
 			guests[l.Parent] = append(guests[l.Parent], l.Name)
 		}
 	}
-	ours := map[int32]int{}
+	ours = map[int32]int{}
 	for i := range raw {
 		if d.names[raw[i].Index] == "" {
 			continue
@@ -205,11 +208,11 @@ func (d *dumper) readOwn(sp *namespaceConn) (map[int32]int, error) {
 		ours[raw[i].Index] = len(d.links)
 		d.links = append(d.links, raw[i].Link)
 	}
-	return ours, nil
+	return ours, raw, nil
 }
 
 // readVM reads the fabric links of a VM's namespace: those with such a name, and all that
-// are on a link in our own namespace, whatever the guest made of them.
+// are on a link in our own namespace, or its peer, whatever the guest made of them.
 func (d *dumper) readVM(sp, own *namespaceConn) error {
 	raw, err := listLinks(sp.conn)
 	if err != nil {
@@ -220,7 +223,7 @@ func (d *dumper) readVM(sp, own *namespaceConn) error {
 		l := &raw[i]
 		d.sees(l.Index)
 		named := plan.KindOfName(l.Name) == plan.KindMacvlan
-		if !named && (l.Kind != plan.KindMacvlan || l.ParentNS < 0) {
+		if !named && (l.Kind != plan.KindMacvlan && l.Kind != plan.KindVeth || l.ParentNS < 0) {
 			continue
 		}
 		if l.HasParent && l.ParentNS >= 0 {
@@ -271,15 +274,15 @@ func namespaceID(conn *netlink.Conn, other *namespaceConn) (int32, error) {
 func (d *dumper) details(conn *netlink.Conn, ours map[int32]int) error {
 	kinds := map[string]bool{}
 	for _, at := range ours {
-		kinds[d.links[at].Kind] = true
+		kinds[kindOf(&d.links[at])] = true
 	}
 	at := func(index int32, kind string) *plan.Link {
-		if i, ok := ours[index]; ok && d.links[i].Kind == kind {
+		if i, ok := ours[index]; ok && kindOf(&d.links[i]) == kind {
 			return &d.links[i]
 		}
 		return nil
 	}
-	if kinds[plan.KindVXLAN] {
+	if kinds[plan.KindVXLAN] || kinds[plan.KindVeth] {
 		only := int32(0) // of one device the kernel need not list the others' entries
 		for index := range ours {
 			if only = index; len(ours) > 1 {
@@ -301,10 +304,25 @@ func (d *dumper) details(conn *netlink.Conn, ours map[int32]int) error {
 	return nil
 }
 
+// kindOf is what may be on a link: KindVeth is a port of a bridge of our own namespace, and
+// each other link that may be a fabric link is as a macvlan.
+func kindOf(l *plan.Link) string {
+	switch {
+	case l.Kind != plan.KindVeth:
+		return l.Kind
+	case l.Below != 0 && l.MasterIndex == 0: // its peer is in our own namespace
+		return plan.KindMacvlan
+	case l.Namespace == "":
+		return plan.KindVeth
+	}
+	return plan.KindMacvlan
+}
+
 // finder returns the link of that ifindex if it is being read and is of that kind.
 type finder func(index int32, kind string) *plan.Link
 
-// dumpForwards reads the forwarding entries of all VXLAN devices, or of one.
+// dumpForwards reads the forwarding entries of all VXLAN devices, and the bridges' static
+// ones of their ports, or those of one link.
 func dumpForwards(conn *netlink.Conn, at finder, only int32) error {
 	var e wire.Encoder
 	e.U32(unix.AF_BRIDGE)
@@ -315,10 +333,15 @@ func dumpForwards(conn *netlink.Conn, at finder, only int32) error {
 	var touched []*plan.Link
 	return dump(conn, unix.RTM_GETNEIGH, e.B, func() {
 		for _, l := range touched {
-			l.FDB = nil
+			l.FDB, l.Static = nil, nil
 		}
 	}, func(body []byte) {
-		if n, ok := wire.ParseNeigh(body); ok && n.Flags&unix.NTF_SELF != 0 {
+		n, ok := wire.ParseNeigh(body)
+		if l := at(n.Index, plan.KindVeth); ok && l != nil && n.IsStatic() {
+			l.Static = append(l.Static, n.MAC)
+			touched = append(touched, l)
+		}
+		if ok && n.Flags&unix.NTF_SELF != 0 {
 			if l := at(n.Index, plan.KindVXLAN); l != nil {
 				l.FDB = append(l.FDB, plan.Forward{MAC: n.MAC, Dst: n.Dst, Port: plan.OtherPort(n.Port, l.Port), Permanent: n.State&unix.NUD_PERMANENT != 0})
 				if len(l.FDB) == 1 {

@@ -59,6 +59,7 @@ func (h *Netlink) DumpPart(ctx context.Context, part plan.Part) (plan.Snapshot, 
 	} else {
 		byName(have.Links)
 	}
+	h.readRules(ctx, &have)
 	h.learnPart(&have, d, part)
 	return have, nil
 }
@@ -85,7 +86,8 @@ func (h *Netlink) dumpPartVMs(ctx context.Context, namespaces []string) ([]seenV
 // ifindex.
 func (h *Netlink) readLinks(d *dumper, part plan.Part, below []int32) (map[int32]int, error) {
 	if part.All {
-		return d.readOwn(h.own)
+		ours, _, err := d.readOwn(h.own)
+		return ours, err
 	}
 	ours, read := map[int32]int{}, map[int32]bool{0: true}
 	take := func(l *wire.RawLink) {
@@ -100,6 +102,7 @@ func (h *Netlink) readLinks(d *dumper, part plan.Part, below []int32) (map[int32
 			l.Below = l.ParentIndex
 			below = append(below, l.Below)
 		}
+		below = append(below, l.MasterIndex)
 		ours[l.Index] = len(d.links)
 		d.links = append(d.links, l.Link)
 		d.sees(l.Index)
@@ -180,9 +183,13 @@ func (h *Netlink) askLink(body []byte) (*wire.RawLink, error) {
 func (h *Netlink) partDetails(d *dumper, ours map[int32]int, entries []string) error {
 	fabrics := map[int32]int{}
 	for index, at := range ours {
-		switch l := &d.links[at]; l.Kind {
+		switch l := &d.links[at]; kindOf(l) {
 		case plan.KindMacvlan:
 			fabrics[index] = at
+		case plan.KindVeth:
+			if err := d.details(h.own.conn, map[int32]int{index: at}); err != nil {
+				return err
+			}
 		case plan.KindVXLAN:
 			if !slices.Contains(entries, l.Name) {
 				continue

@@ -102,8 +102,18 @@ func (h *Netlink) touch(s *plan.Step) {
 		}
 		return
 	}
-	switch s.Op {
-	case plan.OpSetLink, plan.OpDelLink:
+	if s.Op != plan.OpSetLink && s.Op != plan.OpDelLink {
+		return
+	}
+	switch plan.KindOfName(s.Link) {
+	case plan.KindBridge:
+	case plan.KindVeth: // it reaches the other end
+		for name, v := range h.views {
+			if slices.ContainsFunc(v.links, func(l plan.Link) bool { return l.Parent == s.Link }) {
+				delete(h.views, name)
+			}
+		}
+	default:
 		clear(h.views) // it may reach the links stacked above
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"rutter/agent/filter"
 )
 
 // Fake is a kernel in memory, for tests. It behaves like the real one (links on a
@@ -19,6 +21,11 @@ type Fake struct {
 	lastIndex  int32
 	identify   func(have *Snapshot)
 	index      map[LinkKey]int32 // of the links of ours, by their Names
+
+	// Filter is the table of the rules; nil: there is none.
+	Filter filter.Table
+	// Interfaces are links beside Links.
+	Interfaces []Interface
 
 	No8021Q bool                  // VLAN links cannot be made
 	Fail    func(step Step) error // if set, may make a step fail
@@ -46,6 +53,9 @@ func (f *Fake) Rename(namespace, name, to string) bool {
 			if namespace == "" && child.Parent == name {
 				child.Parent = to
 			}
+			if namespace == "" && child.Master == name {
+				child.Master = to
+			}
 		}
 	})
 }
@@ -53,7 +63,11 @@ func (f *Fake) Rename(namespace, name, to string) bool {
 // DeleteNamespace removes a VM namespace and the links in it.
 func (f *Fake) DeleteNamespace(name string) {
 	delete(f.namespaces, name)
-	f.Links = slices.DeleteFunc(f.Links, func(l *Link) bool { return l.Namespace == name })
+	for _, l := range slices.Clone(f.Links) {
+		if l.Namespace == name {
+			f.DeleteLink(name, l.Name)
+		}
+	}
 }
 
 // AddLink adds a link as another program would. It fails if the name is taken. The fake
@@ -77,12 +91,18 @@ func (f *Fake) DeleteLink(namespace, name string) {
 		return
 	}
 	f.Links = slices.DeleteFunc(f.Links, func(other *Link) bool { return other == l })
+	if l.Kind == KindVeth && l.Parent != "" {
+		f.DeleteLink("", l.Parent) // the ends of a pair go together
+	}
 	if namespace != "" {
 		return
 	}
 	for _, child := range slices.Clone(f.Links) {
 		if child.Parent == name {
 			f.DeleteLink(child.Namespace, child.Name)
+		}
+		if child.Master == name {
+			f.setMaster(child, "")
 		}
 	}
 }
@@ -98,8 +118,11 @@ func (f *Fake) Edit(namespace, name string, change func(l *Link)) bool {
 }
 
 // Dump implements Kernel.
-func (f *Fake) Dump(_ context.Context, namespaces []string) (Snapshot, error) {
-	have := Snapshot{Resolvers: map[string]string{}}
+func (f *Fake) Dump(ctx context.Context, namespaces []string) (Snapshot, error) {
+	have := Snapshot{Resolvers: map[string]string{}, Interfaces: f.Interfaces}
+	if f.Filter != nil {
+		have.Rules, have.RulesErr = f.Filter.Read(ctx)
+	}
 	for _, name := range namespaces {
 		if !f.namespaces[name] {
 			have.Missing = append(have.Missing, name)
@@ -127,6 +150,7 @@ func (f *Fake) Dump(_ context.Context, namespaces []string) (Snapshot, error) {
 		}
 		seen := *l
 		seen.Below, seen.Known = own[l.Parent], known[place{l.Namespace, l.Index}]
+		seen.MasterIndex, seen.Static = own[l.Master], slices.Clone(l.Static)
 		seen.Addresses, seen.Routes = slices.Clone(l.Addresses), slices.Clone(l.Routes)
 		seen.Neighs, seen.FDB = slices.Clone(l.Neighs), slices.Clone(l.FDB)
 		seen.Guests = nil
@@ -165,10 +189,21 @@ func (f *Fake) at(key LinkKey) *Link {
 }
 
 // Do implements Kernel.
-func (f *Fake) Do(_ context.Context, steps []Step) []error {
+func (f *Fake) Do(ctx context.Context, steps []Step) []error {
 	var errs []error
+	failed := map[LinkKey]bool{}
 	for i, step := range steps {
-		err := f.do(step)
+		at := LinkKey{step.Namespace, step.Link}
+		var err error
+		switch {
+		case failed[at] && step.Op == OpSetLink:
+			err = ErrNotMade
+		case step.Rule != nil:
+			err = f.rule(ctx, &step)
+			failed[at] = err != nil && step.Link != ""
+		default:
+			err = f.do(step)
+		}
 		if err == nil {
 			f.Done = append(f.Done, step)
 			continue
@@ -234,6 +269,9 @@ func (f *Fake) addLink(spec *Link) error {
 	}
 	made := *spec
 	made.Ours = false
+	if spec.Peer != nil {
+		return f.addPair(made)
+	}
 	if spec.Parent != "" {
 		parent := f.at(LinkKey{"", spec.Parent})
 		if parent == nil {
@@ -241,6 +279,9 @@ func (f *Fake) addLink(spec *Link) error {
 		}
 		if spec.MTU > parent.MTU {
 			return syscall.ERANGE
+		}
+		if spec.Kind == KindMacvlan && parent.Master != "" {
+			return syscall.EBUSY
 		}
 		made.Parent = parent.Name
 	}
@@ -260,7 +301,7 @@ func (f *Fake) addLink(spec *Link) error {
 
 func (f *Fake) setLink(l *Link, s *Step) error {
 	if s.Change&ChangeMTU != 0 {
-		if parent := f.Find(LinkKey{"", l.Parent}); parent != nil && s.Spec.MTU > parent.MTU {
+		if parent := f.Find(LinkKey{"", l.Parent}); parent != nil && l.Kind != KindVeth && s.Spec.MTU > parent.MTU {
 			return syscall.ERANGE
 		}
 		f.lowerMTU(l, s.Spec.MTU)
@@ -271,7 +312,14 @@ func (f *Fake) setLink(l *Link, s *Step) error {
 	if s.Change&ChangeName != 0 && !f.Rename(l.Namespace, l.Name, s.Spec.Name) {
 		return ErrNotMade
 	}
+	if s.Change&ChangeMaster != 0 {
+		if err := f.join(l, s.Spec.Master); err != nil {
+			return err
+		}
+	}
+	master := l.Master
 	l.Apply(s)
+	l.Master = master // by the name that the bridge has now
 	return nil
 }
 
@@ -279,7 +327,7 @@ func (f *Fake) setLink(l *Link, s *Step) error {
 func (f *Fake) lowerMTU(l *Link, mtu uint32) {
 	l.MTU = min(l.MTU, mtu)
 	for _, child := range f.Links {
-		if l.Namespace == "" && child.Parent == l.Name {
+		if l.Namespace == "" && child.Parent == l.Name && child.Kind != KindVeth {
 			f.lowerMTU(child, mtu)
 		}
 	}
@@ -294,7 +342,7 @@ func applyStep(l *Link, s Step) error {
 		} else {
 			l.ARP = WantedProbes
 		}
-	case OpAddAddress, OpDelAddress, OpSetRoute, OpDelRoute:
+	case OpAddAddress, OpDelAddress, OpSetRoute, OpDelRoute, OpSetStatic, OpDelStatic, OpAddFlood, OpDelFlood:
 		l.Apply(&s)
 	case OpSetNeigh:
 		l.Neighs = put(l.Neighs, Neighbour{IP: s.Addr, MAC: s.MAC}, compareNeighbour)

@@ -24,7 +24,8 @@ import (
 // ours if it is a macvlan on one of our devices, was made by us (it was known, has an
 // ifindex that we choose, or a mark), and says in any way (known, MAC, mark, name) that
 // it is of a NIC that belongs into that namespace. So nothing that a guest writes concerns
-// another VM, or our own namespace.
+// another VM, or our own namespace. Of a veth pair the node's end decides, in our own
+// namespace: the other end is ours, for the same NIC.
 //
 // Links of versions without marks are ours until Numbers.Marked, if all of their
 // properties are those that such a version gave them: see identifier.adopts.
@@ -39,19 +40,16 @@ func Identify(have *Snapshot, want *desired.Links, numbers Numbers, undo bool) {
 	for i := range have.Links {
 		l := &have.Links[i]
 		renamed = renamed || l.Now != ""
-		l.Name, l.Now, l.Ours, l.RenameBack = l.NameNow(), "", false, false
+		l.Name, l.Now, l.Ours, l.RenameBack, l.Host = l.NameNow(), "", false, false, false
 		if l.Namespace == "" {
 			d.own[l.Index] = l
 		}
 	}
-	for _, kind := range []string{KindVXLAN, KindVLAN, KindMacvlan} {
-		for i := range have.Links {
-			if l := &have.Links[i]; l.Kind == kind {
-				d.link(l)
-			}
-		}
-		d.place()
-	}
+	d.each(func(l *Link) bool { return l.Kind == KindVXLAN }, d.link)
+	d.each(func(l *Link) bool { return l.Kind == KindVLAN }, d.link)
+	d.each(func(l *Link) bool { return l.Kind == KindBridge && l.Namespace == "" }, d.bridge)
+	d.each(func(l *Link) bool { return l.Kind == KindVeth && l.Namespace == "" }, d.host)
+	d.each(func(l *Link) bool { return l.Kind == KindMacvlan || l.Kind == KindVeth && !l.Host }, d.link)
 	for i := range have.Links {
 		renamed = d.finish(&have.Links[i], undo) || renamed
 	}
@@ -70,6 +68,16 @@ type identifier struct {
 	own     map[int32]*Link // links in our own namespace, by ifindex
 	claims  []claim
 	names   map[LinkKey]*Link // links of ours, by the names under which they were made
+}
+
+// each decides about those links of which is reports true.
+func (d *identifier) each(is func(l *Link) bool, decide func(l *Link)) {
+	for i := range d.have.Links {
+		if l := &d.have.Links[i]; is(l) {
+			decide(l)
+		}
+	}
+	d.place()
 }
 
 // claim is a link of ours, and the name under which it was made. Of several with the same
@@ -97,8 +105,10 @@ func (d *identifier) link(l *Link) {
 		l.Parent = below.Name
 	}
 	switch {
-	case l.Kind == KindMacvlan && below != nil && below.Ours && below.Kind != KindMacvlan:
+	case l.Kind == KindMacvlan && below != nil && below.Ours && (below.Kind == KindVXLAN || below.Kind == KindVLAN):
 		d.fabric(l)
+	case l.Kind == KindVeth && below != nil && below.Ours && below.Host:
+		d.end(l, below)
 	case l.Namespace != "":
 	case l.Kind == KindVXLAN:
 		d.device(l, VXLANName(l.VNI), 0)
@@ -140,6 +150,57 @@ func (d *identifier) adopts(l *Link, name string) bool {
 	return before || slices.ContainsFunc(d.want.VXLANs, func(w desired.VXLAN) bool {
 		return w.VNet == l.VNI && SameBuild(vxlanSpec(w), l) && l.MTU == w.MTU
 	})
+}
+
+// bridge decides about a bridge. What it is of stands in its mark, which only root of the
+// node writes.
+func (d *identifier) bridge(l *Link) {
+	mark, has := ParseMark(l.Alias)
+	switch name := mark.bridge(); {
+	case KindOfName(l.Known) == KindBridge:
+		d.claims = append(d.claims, claim{l, l.Known, rankKnown})
+	case has && d.numbers.isMine(mark.Cluster) && name != "":
+		d.claims = append(d.claims, claim{l, name, rankMark})
+	case has:
+	case d.numbers.isMyGroup(l.Group) && KindOfName(l.Name) == KindBridge:
+		d.claims = append(d.claims, claim{l, l.Name, rankName})
+	}
+}
+
+// host decides about a veth link of our own namespace, which may be the node's end of the
+// pair of a fabric link.
+func (d *identifier) host(l *Link) {
+	mark, has := ParseMark(l.Alias)
+	name := ""
+	if n, ok := d.numbers.Lookup(mark.port()); ok {
+		name = PortName(n)
+	}
+	switch {
+	case KindOfName(l.Known) == KindVeth:
+		d.claims = append(d.claims, claim{l, l.Known, rankKnown})
+	case has && d.numbers.isMine(mark.Cluster) && name != "":
+		d.claims = append(d.claims, claim{l, name, rankMark})
+	case has && d.numbers.isMine(mark.Cluster) && !mark.port().IsZero():
+		d.claims = append(d.claims, claim{link: l, rank: rankNone}) // of a NIC of which nothing is remembered
+	case has:
+		return
+	case d.numbers.isMyGroup(l.Group) && KindOfName(l.Name) == KindVeth:
+		d.claims = append(d.claims, claim{l, l.Name, rankName})
+	default:
+		return
+	}
+	l.Host, l.Parent = true, "" // its peer is on it, and not below it
+}
+
+// end decides about the other end of a pair of ours. A guest cannot make one.
+func (d *identifier) end(l, host *Link) {
+	n, ok := PortNumber(host.Name)
+	mac, owned := d.numbers.Owner(n)
+	if ok && owned && d.belongs(mac, l.Namespace) {
+		d.claims = append(d.claims, claim{l, FabricName(n), rankKnown})
+	} else if l.Namespace == "" {
+		d.claims = append(d.claims, claim{link: l, rank: rankNone})
+	}
 }
 
 // fabric decides about a macvlan on one of our devices.
@@ -241,6 +302,13 @@ func (l *Link) unique() string { return fmt.Sprintf("%s#%d", l.NameNow(), l.Inde
 // finish completes what depends on all links, and reports whether the link has another
 // Name than in the kernel.
 func (d *identifier) finish(l *Link, undo bool) bool {
+	l.Master = ""
+	if l.MasterIndex != 0 {
+		l.Master = fmt.Sprintf("#%d", l.MasterIndex) // another program's
+		if master := d.own[l.MasterIndex]; master != nil && l.Namespace == "" && master.Ours {
+			l.Master = master.Name
+		}
+	}
 	if l.Ours {
 		l.RenameBack = undo && l.Now != "" && KindOfName(l.Name) != "" && !slices.ContainsFunc(d.have.Links, func(other Link) bool {
 			return other.Namespace == l.Namespace && other.NameNow() == l.Name
@@ -249,7 +317,7 @@ func (d *identifier) finish(l *Link, undo bool) bool {
 	}
 	// What is on a foreign link is not looked at, so that nothing of it is taken for an
 	// entry of ours.
-	l.Addresses, l.Routes, l.Neighs, l.FDB = nil, nil, nil, nil
+	l.Addresses, l.Routes, l.Neighs, l.FDB, l.Static, l.Host = nil, nil, nil, nil, nil, false
 	if below := d.own[l.Below]; l.Namespace == "" && below != nil && below.Ours && !slices.Contains(below.Guests, l.Name) {
 		below.Guests = append(slices.Clone(below.Guests), l.Name)
 		slices.Sort(below.Guests)

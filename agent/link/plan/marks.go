@@ -70,7 +70,10 @@ func ParseMark(alias string) (m Mark, ok bool) {
 	return Mark{Cluster: id, Object: object}, err == nil
 }
 
-const nicObject = "nic "
+const (
+	nicObject  = "nic "
+	portObject = "port "
+)
 
 // objectOf is the Mark.Object of a link: what cannot be changed of
 // it, or the MAC of its NIC. vnet is that of the device below a VLAN link.
@@ -80,13 +83,35 @@ func objectOf(l *Link, vnet uint32, nic log.MAC) string {
 		return fmt.Sprintf("vxlan %d", l.VNI)
 	case KindVLAN:
 		return fmt.Sprintf("vlan %d %d", vnet, l.VLAN)
+	case KindBridge:
+		vnet, vlan, _ := segmentOfName(l.Name)
+		return fmt.Sprintf("bridge %d %d", vnet, vlan)
+	}
+	if l.Host {
+		return portObject + nic.String()
 	}
 	return nicObject + nic.String()
 }
 
 // nic returns the MAC in the mark of a fabric link, the zero MAC if there is none.
-func (m Mark) nic() (mac log.MAC) {
-	if text, ok := strings.CutPrefix(m.Object, nicObject); ok {
+func (m Mark) nic() log.MAC { return m.mac(nicObject) }
+
+// port returns the MAC in the mark of the node's end of a veth pair, the zero MAC if there
+// is none.
+func (m Mark) port() log.MAC { return m.mac(portObject) }
+
+// bridge returns the name of the bridge in a mark, "" if it is of none.
+func (m Mark) bridge() string {
+	var vnet uint32
+	var vlan uint16
+	if n, err := fmt.Sscanf(m.Object, "bridge %d %d", &vnet, &vlan); n != 2 || err != nil {
+		return ""
+	}
+	return BridgeName(vnet, vlan)
+}
+
+func (m Mark) mac(prefix string) (mac log.MAC) {
+	if text, ok := strings.CutPrefix(m.Object, prefix); ok {
 		if parsed, err := log.ParseMAC(text); err == nil {
 			return parsed
 		}
@@ -106,7 +131,9 @@ func MayBeOurs(l *Link) bool {
 	if KindOfName(l.Name) != "" {
 		return true
 	}
-	if l.Kind != KindVXLAN && l.Kind != KindVLAN && l.Kind != KindMacvlan {
+	switch l.Kind {
+	case KindVXLAN, KindVLAN, KindMacvlan, KindBridge, KindVeth:
+	default:
 		return false
 	}
 	return l.Index >= FirstIndex || l.Group >= groupBase && l.Group <= groupBase|groupBits || strings.HasPrefix(l.Alias, markWord+" ")
@@ -126,6 +153,14 @@ func (l *Link) Stranger() string {
 func (l *Link) MarkedNIC() (mac log.MAC) {
 	if m, ok := ParseMark(l.Alias); ok {
 		return m.nic()
+	}
+	return mac
+}
+
+// MarkedPort is MarkedNIC for the node's end of a veth pair.
+func (l *Link) MarkedPort() (mac log.MAC) {
+	if m, ok := ParseMark(l.Alias); ok {
+		return m.port()
 	}
 	return mac
 }

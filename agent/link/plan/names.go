@@ -11,12 +11,16 @@ const (
 	KindVXLAN   = "vxlan"
 	KindVLAN    = "vlan"
 	KindMacvlan = "macvlan"
+	KindBridge  = "bridge"
+	KindVeth    = "veth"
 )
 
 const (
 	vxlanPrefix  = "sdcvxl"
 	vlanPrefix   = "vx"
 	fabricPrefix = "fabric"
+	bridgePrefix = "br"
+	portPrefix   = "port"
 
 	maxVNet   = 1<<24 - 1   // RFC 7348: 24 bits
 	maxVLAN   = 4094        // IEEE 802.1Q: 4095 is reserved
@@ -34,6 +38,16 @@ func VLANName(vnet uint32, vlan uint16) string {
 // FabricName returns the name of the fabric link with number n.
 func FabricName(n uint32) string { return fabricPrefix + strconv.FormatUint(uint64(n), 10) }
 
+// BridgeName returns the name of the bridge that joins the ports of one VLAN of a vnet (0:
+// untagged), with port security.
+func BridgeName(vnet uint32, vlan uint16) string {
+	return fmt.Sprintf("%s%dv%d", bridgePrefix, vnet, vlan)
+}
+
+// PortName returns the name of the node's end of the veth pair whose other end is the
+// fabric link with number n.
+func PortName(n uint32) string { return portPrefix + strconv.FormatUint(uint64(n), 10) }
+
 // ParentName returns the name of the link below a fabric link: the VLAN's, or
 // the VXLAN's for an untagged fabric (VLAN 0).
 func ParentName(vnet uint32, vlan uint16) string {
@@ -44,13 +58,20 @@ func ParentName(vnet uint32, vlan uint16) string {
 }
 
 // KindOfName returns the kind that belongs to a name of ours, or "" if we never give
-// that name.
+// that name. That of a fabric link is KindMacvlan, also if the link is the end of a veth
+// pair; KindVeth is that of a pair's end in the node's namespace.
 func KindOfName(name string) string {
 	if digits, ok := strings.CutPrefix(name, vxlanPrefix); ok && isNumber(digits, 0, maxVNet) {
 		return KindVXLAN
 	}
 	if _, ok := FabricNumber(name); ok {
 		return KindMacvlan
+	}
+	if _, ok := PortNumber(name); ok {
+		return KindVeth
+	}
+	if _, _, ok := segmentOfName(name); ok {
+		return KindBridge
 	}
 	if rest, ok := strings.CutPrefix(name, vlanPrefix); ok {
 		vnet, vlan, ok := strings.Cut(rest, "v")
@@ -61,8 +82,27 @@ func KindOfName(name string) string {
 	return ""
 }
 
-// VNetOfName returns the vnet that is in the name of a VXLAN or VLAN device.
+// segmentOfName returns the vnet and the VLAN in the name of a bridge.
+func segmentOfName(name string) (vnet uint32, vlan uint16, ok bool) {
+	rest, ok := strings.CutPrefix(name, bridgePrefix)
+	if !ok {
+		return 0, 0, false
+	}
+	left, right, ok := strings.Cut(rest, "v")
+	if !ok || !isNumber(left, 0, maxVNet) || !isNumber(right, 0, maxVLAN) {
+		return 0, 0, false
+	}
+	a, _ := strconv.ParseUint(left, 10, 32) // isNumber has parsed both
+	b, _ := strconv.ParseUint(right, 10, 16)
+	return uint32(a), uint16(b), true
+}
+
+// VNetOfName returns the vnet that is in the name of a VXLAN or VLAN device, or of a
+// bridge.
 func VNetOfName(name string) (uint32, bool) {
+	if vnet, _, ok := segmentOfName(name); ok {
+		return vnet, true
+	}
 	digits, ok := strings.CutPrefix(name, vxlanPrefix)
 	if !ok {
 		if digits, ok = strings.CutPrefix(name, vlanPrefix); !ok {
@@ -75,8 +115,13 @@ func VNetOfName(name string) (uint32, bool) {
 }
 
 // FabricNumber returns N of a fabric<N>.
-func FabricNumber(name string) (uint32, bool) {
-	digits, ok := strings.CutPrefix(name, fabricPrefix)
+func FabricNumber(name string) (uint32, bool) { return numberIn(name, fabricPrefix) }
+
+// PortNumber returns N of a port<N>.
+func PortNumber(name string) (uint32, bool) { return numberIn(name, portPrefix) }
+
+func numberIn(name, prefix string) (uint32, bool) {
+	digits, ok := strings.CutPrefix(name, prefix)
 	if !ok || !isNumber(digits, 0, maxNumber) {
 		return 0, false
 	}

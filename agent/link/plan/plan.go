@@ -41,12 +41,19 @@ func (b Blocked) String() string { return b.Object.String() + ": " + b.Err.Error
 //
 // A snapshot that Identify has not seen is identified first, without a renaming back.
 func Plan(want desired.Links, have Snapshot, numbers Numbers, prune bool) Work {
+	return PlanSecured(want, have, numbers, prune, Secure{})
+}
+
+// PlanSecured is Plan for a node whose links are attached as secure says. With port
+// security the host end of a new link is put up when its rules are there, and a peer is
+// taken before there are forwarding entries to it, and until after the last is deleted.
+func PlanSecured(want desired.Links, have Snapshot, numbers Numbers, prune bool, secure Secure) Work {
 	if !have.identified {
 		have.Links = slices.Clone(have.Links)
 		Identify(&have, &want, numbers, false)
 	}
 	p := &planner{
-		want: want, numbers: numbers, prune: prune, existing: have.ByKey(),
+		want: want, numbers: numbers, prune: prune, secure: secure, have: &have, existing: have.ByKey(),
 		gone: map[LinkKey]bool{}, kept: map[LinkKey]bool{}, state: map[LinkKey]*linkState{},
 		named:    make(map[LinkKey]*Link, len(have.Links)),
 		children: map[string][]*Link{}, byMAC: map[log.MAC][]*Link{}, foreign: map[holder]*Link{}, missing: map[string]bool{}, unread: have.Unread,
@@ -62,6 +69,7 @@ func Plan(want desired.Links, have Snapshot, numbers Numbers, prune bool) Work {
 	p.markWanted()
 	p.vxlans()
 	p.vlans()
+	p.bridges()
 	p.fabrics()
 	p.forwards()
 	p.neighs()
@@ -69,8 +77,9 @@ func Plan(want desired.Links, have Snapshot, numbers Numbers, prune bool) Work {
 	if prune {
 		p.pruneLinks(have.Links)
 	}
-	steps := slices.Concat(p.rebuild, p.links, p.addresses, p.fdb, p.neigh, p.routes, p.files,
-		p.delNeigh, p.delFDB, p.delRoutes, p.delAddresses, p.delLinks)
+	p.filter()
+	steps := slices.Concat(p.rebuild, p.peers, p.links, p.addresses, p.rules, p.ups, p.fdb, p.neigh, p.routes, p.files,
+		p.delNeigh, p.delFDB, p.delPeers, p.delRoutes, p.delAddresses, p.delLinks, p.delRules)
 	return Work{Steps: steps, Blocked: p.blocked}
 }
 
@@ -79,6 +88,8 @@ type planner struct {
 	want    desired.Links
 	numbers Numbers
 	prune   bool
+	secure  Secure
+	have    *Snapshot
 
 	existing map[LinkKey]*Link
 	named    map[LinkKey]*Link      // all links by their names in the kernel
@@ -94,6 +105,8 @@ type planner struct {
 
 	rebuild, links, addresses, fdb, neigh, routes, files []Step
 	delNeigh, delFDB, delRoutes, delAddresses, delLinks  []Step
+	peers, rules, ups, delPeers, delRules                []Step
+	guarded                                              guarded // what has rules, with port security
 	blocked                                              []Blocked
 }
 
@@ -125,7 +138,7 @@ func (p *planner) index(l *Link) {
 	if l.Parent != "" {
 		p.children[l.Parent] = append(p.children[l.Parent], l)
 	}
-	if l.Kind == KindMacvlan {
+	if l.IsFabric() {
 		p.byMAC[l.MAC] = append(p.byMAC[l.MAC], l)
 	}
 }
@@ -141,6 +154,12 @@ func (p *planner) markWanted() {
 	for _, w := range p.want.Fabrics {
 		if n, ok := p.numbers.Lookup(w.MAC); ok {
 			p.kept[LinkKey{w.Namespace, FabricName(n)}] = true
+			p.kept[LinkKey{"", PortName(n)}] = p.secure.On
+		}
+	}
+	if p.secure.On {
+		for _, s := range SegmentsOf(&p.want) {
+			p.kept[LinkKey{"", BridgeName(s.VNet, s.VLAN)}] = true
 		}
 	}
 }
@@ -156,6 +175,7 @@ func (p *planner) remove(o Object, l *Link) bool {
 	if p.gone[l.Key()] {
 		return true
 	}
+	l = p.whole(l)
 	if err := p.checkRemovable(l, p.prune); err != nil {
 		p.block(o, "must be rebuilt: %w", err)
 		return false
@@ -165,13 +185,24 @@ func (p *planner) remove(o Object, l *Link) bool {
 	return true
 }
 
+// whole returns the link with which l is deleted: of a veth pair the node's end, which no
+// guest reaches.
+func (p *planner) whole(l *Link) *Link {
+	if l.Kind == KindVeth && !l.Host {
+		if host := p.existing[LinkKey{"", l.Parent}]; host != nil && host.Ours && host.Host {
+			return host
+		}
+	}
+	return l
+}
+
 // checkRemovable returns why l and the links on it must not be deleted. Links above
 // must be wanted (they will be made again) unless anything is true.
 func (p *planner) checkRemovable(l *Link, anything bool) error {
 	if len(l.Guests) > 0 {
 		return fmt.Errorf("%w: %s carries %s: remove that link first", ErrForeign, l.NameNow(), l.Guests[0])
 	}
-	if l.Kind == KindMacvlan {
+	if l.IsFabric() {
 		return nil
 	}
 	for _, child := range p.children[l.Name] {
@@ -191,7 +222,7 @@ func (p *planner) checkRemovable(l *Link, anything bool) error {
 // markGone records that l is deleted, with the links on it.
 func (p *planner) markGone(l *Link) {
 	p.gone[l.Key()] = true
-	if l.Kind == KindMacvlan {
+	if l.IsFabric() {
 		return
 	}
 	for _, child := range p.children[l.Name] {
@@ -261,21 +292,29 @@ func (p *planner) clearName(o Object, spec, have *Link) bool {
 func SameBuild(a, b *Link) bool {
 	return a.Parent == b.Parent && a.VNI == b.VNI && a.Local == b.Local && a.Port == b.Port &&
 		a.Learning == b.Learning && a.Proxy == b.Proxy && a.L2Miss == b.L2Miss && a.L3Miss == b.L3Miss &&
-		a.VLAN == b.VLAN && a.Bridge == b.Bridge
+		a.VLAN == b.VLAN && a.Bridge == b.Bridge && a.Host == b.Host
 }
 
 // Changes returns what to change in place. The kernel chooses the MAC of a VXLAN or
 // VLAN device.
 func Changes(want, have *Link, hold bool) Change {
 	var change Change
-	if want.Kind == KindMacvlan && want.MAC != have.MAC {
+	if want.IsFabric() && want.MAC != have.MAC {
 		change |= ChangeMAC
 	}
 	if want.MTU != have.MTU && !hold {
 		change |= ChangeMTU
 	}
-	if !have.Up {
+	if want.Up && !have.Up {
 		change |= ChangeUp
+	}
+	if want.Master != "" && want.Master != have.Master {
+		change |= ChangeMaster | ChangeFlags // a new port has all flags
+	} else if want.Master != "" && want.Flags != have.Flags {
+		change |= ChangeFlags
+	}
+	if want.Kind == KindBridge && (want.STP != have.STP || want.Snooping != have.Snooping) {
+		change |= ChangeBridge
 	}
 	if want.QuietIPv6 && !have.QuietIPv6 {
 		change |= ChangeQuietIPv6
@@ -296,6 +335,7 @@ func (p *planner) vxlans() {
 			p.block(o, "link: vnet %d with underlay address %v cannot be a VXLAN device", w.VNet, w.Local)
 			continue
 		}
+		p.leaveBridge(o, VXLANName(w.VNet))
 		p.link(o, vxlanSpec(w), false)
 	}
 }
@@ -315,6 +355,7 @@ func (p *planner) vlans() {
 			p.block(o, "%w: %s", ErrNotMade, parent)
 			continue
 		}
+		p.leaveBridge(o, VLANName(w.VNet, w.ID))
 		p.link(o, &Link{
 			Name: VLANName(w.VNet, w.ID), Kind: KindVLAN, Parent: parent, MTU: w.MTU, Up: true, VLAN: w.ID, QuietIPv6: true,
 		}, false)

@@ -31,15 +31,24 @@ func (p *planner) fabrics() {
 			Namespace: at.Namespace, Name: at.Name, Kind: KindMacvlan, Parent: ParentName(w.VNet, w.VLAN),
 			MTU: w.MTU, MAC: w.MAC, Up: true, Bridge: true,
 		}
-		state := p.link(o, spec, w.Hold)
+		var state *linkState
+		if p.secure.On {
+			state = p.pair(o, spec, w)
+		} else {
+			state = p.link(o, spec, w.Hold)
+		}
 		p.fabric[i].linkState = state
 		if state == nil {
 			continue
 		}
 		if state.have == nil {
 			// The kernel takes no alias from the message that makes a link, and this one is
-			// for another namespace than that message.
-			p.addresses = append(p.addresses, Step{Op: OpSetLink, Object: o, Namespace: at.Namespace, Link: at.Name, Spec: spec, Change: ChangeMark})
+			// for another namespace than that message. It puts no end of a pair up.
+			change := ChangeMark
+			if spec.Peer != nil {
+				change |= ChangeUp
+			}
+			p.addresses = append(p.addresses, Step{Op: OpSetLink, Object: o, Namespace: at.Namespace, Link: at.Name, Spec: spec, Change: change})
 		}
 		p.probes(o, at, state)
 		p.addrs(o, at, state, w)
@@ -71,7 +80,11 @@ func (p *planner) clearConflict(i int) bool {
 		p.blocked = append(p.blocked, Blocked{Object: o, Err: fmt.Errorf("VM %s: %w", w.VM, unread.Err), Namespace: w.Namespace, RetryAt: unread.RetryAt})
 		return false
 	}
-	if parent := ParentName(w.VNet, w.VLAN); p.state[LinkKey{"", parent}] == nil {
+	parent := ParentName(w.VNet, w.VLAN)
+	if p.secure.On {
+		parent = BridgeName(w.VNet, w.VLAN)
+	}
+	if p.state[LinkKey{"", parent}] == nil {
 		p.block(o, "%w: %s", ErrNotMade, parent)
 		return false
 	}
@@ -185,6 +198,9 @@ func (p *planner) forwards() {
 }
 
 func (p *planner) forward(w desired.VXLAN, want []desired.FDB, have []Forward) {
+	if p.secure.On {
+		have = p.flood(w, want, have)
+	}
 	step := Step{Link: VXLANName(w.VNet)}
 	set := func(e desired.FDB) {
 		step.Op, step.MAC, step.Addr, step.Port = OpSetFDB, e.MAC, e.Dst, OtherPort(e.Port, w.Port)
@@ -300,13 +316,16 @@ func resolvConf(resolvers []netip.Addr) string {
 // pruneLinks deletes our links that are not wanted. A deleted link takes the links on
 // it along, so only the lowest ones are listed.
 func (p *planner) pruneLinks(links []Link) {
-	for _, kind := range []string{KindVXLAN, KindVLAN, KindMacvlan} {
+	for _, kind := range []string{KindVXLAN, KindVLAN, KindVeth, KindBridge, KindMacvlan} {
 		for i := range links {
 			l := &links[i]
 			if l.Kind != kind || p.kept[l.Key()] || p.gone[l.Key()] || !l.Ours {
 				continue
 			}
 			o := leftOver(l)
+			if l = p.whole(l); p.gone[l.Key()] {
+				continue
+			}
 			if err := p.checkRemovable(l, true); err != nil {
 				p.block(o, "cannot be deleted: %w", err)
 				continue
@@ -324,6 +343,11 @@ func leftOver(l *Link) Object {
 		return Object{Kind: ObjectVXLAN, Name: l.Name}
 	case KindVLAN:
 		return Object{Kind: ObjectVLAN, Name: l.Name}
+	case KindBridge:
+		return Object{Kind: ObjectBridge, Name: l.Name}
+	}
+	if l.Host {
+		return Object{Kind: ObjectFabric, MAC: l.MarkedPort(), Name: l.Name}
 	}
 	return Object{Kind: ObjectFabric, MAC: l.MAC, Name: l.Name}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"rutter/agent/filter"
 	"rutter/projections/desired"
 
 	"rutter/log"
@@ -29,6 +30,23 @@ type Snapshot struct {
 	identified bool
 	// UnreadResolvers are the namespaces whose resolv.conf could not be read.
 	UnreadResolvers map[string]error
+
+	// Rules is what the node's filter holds, and RulesErr why that is unknown. Both are
+	// of a kernel with a filter.
+	Rules    filter.State
+	RulesErr error
+	// Interfaces are the links of our own namespace that may carry the underlay, of a
+	// kernel with a filter.
+	Interfaces []Interface
+}
+
+// Interface is a link of our own namespace, ours or not, with its addresses.
+type Interface struct {
+	Name  string
+	Index int32
+	// Virtual: no packet of another node comes by it (lo, a dummy).
+	Virtual   bool
+	Addresses []netip.Addr
 }
 
 // Unread says why a namespace was not read.
@@ -73,16 +91,48 @@ type Link struct {
 	L3Miss    bool       // vxlan
 	VLAN      uint16     // vlan
 	Bridge    bool       // macvlan: in bridge mode, spec/kernel.md section 1
+	STP       bool       // bridge
+	Snooping  bool       // bridge: of multicast
+	Host      bool       // veth: the node's end of the pair of a fabric link
 	QuietIPv6 bool       // vxlan, vlan: the kernel gives it no IPv6 address of its own
 
 	ARP, ND Probes // macvlan: how neighbours are asked for, IPv4 and IPv6
 
-	Addresses []netip.Prefix  // macvlan; without IPv6 link-local ones
-	Routes    []desired.Route // macvlan; ours only, by Dst
-	Neighs    []Neighbour     // macvlan; permanent ones only, by IP
-	FDB       []Forward       // vxlan, by MAC
+	// Master is the name of the bridge that the link is a port of, in our own namespace;
+	// "" if there is none. MasterIndex is its ifindex. Flags are those of the port.
+	Master      string
+	MasterIndex int32
+	Flags       PortFlags
+
+	Addresses []netip.Prefix  // fabric link; without IPv6 link-local ones
+	Routes    []desired.Route // fabric link; ours only, by Dst
+	Neighs    []Neighbour     // fabric link; permanent ones only, by IP
+	FDB       []Forward       // vxlan, by MAC; those for all (the zero MAC) come first
+	Static    []log.MAC       // veth, the node's end: the bridge's static entries for it
+	// Peer is, of the VM's end of a veth pair that a step makes, the node's end.
+	Peer *Link
 	// Guests are foreign links on this one, by name.
 	Guests []string
+}
+
+// PortFlags say which frames a bridge sends by a port, and whether it learns there.
+type PortFlags struct {
+	Learning  bool // who sends there
+	Flood     bool // frames to one unknown MAC
+	Multicast bool
+	Broadcast bool
+}
+
+// IsFabric reports whether a link of ours is a fabric link.
+func (l *Link) IsFabric() bool { return l.Kind == KindMacvlan || l.Kind == KindVeth && !l.Host }
+
+// Needs returns the name of the link of our own namespace without which this one cannot
+// be made; "" if there is none.
+func (l *Link) Needs() string {
+	if l.Peer != nil {
+		return l.Peer.Master
+	}
+	return l.Parent
 }
 
 // Probes is how the kernel asks for an unknown neighbour of a link.
@@ -154,6 +204,7 @@ func (s *Snapshot) Sort() {
 		slices.SortFunc(l.Routes, compareRoute)
 		slices.SortFunc(l.Neighs, compareNeighbour)
 		slices.SortFunc(l.FDB, compareForward)
+		slices.SortFunc(l.Static, log.MAC.Compare)
 		slices.Sort(l.Guests)
 	}
 }
@@ -190,6 +241,14 @@ func (l *Link) String() string {
 		fmt.Fprintf(&b, " protocol 802.1Q id %d", l.VLAN)
 	case KindMacvlan:
 		fmt.Fprintf(&b, "%s address %s app_probes %d/%d", flagText(" mode bridge", l.Bridge), l.MAC, l.ARP.App, l.ND.App)
+	case KindBridge:
+		fmt.Fprintf(&b, "%s%s", flagText(" stp", l.STP), flagText(" mcast_snooping", l.Snooping))
+	case KindVeth:
+		if l.Host {
+			fmt.Fprintf(&b, " master %s%s", l.Master, l.Flags)
+		} else {
+			fmt.Fprintf(&b, " address %s app_probes %d/%d", l.MAC, l.ARP.App, l.ND.App)
+		}
 	}
 	b.WriteString(flagText(" addrgenmode none", l.QuietIPv6) + "\n")
 	for _, a := range l.Addresses {
@@ -201,10 +260,18 @@ func (l *Link) String() string {
 	for _, n := range l.Neighs {
 		fmt.Fprintf(&b, "    neigh %s lladdr %s PERMANENT\n", n.IP, n.MAC)
 	}
+	for _, mac := range l.Static {
+		fmt.Fprintf(&b, "    fdb %s master static\n", mac)
+	}
 	for _, e := range l.FDB {
 		fmt.Fprintf(&b, "    fdb %s dst %s port %d self%s\n", e.MAC, e.Dst, e.Port, flagText(" permanent", e.Permanent))
 	}
 	return b.String()
+}
+
+// String prints the flags that are set, as ip -d link does.
+func (f PortFlags) String() string {
+	return flagText(" learning", f.Learning) + flagText(" flood", f.Flood) + flagText(" mcast_flood", f.Multicast) + flagText(" bcast_flood", f.Broadcast)
 }
 
 func flagText(text string, set bool) string {
@@ -219,7 +286,7 @@ func flagText(text string, set bool) string {
 func (l *Link) Apply(s *Step) {
 	switch s.Op {
 	case OpSetLink:
-		l.Up = l.Up || s.Change&ChangeUp != 0
+		l.Up = (l.Up || s.Change&ChangeUp != 0) && s.Change&ChangeDown == 0
 		l.QuietIPv6 = l.QuietIPv6 || s.Change&ChangeQuietIPv6 != 0
 		if s.Change&ChangeMTU != 0 {
 			l.MTU = s.Spec.MTU
@@ -233,6 +300,23 @@ func (l *Link) Apply(s *Step) {
 		if s.Change&ChangeName != 0 {
 			l.Now, l.RenameBack = "", false
 		}
+		if s.Change&ChangeMaster != 0 {
+			l.Master = s.Spec.Master
+		}
+		if s.Change&ChangeFlags != 0 {
+			l.Flags = s.Spec.Flags
+		}
+		if s.Change&ChangeBridge != 0 {
+			l.STP, l.Snooping = s.Spec.STP, s.Spec.Snooping
+		}
+	case OpSetStatic:
+		l.Static = put(l.Static, s.MAC, log.MAC.Compare)
+	case OpAddFlood:
+		l.FDB = put(l.FDB, Forward{Dst: s.Addr, Permanent: true}, compareForward)
+	case OpDelFlood:
+		l.FDB = drop(l.FDB, Forward{Dst: s.Addr}, compareForward)
+	case OpDelStatic:
+		l.Static = drop(l.Static, s.MAC, log.MAC.Compare)
 	case OpAddAddress:
 		l.Addresses = put(l.Addresses, s.Prefix, comparePrefix)
 	case OpDelAddress:

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"rutter/agent/filter"
 	"rutter/log"
 )
 
@@ -37,10 +38,16 @@ const (
 	OpDelNeigh   // Addr
 	OpWriteResolvers
 	OpRemoveResolvers
+	OpSetStatic // MAC: a bridge's static entry for the port Link
+	OpDelStatic // MAC
+	OpAddFlood  // Addr: a VXLAN device's entry for all MACs that have none
+	OpDelFlood  // Addr
+	OpSetRules  // Rule
+	OpDelRules  // Rule
 )
 
 // Change names the fields that an OpSetLink sets.
-type Change uint8
+type Change uint16
 
 // The changeable fields of a Link.
 const (
@@ -50,6 +57,10 @@ const (
 	ChangeQuietIPv6
 	ChangeMark // Alias and Group
 	ChangeName
+	ChangeMaster
+	ChangeFlags
+	ChangeBridge // STP, Snooping
+	ChangeDown
 )
 
 // Step is one change of the kernel. It is idempotent, and prints itself as the command
@@ -67,6 +78,10 @@ type Step struct {
 	Prefix    netip.Prefix
 	Spec      *Link  // shared, never changed
 	Content   string // of resolv.conf
+	// Rule is a change of the node's filter, shared and never changed. If it sets a port
+	// or a segment without an Index, that is the ifindex of Link. With ChangeDown in
+	// Change the link is put down if the filter refuses the rule.
+	Rule *filter.Change
 }
 
 // ObjectKind is what an Object is.
@@ -80,23 +95,28 @@ const (
 	ObjectNeigh
 	ObjectFDB
 	ObjectResolvers
+	ObjectBridge   // of one VLAN of a vnet
+	ObjectPeer     // a node whose packets of a vnet are taken
+	ObjectFlood    // what a vnet sends to all its nodes
+	ObjectUnderlay // where packets of vnets are taken
+	ObjectRules    // all rules of the filter
 )
 
 // Object names one thing of the desired state (or a left-over of an earlier one). It is
 // comparable, and the key of failures and delays.
 type Object struct {
 	Kind ObjectKind
-	VNet uint32     // vxlan, vlan, fdb
-	VLAN uint16     // vlan
+	VNet uint32     // vxlan, vlan, fdb, bridge, peer, flood
+	VLAN uint16     // vlan, bridge
 	MAC  log.MAC    // fabric; neigh: of the NIC whose link carries the entry; fdb
-	IP   netip.Addr // neigh
+	IP   netip.Addr // neigh, peer, flood
 	Name string     // resolvers: the namespace; left-overs: the link
 }
 
 // String names the object in a message.
 func (o Object) String() string {
 	switch o.Kind {
-	case ObjectVXLAN, ObjectVLAN:
+	case ObjectVXLAN, ObjectVLAN, ObjectBridge:
 		if o.Name != "" {
 			return "link " + o.Name
 		}
@@ -117,6 +137,19 @@ func (o Object) String() string {
 		return fmt.Sprintf("forwarding entry %s on %s", o.MAC, VXLANName(o.VNet))
 	case ObjectResolvers:
 		return "resolv.conf of " + o.Name
+	case ObjectBridge:
+		return "bridge " + BridgeName(o.VNet, o.VLAN)
+	case ObjectPeer:
+		return fmt.Sprintf("peer %s of %s", o.IP, VXLANName(o.VNet))
+	case ObjectFlood:
+		if o.IP.IsValid() {
+			return fmt.Sprintf("broadcast to %s by %s", o.IP, VXLANName(o.VNet))
+		}
+		return "broadcast by " + VXLANName(o.VNet)
+	case ObjectUnderlay:
+		return "rules of the underlay"
+	case ObjectRules:
+		return "rules of port security"
 	}
 	return fmt.Sprintf("object of kind %d", o.Kind)
 }
@@ -169,6 +202,16 @@ func (s Step) String() string {
 		return fmt.Sprintf("write resolv.conf of %s: %q", s.Namespace, s.Content)
 	case OpRemoveResolvers:
 		return "remove resolv.conf of " + s.Namespace
+	case OpSetStatic:
+		return fmt.Sprintf("bridge fdb replace %s dev %s master static sticky", s.MAC, s.Link)
+	case OpDelStatic:
+		return fmt.Sprintf("bridge fdb del %s dev %s master", s.MAC, s.Link)
+	case OpAddFlood:
+		return fmt.Sprintf("bridge fdb append 00:00:00:00:00:00 dev %s dst %s self permanent", s.Link, s.Addr)
+	case OpDelFlood:
+		return fmt.Sprintf("bridge fdb del 00:00:00:00:00:00 dev %s dst %s self", s.Link, s.Addr)
+	case OpSetRules, OpDelRules:
+		return s.ruleText()
 	}
 	return fmt.Sprintf("step of unknown kind %d", s.Op)
 }
@@ -194,6 +237,18 @@ func (s Step) changeText() string {
 	}
 	if s.Change&ChangeUp != 0 {
 		b.WriteString(" up")
+	}
+	if s.Change&ChangeDown != 0 {
+		b.WriteString(" down")
+	}
+	if s.Change&ChangeMaster != 0 {
+		b.WriteString(" master " + s.Spec.Master)
+	}
+	if s.Change&ChangeFlags != 0 {
+		b.WriteString(" type bridge_slave" + flagWords(s.Spec.Flags))
+	}
+	if s.Change&ChangeBridge != 0 {
+		b.WriteString(" type bridge stp_state 0 mcast_snooping 0")
 	}
 	if s.Change&ChangeName != 0 {
 		b.WriteString(" name " + s.Spec.Name)
@@ -222,6 +277,33 @@ func (s Step) routeText(ip string) string {
 	return fmt.Sprintf("%s route replace %s via %s dev %s%s proto %d", ip, dst, s.Addr, s.Link, onlink, RouteProtocol)
 }
 
+// ruleText prints a step of the filter. There is no command for it.
+func (s Step) ruleText() string {
+	switch c := s.Rule; {
+	case c.SetPort != nil:
+		return fmt.Sprintf("set rules of %s: %s, %v", s.Link, c.SetPort.MAC, c.SetPort.Addresses)
+	case c.SetSegment != nil:
+		return "set rules of " + s.Link
+	case c.SetUnderlay != nil:
+		return fmt.Sprintf("set rules of the underlay: UDP ports %v, interfaces %v", c.SetUnderlay.Ports, c.SetUnderlay.Interfaces)
+	case c.AddPeer != nil:
+		return fmt.Sprintf("add peer %s of %s", c.AddPeer.VTEP, VXLANName(c.AddPeer.VNI))
+	case c.DelPeer != nil:
+		return fmt.Sprintf("delete peer %s of %s", c.DelPeer.VTEP, VXLANName(c.DelPeer.VNI))
+	}
+	return "delete rules of " + s.Link
+}
+
+func flagWords(f PortFlags) string {
+	word := func(on bool) string {
+		if on {
+			return "on"
+		}
+		return "off"
+	}
+	return fmt.Sprintf(" learning %s flood %s mcast_flood %s bcast_flood %s", word(f.Learning), word(f.Flood), word(f.Multicast), word(f.Broadcast))
+}
+
 func addLinkText(l *Link) string {
 	switch l.Kind {
 	case KindVXLAN:
@@ -229,10 +311,15 @@ func addLinkText(l *Link) string {
 			l.Name, l.MTU, l.Alias, l.Group, l.VNI, l.Local, l.Port)
 	case KindVLAN:
 		return fmt.Sprintf("ip link add link %s name %s mtu %d up alias %q group %d type vlan protocol 802.1Q id %d", l.Parent, l.Name, l.MTU, l.Alias, l.Group, l.VLAN)
+	case KindBridge:
+		return fmt.Sprintf("ip link add %s mtu %d alias %q group %d type bridge stp_state 0 mcast_snooping 0", l.Name, l.MTU, l.Alias, l.Group)
 	}
 	netns := ""
 	if l.Namespace != "" {
 		netns = " netns " + l.Namespace
+	}
+	if h := l.Peer; h != nil {
+		return fmt.Sprintf("ip link add %s mtu %d alias %q group %d master %s type veth peer name %s%s address %s mtu %d group %d", h.Name, h.MTU, h.Alias, h.Group, h.Master, l.Name, netns, l.MAC, l.MTU, l.Group)
 	}
 	return fmt.Sprintf("ip link add link %s name %s%s address %s mtu %d up group %d type macvlan mode bridge", l.Parent, l.Name, netns, l.MAC, l.MTU, l.Group)
 }

@@ -42,6 +42,18 @@ func (s Step) Drift() string {
 		what = "resolv.conf was gone or changed"
 	case OpRemoveResolvers:
 		what = "resolv.conf was added"
+	case OpSetStatic:
+		what = fmt.Sprintf("bridge entry %s was gone or changed", s.MAC)
+	case OpDelStatic:
+		what = fmt.Sprintf("bridge entry %s was added", s.MAC)
+	case OpAddFlood:
+		what = fmt.Sprintf("entry for all to %s was gone", s.Addr)
+	case OpDelFlood:
+		what = fmt.Sprintf("entry for all to %s was added", s.Addr)
+	case OpSetRules:
+		return "filter: " + s.Object.String() + ": rules were gone or changed"
+	case OpDelRules:
+		return "filter: " + s.Object.String() + ": rules were added"
 	}
 	return at + ": " + what
 }
@@ -62,6 +74,18 @@ func (s Step) driftOfLink() string {
 	}
 	if s.Change&ChangeName != 0 {
 		was = append(was, "was renamed")
+	}
+	if s.Change&ChangeDown != 0 {
+		was = append(was, "was up")
+	}
+	if s.Change&ChangeMaster != 0 {
+		was = append(was, "was no port of its bridge")
+	}
+	if s.Change&ChangeFlags != 0 {
+		was = append(was, "had other flags as a bridge port")
+	}
+	if s.Change&ChangeBridge != 0 {
+		was = append(was, "had other settings as a bridge")
 	}
 	if s.Change&ChangeMark != 0 {
 		was = append(was, "had lost its mark")

@@ -87,6 +87,76 @@ func (e *Encoder) Macvlan(l *plan.Link, index, parent int32, netns int) {
 	})
 }
 
+// Bridge appends the body of the NEWLINK that makes a bridge, which is not up yet.
+func (e *Encoder) Bridge(l *plan.Link, index int32) {
+	e.LinkHeader(index, 0, 0)
+	e.AttrText(unix.IFLA_IFNAME, l.Name)
+	e.Attr32(unix.IFLA_GROUP, l.Group)
+	e.Attr32(unix.IFLA_MTU, l.MTU)
+	e.bridgeInfo(l)
+}
+
+func (e *Encoder) bridgeInfo(l *plan.Link) {
+	e.Nest(unix.IFLA_LINKINFO, func() {
+		e.AttrText(unix.IFLA_INFO_KIND, plan.KindBridge)
+		e.Nest(unix.IFLA_INFO_DATA, func() {
+			e.Attr32(brStpState, uint32(bit(l.STP)))
+			e.attr8(brMcastSnooping, bit(l.Snooping))
+		})
+	})
+}
+
+// Pair appends the body of the NEWLINK that makes a veth pair: the VM's end l, in the
+// namespace of the descriptor netns (our own if negative), and the node's end, l.Peer, a
+// port of the bridge with ifindex master. Both are down: the kernel puts no end up before
+// it has the other (ENOTCONN of veth_open). It takes the ifindex of
+// one end only if that of the other is given too.
+func (e *Encoder) Pair(l *plan.Link, index, peer, master int32, netns int) {
+	e.LinkHeader(peer, 0, 0)
+	e.AttrText(unix.IFLA_IFNAME, l.Peer.Name)
+	e.Attr32(unix.IFLA_GROUP, l.Peer.Group)
+	e.Attr32(unix.IFLA_MTU, l.Peer.MTU)
+	e.Attr32(unix.IFLA_MASTER, uint32(master))
+	e.Nest(unix.IFLA_LINKINFO, func() {
+		e.AttrText(unix.IFLA_INFO_KIND, plan.KindVeth)
+		e.Nest(unix.IFLA_INFO_DATA, func() {
+			e.Nest(vethInfoPeer, func() {
+				e.LinkHeader(index, 0, 0)
+				e.AttrText(unix.IFLA_IFNAME, l.Name)
+				e.Attr32(unix.IFLA_GROUP, l.Group)
+				e.Attr32(unix.IFLA_MTU, l.MTU)
+				e.attrMAC(unix.IFLA_ADDRESS, l.MAC)
+				if netns >= 0 {
+					e.Attr32(unix.IFLA_NET_NS_FD, uint32(netns))
+				}
+			})
+		})
+	})
+}
+
+// Master appends the body of the message that makes a link the port of a bridge. The flags
+// of the port follow, in another message.
+func (e *Encoder) Master(index, bridge int32) {
+	e.LinkHeader(index, 0, 0)
+	e.Attr32(unix.IFLA_MASTER, uint32(bridge))
+}
+
+// PortFlags appends the body of the message that sets the flags of a bridge port, and
+// makes the bridge forget what it has learned there.
+func (e *Encoder) PortFlags(f plan.PortFlags, index int32) {
+	e.LinkHeader(index, 0, 0)
+	e.Nest(unix.IFLA_LINKINFO, func() {
+		e.AttrText(unix.IFLA_INFO_SLAVE_KIND, plan.KindBridge)
+		e.Nest(unix.IFLA_INFO_SLAVE_DATA, func() {
+			e.attr8(brportLearning, bit(f.Learning))
+			e.attr8(brportUnicastFlood, bit(f.Flood))
+			e.attr8(brportMcastFlood, bit(f.Multicast))
+			e.attr8(brportBcastFlood, bit(f.Broadcast))
+			e.attr(brportFlush, nil)
+		})
+	})
+}
+
 // NamespaceID appends the body of the NEWNSID that gives a namespace an id in ours.
 // Without an id, Watch receives nothing from there (linux/net_namespace.h).
 func (e *Encoder) NamespaceID(netns int) {
@@ -108,11 +178,17 @@ func (e *Encoder) Quiet(index int32) {
 
 // Set appends the body of the message that changes a link in place.
 func (e *Encoder) Set(l *plan.Link, index int32, change plan.Change) {
-	var up uint32
+	var up, touched uint32
 	if change&plan.ChangeUp != 0 {
-		up = unix.IFF_UP
+		up, touched = unix.IFF_UP, unix.IFF_UP
 	}
-	e.LinkHeader(index, up, up)
+	if change&plan.ChangeDown != 0 {
+		up, touched = 0, unix.IFF_UP
+	}
+	e.LinkHeader(index, up, touched)
+	if change&plan.ChangeBridge != 0 {
+		e.bridgeInfo(l)
+	}
 	if change&plan.ChangeMTU != 0 {
 		e.Attr32(unix.IFLA_MTU, l.MTU)
 	}
@@ -194,12 +270,27 @@ func (e *Encoder) Forward(s plan.Step, index int32) {
 	e.u8(unix.NTF_SELF)
 	e.u8(0)
 	e.attrMAC(unix.NDA_LLADDR, s.MAC)
-	if s.Op == plan.OpSetFDB {
+	if s.Op != plan.OpDelFDB { // those for all are deleted one by one
 		e.AttrAddr(unix.NDA_DST, s.Addr)
 		if s.Port != 0 {
 			e.attrBE16(unix.NDA_PORT, s.Port)
 		}
 	}
+}
+
+// Static appends the body of a NEWNEIGH or DELNEIGH for a bridge's entry of a port. The
+// entry does not age, and no other port can take it over.
+func (e *Encoder) Static(s plan.Step, port int32) {
+	flags := uint8(unix.NTF_MASTER)
+	if s.Op == plan.OpSetStatic {
+		flags |= ntfSticky
+	}
+	e.U32(unix.AF_BRIDGE)
+	e.U32(uint32(port))
+	e.u16(unix.NUD_NOARP)
+	e.u8(flags)
+	e.u8(0)
+	e.attrMAC(unix.NDA_LLADDR, s.MAC)
 }
 
 // ReadEntry appends the body of a GETNEIGH for one entry. Strict checking requires all

@@ -20,6 +20,7 @@ func ParseLink(b []byte) (RawLink, bool) {
 	l := RawLink{ParentNS: -1}
 	l.Index = int32(native.Uint32(b[4:]))
 	l.Up = native.Uint32(b[8:])&unix.IFF_UP != 0
+	l.Loopback = native.Uint32(b[8:])&unix.IFF_LOOPBACK != 0
 	l.QuietIPv6 = true // unless the message has an IPv6 part
 	nlmsg.Attrs(b[unix.SizeofIfInfomsg:], func(typ uint16, value []byte) {
 		switch typ {
@@ -33,6 +34,8 @@ func ParseLink(b []byte) (RawLink, bool) {
 			l.ParentIndex, l.HasParent = int32(AsU32(value)), AsU32(value) != 0
 		case unix.IFLA_LINK_NETNSID:
 			l.ParentNS = int32(AsU32(value))
+		case unix.IFLA_MASTER:
+			l.MasterIndex = int32(AsU32(value))
 		case unix.IFLA_GROUP:
 			l.Group = AsU32(value)
 		case unix.IFLA_IFALIAS:
@@ -49,17 +52,58 @@ func ParseLink(b []byte) (RawLink, bool) {
 	return l, true
 }
 
+// ParsePort reads a NEWLINK of family AF_BRIDGE, which is about a bridge's port.
+func ParsePort(b []byte) (index int32, flags plan.PortFlags, ok bool) {
+	if len(b) < unix.SizeofIfInfomsg || b[0] != unix.AF_BRIDGE {
+		return 0, flags, false
+	}
+	nlmsg.Attrs(b[unix.SizeofIfInfomsg:], func(typ uint16, value []byte) {
+		if typ == unix.IFLA_PROTINFO {
+			flags, ok = portFlags(value), true
+		}
+	})
+	return int32(native.Uint32(b[4:])), flags, ok
+}
+
+func portFlags(b []byte) (f plan.PortFlags) {
+	nlmsg.Attrs(b, func(typ uint16, value []byte) {
+		switch typ {
+		case brportLearning:
+			f.Learning = asBool(value)
+		case brportUnicastFlood:
+			f.Flood = asBool(value)
+		case brportMcastFlood:
+			f.Multicast = asBool(value)
+		case brportBcastFlood:
+			f.Broadcast = asBool(value)
+		}
+	})
+	return f
+}
+
 func (l *RawLink) parseInfo(b []byte) {
-	var data []byte
+	var data, port []byte
 	nlmsg.Attrs(b, func(typ uint16, value []byte) {
 		switch typ {
 		case unix.IFLA_INFO_KIND:
 			l.Kind = asText(value)
 		case unix.IFLA_INFO_DATA:
 			data = value
+		case unix.IFLA_INFO_SLAVE_DATA:
+			port = value
 		}
 	})
+	l.Flags = portFlags(port)
 	switch l.Kind {
+	case plan.KindBridge:
+		nlmsg.Attrs(data, func(typ uint16, value []byte) {
+			switch typ {
+			case brStpState:
+				l.STP = AsU32(value) != 0
+			case brMcastSnooping:
+				l.Snooping = asBool(value)
+			}
+		})
 	case plan.KindVXLAN:
 		nlmsg.Attrs(data, l.parseVXLAN)
 	case plan.KindVLAN:
@@ -129,7 +173,13 @@ type RawNeigh struct {
 	Dst   netip.Addr
 	MAC   log.MAC
 	Port  uint16
+	// Master: the entry is a bridge's, and Index is its port's.
+	Master bool
 }
+
+// IsStatic reports whether the entry is one of a bridge that another program, or we, made:
+// no address of a port, and nothing that the bridge has learned.
+func (n *RawNeigh) IsStatic() bool { return n.Master && n.State == unix.NUD_NOARP }
 
 func ParseNeigh(b []byte) (n RawNeigh, ok bool) {
 	if len(b) < SizeofNdMsg {
@@ -144,6 +194,8 @@ func ParseNeigh(b []byte) (n RawNeigh, ok bool) {
 			n.MAC = asMAC(value)
 		case unix.NDA_PORT:
 			n.Port = asBE16(value)
+		case unix.NDA_MASTER:
+			n.Master = true
 		}
 	})
 	return n, true
@@ -235,4 +287,5 @@ type RawLink struct {
 	ParentIndex int32 // IFLA_LINK
 	ParentNS    int32 // IFLA_LINK_NETNSID, or -1 if the parent is in the same namespace
 	HasParent   bool
+	Loopback    bool
 }

@@ -25,6 +25,15 @@ const (
 	ndtpaMcastProbe = 11
 	// linux/if_link.h
 	macvlanModeBridge    = 4
+	ntfSticky            = 1 << 6 // NTF_STICKY, linux/neighbour.h
+	vethInfoPeer         = 1      // VETH_INFO_PEER, linux/veth.h
+	brStpState           = 5      // IFLA_BR_STP_STATE
+	brMcastSnooping      = 23     // IFLA_BR_MCAST_SNOOPING
+	brportLearning       = 8      // IFLA_BRPORT_LEARNING
+	brportUnicastFlood   = 9      // IFLA_BRPORT_UNICAST_FLOOD
+	brportFlush          = 24     // IFLA_BRPORT_FLUSH
+	brportMcastFlood     = 27     // IFLA_BRPORT_MCAST_FLOOD
+	brportBcastFlood     = 30     // IFLA_BRPORT_BCAST_FLOOD
 	inet6AddrGenModeNone = 1
 	devconfDisableIPv6   = 26     // DEVCONF_DISABLE_IPV6, linux/ipv6.h
 	etherType8021Q       = 0x8100 // ETH_P_8021Q, linux/if_ether.h

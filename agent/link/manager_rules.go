@@ -1,0 +1,276 @@
+package link
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"rutter/agent/filter"
+	"rutter/agent/link/plan"
+	"rutter/projections/desired"
+)
+
+// allPeers is how often a peer is counted that does not depend on single entries.
+const allPeers = 1 << 30
+
+// unsupported says why links run without rules.
+type unsupported struct{ err error }
+
+// Unsupported returns why links run without the rules of port security, as of the last pass:
+// the kernel cannot hold them, and they are not required. nil: they do not. Any goroutine
+// may call it.
+func (m *Manager) Unsupported() error {
+	if u := m.unsupported.Load(); u != nil {
+		return u.err
+	}
+	return nil
+}
+
+// noteFilter notes whether the kernel can hold rules.
+func (m *Manager) noteFilter(have *plan.Snapshot) {
+	if m.cfg.Secure.On && !m.cfg.Secure.Required && errors.Is(have.RulesErr, filter.ErrUnsupported) {
+		m.unsupported.Store(&unsupported{have.RulesErr})
+	} else {
+		m.unsupported.Store(nil)
+	}
+}
+
+// followPeers counts the forwarding entries to each node of each vnet.
+func (m *Manager) followPeers(want *desired.Links) {
+	if !m.cfg.Secure.On {
+		return
+	}
+	m.peers = map[filter.Peer]int{}
+	m.countPeers(want, func(uint32) bool { return true })
+}
+
+func (m *Manager) countPeers(links *desired.Links, counts func(vnet uint32) bool) {
+	for i := range links.FDB {
+		if e := &links.FDB[i]; counts(e.VNet) {
+			m.peers[filter.Peer{VTEP: e.Dst, VNI: e.VNet}]++
+		}
+	}
+	for _, p := range links.Peers {
+		if counts(p.VNet) {
+			m.peers[filter.Peer{VTEP: p.Addr, VNI: p.VNet}] = allPeers
+		}
+	}
+}
+
+// followPartPeers is followPeers for a part: for the vnets that come and go with it.
+func (m *Manager) followPartPeers(part *desired.Part) {
+	if !m.cfg.Secure.On || len(part.New)+len(part.NoVXLANs) == 0 {
+		return
+	}
+	turns := func(vnet uint32) bool { return slices.Contains(part.New, vnet) || slices.Contains(part.NoVXLANs, vnet) }
+	maps.DeleteFunc(m.peers, func(p filter.Peer, _ int) bool { return turns(p.VNI) })
+	m.countPeers(&part.Links, turns)
+}
+
+// peerSteps are what must be done before and after the entries of a delta, so that a peer's
+// packets are taken as long as there are entries to it. The caller holds the lock of demand.
+func (m *Manager) peerSteps(d *desired.LinksDelta) (first, last []plan.Step) {
+	if !m.cfg.Secure.On || m.peers == nil {
+		return nil, nil
+	}
+	dsts := map[plan.Object]netip.Addr{} // of entries that come twice
+	var before, after []filter.Peer
+	turn := func(list []desired.FDB, set bool) {
+		for i := range list {
+			e := &list[i]
+			if _, ok := findVXLAN(m.last.VXLANs, e.VNet); !ok || m.left.unmade[plan.Object{Kind: plan.ObjectVXLAN, VNet: e.VNet}] {
+				continue
+			}
+			o := plan.Object{Kind: plan.ObjectFDB, VNet: e.VNet, MAC: e.MAC}
+			to := filter.Peer{VTEP: e.Dst, VNI: e.VNet}
+			if _, on := m.demand.vnetOf(o); on {
+				if set && m.peers[to] == 0 { // a pass forgets it
+					m.peers[to] = allPeers
+					before = append(before, to)
+				}
+				continue
+			}
+			was, seen := dsts[o]
+			if !seen {
+				was = m.held(o).Dst
+			}
+			if !set {
+				to.VTEP = netip.Addr{}
+			}
+			if dsts[o] = to.VTEP; was == to.VTEP {
+				continue
+			}
+			if set {
+				if m.peers[to]++; m.peers[to] == 1 {
+					before = append(before, to)
+				}
+			}
+			if from := (filter.Peer{VTEP: was, VNI: e.VNet}); was.IsValid() {
+				if m.peers[from]--; m.peers[from] <= 0 {
+					after = append(after, from)
+				}
+			}
+		}
+	}
+	turn(d.FDB, true)
+	turn(d.NoFDB, false)
+	for _, p := range before {
+		first = append(first, plan.PeerStep(p, true))
+		first = append(first, m.floodStep(p, plan.OpAddFlood)...)
+	}
+	for _, p := range after {
+		if m.peers[p] > 0 { // another entry to it came
+			continue
+		}
+		delete(m.peers, p)
+		last = append(last, m.floodStep(p, plan.OpDelFlood)...)
+		last = append(last, plan.PeerStep(p, false))
+	}
+	return first, last
+}
+
+// floodStep is about what a vnet sends to all its nodes, if one of its networks asks for
+// that. A vnet that may have too many nodes is left to a pass.
+func (m *Manager) floodStep(p filter.Peer, op plan.Op) []plan.Step {
+	i, ok := findVXLAN(m.last.VXLANs, p.VNI)
+	if !ok || !m.last.VXLANs[i].Flood {
+		return nil
+	}
+	nodes := 0
+	for other := range m.peers {
+		if other.VNI == p.VNI {
+			nodes++
+		}
+	}
+	if nodes >= plan.MaxFlood {
+		m.doubt = true
+		return nil
+	}
+	return []plan.Step{{Op: op, Object: plan.Object{Kind: plan.ObjectFlood, VNet: p.VNI, IP: p.VTEP}, Link: plan.VXLANName(p.VNI), Addr: p.VTEP}}
+}
+
+// wasGuarded is wasWanted for what port security adds; ok is false for other objects.
+func (m *Manager) wasGuarded(o plan.Object, want *desired.Links) (is, ok bool) {
+	switch o.Kind {
+	case plan.ObjectBridge:
+		find := func(w *desired.Links) (desired.Segment, bool) {
+			list := plan.SegmentsOf(w)
+			i, found := slices.BinarySearchFunc(list, desired.Segment{VNet: o.VNet, VLAN: o.VLAN}, plan.CompareSegment)
+			if !found || o.Name != "" {
+				return desired.Segment{}, false
+			}
+			return list[i], true
+		}
+		was, had := find(&m.last)
+		now, has := find(want)
+		return had == has && was == now, true
+	case plan.ObjectPeer:
+		return m.peers[filter.Peer{VTEP: o.IP, VNI: o.VNet}] > 0 == hasPeer(want, o), true
+	case plan.ObjectFlood:
+		i, had := findVXLAN(m.last.VXLANs, o.VNet)
+		j, has := findVXLAN(want.VXLANs, o.VNet)
+		return had && has && m.last.VXLANs[i].Flood == want.VXLANs[j].Flood && m.peers[filter.Peer{VTEP: o.IP, VNI: o.VNet}] > 0 == hasPeer(want, o), true
+	case plan.ObjectUnderlay:
+		return len(m.last.VXLANs) > 0 && len(want.VXLANs) > 0 && m.last.VXLANs[0].Local == want.VXLANs[0].Local, true
+	}
+	return false, o.Kind == plan.ObjectRules
+}
+
+// hasPeer reports whether a desired state has a node on a vnet.
+func hasPeer(w *desired.Links, o plan.Object) bool {
+	return slices.ContainsFunc(w.FDB, func(e desired.FDB) bool { return e.VNet == o.VNet && e.Dst == o.IP }) ||
+		slices.Contains(w.Peers, desired.Peer{VNet: o.VNet, Addr: o.IP})
+}
+
+// secured adds to what a part must read the node's ends of its NICs, and the bridges that
+// these are on, with the devices below. It is called by find.
+func (p *partRun) secured() {
+	if !p.cfg.Secure.On {
+		return
+	}
+	p.segments, p.beside = map[desired.Segment]bool{}, map[string]bool{}
+	touch := func(vnet uint32, vlan uint16) {
+		p.segments[desired.Segment{VNet: vnet, VLAN: vlan}] = true
+		p.own[plan.BridgeName(vnet, vlan)] = true
+	}
+	for _, mac := range p.part.NICs {
+		if n, ok := p.numbers.Lookup(mac); ok {
+			p.own[plan.PortName(n)] = true
+		}
+		for _, list := range [][]desired.Fabric{p.part.Links.Fabrics, p.last.Fabrics} {
+			if i, ok := findFabric(list, mac); ok {
+				touch(list[i].VNet, list[i].VLAN)
+			}
+		}
+	}
+	for _, s := range p.part.Links.Segments {
+		touch(s.VNet, s.VLAN)
+	}
+	for _, vnet := range p.part.NoVXLANs {
+		touch(vnet, 0)
+	}
+	for _, v := range p.part.NoVLANs {
+		touch(v.VNet, v.ID)
+	}
+	for s := range p.segments {
+		if p.wantsSegment(s) {
+			if device := plan.ParentName(s.VNet, s.VLAN); !p.own[device] {
+				p.beside[device] = true
+			}
+			if device := plan.VXLANName(s.VNet); !p.own[device] {
+				p.beside[device] = true
+			}
+		} else {
+			p.read.All = true // a bridge is deleted with what another program put on it
+		}
+	}
+}
+
+// others reports whether a segment has a NIC that is not in the part.
+func (p *partRun) others(s desired.Segment) bool {
+	return slices.ContainsFunc(p.last.Fabrics, func(f desired.Fabric) bool {
+		return f.VNet == s.VNet && f.VLAN == s.VLAN && !p.touched[f.MAC]
+	})
+}
+
+// wantsSegment reports whether a segment has NICs after the part.
+func (p *partRun) wantsSegment(s desired.Segment) bool {
+	in := func(f desired.Fabric) bool { return f.VNet == s.VNet && f.VLAN == s.VLAN }
+	return p.others(s) || slices.ContainsFunc(p.part.Links.Fabrics, in)
+}
+
+// wantedSegments are those of the part's, with what their networks ask for.
+func (p *partRun) wantedSegments() []desired.Segment {
+	var list []desired.Segment
+	for s := range p.segments {
+		if !p.wantsSegment(s) {
+			continue
+		}
+		for _, known := range [][]desired.Segment{p.last.Segments, p.part.Links.Segments} {
+			if i := slices.IndexFunc(known, func(k desired.Segment) bool { return k.VNet == s.VNet && k.VLAN == s.VLAN }); i >= 0 {
+				s = known[i]
+			}
+		}
+		list = append(list, s)
+	}
+	slices.SortFunc(list, plan.CompareSegment)
+	return list
+}
+
+// cut leaves of the rules those that the part is about.
+func (p *partRun) cut(rules *filter.State) {
+	turns := func(vnet uint32) bool {
+		return slices.Contains(p.part.New, vnet) || slices.Contains(p.part.NoVXLANs, vnet)
+	}
+	rules.Ports = slices.DeleteFunc(slices.Clone(rules.Ports), func(port filter.Port) bool { return !p.own[port.Name] && !p.touched[port.MAC] })
+	rules.Segments = slices.DeleteFunc(slices.Clone(rules.Segments), func(s filter.Segment) bool { return !p.own[s.Name] })
+	rules.Peers = slices.DeleteFunc(slices.Clone(rules.Peers), func(peer filter.Peer) bool { return !turns(peer.VNI) })
+}
+
+// options are those of a plan of the part.
+func (p *partRun) options() plan.Secure {
+	secure := p.cfg.Secure
+	secure.Others = slices.DeleteFunc(slices.Clone(p.last.VXLANs), func(v desired.VXLAN) bool { return slices.Contains(p.part.NoVXLANs, v.VNet) })
+	return secure
+}

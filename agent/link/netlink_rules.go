@@ -1,0 +1,127 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"rutter/agent/link/internal/wire"
+	"rutter/agent/link/plan"
+)
+
+// failLink records that a link could not be made, and its peer with it.
+func (r *run) failLink(l *plan.Link) {
+	for ; l != nil; l = l.Peer {
+		r.failed[l.Key()] = true
+		delete(r.h.index, l.Key())
+	}
+}
+
+// addPair appends the messages that make a veth pair, whose node's end is a port of the
+// bridge with ifindex master, and stays down.
+func (r *run) addPair(i int, l *plan.Link, index, master int32, netns int) {
+	h := r.h
+	peer := h.nextIndex()
+	h.index[l.Peer.Key()] = peer
+	delete(r.failed, l.Peer.Key())
+	start := len(r.enc.B)
+	r.enc.Pair(l, index, peer, master, netns)
+	q := r.message(i, unix.RTM_NEWLINK, flagsCreate, start)
+	q.index, q.peer = index, peer
+	r.encodeSet(i, l.Peer, peer, plan.ChangeQuietIPv6|plan.ChangeMark|plan.ChangeFlags)
+}
+
+// rules executes the steps about rules that begin at step i, in one transaction, and
+// returns how many these are. A link whose rules are refused is put down if the step says
+// so, and is not put up.
+func (r *run) rules(ctx context.Context, i int) int {
+	n := 0
+	for i+n < len(r.steps) && r.steps[i+n].Rule != nil {
+		n++
+	}
+	if n == 0 {
+		return 0
+	}
+	r.flush()
+	steps := r.steps[i : i+n]
+	index := func(name string) (int32, bool) {
+		at := plan.LinkKey{Namespace: "", Name: name}
+		index, ok := r.h.index[at]
+		return index, ok && !r.failed[at]
+	}
+	for j, err := range plan.ApplyRules(ctx, r.h.cfg.Filter, steps, index) {
+		if err == nil {
+			continue
+		}
+		r.fail(i+j, err)
+		s := &steps[j]
+		if s.Link == "" || s.Op == plan.OpDelRules {
+			continue
+		}
+		if at, ok := index(s.Link); ok && s.Change&plan.ChangeDown != 0 {
+			r.use(r.h.own)
+			start := len(r.enc.B)
+			r.enc.Set(nil, at, plan.ChangeDown)
+			r.message(i+j, unix.RTM_NEWLINK, 0, start)
+			r.flush()
+		}
+		r.failed[plan.LinkKey{Namespace: "", Name: s.Link}] = true
+	}
+	return n
+}
+
+// readRules reads the filter, and the links that may carry the underlay.
+func (h *Netlink) readRules(ctx context.Context, have *plan.Snapshot) {
+	if h.cfg.Filter == nil {
+		return
+	}
+	have.Rules, have.RulesErr = h.cfg.Filter.Read(ctx)
+	have.Interfaces = h.interfaces
+}
+
+// readInterfaces reads the addresses of all links of our own namespace.
+func (h *Netlink) readInterfaces(links []wire.RawLink) error {
+	if h.cfg.Filter == nil {
+		return nil
+	}
+	found := make([]plan.Interface, 0, len(links))
+	at := make(map[int32]int, len(links))
+	for i := range links {
+		l := &links[i]
+		at[l.Index] = len(found)
+		found = append(found, plan.Interface{Name: l.Name, Index: l.Index, Virtual: l.Loopback || l.Kind == "dummy"})
+	}
+	var touched []int
+	err := dump(h.own.conn, unix.RTM_GETADDR, make([]byte, unix.SizeofIfAddrmsg), func() {
+		for _, i := range touched {
+			found[i].Addresses = nil
+		}
+	}, func(body []byte) {
+		index, prefix, _, ok := wire.ParseAddress(body)
+		if i, is := at[index]; ok && is {
+			found[i].Addresses = append(found[i].Addresses, prefix.Addr())
+			touched = append(touched, i)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("addresses: %w", err)
+	}
+	for i := range found {
+		slices.SortFunc(found[i].Addresses, netip.Addr.Compare)
+	}
+	h.interfaces = found
+	return nil
+}
+
+// isGone reports whether an error says that an object to be deleted does not exist.
+func isGone(errno syscall.Errno) bool {
+	switch errno {
+	case unix.ENODEV, unix.ENOENT, unix.EADDRNOTAVAIL, unix.ESRCH:
+		return true
+	}
+	return false
+}
