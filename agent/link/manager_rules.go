@@ -8,6 +8,7 @@ import (
 
 	"rutter/agent/filter"
 	"rutter/agent/link/plan"
+	"rutter/log"
 	"rutter/projections/desired"
 )
 
@@ -33,6 +34,37 @@ func (m *Manager) noteFilter(have *plan.Snapshot) {
 		m.unsupported.Store(&unsupported{have.RulesErr})
 	} else {
 		m.unsupported.Store(nil)
+	}
+}
+
+// Attachment is where a NIC is attached on this node, with port security.
+type Attachment struct {
+	Port   uint32 // ifindex of the node's end of its pair
+	Bridge uint32 // ifindex of the bridge that Port is a port of
+	Name   string // the bridge's
+	VNet   uint32
+	VLAN   uint16 // 0: untagged
+}
+
+// noteAttached adds to others where fabrics are attached, as a dump shows it, and passes on
+// all of them if they changed. others must have none of the fabrics.
+func (m *Manager) noteAttached(others map[log.MAC]Attachment, fabrics []desired.Fabric, have *plan.Snapshot) {
+	if !m.cfg.Secure.On || m.cfg.Attached == nil {
+		return
+	}
+	byKey := have.ByKey()
+	for i := range fabrics {
+		f := &fabrics[i]
+		n, numbered := m.numbers.Lookup(f.MAC)
+		bridge := byKey[plan.LinkKey{Name: plan.BridgeName(f.VNet, f.VLAN)}]
+		port := byKey[plan.LinkKey{Name: plan.PortName(n)}]
+		if numbered && bridge != nil && port != nil && bridge.Ours && port.Ours && port.MasterIndex == bridge.Index {
+			others[f.MAC] = Attachment{uint32(port.Index), uint32(bridge.Index), bridge.NameNow(), f.VNet, f.VLAN}
+		}
+	}
+	if m.attached == nil || !maps.Equal(m.attached, others) {
+		m.attached = others
+		m.cfg.Attached(others)
 	}
 }
 

@@ -497,7 +497,7 @@ var importTable = []row{
 		why: "the commands for VMs and the agent open a node's VMs the same way",
 	},
 	{
-		pkg: "cmd/rutter/node", may: []string{"agent", "agent/link", "agent/link/plan", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "varp", "agent/underlay"},
+		pkg: "cmd/rutter/node", may: []string{"agent", "agent/answer", "agent/link", "agent/link/plan", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "varp", "agent/underlay"},
 		why: "one constructor of a compute node, for the command, the demo, dev and tests; it has no Raft",
 	},
 	{

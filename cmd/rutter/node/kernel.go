@@ -6,6 +6,7 @@ import (
 	"rutter/agent/link/plan"
 
 	"rutter/agent"
+	"rutter/agent/answer"
 	"rutter/agent/link"
 )
 
@@ -13,15 +14,24 @@ import (
 type Kernel struct {
 	New   func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error)
 	Watch func(ctx context.Context, changed, reach func()) error
+	// Attached passes on where VMs are attached, after each change, until ctx ends. nil:
+	// without port security there are no ports, so VMs get no answers from their node.
+	Attached func(ctx context.Context, update func([]answer.Segment, []answer.Port)) error
 }
 
 // SystemKernel is this machine's kernel, with the settings in cfg. kernel must be open;
 // the caller closes it after the node's Run.
 func SystemKernel(kernel *link.Netlink, cfg link.ManagerConfig) Kernel {
-	return Kernel{Watch: kernel.Watch, New: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
+	k := Kernel{Watch: kernel.Watch}
+	if cfg.Secure.On {
+		at := &attachments{changed: make(chan struct{}, 1)}
+		cfg.Attached, k.Attached = at.set, at.follow
+	}
+	k.New = func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
 		cfg.Kernel, cfg.Numbers, cfg.Save = kernel, numbers, save
 		return link.NewManager(cfg), nil
-	}}
+	}
+	return k
 }
 
 // SimulatedKernel is a kernel in memory, one for each node. It changes nothing of this

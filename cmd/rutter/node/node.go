@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/agent"
+	"rutter/agent/answer"
 	"rutter/agent/underlay"
 	"rutter/api/client"
 	"rutter/cmd/rutter/localhttp"
@@ -65,6 +66,8 @@ type Node struct {
 	tasks *tasks  // nil: it does none
 	found *troubles
 	under *underlay.Monitor // nil: it does not look at its underlay
+	// answers is nil without port security.
+	answers *answer.Answerer
 }
 
 // UnderlayOptions say how a node looks at its underlay.
@@ -117,7 +120,19 @@ func Open(opts Options) (*Node, error) {
 			Prober: opts.Underlay.Prober, Every: opts.Underlay.Every, Logger: opts.Logger,
 		})
 	}
+	if err == nil && opts.Kernel.Attached != nil {
+		n.answers = answer.New(answer.Config{Log: answer.View{CN: opts.CN, Read: n.agent.View}, Logger: opts.Logger})
+	}
 	return n, err
+}
+
+// Answers are what the node answered to its VMs, false without port security: it answers
+// nothing then.
+func (n *Node) Answers() (answer.Counters, bool) {
+	if n.answers == nil {
+		return answer.Counters{}, false
+	}
+	return n.answers.Counters(), true
 }
 
 // trouble lists what operators must know beside the agent's own status.
@@ -152,6 +167,10 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	if n.under != nil {
 		g.Go(func() error { return restarting(ctx, "underlay", n.opts.Logger, n.under.Run) })
+	}
+	if n.answers != nil {
+		g.Go(func() error { return restarting(ctx, "answers to VMs", n.opts.Logger, n.answers.Run) })
+		g.Go(func() error { return n.opts.Kernel.Attached(ctx, n.answers.Update) })
 	}
 	if n.opts.Opened != nil {
 		n.opts.Opened()
