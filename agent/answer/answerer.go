@@ -107,8 +107,8 @@ func (a *Answerer) Update(segments []Segment, ports []Port) {
 	}
 }
 
-// Run answers until ctx ends, and returns ctx's error when all that it started has ended. A
-// segment whose socket fails does not disturb others.
+// Run answers until ctx ends, and returns nil when all that it started has ended. A segment
+// whose socket fails does not disturb others.
 func (a *Answerer) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -119,7 +119,7 @@ func (a *Answerer) Run(ctx context.Context) error {
 		a.follow(ctx, &running)
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil
 		case <-a.changed:
 		case <-advertise.C:
 			a.advertise()

@@ -31,12 +31,12 @@ func (a *attachments) set(all map[log.MAC]link.Attachment) {
 	}
 }
 
-// follow calls update after each change, until ctx ends.
+// follow calls update after each change, until ctx ends, and then returns nil.
 func (a *attachments) follow(ctx context.Context, update func([]answer.Segment, []answer.Port)) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil
 		case <-a.changed:
 		}
 		a.mu.Lock()
