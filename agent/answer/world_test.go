@@ -18,7 +18,6 @@ import (
 	"rutter/log"
 	"rutter/log/changetest"
 	"rutter/projections"
-	"rutter/projections/answers"
 	"rutter/projections/rules"
 )
 
@@ -36,16 +35,16 @@ type cloud struct {
 
 // newCloud has three networks with two VMs each on node #11#, one of which has a gateway on
 // node #12#: "four" and "six" on vnet 10, and "other", with the addresses of "four", on
-// vnet 20.
+// vnet 20, which asks for no DHCP.
 func newCloud(t testing.TB) *cloud {
 	c := &cloud{t: t, state: projections.NewState()}
 	c.must(`create nic_tag {"name": "external", "uuid": "#90#"}`, `create nic_tag {"name": "overlay", "uuid": "#91#", "mtu": 1600}`,
 		`create network {"uuid": "#30#", "name": "underlay", "nic_tag": "external", "subnet": "192.168.0.0/24"}`,
 		`create network {"uuid": "#31#", "name": "four", "nic_tag": "overlay", "subnet": "10.0.0.0/24", "gateway": "10.0.0.1", "resolvers": ["10.0.0.2"],
-			"routes": {"10.9.0.0/16": "10.0.0.6"}, "owner_uuids": ["#1#"], "fabric": true, "vnet_id": 10, "vlan_id": 2}`,
+			"routes": {"10.9.0.0/16": "10.0.0.6"}, "owner_uuids": ["#1#"], "fabric": true, "vnet_id": 10, "vlan_id": 2, "dhcp": true}`,
 		`create network {"uuid": "#32#", "name": "other", "nic_tag": "overlay", "subnet": "10.0.0.0/24", "owner_uuids": ["#2#"], "fabric": true, "vnet_id": 20}`,
 		`create network {"uuid": "#33#", "name": "six", "nic_tag": "overlay", "subnet": "fd00:1::/64", "gateway": "fd00:1::1", "resolvers": ["fd00:1::53"],
-			"owner_uuids": ["#1#"], "fabric": true, "vnet_id": 10, "vlan_id": 3}`)
+			"owner_uuids": ["#1#"], "fabric": true, "vnet_id": 10, "vlan_id": 3, "dhcp": true}`)
 	for _, n := range []int{11, 12} {
 		c.must(fmt.Sprintf(`create server {"uuid": "#%d#", "hostname": "cn%d"}`, n, n),
 			fmt.Sprintf(`create nic {"mac": "00:00:00:00:01:%d", "belongs_to_type": "server", "belongs_to_uuid": "#%d#", "owner_uuid": "#1#", "network_uuid": "#30#", "underlay": true, "nic_tags_provided": ["external"]}`, n, n))
@@ -92,20 +91,11 @@ func (c *cloud) must(ops ...string) {
 
 // log is what node #11# answers from.
 func (c *cloud) log() Log {
-	return withDHCP{View{CN: changetest.UUID(11), Read: func(fn func(*projections.State)) {
+	return View{CN: changetest.UUID(11), Read: func(fn func(*projections.State)) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		fn(c.state)
-	}}}
-}
-
-// withDHCP is a log whose networks all ask for DHCP, except for "other".
-type withDHCP struct{ Log }
-
-func (l withDHCP) Guest(nic log.MAC) (answers.Guest, bool) {
-	g, ok := l.Log.Guest(nic)
-	g.DHCP = g.Network != changetest.UUID(32)
-	return g, ok
+	}}
 }
 
 // inside runs the test again in namespaces of its own. It is true there.
