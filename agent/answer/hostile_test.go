@@ -238,6 +238,7 @@ func TestIPv6Guest(t *testing.T) {
 		return
 	}
 	n := newNode(t)
+	n.guard()
 	n.sh("vm25", "ip link set eth0 down; echo 1 > /proc/sys/net/ipv6/conf/eth0/accept_ra; ip link set eth0 up")
 	n.eventually("a default route", func() bool {
 		return strings.Contains(n.sh("vm25", "ip -6 route show default"), "via "+linkLocal(mac(0x21)).String())

@@ -6,14 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"rutter/agent/filter"
 	"rutter/cmd/rutter/netlab"
 	"rutter/log"
 	"rutter/log/changetest"
@@ -193,6 +196,38 @@ func (n *node) update() {
 	n.t.Helper()
 	n.answerer.Update(n.segments, n.ports)
 	n.eventually("a socket for each segment", func() bool { return n.answerer.Counters().Sockets == len(n.segments) })
+}
+
+// guard gives all ports and bridges the rules of port security. Each port may have the
+// addresses too.
+func (n *node) guard(addresses ...string) {
+	n.t.Helper()
+	table, err := filter.Open(n.t.Context())
+	if errors.Is(err, filter.ErrUnsupported) {
+		n.t.Logf("without rules: %v", err)
+		return
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = table.Close() })
+	var changes []filter.Change
+	for _, s := range n.segments {
+		changes = append(changes, filter.Change{SetSegment: &filter.Segment{Index: s.Index, Name: s.Name}})
+	}
+	for _, p := range n.ports {
+		guest, _ := n.cloud.log().Guest(p.MAC)
+		port := &filter.Port{Index: p.Index, Name: fmt.Sprintf("port%x", p.MAC[5]), MAC: p.MAC, Addresses: []netip.Addr{guest.IP.Addr()}}
+		for _, a := range addresses {
+			port.Addresses = append(port.Addresses, netip.MustParseAddr(a))
+		}
+		slices.SortFunc(port.Addresses, netip.Addr.Compare)
+		port.Addresses = slices.Compact(port.Addresses)
+		changes = append(changes, filter.Change{SetPort: port})
+	}
+	if errs := table.Apply(n.t.Context(), changes); errors.Join(errs...) != nil {
+		n.t.Fatal(errors.Join(errs...))
+	}
 }
 
 func (n *node) eventually(what string, is func() bool) {

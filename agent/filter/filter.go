@@ -110,5 +110,6 @@ type Count struct{ Packets, Bytes uint64 }
 // Counters are all drops since the table was made.
 type Counters struct {
 	Ports    map[uint32]map[Reason]Count // by Index
+	Segments map[uint32]Count            // by Index: what was for the node's own stack
 	Underlay map[Reason]Count
 }

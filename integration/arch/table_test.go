@@ -363,6 +363,11 @@ var importTable = []row{
 		why: "how messages of netlink follow each other is one thing for all sockets of a node",
 	},
 	{
+		pkg: "agent/filter", may: []string{"log", "agent/internal/nlmsg"},
+		tests: []string{"cmd/rutter/netlab"},
+		why:   "what a kernel lets through is set from values, whoever wants them",
+	},
+	{
 		pkg: "agent/link", may: []string{"log", "projections", "agent/internal/nlmsg", "agent/link/plan", "agent/link/internal/wire", "agent/miss", "projections/desired"},
 		tests: []string{"agent/link/internal/linktest", "projections/desired"},
 		why:   "the kernel's side of an agent needs what is wanted, not where that came from",
@@ -386,8 +391,8 @@ var importTable = []row{
 		why: "what the kernel misses is heard alike for an agent and for a varpd, which answer it in their own ways",
 	},
 	{
-		pkg: "agent/answer", may: []string{"log", "projections", "projections/answers"},
-		tests: []string{"cmd/rutter/netlab", "log/changetest", "projections/desired", "projections/rules"},
+		pkg: "agent/answer", may: []string{"log", "projections", "projections/answers", "projections/desired"},
+		tests: []string{"agent/filter", "cmd/rutter/netlab", "log/changetest", "projections/rules"},
 		why:   "what a VM is told at its port follows from the log, however its link was made",
 	},
 	{
