@@ -16,13 +16,13 @@ import (
 
 // textOf prints all that is told of a guest.
 func textOf(g answers.Guest) string {
-	return fmt.Sprintf("%s of %s on %s (%d.%d): %v via %v, resolvers %v, routes %v, mtu %d, name %q, dhcp %t", g.NIC, g.VM, g.Network, g.VNet, g.VLAN, g.IP, g.Gateway, g.Resolvers, g.Routes, g.MTU, g.Hostname, g.DHCP)
+	return fmt.Sprintf("%s of %s on %s (%d.%d): %v via %v, resolvers %v, routes %v, mtu %d, name %q", g.NIC, g.VM, g.Network, g.VNet, g.VLAN, g.IP, g.Gateway, g.Resolvers, g.Routes, g.MTU, g.Hostname)
 }
 
 // addAnswered adds to the settled world a second subnet on the vnet of the first, a VM
 // on each of two nodes, and a network of IPv6.
 func addAnswered(w *worldtest.World) {
-	w.Must(`create network {"uuid": "#34#", "name": "six", "nic_tag": "overlay", "subnet": "fd00:1::/64", "gateway": "fd00:1::1", "owner_uuids": ["#1#"], "fabric": true, "vnet_id": 10, "dhcp": true}`,
+	w.Must(`create network {"uuid": "#34#", "name": "six", "nic_tag": "overlay", "subnet": "fd00:1::/64", "gateway": "fd00:1::1", "owner_uuids": ["#1#"], "fabric": true, "vnet_id": 10}`,
 		`create network {"uuid": "#35#", "name": "more", "nic_tag": "overlay", "subnet": "10.5.0.0/24", "owner_uuids": ["#1#"], "fabric": true, "vnet_id": 10, "vlan_id": 2}`,
 		`create vm {"uuid": "#23#", "owner_uuid": "#1#", "server_uuid": "#11#", "alias": "web0", "state": "running"}`,
 		`create nic {"mac": "020000000007", "belongs_to_type": "zone", "belongs_to_uuid": "#23#", "owner_uuid": "#1#", "cn_uuid": "#11#", "network_uuid": "#31#"}`,
@@ -38,12 +38,20 @@ func TestGuest(t *testing.T) {
 	w := worldtest.Settled(t, rules.Decide)
 	addAnswered(w)
 	for nic, want := range map[log.MAC]string{
-		mac(7): `02:00:00:00:00:07 of #23# on #31# (10.2): 10.0.0.5/24 via 10.0.0.1, resolvers [10.0.0.2 8.8.8.8], routes [{10.9.0.0/16 10.0.0.9}], mtu 1446, name "web0", dhcp false`,
-		mac(8): `02:00:00:00:00:08 of #23# on #34# (10.0): fd00:1::2/64 via fd00:1::1, resolvers [10.0.0.2 8.8.8.8], routes [], mtu 1450, name "web0", dhcp true`,
+		mac(7): `02:00:00:00:00:07 of #23# on #31# (10.2): 10.0.0.5/24 via 10.0.0.1, resolvers [10.0.0.2 8.8.8.8], routes [{10.9.0.0/16 10.0.0.9}], mtu 1446, name "web0"`,
+		mac(8): `02:00:00:00:00:08 of #23# on #34# (10.0): fd00:1::2/64 via fd00:1::1, resolvers [10.0.0.2 8.8.8.8], routes [], mtu 1450, name "web0"`,
 	} {
 		g, ok := answers.Of(w.State, changetest.UUID(11), nic)
 		if got := textOf(g); !ok || got != changetest.Expand(want) {
 			t.Errorf("of %s: %v, %s\nwant %s", nic, ok, got, changetest.Expand(want))
+		}
+	}
+	for _, on := range []bool{true, false} {
+		w.Must(fmt.Sprintf(`update network #31# {"dhcp": %v}`, on))
+		four, _ := answers.Of(w.State, changetest.UUID(11), mac(7))
+		six, _ := answers.Of(w.State, changetest.UUID(11), mac(8))
+		if four.DHCP != on || six.DHCP {
+			t.Errorf("dhcp %v: told as %v, and of another network as %v", on, four.DHCP, six.DHCP)
 		}
 	}
 	underlay := log.MAC{4: 1}
