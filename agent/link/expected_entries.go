@@ -2,7 +2,9 @@ package link
 
 import (
 	"net/netip"
+	"slices"
 
+	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
 	"rutter/log"
 )
@@ -83,4 +85,35 @@ func (e *expectedEntries) forward(device uint32, mac log.MAC) (p plan.Target, ok
 		p = plan.Target{Dst: netip.AddrFrom16(to.dst), Port: to.port}
 	}
 	return p, ok
+}
+
+// observePort checks a notification of a port of a bridge: only its flags. That a port left
+// its bridge is in another notification too.
+func (t *expected) observePort(body []byte) bool {
+	index, flags, ok := wire.ParsePort(body)
+	l := t.links[index]
+	if !ok || l == nil || !l.Ours || l.Master == "" || l.Flags == flags {
+		return false
+	}
+	t.doubtful[index] = true
+	return true
+}
+
+// observeFlood checks a notification of an entry for all MACs that have none, of which a
+// device has several.
+func (t *expected) observeFlood(l *plan.Link, n *wire.RawNeigh, deleted bool) bool {
+	if slices.ContainsFunc(l.FDB, func(f plan.Forward) bool { return f.MAC.IsZero() && f.Dst == n.Dst }) != deleted {
+		return false
+	}
+	t.mismatches(l)
+	return true
+}
+
+// observeStatic checks a notification of a bridge's entry of a port.
+func (t *expected) observeStatic(l *plan.Link, n *wire.RawNeigh, deleted bool) bool {
+	if !l.Host || (slices.Contains(l.Static, n.MAC) == (!deleted && n.IsStatic())) {
+		return false
+	}
+	t.mismatches(l)
+	return true
 }

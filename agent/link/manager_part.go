@@ -32,7 +32,7 @@ func (m *Manager) applyPart(ctx context.Context, part *desired.Part, now time.Ti
 	}
 	p := partRun{Manager: m, kernel: kernel, part: part, now: now, result: result}
 	p.find()
-	if p.shared() {
+	if p.shared() || p.floods() {
 		m.doubt = true
 		return
 	}

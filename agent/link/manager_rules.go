@@ -117,11 +117,7 @@ func (m *Manager) peerSteps(d *desired.LinksDelta) (first, last []plan.Step) {
 			o := plan.Object{Kind: plan.ObjectFDB, VNet: e.VNet, MAC: e.MAC}
 			to := filter.Peer{VTEP: e.Dst, VNI: e.VNet}
 			if _, on := m.demand.vnetOf(o); on {
-				if set && m.peers[to] == 0 { // a pass forgets it
-					m.peers[to] = allPeers
-					before = append(before, to)
-				}
-				continue
+				continue // the delta lists its peers
 			}
 			was, seen := dsts[o]
 			if !seen {
@@ -147,6 +143,17 @@ func (m *Manager) peerSteps(d *desired.LinksDelta) (first, last []plan.Step) {
 	}
 	turn(d.FDB, true)
 	turn(d.NoFDB, false)
+	for _, r := range d.Peers {
+		if to := (filter.Peer{VTEP: r.Addr, VNI: r.VNet}); m.peers[to] == 0 {
+			m.peers[to] = allPeers
+			before = append(before, to)
+		}
+	}
+	for _, r := range d.NoPeers {
+		from := filter.Peer{VTEP: r.Addr, VNI: r.VNet}
+		m.peers[from] = 0
+		after = append(after, from)
+	}
 	for _, p := range before {
 		first = append(first, plan.PeerStep(p, true))
 		first = append(first, m.floodStep(p, plan.OpAddFlood)...)
@@ -239,6 +246,9 @@ func (p *partRun) secured() {
 	for _, s := range p.part.Links.Segments {
 		touch(s.VNet, s.VLAN)
 	}
+	for _, s := range p.part.NoSegments {
+		touch(s.VNet, s.VLAN)
+	}
 	for _, vnet := range p.part.NoVXLANs {
 		touch(vnet, 0)
 	}
@@ -257,6 +267,15 @@ func (p *partRun) secured() {
 			p.read.All = true // a bridge is deleted with what another program put on it
 		}
 	}
+}
+
+// floods reports whether the part changes whether a vnet sends to all its nodes. What it has
+// of these entries was not read.
+func (p *partRun) floods() bool {
+	return slices.ContainsFunc(p.part.Links.VXLANs, func(v desired.VXLAN) bool {
+		i, had := findVXLAN(p.last.VXLANs, v.VNet)
+		return p.cfg.Secure.On && had && p.last.VXLANs[i].Flood != v.Flood
+	})
 }
 
 // others reports whether a segment has a NIC that is not in the part.

@@ -150,6 +150,7 @@ func (h *Netlink) Do(ctx context.Context, steps []plan.Step) []error {
 	}
 	r.flush()
 	r.awaitLocal(ctx)
+	r.awaitRunning(ctx)
 	return r.errs
 }
 
@@ -403,14 +404,6 @@ func (r *run) deletes(i int) int {
 	r.enc.Attr32(unix.IFLA_GROUP, plan.TrashGroup)
 	r.message(i+n-1, unix.RTM_DELLINK, 0, start)
 	return n
-}
-
-func isDelete(op plan.Op) bool {
-	switch op {
-	case plan.OpDelLink, plan.OpDelAddress, plan.OpDelRoute, plan.OpDelFDB, plan.OpDelNeigh, plan.OpRemoveResolvers, plan.OpDelStatic, plan.OpDelFlood:
-		return true
-	}
-	return false
 }
 
 func (r *run) fail(i int, err error) {

@@ -135,3 +135,11 @@ func (r *run) isLocal(s *plan.Step) bool {
 	}
 	return err == nil
 }
+
+func isDelete(op plan.Op) bool {
+	switch op {
+	case plan.OpDelLink, plan.OpDelAddress, plan.OpDelRoute, plan.OpDelFDB, plan.OpDelNeigh, plan.OpRemoveResolvers, plan.OpDelStatic, plan.OpDelFlood:
+		return true
+	}
+	return false
+}

@@ -321,7 +321,7 @@ func (d *Daemon) refused(s *plan.Step) {
 		}
 		delete(n.links, linkKey{s.Namespace, s.Link})
 		if len(n.links) == 0 {
-			d.tables.removeNeigh(n) // the next scan finds its forwarding entry
+			d.tables.removeNeigh(n) // the next scan removes its forwarding entry
 		}
 	case plan.OpSetFDB:
 		if f := d.tables.forwards[key{vnet: s.Object.VNet, mac: s.MAC}]; f != nil {

@@ -114,7 +114,7 @@ func (d *Daemon) scan(ctx context.Context) error {
 	d.findUnderlay(vxlans)
 	d.noteVNets(d.scannedAt)
 	var steps batchSteps
-	d.matchNeighs(&have, &steps)
+	d.matchNeighs(&have)
 	d.matchForwards(&have, &steps)
 	d.do(ctx, append(probeSteps(&have, &d.links), steps.all()...))
 	d.takeDeferred()
@@ -186,8 +186,9 @@ func probeSteps(have *plan.Snapshot, l *links) []plan.Step {
 	return steps
 }
 
-// matchNeighs compares the neighbours in the kernel with the tables.
-func (d *Daemon) matchNeighs(have *plan.Snapshot, steps *batchSteps) {
+// matchNeighs compares the neighbours in the kernel with the tables. Forwarding entries
+// that lose their last user are left to matchForwards.
+func (d *Daemon) matchNeighs(have *plan.Snapshot) {
 	type found struct {
 		k key
 		p linkKey
@@ -210,9 +211,7 @@ func (d *Daemon) matchNeighs(have *plan.Snapshot, steps *batchSteps) {
 			} else if n.mac != e.MAC {
 				d.ask(at, true) // another program changed it
 			}
-			if f := d.tables.addUser(n, e.MAC); f != nil {
-				d.removeForward(f, steps)
-			}
+			d.tables.addUser(n, e.MAC)
 			n.links[p] = true
 			there[found{at, p}] = true
 		}
@@ -224,14 +223,15 @@ func (d *Daemon) matchNeighs(have *plan.Snapshot, steps *batchSteps) {
 			}
 		}
 		if len(n.links) == 0 {
-			if f := d.tables.removeNeigh(n); f != nil {
-				d.removeForward(f, steps)
-			}
+			d.tables.removeNeigh(n)
 		}
 	}
 }
 
-// matchForwards compares the forwarding entries in the kernel with the tables.
+// matchForwards compares the forwarding entries in the kernel with the tables, and
+// removes those without a user, also those that matchNeighs left. It removes only after
+// the comparison: an entry in have that is not in the tables is taken for another
+// program's, which is adopted, and would be set again by the next scan.
 func (d *Daemon) matchForwards(have *plan.Snapshot, steps *batchSteps) {
 	there := map[key]plan.Forward{}
 	for i := range have.Links {
@@ -266,7 +266,7 @@ func (d *Daemon) matchForwards(have *plan.Snapshot, steps *batchSteps) {
 			d.tables.dropForward(f)
 			continue
 		}
-		if !used[at.vnet] {
+		if !used[at.vnet] || !f.direct && len(d.tables.users[at]) == 0 {
 			d.removeForward(f, steps)
 			continue
 		}

@@ -368,22 +368,22 @@ var importTable = []row{
 		why:   "what a kernel lets through is set from values, whoever wants them",
 	},
 	{
-		pkg: "agent/link", may: []string{"log", "projections", "agent/internal/nlmsg", "agent/link/plan", "agent/link/internal/wire", "agent/miss", "projections/desired"},
+		pkg: "agent/link", may: []string{"log", "projections", "agent/filter", "agent/internal/nlmsg", "agent/link/plan", "agent/link/internal/wire", "agent/miss", "projections/desired"},
 		tests: []string{"agent/link/internal/linktest", "projections/desired"},
 		why:   "the kernel's side of an agent needs what is wanted, not where that came from",
 	},
 	{
-		pkg: "agent/link/plan", may: []string{"log", "projections", "projections/desired"},
+		pkg: "agent/link/plan", may: []string{"log", "projections", "agent/filter", "projections/desired"},
 		tests: []string{"agent/link/internal/linktest"},
 		why:   "what to do to a kernel is decided from values, without one",
 	},
 	{
-		pkg: "agent/link/internal/wire", may: []string{"log", "projections", "agent/internal/nlmsg", "agent/link/plan", "projections/desired"},
+		pkg: "agent/link/internal/wire", may: []string{"log", "projections", "agent/filter", "agent/internal/nlmsg", "agent/link/plan", "projections/desired"},
 		tests: []string{"agent/link/internal/linktest"},
 		why:   "the bytes of a message follow from a step, whoever sends them",
 	},
 	{
-		pkg: "agent/link/internal/linktest", may: []string{"log", "projections", "projections/desired"},
+		pkg: "agent/link/internal/linktest", may: []string{"log", "agent/filter", "projections", "projections/desired"},
 		why: "what tests of a kernel begin with needs no kernel",
 	},
 	{
@@ -502,7 +502,7 @@ var importTable = []row{
 		why: "the commands for VMs and the agent open a node's VMs the same way",
 	},
 	{
-		pkg: "cmd/rutter/node", may: []string{"agent", "agent/answer", "agent/link", "agent/link/plan", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "varp", "agent/underlay"},
+		pkg: "cmd/rutter/node", may: []string{"agent", "agent/answer", "agent/filter", "agent/link", "agent/link/plan", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "varp", "agent/underlay"},
 		why: "one constructor of a compute node, for the command, the demo, dev and tests; it has no Raft",
 	},
 	{

@@ -213,7 +213,7 @@ func (n *node) emptyCluster() {
 			n.t.Fatal(err)
 		}
 	}
-	n.submit(n.base()...)
+	n.found()
 	held := func(when string) *agent.Hold {
 		n.t.Helper()
 		s := n.until(when+": the hold", func(s agent.Status) bool { return s.Hold != nil && s.State == agent.Following })

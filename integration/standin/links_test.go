@@ -91,6 +91,11 @@ func TestHotLinks(t *testing.T) {
 	w.eventually("what only it led to", func(s state) bool { _, is := s.forwards[remoteMAC(2)]; return !is })
 	w.must(zones[1].Delete())
 	w.eventually("what only a namespace that ended led to", func(s state) bool { _, is := s.forwards[remoteMAC(3)]; return !is })
+	scans := d.Stats().Looks + 2
+	w.eventually("two more scans, which bring nothing back", func(state) bool { d.Rescan(); return d.Stats().Looks >= scans })
+	if s := w.state(); len(s.forwards) != 1 {
+		t.Errorf("forwarding entries: %v, want that of the IPv6 address only", s.forwards)
+	}
 
 	// The whole stack goes and comes back.
 	want := w.want

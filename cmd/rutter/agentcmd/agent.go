@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/agent/filter"
 	"rutter/agent/link"
 	"rutter/agent/underlay"
 	"rutter/api/auth/tlsgate"
@@ -29,6 +31,8 @@ func Command(join *cli.Command) *cli.Command {
 		Description: term.Examples(
 			"rutter agent --cn 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 --data /var/lib/rutter-agent \\",
 			"  --servers http://10.0.0.1:7420,http://10.0.0.2:7420,http://10.0.0.3:7420",
+			"rutter agent --cn 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 --servers http://10.0.0.1:7420 \\",
+			"  --port-security on --underlay-interface bond0",
 			"rutter agent status",
 		),
 		Flags:  Flags(),
@@ -43,7 +47,7 @@ func Command(join *cli.Command) *cli.Command {
 
 // Flags are those of rutter agent.
 func Flags() []cli.Flag {
-	return append(append(append(append(term.DaemonFlags(), vmhost.ServiceFlags()...), term.TLSFlags()...), taskFlags()...),
+	return append(slices.Concat(term.DaemonFlags(), vmhost.ServiceFlags(), term.TLSFlags(), taskFlags(), securityFlags()),
 		&cli.StringFlag{Name: "cn", EnvVars: []string{"RUTTER_CN"}, Usage: "`UUID` of this compute node, as its server object has it"},
 		&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_AGENT_DATA"}, Value: "/var/lib/rutter-agent", Usage: "`FOLDER` of the cache; it belongs to one agent"},
 		&cli.StringFlag{Name: "servers", EnvVars: []string{"RUTTER_SERVERS"}, Usage: "base `URLS` of the servers, separated by commas"},
@@ -62,6 +66,36 @@ func Flags() []cli.Flag {
 		&cli.BoolFlag{Name: "underlay-probe", EnvVars: []string{"RUTTER_UNDERLAY_PROBE"}, Value: true, Usage: "find out what the paths to other VTEPs of the log carry, by ICMP echo requests that no router may cut, at most 10 in a second (--underlay-probe=false: look at interfaces and routes only)"},
 		&cli.StringFlag{Name: "etc-netns", EnvVars: []string{"RUTTER_ETC_NETNS"}, Value: "/etc/netns", Usage: "`FOLDER` in which NAMESPACE/resolv.conf is written"},
 	)
+}
+
+// securityFlags are those of port security.
+func securityFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "port-security", EnvVars: []string{"RUTTER_PORT_SECURITY"}, Usage: "on: VMs are attached by bridges and veth pairs, with rules that allow only frames with a NIC's own addresses; off: by macvlans, without rules (`CHOICE`); default: on, or what the data folder was made with; a change makes the links of the node again"},
+		&cli.BoolFlag{Name: "require-port-security", EnvVars: []string{"RUTTER_REQUIRE_PORT_SECURITY"}, Usage: "if the kernel cannot hold the rules of port security, put no link of a VM up; default: as the data folder was made (--require-port-security=false: links run without rules, and that is said)"},
+		&cli.StringSliceFlag{Name: "underlay-interface", EnvVars: []string{"RUTTER_UNDERLAY_INTERFACE"}, Usage: "take VXLAN packets by this `LINK` only, as in bond0; may be given several times; default: the links that hold the underlay address, or all if that is on lo"},
+	}
+}
+
+// kernelOf is where the kernel's files are.
+func kernelOf(c *cli.Context) link.Config {
+	return link.Config{NetNSDir: c.String("netns"), EtcNetNSDir: c.String("etc-netns")}
+}
+
+// secure decides how VMs are attached, and gives the kernel its filter.
+func secure(c *cli.Context, folder string, kernel *link.Netlink, table filter.Table, logger *slog.Logger) (node.Security, error) {
+	var required *bool
+	if c.IsSet("require-port-security") {
+		is := c.Bool("require-port-security")
+		required = &is
+	}
+	look := func() (*link.Netlink, error) { return link.Open(kernelOf(c)) }
+	security, err := node.SecurityOf(c.Context, folder, c.String("port-security"), required, look, logger)
+	if err == nil && security.Rules {
+		kernel.UseFilter(table)
+		security.Interfaces = c.StringSlice("underlay-interface")
+	}
+	return security, err
 }
 
 // taskFlags are those of an agent's tasks and sysinfo.
@@ -92,11 +126,17 @@ func run(c *cli.Context) error {
 	if err := privateFolder(opts.Folder, opts.Logger); err != nil {
 		return err
 	}
-	kernel, err := link.Open(link.Config{NetNSDir: c.String("netns"), EtcNetNSDir: c.String("etc-netns")})
+	kernel, err := link.Open(kernelOf(c))
 	if err != nil {
 		return fmt.Errorf("%w (the agent needs CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter the VMs' namespaces)", err)
 	}
-	opts.Kernel = node.SystemKernel(kernel, link.ManagerConfig{Ahead: c.Int("ahead"), Table: c.Int("on-demand-table"), UndoRenames: c.String("link-renames") == "undo"})
+	rules := new(node.Filter)
+	defer rules.Close()
+	security, err := secure(c, opts.Folder, kernel, rules, opts.Logger)
+	if err != nil {
+		return errors.Join(err, kernel.Close())
+	}
+	opts.Kernel = node.SystemKernel(kernel, link.ManagerConfig{Ahead: c.Int("ahead"), Table: c.Int("on-demand-table"), UndoRenames: c.String("link-renames") == "undo"}, security)
 	opts.Opened = func() { confineAgent(c, opts.Logger) }
 	opts.Underlay = new(node.UnderlayOptions)
 	if c.Bool("underlay-probe") {
@@ -149,6 +189,9 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	}
 	if renames := c.String("link-renames"); renames != "keep" && renames != "undo" {
 		return opts, term.Usagef("--link-renames %q: want keep or undo", renames)
+	}
+	if asked := c.String("port-security"); asked != "" && asked != "on" && asked != "off" {
+		return opts, term.Usagef("--port-security %q: want on or off", asked)
 	}
 	opts.HoldRemovals, err = holdShare(c.String("hold-removals"))
 	return opts, err

@@ -141,6 +141,9 @@ func (n *Node) trouble() []string {
 	if n.under != nil {
 		lines = append(lines, n.under.Trouble()...)
 	}
+	if n.opts.Kernel.Trouble != nil {
+		lines = append(lines, n.opts.Kernel.Trouble()...)
+	}
 	return lines
 }
 

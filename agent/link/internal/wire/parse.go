@@ -34,6 +34,8 @@ func ParseLink(b []byte) (RawLink, bool) {
 			l.ParentIndex, l.HasParent = int32(AsU32(value)), AsU32(value) != 0
 		case unix.IFLA_LINK_NETNSID:
 			l.ParentNS = int32(AsU32(value))
+		case unix.IFLA_OPERSTATE:
+			l.Running = len(value) == 1 && value[0] == operUp
 		case unix.IFLA_MASTER:
 			l.MasterIndex = int32(AsU32(value))
 		case unix.IFLA_GROUP:
@@ -288,4 +290,5 @@ type RawLink struct {
 	ParentNS    int32 // IFLA_LINK_NETNSID, or -1 if the parent is in the same namespace
 	HasParent   bool
 	Loopback    bool
+	Running     bool // it sends: the kernel has seen its carrier
 }

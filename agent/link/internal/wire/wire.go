@@ -26,6 +26,7 @@ const (
 	// linux/if_link.h
 	macvlanModeBridge    = 4
 	ntfSticky            = 1 << 6 // NTF_STICKY, linux/neighbour.h
+	operUp               = 6      // IF_OPER_UP, linux/if.h
 	vethInfoPeer         = 1      // VETH_INFO_PEER, linux/veth.h
 	brStpState           = 5      // IFLA_BR_STP_STATE
 	brMcastSnooping      = 23     // IFLA_BR_MCAST_SNOOPING
