@@ -29,6 +29,7 @@ type Counters struct {
 	// Unanswered counts requests of ARP and ND for an address that no NIC of the asker's
 	// network has, by the name of the segment's bridge. It has the segments of now.
 	Unanswered map[string]uint64
+	Unknown    uint64 // the same, of all segments that were
 	Malformed  uint64 // requests that break their protocol
 	Strangers  uint64 // requests of a MAC without a port on its bridge, or without a NIC in the log
 	Limited    uint64 // requests above MaxRequests of a port
@@ -43,10 +44,10 @@ type Counters struct {
 
 // tally has the counters of all segments.
 type tally struct {
-	answered                                          [16]atomic.Uint64 // by place in Kinds
-	malformed, strangers, limited, released, declined atomic.Uint64
-	shortened, unsent, lost, failed                   atomic.Uint64
-	sockets                                           atomic.Int64
+	answered                                                   [16]atomic.Uint64 // by place in Kinds
+	unknown, malformed, strangers, limited, released, declined atomic.Uint64
+	shortened, unsent, lost, failed                            atomic.Uint64
+	sockets                                                    atomic.Int64
 }
 
 // answer counts answers of a kind.
@@ -70,7 +71,7 @@ func (a *Answerer) Counters() Counters {
 	}
 	c := Counters{
 		Answered: make(map[Kind]uint64, len(Kinds)), Unanswered: map[string]uint64{},
-		Malformed: t.malformed.Load(), Strangers: t.strangers.Load(), Limited: t.limited.Load(), Released: t.released.Load(),
+		Unknown: t.unknown.Load(), Malformed: t.malformed.Load(), Strangers: t.strangers.Load(), Limited: t.limited.Load(), Released: t.released.Load(),
 		Declined: t.declined.Load(), Shortened: t.shortened.Load(), Unsent: t.unsent.Load(), Lost: t.lost.Load(),
 		Failed: t.failed.Load(), Sockets: int(t.sockets.Load()),
 	}

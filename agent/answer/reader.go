@@ -108,6 +108,7 @@ func (r *reader) answer(s *socket, port Port, respond func(responder, answers.Gu
 	switch got.outcome {
 	case unknown:
 		r.unanswered.Add(1)
+		tally.unknown.Add(1)
 	case malformed:
 		tally.malformed.Add(1)
 	case released:

@@ -9,6 +9,7 @@ import (
 
 	"rutter/agent/answer"
 	"rutter/agent/link"
+	"rutter/agent/metrics"
 	"rutter/log"
 )
 
@@ -54,4 +55,27 @@ func forAnswers(all map[log.MAC]link.Attachment) (segments []answer.Segment, por
 	}
 	slices.SortFunc(segments, func(x, y answer.Segment) int { return cmp.Compare(x.Index, y.Index) })
 	return slices.Compact(segments), ports
+}
+
+// measured is what GET /metrics has. Without port security the node answers nothing.
+func (n *Node) measured() metrics.Config {
+	cfg := metrics.Config{Agent: n.agent.Status, Ports: n.ports, Folder: n.opts.Folder}
+	if n.answers == nil {
+		return cfg
+	}
+	cfg.Answers = func() (list []metrics.Answers) {
+		c := n.answers.Counters()
+		for _, kind := range answer.Kinds {
+			list = append(list, metrics.Answers{Kind: string(kind), Count: c.Answered[kind]})
+		}
+		return list
+	}
+	cfg.Unanswered = func() []metrics.Unanswered {
+		c := n.answers.Counters()
+		return []metrics.Unanswered{
+			{Reason: "unknown", Count: c.Unknown}, {Reason: "malformed", Count: c.Malformed}, {Reason: "stranger", Count: c.Strangers},
+			{Reason: "rate", Count: c.Limited}, {Reason: "lost", Count: c.Lost}, {Reason: "unsent", Count: c.Unsent},
+		}
+	}
+	return cfg
 }

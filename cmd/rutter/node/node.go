@@ -13,6 +13,9 @@ import (
 
 	"rutter/agent"
 	"rutter/agent/answer"
+	"rutter/agent/link/view"
+	"rutter/agent/metrics"
+	"rutter/agent/ports"
 	"rutter/agent/underlay"
 	"rutter/api/client"
 	"rutter/cmd/rutter/localhttp"
@@ -53,6 +56,12 @@ type Options struct {
 	// simulated kernel.
 	Underlay *UnderlayOptions
 
+	// Ports is the port security of the node; nil: it has none.
+	Ports ports.Source
+	// View reads the node's kernel for traces; nil: it cannot be read, as a simulated one.
+	// The caller closes it after Run.
+	View *view.Reader
+
 	// Opened, if not nil, is called when the ports are open.
 	Opened func()
 	Logger *slog.Logger // nil discards
@@ -68,6 +77,8 @@ type Node struct {
 	under *underlay.Monitor // nil: it does not look at its underlay
 	// answers is nil without port security.
 	answers *answer.Answerer
+	// metrics answers GET /metrics.
+	metrics http.Handler
 }
 
 // UnderlayOptions say how a node looks at its underlay.
@@ -114,25 +125,22 @@ func Open(opts Options) (*Node, error) {
 			return nil, err
 		}
 	}
-	if n.agent, err = agent.New(cfg); err == nil && opts.Underlay != nil {
+	if opts.View != nil {
+		cfg.View = opts.View.Read
+	}
+	if n.agent, err = agent.New(cfg); err == nil {
+		if opts.Kernel.Attached != nil {
+			n.answers = answer.New(answer.Config{Log: answer.View{CN: opts.CN, Read: n.agent.View}, Logger: opts.Logger})
+		}
+		n.metrics, err = metrics.Handler(n.measured())
+	}
+	if err == nil && opts.Underlay != nil {
 		n.under = underlay.New(underlay.Config{
 			CN: opts.CN, View: n.agent.View, Submit: opts.Servers.API.Submit, NewID: client.NewChangeID,
 			Prober: opts.Underlay.Prober, Every: opts.Underlay.Every, Logger: opts.Logger,
 		})
 	}
-	if err == nil && opts.Kernel.Attached != nil {
-		n.answers = answer.New(answer.Config{Log: answer.View{CN: opts.CN, Read: n.agent.View}, Logger: opts.Logger})
-	}
 	return n, err
-}
-
-// Answers are what the node answered to its VMs, false without port security: it answers
-// nothing then.
-func (n *Node) Answers() (answer.Counters, bool) {
-	if n.answers == nil {
-		return answer.Counters{}, false
-	}
-	return n.answers.Counters(), true
 }
 
 // trouble lists what operators must know beside the agent's own status.
