@@ -405,7 +405,7 @@ var importTable = []row{
 	},
 	{
 		pkg: "agent/answer", may: []string{"log", "projections", "projections/answers", "projections/desired"},
-		tests: []string{"agent/filter", "cmd/rutter/netlab", "log/changetest", "projections/rules"},
+		tests: []string{"agent/filter", "agent/link", "agent/link/plan", "cmd/rutter/netlab", "log/changetest", "projections/rules"},
 		why:   "what a VM is told at its port follows from the log, however its link was made",
 	},
 	{
