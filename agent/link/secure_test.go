@@ -91,7 +91,14 @@ func (w *world) neighbours(vlan uint16, zones ...string) desired.Links {
 	return a
 }
 
-func TestSecuredTwoNodes(t *testing.T) {
+// TestSecuredTwoNodes has the kernel's filter.
+func TestSecuredTwoNodes(t *testing.T) { testSecuredTwoNodes(t, (*world).guard) }
+
+// TestSecuredLinksTwoNodes has the links, and a filter in memory, for a guest kernel that
+// has no nf_tables of all families.
+func TestSecuredLinksTwoNodes(t *testing.T) { testSecuredTwoNodes(t, (*world).secure) }
+
+func testSecuredTwoNodes(t *testing.T, open func(w *world, node string, secure plan.Secure) *guardedNode) {
 	for _, vlan := range []uint16{0, 7} {
 		for _, v6 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("vlan %d, IPv6 underlay %v", vlan, v6), func(t *testing.T) {
@@ -102,7 +109,7 @@ func TestSecuredTwoNodes(t *testing.T) {
 				w.namespace("zA")
 				w.namespace("zB")
 				a, b := w.two(vlan, v6)
-				cn1, cn2 := w.guard("cn1", required), w.guard("cn2", required)
+				cn1, cn2 := open(w, "cn1", required), open(w, "cn2", required)
 				w.pass(cn1.m, a)
 				w.pass(cn2.m, b)
 				for node, want := range map[*guardedNode]desired.Links{cn1: a, cn2: b} {
