@@ -78,6 +78,7 @@ type Manager struct {
 
 	peers       map[filter.Peer]int         // see followPeers
 	unsupported atomic.Pointer[unsupported] // see Unsupported
+	rules       *filter.State               // as this program left them; nil: unknown
 
 	surplus, kept map[linkEntry]struct{} // see Surplus and Keep; kept is nil unless something is
 }

@@ -1,10 +1,12 @@
 package link
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"rutter/agent/filter"
@@ -30,10 +32,43 @@ func (m *Manager) Unsupported() error {
 
 // noteFilter notes whether the kernel can hold rules.
 func (m *Manager) noteFilter(have *plan.Snapshot) {
+	m.rules = nil
+	if have.RulesErr == nil {
+		m.rules = &have.Rules
+	}
 	if m.cfg.Secure.On && !m.cfg.Secure.Required && errors.Is(have.RulesErr, filter.ErrUnsupported) {
 		m.unsupported.Store(&unsupported{have.RulesErr})
 	} else {
 		m.unsupported.Store(nil)
+	}
+}
+
+// rulesListener is a Kernel that is notified of changes of its filter; *Netlink is one.
+type rulesListener interface {
+	// RulesStirred reports, once, whether the filter may have changed.
+	RulesStirred() bool
+	ReadRules(ctx context.Context) (filter.State, error)
+}
+
+var _ rulesListener = (*Netlink)(nil)
+
+// healRules finds what other programs change of the rules, which a pass corrects. ours: steps
+// about rules were executed just now.
+func (m *Manager) healRules(ctx context.Context, ours bool) {
+	listener, ok := m.cfg.Kernel.(rulesListener)
+	if !ok || !m.cfg.Secure.On || m.rules == nil {
+		return
+	}
+	stirred := listener.RulesStirred()
+	if !stirred && !ours {
+		return
+	}
+	state, err := listener.ReadRules(ctx)
+	switch {
+	case ours && err == nil:
+		m.rules = &state
+	case err != nil || !reflect.DeepEqual(state, *m.rules):
+		m.doubt = true
 	}
 }
 
