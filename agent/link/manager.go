@@ -83,6 +83,7 @@ type Manager struct {
 	peers       map[filter.Peer]int         // see followPeers
 	unsupported atomic.Pointer[unsupported] // see Unsupported
 	attached    map[log.MAC]Attachment      // see noteAttached
+	rules       *filter.State               // as this program left them; nil: unknown
 
 	surplus, kept map[linkEntry]struct{} // see Surplus and Keep; kept is nil unless something is
 }
@@ -366,6 +367,7 @@ func (m *Manager) report(result *Result, work plan.Work) {
 			result.Failures = append(result.Failures, Failure{Object: s.Object, Err: fmt.Errorf("%w: %s", plan.ErrNotMade, s.Spec.Needs())})
 		}
 	}
+	m.reportBridges(result, work.Steps, seen)
 	for _, f := range result.Failures {
 		if !f.RetryAt.IsZero() && (result.RetryAt.IsZero() || f.RetryAt.Before(result.RetryAt)) {
 			result.RetryAt = f.RetryAt

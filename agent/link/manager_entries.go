@@ -44,6 +44,7 @@ func (m *Manager) Apply(ctx context.Context, delta desired.LinksDelta) Result {
 	if err := m.heal(ctx, now, &result); err != nil {
 		m.doubt = true
 	}
+	m.healRules(ctx, slices.ContainsFunc(result.Steps, func(s plan.Step) bool { return s.Rule != nil }))
 	result.Look = m.doubt
 	result.Stirred = slices.SortedFunc(maps.Keys(m.stirred), log.MAC.Compare)
 	result.Matched = m.lastMatched && !m.doubt && len(m.stirred) == 0
@@ -314,6 +315,9 @@ func (m *Manager) wasWanted(o plan.Object, want *desired.Links) bool {
 	same := func(i int, had bool, j int, has bool, equal func(i, j int) bool) bool {
 		return had == has && (!had || equal(i, j))
 	}
+	if is, ok := m.wasGuarded(o, want); ok {
+		return is
+	}
 	switch o.Kind {
 	case plan.ObjectNeigh, plan.ObjectFDB:
 		return m.wanted(o) == wantedIn(want, o)
@@ -334,9 +338,6 @@ func (m *Manager) wasWanted(o plan.Object, want *desired.Links) bool {
 		i, had := findFabric(m.last.Fabrics, o.MAC)
 		j, has := findFabric(want.Fabrics, o.MAC)
 		return same(i, had, j, has, func(i, j int) bool { return sameFabric(m.last.Fabrics[i], want.Fabrics[j]) })
-	}
-	if is, ok := m.wasGuarded(o, want); ok {
-		return is
 	}
 	resolvers := func(w *desired.Links) []netip.Addr {
 		for i := range w.Fabrics {

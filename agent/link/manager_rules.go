@@ -1,9 +1,12 @@
 package link
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"rutter/agent/filter"
@@ -30,6 +33,10 @@ func (m *Manager) Unsupported() error {
 
 // noteFilter notes whether the kernel can hold rules.
 func (m *Manager) noteFilter(have *plan.Snapshot) {
+	m.rules = nil
+	if have.RulesErr == nil {
+		m.rules = &have.Rules
+	}
 	if m.cfg.Secure.On && !m.cfg.Secure.Required && errors.Is(have.RulesErr, filter.ErrUnsupported) {
 		m.unsupported.Store(&unsupported{have.RulesErr})
 	} else {
@@ -65,6 +72,49 @@ func (m *Manager) noteAttached(others map[log.MAC]Attachment, fabrics []desired.
 	if m.attached == nil || !maps.Equal(m.attached, others) {
 		m.attached = others
 		m.cfg.Attached(others)
+	}
+}
+
+// rulesListener is a Kernel that is notified of changes of its filter; *Netlink is one.
+type rulesListener interface {
+	// RulesStirred reports, once, whether the filter may have changed.
+	RulesStirred() bool
+	ReadRules(ctx context.Context) (filter.State, error)
+}
+
+var _ rulesListener = (*Netlink)(nil)
+
+// healRules finds what other programs change of the rules, which a pass corrects. ours: steps
+// about rules were executed just now.
+func (m *Manager) healRules(ctx context.Context, ours bool) {
+	listener, ok := m.cfg.Kernel.(rulesListener)
+	if !ok || !m.cfg.Secure.On || m.rules == nil {
+		return
+	}
+	stirred := listener.RulesStirred()
+	if !stirred && !ours {
+		return
+	}
+	state, err := listener.ReadRules(ctx)
+	switch {
+	case ours && err == nil:
+		m.rules = &state
+	case err != nil || !reflect.DeepEqual(state, *m.rules):
+		m.doubt = true
+	}
+}
+
+// reportBridges reports the bridges that wait for the device below.
+func (m *Manager) reportBridges(result *Result, steps []plan.Step, seen map[plan.Object]bool) {
+	for i := range steps {
+		s := &steps[i]
+		device := plan.Object{Kind: plan.ObjectVXLAN, VNet: s.Object.VNet}
+		if plan.KindOfName(s.Link) == plan.KindVLAN {
+			device = plan.Object{Kind: plan.ObjectVLAN, VNet: s.Object.VNet, VLAN: s.Object.VLAN}
+		}
+		if _, waits := m.backoff[s.Object]; s.Object.Kind == plan.ObjectBridge && s.Change&plan.ChangeMaster != 0 && !waits && seen[device] {
+			result.Failures = append(result.Failures, Failure{Object: s.Object, Err: fmt.Errorf("%w: %s", plan.ErrNotMade, s.Link)})
+		}
 	}
 }
 
@@ -192,6 +242,14 @@ func (m *Manager) floodStep(p filter.Peer, op plan.Op) []plan.Step {
 // wasGuarded is wasWanted for what port security adds; ok is false for other objects.
 func (m *Manager) wasGuarded(o plan.Object, want *desired.Links) (is, ok bool) {
 	switch o.Kind {
+	case plan.ObjectFabric: // its port has the MTU of the device below
+		i, had := findFabric(m.last.Fabrics, o.MAC)
+		j, has := findFabric(want.Fabrics, o.MAC)
+		if !m.cfg.Secure.On || !had || !has {
+			return false, false
+		}
+		is, _ = m.wasGuarded(plan.Object{Kind: plan.ObjectBridge, VNet: want.Fabrics[j].VNet, VLAN: want.Fabrics[j].VLAN}, want)
+		return is && sameFabric(m.last.Fabrics[i], want.Fabrics[j]), true
 	case plan.ObjectBridge:
 		find := func(w *desired.Links) (desired.Segment, bool) {
 			list := plan.SegmentsOf(w)

@@ -41,12 +41,15 @@ func (w *world) secure(node string, secure plan.Secure) *guardedNode {
 func (w *world) guard(node string, secure plan.Secure) *guardedNode {
 	w.t.Helper()
 	g := w.secure(node, secure)
-	err := w.within(node, func() error {
-		table, err := filter.Open(context.Background())
-		if err == nil {
-			g.h.UseFilter(table)
-			w.t.Cleanup(func() { _ = table.Close() })
-		}
+	g.h.UseFilter(w.filter(node))
+	return g
+}
+
+// filter opens a node's filter.
+func (w *world) filter(node string) (table *filter.Kernel) {
+	w.t.Helper()
+	err := w.within(node, func() (err error) {
+		table, err = filter.Open(context.Background())
 		return err
 	})
 	if errors.Is(err, filter.ErrUnsupported) {
@@ -55,7 +58,8 @@ func (w *world) guard(node string, secure plan.Secure) *guardedNode {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return g
+	w.t.Cleanup(func() { _ = table.Close() })
+	return table
 }
 
 // rules are those in a node's filter.
@@ -91,7 +95,14 @@ func (w *world) neighbours(vlan uint16, zones ...string) desired.Links {
 	return a
 }
 
-func TestSecuredTwoNodes(t *testing.T) {
+// TestSecuredTwoNodes has the kernel's filter.
+func TestSecuredTwoNodes(t *testing.T) { testSecuredTwoNodes(t, (*world).guard) }
+
+// TestSecuredLinksTwoNodes has the links, and a filter in memory, for a guest kernel that
+// has no nf_tables of all families.
+func TestSecuredLinksTwoNodes(t *testing.T) { testSecuredTwoNodes(t, (*world).secure) }
+
+func testSecuredTwoNodes(t *testing.T, open func(w *world, node string, secure plan.Secure) *guardedNode) {
 	for _, vlan := range []uint16{0, 7} {
 		for _, v6 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("vlan %d, IPv6 underlay %v", vlan, v6), func(t *testing.T) {
@@ -102,7 +113,7 @@ func TestSecuredTwoNodes(t *testing.T) {
 				w.namespace("zA")
 				w.namespace("zB")
 				a, b := w.two(vlan, v6)
-				cn1, cn2 := w.guard("cn1", required), w.guard("cn2", required)
+				cn1, cn2 := open(w, "cn1", required), open(w, "cn2", required)
 				w.pass(cn1.m, a)
 				w.pass(cn2.m, b)
 				for node, want := range map[*guardedNode]desired.Links{cn1: a, cn2: b} {
@@ -523,5 +534,110 @@ func (w *world) pinger(from string, to netip.Addr) func() time.Duration {
 	return func() time.Duration {
 		asked <- struct{}{}
 		return <-answers
+	}
+}
+
+// bridgeLink appends what "bridge link set dev PORT learning on" sends.
+func bridgeLink(e *wire.Encoder, index int32) {
+	const learning = 8 // IFLA_BRPORT_LEARNING, linux/if_link.h
+	e.U32(unix.AF_BRIDGE)
+	e.U32(uint32(index))
+	e.U32(0)
+	e.U32(0)
+	e.Nest(unix.IFLA_PROTINFO, func() { e.B = append(e.B, 5, 0, learning, 0, 1, 0, 0, 0) })
+}
+
+// TestSecuredIsHealedFromWhatIsHeard: what other programs change of the attachment is healed
+// without a pass over everything, and what this one does is no change by others.
+func TestSecuredIsHealedFromWhatIsHeard(t *testing.T) {
+	w := newWorld(t)
+	w.namespace("zA")
+	w.namespace("zB")
+	table := w.filter("cn1")
+	g := guard(w, w.neighbours(0, "zA", "zB"), time.Hour, table)
+	g.m = NewManager(ManagerConfig{Kernel: g.h, Secure: required})
+	w.pass(g.m, g.want)
+	g.settled()
+	if result := g.m.Apply(context.Background(), desired.LinksDelta{}); len(result.Drift) > 0 || len(result.Stirred) > 0 || !result.Matched && !result.Look {
+		t.Fatalf("after the pass: look %v, matched %v, stirred %v, drift %v", result.Look, result.Matched, result.Stirred, texts(result.Drift))
+	}
+	mustPass(t, g.m, clone(g.want))
+	one := clone(g.want)
+	one.Fabrics, one.Neighs = one.Fabrics[:1], nil
+	for _, step := range [][2]desired.Links{{g.want, one}, {one, g.want}} {
+		if result := g.m.Apply(context.Background(), deltaBetween(step[0], step[1])); !result.Matched {
+			t.Fatalf("a part: look %v, stirred %v, failures %v", result.Look, result.Stirred, result.Failures)
+		}
+	}
+	g.settled()
+	if result := g.m.Apply(context.Background(), desired.LinksDelta{}); !result.Matched || len(result.Stirred) > 0 {
+		t.Fatalf("after the parts: look %v, stirred %v: what this program does is heard as another's", result.Look, result.Stirred)
+	}
+	index := func(ns, name string) int32 { i, _ := g.h.indexOf(plan.LinkKey{Namespace: ns, Name: name}); return i }
+	change := func(ns string, typ netlink.HeaderType, flags netlink.HeaderFlags, body func(e *wire.Encoder)) func() {
+		return func() { w.raw(ns, typ, flags, body) }
+	}
+	for _, d := range []struct {
+		name string
+		do   func()
+		pass bool // a part does not do
+	}{
+		{"port flags", change("cn1", unix.RTM_SETLINK, 0, func(e *wire.Encoder) { bridgeLink(e, index("", "port0")) }), false},
+		{"static entry", change("cn1", unix.RTM_DELNEIGH, 0, func(e *wire.Encoder) {
+			e.Static(plan.Step{Op: plan.OpDelStatic, MAC: mac(10)}, index("", "port0"))
+		}), false},
+		{"another's static entry", change("cn1", unix.RTM_NEWNEIGH, flagsReplace, func(e *wire.Encoder) {
+			e.Static(plan.Step{Op: plan.OpSetStatic, MAC: mac(88)}, index("", "port0"))
+		}), false},
+		{"port taken out", change("cn1", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.Master(index("", "port0"), 0) }), false},
+		{"host end down", change("cn1", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.Set(nil, index("", "port0"), plan.ChangeDown) }), false},
+		{"a guest deletes its end", change("zA", unix.RTM_DELLINK, 0, func(e *wire.Encoder) { e.LinkHeader(index("zA", "fabric0"), 0, 0) }), true},
+		{"a guest changes its MAC", change("zA", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) {
+			e.Set(&plan.Link{MAC: mac(66)}, index("zA", "fabric0"), plan.ChangeMAC)
+		}), false},
+		{"rules", func() {
+			vandal := w.filter("cn1")
+			rules, err := vandal.Read(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if errs := vandal.Apply(context.Background(), []filter.Change{{DelPort: rules.Ports[0].Index}}); errs != nil {
+				t.Fatal(errs)
+			}
+		}, true},
+		{"bridge", change("cn1", unix.RTM_DELLINK, 0, func(e *wire.Encoder) { e.LinkHeader(index("", "br5v0"), 0, 0) }), true},
+		{"bridge down", change("cn1", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.Set(nil, index("", "br5v0"), plan.ChangeDown) }), true},
+		{"device taken out", change("cn1", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.Master(index("", "sdcvxl5"), 0) }), true},
+	} {
+		t.Run(d.name, func(t *testing.T) {
+			d.do()
+			drift := 0
+			end := time.After(patience)
+			for healed := false; !healed; {
+				select {
+				case <-g.woken:
+				case <-end:
+					t.Fatal("not healed")
+				}
+				result := g.m.Apply(context.Background(), desired.LinksDelta{})
+				if len(result.Stirred) > 0 && !result.Look {
+					result = g.m.Apply(context.Background(), deltaBetween(g.want, g.want, result.Stirred...))
+				}
+				drift += len(result.Drift)
+				if result.Look && !d.pass {
+					t.Fatal("it takes a pass")
+				} else if result.Look {
+					drift += len(w.pass(g.m, g.want).Drift)
+				}
+				healed = drift > 0
+			}
+			mustPass(t, g.m, clone(g.want))
+			g.settled()
+			g.m.Apply(context.Background(), desired.LinksDelta{})
+			w.pass(g.m, g.want)
+			if err := w.ping("zA", addr("192.168.5.11"), 8); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

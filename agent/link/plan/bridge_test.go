@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"rutter/agent/filter"
 	"rutter/agent/link/internal/linktest"
 	"rutter/projections/desired"
@@ -106,5 +108,90 @@ func TestPlanSecuredFromNothing(t *testing.T) {
 	}
 	if got := applySecured(t, f, desired.Links{}, numbersFor(want), secured); len(f.Links) != 0 || !reflect.DeepEqual(table.Held, filter.State{Ports: []filter.Port{}, Segments: []filter.Segment{}, Peers: []filter.Peer{}}) {
 		t.Errorf("after all is unwanted: %s, rules %+v, steps %v", f, table.Held, got)
+	}
+}
+
+// TestPlanSecuredSettles: whatever was wanted, made or damaged before, with or without port
+// security, two rounds make the kernel as wanted, and then there is nothing to do.
+func TestPlanSecuredSettles(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f, table := secureFake()
+		var numbers Numbers
+		for range rapid.IntRange(1, 5).Draw(t, "changes") {
+			want := drawLinks(t)
+			for _, w := range want.Fabrics {
+				numbers.Assign(w.MAC, nil)
+				numbers.Put(w.MAC, w.Namespace)
+			}
+			secure := Secure{On: rapid.Bool().Draw(t, "on"), Required: rapid.Bool().Draw(t, "required")}
+			applySecured(t, f, want, numbers, secure)
+			if n := len(table.Held.Ports); secure.On && n != len(want.Fabrics) || !secure.On && n != 0 {
+				t.Fatalf("%d ports have rules, of %d: %+v", n, len(want.Fabrics), table.Held)
+			}
+			for _, l := range f.Links {
+				if !l.Up {
+					t.Fatalf("a link is down: %s", l)
+				}
+			}
+			damage(t, f, table)
+		}
+	})
+}
+
+func drawLinks(t *rapid.T) desired.Links {
+	want := desired.Links{}
+	for _, vnet := range []uint32{5, 6} {
+		if !rapid.Bool().Draw(t, "vnet") {
+			continue
+		}
+		want.VXLANs = append(want.VXLANs, desired.VXLAN{VNet: vnet, Local: linktest.Addr("10.99.0.1"), Port: 4789, MTU: 1450, Flood: rapid.Bool().Draw(t, "flood")})
+		if rapid.Bool().Draw(t, "tagged") {
+			want.VLANs = append(want.VLANs, desired.VLAN{VNet: vnet, ID: 7, MTU: 1446})
+		}
+		for n := range rapid.IntRange(0, 3).Draw(t, "peers") {
+			want.FDB = append(want.FDB, desired.FDB{VNet: vnet, MAC: linktest.MAC(100 + n), Dst: linktest.Addr("10.99.0.2").Next(), Port: 4789})
+		}
+	}
+	for n := range 4 {
+		if len(want.VXLANs) == 0 || !rapid.Bool().Draw(t, "nic") {
+			continue
+		}
+		f := desired.Fabric{MAC: linktest.MAC(n + 1), VNet: rapid.SampledFrom(want.VXLANs).Draw(t, "on").VNet, MTU: 1400, Namespace: rapid.SampledFrom([]string{"", "z1", "z2"}).Draw(t, "in")}
+		f.Addresses = []netip.Prefix{linktest.Prefix("10.0.0.1/24"), linktest.Prefix("fd00::1/64")}[:rapid.IntRange(0, 2).Draw(t, "addresses")]
+		f.Security = desired.Security{AnyMAC: rapid.Bool().Draw(t, "any MAC"), Promiscuous: rapid.Bool().Draw(t, "promiscuous")}
+		if slices.ContainsFunc(want.VLANs, func(v desired.VLAN) bool { return v.VNet == f.VNet }) && rapid.Bool().Draw(t, "in the VLAN") {
+			f.VLAN = 7
+		}
+		want.Fabrics = append(want.Fabrics, f)
+		if rapid.Bool().Draw(t, "broadcast") {
+			want.Segments = append(want.Segments, desired.Segment{VNet: f.VNet, VLAN: f.VLAN, Broadcast: true})
+		}
+	}
+	slices.SortStableFunc(want.Segments, CompareSegment)
+	want.Segments = slices.CompactFunc(want.Segments, func(a, b desired.Segment) bool { return CompareSegment(a, b) == 0 })
+	return want
+}
+
+// damage changes something of the kernel, as another program or a guest would.
+func damage(t *rapid.T, f *Fake, table *linktest.Table) {
+	if len(f.Links) == 0 {
+		return
+	}
+	l := rapid.SampledFrom(f.Links).Draw(t, "link")
+	switch rapid.IntRange(0, 7).Draw(t, "damage") {
+	case 0:
+		f.DeleteLink(l.Namespace, l.Name)
+	case 1:
+		l.Up = false
+	case 2:
+		f.Leave(l.Name)
+	case 3:
+		l.Flags.Learning, l.MTU = true, l.MTU-10
+	case 4:
+		l.Static = nil
+	case 5:
+		table.Held = filter.State{}
+	case 6:
+		table.Held.Ports = append(table.Held.Ports, filter.Port{Index: 77, Name: "gone"})
 	}
 }
