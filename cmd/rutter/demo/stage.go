@@ -156,9 +156,9 @@ func (s *stage) buildUnderlay(ctx context.Context) error {
 	}
 	s.tagged = tagged
 	if s.tagged {
-		s.say.detail("this kernel has 802.1Q: the fabrics are tagged, VXLAN → VLAN 4 → macvlan")
+		s.say.detail("this kernel has 802.1Q: the fabrics are tagged, VXLAN → VLAN 4 → bridge → veth")
 	} else {
-		s.say.detail("this kernel has no 802.1Q: the fabrics are untagged, VXLAN → macvlan")
+		s.say.detail("this kernel has no 802.1Q: the fabrics are untagged, VXLAN → bridge → veth")
 	}
 	// The switch's ports take a moment to forward after they are set up.
 	err = until(ctx, settleLimit, "the underlay", func() error {
