@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: vuln reproducible quick module bench-security bench-inspect bench-kernel build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
+.PHONY: vuln reproducible quick module bench-security bench-inspect bench-kernel bench-wire build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
 
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -84,6 +84,10 @@ bench-security: build ## what TLS, strangers and hostile clients cost, some minu
 bench-kernel: build ## the kernel's side beside a bare netlink loop and ip -batch, and one own NIC at 1,000 VMs; ends with a line of key=value, also of what a failure left. PART=entries, stacks, noop, own, misses or paced for one part
 	@scripts/install-packages.sh
 	@scripts/bench-kernel.sh $(or $(PART),all)
+
+bench-wire: build ## what port security costs on the wire, beside VXLAN, bridge and veth by ip(8) (_ratio) and a VXLAN device alone (_vs_device): 1 is as good as bare; 10,000 ports' rules; what a VM loses that moves. Some minutes. PART=tput, rtt, rules or move for one part
+	@scripts/install-packages.sh
+	go run ./integration/bench/wire -part $(or $(PART),all)
 
 fuzz: ## every fuzz target, FUZZTIME each
 	@scripts/fuzz.sh $(FUZZTIME)

@@ -69,7 +69,7 @@ func (a *Agent) build(held *contents) error {
 	a.persister = newPersister(a.replica, a.cache, logger)
 	a.follower = &follower{
 		cfg: &a.cfg, replica: a.replica, persister: a.persister, incarnation: held.Head.Incarnation,
-		watermark: a.watermark, condition: a.condition, logger: logger, fedUntil: a.cfg.Now(), since: a.cfg.Now(), retryNow: make(chan struct{}, 1),
+		watermark: a.watermark, condition: a.condition, isOnDemand: a.isOnDemand, logger: logger, fedUntil: a.cfg.Now(), since: a.cfg.Now(), retryNow: make(chan struct{}, 1),
 	}
 	a.reconciler = &reconciler{
 		cfg: &a.cfg, replica: a.replica, kernel: kernel, report: a.follower.report, reach: a.follower.reachable,
@@ -170,6 +170,13 @@ func (a *Agent) condition() (c feed.Condition) {
 	}
 	c.Trouble = strings.Join(a.trouble(), "\n")
 	return c
+}
+
+func (a *Agent) isOnDemand(vnet uint32) bool {
+	r := a.reconciler
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.onDemand[vnet]
 }
 
 // trouble lists what else is wrong, one line each.

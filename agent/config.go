@@ -11,6 +11,7 @@ import (
 
 	"rutter/agent/link"
 	"rutter/agent/link/plan"
+	"rutter/agent/link/view"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections/desired"
@@ -68,6 +69,10 @@ type Config struct {
 	// address). It runs until ctx ends, beside Pass; neither function blocks. If nil,
 	// only sweeps find such changes.
 	Watch func(ctx context.Context, changed, reach func()) error
+	// View answers servers that ask what the kernel has on the way from one NIC of this
+	// node (rutter trace). It bounds itself how often and how many at once it reads. nil:
+	// such requests are refused.
+	View func(ctx context.Context, r view.Request) (desired.KernelView, error)
 	// Local uses the agent's connection as well; nil: none does.
 	Local Local
 	// Logger; nil discards.

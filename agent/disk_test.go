@@ -46,7 +46,7 @@ func TestCacheIsMadeWholeAgain(t *testing.T) {
 				}
 				if test.mend != nil {
 					s := n.agent.Status()
-					if s.Cache.Failure == "" || len(s.Trouble) == 0 || s.metrics()["rutter_agent_cache_failing"] != 1 {
+					if s.Cache.Failure == "" || len(s.Trouble) == 0 || s.Cache.Failures == 0 {
 						t.Errorf("it does not say that its cache cannot be written: %+v", s)
 					}
 					if err := test.mend(n.folder); err != nil {

@@ -59,7 +59,8 @@ type follower struct {
 	incarnation uint64
 	watermark   func() feed.Watermark // what to report to a server, as of now
 	condition   func() feed.Condition // likewise
-	reporting   sync.Mutex            // held while a watermark is made and handed over
+	isOnDemand  func(vnet uint32) bool
+	reporting   sync.Mutex // held while a watermark is made and handed over
 	logger      *slog.Logger
 	retryNow    chan struct{} // holds a token when a server may have become reachable
 
@@ -74,6 +75,7 @@ type follower struct {
 	since       time.Time          // of the state
 	fedUntil    time.Time          // since when no server feeds it; zero while one does
 	attempts    uint64             // since the last bookmark
+	bookmark    time.Time          // when the last bookmark arrived
 	failure     string             // why the last connection ended
 	resetReason string             // of the last reset
 	resetAt     time.Time
@@ -110,7 +112,7 @@ func (f *follower) becomeResetting(reason feed.ResetReason) {
 func (f *follower) becomeCurrent() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.attempts, f.failure = 0, ""
+	f.attempts, f.failure, f.bookmark = 0, "", f.cfg.Now()
 	if f.state == Resetting {
 		f.become(Following, Resetting)
 	}
@@ -262,5 +264,5 @@ func (f *follower) status(s *Status) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s.State, s.Since, s.Server, s.Session, s.Attempts = f.state, f.since, f.server, f.session, f.attempts
-	s.Failure, s.ResetReason, s.ResetAt = f.failure, f.resetReason, f.resetAt
+	s.Failure, s.ResetReason, s.ResetAt, s.Bookmark = f.failure, f.resetReason, f.resetAt, f.bookmark
 }

@@ -468,6 +468,7 @@ func TestGuestsHearOfWhatIsLetGo(t *testing.T) {
 // TestUnitedViews: if both views have a thing, the first view counts. A vnet that is on
 // demand in one of them has no entries.
 func TestUnitedViews(t *testing.T) {
+	addr := netip.MustParseAddr("192.0.2.1")
 	a := desired.Links{
 		VXLANs:  []desired.VXLAN{{VNet: 1, MTU: 1}, {VNet: 3, MTU: 1, OnDemand: true}},
 		Fabrics: []desired.Fabric{{MAC: macOf(1), VNet: 1}},
@@ -477,14 +478,20 @@ func TestUnitedViews(t *testing.T) {
 		VXLANs:  []desired.VXLAN{{VNet: 1, MTU: 2}, {VNet: 2, MTU: 2}, {VNet: 3, MTU: 2}},
 		Fabrics: []desired.Fabric{{MAC: macOf(1), VNet: 9}, {MAC: macOf(5), VNet: 3}},
 		Neighs:  []desired.Neigh{{Link: macOf(1), MAC: macOf(3)}, {Link: macOf(5), MAC: macOf(3)}},
-		FDB:     []desired.FDB{{VNet: 2, MAC: macOf(7)}, {VNet: 3, MAC: macOf(7)}},
+		FDB:     []desired.FDB{{VNet: 2, MAC: macOf(7)}, {VNet: 3, MAC: macOf(7), Dst: addr}},
 	}
+	a.Segments = []desired.Segment{{VNet: 1, MTU: 1}}
+	b.Segments = []desired.Segment{{VNet: 1, MTU: 2}, {VNet: 2, VLAN: 5}}
+	a.Peers = []desired.Peer{{VNet: 3, Addr: addr.Next()}}
 	got := fmt.Sprintf("%v", mergedLinks(a, b))
 	want := fmt.Sprintf("%v", desired.Links{
 		VXLANs:  []desired.VXLAN{a.VXLANs[0], b.VXLANs[1], a.VXLANs[1]},
 		Fabrics: []desired.Fabric{a.Fabrics[0], b.Fabrics[1]},
 		Neighs:  []desired.Neigh{a.Neighs[0]},
 		FDB:     []desired.FDB{b.FDB[0]},
+		// Of the vnet that one view has on demand, the other's entries say who the peers are.
+		Segments: []desired.Segment{a.Segments[0], b.Segments[1]},
+		Peers:    []desired.Peer{{VNet: 3, Addr: addr}, a.Peers[0]},
 	})
 	if got != want {
 		t.Errorf("united\n%s, want\n%s", got, want)

@@ -25,13 +25,21 @@ func mergedLinks(first, second desired.Links) desired.Links {
 		FDB: mergeLists(first.FDB, second.FDB, func(a, b desired.FDB) int {
 			return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.MAC.Compare(b.MAC))
 		}),
+		Segments: mergeLists(first.Segments, second.Segments, func(a, b desired.Segment) int {
+			return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.VLAN, b.VLAN))
+		}),
+		Peers:    mergeLists(first.Peers, second.Peers, comparePeers),
 		Problems: second.Problems,
 	}
 	return onDemand(all, second.VXLANs)
 }
 
+func comparePeers(a, b desired.Peer) int {
+	return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.Addr.Compare(b.Addr))
+}
+
 // onDemand leaves out the entries of vnets that are on demand in one of the views:
-// answers to the kernel's misses use both views.
+// answers to the kernel's misses use both views. The nodes of the entries are peers.
 func onDemand(all desired.Links, second []desired.VXLAN) desired.Links {
 	demand := make(map[uint32]bool)
 	for _, v := range slices.Concat(all.VXLANs, second) {
@@ -49,6 +57,13 @@ func onDemand(all desired.Links, second []desired.VXLAN) desired.Links {
 	for i := range all.Fabrics {
 		links[all.Fabrics[i].MAC] = demand[all.Fabrics[i].VNet]
 	}
+	for _, f := range all.FDB {
+		if demand[f.VNet] {
+			all.Peers = append(all.Peers, desired.Peer{VNet: f.VNet, Addr: f.Dst})
+		}
+	}
+	slices.SortFunc(all.Peers, comparePeers)
+	all.Peers = slices.Compact(all.Peers)
 	all.Neighs = slices.DeleteFunc(all.Neighs, func(n desired.Neigh) bool { return links[n.Link] })
 	all.FDB = slices.DeleteFunc(all.FDB, func(f desired.FDB) bool { return demand[f.VNet] })
 	return all

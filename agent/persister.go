@@ -38,6 +38,7 @@ type persister struct {
 
 	mu      sync.Mutex // protects what follows
 	commits uint64
+	failed  uint64        // transactions
 	failure error         // of the last transaction
 	began   time.Time     // of the one that runs; zero: none runs
 	kept    chan struct{} // closed after each transaction, and replaced
@@ -164,6 +165,8 @@ func (p *persister) note(err error, kept head) {
 	if err == nil {
 		p.commits++
 		p.head = kept
+	} else {
+		p.failed++
 	}
 	close(p.kept)
 	p.kept = make(chan struct{})
@@ -190,7 +193,7 @@ func (p *persister) room(done <-chan struct{}) {
 func (p *persister) status() CacheStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := CacheStatus{Commits: p.commits}
+	s := CacheStatus{Commits: p.commits, Failures: p.failed}
 	if err := p.trouble(); err != nil {
 		s.Failure = err.Error()
 	}

@@ -60,10 +60,13 @@ type reconciler struct {
 
 	limits desired.Limits // the number of entries from which a vnet is on demand
 
-	mu     sync.Mutex // protects what follows
-	last   KernelStatus
-	delays delays
-	logged map[string]time.Time // failures that were logged, with the time
+	mu   sync.Mutex // protects what follows
+	last KernelStatus
+	// onDemand are the vnets that were on demand in the last pass. It is replaced, never
+	// changed.
+	onDemand map[uint32]bool
+	delays   delays
+	logged   map[string]time.Time // failures that were logged, with the time
 }
 
 // demandKernel is a Kernel that asks for entries that it lacks; *link.Manager is one.
@@ -318,6 +321,17 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 	s, failed := &r.last, r.last.Failure
 	s.Passes++
 	s.At, s.Took, s.Complete = began, time.Since(began), want.complete
+	s.TookAll += s.Took
+	if want.complete && err == nil {
+		s.WholeAt = began
+	}
+	s.VNets, s.Unprogrammable = len(want.links.VXLANs), len(want.links.Problems)
+	r.onDemand = make(map[uint32]bool)
+	for i := range want.links.VXLANs {
+		if v := &want.links.VXLANs[i]; v.OnDemand {
+			r.onDemand[v.VNet] = true
+		}
+	}
 	s.Links, s.Neighs, s.FDB = len(want.links.VXLANs)+len(want.links.VLANs)+len(want.links.Fabrics), len(want.links.Neighs), len(want.links.FDB)
 	s.Problems = describe(want.links.Problems, func(p desired.Problem) string { return p.Kind.String() + " " + p.ID + ": " + p.Reason })
 	r.addSteps(result)
@@ -401,32 +415,16 @@ func (r *reconciler) addSteps(result link.Result) {
 	s := &r.last
 	s.Steps += uint64(len(result.Steps))
 	s.Healed += uint64(len(result.Drift))
+	for i := range result.Drift {
+		if s.HealedBy == nil {
+			s.HealedBy = make(map[string]uint64)
+		}
+		s.HealedBy[nameOfKind(result.Drift[i].Object.Kind)]++
+	}
 	if len(result.Drift) > 0 {
 		s.Drift = describe(result.Drift, plan.Step.Drift)
 		r.logger.Warn("kernel was changed by another program: corrected", "steps", len(result.Drift), "first", s.Drift[0])
 	}
-}
-
-// status is brief, with the percentiles.
-func (r *reconciler) status() KernelStatus {
-	s := r.brief()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s.Delay50, s.Delay99 = r.delays.percentile(50), r.delays.percentile(99)
-	return s
-}
-
-// brief is the cheap part, because watermarks are made often.
-func (r *reconciler) brief() KernelStatus {
-	var asked link.Asked
-	if kernel, ok := r.kernel.(demandKernel); ok {
-		asked = kernel.Asked()
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := r.last
-	s.Demand = DemandStatus(asked)
-	return s
 }
 
 // markingKernel is a Kernel whose links bear the mark of the cluster that wants them;

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -21,21 +22,26 @@ type KernelStatus struct {
 	// from the oldest event, applied, to the kernel's acknowledgement.
 	Delay50  time.Duration `json:"delay_p50_ns"`
 	Delay99  time.Duration `json:"delay_p99_ns"`
-	At       time.Time     `json:"at,omitzero"`     // when the last pass began
-	Took     time.Duration `json:"took_ns"`         // by the last pass
-	Complete bool          `json:"complete"`        // the last pass was allowed to remove
-	Matched  bool          `json:"matched"`         // at its end the kernel was as a complete view wants it
-	Failure  string        `json:"error,omitempty"` // why the last pass could not be made
-	Steps    uint64        `json:"steps"`           // done in this process
-	Healed   uint64        `json:"healed"`          // of these, steps that corrected changes by other programs
-	Failing  int           `json:"failing"`         // objects that could not be made, as of the last pass, without those of Idle
-	Blocked  int           `json:"blocked"`         // objects that foreign links block
-	Unread   int           `json:"unread"`          // VM namespaces that could not be read, as of the last pass
-	Waiting  int           `json:"waiting"`         // objects that barriers of changes that concern them wait for
-	Idle     int           `json:"idle"`            // links that are not there because their VMs are not to run
-	Links    int           `json:"links"`           // wanted: all kinds of links
-	Neighs   int           `json:"neighbours"`      // wanted
-	FDB      int           `json:"fdb"`             // wanted
+	At       time.Time     `json:"at,omitzero"`       // when the last pass began
+	Took     time.Duration `json:"took_ns"`           // by the last pass
+	TookAll  time.Duration `json:"took_all_ns"`       // by all passes of this process
+	WholeAt  time.Time     `json:"whole_at,omitzero"` // when the last pass of a complete view began
+	Complete bool          `json:"complete"`          // the last pass was allowed to remove
+	Matched  bool          `json:"matched"`           // at its end the kernel was as a complete view wants it
+	Failure  string        `json:"error,omitempty"`   // why the last pass could not be made
+	Steps    uint64        `json:"steps"`             // done in this process
+	Healed   uint64        `json:"healed"`            // of these, steps that corrected changes by other programs
+	// HealedBy counts Healed by the kind of object.
+	HealedBy map[string]uint64 `json:"healed_by,omitempty"`
+	Failing  int               `json:"failing"`    // objects that could not be made, as of the last pass, without those of Idle
+	Blocked  int               `json:"blocked"`    // objects that foreign links block
+	Unread   int               `json:"unread"`     // VM namespaces that could not be read, as of the last pass
+	Waiting  int               `json:"waiting"`    // objects that barriers of changes that concern them wait for
+	Idle     int               `json:"idle"`       // links that are not there because their VMs are not to run
+	VNets    int               `json:"vnets"`      // with links of this node, as of the last pass
+	Links    int               `json:"links"`      // wanted: all kinds of links
+	Neighs   int               `json:"neighbours"` // wanted
+	FDB      int               `json:"fdb"`        // wanted
 	// Demand is about the vnets that have too many entries to program them ahead.
 	Demand DemandStatus `json:"on_demand"`
 	// Waits are the objects of Waiting, then those of Idle, at most maxListed of both.
@@ -46,6 +52,8 @@ type KernelStatus struct {
 	Conflicts []string `json:"conflicts"`
 	Drift     []string `json:"drift"` // of the last pass that found any
 	Problems  []string `json:"problems"`
+	// Unprogrammable is how many Problems there are, with those that are not listed.
+	Unprogrammable int `json:"unprogrammable"`
 	// Renamed are the links that another program renamed, by their names now, at most
 	// maxListed. They are programmed all the same.
 	Renamed []string `json:"renamed"`
@@ -75,11 +83,12 @@ type Status struct {
 	Age time.Duration `json:"age_ns"`
 
 	Cursor     log.Cursor `json:"cursor"`
-	Head       log.Seq    `json:"head"`       // of the server, as last received
-	Lag        uint64     `json:"lag"`        // entries between cursor and head; most concern other nodes
-	Applied    log.Seq    `json:"applied"`    // everything up to here is known; 0 until a server confirmed it
-	Programmed log.Seq    `json:"programmed"` // the kernel matched the log here; 0: not in this process
-	Reached    log.Seq    `json:"reached"`    // the kernel matched the log here, except for the objects of Kernel.Waits; 0: not in this process
+	Head       log.Seq    `json:"head"`                 // of the server, as last received
+	Lag        uint64     `json:"lag"`                  // entries between cursor and head; most concern other nodes
+	Bookmark   time.Time  `json:"bookmark_at,omitzero"` // when the last bookmark arrived; while the log does not change there is none
+	Applied    log.Seq    `json:"applied"`              // everything up to here is known; 0 until a server confirmed it
+	Programmed log.Seq    `json:"programmed"`           // the kernel matched the log here; 0: not in this process
+	Reached    log.Seq    `json:"reached"`              // the kernel matched the log here, except for the objects of Kernel.Waits; 0: not in this process
 
 	Resets      uint64    `json:"resets"`
 	ResetReason string    `json:"reset_reason,omitempty"` // of the last
@@ -109,9 +118,11 @@ type ScopeStatus struct {
 
 // CacheStatus compares the file with what is held in memory.
 type CacheStatus struct {
-	Commits uint64 `json:"commits"`         // transactions of this process
-	Waiting int    `json:"waiting"`         // rows that are not on disk yet
-	Failure string `json:"error,omitempty"` // why the last transaction failed
+	Commits uint64 `json:"commits"` // transactions of this process
+	Waiting int    `json:"waiting"` // rows that are not on disk yet
+	// Failures counts the transactions of this process that failed.
+	Failures uint64 `json:"failures"`
+	Failure  string `json:"error,omitempty"` // why the last transaction failed
 }
 
 // Status returns the agent's status. It may be called from any goroutine.
@@ -204,6 +215,30 @@ func notIdle(result link.Result) []link.Failure {
 	return slices.DeleteFunc(slices.Clone(result.Failures), func(f link.Failure) bool { return idle[f.Object] })
 }
 
+// status is brief, with the percentiles.
+func (r *reconciler) status() KernelStatus {
+	s := r.brief()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.Delay50, s.Delay99 = r.delays.percentile(50), r.delays.percentile(99)
+	s.HealedBy = maps.Clone(r.last.HealedBy)
+	return s
+}
+
+// brief is the cheap part, because watermarks are made often.
+func (r *reconciler) brief() KernelStatus {
+	var asked link.Asked
+	if kernel, ok := r.kernel.(demandKernel); ok {
+		asked = kernel.Asked()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.last
+	s.HealedBy = nil // the map is not copied for each watermark
+	s.Demand = DemandStatus(asked)
+	return s
+}
+
 // watermark is what is reported to a server.
 func (a *Agent) watermark() feed.Watermark {
 	kernel := a.reconciler.brief()
@@ -228,7 +263,6 @@ func (a *Agent) watermark() feed.Watermark {
 //
 //	GET /ping     "pong", once the agent runs
 //	GET /status   Status as JSON
-//	GET /metrics  numbers of Status by name, as flat JSON
 func (a *Agent) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ping", func(w http.ResponseWriter, _ *http.Request) {
@@ -236,9 +270,6 @@ func (a *Agent) Handler() http.Handler {
 	})
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, a.Status())
-	})
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, a.Status().metrics())
 	})
 	return mux
 }
@@ -249,63 +280,33 @@ func writeJSON(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-func count(is bool, n uint64) uint64 {
-	if is {
-		return n
+// nameOfKind names a kind of object in HealedBy and in metrics.
+func nameOfKind(kind plan.ObjectKind) string {
+	switch kind {
+	case plan.ObjectVXLAN:
+		return "vxlan"
+	case plan.ObjectVLAN:
+		return "vlan"
+	case plan.ObjectFabric:
+		return "fabric link"
+	case plan.ObjectNeigh:
+		return "neighbour"
+	case plan.ObjectFDB:
+		return "forwarding entry"
+	case plan.ObjectResolvers:
+		return "resolvers"
+	case plan.ObjectBridge:
+		return "bridge"
+	case plan.ObjectPeer:
+		return "peer"
+	case plan.ObjectFlood:
+		return "flood entry"
+	case plan.ObjectUnderlay:
+		return "underlay"
+	case plan.ObjectRules:
+		return "rules"
 	}
-	return 0
-}
-
-// heldLinks are those that would be removed.
-func (s Status) heldLinks() uint64 {
-	if s.Hold == nil {
-		return 0
-	}
-	return uint64(s.Hold.Going)
-}
-
-// metrics are the numbers of a status, by name.
-func (s Status) metrics() map[string]uint64 {
-	objects := 0
-	for _, n := range s.Objects {
-		objects += n
-	}
-	following := uint64(0)
-	if s.State == Following {
-		following = 1
-	}
-	return map[string]uint64{
-		"rutter_agent_following":       following,
-		"rutter_agent_age_ns":          uint64(s.Age), // how long no server has fed it
-		"rutter_agent_session":         s.Session,
-		"rutter_agent_cursor_seq":      uint64(s.Cursor.Seq),
-		"rutter_agent_head_seq":        uint64(s.Head),
-		"rutter_agent_lag_entries":     s.Lag,
-		"rutter_agent_applied_seq":     uint64(s.Applied),
-		"rutter_agent_programmed_seq":  uint64(s.Programmed),
-		"rutter_agent_resets_total":    s.Resets,
-		"rutter_agent_digest_mismatch": uint64(s.Mismatches),
-		"rutter_agent_scopes":          uint64(len(s.Scopes)),
-		"rutter_agent_objects":         uint64(objects),
-		"rutter_agent_passes_total":    s.Kernel.Passes,
-		"rutter_agent_pass_ns":         uint64(s.Kernel.Took),
-		"rutter_agent_delay_p99_ns":    uint64(s.Kernel.Delay99),
-		"rutter_agent_failing":         uint64(s.Kernel.Failing),
-		"rutter_agent_blocked":         uint64(s.Kernel.Blocked),
-		"rutter_agent_unread":          uint64(s.Kernel.Unread),
-		"rutter_agent_reached_seq":     uint64(s.Reached),
-		"rutter_agent_waiting":         uint64(s.Kernel.Waiting),
-		"rutter_agent_idle":            uint64(s.Kernel.Idle),
-		"rutter_agent_steps_total":     s.Kernel.Steps,
-		"rutter_agent_problems":        uint64(len(s.Kernel.Problems)),
-		"rutter_agent_healed_total":    s.Kernel.Healed,
-		"rutter_agent_cache_commits":   s.Cache.Commits,
-		"rutter_agent_cache_rows_wait": uint64(s.Cache.Waiting),
-		"rutter_agent_cache_failing":   count(s.Cache.Failure != "", 1),
-		"rutter_agent_held":            count(s.Hold != nil, 1),
-		"rutter_agent_held_links":      s.heldLinks(),
-		"rutter_agent_trouble":         uint64(len(s.Trouble)),
-	}
+	return "other"
 }
 
 // maxDriftSent bounds how much of a KernelStatus's Drift is sent to the servers.

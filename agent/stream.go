@@ -8,7 +8,10 @@ import (
 	"net/http"
 	"time"
 
+	"rutter/agent/link/view"
+	"rutter/log"
 	"rutter/log/feed"
+	"rutter/projections/desired"
 )
 
 // stream handles the messages of one connection.
@@ -106,6 +109,9 @@ func (s *stream) Request(m *feed.Request) error {
 		s.report()
 		return nil
 	}
+	if s.answersKernel(m) {
+		return nil
+	}
 	if local := s.cfg.Local; local != nil {
 		local.Request(s.ctx, s.conn, m)
 		return nil
@@ -164,6 +170,73 @@ func (s *stream) answersHold(m *feed.Request) bool {
 	}
 	s.respond(response)
 	return true
+}
+
+// viewTime bounds the reading of the kernel for one request.
+const viewTime = 2 * time.Second
+
+// answersKernel handles a server's question what the kernel has on the way from a NIC of
+// this node (desired.KernelQuery). It is false if a request is about something else. The
+// kernel is read beside the follower.
+func (s *stream) answersKernel(m *feed.Request) bool {
+	q, is, err := desired.ParseKernelQuery(m.Path)
+	if !is || m.Method != http.MethodGet {
+		return false
+	}
+	response := &feed.Response{Number: m.Number, Status: http.StatusNotImplemented}
+	refuse := func(status uint16, code, message string) {
+		response.Status = status
+		response.Body, _ = json.Marshal(map[string]string{"code": code, "message": message}) // texts can be marshalled
+		s.respond(response)
+	}
+	switch {
+	case err != nil:
+		refuse(http.StatusBadRequest, "BadRequest", err.Error())
+		return true
+	case s.cfg.View == nil:
+		refuse(http.StatusNotImplemented, "NotHere", "this agent programs no kernel that can be read")
+		return true
+	}
+	r, ok := s.viewOf(q)
+	if !ok {
+		refuse(http.StatusNotFound, "ResourceNotFound", "its agent has no NIC "+q.NIC.String()+" of a VM on a vnet")
+		return true
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(s.ctx, viewTime)
+		defer cancel()
+		v, err := s.cfg.View(ctx, r)
+		if err != nil {
+			refuse(http.StatusServiceUnavailable, "ServiceUnavailable", err.Error())
+			return
+		}
+		response.Status = http.StatusOK
+		if response.Body, err = json.Marshal(v); err != nil || len(response.Body) > feed.MaxCall {
+			response.Status, response.Body = http.StatusInsufficientStorage, nil
+		}
+		s.respond(response)
+	}()
+	return true
+}
+
+// viewOf adds to a query what the agent has of its NIC: where its link is.
+func (s *stream) viewOf(q desired.KernelQuery) (r view.Request, ok bool) {
+	s.replica.mu.RLock()
+	defer s.replica.mu.RUnlock()
+	state := s.replica.state
+	row, ok := state.NICRow(q.NIC)
+	if !ok || row.CN() != s.cfg.CN || row.Home().Type != log.ScopeVNet || row.NIC().BelongsToType != "zone" {
+		return r, false
+	}
+	net := state.Network(row.Network())
+	if net == nil {
+		return r, false
+	}
+	r = view.Request{Query: q, VNet: net.VNetID, VLAN: uint16(net.VLANID), OnDemand: s.isOnDemand(net.VNetID)}
+	if vm := state.VM(row.NIC().BelongsToUUID); vm != nil && vm.ServerUUID == s.cfg.CN {
+		r.Namespace = vm.Zonename
+	}
+	return r, true
 }
 
 // respond sends a response, if there is room for it soon.

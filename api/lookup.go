@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"time"
 
 	"rutter/projections/desired"
 
@@ -22,6 +23,7 @@ type lookupRoutes struct {
 	store    backend.Store
 	read     *backend.Reader
 	sessions sessionLister
+	kernels  kernelAsker
 }
 
 // sessionLister knows the sessions of compute nodes.
@@ -29,6 +31,11 @@ type sessionLister interface {
 	// Everywhere asks the leader for all sessions; Here returns those of this server.
 	Everywhere(ctx context.Context, head log.Seq) ([]nodes.Session, error)
 	Here(head log.Seq, server string) []nodes.Session
+}
+
+// kernelAsker asks compute nodes what their kernels have.
+type kernelAsker interface {
+	AskKernels(ctx context.Context, kernels []desired.TraceKernel, watch time.Duration)
 }
 
 func (l *lookupRoutes) routes() []rest.Route {
@@ -115,66 +122,5 @@ func (l *lookupRoutes) lookup(w http.ResponseWriter, r *http.Request, name strin
 			"vnet %d has no way to %s", vnet, p.Text(name))
 	}
 	rest.WriteJSON(w, r, http.StatusOK, f)
-	return nil
-}
-
-// trace answers GET /trace?from=VM&to=VM|IP: why one can or cannot reach the other (see
-// desired.Trace), with the progress of both CNs. With at= it answers for the past,
-// without the CNs' progress, which is not recorded.
-func (l *lookupRoutes) trace(w http.ResponseWriter, r *http.Request) error {
-	p, err := rest.Query(r, "from", "to", "at")
-	if err != nil {
-		return err
-	}
-	for _, needed := range [...]string{"from", "to"} {
-		if p.Text(needed) == "" {
-			return rest.BadParameter(needed, log.ElementMissing, "send ?from=VM&to=VM or IP; a VM is a UUID, an alias, or the MAC of its NIC", "%s is missing", needed)
-		}
-	}
-	if err := l.read.Fresh(r, p); err != nil {
-		return err
-	}
-	if p.Has("at") {
-		return l.traceAt(w, r, p)
-	}
-	var t desired.Trace
-	l.read.View(w, func(state *projections.State) { t = desired.NewTrace(state, p.Text("from"), p.Text("to")) })
-	sessions, err := l.sessions.Everywhere(r.Context(), l.store.Head().Seq)
-	if err != nil { // without a leader: the sessions of this server
-		sessions = l.sessions.Here(l.store.Head().Seq, "")
-	}
-	t.Judge(func(cn log.UUID) desired.Far {
-		for i := range sessions {
-			if f := &sessions[i]; f.CN == cn {
-				return desired.Far{
-					Known: true, Alive: !f.Gone, Applied: f.Applied, Programmed: f.Programmed, Failing: f.Failing,
-					Differs: f.Mismatches > 0 && !f.DigestOK,
-				}
-			}
-		}
-		return desired.Far{}
-	})
-	rest.WriteJSON(w, r, http.StatusOK, t)
-	return nil
-}
-
-func (l *lookupRoutes) traceAt(w http.ResponseWriter, r *http.Request, p rest.Parameters) error {
-	seq, err := l.read.AtParameter(p, "at")
-	if err != nil {
-		return err
-	}
-	t, err := desired.TraceOf(p.Text("from"), p.Text("to"), func(want desired.TraceWant) (*projections.State, error) {
-		part := backend.PastPart{CNs: want.CNs, Mentions: want.Mentions, Whole: want.Whole}
-		for _, mac := range want.NICs {
-			part.Objects = append(part.Objects, backend.PastObject{Kind: log.KindNIC, ID: mac.String()})
-		}
-		return l.read.PastState(r.Context(), part, seq)
-	})
-	if err != nil {
-		return err
-	}
-	t.AsOf(seq)
-	rest.SetSeq(w, seq)
-	rest.WriteJSON(w, r, http.StatusOK, t)
 	return nil
 }

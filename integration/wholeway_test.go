@@ -71,6 +71,13 @@ type wholeWay struct {
 // newWholeWay starts three servers and the agent of one of two compute nodes,
 // with more flags.
 func newWholeWay(b testing.TB, flags ...string) *wholeWay {
+	w := newWholeWayLog(b)
+	w.startAgent(b, w.local, flags...)
+	return w
+}
+
+// newWholeWayLog starts three servers, whose log has two compute nodes without an agent.
+func newWholeWayLog(b testing.TB) *wholeWay {
 	w := &wholeWay{c: startCluster(b), owner: client.NewChangeID(), network: client.NewChangeID(), remote: client.NewChangeID(), vm: client.NewChangeID()}
 	local, localVM := client.NewChangeID(), client.NewChangeID()
 	if err := errors.Join(netlab.AddBridge("underlay"), netlab.AddAddress("underlay", netip.MustParsePrefix("192.0.2.1/24"))); err != nil {
@@ -96,7 +103,6 @@ func newWholeWay(b testing.TB, flags ...string) *wholeWay {
 		b.Fatal(err)
 	}
 	w.local = local
-	w.startAgent(b, local, flags...)
 	return w
 }
 
@@ -110,6 +116,16 @@ func (w *wholeWay) nic(cn, vm log.UUID) log.Op {
 // startAgent starts the agent of a CN. Its VM's namespace does not exist, so
 // its VM is made one without: the zonename of a VM is its uuid.
 func (w *wholeWay) startAgent(b testing.TB, cn log.UUID, flags ...string) {
+	dir := w.zones(b, cn)
+	w.status = fmt.Sprintf("127.0.0.1:%d", rig.Ports(b, 1)[0])
+	rig.Start(b, &subprocess.Process{Name: "agent", Program: program, LogFile: filepath.Join(dir, "agent.log"), Args: append([]string{
+		"agent", "--cn", cn.String(), "--data", filepath.Join(dir, "agent"), "--svp", "off",
+		"--listen", w.status, "--servers", strings.Join(w.c.Client.Servers(), ","), "--netns", dir, "--etc-netns", filepath.Join(dir, "etc"),
+	}, flags...)})
+}
+
+// zones makes the namespaces of a CN's VMs, and returns their folder.
+func (w *wholeWay) zones(b testing.TB, cn log.UUID) string {
 	dir := b.TempDir()
 	w.netns = dir
 	vms, err := w.c.Client.List(b.Context(), "/vms", map[string][]string{"server_uuid": {cn.String()}})
@@ -127,11 +143,7 @@ func (w *wholeWay) startAgent(b testing.TB, cn log.UUID, flags ...string) {
 			}
 		})
 	}
-	w.status = fmt.Sprintf("127.0.0.1:%d", rig.Ports(b, 1)[0])
-	rig.Start(b, &subprocess.Process{Name: "agent", Program: program, LogFile: filepath.Join(dir, "agent.log"), Args: append([]string{
-		"agent", "--cn", cn.String(), "--data", filepath.Join(dir, "agent"), "--svp", "off",
-		"--listen", w.status, "--servers", strings.Join(w.c.Client.Servers(), ","), "--netns", dir, "--etc-netns", filepath.Join(dir, "etc"),
-	}, flags...)})
+	return dir
 }
 
 // programmed asks the agent up to where its kernel matches.

@@ -63,7 +63,7 @@ var networkKind = kind{
 				ID:     "0e70de36-a40b-4ac0-9429-819f5ff82011",
 				Pick:   "fabric=true",
 				Create: "name=blue nic_tag=external vlan_id=0 subnet=10.1.0.0/24 provision_start_ip=10.1.0.5 provision_end_ip=10.1.0.250",
-				Change: "gateway=10.1.0.1",
+				Change: "dhcp=true",
 			},
 		},
 	},

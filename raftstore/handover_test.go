@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 )
@@ -69,4 +70,28 @@ func TestHandOverUnderLoad(t *testing.T) {
 	written := acked()
 	checkSame(t, nodes)
 	checkAcked(t, nodes[0].Store, written)
+}
+
+// TestRebuildDuringHandOver: a leader that hands over for another reason, as with a full
+// disk, and is told to rebuild, rebuilds when the hand-over has ended.
+func TestRebuildDuringHandOver(t *testing.T) {
+	t.Parallel()
+	nodes := three(t, func(c *Config) { c.Heartbeat = 2 * time.Second }) // a slow machine is not to elect another one
+	must(t, nodes[0], tagChange(newID(), "before"))
+	leader := leaderOf(t, nodes)
+	was, ok := leader.lead.becomeLeaving()
+	if !ok {
+		t.Fatal("it hands over by itself")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := leader.Rebuild(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errTransferring) {
+		t.Errorf("during a hand-over it does not wait for the end of that: %v", err)
+	}
+	leader.lead.becomeStaying(was)
+	if err := leader.Rebuild(patience(t)); err != nil {
+		t.Error(err)
+	}
+	must(t, nodes[0], tagChange(newID(), "after"))
+	checkSame(t, nodes)
 }

@@ -88,7 +88,7 @@ func (ms *Membership) startRebuild() error {
 			case <-ctx.Done():
 			}
 		}()
-		_ = ms.store.Rebuild(ctx) // Rebuild logged it, and the comparison still reports it
+		_ = ms.store.Rebuild(ctx) // Rebuild logs its error, and the comparison still reports the difference
 	})
 	if !started {
 		return ErrStopped

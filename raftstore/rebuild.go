@@ -64,10 +64,9 @@ func (s *Store) Rebuild(ctx context.Context) error {
 	if r == nil || phase(s.lead.phase.Load()) != running {
 		return ErrStopped
 	}
-	if r.State() == raft.Leader {
-		if err := s.lead.handOverToBest(ctx, r); err != nil {
-			return fmt.Errorf("rebuild: this server leads, and nobody took the leadership: %w", err)
-		}
+	if err := s.stopLeading(ctx, r); err != nil {
+		s.logger.Error("not rebuilt", "error", err)
+		return err
 	}
 	b, from, err := s.applier.beginRebuild()
 	if err != nil {
@@ -81,6 +80,25 @@ func (s *Store) Rebuild(ctx context.Context) error {
 	}
 	s.comparison.compare(ctx, r)
 	return err
+}
+
+// maxHandOver bounds the time in which a leader hands over before it rebuilds.
+const maxHandOver = 10 * time.Second
+
+// stopLeading hands over the leadership if this server has it. It repeats the attempt for
+// maxHandOver: another one may be under way, as when the disk is full, or the others busy.
+func (s *Store) stopLeading(ctx context.Context, r *raft.Raft) error {
+	ctx, cancel := context.WithTimeout(ctx, maxHandOver)
+	defer cancel()
+	for r.State() == raft.Leader {
+		moved := s.lead.leaderMoved()
+		if err := s.lead.handOverToBest(ctx, r); err != nil {
+			if ended := s.pause(ctx, moved); ended != nil {
+				return fmt.Errorf("rebuild: this server leads, and no server took the leadership: %w", errors.Join(err, ended))
+			}
+		}
+	}
+	return nil
 }
 
 func (a *applier) beginRebuild() (*rebuild, uint64, error) {

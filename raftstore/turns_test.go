@@ -3,6 +3,7 @@ package raftstore
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"rutter/log"
 	"rutter/log/budget"
@@ -23,9 +24,11 @@ func TestWriteBudgets(t *testing.T) {
 		}
 		return c
 	}
-	leader := leaderOf(t, nodes)
-	taken, refused := 0, 0
-	for i := range 12 {
+	taken, refused, begun := 0, 0, time.Now()
+	for i := 0; refused < 3; i++ {
+		if i == 100 {
+			t.Fatalf("%d changes of 10 operations were taken, %d refused", taken, refused)
+		}
 		_, err := nodes[i%3].Propose(patience(t), change())
 		var exceeded *budget.Exceeded
 		switch {
@@ -37,19 +40,24 @@ func TestWriteBudgets(t *testing.T) {
 			t.Fatalf("server %d: %v", i%3, err)
 		}
 	}
-	// The account holds four changes, and is filled by one in ten seconds.
-	if taken < 4 || taken > 8 || refused != 12-taken {
-		t.Errorf("%d changes of 10 operations were taken, %d refused", taken, refused)
+	// An account holds four changes, and is filled by one in ten seconds. A slow machine may
+	// elect another leader, which has accounts of its own, and what is sent again is counted
+	// again. A refusal means that one leader counted four changes.
+	used, most, refusals := uint64(0), uint64(0), uint64(0)
+	for _, n := range nodes {
+		for _, m := range n.Budgets() {
+			if m.Budget().Name == budget.CNOperations {
+				used, most, refusals = used+m.Used(), max(most, m.Used()), refusals+m.Refused()
+			}
+		}
+	}
+	if taken > 3*(4+int(time.Since(begun)/(10*time.Second))+1) || used < uint64(10*taken) || most < 40 || refusals < uint64(refused) {
+		t.Errorf("%d changes of 10 operations were taken, %d refused; the meters say used %d, of one leader %d, refused %d", taken, refused, used, most, refusals)
 	}
 	must(t, nodes[0], tagChange(newID(), "operators"))
 	other := change()
 	other.By.CN = newID()
 	if _, err := nodes[1].Propose(patience(t), other); err != nil {
 		t.Errorf("another compute node: %v", err)
-	}
-	for _, m := range leader.Budgets() {
-		if m.Budget().Name == budget.CNOperations && (m.Refused() < uint64(refused) || m.Used() < 40) {
-			t.Errorf("the meter says used %d, refused %d", m.Used(), m.Refused())
-		}
 	}
 }

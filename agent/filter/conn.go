@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -146,7 +147,11 @@ func (c *conn) transact(gen uint32, messages []message) (refused map[int]error, 
 	begin := newMessage(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES).
 		number(unix.NFNL_BATCH_GENID, gen).end()
 	end := newMessage(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES).end()
-	b := c.batch[:0]
+	size := len(begin) + len(end)
+	for _, m := range messages {
+		size += len(m)
+	}
+	b := slices.Grow(c.batch[:0], size)
 	for i, m := range append(append([]message{begin}, messages...), end) {
 		m.sequence(first + uint32(i))
 		if i == len(messages) {

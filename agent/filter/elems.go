@@ -33,8 +33,7 @@ func reasonKey(r Reason) []byte {
 
 // LinkLocal is the link-local address that follows from a MAC (RFC 4291 appendix A).
 func LinkLocal(mac log.MAC) netip.Addr {
-	m := mac
-	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
+	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
 func addrElem(index uint32, a netip.Addr) elem {
@@ -42,19 +41,44 @@ func addrElem(index uint32, a netip.Addr) elem {
 	if a.Is4() {
 		set = setV4
 	}
-	return elem{family: bridge, set: set, key: string(append(indexKey(index), a.AsSlice()...))}
+	var key [4 + 16]byte
+	b := binary.NativeEndian.AppendUint32(key[:0], index)
+	if a.Is4() {
+		a4 := a.As4()
+		b = append(b, a4[:]...)
+	} else {
+		a16 := a.As16()
+		b = append(b, a16[:]...)
+	}
+	return elem{family: bridge, set: set, key: string(b)}
 }
 
 // elems are the elements of a port, in the order of compareElems.
 func (p Port) elems() []elem {
-	index := indexKey(p.Index)
+	key := string(indexKey(p.Index))
 	one := func(set string, rest ...byte) elem {
-		return elem{family: bridge, set: set, key: string(append(slices.Clone(index), rest...))}
+		if len(rest) == 0 {
+			return elem{family: bridge, set: set, key: key}
+		}
+		return elem{family: bridge, set: set, key: key + string(rest)}
 	}
+	closed := []elem{one(setClosed), one(setClosed)}
+	closed[0].family, closed[1].family = inet, arp
 	head := one(setPorts)
 	head.note = p.Name
 	mac := p.MAC
-	out := []elem{head, one(setMACs, append(mac[:], 0, 0)...)}
+	// They are made in their order as far as it is known, so that sorting costs little.
+	out := make([]elem, 0, len(p.Addresses)+9)
+	out = append(out, closed...)
+	for _, f := range []struct {
+		set string
+		on  bool
+	}{{setAnyIP, p.AnyIP}, {setAnyMAC, p.AnyMAC}, {setAnyOther, p.AnyTraffic}, {setDHCP, p.DHCPServer}} {
+		if f.on {
+			out = append(out, one(f.set))
+		}
+	}
+	out = append(out, one(setMACs, append(mac[:], 0, 0)...), head)
 	for _, a := range p.Addresses {
 		out = append(out, addrElem(p.Index, a))
 	}
@@ -62,14 +86,6 @@ func (p Port) elems() []elem {
 		e := addrElem(p.Index, own)
 		e.note = derived
 		out = append(out, e)
-	}
-	for _, f := range []struct {
-		set string
-		on  bool
-	}{{setAnyMAC, p.AnyMAC}, {setAnyIP, p.AnyIP}, {setDHCP, p.DHCPServer}, {setAnyOther, p.AnyTraffic}} {
-		if f.on {
-			out = append(out, one(f.set))
-		}
 	}
 	slices.SortFunc(out, compareElems)
 	return slices.CompactFunc(out, func(a, b elem) bool { return compareElems(a, b) == 0 })

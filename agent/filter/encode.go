@@ -16,7 +16,7 @@ type message []byte
 
 // newMessage begins a message: the header, and struct nfgenmsg.
 func newMessage(typ, flags uint16, family byte, resource uint16) message {
-	m := make(message, nlmsg.HeaderSize, 192)
+	m := make(message, nlmsg.HeaderSize, 128)
 	binary.NativeEndian.PutUint16(m[4:], typ)
 	binary.NativeEndian.PutUint16(m[6:], unix.NLM_F_REQUEST|flags)
 	m = append(m, family, unix.NFNETLINK_V0)
@@ -35,17 +35,20 @@ func (m message) end() message {
 	return m
 }
 
+// zeros are what follows a value up to a multiple of 4 bytes.
+var zeros [4]byte
+
 func (m message) bytes(typ uint16, value []byte) message {
 	m = binary.NativeEndian.AppendUint16(m, uint16(nlmsg.AttrHeaderSize+len(value)))
 	m = append(binary.NativeEndian.AppendUint16(m, typ), value...)
-	return append(m, make([]byte, (4-len(value)%4)%4)...)
+	return append(m, zeros[:(4-len(value)%4)%4]...)
 }
 
 func (m message) text(typ uint16, value string) message {
 	m = binary.NativeEndian.AppendUint16(m, uint16(nlmsg.AttrHeaderSize+len(value)+1))
 	m = append(binary.NativeEndian.AppendUint16(m, typ), value...)
 	m = append(m, 0)
-	return append(m, make([]byte, (4-(len(value)+1)%4)%4)...)
+	return append(m, zeros[:(4-(len(value)+1)%4)%4]...)
 }
 
 func (m message) number(typ uint16, value uint32) message {

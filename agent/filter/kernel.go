@@ -21,7 +21,7 @@ const (
 )
 
 // Kernel is the table in the kernel of this machine: one of the same name in each of the
-// families bridge, netdev and inet, in the network namespace of the thread that opened it. Only
+// families bridge, netdev, inet and arp, in the network namespace of the thread that opened it. Only
 // one program of a namespace may use it.
 type Kernel struct {
 	c       *conn
@@ -276,16 +276,17 @@ func readCounters(conn *conn) (Counters, error) {
 		}
 		err := dumpElements(conn, s, func(e readElem) {
 			number := binary.NativeEndian.Uint32([]byte(e.key))
-			switch s.family {
-			case bridge:
+			switch {
+			case s.keyLen == 8: // port and reason
 				at := binary.NativeEndian.Uint32([]byte(e.key[4:])) - 1
 				if at < uint32(len(portReasons)) {
 					if c.Ports[number] == nil {
 						c.Ports[number] = map[Reason]Count{}
 					}
-					c.Ports[number][portReasons[at]] = e.count
+					sum := c.Ports[number][portReasons[at]]
+					c.Ports[number][portReasons[at]] = Count{sum.Packets + e.count.Packets, sum.Bytes + e.count.Bytes}
 				}
-			case netdev:
+			case s.family == netdev:
 				c.Segments[number] = e.count
 			default:
 				if at := number - 1; at < uint32(len(underlayReasons)) {
@@ -313,6 +314,13 @@ func (k *Kernel) forget(d *draft) {
 		for _, r := range portReasons {
 			if elems == nil {
 				add(elem{family: bridge, set: setDrops, key: string(append(indexKey(index), reasonKey(r)...))})
+			}
+		}
+	}
+	for index, elems := range d.ports {
+		if elems == nil {
+			for _, family := range []byte{inet, arp} {
+				add(elem{family: family, set: setClosedDrops, key: string(append(indexKey(index), reasonKey(ReasonProtocol)...))})
 			}
 		}
 	}

@@ -63,8 +63,13 @@ func TestRefusedChangesAreNamed(t *testing.T) {
 	long.Name = strings.Repeat("x", maxName+1)
 	lone := Segment{Index: 9, Name: "br9"}
 	errs := n.k.Apply(context.Background(), []Change{
-		{SetPort: &bad}, {SetPort: &good}, {SetPort: &long}, {}, {AddPeer: &Peer{VNI: 1}},
-		{AddPeer: &Peer{netip.MustParseAddr("192.0.2.1"), 1 << 24}}, {SetUnderlay: &Underlay{Interfaces: []string{"a/b"}}},
+		{SetPort: &bad},
+		{SetPort: &good},
+		{SetPort: &long},
+		{},
+		{AddPeer: &Peer{VNI: 1}},
+		{AddPeer: &Peer{netip.MustParseAddr("192.0.2.1"), 1 << 24}},
+		{SetUnderlay: &Underlay{Interfaces: []string{"a/b"}}},
 	})
 	for i, err := range errs {
 		if (err == nil) != (i == 1) {
@@ -114,11 +119,15 @@ func TestConflict(t *testing.T) {
 	n := newNode(t)
 	p := portNumber(1)
 	n.apply(Change{SetPort: &p})
-	n.other(delElem(p.elems()[1])) // k does not know of it
+	n.other(delElem(addrElem(1, p.Addresses[0]))) // k does not know of it
 	q := portNumber(2)
 	q.Index = 1
 	n.apply(Change{SetPort: &q})
 	n.want(State{Ports: []Port{q}})
+	n.other(newTableNamed("else"))
+	if _, err := n.k.c.transact(n.k.gen, []message{newTableNamed("late")}); !errors.Is(err, unix.ERESTART) {
+		t.Errorf("a transaction for a generation that is past: %v", err)
+	}
 }
 
 func TestReadCostsADumpOnlyAfterChanges(t *testing.T) {
@@ -146,11 +155,11 @@ func TestHeal(t *testing.T) {
 		"a chain added":       {newChain(chainDef{family: bridge, name: "more"})},
 		"a set added":         {newSet(setDef{family: bridge, name: "more", keyLen: 4}, 99)},
 		"a table deleted":     {delTable(inet)},
-		"all tables deleted":  {delTable(bridge), delTable(netdev), delTable(inet)},
+		"all tables deleted":  {delTable(bridge), delTable(netdev), delTable(inet), delTable(arp)},
 		"a policy changed":    {nftMessage(unix.NFT_MSG_NEWCHAIN, 0, netdev).text(unix.NFTA_CHAIN_TABLE, tableName).text(unix.NFTA_CHAIN_NAME, "SEGMENT").number(unix.NFTA_CHAIN_POLICY, 1).end()},
 		"a segment's rule":    {nftMessage(unix.NFT_MSG_DELRULE, 0, netdev).text(unix.NFTA_RULE_TABLE, tableName).end()},
 		"an address added":    {newElem(stray)},
-		"an address deleted":  {delElem(p.elems()[2])},
+		"an address deleted":  {delElem(addrElem(1, p.Addresses[0]))},
 		"a flag set":          {newElem(elem{family: bridge, set: setAnyMAC, key: string(indexKey(1))})},
 		"a flag without port": {newElem(elem{family: bridge, set: setAnyMAC, key: string(indexKey(77))})},
 		"a MAC added":         {newElem(elem{family: bridge, set: setMACs, key: string(append(indexKey(1), 2, 0, 0, 0, 0, 1, 0, 0))})},

@@ -35,7 +35,9 @@ const maxCounted = 65536
 const (
 	hookBridgePrerouting = 0
 	hookBridgeInput      = 1
+	hookInetPrerouting   = 0
 	hookInetInput        = 1
+	hookARPInput         = 0
 	hookNetdevIngress    = 0
 	priorityBridge       = -300 // NF_BR_PRI_NAT_DST_BRIDGED: before the rules of others
 	priorityRaw          = -300 // NF_IP_PRI_RAW
@@ -54,6 +56,10 @@ const (
 	setAnyOther = "anytraffic" // iif
 	setDrops    = "drops"      // iif . reason, with a counter
 	setRequests = "requests"   // iif, with a limit
+
+	// In the families inet and arp, for what comes to the node's own stack by a host end.
+	setClosed      = "closed"      // iif: as setPorts
+	setClosedDrops = "closeddrops" // iif . reason, with a counter
 
 	setVXLANPorts = "vxlanports" // UDP port
 	setInterfaces = "interfaces" // name of an interface, 16 bytes
@@ -96,6 +102,10 @@ var sets = []setDef{
 	{family: bridge, name: setDrops, keyLen: 8, keyType: typeIfindex<<6 | typeMark, dynamic: true, counter: true},
 	{family: bridge, name: setRequests, keyLen: 4, keyType: typeIfindex, dynamic: true, timeout: requestForget},
 	{family: netdev, name: setDrops, keyLen: 4, keyType: typeIfindex, dynamic: true, counter: true},
+	{family: inet, name: setClosed, keyLen: 4, keyType: typeIfindex},
+	{family: inet, name: setClosedDrops, keyLen: 8, keyType: typeIfindex<<6 | typeMark, dynamic: true, counter: true},
+	{family: arp, name: setClosed, keyLen: 4, keyType: typeIfindex},
+	{family: arp, name: setClosedDrops, keyLen: 8, keyType: typeIfindex<<6 | typeMark, dynamic: true, counter: true},
 	{family: inet, name: setVXLANPorts, keyLen: 2, keyType: typeService},
 	{family: inet, name: setInterfaces, keyLen: unix.IFNAMSIZ, keyType: typeIfname},
 	{family: inet, name: setPeers4, keyLen: 8, keyType: typeIPv4<<6 | typeInteger},
@@ -106,14 +116,15 @@ var sets = []setDef{
 // Families (linux/netfilter.h).
 const (
 	inet   = unix.NFPROTO_INET
+	arp    = unix.NFPROTO_ARP
 	netdev = unix.NFPROTO_NETDEV
 	bridge = unix.NFPROTO_BRIDGE
 )
 
 // families are where we have a table.
-var families = []byte{bridge, netdev, inet}
+var families = []byte{bridge, netdev, inet, arp}
 
-var familyNames = map[byte]string{bridge: "bridge", netdev: "netdev", inet: "inet"}
+var familyNames = map[byte]string{bridge: "bridge", netdev: "netdev", inet: "inet", arp: "arp"}
 
 // chainDef is one chain of our tables. A base chain has a kind of hook.
 type chainDef struct {
@@ -215,9 +226,9 @@ func drop() rule { return rule{&expr.Verdict{Kind: expr.VerdictDrop}} }
 
 // count adds one to the counter of the key in the registers. If the set is full the rule ends
 // there, so the verdict is a rule of its own.
-func count() rule {
+func count(set string) rule {
 	return rule{&expr.Dynset{
-		SrcRegKey: regFirst, SetName: setDrops, Operation: unix.NFT_DYNSET_OP_ADD,
+		SrcRegKey: regFirst, SetName: set, Operation: unix.NFT_DYNSET_OP_ADD,
 		Exprs: []expr.Any{&expr.Counter{}},
 	}}
 }
@@ -235,11 +246,11 @@ func tooMany() rule {
 func dropChain(r Reason) string { return "drop-" + string(r) }
 
 // dropChains has one chain for each reason, which counts and drops.
-func dropChains(family byte, key func(number []byte) rule, reasons ...Reason) []chainDef {
+func dropChains(family byte, set string, key func(number []byte) rule, reasons ...Reason) []chainDef {
 	var out []chainDef
 	for _, r := range reasons {
 		out = append(out, chainDef{family: family, name: dropChain(r), rules: []rule{
-			append(key(reasonKey(r)), count()...),
+			append(key(reasonKey(r)), count(set)...),
 			drop(),
 		}})
 	}

@@ -34,6 +34,13 @@ func linkLocal() rule {
 	return masked(inNetwork, ipv6Source, expr.CmpOpEq, []byte{0xff, 0xc0}, []byte{0xfe, 0x80})
 }
 
+// laterFragment matches a fragment that does not begin its packet, if the fragment header is
+// the first.
+func laterFragment() rule {
+	return all(network(ipv6NextHeader, 1, unix.IPPROTO_FRAGMENT),
+		masked(inNetwork, ipv6Header+2, expr.CmpOpNeq, []byte{0xff, 0xf8}, []byte{0, 0}))
+}
+
 func ownIPv6() rule { return owns(setV6, inNetwork, ipv6Source, 16) }
 
 // ipv6Chains check IPv6. The kernel knows the upper protocol only if it can follow the
@@ -58,6 +65,10 @@ func ipv6Chains() []chainDef {
 		{family: bridge, name: "ipv6-dhcp", rules: []rule{
 			all(udp(nil, dhcpv6Client), notPort(setDHCP), jump(dropChain(ReasonDHCPServer))),
 			all(udp(nil, dhcpv6Server), jump("request")),
+			all(protocol(unix.IPPROTO_UDP), transport(2, 2), accept()),
+			all(laterFragment(), accept()),
+			// The ports are behind headers that do not end in this fragment.
+			all(protocol(unix.IPPROTO_UDP), jump(dropChain(ReasonIP))),
 			accept(),
 		}},
 		// A first fragment that has no type, and later fragments behind more than the IPv6
@@ -72,8 +83,7 @@ func ipv6Chains() []chainDef {
 			all(icmp(mldDone), jump("mld")),
 			all(icmp(mldReport2), jump("mld")),
 			all(transport(0, 1), jump("icmpv6-source")),
-			all(network(ipv6NextHeader, 1, unix.IPPROTO_FRAGMENT),
-				masked(inNetwork, ipv6Header+2, expr.CmpOpNeq, []byte{0xff, 0xf8}, []byte{0, 0}), jump("icmpv6-source")),
+			all(laterFragment(), jump("icmpv6-source")),
 			jump(dropChain(ReasonND)),
 		}},
 		{family: bridge, name: "icmpv6-source", rules: []rule{

@@ -30,17 +30,32 @@ func program() []chainDef {
 				all(port(setPorts), jump("frame")),
 			}},
 			// The bridge forwards no frame to the addresses that IEEE 802.1D reserves: it gives
-			// them to the stack of the node, past the hook above.
+			// them to the stack of the node, past the hook above. (And 01:80:c2:00:00:0e past this
+			// one too: see closedChains.)
 			{family: bridge, name: "input", base: true, hook: hookBridgeInput, priority: priorityBridge, rules: []rule{
 				all(port(setPorts), toReserved(), jump(dropChain(ReasonProtocol))),
 			}},
 		},
 		linkChains(), arpChains(), ipv4Chains(), ipv6Chains(), ndChains(),
-		dropChains(bridge, func(number []byte) rule {
-			return append(meta(expr.MetaKeyIIF), &expr.Immediate{Register: regSecond, Data: number})
-		}, portReasons...),
+		dropChains(bridge, setDrops, portKey, portReasons...),
+		closedChains(),
 		underlayChains(),
 	)
+}
+
+// portKey loads the port and a reason.
+func portKey(number []byte) rule {
+	return append(meta(expr.MetaKeyIIF), &expr.Immediate{Register: regSecond, Data: number})
+}
+
+// closedChains drop what comes to the node's own stack by a host end, past its bridge: frames
+// to 01:80:c2:00:00:0e (LLDP), and everything if another program takes it out of its bridge.
+func closedChains() []chainDef {
+	closed := []rule{all(port(setClosed), jump(dropChain(ReasonProtocol)))}
+	return slices.Concat([]chainDef{
+		{family: inet, name: "prerouting", base: true, hook: hookInetPrerouting, priority: priorityRaw, rules: closed},
+		{family: arp, name: "input", base: true, hook: hookARPInput, priority: priorityRaw, rules: closed},
+	}, dropChains(inet, setClosedDrops, portKey, ReasonProtocol), dropChains(arp, setClosedDrops, portKey, ReasonProtocol))
 }
 
 // toReserved matches frames to 01:80:c2:00:00:00 to 0f.
@@ -166,6 +181,9 @@ func ipv4Chains() []chainDef {
 		{family: bridge, name: "ipv4-dhcp", rules: []rule{
 			all(udp(nil, dhcpClient), notPort(setDHCP), jump(dropChain(ReasonDHCPServer))),
 			all(udp(nil, dhcpServer), jump("request")),
+			all(protocol(unix.IPPROTO_UDP), transport(2, 2), accept()),
+			all(masked(inNetwork, 6, expr.CmpOpNeq, []byte{0x1f, 0xff}, []byte{0, 0}), accept()), // a later fragment
+			all(protocol(unix.IPPROTO_UDP), jump(dropChain(ReasonIP))),
 			accept(),
 		}},
 	}
@@ -193,7 +211,7 @@ func underlayChains() []chainDef {
 				load(inTransport, vni, 3, regAfter6), in(setPeers6), accept()),
 			jump(dropChain(ReasonPeer)),
 		}},
-	}, dropChains(inet, func(number []byte) rule {
+	}, dropChains(inet, setDrops, func(number []byte) rule {
 		return rule{&expr.Immediate{Register: regFirst, Data: number}}
 	}, underlayReasons...))
 }
@@ -205,6 +223,6 @@ var underlayReasons = []Reason{ReasonPeer, ReasonInterface}
 func segmentChain(s Segment) chainDef {
 	return chainDef{
 		family: netdev, name: segmentName(s.Index), base: true, hook: hookNetdevIngress, priority: priorityNetdev,
-		drops: true, device: s.Name, rules: []rule{all(meta(expr.MetaKeyIIF), count())},
+		drops: true, device: s.Name, rules: []rule{all(meta(expr.MetaKeyIIF), count(setDrops))},
 	}
 }

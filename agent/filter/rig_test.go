@@ -175,6 +175,10 @@ type vm struct {
 func (n *node) vm(name, bridge string, mac log.MAC) *vm {
 	n.t.Helper()
 	v := &vm{n: n, ns: namespace(n.t, name), host: "port-" + name, mac: mac}
+	n.do(quiet)
+	if err := v.ns.Do(quiet); err != nil {
+		n.t.Fatal(err)
+	}
 	n.do(func() error {
 		if err := errors.Join(netlab.AddVeth(v.host, "fabric0", v.ns, 1500), netlab.SetMaster(v.host, bridge), netlab.SetUp(v.host, true)); err != nil {
 			return err
@@ -184,8 +188,7 @@ func (n *node) vm(name, bridge string, mac log.MAC) *vm {
 		return err
 	})
 	err := v.ns.Do(func() error {
-		if err := errors.Join(netlab.SetMAC("fabric0", mac),
-			os.WriteFile("/proc/thread-self/net/../../sys/net/ipv6/conf/fabric0/disable_ipv6", []byte("1"), 0o600), netlab.SetUp("fabric0", true)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := errors.Join(netlab.SetMAC("fabric0", mac), netlab.SetUp("fabric0", true)); err != nil {
 			return err
 		}
 		fd, err := packetSocket("fabric0")
@@ -197,6 +200,17 @@ func (n *node) vm(name, bridge string, mac log.MAC) *vm {
 	}
 	n.t.Cleanup(func() { _ = unix.Close(v.sending) })
 	return v
+}
+
+// quiet makes the namespace of the thread send nothing by itself.
+func quiet() error { return writeSysctl("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1") }
+
+func writeSysctl(path, value string) error {
+	err := os.WriteFile(path, []byte(value), 0o600)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // packetSocket has every frame of a link, in the namespace of the thread. It does not wait.

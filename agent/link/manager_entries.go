@@ -27,20 +27,14 @@ func (m *Manager) Apply(ctx context.Context, delta desired.LinksDelta) Result {
 	now := m.cfg.Now()
 	var result Result
 	if delta.Part != nil {
+		// What goes to a NIC that leaves this node is forwarded before its link is deleted. What
+		// goes to one that comes is forwarded until it has its link.
+		m.applyEntries(ctx, desired.LinksDelta{FDB: delta.FDB}, now, &result)
 		m.applyPart(ctx, delta.Part, now, &result)
 	}
 	m.demand.mu.Lock() // no answer from before the delta may follow it
 	defer m.demand.mu.Unlock()
-	first, last := m.peerSteps(&delta)
-	steps := slices.Concat(first, m.demand.resident(m.entrySteps(delta)), last)
-	if len(steps) > 0 {
-		done := m.do(ctx, steps, now)
-		for i := range done {
-			m.noteEntry(&done[i])
-		}
-		m.doubt = m.doubt || len(done) < len(steps)
-		result.Steps = append(result.Steps, done...)
-	}
+	m.applyLocked(ctx, delta, now, &result)
 	if err := m.heal(ctx, now, &result); err != nil {
 		m.doubt = true
 	}
@@ -50,6 +44,28 @@ func (m *Manager) Apply(ctx context.Context, delta desired.LinksDelta) Result {
 	result.Matched = m.lastMatched && !m.doubt && len(m.stirred) == 0
 	result.Pending, result.Settled = m.left.pending, m.left.settled && !m.doubt && len(m.stirred) == 0
 	return result
+}
+
+// applyEntries makes the entries of a delta.
+func (m *Manager) applyEntries(ctx context.Context, delta desired.LinksDelta, now time.Time, result *Result) {
+	m.demand.mu.Lock()
+	defer m.demand.mu.Unlock()
+	m.applyLocked(ctx, delta, now, result)
+}
+
+// applyLocked is applyEntries for callers that hold the lock of demand.
+func (m *Manager) applyLocked(ctx context.Context, delta desired.LinksDelta, now time.Time, result *Result) {
+	first, last := m.peerSteps(&delta)
+	steps := slices.Concat(first, m.demand.resident(m.entrySteps(delta)), last)
+	if len(steps) == 0 {
+		return
+	}
+	done := m.do(ctx, steps, now)
+	for i := range done {
+		m.noteEntry(&done[i])
+	}
+	m.doubt = m.doubt || len(done) < len(steps)
+	result.Steps = append(result.Steps, done...)
 }
 
 // entrySteps are the steps of a delta, additions before deletions. Entries of missing

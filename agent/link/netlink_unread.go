@@ -94,6 +94,15 @@ func openNamespaceFile(path string) (*os.File, error) {
 	return file, nil
 }
 
+// OpenNamespace opens the file of a named network namespace in a folder, with the same
+// care and the same errors as the dumps.
+func OpenNamespace(folder, name string) (*os.File, error) {
+	if err := plan.CheckNamespace(name); err != nil {
+		return nil, err
+	}
+	return openNamespaceFile(filepath.Join(folder, name))
+}
+
 // statNow returns what the kernel knows of a file without asking its file system: of one
 // that a program serves (FUSE), or another machine, the answer may never come. path is
 // relative to fd, or "" for fd itself.

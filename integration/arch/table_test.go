@@ -241,7 +241,7 @@ var importTable = []row{
 		why:   "the stream of a compute node needs a connection and the log, and no HTTP",
 	},
 	{
-		pkg: "api/internal/nodes", may: []string{"log", "log/feed", "projections", "api/backend", "api/internal/logread", "api/internal/logserver", "api/feedserver", "api/liveness", "api/vmm", "api/internal/rest", "api/auth/guard", "api/auth/matrix", "api/auth/audit"},
+		pkg: "api/internal/nodes", may: []string{"log", "log/feed", "projections", "projections/desired", "api/backend", "api/internal/logread", "api/internal/logserver", "api/feedserver", "api/liveness", "api/vmm", "api/internal/rest", "api/auth/guard", "api/auth/matrix", "api/auth/audit"},
 		why: "what HTTP says of compute nodes is one surface: their feed, sessions, holds and barriers",
 	},
 	{
@@ -354,7 +354,7 @@ var importTable = []row{
 		why:   "programs that use the client must not be linked with a server",
 	},
 	{
-		pkg: "agent", may: []string{"log", "log/boltpages", "log/feed", "projections", "api/client", "agent/link", "agent/link/plan", "agent/miss", "projections/desired"},
+		pkg: "agent", may: []string{"log", "log/boltpages", "log/feed", "projections", "api/client", "agent/link", "agent/link/plan", "agent/link/view", "agent/miss", "projections/desired"},
 		tests: []string{"api", "raftstore", "projections/desired", "projections/rules"},
 		why:   "a compute node has no Raft; it reaches the servers through their API only",
 	},
@@ -385,6 +385,19 @@ var importTable = []row{
 	{
 		pkg: "agent/link/internal/linktest", may: []string{"log", "agent/filter", "projections", "projections/desired"},
 		why: "what tests of a kernel begin with needs no kernel",
+	},
+	{
+		pkg: "agent/link/view", may: []string{"log", "agent/filter", "agent/internal/nlmsg", "agent/link", "agent/link/internal/wire", "agent/link/plan", "agent/ports", "projections/desired"},
+		tests: []string{"cmd/rutter/netlab"},
+		why:   "a trace reads the kernel with sockets of its own, and one entry at a time: it shares with the manager only the form of messages",
+	},
+	{
+		pkg: "agent/ports", may: []string{"log", "agent/filter", "projections/desired"},
+		why: "what port security does is told in one form to operators, metrics and traces, and decided elsewhere",
+	},
+	{
+		pkg: "agent/metrics", may: []string{"log", "agent", "agent/filter", "agent/ports", "projections/desired"},
+		why: "metrics are another form of the status: an agent works without them",
 	},
 	{
 		pkg: "agent/miss", may: []string{"log", "agent/internal/nlmsg"},
@@ -497,7 +510,7 @@ var importTable = []row{
 		why: "the commands for VMs and the agent open a node's VMs the same way",
 	},
 	{
-		pkg: "cmd/rutter/node", may: []string{"agent", "agent/filter", "agent/link", "agent/link/plan", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "varp", "agent/underlay"},
+		pkg: "cmd/rutter/node", may: []string{"agent", "agent/link", "agent/link/plan", "agent/link/view", "agent/metrics", "agent/ports", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "projections/desired", "varp", "agent/underlay", "agent/filter"},
 		why: "one constructor of a compute node, for the command, the demo, dev and tests; it has no Raft",
 	},
 	{

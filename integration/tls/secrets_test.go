@@ -3,11 +3,13 @@ package tls
 import (
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
@@ -48,6 +50,21 @@ func (p planted) keys(w *world, folder string) {
 	}
 }
 
+// awaitListener waits until a server accepts connections.
+func (w *world) awaitListener(url string) {
+	w.t.Helper()
+	for deadline := time.Now().Add(2 * finishPatience); ; time.Sleep(50 * time.Millisecond) {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "https://"))
+		if err == nil {
+			w.must(conn.Close())
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s accepts no connections: %v", url, err)
+		}
+	}
+}
+
 // Secrets are where they belong and nowhere else: in no output, error or log, not
 // in what a server keeps or tells, and not in what its machine's others see of it.
 func TestSecretsStayWhereTheyBelong(t *testing.T) {
@@ -62,6 +79,7 @@ func TestSecretsStayWhereTheyBelong(t *testing.T) {
 	w.issue("ada", matrix.Identity{Role: matrix.Operator, Name: "ada"}, pki.Life)
 	w.raft, w.urls = []string{rig.Address(t)}, []string{"https://" + rig.Address(t)}
 	w.start("s1", 0, "--bootstrap", "--passphrase-file", w.path("passphrase"), "--log-level", "debug")
+	w.awaitListener(w.urls[0]) // a passphrase takes time on purpose, on a busy machine more than a client waits
 	w.api = w.client("ada", w.urls...)
 	w.must(w.write(t.Context(), "first"))
 

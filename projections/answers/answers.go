@@ -52,6 +52,9 @@ func Of(s *projections.State, cn log.UUID, nic log.MAC) (Guest, bool) {
 		NIC: nic, VM: f.VM, Network: r.Network(), VNet: f.VNet, VLAN: f.VLAN,
 		Gateway: f.Gateway, Resolvers: f.Resolvers, Routes: f.Routes, MTU: f.MTU,
 	}
+	if net := s.Network(g.Network); net != nil {
+		g.DHCP = net.DHCP
+	}
 	if len(f.Addresses) > 0 {
 		g.IP = f.Addresses[0]
 	}

@@ -46,6 +46,14 @@ func TestGuest(t *testing.T) {
 			t.Errorf("of %s: %v, %s\nwant %s", nic, ok, got, changetest.Expand(want))
 		}
 	}
+	for _, on := range []bool{true, false} {
+		w.Must(fmt.Sprintf(`update network #31# {"dhcp": %v}`, on))
+		four, _ := answers.Of(w.State, changetest.UUID(11), mac(7))
+		six, _ := answers.Of(w.State, changetest.UUID(11), mac(8))
+		if four.DHCP != on || six.DHCP {
+			t.Errorf("dhcp %v: told as %v, and of another network as %v", on, four.DHCP, six.DHCP)
+		}
+	}
 	underlay := log.MAC{4: 1}
 	if r, ok := w.State.NICRow(underlay); !ok || r.CN() != changetest.UUID(11) {
 		t.Fatalf("%s is no NIC of the node", underlay)

@@ -66,7 +66,7 @@ func (t Trace) judged() Trace {
 	ends := t.From.Asked + " and " + t.To.Asked
 	switch t.Verdict {
 	case Reachable:
-		t.Summary = ends + " can reach each other: the log gives both kernels what they need"
+		t.Summary = ends + " can reach each other: the log gives both kernels what they need" + t.haveIt()
 	case Routed:
 		t.Summary = ends + " reach each other through a gateway only"
 	case Doubtful:
@@ -96,4 +96,17 @@ func (t *Trace) rank() int {
 		}
 	}
 	return rank
+}
+
+// haveIt says for the summary that the kernels have it, if all were seen.
+func (t *Trace) haveIt() string {
+	for i := range t.KernelsAsked {
+		if k := &t.KernelsAsked[i]; k.View == nil || len(k.View.Unknown) > 0 {
+			return ""
+		}
+	}
+	if len(t.KernelsAsked) == 0 {
+		return ""
+	}
+	return ", and they have it"
 }

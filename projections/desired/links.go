@@ -203,11 +203,12 @@ func (p *planner) fabric(r projections.NICRow) Fabric {
 	if nic.IP.IsValid() {
 		f.Addresses = []netip.Prefix{netip.PrefixFrom(nic.IP, net.Subnet.Bits())}
 	}
-	if vm := p.s.VM(nic.BelongsToUUID); vm != nil {
-		// A VM that is still another CN's is not in this one's interest.
-		if vm.ServerUUID == p.cn {
-			f.Namespace, f.Hold, f.Idle = vm.Zonename, vm.State == "provisioning", !runs(vm)
-		}
+	if vm := p.s.VM(nic.BelongsToUUID); vm != nil && vm.ServerUUID == p.cn {
+		f.Namespace, f.Hold, f.Idle = vm.Zonename, vm.State == "provisioning", !runs(vm)
+	} else {
+		// The VM is still, or already, another CN's, and not in this one's interest; or the log
+		// has none. Its link never is in the node's own namespace, where the node would answer.
+		f.Namespace, f.Idle = nic.BelongsToUUID.String(), true
 	}
 	f.Gateway, f.Resolvers = p.ofVM(nic, net)
 	f.Routes = p.routes(nic, net)

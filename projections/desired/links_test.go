@@ -128,3 +128,26 @@ func TestDesiredLinksProblems(t *testing.T) {
 		t.Errorf("without the network the problems are %v", p)
 	}
 }
+
+// TestNICBeforeItsVM: a NIC that is moved before its VM is on its new node a link of the
+// namespace that has the VM's UUID, and never one of the node's own namespace, in which the
+// node itself would answer for the VM's address.
+func TestNICBeforeItsVM(t *testing.T) {
+	w := worldtest.Settled(t, rules.Decide)
+	namespaces := func() (list []string) {
+		for _, f := range desired.Of(w.State, changetest.UUID(12)).Fabrics {
+			if f.VM == changetest.UUID(21) {
+				list = append(list, fmt.Sprint(f.Namespace, " ", f.Idle))
+			}
+		}
+		return list
+	}
+	w.Must(`update nic 00:00:00:00:02:00 {"cn_uuid": "#12#"}`)
+	if got, want := fmt.Sprint(namespaces()), fmt.Sprintf("[%s true]", changetest.UUID(21)); got != want {
+		t.Errorf("the NIC is moved: namespaces %s, want %s", got, want)
+	}
+	w.Must(`update vm #21# {"server_uuid": "#12#"}`)
+	if got, want := fmt.Sprint(namespaces()), fmt.Sprintf("[%s false]", changetest.UUID(21)); got != want {
+		t.Errorf("the VM follows: namespaces %s, want %s", got, want)
+	}
+}

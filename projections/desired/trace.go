@@ -52,6 +52,8 @@ type Trace struct {
 	Summary  string       `json:"summary"`
 	Entries  []TraceEntry `json:"entries"`
 	Findings []Finding    `json:"findings"`
+	// KernelsAsked is what the kernels of both CNs have; nil: they were not asked.
+	KernelsAsked []TraceKernel `json:"kernels,omitempty"`
 }
 
 // bounds of a Trace: VMs that are looked through for an alias are all there are,

@@ -68,10 +68,14 @@ type Config struct {
 type Routes struct {
 	cfg   Config
 	store Store // of cfg
+	// kernelAsks has a token for each request that asks CNs for their kernels.
+	kernelAsks chan struct{}
 }
 
 // New returns Routes.
-func New(cfg Config) *Routes { return &Routes{cfg, cfg.Store} }
+func New(cfg Config) *Routes {
+	return &Routes{cfg: cfg, store: cfg.Store, kernelAsks: make(chan struct{}, maxKernelAsks)}
+}
 
 // Routes are the paths of CNs.
 func (s *Routes) Routes() []rest.Route {

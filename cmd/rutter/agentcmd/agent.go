@@ -15,6 +15,8 @@ import (
 	"rutter/agent/filter"
 	"rutter/agent/link"
 	"rutter/agent/link/plan"
+	"rutter/agent/link/view"
+	"rutter/agent/ports"
 	"rutter/agent/underlay"
 	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/localhttp"
@@ -43,7 +45,7 @@ func Command(join *cli.Command) *cli.Command {
 			Name: "status", Usage: "what the agent of this machine says of itself", Action: printStatus,
 			Flags:       []cli.Flag{output.Flag(), statusFlag()},
 			Description: term.Examples("rutter agent status", "rutter agent status -o json"),
-		}},
+		}, portsCommand()},
 	}
 }
 
@@ -139,13 +141,18 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w (the agent needs CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter the VMs' namespaces)", err)
 	}
-	rules := new(node.Filter)
+	rules := ports.NewGuard(new(node.Filter))
 	defer rules.Close()
 	security, err := secure(c, opts.Folder, kernel, rules, opts.Logger)
 	if err != nil {
 		return errors.Join(err, kernel.Close())
 	}
 	opts.Kernel = node.SystemKernel(kernel, link.ManagerConfig{Ahead: c.Int("ahead"), Table: c.Int("on-demand-table"), UndoRenames: c.String("link-renames") == "undo"}, security)
+	opts.Ports = security.Ports(rules, time.Now())
+	if opts.View, err = view.New(view.Config{NetNSDir: c.String("netns"), Security: opts.Ports}); err != nil {
+		return errors.Join(err, kernel.Close())
+	}
+	defer opts.View.Close()
 	opts.Opened = func() { confineAgent(c, opts.Logger) }
 	opts.Underlay = new(node.UnderlayOptions)
 	if c.Bool("underlay-probe") {

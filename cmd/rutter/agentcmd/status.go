@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,30 +29,39 @@ func statusFlag() cli.Flag {
 	return &cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_AGENT_LISTEN"}, Value: "127.0.0.1:5309", Usage: "`ADDRESS` at which the agent serves its status, and nothing that changes anything, or off"}
 }
 
-// printStatus prints the status of the agent at --listen.
-func printStatus(c *cli.Context) error {
+// statusOf asks the agent at --listen for its status.
+func statusOf(c *cli.Context) (s node.Status, err error) {
 	if err := term.NoArguments(c); err != nil {
-		return err
+		return s, err
 	}
 	ctx, cancel := context.WithTimeout(c.Context, localhttp.Limit)
 	defer cancel()
 	base, transport := localhttp.Reach(c.String("listen"))
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/status", nil)
 	if err != nil {
-		return term.Usagef("--listen %q: %w", c.String("listen"), err)
+		return s, term.Usagef("--listen %q: %w", c.String("listen"), err)
 	}
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return term.NoAnswerError(fmt.Sprintf("no agent answers at %s: %v (does it run there? --listen names another address, or its socket)", c.String("listen"), err))
+		return s, term.NoAnswerError(fmt.Sprintf("no agent answers at %s: %v (does it run there? --listen names another address, or its socket)", c.String("listen"), err))
 	}
 	defer response.Body.Close()
-	var s node.Status
 	if err := json.NewDecoder(response.Body).Decode(&s); err != nil {
-		return fmt.Errorf("agent status: %w", err)
+		return s, fmt.Errorf("agent status: %w", err)
+	}
+	return s, nil
+}
+
+// printStatus prints the status of the agent at --listen.
+func printStatus(c *cli.Context) error {
+	s, err := statusOf(c)
+	if err != nil {
+		return err
 	}
 	return output.One(c, s, func(w io.Writer) {
 		writeAgentStatus(w, s.Status)
 		writeUnderlay(w, s.Underlay)
+		writeSecurity(w, &s.Security)
 		writeVMStatus(w, s.VMs)
 	})
 }
@@ -87,7 +98,7 @@ func writeAgentStatus(w io.Writer, s agent.Status) {
 	}
 	for i, line := range s.Kernel.Drift {
 		if i == 0 {
-			output.Printf(w, "put right     %d in all; the last time:\n", s.Kernel.Healed)
+			output.Printf(w, "put right     %d in all%s; the last time:\n", s.Kernel.Healed, kindsText(s.Kernel.HealedBy))
 		}
 		output.Printf(w, "              %s\n", line)
 	}
@@ -114,6 +125,18 @@ func writeAgentStatus(w io.Writer, s agent.Status) {
 	if s.Failure != "" {
 		output.Printf(w, "last failure  %s\n", s.Failure)
 	}
+}
+
+// kindsText lists counts by kind, as in " (1 link, 2 neighbours)".
+func kindsText(counts map[string]uint64) string {
+	texts := make([]string, 0, len(counts))
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		texts = append(texts, fmt.Sprintf("%s %d", kind, counts[kind]))
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(texts, ", ") + ")"
 }
 
 func writeUnderlay(w io.Writer, s *underlay.Status) {

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -27,10 +29,13 @@ func TraceCommand(open OpenPast) *cli.Command {
 			"rutter trace web1 10.21.12.8 -o json",
 			"rutter trace web1 db1 --at 2026-11-21T14:03:00Z   # as the log had it then",
 			"rutter trace web1 db1 --data /var/lib/rutter      # of a stopped server",
-		) + "\n\nIt looks at the NICs, networks, vnets, VLANs and MTUs of both, at the underlay between their compute nodes (CNs), at every entry that both kernels need, and whether each CN has programmed the seq that it follows from. It ends with 0 if they can reach each other, though through a gateway or with doubts, and with 1 if they cannot.",
+			"rutter trace web1 db1 --watch 5s              # which packet counters rise, while you ping",
+		) + "\n\nIt looks at the NICs, networks, vnets, VLANs and MTUs of both, at the underlay between their compute nodes (CNs), at every entry that both kernels need, and whether each CN has programmed the seq that it follows from. Then it asks the agents of both CNs what their kernels have: links, addresses, entries, the rules of port security and what they dropped, and which counters rise while it looks; --no-kernels leaves that out. A CN that does not answer within 3 s is named, and what its kernel has is not known. It ends with 0 if they can reach each other, though through a gateway or with doubts, and with 1 if they cannot.",
 		Flags: []cli.Flag{
 			term.ServersFlag(), term.DataFlag(), output.Flag(),
 			&cli.StringFlag{Name: "at", Usage: "as it was after the entry `SEQ|TIME`; what kernels had then is not known"},
+			&cli.BoolFlag{Name: "no-kernels", Usage: "do not ask the agents of both CNs what their kernels have"},
+			&cli.DurationFlag{Name: "watch", Value: time.Second, Usage: "look twice at the kernels, with this `TIME` between, up to 10s; 0s: once, without what rises"},
 		},
 		Action: func(c *cli.Context) error { return runTrace(c, open) },
 	}
@@ -39,6 +44,9 @@ func TraceCommand(open OpenPast) *cli.Command {
 func runTrace(c *cli.Context, open OpenPast) error {
 	if c.NArg() != 2 {
 		return term.Usagef("want two arguments, %s: a VM is a UUID, an alias, or the MAC of its NIC", c.Command.ArgsUsage)
+	}
+	if watch := c.Duration("watch"); watch < 0 || watch > maxWatch {
+		return term.Usagef("--watch %s: want a time up to %s", watch, maxWatch)
 	}
 	t, err := traceOf(c, open, c.Args().Get(0), c.Args().Get(1))
 	if err != nil {
@@ -70,6 +78,9 @@ func traceOf(c *cli.Context, open OpenPast, from, to string) (t desired.Trace, e
 	query := url.Values{"from": {from}, "to": {to}, "consistent": {"1"}}
 	if c.IsSet("at") {
 		query.Set("at", c.String("at"))
+	} else if !c.Bool("no-kernels") {
+		query.Set("kernels", "1")
+		query.Set("watch_ms", strconv.FormatInt(c.Duration("watch").Milliseconds(), 10))
 	}
 	raw, err := api.Raw(c.Context, http.MethodGet, "/trace?"+query.Encode(), nil)
 	if err != nil {
@@ -81,7 +92,11 @@ func traceOf(c *cli.Context, open OpenPast, from, to string) (t desired.Trace, e
 	return t, nil
 }
 
+// maxWatch bounds the time between two looks at the kernels; servers have the same bound.
+const maxWatch = 10 * time.Second
+
 func printTrace(out io.Writer, t *desired.Trace) {
+	output.Printf(out, "%s: %s\n\n", t.Verdict, t.Summary)
 	w := output.Aligned(out)
 	output.Print(w, "\tFROM\tTO\n")
 	row := func(name string, of func(*desired.TraceEnd) string) {
@@ -109,14 +124,18 @@ func printTrace(out io.Writer, t *desired.Trace) {
 		}
 		_ = w.Flush()
 	}
-	output.Print(out, "\n")
+	if t.KernelsAsked != nil {
+		printKernels(out, t)
+	}
+	if len(t.Findings) > 0 {
+		output.Print(out, "\n")
+	}
 	for _, f := range t.Findings {
 		output.Printf(out, "%s: %s\n", f.Level, f.Text)
 		if f.Remedy != "" {
 			output.Printf(out, "       %s\n", f.Remedy)
 		}
 	}
-	output.Printf(out, "%s: %s\n", t.Verdict, t.Summary)
 }
 
 func unlessZero(zero bool, v any) string {

@@ -12,6 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/agent"
+	"rutter/agent/link/view"
+	"rutter/agent/metrics"
+	"rutter/agent/ports"
 	"rutter/agent/underlay"
 	"rutter/api/client"
 	"rutter/cmd/rutter/localhttp"
@@ -52,6 +55,14 @@ type Options struct {
 	// simulated kernel.
 	Underlay *UnderlayOptions
 
+	// Ports is the port security of the node; nil: it has none.
+	Ports ports.Source
+	// View reads the node's kernel for traces; nil: it cannot be read, as a simulated one.
+	// The caller closes it after Run.
+	View *view.Reader
+	// Answers counts what the node answered to its VMs, by kind; nil: it answers nothing.
+	Answers func() []metrics.Answers
+
 	// Opened, if not nil, is called when the ports are open.
 	Opened func()
 	Logger *slog.Logger // nil discards
@@ -65,6 +76,8 @@ type Node struct {
 	tasks *tasks  // nil: it does none
 	found *troubles
 	under *underlay.Monitor // nil: it does not look at its underlay
+	// metrics answers GET /metrics.
+	metrics http.Handler
 }
 
 // UnderlayOptions say how a node looks at its underlay.
@@ -111,7 +124,13 @@ func Open(opts Options) (*Node, error) {
 			return nil, err
 		}
 	}
-	if n.agent, err = agent.New(cfg); err == nil && opts.Underlay != nil {
+	if opts.View != nil {
+		cfg.View = opts.View.Read
+	}
+	if n.agent, err = agent.New(cfg); err == nil {
+		n.metrics, err = metrics.Handler(metrics.Config{Agent: n.agent.Status, Ports: n.ports, Answers: opts.Answers, Folder: opts.Folder})
+	}
+	if err == nil && opts.Underlay != nil {
 		n.under = underlay.New(underlay.Config{
 			CN: opts.CN, View: n.agent.View, Submit: opts.Servers.API.Submit, NewID: client.NewChangeID,
 			Prober: opts.Underlay.Prober, Every: opts.Underlay.Every, Logger: opts.Logger,

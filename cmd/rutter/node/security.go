@@ -10,10 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"rutter/agent/filter"
 	"rutter/agent/link"
 	"rutter/agent/link/plan"
+	"rutter/agent/ports"
+	"rutter/projections/desired"
 )
 
 // Security says whether a node attaches its VMs with port security.
@@ -61,6 +64,20 @@ func SecurityOf(ctx context.Context, folder, asked string, required *bool, look 
 		logger.Warn("port security is off: VMs of this node can send with the addresses of others", "because", s.Since, "switch on", "rutter agent --port-security on")
 	}
 	return s, nil
+}
+
+// Ports is what status, metrics and traces read of port security, since a time. rules is
+// the node's filter.
+func (s *Security) Ports(rules *ports.Guard, since time.Time) ports.Source {
+	if s.On {
+		rules.SetMode(ports.Mode{Mode: desired.SecurityEnforced, Since: since, Required: s.Required})
+		return rules
+	}
+	why := "rutter agent --port-security on switches it on"
+	if s.Since != "" {
+		why = s.Since + "; " + why
+	}
+	return ports.Without{As: ports.Mode{Mode: desired.SecurityOff, Since: since, Why: why}}
 }
 
 // madeWith returns whether the data folder was made with port security, and why not. It

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 
@@ -9,8 +10,11 @@ import (
 
 	"rutter/agent"
 	"rutter/agent/netsync"
+	"rutter/agent/ports"
 	"rutter/agent/underlay"
 	"rutter/agent/vmlink"
+	"rutter/log"
+	"rutter/projections"
 	"rutter/varp"
 )
 
@@ -32,6 +36,7 @@ func withSVP(status http.Handler, stats func() varp.Stats) http.Handler {
 type Status struct {
 	agent.Status
 	VMs      *VMStatus        `json:"vms,omitempty"`
+	Security ports.Status     `json:"port_security"`
 	Underlay *underlay.Status `json:"underlay,omitempty"`
 }
 
@@ -77,15 +82,31 @@ func (n *Node) handler() http.Handler {
 	if n.vms != nil {
 		n.vms.handle(mux)
 	}
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(n.status()) // the client is gone
+		_ = json.NewEncoder(w).Encode(n.status(r.Context())) // the client is gone
 	})
+	mux.Handle("GET /metrics", n.metrics)
 	return mux
 }
 
-func (n *Node) status() Status {
-	s := Status{Status: n.agent.Status()}
+// ports returns what port security does on the node.
+func (n *Node) ports(ctx context.Context) ports.Status {
+	owners := map[log.MAC]ports.Owner{}
+	n.agent.View(func(state *projections.State) {
+		for row := range projections.NICsOnCN(n.opts.CN).NICs(state) {
+			o := ports.Owner{VM: row.NIC().BelongsToUUID}
+			if vm := state.VM(o.VM); vm != nil {
+				o.Alias = vm.Alias
+			}
+			owners[row.MAC()] = o
+		}
+	})
+	return ports.Read(ctx, n.opts.Ports, func(mac log.MAC) ports.Owner { return owners[mac] })
+}
+
+func (n *Node) status(ctx context.Context) Status {
+	s := Status{Status: n.agent.Status(), Security: n.ports(ctx)}
 	if n.vms != nil {
 		s.VMs = n.vms.status()
 	}

@@ -1,0 +1,56 @@
+package lookupcmd
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"rutter/log"
+	"rutter/projections/desired"
+)
+
+// The text of a trace: the verdict, the log, the kernels, and what was found.
+// RUTTER_WRITE=1 writes testdata/trace.txt anew.
+func TestPrintTrace(t *testing.T) {
+	cn := func(n byte) log.UUID { return log.UUID{15: n} }
+	yes, peer := true, true
+	addr := netip.MustParseAddr
+	tr := desired.Trace{
+		Verdict: desired.Unreachable, Summary: "web1 and db1 cannot reach each other: the neighbour for 10.0.0.6 on CN cn1 is missing",
+		From:    desired.TraceEnd{Asked: "web1", Alias: "web1", State: "running", NIC: log.MAC{2, 5: 1}, IP: addr("10.0.0.5"), Name: "blue", VNet: 5, MTU: 1400, CN: cn(1), Host: "cn1", Under: addr("192.0.2.1")},
+		To:      desired.TraceEnd{Asked: "db1", Alias: "db1", State: "running", NIC: log.MAC{2, 5: 2}, IP: addr("10.0.0.6"), Name: "blue", VNet: 5, MTU: 1400, CN: cn(2), Host: "cn2", Under: addr("192.0.2.2")},
+		Entries: []desired.TraceEntry{{CN: cn(1), What: "neighbour 10.0.0.6 is 02:00:00:00:00:02", Seq: 7, Wanted: true, Programmed: &yes}},
+		KernelsAsked: []desired.TraceKernel{
+			{CN: cn(1), NIC: log.MAC{2, 5: 1}, View: &desired.KernelView{
+				NIC: log.MAC{2, 5: 1}, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/24")},
+				Links: []desired.KernelLink{
+					{Role: desired.RoleVM, Name: "fabric0", Kind: "veth", MTU: 1400, Up: true},
+					{Role: desired.RoleHost, Name: "port0", Kind: "veth", MTU: 1400, Master: "br5v0"},
+				},
+				Forward:  &desired.KernelForward{VTEP: addr("192.0.2.2"), Port: 4790},
+				Security: desired.KernelSecurity{Mode: desired.SecurityEnforced, Peer: &peer, Rules: &desired.KernelRules{Port: "port0", MAC: log.MAC{2, 5: 1}, Addresses: []netip.Addr{addr("10.0.0.5")}, Relaxed: []string{"allow_dhcp_spoofing"}}},
+				Drops:    map[string]uint64{"ip": 15, "mac": 0}, Underlay: map[string]uint64{"peer": 2},
+				Unknown: []string{"drops: no answer"},
+			}, Moved: []desired.TraceCounter{{What: "fabric0 tx_packets", Rose: 13}, {What: "drops at the port, ip", Rose: 12, Reason: "ip"}}},
+			{CN: cn(2), NIC: log.MAC{2, 5: 2}, Unknown: "CN x does not answer"},
+		},
+		Findings: []desired.Finding{{Level: desired.Fault, Code: "kernel-neighbour", Text: "the neighbour for 10.0.0.6 on CN cn1 is missing", Remedy: "rutter agent status on the node"}},
+	}
+	for range 20 {
+		k := &tr.KernelsAsked[0]
+		k.Moved = append(k.Moved, desired.TraceCounter{What: "port0 rx_packets", Rose: 1})
+	}
+	var out strings.Builder
+	printTrace(&out, &tr)
+	path := filepath.Join("testdata", "trace.txt")
+	if os.Getenv("RUTTER_WRITE") != "" {
+		if err := os.WriteFile(path, []byte(out.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(path); err != nil || out.String() != string(want) {
+		t.Errorf("%v: printed\n%s", err, out.String())
+	}
+}
