@@ -316,6 +316,17 @@ func TestSecuredNotSupported(t *testing.T) {
 	if !errors.Is(g.m.Unsupported(), filter.ErrUnsupported) {
 		t.Errorf("unsupported: %v, want the reason", g.m.Unsupported())
 	}
+	// Neither does a reason that may pass keep a VM down where rules are not required.
+	g.table.Unreadable = syscall.EBUSY
+	w.namespace("zC")
+	three := w.neighbours(0, "zA", "zB", "zC")
+	if result := mustPass(t, g.m, clone(three)); len(result.Failures) != 1 || result.Failures[0].Object.Kind != plan.ObjectRules {
+		t.Errorf("failures: %v, want that the rules are unknown", result.Failures)
+	}
+	if err := w.ping("zC", addr("192.168.5.11"), 8); err != nil {
+		t.Error(err)
+	}
+	mustPass(t, g.m, clone(want))
 	g.table.Unreadable = nil
 	w.pass(g.m, want)
 	if g.m.Unsupported() != nil || len(g.table.Held.Ports) != 2 {
