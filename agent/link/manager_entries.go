@@ -170,7 +170,7 @@ func (m *Manager) heal(ctx context.Context, now time.Time, result *Result) error
 		m.doubt = true
 	}
 	entries = slices.DeleteFunc(entries, func(e plan.Entry) bool { // the part reads the link with its entries
-		mac, ok := m.carrierOf(e)
+		mac, ok := carrierOf(m, e)
 		return ok && m.stirred[mac]
 	})
 	if len(entries) == 0 {
@@ -178,7 +178,7 @@ func (m *Manager) heal(ctx context.Context, now time.Time, result *Result) error
 	}
 	have, err := listener.Read(ctx, entries)
 	if errors.Is(err, plan.ErrNotMade) || errors.Is(err, plan.ErrNoNamespace) || errors.Is(err, unix.ENODEV) {
-		m.stirCarriers(entries) // a link was removed with its entries
+		stirCarriers(m, entries) // a link was removed with its entries
 		return nil
 	}
 	if err != nil {
@@ -205,7 +205,7 @@ func (m *Manager) heal(ctx context.Context, now time.Time, result *Result) error
 }
 
 // carrierOf returns the NIC on whose link an entry is, if that link is where it is wanted.
-func (m *Manager) carrierOf(e plan.Entry) (log.MAC, bool) {
+func carrierOf(m *Manager, e plan.Entry) (log.MAC, bool) {
 	n, ok := plan.FabricNumber(e.Link)
 	if !ok {
 		return log.MAC{}, false
@@ -217,9 +217,9 @@ func (m *Manager) carrierOf(e plan.Entry) (log.MAC, bool) {
 
 // stirCarriers leaves entries to parts that read the links that carry them, so that a guest
 // that removes its link causes no pass over everything.
-func (m *Manager) stirCarriers(entries []plan.Entry) {
+func stirCarriers(m *Manager, entries []plan.Entry) {
 	for _, e := range entries {
-		if mac, ok := m.carrierOf(e); ok {
+		if mac, ok := carrierOf(m, e); ok {
 			m.stirred[mac] = true
 		} else {
 			m.doubt = true

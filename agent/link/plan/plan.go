@@ -79,7 +79,7 @@ func PlanSecured(want desired.Links, have Snapshot, numbers Numbers, prune bool,
 	}
 	p.filter()
 	steps := slices.Concat(p.rebuild, p.peers, p.links, p.addresses, p.rules, p.ups, p.fdb, p.neigh, p.routes, p.files,
-		p.delNeigh, p.delFDB, p.delPeers, p.delRoutes, p.delAddresses, p.delLinks, p.delRules)
+		p.delNeigh, p.delFDB, p.delRoutes, p.delAddresses, p.delLinks, p.delPeers, p.delRules)
 	return Work{Steps: steps, Blocked: p.blocked}
 }
 
