@@ -158,7 +158,7 @@ func (r *run) isLocal(s *plan.Step) bool {
 		return true
 	}
 	var e wire.Encoder
-	e.B = append(e.B, unix.AF_INET6, 128, 0, 0, 0, 0, 0, 0, 0)
+	e.B = append(e.B, unix.AF_INET6, 128, 0, 0, 0, 0, 0, 0)
 	e.U32(0)
 	e.AttrAddr(unix.RTA_DST, s.Prefix.Addr())
 	replies, err := sp.conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETROUTE, Flags: netlink.Request}, Data: e.B})
