@@ -81,7 +81,7 @@ bench-triton: build ## Triton's surfaces: items of the change feed, kills of eve
 bench-security: build ## what TLS, strangers and hostile clients cost, some minutes: PART=append, fan, strangers, hostile, greedy or matrix_rows for one part
 	go run ./integration/bench/security -part $(or $(PART),all)
 
-bench-kernel: build ## the kernel's side beside a bare netlink loop and ip -batch, and one own NIC at 1,000 VMs; ends with a line of key=value, also of what a failure left. PART=entries, stacks, noop, own, misses or paced for one part
+bench-kernel: build ## the kernel's side beside a bare netlink loop and ip -batch, and one own NIC at 1,000 VMs; ends with a line of key=value, also of what a failure left. PART=entries, stacks, noop, own, misses or paced for one part; RUTTER_BENCH_SECURED=1: noop and own with port security
 	@scripts/install-packages.sh
 	@scripts/bench-kernel.sh $(or $(PART),all)
 

@@ -174,7 +174,7 @@ func benchmarkStacks(b *testing.B, vlan uint16, times int, key string) {
 			want.VLANs = append(want.VLANs, desired.VLAN{VNet: f.VNet, ID: vlan, MTU: f.MTU})
 		}
 	}
-	g := guard(w, want, time.Hour)
+	g := benchNode(w, want, time.Hour)
 	var ours, raw rounds
 	for range times {
 		ours.time(func() { pass(b, g.m, want) })
@@ -290,7 +290,7 @@ func BenchmarkKernelNoop(b *testing.B) {
 		w.namespace(fmt.Sprintf("z%d", i))
 	}
 	want := crowd(fabrics, peers, fabrics)
-	g := guard(w, want, 1)
+	g := benchNode(w, want, 1)
 	pass(b, g.m, want)
 	var took, processor, system rounds
 	var switches, preempted int64
@@ -326,7 +326,7 @@ func BenchmarkKernelOwnNIC(b *testing.B) {
 	}
 	all := crowd(vms+1, peers, vms+1)
 	want := without(all, vms)
-	g := guard(w, want, time.Hour)
+	g := benchNode(w, want, time.Hour)
 	pass(b, g.m, want)
 	for end := time.Now().Add(patience); ; { // so many notifications do not fit into the socket
 		g.settled()
@@ -354,6 +354,18 @@ func BenchmarkKernelOwnNIC(b *testing.B) {
 	}
 	b.Logf("a NIC more: median %v, 99 %% %v; a NIC less: median %v, 99 %% %v", added.median(), added.percentile(99), removed.median(), removed.percentile(99))
 	tell(b, "own_nic_p99_ms_1000vms", "%.1f", float64(added.percentile(99).Microseconds())/1000)
+}
+
+// benchSecured names the variable with which links are attached with port security.
+const benchSecured = "RUTTER_BENCH_SECURED"
+
+func benchNode(w *world, want desired.Links, turn time.Duration) *guarded {
+	if os.Getenv(benchSecured) == "" {
+		return guard(w, want, turn)
+	}
+	g := guard(w, want, turn, w.filter("cn1"))
+	g.m = NewManager(ManagerConfig{Kernel: g.h, Secure: required})
+	return g
 }
 
 // usage is what the process used so far.
