@@ -75,7 +75,7 @@ func (s *stage) play(ctx context.Context) error {
 	s.vms = make(map[string]*vm)
 	for _, act := range []func(context.Context) error{
 		s.buildUnderlay, s.startServers, s.loadInput, s.startAgents, s.pingWithin, s.pingBetween,
-		s.changeNetwork, s.killLeader, s.cutNode, s.stopServers, s.countAtEnd,
+		s.vmThatLies, s.changeNetwork, s.killLeader, s.cutNode, s.stopServers, s.countAtEnd,
 	} {
 		if err := act(ctx); err != nil {
 			if cause := context.Cause(ctx); cause != nil {
@@ -156,9 +156,9 @@ func (s *stage) buildUnderlay(ctx context.Context) error {
 	}
 	s.tagged = tagged
 	if s.tagged {
-		s.say.detail("this kernel has 802.1Q: the fabrics are tagged, VXLAN → VLAN 4 → macvlan")
+		s.say.detail("this kernel has 802.1Q: the fabrics are tagged, VXLAN → VLAN 4 → bridge → veth")
 	} else {
-		s.say.detail("this kernel has no 802.1Q: the fabrics are untagged, VXLAN → macvlan")
+		s.say.detail("this kernel has no 802.1Q: the fabrics are untagged, VXLAN → bridge → veth")
 	}
 	// The switch's ports take a moment to forward after they are set up.
 	err = until(ctx, settleLimit, "the underlay", func() error {
