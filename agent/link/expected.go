@@ -37,6 +37,7 @@ type expected struct {
 	removed   map[int32]bool
 	changed   map[string]bool // VM namespaces with notifications
 	all       bool            // any namespace may have changed
+	rules     bool            // nf_tables changed
 	listening bool            // Watch runs, and receives notifications of the VM namespaces
 }
 

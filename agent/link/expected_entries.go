@@ -111,7 +111,7 @@ func (t *expected) observeFlood(l *plan.Link, n *wire.RawNeigh, deleted bool) bo
 
 // observeStatic checks a notification of a bridge's entry of a port.
 func (t *expected) observeStatic(l *plan.Link, n *wire.RawNeigh, deleted bool) bool {
-	if !l.Host || (slices.Contains(l.Static, n.MAC) == (!deleted && n.IsStatic())) {
+	if !l.Host || n.VLAN != 0 || (slices.Contains(l.Static, n.MAC) == (!deleted && n.IsStatic())) {
 		return false
 	}
 	t.mismatches(l)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/filter"
 	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
 )
@@ -27,8 +28,11 @@ type guarded struct {
 	woken chan struct{}
 }
 
-func guard(w *world, want desired.Links, turn time.Duration) *guarded {
+func guard(w *world, want desired.Links, turn time.Duration, tables ...filter.Table) *guarded {
 	g := &guarded{w: w, h: w.open("cn1"), want: want, woken: make(chan struct{}, 1)}
+	for _, table := range tables {
+		g.h.UseFilter(table)
+	}
 	g.h.cfg.viewEvery = turn
 	g.m = NewManager(ManagerConfig{Kernel: g.h})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -46,6 +46,10 @@ type ManagerConfig struct {
 	// Secure says whether links are attached with port security, whose rules the kernel's
 	// filter holds. Default: they are not.
 	Secure plan.Secure
+	// Attached, with port security, is called after each pass and part that changed where
+	// NICs are attached, with all of them. It must not block, nor keep the map. Default: it
+	// is not called.
+	Attached func(map[log.MAC]Attachment)
 	// Now is the time of day. Default time.Now.
 	Now func() time.Time
 }
@@ -78,6 +82,8 @@ type Manager struct {
 
 	peers       map[filter.Peer]int         // see followPeers
 	unsupported atomic.Pointer[unsupported] // see Unsupported
+	attached    map[log.MAC]Attachment      // see noteAttached
+	rules       *filter.State               // as this program left them; nil: unknown
 
 	surplus, kept map[linkEntry]struct{} // see Surplus and Keep; kept is nil unless something is
 }
@@ -206,6 +212,7 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	m.miss(have.Missing, now)
 	m.followPeers(&want)
 	m.noteFilter(&have)
+	m.noteAttached(map[log.MAC]Attachment{}, want.Fabrics, &have)
 	m.report(&result, work)
 	result.Unread = len(have.Unread)
 	m.last, m.lastOwned, m.lastMatched, m.doubt = want, false, result.Matched, false

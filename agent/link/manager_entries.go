@@ -38,6 +38,7 @@ func (m *Manager) Apply(ctx context.Context, delta desired.LinksDelta) Result {
 	if err := m.heal(ctx, now, &result); err != nil {
 		m.doubt = true
 	}
+	m.healRules(ctx, slices.ContainsFunc(result.Steps, func(s plan.Step) bool { return s.Rule != nil }))
 	result.Look = m.doubt
 	result.Stirred = slices.SortedFunc(maps.Keys(m.stirred), log.MAC.Compare)
 	result.Matched = m.lastMatched && !m.doubt && len(m.stirred) == 0

@@ -50,9 +50,12 @@ func (m *Manager) applyPart(ctx context.Context, part *desired.Part, now time.Ti
 		return
 	}
 	p.take(work)
+	attached := maps.Clone(m.attached)
 	for _, mac := range part.NICs {
 		delete(m.stirred, mac)
+		delete(attached, mac)
 	}
+	m.noteAttached(attached, part.Links.Fabrics, &have)
 	if m.kept == nil && m.settle(part.NICs, part.Links.Fabrics, &have) != nil {
 		m.doubt = true
 	}

@@ -1,14 +1,17 @@
 package link
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"rutter/agent/filter"
 	"rutter/agent/link/plan"
+	"rutter/log"
 	"rutter/projections/desired"
 )
 
@@ -30,10 +33,74 @@ func (m *Manager) Unsupported() error {
 
 // noteFilter notes whether the kernel can hold rules.
 func (m *Manager) noteFilter(have *plan.Snapshot) {
+	m.rules = nil
+	if have.RulesErr == nil {
+		m.rules = &have.Rules
+	}
 	if m.cfg.Secure.On && !m.cfg.Secure.Required && errors.Is(have.RulesErr, filter.ErrUnsupported) {
 		m.unsupported.Store(&unsupported{have.RulesErr})
 	} else {
 		m.unsupported.Store(nil)
+	}
+}
+
+// Attachment is where a NIC is attached on this node, with port security.
+type Attachment struct {
+	Port   uint32 // ifindex of the node's end of its pair
+	Bridge uint32 // ifindex of the bridge that Port is a port of
+	Name   string // the bridge's
+	VNet   uint32
+	VLAN   uint16 // 0: untagged
+}
+
+// noteAttached adds to others where fabrics are attached, as a dump shows it, and passes on
+// all of them if they changed. others must have none of the fabrics.
+func (m *Manager) noteAttached(others map[log.MAC]Attachment, fabrics []desired.Fabric, have *plan.Snapshot) {
+	if !m.cfg.Secure.On || m.cfg.Attached == nil {
+		return
+	}
+	byKey := have.ByKey()
+	for i := range fabrics {
+		f := &fabrics[i]
+		n, numbered := m.numbers.Lookup(f.MAC)
+		bridge := byKey[plan.LinkKey{Name: plan.BridgeName(f.VNet, f.VLAN)}]
+		port := byKey[plan.LinkKey{Name: plan.PortName(n)}]
+		if numbered && bridge != nil && port != nil && bridge.Ours && port.Ours && port.MasterIndex == bridge.Index {
+			others[f.MAC] = Attachment{uint32(port.Index), uint32(bridge.Index), bridge.NameNow(), f.VNet, f.VLAN}
+		}
+	}
+	if m.attached == nil || !maps.Equal(m.attached, others) {
+		m.attached = others
+		m.cfg.Attached(others)
+	}
+}
+
+// rulesListener is a Kernel that is notified of changes of its filter; *Netlink is one.
+type rulesListener interface {
+	// RulesStirred reports, once, whether the filter may have changed.
+	RulesStirred() bool
+	ReadRules(ctx context.Context) (filter.State, error)
+}
+
+var _ rulesListener = (*Netlink)(nil)
+
+// healRules finds what other programs change of the rules, which a pass corrects. ours: steps
+// about rules were executed just now.
+func (m *Manager) healRules(ctx context.Context, ours bool) {
+	listener, ok := m.cfg.Kernel.(rulesListener)
+	if !ok || !m.cfg.Secure.On || m.rules == nil {
+		return
+	}
+	stirred := listener.RulesStirred()
+	if !stirred && !ours {
+		return
+	}
+	state, err := listener.ReadRules(ctx)
+	switch {
+	case ours && err == nil:
+		m.rules = &state
+	case err != nil || !reflect.DeepEqual(state, *m.rules):
+		m.doubt = true
 	}
 }
 

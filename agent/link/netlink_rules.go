@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -19,6 +20,59 @@ import (
 // UseFilter makes a filter hold the rules of port security. It is called before the first
 // Dump.
 func (h *Netlink) UseFilter(table filter.Table) { h.cfg.Filter = table }
+
+// groupTables is the group of notifications of nf_tables (NFNLGRP_NFTABLES,
+// linux/netfilter/nfnetlink.h).
+const groupTables = 7
+
+// listenRules calls wake when nf_tables changes in our own namespace, by this program too,
+// until ctx ends. Without a filter, or without nf_tables, it ends at once.
+func (h *Netlink) listenRules(ctx context.Context, wake func()) error {
+	if h.cfg.Filter == nil {
+		return nil
+	}
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: int(h.own.file.Fd())})
+	if err != nil {
+		return nil // sweeps still read the rules
+	}
+	defer conn.Close()
+	if conn.JoinGroup(groupTables) != nil {
+		return nil
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	for {
+		_, err := conn.Receive()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return fmt.Errorf("link: watch of nf_tables: %w", err)
+		}
+		h.expected.stirRules()
+		wake()
+	}
+}
+
+func (t *expected) stirRules() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rules = true
+}
+
+// RulesStirred implements rulesListener.
+func (h *Netlink) RulesStirred() bool {
+	h.expected.mu.Lock()
+	defer h.expected.mu.Unlock()
+	stirred := h.expected.rules
+	h.expected.rules = false
+	return stirred
+}
+
+// ReadRules implements rulesListener.
+func (h *Netlink) ReadRules(ctx context.Context) (filter.State, error) {
+	return h.cfg.Filter.Read(ctx)
+}
 
 // failLink records that a link could not be made, and its peer with it.
 func (r *run) failLink(l *plan.Link) {

@@ -39,6 +39,7 @@ func (h *Netlink) Watch(ctx context.Context, wake, reach func()) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return namespaces.run(ctx, wake) })
 	g.Go(func() error { return h.listen(ctx, wake, reach) })
+	g.Go(func() error { return h.listenRules(ctx, wake) })
 	return g.Wait()
 }
 

@@ -41,12 +41,15 @@ func (w *world) secure(node string, secure plan.Secure) *guardedNode {
 func (w *world) guard(node string, secure plan.Secure) *guardedNode {
 	w.t.Helper()
 	g := w.secure(node, secure)
-	err := w.within(node, func() error {
-		table, err := filter.Open(context.Background())
-		if err == nil {
-			g.h.UseFilter(table)
-			w.t.Cleanup(func() { _ = table.Close() })
-		}
+	g.h.UseFilter(w.filter(node))
+	return g
+}
+
+// filter opens a node's filter.
+func (w *world) filter(node string) (table *filter.Kernel) {
+	w.t.Helper()
+	err := w.within(node, func() (err error) {
+		table, err = filter.Open(context.Background())
 		return err
 	})
 	if errors.Is(err, filter.ErrUnsupported) {
@@ -55,7 +58,8 @@ func (w *world) guard(node string, secure plan.Secure) *guardedNode {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return g
+	w.t.Cleanup(func() { _ = table.Close() })
+	return table
 }
 
 // rules are those in a node's filter.
@@ -91,7 +95,14 @@ func (w *world) neighbours(vlan uint16, zones ...string) desired.Links {
 	return a
 }
 
-func TestSecuredTwoNodes(t *testing.T) {
+// TestSecuredTwoNodes has the kernel's filter.
+func TestSecuredTwoNodes(t *testing.T) { testSecuredTwoNodes(t, (*world).guard) }
+
+// TestSecuredLinksTwoNodes has the links, and a filter in memory, for a guest kernel that
+// has no nf_tables of all families.
+func TestSecuredLinksTwoNodes(t *testing.T) { testSecuredTwoNodes(t, (*world).secure) }
+
+func testSecuredTwoNodes(t *testing.T, open func(w *world, node string, secure plan.Secure) *guardedNode) {
 	for _, vlan := range []uint16{0, 7} {
 		for _, v6 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("vlan %d, IPv6 underlay %v", vlan, v6), func(t *testing.T) {
@@ -102,7 +113,7 @@ func TestSecuredTwoNodes(t *testing.T) {
 				w.namespace("zA")
 				w.namespace("zB")
 				a, b := w.two(vlan, v6)
-				cn1, cn2 := w.guard("cn1", required), w.guard("cn2", required)
+				cn1, cn2 := open(w, "cn1", required), open(w, "cn2", required)
 				w.pass(cn1.m, a)
 				w.pass(cn2.m, b)
 				for node, want := range map[*guardedNode]desired.Links{cn1: a, cn2: b} {
@@ -542,9 +553,8 @@ func TestSecuredIsHealedFromWhatIsHeard(t *testing.T) {
 	w := newWorld(t)
 	w.namespace("zA")
 	w.namespace("zB")
-	g := guard(w, w.neighbours(0, "zA", "zB"), time.Hour)
-	table := &linktest.Table{}
-	g.h.UseFilter(table)
+	table := w.filter("cn1")
+	g := guard(w, w.neighbours(0, "zA", "zB"), time.Hour, table)
 	g.m = NewManager(ManagerConfig{Kernel: g.h, Secure: required})
 	w.pass(g.m, g.want)
 	g.settled()
@@ -585,6 +595,16 @@ func TestSecuredIsHealedFromWhatIsHeard(t *testing.T) {
 		{"a guest changes its MAC", change("zA", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) {
 			e.Set(&plan.Link{MAC: mac(66)}, index("zA", "fabric0"), plan.ChangeMAC)
 		}), false},
+		{"rules", func() {
+			vandal := w.filter("cn1")
+			rules, err := vandal.Read(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if errs := vandal.Apply(context.Background(), []filter.Change{{DelPort: rules.Ports[0].Index}}); errs != nil {
+				t.Fatal(errs)
+			}
+		}, true},
 		{"bridge", change("cn1", unix.RTM_DELLINK, 0, func(e *wire.Encoder) { e.LinkHeader(index("", "br5v0"), 0, 0) }), true},
 		{"bridge down", change("cn1", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.Set(nil, index("", "br5v0"), plan.ChangeDown) }), true},
 		{"device taken out", change("cn1", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.Master(index("", "sdcvxl5"), 0) }), true},

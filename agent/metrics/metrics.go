@@ -22,8 +22,14 @@ const scrapeTime = 5 * time.Second
 
 // Answers counts the answers of one kind that the node gave to its VMs.
 type Answers struct {
-	Kind  string // of the request, as in "arp", "dhcp4"; one of a few
+	Kind  string // of the answer, as in "arp", "dhcp_ack"; one of a few
 	Count uint64
+}
+
+// Unanswered counts requests of VMs that got no answer for one reason.
+type Unanswered struct {
+	Reason string // as in "unknown", "malformed"; one of a few
+	Count  uint64
 }
 
 // Config has what is measured. Agent and Ports must be given.
@@ -32,6 +38,8 @@ type Config struct {
 	Ports func(context.Context) ports.Status
 	// Answers counts the node's answers to ARP, ND and DHCP, by kind; nil: it gives none.
 	Answers func() []Answers
+	// Unanswered counts the requests that got none, by reason; nil: none is read.
+	Unanswered func() []Unanswered
 	// Folder is the agent's folder, of whose disk the room is measured. "": none is.
 	Folder string
 	// Now is the time of day; default time.Now.
@@ -177,6 +185,7 @@ var (
 	portBytes    = prometheus.NewDesc("rutter_agent_port_dropped_bytes_total", "Their bytes.", []string{"mac", "vm", "reason"}, nil)
 	underlay     = prometheus.NewDesc("rutter_agent_underlay_drops_total", "VXLAN packets that were dropped at the underlay, by reason.", []string{"reason"}, nil)
 	answers      = prometheus.NewDesc("rutter_agent_answers_total", "Answers that the node gave to its VMs, by kind.", []string{"kind"}, nil)
+	unanswered   = prometheus.NewDesc("rutter_agent_unanswered_total", "Requests of VMs that got no answer from their node, by reason.", []string{"reason"}, nil)
 	diskFree     = prometheus.NewDesc("rutter_agent_disk_free_bytes", "Room that the disk of the agent's folder has for it.", nil, nil)
 )
 
@@ -185,7 +194,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, v := range c.values {
 		out <- v.desc
 	}
-	for _, desc := range []*prometheus.Desc{objects, drift, security, securedPorts, unreadPorts, portDrops, portBytes, underlay, answers, diskFree} {
+	for _, desc := range []*prometheus.Desc{objects, drift, security, securedPorts, unreadPorts, portDrops, portBytes, underlay, answers, unanswered, diskFree} {
 		out <- desc
 	}
 }
@@ -205,6 +214,11 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	if c.cfg.Answers != nil {
 		for _, a := range c.cfg.Answers() {
 			out <- prometheus.MustNewConstMetric(answers, prometheus.CounterValue, float64(a.Count), a.Kind)
+		}
+	}
+	if c.cfg.Unanswered != nil {
+		for _, u := range c.cfg.Unanswered() {
+			out <- prometheus.MustNewConstMetric(unanswered, prometheus.CounterValue, float64(u.Count), u.Reason)
 		}
 	}
 	if free, ok := c.disk.freeBytes(); ok {

@@ -40,7 +40,8 @@ func sample(now time.Time) Config {
 				},
 			}
 		},
-		Answers: func() []Answers { return []Answers{{"arp", 11}} },
+		Answers:    func() []Answers { return []Answers{{"arp", 11}} },
+		Unanswered: func() []Unanswered { return []Unanswered{{"unknown", 12}} },
 	}
 }
 

@@ -404,6 +404,11 @@ var importTable = []row{
 		why: "what the kernel misses is heard alike for an agent and for a varpd, which answer it in their own ways",
 	},
 	{
+		pkg: "agent/answer", may: []string{"log", "projections", "projections/answers", "projections/desired"},
+		tests: []string{"agent/filter", "agent/link", "agent/link/plan", "cmd/rutter/netlab", "log/changetest", "projections/rules"},
+		why:   "what a VM is told at its port follows from the log, however its link was made",
+	},
+	{
 		pkg: "agent/varpd", may: []string{"log", "varp", "agent/link", "agent/link/plan", "agent/miss"},
 		why: "a node without an agent resolves by SVP alone: of ours it needs the protocol and the kernel",
 	},
@@ -510,7 +515,7 @@ var importTable = []row{
 		why: "the commands for VMs and the agent open a node's VMs the same way",
 	},
 	{
-		pkg: "cmd/rutter/node", may: []string{"agent", "agent/link", "agent/link/plan", "agent/link/view", "agent/metrics", "agent/ports", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "projections/desired", "varp", "agent/underlay", "agent/filter"},
+		pkg: "cmd/rutter/node", may: []string{"agent", "agent/answer", "agent/filter", "agent/link", "agent/link/plan", "agent/link/view", "agent/metrics", "agent/ports", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "projections/desired", "varp", "agent/underlay"},
 		why: "one constructor of a compute node, for the command, the demo, dev and tests; it has no Raft",
 	},
 	{

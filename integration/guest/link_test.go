@@ -13,7 +13,7 @@ import (
 // There none of them may skip, and a name that no test has fails.
 func TestTaggedLinks(t *testing.T) {
 	SkipUnlessAvailable(t)
-	RunTests(t, BuildTest(t, "rutter/agent/link"), "^(TestKernelTwoNodes|TestKernelThreeNodes|TestKernelVMSide|TestFirstPacketsAreAnsweredOnDemand|TestNICMovesWithoutAGap)$", Config{})
+	RunTests(t, BuildTest(t, "rutter/agent/link"), "^(TestKernelTwoNodes|TestSecuredLinksTwoNodes|TestKernelThreeNodes|TestKernelVMSide|TestFirstPacketsAreAnsweredOnDemand|TestNICMovesWithoutAGap)$", Config{})
 }
 
 // BenchmarkTaggedStacks runs that of agent/link in the guest, and passes its

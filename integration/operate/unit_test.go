@@ -43,6 +43,7 @@ func TestAgentUnitCapabilities(t *testing.T) {
 		"CAP_NET_ADMIN",        // links
 		"CAP_NET_BIND_SERVICE", // ports of other services on the node
 		"CAP_NET_BROADCAST",    // netlink of all namespaces: NETLINK_LISTEN_ALL_NSID of netlink(7)
+		"CAP_NET_RAW",          // sockets at which requests of VMs are answered: packet(7)
 		"CAP_SYS_ADMIN",        // the namespaces of VMs
 	}
 	if got := bounding(t, "rutter-agent.service"); !slices.Equal(got, want) {

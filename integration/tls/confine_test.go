@@ -58,7 +58,7 @@ func TestConfined(t *testing.T) {
 			"--vminfod", "off", "--manifests", "off", "--netns", filepath.Join(folder, "netns"), "--etc-netns", filepath.Join(folder, "etc"),
 		},
 	}
-	want := map[string]uint64{"server": 0, "agent": 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_BROADCAST | 1<<unix.CAP_SYS_ADMIN}
+	want := map[string]uint64{"server": 0, "agent": 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_BROADCAST | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_SYS_ADMIN}
 	present := permitted(t)
 	for _, name := range []string{"server", "agent"} {
 		p := launch(t, folder, name, append([]string{name}, args[name]...)...)

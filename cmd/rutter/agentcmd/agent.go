@@ -1,6 +1,7 @@
 package agentcmd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"rutter/agent/filter"
 	"rutter/agent/link"
+	"rutter/agent/link/plan"
 	"rutter/agent/link/view"
 	"rutter/agent/ports"
 	"rutter/agent/underlay"
@@ -91,7 +93,14 @@ func secure(c *cli.Context, folder string, kernel *link.Netlink, table filter.Ta
 		is := c.Bool("require-port-security")
 		required = &is
 	}
-	look := func() (*link.Netlink, error) { return link.Open(kernelOf(c)) }
+	look := func(ctx context.Context) (plan.Snapshot, error) {
+		other, err := link.Open(kernelOf(c)) // what this one sees is no evidence of what is ours
+		if err != nil {
+			return plan.Snapshot{}, err
+		}
+		have, err := other.Dump(ctx, nil)
+		return have, errors.Join(err, other.Close())
+	}
 	security, err := node.SecurityOf(c.Context, folder, c.String("port-security"), required, look, logger)
 	if err == nil && security.Rules {
 		kernel.UseFilter(table)

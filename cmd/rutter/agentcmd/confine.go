@@ -11,8 +11,9 @@ import (
 	"rutter/cmd/rutter/confine"
 )
 
-// agentNeeds are the capabilities that an agent needs to program links.
-const agentNeeds = confine.NetAdmin | confine.NetBroadcast | confine.SysAdmin
+// agentNeeds are the capabilities that an agent needs to program links, and to answer
+// requests of VMs on them.
+const agentNeeds = confine.NetAdmin | confine.NetBroadcast | confine.NetRaw | confine.SysAdmin
 
 // confineAgent drops the capabilities that an agent does not need. An agent that starts
 // VMs keeps those that it needs to give each VM its users and to end it. An agent that runs operators' commands keeps all.

@@ -17,6 +17,7 @@ type Set uint64
 const (
 	NetAdmin     Set = 1 << unix.CAP_NET_ADMIN     // links
 	NetBroadcast Set = 1 << unix.CAP_NET_BROADCAST // netlink of all namespaces: NETLINK_LISTEN_ALL_NSID of netlink(7)
+	NetRaw       Set = 1 << unix.CAP_NET_RAW       // packet sockets, at which requests of VMs are answered
 	SysAdmin     Set = 1 << unix.CAP_SYS_ADMIN     // to enter the namespaces of VMs
 	DACOverride  Set = 1 << unix.CAP_DAC_OVERRIDE  // files of other users
 )
@@ -26,7 +27,7 @@ const (
 // processes have, and end them, and the one that gives the agent's socket to a group.
 // A VM's programs get none of them on the node: they are in a user namespace of their
 // own. It has none that makes devices, or changes the kernel, the clock or the audit.
-const Machines = NetAdmin | NetBroadcast | SysAdmin | DACOverride |
+const Machines = NetAdmin | NetBroadcast | NetRaw | SysAdmin | DACOverride |
 	1<<unix.CAP_CHOWN | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_NET_BIND_SERVICE
 
 var names = []struct {
@@ -44,7 +45,7 @@ var names = []struct {
 	{1 << unix.CAP_NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE"},
 	{NetBroadcast, "CAP_NET_BROADCAST"},
 	{NetAdmin, "CAP_NET_ADMIN"},
-	{1 << unix.CAP_NET_RAW, "CAP_NET_RAW"},
+	{NetRaw, "CAP_NET_RAW"},
 	{1 << unix.CAP_IPC_LOCK, "CAP_IPC_LOCK"},
 	{1 << unix.CAP_SYS_CHROOT, "CAP_SYS_CHROOT"},
 	{1 << unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE"},

@@ -40,7 +40,7 @@ func (s *stage) startAgents(ctx context.Context) error {
 			return err
 		}
 		p := &subprocess.Process{Name: cn.name, Program: s.program, LogFile: logFile(s.folder, cn.name), Launch: func(cmd *exec.Cmd) error { return cn.ns.Do(cmd.Start) }, Args: []string{
-			"agent", "--cn", cn.id.String(), "--data", s.folder + "/" + cn.name, "--socket", s.folder + "/" + cn.name + ".sock",
+			"agent", "--require-port-security=false", "--cn", cn.id.String(), "--data", s.folder + "/" + cn.name, "--socket", s.folder + "/" + cn.name + ".sock",
 			"--servers", strings.Join(s.api.Servers(), ","), "--netns", s.namespaces, "--etc-netns", s.resolvers,
 			"--require-port-security=false", // a kernel without nf_tables shows the rest
 		}}

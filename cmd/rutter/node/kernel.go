@@ -6,6 +6,7 @@ import (
 	"rutter/agent/link/plan"
 
 	"rutter/agent"
+	"rutter/agent/answer"
 	"rutter/agent/link"
 )
 
@@ -15,6 +16,9 @@ type Kernel struct {
 	Watch func(ctx context.Context, changed, reach func()) error
 	// Trouble lists what operators must know about it; nil: nothing.
 	Trouble func() []string
+	// Attached passes on where VMs are attached, after each change, until ctx ends. nil:
+	// without port security there are no ports, so VMs get no answers from their node.
+	Attached func(ctx context.Context, update func([]answer.Segment, []answer.Port)) error
 }
 
 // SystemKernel is this machine's kernel, with the settings in cfg, and attaches VMs as
@@ -22,15 +26,18 @@ type Kernel struct {
 func SystemKernel(kernel *link.Netlink, cfg link.ManagerConfig, security Security) Kernel {
 	cfg.Secure = security.Secure
 	made := new(managerOf)
-	return Kernel{
-		Watch: kernel.Watch, Trouble: func() []string { return securityTrouble(&security, made.unsupported(), sysctlFolder) },
-		New: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
-			cfg.Kernel, cfg.Numbers, cfg.Save = kernel, numbers, save
-			manager := link.NewManager(cfg)
-			made.set(manager)
-			return manager, nil
-		},
+	k := Kernel{Watch: kernel.Watch, Trouble: func() []string { return securityTrouble(&security, made.unsupported(), sysctlFolder) }}
+	if cfg.Secure.On {
+		at := &attachments{changed: make(chan struct{}, 1)}
+		cfg.Attached, k.Attached = at.set, at.follow
 	}
+	k.New = func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
+		cfg.Kernel, cfg.Numbers, cfg.Save = kernel, numbers, save
+		manager := link.NewManager(cfg)
+		made.set(manager)
+		return manager, nil
+	}
+	return k
 }
 
 // SimulatedKernel is a kernel in memory, one for each node. It changes nothing of this

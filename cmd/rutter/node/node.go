@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/agent"
+	"rutter/agent/answer"
 	"rutter/agent/link/view"
 	"rutter/agent/metrics"
 	"rutter/agent/ports"
@@ -60,8 +61,6 @@ type Options struct {
 	// View reads the node's kernel for traces; nil: it cannot be read, as a simulated one.
 	// The caller closes it after Run.
 	View *view.Reader
-	// Answers counts what the node answered to its VMs, by kind; nil: it answers nothing.
-	Answers func() []metrics.Answers
 
 	// Opened, if not nil, is called when the ports are open.
 	Opened func()
@@ -76,6 +75,8 @@ type Node struct {
 	tasks *tasks  // nil: it does none
 	found *troubles
 	under *underlay.Monitor // nil: it does not look at its underlay
+	// answers is nil without port security.
+	answers *answer.Answerer
 	// metrics answers GET /metrics.
 	metrics http.Handler
 }
@@ -128,7 +129,10 @@ func Open(opts Options) (*Node, error) {
 		cfg.View = opts.View.Read
 	}
 	if n.agent, err = agent.New(cfg); err == nil {
-		n.metrics, err = metrics.Handler(metrics.Config{Agent: n.agent.Status, Ports: n.ports, Answers: opts.Answers, Folder: opts.Folder})
+		if opts.Kernel.Attached != nil {
+			n.answers = answer.New(answer.Config{Log: answer.View{CN: opts.CN, Read: n.agent.View}, Logger: opts.Logger})
+		}
+		n.metrics, err = metrics.Handler(n.measured())
 	}
 	if err == nil && opts.Underlay != nil {
 		n.under = underlay.New(underlay.Config{
@@ -174,6 +178,10 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	if n.under != nil {
 		g.Go(func() error { return restarting(ctx, "underlay", n.opts.Logger, n.under.Run) })
+	}
+	if n.answers != nil {
+		g.Go(func() error { return restarting(ctx, "answers to VMs", n.opts.Logger, n.answers.Run) })
+		g.Go(func() error { return n.opts.Kernel.Attached(ctx, n.answers.Update) })
 	}
 	if n.opts.Opened != nil {
 		n.opts.Opened()

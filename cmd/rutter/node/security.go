@@ -38,9 +38,9 @@ const (
 // SecurityOf returns whether links are attached with port security. asked is "on", "off",
 // or "": then it is what the data folder was made with. A folder that is made now is made
 // with it, unless the node has a cache or links of a version that had none.
-// open opens a kernel to look at, which is closed. required is nil for the default: rules are required where the folder was made with them.
-func SecurityOf(ctx context.Context, folder, asked string, required *bool, open func() (*link.Netlink, error), logger *slog.Logger) (Security, error) {
-	made, since, err := madeWith(ctx, folder, open)
+// look reads the links of the node. required is nil for the default: rules are required where the folder was made with them.
+func SecurityOf(ctx context.Context, folder, asked string, required *bool, look func(context.Context) (plan.Snapshot, error), logger *slog.Logger) (Security, error) {
+	made, since, err := madeWith(ctx, folder, look)
 	if err != nil {
 		return Security{}, err
 	}
@@ -82,7 +82,7 @@ func (s *Security) Ports(rules *ports.Guard, since time.Time) ports.Source {
 
 // madeWith returns whether the data folder was made with port security, and why not. It
 // writes that down if it is new.
-func madeWith(ctx context.Context, folder string, open func() (*link.Netlink, error)) (on bool, since string, err error) {
+func madeWith(ctx context.Context, folder string, look func(context.Context) (plan.Snapshot, error)) (on bool, since string, err error) {
 	path := filepath.Join(folder, securityFile)
 	text, err := os.ReadFile(path)
 	since = "the data folder was made by a version without it"
@@ -94,12 +94,8 @@ func madeWith(ctx context.Context, folder string, open func() (*link.Netlink, er
 	case err == nil:
 		return false, "", fmt.Errorf("%s has %q: write on or off there", path, word)
 	}
-	kernel, err := open()
+	have, err := look(ctx)
 	if err != nil {
-		return false, "", err
-	}
-	have, err := kernel.Dump(ctx, nil)
-	if err = errors.Join(err, kernel.Close()); err != nil {
 		return false, "", err
 	}
 	on = true

@@ -177,11 +177,16 @@ type RawNeigh struct {
 	Port  uint16
 	// Master: the entry is a bridge's, and Index is its port's.
 	Master bool
+	VLAN   uint16 // of an entry of a bridge
 }
 
 // IsStatic reports whether the entry is one of a bridge that another program, or we, made:
-// no address of a port, and nothing that the bridge has learned.
-func (n *RawNeigh) IsStatic() bool { return n.Master && n.State == unix.NUD_NOARP }
+// no address of a port, and nothing that the bridge has learned. A kernel with
+// CONFIG_BRIDGE_VLAN_FILTERING adds a copy for each VLAN of the port, and deletes it with the
+// entry; these are not meant (br_fdb_add, linux net/bridge/br_fdb.c).
+func (n *RawNeigh) IsStatic() bool {
+	return n.Master && n.State == unix.NUD_NOARP && n.VLAN == 0
+}
 
 func ParseNeigh(b []byte) (n RawNeigh, ok bool) {
 	if len(b) < SizeofNdMsg {
@@ -196,6 +201,8 @@ func ParseNeigh(b []byte) (n RawNeigh, ok bool) {
 			n.MAC = asMAC(value)
 		case unix.NDA_PORT:
 			n.Port = asBE16(value)
+		case unix.NDA_VLAN:
+			n.VLAN = asU16(value)
 		case unix.NDA_MASTER:
 			n.Master = true
 		}
