@@ -42,7 +42,6 @@ func (s *stage) startAgents(ctx context.Context) error {
 		p := &subprocess.Process{Name: cn.name, Program: s.program, LogFile: logFile(s.folder, cn.name), Launch: func(cmd *exec.Cmd) error { return cn.ns.Do(cmd.Start) }, Args: []string{
 			"agent", "--require-port-security=false", "--cn", cn.id.String(), "--data", s.folder + "/" + cn.name, "--socket", s.folder + "/" + cn.name + ".sock",
 			"--servers", strings.Join(s.api.Servers(), ","), "--netns", s.namespaces, "--etc-netns", s.resolvers,
-			"--require-port-security=false", // a kernel without nf_tables shows the rest
 		}}
 		p.Args = append(p.Args, s.secured(cn.id.String())...)
 		if err := p.Start(); err != nil {
