@@ -380,7 +380,7 @@ func (m *Manager) report(result *Result, work plan.Work) {
 func sameFabric(a, b desired.Fabric) bool {
 	return a.MAC == b.MAC && a.VNet == b.VNet && a.VLAN == b.VLAN && a.MTU == b.MTU && a.VM == b.VM &&
 		a.Namespace == b.Namespace && a.Gateway == b.Gateway && a.Hold == b.Hold && a.Security == b.Security &&
-		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.Routes, b.Routes) && slices.Equal(a.Resolvers, b.Resolvers)
+		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.Allowed, b.Allowed) && slices.Equal(a.Routes, b.Routes) && slices.Equal(a.Resolvers, b.Resolvers)
 }
 
 // Listener is a Kernel that receives notifications of changes by other programs.

@@ -195,3 +195,20 @@ func damage(t *rapid.T, f *Fake, table *linktest.Table) {
 		table.Held.Ports = append(table.Held.Ports, filter.Port{Index: 77, Name: "gone"})
 	}
 }
+
+// TestAllowedAddressesAreInTheRules: a NIC's allowed_ips may be sources of its port, and are
+// not once the log takes them back. They are no addresses of its link.
+func TestAllowedAddressesAreInTheRules(t *testing.T) {
+	f, _ := secureFake()
+	want := linktest.Sample()
+	numbers := numbersFor(want)
+	applySecured(t, f, want, numbers, secured)
+	want.Fabrics[0].Allowed = []netip.Addr{linktest.Addr("10.0.0.99")}
+	if got := applySecured(t, f, want, numbers, secured); !slices.Equal(got, []string{"set rules of port0: 02:00:00:00:00:01, [10.0.0.1 10.0.0.99]"}) {
+		t.Errorf("allowed: %q", got)
+	}
+	want.Fabrics[0].Allowed = nil
+	if got := applySecured(t, f, want, numbers, secured); !slices.Equal(got, []string{"set rules of port0: 02:00:00:00:00:01, [10.0.0.1]"}) {
+		t.Errorf("taken back: %q", got)
+	}
+}
