@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -98,13 +99,20 @@ func (n *node) again(t testing.TB) *node {
 	return launch(t, n.cfg)
 }
 
+// ownLoopback is a loopback address for this process alone: a server that a test halts is
+// to get its port again, and the tests of other packages run meanwhile.
+var ownLoopback = func() string {
+	pid := os.Getpid() // below 1<<22
+	return net.IPv4(127, byte(1+pid>>16), byte(pid>>8), byte(pid)).String()
+}()
+
 // freeAddress returns a loopback address on which no process listens now.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
 		// Below net.ipv4.ip_local_port_range, of which connections take theirs: those of
 		// the tests beside this one would be in the way when the server listens.
-		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
+		address := fmt.Sprintf("%s:%d", ownLoopback, 20000+rand.IntN(12000))
 		if _, taken := handedOut.LoadOrStore(address, true); taken {
 			continue
 		}

@@ -51,9 +51,7 @@ func TestClusterWithoutRoom(t *testing.T) {
 		if _, err := n.Propose(patience(t), tagChange(newID(), "three")); !errors.Is(err, ErrNoRoom) || errors.Is(err, ErrUnknown) {
 			t.Errorf("%s: a create without room: %v, want ErrNoRoom", n.cfg.ID, err)
 		}
-		if err := n.Ready(); err != nil {
-			t.Errorf("%s is not ready: %v", n.cfg.ID, err)
-		}
+		until(t, n, "ready without room", func() bool { return n.Ready() == nil })
 		if _, err := n.Consistent(patience(t)); err != nil {
 			t.Errorf("%s: a read: %v", n.cfg.ID, err)
 		}

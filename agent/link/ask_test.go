@@ -173,7 +173,7 @@ func (g *guarded) shows(t *testing.T, what string, neighs []desired.Neigh, fdb [
 	t.Helper()
 	want := g.want
 	want.Neighs, want.FDB = neighs, fdb
-	have, err := g.w.open("cn1").Dump(context.Background(), g.m.namespaces(want))
+	have, err := g.w.open("cn1").Dump(context.Background(), namespacesOf(&want, &g.m.numbers))
 	if err != nil {
 		t.Fatal(err)
 	}

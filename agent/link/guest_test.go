@@ -44,7 +44,7 @@ func TestNamespaceHangsWhileProgrammed(t *testing.T) {
 				t.Fatal("the node is not as wanted")
 			}
 			want := withVM(a, 1, "zBad")
-			have, err := h.Dump(context.Background(), m.namespaces(want))
+			have, err := h.Dump(context.Background(), namespacesOf(&want, &m.numbers))
 			if err != nil {
 				t.Fatal(err)
 			}

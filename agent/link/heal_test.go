@@ -81,7 +81,7 @@ func (g *guarded) wait(what string, drift *int, ok func() bool) {
 // matches reports whether another handle sees the kernel as wanted.
 func (g *guarded) matches() bool {
 	h := g.w.open("cn1")
-	have, err := h.Dump(context.Background(), g.m.namespaces(g.want))
+	have, err := h.Dump(context.Background(), namespacesOf(&g.want, &g.m.numbers))
 	if err != nil {
 		g.w.t.Fatal(err)
 	}

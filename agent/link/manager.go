@@ -169,7 +169,7 @@ func (m *Manager) Number(want desired.Fabric) (uint32, bool) { return m.numbers.
 func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (Result, error) {
 	now := m.cfg.Now()
 	m.doubt = true // until the end of the pass
-	namespaces := m.namespaces(want)
+	namespaces := namespacesOf(&want, &m.numbers)
 	if listener, ok := m.cfg.Kernel.(Listener); ok {
 		listener.Observed() // the dump shows those changes
 		listener.Stirred()
@@ -228,12 +228,13 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	return result, nil
 }
 
-func (m *Manager) namespaces(want desired.Links) []string {
+// namespacesOf returns the namespaces in which links are wanted, or were made.
+func namespacesOf(want *desired.Links, numbers *plan.Numbers) []string {
 	wanted := make([]string, 0, len(want.Fabrics))
 	for i := range want.Fabrics {
 		wanted = append(wanted, want.Fabrics[i].Namespace)
 	}
-	return plan.Searched(wanted, m.numbers.Namespaces())
+	return plan.Searched(wanted, numbers.Namespaces())
 }
 
 // assign gives every wanted fabric a number, and saves the numbers if any is

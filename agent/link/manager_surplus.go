@@ -69,11 +69,11 @@ var _ namespaceLister = (*Netlink)(nil)
 // links that was wanted count. Without was, all of ours in all namespaces count,
 // because where they were put is unknown.
 func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.Links) (Surplus, error) {
-	namespaces := m.namespaces(want)
+	namespaces := namespacesOf(&want, &m.numbers)
 	var before map[string]struct{}
 	if was != nil {
 		before = linkNames(was)
-		namespaces = plan.Searched(namespaces, m.namespaces(*was))
+		namespaces = plan.Searched(namespaces, namespacesOf(was, &m.numbers))
 	} else if l, ok := m.cfg.Kernel.(namespaceLister); ok {
 		namespaces = plan.Searched(namespaces, l.Namespaces())
 	}

@@ -15,14 +15,14 @@ type rule struct {
 }
 
 var rules = []rule{
-	{"S1", "a snapshot's meta is that of the data in it", []string{"raftstore/internal/changesdb.TestMarkerDuringTransaction", "raftstore.TestRestore", "raftstore.TestRecover", "raftstore.TestRaftLogLost", "raftstore.TestJoinBySnapshot"}},
+	{"S1", "a snapshot's meta is that of the data in it", []string{"raftstore/internal/changesdb.TestMarkerDuringTransaction", "raftstore.TestRestore", "raftstore.TestRecover", "raftstore.TestRaftLogLost", "raftstore.TestJoinBySnapshot", "raftstore/internal/changesdb.TestMarkerAfterEachTransaction"}},
 	{"S2", "state and marker are published together", []string{"raftstore.TestCrash", "raftstore.TestCrashAtEachWrite", "integration/faults.TestPowerLoss"}},
-	{"S3", "a snapshot waits for what was handed over, not for an index", []string{"raftstore/internal/changesdb.TestMarkerDuringTransaction", "raftstore/internal/changesdb.TestOldEpoch"}},
-	{"S4", "a restore ends what is older", []string{"raftstore.TestRestoreRaisesEpoch", "raftstore/internal/changesdb.TestOldEpoch", "raftstore.TestRestore"}},
+	{"S3", "a snapshot waits for what was handed over, not for an index", []string{"raftstore/internal/changesdb.TestMarkerDuringTransaction", "raftstore/internal/changesdb.TestOldEpoch", "raftstore.TestRebuildAfterBarrier"}},
+	{"S4", "a restore ends what is older", []string{"raftstore.TestRestoreRaisesEpoch", "raftstore/internal/changesdb.TestOldEpoch", "raftstore.TestRestore", "raftstore.TestFinalMarker"}},
 	{"S5", "readers hold up neither writer nor end", []string{"raftstore.TestBackupUnderLoad", "raftstore.TestReaderMeetsCompaction", "raftstore.TestLongestGap"}},
 	{"S6", "a stream is as long as was said", []string{"raftstore.TestImage", "raftstore.TestRestoreDamaged"}},
-	{"S7", "a stream does not make itself useless", []string{"raftstore.TestAbsentFollower", "raftstore.TestJoinBySnapshot", "raftstore/internal/raftlog.TestTrimInSteps"}},
-	{"S8", "nothing goes backwards, and a restore is another log", []string{"raftstore.TestImage", "raftstore.TestRestore", "integration/operate.TestOldCursorsAfterRestore"}},
+	{"S7", "a stream does not make itself useless", []string{"raftstore.TestAbsentFollower", "raftstore.TestJoinBySnapshot", "raftstore/internal/raftlog.TestTrimInSteps", "raftstore.TestStreamAfterBarrier"}},
+	{"S8", "nothing goes backwards, and a restore is another log", []string{"raftstore.TestImage", "raftstore.TestRestore", "integration/operate.TestOldCursorsAfterRestore", "raftstore.TestRebuildAfterBarrier"}},
 	{"P1", "the ring drops nothing that is not durable", []string{"raftstore/internal/changesdb.TestRingModel", "raftstore.TestEntriesKeepChangesWhole", "raftstore.TestReaderMeetsCompaction"}},
 	{"P2", "a slow disk holds up proposals only", []string{"raftstore.TestOverload", "raftstore.TestDiskTrouble", "integration/operate.TestRealDiskTrouble"}},
 	{"P3", "an error after enqueueing means unknown", []string{"raftstore.TestNotWritten", "raftstore.TestDiskFails", "raftstore.TestUnknownFateAdvisesNothing", "api.TestUnknownFateIsToldAsSuch"}},
