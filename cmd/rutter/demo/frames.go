@@ -110,12 +110,12 @@ func sendVXLAN(ns netlab.Namespace, to netip.Addr, vnet uint32, tagged bool, fra
 	}
 	header := binary.BigEndian.AppendUint32([]byte{8, 0, 0, 0}, vnet<<8) // RFC 7348
 	return ns.Do(func() error {
-		conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, vxlanPort)))
+		conn, err := net.ListenUDP("udp", nil)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		_, err = conn.Write(slices.Concat(header, frame))
+		_, err = conn.WriteToUDPAddrPort(slices.Concat(header, frame), netip.AddrPortFrom(to, vxlanPort))
 		return err
 	})
 }
