@@ -28,7 +28,8 @@ const (
 )
 
 // maxCounted is how many pairs of a port and a reason are counted, and how many ports have an
-// account of requests. What is more is dropped uncounted, and not limited.
+// account of requests. What is more is dropped uncounted; requests of a port that gets no
+// account are dropped.
 const maxCounted = 65536
 
 // maxPorts is how many ports a node may have: one more is refused. A set whose size is fixed is
@@ -246,13 +247,12 @@ func count(set string) rule {
 	}}
 }
 
-// tooMany matches if the port has made more requests than it may.
-func tooMany() rule {
+// withinRate matches if the port makes no more requests than it may. If the set is full it does
+// not match, so a port without an account may make none.
+func withinRate() rule {
 	return append(meta(expr.MetaKeyIIF), &expr.Dynset{
 		SrcRegKey: regFirst, SetName: setRequests, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: requestForget,
-		Exprs: []expr.Any{&expr.Limit{
-			Type: expr.LimitTypePkts, Rate: requestRate, Unit: expr.LimitTimeSecond, Burst: requestBurst, Over: true,
-		}},
+		Exprs: []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: requestRate, Unit: expr.LimitTimeSecond, Burst: requestBurst}},
 	})
 }
 

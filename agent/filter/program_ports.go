@@ -78,6 +78,12 @@ func ownIPv4Frame() rule {
 	return all(meta(expr.MetaKeyIIF), load(inLink, 6, 8, regSecond), load(inNetwork, ipv4Source, 4, regFourth), in(setWhole4))
 }
 
+// snap matches 802.3 frames with the 802.2 header of RFC 1042 (organization 0) or 802.1H (0xf8),
+// in which another ethertype follows: some systems take IPv4 and ARP from there.
+func snap(organization byte) rule {
+	return all(meta(expr.MetaKeyPROTOCOL, 0, unix.ETH_P_802_2), network(0, 6, 0xaa, 0xaa, 3, 0, 0, organization))
+}
+
 var (
 	etherIPv4 = []byte{8, 0}
 	etherARP  = []byte{8, 6}
@@ -108,11 +114,14 @@ func linkChains() []chainDef {
 			jump(dropChain(ReasonProtocol)),
 		}},
 		// allow_restricted_traffic relaxes the protocol, and not what is said in IPv4, IPv6 and
-		// ARP behind a tag. What is behind two tags cannot be read.
+		// ARP behind a tag. What is behind two tags, or behind an ethertype in an 802.2 header, is
+		// not read.
 		{family: bridge, name: "other", rules: []rule{
 			behind(etherIPv4, jump("ipv4")),
 			behind(etherIPv6, jump("ipv6")),
 			behind(etherARP, jump("arp")),
+			all(snap(0), jump("tags")),
+			all(snap(0xf8), jump("tags")),
 			behind([]byte{0x81, 0x00}, jump("tags")),
 			behind([]byte{0x88, 0xa8}, jump("tags")),
 			accept(),
@@ -159,8 +168,8 @@ func arpChains() []chainDef {
 		}},
 		// What the answerer of the node has to look at.
 		{family: bridge, name: "request", rules: []rule{
-			all(tooMany(), jump(dropChain(ReasonRate))),
-			accept(),
+			all(withinRate(), accept()),
+			jump(dropChain(ReasonRate)),
 		}},
 	}
 }
