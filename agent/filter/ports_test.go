@@ -305,3 +305,32 @@ func TestCountersBesideChanges(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A guest with a link-local address of its own making (RFC 7217) asks with it whether a
+// neighbour is still there. That is dropped, and the guest then asks with the address that it
+// sends from: no packet is lost.
+func TestOtherLinkLocalLosesNothing(t *testing.T) {
+	p := newPair(t)
+	ports := []Port{p.port(), {Index: p.b.index, Name: p.b.host, MAC: macB, Addresses: []netip.Addr{ip6B}}}
+	p.apply(Change{SetPort: &ports[0]}, Change{SetPort: &ports[1]})
+	for v, own := range map[*vm]netip.Addr{p.a: ip6A, p.b: ip6B} {
+		err := v.ns.Do(func() error {
+			const conf, neigh = "/proc/sys/net/ipv6/conf/fabric0/", "/proc/sys/net/ipv6/neigh/fabric0/"
+			return errors.Join(
+				writeSysctl(conf+"addr_gen_mode", "3"), writeSysctl(conf+"accept_dad", "0"), writeSysctl(conf+"disable_ipv6", "0"),
+				writeSysctl(neigh+"base_reachable_time_ms", "1"), writeSysctl(neigh+"delay_first_probe_time", "0"),
+				writeSysctl(neigh+"retrans_time_ms", "10"), netlab.AddAddress("fabric0", netip.PrefixFrom(own, 64)),
+			)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the first answer", func() bool { _, err := p.a.ns.Ping(ip6B, 56, patience/30); return err == nil })
+	eventually(t, "solicitations of the other link-local address are dropped", func() bool {
+		if _, err := p.a.ns.Ping(ip6B, 56, patience); err != nil {
+			t.Fatal(err)
+		}
+		return p.counters().Ports[p.a.index][ReasonND].Packets >= 10
+	})
+}
