@@ -65,7 +65,8 @@ func TestListedByNft(t *testing.T) {
 	n := newNode(t)
 	port := Port{Index: 7, Name: "port0", MAC: macA, Addresses: []netip.Addr{ip4A, ip6A}, AnyMAC: true, AnyIP: true, DHCPServer: true, AnyTraffic: true}
 	p4, p6 := Peer{netip.MustParseAddr("192.0.2.1"), 1001}, Peer{netip.MustParseAddr("2001:db8::1"), 1001}
-	n.apply(Change{SetPort: &port}, Change{AddPeer: &p4}, Change{AddPeer: &p6}, Change{SetSegment: &Segment{n.bridge("br0"), "br0"}},
+	q4, q6 := Peer{p4.VTEP.Next(), 1001}, Peer{p6.VTEP.Next(), 1001} // nft sorts them
+	n.apply(Change{SetPort: &port}, Change{AddPeer: &p4}, Change{AddPeer: &p6}, Change{AddPeer: &q4}, Change{AddPeer: &q6}, Change{SetSegment: &Segment{n.bridge("br0"), "br0"}},
 		Change{SetUnderlay: &Underlay{Ports: []uint16{4789}, Interfaces: []string{"eth0"}}})
 	var out bytes.Buffer
 	list := exec.Command(nft, "list", "ruleset")
