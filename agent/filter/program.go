@@ -85,9 +85,10 @@ type setDef struct {
 	timeout time.Duration // of elements that rules add
 }
 
-// The types of nft(8) (nftables/datatype.h). A concatenation has 6 bits for each part.
+// The types of nft(8) (nftables/datatype.h). A concatenation has 6 bits for each part. nft ends
+// itself at a set whose key has a part without a length of its own, as integer has none, and
+// then lists no tables at all: a VNI is listed as 0.3.233.0 (its three bytes and a 0).
 const (
-	typeInteger = 4
 	typeIPv4    = 7
 	typeIPv6    = 8
 	typeMAC     = 9
@@ -116,8 +117,8 @@ var sets = []setDef{
 	{family: arp, name: setClosedDrops, keyLen: 8, keyType: typeIfindex<<6 | typeMark, dynamic: true, size: maxCounted, counter: true},
 	{family: inet, name: setVXLANPorts, keyLen: 2, keyType: typeService},
 	{family: inet, name: setInterfaces, keyLen: unix.IFNAMSIZ, keyType: typeIfname},
-	{family: inet, name: setPeers4, keyLen: 8, keyType: typeIPv4<<6 | typeInteger},
-	{family: inet, name: setPeers6, keyLen: 20, keyType: typeIPv6<<6 | typeInteger},
+	{family: inet, name: setPeers4, keyLen: 8, keyType: typeIPv4<<6 | typeIPv4},
+	{family: inet, name: setPeers6, keyLen: 20, keyType: typeIPv6<<6 | typeIPv4},
 	{family: inet, name: setDrops, keyLen: 4, keyType: typeMark, dynamic: true, size: maxCounted, counter: true},
 }
 
