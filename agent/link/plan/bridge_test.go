@@ -35,7 +35,8 @@ func secureFake() (*Fake, *linktest.Table) {
 func applySecured(t interface {
 	Helper()
 	Fatalf(string, ...any)
-}, f *Fake, want desired.Links, numbers Numbers, secure Secure) []string {
+}, f *Fake, want desired.Links, numbers Numbers, secure Secure,
+) []string {
 	t.Helper()
 	var list []string
 	for round := 0; ; round++ {
