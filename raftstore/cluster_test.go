@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,11 +39,25 @@ type node struct {
 // testConfig has short timeouts, so that elections take tens of milliseconds.
 func testConfig(t testing.TB, id, dir string) Config {
 	return Config{
-		ID: id, Dir: dir, Listen: "127.0.0.1:0",
+		ID: id, Dir: dir, Listen: "127.0.0.1:0", Network: loopback{},
 		Logger:    slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Heartbeat: 150 * time.Millisecond, CommitTimeout: 5 * time.Millisecond,
 		MarkerEvery: 50 * time.Millisecond, MarkerEntries: 16, TrailingLogs: 64,
 		MapBytes: 1 << 30,
+	}
+}
+
+// loopback is plain TCP between servers of this process.
+type loopback struct{ tcp }
+
+// Listen implements Network. It waits until a port is free that a halted server had: a child
+// process that another test starts meanwhile has every listener until its exec.
+func (n loopback) Listen(address string) (net.Listener, error) {
+	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+		l, err := n.tcp.Listen(address)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Since(begun) > time.Minute {
+			return l, err
+		}
 	}
 }
 

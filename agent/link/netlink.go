@@ -51,8 +51,8 @@ const (
 	batchBytes = 64 << 10
 	// maxTrash bounds how long one message may keep the kernel busy.
 	maxTrash = 512
-	// localWait bounds the wait for added IPv6 addresses, and localPoll is the pause
-	// between two checks. The kernel needs about 1 ms.
+	// localWait bounds the wait of a batch for added IPv6 addresses and for carriers, and
+	// localPoll is the pause between two checks. The kernel needs about 1 ms.
 	localWait = 250 * time.Millisecond
 	localPoll = time.Millisecond
 	// ackTimeout bounds the wait for the kernel. It answers before sendmsg returns,
@@ -81,6 +81,8 @@ type Netlink struct {
 	// aside is set on the writer of Ask, which uses what the kernel's own user found
 	// out.
 	aside bool
+
+	slow map[plan.LinkKey]bool // links for which a wait was in vain: see run.await
 
 	acks []byte   // memory for the answers to a batch
 	kept connPool // sockets in VM namespaces, for dumps
@@ -111,7 +113,7 @@ func Open(cfg Config) (*Netlink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link: open netlink: %w", err)
 	}
-	return &Netlink{cfg: cfg, own: own, spaces: map[string]*namespaceConn{}, index: map[plan.LinkKey]int32{}, taken: map[int32]struct{}{}, lastIndex: plan.FirstIndex, expected: newExpected(), views: map[string]*view{}}, nil
+	return &Netlink{cfg: cfg, own: own, spaces: map[string]*namespaceConn{}, index: map[plan.LinkKey]int32{}, taken: map[int32]struct{}{}, lastIndex: plan.FirstIndex, expected: newExpected(), views: map[string]*view{}, slow: map[plan.LinkKey]bool{}}, nil
 }
 
 // Close frees the socket. The kernel's links stay as they are.
@@ -149,8 +151,7 @@ func (h *Netlink) Do(ctx context.Context, steps []plan.Step) []error {
 		}
 	}
 	r.flush()
-	r.awaitLocal(ctx)
-	r.awaitRunning(ctx)
+	r.await(ctx, append(r.locals(), r.pairs()...))
 	return r.errs
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"syscall"
 	"time"
 
@@ -99,21 +101,53 @@ func ackMessage(flags uint16, body []byte) string {
 	return text
 }
 
-// awaitLocal waits until the kernel delivers to the IPv6 addresses that were added. The
-// kernel acknowledges an address at once, but adds its local route from a work queue
-// (addrconf_dad_work, linux net/ipv6/addrconf.c), also without duplicate detection, and
-// drops packets that arrive before that. A link that is down gets no such route, so the
-// wait is bounded, and its timeout is not a failure.
-func (r *run) awaitLocal(ctx context.Context) {
-	end := time.Now().Add(r.h.cfg.localWait)
-	for _, i := range r.added {
-		if r.errs != nil && r.errs[i] != nil {
-			continue
+// awaited is what the kernel does from a work queue after it acknowledged a step on a link.
+type awaited struct {
+	at   plan.LinkKey
+	done func() bool // also true if waiting would not help
+}
+
+// await waits until all is done, for localWait at most. Its timeout is not a failure. A
+// guest can keep a link from what is awaited for as long as it likes, so a link for which a
+// wait was in vain is not waited for again before it was found done: no VM makes batch
+// after batch wait, with which those of other VMs would wait too.
+func (r *run) await(ctx context.Context, list []awaited) {
+	if len(list) == 0 {
+		return
+	}
+	slow := r.h.slow
+	done := func(a awaited) bool {
+		if !a.done() {
+			return false
 		}
-		for ctx.Err() == nil && !r.isLocal(&r.steps[i]) && time.Now().Before(end) {
-			time.Sleep(localPoll)
+		delete(slow, a.at)
+		return true
+	}
+	list = slices.DeleteFunc(list, func(a awaited) bool { return done(a) || slow[a.at] })
+	for end := time.Now().Add(r.h.cfg.localWait); len(list) > 0 && ctx.Err() == nil && time.Now().Before(end); {
+		time.Sleep(localPoll)
+		list = slices.DeleteFunc(list, done)
+	}
+	if len(list) == 0 || ctx.Err() != nil {
+		return
+	}
+	maps.DeleteFunc(slow, func(at plan.LinkKey, _ bool) bool { _, is := r.h.index[at]; return !is })
+	for _, a := range list {
+		slow[a.at] = true
+	}
+}
+
+// locals are the IPv6 addresses that were added. The kernel acknowledges an address at once,
+// but adds its local route from a work queue (addrconf_dad_work, linux net/ipv6/addrconf.c),
+// also without duplicate detection, and drops packets that arrive before that. A link that
+// is down gets no such route.
+func (r *run) locals() (list []awaited) {
+	for _, i := range r.added {
+		if s := &r.steps[i]; r.errs == nil || r.errs[i] == nil {
+			list = append(list, awaited{plan.LinkKey{Namespace: s.Namespace, Name: s.Link}, func() bool { return r.isLocal(s) }})
 		}
 	}
+	return list
 }
 
 // isLocal requests the route to an address (RTM_GETROUTE for one destination). If the
@@ -124,7 +158,7 @@ func (r *run) isLocal(s *plan.Step) bool {
 		return true
 	}
 	var e wire.Encoder
-	e.B = append(e.B, unix.AF_INET6, 128, 0, 0, 0, 0, 0, 0)
+	e.B = append(e.B, unix.AF_INET6, 128, 0, 0, 0, 0, 0, 0, 0)
 	e.U32(0)
 	e.AttrAddr(unix.RTA_DST, s.Prefix.Addr())
 	replies, err := sp.conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETROUTE, Flags: netlink.Request}, Data: e.B})
@@ -134,6 +168,54 @@ func (r *run) isLocal(s *plan.Step) bool {
 		}
 	}
 	return err == nil
+}
+
+// pairs are those whose node's end was put up: both ends are to send. The kernel notes the
+// carrier from a work queue (linux net/core/link_watch.c), and until then drops what is sent.
+func (r *run) pairs() (list []awaited) {
+	var fabrics map[string]plan.LinkKey
+	for i := range r.steps {
+		s := &r.steps[i]
+		n, ok := plan.PortNumber(s.Link)
+		if !ok || s.Op != plan.OpSetLink || s.Change&plan.ChangeUp == 0 || r.errs != nil && r.errs[i] != nil {
+			continue
+		}
+		if fabrics == nil {
+			fabrics = make(map[string]plan.LinkKey, len(r.h.index))
+			for at := range r.h.index {
+				fabrics[at.Name] = at
+			}
+		}
+		at, host := fabrics[plan.FabricName(n)], plan.LinkKey{Namespace: "", Name: s.Link}
+		list = append(list, awaited{host, func() bool {
+			up, running := r.stateOf(at)
+			if !up {
+				return true // the guest put it down, and the other end has no carrier
+			}
+			hostUp, hostRunning := r.stateOf(host)
+			return running && (hostRunning || !hostUp)
+		}})
+	}
+	return list
+}
+
+// stateOf reports whether a link is up, and whether it sends. What cannot be read is down.
+func (r *run) stateOf(at plan.LinkKey) (up, running bool) {
+	index, ok := r.h.index[at]
+	sp, err := r.h.open(at.Namespace)
+	if !ok || err != nil {
+		return false, false
+	}
+	var e wire.Encoder
+	e.LinkHeader(index, 0, 0)
+	e.Attr32(unix.IFLA_EXT_MASK, wire.ExtFilterSkipStats)
+	replies, err := sp.conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETLINK, Flags: netlink.Request}, Data: e.B})
+	for _, m := range replies {
+		if l, ok := wire.ParseLink(m.Data); ok && err == nil {
+			return l.Up, l.Running
+		}
+	}
+	return false, false
 }
 
 func isDelete(op plan.Op) bool {

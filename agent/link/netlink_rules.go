@@ -135,51 +135,6 @@ func (r *run) rules(ctx context.Context, i int) int {
 	return n
 }
 
-// awaitRunning waits until both ends send, of the pairs whose node's end was put up. The
-// kernel notes the carrier from a work queue (linux net/core/link_watch.c), and until then
-// drops what is sent. The wait is bounded, and its timeout is not a failure.
-func (r *run) awaitRunning(ctx context.Context) {
-	end := time.Now().Add(r.h.cfg.localWait)
-	var fabrics map[string]plan.LinkKey
-	for i := range r.steps {
-		s := &r.steps[i]
-		n, ok := plan.PortNumber(s.Link)
-		if !ok || s.Op != plan.OpSetLink || s.Change&plan.ChangeUp == 0 || r.errs != nil && r.errs[i] != nil {
-			continue
-		}
-		if fabrics == nil {
-			fabrics = make(map[string]plan.LinkKey, len(r.h.index))
-			for at := range r.h.index {
-				fabrics[at.Name] = at
-			}
-		}
-		at, host := fabrics[plan.FabricName(n)], plan.LinkKey{Namespace: "", Name: s.Link}
-		for ctx.Err() == nil && !(r.isRunning(at) && r.isRunning(host)) && time.Now().Before(end) {
-			time.Sleep(localPoll)
-		}
-	}
-}
-
-// isRunning reports whether a link sends. If the request fails, or the guest put the link
-// down, it returns true, because waiting would not help.
-func (r *run) isRunning(at plan.LinkKey) bool {
-	index, ok := r.h.index[at]
-	sp, err := r.h.open(at.Namespace)
-	if !ok || err != nil {
-		return true
-	}
-	var e wire.Encoder
-	e.LinkHeader(index, 0, 0)
-	e.Attr32(unix.IFLA_EXT_MASK, wire.ExtFilterSkipStats)
-	replies, err := sp.conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETLINK, Flags: netlink.Request}, Data: e.B})
-	for _, m := range replies {
-		if l, ok := wire.ParseLink(m.Data); ok {
-			return l.Running || !l.Up
-		}
-	}
-	return err != nil
-}
-
 // readRules reads the filter, and the links that may carry the underlay.
 func (h *Netlink) readRules(ctx context.Context, have *plan.Snapshot) {
 	if h.cfg.Filter == nil {

@@ -3,6 +3,7 @@ package containment
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rutter/agent"
+	"rutter/agent/link/plan"
 	"rutter/api/auth/matrix"
 	"rutter/cmd/rutter/netlab"
 	"rutter/log"
@@ -112,8 +114,17 @@ func (n *node) withoutCertificate() {
 // deleteLinks is what a reboot does to them.
 func (n *node) deleteLinks() {
 	n.t.Helper()
-	if err := netlab.DeleteLink("sdcvxl7"); err != nil {
+	links, err := net.Interfaces()
+	if err != nil {
 		n.t.Fatal(err)
+	}
+	for _, l := range links {
+		switch plan.KindOfName(l.Name) {
+		case plan.KindVXLAN, plan.KindBridge, plan.KindVeth:
+			if err := netlab.DeleteLink(l.Name); err != nil {
+				n.t.Fatal(err)
+			}
+		}
 	}
 }
 

@@ -359,7 +359,7 @@ func (n *node) kernel() string {
 		if l.Kind == "vxlan" {
 			l.MAC = log.MAC{} // the kernel draws it
 		}
-		if l.Kind == "vxlan" || l.Kind == "macvlan" {
+		if l.Kind == "vxlan" || l.Namespace != "" && l.IsFabric() {
 			fmt.Fprintf(&b, "%s %s %s up=%v addresses=%v neighbours=%v fdb=%v\n", l.Namespace, l.Name, l.MAC, l.Up, l.Addresses, l.Neighs, l.FDB)
 		}
 	}
