@@ -665,6 +665,9 @@ func TestSharedAddressIsFound(t *testing.T) {
 	if errs := g.h.Do(context.Background(), []plan.Step{{Op: plan.OpAddAddress, Namespace: b.Namespace, Link: b.Name, Prefix: netip.PrefixFrom(shared, 32)}}); errs != nil {
 		t.Fatal(errors.Join(errs...))
 	}
+	if result := w.pass(g.m, want); len(result.Steps) > 0 {
+		t.Errorf("the address is the VM's to set: %v", texts(result.Steps))
+	}
 	for end := time.Now().Add(time.Minute); ; {
 		err := w.ping("zA", shared, 8)
 		if err == nil {

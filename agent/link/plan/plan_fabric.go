@@ -110,7 +110,7 @@ func (p *planner) probes(o Object, at LinkKey, state *linkState, broadcast bool)
 }
 
 // addrs plans a fabric link's addresses. A VM on hold gets missing addresses and keeps
-// its others.
+// its others. Allowed addresses the VM has, or has not, as it likes.
 func (p *planner) addrs(o Object, at LinkKey, state *linkState, w *desired.Fabric) {
 	want := slices.Clone(w.Addresses)
 	slices.SortFunc(want, comparePrefix)
@@ -123,7 +123,7 @@ func (p *planner) addrs(o Object, at LinkKey, state *linkState, w *desired.Fabri
 		step.Op, step.Prefix = OpAddAddress, a
 		p.addresses = append(p.addresses, step)
 	}, func(_, _ netip.Prefix) {}, func(b netip.Prefix) {
-		if p.prune && !w.Hold && !IsLinkLocal(b.Addr()) {
+		if p.prune && !w.Hold && !IsLinkLocal(b.Addr()) && !slices.Contains(w.Allowed, b.Addr()) {
 			step.Op, step.Prefix = OpDelAddress, b
 			p.delAddresses = append(p.delAddresses, step)
 		}
