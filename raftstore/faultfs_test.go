@@ -367,29 +367,3 @@ func (f *faultFS) do(format string, args ...any) string {
 	}
 	return f.answers.Text()
 }
-
-// TestFaultFSEnds: the file system ends although another process, as tests of namespaces
-// start them, has the mount too.
-func TestFaultFSEnds(t *testing.T) {
-	t.Parallel()
-	f := newFaultFS(t)
-	other := exec.Command("sleep", "3600")
-	other.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = other.Process.Kill()
-		_ = other.Wait()
-	}()
-	ended := make(chan bool)
-	go func() {
-		defer close(ended)
-		f.unmount()
-	}()
-	select {
-	case <-ended:
-	case <-patience(t).Done():
-		t.Error("it waits for the other process")
-	}
-}
