@@ -132,9 +132,6 @@ func (a *applier) blame(refused map[int]error, err error, owners []int, taken in
 	named := map[int]bool{}
 	for at, told := range refused {
 		if i := owners[at]; i >= 0 {
-			if errors.Is(told, unix.ENFILE) {
-				told = fmt.Errorf("a set is full, and a node may have %d ports; remove NICs: %w", maxPorts, told)
-			}
 			a.refuse(i, fmt.Errorf("filter: %w", told))
 			named[i] = true
 		} else {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -268,17 +267,6 @@ func TestFullSetsLetNothingPass(t *testing.T) {
 	}
 	if c := p.counters().Ports[port.Index]; len(c) != 0 {
 		t.Errorf("the set was not full: %v", c)
-	}
-}
-
-// One port more than maxPorts is refused, so that its link is not brought up.
-func TestMaxPorts(t *testing.T) {
-	n := newNode(t)
-	n.fill(setNamed(bridge, setPorts))
-	p := portNumber(1)
-	errs := n.k.Apply(context.Background(), []Change{{SetPort: &p}})
-	if len(errs) != 1 || !errors.Is(errs[0], unix.ENFILE) || !strings.Contains(errs[0].Error(), strconv.Itoa(maxPorts)) {
-		t.Errorf("Apply: %v", errs)
 	}
 }
 

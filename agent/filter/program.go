@@ -32,10 +32,6 @@ const (
 // account are dropped.
 const maxCounted = 65536
 
-// maxPorts is how many ports a node may have: one more is refused. A set whose size is fixed is
-// one that the kernel finds elements in at once.
-const maxPorts = 65536
-
 // The hooks and priorities (linux/netfilter_bridge.h, netfilter.h, netfilter_ipv4.h).
 const (
 	hookBridgePrerouting = 0
@@ -99,7 +95,7 @@ const (
 )
 
 var sets = []setDef{
-	{family: bridge, name: setPorts, keyLen: 4, keyType: typeIfindex, size: maxPorts},
+	{family: bridge, name: setPorts, keyLen: 4, keyType: typeIfindex},
 	{family: bridge, name: setMACs, keyLen: 12, keyType: typeIfindex<<6 | typeMAC},
 	{family: bridge, name: setV4, keyLen: 8, keyType: typeIfindex<<6 | typeIPv4},
 	{family: bridge, name: setWhole4, keyLen: 16, keyType: typeIfindex<<12 | typeMAC<<6 | typeIPv4},
@@ -111,9 +107,9 @@ var sets = []setDef{
 	{family: bridge, name: setDrops, keyLen: 8, keyType: typeIfindex<<6 | typeMark, dynamic: true, size: maxCounted, counter: true},
 	{family: bridge, name: setRequests, keyLen: 4, keyType: typeIfindex, dynamic: true, size: maxCounted, timeout: requestForget},
 	{family: netdev, name: setDrops, keyLen: 4, keyType: typeIfindex, dynamic: true, size: maxCounted, counter: true},
-	{family: inet, name: setClosed, keyLen: 4, keyType: typeIfindex, size: maxPorts},
+	{family: inet, name: setClosed, keyLen: 4, keyType: typeIfindex},
 	{family: inet, name: setClosedDrops, keyLen: 8, keyType: typeIfindex<<6 | typeMark, dynamic: true, size: maxCounted, counter: true},
-	{family: arp, name: setClosed, keyLen: 4, keyType: typeIfindex, size: maxPorts},
+	{family: arp, name: setClosed, keyLen: 4, keyType: typeIfindex},
 	{family: arp, name: setClosedDrops, keyLen: 8, keyType: typeIfindex<<6 | typeMark, dynamic: true, size: maxCounted, counter: true},
 	{family: inet, name: setVXLANPorts, keyLen: 2, keyType: typeService},
 	{family: inet, name: setInterfaces, keyLen: unix.IFNAMSIZ, keyType: typeIfname},
