@@ -109,7 +109,7 @@ func (p *planner) probes(o Object, at LinkKey, state *linkState) {
 }
 
 // addrs plans a fabric link's addresses. A VM on hold gets missing addresses and keeps
-// its others.
+// its others. Allowed addresses are the VM's to add and to remove, as keepalived does.
 func (p *planner) addrs(o Object, at LinkKey, state *linkState, w *desired.Fabric) {
 	want := slices.Clone(w.Addresses)
 	slices.SortFunc(want, comparePrefix)
@@ -122,7 +122,7 @@ func (p *planner) addrs(o Object, at LinkKey, state *linkState, w *desired.Fabri
 		step.Op, step.Prefix = OpAddAddress, a
 		p.addresses = append(p.addresses, step)
 	}, func(_, _ netip.Prefix) {}, func(b netip.Prefix) {
-		if p.prune && !w.Hold && !IsLinkLocal(b.Addr()) {
+		if p.prune && !w.Hold && !IsLinkLocal(b.Addr()) && !slices.Contains(w.Allowed, b.Addr()) {
 			step.Op, step.Prefix = OpDelAddress, b
 			p.delAddresses = append(p.delAddresses, step)
 		}
