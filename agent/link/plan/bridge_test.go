@@ -198,7 +198,7 @@ func damage(t *rapid.T, f *Fake, table *linktest.Table) {
 }
 
 // TestAllowedAddressesAreInTheRules: a NIC's allowed_ips may be sources of its port, and are
-// not once the log takes them back. They are no addresses of its link.
+// not once the log takes them back. Whether they are addresses of its link is the VM's matter.
 func TestAllowedAddressesAreInTheRules(t *testing.T) {
 	f, _ := secureFake()
 	want := linktest.Sample()
@@ -208,8 +208,14 @@ func TestAllowedAddressesAreInTheRules(t *testing.T) {
 	if got := applySecured(t, f, want, numbers, secured); !slices.Equal(got, []string{"set rules of port0: 02:00:00:00:00:01, [10.0.0.1 10.0.0.99]"}) {
 		t.Errorf("allowed: %q", got)
 	}
+	// The VM adds it to its link: it is the VM's, until the log takes it back.
+	at := slices.IndexFunc(f.Links, func(l *Link) bool { return slices.Contains(l.Addresses, want.Fabrics[0].Addresses[0]) })
+	f.Links[at].Addresses = append(f.Links[at].Addresses, linktest.Prefix("10.0.0.99/32"))
+	if got := applySecured(t, f, want, numbers, secured); len(got) > 0 {
+		t.Errorf("added by the VM: %q", got)
+	}
 	want.Fabrics[0].Allowed = nil
-	if got := applySecured(t, f, want, numbers, secured); !slices.Equal(got, []string{"set rules of port0: 02:00:00:00:00:01, [10.0.0.1]"}) {
+	if got := applySecured(t, f, want, numbers, secured); !slices.Equal(got, []string{"set rules of port0: 02:00:00:00:00:01, [10.0.0.1]", "ip -n z1 addr del 10.0.0.99/32 dev fabric0"}) {
 		t.Errorf("taken back: %q", got)
 	}
 }

@@ -110,7 +110,7 @@ func (p *planner) probes(o Object, at LinkKey, state *linkState, broadcast bool)
 }
 
 // addrs plans a fabric link's addresses. A VM on hold gets missing addresses and keeps
-// its others. Allowed addresses the VM has, or has not, as it likes.
+// its others. Allowed addresses are the VM's to add and to remove, as keepalived does.
 func (p *planner) addrs(o Object, at LinkKey, state *linkState, w *desired.Fabric) {
 	want := slices.Clone(w.Addresses)
 	slices.SortFunc(want, comparePrefix)
