@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/projections/desired"
@@ -167,12 +169,16 @@ func (m *Manager) heal(ctx context.Context, now time.Time, result *Result) error
 	if other {
 		m.doubt = true
 	}
+	entries = slices.DeleteFunc(entries, func(e plan.Entry) bool { // the part reads the link with its entries
+		mac, ok := m.carrierOf(e)
+		return ok && m.stirred[mac]
+	})
 	if len(entries) == 0 {
 		return nil
 	}
 	have, err := listener.Read(ctx, entries)
-	if errors.Is(err, plan.ErrNotMade) || errors.Is(err, plan.ErrNoNamespace) {
-		m.doubt = true // the link was removed with its entries
+	if errors.Is(err, plan.ErrNotMade) || errors.Is(err, plan.ErrNoNamespace) || errors.Is(err, unix.ENODEV) {
+		m.stirCarriers(entries) // a link was removed with its entries
 		return nil
 	}
 	if err != nil {
@@ -196,6 +202,29 @@ func (m *Manager) heal(ctx context.Context, now time.Time, result *Result) error
 		}
 	}
 	return nil
+}
+
+// carrierOf returns the NIC on whose link an entry is, if that link is where it is wanted.
+func (m *Manager) carrierOf(e plan.Entry) (log.MAC, bool) {
+	n, ok := plan.FabricNumber(e.Link)
+	if !ok {
+		return log.MAC{}, false
+	}
+	mac, owned := m.numbers.Owner(n)
+	at, known := m.keyOf(mac)
+	return mac, owned && known && at == (plan.LinkKey{Namespace: e.Namespace, Name: e.Link})
+}
+
+// stirCarriers leaves entries to parts that read the links that carry them, so that a guest
+// that removes its link causes no pass over everything.
+func (m *Manager) stirCarriers(entries []plan.Entry) {
+	for _, e := range entries {
+		if mac, ok := m.carrierOf(e); ok {
+			m.stirred[mac] = true
+		} else {
+			m.doubt = true
+		}
+	}
 }
 
 // healStep returns the step that makes an entry as wanted, if the entry differs.

@@ -470,6 +470,8 @@ func (r *run) acknowledge(q request, op *netlink.OpError) {
 		err = fmt.Errorf("%w: %s", plan.ErrNotMade, s.Spec.Needs())
 	case s.Op == plan.OpAddLink && s.Spec.Kind == plan.KindVLAN && errno == unix.EOPNOTSUPP:
 		err = plan.ErrNo8021Q
+	case errno == unix.EXFULL:
+		err = plan.ErrBridgeFull
 	case s.Op != plan.OpAddLink && r.failed[at]:
 		err = fmt.Errorf("%w: %s", plan.ErrNotMade, s.Link)
 	}

@@ -18,6 +18,9 @@ var (
 	// VLAN links. The fabric is left out: without its tag it would be another network
 	// on the wire.
 	ErrNo8021Q = errors.New("link: kernel has no 802.1Q support: load module 8021q, or build the kernel with CONFIG_VLAN_8021Q")
+	// ErrBridgeFull is wrapped when a bridge has as many ports as the kernel allows
+	// (BR_MAX_PORTS, linux net/bridge/br_private.h): no further VM is attached to it.
+	ErrBridgeFull = errors.New("link: the bridge has 1,023 ports, which is the most: have fewer VMs of this vnet and VLAN on this node")
 	// ErrNotMade is wrapped for objects on a link that could not be made. The cause is
 	// reported with that link.
 	ErrNotMade = errors.New("link: the link that this needs is not there")

@@ -42,8 +42,11 @@ func (p *planner) filter() {
 		p.filterPeers()
 		p.filterUnderlay()
 	case !errors.Is(err, filter.ErrUnsupported):
-		p.block(Object{Kind: ObjectRules}, "link: what the filter holds is unknown, so no further link is put up: %w", err)
-		return
+		if p.secure.Required {
+			p.block(Object{Kind: ObjectRules}, "link: what the filter holds is unknown, so no further link is put up: %w", err)
+			return
+		}
+		p.block(Object{Kind: ObjectRules}, "link: what the filter holds is unknown, and links are put up without rules, which are not required (--require-port-security=false): %w", err)
 	}
 	rules := newHeld(&p.have.Rules)
 	for i := range p.guarded.segments {
