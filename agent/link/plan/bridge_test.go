@@ -67,8 +67,8 @@ func TestPlanSecuredFromNothing(t *testing.T) {
 	expect := []string{
 		"add peer 10.99.0.2 of sdcvxl5",
 		"set rules of the underlay: UDP ports [4789], interfaces [net0]",
-		"ip link add sdcvxl5 mtu 1450 up " + markText("vxlan 5") + " type vxlan id 5 local 10.99.0.1 dstport 4789 nolearning proxy l2miss l3miss",
-		"ip link add sdcvxl6 mtu 1450 up " + markText("vxlan 6") + " type vxlan id 6 local 10.99.0.1 dstport 4789 nolearning proxy l2miss l3miss",
+		"ip link add sdcvxl5 mtu 1450 up " + markText("vxlan 5") + " type vxlan id 5 local 10.99.0.1 dstport 4789 nolearning l2miss l3miss",
+		"ip link add sdcvxl6 mtu 1450 up " + markText("vxlan 6") + " type vxlan id 6 local 10.99.0.1 dstport 4789 nolearning l2miss l3miss",
 		"ip link add link sdcvxl5 name vx5v7 mtu 1446 up " + markText("vlan 5 7") + " type vlan protocol 802.1Q id 7",
 		"ip link add br5v7 mtu 1446 " + markText("bridge 5 7") + " type bridge stp_state 0 mcast_snooping 0",
 		"ip link set vx5v7 master br5v7 type bridge_slave learning off flood on mcast_flood on bcast_flood on",

@@ -316,8 +316,8 @@ func flagWords(f PortFlags) string {
 func addLinkText(l *Link) string {
 	switch l.Kind {
 	case KindVXLAN:
-		return fmt.Sprintf("ip link add %s mtu %d up alias %q group %d type vxlan id %d local %s dstport %d nolearning proxy l2miss l3miss",
-			l.Name, l.MTU, l.Alias, l.Group, l.VNI, l.Local, l.Port)
+		return fmt.Sprintf("ip link add %s mtu %d up alias %q group %d type vxlan id %d local %s dstport %d nolearning%s l2miss l3miss",
+			l.Name, l.MTU, l.Alias, l.Group, l.VNI, l.Local, l.Port, flagText(" proxy", l.Proxy))
 	case KindVLAN:
 		return fmt.Sprintf("ip link add link %s name %s mtu %d up alias %q group %d type vlan protocol 802.1Q id %d", l.Parent, l.Name, l.MTU, l.Alias, l.Group, l.VLAN)
 	case KindBridge:
