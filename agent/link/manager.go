@@ -80,7 +80,7 @@ type Manager struct {
 	marks  marks
 	absent map[string]absence // VM namespaces that did not exist at the last pass
 
-	peers       map[filter.Peer]int         // see followPeers
+	peers       peers
 	unsupported atomic.Pointer[unsupported] // see Unsupported
 	attached    map[log.MAC]Attachment      // see noteAttached
 	rules       *filter.State               // as this program left them; nil: unknown
@@ -210,7 +210,9 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	m.demand.shrink(ctx, entryWriterOf(m.cfg.Kernel))
 	m.forget(work.Steps)
 	m.miss(have.Missing, now)
-	m.followPeers(&want)
+	if m.cfg.Secure.On {
+		m.peers = countPeers(&want)
+	}
 	m.noteFilter(&have)
 	m.noteAttached(map[log.MAC]Attachment{}, want.Fabrics, &have)
 	m.report(&result, work)
