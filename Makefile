@@ -85,7 +85,7 @@ bench-kernel: build ## the kernel's side beside a bare netlink loop and ip -batc
 	@scripts/install-packages.sh
 	@scripts/bench-kernel.sh $(or $(PART),all)
 
-bench-wire: build ## what port security costs on the wire, beside VXLAN, bridge and veth by ip(8) (_ratio) and a VXLAN device alone (_vs_device): 1 is as good as bare; 10,000 ports' rules; what a VM loses that moves. Some minutes. PART=tput, rtt, rules or move for one part
+bench-wire: build ## what port security costs on the wire, beside VXLAN, bridge and veth by ip(8) (_ratio) and a VXLAN device alone (_vs_device): 1 is as good as bare; 10,000 ports' rules; what a VM loses that moves. Some minutes. PART=tput, rtt, oneway (prints what a packet costs), rules or move for one part
 	@scripts/install-packages.sh
 	go run ./integration/bench/wire -part $(or $(PART),all)
 

@@ -96,6 +96,9 @@ func TestDemo(t *testing.T) {
 			if !strings.Contains(string(out), "Every step held") {
 				t.Error("the demo ended well without saying so")
 			}
+			if !strings.Contains(string(out), "0 of 12 lies") && !strings.Contains(string(out), "this kernel cannot hold the rules") {
+				t.Error("the demo did not say what became of a VM's lies")
+			}
 			nothingLeft(t, temp)
 		})
 	}
@@ -149,7 +152,7 @@ func readUntil(r io.Reader, said *bytes.Buffer, text string) error {
 }
 
 // The demo in a guest kernel that has 802.1Q: two CNs, real agents, and pings
-// through the full stack, VXLAN, VLAN and macvlan.
+// through the full stack, VXLAN, VLAN, bridge and veth.
 func TestDemoTagged(t *testing.T) {
 	t.Parallel()
 	guest.SkipUnlessAvailable(t)

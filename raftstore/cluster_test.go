@@ -2,12 +2,15 @@ package raftstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,11 +39,25 @@ type node struct {
 // testConfig has short timeouts, so that elections take tens of milliseconds.
 func testConfig(t testing.TB, id, dir string) Config {
 	return Config{
-		ID: id, Dir: dir, Listen: "127.0.0.1:0",
+		ID: id, Dir: dir, Listen: "127.0.0.1:0", Network: loopback{},
 		Logger:    slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Heartbeat: 150 * time.Millisecond, CommitTimeout: 5 * time.Millisecond,
 		MarkerEvery: 50 * time.Millisecond, MarkerEntries: 16, TrailingLogs: 64,
 		MapBytes: 1 << 30,
+	}
+}
+
+// loopback is plain TCP between servers of this process.
+type loopback struct{ tcp }
+
+// Listen implements Network. It waits until a port is free that a halted server had: a child
+// process that another test starts meanwhile has every listener until its exec.
+func (n loopback) Listen(address string) (net.Listener, error) {
+	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+		l, err := n.tcp.Listen(address)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Since(begun) > time.Minute {
+			return l, err
+		}
 	}
 }
 
@@ -98,13 +115,20 @@ func (n *node) again(t testing.TB) *node {
 	return launch(t, n.cfg)
 }
 
+// ownLoopback is a loopback address for this process alone: a server that a test halts is
+// to get its port again, and the tests of other packages run meanwhile.
+var ownLoopback = func() string {
+	pid := os.Getpid() // below 1<<22
+	return net.IPv4(127, byte(1+pid>>16), byte(pid>>8), byte(pid)).String()
+}()
+
 // freeAddress returns a loopback address on which no process listens now.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
 		// Below net.ipv4.ip_local_port_range, of which connections take theirs: those of
 		// the tests beside this one would be in the way when the server listens.
-		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
+		address := fmt.Sprintf("%s:%d", ownLoopback, 20000+rand.IntN(12000))
 		if _, taken := handedOut.LoadOrStore(address, true); taken {
 			continue
 		}

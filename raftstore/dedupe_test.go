@@ -41,12 +41,13 @@ func TestRetryGetsFirstResult(t *testing.T) {
 	again(nodes)
 	// Another leader.
 	old := leaderOf(t, nodes)
+	term := old.raft.Load().CurrentTerm()
 	if err := old.members.Transfer(patience(t), ""); err != nil {
 		t.Fatal(err)
 	}
 	again(nodes)
-	if got := leaderOf(t, nodes); got == old {
-		t.Errorf("%s still leads after a transfer", old.cfg.ID)
+	if got := leaderOf(t, nodes); got.raft.Load().CurrentTerm() <= term { // on a slow machine, old may be elected again
+		t.Errorf("%s still leads after a transfer, in term %d", got.cfg.ID, term)
 	}
 	// After a restart of all.
 	for _, n := range nodes {

@@ -254,7 +254,7 @@ func faultFSChild() bool {
 	root := &fs.LoopbackRoot{Path: args[1]}
 	node := &faultNode{LoopbackNode: fs.LoopbackNode{RootData: root}, f: f}
 	root.RootNode = node
-	server, err := fs.Mount(args[0], node, &fs.Options{MountOptions: fuse.MountOptions{DirectMount: true, FsName: "faultfs", ExplicitDataCacheControl: true}})
+	_, err := fs.Mount(args[0], node, &fs.Options{MountOptions: fuse.MountOptions{DirectMount: true, FsName: "faultfs", ExplicitDataCacheControl: true}})
 	if err != nil {
 		fmt.Println("mount:", err)
 		os.Exit(1)
@@ -264,7 +264,9 @@ func faultFSChild() bool {
 	for in.Scan() {
 		fmt.Println(f.command(in.Text()))
 	}
-	_ = server.Unmount()
+	// server.Unmount would wait for every mount namespace that another process has made
+	// meanwhile: they all have the mount. The end of this process ends it everywhere.
+	_ = syscall.Unmount(args[0], syscall.MNT_DETACH)
 	return true
 }
 

@@ -17,7 +17,10 @@ import (
 func TestFollowerLag(t *testing.T) {
 	t.Parallel()
 	const bound, each = 1000, 200
-	nodes := three(t, func(c *Config) { c.MaxLagEvents, c.PersistDelay = bound, time.Millisecond })
+	nodes := three(t, func(c *Config) {
+		c.MaxLagEvents, c.PersistDelay = bound, time.Millisecond
+		c.Heartbeat = 2 * time.Second // a slow machine is not to elect another one: that takes no changes while it lags
+	})
 	lead := leaderOf(t, nodes)
 	var f *node
 	for _, n := range nodes {

@@ -20,7 +20,7 @@ import (
 
 // wires are a server's connections, which a power cut ends.
 type wires struct {
-	tcp
+	loopback
 	mu    sync.Mutex
 	cut   bool
 	conns []net.Conn
@@ -43,12 +43,12 @@ func (w *wires) keep(conn net.Conn, err error) (net.Conn, error) {
 
 // Dial implements Network.
 func (w *wires) Dial(ctx context.Context, address string) (net.Conn, error) {
-	return w.keep(w.tcp.Dial(ctx, address))
+	return w.keep(w.loopback.Dial(ctx, address))
 }
 
 // Listen implements Network.
 func (w *wires) Listen(address string) (net.Listener, error) {
-	l, err := w.tcp.Listen(address)
+	l, err := w.loopback.Listen(address)
 	return &wiredListener{l, w}, err
 }
 
@@ -558,6 +558,6 @@ func cutAndCompare(t *testing.T, servers []*heldNode, held int, c *log.Change) {
 // heldAgain starts a server from its folder, on plain TCP.
 func heldAgain(t *testing.T, n *node) *node {
 	t.Helper()
-	n.cfg.Network = nil
+	n.cfg.Network = loopback{}
 	return n.again(t)
 }

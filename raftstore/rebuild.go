@@ -23,6 +23,10 @@ import (
 // an image that is at least as far as this server was. The image is checked and
 // installed; then the kept entries after it are applied. This server keeps its marker,
 // because its own log reaches back to it.
+//
+// How far this server was is the index of the last entry that the FSM got. Its marker, and
+// after a restart its applied index, may be that of a barrier after it, and another
+// server's data never gets there while nothing is written.
 
 // errRebuilding: during a rebuild no marker is set, and nothing is served.
 var errRebuilding = fmt.Errorf("%w: it is being rebuilt", ErrDiverged)
@@ -101,6 +105,7 @@ func (s *Store) stopLeading(ctx context.Context, r *raft.Raft) error {
 	return nil
 }
 
+// beginRebuild returns also the raft index that an image must have reached.
 func (a *applier) beginRebuild() (*rebuild, uint64, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -110,7 +115,7 @@ func (a *applier) beginRebuild() (*rebuild, uint64, error) {
 	a.rebuild = new(rebuild)
 	// A marker that is under way would cover entries that were only kept.
 	a.store.persister.RaiseEpoch()
-	return a.rebuild, a.head.Applied, nil
+	return a.rebuild, a.head.Command, nil
 }
 
 // endRebuild applies the kept entries to the state that there is now, old or new.
@@ -171,8 +176,16 @@ func (rb *rebuilder) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuil
 			return fmt.Errorf("raft is at index %d, the image at %d", r.CommitIndex(), k.marker.Index)
 		}
 	}
-	own := rb.store.persister.LastMarker()
-	db, c, err := k.openAs(func(h *changesdb.Head) changesdb.Marker { return own })
+	own, err := rb.finalMarker()
+	if err != nil {
+		return err
+	}
+	db, c, err := k.openAs(func(h *changesdb.Head) changesdb.Marker {
+		if own.Index > h.Applied { // raft's own entries are between: see finalMarker
+			h.Applied, h.Term = own.Index, own.Term
+		}
+		return own
+	})
 	if err != nil {
 		return err
 	}
@@ -185,6 +198,16 @@ func (rb *rebuilder) installRebuilt(ctx context.Context, r *raft.Raft, b *rebuil
 		return errors.Join(fmt.Errorf("its cluster is %s, this server's %s", c.Head.Cluster, rb.store.applier.head.Cluster), db.Close())
 	}
 	return rb.store.applier.install(k, db, &c)
+}
+
+// finalMarker returns the marker that changes.db has until the rebuild ends. No new one is
+// requested since beginRebuild, and one that was requested before is written here. So it
+// covers no entry of the FSM that an image of this rebuild lacks.
+func (rb *rebuilder) finalMarker() (changesdb.Marker, error) {
+	if err := rb.store.persister.Flush(); err != nil {
+		return changesdb.Marker{}, err
+	}
+	return rb.store.persister.LastMarker(), nil
 }
 
 // An image is requested on a connection of its own. The receiver sends the raft index
@@ -222,6 +245,7 @@ func (rb *rebuilder) fetchImage(ctx context.Context, address string, from uint64
 		return nil, err
 	}
 	k := made.(*sink)
+	k.least = from
 	if _, err := io.Copy(k, in); err != nil {
 		return nil, errors.Join(err, k.Cancel())
 	}

@@ -20,12 +20,15 @@ const year = 365 * 24 * time.Hour
 
 // skewed starts a cluster of three whose wall clocks are off by what is stored in
 // the offsets, which may change while they run.
-func skewed(t *testing.T) (nodes []*node, offsets []*atomic.Int64) {
+func skewed(t *testing.T, tweaks ...func(*Config)) (nodes []*node, offsets []*atomic.Int64) {
 	t.Helper()
 	nodes = three(t, func(cfg *Config) {
 		off := new(atomic.Int64)
 		offsets = append(offsets, off)
 		cfg.Now = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
+		for _, tweak := range tweaks {
+			tweak(cfg)
+		}
 	})
 	return nodes, offsets
 }

@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -64,7 +65,8 @@ func (i *images) mayMark() error {
 	if len(i.streams) == 0 {
 		return nil
 	}
-	if lag := i.core.appliedIndex() - i.persister.LastMarker().Index; lag < maxStreamLag {
+	applied, marker := i.core.appliedIndex(), i.persister.LastMarker().Index
+	if lag := applied - min(applied, marker); lag < maxStreamLag { // the marker may be that of a barrier after it
 		return fmt.Errorf("raftstore: a snapshot is being sent; the log is trimmed after it (%d entries now)", lag)
 	}
 	for stream := range i.streams {
@@ -205,6 +207,7 @@ type sink struct {
 	images *images
 	id     string
 	marker changesdb.Marker
+	least  uint64 // the raft index that an image must have reached; 0: this server's applied index
 
 	file   *os.File // of an image; nil before the first Write
 	idle   *time.Timer
@@ -271,8 +274,8 @@ func (k *sink) Write(p []byte) (int, error) {
 // begin opens the pending file. An image that is behind this server's own state
 // is not taken (SAFETY S8).
 func (k *sink) begin() error {
-	if applied := k.images.core.appliedIndex(); k.marker.Index < applied {
-		return fmt.Errorf("raftstore: the leader's snapshot is at raft index %d, behind this server's %d: not taken", k.marker.Index, applied)
+	if least := cmp.Or(k.least, k.images.core.appliedIndex()); k.marker.Index < least {
+		return fmt.Errorf("raftstore: the leader's snapshot is at raft index %d, behind this server's %d: not taken", k.marker.Index, least)
 	}
 	file, err := os.OpenFile(k.path(), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {

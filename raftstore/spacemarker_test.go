@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -37,7 +38,7 @@ func TestMarkerWithoutRoom(t *testing.T) {
 // without room, nor for want of room to one whose clock is wrong.
 func TestHeirMayLead(t *testing.T) {
 	t.Parallel()
-	nodes, offsets := skewed(t)
+	nodes, offsets := skewed(t, func(c *Config) { c.Heartbeat = 2 * time.Second }) // a slow machine is not to elect another one
 	for i, n := range nodes {
 		n.disks.space.lowWaterNow.Store(plenty)
 		must(t, nodes[0], tagChange(newID(), fmt.Sprintf("t%d", i)))

@@ -3,6 +3,7 @@ package raftstore
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"rutter/log"
 )
@@ -120,7 +121,7 @@ func TestAbsentFollower(t *testing.T) {
 // TestRemove changes the membership from a server that is not the leader.
 func TestRemove(t *testing.T) {
 	t.Parallel()
-	nodes := three(t, nil)
+	nodes := three(t, func(c *Config) { c.Heartbeat = 2 * time.Second }) // a slow machine is not to elect another one: it is unknown then what became of a removal
 	leader := leaderOf(t, nodes)
 	var others []*node
 	for _, n := range nodes {

@@ -56,9 +56,14 @@ func newCloud(t testing.TB) *cloud {
 		last, vm, cn, owner, network int
 		ip                           string
 	}{
-		{5, 50, 11, 1, 31, "10.0.0.5"}, {6, 51, 11, 1, 31, "10.0.0.6"}, {1, 52, 12, 1, 31, "10.0.0.1"},
-		{0x15, 53, 11, 2, 32, "10.0.0.5"}, {0x16, 54, 11, 2, 32, "10.0.0.6"},
-		{0x25, 55, 11, 1, 33, "fd00:1::5"}, {0x26, 56, 11, 1, 33, "fd00:1::6"}, {0x21, 57, 12, 1, 33, "fd00:1::1"},
+		{5, 50, 11, 1, 31, "10.0.0.5"},
+		{6, 51, 11, 1, 31, "10.0.0.6"},
+		{1, 52, 12, 1, 31, "10.0.0.1"},
+		{0x15, 53, 11, 2, 32, "10.0.0.5"},
+		{0x16, 54, 11, 2, 32, "10.0.0.6"},
+		{0x25, 55, 11, 1, 33, "fd00:1::5"},
+		{0x26, 56, 11, 1, 33, "fd00:1::6"},
+		{0x21, 57, 12, 1, 33, "fd00:1::1"},
 	} {
 		c.must(fmt.Sprintf(`create vm {"uuid": "#%d#", "owner_uuid": "#%d#", "server_uuid": "#%d#", "alias": "vm%d", "state": "running"}`, nic.vm, nic.owner, nic.cn, nic.vm),
 			fmt.Sprintf(`create nic {"mac": "%s", "belongs_to_type": "zone", "belongs_to_uuid": "#%d#", "owner_uuid": "#%d#", "cn_uuid": "#%d#", "network_uuid": "#%d#", "ip": "%s", "primary": true}`,

@@ -151,6 +151,12 @@ func chainMessages(c chainDef) []message {
 
 // difference adds the messages that turn one list of elements into another. Both are sorted.
 func difference(had, want []elem, out []message) []message {
+	if len(had) == 0 { // what is made for the first time needs no comparison
+		for _, e := range want {
+			out = append(out, newElem(e))
+		}
+		return out
+	}
 	for _, e := range had {
 		if at, found := slices.BinarySearchFunc(want, e, compareElems); !found || want[at] != e {
 			out = append(out, delElem(e))

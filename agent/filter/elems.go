@@ -68,7 +68,7 @@ func (p Port) elems() []elem {
 	head.note = p.Name
 	mac := p.MAC
 	// They are made in their order as far as it is known, so that sorting costs little.
-	out := make([]elem, 0, len(p.Addresses)+9)
+	out := make([]elem, 0, 2*len(p.Addresses)+9)
 	out = append(out, closed...)
 	for _, f := range []struct {
 		set string
@@ -86,6 +86,12 @@ func (p Port) elems() []elem {
 		e := addrElem(p.Index, own)
 		e.note = derived
 		out = append(out, e)
+	}
+	for _, a := range p.Addresses {
+		if a.Is4() {
+			a4 := a.As4()
+			out = append(out, one(setWhole4, slices.Concat(mac[:], etherIPv4, a4[:])...))
+		}
 	}
 	slices.SortFunc(out, compareElems)
 	return slices.CompactFunc(out, func(a, b elem) bool { return compareElems(a, b) == 0 })

@@ -100,9 +100,9 @@ func newSet(s setDef, id uint32) message {
 		milliseconds := uint64(s.timeout / time.Millisecond)
 		m = m.bytes(unix.NFTA_SET_TIMEOUT, binary.BigEndian.AppendUint64(nil, milliseconds))
 	}
-	if s.dynamic {
+	if s.size > 0 {
 		m = m.nest(unix.NFTA_SET_DESC, func(m message) message {
-			return m.number(unix.NFTA_SET_DESC_SIZE, maxCounted)
+			return m.number(unix.NFTA_SET_DESC_SIZE, s.size)
 		})
 	}
 	return m.end()

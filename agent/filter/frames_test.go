@@ -157,6 +157,35 @@ func frameCases() []frameCase {
 	add("ipv4/longer than the frame", long, never, ReasonIP)
 	add("ipv4/too short", eth(unix.ETH_P_IP, ipv4(ip4A, 17, 0, nil, nil)[:15]), never, ReasonIP)
 
+	// The same with TCP, which the fast rules take first.
+	for name, at := range map[string][2]int{"version 5": {14, 0x55}, "header length 16": {14, 0x44}, "longer than the frame": {16, 9}} {
+		odd := v4(ip4A, 6, make([]byte, 20))
+		odd[at[0]] = byte(at[1])
+		add("ipv4/TCP, "+name, odd, never, ReasonIP)
+	}
+	elsewhere := log.MAC{2, 0, 0, 0, 0, 0x77} // which the bridge has not learnt
+	to := func(mac log.MAC, packet []byte) []byte { return ether(mac, macA, unix.ETH_P_IP, packet) }
+	add("ipv4/to one", to(elsewhere, ipv4(ip4A, 6, 0, nil, make([]byte, 20))), always, "")
+	add("ipv4/to one, of a neighbour", to(elsewhere, ipv4(ip4B, 6, 0, nil, make([]byte, 20))), anyIP, ReasonIP)
+	add("ipv4/to one, DHCP answer", to(elsewhere, ipv4(ip4A, 17, 0, nil, udpTo(67, 68))), dhcp, ReasonDHCPServer)
+	add("ipv4/to one, DHCP answer in fragments", to(elsewhere, ipv4(ip4A, 17, 0x2000, nil, udpTo(67, 68))), dhcp, ReasonDHCPServer)
+	add("ipv4/to one, UDP without ports", to(elsewhere, ipv4(ip4A, 17, 0, nil, []byte{0, 67})), never, ReasonIP)
+	add("ipv4/to one, first fragment without ports", to(elsewhere, ipv4(ip4A, 17, 0x2000, nil, nil)), never, ReasonIP)
+	add("ipv4/next to DHCP, below", to(elsewhere, ipv4(ip4A, 17, 0, nil, udpTo(68, 66))), always, "")
+	add("ipv4/next to DHCP, above", to(elsewhere, ipv4(ip4A, 17, 0, nil, udpTo(67, 69))), always, "")
+	add("ipv4/DHCP relay", to(elsewhere, ipv4(ip4A, 17, 0, nil, udpTo(67, 67))), always, "")
+	add("ipv4/fragment of TCP", to(elsewhere, ipv4(ip4A, 6, 0x2000, nil, make([]byte, 8))), always, "")
+	add("ipv4/later fragment of TCP of a neighbour", to(elsewhere, ipv4(ip4B, 6, 3, nil, make([]byte, 16))), anyIP, ReasonIP)
+	group := log.MAC{1, 0, 0x5e, 0, 0, 0x12}
+	add("ipv4/VRRP", to(group, ipv4(ip4A, 112, 0, nil, make([]byte, 20))), always, "")
+	add("ipv4/VRRP of a neighbour", to(group, ipv4(ip4B, 112, 0, nil, make([]byte, 20))), anyIP, ReasonIP)
+	add("ipv4/DHCP answer to a group", to(group, ipv4(ip4A, 17, 0, nil, udpTo(67, 68))), dhcp, ReasonDHCPServer)
+	add("ipv4/router alert", to(group, ipv4(ip4A, 46, 0, []byte{0x94, 4, 0, 0}, make([]byte, 16))), always, "")
+	add("ipv4/ICMP too big", to(elsewhere, ipv4(ip4A, 1, 0, nil, append([]byte{3, 4, 0, 0, 0, 0, 5, 0xdc}, make([]byte, 28)...))), always, "")
+	for name, protocol := range map[string]byte{"GRE": 47, "ESP": 50, "AH": 51, "6in4": 41, "SCTP": 132} {
+		add("ipv4/"+name, to(elsewhere, ipv4(ip4A, protocol, 0, nil, make([]byte, 24))), always, "")
+	}
+
 	add("arp/request", ether(broadcast, macA, unix.ETH_P_ARP, arpBody(1, macA, ip4A, ip4B)), always, "")
 	add("arp/reply", eth(unix.ETH_P_ARP, arpBody(2, macA, ip4A2, ip4B)), always, "")
 	add("arp/announcement", ether(broadcast, macA, unix.ETH_P_ARP, arpBody(1, macA, ip4A, ip4A)), always, "")
@@ -181,6 +210,9 @@ func frameCases() []frameCase {
 	add("ipv6/link-local of a neighbour", v6(linkB, linkA, 17, udpTo(1, 2)), anyIP, ReasonIP)
 	add("ipv6/other link-local", v6(linkOther, linkB, 17, udpTo(1, 2)), anyIP, ReasonIP)
 	add("ipv6/no address", v6(none6, allNodes, 17, udpTo(1, 2)), anyIP, ReasonIP)
+	add("ipv6/ESP", v6(ip6A, ip6B, 50, make([]byte, 24)), always, "")
+	add("ipv6/TCP of a neighbour", v6(ip6B, ip6A, 6, make([]byte, 20)), anyIP, ReasonIP)
+	add("ipv6/no next header", v6(ip6A, ip6B, 59, nil), always, "")
 	add("ipv6/DHCPv6 request", v6(linkA, allDHCP, 17, udpTo(546, 547)), always, "")
 	add("ipv6/DHCPv6 request of another link-local", v6(linkOther, allDHCP, 17, udpTo(546, 547)), always, "")
 	add("ipv6/DHCPv6 request of another's address", v6(ip6B, allDHCP, 17, udpTo(546, 547)), anyIP, ReasonIP)
@@ -281,6 +313,12 @@ func otherCases(eth func(protocol int, payload []byte) []byte) (out []frameCase)
 	add("other/802.3 length", eth(60, make([]byte, 60)), traffic, "")
 	add("other/IPX", eth(60, append([]byte{255, 255}, make([]byte, 58)...)), traffic, "")
 	add("other/RARP", eth(0x8035, arpBody(3, macA, ip4A, ip4B)), traffic, "")
+	add("other/802.2 without SNAP", eth(60, append([]byte{0x42, 0x42, 3}, make([]byte, 57)...)), traffic, "")
+	add("other/802.2 of a vendor", eth(60, append([]byte{0xaa, 0xaa, 3, 0, 0, 0xc, 1, 8}, make([]byte, 52)...)), traffic, "")
+	for name, organization := range map[string]byte{"RFC 1042": 0, "bridge tunnel": 0xf8} {
+		behind := slices.Concat([]byte{0xaa, 0xaa, 3, 0, 0, organization, 8, 6}, arpBody(2, macA, ip4B, ip4A))
+		add("other/ARP as another behind "+name, eth(len(behind), behind), never, ReasonProtocol)
+	}
 	add("tag/802.1Q", tagged(own, 0x8100), traffic, "")
 	add("tag/802.1ad", tagged(own, 0x88a8), traffic, "")
 	add("tag/of another", tagged(other, 0x8100), never, ReasonIP)

@@ -1,10 +1,12 @@
 package filter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -51,6 +53,33 @@ func TestSetAndRead(t *testing.T) {
 	n.want(State{})
 	n.apply(Change{SetPort: &a})
 	n.want(State{Ports: []Port{a}})
+}
+
+// TestListedByNft: nft(8) of the machine lists all that the tables hold. A set that it cannot
+// list makes it fail for the tables of other programs too.
+func TestListedByNft(t *testing.T) {
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		t.Skip("this machine has no nft")
+	}
+	n := newNode(t)
+	port := Port{Index: 7, Name: "port0", MAC: macA, Addresses: []netip.Addr{ip4A, ip6A}, AnyMAC: true, AnyIP: true, DHCPServer: true, AnyTraffic: true}
+	p4, p6 := Peer{netip.MustParseAddr("192.0.2.1"), 1001}, Peer{netip.MustParseAddr("2001:db8::1"), 1001}
+	q4, q6 := Peer{p4.VTEP.Next(), 1001}, Peer{p6.VTEP.Next(), 1001} // nft sorts them
+	n.apply(Change{SetPort: &port}, Change{AddPeer: &p4}, Change{AddPeer: &p6}, Change{AddPeer: &q4}, Change{AddPeer: &q6}, Change{SetSegment: &Segment{n.bridge("br0"), "br0"}},
+		Change{SetUnderlay: &Underlay{Ports: []uint16{4789}, Interfaces: []string{"eth0"}}})
+	var out bytes.Buffer
+	list := exec.Command(nft, "list", "ruleset")
+	list.Stdout, list.Stderr = &out, &out
+	n.do(list.Start)
+	if err := list.Wait(); err != nil {
+		t.Fatalf("nft list ruleset: %v\n%s", err, out.Bytes())
+	}
+	for _, want := range []string{"192.0.2.1 . 0.3.233.0", "2001:db8::1 . 0.3.233.0", ip4A.String(), ip6A.String(), macA.String()} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("nft does not list %s:\n%s", want, out.Bytes())
+		}
+	}
 }
 
 // A change that means nothing, or that the kernel refuses, has its error, and the others are

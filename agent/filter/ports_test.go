@@ -1,9 +1,13 @@
 package filter
 
 import (
+	"bytes"
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -216,4 +220,105 @@ func TestReservedMACsDoNotReachTheNode(t *testing.T) {
 	p.apply(Change{SetPort: &port})
 	p.a.send(frame("after"))
 	eventually(t, "with rules it is counted", func() bool { return p.counters().Ports[port.Index][ReasonProtocol].Packets == 1 })
+}
+
+// fill makes a set of the rules as full as it may be, with what is about other ports.
+func (n *node) fill(s setDef) {
+	n.t.Helper()
+	for first := uint32(0); first < s.size; first += 8192 {
+		var messages []message
+		for i := first; i < min(first+8192, s.size); i++ {
+			key := make([]byte, s.keyLen)
+			copy(key, indexKey(i+1_000_000))
+			e := elem{family: s.family, set: s.name, key: string(key)}
+			messages = append(messages, e.message(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE))
+		}
+		n.other(messages...)
+	}
+}
+
+func setNamed(family byte, name string) setDef {
+	return sets[slices.IndexFunc(sets, func(s setDef) bool { return s.family == family && s.name == name })]
+}
+
+// What has no room in a set that is full is dropped all the same: frames without a counter, and
+// requests of a port without an account.
+func TestFullSetsLetNothingPass(t *testing.T) {
+	p := newPair(t)
+	port := p.port()
+	p.apply(Change{SetPort: &port})
+	p.fill(setNamed(bridge, setDrops))
+	p.fill(setNamed(bridge, setRequests))
+	p.a.send(ether(broadcast, macA, unix.ETH_P_IP, append(ipv4(ip4B, 17, 0, nil, udpTo(1, 2)), "spoofed"...)))
+	p.a.send(ether(broadcast, macA, unix.ETH_P_ARP, append(arpBody(1, macA, ip4A, ip4B), "request"...)))
+	p.a.send(ether(broadcast, macA, unix.ETH_P_IP, ipv4(ip4A, 17, 0, nil, udpTo(1, 2, []byte("own")...))))
+	// Frames arrive in their order.
+	var came []byte
+	eventually(t, "what is the port's own arrives", func() bool {
+		b := make([]byte, 2048)
+		n, _, err := unix.Recvfrom(p.b.sending, b, 0)
+		if err == nil {
+			came = append(came, b[:n]...)
+		}
+		return bytes.Contains(came, []byte("own"))
+	})
+	if bytes.Contains(came, []byte("spoofed")) || bytes.Contains(came, []byte("request")) {
+		t.Errorf("frames that are to be dropped arrived: %q", came)
+	}
+	if c := p.counters().Ports[port.Index]; len(c) != 0 {
+		t.Errorf("the set was not full: %v", c)
+	}
+}
+
+// Counters may be read beside everything else.
+func TestCountersBesideChanges(t *testing.T) {
+	n := newNode(t)
+	done := make(chan error, 1)
+	go func() {
+		for range 100 {
+			if _, err := n.k.Counters(context.Background()); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for i := range 100 {
+		p := portNumber(1 + i%3)
+		p.AnyIP = i%2 == 0
+		n.apply(Change{SetPort: &p})
+		n.read()
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A guest with a link-local address of its own making (RFC 7217) asks with it whether a
+// neighbour is still there. That is dropped, and the guest then asks with the address that it
+// sends from: no packet is lost.
+func TestOtherLinkLocalLosesNothing(t *testing.T) {
+	p := newPair(t)
+	ports := []Port{p.port(), {Index: p.b.index, Name: p.b.host, MAC: macB, Addresses: []netip.Addr{ip6B}}}
+	p.apply(Change{SetPort: &ports[0]}, Change{SetPort: &ports[1]})
+	for v, own := range map[*vm]netip.Addr{p.a: ip6A, p.b: ip6B} {
+		err := v.ns.Do(func() error {
+			const conf, neigh = "/proc/sys/net/ipv6/conf/fabric0/", "/proc/sys/net/ipv6/neigh/fabric0/"
+			return errors.Join(
+				writeSysctl(conf+"addr_gen_mode", "3"), writeSysctl(conf+"accept_dad", "0"), writeSysctl(conf+"disable_ipv6", "0"),
+				writeSysctl(neigh+"base_reachable_time_ms", "1"), writeSysctl(neigh+"delay_first_probe_time", "0"),
+				writeSysctl(neigh+"retrans_time_ms", "10"), netlab.AddAddress("fabric0", netip.PrefixFrom(own, 64)),
+			)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the first answer", func() bool { _, err := p.a.ns.Ping(ip6B, 56, patience/30); return err == nil })
+	eventually(t, "solicitations of the other link-local address are dropped", func() bool {
+		if _, err := p.a.ns.Ping(ip6B, 56, patience); err != nil {
+			t.Fatal(err)
+		}
+		return p.counters().Ports[p.a.index][ReasonND].Packets >= 10
+	})
 }

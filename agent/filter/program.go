@@ -28,7 +28,8 @@ const (
 )
 
 // maxCounted is how many pairs of a port and a reason are counted, and how many ports have an
-// account of requests. What is more is dropped uncounted, and not limited.
+// account of requests. What is more is dropped uncounted; requests of a port that gets no
+// account are dropped.
 const maxCounted = 65536
 
 // The hooks and priorities (linux/netfilter_bridge.h, netfilter.h, netfilter_ipv4.h).
@@ -49,6 +50,7 @@ const (
 	setPorts    = "ports"      // iif: the host ends that the rules are about
 	setMACs     = "macs"       // iif . MAC
 	setV4       = "v4"         // iif . IPv4 address
+	setWhole4   = "whole4"     // iif . MAC and the ethertype of IPv4 . IPv4 address
 	setV6       = "v6"         // iif . IPv6 address, the link-local address among them
 	setAnyMAC   = "anymac"     // iif
 	setAnyIP    = "anyip"      // iif
@@ -74,13 +76,15 @@ type setDef struct {
 	keyLen  uint32        // bytes; each part of a key begins at a multiple of 4
 	keyType uint32        // of nft(8), for its listings
 	dynamic bool          // rules add elements
+	size    uint32        // how many elements it may have; 0: any number
 	counter bool          // elements that rules add are read by Counters
 	timeout time.Duration // of elements that rules add
 }
 
-// The types of nft(8) (nftables/datatype.h). A concatenation has 6 bits for each part.
+// The types of nft(8) (nftables/datatype.h). A concatenation has 6 bits for each part. nft ends
+// itself at a set whose key has a part without a length of its own, as integer has none, and
+// then lists no tables at all: a VNI is listed as 0.3.233.0 (its three bytes and a 0).
 const (
-	typeInteger = 4
 	typeIPv4    = 7
 	typeIPv6    = 8
 	typeMAC     = 9
@@ -94,23 +98,24 @@ var sets = []setDef{
 	{family: bridge, name: setPorts, keyLen: 4, keyType: typeIfindex},
 	{family: bridge, name: setMACs, keyLen: 12, keyType: typeIfindex<<6 | typeMAC},
 	{family: bridge, name: setV4, keyLen: 8, keyType: typeIfindex<<6 | typeIPv4},
+	{family: bridge, name: setWhole4, keyLen: 16, keyType: typeIfindex<<12 | typeMAC<<6 | typeIPv4},
 	{family: bridge, name: setV6, keyLen: 20, keyType: typeIfindex<<6 | typeIPv6},
 	{family: bridge, name: setAnyMAC, keyLen: 4, keyType: typeIfindex},
 	{family: bridge, name: setAnyIP, keyLen: 4, keyType: typeIfindex},
 	{family: bridge, name: setDHCP, keyLen: 4, keyType: typeIfindex},
 	{family: bridge, name: setAnyOther, keyLen: 4, keyType: typeIfindex},
-	{family: bridge, name: setDrops, keyLen: 8, keyType: typeIfindex<<6 | typeMark, dynamic: true, counter: true},
-	{family: bridge, name: setRequests, keyLen: 4, keyType: typeIfindex, dynamic: true, timeout: requestForget},
-	{family: netdev, name: setDrops, keyLen: 4, keyType: typeIfindex, dynamic: true, counter: true},
+	{family: bridge, name: setDrops, keyLen: 8, keyType: typeIfindex<<6 | typeMark, dynamic: true, size: maxCounted, counter: true},
+	{family: bridge, name: setRequests, keyLen: 4, keyType: typeIfindex, dynamic: true, size: maxCounted, timeout: requestForget},
+	{family: netdev, name: setDrops, keyLen: 4, keyType: typeIfindex, dynamic: true, size: maxCounted, counter: true},
 	{family: inet, name: setClosed, keyLen: 4, keyType: typeIfindex},
-	{family: inet, name: setClosedDrops, keyLen: 8, keyType: typeIfindex<<6 | typeMark, dynamic: true, counter: true},
+	{family: inet, name: setClosedDrops, keyLen: 8, keyType: typeIfindex<<6 | typeMark, dynamic: true, size: maxCounted, counter: true},
 	{family: arp, name: setClosed, keyLen: 4, keyType: typeIfindex},
-	{family: arp, name: setClosedDrops, keyLen: 8, keyType: typeIfindex<<6 | typeMark, dynamic: true, counter: true},
+	{family: arp, name: setClosedDrops, keyLen: 8, keyType: typeIfindex<<6 | typeMark, dynamic: true, size: maxCounted, counter: true},
 	{family: inet, name: setVXLANPorts, keyLen: 2, keyType: typeService},
 	{family: inet, name: setInterfaces, keyLen: unix.IFNAMSIZ, keyType: typeIfname},
-	{family: inet, name: setPeers4, keyLen: 8, keyType: typeIPv4<<6 | typeInteger},
-	{family: inet, name: setPeers6, keyLen: 20, keyType: typeIPv6<<6 | typeInteger},
-	{family: inet, name: setDrops, keyLen: 4, keyType: typeMark, dynamic: true, counter: true},
+	{family: inet, name: setPeers4, keyLen: 8, keyType: typeIPv4<<6 | typeIPv4},
+	{family: inet, name: setPeers6, keyLen: 20, keyType: typeIPv6<<6 | typeIPv4},
+	{family: inet, name: setDrops, keyLen: 4, keyType: typeMark, dynamic: true, size: maxCounted, counter: true},
 }
 
 // Families (linux/netfilter.h).
@@ -144,9 +149,10 @@ type rule []expr.Any
 // The registers. A key of two parts needs them side by side: first has room for 4 bytes
 // before second, which has room for the rest.
 const (
-	regFirst  = 1 // NFT_REG_1, which begins where NFT_REG32_00 does
-	regSecond = 9 // NFT_REG32_01
-	regAfter6 = 2 // NFT_REG_2: after the 16 bytes of an IPv6 address in the first
+	regFirst  = 1  // NFT_REG_1, which begins where NFT_REG32_00 does
+	regSecond = 9  // NFT_REG32_01
+	regFourth = 11 // NFT_REG32_03: after 4 bytes in the first and 8 in the second
+	regAfter6 = 2  // NFT_REG_2: after the 16 bytes of an IPv6 address in the first
 )
 
 func all(parts ...rule) rule {
@@ -201,6 +207,11 @@ func meta(key expr.MetaKey, want ...byte) rule {
 
 func protocol(want byte) rule { return meta(expr.MetaKeyL4PROTO, want) }
 
+// noProtocol matches if the packet has a known protocol, and another one.
+func noProtocol(other byte) rule {
+	return append(meta(expr.MetaKeyL4PROTO), &expr.Cmp{Op: expr.CmpOpNeq, Register: regFirst, Data: []byte{other}})
+}
+
 // in matches if the key in the registers from the first on is in the set.
 func in(set string) rule {
 	return rule{&expr.Lookup{SourceRegister: regFirst, SetName: set}}
@@ -233,13 +244,12 @@ func count(set string) rule {
 	}}
 }
 
-// tooMany matches if the port has made more requests than it may.
-func tooMany() rule {
+// withinRate matches if the port makes no more requests than it may. If the set is full it does
+// not match, so a port without an account may make none.
+func withinRate() rule {
 	return append(meta(expr.MetaKeyIIF), &expr.Dynset{
 		SrcRegKey: regFirst, SetName: setRequests, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: requestForget,
-		Exprs: []expr.Any{&expr.Limit{
-			Type: expr.LimitTypePkts, Rate: requestRate, Unit: expr.LimitTimeSecond, Burst: requestBurst, Over: true,
-		}},
+		Exprs: []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: requestRate, Unit: expr.LimitTimeSecond, Burst: requestBurst}},
 	})
 }
 

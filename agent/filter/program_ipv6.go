@@ -63,13 +63,14 @@ func ipv6Chains() []chainDef {
 			jump(dropChain(ReasonIP)),
 		}},
 		{family: bridge, name: "ipv6-dhcp", rules: []rule{
+			all(noProtocol(unix.IPPROTO_UDP), accept()),
+			all(protocol(unix.IPPROTO_UDP), portOutside(dhcpv6Client, dhcpv6Server), accept()),
 			all(udp(nil, dhcpv6Client), notPort(setDHCP), jump(dropChain(ReasonDHCPServer))),
 			all(udp(nil, dhcpv6Server), jump("request")),
-			all(protocol(unix.IPPROTO_UDP), transport(2, 2), accept()),
-			all(laterFragment(), accept()),
+			all(udp(nil, dhcpv6Client), accept()),
+			all(protocol(unix.IPPROTO_UDP), laterFragment(), accept()),
 			// The ports are behind headers that do not end in this fragment.
-			all(protocol(unix.IPPROTO_UDP), jump(dropChain(ReasonIP))),
-			accept(),
+			jump(dropChain(ReasonIP)),
 		}},
 		// A first fragment that has no type, and later fragments behind more than the IPv6
 		// header, are dropped.

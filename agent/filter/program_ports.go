@@ -63,6 +63,27 @@ func toReserved() rule {
 	return masked(inLink, 0, expr.CmpOpEq, []byte{255, 255, 255, 255, 255, 0xf0}, []byte{1, 0x80, 0xc2, 0, 0, 0})
 }
 
+// multicast matches frames to a multicast address other than broadcast, at a lower cost than to
+// read the address.
+func multicast() rule { return meta(expr.MetaKeyPKTTYPE, unix.PACKET_MULTICAST) }
+
+func notMulticast() rule {
+	return append(meta(expr.MetaKeyPKTTYPE), &expr.Cmp{Op: expr.CmpOpNeq, Register: regFirst, Data: []byte{unix.PACKET_MULTICAST}})
+}
+
+// ownIPv4Frame matches IPv4 without a tag whose source MAC and address are the port's. It is
+// one lookup in place of those of the chains frame, ether and ipv4, and takes nothing that
+// these would not take.
+func ownIPv4Frame() rule {
+	return all(meta(expr.MetaKeyIIF), load(inLink, 6, 8, regSecond), load(inNetwork, ipv4Source, 4, regFourth), in(setWhole4))
+}
+
+// snap matches 802.3 frames with the 802.2 header of RFC 1042 (organization 0) or 802.1H (0xf8),
+// in which another ethertype follows: some systems take IPv4 and ARP from there.
+func snap(organization byte) rule {
+	return all(meta(expr.MetaKeyPROTOCOL, 0, unix.ETH_P_802_2), network(0, 6, 0xaa, 0xaa, 3, 0, 0, organization))
+}
+
 var (
 	etherIPv4 = []byte{8, 0}
 	etherARP  = []byte{8, 6}
@@ -79,12 +100,13 @@ func linkChains() []chainDef {
 	behind := func(ether []byte, next rule) rule { return all(meta(expr.MetaKeyPROTOCOL, ether...), next) }
 	return []chainDef{
 		{family: bridge, name: "frame", rules: []rule{
+			all(notMulticast(), ownIPv4Frame(), jump("ipv4-dhcp")),
 			all(owns(setMACs, inLink, 6, 6), jump("ether")),
 			all(port(setAnyMAC), jump("ether")),
 			jump(dropChain(ReasonMAC)),
 		}},
 		{family: bridge, name: "ether", rules: []rule{
-			all(toReserved(), jump(dropChain(ReasonProtocol))),
+			all(multicast(), toReserved(), jump(dropChain(ReasonProtocol))),
 			untagged(etherIPv4, "ipv4"),
 			untagged(etherIPv6, "ipv6"),
 			untagged(etherARP, "arp"),
@@ -92,11 +114,14 @@ func linkChains() []chainDef {
 			jump(dropChain(ReasonProtocol)),
 		}},
 		// allow_restricted_traffic relaxes the protocol, and not what is said in IPv4, IPv6 and
-		// ARP behind a tag. What is behind two tags cannot be read.
+		// ARP behind a tag. What is behind two tags, or behind an ethertype in an 802.2 header, is
+		// not read.
 		{family: bridge, name: "other", rules: []rule{
 			behind(etherIPv4, jump("ipv4")),
 			behind(etherIPv6, jump("ipv6")),
 			behind(etherARP, jump("arp")),
+			all(snap(0), jump("tags")),
+			all(snap(0xf8), jump("tags")),
 			behind([]byte{0x81, 0x00}, jump("tags")),
 			behind([]byte{0x88, 0xa8}, jump("tags")),
 			accept(),
@@ -143,8 +168,8 @@ func arpChains() []chainDef {
 		}},
 		// What the answerer of the node has to look at.
 		{family: bridge, name: "request", rules: []rule{
-			all(tooMany(), jump(dropChain(ReasonRate))),
-			accept(),
+			all(withinRate(), accept()),
+			jump(dropChain(ReasonRate)),
 		}},
 	}
 }
@@ -166,25 +191,35 @@ func udp(source, destination []byte) rule {
 	return append(r, transport(2, 2, destination...)...)
 }
 
+const ipv4Source = 12 // offset in the IPv4 header
+
+// portOutside matches a destination port that is there, and is not from the one to the other.
+func portOutside(from, to []byte) rule {
+	return append(transport(2, 2), &expr.Range{Op: expr.CmpOpNeq, Register: regFirst, FromData: from, ToData: to})
+}
+
 // ipv4Chains check IPv4. The kernel knows the protocol (and we load it) only if the header is
 // sound: version, header length, and a total length that the frame has.
+//
+// ipv4-dhcp decides about frames whose source is right; what its first rules let pass is most
+// of all traffic. Each rule that lets pass loads the protocol.
 func ipv4Chains() []chainDef {
-	const source = 12
 	return []chainDef{
 		{family: bridge, name: "ipv4", rules: []rule{
-			all(meta(expr.MetaKeyL4PROTO), owns(setV4, inNetwork, source, 4), jump("ipv4-dhcp")),
+			all(meta(expr.MetaKeyL4PROTO), owns(setV4, inNetwork, ipv4Source, 4), jump("ipv4-dhcp")),
 			all(meta(expr.MetaKeyL4PROTO), port(setAnyIP), jump("ipv4-dhcp")),
-			all(network(source, 4, 0, 0, 0, 0), udp(dhcpClient, dhcpServer), jump("request")),
+			all(network(ipv4Source, 4, 0, 0, 0, 0), udp(dhcpClient, dhcpServer), jump("request")),
 			jump(dropChain(ReasonIP)),
 		}},
 		// Clients look at the destination port only, so the source port of an answer is any.
 		{family: bridge, name: "ipv4-dhcp", rules: []rule{
+			all(noProtocol(unix.IPPROTO_UDP), accept()),
+			all(protocol(unix.IPPROTO_UDP), portOutside(dhcpServer, dhcpClient), accept()),
 			all(udp(nil, dhcpClient), notPort(setDHCP), jump(dropChain(ReasonDHCPServer))),
 			all(udp(nil, dhcpServer), jump("request")),
-			all(protocol(unix.IPPROTO_UDP), transport(2, 2), accept()),
-			all(masked(inNetwork, 6, expr.CmpOpNeq, []byte{0x1f, 0xff}, []byte{0, 0}), accept()), // a later fragment
-			all(protocol(unix.IPPROTO_UDP), jump(dropChain(ReasonIP))),
-			accept(),
+			all(udp(nil, dhcpClient), accept()),
+			all(protocol(unix.IPPROTO_UDP), masked(inNetwork, 6, expr.CmpOpNeq, []byte{0x1f, 0xff}, []byte{0, 0}), accept()), // a later fragment
+			jump(dropChain(ReasonIP)),
 		}},
 	}
 }
@@ -192,24 +227,20 @@ func ipv4Chains() []chainDef {
 // underlayChains check VXLAN packets, after reassembly. The VNI is in the VXLAN header
 // (RFC 7348), after 8 bytes of UDP and 4 of flags.
 func underlayChains() []chainDef {
-	const (
-		sourceIPv4, sourceIPv6 = 12, 8
-		vni                    = 8 + 4
-	)
+	const vni = 8 + 4
+	from4 := all(meta(expr.MetaKeyNFPROTO, unix.NFPROTO_IPV4), load(inNetwork, ipv4Source, 4, regFirst), load(inTransport, vni, 3, regSecond), in(setPeers4))
+	from6 := all(meta(expr.MetaKeyNFPROTO, unix.NFPROTO_IPV6), load(inNetwork, ipv6Source, 16, regFirst), load(inTransport, vni, 3, regAfter6), in(setPeers6))
+	toVXLAN := all(protocol(unix.IPPROTO_UDP), transport(2, 2), in(setVXLANPorts))
+	byUnderlay := all(meta(expr.MetaKeyIIFNAME), in(setInterfaces))
 	return slices.Concat([]chainDef{
 		{family: inet, name: "input", base: true, hook: hookInetInput, priority: priorityRaw, rules: []rule{
-			all(protocol(unix.IPPROTO_UDP), transport(2, 2), in(setVXLANPorts), jump("vxlan")),
+			all(toVXLAN, byUnderlay, from4, accept()), // most of all, in one rule
+			all(toVXLAN, jump("vxlan")),
 		}},
 		{family: inet, name: "vxlan", rules: []rule{
-			all(meta(expr.MetaKeyIIFNAME), in(setInterfaces), jump("vxlan-peer")),
+			all(byUnderlay, from6, accept()),
+			all(byUnderlay, jump(dropChain(ReasonPeer))),
 			jump(dropChain(ReasonInterface)),
-		}},
-		{family: inet, name: "vxlan-peer", rules: []rule{
-			all(meta(expr.MetaKeyNFPROTO, unix.NFPROTO_IPV4), load(inNetwork, sourceIPv4, 4, regFirst),
-				load(inTransport, vni, 3, regSecond), in(setPeers4), accept()),
-			all(meta(expr.MetaKeyNFPROTO, unix.NFPROTO_IPV6), load(inNetwork, sourceIPv6, 16, regFirst),
-				load(inTransport, vni, 3, regAfter6), in(setPeers6), accept()),
-			jump(dropChain(ReasonPeer)),
 		}},
 	}, dropChains(inet, setDrops, func(number []byte) rule {
 		return rule{&expr.Immediate{Register: regFirst, Data: number}}

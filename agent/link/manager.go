@@ -80,7 +80,7 @@ type Manager struct {
 	marks  marks
 	absent map[string]absence // VM namespaces that did not exist at the last pass
 
-	peers       map[filter.Peer]int         // see followPeers
+	peers       peers
 	unsupported atomic.Pointer[unsupported] // see Unsupported
 	attached    map[log.MAC]Attachment      // see noteAttached
 	rules       *filter.State               // as this program left them; nil: unknown
@@ -210,7 +210,9 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	m.demand.shrink(ctx, entryWriterOf(m.cfg.Kernel))
 	m.forget(work.Steps)
 	m.miss(have.Missing, now)
-	m.followPeers(&want)
+	if m.cfg.Secure.On {
+		m.peers = countPeers(&want)
+	}
 	m.noteFilter(&have)
 	m.noteAttached(map[log.MAC]Attachment{}, want.Fabrics, &have)
 	m.report(&result, work)
@@ -380,7 +382,7 @@ func (m *Manager) report(result *Result, work plan.Work) {
 func sameFabric(a, b desired.Fabric) bool {
 	return a.MAC == b.MAC && a.VNet == b.VNet && a.VLAN == b.VLAN && a.MTU == b.MTU && a.VM == b.VM &&
 		a.Namespace == b.Namespace && a.Gateway == b.Gateway && a.Hold == b.Hold && a.Security == b.Security &&
-		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.Routes, b.Routes) && slices.Equal(a.Resolvers, b.Resolvers)
+		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.Allowed, b.Allowed) && slices.Equal(a.Routes, b.Routes) && slices.Equal(a.Resolvers, b.Resolvers)
 }
 
 // Listener is a Kernel that receives notifications of changes by other programs.

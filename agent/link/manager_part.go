@@ -428,7 +428,7 @@ func (m *Manager) follow(part *desired.Part) {
 		m.lastOwned = true
 	}
 	part.Merge(&m.last)
-	m.followPartPeers(part)
+	m.peers.follow(part)
 	links := make(map[uint64]bool, len(part.NICs))
 	for _, mac := range part.NICs {
 		links[number(mac)] = true

@@ -118,36 +118,39 @@ func (m *Manager) reportBridges(result *Result, steps []plan.Step, seen map[plan
 	}
 }
 
-// followPeers counts the forwarding entries to each node of each vnet.
-func (m *Manager) followPeers(want *desired.Links) {
-	if !m.cfg.Secure.On {
-		return
-	}
-	m.peers = map[filter.Peer]int{}
-	m.countPeers(want, func(uint32) bool { return true })
+// peers counts the forwarding entries to each node of each vnet, or has allPeers for a node
+// of a vnet on demand. It is nil without port security.
+type peers map[filter.Peer]int
+
+// countPeers returns the peers of what is wanted.
+func countPeers(want *desired.Links) peers {
+	p := peers{}
+	p.add(want, func(uint32) bool { return true })
+	return p
 }
 
-func (m *Manager) countPeers(links *desired.Links, counts func(vnet uint32) bool) {
+// add adds the peers of the vnets that counts names.
+func (p peers) add(links *desired.Links, counts func(vnet uint32) bool) {
 	for i := range links.FDB {
 		if e := &links.FDB[i]; counts(e.VNet) {
-			m.peers[filter.Peer{VTEP: e.Dst, VNI: e.VNet}]++
+			p[filter.Peer{VTEP: e.Dst, VNI: e.VNet}]++
 		}
 	}
-	for _, p := range links.Peers {
-		if counts(p.VNet) {
-			m.peers[filter.Peer{VTEP: p.Addr, VNI: p.VNet}] = allPeers
+	for _, r := range links.Peers {
+		if counts(r.VNet) {
+			p[filter.Peer{VTEP: r.Addr, VNI: r.VNet}] = allPeers
 		}
 	}
 }
 
-// followPartPeers is followPeers for a part: for the vnets that come and go with it.
-func (m *Manager) followPartPeers(part *desired.Part) {
-	if !m.cfg.Secure.On || len(part.New)+len(part.NoVXLANs) == 0 {
+// follow counts anew the peers of the vnets that come and go with a part.
+func (p peers) follow(part *desired.Part) {
+	if p == nil || len(part.New)+len(part.NoVXLANs) == 0 {
 		return
 	}
 	turns := func(vnet uint32) bool { return slices.Contains(part.New, vnet) || slices.Contains(part.NoVXLANs, vnet) }
-	maps.DeleteFunc(m.peers, func(p filter.Peer, _ int) bool { return turns(p.VNI) })
-	m.countPeers(&part.Links, turns)
+	maps.DeleteFunc(p, func(r filter.Peer, _ int) bool { return turns(r.VNI) })
+	p.add(&part.Links, turns)
 }
 
 // peerSteps are what must be done before and after the entries of a delta, so that a peer's

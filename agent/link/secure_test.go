@@ -652,3 +652,40 @@ func TestSecuredIsHealedFromWhatIsHeard(t *testing.T) {
 		})
 	}
 }
+
+// TestSharedAddressIsFound: an address that a pair of VMs shares is in no kernel's entries,
+// because the log does not say which of them has it. On a network with broadcast another VM
+// asks for it, and the holder answers.
+func TestSharedAddressIsFound(t *testing.T) {
+	w := newWorld(t)
+	for _, zone := range []string{"zA", "zB", "zC"} {
+		w.namespace(zone)
+	}
+	want := w.neighbours(0, "zA", "zB", "zC")
+	shared := addr("192.168.5.99")
+	for i := range want.Fabrics[1:] {
+		want.Fabrics[1+i].Allowed = []netip.Addr{shared}
+	}
+	want.Segments = []desired.Segment{{VNet: want.Fabrics[0].VNet, MTU: want.VXLANs[0].MTU, Broadcast: true}}
+	g := w.guard("cn1", required)
+	w.pass(g.m, want)
+	if result := w.pass(g.m, want); len(result.Steps) > 0 {
+		t.Errorf("the next pass: %v", texts(result.Steps))
+	}
+	b := plan.LinkKey{Namespace: "zB", Name: "fabric1"}
+	if errs := g.h.Do(context.Background(), []plan.Step{{Op: plan.OpAddAddress, Namespace: b.Namespace, Link: b.Name, Prefix: netip.PrefixFrom(shared, 32)}}); errs != nil {
+		t.Fatal(errors.Join(errs...))
+	}
+	if result := w.pass(g.m, want); len(result.Steps) > 0 {
+		t.Errorf("the address is the VM's to set: %v", texts(result.Steps))
+	}
+	for end := time.Now().Add(time.Minute); ; {
+		err := w.ping("zA", shared, 8)
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the address that zB has: %v", err)
+		}
+	}
+}

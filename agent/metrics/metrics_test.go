@@ -35,8 +35,10 @@ func sample(now time.Time) Config {
 				Mode: ports.Mode{Mode: desired.SecurityEnforced}, Underlay: map[filter.Reason]filter.Count{filter.ReasonPeer: {Packets: 4}},
 				// The link of one NIC was made again, and the old one is still there.
 				Ports: []ports.Port{
-					{NIC: mac, Alias: "web\xff\"\n1", Name: "port0", Drops: drops(5)}, {NIC: mac, Alias: "web\xff\"\n1", Name: "port1", Drops: drops(7)},
-					{NIC: log.MAC{2, 5: 2}, VM: log.UUID{15: 1}, Name: "port2", Drops: drops(0)}, {NIC: log.MAC{2, 5: 3}, Name: "port3"},
+					{NIC: mac, Alias: "web\xff\"\n1", Name: "port0", Drops: drops(5)},
+					{NIC: mac, Alias: "web\xff\"\n1", Name: "port1", Drops: drops(7)},
+					{NIC: log.MAC{2, 5: 2}, VM: log.UUID{15: 1}, Name: "port2", Drops: drops(0)},
+					{NIC: log.MAC{2, 5: 3}, Name: "port3"},
 				},
 			}
 		},

@@ -43,3 +43,10 @@ func BenchmarkTaggedStacks(b *testing.B) {
 	}
 	b.ReportMetric(value, match[2])
 }
+
+// TestPortSecurityNeedsFamilies: the guest's nf_tables lacks families that port security
+// needs, and package filter says which.
+func TestPortSecurityNeedsFamilies(t *testing.T) {
+	SkipUnlessAvailable(t)
+	RunTests(t, BuildTest(t, "rutter/agent/filter"), "^TestOpenNamesWhatTheKernelLacks$", Config{})
+}

@@ -63,8 +63,11 @@ func TestGuest(t *testing.T) {
 		nic log.MAC
 		why string
 	}{
-		{12, mac(7), "a NIC of another node"}, {11, mac(9), "a NIC of another node"}, {11, mac(99), "no NIC"},
-		{11, underlay, "the node's own NIC"}, {13, mac(7), "a node without an underlay"},
+		{12, mac(7), "a NIC of another node"},
+		{11, mac(9), "a NIC of another node"},
+		{11, mac(99), "no NIC"},
+		{11, underlay, "the node's own NIC"},
+		{13, mac(7), "a node without an underlay"},
 	} {
 		if g, ok := answers.Of(w.State, changetest.UUID(uint64(not.cn)), not.nic); ok {
 			t.Errorf("%s is answered: %+v", not.why, g)

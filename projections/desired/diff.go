@@ -72,8 +72,11 @@ func textOfFabric(f Fabric) string {
 		is   bool
 		name string
 	}{
-		{f.Security.AnyMAC, "allow_mac_spoofing"}, {f.Security.AnyIP, "allow_ip_spoofing"}, {f.Security.DHCPServer, "allow_dhcp_spoofing"},
-		{f.Security.AnyTraffic, "allow_restricted_traffic"}, {f.Security.Promiscuous, "allow_unfiltered_promisc"},
+		{f.Security.AnyMAC, "allow_mac_spoofing"},
+		{f.Security.AnyIP, "allow_ip_spoofing"},
+		{f.Security.DHCPServer, "allow_dhcp_spoofing"},
+		{f.Security.AnyTraffic, "allow_restricted_traffic"},
+		{f.Security.Promiscuous, "allow_unfiltered_promisc"},
 	} {
 		if may.is {
 			text += " " + may.name

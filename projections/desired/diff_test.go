@@ -11,8 +11,10 @@ import (
 func TestDiffLinks(t *testing.T) {
 	a, b := log.MAC{2}, log.MAC{4}
 	before := Links{VXLANs: []VXLAN{{VNet: 7, MTU: 1500}}, FDB: []FDB{{VNet: 7, MAC: a}}, Segments: []Segment{{VNet: 7}}, Fabrics: []Fabric{{MAC: a}}}
-	after := Links{VXLANs: []VXLAN{{VNet: 7, MTU: 1450}}, FDB: []FDB{{VNet: 7, MAC: b}}, Segments: []Segment{{VNet: 7, Broadcast: true}}, Fabrics: []Fabric{{MAC: a, Security: Security{AnyIP: true}}},
-		Peers: []Peer{{7, netip.MustParseAddr("192.0.2.1")}}}
+	after := Links{
+		VXLANs: []VXLAN{{VNet: 7, MTU: 1450}}, FDB: []FDB{{VNet: 7, MAC: b}}, Segments: []Segment{{VNet: 7, Broadcast: true}}, Fabrics: []Fabric{{MAC: a, Security: Security{AnyIP: true}}},
+		Peers: []Peer{{7, netip.MustParseAddr("192.0.2.1")}},
+	}
 	var got []string
 	for _, c := range DiffLinks(before, after) {
 		got = append(got, c.Action.String()+" "+c.What+" "+c.Key)

@@ -160,8 +160,10 @@ func (s Security) Relaxed() (names []string) {
 		name string
 		is   bool
 	}{
-		{"allow_dhcp_spoofing", s.DHCPServer}, {"allow_ip_spoofing", s.AnyIP},
-		{"allow_mac_spoofing", s.AnyMAC}, {"allow_restricted_traffic", s.AnyTraffic},
+		{"allow_dhcp_spoofing", s.DHCPServer},
+		{"allow_ip_spoofing", s.AnyIP},
+		{"allow_mac_spoofing", s.AnyMAC},
+		{"allow_restricted_traffic", s.AnyTraffic},
 	} {
 		if one.is {
 			names = append(names, one.name)

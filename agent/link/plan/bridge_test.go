@@ -35,7 +35,8 @@ func secureFake() (*Fake, *linktest.Table) {
 func applySecured(t interface {
 	Helper()
 	Fatalf(string, ...any)
-}, f *Fake, want desired.Links, numbers Numbers, secure Secure) []string {
+}, f *Fake, want desired.Links, numbers Numbers, secure Secure,
+) []string {
 	t.Helper()
 	var list []string
 	for round := 0; ; round++ {
@@ -66,8 +67,8 @@ func TestPlanSecuredFromNothing(t *testing.T) {
 	expect := []string{
 		"add peer 10.99.0.2 of sdcvxl5",
 		"set rules of the underlay: UDP ports [4789], interfaces [net0]",
-		"ip link add sdcvxl5 mtu 1450 up " + markText("vxlan 5") + " type vxlan id 5 local 10.99.0.1 dstport 4789 nolearning proxy l2miss l3miss",
-		"ip link add sdcvxl6 mtu 1450 up " + markText("vxlan 6") + " type vxlan id 6 local 10.99.0.1 dstport 4789 nolearning proxy l2miss l3miss",
+		"ip link add sdcvxl5 mtu 1450 up " + markText("vxlan 5") + " type vxlan id 5 local 10.99.0.1 dstport 4789 nolearning l2miss l3miss",
+		"ip link add sdcvxl6 mtu 1450 up " + markText("vxlan 6") + " type vxlan id 6 local 10.99.0.1 dstport 4789 nolearning l2miss l3miss",
 		"ip link add link sdcvxl5 name vx5v7 mtu 1446 up " + markText("vlan 5 7") + " type vlan protocol 802.1Q id 7",
 		"ip link add br5v7 mtu 1446 " + markText("bridge 5 7") + " type bridge stp_state 0 mcast_snooping 0",
 		"ip link set vx5v7 master br5v7 type bridge_slave learning off flood on mcast_flood on bcast_flood on",
@@ -77,8 +78,8 @@ func TestPlanSecuredFromNothing(t *testing.T) {
 		"ip link add port1 mtu 1450 " + markText("port 02:00:00:00:00:02") + " master br6v0 type veth peer name fabric1 address 02:00:00:00:00:02 mtu 1400 " + groupText,
 		"bridge fdb replace 02:00:00:00:00:01 dev port0 master static sticky",
 		"ip -n z1 link set fabric0 up " + markText("nic 02:00:00:00:00:01"),
-		"ip -n z1 ntable change name arp_cache dev fabric0 app_probes 1 mcast_probes 0",
-		"ip -n z1 ntable change name ndisc_cache dev fabric0 app_probes 1 mcast_probes 0",
+		"ip -n z1 ntable change name arp_cache dev fabric0 app_probes 1 mcast_probes 3",
+		"ip -n z1 ntable change name ndisc_cache dev fabric0 app_probes 1 mcast_probes 3",
 		"ip -n z1 addr replace 10.0.0.1/24 dev fabric0",
 		"bridge fdb replace 02:00:00:00:00:02 dev port1 master static sticky",
 		"ip link set fabric1 up " + markText("nic 02:00:00:00:00:02"),
@@ -193,5 +194,28 @@ func damage(t *rapid.T, f *Fake, table *linktest.Table) {
 		table.Held = filter.State{}
 	case 6:
 		table.Held.Ports = append(table.Held.Ports, filter.Port{Index: 77, Name: "gone"})
+	}
+}
+
+// TestAllowedAddressesAreInTheRules: a NIC's allowed_ips may be sources of its port, and are
+// not once the log takes them back. Whether they are addresses of its link is the VM's matter.
+func TestAllowedAddressesAreInTheRules(t *testing.T) {
+	f, _ := secureFake()
+	want := linktest.Sample()
+	numbers := numbersFor(want)
+	applySecured(t, f, want, numbers, secured)
+	want.Fabrics[0].Allowed = []netip.Addr{linktest.Addr("10.0.0.99")}
+	if got := applySecured(t, f, want, numbers, secured); !slices.Equal(got, []string{"set rules of port0: 02:00:00:00:00:01, [10.0.0.1 10.0.0.99]"}) {
+		t.Errorf("allowed: %q", got)
+	}
+	// The VM adds it to its link: it is the VM's, until the log takes it back.
+	at := slices.IndexFunc(f.Links, func(l *Link) bool { return slices.Contains(l.Addresses, want.Fabrics[0].Addresses[0]) })
+	f.Links[at].Addresses = append(f.Links[at].Addresses, linktest.Prefix("10.0.0.99/32"))
+	if got := applySecured(t, f, want, numbers, secured); len(got) > 0 {
+		t.Errorf("added by the VM: %q", got)
+	}
+	want.Fabrics[0].Allowed = nil
+	if got := applySecured(t, f, want, numbers, secured); !slices.Equal(got, []string{"set rules of port0: 02:00:00:00:00:01, [10.0.0.1]", "ip -n z1 addr del 10.0.0.99/32 dev fabric0"}) {
+		t.Errorf("taken back: %q", got)
 	}
 }

@@ -338,9 +338,9 @@ func applyStep(l *Link, s Step) error {
 	switch s.Op {
 	case OpSetProbes:
 		if s.Addr.Is6() {
-			l.ND = WantedProbes
+			l.ND = s.Probes()
 		} else {
-			l.ARP = WantedProbes
+			l.ARP = s.Probes()
 		}
 	case OpAddAddress, OpDelAddress, OpSetRoute, OpDelRoute, OpSetStatic, OpDelStatic, OpAddFlood, OpDelFlood:
 		l.Apply(&s)

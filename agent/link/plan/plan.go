@@ -336,7 +336,13 @@ func (p *planner) vxlans() {
 			continue
 		}
 		p.leaveBridge(o, VXLANName(w.VNet))
-		p.link(o, vxlanSpec(w), false)
+		spec := vxlanSpec(w)
+		// Such a device takes each ARP frame and each neighbour solicitation that it is given,
+		// and answers only for neighbours of its own. Macvlans have their neighbours themselves.
+		// In a bridge it would take what VMs on other nodes are to get: gratuitous ARP of a
+		// network with broadcast, and what asks a neighbour that it knows whether it is there.
+		spec.Proxy = !p.secure.On
+		p.link(o, spec, false)
 	}
 }
 

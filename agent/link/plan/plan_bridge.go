@@ -223,9 +223,7 @@ func (p *planner) flood(w desired.VXLAN, want []desired.FDB, have []Forward) (ot
 	}
 	var to []netip.Addr
 	if w.Flood {
-		for _, peer := range p.peersOf(w.VNet, want) {
-			to = append(to, peer)
-		}
+		to = p.peersOf(w.VNet, want)
 	}
 	if len(to) > MaxFlood {
 		p.block(Object{Kind: ObjectFlood, VNet: w.VNet}, "link: vnet %d has %d other nodes, and broadcasts go to at most %d: no network of it may ask for broadcast, or fewer nodes may have VMs on it", w.VNet, len(to), MaxFlood)

@@ -50,7 +50,7 @@ func (p *planner) fabrics() {
 			}
 			p.addresses = append(p.addresses, Step{Op: OpSetLink, Object: o, Namespace: at.Namespace, Link: at.Name, Spec: spec, Change: change})
 		}
-		p.probes(o, at, state)
+		p.probes(o, at, state, p.secure.On && p.broadcasts(w))
 		p.addrs(o, at, state, w)
 		p.wantRoutes(o, at, state, w)
 	}
@@ -96,20 +96,21 @@ func (p *planner) clearConflict(i int) bool {
 	return true
 }
 
-func (p *planner) probes(o Object, at LinkKey, state *linkState) {
-	step := Step{Op: OpSetProbes, Object: o, Namespace: at.Namespace, Link: at.Name}
-	if state.have == nil || state.have.ARP.Known && state.have.ARP != WantedProbes {
+func (p *planner) probes(o Object, at LinkKey, state *linkState, broadcast bool) {
+	step := Step{Op: OpSetProbes, Object: o, Namespace: at.Namespace, Link: at.Name, Broadcast: broadcast}
+	want := step.Probes()
+	if state.have == nil || state.have.ARP.Known && state.have.ARP != want {
 		step.Addr = netip.IPv4Unspecified()
 		p.addresses = append(p.addresses, step)
 	}
-	if state.have == nil || state.have.ND.Known && state.have.ND != WantedProbes {
+	if state.have == nil || state.have.ND.Known && state.have.ND != want {
 		step.Addr = netip.IPv6Unspecified()
 		p.addresses = append(p.addresses, step)
 	}
 }
 
 // addrs plans a fabric link's addresses. A VM on hold gets missing addresses and keeps
-// its others.
+// its others. Allowed addresses are the VM's to add and to remove, as keepalived does.
 func (p *planner) addrs(o Object, at LinkKey, state *linkState, w *desired.Fabric) {
 	want := slices.Clone(w.Addresses)
 	slices.SortFunc(want, comparePrefix)
@@ -122,7 +123,7 @@ func (p *planner) addrs(o Object, at LinkKey, state *linkState, w *desired.Fabri
 		step.Op, step.Prefix = OpAddAddress, a
 		p.addresses = append(p.addresses, step)
 	}, func(_, _ netip.Prefix) {}, func(b netip.Prefix) {
-		if p.prune && !w.Hold && !IsLinkLocal(b.Addr()) {
+		if p.prune && !w.Hold && !IsLinkLocal(b.Addr()) && !slices.Contains(w.Allowed, b.Addr()) {
 			step.Op, step.Prefix = OpDelAddress, b
 			p.delAddresses = append(p.delAddresses, step)
 		}

@@ -124,6 +124,7 @@ func PortRules(w *desired.Fabric, name string) filter.Port {
 	for _, a := range w.Addresses {
 		port.Addresses = append(port.Addresses, a.Addr())
 	}
+	port.Addresses = append(port.Addresses, w.Allowed...)
 	slices.SortFunc(port.Addresses, netip.Addr.Compare)
 	port.Addresses = slices.Compact(port.Addresses)
 	return port

@@ -146,6 +146,10 @@ type Probes struct {
 // (spec/kernel.md section 1, "Recommended").
 var WantedProbes = Probes{Known: true, App: 1, Mcast: 0}
 
+// BroadcastProbes are those of a link whose network carries broadcast: what the log does not
+// know, such as an address that a pair of VMs shares, the VMs ask each other.
+var BroadcastProbes = Probes{Known: true, App: 1, Mcast: 3}
+
 // Neighbour is one permanent neighbour entry of a fabric link.
 type Neighbour struct {
 	IP  netip.Addr

@@ -27,7 +27,7 @@ const (
 	OpAddLink Op = iota + 1 // Spec
 	OpSetLink               // Spec, the fields named by Change
 	OpDelLink
-	OpSetProbes  // WantedProbes
+	OpSetProbes  // Probes
 	OpAddAddress // Prefix
 	OpDelAddress // Prefix
 	OpSetRoute   // Prefix, Addr, Onlink
@@ -73,6 +73,7 @@ type Step struct {
 	MAC       log.MAC
 	Port      uint16
 	Onlink    bool // the gateway is in none of the link's prefixes
+	Broadcast bool // of OpSetProbes: the link's network carries broadcast
 	Change    Change
 	Addr      netip.Addr
 	Prefix    netip.Prefix
@@ -179,7 +180,7 @@ func (s Step) String() string {
 	case OpDelLink:
 		return ip + " link del " + s.Link
 	case OpSetProbes:
-		return fmt.Sprintf("%s ntable change name %s dev %s app_probes %d mcast_probes %d", ip, s.Table(), s.Link, WantedProbes.App, WantedProbes.Mcast)
+		return fmt.Sprintf("%s ntable change name %s dev %s app_probes %d mcast_probes %d", ip, s.Table(), s.Link, s.Probes().App, s.Probes().Mcast)
 	case OpAddAddress:
 		return fmt.Sprintf("%s addr replace %s dev %s", ip, s.Prefix, s.Link)
 	case OpDelAddress:
@@ -214,6 +215,14 @@ func (s Step) String() string {
 		return s.ruleText()
 	}
 	return fmt.Sprintf("step of unknown kind %d", s.Op)
+}
+
+// Probes are what an OpSetProbes sets.
+func (s Step) Probes() Probes {
+	if s.Broadcast {
+		return BroadcastProbes
+	}
+	return WantedProbes
 }
 
 // Table is the neighbour table of an OpSetProbes: the IPv6 one if Addr is IPv6.
@@ -307,8 +316,8 @@ func flagWords(f PortFlags) string {
 func addLinkText(l *Link) string {
 	switch l.Kind {
 	case KindVXLAN:
-		return fmt.Sprintf("ip link add %s mtu %d up alias %q group %d type vxlan id %d local %s dstport %d nolearning proxy l2miss l3miss",
-			l.Name, l.MTU, l.Alias, l.Group, l.VNI, l.Local, l.Port)
+		return fmt.Sprintf("ip link add %s mtu %d up alias %q group %d type vxlan id %d local %s dstport %d nolearning%s l2miss l3miss",
+			l.Name, l.MTU, l.Alias, l.Group, l.VNI, l.Local, l.Port, flagText(" proxy", l.Proxy))
 	case KindVLAN:
 		return fmt.Sprintf("ip link add link %s name %s mtu %d up alias %q group %d type vlan protocol 802.1Q id %d", l.Parent, l.Name, l.MTU, l.Alias, l.Group, l.VLAN)
 	case KindBridge:

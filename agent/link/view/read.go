@@ -193,8 +193,14 @@ func stateName(state uint16) string {
 		bit  uint16
 		name string
 	}{
-		{unix.NUD_PERMANENT, "permanent"}, {unix.NUD_NOARP, "noarp"}, {unix.NUD_REACHABLE, "reachable"}, {unix.NUD_STALE, "stale"},
-		{unix.NUD_DELAY, "delay"}, {unix.NUD_PROBE, "probe"}, {unix.NUD_FAILED, "failed"}, {unix.NUD_INCOMPLETE, "incomplete"},
+		{unix.NUD_PERMANENT, "permanent"},
+		{unix.NUD_NOARP, "noarp"},
+		{unix.NUD_REACHABLE, "reachable"},
+		{unix.NUD_STALE, "stale"},
+		{unix.NUD_DELAY, "delay"},
+		{unix.NUD_PROBE, "probe"},
+		{unix.NUD_FAILED, "failed"},
+		{unix.NUD_INCOMPLETE, "incomplete"},
 	} {
 		if state&s.bit != 0 {
 			return s.name

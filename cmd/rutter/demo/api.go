@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"rutter/agent"
+	"rutter/agent/ports"
 	"rutter/api/client"
 	"rutter/cmd/rutter/netlab"
 	"rutter/cmd/rutter/subprocess"
@@ -187,7 +188,10 @@ func (v *vm) mac(v6 bool) log.MAC {
 }
 
 // nodeStatus is an agent's status.
-type nodeStatus struct{ agent.Status }
+type nodeStatus struct {
+	agent.Status
+	Security ports.Status `json:"port_security"`
+}
 
 // kernel describes what the agent has programmed.
 func (s nodeStatus) kernel() string {
@@ -228,5 +232,5 @@ func (cn *computeNode) status(ctx context.Context) (s nodeStatus, err error) {
 		return s, errors.Join(fmt.Errorf("the agent of %s does not answer", cn.name), err)
 	}
 	defer response.Body.Close()
-	return s, json.NewDecoder(response.Body).Decode(&s.Status)
+	return s, json.NewDecoder(response.Body).Decode(&s)
 }

@@ -75,7 +75,7 @@ func (s *stage) play(ctx context.Context) error {
 	s.vms = make(map[string]*vm)
 	for _, act := range []func(context.Context) error{
 		s.buildUnderlay, s.startServers, s.loadInput, s.startAgents, s.pingWithin, s.pingBetween,
-		s.changeNetwork, s.killLeader, s.cutNode, s.stopServers, s.countAtEnd,
+		s.vmThatLies, s.changeNetwork, s.killLeader, s.cutNode, s.stopServers, s.countAtEnd,
 	} {
 		if err := act(ctx); err != nil {
 			if cause := context.Cause(ctx); cause != nil {

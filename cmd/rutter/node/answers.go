@@ -73,8 +73,12 @@ func (n *Node) measured() metrics.Config {
 	cfg.Unanswered = func() []metrics.Unanswered {
 		c := n.answers.Counters()
 		return []metrics.Unanswered{
-			{Reason: "unknown", Count: c.Unknown}, {Reason: "malformed", Count: c.Malformed}, {Reason: "stranger", Count: c.Strangers},
-			{Reason: "rate", Count: c.Limited}, {Reason: "lost", Count: c.Lost}, {Reason: "unsent", Count: c.Unsent},
+			{Reason: "unknown", Count: c.Unknown},
+			{Reason: "malformed", Count: c.Malformed},
+			{Reason: "stranger", Count: c.Strangers},
+			{Reason: "rate", Count: c.Limited},
+			{Reason: "lost", Count: c.Lost},
+			{Reason: "unsent", Count: c.Unsent},
 		}
 	}
 	return cfg

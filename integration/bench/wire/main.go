@@ -36,6 +36,7 @@ func (s *suite) parts() []figures.Part {
 	return []figures.Part{
 		{Name: "tput", Do: s.throughput},
 		{Name: "rtt", Do: s.roundTrips},
+		{Name: "oneway", Do: s.oneWays},
 		{Name: "rules", Do: s.rules},
 		{Name: "move", Do: s.lossOfMoves},
 	}

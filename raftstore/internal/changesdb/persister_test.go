@@ -88,6 +88,82 @@ func TestMarkerDuringTransaction(t *testing.T) {
 	}
 }
 
+// TestMarkerAfterEachTransaction: a marker at a barrier is never beyond the head in the
+// file, whatever is written after it: a process that is killed at any time reads its file
+// again.
+func TestMarkerAfterEachTransaction(t *testing.T) {
+	t.Parallel()
+	p := newFile(t)
+	h := Head{Applied: 3, Term: 1}
+	check := func(what string, applied, marker uint64) {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), Name)
+		if err := p.files.View(func(tx *bbolt.Tx) error { return tx.CopyFile(path, 0o600) }); err != nil {
+			t.Fatal(err)
+		}
+		db, err := Open(path, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = db.View(func(tx *bbolt.Tx) error {
+			got, m, err := ReadMeta(tx)
+			if err == nil && (got.Applied != applied || m.Index != marker) {
+				err = fmt.Errorf("applied %d, marker at %d, want %d and %d", got.Applied, m.Index, applied, marker)
+			}
+			return err
+		})
+		if err := errors.Join(err, db.Close()); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	add := func() {
+		h.Seq++
+		entry := Slot{Entry: log.Entry{Seq: h.Seq, Bytes: []byte("event")}}
+		entry.Hash = h.Hash.Next(h.Seq, entry.Bytes)
+		h.Hash = entry.Hash
+		p.Hand(&Unit{Slots: []Slot{entry}}, h)
+	}
+	flush := func() {
+		t.Helper()
+		if err := p.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mark := func(at uint64) {
+		t.Helper()
+		marked := make(chan error, 1)
+		go func() { marked <- p.Mark(Marker{Index: at, Term: 1}, p.CurrentEpoch()) }()
+		waitUntil(t, p, func() bool { return p.next != nil && p.next.marker != nil })
+		flush()
+		if err := <-marked; err != nil {
+			t.Fatal(err)
+		}
+	}
+	add()
+	flush()
+	check("an entry", 3, 0)
+	mark(5)
+	check("a marker alone", 5, 5)
+	p.Hand(new(Unit), h) // of an index that the marker is beyond, as after a rebuild
+	flush()
+	check("a head that is behind", 5, 5)
+	h.Applied = 6
+	add()
+	mark(8)
+	check("a marker with an entry", 8, 8)
+	if err := p.Upkeep(t.Context(), p.CurrentEpoch(), func(*bbolt.Tx) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	check("upkeep", 8, 8)
+	p.flushing.Lock()
+	err := p.moveRows(p.CurrentEpoch(), h.Seq, nil)
+	p.flushing.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("the end of a sweep", 8, 8)
+}
+
 // waitUntil waits until cond, which is called under the persister's lock.
 func waitUntil(t *testing.T, p *Persister, cond func() bool) {
 	t.Helper()

@@ -210,8 +210,8 @@ func (e *Encoder) Probes(s plan.Step, index int32) {
 	e.AttrText(ndtaName, s.Table())
 	e.Nest(ndtaParms, func() {
 		e.Attr32(ndtpaIfindex, uint32(index))
-		e.Attr32(ndtpaAppProbes, plan.WantedProbes.App)
-		e.Attr32(ndtpaMcastProbe, plan.WantedProbes.Mcast)
+		e.Attr32(ndtpaAppProbes, s.Probes().App)
+		e.Attr32(ndtpaMcastProbe, s.Probes().Mcast)
 	})
 }
 
