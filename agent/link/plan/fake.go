@@ -338,9 +338,9 @@ func applyStep(l *Link, s Step) error {
 	switch s.Op {
 	case OpSetProbes:
 		if s.Addr.Is6() {
-			l.ND = WantedProbes
+			l.ND = Probes{Known: true, App: WantedProbes.App, Mcast: s.Mcast}
 		} else {
-			l.ARP = WantedProbes
+			l.ARP = Probes{Known: true, App: WantedProbes.App, Mcast: s.Mcast}
 		}
 	case OpAddAddress, OpDelAddress, OpSetRoute, OpDelRoute, OpSetStatic, OpDelStatic, OpAddFlood, OpDelFlood:
 		l.Apply(&s)

@@ -50,7 +50,7 @@ func (p *planner) fabrics() {
 			}
 			p.addresses = append(p.addresses, Step{Op: OpSetLink, Object: o, Namespace: at.Namespace, Link: at.Name, Spec: spec, Change: change})
 		}
-		p.probes(o, at, state)
+		p.probes(o, at, state, w)
 		p.addrs(o, at, state, w)
 		p.wantRoutes(o, at, state, w)
 	}
@@ -96,13 +96,17 @@ func (p *planner) clearConflict(i int) bool {
 	return true
 }
 
-func (p *planner) probes(o Object, at LinkKey, state *linkState) {
-	step := Step{Op: OpSetProbes, Object: o, Namespace: at.Namespace, Link: at.Name}
-	if state.have == nil || state.have.ARP.Known && state.have.ARP != WantedProbes {
+func (p *planner) probes(o Object, at LinkKey, state *linkState, w *desired.Fabric) {
+	want := WantedProbes
+	if p.secure.On && p.broadcasts(w) {
+		want.Mcast = broadcastProbes
+	}
+	step := Step{Op: OpSetProbes, Object: o, Namespace: at.Namespace, Link: at.Name, Mcast: want.Mcast}
+	if state.have == nil || state.have.ARP.Known && state.have.ARP != want {
 		step.Addr = netip.IPv4Unspecified()
 		p.addresses = append(p.addresses, step)
 	}
-	if state.have == nil || state.have.ND.Known && state.have.ND != WantedProbes {
+	if state.have == nil || state.have.ND.Known && state.have.ND != want {
 		step.Addr = netip.IPv6Unspecified()
 		p.addresses = append(p.addresses, step)
 	}

@@ -146,6 +146,10 @@ type Probes struct {
 // (spec/kernel.md section 1, "Recommended").
 var WantedProbes = Probes{Known: true, App: 1, Mcast: 0}
 
+// broadcastProbes are how many broadcasts follow on a network that carries them: other VMs
+// may have addresses there that the log knows as allowed only.
+const broadcastProbes = 3
+
 // Neighbour is one permanent neighbour entry of a fabric link.
 type Neighbour struct {
 	IP  netip.Addr
@@ -340,9 +344,8 @@ func put[E any](list []E, e E, compare func(E, E) int) []E {
 	return list
 }
 
-// ReportMisses reports whether the kernel reports its misses and sends no broadcast:
-// the effect of OpSetProbes.
-func (p Probes) ReportMisses() bool { return p == WantedProbes }
+// ReportMisses reports whether the kernel reports its misses: the effect of OpSetProbes.
+func (p Probes) ReportMisses() bool { return p.Known && p.App == WantedProbes.App }
 
 // Searched returns the namespaces that a dump must read: the wanted ones, and those
 // where links were put before.

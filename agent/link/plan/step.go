@@ -27,7 +27,7 @@ const (
 	OpAddLink Op = iota + 1 // Spec
 	OpSetLink               // Spec, the fields named by Change
 	OpDelLink
-	OpSetProbes  // WantedProbes
+	OpSetProbes  // WantedProbes, with Mcast
 	OpAddAddress // Prefix
 	OpDelAddress // Prefix
 	OpSetRoute   // Prefix, Addr, Onlink
@@ -72,7 +72,8 @@ type Step struct {
 	Link      string // the Name of the link acted on
 	MAC       log.MAC
 	Port      uint16
-	Onlink    bool // the gateway is in none of the link's prefixes
+	Mcast     uint32 // of OpSetProbes: broadcasts that ask for a neighbour
+	Onlink    bool   // the gateway is in none of the link's prefixes
 	Change    Change
 	Addr      netip.Addr
 	Prefix    netip.Prefix
@@ -179,7 +180,7 @@ func (s Step) String() string {
 	case OpDelLink:
 		return ip + " link del " + s.Link
 	case OpSetProbes:
-		return fmt.Sprintf("%s ntable change name %s dev %s app_probes %d mcast_probes %d", ip, s.Table(), s.Link, WantedProbes.App, WantedProbes.Mcast)
+		return fmt.Sprintf("%s ntable change name %s dev %s app_probes %d mcast_probes %d", ip, s.Table(), s.Link, WantedProbes.App, s.Mcast)
 	case OpAddAddress:
 		return fmt.Sprintf("%s addr replace %s dev %s", ip, s.Prefix, s.Link)
 	case OpDelAddress:

@@ -211,7 +211,7 @@ func (e *Encoder) Probes(s plan.Step, index int32) {
 	e.Nest(ndtaParms, func() {
 		e.Attr32(ndtpaIfindex, uint32(index))
 		e.Attr32(ndtpaAppProbes, plan.WantedProbes.App)
-		e.Attr32(ndtpaMcastProbe, plan.WantedProbes.Mcast)
+		e.Attr32(ndtpaMcastProbe, s.Mcast)
 	})
 }
 
