@@ -670,3 +670,24 @@ func TestBroadcastAsksOtherNodes(t *testing.T) {
 		}
 	}
 }
+
+// TestNewLinksHaveNewIndexes: no ifindex of a link that was seen is chosen again, even if the
+// last dump missed it: what follows the making of a link would change the other one.
+func TestNewLinksHaveNewIndexes(t *testing.T) {
+	w := newWorld(t)
+	w.namespace("zA")
+	a, _ := w.two(0, false)
+	w.pass(w.secure("cn1", required).m, a)
+	again := w.secure("cn1", required) // the agent starts again
+	w.pass(again.m, a)
+	h := again.h
+	h.taken = nil
+	for range w.links("cn1") {
+		index := h.nextIndex()
+		for _, l := range w.links("cn1") {
+			if l.Index == index {
+				t.Errorf("a new link gets ifindex %d of %s", index, l.Name)
+			}
+		}
+	}
+}
