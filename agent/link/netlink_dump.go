@@ -116,6 +116,11 @@ func (h *Netlink) learn(have *plan.Snapshot, d *dumper) {
 	for i := range have.Links {
 		if l := &have.Links[i]; l.Ours {
 			h.index[l.Key()] = l.Index
+			// Should a later dump miss links, a link that is then made a second time fails: what
+			// follows its making must not reach the ifindex of another.
+			if l.Namespace == "" {
+				h.lastIndex = max(h.lastIndex, l.Index)
+			}
 		}
 	}
 	h.expected.reset(have.Links)

@@ -17,6 +17,7 @@ import (
 	"rutter/agent/link/internal/linktest"
 	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
+	"rutter/cmd/rutter/netlab"
 	"rutter/projections/desired"
 )
 

@@ -344,9 +344,8 @@ func put[E any](list []E, e E, compare func(E, E) int) []E {
 	return list
 }
 
-// ReportMisses reports whether the kernel reports its misses and sends no broadcast:
-// the effect of OpSetProbes.
-func (p Probes) ReportMisses() bool { return p == WantedProbes }
+// ReportMisses reports whether the kernel reports its misses: the effect of OpSetProbes.
+func (p Probes) ReportMisses() bool { return p.Known && p.App == WantedProbes.App }
 
 // Searched returns the namespaces that a dump must read: the wanted ones, and those
 // where links were put before.
