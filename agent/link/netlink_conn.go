@@ -123,6 +123,30 @@ func (h *Netlink) closeSpaces() {
 	}
 }
 
+var (
+	errOtherAnswer = errors.New("link: the kernel answered an earlier request: it is asked again with the next pass")
+	errNoLinks     = errors.New("link: the kernel listed no link at all, not even lo: it is asked again with the next pass")
+)
+
+// discard reads away what a socket still has of answers that no caller waited for to the end:
+// of a request that timed out on a busy kernel. As the beginning of the next answer they
+// would end it at once, and a pass would take all links for missing.
+func discard(conn *netlink.Conn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var b [1]byte
+	return raw.Control(func(fd uintptr) {
+		for {
+			_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_DONTWAIT|unix.MSG_TRUNC)
+			if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ENOBUFS) {
+				return // nothing is left; another error comes back with the next request
+			}
+		}
+	})
+}
+
 // ownNamespace is the file of the calling thread's network namespace.
 func ownNamespace() string {
 	return fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())

@@ -145,17 +145,24 @@ func (d *dumper) sees(index int32) {
 // a repeated request.
 func dump(conn *netlink.Conn, typ netlink.HeaderType, body []byte, reset func(), each func(body []byte)) error {
 	for attempt := 1; ; attempt++ {
+		if err := discard(conn); err != nil {
+			return err
+		}
 		// The deadline of the last batch is cleared: it would end this dump.
 		if err := conn.SetReadDeadline(time.Now().Add(ackTimeout)); err != nil {
 			return err
 		}
 		interrupted := false
-		if _, err := conn.Send(netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | netlink.Dump}, Data: body}); err != nil {
+		request, err := conn.Send(netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | netlink.Dump}, Data: body})
+		if err != nil {
 			return err
 		}
 		for m, err := range conn.ReceiveIter() {
 			if err != nil {
 				return err
+			}
+			if m.Header.Sequence != request.Header.Sequence {
+				return errOtherAnswer
 			}
 			interrupted = interrupted || m.Header.Flags&netlink.DumpInterrupted != 0
 			each(m.Data)
@@ -184,7 +191,11 @@ func listLinks(conn *netlink.Conn) ([]wire.RawLink, error) {
 // readOwn reads the links of our own namespace, and returns the position of each of
 // ours in d.links, by ifindex, and all links.
 func (d *dumper) readOwn(sp *namespaceConn) (ours map[int32]int, raw []wire.RawLink, err error) {
-	if raw, err = listLinks(sp.conn); err != nil {
+	raw, err = listLinks(sp.conn)
+	if err == nil && len(raw) == 0 {
+		err = errNoLinks
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	for i := range raw {

@@ -690,3 +690,31 @@ func TestSharedAddressIsFound(t *testing.T) {
 		}
 	}
 }
+
+// TestBroadcastAsksOtherNodes: on a network with broadcast a VM finds an address of which the
+// log says only that a VM of another node may have it, as that of a keepalived pair.
+func TestBroadcastAsksOtherNodes(t *testing.T) {
+	w := newWorld(t)
+	w.namespace("zA")
+	w.namespace("zB")
+	a, b := w.two(0, false)
+	for _, side := range []*desired.Links{&a, &b} {
+		side.VXLANs[0].Flood = true
+		side.Segments = []desired.Segment{{VNet: 5, MTU: side.Fabrics[0].MTU, Broadcast: true}}
+	}
+	b.Fabrics[0].Allowed = []netip.Addr{addr("192.168.5.77"), addr("fd05::77")}
+	cn1, cn2 := w.guard("cn1", required), w.guard("cn2", required)
+	w.pass(cn1.m, a)
+	w.pass(cn2.m, b)
+	if err := w.within("zB", func() error {
+		return errors.Join(netlab.AddAddress("fabric0", prefix("192.168.5.77/32")), netlab.AddAddress("fabric0", prefix("fd05::77/128")))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(cn2.m, b)
+	for _, to := range b.Fabrics[0].Allowed {
+		if err := w.pingFor(20*time.Second, "zA", to, 8); err != nil {
+			t.Errorf("to %s, which VM zB has added: %v", to, err)
+		}
+	}
+}
