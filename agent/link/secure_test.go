@@ -17,7 +17,6 @@ import (
 	"rutter/agent/link/internal/linktest"
 	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
-	"rutter/cmd/rutter/netlab"
 	"rutter/projections/desired"
 )
 
@@ -706,10 +705,11 @@ func TestBroadcastAsksOtherNodes(t *testing.T) {
 	cn1, cn2 := w.guard("cn1", required), w.guard("cn2", required)
 	w.pass(cn1.m, a)
 	w.pass(cn2.m, b)
-	if err := w.within("zB", func() error {
-		return errors.Join(netlab.AddAddress("fabric0", prefix("192.168.5.77/32")), netlab.AddAddress("fabric0", prefix("fd05::77/128")))
-	}); err != nil {
-		t.Fatal(err)
+	for _, shared := range []string{"192.168.5.77/32", "fd05::77/128"} {
+		step := plan.Step{Op: plan.OpAddAddress, Namespace: b.Fabrics[0].Namespace, Link: "fabric0", Prefix: prefix(shared)}
+		if errs := cn2.h.Do(context.Background(), []plan.Step{step}); errs != nil {
+			t.Fatal(errs)
+		}
 	}
 	w.pass(cn2.m, b)
 	for _, to := range b.Fabrics[0].Allowed {
