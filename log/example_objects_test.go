@@ -147,6 +147,10 @@ func exampleEvents() map[string]*Event {
 			ProvisionStart: netip.MustParseAddr("10.21.13.5"), ProvisionEnd: netip.MustParseAddr("10.21.13.250"), MTU: 1400, OwnerUUIDs: []UUID{owner},
 			Resolvers: Addresses{netip.MustParseAddr("8.8.8.8")}, Fabric: true, VNetID: 4385813, DHCP: true, Broadcast: true,
 		}, Create, VNetScope(4385813)),
+		"vm_2": event(&VM{
+			UUID: vm, Alias: "web1", OwnerUUID: owner, Brand: "bhyve", State: "running", ZoneState: "running", ServerUUID: cn, Zonename: vm.String(),
+			Properties: `{"billing_id":"d9e3e0f0-0000-4000-8000-000000000001","tags":{"role":"web"}}`,
+		}, Create, CNScope(cn)),
 		"nic_3": event(&NIC{
 			MAC: mustMAC("90:b8:d0:12:34:59"), BelongsToType: "zone", BelongsToUUID: vm, OwnerUUID: owner, State: "running",
 			NetworkUUID: network, IP: netip.MustParseAddr("10.21.12.8"), CNUUID: cn,

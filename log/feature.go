@@ -4,7 +4,7 @@ package log
 // apply. The replicated one decides what is written (SAFETY D1): whatever servers
 // agree on, an event, a result, a refusal's text, what is remembered of change
 // ids, is what the program of that version made, byte for byte.
-const FeatureVersion = 5
+const FeatureVersion = 6
 
 // The feature versions. Code asks for the one that brought what it does.
 const (
@@ -30,4 +30,8 @@ const (
 	// DHCP answers and broadcast if it asks for them, and a VM's NIC may send from more
 	// addresses than its own.
 	FeatureWire = 5
+	// FeatureTriton: the log keeps NAPI's and VMAPI's own rules. Network names are unique
+	// per cloud, and per owner for fabrics; a fabric network says whether a NIC has its
+	// gateway's address; a VM has VMAPI's other properties.
+	FeatureTriton = 6
 )

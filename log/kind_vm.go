@@ -20,8 +20,19 @@ type VM struct {
 	CreateTimestamp   Time   `json:"create_timestamp,omitzero"`
 	LastModified      Time   `json:"last_modified,omitzero"`
 	DoNotInventory    bool   `json:"do_not_inventory,omitempty"`
+
+	// Properties are the VM's other fields as VMAPI has them (tags, metadata, disks,
+	// billing_id, …): one canonical JSON object in text, at most MaxProperties bytes, from
+	// FeatureTriton on. api/triton/vmapi shows them beside the fields above.
+	Properties string `json:"properties,omitempty"`
 	extra
 }
+
+// Bounds of VM.Properties, in bytes. An update's event has it twice.
+const (
+	MaxProperties     = 128 << 10
+	MaxNodeProperties = 16 << 10 // of what a compute node reports itself
+)
 
 // vmKind is the row of VMs in the table of kinds.
 var vmKind = kind{
@@ -40,6 +51,7 @@ var vmKind = kind{
 				"alias", "brand", "cpu_cap", "create_timestamp", "do_not_inventory", "image_uuid", "last_modified", "max_physical_memory",
 				"owner_uuid", "quota", "server_uuid", "state", "uuid", "zone_state", "zonename",
 			},
+			Late:   []string{"properties"},
 			Delete: true,
 			Why:    "the machine is the source of truth for the VMs that are placed on it; it makes one that no other object names, and takes one of which an operator registered a VMM there; it says once, of a VM that it makes, whose it is",
 		},
@@ -72,7 +84,11 @@ var vmKind = kind{
 		v.time("create_timestamp", &m.CreateTimestamp)
 		v.time("last_modified", &m.LastModified)
 		v.boolean("do_not_inventory", &m.DoNotInventory)
+		if takes(v, FeatureTriton) {
+			v.str("properties", &m.Properties)
+		}
 	}),
+	late:  late[VM]{{1, FeatureTriton, func(m *VM) bool { return m.Properties == "" }}},
 	scope: scopes[VM](func(m *VM) Scope { return onCN(m.ServerUUID) }),
 }
 

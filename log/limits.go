@@ -55,6 +55,8 @@ var Limits = []Limit{
 	{"object_bytes", MaxObjectBytes, "bytes", "an update's event has an object and its old values, and both must fit one event"},
 	{"event_bytes", MaxEventBytes, "bytes", "a frame of the feed holds one event, and every reader makes room for one"},
 	{"change_events_bytes", MaxChangeEvents, "bytes of all events of one change", "a stream never splits a change: who reads it holds all of it"},
+	{"vm_properties_bytes", MaxProperties, "bytes", "VMAPI's other fields of a VM: an event of the VM has them twice, and all servers hold them in memory"},
+	{"cn_vm_properties_bytes", MaxNodeProperties, "bytes of what a compute node reports of its own VM", "a node that lies about all VMs that it may have fills no server"},
 	{"quote_bytes", MaxQuoteBytes, "bytes of input that a message quotes", "enough to find what was meant"},
 	{"message_bytes", MaxMessageBytes, "bytes of one text of a refusal", "the longest that is meant, a list of 64 networks, has 2,500"},
 	{"elements", MaxElements, "fields that a refusal names", "nobody reads more; it says how many more there are"},

@@ -9,7 +9,10 @@ import (
 )
 
 // lateZeros are the late fields of a kind, unset, as they stand before a newer field.
-var lateZeros = map[log.Kind][]byte{log.KindServer: {0, 0, 0x90}} // two integers, a list
+var lateZeros = map[log.Kind][]byte{
+	log.KindServer: {0, 0, 0x90}, // two integers, a list
+	log.KindVM:     {0xa0},       // a text
+}
 
 // withUnknown returns o with one more field of n bytes, as a newer program would write it.
 // o is of a kind without late fields: the field would take their place.

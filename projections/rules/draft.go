@@ -195,6 +195,9 @@ func perNode(d *draft) bool { return d.State().Feature() >= log.FeaturePerNode }
 // wire reports whether log.FeatureWire holds.
 func wire(d *draft) bool { return d.State().Feature() >= log.FeatureWire }
 
+// triton reports whether log.FeatureTriton holds.
+func triton(d *draft) bool { return d.State().Feature() >= log.FeatureTriton }
+
 // show returns what a client sent as a message shows it.
 func (d *draft) show(input string) string {
 	if !d.contained() {

@@ -56,10 +56,24 @@ func checkVM(d *draft, before, m *log.VM, op *log.Op) {
 	d.checkText("alias", m.Alias)
 	d.checkText("brand", m.Brand)
 	d.checkText("zone_state", m.ZoneState)
+	checkProperties(d, before, m)
 	checkZonename(d, m)
 	if before != nil && !given(op, "last_modified") {
 		m.LastModified = d.time
 	}
+}
+
+// checkProperties: every server holds them in memory, so that a compute node, which may
+// report as many VMs as it likes up to a limit, has less room for each than other authors.
+func checkProperties(d *draft, before, m *log.VM) {
+	if !triton(d) || before != nil && before.Properties == m.Properties {
+		return
+	}
+	most := log.MaxProperties
+	if d.change.By.Role == log.RoleCN {
+		most = log.MaxNodeProperties
+	}
+	d.checkJSON("properties", m.Properties, most, '{')
 }
 
 // checkZonename: the name becomes that of a network namespace, and so a part of
