@@ -31,10 +31,14 @@ const maxAggregated = 16
 // settleAggregation brings the MACs into their one form, and takes the server
 // from the NICs.
 func settleAggregation(d *draft, a *log.Aggregation, op *log.Op) {
-	slices.SortFunc(a.MACs, log.MAC.Compare) // a is a clone of our own
-	a.MACs = slices.Compact(a.MACs)
-	slices.Sort(a.NICTagsProvided)
-	a.NICTagsProvided = slices.Compact(a.NICTagsProvided)
+	if triton(d) { // in the order in which they were given, as NAPI keeps them
+		a.MACs, a.NICTagsProvided = eachOnce(a.MACs), eachOnce(a.NICTagsProvided)
+	} else {
+		slices.SortFunc(a.MACs, log.MAC.Compare) // a is a clone of our own
+		a.MACs = slices.Compact(a.MACs)
+		slices.Sort(a.NICTagsProvided)
+		a.NICTagsProvided = slices.Compact(a.NICTagsProvided)
+	}
 	if op.Action != log.Create {
 		return
 	}
@@ -49,6 +53,21 @@ func settleAggregation(d *draft, a *log.Aggregation, op *log.Op) {
 			}
 		}
 	}
+}
+
+// eachOnce returns a list without what it has twice, in its order. Longer ones than an
+// object may have are refused before.
+func eachOnce[T comparable](list []T) []T {
+	if len(list) > log.MaxListElements {
+		return list
+	}
+	once := list[:0] // of the object, which is a clone of our own
+	for _, one := range list {
+		if !slices.Contains(once, one) {
+			once = append(once, one)
+		}
+	}
+	return once
 }
 
 func checkAggregation(d *draft, a *log.Aggregation, op *log.Op) {

@@ -49,7 +49,7 @@ var netRefusals = []struct{ op, want string }{
 	{`delete network #34#`, `InUse: network is in use; uuid: In use by network_pool "#40#"`},
 	{`delete network_pool #40#`, ``},
 
-	{`create fabric_vlan {}`, `name: must have 1 to 64 characters (choose a name); owner_uuid: Missing parameter`},
+	{`create fabric_vlan {}`, `owner_uuid: Missing parameter`},
 	{`create fabric_vlan {"owner_uuid": "#1#", "vlan_id": 1, "name": "x"}`, `vlan_id: VLAN ID must be a number between 0 and 4094, and not 1`},
 	{`create fabric_vlan {"owner_uuid": "#1#", "vlan_id": 8, "vnet_id": 11, "name": "x"}`, `vnet_id: the owner's fabric is vnet 10 (leave it out)`},
 	{`create fabric_vlan {"owner_uuid": "#5#", "vlan_id": 8, "vnet_id": 10, "name": "x"}`, `vnet_id: network owner_uuids do not match: the vnet is another owner's`},
@@ -177,7 +177,7 @@ func TestNetLives(t *testing.T) {
 		{`update router #60# {"networks": ["#33#", "#35#"]}`, log.KindRouter, "#60#", "networks=[#31# #33#]"}, // refused: two families
 		{`delete nic 00:00:00:00:05:01`, log.KindNIC, "00:00:00:00:05:01", "none"},
 		{`update router #60# {"networks": ["#33#", "#34#"]}`, log.KindRouter, "#60#", "networks=[#33# #34#] addresses=[10.3.0.1 10.4.0.1]"},
-		{`update network #31# {"routes": {}}`, log.KindNetwork, "#31#", "mtu=8926"},
+		{`update network #31# {"routes": {}}`, log.KindNetwork, "#31#", "mtu=8900"},
 		{`update vm #22# {"server_uuid": "#11#"}`, log.KindRouter, "#60#", "cn_uuid=#11#"},
 		{`delete router #60#`, log.KindIP, "#33#:10.3.0.1", "none"},
 		{`update network #33# {"description": "d"}`, log.KindNetwork, "#33#", "owner_uuids=[#1#] description=d fabric=true"},

@@ -13,14 +13,21 @@ import (
 
 var networkRules = hooks[*log.Network]{
 	settle: func(d *draft, before, n *log.Network, op *log.Op) {
+		allocateSubnet(d, n, op)
 		settleNetwork(d, n, op)
+		settleGateway(d, n)
 		fitUnderlay(d, before, n, op)
 	},
 	check: func(d *draft, before, n *log.Network, _ *log.Op) {
 		checkWire(d, before, n)
-		if checkNetwork(d, n); before != nil {
+		was := before
+		if was == nil {
+			was = new(log.Network)
+		}
+		if checkNetwork(d, was, n); before != nil {
 			checkPoolsOf(d, n)
 		}
+		checkUniqueName(d, before, n)
 	},
 	fixed:   fixedOf,
 	isFixed: isFixedOf,
@@ -115,10 +122,18 @@ func settleNetwork(d *draft, n *log.Network, op *log.Op) {
 	}
 	if tag := d.tag(n.NICTag); tag != nil && n.MTU == 0 && !given(op, "mtu") {
 		// A fabric's frames fit whole into the tag's, whichever IP the underlay speaks.
-		if n.MTU = tag.MTU; n.Fabric {
+		switch n.MTU = tag.MTU; {
+		case n.Fabric && triton(d):
+			n.MTU -= overlayRoom
+		case n.Fabric:
 			n.MTU -= projections.Overhead6
 		}
 	}
+	settleVNet(d, n, op)
+}
+
+// settleVNet gives a new fabric network that names no vnet its owner's.
+func settleVNet(d *draft, n *log.Network, op *log.Op) {
 	if n.Fabric && n.VNetID == 0 && !given(op, "vnet_id") && len(n.OwnerUUIDs) == 1 {
 		n.VNetID = vnetFor(d, n.OwnerUUIDs[0])
 	}
@@ -144,11 +159,12 @@ func settleRoutes(d *draft, n *log.Network) {
 	}
 }
 
-func checkNetwork(d *draft, n *log.Network) {
+// checkNetwork checks a network as it would stand; was is empty on create.
+func checkNetwork(d *draft, was, n *log.Network) {
 	if n.Name == "" || len(n.Name) > projections.MaxNameBytes {
 		d.bad("name", fmt.Sprintf("must have 1 to %d characters", projections.MaxNameBytes), "choose a name, such as external")
 	}
-	d.checkText("description", n.Description)
+	d.checkDescription(was.Description, n.Description)
 	if n.VLANID == 1 || n.VLANID > 4094 {
 		d.bad("vlan_id", "VLAN ID must be a number between 0 and 4094, and not 1", "send 0 for untagged")
 	}
@@ -185,6 +201,11 @@ func checkNetworkMTU(d *draft, n *log.Network) {
 		d.bad("mtu", "network mtu must be under nic_tag mtu", fmt.Sprintf("send at most %d, or raise the mtu of nic tag \"%s\" first", tag.MTU, tag.Name))
 	}
 }
+
+// overlayRoom is what the MTU of a new fabric network is below its tag's, in bytes, from
+// log.FeatureTriton on: with an ordinary tag it is 1400, NAPI's default for overlays. VXLAN
+// takes at most projections.Overhead6 of it.
+const overlayRoom = 100
 
 // leastMTU is the least MTU that a network may have, in bytes.
 func leastMTU(n *log.Network) uint32 {

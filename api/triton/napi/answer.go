@@ -102,7 +102,7 @@ func ofRefusal(r *log.Refusal) *problem {
 	switch r.Code {
 	case log.CodeInvalidParameters:
 		p = invalid(bothEnds(p.Errors)...)
-	case log.CodeResourceNotFound, log.CodePreconditionFailed, log.CodeSubnetFull, log.CodeNotAuthorized:
+	case log.CodeResourceNotFound, log.CodePreconditionFailed, log.CodeSubnetFull, log.CodeSubnetsExhausted, log.CodeNotAuthorized:
 		p.Errors = nil // NAPI names no field there
 	}
 	return p
