@@ -31,14 +31,14 @@ const maxAggregated = 16
 // settleAggregation brings the MACs into their one form, and takes the server
 // from the NICs.
 func settleAggregation(d *draft, a *log.Aggregation, op *log.Op) {
-	if triton(d) { // in the order in which they were given, as NAPI keeps them
-		a.MACs, a.NICTagsProvided = eachOnce(a.MACs), eachOnce(a.NICTagsProvided)
+	if triton(d) {
+		a.MACs = withoutRepeats(a.MACs) // in the order that they were named, as NAPI keeps them
 	} else {
 		slices.SortFunc(a.MACs, log.MAC.Compare) // a is a clone of our own
 		a.MACs = slices.Compact(a.MACs)
-		slices.Sort(a.NICTagsProvided)
-		a.NICTagsProvided = slices.Compact(a.NICTagsProvided)
 	}
+	slices.Sort(a.NICTagsProvided)
+	a.NICTagsProvided = slices.Compact(a.NICTagsProvided)
 	if op.Action != log.Create {
 		return
 	}
@@ -55,16 +55,12 @@ func settleAggregation(d *draft, a *log.Aggregation, op *log.Op) {
 	}
 }
 
-// eachOnce returns a list without what it has twice, in its order. Longer ones than an
-// object may have are refused before.
-func eachOnce[T comparable](list []T) []T {
-	if len(list) > log.MaxListElements {
-		return list
-	}
-	once := list[:0] // of the object, which is a clone of our own
-	for _, one := range list {
-		if !slices.Contains(once, one) {
-			once = append(once, one)
+// withoutRepeats returns each MAC once, in the order of the first of each.
+func withoutRepeats(macs []log.MAC) []log.MAC {
+	var once []log.MAC
+	for _, mac := range macs {
+		if !slices.Contains(once, mac) {
+			once = append(once, mac)
 		}
 	}
 	return once

@@ -177,7 +177,7 @@ func TestNetLives(t *testing.T) {
 		{`update router #60# {"networks": ["#33#", "#35#"]}`, log.KindRouter, "#60#", "networks=[#31# #33#]"}, // refused: two families
 		{`delete nic 00:00:00:00:05:01`, log.KindNIC, "00:00:00:00:05:01", "none"},
 		{`update router #60# {"networks": ["#33#", "#34#"]}`, log.KindRouter, "#60#", "networks=[#33# #34#] addresses=[10.3.0.1 10.4.0.1]"},
-		{`update network #31# {"routes": {}}`, log.KindNetwork, "#31#", "mtu=8900"},
+		{`update network #31# {"routes": {}}`, log.KindNetwork, "#31#", "mtu=8926"},
 		{`update vm #22# {"server_uuid": "#11#"}`, log.KindRouter, "#60#", "cn_uuid=#11#"},
 		{`delete router #60#`, log.KindIP, "#33#:10.3.0.1", "none"},
 		{`update network #33# {"description": "d"}`, log.KindNetwork, "#33#", "owner_uuids=[#1#] description=d fabric=true"},

@@ -27,7 +27,7 @@ var refusals = []struct{ op, want string }{
 	{`create nic_tag {"name": "new", "mtu": 0}`, `mtu: mtu must be a number between 1500 and 9000`},
 	{`update nic_tag external {"name": "renamed"}`, `name: external nic tag cannot be renamed (leave it out, or create another nic tag)`},
 	{`update nic_tag overlay {"name": "renamed"}`, `nic_tag: In use by network "#31#" (delete the networks on it first); nic_tag: In use by network "#32#"`},
-	{`update nic_tag overlay {"mtu": 8000}`, `mtu: network "#31#" has mtu 8900 (lower the networks' mtu first); mtu: network "#32#" has mtu 8900`},
+	{`update nic_tag overlay {"mtu": 8000}`, `mtu: network "#31#" has mtu 8926 (lower the networks' mtu first); mtu: network "#32#" has mtu 8926`},
 	{`update nic_tag external {"mtu": 9000}`, ``},
 	{`delete nic_tag external`, `InUse: nic tag is in use; name: In use by network "#30#"`},
 	{`delete nic_tag none`, `ResourceNotFound: nic tag not found; name: there is no nic tag none (list what there is, or create it first)`},
@@ -207,7 +207,7 @@ func TestDefaults(t *testing.T) {
 	}{
 		{log.KindNICTag, `create nic_tag {"name": "x"}`, `name=x uuid=c3ec4a8d-5d2b-8ea4-9ef3-6e4d58a1c3b5 mtu=1500`},
 		{log.KindNetwork, `create network {"uuid": "#50#", "name": "n", "nic_tag": "external", "subnet": "10.1.0.0/24", "owner_uuids": ["#2#", "#1#", "#2#"]}`, `uuid=#50# name=n family=ipv4 nic_tag=external subnet=10.1.0.0/24 provision_start_ip=10.1.0.1 provision_end_ip=10.1.0.254 mtu=1500 owner_uuids=[#1# #2#]`},
-		{log.KindNetwork, `create network {"uuid": "#51#", "name": "n", "nic_tag": "overlay", "subnet": "fd00:7::/64", "fabric": true, "owner_uuids": ["#1#"], "internet_nat": true}`, `uuid=#51# name=n family=ipv6 nic_tag=overlay subnet=fd00:7::/64 provision_start_ip=fd00:7::1 provision_end_ip=fd00:7::ffff:ffff:ffff:ffff gateway=fd00:7::1 mtu=8900 owner_uuids=[#1#] fabric=true vnet_id=10 internet_nat=true`},
+		{log.KindNetwork, `create network {"uuid": "#51#", "name": "n", "nic_tag": "overlay", "subnet": "fd00:7::/64", "fabric": true, "owner_uuids": ["#1#"], "internet_nat": true}`, `uuid=#51# name=n family=ipv6 nic_tag=overlay subnet=fd00:7::/64 provision_start_ip=fd00:7::1 provision_end_ip=fd00:7::ffff:ffff:ffff:ffff gateway=fd00:7::1 mtu=8926 owner_uuids=[#1#] fabric=true vnet_id=10 internet_nat=true`},
 		{log.KindNIC, `create nic {"mac": "020000000001", ` + zoneNIC + `, "network_uuid": "#31#"}`, `mac=02:00:00:00:00:01 belongs_to_type=zone belongs_to_uuid=#21# owner_uuid=#1# state=provisioning created_timestamp=5003000000 modified_timestamp=5003000000 network_uuid=#31# ip=10.0.0.5 cn_uuid=#11#`},
 		{log.KindServer, `create server {"uuid": "#52#"}`, `uuid=#52# status=unknown created=5004000000`},
 		{log.KindVM, `create vm {"uuid": "#53#", "owner_uuid": "#1#"}`, `uuid=#53# owner_uuid=#1# state=provisioning zonename=#53# create_timestamp=5005000000 last_modified=5005000000`},

@@ -220,7 +220,7 @@ func (m *model) network(op log.Op, o *log.Network) bool {
 		o.Family, o.ProvisionEnd = "ipv6", all[len(all)-1]
 	}
 	if o.MTU = tag.MTU; o.Fabric {
-		o.MTU -= 100
+		o.MTU -= 74
 	}
 	m.put(o)
 	return true

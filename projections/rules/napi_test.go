@@ -37,8 +37,6 @@ func TestAsNAPITakesIt(t *testing.T) {
 		{nil, `create network_pool {"uuid": "#70#", "name": "p", "networks": ["#30#"], "description": "` + long + `"}`, "", "description: must not be longer than 64 characters", "", ""},
 		{nil, `create fabric_vlan {"owner_uuid": "#1#", "vlan_id": 7, "name": "x", "description": "` + long + `"}`, "", "description: must not be longer than 64 characters", "", ""},
 		{nil, `update network #30# {"description": "` + longest + `"}`, "", "", "description", longest},
-		{nil, `create network {"uuid": "#51#", "name": "x", "nic_tag": "overlay", "fabric": true, "owner_uuids": ["#1#"], "subnet": "10.51.0.0/24"}`, "", "", "mtu", "8900"},
-		{nil, `create network {"uuid": "#51#", "name": "x", "nic_tag": "external", "fabric": true, "owner_uuids": ["#1#"], "subnet": "10.51.0.0/24"}`, "", "", "mtu", "1400"},
 	} {
 		for _, v := range []struct {
 			feature uint32
@@ -84,11 +82,11 @@ func TestNoGroupOfANode(t *testing.T) {
 	}
 }
 
-// TestAggregationsKeepTheirOrder: of MACs and tags, each once, as they were given.
+// TestAggregationsKeepTheirOrder: of MACs, each once, as they were given.
 func TestAggregationsKeepTheirOrder(t *testing.T) {
 	for feature, want := range map[uint32]string{
 		log.FeatureWire:   "[00:00:00:00:01:00 00:00:00:00:09:01] [external overlay]",
-		log.FeatureTriton: "[00:00:00:00:09:01 00:00:00:00:01:00] [overlay external]",
+		log.FeatureTriton: "[00:00:00:00:09:01 00:00:00:00:01:00] [external overlay]",
 	} {
 		w := worldtest.Settled(t, Decide)
 		w.State.SetFeature(feature)

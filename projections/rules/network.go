@@ -122,10 +122,7 @@ func settleNetwork(d *draft, n *log.Network, op *log.Op) {
 	}
 	if tag := d.tag(n.NICTag); tag != nil && n.MTU == 0 && !given(op, "mtu") {
 		// A fabric's frames fit whole into the tag's, whichever IP the underlay speaks.
-		switch n.MTU = tag.MTU; {
-		case n.Fabric && triton(d):
-			n.MTU -= overlayRoom
-		case n.Fabric:
+		if n.MTU = tag.MTU; n.Fabric {
 			n.MTU -= projections.Overhead6
 		}
 	}
@@ -201,11 +198,6 @@ func checkNetworkMTU(d *draft, n *log.Network) {
 		d.bad("mtu", "network mtu must be under nic_tag mtu", fmt.Sprintf("send at most %d, or raise the mtu of nic tag \"%s\" first", tag.MTU, tag.Name))
 	}
 }
-
-// overlayRoom is what the MTU of a new fabric network is below its tag's, in bytes, from
-// log.FeatureTriton on: with an ordinary tag it is 1400, NAPI's default for overlays. VXLAN
-// takes at most projections.Overhead6 of it.
-const overlayRoom = 100
 
 // leastMTU is the least MTU that a network may have, in bytes.
 func leastMTU(n *log.Network) uint32 {
