@@ -7,8 +7,12 @@ import (
 	"strings"
 )
 
-// SettingAllocation is the name of the setting that has Defaults in text.
-const SettingAllocation = "cnapi.allocation"
+// Settings of CNAPI, which package rules checks.
+const (
+	SettingAllocation  = "cnapi.allocation"   // Defaults in text
+	SettingBootDefault = "cnapi.boot_default" // a JSON object: what a server boots that has no record of its own
+	SettingPlatforms   = "cnapi.platforms"    // a JSON object: {NAME: {"os": NAME}}, beside those that servers run
+)
 
 // MaxDefaultsBytes bounds the text of Defaults.
 const MaxDefaultsBytes = 1024
@@ -52,6 +56,14 @@ func Standard() Defaults {
 		RatioCPU: 400, RatioRAM: 100, RatioDisk: 100,
 		CurrentPlatform: 1000, UniformRandom: 500, UnreservedDisk: 1000, UnreservedRAM: 2000, DefaultReservation: "0.15",
 	}
+}
+
+// Ratios are the fixed ratios as CNAPI shows them: a JSON object.
+func (d *Defaults) Ratios() string {
+	text := func(n uint64) string {
+		return strings.TrimSuffix(strings.TrimRight(hundredths(n), "0"), ".")
+	}
+	return fmt.Sprintf(`{"cpu":%s,"ram":%s,"disk":%s}`, text(d.RatioCPU), text(d.RatioRAM), text(d.RatioDisk))
 }
 
 // Most of a number in Defaults.

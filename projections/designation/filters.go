@@ -120,10 +120,10 @@ func shown(v any) string {
 // reaches reports whether a server runs at least a platform: of its own SDC version, or
 // any if its version is above all that are named, or between them without being named.
 func reaches(f *Facts, least map[string]string) bool {
-	versions := slices.Sorted(maps.Keys(least))
-	if len(versions) == 0 {
+	if len(least) == 0 {
 		return true
 	}
+	versions := slices.Sorted(maps.Keys(least))
 	lowest, highest := versions[0], versions[len(versions)-1]
 	at, named := least[f.SDCVersion]
 	return f.SDCVersion > highest || named && f.Platform >= at || !named && lowest < f.SDCVersion && f.SDCVersion < highest
@@ -131,10 +131,10 @@ func reaches(f *Facts, least map[string]string) bool {
 
 // within is reaches of the greatest platform.
 func within(f *Facts, greatest map[string]string) bool {
-	versions := slices.Sorted(maps.Keys(greatest))
-	if len(versions) == 0 {
+	if len(greatest) == 0 {
 		return true
 	}
+	versions := slices.Sorted(maps.Keys(greatest))
 	lowest, highest := versions[0], versions[len(versions)-1]
 	at, named := greatest[f.SDCVersion]
 	return f.SDCVersion < lowest || named && f.Platform <= at || !named && lowest < f.SDCVersion && f.SDCVersion < highest

@@ -209,7 +209,7 @@ func first(to *log.UUID, uuid log.UUID) {
 func left(s *log.Server, f *Facts, p *promised, r ratios, d *Defaults) Capacity {
 	c := Capacity{
 		CPU: int64(f.Cores*100) - int64(over(p.cpu, r.cpu)),
-		RAM: int64(usable(s, d)) - int64(over(p.ram, r.ram)+p.kvmRAM),
+		RAM: int64(Unreserved(s, d)) - int64(over(p.ram, r.ram)+p.kvmRAM),
 	}
 	if !p.capless.IsZero() {
 		c.CPU = min(c.CPU, 0) // it may take all
@@ -228,8 +228,8 @@ func over(n, ratio uint64) uint64 {
 	return (n*100 + ratio - 1) / ratio
 }
 
-// usable is what the reservation ratio leaves of a server's memory, in MiB.
-func usable(s *log.Server, d *Defaults) uint64 {
+// Unreserved is what the reservation ratio leaves of a server's memory, in MiB.
+func Unreserved(s *log.Server, d *Defaults) uint64 {
 	text := s.ReservationRatio
 	if text == "" {
 		text = d.DefaultReservation

@@ -241,12 +241,10 @@ func (r *run) rank(weight int64, value func(c *candidate) int64) {
 		}
 		c.score += gain
 		if len(r.reasons) < MaxShown {
-			r.reasons[c.UUID.String()] = "increased score by " + millionths(gain)
+			r.reasons[c.UUID.String()] = "increased score by " + Decimal(gain)
 		}
 	}
 }
 
-func millionths(n int64) string { return fmt.Sprintf("%d.%06d", n/1_000_000, n%1_000_000) }
-
-// Millionths is a score as CNAPI shows it: a number.
-func Millionths(n int64) float64 { return float64(n) / 1e6 }
+// Decimal is a score as a number with a point.
+func Decimal(n int64) string { return fmt.Sprintf("%d.%06d", n/1_000_000, n%1_000_000) }
