@@ -162,3 +162,6 @@ func (s *Service) capacity(w http.ResponseWriter, r *http.Request) error {
 	rest.WriteJSON(w, r, http.StatusOK, map[string]any{"capacities": capacities, "errors": why})
 	return nil
 }
+
+// Meters are those of what clients ask for, for /metrics.
+func (s *Service) Meters() []*budget.Meter { return []*budget.Meter{s.places.spent} }
