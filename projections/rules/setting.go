@@ -97,6 +97,9 @@ func checkSetting(d *draft, s *log.Setting) {
 		return
 	}
 	values, known := settings[s.Name]
+	if triton(d) && s.Name == projections.SettingNAPIStrict {
+		values, known = []string{"false", "true"}, true
+	}
 	if d.confined() && s.Name == SettingFabricSelfProvision {
 		values, known = log.SelfProvisions, true
 	}
@@ -113,6 +116,9 @@ func checkSetting(d *draft, s *log.Setting) {
 		}
 		if perNode(d) {
 			names = append(names, SettingFabricMTU)
+		}
+		if triton(d) {
+			names = append(names, projections.SettingNAPIStrict)
 		}
 		for name := range settings {
 			names = append(names, name)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"rutter/log"
 )
@@ -29,12 +30,17 @@ func plural(word, ending string, n int) string {
 	return word + ending
 }
 
+// maxText is NAPI's bound of each text, in characters.
+const maxText = 64
+
 func text(v any) (string, *element) {
 	s, ok := v.(string)
 	switch {
 	case !ok:
 		return "", wrong("must be a string")
-	case s == "":
+	case utf8.RuneCountInString(s) > maxText:
+		return "", wrong(fmt.Sprintf("must not be longer than %d characters", maxText))
+	case strings.TrimSpace(s) == "":
 		return "", wrong("must not be empty")
 	}
 	return s, nil
@@ -45,11 +51,10 @@ func anyText(v any) (string, *element) {
 	if v == nil {
 		return "", nil
 	}
-	s, ok := v.(string)
-	if !ok {
-		return "", wrong("must be a string")
+	if v == "" {
+		return "", nil
 	}
-	return s, nil
+	return text(v)
 }
 
 func boolean(v any) (bool, *element) {
@@ -71,6 +76,28 @@ func uuid(v any) (log.UUID, *element) {
 		return u, wrong("invalid UUID")
 	}
 	return u, nil
+}
+
+// uuidPrefix reads a UUID, or the beginning of one with a * after it, and returns what
+// tells whether a UUID is meant.
+func uuidPrefix(v any) (func(log.UUID) bool, *element) {
+	s, bad := text(v)
+	if bad != nil {
+		return nil, bad
+	}
+	start, isPrefix := strings.CutSuffix(s, "*")
+	switch {
+	case strings.Count(s, "*") > 1:
+		return nil, wrong("need only 1 wildcard")
+	case !isPrefix && strings.Contains(s, "*"):
+		return nil, wrong("only UUID prefixes are allowed")
+	case isPrefix && strings.Trim(start, "0123456789abcdef-") != "":
+		return nil, wrong("UUID prefix has invalid chars")
+	case isPrefix:
+		return func(u log.UUID) bool { return strings.HasPrefix(u.String(), start) }, nil
+	}
+	whole, bad := uuid(s)
+	return func(u log.UUID) bool { return u == whole }, bad
 }
 
 // list reads an array of strings, or one string of several parted by commas;
