@@ -90,7 +90,7 @@ var refusals = []struct{ op, want string }{
 	{`create nic {` + zoneNIC + `, "mac": "00-00-00-00-02-00"}`, `mac: Already exists`},
 	{`create nic {` + zoneNIC + `, "state": "odd", "model": "` + strings.Repeat("m", 65) + `"}`, `state: "odd" is not known (send provisioning, stopped or running); model: must not be longer than 64 bytes`},
 	{`create nic {"belongs_to_type": "cn", "belongs_to_uuid": "#21#", "owner_uuid": "#1#"}`, `belongs_to_type: "cn" is not known`},
-	{`create nic {` + zoneNIC + `, "underlay": true, "nic_tags_provided": ["external"]}`, `underlay: underlay can only be set on server NICs (leave it out); nic_tags_provided: nic_tags_provided can only be set on server NICs`},
+	{`create nic {` + zoneNIC + `, "underlay": true, "nic_tags_provided": ["external"]}`, `underlay: underlay can only be set on server NICs (leave it out)`},
 	{`create nic {"belongs_to_type": "server", "belongs_to_uuid": "#11#", "owner_uuid": "#1#", "cn_uuid": "#12#"}`, `cn_uuid: a server's NIC is on the server that it belongs to`},
 	{`create nic {"belongs_to_type": "server", "belongs_to_uuid": "#11#", "owner_uuid": "#1#", "underlay": true, "network_uuid": "#31#"}`, `underlay: an underlay NIC cannot be on a fabric`},
 	{`create nic {"belongs_to_type": "server", "belongs_to_uuid": "#11#", "owner_uuid": "#1#", "nic_tags_provided": ["gone", "external", "external"]}`, `nic_tags_provided: nic tag "gone" does not exist (create the tag first); nic_tags_provided: nic tag "external" is named twice`},

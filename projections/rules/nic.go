@@ -257,7 +257,7 @@ func checkServerNIC(d *draft, n *log.NIC) {
 	if n.Underlay {
 		d.bad("underlay", "underlay can only be set on server NICs", "leave it out")
 	}
-	if len(n.NICTagsProvided) > 0 && !triton(d) { // NAPI takes them of any NIC
+	if len(n.NICTagsProvided) > 0 && (!triton(d) || d.change.By.Role == log.RoleCN) { // NAPI takes them of any NIC
 		d.bad("nic_tags_provided", "nic_tags_provided can only be set on server NICs", "leave it out")
 	}
 }

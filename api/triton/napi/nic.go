@@ -356,7 +356,7 @@ func (s *Service) tagsToTry(in *input, id log.UUID) (tags []string) {
 		}
 	})
 	switch {
-	case len(present) == 0:
+	case len(present) == 0 || in.has("ip"): // a pool with an address is refused
 		return nil
 	case hinted:
 		tags = slices.DeleteFunc(present, func(tag string) bool { return !slices.Contains(available, tag) })
