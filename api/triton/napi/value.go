@@ -3,6 +3,7 @@ package napi
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -319,7 +320,9 @@ func routes(v any) (log.Routes, *element) {
 	}
 	var all log.Routes
 	var wrongs []string
-	for dst, gateway := range m {
+	bad := 0 // routes
+	for _, dst := range slices.Sorted(maps.Keys(m)) {
+		gateway := m[dst]
 		to, isText := gateway.(string)
 		_, dstErr := parseAddr(dst)
 		if dstErr != nil {
@@ -338,12 +341,13 @@ func routes(v any) (log.Routes, *element) {
 		if !isText || gwErr != nil {
 			wrongs = append(wrongs, fmt.Sprint(gateway))
 		}
+		if dstErr != nil || !isText || gwErr != nil {
+			bad++
+		}
 		all = append(all, log.Route{Dst: dst, Gateway: to})
 	}
 	if wrongs != nil {
-		slices.Sort(wrongs)
-		return nil, wrongOf(plural("invalid route", "s", len(wrongs)), wrongs)
+		return nil, wrongOf(plural("invalid route", "s", bad), wrongs)
 	}
-	slices.SortFunc(all, func(a, b log.Route) int { return strings.Compare(a.Dst, b.Dst) })
 	return all, nil
 }
