@@ -52,6 +52,12 @@ type Config struct {
 // DefaultOverlayMTU is Triton's MTU of fabric networks, in bytes.
 const DefaultOverlayMTU = 1400
 
+// MTUs that NAPI takes of a network, in bytes.
+const (
+	MinNetworkMTU = 576
+	MaxNetworkMTU = 9000
+)
+
 // Service answers NAPI's requests. See the package comment for its concurrency.
 type Service struct {
 	cfg          Config

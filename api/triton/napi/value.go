@@ -250,7 +250,7 @@ func vlan(v any) (uint32, *element) {
 
 var (
 	vnet       = small(0, log.MaxVNet, "VNET ID must be a number between 0 and 16777215")
-	networkMTU = onlyNumber(small(576, 9000, messageNetworkMTU), messageNetworkMTU)
+	networkMTU = onlyNumber(small(MinNetworkMTU, MaxNetworkMTU, messageNetworkMTU), messageNetworkMTU)
 	tagMTU     = onlyNumber(small(1500, 9000, messageTagMTU), messageTagMTU)
 )
 
