@@ -49,7 +49,7 @@ var netRefusals = []struct{ op, want string }{
 	{`delete network #34#`, `InUse: network is in use; uuid: In use by network_pool "#40#"`},
 	{`delete network_pool #40#`, ``},
 
-	{`create fabric_vlan {}`, `name: must have 1 to 64 characters (choose a name); owner_uuid: Missing parameter`},
+	{`create fabric_vlan {}`, `owner_uuid: Missing parameter`},
 	{`create fabric_vlan {"owner_uuid": "#1#", "vlan_id": 1, "name": "x"}`, `vlan_id: VLAN ID must be a number between 0 and 4094, and not 1`},
 	{`create fabric_vlan {"owner_uuid": "#1#", "vlan_id": 8, "vnet_id": 11, "name": "x"}`, `vnet_id: the owner's fabric is vnet 10 (leave it out)`},
 	{`create fabric_vlan {"owner_uuid": "#5#", "vlan_id": 8, "vnet_id": 10, "name": "x"}`, `vnet_id: network owner_uuids do not match: the vnet is another owner's`},

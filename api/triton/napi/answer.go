@@ -101,13 +101,15 @@ func ofRefusal(r *log.Refusal) *problem {
 	}
 	switch r.Code {
 	case log.CodeInvalidParameters:
-		p = invalid(missingTags(bothEnds(p.Errors))...)
+		if p = invalid(missingTags(bothEnds(p.Errors))...); r.Message != messageInvalid {
+			p.Message = r.Message // such as that of a network's name
+		}
 	case log.CodeInUse:
 		for i := range p.Errors {
 			p.Errors[i].Field = nil // NAPI names what uses the object, no field of it
 		}
 		p.Message = inUse(p.Message)
-	case log.CodeResourceNotFound, log.CodePreconditionFailed, log.CodeSubnetFull, log.CodeNotAuthorized:
+	case log.CodeResourceNotFound, log.CodePreconditionFailed, log.CodeSubnetFull, log.CodeSubnetsExhausted, log.CodeNotAuthorized:
 		p.Errors = nil // NAPI names no field there
 	}
 	return p

@@ -135,7 +135,7 @@ func TestBadNetworks(t *testing.T) {
 		post("resolvers are no IPs", badly("resolvers", "invalid IPs", `"invalid": ["x", "y"]`), "resolvers", `"x,y"`),
 		post("routes are no object", badly("routes", "must be an object"), "routes", `"x"`),
 		post("bad route", badly("routes", "invalid route", `"invalid": ["x"]`), "routes", `{"x": "10.9.0.1"}`),
-		post("bad route and gateway", badly("routes", "invalid routes", `"invalid": ["x", "y"]`), "routes", `{"x": "y"}`),
+		post("bad route and gateway", badly("routes", "invalid route", `"invalid": ["x", "y"]`), "routes", `{"x": "y"}`),
 		post("bad owner", badly("owner_uuids", "invalid UUID", `"invalid": ["x"]`), "owner_uuids", `["x"]`),
 		post("bad uuid", badly("uuid", "invalid UUID"), "uuid", `"x"`),
 		{
