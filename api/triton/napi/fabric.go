@@ -211,7 +211,7 @@ func (s *Service) createFabricNetwork(w http.ResponseWriter, r *http.Request) er
 		Fabric: true, NICTag: s.cfg.OverlayTag, VNetID: v.VNetID, VLANID: v.VLANID, OwnerUUIDs: []log.UUID{v.OwnerUUID},
 		InternetNAT: true, MTU: s.cfg.OverlayMTU,
 	}
-	in.require("name", "provision_end_ip", "provision_start_ip", "subnet")
+	in.require("name")
 	takeNetwork(in, n)
 	take(in, "uuid", uuid, &n.UUID)
 	return s.makeNetwork(w, r, in, n, v, "fabric", "internet_nat", "mtu", "nic_tag", "owner_uuids", "vlan_id", "vnet_id")

@@ -168,12 +168,12 @@ func TestMethodLabel(t *testing.T) {
 func TestPing(t *testing.T) {
 	w := newWorld(t)
 	same(t, "ping", canonical(t, w.do("GET", "/ping", "").body), canonical(t,
-		`{"config": {"fabrics_enabled": true, "subnet_alloc_enabled": false}, "healthy": true, "services": {"moray": "online"}, "status": "OK"}`))
+		`{"config": {"fabrics_enabled": true, "subnet_alloc_enabled": true}, "healthy": true, "services": {"moray": "online"}, "status": "OK"}`))
 	w.store.serving = errTest
 	a := w.do("GET", "/ping", "")
 	same(t, "status", a.status, 503)
 	same(t, "ping of a server that cannot serve", canonical(t, a.body), canonical(t,
-		`{"config": {"fabrics_enabled": true, "subnet_alloc_enabled": false}, "healthy": false, "services": {"moray": "offline"}, "status": "initializing"}`))
+		`{"config": {"fabrics_enabled": true, "subnet_alloc_enabled": true}, "healthy": false, "services": {"moray": "offline"}, "status": "initializing"}`))
 	same(t, "read of it", w.do("GET", "/nics", "").status, 503)
 }
 

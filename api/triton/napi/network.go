@@ -248,11 +248,41 @@ func (s *Service) createNetwork(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	n := new(log.Network)
-	in.require("name", "nic_tag", "provision_end_ip", "provision_start_ip", "subnet", "vlan_id")
+	in.require("name", "nic_tag", "vlan_id")
 	takeNetwork(in, n)
 	takeLocation(in, n)
 	take(in, "uuid", uuid, &n.UUID)
 	return s.makeNetwork(w, r, in, n, nil)
+}
+
+// manual are the parameters of a subnet that is not chosen by the servers.
+var manual = []string{"provision_end_ip", "provision_start_ip", "subnet"}
+
+// takeAllocation reads whether the servers choose the subnet (subnet_alloc, of fabric
+// networks), and requires what that needs, or a subnet otherwise.
+func takeAllocation(in *input, n *log.Network) []log.Option {
+	var asked bool
+	var length uint32
+	set := in.set // they are no fields of an object
+	take(in, "subnet_alloc", boolean, &asked)
+	take(in, "subnet_prefix", prefixLength, &length)
+	in.set = set
+	if !asked {
+		if in.has("subnet_prefix") {
+			in.bad("subnet_prefix", "Auto allocation parameter not allowed")
+		}
+		in.require(manual...)
+		return nil
+	}
+	for _, name := range manual {
+		if in.has(name) {
+			in.bad(name, "Manual allocation parameter not allowed")
+		}
+	}
+	in.require("family", "subnet_prefix")
+	n.Subnet = netip.PrefixFrom(netip.IPv4Unspecified(), int(length))
+	in.set = append(in.set, "subnet")
+	return []log.Option{log.OptionAllocateSubnet}
 }
 
 // defaultMTU is the MTU of networks that name none (spec/napi.md section 3.1).
@@ -265,13 +295,14 @@ func (s *Service) makeNetwork(w http.ResponseWriter, r *http.Request, in *input,
 		shape = shapeFabricNetwork
 	}
 	shape = takeFields(in, networkFields, shape)
+	options := takeAllocation(in, n)
 	if err := in.err(); err != nil {
 		return err
 	}
 	if !in.has("mtu") && !n.Fabric {
 		n.MTU, set = defaultMTU, append(set, "mtu")
 	}
-	ops := []log.Op{{Action: log.Create, Kind: log.KindNetwork, Set: in.names(set...), Object: n}}
+	ops := []log.Op{{Action: log.Create, Kind: log.KindNetwork, Set: in.names(set...), Object: n, Options: options}}
 	if v != nil { // the VLAN is not changed, but must still exist
 		ops = append(ops, log.Op{Action: log.Update, Kind: log.KindFabricVLAN, ID: v.ID(), Object: v})
 	}

@@ -307,6 +307,20 @@ func subnet(v any) (netip.Prefix, *element) {
 	return p, nil
 }
 
+// allocatedBits is the length of the subnets that servers choose, NAPI's only one.
+const allocatedBits = 24
+
+func prefixLength(v any) (uint32, *element) {
+	n, ok := v.(json.Number)
+	switch {
+	case !ok:
+		return 0, wrong("Subnet prefix should be number")
+	case n.String() != strconv.Itoa(allocatedBits):
+		return 0, wrong(fmt.Sprintf("Only /%d is supported", allocatedBits))
+	}
+	return allocatedBits, nil
+}
+
 // linkLocal is the gateway of a route to the link itself.
 const linkLocal = "linklocal"
 
