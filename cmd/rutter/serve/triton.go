@@ -27,12 +27,20 @@ import (
 // the flag of the same name.
 var TritonSurfaces = []string{"napi", "cnapi", "vmapi"}
 
+// MTUs of the fabric networks that are made through NAPI, in bytes.
+const (
+	DefaultOverlayMTU = napi.DefaultOverlayMTU
+	MinOverlayMTU     = napi.MinNetworkMTU
+	MaxOverlayMTU     = napi.MaxNetworkMTU
+)
+
 // TritonOptions are a server's options for Triton's programs.
 type TritonOptions struct {
 	Addresses  map[string]string // by surface, without those that are off
 	Allow      allow.List
 	Admin      log.UUID
 	OverlayTag string
+	OverlayMTU uint32   // bytes
 	Hosts      []string // as Options.Hosts
 }
 
@@ -67,6 +75,7 @@ func newTriton(cfg TritonOptions, store storeapi.SurfaceStore, changefeeds *api.
 	var err error
 	t.napi, err = napi.New(napi.Config{
 		Store: store, NewID: store.NewID, Logger: logger, Changefeeds: changefeeds.Routes, Admin: cfg.Admin, OverlayTag: cfg.OverlayTag,
+		OverlayMTU: cfg.OverlayMTU,
 	})
 	return t, err
 }

@@ -39,13 +39,18 @@ func tritonFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "triton-allow", EnvVars: []string{"RUTTER_TRITON_ALLOW"}, Usage: "who may use those three: `CIDR=read|write|programs`, may be given several times; the narrowest network decides; programs is write with what chooses a program on a compute node (init of a VM); this machine alone if none is given"},
 		&cli.StringFlag{Name: "triton-admin", EnvVars: []string{"RUTTER_TRITON_ADMIN"}, Usage: "`UUID` of Triton's admin owner, who may provision on every network"},
 		&cli.StringFlag{Name: "overlay-tag", EnvVars: []string{"RUTTER_OVERLAY_TAG"}, Value: "sdc_overlay", Usage: "`NAME` of the NIC tag that fabric networks made through NAPI are on"},
+		&cli.UintFlag{Name: "overlay-mtu", EnvVars: []string{"RUTTER_OVERLAY_MTU"}, Value: serve.DefaultOverlayMTU, Usage: "MTU of fabric networks made through NAPI that name none, in `BYTES` from 576 to 9000 (default_overlay_mtu of Triton's fabric_cfg)"},
 	}
 }
 
 // tritonConfigOf reads the flags. It refuses a listener by address that accepts no
 // address, and a list that cannot be parsed.
 func tritonConfigOf(c *cli.Context) (cfg serve.TritonOptions, err error) {
-	cfg = serve.TritonOptions{Addresses: make(map[string]string), OverlayTag: c.String("overlay-tag")}
+	mtu := c.Uint("overlay-mtu")
+	if mtu < serve.MinOverlayMTU || mtu > serve.MaxOverlayMTU {
+		return cfg, term.Usagef("--overlay-mtu %d: want %d to %d bytes", mtu, serve.MinOverlayMTU, serve.MaxOverlayMTU)
+	}
+	cfg = serve.TritonOptions{Addresses: make(map[string]string), OverlayTag: c.String("overlay-tag"), OverlayMTU: uint32(mtu)}
 	if cfg.Allow, err = allow.Parse(c.StringSlice("triton-allow")); err != nil {
 		return cfg, term.Usagef("--triton-allow %w", err)
 	}
