@@ -142,7 +142,7 @@ func (c *Comparison) fields(where, key string, a, b any, except []string) {
 	}
 	names := maps.Clone(x)
 	maps.Copy(names, y)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	for _, name := range sortedKeys(names) {
 		if slices.Contains(except, name) {
 			continue
 		}
@@ -203,7 +203,7 @@ func (c *Comparison) listing(ctx context.Context, a, b *Runner, service Service,
 	}
 	all := maps.Clone(x)
 	maps.Copy(all, y)
-	for _, key := range slices.Sorted(maps.Keys(all)) {
+	for _, key := range sortedKeys(all) {
 		v, inA := x[key]
 		w, inB := y[key]
 		shownKey := ascii(key, maxShown)

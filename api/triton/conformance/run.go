@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -223,7 +222,7 @@ func (e *Expect) judge(a *answer, have values, d *differences) {
 		d.add("", "status %d, want %v: %s", a.status, []int(e.Status), shown(a.body))
 		return // the rest would say the same again
 	}
-	for _, name := range slices.Sorted(maps.Keys(e.Got)) {
+	for _, name := range sortedKeys(e.Got) {
 		var got any
 		if list := a.header.Values(name); len(list) > 0 {
 			got = strings.Join(list, ", ")

@@ -60,7 +60,7 @@ func TestReadOnlyNeverWrites(t *testing.T) {
 			writes.Add(1)
 			t.Errorf("the server was sent %s %s", r.Method, r.URL)
 		}
-		io.WriteString(w, `[{"uuid": "1a70f1e0-0c4e-4a9b-8a5e-0a1f5b5e0001", "name": "a"}]`)
+		io.WriteString(w, `[{"uuid": "1a70f1e0-0c4e-4a9b-8a5e-0a1f5b5e0001", "name": "a", "ip": "a", "mac": "a", "id": "a"}]`)
 	})
 	groups, err := All()
 	if err != nil {
