@@ -159,6 +159,7 @@ func TestCheckCommand(t *testing.T) {
 			{[]string{"napi.my.domain"}, 2, "want one such as http://napi.example.com"},
 			{[]string{napi, "--service", "papi"}, 2, "want napi, cnapi or vmapi"},
 			{[]string{napi, "--timeout", "0s"}, 2, "want more than 0"},
+			{[]string{napi, "--total", "1ns"}, 1, "its time has passed"},
 			{[]string{}, 2, "want one URL"},
 		} {
 			if code, _, said := check(t, test.args...); code != test.code || !strings.Contains(said, test.want) {

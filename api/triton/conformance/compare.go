@@ -238,8 +238,8 @@ func hasObject(has bool) string {
 // list reads a list to its end.
 func (r *Runner) list(ctx context.Context, service Service, path string, l *Listing) (objects, error) {
 	all := objects{}
-	for offset := 0; ; offset += pageLimit {
-		page, err := r.page(ctx, r.bases[service]+path, l.Paged, offset)
+	for offset := 0; ; offset += l.Page {
+		page, err := r.page(ctx, r.bases[service]+path, l, offset)
 		if err != nil {
 			return nil, err
 		}
@@ -250,13 +250,13 @@ func (r *Runner) list(ctx context.Context, service Service, path string, l *List
 			}
 		}
 		switch {
-		case len(page) > pageLimit && l.Paged:
-			return nil, fmt.Errorf("a page has %d objects, and was to have %d at most", len(page), pageLimit)
-		case !l.Paged || len(page) < pageLimit:
+		case len(page) > l.Page && l.Paged:
+			return nil, fmt.Errorf("a page has %d objects, and was to have %d at most", len(page), l.Page)
+		case !l.Paged || len(page) < l.Page:
 			return all, nil
 		case len(all) > r.objects || offset > r.objects:
 			return nil, fmt.Errorf("more than %d objects", r.objects)
-		case len(all) == before && len(l.Skip) == 0:
+		case len(all) == before && len(l.Skip) == 0: // with Skip a page may add none
 			return nil, fmt.Errorf("the page at offset %d has no object that was not on an earlier one", offset)
 		}
 	}
@@ -282,13 +282,13 @@ func (all objects) take(e any, l *Listing) error {
 	return err
 }
 
-func (r *Runner) page(ctx context.Context, address string, paged bool, offset int) ([]any, error) {
-	if paged {
+func (r *Runner) page(ctx context.Context, address string, l *Listing, offset int) ([]any, error) {
+	if l.Paged {
 		separator := "?"
 		if strings.Contains(address, "?") {
 			separator = "&"
 		}
-		address += fmt.Sprintf("%slimit=%d&offset=%d", separator, pageLimit, offset)
+		address += fmt.Sprintf("%slimit=%d&offset=%d", separator, l.Page, offset)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

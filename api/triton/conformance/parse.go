@@ -177,6 +177,12 @@ func (g *Group) check(name string) (errs []error) {
 		if !lists[l.Each] || (l.Each != "") != strings.Contains(l.Path, "$(each)") {
 			bad(l.line, "%s: each is the path of an earlier list, and $(each) stands in the path", l.Path)
 		}
+		if l.Page < 0 || l.Page > pageLimit {
+			bad(l.line, "%s: a page has 1 to %d objects", l.Path, pageLimit)
+		}
+		if l.Page == 0 {
+			l.Page = pageLimit
+		}
 		if l.Each == "" {
 			lists[l.Path] = true
 		}

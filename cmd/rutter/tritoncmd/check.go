@@ -2,11 +2,13 @@ package tritoncmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -18,6 +20,12 @@ import (
 // exitDifferent is the exit code if a server answers otherwise than is documented, or than
 // the other one.
 const exitDifferent = 3
+
+// maxTotal bounds a check, however slowly a server answers: a million NICs take minutes.
+const maxTotal = time.Hour
+
+// errTotal: the time of --total has passed.
+var errTotal = errors.New("the check is not done, and its time has passed: give it more with --total")
 
 // Command is `rutter triton`.
 func Command() *cli.Command {
@@ -31,6 +39,7 @@ func Command() *cli.Command {
 				&cli.StringFlag{Name: "service", Usage: "the URL is that of `SERVICE`: napi, cnapi or vmapi (default: found by the lists that it has)"},
 				&cli.StringFlag{Name: "against", Usage: "compare it with the server of the same cloud at `URL`, object by object"},
 				&cli.DurationFlag{Name: "timeout", Value: conformance.DefaultTimeout, Usage: "give up an answer after this `TIME`"},
+				&cli.DurationFlag{Name: "total", Value: maxTotal, Usage: "end after this `TIME` in all"},
 				output.Flag("table", "json"),
 			},
 		}},
@@ -61,9 +70,14 @@ func check(c *cli.Context) error {
 	if c.NArg() != 1 {
 		return term.Usagef("want one URL, as in http://napi.my.domain")
 	}
-	if c.Duration("timeout") <= 0 {
-		return term.Usagef("--timeout %s: want more than 0", c.Duration("timeout"))
+	for _, name := range []string{"timeout", "total"} {
+		if c.Duration(name) <= 0 {
+			return term.Usagef("--%s %s: want more than 0", name, c.Duration(name))
+		}
 	}
+	var stop context.CancelFunc
+	c.Context, stop = context.WithTimeoutCause(c.Context, c.Duration("total"), errTotal)
+	defer stop()
 	address, against := c.Args().First(), c.String("against")
 	service, err := serviceOf(c, address)
 	if err != nil {
@@ -141,9 +155,10 @@ func checkOne(c *cli.Context, r *conformance.Runner, groups []*conformance.Group
 	return nil
 }
 
+// firstOf is why the command ended: its time, an interrupt, or the first error.
 func firstOf(ctx context.Context, errs ...error) error {
-	if err := ctx.Err(); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	for _, err := range errs {
 		if err != nil {
