@@ -503,6 +503,10 @@ var importTable = []row{
 		why: "what another system knows is judged by the rules of the log, and written as any client writes",
 	},
 	{
+		pkg: "cmd/rutter/tritoncmd", may: []string{"api/triton/conformance", "cmd/rutter/output", "cmd/rutter/term"},
+		why: "a server is held against data, without a client of Rutter's own API",
+	},
+	{
 		pkg: "cmd/rutter/term", may: []string{"api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "log", "varp"},
 		why: "flags, usage and servers are named alike by every command, whatever it does",
 	},
