@@ -2,6 +2,7 @@ package serviceaddr
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -32,7 +33,8 @@ type simServer struct {
 // sim is a cluster.
 type sim struct {
 	t       *rapid.T
-	now     int // ms
+	random  *rand.Rand // of a drawn seed: rapid itself prefers short and small
+	now     int        // ms
 	start   time.Time
 	leader  int // the latest elected; -1: none
 	term    uint64
@@ -56,6 +58,9 @@ func (s *sim) know(i int) Leadership {
 	}
 	return l
 }
+
+// between returns a number from least to most.
+func (s *sim) between(least, most int) int { return least + s.random.IntN(most-least+1) }
 
 // elect makes a server the leader. Earlier leaders get no proof any more; those that run
 // notice later.
@@ -95,8 +100,8 @@ func (s *sim) run(i int) {
 			return
 		}
 		v.sending, v.begun = true, s.now
-		if rapid.IntRange(0, 30).Draw(s.t, "stops while sending") == 0 {
-			v.stopped = s.now + rapid.IntRange(1, 8000).Draw(s.t, "stopped for")
+		if s.between(0, 30) == 0 {
+			v.stopped = s.now + s.between(1, 8000)
 			return
 		}
 		s.run(i)
@@ -119,7 +124,7 @@ func (s *sim) ask(i int) {
 
 func (s *sim) setKernel(i int) {
 	v := s.servers[i]
-	v.has, v.expires = true, s.now+ms(Lifetime)+rapid.IntRange(0, s.late).Draw(s.t, "kernel late")
+	v.has, v.expires = true, s.now+ms(Lifetime)+s.between(0, s.late)
 	for j, other := range s.servers {
 		if j != i && other.has && s.now < other.expires {
 			if s.now-v.begun > ms(guard) {
@@ -138,7 +143,7 @@ func (s *sim) step() {
 			v.has = false
 		}
 	}
-	if s.leader >= 0 && s.now >= s.servers[s.leader].stopped && rapid.IntRange(0, 60).Draw(s.t, "heartbeat") == 0 {
+	if s.leader >= 0 && s.now >= s.servers[s.leader].stopped && s.between(0, 60) == 0 {
 		s.acked[s.leader] = s.now
 	}
 }
@@ -149,42 +154,51 @@ func TestNeverTwoHolders(t *testing.T) {
 	t.Parallel()
 	takes := 0
 	rapid.Check(t, func(t *rapid.T) {
-		s := &sim{t: t, start: time.Unix(1000, 0), leader: -1, late: ms(kernelLate)}
-		for i := range s.servers {
-			s.servers[i] = new(simServer)
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		for range 50 {
+			takes += simulate(t, random)
 		}
-		for range rapid.IntRange(1, 12).Draw(t, "acts") {
-			i := rapid.IntRange(0, simServers-1).Draw(t, "server")
-			switch rapid.SampledFrom([]string{"elect", "elect", "stop", "cut", "notice", "idle"}).Draw(t, "act") {
-			case "elect":
-				if s.now >= s.servers[i].stopped {
-					s.elect(i)
-				}
-			case "stop":
-				s.servers[i].stopped = s.now + rapid.IntRange(1, 6000).Draw(t, "for")
-			case "cut":
-				s.cut[i] = !s.cut[i]
-			case "notice":
-				for j := range s.elected {
-					if j != s.leader {
-						s.elected[j] = 0
-					}
-				}
-			}
-			for range rapid.IntRange(1, 40).Draw(t, "time") * 10 {
-				s.step()
-				for j := range s.servers {
-					if (s.now+j)%ms(tick) == 0 || s.servers[j].sending {
-						s.run(j)
-					}
-				}
-			}
-		}
-		takes += s.takes
 	})
 	if takes == 0 {
 		t.Error("no server ever took the address: the simulation shows nothing")
 	}
+}
+
+// simulate runs one cluster, and returns how often the address was set.
+func simulate(t *rapid.T, random *rand.Rand) int {
+	s := &sim{t: t, random: random, start: time.Unix(1000, 0), leader: -1, late: ms(kernelLate)}
+	for i := range s.servers {
+		s.servers[i] = new(simServer)
+	}
+	acts := []string{"elect", "elect", "stop", "cut", "notice", "idle", "idle"}
+	for range 30 {
+		i := s.between(0, simServers-1)
+		switch acts[s.between(0, len(acts)-1)] {
+		case "elect":
+			if s.now >= s.servers[i].stopped {
+				s.elect(i)
+			}
+		case "stop":
+			s.servers[i].stopped = s.now + s.between(1, 6000)
+		case "cut":
+			s.cut[i] = !s.cut[i]
+		case "notice":
+			for j := range s.elected {
+				if j != s.leader {
+					s.elected[j] = 0
+				}
+			}
+		}
+		for range s.between(1, 40) * 10 {
+			s.step()
+			for j := range s.servers {
+				if (s.now+j)%ms(tick) == 0 || s.servers[j].sending {
+					s.run(j)
+				}
+			}
+		}
+	}
+	return s.takes
 }
 
 // steady lets a server be elected and confirmed all the time, with a probe result.
