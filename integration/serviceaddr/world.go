@@ -228,19 +228,6 @@ func (h *Host) Get(ctx context.Context, path string) (string, error) {
 	return text.String(), err
 }
 
-// Command runs ip(8) on a host.
-func (h *Host) Command(args ...string) (string, error) {
-	var out []byte
-	err := h.Namespace.Do(func() (err error) {
-		out, err = exec.Command("ip", args...).CombinedOutput()
-		return err
-	})
-	if err != nil {
-		err = fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
-	}
-	return string(out), err
-}
-
 // Blind kills the holder of the address, by SIGKILL, and returns how long a client that
 // dials only the address gets no answer. The server that was killed is started again, and
 // answers with the others when Blind returns.
@@ -279,4 +266,45 @@ func (h *Host) AwaitReady(ctx context.Context) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// Run runs a program on a host's machine.
+func (h *Host) Run(name string, args ...string) error {
+	return h.Namespace.Do(func() error {
+		if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
+		}
+		return nil
+	})
+}
+
+// MAC returns the Ethernet address of a host's link.
+func (h *Host) MAC() (mac net.HardwareAddr, err error) {
+	err = h.Namespace.Do(func() error {
+		ifi, err := net.InterfaceByName(link)
+		if err == nil {
+			mac = ifi.HardwareAddr
+		}
+		return err
+	})
+	return mac, err
+}
+
+// CutOff makes a host drop all frames of the other servers, until the returned function is
+// called. The client still reaches the host.
+func (w *World) CutOff(h *Host) (heal func() error, err error) {
+	err = errors.Join(
+		h.Run("nft", "add", "table", "netdev", "cut"),
+		h.Run("nft", "add", "chain", "netdev", "cut", "in", "{ type filter hook ingress device "+link+" priority 0; }"),
+	)
+	for _, other := range w.Hosts {
+		if other == h || err != nil {
+			continue
+		}
+		mac, failed := other.MAC()
+		if err = failed; err == nil {
+			err = h.Run("nft", "add", "rule", "netdev", "cut", "in", "ether", "saddr", mac.String(), "drop")
+		}
+	}
+	return func() error { return h.Run("nft", "delete", "table", "netdev", "cut") }, err
 }

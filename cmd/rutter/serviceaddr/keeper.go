@@ -217,6 +217,7 @@ func (k *keeper) set(renew bool) {
 		return
 	case !k.holder.WasSet(begun, after):
 		k.state.Late++
+		_ = k.delete() // before anything that takes time
 		k.drop("it was set too late: this process was stopped, or the machine is overloaded")
 		return
 	}
@@ -245,9 +246,7 @@ func (k *keeper) drop(why string) {
 	// First those that are told so by this address, then those that came meanwhile.
 	ip := k.state.Address.IP()
 	n, ending := endConnections(ip)
-	done := k.service.asking()
-	err := k.service.kernel.drop(k.state.Address, k.link.index)
-	done()
+	err := k.delete()
 	more, again := endConnections(ip)
 	k.state.Losses++
 	if err = errors.Join(err, ending, again); err != nil {
@@ -255,6 +254,12 @@ func (k *keeper) drop(why string) {
 		k.service.cfg.Logger.Error("a service address is left to end by itself", "address", k.state.Address, "error", err)
 	}
 	k.service.cfg.Logger.Info("service address dropped", "address", k.state.Address, "because", why, "connections", n+more)
+}
+
+// delete deletes the address from the kernel.
+func (k *keeper) delete() error {
+	defer k.service.asking()()
+	return k.service.kernel.drop(k.state.Address, k.link.index)
 }
 
 // clearLeftovers deletes the address if an earlier process of this program has set it.
