@@ -99,8 +99,7 @@ func Open(cfg Options) (_ *Server, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	cfg.Store.Logger = cfg.Logger
-	cfg.Triton.Hosts, cfg.Triton.addresses = cfg.Hosts, cfg.ServiceAddresses
+	cfg.Store.Logger, cfg.Triton.Hosts, cfg.Triton.addresses = cfg.Logger, cfg.Hosts, cfg.ServiceAddresses
 	if err = s.listen(&cfg); err != nil {
 		return nil, err
 	}

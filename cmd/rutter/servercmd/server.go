@@ -235,10 +235,10 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 	if _, err = headroomOf(c.String("gc-headroom")); err != nil {
 		return cfg, err
 	}
-	if cfg.Triton, err = tritonConfigOf(c); err != nil {
-		return cfg, err
+	if cfg.Triton, err = tritonConfigOf(c); err == nil {
+		cfg.ServiceAddresses, err = serviceAddressesOf(c)
 	}
-	if cfg.ServiceAddresses, err = serviceAddressesOf(c); err != nil {
+	if err != nil {
 		return cfg, err
 	}
 	if cfg.Budgets, err = budget.Parse(c.StringSlice("budget")); err != nil {

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -13,6 +15,8 @@ const (
 	roundTime = 40 * time.Millisecond
 	// lookLinkEvery is the time between two looks at the link.
 	lookLinkEvery = time.Second
+	// retryAfter is the time after a refusal of the kernel until the next attempt.
+	retryAfter = time.Second
 	// defendEvery is the least time between two announcements because another machine
 	// claims the address (DEFEND_INTERVAL of RFC 5227).
 	defendEvery = 10 * time.Second
@@ -33,8 +37,9 @@ type keeper struct {
 	unusable time.Time // since when it cannot carry the address; zero: it can
 	segment  *segment  // nil: none is open
 
-	round     *round // under way
-	announced int    // of announceAt
+	retry     time.Time // not set before, because the kernel refused it
+	round     *round    // under way
+	announced int       // of announceAt
 	taken     time.Time
 	defended  time.Time
 	claimed   string // MAC of the machine that last claimed the address
@@ -73,7 +78,9 @@ func (k *keeper) step(l Leadership, others []string) {
 	case Probe:
 		k.probe(l, others)
 	case Set:
-		k.set(held)
+		if !l.Now.Before(k.retry) {
+			k.set(held)
+		}
 	}
 	if k.holder.Held() {
 		k.announce()
@@ -196,6 +203,7 @@ func (k *keeper) probe(l Leadership, others []string) {
 func (k *keeper) set(renew bool) {
 	if !renew {
 		if err := k.clearLeftovers(); err != nil {
+			k.retry = time.Now().Add(retryAfter)
 			k.problem(err)
 			return
 		}
@@ -209,11 +217,7 @@ func (k *keeper) set(renew bool) {
 	case errors.Is(err, errLate):
 		return
 	case err != nil:
-		k.state.Failures++
-		k.holder.WasLost()
-		k.drop("the kernel refused it")
-		k.problem(fmt.Errorf("the kernel did not take it: %w; the server needs CAP_NET_ADMIN", err))
-		k.looked = time.Time{}
+		k.refused(err)
 		return
 	case !k.holder.WasSet(begun, after):
 		k.state.Late++
@@ -229,6 +233,23 @@ func (k *keeper) set(renew bool) {
 	k.state.Takes++
 	k.taken, k.announced = begun, 0
 	k.service.cfg.Logger.Info("service address taken", "address", k.state.Address, "term", after.Term, "elected_ago", begun.Sub(k.holder.since))
+}
+
+// refused takes that the kernel did not set the address, or did not say so in time.
+func (k *keeper) refused(err error) {
+	k.state.Failures++
+	k.retry, k.looked = time.Now().Add(retryAfter), time.Time{}
+	if k.holder.Held() {
+		k.holder.WasLost()
+		k.drop("the kernel refused it")
+	} else {
+		_ = k.delete() // it may have been set all the same
+	}
+	k.problem(fmt.Errorf("the kernel did not take it: %w; the server needs CAP_NET_ADMIN", err))
+	var errno unix.Errno
+	if !errors.As(err, &errno) { // the answer may come yet: to a socket that is not used any more
+		k.service.closeKernel()
+	}
 }
 
 // announce sends the announcements that are due.

@@ -95,7 +95,9 @@ func (s *Service) Run(ctx context.Context) error {
 		l, others := s.leadership()
 		if s.openKernel() {
 			for _, k := range s.keepers {
-				k.step(l, others)
+				if s.openKernel() {
+					k.step(l, others)
+				}
 			}
 			s.publish()
 			s.handOn(ctx, l)
@@ -154,7 +156,12 @@ func (s *Service) openKernel() bool {
 	s.kernel = k
 	s.fail(nil)
 	for _, k := range s.keepers {
-		k.clearLeftovers()
+		if k.holder.Held() {
+			continue // by a socket that was given up
+		}
+		if err := k.clearLeftovers(); err != nil {
+			k.problem(err)
+		}
 	}
 	return true
 }
@@ -163,6 +170,7 @@ func (s *Service) closeKernel() {
 	if s.kernel != nil {
 		_ = s.kernel.close()
 	}
+	s.kernel = nil
 }
 
 func (s *Service) fail(err error) {
