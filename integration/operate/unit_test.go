@@ -59,3 +59,15 @@ func TestAgentOfVMsCapabilities(t *testing.T) {
 		t.Errorf("CapabilityBoundingSet=%s, want %s", got, want)
 	}
 }
+
+// A server has no capability, and with the drop-in for service addresses those that it
+// keeps, and low ports.
+func TestServerUnitCapabilities(t *testing.T) {
+	if got := bounding(t, "rutter-server.service"); len(got) > 0 {
+		t.Errorf("CapabilityBoundingSet=%s, want none", got)
+	}
+	want := []string{"CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW"}
+	if got := bounding(t, "rutter-server.service", "rutter-server-address.conf"); !slices.Equal(got, want) {
+		t.Errorf("CapabilityBoundingSet=%s, want %s", got, want)
+	}
+}

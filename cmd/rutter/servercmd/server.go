@@ -244,8 +244,7 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 	if cfg.Budgets, err = budget.Parse(c.StringSlice("budget")); err != nil {
 		return cfg, term.Usagef("--%v", err)
 	}
-	cfg.Version = c.App.Version
-	cfg.Store.Budgets = cfg.Budgets
+	cfg.Version, cfg.Store.Budgets = c.App.Version, cfg.Budgets
 	cfg.Store.ID, cfg.Store.Dir, cfg.Store.Listen, cfg.Store.Advertise = c.String("id"), c.String("data"), c.String("raft"), c.String("advertise")
 	cfg.Store.Bootstrap, cfg.Store.InitialMembers, cfg.Store.Join, cfg.Store.NonVoter = c.Bool("bootstrap"), members, c.StringSlice("join"), c.Bool("non-voter")
 	if folder := c.String("drill-clock"); folder != "" {
