@@ -51,6 +51,10 @@ var importTable = []row{
 		why: "which fields of a VM are its networks' is one rule, for servers and for the command line",
 	},
 	{
+		pkg: "log/vmobject", may: []string{"log"},
+		why: "VMAPI's object of a VM is taken apart alike by servers and by a compute node's agent, which do not know each other",
+	},
+	{
 		pkg: "log/archive", may: []string{"log", "log/feed"},
 		why: "a file of entries is read without a server, and has their frames",
 	},
@@ -316,6 +320,10 @@ var importTable = []row{
 		why: "who listens to a feed need not know what serves it",
 	},
 	{
+		pkg: "api/triton/conformance",
+		why: "what is documented of an interface is held against any server of it, and knows nothing of ours",
+	},
+	{
 		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "agent/sysinfo", "api/internal/rest", "api/reach", "api/auth/webcheck"},
 		tests: []string{"projections/rules"},
 		why:   "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
@@ -344,7 +352,7 @@ var importTable = []row{
 		why:   "what CNs report of their NICs is written without sessions or Raft",
 	},
 	{
-		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "api/auth/webcheck", "api/internal/rest"},
+		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmobject", "log/vmrule", "projections", "api/auth/webcheck", "api/internal/rest"},
 		tests: []string{"projections/rules"},
 		why:   "VMAPI's surface is a handler over the log and its state",
 	},
