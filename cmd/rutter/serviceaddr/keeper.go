@@ -36,6 +36,7 @@ type keeper struct {
 	looked   time.Time // at the link
 	unusable time.Time // since when it cannot carry the address; zero: it can
 	segment  *segment  // nil: none is open
+	blocked  error     // why this machine's own addresses forbid a take
 
 	retry     time.Time // not set before, because the kernel refused it
 	round     *round    // under way
@@ -74,6 +75,10 @@ func (k *keeper) step(l Leadership, others []string) {
 		return
 	}
 	k.receive()
+	if k.blocked != nil && !k.holder.Held() {
+		k.problem(k.blocked)
+		return
+	}
 	switch action {
 	case Probe:
 		k.probe(l, others)
@@ -122,6 +127,9 @@ func (k *keeper) openSegment(now time.Time) error {
 		return err
 	}
 	k.link, k.unusable = l, time.Time{}
+	if !k.holder.Held() {
+		k.blocked = k.clearLeftovers()
+	}
 	return nil
 }
 
