@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,7 +30,7 @@ func rounds() int {
 
 // start makes a world that is watched, and ends with the test. At its end no address may
 // have been at two servers at once.
-func start(t *testing.T) (context.Context, *World, *Watch) {
+func start(t *testing.T, flags ...string) (context.Context, *World, *Watch) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts servers as processes: skipped with -short")
@@ -37,7 +38,7 @@ func start(t *testing.T) (context.Context, *World, *Watch) {
 	if !netlab.Inside() {
 		t.Skip(netlab.ErrForbidden.Error())
 	}
-	w, err := New(program, t.TempDir())
+	w, err := New(program, t.TempDir(), flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,4 +278,17 @@ func TestOthersHaveTheAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	passes(ctx, t, w, v, "after the other machine", next, began)
+}
+
+// The clock of the holder goes wrong by a year: it gives the leadership away, and the
+// address with it. The times of the address are those of the monotonic clock.
+func TestClockOfHolder(t *testing.T) {
+	t.Parallel()
+	clocks := t.TempDir()
+	ctx, w, v := start(t, "--drill-clock", clocks)
+	holder, began := holds(ctx, t, w, v), time.Now()
+	if err := os.WriteFile(filepath.Join(clocks, holder.Name), []byte("8760h"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	passes(ctx, t, w, v, "a wrong clock", holder, began)
 }
