@@ -266,6 +266,7 @@ func TestConnectionsEndWithIt(t *testing.T) {
 	keeper.link.index = indexOf(t, "l0")
 	keeper.drop("the test says so")
 	var b [1]byte
+	_ = conns[0].SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := conns[0].Read(b[:]); !errors.Is(err, io.EOF) {
 		t.Errorf("the client reads %v, want the end", err)
 	}
