@@ -92,13 +92,13 @@ func (f *Folder) forgetExit(vm *vmRecord) {
 // ended: the init process of a VM has ended. Its status comes when it is reaped.
 func (f *Folder) ended(vm *vmRecord) {
 	f.closeEnded(vm)
-	fd := vm.pidfd
+	pid, fd := vm.pid, vm.pidfd
 	delete(f.byFD, fd)
 	vm.pid, vm.pidfd, vm.boot = 0, -1, time.Time{}
 	vm.exit = exit{at: time.Now()}
-	status, err := system.ExitStatus(fd)
+	status, err := system.ExitStatus(pid, fd)
 	if errors.Is(err, system.ErrNotReaped) && f.poll.hangup(fd) == nil {
-		vm.endedFD, f.byEndedFD[fd] = fd, vm
+		vm.endedPID, vm.endedFD, f.byEndedFD[fd] = pid, fd, vm
 		return
 	}
 	_ = unix.Close(fd)
@@ -111,7 +111,7 @@ func (f *Folder) ended(vm *vmRecord) {
 
 // reaped: the status of a process that has ended can be read.
 func (f *Folder) reaped(vm *vmRecord) {
-	status, err := system.ExitStatus(vm.endedFD)
+	status, err := system.ExitStatus(vm.endedPID, vm.endedFD)
 	f.closeEnded(vm)
 	if err != nil {
 		f.skip("exit statuses: " + err.Error())

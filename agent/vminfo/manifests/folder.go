@@ -135,7 +135,8 @@ type vmRecord struct {
 
 	pid, pidfd  int // pidfd -1: none
 	boot        time.Time
-	exit        exit      // of the last init process, while none runs
+	exit        exit // of the last init process, while none runs
+	endedPID    int
 	endedFD     int       // its pidfd until it is reaped; -1: none
 	namespace   uint64    // inode of the namespace; 0: none
 	nsid        int32     // -1: none

@@ -32,13 +32,13 @@ func TestExitStatus(t *testing.T) {
 		for n := 0; n == 0; {
 			n, _ = unix.Poll(set, -1) // a signal ends it early
 		}
-		if _, err := ExitStatus(fd); errors.Is(err, ErrNoExitStatus) {
+		if got, err := ExitStatus(cmd.Process.Pid, fd); errors.Is(err, ErrNoExitStatus) {
 			t.Skip(err)
-		} else if !errors.Is(err, ErrNotReaped) {
-			t.Errorf("%s: before it is reaped: %v", test.script, err)
+		} else if zero := test.want == 0; zero != errors.Is(err, ErrNotReaped) || !zero && (err != nil || got != test.want) {
+			t.Errorf("%s: before it is reaped: %d, %v", test.script, got, err)
 		}
 		_ = cmd.Wait()
-		if got, err := ExitStatus(fd); err != nil || got != test.want {
+		if got, err := ExitStatus(cmd.Process.Pid, fd); err != nil || got != test.want {
 			t.Errorf("%s: got %d, %v, want %d", test.script, got, err, test.want)
 		}
 		_ = unix.Close(fd)
