@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"net/netip"
 	"os"
 	"slices"
@@ -31,6 +33,7 @@ func TestPromises(t *testing.T) {
 	p := &promised{newVMWorld(t)}
 	t.Run("routers reach the routes of VMs that run, and follow changes", p.routers)
 	t.Run("a killed server flips no status, and no stream has a gap", p.killed)
+	t.Run("the doorbell's traps", p.doorbell)
 	t.Run("tunnel ends of two families", p.families)
 }
 
@@ -226,6 +229,43 @@ func (p *promised) serverOf(t *testing.T, n *vmNode) (found *bench.Server) {
 		return false
 	})
 	return found
+}
+
+// doorbell: a VM ends while no server answers its ring. Its state can be asked for all the
+// same, and is kept until a server has recorded it (docs/spec/vmm-doorbell.md, 7.4).
+func (p *promised) doorbell(t *testing.T) {
+	n := p.nodes[0]
+	vm := n.plain("rings", "--start")
+	vmm := p.active(vm)
+	if err := p.c.Rest(); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(n.pid(vm), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{DialContext: n.dial}
+	defer transport.CloseIdleConnections()
+	state := func() string {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+statusPort+"/vmms/"+vmm+"/state", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("api-version", "1.0.0")
+		answer, err := (&http.Client{Transport: transport, Timeout: 2 * time.Second}).Do(request)
+		if err != nil {
+			t.Errorf("its state is not told while its ring is not answered: %v", err)
+			return ""
+		}
+		defer answer.Body.Close()
+		text, _ := io.ReadAll(answer.Body) // an answer that is cut short has no state
+		return fmt.Sprint(answer.StatusCode, string(text))
+	}
+	ended := func() bool { return strings.Contains(state(), `"state":"failed"`) }
+	p.until("its end is told", ended)
+	if got := p.c.Wake(t.Context()); got != nil {
+		t.Fatal(got)
+	}
+	p.until("its end is recorded", func() bool { return p.value("/vmms/"+vmm, "state") == "failed" })
 }
 
 // families: the kernel's VXLAN devices have one family (docs/spec/kernel.md), so a node
