@@ -13,6 +13,7 @@ import (
 
 	"rutter/api/internal/rest"
 	"rutter/log"
+	"rutter/log/vmobject"
 	"rutter/log/vmrule"
 	"rutter/projections"
 )
@@ -43,22 +44,52 @@ func RuleOf(state *projections.State, id log.UUID) vmrule.VM {
 
 func names[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
 
-// form is a VM in an answer, with its NICs. A VM of an unreachable compute node has the
-// state unknown, because its state in the log may be outdated.
-func form(state *projections.State, vm *log.VM) map[string]any {
-	f := fields(vm)
-	if rec, ok := state.Get(log.KindServer, vm.ServerUUID.String()); ok && rec.Object.(*log.Server).Status == "unknown" && vm.State != "destroyed" {
-		f["state"] = "unknown"
+// Form returns VMAPI's whole object of a VM: its own fields and properties, each field
+// that VMAPI always shows, and what the log has in its NICs and their networks: nics,
+// resolvers and routes. Fields name those that are wanted: none means all except
+// role_tags, and "*" all. A field that the VM does not have is left out. The state is
+// the log's, also while the VM's compute node is unreachable. It must be called within
+// the state's View; the object is the caller's own.
+func Form(state *projections.State, vm *log.VM, fields ...string) map[string]any {
+	return gather(state, vm).form(fields)
+}
+
+// Take returns the log's VM of an object of VMAPI or vmadm, and the names of the fields of
+// log.VM that the object has: see vmobject.Take. Its NICs are not taken: the log has them.
+func Take(object []byte) (*log.VM, []string, error) { return vmobject.Take(object) }
+
+// parts are the objects of the log that a VM's object is made of. They do not change, so
+// that the object is made without the state.
+type parts struct {
+	vm       *log.VM
+	unknown  bool // the compute node is unreachable
+	nics     []*log.NIC
+	networks []*log.Network // of each NIC; nil: it has none
+}
+
+// gather collects the parts of a VM's object.
+func gather(state *projections.State, vm *log.VM) *parts {
+	p := &parts{vm: vm}
+	if rec, ok := state.Get(log.KindServer, vm.ServerUUID.String()); ok && !vm.ServerUUID.IsZero() {
+		p.unknown = rec.Object.(*log.Server).Status == "unknown"
 	}
-	f["ram"] = f["max_physical_memory"]
-	if f["ram"] == nil {
-		delete(f, "ram")
-	}
-	list, resolvers, routes := []map[string]any{}, []netip.Addr{}, map[string]string{}
 	for rec := range state.NICsOf(vm.UUID) {
 		nic := rec.Object.(*log.NIC)
-		n := state.Network(nic.NetworkUUID)
-		list = append(list, formOfNIC(nic, n))
+		p.nics, p.networks = append(p.nics, nic), append(p.networks, state.Network(nic.NetworkUUID))
+	}
+	return p
+}
+
+// form makes the object; see Form.
+func (p *parts) form(fields []string) map[string]any {
+	object := vmobject.Show(p.vm)
+	tags := vmobject.RoleTagsOf(p.vm)
+	delete(object, vmobject.RoleTags)
+	extras := vmobject.ExtrasOfNICs(p.vm)
+	list, resolvers, routes := []map[string]any{}, []netip.Addr{}, map[string]string{}
+	for i, nic := range p.nics {
+		n := p.networks[i]
+		list = append(list, formOfNIC(nic, n, extras[nic.MAC.String()]))
 		if n == nil {
 			continue
 		}
@@ -68,12 +99,51 @@ func form(state *projections.State, vm *log.VM) map[string]any {
 			}
 		}
 		for _, r := range n.Routes {
-			routes[r.Dst] = r.Gateway
+			if _, taken := routes[r.Dst]; !taken { // VMAPI's: the first NIC's wins
+				routes[r.Dst] = r.Gateway
+			}
 		}
 	}
-	f["nics"], f["resolvers"], f["routes"] = list, resolvers, routes
-	return f
+	object["nics"], object["resolvers"], object["routes"] = list, resolvers, routes
+	switch {
+	case len(fields) == 0:
+		return object
+	case slices.Contains(fields, "*"):
+		object[vmobject.RoleTags] = tags
+		return object
+	}
+	some := make(map[string]any, len(fields))
+	for _, name := range fields {
+		if value, has := object[name]; has {
+			some[name] = value
+		}
+		if name == vmobject.RoleTags {
+			some[name] = tags
+		}
+	}
+	return some
 }
+
+// shown is form as an answer of this service has it: the state of a VM whose compute node
+// is unreachable is unknown, because that in the log may be outdated.
+func (p *parts) shown(fields []string) map[string]any {
+	object := p.form(fields)
+	if _, wanted := object["state"]; wanted {
+		object["state"] = p.state()
+	}
+	return object
+}
+
+// state is the state that an answer shows.
+func (p *parts) state() string {
+	if p.unknown && p.vm.State != "destroyed" && p.vm.State != "failed" {
+		return "unknown"
+	}
+	return p.vm.State
+}
+
+// form is a VM in an answer, with its NICs.
+func form(state *projections.State, vm *log.VM) map[string]any { return gather(state, vm).shown(nil) }
 
 // fields is an object as JSON has it.
 func fields(o log.Object) (f map[string]any) {
@@ -87,8 +157,15 @@ func fields(o log.Object) (f map[string]any) {
 	return f
 }
 
-func formOfNIC(nic *log.NIC, n *log.Network) map[string]any {
+// formOfNIC is a NIC in the object of its VM. Extras are its fields that the log has
+// neither in NICs nor in networks.
+func formOfNIC(nic *log.NIC, n *log.Network, extras map[string]any) map[string]any {
 	f := fields(nic)
+	for name, value := range extras {
+		if _, known := f[name]; !known {
+			f[name] = value
+		}
+	}
 	if n == nil {
 		return f
 	}
