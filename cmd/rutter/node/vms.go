@@ -51,6 +51,7 @@ type VMOptions struct {
 // newVMSide makes the parts that the options ask for: nil if the node has no VMs.
 func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 	want, api, logger := opts.VMs, opts.Servers.API, opts.Logger
+	want.Folders.CN = opts.CN
 	service, folder, err := vmhost.NewService(want.Folders, logger)
 	if err != nil || service == nil {
 		return nil, err
