@@ -348,7 +348,7 @@ var importTable = []row{
 		why:   "what CNs report of their NICs is written without sessions or Raft",
 	},
 	{
-		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmobject", "log/vmrule", "projections", "api/auth/webcheck", "api/internal/rest"},
+		pkg: "api/triton/vmapi", may: []string{"agent/sysinfo", "log", "log/budget", "log/vmobject", "log/vmrule", "projections", "api/auth/webcheck", "api/internal/rest"},
 		tests: []string{"projections/rules"},
 		why:   "VMAPI's surface is a handler over the log and its state",
 	},
