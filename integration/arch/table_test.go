@@ -303,7 +303,7 @@ var importTable = []row{
 		why:   "who is there and how far is judged from sessions, without connections, HTTP or Raft",
 	},
 	{
-		pkg: "api/triton/changefeed", may: []string{"log", "api/auth/webcheck", "api/internal/rest"},
+		pkg: "api/triton/changefeed", may: []string{"log", "log/vmobject", "api/auth/webcheck", "api/internal/rest"},
 		why: "Triton's feed is another form of the log, and needs nothing but its entries",
 	},
 	{

@@ -50,6 +50,33 @@ func Form(state *projections.State, vm *log.VM, fields ...string) map[string]any
 	return gather(state, vm).form(fields)
 }
 
+// FormOfItem returns a VM's object as an item of the change feed has it: Form with role
+// tags, without fields that are null or "". If vm is nil, it is the VM that the log has by
+// that id; nil: there is none.
+func FormOfItem(view func(func(*projections.State, log.Cursor)), id log.UUID, vm *log.VM) map[string]any {
+	var p *parts
+	view(func(state *projections.State, _ log.Cursor) {
+		if vm == nil {
+			rec, ok := state.Get(log.KindVM, id.String())
+			if !ok {
+				return
+			}
+			vm = rec.Object.(*log.VM)
+		}
+		p = gather(state, vm)
+	})
+	if p == nil {
+		return nil
+	}
+	object := p.form([]string{"*"})
+	for name, value := range object {
+		if value == nil || value == "" {
+			delete(object, name)
+		}
+	}
+	return object
+}
+
 // Take returns the log's VM of an object of VMAPI or vmadm, and the names of the fields of
 // log.VM that the object has: see vmobject.Take. Its NICs are not taken: the log has them.
 func Take(object []byte) (*log.VM, []string, error) { return vmobject.Take(object) }

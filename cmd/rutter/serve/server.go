@@ -126,7 +126,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		cutOff:      func(match func(matrix.Identity) bool) int { return s.api.CutOff(match) },
 		cutPrograms: func(match func(netip.Addr) bool) int { return s.triton.cutOff(match) },
 	}
-	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: sessions.Live}); err != nil {
+	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: sessions.Live, VM: func(id log.UUID, vm *log.VM) map[string]any { return vmapi.FormOfItem(backend.View, id, vm) }}); err != nil {
 		return nil, err
 	}
 	if s.cnapi, err = newCNAPI(backend, s.fabric, gate, logger); err != nil {
