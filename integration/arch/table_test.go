@@ -338,7 +338,7 @@ var importTable = []row{
 		why: "where servers dial nodes is decided in one place, for every surface that does",
 	},
 	{
-		pkg: "api/vmm", may: []string{"log", "log/feed", "projections", "api/reach"},
+		pkg: "api/vmm", may: []string{"log", "log/feed", "log/vmobject", "projections", "api/reach"},
 		tests: []string{"agent/vminfo", "projections/rules"},
 		why:   "what CNs say of their VMs is pulled and recorded without HTTP of ours, sessions or Raft",
 	},
@@ -422,7 +422,7 @@ var importTable = []row{
 		why:   "what VMs and the log say of NICs is compared without knowing how servers are reached",
 	},
 	{
-		pkg: "agent/vmlink", may: []string{"log", "log/feed", "agent/vminfo", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmstore"},
+		pkg: "agent/vmlink", may: []string{"log", "log/feed", "log/vmobject", "agent/vminfo", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmstore"},
 		tests: []string{"agent/vminfo/manifests", "agent/vminfo/vmrun"},
 		why:   "what VMs say goes over the connection of an agent, which it knows by an interface only",
 	},
