@@ -307,7 +307,7 @@ var importTable = []row{
 		why:   "who is there and how far is judged from sessions, without connections, HTTP or Raft",
 	},
 	{
-		pkg: "api/triton/changefeed", may: []string{"log", "api/auth/webcheck", "api/internal/rest"},
+		pkg: "api/triton/changefeed", may: []string{"log", "log/vmobject", "api/auth/webcheck", "api/internal/rest"},
 		why: "Triton's feed is another form of the log, and needs nothing but its entries",
 	},
 	{
@@ -346,7 +346,7 @@ var importTable = []row{
 		why: "where servers dial nodes is decided in one place, for every surface that does",
 	},
 	{
-		pkg: "api/vmm", may: []string{"log", "log/feed", "projections", "api/reach"},
+		pkg: "api/vmm", may: []string{"log", "log/feed", "log/vmobject", "projections", "api/reach"},
 		tests: []string{"agent/vminfo", "projections/rules"},
 		why:   "what CNs say of their VMs is pulled and recorded without HTTP of ours, sessions or Raft",
 	},
@@ -356,7 +356,7 @@ var importTable = []row{
 		why:   "what CNs report of their NICs is written without sessions or Raft",
 	},
 	{
-		pkg: "api/triton/vmapi", may: []string{"log", "log/budget", "log/vmobject", "log/vmrule", "projections", "api/auth/webcheck", "api/internal/rest"},
+		pkg: "api/triton/vmapi", may: []string{"agent/sysinfo", "log", "log/budget", "log/vmobject", "log/vmrule", "projections", "api/auth/webcheck", "api/internal/rest"},
 		tests: []string{"projections/rules"},
 		why:   "VMAPI's surface is a handler over the log and its state",
 	},
@@ -430,7 +430,7 @@ var importTable = []row{
 		why:   "what VMs and the log say of NICs is compared without knowing how servers are reached",
 	},
 	{
-		pkg: "agent/vmlink", may: []string{"log", "log/feed", "agent/vminfo", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmstore"},
+		pkg: "agent/vmlink", may: []string{"log", "log/feed", "log/vmobject", "agent/vminfo", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmstore"},
 		tests: []string{"agent/vminfo/manifests", "agent/vminfo/vmrun"},
 		why:   "what VMs say goes over the connection of an agent, which it knows by an interface only",
 	},

@@ -130,7 +130,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		cutOff:      func(match func(matrix.Identity) bool) int { return s.api.CutOff(match) },
 		cutPrograms: func(match func(netip.Addr) bool) int { return s.triton.cutOff(match) },
 	}
-	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: sessions.Live}); err != nil {
+	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: sessions.Live, VM: func(id log.UUID, vm *log.VM) map[string]any { return vmapi.FormOfItem(backend.View, id, vm) }}); err != nil {
 		return nil, err
 	}
 	if s.cnapi, err = newCNAPI(backend, s.fabric, gate, cfg.Budgets, logger); err != nil {
@@ -140,7 +140,7 @@ func Open(cfg Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	vms, err := vmapi.New(vmapi.Config{Store: storeapi.SurfaceStore{Store: backend}, NewID: backend.NewID, Actor: storeapi.ActorOf, Programs: mayChoosePrograms, Logger: logger})
+	vms, err := vmapi.New(vmapi.Config{Store: storeapi.SurfaceStore{Store: backend}, NewID: backend.NewID, Actor: storeapi.ActorOf, Programs: mayChoosePrograms, Changefeeds: s.changefeed.Table().Routes, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
