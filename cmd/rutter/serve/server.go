@@ -73,6 +73,7 @@ type Server struct {
 	// changefeed is Triton's, at /changefeeds.
 	changefeed *changefeed.Service
 	triton     *triton // nil until it is made
+	gateways   *gateways
 	cnapi      *cnapi.Service
 
 	apiListener, svpListener net.Listener
@@ -140,14 +141,11 @@ func Open(cfg Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.triton, err = newTriton(cfg.Triton, storeapi.SurfaceStore{Store: backend}, s.changefeed.Table(), logger); err != nil {
-		return nil, err
-	}
-	if err = s.triton.listen(map[string]*api.Surface{"napi": s.triton.napi.Table(), "cnapi": s.cnapi.Table(), "vmapi": vms.Table()}, s.grants.of, s.enter); err != nil {
+	if err = s.openTriton(cfg.Triton, vms.Table(), backend, logger); err != nil {
 		return nil, err
 	}
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
-	collectors = append(append(collectors, s.tls.collectors()...), append(s.triton.collectors(), s.cnapi.Collectors()...)...)
+	collectors = append(append(collectors, s.tls.collectors()...), append(append(s.triton.collectors(), s.gateways.collectors()...), s.cnapi.Collectors()...)...)
 	if s.svpListener != nil {
 		if err = s.openSVP(cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
 			return nil, err
@@ -160,7 +158,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
 		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {
-			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings())
+			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.gateways.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings())
 		},
 		Mounts: s.tls.mounted(append(append(napiMounts(s.triton.napi.Table()), cnapiMounts(s.cnapi.Table())...), api.Mount{Path: "/changefeeds", Table: s.changefeed.Table()},
 			api.Mount{Path: "/reports", Table: reports.Table(), Strip: true}, api.Mount{Path: "/vmapi", Table: vms.Table(), Strip: true})),
@@ -168,6 +166,19 @@ func Open(cfg Options) (_ *Server, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// openTriton makes the surfaces for Triton's programs, with what is behind them, and opens
+// their listeners.
+func (s *Server) openTriton(cfg TritonOptions, vms *api.Surface, store storeapi.Store, logger *slog.Logger) (err error) {
+	if s.triton, err = newTriton(cfg, storeapi.SurfaceStore{Store: store}, s.changefeed.Table(), logger); err != nil {
+		return err
+	}
+	tables := map[string]*api.Surface{"napi": s.triton.napi.Table(), "cnapi": s.cnapi.Table(), "vmapi": vms}
+	if s.gateways, err = newGateways(cfg, store, tables, logger); err != nil {
+		return err
+	}
+	return s.triton.listen(tables, s.grants.of, s.enter)
 }
 
 // enter takes one of the API's request slots for a request on a Triton listener.
@@ -220,6 +231,7 @@ func (s *Server) Run(ctx context.Context) error {
 	fronts.Go(func() error { return s.changefeed.Run(facing) })
 	fronts.Go(func() error { return s.triton.run(facing) })
 	fronts.Go(func() error { return s.cnapi.Run(facing) })
+	fronts.Go(func() error { return s.gateways.run(facing) })
 	if s.svp != nil {
 		fronts.Go(func() error { return s.mappings.Run(facing) })
 		fronts.Go(func() error { return s.svp.Run(facing, s.svpListener) })

@@ -34,6 +34,10 @@ type TritonOptions struct {
 	Admin      log.UUID
 	OverlayTag string
 	Hosts      []string // as Options.Hosts
+	// Behind are the base URLs of the old services behind the surfaces vmapi and cnapi.
+	Behind map[string]string
+	// PlacementBehind leaves /allocate, /capacity and the waitlist to the old CNAPI.
+	PlacementBehind bool
 }
 
 // triton has the surfaces for Triton's programs: under the API's paths, and on
