@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -99,35 +100,22 @@ func (g *Gateway) whileLeading(ctx context.Context, fn func(ctx context.Context)
 // leadEvery is how often it is looked whether this server leads.
 const leadEvery = 100 * time.Millisecond
 
-// takeItem takes one item of the feed, which has the whole VM.
+// takeItem has the log know the VM of an item. The item's own object is not used: the
+// old VMAPI sends items late, and in any order, so that an older one would win.
 func (g *Gateway) takeItem(ctx context.Context, it listen.Item) error {
-	var item struct {
-		Object json.RawMessage `json:"resourceObject"`
-	}
 	if it.ChangeKind.Resource != "vm" {
 		return nil
 	}
-	if err := json.Unmarshal(it.Text, &item); err != nil {
-		return err
-	}
-	if len(item.Object) == 0 || string(item.Object) == "null" {
-		id, err := log.ParseUUID(it.ChangedResourceID)
-		if err != nil {
-			return err
-		}
-		return g.refresh(ctx, id, false, nil)
-	}
-	one, err := g.take(item.Object)
+	id, err := log.ParseUUID(it.ChangedResourceID)
 	if err != nil {
 		return err
 	}
-	one.tagged = false // the feed has no role tags
-	if one.vm.ID() != it.ChangedResourceID {
-		return fmt.Errorf("its object is of VM %s", one.vm.UUID)
-	}
 	within, cancel := context.WithTimeout(ctx, proposeTime)
 	defer cancel()
-	return g.intake(within, one, fromVMAPI)
+	if err := g.refresh(within, id, false, nil); !missing(err) {
+		return err
+	}
+	return nil
 }
 
 // sweeping compares the VMs of the old VMAPI with the log's, when it is woken and once
@@ -157,6 +145,8 @@ func (g *Gateway) sweeping(ctx context.Context, again <-chan struct{}) {
 func (g *Gateway) sweep(ctx context.Context) error {
 	seen := make(map[string]bool)
 	for offset := 0; offset < MaxSwept; offset += vmPage {
+		var asOf log.Seq
+		g.store.View(func(_ *projections.State, head log.Cursor) { asOf = head.Seq })
 		body, _, err := g.behind.ask(ctx, http.MethodGet, "/vms?state=active&fields=*&limit="+strconv.Itoa(vmPage)+"&offset="+strconv.Itoa(offset), nil, nil)
 		if err != nil {
 			return err
@@ -172,8 +162,12 @@ func (g *Gateway) sweep(ctx context.Context) error {
 				continue
 			}
 			seen[one.vm.ID()] = true
+			one.asOf = asOf
 			within, cancel := context.WithTimeout(ctx, proposeTime)
 			err = g.intake(within, one, fromVMAPI)
+			if errors.Is(err, errPassed) {
+				err = g.refresh(within, one.vm.UUID, false, nil)
+			}
 			cancel()
 			if err != nil {
 				g.logger.Warn("a VM of "+g.name()+" is not in the log as it is there", "vm", one.vm.UUID, "error", err)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"maps"
 	"slices"
 	"strings"
 
@@ -32,9 +30,6 @@ const (
 // tries is how often a VM is read again because the log's changed meanwhile.
 const tries = 4
 
-// mapsKeys is maps.Keys, for texts.
-func mapsKeys[T any](m map[string]T) iter.Seq[string] { return maps.Keys(m) }
-
 // agentKey is how the sysinfo of a node with Rutter's agent has the agent's version: it
 // is canonical JSON in the log.
 const agentKey = `"Rutter Agent":"`
@@ -56,7 +51,13 @@ type said struct {
 	// tags are its role tags, if they were said at all (tagged).
 	tags   []any
 	tagged bool
+	// asOf is where the log was when the old VMAPI was asked: what the log has of the VM
+	// since then is newer.
+	asOf log.Seq
 }
+
+// errPassed: the log's VM changed while the old VMAPI was asked.
+var errPassed = errors.New("it changed while it was read")
 
 // take reads a VM in VMAPI's form.
 func (g *Gateway) take(object []byte) (*said, error) {
@@ -97,6 +98,9 @@ func (g *Gateway) intake(ctx context.Context, one *said, from source) error {
 		if err == nil {
 			g.cfg.Metrics.taken.WithLabelValues(g.cfg.Surface, "written").Inc()
 			return nil
+		}
+		if errors.Is(err, errPassed) {
+			return err
 		}
 		var refusal *log.Refusal
 		if !errors.As(err, &refusal) || refusal.Code != log.CodePreconditionFailed && refusal.Code != log.CodeInvalidParameters && refusal.Code != log.CodeResourceNotFound {
@@ -143,6 +147,9 @@ func intakeOp(state *projections.State, one *said, from source) (*log.Op, error)
 		slices.Sort(set)
 		return &log.Op{Action: log.Create, Kind: log.KindVM, Set: slices.Compact(set), Object: made}, nil
 	}
+	if from == fromVMAPI && rec.Seq > one.asOf {
+		return nil, errPassed
+	}
 	known := rec.Object.(*log.VM)
 	after, set, err := after(known, one, from, hasAgent(state, known.ServerUUID))
 	if err != nil {
@@ -154,6 +161,9 @@ func intakeOp(state *projections.State, one *said, from source) (*log.Op, error)
 	if len(set) == 0 {
 		return nil, nil
 	}
+	// The time is the VM's, not that of this change.
+	set = append(without(set, "last_modified"), "last_modified")
+	slices.Sort(set)
 	return &log.Op{Action: log.Update, Kind: log.KindVM, ID: known.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq, Object: after, Set: set}, nil
 }
 
@@ -161,18 +171,19 @@ func intakeOp(state *projections.State, one *said, from source) (*log.Op, error)
 // differ. agent: its node has Rutter's agent, whose reports are newer than any PUT.
 func after(known *log.VM, one *said, from source, agent bool) (*log.VM, []string, error) {
 	vm := one.vm
-	newer := vm.LastModified > known.LastModified || !agent && vm.LastModified == known.LastModified
+	// A node without Rutter's agent says by PUT what is: VMAPI keeps the last one.
+	newer := !agent && (from == fromNode || vm.LastModified >= known.LastModified)
 	unmade := known.State == stateProvisioning
 	switch {
 	case from == fromNode && !known.ServerUUID.IsZero() && vm.ServerUUID != known.ServerUUID:
 		return known, nil, nil // where a VM is, updateVmServerUuid says
 	case from == fromVMAPI && vm.State == stateFailed && unmade:
 		return part(known, one, "state", "zone_state", "server_uuid")
-	case vm.State == stateDestroyed && agent:
-		return known, nil, nil // it is for the node's agent to say
+	case vm.State == stateDestroyed && agent: // it is for the node's agent to say
+		return part(known, one)
 	case vm.State == stateProvisioning && !unmade:
 		return part(known, one) // a record from before the node's first report
-	case agent && !unmade, !newer && !unmade:
+	case !newer && !unmade:
 		if from == fromVMAPI {
 			return part(known, one, "server_uuid")
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -266,8 +267,10 @@ func (g *Gateway) moveNICs(a *asked, body []byte) error {
 	return a.ours(a.w, r)
 }
 
-// putVM takes what a vm-agent or a job says of one VM, into the log and to the old VMAPI.
-// The log is first, and says yes to the same again: who hears of an error sends it again.
+// putVM takes what a vm-agent or a job says of one VM, to the old VMAPI and into the log.
+// The old one is first, so that what is read there is never older than the log. If it
+// fails, the log has it all the same, and the caller gets the error and puts it again:
+// the same again is good for both.
 func (g *Gateway) putVM(a *asked) error {
 	if err := a.needFields(); err != nil {
 		return err
@@ -279,7 +282,7 @@ func (g *Gateway) putVM(a *asked) error {
 	if err := g.vet(a); err != nil {
 		return err
 	}
-	moving, err := g.takePut(a, id, a.body)
+	one, moving, err := g.readPut(a, id, a.body)
 	if err != nil {
 		return err
 	}
@@ -287,41 +290,51 @@ func (g *Gateway) putVM(a *asked) error {
 		rest.WriteJSON(a.w, a.r, http.StatusOK, map[string]any{})
 		return nil
 	}
-	return g.behind.handOn(a.w, a.r, a.body, g.patienceOf(a.r, a.fields), func(response *http.Response) error {
-		g.cfg.Metrics.tee(g.cfg.Surface, "put vm", teeError(response))
-		return nil
-	})
+	return g.putBoth(a, "put vm", a.body, []*said{one})
 }
 
-func teeError(response *http.Response) error {
-	if response.StatusCode > 299 {
-		return &errStatus{response.StatusCode, ""}
+// putBoth sends a PUT on, and writes what it says into the log.
+func (g *Gateway) putBoth(a *asked, name string, body []byte, all []*said) error {
+	answer := newRecorder()
+	err := g.behind.handOn(answer, a.r, body, g.patienceOf(a.r, a.fields), nil)
+	if err != nil {
+		return err // too many are under way
 	}
+	if answer.code > 299 {
+		err = &errStatus{answer.code, answer.body.String()}
+	}
+	g.cfg.Metrics.tee(g.cfg.Surface, name, err)
+	if err == nil || answer.code >= 500 {
+		for _, one := range all {
+			ctx, cancel := context.WithTimeout(a.r.Context(), proposeTime)
+			err := g.intake(ctx, one, fromNode)
+			cancel()
+			if err != nil {
+				return err
+			}
+		}
+	}
+	answer.replay(a.w)
 	return nil
 }
 
-// takePut takes one VM that was put. moving: it is said to be destroyed while it moves
+// readPut reads one VM that was put. moving: it is said to be destroyed while it moves
 // between compute nodes, which neither side is told.
-func (g *Gateway) takePut(a *asked, id log.UUID, object []byte) (moving bool, err error) {
-	one, err := g.take(object)
-	if err != nil {
-		return false, rest.BadParameter("body", log.ElementInvalid, "send the VM as VMAPI has it", "%v", err)
+func (g *Gateway) readPut(a *asked, id log.UUID, object []byte) (one *said, moving bool, err error) {
+	if one, err = g.take(object); err != nil {
+		return nil, false, rest.BadParameter("body", log.ElementInvalid, "send the VM as VMAPI has it", "%v", err)
 	}
 	switch one.vm.UUID {
 	case id:
 	case log.UUID{}:
 		one.vm.UUID = id
 	default:
-		return false, rest.BadParameter("uuid", log.ElementInvalid, "put it to the path of its own VM", "it is of %s", one.vm.UUID)
+		return nil, false, rest.BadParameter("uuid", log.ElementInvalid, "put it to the path of its own VM", "it is of %s", one.vm.UUID)
 	}
 	if one.vm.State == stateDestroyed {
-		if moving, err = g.moves(a.r.Context(), one.vm); err != nil || moving {
-			return moving, err
-		}
+		moving, err = g.moves(a.r.Context(), one.vm)
 	}
-	ctx, cancel := context.WithTimeout(a.r.Context(), proposeTime)
-	defer cancel()
-	return false, g.intake(ctx, one, fromNode)
+	return one, moving, err
 }
 
 // moves reports whether a VM that a node calls destroyed is one that moves: another node
@@ -364,27 +377,27 @@ func (g *Gateway) putVMs(a *asked) error {
 	if err := json.Unmarshal(a.fields["vms"], &vms); err != nil {
 		return rest.BadParameter("vms", log.ElementInvalid, `send {"vms": {UUID: VM}}`, "it is no object of VMs")
 	}
-	for _, name := range slices.Sorted(mapsKeys(vms)) {
+	var all []*said
+	for _, name := range slices.Sorted(maps.Keys(vms)) {
 		id, err := log.ParseUUID(name)
 		if err != nil {
 			return rest.BadParameter("vms", log.ElementInvalid, "name each VM by its UUID", "%.60q is no UUID", name)
 		}
-		moving, err := g.takePut(a, id, vms[name])
+		one, moving, err := g.readPut(a, id, vms[name])
 		if err != nil {
 			return err
 		}
 		if moving {
 			delete(vms, name)
+			continue
 		}
+		all = append(all, one)
 	}
 	body, err := json.Marshal(map[string]any{"vms": vms})
 	if err != nil {
 		return err
 	}
-	return g.behind.handOn(a.w, a.r, body, g.patienceOf(a.r, a.fields), func(response *http.Response) error {
-		g.cfg.Metrics.tee(g.cfg.Surface, "put vms", teeError(response))
-		return nil
-	})
+	return g.putBoth(a, "put vms", body, all)
 }
 
 // refresh reads a VM from the old VMAPI into the log.
@@ -393,16 +406,24 @@ func (g *Gateway) refresh(ctx context.Context, id log.UUID, sync bool, header ht
 	if sync {
 		query.Set("sync", "true")
 	}
-	body, _, err := g.behind.ask(ctx, http.MethodGet, "/vms/"+id.String()+"?"+query.Encode(), nil, header)
-	if err != nil {
-		return err
+	err := errPassed
+	for n := 0; n < tries && errors.Is(err, errPassed); n++ {
+		var asOf log.Seq
+		g.store.View(func(_ *projections.State, head log.Cursor) { asOf = head.Seq })
+		body, _, failed := g.behind.ask(ctx, http.MethodGet, "/vms/"+id.String()+"?"+query.Encode(), nil, header)
+		if failed != nil {
+			return failed
+		}
+		one, failed := g.take(body)
+		if failed != nil {
+			return failed
+		}
+		if one.vm.UUID != id {
+			return errors.New("its answer is of another VM")
+		}
+		one.asOf = asOf
+		err = g.intake(ctx, one, fromVMAPI)
+		query.Del("sync")
 	}
-	one, err := g.take(body)
-	if err != nil {
-		return err
-	}
-	if one.vm.UUID != id {
-		return errors.New("its answer is of another VM")
-	}
-	return g.intake(ctx, one, fromVMAPI)
+	return err
 }
