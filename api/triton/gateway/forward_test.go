@@ -112,7 +112,8 @@ func TestUnderWay(t *testing.T) {
 	}
 	close(release)
 	under.Wait()
-	if got := b.ask("GET", "/jobs", ""); got.status != 200 || b.g.behind.slots.total() != 0 {
+	await(t, "their slots are free", func() bool { return b.g.behind.slots.total() == 0 })
+	if got := b.ask("GET", "/jobs", ""); got.status != 200 {
 		t.Errorf("after them: %d", got.status)
 	}
 }
