@@ -132,6 +132,37 @@ func (n *node) answers() bool {
 	return ok
 }
 
+// unreadable cannot be compared with a view at first.
+type unreadable struct {
+	*link.Manager
+	times int
+}
+
+func (u *unreadable) Surplus(ctx context.Context, was *desired.Links, want desired.Links) (link.Surplus, error) {
+	if u.times--; u.times >= 0 {
+		return link.Surplus{}, errors.New("the kernel is busy")
+	}
+	return u.Manager.Surplus(ctx, was, want)
+}
+
+// TestUnjudgedIsJudgedSoon: a view that no pass could judge, because the kernel could not be
+// compared, or because the view became complete within the pass, does not wait for the sweep.
+func TestUnjudgedIsJudgedSoon(t *testing.T) {
+	folder := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, newServers(t))
+		defer n.end()
+		n.folder = folder
+		n.wrap = func(m *link.Manager) Kernel { return &unreadable{m, 3} }
+		n.start()
+		time.Sleep(5 * time.Second) // a sweep comes after 30
+		synctest.Wait()
+		if s := n.agent.Status(); s.Programmed != n.s.head() {
+			t.Errorf("programmed %d of %d", s.Programmed, n.s.head())
+		}
+	})
+}
+
 // TestEmptyClusterIsHeld: an empty cluster in place of another removes nothing, through
 // restarts and reboots, until exactly that is accepted.
 func TestEmptyClusterIsHeld(t *testing.T) {

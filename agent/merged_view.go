@@ -25,17 +25,11 @@ func mergedLinks(first, second desired.Links) desired.Links {
 		FDB: mergeLists(first.FDB, second.FDB, func(a, b desired.FDB) int {
 			return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.MAC.Compare(b.MAC))
 		}),
-		Segments: mergeLists(first.Segments, second.Segments, func(a, b desired.Segment) int {
-			return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.VLAN, b.VLAN))
-		}),
-		Peers:    mergeLists(first.Peers, second.Peers, comparePeers),
+		Segments: mergeLists(first.Segments, second.Segments, desired.CompareSegment),
+		Peers:    mergeLists(first.Peers, second.Peers, desired.ComparePeer),
 		Problems: second.Problems,
 	}
 	return onDemand(all, second.VXLANs)
-}
-
-func comparePeers(a, b desired.Peer) int {
-	return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.Addr.Compare(b.Addr))
 }
 
 // onDemand leaves out the entries of vnets that are on demand in one of the views:
@@ -62,7 +56,7 @@ func onDemand(all desired.Links, second []desired.VXLAN) desired.Links {
 			all.Peers = append(all.Peers, desired.Peer{VNet: f.VNet, Addr: f.Dst})
 		}
 	}
-	slices.SortFunc(all.Peers, comparePeers)
+	slices.SortFunc(all.Peers, desired.ComparePeer)
 	all.Peers = slices.Compact(all.Peers)
 	all.Neighs = slices.DeleteFunc(all.Neighs, func(n desired.Neigh) bool { return links[n.Link] })
 	all.FDB = slices.DeleteFunc(all.FDB, func(f desired.FDB) bool { return demand[f.VNet] })

@@ -235,6 +235,9 @@ func (r *reconciler) pass(ctx context.Context) {
 	case !result.Matched && len(result.Failures)+len(result.Conflicts) == 0:
 		r.want(now.Add(r.cfg.RetryEvery)) // the kernel changed during the pass
 	}
+	if want.unjudged { // it became complete after this pass had judged, or could not be compared
+		r.want(now.Add(r.cfg.RetryEvery))
+	}
 }
 
 // apply programs what events touched, and corrects what other programs changed. It

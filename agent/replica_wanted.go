@@ -27,6 +27,7 @@ type wanted struct {
 	links    desired.Links
 	complete bool // what it lacks may be removed
 	kept     bool // except the links that no view has: see Keep
+	unjudged bool // it lacks only that the view is judged, which the next pass does
 	at       checkpoint
 }
 
@@ -52,6 +53,7 @@ func (r *replica) wanted(limits *desired.Limits) wanted {
 	complete, done := r.isComplete(), r.view.phase == settled
 	return wanted{
 		links: links, complete: complete, kept: r.view.phase == held && r.view.old == nil,
+		unjudged: r.isAllHeld() && r.view.phase == unjudged,
 		at: checkpoint{seq: r.applied, epoch: r.epoch, complete: complete && done},
 	}
 }

@@ -24,13 +24,12 @@ const (
 // families bridge, netdev, inet and arp, in the network namespace of the thread that opened it. Only
 // one program of a namespace may use it.
 type Kernel struct {
-	c       *conn
-	known   bool // have and gen are those of the kernel, unless its generation differs
-	gen     uint32
-	have    contents
-	tables  map[byte]bool
-	damage  string
-	rebuilt uint64
+	c      *conn
+	known  bool // have and gen are those of the kernel, unless its generation differs
+	gen    uint32
+	have   contents
+	tables map[byte]bool
+	damage string
 
 	counting sync.Mutex
 	counts   *conn // for Counters
@@ -75,10 +74,6 @@ func (k *Kernel) Read(ctx context.Context) (State, error) {
 	}
 	return k.have.state(), nil
 }
-
-// Damage says what of the tables was found changed by another program at the last Read, or ""
-// if nothing was. Rebuilt is how often Apply and Open made the tables.
-func (k *Kernel) Damage() (damage string, rebuilt uint64) { return k.damage, k.rebuilt }
 
 // refresh reads the tables, if another program changed nf_tables since they were read.
 func (k *Kernel) refresh(ctx context.Context) error {
@@ -196,7 +191,6 @@ func (k *Kernel) rebuild() error {
 			for _, family := range families {
 				k.tables[family] = true
 			}
-			k.rebuilt++
 			return nil
 		}
 		for i := range fixed {
@@ -225,31 +219,6 @@ func lacks(what string, err error) error {
 		}
 	}
 	return fmt.Errorf("filter: %s: %w", what, err)
-}
-
-// Remove deletes the tables, with all rules and counters. Then Read has an empty State, and
-// the next Apply makes the tables again.
-func (k *Kernel) Remove(ctx context.Context) error {
-	for range maxConflicts {
-		if err := k.refresh(ctx); err != nil {
-			return err
-		}
-		var messages []message
-		for _, family := range families {
-			if k.tables[family] {
-				messages = append(messages, delTable(family))
-			}
-		}
-		if len(messages) == 0 {
-			return nil
-		}
-		_, err := k.c.transact(k.gen, messages)
-		k.known = false
-		if err == nil || !errors.Is(err, unix.ERESTART) {
-			return err
-		}
-	}
-	return fmt.Errorf("%w, %d times in a row; another program changes it all the time", errInterrupted, maxConflicts)
 }
 
 // Counters implements Table. Drops at a segment are under the segment's index.

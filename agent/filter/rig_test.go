@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"testing"
@@ -21,24 +20,7 @@ import (
 )
 
 // The tests run again inside namespaces of their own.
-func TestMain(m *testing.M) {
-	if netlab.Inside() {
-		if err := netlab.Settle(); err != nil {
-			panic(err)
-		}
-		os.Exit(m.Run())
-	}
-	err := netlab.Enter(os.Args[1:]...).Run()
-	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit):
-		os.Exit(exit.ExitCode())
-	case err != nil && !netlab.Forbidden(err):
-		panic(err)
-	case err != nil:
-		os.Exit(m.Run())
-	}
-}
+func TestMain(m *testing.M) { os.Exit(netlab.Run(m)) }
 
 // patience is a limit after which a test fails.
 const patience = 30 * time.Second
@@ -76,6 +58,32 @@ func namespace(t testing.TB, name string) netlab.Namespace {
 		}
 	})
 	return ns
+}
+
+// remove deletes the tables, with all rules and counters. Then Read has an empty State, and
+// the next Apply makes the tables again.
+func (n *node) remove() error {
+	k := n.k
+	for range maxConflicts {
+		if err := k.refresh(context.Background()); err != nil {
+			return err
+		}
+		var messages []message
+		for _, family := range families {
+			if k.tables[family] {
+				messages = append(messages, delTable(family))
+			}
+		}
+		if len(messages) == 0 {
+			return nil
+		}
+		_, err := k.c.transact(k.gen, messages)
+		k.known = false
+		if err == nil || !errors.Is(err, unix.ERESTART) {
+			return err
+		}
+	}
+	return errInterrupted
 }
 
 func (n *node) open() {

@@ -256,7 +256,7 @@ func (m *Manager) wasGuarded(o plan.Object, want *desired.Links) (is, ok bool) {
 	case plan.ObjectBridge:
 		find := func(w *desired.Links) (desired.Segment, bool) {
 			list := plan.SegmentsOf(w)
-			i, found := slices.BinarySearchFunc(list, desired.Segment{VNet: o.VNet, VLAN: o.VLAN}, plan.CompareSegment)
+			i, found := slices.BinarySearchFunc(list, desired.Segment{VNet: o.VNet, VLAN: o.VLAN}, desired.CompareSegment)
 			if !found || o.Name != "" {
 				return desired.Segment{}, false
 			}
@@ -366,7 +366,7 @@ func (p *partRun) wantedSegments() []desired.Segment {
 		}
 		list = append(list, s)
 	}
-	slices.SortFunc(list, plan.CompareSegment)
+	slices.SortFunc(list, desired.CompareSegment)
 	return list
 }
 

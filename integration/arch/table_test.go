@@ -320,6 +320,10 @@ var importTable = []row{
 		why: "who listens to a feed need not know what serves it",
 	},
 	{
+		pkg: "api/triton/conformance",
+		why: "what is documented of an interface is held against any server of it, and knows nothing of ours",
+	},
+	{
 		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "agent/sysinfo", "api/internal/rest", "api/reach", "api/auth/webcheck"},
 		tests: []string{"projections/rules"},
 		why:   "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",

@@ -104,8 +104,7 @@ func withUnknownField(t *testing.T, size int) *log.Change {
 	return change
 }
 
-// vmWith returns a VM with one more field of n bytes. VMs have no late fields, whose place
-// it would take.
+// vmWith returns a VM with one more field of n bytes, behind its late one.
 func vmWith(t *testing.T, n int) log.Object {
 	t.Helper()
 	b, err := log.NewEncoder().Object(&log.VM{Alias: "a"})
@@ -118,7 +117,8 @@ func vmWith(t *testing.T, n int) log.Object {
 	if b[1] == 0xdc {
 		fields, rest = binary.BigEndian.Uint16(b[2:]), b[4:]
 	}
-	with := append(binary.BigEndian.AppendUint16([]byte{b[0], 0xdc}, fields+1), rest...)
+	with := append(binary.BigEndian.AppendUint16([]byte{b[0], 0xdc}, fields+2), rest...)
+	with = append(with, 0xa0)                                           // no properties
 	with = binary.BigEndian.AppendUint32(append(with, 0xc6), uint32(n)) // bin 32
 	o, err := log.DecodeObject(log.KindVM, "", append(with, bytes.Repeat([]byte{1}, n)...))
 	if err != nil {

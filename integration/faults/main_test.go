@@ -1,10 +1,8 @@
 package faults
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -22,12 +20,8 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	if netlab.Inside() {
-		if err := netlab.Settle(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
 		program = os.Getenv(rig.Env)
-		os.Exit(m.Run())
+		os.Exit(netlab.Run(m))
 	}
 	os.Exit(rig.Run(outside{m}, &program))
 }
@@ -36,21 +30,7 @@ func TestMain(m *testing.M) {
 type outside struct{ m *testing.M }
 
 // Run implements rig.Tests.
-func (o outside) Run() int {
-	cmd := netlab.Enter(os.Args[1:]...)
-	err := cmd.Run()
-	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit):
-		return exit.ExitCode()
-	case netlab.Forbidden(err):
-		return o.m.Run() // each test skips, and says why
-	case err != nil:
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
+func (o outside) Run() int { return netlab.Run(o.m) }
 
 // needNetwork skips where the tests could not be moved into namespaces.
 func needNetwork(t *testing.T) {

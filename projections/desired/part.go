@@ -51,7 +51,7 @@ func (p *Part) Merge(links *Links) {
 	}
 	if len(p.NoSegments) > 0 {
 		links.Segments = slices.DeleteFunc(links.Segments, func(s Segment) bool {
-			_, gone := slices.BinarySearchFunc(p.NoSegments, s, compareSegment)
+			_, gone := slices.BinarySearchFunc(p.NoSegments, s, CompareSegment)
 			return gone
 		})
 	}
@@ -60,9 +60,9 @@ func (p *Part) Merge(links *Links) {
 	}
 	links.VXLANs = replace(links.VXLANs, p.Links.VXLANs, compareVXLAN)
 	links.VLANs = replace(links.VLANs, p.Links.VLANs, compareVLAN)
-	links.Segments = replace(links.Segments, p.Links.Segments, compareSegment)
+	links.Segments = replace(links.Segments, p.Links.Segments, CompareSegment)
 	links.FDB = replace(links.FDB, p.Links.FDB, compareFDB)
-	links.Peers = replace(links.Peers, p.Links.Peers, comparePeer)
+	links.Peers = replace(links.Peers, p.Links.Peers, ComparePeer)
 	links.Fabrics = replace(slices.DeleteFunc(links.Fabrics, func(f Fabric) bool { return touched[f.MAC] }), p.Links.Fabrics, compareFabric)
 	for _, mac := range p.NICs {
 		from, to := rangeOf(links.Neighs, mac)
@@ -106,11 +106,13 @@ func compareVXLAN(a, b VXLAN) int { return cmp.Compare(a.VNet, b.VNet) }
 
 func compareVLAN(a, b VLAN) int { return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.ID, b.ID)) }
 
-func compareSegment(a, b Segment) int {
+// CompareSegment orders segments by their key.
+func CompareSegment(a, b Segment) int {
 	return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.VLAN, b.VLAN))
 }
 
-func comparePeer(a, b Peer) int { return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.Addr.Compare(b.Addr)) }
+// ComparePeer orders peers: no two are equal.
+func ComparePeer(a, b Peer) int { return cmp.Or(cmp.Compare(a.VNet, b.VNet), a.Addr.Compare(b.Addr)) }
 
 func compareFabric(a, b Fabric) int { return a.MAC.Compare(b.MAC) }
 
@@ -298,7 +300,7 @@ func (t *Touches) part(p *planner, nics []projections.NICRow) *Part {
 	slices.Sort(part.New)
 	slices.Sort(part.NoVXLANs)
 	slices.SortFunc(part.NoVLANs, compareVLAN)
-	slices.SortFunc(part.NoSegments, compareSegment)
+	slices.SortFunc(part.NoSegments, CompareSegment)
 	g.vnets, g.places = vnets, p.asked
 	for _, vnet := range part.NoVXLANs {
 		delete(g.peers, vnet)

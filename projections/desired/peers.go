@@ -22,7 +22,7 @@ func (p *planner) peers(vnet uint32) []Peer {
 			all = append(all, Peer{vnet, to.Addr})
 		}
 	}
-	slices.SortFunc(all, comparePeer)
+	slices.SortFunc(all, ComparePeer)
 	return slices.Compact(all)
 }
 
@@ -88,15 +88,15 @@ func (g *given) followPeers(p *planner, moved map[uint32]map[log.UUID]uint8, out
 			g.peersAnew(p, vnet, out)
 		}
 	}
-	slices.SortFunc(out.Peers, comparePeer)
-	slices.SortFunc(out.NoPeers, comparePeer)
+	slices.SortFunc(out.Peers, ComparePeer)
+	slices.SortFunc(out.NoPeers, ComparePeer)
 }
 
 func (g *given) peersAnew(p *planner, vnet uint32, out *LinksDelta) {
 	now := p.peers(vnet)
 	for addr := range g.peers[vnet] {
 		r := Peer{vnet, addr}
-		if _, is := slices.BinarySearchFunc(now, r, comparePeer); !is {
+		if _, is := slices.BinarySearchFunc(now, r, ComparePeer); !is {
 			out.NoPeers = append(out.NoPeers, r)
 			delete(g.peers[vnet], addr)
 		}

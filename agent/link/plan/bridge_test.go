@@ -168,8 +168,8 @@ func drawLinks(t *rapid.T) desired.Links {
 			want.Segments = append(want.Segments, desired.Segment{VNet: f.VNet, VLAN: f.VLAN, Broadcast: true})
 		}
 	}
-	slices.SortStableFunc(want.Segments, CompareSegment)
-	want.Segments = slices.CompactFunc(want.Segments, func(a, b desired.Segment) bool { return CompareSegment(a, b) == 0 })
+	slices.SortStableFunc(want.Segments, desired.CompareSegment)
+	want.Segments = slices.CompactFunc(want.Segments, func(a, b desired.Segment) bool { return desired.CompareSegment(a, b) == 0 })
 	return want
 }
 

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 
@@ -34,17 +33,12 @@ func SegmentsOf(want *desired.Links) []desired.Segment {
 		f := &want.Fabrics[i]
 		segments = append(segments, desired.Segment{VNet: f.VNet, VLAN: f.VLAN})
 	}
-	slices.SortStableFunc(segments, CompareSegment)
-	segments = slices.CompactFunc(segments, func(a, b desired.Segment) bool { return CompareSegment(a, b) == 0 })
+	slices.SortStableFunc(segments, desired.CompareSegment)
+	segments = slices.CompactFunc(segments, func(a, b desired.Segment) bool { return desired.CompareSegment(a, b) == 0 })
 	for i := range segments {
 		segments[i].MTU = deviceMTU(want, &segments[i])
 	}
 	return segments
-}
-
-// CompareSegment orders segments by their key.
-func CompareSegment(a, b desired.Segment) int {
-	return cmp.Or(cmp.Compare(a.VNet, b.VNet), cmp.Compare(a.VLAN, b.VLAN))
 }
 
 // deviceMTU is the MTU of the device below a segment, or what the segment says if that

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -20,24 +19,7 @@ import (
 )
 
 // The tests run again inside namespaces of their own.
-func TestMain(m *testing.M) {
-	if netlab.Inside() {
-		if err := netlab.Settle(); err != nil {
-			panic(err)
-		}
-		os.Exit(m.Run())
-	}
-	err := netlab.Enter(os.Args[1:]...).Run()
-	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit):
-		os.Exit(exit.ExitCode())
-	case err != nil && !netlab.Forbidden(err):
-		panic(err)
-	case err != nil:
-		os.Exit(m.Run())
-	}
-}
+func TestMain(m *testing.M) { os.Exit(netlab.Run(m)) }
 
 var (
 	nic   = log.MAC{2, 0, 0, 0, 0, 1}
@@ -83,9 +65,12 @@ func newVM(t *testing.T, before func() error) *vm {
 	must(t, err)
 	guard := ports.NewGuard(v.table)
 	guard.SetMode(ports.Mode{Mode: desired.SecurityEnforced})
-	t.Cleanup(func() { must(t, v.table.Remove(context.Background()), guard.Close()) })
 	port, err := net.InterfaceByName("port0")
 	must(t, err)
+	t.Cleanup(func() {
+		must(t, guard.Apply(context.Background(), []filter.Change{{DelPort: uint32(port.Index)}})...)
+		must(t, guard.Close())
+	})
 	must(t, guard.Apply(t.Context(), []filter.Change{{SetPort: &filter.Port{
 		Index: uint32(port.Index), Name: "port0", MAC: nic, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")},
 	}}})...)

@@ -197,6 +197,34 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestTokenAskedForAgain: a client that did not get the answer asks again, and the token is
+// there; another that has its UUID only is refused, and so is a token that was used.
+func TestTokenAskedForAgain(t *testing.T) {
+	d := newTestService(t)
+	token := d.token(time.Hour)
+	form := TokenForm{UUID: token.ID, Hash: token.Hash(), CN: node.UUID, Expires: log.Time(d.now.Add(time.Hour).UnixNano())}
+	again := func(what string, form TokenForm, want int) {
+		t.Helper()
+		if status := d.ask(operator, http.MethodPost, "/tokens", form, nil); status != want {
+			t.Errorf("%s: %d, want %d", what, status, want)
+		}
+	}
+	again("the same", form, http.StatusOK)
+	for what, change := range map[string]func(*TokenForm){
+		"another secret": func(f *TokenForm) { f.Hash = strings.Repeat("b2", 32) },
+		"another node":   func(f *TokenForm) { f.CN = log.UUID{6} },
+		"longer":         func(f *TokenForm) { f.Expires += log.Time(time.Second) },
+	} {
+		other := form
+		change(&other)
+		again(what, other, http.StatusUnprocessableEntity)
+	}
+	if status := d.ask(stranger, http.MethodPost, "/join", JoinRequest{Token: token.Reveal(), Request: request(t)}, nil); status != http.StatusOK {
+		t.Fatalf("joining: %d", status)
+	}
+	again("used", form, http.StatusUnprocessableEntity)
+}
+
 // Each endpoint is only for the roles of its row.
 func TestRoles(t *testing.T) {
 	d := newTestService(t)

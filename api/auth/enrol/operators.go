@@ -61,10 +61,23 @@ func (s *Service) createToken(r *http.Request) (any, error) {
 		}
 	}
 	o := &log.Token{UUID: form.UUID, Hash: form.Hash, CN: form.CN, Expires: form.Expires}
-	if _, err := s.write(r, actor(r), log.Op{Action: log.Create, Kind: log.KindToken, Object: o, Set: []string{"cn_uuid", "expires", "hash", "uuid"}}); err != nil {
+	_, err = s.write(r, actor(r), log.Op{Action: log.Create, Kind: log.KindToken, Object: o, Set: []string{"cn_uuid", "expires", "hash", "uuid"}})
+	if err != nil && !s.isMade(r, o, err) {
 		return nil, err
 	}
 	return createdToken{form.UUID, pki.CAHash(issuer.Certificate)}, nil
+}
+
+// isMade reports whether a refused token is there, with all that is asked for: the client
+// asks again if it did not get the answer, as when the leader changed meanwhile, and only the
+// one who made the token knows its UUID and its hash.
+func (s *Service) isMade(r *http.Request, o *log.Token, err error) bool {
+	var refusal *log.Refusal
+	if !errors.As(err, &refusal) {
+		return false
+	}
+	held, err := s.tokenOf(r, o.UUID)
+	return err == nil && held != nil && held.Hash == o.Hash && held.CN == o.CN && held.Expires == o.Expires && held.UsedBy == "" && held.Voided == 0
 }
 
 func (s *Service) deleteToken(r *http.Request) (any, error) {

@@ -59,3 +59,26 @@ func Settle() error {
 	}
 	return SetUp("lo", true)
 }
+
+// Run runs the tests of a package inside namespaces of their own, by starting the test's
+// program again, and returns its exit code. Where namespaces are forbidden it runs them
+// here, and each one that asks Inside skips. It panics if they cannot be started.
+func Run(tests interface{ Run() int }) int {
+	if Inside() {
+		if err := Settle(); err != nil {
+			panic(err)
+		}
+		return tests.Run()
+	}
+	err := Enter(os.Args[1:]...).Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	case Forbidden(err):
+		return tests.Run()
+	case err != nil:
+		panic(err)
+	}
+	return 0
+}

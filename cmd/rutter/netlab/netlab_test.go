@@ -4,30 +4,12 @@ import (
 	"errors"
 	"net/netip"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 )
 
 // The tests run again inside namespaces of their own.
-func TestMain(m *testing.M) {
-	if Inside() {
-		if err := Settle(); err != nil {
-			panic(err)
-		}
-		os.Exit(m.Run())
-	}
-	err := Enter(os.Args[1:]...).Run()
-	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit):
-		os.Exit(exit.ExitCode())
-	case err != nil && !Forbidden(err):
-		panic(err)
-	case err != nil:
-		os.Exit(m.Run())
-	}
-}
+func TestMain(m *testing.M) { os.Exit(Run(m)) }
 
 func TestPing(t *testing.T) {
 	if !Inside() {
