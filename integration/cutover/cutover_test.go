@@ -1,14 +1,19 @@
 package cutover
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"testing"
@@ -40,6 +45,8 @@ type installation struct {
 	gate         sync.RWMutex
 	callers      []*caller
 	vmapi        *oldVMAPI
+	// stray counts requests that the old VMAPI must not get.
+	stray atomic.Int64
 
 	mu    sync.Mutex
 	calls map[string]int // answered, by step and name
@@ -64,7 +71,13 @@ func newInstallation(t *testing.T, ctx context.Context, parts *sync.WaitGroup) *
 	cnapi.nodes[oldNode] = n
 	in.old.cnapi = served(t, cnapi.handler())
 	in.vmapi = newOldVMAPI(ctx, in.public, in.jobs)
-	in.old.vmapi = served(t, in.vmapi.handler())
+	vmapi := in.vmapi.handler()
+	in.old.vmapi = served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/stray") || r.URL.Path != path.Clean(r.URL.Path) {
+			in.stray.Add(1)
+		}
+		vmapi.ServeHTTP(w, r)
+	}))
 	in.public.point(in.old.napi, in.old.cnapi, in.old.vmapi)
 	in.jobs.point(in.old.napi, in.old.cnapi, in.old.vmapi)
 
@@ -193,6 +206,94 @@ func (in *installation) sameInventory(door, id string) {
 	})
 }
 
+// place restarts the servers with another owner of placements, while no job runs.
+func (in *installation) place(who string) {
+	in.t.Helper()
+	in.gate.Lock()
+	defer in.gate.Unlock()
+	for _, s := range in.cluster.Servers {
+		if err := s.Stop(syscall.SIGTERM); err != nil {
+			in.t.Fatal(err)
+		}
+		for i, arg := range s.Args {
+			if arg == "--placement" {
+				s.Args[i+1] = who
+			}
+		}
+		if err := s.Start(); err != nil {
+			in.t.Fatal(err)
+		}
+		if err := in.cluster.AwaitReady(in.t.Context(), s); err != nil {
+			in.t.Fatal(err)
+		}
+	}
+}
+
+// refused makes requests to real listeners that must not reach the old services.
+func (in *installation) refused(vmapi, cnapi string) {
+	in.t.Helper()
+	before := in.stray.Load()
+	for _, c := range []struct {
+		url, line, header string
+		status            int
+	}{
+		{vmapi, "POST /vms/../servers", "", 400},
+		{vmapi, "POST //vms", "", 400},
+		{vmapi, "POST /vms%2f..%2fjob_results", "", 400},
+		{vmapi, "POST /stray/", "", 400},
+		{vmapi, "POST /stray", "", 403},
+		{vmapi, "GET /stray", "Origin: http://evil.example\r\n", 403},
+		{vmapi, "POST /vms", "Origin: http://evil.example\r\n", 403},
+		{vmapi, "GET /stray", "Rutter-Gateway: s9\r\n", 508},
+		{vmapi, "GET /stray", "Host: evil.example\r\n", 421},
+		{cnapi, "POST /servers/" + oldNode + "/execute", "", 403},
+		{cnapi, "POST /servers/" + oldNode + "/execute/", "", 400},
+	} {
+		address := strings.TrimPrefix(c.url, "http://")
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			in.t.Fatal(err)
+		}
+		if !strings.Contains(c.header, "Host:") {
+			c.header += "Host: " + address + "\r\n"
+		}
+		fmt.Fprintf(conn, "%s HTTP/1.1\r\n%sContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}", c.line, c.header)
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			in.t.Fatalf("%s: %v", c.line, err)
+		}
+		if answer.StatusCode != c.status {
+			in.t.Errorf("%s %q: %d, want %d", c.line, c.header, answer.StatusCode, c.status)
+		}
+		_ = conn.Close()
+	}
+	if n := in.stray.Load() - before; n != 0 {
+		in.t.Errorf("%d of them reached the old VMAPI", n)
+	}
+}
+
+// measured looks for the gateways' metrics.
+func (in *installation) measured() {
+	in.t.Helper()
+	response, err := client.Get(in.cluster.Servers[0].URL + "/metrics")
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	for _, want := range []string{
+		`rutter_triton_behind_up{surface="vmapi"} 1`, `rutter_triton_behind_up{surface="cnapi"} 1`, `rutter_triton_behind_requests_total{answer="2xx",surface="vmapi"}`,
+		`rutter_triton_behind_teed_total{call="heartbeat",outcome="taken",surface="cnapi"}`, `rutter_triton_behind_seconds_bucket{surface="cnapi"`,
+	} {
+		if !strings.Contains(string(text), want) {
+			in.t.Errorf("/metrics has no %s", want)
+		}
+	}
+}
+
 // TestCutOver: provision, start, stop, add_nics, resize and delete run during every step
 // of the cut-over and of the way back, and none fails; one server of Rutter's is killed
 // in the middle (docs/triton.md, section 4; issue 20, item 3).
@@ -235,6 +336,8 @@ func TestCutOver(t *testing.T) {
 	in.during("4 the name of VMAPI", func() { in.public.point("", "", in.listener("vmapi", 1)) })
 	in.sameInventory(in.listener("vmapi", 1), kept)
 	in.during("5 the parameters of the workflows", func() { in.jobs.point("", in.listener("cnapi", 1), in.listener("vmapi", 1)) })
+	in.refused(in.listener("vmapi", 1), in.listener("cnapi", 1))
+	in.measured()
 	in.during("6 the leader is killed, and comes again", func() {
 		leader, err := in.cluster.Leader(ctx)
 		if err != nil {
@@ -261,6 +364,10 @@ func TestCutOver(t *testing.T) {
 		}
 	})
 	in.sameInventory(in.listener("vmapi", 3), kept)
+	if os.Getenv("RUTTER_LONG") != "" {
+		in.during("6b placement is Rutter's", func() { in.place("ours") })
+		in.during("6c placement is the old CNAPI's again", func() { in.place("behind") })
+	}
 	in.during("7 back: the parameters of the workflows", func() { in.jobs.point("", in.old.cnapi, in.old.vmapi) })
 	in.during("8 back: the names of VMAPI and CNAPI", func() { in.public.point("", in.old.cnapi, in.old.vmapi) })
 	in.during("9 back: freeze, NICs to the old NAPI, its name, thaw", func() {

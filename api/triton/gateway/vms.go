@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"rutter/api/internal/rest"
 	"rutter/api/triton/vmapi"
@@ -28,6 +29,8 @@ func (g *Gateway) vmCalls() []call {
 		{name: "GET /changefeeds", serve: g.ownIfServed},
 		{name: "GET /changefeeds/stats", serve: g.ownIfServed},
 		{name: "GET /vms/{vm}", serve: g.getVM},
+		{name: "GET /jobs/{job}", serve: g.ofJob},
+		{name: "GET /jobs/{job}/wait", serve: g.ofJob},
 		{name: "POST /vms", right: writing, check: ofVM, serve: g.createVM},
 		{name: "POST /vms/{vm}", right: writing, check: ofVM, serve: g.updateVM},
 		{name: "PUT /vms/{vm}", right: writing, serve: g.putVM},
@@ -40,6 +43,7 @@ func (g *Gateway) vmCalls() []call {
 		{name: "POST /migrations/{vm}/updateVmServerUuid", right: writing, serve: g.changeVM},
 	}
 	for _, of := range []string{"tags", "customer_metadata", "internal_metadata", "role_tags"} {
+		calls = append(calls, call{name: "GET /vms/{vm}/" + of, serve: g.ownIfServed}, call{name: "GET /vms/{vm}/" + of + "/{key}", serve: g.ownIfServed})
 		for _, name := range []string{"POST /vms/{vm}/" + of, "PUT /vms/{vm}/" + of, "DELETE /vms/{vm}/" + of, "PUT /vms/{vm}/" + of + "/{key}", "POST /vms/{vm}/" + of + "/{key}", "DELETE /vms/{vm}/" + of + "/{key}"} {
 			calls = append(calls, call{name: name, right: writing, serve: g.changeVM})
 		}
@@ -50,6 +54,18 @@ func (g *Gateway) vmCalls() []call {
 // ownIfServed answers from the log if the surface has the route, else hands on.
 func (g *Gateway) ownIfServed(a *asked) error {
 	if a.ours != nil {
+		return g.own(a)
+	}
+	return g.handOn(a, nil)
+}
+
+// ofJob answers about a job by its owner: one of the log is a task.
+func (g *Gateway) ofJob(a *asked) error {
+	known := false
+	g.store.View(func(state *projections.State, _ log.Cursor) {
+		_, known = state.Get(log.KindTask, strings.ToLower(a.r.PathValue("job")))
+	})
+	if known && a.ours != nil {
 		return g.own(a)
 	}
 	return g.handOn(a, nil)
