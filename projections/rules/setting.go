@@ -96,6 +96,9 @@ func checkSetting(d *draft, s *log.Setting) {
 		}
 		return
 	}
+	if triton(d) && checkTritonSetting(d, s) {
+		return
+	}
 	values, known := settings[s.Name]
 	if d.confined() && s.Name == SettingFabricSelfProvision {
 		values, known = log.SelfProvisions, true
@@ -113,6 +116,9 @@ func checkSetting(d *draft, s *log.Setting) {
 		}
 		if perNode(d) {
 			names = append(names, SettingFabricMTU)
+		}
+		if triton(d) {
+			names = append(names, tritonSettings...)
 		}
 		for name := range settings {
 			names = append(names, name)

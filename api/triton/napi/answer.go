@@ -101,8 +101,10 @@ func ofRefusal(r *log.Refusal) *problem {
 	}
 	switch r.Code {
 	case log.CodeInvalidParameters:
-		p = invalid(bothEnds(p.Errors)...)
-	case log.CodeResourceNotFound, log.CodePreconditionFailed, log.CodeSubnetFull, log.CodeNotAuthorized:
+		if p = invalid(bothEnds(p.Errors)...); r.Message != messageInvalid {
+			p.Message = r.Message // such as that of a network's name
+		}
+	case log.CodeResourceNotFound, log.CodePreconditionFailed, log.CodeSubnetFull, log.CodeSubnetsExhausted, log.CodeNotAuthorized:
 		p.Errors = nil // NAPI names no field there
 	}
 	return p

@@ -53,9 +53,9 @@ func TestForms(t *testing.T) {
 	same(t, "mtu", n["mtu"], 1500.0)
 	same(t, "family", n["family"], "ipv4")
 	same(t, "netmask", n["netmask"], "255.255.255.0")
-	full := w.make("/networks", netBody("gateway", `"10.9.0.1"`, "description", `"d"`, "owner_uuids", `["`+owner1+`"]`, "routes", `{"10.8.0.0/16": "10.9.0.2"}`))
+	full := w.make("/networks", netBody("name", `"full"`, "gateway", `"10.9.0.1"`, "description", `"d"`, "owner_uuids", `["`+owner1+`"]`, "routes", `{"10.8.0.0/16": "10.9.0.2"}`))
 	sameKeys(t, "network with all", full, networkKeys+" gateway description owner_uuids routes")
-	six := w.make("/networks", netBody("subnet", `"fd00:9::/64"`, "provision_start_ip", `"fd00:9::10"`, "provision_end_ip", `"fd00:9::20"`))
+	six := w.make("/networks", netBody("name", `"six"`, "subnet", `"fd00:9::/64"`, "provision_start_ip", `"fd00:9::10"`, "provision_end_ip", `"fd00:9::20"`))
 	sameKeys(t, "network of IPv6", six, strings.Replace(networkKeys, "netmask ", "", 1))
 
 	bare := w.make("/nics", nicBody())

@@ -84,24 +84,17 @@ func (s *Service) networkID(r *http.Request) (log.UUID, error) {
 	return id, nil
 }
 
-// adminID finds the network named admin: on the NIC tag of that name, or else
-// on another.
-func (s *Service) adminID(r *http.Request) (log.UUID, error) {
-	l := listing{limit: 1, match: func(_ *projections.State, o log.Object) bool {
-		n := o.(*log.Network)
-		return n.Name == adminNetwork && !n.Fabric
-	}, shape: func(_ *projections.State, o log.Object) any { return o.(*log.Network).UUID }}
-	for _, walk := range []projections.Walk{{Kind: log.KindNetwork, Tag: adminNetwork}, {Kind: log.KindNetwork}} {
-		l.walks = []projections.Walk{walk}
-		found, err := s.gather(r, l)
-		if err != nil {
-			return log.UUID{}, err
+// adminID finds the network named admin; see projections.State.AdminNetwork for a log with
+// several.
+func (s *Service) adminID(_ *http.Request) (id log.UUID, err error) {
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		if rec, ok := state.AdminNetwork(); ok {
+			id = rec.Object.(*log.Network).UUID
+		} else {
+			err = notFound(nounNetwork)
 		}
-		if len(found) > 0 {
-			return found[0].(log.UUID), nil
-		}
-	}
-	return log.UUID{}, notFound(nounNetwork)
+	})
+	return id, err
 }
 
 // mayProvision reports whether an owner may have NICs on what has these owners.
