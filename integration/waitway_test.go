@@ -56,7 +56,7 @@ func (w *wholeWay) ownNetwork(t *testing.T, vnet uint32) log.UUID {
 	if _, err := w.c.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{{
 		Action: log.Create, Kind: log.KindNetwork, Set: strings.Fields("fabric mtu name nic_tag owner_uuids provision_end_ip provision_start_ip subnet uuid vnet_id"),
 		Object: &log.Network{
-			UUID: id, Name: "own" + string('a'+rune(vnet%26)), NICTag: "u", Fabric: true, VNetID: vnet, MTU: 1400, OwnerUUIDs: []log.UUID{w.owner},
+			UUID: id, Name: fmt.Sprint("own", vnet), NICTag: "u", Fabric: true, VNetID: vnet, MTU: 1400, OwnerUUIDs: []log.UUID{w.owner},
 			Subnet:         netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16 + at%16, 0, 0}), 16),
 			ProvisionStart: netip.AddrFrom4([4]byte{172, 16 + at%16, 0, 5}), ProvisionEnd: netip.AddrFrom4([4]byte{172, 16 + at%16, 250, 0}),
 		},

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"iter"
 	"net/netip"
 	"slices"
@@ -190,4 +191,39 @@ func (s *State) PoolTags(p *log.NetworkPool) []string {
 	}
 	slices.Sort(tags)
 	return slices.Compact(tags)
+}
+
+// AdminNetwork returns the network that NAPI's clients call admin, or false: the network
+// that is no fabric's and has that name.
+//
+// A log of before log.FeatureTriton may have several. Then the one on the NIC tag admin
+// is taken; of several, the one with the most NICs, because all servers have theirs on it,
+// and one that was made later has none; then the one that was changed longest ago.
+func AdminNetwork(s *State) (Record, bool) {
+	var best Record
+	for r := range records(s.names.of(NetName{Name: adminName})) {
+		if best.Object == nil || compareAdmins(s, r, best) < 0 {
+			best = r
+		}
+	}
+	return best, best.Object != nil
+}
+
+// adminName is the name and the NIC tag of the admin network.
+const adminName = "admin"
+
+func compareAdmins(s *State, a, b Record) int {
+	x, y := a.Object.(*log.Network), b.Object.(*log.Network)
+	onTag := func(n *log.Network) int {
+		if n.NICTag == adminName {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(
+		cmp.Compare(onTag(y), onTag(x)),
+		cmp.Compare(s.nicsOnNet[y.UUID].len(), s.nicsOnNet[x.UUID].len()),
+		cmp.Compare(a.Seq, b.Seq),
+		x.UUID.Compare(y.UUID),
+	)
 }

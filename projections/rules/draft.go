@@ -273,7 +273,7 @@ const maxDescription = 64
 
 // checkDescription is checkText for what NAPI describes. A longer one that a log has from
 // before log.FeatureTriton stays until it is changed; was is "" on create.
-func (d *draft) checkDescription(was, now string) {
+func checkDescription(d *draft, was, now string) {
 	if d.checkText("description", now); triton(d) && now != was && len(utf16.Encode([]rune(now))) > maxDescription {
 		d.bad("description", fmt.Sprintf("must not be longer than %d characters", maxDescription), "shorten it")
 	}

@@ -161,7 +161,7 @@ func checkNetwork(d *draft, was, n *log.Network) {
 	if n.Name == "" || len(n.Name) > projections.MaxNameBytes {
 		d.bad("name", fmt.Sprintf("must have 1 to %d characters", projections.MaxNameBytes), "choose a name, such as external")
 	}
-	d.checkDescription(was.Description, n.Description)
+	checkDescription(d, was.Description, n.Description)
 	if n.VLANID == 1 || n.VLANID > 4094 {
 		d.bad("vlan_id", "VLAN ID must be a number between 0 and 4094, and not 1", "send 0 for untagged")
 	}
@@ -440,4 +440,27 @@ const adminTag = "admin"
 func isAdmin(d *draft, network log.UUID) bool {
 	r, ok := d.ByUUID(log.KindNetwork, network)
 	return ok && r.Object.(*log.Network).NICTag == adminTag && !r.Object.(*log.Network).Fabric
+}
+
+// checkUniqueName refuses a name that is new to a network and that another network has
+// where it must be unique: in the cloud, or, of fabric networks, among their owner's. What
+// a log of before log.FeatureTriton has twice stays as it is until it is renamed. before is
+// nil on create.
+func checkUniqueName(d *draft, before, n *log.Network) {
+	if !triton(d) || d.refused() {
+		return
+	}
+	name := projections.NameOf(n)
+	if before != nil && projections.NameOf(before) == name {
+		return
+	}
+	for o := range d.Objects(projections.NetworksNamed(name)) {
+		if other := o.(*log.Network); other.UUID != n.UUID {
+			d.refuse(log.CodeInvalidParameters, "name is in use by another network", log.FieldError{
+				Field: "name", Code: log.ElementDuplicate, Message: "Already exists",
+				Remedy: fmt.Sprintf("choose another, or rename network \"%s\" first", other.UUID), Type: other.Kind().String(), ID: other.ID(),
+			})
+			return
+		}
+	}
 }

@@ -25,7 +25,7 @@ const maxPoolNetworks = 64
 // create.
 func checkPool(d *draft, was, p *log.NetworkPool, op *log.Op) {
 	d.checkName(p.Name)
-	d.checkDescription(was.Description, p.Description)
+	checkDescription(d, was.Description, p.Description)
 	if len(p.OwnerUUIDs) > maxOwners {
 		d.bad("owner_uuids", fmt.Sprintf("there are %d owners", len(p.OwnerUUIDs)), fmt.Sprintf("name at most %d", maxOwners))
 	}

@@ -16,7 +16,7 @@ var vlanRules = hooks[*log.FabricVLAN]{
 		if v.Name != "" || !triton(d) || given(op, "name") { // NAPI: a VLAN needs none
 			d.checkName(v.Name)
 		}
-		d.checkDescription(before.Description, v.Description)
+		checkDescription(d, before.Description, v.Description)
 		checkVLAN(d, v)
 	},
 	duplicate: func(d *draft, _ *log.FabricVLAN, e *log.FieldError) {

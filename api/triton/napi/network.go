@@ -100,11 +100,11 @@ func (s *Service) networkID(r *http.Request) (log.UUID, error) {
 	return id, nil
 }
 
-// adminID finds the network named admin; see projections.State.AdminNetwork for a log with
+// adminID finds the network named admin; see projections.AdminNetwork for a log with
 // several.
 func (s *Service) adminID(_ *http.Request) (id log.UUID, err error) {
 	s.store.View(func(state *projections.State, _ log.Cursor) {
-		if rec, ok := state.AdminNetwork(); ok {
+		if rec, ok := projections.AdminNetwork(state); ok {
 			id = rec.Object.(*log.Network).UUID
 		} else {
 			err = notFound(nounNetwork)
