@@ -27,7 +27,6 @@ type simServer struct {
 	expires int // when the kernel deletes the address
 	round   *Round
 	roundAt int
-	visible bool // during the round this server's link was whole
 }
 
 // sim is a cluster.
