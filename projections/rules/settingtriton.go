@@ -15,12 +15,26 @@ var tritonSettings = []string{designation.SettingAllocation, designation.Setting
 // maxPlatforms bounds the platforms that a setting names.
 const maxPlatforms = 256
 
+// ofBootRecords reports whether an operation writes the boot record of servers that have
+// none of their own. It is a record as each server has one, which programs without a
+// certificate write too, and says nothing of who may do what.
+func ofBootRecords(op *log.Op) bool {
+	s, _ := op.Object.(*log.Setting)
+	switch {
+	case op.Kind != log.KindSetting:
+		return false
+	case op.Action == log.Create:
+		return s != nil && s.Name == designation.SettingBootDefault
+	}
+	return op.Action == log.Update && op.ID == designation.SettingBootDefault
+}
+
 // checkTritonSetting checks a setting of CNAPI's surface; it returns false for others.
 func checkTritonSetting(d *draft, s *log.Setting) bool {
 	switch s.Name {
 	case designation.SettingAllocation:
 		if _, err := designation.ParseDefaults(s.Value); err != nil {
-			d.bad("value", d.show(err.Error()), "send NAME=VALUE with commas between, as in filter_headnode=false,overprovision_ratio_cpu=2")
+			d.bad("value", err.Error(), "send NAME=VALUE with commas between, as in filter_headnode=false,overprovision_ratio_cpu=2")
 		}
 	case designation.SettingBootDefault:
 		d.checkJSON("value", s.Value, 4*projections.MaxFieldJSON, '{')
