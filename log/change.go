@@ -57,9 +57,16 @@ const (
 	OptionReserveIP Option = "reserve_ip"
 	// OptionReleaseIP: it is reserved no longer (reserved: false). NIC.
 	OptionReleaseIP Option = "release_ip"
+	// OptionNoNIC: refused (PreconditionFailed) if a NIC has the address: the condition of
+	// a client that read it without one. IP, from FeatureTriton on.
+	OptionNoNIC Option = "no_nic"
 	// OptionLockOut: those who lose their last way in by it are meant. Revocation and
 	// authority, from FeatureConfined on.
 	OptionLockOut Option = "lock_out"
+	// OptionAllocateSubnet: the subnet of a new fabric network is chosen among those that
+	// are free on its vnet. What is sent is 0.0.0.0 with the prefix length (subnet_prefix).
+	// Network, from FeatureTriton on.
+	OptionAllocateSubnet Option = "allocate_subnet"
 )
 
 // Result is what became of a change. A retry of the same change id gets the

@@ -234,10 +234,11 @@ func TestUnknownFieldsAndKindsSurvive(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"known kind": raw(func(enc *msgpack.Encoder) {
 			event(enc, uint64(KindNICTag), func() {
-				enc.EncodeArrayLen(5)
+				enc.EncodeArrayLen(6)
 				enc.EncodeString("thing")
 				enc.EncodeBytesLen(0)
 				enc.EncodeUint(1500)
+				enc.EncodeBytesLen(0)
 				enc.EncodeString("unknown field")
 				enc.EncodeBool(true)
 			})

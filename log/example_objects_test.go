@@ -151,6 +151,7 @@ func exampleEvents() map[string]*Event {
 			UUID: vm, Alias: "web1", OwnerUUID: owner, Brand: "bhyve", State: "running", ZoneState: "running", ServerUUID: cn, Zonename: vm.String(),
 			Properties: `{"billing_id":"d9e3e0f0-0000-4000-8000-000000000001","tags":{"role":"web"}}`,
 		}, Create, CNScope(cn)),
+		"nic_tag_2": event(&NICTag{Name: "manta_rack_100", UUID: change, MTU: 1500, ReportedBy: cn}, Create, AllScope()),
 		"nic_3": event(&NIC{
 			MAC: mustMAC("90:b8:d0:12:34:59"), BelongsToType: "zone", BelongsToUUID: vm, OwnerUUID: owner, State: "running",
 			NetworkUUID: network, IP: netip.MustParseAddr("10.21.12.8"), CNUUID: cn,

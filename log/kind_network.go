@@ -54,6 +54,7 @@ var networkKind = kind{
 		IDField: "uuid", IDForm: IDUUID,
 		Immutable:   []string{"uuid", "family", "subnet", "fabric", "vnet_id", "internet_nat", "gateway_provisioned"},
 		TenantField: "owner_uuids",
+		Options:     []Option{OptionAllocateSubnet},
 		Path:        "networks",
 		Filters:     []string{"fabric", "family", "name", "nic_tag", "uuid", "vlan_id", "vnet_id"},
 		Command: Command{

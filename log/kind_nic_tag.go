@@ -9,6 +9,9 @@ type NICTag struct {
 	Name string `json:"name"` // the id: 1 to 31 of [A-Za-z0-9_]
 	UUID UUID   `json:"uuid"`
 	MTU  uint32 `json:"mtu"` // bytes, 1500 to 9000
+	// ReportedBy is the server from whose sysinfo the tag was made, from FeatureTriton on;
+	// not set of a tag that an operator or a program made.
+	ReportedBy UUID `json:"reported_by,omitzero"`
 	extra
 }
 
@@ -17,7 +20,7 @@ var nicTagKind = kind{
 	Description: Description{
 		Name: "nic_tag", Noun: "nic tag", Title: "NIC tag",
 		IDField: "name", IDForm: IDText,
-		Immutable: []string{"name", "uuid"},
+		Immutable: []string{"name", "uuid", "reported_by"},
 		Drawn:     "uuid",
 		Path:      "nic_tags",
 		Filters:   []string{"mtu", "uuid"},
@@ -36,7 +39,11 @@ var nicTagKind = kind{
 		v.str("name", &t.Name)
 		v.uuid("uuid", &t.UUID)
 		v.u32("mtu", &t.MTU)
+		if takes(v, FeatureTriton) {
+			v.uuid("reported_by", &t.ReportedBy)
+		}
 	}),
+	late:  late[NICTag]{{1, FeatureTriton, func(t *NICTag) bool { return t.ReportedBy.IsZero() }}},
 	scope: scopes[NICTag](func(_ *NICTag) Scope { return AllScope() }),
 }
 

@@ -49,7 +49,7 @@ var Limits = []Limit{
 	{"set_names", MaxSetNames, "fields that an operation names", "no kind has half as many; each that is refused is an element of the answer"},
 	{"name_bytes", MaxNameBytes, "bytes", "names stand in indexes, metrics and kernel objects"},
 	{"text_bytes", MaxTextBytes, "bytes", "each event of an object carries all its texts, twice when they change"},
-	{"options", MaxOptions, "options of an operation", "there are four"},
+	{"options", MaxOptions, "options of an operation", "there are six"},
 	{"list_elements", MaxListElements, "elements of a list in an object", "an event shows the whole list, and an index may have a row for each element"},
 	{"unknown_bytes", MaxUnknownBytes, "bytes of fields of newer programs in one object", "they are kept and sent on unread, so that nothing else bounds them"},
 	{"object_bytes", MaxObjectBytes, "bytes", "an update's event has an object and its old values, and both must fit one event"},

@@ -11,6 +11,7 @@ const (
 	CodeInvalidParameters  = "InvalidParameters"  // HTTP 422
 	CodeInUse              = "InUse"              // 422
 	CodeSubnetFull         = "SubnetFull"         // 507
+	CodeSubnetsExhausted   = "SubnetsExhausted"   // 507
 	CodeNoRoom             = "NoRoom"             // 507: ErrNoRoom, no refusal of the log's
 	CodeResourceNotFound   = "ResourceNotFound"   // 404
 	CodePreconditionFailed = "PreconditionFailed" // 412

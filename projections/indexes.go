@@ -48,6 +48,12 @@ func FabricsOnVNet(vnet uint32) Index {
 	return Index{func(s *store) *sorted[*row] { return s.subnets[vnet] }}
 }
 
+// NetworksNamed are the networks of a name: one, unless the log has duplicates of before
+// log.FeatureTriton. None in a small state.
+func NetworksNamed(name NetName) Index {
+	return Index{func(s *store) *sorted[*row] { return s.names.of(name) }}
+}
+
 // VLANsOf are the fabric VLANs of an owner.
 func VLANsOf(owner log.UUID) Index {
 	return Index{func(s *store) *sorted[*row] { return s.vlansOf[owner] }}

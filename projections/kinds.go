@@ -27,7 +27,7 @@ var kinds = [...]keptKind{
 		places: placesOfNetwork,
 		same: func(a, b log.Object) bool {
 			x, y := a.(*log.Network), b.(*log.Network)
-			return x.NICTag == y.NICTag && x.Fabric == y.Fabric && x.VNetID == y.VNetID && x.Subnet == y.Subnet && slices.Equal(x.OwnerUUIDs, y.OwnerUUIDs)
+			return x.NICTag == y.NICTag && x.Fabric == y.Fabric && x.VNetID == y.VNetID && x.Subnet == y.Subnet && x.Name == y.Name && slices.Equal(x.OwnerUUIDs, y.OwnerUUIDs)
 		},
 		indexed: true,
 	},
@@ -262,6 +262,14 @@ func placesOfNetwork(s *store, o log.Object, p placing) {
 		for _, owner := range n.OwnerUUIDs {
 			p.underUUID(s.fabricsOf, owner)
 		}
+	}
+	if s.shapes != nil {
+		return // agents are not asked for names
+	}
+	if p.put {
+		s.names.add(NameOf(n), p.row)
+	} else {
+		s.names.remove(NameOf(n), p.row)
 	}
 }
 

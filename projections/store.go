@@ -30,6 +30,7 @@ type store struct {
 	netsOnTag  sets[string]   // networks by NIC tag
 	subnets    sets[uint32]   // networks that may not overlap, by subnet; see subnetGroup
 	fabricsOf  sets[log.UUID] // fabric networks by owner
+	names      netNames       // networks by name; not in a small state
 	nicsOnTag  sets[string]   // NICs that name a NIC tag themselves
 	nicsOnNet  sets[log.UUID] // NICs by network
 	nicsOnVNet sets[uint32]   // NICs by vnet
@@ -75,7 +76,7 @@ type store struct {
 
 func newStore() *store {
 	return &store{
-		netsOnTag: sets[string]{}, subnets: sets[uint32]{}, fabricsOf: sets[log.UUID]{}, nicsOnTag: sets[string]{},
+		netsOnTag: sets[string]{}, subnets: sets[uint32]{}, fabricsOf: sets[log.UUID]{}, names: newNetNames(), nicsOnTag: sets[string]{},
 		nicsOnNet: sets[log.UUID]{}, nicsOnVNet: sets[uint32]{}, nicsOnCN: sets[log.UUID]{},
 		nicsOf: newOwners(), nicsOwnedBy: sets[log.UUID]{}, underlays: sets[log.UUID]{},
 		vmsOnCN: sets[log.UUID]{}, zones: sets[string]{},

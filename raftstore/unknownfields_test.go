@@ -12,6 +12,7 @@ import (
 var lateZeros = map[log.Kind][]byte{
 	log.KindServer: {0, 0, 0x90}, // two integers, a list
 	log.KindVM:     {0xa0},       // a text
+	log.KindNICTag: {0xc4, 0},    // a UUID
 }
 
 // withUnknown returns o with one more field of n bytes, as a newer program would write it.

@@ -332,7 +332,7 @@ func answerError(response *http.Response, body []byte) error {
 	case response.StatusCode == http.StatusBadGateway, response.StatusCode == http.StatusServiceUnavailable,
 		response.StatusCode == http.StatusGatewayTimeout, response.StatusCode == http.StatusTooManyRequests:
 		return retry{failed}
-	case response.StatusCode >= 500 && refusal.Code != log.CodeSubnetFull && refusal.Code != log.CodeUndecided:
+	case response.StatusCode >= 500 && refusal.Code != log.CodeSubnetFull && refusal.Code != log.CodeSubnetsExhausted && refusal.Code != log.CodeUndecided:
 		return failed
 	}
 	return refusal

@@ -31,8 +31,12 @@ const maxAggregated = 16
 // settleAggregation brings the MACs into their one form, and takes the server
 // from the NICs.
 func settleAggregation(d *draft, a *log.Aggregation, op *log.Op) {
-	slices.SortFunc(a.MACs, log.MAC.Compare) // a is a clone of our own
-	a.MACs = slices.Compact(a.MACs)
+	if triton(d) {
+		a.MACs = withoutRepeats(a.MACs) // in the order that they were named, as NAPI keeps them
+	} else {
+		slices.SortFunc(a.MACs, log.MAC.Compare) // a is a clone of our own
+		a.MACs = slices.Compact(a.MACs)
+	}
 	slices.Sort(a.NICTagsProvided)
 	a.NICTagsProvided = slices.Compact(a.NICTagsProvided)
 	if op.Action != log.Create {
@@ -49,6 +53,17 @@ func settleAggregation(d *draft, a *log.Aggregation, op *log.Op) {
 			}
 		}
 	}
+}
+
+// withoutRepeats returns each MAC once, in the order of the first of each.
+func withoutRepeats(macs []log.MAC) []log.MAC {
+	var once []log.MAC
+	for _, mac := range macs {
+		if !slices.Contains(once, mac) {
+			once = append(once, mac)
+		}
+	}
+	return once
 }
 
 func checkAggregation(d *draft, a *log.Aggregation, op *log.Op) {

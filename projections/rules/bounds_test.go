@@ -32,7 +32,7 @@ func TestBounds(t *testing.T) {
 		{"name", projections.MaxNameBytes, func(n int) string {
 			return strings.Replace(fmt.Sprintf(network, `"mtu": 1500`), `"n"`, `"`+strings.Repeat("n", n)+`"`, 1)
 		}},
-		{"description", projections.MaxTextBytes, func(n int) string { return fmt.Sprintf(network, `"description": "`+strings.Repeat("d", n)+`"`) }},
+		{"description", maxDescription, func(n int) string { return fmt.Sprintf(network, `"description": "`+strings.Repeat("d", n)+`"`) }},
 		{"resolvers", maxResolvers, func(n int) string { return fmt.Sprintf(network, `"resolvers": [`+list(n, `"10.1.0.%d"`)+`]`) }},
 		{"routes", maxRoutes, func(n int) string {
 			return fmt.Sprintf(network, `"routes": {`+list(n, `"10.2.%d.0/30": "10.1.0.1"`)+`}`)

@@ -334,9 +334,12 @@ func (d *draft) resultFits(ids []string) {
 
 func (d *draft) checkOptions(op *log.Op) {
 	for _, o := range op.Options {
-		if !slices.Contains(d.rules(op.Kind).Options, o) || op.Action == log.Delete || o == log.OptionLockOut && !d.confined() {
+		if !slices.Contains(d.rules(op.Kind).Options, o) || op.Action == log.Delete || o == log.OptionLockOut && !d.confined() || o == log.OptionNoNIC && !triton(d) {
 			d.bad("options", fmt.Sprintf("\"%s\" does not fit a %s of a %s", d.show(string(o)), op.Action, op.Kind), "leave it out")
 		}
+	}
+	if asks(op, log.OptionAllocateSubnet) && !d.refused() && (op.Action != log.Create || !triton(d)) {
+		d.bad("options", fmt.Sprintf("\"%s\" does not fit a %s of a %s", log.OptionAllocateSubnet, op.Action, op.Kind), "leave it out")
 	}
 	if d.change.By.Role == log.RoleCN && (asks(op, log.OptionReserveIP) || asks(op, log.OptionReleaseIP)) {
 		d.deny(op, "a compute node may not reserve or release an address", "use the certificate of an operator")

@@ -49,7 +49,7 @@ var netRefusals = []struct{ op, want string }{
 	{`delete network #34#`, `InUse: network is in use; uuid: In use by network_pool "#40#"`},
 	{`delete network_pool #40#`, ``},
 
-	{`create fabric_vlan {}`, `name: must have 1 to 64 characters (choose a name); owner_uuid: Missing parameter`},
+	{`create fabric_vlan {}`, `owner_uuid: Missing parameter`},
 	{`create fabric_vlan {"owner_uuid": "#1#", "vlan_id": 1, "name": "x"}`, `vlan_id: VLAN ID must be a number between 0 and 4094, and not 1`},
 	{`create fabric_vlan {"owner_uuid": "#1#", "vlan_id": 8, "vnet_id": 11, "name": "x"}`, `vnet_id: the owner's fabric is vnet 10 (leave it out)`},
 	{`create fabric_vlan {"owner_uuid": "#5#", "vlan_id": 8, "vnet_id": 10, "name": "x"}`, `vnet_id: network owner_uuids do not match: the vnet is another owner's`},
@@ -119,7 +119,8 @@ var netRefusals = []struct{ op, want string }{
 	{`create nic {"belongs_to_type": "zone", "belongs_to_uuid": "#22#", "owner_uuid": "#2#", "network_uuid": "#40#"}`, `owner_uuid: owner cannot provision on network pool`},
 	{`create nic {` + zoneNIC + `, "network_uuid": "#40#", "nic_tag": "external"}`, `SubnetFull: all networks in pool are full`},
 
-	{`create setting {"name": "color", "value": "red"}`, `name: there is no setting "color" (use one of: cluster.time, cn.max_vms, cnapi.allocation, cnapi.boot_default, cnapi.platforms, fabric.mtu, fabric.self_provision, napi.network_immutable)`},
+	{`create setting {"name": "color", "value": "red"}`, `name: there is no setting "color" (use one of: cluster.time, cn.max_vms, cnapi.allocation, cnapi.boot_default, cnapi.platforms, fabric.mtu, fabric.self_provision, napi.network_immutable, napi.strict)`},
+	{`create setting {"name": "napi.strict", "value": "red"}`, `value: "red" is no value of napi.strict`},
 	{`create setting {"name": "napi.network_immutable", "value": "red"}`, `value: "red" is no value of napi.network_immutable`},
 	{`create setting {"name": "napi.network_immutable", "value": "true"}`, ``},
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"unicode/utf16"
 
 	"rutter/log"
 	"rutter/projections"
@@ -263,6 +264,18 @@ func (d *draft) deny(op *log.Op, message, remedy string) {
 func (d *draft) checkText(field, text string) {
 	if len(text) > projections.MaxTextBytes {
 		d.bad(field, fmt.Sprintf("must not be longer than %d bytes", projections.MaxTextBytes), "shorten it")
+	}
+}
+
+// maxDescription bounds a description where NAPI does, in characters as it counts them:
+// units of UTF-16 (sdc-napi, MAX_STR_LEN).
+const maxDescription = 64
+
+// checkDescription is checkText for what NAPI describes. A longer one that a log has from
+// before log.FeatureTriton stays until it is changed; was is "" on create.
+func (d *draft) checkDescription(was, now string) {
+	if d.checkText("description", now); triton(d) && now != was && len(utf16.Encode([]rune(now))) > maxDescription {
+		d.bad("description", fmt.Sprintf("must not be longer than %d characters", maxDescription), "shorten it")
 	}
 }
 

@@ -39,7 +39,7 @@ func TestLimits(t *testing.T) {
 			return log.Op{Action: log.Create, Kind: log.KindGrant, Object: &log.Grant{Subject: "reader:x", OwnerUUIDs: make([]log.UUID, n)}}
 		}},
 		{"unknown_bytes", log.MaxUnknownBytes, func(n int) log.Op {
-			return log.Op{Action: log.Create, Kind: log.KindNICTag, Object: withUnknown(t, &log.NICTag{Name: "h"}, n)}
+			return log.Op{Action: log.Create, Kind: log.KindGrant, Object: withUnknown(t, &log.Grant{Subject: "reader:x"}, n)}
 		}},
 		{"object_bytes", log.MaxObjectBytes, func(n int) log.Op {
 			o := &log.Server{}

@@ -49,6 +49,7 @@ func (m *model) put(o log.Object) {
 	case *log.NICTag:
 		m.tags[o.Name] = *o
 	case *log.Network:
+		o.GatewayProvisioned = m.provisioned(o)
 		m.nets[o.UUID] = *o
 	case *log.NIC:
 		m.nics[o.MAC] = *o
@@ -56,6 +57,25 @@ func (m *model) put(o log.Object) {
 		m.servers[o.UUID] = *o
 	case *log.VM:
 		m.vms[o.UUID] = *o
+	}
+}
+
+// provisioned reports whether a NIC has the address of a fabric network's gateway.
+func (m *model) provisioned(n *log.Network) bool {
+	for _, nic := range m.nics {
+		if n.Fabric && n.Gateway.IsValid() && nic.NetworkUUID == n.UUID && nic.IP == n.Gateway {
+			return true
+		}
+	}
+	return false
+}
+
+// settleGateways follows with the networks what became of their NICs.
+func (m *model) settleGateways() {
+	for _, n := range m.nets {
+		if n.GatewayProvisioned != m.provisioned(&n) {
+			m.put(&n)
+		}
 	}
 }
 
@@ -79,6 +99,7 @@ func (m *model) change(c *log.Change, result log.Result) (next *model, ok bool) 
 			name = result.IDs[i]
 		}
 		ok = next.op(c.Ops[i], name, c.Time)
+		next.settleGateways()
 	}
 	return next, ok
 }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -109,7 +110,7 @@ func netWorld(t changetest.Tester) *worldtest.World {
 	must(&log.Network{UUID: changetest.UUID(30), Name: "n", NICTag: "one", Subnet: netip.MustParsePrefix("10.0.0.0/28")})
 	for n := range uint64(4) {
 		must(&log.Network{
-			UUID: changetest.UUID(31 + n), Name: "n", NICTag: "one", Fabric: true, VNetID: uint32(10 + 10*(n/2)), OwnerUUIDs: []log.UUID{changetest.UUID(1)},
+			UUID: changetest.UUID(31 + n), Name: fmt.Sprintf("n%d", n), NICTag: "one", Fabric: true, VNetID: uint32(10 + 10*(n/2)), OwnerUUIDs: []log.UUID{changetest.UUID(1)},
 			Subnet: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(1 + n), 0, 0}), 29),
 		})
 	}

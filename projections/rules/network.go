@@ -13,14 +13,21 @@ import (
 
 var networkRules = hooks[*log.Network]{
 	settle: func(d *draft, before, n *log.Network, op *log.Op) {
+		allocateSubnet(d, n, op)
 		settleNetwork(d, n, op)
+		settleGateway(d, n)
 		fitUnderlay(d, before, n, op)
 	},
 	check: func(d *draft, before, n *log.Network, _ *log.Op) {
 		checkWire(d, before, n)
-		if checkNetwork(d, n); before != nil {
+		was := before
+		if was == nil {
+			was = new(log.Network)
+		}
+		if checkNetwork(d, was, n); before != nil {
 			checkPoolsOf(d, n)
 		}
+		checkUniqueName(d, before, n)
 	},
 	fixed:   fixedOf,
 	isFixed: isFixedOf,
@@ -119,6 +126,11 @@ func settleNetwork(d *draft, n *log.Network, op *log.Op) {
 			n.MTU -= projections.Overhead6
 		}
 	}
+	settleVNet(d, n, op)
+}
+
+// settleVNet gives a new fabric network that names no vnet its owner's.
+func settleVNet(d *draft, n *log.Network, op *log.Op) {
 	if n.Fabric && n.VNetID == 0 && !given(op, "vnet_id") && len(n.OwnerUUIDs) == 1 {
 		n.VNetID = vnetFor(d, n.OwnerUUIDs[0])
 	}
@@ -144,11 +156,12 @@ func settleRoutes(d *draft, n *log.Network) {
 	}
 }
 
-func checkNetwork(d *draft, n *log.Network) {
+// checkNetwork checks a network as it would stand; was is empty on create.
+func checkNetwork(d *draft, was, n *log.Network) {
 	if n.Name == "" || len(n.Name) > projections.MaxNameBytes {
 		d.bad("name", fmt.Sprintf("must have 1 to %d characters", projections.MaxNameBytes), "choose a name, such as external")
 	}
-	d.checkText("description", n.Description)
+	d.checkDescription(was.Description, n.Description)
 	if n.VLANID == 1 || n.VLANID > 4094 {
 		d.bad("vlan_id", "VLAN ID must be a number between 0 and 4094, and not 1", "send 0 for untagged")
 	}
@@ -373,17 +386,25 @@ func sameOwners(a, b *log.Network) bool {
 	return slices.Equal(slices.Compact(x), slices.Compact(y))
 }
 
-// checkOverlap looks for a network whose subnet overlaps where it may not.
+// checkOverlap looks for networks whose subnets overlap where they may not. Each is named,
+// by its UUID, up to maxUsedBy of them; before log.FeatureTriton only one was.
 func checkOverlap(d *draft, n *log.Network) {
+	var found []*log.Network
 	for o := range d.Neighbours(n) {
 		other := o.(*log.Network)
-		if other.UUID != n.UUID && other.Subnet.Overlaps(n.Subnet) {
-			d.problem(log.FieldError{
-				Field: "subnet", Code: log.ElementUsedBy, Message: "subnet overlaps with another network",
-				Remedy: fmt.Sprintf("choose a subnet outside %s", other.Subnet), Type: "network", ID: other.ID(),
-			})
-			return
+		if other.UUID == n.UUID || !other.Subnet.Overlaps(n.Subnet) {
+			continue
 		}
+		if found = append(found, other); !triton(d) || len(found) == maxUsedBy {
+			break
+		}
+	}
+	slices.SortFunc(found, func(a, b *log.Network) int { return a.UUID.Compare(b.UUID) })
+	for _, other := range found {
+		d.problem(log.FieldError{
+			Field: "subnet", Code: log.ElementUsedBy, Message: "subnet overlaps with another network",
+			Remedy: fmt.Sprintf("choose a subnet outside %s", other.Subnet), Type: "network", ID: other.ID(),
+		})
 	}
 }
 

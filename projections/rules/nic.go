@@ -30,10 +30,11 @@ var nicRules = hooks[*log.NIC]{
 			clearPrimary(d, n)
 		}
 	},
-	follow: func(d *draft, _, n *log.NIC, op *log.Op) {
+	follow: func(d *draft, before, n *log.NIC, op *log.Op) {
 		if n != nil {
 			followNIC(d, n, op)
 		}
+		followGateway(d, before, n)
 	},
 	owns: func(d *draft, cn log.UUID, n *log.NIC) bool {
 		if d.confined() {
@@ -212,9 +213,7 @@ func matchNetwork(d *draft, n *log.NIC, op *log.Op) {
 // checkNIC checks a NIC as it would stand, and last, if all is well, takes an
 // address for it where it needs one.
 func checkNIC(d *draft, before, n *log.NIC, op *log.Op) {
-	if !n.MAC.IsZero() && !n.MAC.IsUnicast() {
-		d.bad("mac", "it is a multicast address", "choose one with an even first octet, or leave it out to have one drawn")
-	}
+	checkMAC(d, n)
 	switch n.BelongsToType {
 	case "zone", "server", "other":
 	case "":
@@ -246,6 +245,19 @@ func checkNIC(d *draft, before, n *log.NIC, op *log.Op) {
 	}
 }
 
+// checkMAC refuses a multicast address as a NIC's. NAPI takes it, and so do servers from
+// log.FeatureTriton on, except where it would harm others: on a fabric, where frames for a
+// group would go to the NIC's node alone, and by a compute node's word.
+func checkMAC(d *draft, n *log.NIC) {
+	if n.MAC.IsZero() || n.MAC.IsUnicast() {
+		return
+	}
+	if net := d.Network(n.NetworkUUID); triton(d) && d.change.By.Role != log.RoleCN && (net == nil || !net.Fabric) {
+		return
+	}
+	d.bad("mac", "it is a multicast address", "choose one with an even first octet, or leave it out to have one drawn")
+}
+
 // checkServerNIC checks what only NICs of servers may have.
 func checkServerNIC(d *draft, n *log.NIC) {
 	if n.BelongsToType == "server" {
@@ -257,7 +269,7 @@ func checkServerNIC(d *draft, n *log.NIC) {
 	if n.Underlay {
 		d.bad("underlay", "underlay can only be set on server NICs", "leave it out")
 	}
-	if len(n.NICTagsProvided) > 0 {
+	if len(n.NICTagsProvided) > 0 && (!triton(d) || d.change.By.Role == log.RoleCN) { // NAPI takes them of any NIC
 		d.bad("nic_tags_provided", "nic_tags_provided can only be set on server NICs", "leave it out")
 	}
 }

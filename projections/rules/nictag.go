@@ -10,10 +10,11 @@ import (
 )
 
 var nicTagRules = hooks[*log.NICTag]{
-	fill:  fillTag,
-	check: checkTag,
+	instead: renameTag,
+	fill:    fillTag,
+	check:   checkTag,
 	isFixed: func(before, _ *log.NICTag, field, message string) (string, bool) {
-		if field == "name" && (before.Name == adminTag || before.Name == "external") {
+		if field == "name" && (before.Name == adminTag || before.Name == externalTag) {
 			message = before.Name + " nic tag cannot be renamed"
 		}
 		return message, true
@@ -30,7 +31,8 @@ func fillTag(d *draft, t *log.NICTag, op *log.Op) {
 	}
 }
 
-func checkTag(d *draft, before, t *log.NICTag, _ *log.Op) {
+// checkTagText checks what a tag says by itself.
+func checkTagText(d *draft, t *log.NICTag) {
 	switch {
 	case t.Name == "":
 		d.missing("name", "send a name of letters, digits and underscores")
@@ -44,16 +46,51 @@ func checkTag(d *draft, before, t *log.NICTag, _ *log.Op) {
 	} else if t.Name == adminTag && t.MTU != projections.MinTagMTU {
 		d.bad("mtu", fmt.Sprintf("admin nic tag mtu must be %d", projections.MinTagMTU), "leave it out")
 	}
+}
+
+func checkTag(d *draft, before, t *log.NICTag, _ *log.Op) {
+	checkTagText(d, t)
+	reported := 0
 	for o := range d.Objects(projections.All(log.KindNICTag)) {
-		if other := o.(*log.NICTag); other.UUID == t.UUID && other.Name != t.Name {
+		other := o.(*log.NICTag)
+		if other.UUID == t.UUID && other.Name != t.Name {
 			d.problem(log.FieldError{
 				Field: "uuid", Code: log.ElementDuplicate, Message: "Already exists", Remedy: "leave it out", Type: "nic_tag", ID: other.Name,
 			})
 		}
+		if other.ReportedBy == t.ReportedBy {
+			reported++
+		}
+	}
+	if before == nil && !t.ReportedBy.IsZero() {
+		checkReported(d, t, reported)
 	}
 	if before != nil {
 		checkTagUpdate(d, before, t)
 	}
+}
+
+// maxTagsOfNode bounds the NIC tags that servers make from what one compute node says that
+// its links carry: as many as one link may provide. A node has a handful.
+const maxTagsOfNode = maxTagsOnOne
+
+// checkReported decides, from log.FeatureTriton on, whether a tag may be made from a compute
+// node's sysinfo, from which there are n tags. The servers make it, not the node: so a node
+// that lies fills nothing, and gives a tag neither a UUID nor an MTU of its choice.
+func checkReported(d *draft, t *log.NICTag, n int) {
+	if !triton(d) {
+		return
+	}
+	if _, ok := d.ByUUID(log.KindServer, t.ReportedBy); !ok {
+		d.bad("reported_by", fmt.Sprintf("there is no server %s", t.ReportedBy), "send the UUID of a server; one is made when its sysinfo comes")
+	}
+	if n < maxTagsOfNode || d.refused() || d.tag(t.Name) != nil {
+		return
+	}
+	message := fmt.Sprintf("compute node %s has reported %d NIC tags, the most that are made of its reports (limit cn_tags)", t.ReportedBy, n)
+	d.refuse(log.CodeLimit, message, log.FieldError{
+		Field: "name", Code: log.ElementInvalid, Message: message, Remedy: "delete those that are not needed, or create the tag as an operator",
+	})
 }
 
 // checkTagUpdate keeps a tag's MTU at or above that of its networks.

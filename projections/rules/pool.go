@@ -10,16 +10,22 @@ import (
 )
 
 var poolRules = hooks[*log.NetworkPool]{
-	check: func(d *draft, _, p *log.NetworkPool, op *log.Op) { checkPool(d, p, op) },
+	check: func(d *draft, before, p *log.NetworkPool, op *log.Op) {
+		if before == nil {
+			before = new(log.NetworkPool)
+		}
+		checkPool(d, before, p, op)
+	},
 }
 
 // maxPoolNetworks is NAPI's bound (spec/napi.md section 3.1).
 const maxPoolNetworks = 64
 
-// checkPool checks a pool as it would stand, and derives its family.
-func checkPool(d *draft, p *log.NetworkPool, op *log.Op) {
+// checkPool checks a pool as it would stand, and derives its family; was is empty on
+// create.
+func checkPool(d *draft, was, p *log.NetworkPool, op *log.Op) {
 	d.checkName(p.Name)
-	d.checkText("description", p.Description)
+	d.checkDescription(was.Description, p.Description)
 	if len(p.OwnerUUIDs) > maxOwners {
 		d.bad("owner_uuids", fmt.Sprintf("there are %d owners", len(p.OwnerUUIDs)), fmt.Sprintf("name at most %d", maxOwners))
 	}
@@ -60,6 +66,8 @@ func checkPool(d *draft, p *log.NetworkPool, op *log.Op) {
 	}
 	if given(op, "family") && p.Family != family {
 		d.bad("family", fmt.Sprintf("the networks are of family %s", family), "leave it out")
+	} else if triton(d) && was.Family != "" && was.Family != family { // VMs of the pool would get another
+		d.bad("networks", "all networks of a network pool must be of one family", fmt.Sprintf("name networks of family %s, or make another pool", was.Family))
 	}
 	p.Family = family
 }

@@ -102,6 +102,9 @@ func checkSetting(d *draft, s *log.Setting) {
 		return
 	}
 	values, known := settings[s.Name]
+	if triton(d) && s.Name == projections.SettingNAPIStrict {
+		values, known = []string{"false", "true"}, true
+	}
 	if d.confined() && s.Name == SettingFabricSelfProvision {
 		values, known = log.SelfProvisions, true
 	}
@@ -121,6 +124,7 @@ func checkSetting(d *draft, s *log.Setting) {
 		}
 		if triton(d) {
 			names = append(names, tritonSettings...)
+			names = append(names, projections.SettingNAPIStrict)
 		}
 		for name := range settings {
 			names = append(names, name)

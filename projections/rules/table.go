@@ -78,6 +78,10 @@ type hooks[T log.Object] struct {
 	// hook is called.
 	decide func(d *draft, op *log.Op) string
 
+	// instead decides an operation that the kind decides in another way, if ok; no other
+	// hook is called then.
+	instead func(d *draft, op *log.Op) (id string, ok bool)
+
 	// fill fills in what a client may leave open in a new object.
 	fill func(d *draft, o T, op *log.Op)
 	// settle brings an object into its one form; after is a clone of the draft's own.
@@ -148,6 +152,9 @@ func as[T log.Object](o log.Object) T {
 }
 
 func (h hooks[T]) whole(d *draft, op *log.Op) (id string, ok bool) {
+	if h.instead != nil {
+		return h.instead(d, op)
+	}
 	if h.decide == nil || op.Action < log.Create || op.Action > log.Delete {
 		return "", false
 	}

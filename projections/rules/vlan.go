@@ -8,8 +8,17 @@ import (
 )
 
 var vlanRules = hooks[*log.FabricVLAN]{
-	fill:  fillVLAN,
-	check: func(d *draft, _, v *log.FabricVLAN, _ *log.Op) { checkVLAN(d, v) },
+	fill: fillVLAN,
+	check: func(d *draft, before, v *log.FabricVLAN, op *log.Op) {
+		if before == nil {
+			before = new(log.FabricVLAN)
+		}
+		if v.Name != "" || !triton(d) || given(op, "name") { // NAPI: a VLAN needs none
+			d.checkName(v.Name)
+		}
+		d.checkDescription(before.Description, v.Description)
+		checkVLAN(d, v)
+	},
 	duplicate: func(d *draft, _ *log.FabricVLAN, e *log.FieldError) {
 		e.Field, e.Message = "vlan_id", "VLAN ID is already in use"
 		if !d.refused() {
@@ -27,8 +36,6 @@ func fillVLAN(d *draft, v *log.FabricVLAN, op *log.Op) {
 }
 
 func checkVLAN(d *draft, v *log.FabricVLAN) {
-	d.checkName(v.Name)
-	d.checkText("description", v.Description)
 	if v.OwnerUUID.IsZero() {
 		d.missing("owner_uuid", "send the UUID of the fabric's owner")
 		return

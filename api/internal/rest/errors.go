@@ -68,6 +68,7 @@ func NotFound(what string) *Error {
 // refusalStatus are the statuses of refusals that are not 422 (spec/napi.md section 3.3).
 var refusalStatus = map[string]int{
 	log.CodeSubnetFull:         http.StatusInsufficientStorage,
+	log.CodeSubnetsExhausted:   http.StatusInsufficientStorage,
 	log.CodeResourceNotFound:   http.StatusNotFound,
 	log.CodePreconditionFailed: http.StatusPreconditionFailed,
 	log.CodeNotAuthorized:      http.StatusForbidden,

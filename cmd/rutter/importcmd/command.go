@@ -55,6 +55,13 @@ otherwise, so a second run changes nothing, and one that was interrupted goes on
 when it is run again. Each step is first tried here by the rules of the servers:
 what they would refuse is named, with the field and the remedy, and left out.
 
+A network's name is its own in the cloud, that of a fabric network among its
+owner's. Of several with one name, one that is here already keeps it, else the one
+with the lowest UUID is brought over. The others are named and left out, with what
+lies on them: rename them in NAPI, and run again. gateway_provisioned of a fabric
+network is not copied: it is true here while a NIC has the gateway's address, and
+where NAPI says otherwise, the network is named.
+
 Rows of portolan_vnet_mac_ip and portolan_underlay_mappings are compared with
 what Rutter answers from NICs and networks, and the differences listed: mappings
 are not kept, so none are brought over.

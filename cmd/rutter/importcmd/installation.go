@@ -122,6 +122,10 @@ func problemsOf(refusal *log.Refusal, kind log.Kind, id, from string) []problem 
 	for _, e := range refusal.Errors {
 		p := base
 		p.Field, p.Message, p.Remedy = e.Field, e.Message, e.Remedy
+		if kind == log.KindNetwork && e.Field == "name" && e.Code == log.ElementDuplicate {
+			p.Message = refusal.Message + ": network " + e.ID + " has it"
+			p.Remedy = "rename one of them in NAPI, and run again"
+		}
 		all = append(all, p)
 	}
 	return all

@@ -122,6 +122,7 @@ func (p *plan) run() {
 			break
 		}
 	}
+	p.noteGateways()
 	for _, kind := range order {
 		for _, one := range left[kind] {
 			p.tallies[kind].Refuse++
@@ -225,11 +226,18 @@ func optionsOf(kind log.Kind) []log.Option {
 // fixedFields are fields that only a create can set.
 var fixedFields = []string{"created_timestamp", "modified_timestamp"}
 
+// gatewayField is a field of networks that the servers derive from NICs.
+const gatewayField = "gateway_provisioned"
+
 // ownFields returns the fields that are the object's own. The tag and the VLAN of a NIC
-// on a network are the network's. Times can be set only for a new NIC.
+// on a network are the network's. Times can be set only for a new NIC. Whether the gateway
+// of a network is provisioned follows from the NICs once it is there.
 func (p *plan) ownFields(r record, names []string) []string {
 	nic, isNIC := r.object.(*log.NIC)
 	_, there := p.state.Find(r.object)
+	if r.object.Kind() == log.KindNetwork && there { // it follows from the NICs
+		return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == gatewayField })
+	}
 	if !isNIC {
 		return names
 	}
@@ -285,6 +293,24 @@ func withField(names []string, name string) []string {
 		return names
 	}
 	return slices.Insert(slices.Clone(names), at, name)
+}
+
+// noteGateways names the networks whose gateway_provisioned differs from the source's:
+// there VMAPI will make a NAT zone that it did not make, or the other way round.
+func (p *plan) noteGateways() {
+	for _, r := range p.in.records[log.KindNetwork] {
+		rec, there := p.state.Find(r.object)
+		if !there || !slices.Contains(r.given, gatewayField) {
+			continue
+		}
+		said, is := r.object.(*log.Network).GatewayProvisioned, rec.Object.(*log.Network).GatewayProvisioned
+		switch {
+		case said && !is:
+			p.note(r, gatewayField, "it is true, and no NIC here has the gateway's address: it is false here", "look for the NIC of the NAT zone among what is left out, or let the next VM's provisioning make another")
+		case is && !said:
+			p.note(r, gatewayField, "it is false, and a NIC has the gateway's address: it is true here", "none is needed if that NIC is a NAT zone's")
+		}
+	}
 }
 
 // note records a problem of an object that is imported with a difference.

@@ -17,7 +17,7 @@ import (
 )
 
 // keys are those of the last line, in its order.
-var keys = []string{"item_p99_ms_200", "roam_lost", "roam_dup", "roam_gap_s", "list_p99_ms", "write_stall_ms", "designate_10k_ms"}
+var keys = []string{"item_p99_ms_200", "roam_lost", "roam_dup", "roam_gap_s", "list_p99_ms", "write_stall_ms", "blind_one_url_s", "designate_10k_ms"}
 
 // suite is one run.
 type suite struct {
@@ -35,6 +35,7 @@ func (s *suite) parts() []figures.Part {
 		{Name: "idle", Do: func(ctx context.Context) error { return runIdle(ctx, s) }},
 		{Name: "list", Do: func(ctx context.Context) error { return runLists(ctx, s) }},
 		{Name: "designate", Do: func(ctx context.Context) error { return runDesignate(ctx, s) }},
+		{Name: "blind", Do: func(ctx context.Context) error { return runBlind(ctx, s) }},
 	}
 }
 

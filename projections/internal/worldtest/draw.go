@@ -58,8 +58,9 @@ func drawTag(t *rapid.T) *log.NICTag {
 }
 
 func drawNetwork(t *rapid.T) log.Op {
+	uuid := DrawUUID(t, 30, 4, "net")
 	n := &log.Network{
-		UUID: DrawUUID(t, 30, 4, "net"), Name: "n", NICTag: rapid.SampledFrom([]string{"one", "two"}).Draw(t, "tag"),
+		UUID: uuid, Name: uuid.String(), NICTag: rapid.SampledFrom([]string{"one", "two"}).Draw(t, "tag"),
 		Subnet: rapid.SampledFrom(Subnets).Draw(t, "subnet"),
 	}
 	if Even(t, 4, "fabric") > 0 {
