@@ -39,7 +39,7 @@ func (r *Request) readAffinity(raw json.RawMessage) error {
 		return nil
 	}
 	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) != nil || len(list) > maxAffinity {
+	if decode(raw, &list) != nil || len(list) > maxAffinity {
 		return invalid("vm", `VM "affinity" is no array of at most %d rules`, maxAffinity)
 	}
 	for _, one := range list {
@@ -51,9 +51,9 @@ func (r *Request) readAffinity(raw json.RawMessage) error {
 			IsSoft    bool   `json:"isSoft"`
 		}
 		var text string
-		if json.Unmarshal(one, &text) == nil {
+		if decode(one, &text) == nil {
 			w.Key, w.Operator, w.Value, w.ValueType, w.IsSoft = cutRule(text)
-		} else if json.Unmarshal(one, &w) != nil {
+		} else if decode(one, &w) != nil {
 			return invalid("vm", `VM "affinity" has a rule that is no object`)
 		}
 		if w.Key == "" || len(w.Key) > maxText || w.Value == "" || len(w.Value) > maxText || w.Operator != "==" && w.Operator != "!=" {
@@ -215,7 +215,7 @@ func tagsOf(vm *log.VM) map[string]any {
 	var w struct {
 		Tags map[string]any `json:"tags"`
 	}
-	_ = json.Unmarshal([]byte(vm.Properties), &w) // the log took it as an object
+	_ = decode([]byte(vm.Properties), &w) // the log took it as an object
 	return w.Tags
 }
 

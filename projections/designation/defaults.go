@@ -114,7 +114,7 @@ func ParseDefaults(text string) (Defaults, error) {
 				names = append(names, name)
 			}
 			slices.Sort(names)
-			return d, fmt.Errorf("there is no %q: use NAME=VALUE, where NAME is one of %s", name, strings.Join(names, ", "))
+			return d, fmt.Errorf("there is no %+.40q: use NAME=VALUE, where NAME is one of %s", name, strings.Join(names, ", "))
 		}
 		if err := p.set(name, value); err != nil {
 			return d, err
@@ -153,7 +153,7 @@ func wrong(ok bool, name, value, want string) error {
 	if ok {
 		return nil
 	}
-	return fmt.Errorf("%s is %.40q: send %s", name, value, want)
+	return fmt.Errorf("%s is %+.40q: send %s", name, value, want)
 }
 
 // decimal reads a number with up to places digits after the point, as a whole number of

@@ -1,6 +1,7 @@
 package designation
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -42,7 +43,7 @@ func FactsOf(sysinfo string) *Facts {
 		NICs     map[string]wireNIC `json:"Network Interfaces"`
 		VNICs    map[string]wireNIC `json:"Virtual Network Interfaces"`
 	}
-	_ = json.Unmarshal([]byte(sysinfo), &w) // what was read until an error counts
+	_ = decode([]byte(sysinfo), &w) // what was read until an error counts
 	f := &Facts{
 		Cores: whole(w.Cores), PoolMiB: whole(w.Pool) << 10, Platform: w.Platform, SDCVersion: w.Version, Bhyve: w.Bhyve == true || w.Bhyve == "true",
 		MaxVCPUs: whole(w.MaxVCPUs), Interfaces: w.NICs != nil, online: map[string]bool{}, offline: map[string]string{},
@@ -75,17 +76,23 @@ const most = 1 << 40
 
 // whole is a number of a sysinfo, which may be a text; 0 if it is none.
 func whole(v any) uint64 {
-	switch v := v.(type) {
-	case float64:
-		if v >= 0 && v < most {
-			return uint64(v)
-		}
-	case string:
-		if n, err := strconv.ParseUint(strings.TrimSpace(v), 10, 64); err == nil && n < most {
-			return n
-		}
+	text, ok := v.(string)
+	if number, is := v.(json.Number); is {
+		text, ok = number.String(), true
+	}
+	before, _, _ := strings.Cut(strings.TrimSpace(text), ".")
+	if n, err := strconv.ParseUint(before, 10, 64); ok && err == nil && n < most {
+		return n
 	}
 	return 0
+}
+
+// decode reads JSON with its numbers as they are written: deciding where a VM goes counts
+// in whole numbers.
+func decode(b []byte, to any) error {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.UseNumber()
+	return dec.Decode(to)
 }
 
 // disksOf is the size of the disks of a VM, in MiB, by VMAPI's field disks.
@@ -98,7 +105,7 @@ func disksOf(properties string) (mib uint64) {
 			Size any `json:"size"`
 		} `json:"disks"`
 	}
-	_ = json.Unmarshal([]byte(properties), &w)
+	_ = decode([]byte(properties), &w)
 	for _, d := range w.Disks {
 		mib += whole(d.Size)
 	}

@@ -144,7 +144,7 @@ func within(f *Facts, greatest map[string]string) bool {
 func keepTraits(r *run, c *candidate) string {
 	has := map[string]any{}
 	if c.Traits != "" {
-		_ = json.Unmarshal([]byte(c.Traits), &has) // the log took it as an object
+		_ = decode([]byte(c.Traits), &has) // the log took it as an object
 	}
 	switch {
 	case len(r.req.traits) == 0 && len(has) == 0:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math/bits"
 	"slices"
+	"strings"
 
 	"rutter/log"
 	"rutter/projections"
@@ -120,7 +121,7 @@ func announced(t *log.Ticket) (one, bool) {
 			Size any `json:"size"`
 		} `json:"disks"`
 	}
-	if t.Extra == "" || json.Unmarshal([]byte(t.Extra), &w) != nil {
+	if t.Extra == "" || decode([]byte(t.Extra), &w) != nil {
 		return one{}, false
 	}
 	v := one{brand: w.Brand, cpu: whole(w.CPU), ram: whole(w.Memory), quota: min(whole(w.Quota), most>>10) << 10}
@@ -282,7 +283,7 @@ func readRatios(text string) (r ratios) {
 		return ratios{ram: 100}
 	}
 	var w struct{ CPU, RAM, Disk json.Number }
-	_ = json.Unmarshal([]byte(text), &w)
+	_ = decode([]byte(text), &w)
 	for _, one := range []struct {
 		from json.Number
 		to   *uint64
@@ -292,13 +293,14 @@ func readRatios(text string) (r ratios) {
 	return r
 }
 
-// ratioOf is a ratio in hundredths; 0 if there is none.
+// ratioOf is a ratio in hundredths, rounded down; 0 if there is none.
 func ratioOf(n json.Number) uint64 {
-	f, err := n.Float64()
-	if err != nil || f <= 0 || f > mostRatio/100 {
+	before, after, _ := strings.Cut(n.String(), ".")
+	h, ok := decimal(before+"."+(after + "00")[:2], 2)
+	if !ok || h <= 0 || h > mostRatio {
 		return 0
 	}
-	return max(1, uint64(f*100+0.5))
+	return uint64(h)
 }
 
 // Capacities are those of the servers that are set up and run, of all or of those that

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"rutter/log"
@@ -139,19 +140,19 @@ func Parse(body *Body) (*Request, error) {
 	var pkg *wirePackage
 	var img wireImage
 	var reqs wireRequirements
-	if err := json.Unmarshal(body.Image, &img); err != nil {
+	if err := decode(body.Image, &img); err != nil {
 		return nil, invalid("image", `"image" has invalid type`)
 	}
-	if !absent(img.Requirements) && json.Unmarshal(img.Requirements, &reqs) != nil {
+	if !absent(img.Requirements) && decode(img.Requirements, &reqs) != nil {
 		return nil, invalid("image", `"image.requirements" is invalid`)
 	}
 	if !absent(body.Package) {
 		pkg = &wirePackage{}
-		if err := json.Unmarshal(body.Package, pkg); err != nil {
+		if err := decode(body.Package, pkg); err != nil {
 			return nil, invalid("package", `"package" has invalid type`)
 		}
 	}
-	if err := json.Unmarshal(body.VM, &vm); err != nil {
+	if err := decode(body.VM, &vm); err != nil {
 		return nil, invalid("vm", "VM object is an invalid type")
 	}
 	for _, step := range []func() error{
@@ -201,15 +202,16 @@ func kindName(raw json.RawMessage) string {
 
 // figure reads a number, rounded up; absent is 0.
 func figure(v any) (uint64, bool) {
-	f, ok := v.(float64)
 	if v == nil {
 		return 0, true
 	}
-	if !ok || f < 0 || f >= most {
+	number, ok := v.(json.Number)
+	before, after, _ := strings.Cut(number.String(), ".")
+	n, err := strconv.ParseUint(before, 10, 64)
+	if !ok || err != nil || n >= most || strings.Trim(after, "0123456789") != "" {
 		return 0, false
 	}
-	n := uint64(f)
-	if float64(n) < f {
+	if strings.Trim(after, "0") != "" {
 		n++
 	}
 	return n, true
@@ -248,13 +250,12 @@ func (r *Request) readPackage(pkg *wirePackage) (err error) {
 		{"overprovision_memory", or(pkg.OverMemory, pkg.OverRAM), &r.ratios.ram},
 		{"overprovision_storage", or(pkg.OverStorage, pkg.OverDisk), &r.ratios.disk},
 	} {
-		n, isNumber := one.v.(float64)
-		text, isText := one.v.(string)
-		number := json.Number(text)
-		if isNumber {
-			number = json.Number(fmt.Sprintf("%g", n))
+		number, isNumber := one.v.(json.Number)
+		if text, isText := one.v.(string); isText {
+			number, isNumber = json.Number(text), true // as PAPI may have it
 		}
-		if _, err := number.Float64(); one.v != nil && (err != nil || !isNumber && !isText) {
+		before, after, _ := strings.Cut(number.String(), ".")
+		if one.v != nil && (!isNumber || !isDigits(before) || strings.Trim(after, "0123456789") != "") {
 			return invalid("package", `"package.%s" has invalid type`, one.name)
 		}
 		*one.to = ratioOf(number)
@@ -278,7 +279,7 @@ func or(a, b any) any {
 // over. It may be a text of that too.
 func platforms(field, path string, v any) (map[string]string, error) {
 	if text, ok := v.(string); ok && text != "" {
-		if json.Unmarshal([]byte(text), &v) != nil {
+		if decode([]byte(text), &v) != nil {
 			return nil, invalid(field, `"%s" has invalid type`, path)
 		}
 	}
@@ -323,7 +324,7 @@ func ParseServers(raw json.RawMessage) ([]log.UUID, error) {
 		return nil, nil
 	}
 	var list []any
-	if json.Unmarshal(raw, &list) != nil {
+	if decode(raw, &list) != nil {
 		return nil, invalid("servers", "value was not an array")
 	}
 	if len(list) == 1 {
@@ -349,7 +350,7 @@ func ParseServers(raw json.RawMessage) ([]log.UUID, error) {
 // readTags reads the nic tags: sets of alternatives, or single ones.
 func (r *Request) readTags(body *Body) error {
 	var single []any
-	_ = json.Unmarshal(body.NICTags, &single) // it is a list
+	_ = decode(body.NICTags, &single) // it is a list
 	if len(single) > maxTagSets {
 		return invalid("nic_tags", "there are %d, and may be %d", len(single), maxTagSets)
 	}
@@ -367,7 +368,7 @@ func (r *Request) readTags(body *Body) error {
 		return invalid("nic_tag_requirements", "value was not an array")
 	}
 	var sets [][]string
-	if json.Unmarshal(body.TagSets, &sets) != nil || len(sets) > maxTagSets || slices.ContainsFunc(sets, func(set []string) bool {
+	if decode(body.TagSets, &sets) != nil || len(sets) > maxTagSets || slices.ContainsFunc(sets, func(set []string) bool {
 		return len(set) == 0 || len(set) > maxTags || slices.ContainsFunc(set, func(tag string) bool { return len(tag) > maxText })
 	}) {
 		return invalid("nic_tag_requirements", "it is no list of at most %d lists of 1 to %d nic tags", maxTagSets, maxTags)

@@ -104,7 +104,7 @@ func (r *Request) readTraits(vm *wireVM, pkg *wirePackage, img *wireImage) error
 		v            any
 	}{{"package", "", pkg.Traits}, {"vm", "VM ", vm.Traits}, {"image", "", img.Traits}} {
 		if text, ok := one.v.(string); ok && one.field == "package" && text != "" {
-			if json.Unmarshal([]byte(text), &one.v) != nil {
+			if decode([]byte(text), &one.v) != nil {
 				return invalid(one.field, `"package.traits" has invalid type`)
 			}
 		}
@@ -149,7 +149,7 @@ func (r *Request) readLocality(raw json.RawMessage) (err error) {
 		Far    any  `json:"far"`
 		Strict bool `json:"strict"`
 	}
-	if json.Unmarshal(raw, &w) != nil {
+	if decode(raw, &w) != nil {
 		return invalid("vm", `VM "locality" has wrong type`)
 	}
 	r.strict = w.Strict
@@ -191,7 +191,7 @@ func (r *Request) readVolumes(vm *wireVM) (err error) {
 	}
 	v := vm.Internal["docker:volumesfrom"]
 	if text, ok := v.(string); ok && text != "" {
-		if json.Unmarshal([]byte(text), &v) != nil {
+		if decode([]byte(text), &v) != nil {
 			return invalid("vm", `VM "internal_metadata.docker:volumesfrom" is not valid JSON`)
 		}
 	}

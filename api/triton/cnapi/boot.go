@@ -186,9 +186,8 @@ func (b *bootRecord) merge(fields map[string]json.RawMessage, whole bool) error 
 	return nil
 }
 
-// setDefaultBoot writes the setting that has the default record. Clients that may write
-// servers' records may write it, although settings are the operators' word, so this
-// server writes it for them.
+// setDefaultBoot writes the setting that has the default record. Who may write servers'
+// records may write it (package projections/rules).
 func (s *Service) setDefaultBoot(w http.ResponseWriter, r *http.Request, fields map[string]json.RawMessage, whole bool) error {
 	boot := s.defaultBoot()
 	if err := boot.merge(fields, whole); err != nil {
@@ -217,7 +216,7 @@ func (s *Service) setDefaultBoot(w http.ResponseWriter, r *http.Request, fields 
 			op = log.Op{Action: log.Update, Kind: log.KindSetting, ID: designation.SettingBootDefault, Set: []string{"value"}, Object: &log.Setting{Value: text}}
 		}
 	})
-	if _, err := s.propose(ownContext{r.Context()}, nil, op); err != nil {
+	if _, err := s.propose(r.Context(), r, op); err != nil {
 		return inBootWords(err)
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -111,10 +111,10 @@ func (s *Service) listServers(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	heard := s.lastSigns(r.Context(), q.extras)
+	signs := s.lastSigns(r.Context(), q.extras)
 	list := []map[string]any{}
 	s.store.View(func(state *projections.State, _ log.Cursor) {
-		look := s.looking(state, q.extras, heard)
+		look := s.looking(state, q.extras, signs)
 		for rec := range state.List(log.KindServer) {
 			o := rec.Object.(*log.Server)
 			if slices.ContainsFunc(q.picks, func(pick func(*log.Server) bool) bool { return !pick(o) }) {
@@ -157,13 +157,13 @@ func (s *Service) getServer(w http.ResponseWriter, r *http.Request) error {
 		return s.getDefaultServer(w, r)
 	}
 	e := extras{"all": true}
-	heard := s.lastSigns(r.Context(), e)
+	signs := s.lastSigns(r.Context(), e)
 	o, err := s.needServer(r)
 	if err != nil {
 		return err
 	}
 	var form map[string]any
-	s.store.View(func(state *projections.State, _ log.Cursor) { form = s.looking(state, e, heard).form(o) })
+	s.store.View(func(state *projections.State, _ log.Cursor) { form = s.looking(state, e, signs).form(o) })
 	rest.WriteJSON(w, r, http.StatusOK, form)
 	return nil
 }
@@ -190,13 +190,13 @@ type look struct {
 	s        *Service
 	state    *projections.State
 	e        extras
-	heard    map[log.UUID]LastSign
+	signs    map[log.UUID]LastSign
 	figures  *designation.Figures // nil: capacity is not asked for
 	defaults designation.Defaults
 }
 
-func (s *Service) looking(state *projections.State, e extras, heard map[log.UUID]LastSign) *look {
-	l := &look{s: s, state: state, e: e, heard: heard, defaults: defaultsOf(state)}
+func (s *Service) looking(state *projections.State, e extras, signs map[log.UUID]LastSign) *look {
+	l := &look{s: s, state: state, e: e, signs: signs, defaults: defaultsOf(state)}
 	if e.has("capacity") {
 		l.figures = designation.NewFigures(state, &designation.Memo{}, &l.defaults)
 	}
@@ -221,7 +221,7 @@ func (l *look) form(o *log.Server) map[string]any {
 	if o.LastBoot != 0 {
 		m["last_boot"] = o.LastBoot
 	}
-	if h, ok := l.heard[o.UUID]; ok && h.Ago >= 0 {
+	if h, ok := l.signs[o.UUID]; ok && h.Ago >= 0 {
 		m["last_heartbeat"] = log.TimeOf(l.s.cfg.Now().Add(-h.Ago).UTC())
 		m["cnapi_instance"] = h.Server
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // keys are those of the last line, in its order.
-var keys = []string{"item_p99_ms_200", "roam_lost", "roam_dup", "roam_gap_s", "list_p99_ms", "write_stall_ms", "blind_one_url_s"}
+var keys = []string{"item_p99_ms_200", "roam_lost", "roam_dup", "roam_gap_s", "list_p99_ms", "write_stall_ms", "blind_one_url_s", "designate_10k_ms"}
 
 // suite is one run.
 type suite struct {
@@ -34,6 +34,7 @@ func (s *suite) parts() []figures.Part {
 		{Name: "roam", Do: func(ctx context.Context) error { return runRoam(ctx, s) }},
 		{Name: "idle", Do: func(ctx context.Context) error { return runIdle(ctx, s) }},
 		{Name: "list", Do: func(ctx context.Context) error { return runLists(ctx, s) }},
+		{Name: "designate", Do: func(ctx context.Context) error { return runDesignate(ctx, s) }},
 		{Name: "blind", Do: func(ctx context.Context) error { return runBlind(ctx, s) }},
 	}
 }
@@ -53,9 +54,9 @@ func run(ctx context.Context) (err error) {
 	return s.Run(ctx, *only, s.parts())
 }
 
-// on runs fn on a fresh cluster of three processes.
-func (s *suite) on(ctx context.Context, name string, fn func(c *bench.Cluster) error) (err error) {
-	c, err := bench.StartCluster(ctx, bench.Options{Program: s.rutter, Servers: 3, Dir: filepath.Join(s.dir, name), Flags: []string{"--log-level=error"}})
+// on runs fn on a fresh cluster of three processes, with further flags.
+func (s *suite) on(ctx context.Context, name string, fn func(c *bench.Cluster) error, flags ...string) (err error) {
+	c, err := bench.StartCluster(ctx, bench.Options{Program: s.rutter, Servers: 3, Dir: filepath.Join(s.dir, name), Flags: append([]string{"--log-level=error"}, flags...)})
 	if err != nil {
 		return err
 	}
