@@ -168,8 +168,8 @@ func (w *leakWorld) furnishLeak() {
 	w.must("POST", "/networks", fmt.Sprintf(`{"uuid":%q,"vlan_id":0,"name":"underlay","description":%q,"nic_tag":"sdc_underlay","subnet":"198.51.100.0/24","provision_start_ip":"198.51.100.10","provision_end_ip":"198.51.100.200"}`,
 		testUUID(0xe1), marker("net", 999)))
 	for i := range leakFabrics {
-		w.must("POST", "/networks", fmt.Sprintf(`{"uuid":%q,"vlan_id":0,"name":"net","description":%q,"nic_tag":"sdc_overlay","subnet":"10.0.0.0/24","provision_start_ip":"10.0.0.5","provision_end_ip":"10.0.0.250","resolvers":[],"fabric":true,"vnet_id":%d,"owner_uuids":[%q]}`,
-			fabricNo(i), marker("net", i), 7000+i, ownerA))
+		w.must("POST", "/networks", fmt.Sprintf(`{"uuid":%q,"vlan_id":0,"name":"net%d","description":%q,"nic_tag":"sdc_overlay","subnet":"10.0.0.0/24","provision_start_ip":"10.0.0.5","provision_end_ip":"10.0.0.250","resolvers":[],"fabric":true,"vnet_id":%d,"owner_uuids":[%q]}`,
+			fabricNo(i), i, marker("net", i), 7000+i, ownerA))
 	}
 	for i := range leakCNs {
 		w.must("POST", "/servers", fmt.Sprintf(`{"uuid":%q,"hostname":%q}`, cnNo(i), marker("cn", i)))

@@ -56,7 +56,7 @@ func (a *netAgent) at(s *bench.Server, method, path, body string) (status int, a
 func (a *netAgent) begin(s *bench.Server, path, body string) log.UUID {
 	a.t.Helper()
 	status, answer := a.at(s, http.MethodPost, "/cnapi/servers/"+a.cn.String()+path, body)
-	if status != http.StatusAccepted {
+	if status != http.StatusOK {
 		a.t.Fatalf("POST %s: %d %s", path, status, answer.Failure)
 	}
 	return answer.ID
@@ -117,7 +117,7 @@ func (a *netAgent) tasks(t *testing.T) {
 	a.primary(vm, first, second)
 	did(path+"/stop", "{}")
 	a.visibleEverywhere(vm, "stopped")
-	if status, job = a.at(one, http.MethodDelete, "/cnapi/servers/"+a.cn.String()+path, ""); status != http.StatusAccepted {
+	if status, job = a.at(one, http.MethodDelete, "/cnapi/servers/"+a.cn.String()+path, ""); status != http.StatusOK {
 		t.Fatalf("delete: %d %s", status, job.Failure)
 	}
 	a.ends(other, job.ID, "complete")
@@ -144,7 +144,7 @@ func (a *netAgent) networksGiven(t *testing.T) {
 	a.hasLocal(vm, nics[0].MAC, map[string]string{"ip": nics[0].IP, "network_uuid": a.vmNode.vmWorld.network.String(), "netmask": "255.255.255.0", "nic_tag": "u/7", "primary": "true"})
 	a.logged(nics[0].MAC, map[string]string{"state": "running"})
 	status, gone := a.at(one, http.MethodDelete, "/cnapi/servers/"+a.cn.String()+"/vms/"+vm.String(), "")
-	if status != http.StatusAccepted {
+	if status != http.StatusOK {
 		t.Fatalf("delete: %d %s", status, gone.Failure)
 	}
 	a.ends(other, gone.ID, "complete")

@@ -15,10 +15,10 @@ const (
 // of the tickets with equal server_uuid, scope and id, one is active at a time.
 // Field names: CNAPI's waitlist (spec/cnapi.md section 4.4).
 type Ticket struct {
-	UUID       UUID   `json:"uuid"` // the id of the object
-	ServerUUID UUID   `json:"server_uuid"`
-	Scope      string `json:"scope"` // vm, …
-	OfID       string `json:"id"`    // what it is for, within the scope
+	UUID       UUID   `json:"uuid"`        // the id of the object
+	ServerUUID UUID   `json:"server_uuid"` // zero: of no server, which CNAPI calls default; from FeatureTriton on
+	Scope      string `json:"scope"`       // vm, …
+	OfID       string `json:"id"`          // what it is for, within the scope
 	Action     string `json:"action,omitempty"`
 	ReqID      string `json:"reqid,omitempty"`
 	Extra      string `json:"extra,omitempty"` // JSON, in text

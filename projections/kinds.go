@@ -149,7 +149,7 @@ var kinds = [...]keptKind{
 	log.KindTicket: {
 		places: func(s *store, o log.Object, p placing) {
 			t := o.(*log.Ticket)
-			p.underUUID(s.ticketsOn, t.ServerUUID)
+			place(p, s.ticketsOn, t.ServerUUID) // the zero UUID: of the default server
 			if t.Waits() {
 				place(p, s.lines, lineOf(t))
 			}

@@ -296,8 +296,9 @@ func count(v any) (uint64, bool) {
 		if v == "" {
 			return 0, true
 		}
-		n, err := strconv.ParseUint(strings.TrimSpace(v), 10, 64)
-		return n, err == nil
+		whole, part, _ := strings.Cut(strings.TrimSpace(v), ".") // a boot time may have a fraction
+		n, err := strconv.ParseUint(whole, 10, 64)
+		return n, err == nil && strings.Trim(part, "0123456789") == ""
 	}
 	return 0, false
 }

@@ -88,7 +88,7 @@ var importTable = []row{
 		why:   "the meaning of the log may depend on the log only, or servers would differ",
 	},
 	{
-		pkg: "projections/rules", may: []string{"log", "projections", "projections/underlay"},
+		pkg: "projections/rules", may: []string{"log", "projections", "projections/designation", "projections/underlay"},
 		tests: []string{"log/changetest", "projections/desired", "projections/internal/worldtest"},
 		why:   "what is accepted is decided from the state, which does not know how",
 	},
@@ -100,6 +100,10 @@ var importTable = []row{
 		pkg: "agent/underlay", may: []string{"log", "projections", "projections/underlay", "agent/internal/nlmsg"},
 		tests: []string{"cmd/rutter/netlab"},
 		why:   "the look at interfaces and paths needs the log's VTEPs, and nothing of the links",
+	},
+	{
+		pkg: "projections/designation", may: []string{"log", "projections"},
+		why: "which server a VM goes to follows from the state alone, so that every server says the same",
 	},
 	{
 		pkg: "projections/desired", may: []string{"log", "projections", "projections/underlay"},
@@ -324,7 +328,7 @@ var importTable = []row{
 		why: "what is documented of an interface is held against any server of it, and knows nothing of ours",
 	},
 	{
-		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "agent/sysinfo", "api/internal/rest", "api/reach", "api/auth/webcheck"},
+		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "projections/designation", "agent/sysinfo", "api/internal/rest", "api/reach", "api/auth/webcheck"},
 		tests: []string{"projections/rules"},
 		why:   "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
@@ -596,7 +600,7 @@ const maxFuncLines = 70
 var longFuncs = map[string]string{}
 
 // pureDirs are the packages that must give the same answer on every server.
-var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/desired": true, "projections/rules": true, "projections/underlay": true}
+var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/rules": true, "projections/underlay": true}
 
 // impureImports are the standard packages that bring a clock, randomness, a
 // goroutine, a file, a socket or a logger; a name stands for everything below it

@@ -31,6 +31,7 @@ var rules = []rule{
 	{"D1", "newer programs write what the feature version says", []string{"raftstore.TestFeatureVersionRises", "raftstore.TestUnknownCommand", "integration/operate.TestFeatureVersionAcrossReleases", "integration/operate.TestUpgradeAndBackUnderLoad", "raftstore.TestSameBytesAsTheFirstVersion", "integration/containment.TestUpgradeUnderRefusals"}},
 	{"D3", "a network fits the underlays as the log knows them", []string{"projections/rules.TestNetworkFitsUnderlay", "projections/rules.TestUnderlayNICsFollowServer", "projections/rules.TestCNReportsUnderlay", "projections/rules.TestUnderlayBeforeFeaturePerNode", "projections/desired.TestUnderlayMTUOfANode", "projections/desired.TestVXLANPortOfANode", "varp.TestPortOfANode", "agent/underlay.TestPathOverNarrowLink", "integration.TestUnderlayMTUAndPort"}},
 	{"D2", "each server computes the same", []string{"projections/rules.TestAgainstModel", "projections/rules.TestTimeNeverGoesBack", "raftstore/internal/clocks.TestClockJump", "raftstore.TestNoMajorityStops"}},
+	{"D4", "a name is one network's, and a gateway is what NICs say", []string{"projections/rules.TestNetworkNames", "projections/rules.TestAdminNetwork", "projections/rules.TestGatewayProvisioned", "projections/rules.TestStaleGateway", "projections/rules.TestNamesAndGatewaysOfAnyHistory", "projections/rules.TestRenameTag", "projections/rules.TestManyUsersOfATag", "projections/rules.TestTagsOfANode", "api/triton/napi.TestNoSecondAdmin", "cmd/rutter/importcmd.TestDuplicateNames", "cmd/rutter/importcmd.TestGatewayOfImports"}},
 	{"F1", "an event is heard where it was and where it is", []string{"projections/rules.TestScopesWithinOneChange", "api/feedserver.TestFeedUnderlayClosure", "api/feedserver.TestFeedFollowsAnyHistory"}},
 	{"F2", "nothing in a cache is replaced by what is older", []string{"agent.TestOldAndDoubleEntriesAreIgnored", "agent.TestReplicaFollowsAnyHistory"}},
 	{"F3", "only a whole scope's absences delete", []string{"agent.TestCutResetBeginsAnew", "agent.TestResetDropsWhatIsGone", "agent/link/plan.TestPlanWithoutPruneDeletesNothing", "agent.TestHalfAScopeIsPurged", "agent.TestHalfAScopeIsPurgedAtTheStart"}},
@@ -86,8 +87,8 @@ const (
 // Each rule has tests, which exist, a heading in docs/safety.md, and a line of
 // the table at that page's end.
 func TestRulesOfSafety(t *testing.T) {
-	if len(rules) != 61 {
-		t.Errorf("%d rules, want 61", len(rules))
+	if len(rules) != 62 {
+		t.Errorf("%d rules, want 62", len(rules))
 	}
 	page, err := os.ReadFile(safetyPage)
 	if err != nil {

@@ -65,11 +65,11 @@ func TestWriteChoosesNoProgram(t *testing.T) {
 		t.Errorf("what was refused is in the log: %s", after)
 	}
 	// What writing is for, and what the two others may.
-	must(writer, "cnapi", "POST /servers/"+cn+"/vms", made+`,"autoboot":false,"zonename":"`+vm+`","disks":[{"size":1}],"customer_metadata":{"user-script":"id"}}`, 202)
-	must(writer, "cnapi", "POST /servers/"+cn+"/tasks", `{"task":"nop"}`, 202)
+	must(writer, "cnapi", "POST /servers/"+cn+"/vms", made+`,"autoboot":false,"zonename":"`+vm+`","disks":[{"size":1}],"customer_metadata":{"user-script":"id"}}`, 200)
+	must(writer, "cnapi", "POST /servers/"+cn+"/tasks", `{"task":"nop"}`, 200)
 	must(writer, "vmapi", "POST /vms/"+vm+"?action=update", `{"alias":"b"}`, 202)
 	for _, who := range []string{chooser, "operator"} {
-		must(who, "cnapi", "POST /servers/"+cn+"/vms", made+`,"root":"/vms/a","init":["/sbin/init"]}`, 202)
+		must(who, "cnapi", "POST /servers/"+cn+"/vms", made+`,"root":"/vms/a","init":["/sbin/init"]}`, 200)
 		must(who, "vmapi", "POST /vms/"+vm+"?action=update", `{"init":["/sbin/init"]}`, 202)
 	}
 	if status, _ := do(chooser, "cnapi", "POST /servers/"+cn+"/execute", `{"script":"id"}`); status != http.StatusForbidden {

@@ -96,6 +96,9 @@ func checkSetting(d *draft, s *log.Setting) {
 		}
 		return
 	}
+	if triton(d) && checkTritonSetting(d, s) {
+		return
+	}
 	values, known := settings[s.Name]
 	if triton(d) && s.Name == projections.SettingNAPIStrict {
 		values, known = []string{"false", "true"}, true
@@ -118,7 +121,7 @@ func checkSetting(d *draft, s *log.Setting) {
 			names = append(names, SettingFabricMTU)
 		}
 		if triton(d) {
-			names = append(names, projections.SettingNAPIStrict)
+			names = append(names, tritonSettings...)
 		}
 		for name := range settings {
 			names = append(names, name)

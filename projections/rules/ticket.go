@@ -30,7 +30,9 @@ func fillTicket(d *draft, t *log.Ticket, _ *log.Op) {
 	if t.Status != "" && t.Status != log.TicketQueued {
 		d.bad("status", "a new ticket is queued", "leave it out")
 	}
-	needServer(d, t.ServerUUID)
+	if !t.ServerUUID.IsZero() || !triton(d) { // CNAPI's default server is the zero UUID
+		needServer(d, t.ServerUUID)
+	}
 	t.Status, t.Place = log.TicketActive, 1
 	waiting := 0
 	for o := range d.Objects(projections.TicketsBeside(t)) {

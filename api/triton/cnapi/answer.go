@@ -134,6 +134,20 @@ func (s *Service) propose(ctx context.Context, r *http.Request, ops ...log.Op) (
 	return s.write(ctx, c)
 }
 
+// proposeNew is propose of one of several changes for a request: the id of a change that
+// the request names is not used.
+func (s *Service) proposeNew(r *http.Request, ops ...log.Op) (log.Result, error) {
+	id, err := s.changeID(nil)
+	if err != nil {
+		return log.Result{}, err
+	}
+	c := &log.Change{ID: id, Actor: Actor, Ops: ops}
+	if s.cfg.Asker != nil {
+		c.Actor, c.By = s.cfg.Asker(r)
+	}
+	return s.write(r.Context(), c)
+}
+
 // write makes a change, and returns when this server has applied it.
 func (s *Service) write(ctx context.Context, c *log.Change) (log.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, proposeTime)

@@ -103,7 +103,7 @@ func (s *Service) createMachine(w http.ResponseWriter, r *http.Request) error {
 	if len(result.IDs) == 0 {
 		return failure(http.StatusServiceUnavailable, rest.CodeUnavailable, "no MAC was free: try again")
 	}
-	rest.WriteJSON(w, r, http.StatusAccepted, map[string]any{"id": result.IDs[len(result.IDs)-1]})
+	rest.WriteJSON(w, r, http.StatusOK, map[string]any{"id": result.IDs[len(result.IDs)-1]})
 	return nil
 }
 

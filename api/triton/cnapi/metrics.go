@@ -14,6 +14,7 @@ type counts struct {
 	heartbeats, sysinfos, reports, dropped atomic.Uint64
 	posted, postsFailed                    atomic.Uint64
 	refusedAddresses                       atomic.Uint64
+	placed, unplaced                       atomic.Uint64
 }
 
 var (
@@ -23,6 +24,7 @@ var (
 	takenDesc     = prometheus.NewDesc("rutter_cnapi_messages_total", "Messages of compute nodes that this server has taken.", []string{"kind"}, nil)
 	droppedDesc   = prometheus.NewDesc("rutter_cnapi_reports_dropped_total", "Status reports that found no room; the next whole one comes within a minute.", nil, nil)
 	postsDesc     = prometheus.NewDesc("rutter_cnapi_posts_total", "Tasks that this server has posted to cn-agents.", []string{"outcome"}, nil)
+	placedDesc    = prometheus.NewDesc("rutter_cnapi_placements_total", "Answers to POST /allocate: a server, or none that is fit.", []string{"outcome"}, nil)
 	unreachedDesc = prometheus.NewDesc("rutter_cnapi_addresses_refused_total", "Admin addresses of sysinfos to which no task is posted.", nil, nil)
 )
 
@@ -33,7 +35,7 @@ type metrics struct{ s *Service }
 
 // Describe implements prometheus.Collector.
 func (metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{serversDesc, unsetupDesc, openDesc, takenDesc, droppedDesc, postsDesc, unreachedDesc} {
+	for _, d := range []*prometheus.Desc{serversDesc, unsetupDesc, openDesc, takenDesc, droppedDesc, postsDesc, placedDesc, unreachedDesc} {
 		ch <- d
 	}
 }
@@ -74,5 +76,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(droppedDesc, &c.dropped)
 	counter(postsDesc, &c.posted, "complete")
 	counter(postsDesc, &c.postsFailed, "failure")
+	counter(placedDesc, &c.placed, "server")
+	counter(placedDesc, &c.unplaced, "none")
 	counter(unreachedDesc, &c.refusedAddresses)
 }

@@ -59,6 +59,7 @@ func (s *Service) postSysinfo(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	s.makeTags(r.Context(), cn, info)
 	s.counts.sysinfos.Add(1)
 	rest.WriteJSON(w, r, http.StatusOK, map[string]any{})
 	return nil

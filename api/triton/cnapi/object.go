@@ -3,6 +3,7 @@ package cnapi
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"rutter/api/internal/rest"
 	"rutter/log"
@@ -13,7 +14,6 @@ import (
 const (
 	noServer = "server not found"
 	noTask   = "no such task found"
-	noTicket = "no such ticket found"
 )
 
 // server returns a server of the log, or nil; task and ticket likewise.
@@ -34,7 +34,7 @@ func (s *Service) needTask(r *http.Request) (*log.Task, error) {
 }
 
 func (s *Service) needTicket(r *http.Request) (*log.Ticket, error) {
-	return need[*log.Ticket](s, r, log.KindTicket, "ticket", noTicket, nil)
+	return need[*log.Ticket](s, r, log.KindTicket, "ticket", "ticket "+strings.ToLower(r.PathValue("ticket"))+" not found", nil)
 }
 
 // object returns an object of the log; nil if it is not there.

@@ -24,6 +24,15 @@ func isRefusal(err error) bool {
 // post sends a task to the HTTP service of a CN (spec/cnapi.md section 4.4), and
 // returns the JSON of its answer.
 func (s *Service) post(ctx context.Context, t *log.Task, to *log.Server) (string, error) {
+	body, err := json.Marshal(map[string]any{"task": t.Task, "params": s.filled(t)})
+	if err != nil {
+		return "", err
+	}
+	return s.postTo(ctx, to, "/tasks", t.ReqID, body)
+}
+
+// postTo posts to a path of the HTTP service of a CN, and returns the JSON of its answer.
+func (s *Service) postTo(ctx context.Context, to *log.Server, path, reqID string, body []byte) (string, error) {
 	if !to.AdminIP.IsValid() {
 		return "", errors.New("the compute node has no admin address: it told none in its sysinfo")
 	}
@@ -31,19 +40,15 @@ func (s *Service) post(ctx context.Context, t *log.Task, to *log.Server) (string
 	if port == 0 {
 		port = defaultPort
 	}
-	body, err := json.Marshal(map[string]any{"task": t.Task, "params": s.filled(t)})
-	if err != nil {
-		return "", err
-	}
-	url := "http://" + net.JoinHostPort(to.AdminIP.String(), strconv.FormatUint(uint64(port), 10)) + "/tasks"
+	url := "http://" + net.JoinHostPort(to.AdminIP.String(), strconv.FormatUint(uint64(port), 10)) + path
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return "", err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("x-server-uuid", t.ServerUUID.String())
-	request.Header.Set("x-request-id", t.ReqID)
-	response, err := s.cfg.HTTP.Do(t.ServerUUID, request)
+	request.Header.Set("x-server-uuid", to.UUID.String())
+	request.Header.Set("x-request-id", reqID)
+	response, err := s.cfg.HTTP.Do(to.UUID, request)
 	if errors.Is(err, reach.ErrRefused) {
 		return "", fmt.Errorf("it was not sent: %w", err)
 	}

@@ -3,16 +3,18 @@ package cnapi
 import (
 	"context"
 	"encoding/json"
-	"math/big"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/designation"
 )
 
 // serverFlags are the parameters of GET /servers that are true or false.
@@ -34,68 +36,49 @@ var serverFilters = map[string]func(s *log.Server, value string) bool{
 // extras are what an answer has besides the record.
 type extras map[string]bool
 
-var knownExtras = []string{"agents", "all", "capacity", "disk", "memory", "status", "sysinfo", "vms"}
-
-func extrasOf(text string) (extras, error) {
+// extrasOf reads ?extras=. As in CNAPI, names that are not known add nothing.
+func extrasOf(text string) extras {
 	e := make(extras)
 	for name := range strings.SplitSeq(text, ",") {
-		if name == "" {
-			continue
-		}
-		if !slices.Contains(knownExtras, name) {
-			return nil, badField("extras", "send some of "+strings.Join(knownExtras, ","), "%q is not known", name)
-		}
 		e[name] = true
 	}
-	return e, nil
+	return e
 }
 
 func (e extras) has(name string) bool { return e["all"] || e[name] }
 
-func (s *Service) listServers(w http.ResponseWriter, r *http.Request) error {
-	query := r.URL.Query()
-	var picks []func(*log.Server) bool
+// serverQuery is what GET /servers asks for.
+type serverQuery struct {
+	picks         []func(*log.Server) bool
+	extras        extras
+	fields        []string // nil: all
+	limit, offset int
+}
+
+// serverQueryOf reads the parameters of GET /servers. Others than those are refused.
+func serverQueryOf(query url.Values) (q serverQuery, err error) {
 	for name, values := range query {
 		filter, plain := serverFilters[name]
 		flag, boolean := serverFlags[name]
+		value := strings.ToLower(values[0])
 		switch {
 		case plain:
-			picks = append(picks, func(o *log.Server) bool { return filter(o, values[0]) })
-		case boolean && values[0] != "true" && values[0] != "false":
-			return badField(name, "send true or false", "%q is neither true nor false", values[0])
+			q.picks = append(q.picks, func(o *log.Server) bool { return filter(o, values[0]) })
+		case boolean && value != "true" && value != "false":
+			return q, invalidParameters(name, "Invalid value for param '"+name+"'")
 		case boolean:
-			picks = append(picks, func(o *log.Server) bool { return flag(o) == (values[0] == "true") })
-		case !slices.Contains([]string{"extras", "limit", "offset"}, name):
-			return badField(name, "leave it out", "servers are not found by %q", name)
+			q.picks = append(q.picks, func(o *log.Server) bool { return flag(o) == (value == "true") })
+		case !slices.Contains([]string{"extras", "fields", "limit", "offset"}, name):
+			return q, notDefined(name)
 		}
 	}
-	e, err := extrasOf(query.Get("extras"))
-	if err != nil {
-		return err
+	q.extras = extrasOf(query.Get("extras"))
+	if text := query.Get("fields"); text != "" {
+		q.fields = strings.Split(text, ",")
+		q.extras = extras{"all": true}
 	}
-	limit, offset, err := pageOf(query)
-	if err != nil {
-		return err
-	}
-	heard := s.lastSigns(r.Context(), e)
-	list := []map[string]any{}
-	s.store.View(func(state *projections.State, _ log.Cursor) {
-		for rec := range state.List(log.KindServer) {
-			o := rec.Object.(*log.Server)
-			if slices.ContainsFunc(picks, func(pick func(*log.Server) bool) bool { return !pick(o) }) {
-				continue
-			}
-			if offset--; offset >= 0 {
-				continue
-			}
-			if len(list) == limit {
-				break
-			}
-			list = append(list, s.form(state, o, e, heard))
-		}
-	})
-	rest.WriteJSON(w, r, http.StatusOK, list)
-	return nil
+	q.limit, q.offset, err = serverPage(query)
+	return q, err
 }
 
 func pageOf(query url.Values) (limit, offset int, err error) {
@@ -109,21 +92,78 @@ func pageOf(query url.Values) (limit, offset int, err error) {
 	return limit, offset, nil
 }
 
-func (s *Service) getServer(w http.ResponseWriter, r *http.Request) error {
-	e := extras{"all": true}
-	if r.URL.Query().Has("extras") {
-		var err error
-		if e, err = extrasOf(r.URL.Query().Get("extras")); err != nil {
-			return err
+// serverPage reads limit and offset of GET /servers, with CNAPI's answers to what is wrong.
+func serverPage(query url.Values) (limit, offset int, err error) {
+	limit, offset, bad := rest.Page(query, maxList, query.Has)
+	if bad == "" {
+		return limit, offset, nil
+	}
+	if _, err := strconv.Atoi(query.Get(bad)); err != nil || bad == "offset" {
+		return 0, 0, invalidParameters(bad, "Invalid value for param '"+bad+"'")
+	}
+	wrong := rest.Fail(http.StatusBadRequest, log.CodeInvalidParameters, "", "Request parameters failed validation")
+	wrong.Errors = []log.FieldError{{Field: bad, Code: "Invalid", Message: fmt.Sprintf("limit must be in the range 1-%d (inclusive)", maxList)}}
+	return 0, 0, wrong
+}
+
+func (s *Service) listServers(w http.ResponseWriter, r *http.Request) error {
+	q, err := serverQueryOf(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	heard := s.lastSigns(r.Context(), q.extras)
+	list := []map[string]any{}
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		look := s.looking(state, q.extras, heard)
+		for rec := range state.List(log.KindServer) {
+			o := rec.Object.(*log.Server)
+			if slices.ContainsFunc(q.picks, func(pick func(*log.Server) bool) bool { return !pick(o) }) {
+				continue
+			}
+			if q.offset--; q.offset >= 0 {
+				continue
+			}
+			if len(list) == q.limit {
+				break
+			}
+			list = append(list, only(look.form(o), q.fields))
+		}
+	})
+	rest.WriteJSON(w, r, http.StatusOK, list)
+	return nil
+}
+
+// only keeps the fields that were asked for; nil: all.
+func only(form map[string]any, fields []string) map[string]any {
+	if fields == nil {
+		return form
+	}
+	for name := range form {
+		if !slices.Contains(fields, name) {
+			delete(form, name)
 		}
 	}
+	return form
+}
+
+// getServer answers a server with all extras, or the default server.
+func (s *Service) getServer(w http.ResponseWriter, r *http.Request) error {
+	for name := range r.URL.Query() {
+		if name != "extras" { // node-sdc-clients may send it; everything is shown
+			return notDefined(name)
+		}
+	}
+	if r.PathValue("server") == defaultServer {
+		return s.getDefaultServer(w, r)
+	}
+	e := extras{"all": true}
 	heard := s.lastSigns(r.Context(), e)
 	o, err := s.needServer(r)
 	if err != nil {
 		return err
 	}
 	var form map[string]any
-	s.store.View(func(state *projections.State, _ log.Cursor) { form = s.form(state, o, e, heard) })
+	s.store.View(func(state *projections.State, _ log.Cursor) { form = s.looking(state, e, heard).form(o) })
 	rest.WriteJSON(w, r, http.StatusOK, form)
 	return nil
 }
@@ -145,8 +185,27 @@ func (s *Service) lastSigns(ctx context.Context, e extras) map[log.UUID]LastSign
 	return all
 }
 
+// look shows servers by one state, as long as that stays as it is.
+type look struct {
+	s        *Service
+	state    *projections.State
+	e        extras
+	heard    map[log.UUID]LastSign
+	figures  *designation.Figures // nil: capacity is not asked for
+	defaults designation.Defaults
+}
+
+func (s *Service) looking(state *projections.State, e extras, heard map[log.UUID]LastSign) *look {
+	l := &look{s: s, state: state, e: e, heard: heard, defaults: defaultsOf(state)}
+	if e.has("capacity") {
+		l.figures = designation.NewFigures(state, &designation.Memo{}, &l.defaults)
+	}
+	return l
+}
+
 // form is a server as CNAPI shows it (spec/cnapi.md section 4.3).
-func (s *Service) form(state *projections.State, o *log.Server, e extras, heard map[log.UUID]LastSign) map[string]any {
+func (l *look) form(o *log.Server) map[string]any {
+	e := l.e
 	m := map[string]any{
 		"uuid": o.UUID, "hostname": o.Hostname, "datacenter": o.Datacenter, "status": o.Status, "setup": o.Setup,
 		"setting_up": o.SettingUp, "headnode": o.Headnode, "reserved": o.Reserved, "reservoir": o.Reservoir,
@@ -154,7 +213,7 @@ func (s *Service) form(state *projections.State, o *log.Server, e extras, heard 
 		"current_platform": o.CurrentPlatform, "boot_platform": o.BootPlatform, "default_console": o.DefaultConsole,
 		"transitional_status": o.TransitionalStatus, "boot_params": asJSON(o.BootParams, "{}"), "boot_modules": asJSON(o.BootModules, "[]"),
 		"kernel_flags": asJSON(o.KernelFlags, "{}"), "overprovision_ratios": asJSON(o.OverprovisionRatio, "{}"),
-		"traits": asJSON(o.Traits, "{}"), "reservation_ratio": asJSON(ratio(o.ReservationRatio), "0"),
+		"traits": asJSON(o.Traits, "{}"), "reservation_ratio": asJSON(ratio(o.ReservationRatio), l.defaults.DefaultReservation),
 	}
 	if o.Created != 0 {
 		m["created"] = o.Created
@@ -162,8 +221,8 @@ func (s *Service) form(state *projections.State, o *log.Server, e extras, heard 
 	if o.LastBoot != 0 {
 		m["last_boot"] = o.LastBoot
 	}
-	if h, ok := heard[o.UUID]; ok && h.Ago >= 0 {
-		m["last_heartbeat"] = log.TimeOf(s.cfg.Now().Add(-h.Ago).UTC())
+	if h, ok := l.heard[o.UUID]; ok && h.Ago >= 0 {
+		m["last_heartbeat"] = log.TimeOf(l.s.cfg.Now().Add(-h.Ago).UTC())
 		m["cnapi_instance"] = h.Server
 	}
 	if e.has("sysinfo") {
@@ -172,10 +231,10 @@ func (s *Service) form(state *projections.State, o *log.Server, e extras, heard 
 	if e.has("agents") {
 		m["agents"] = agentsForm(o)
 	}
-	if e.has("vms") || e.has("capacity") {
-		s.addVMs(m, state, o, e)
-	}
-	s.addSoft(m, o, e)
+	l.addVMs(m, o)
+	l.addCapacity(m, o)
+	l.addSizes(m, o)
+	l.s.addSoft(m, o, e)
 	return m
 }
 
@@ -203,43 +262,57 @@ func ratio(text string) string {
 	return strings.TrimSuffix(text, ".")
 }
 
-// addVMs shows the VMs of a server, and what they leave of it.
-func (s *Service) addVMs(m map[string]any, state *projections.State, o *log.Server, e extras) {
+// addVMs shows the VMs of a server.
+func (l *look) addVMs(m map[string]any, o *log.Server) {
+	if !l.e.has("vms") {
+		return
+	}
 	vms := map[string]any{}
-	var memory, cpu uint64
-	for rec := range state.VMsOn(o.UUID) {
+	for rec := range l.state.VMsOn(o.UUID) {
 		vm := rec.Object.(*log.VM)
 		if vm.State == "destroyed" {
 			continue
 		}
-		memory, cpu = memory+vm.MaxPhysicalMemory, cpu+vm.CPUCap
 		vms[vm.UUID.String()] = map[string]any{
 			"uuid": vm.UUID, "owner_uuid": vm.OwnerUUID, "brand": vm.Brand, "state": vm.State, "zone_state": vm.ZoneState,
 			"max_physical_memory": vm.MaxPhysicalMemory, "quota": vm.Quota, "cpu_cap": vm.CPUCap, "last_modified": vm.LastModified,
 		}
 	}
-	if e.has("vms") {
-		m["vms"] = vms
+	m["vms"] = vms
+}
+
+// addCapacity shows what the VMs leave of a server, and the ratios by which that is
+// counted.
+func (l *look) addCapacity(m map[string]any, o *log.Server) {
+	if l.figures == nil {
+		return
 	}
-	if e.has("capacity") && o.RAM > 0 {
-		m["unreserved_ram"] = max(usable(o.RAM, o.ReservationRatio)-int64(memory), 0)
-		var cores struct {
-			N uint64 `json:"CPU Total Cores"`
-		}
-		if json.Unmarshal([]byte(o.Sysinfo), &cores) == nil && cores.N > 0 {
-			m["unreserved_cpu"] = max(int64(cores.N*100)-int64(cpu), 0)
-		}
+	c, ok := l.figures.Of(o)
+	if !ok {
+		return
+	}
+	m["unreserved_cpu"], m["unreserved_ram"], m["unreserved_disk"] = c.CPU, c.RAM, c.Disk
+	if !l.defaults.DisableOverride {
+		m["overprovision_ratios"] = json.RawMessage(l.defaults.Ratios())
 	}
 }
 
-// usable is what a reservation ratio leaves of n, rounded down.
-func usable(n uint64, reserved string) int64 {
-	part, ok := new(big.Rat).SetString(reserved)
-	if !ok {
-		return int64(n)
+// addSizes shows memory and disks by the log. What a node told of them to this server
+// replaces these figures.
+func (l *look) addSizes(m map[string]any, o *log.Server) {
+	var memory, zones int64
+	for rec := range l.state.VMsOn(o.UUID) {
+		if vm := rec.Object.(*log.VM); vm.State != "destroyed" && vm.State != "failed" {
+			memory, zones = memory+int64(vm.MaxPhysicalMemory)<<20, zones+int64(vm.Quota)<<30
+		}
 	}
-	rest := new(big.Rat).Mul(new(big.Rat).SetUint64(n), part.Sub(big.NewRat(1, 1), part))
-	return new(big.Int).Quo(rest.Num(), rest.Denom()).Int64()
+	if l.e.has("memory") && o.RAM > 0 {
+		m["memory_total_bytes"] = o.RAM << 20
+		m["memory_provisionable_bytes"] = int64(designation.Unreserved(o, &l.defaults))<<20 - memory
+	}
+	if facts := designation.FactsOf(o.Sysinfo); l.e.has("disk") && facts.PoolMiB > 0 {
+		m["disk_pool_size_bytes"], m["disk_zone_quota_bytes"] = facts.PoolMiB<<20, zones
+	}
 }
 
 // writable are the fields that POST /servers/UUID takes; those that are JSON in
@@ -263,7 +336,20 @@ func (s *Service) updateServer(w http.ResponseWriter, r *http.Request) error {
 	if len(fields) == 0 {
 		return badField("body", "send the fields to update", "there is nothing to update")
 	}
+	// Each update is decided as one with all others, so that there is no conflict to try
+	// again after: etag_retries has nothing to do. CNAPI reads nics and does nothing with it.
+	for name, want := range map[string]byte{"etag_retries": '0', "nics": '['} {
+		raw, given := fields[name]
+		if given && (want == '[') != (raw[0] == '[') || given && want == '0' && (raw[0] < '0' || raw[0] > '9') {
+			return invalidParameters(name, map[byte]string{'0': "value was not a number", '[': "value was not an array"}[want])
+		}
+		delete(fields, name)
+	}
 	delete(fields, "server_uuid")
+	if len(fields) == 0 {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
 	op, err := serverOp(cn, fields)
 	if err != nil {
 		return err
@@ -273,7 +359,7 @@ func (s *Service) updateServer(w http.ResponseWriter, r *http.Request) error {
 
 // emptyForms are the values that a field which is JSON has when it has none.
 var emptyForms = map[string]string{
-	"boot_params": "{}", "boot_modules": "[]", "kernel_flags": "{}", "overprovision_ratios": "{}", "traits": "{}", "reservation_ratio": "0",
+	"boot_params": "{}", "boot_modules": "[]", "kernel_flags": "{}", "overprovision_ratios": "{}", "traits": "{}",
 }
 
 // serverOp is an update of a server by fields in CNAPI's form.
@@ -283,7 +369,7 @@ func serverOp(cn log.UUID, fields map[string]json.RawMessage) (log.Op, error) {
 		isJSON, ok := writable[name]
 		switch {
 		case !ok:
-			return log.Op{}, badField(name, "leave it out", "a server has no field %q that can be written", name)
+			return log.Op{}, notDefined(name)
 		case !isJSON || string(raw) == "null":
 			kept[name] = raw
 		case name == "agents":

@@ -13,6 +13,7 @@ import (
 	"rutter/api/internal/rest"
 	"rutter/api/reach"
 	"rutter/log"
+	"rutter/log/budget"
 	"rutter/projections"
 )
 
@@ -69,6 +70,11 @@ type Config struct {
 	// Programs reports whether a client may choose what runs on compute nodes; nil: each
 	// client may.
 	Programs func(*http.Request) bool
+	// Ours reports whether a server's tasks are done by an agent of ours. It is for a
+	// gateway: what concerns VMs of other servers it may hand on. nil: by the sysinfo.
+	Ours func(server log.UUID) bool
+	// Budgets bound the work that clients may ask for; nil: the defaults.
+	Budgets budget.Set
 	// Every is how often expired objects are searched. Default 1 s.
 	Every time.Duration
 	// KeepTasks and KeepTickets are how long ended tasks and tickets are kept. Defaults
@@ -104,6 +110,7 @@ type Service struct {
 	table   *rest.Table
 	reports chan report
 	counts  counts
+	places  placing
 
 	mu       sync.Mutex            // protects what follows
 	soft     map[log.UUID]soft     // what CNs said of memory and disks
@@ -139,6 +146,7 @@ func New(cfg Config) (*Service, error) {
 	s := &Service{
 		cfg: cfg, store: cfg.Store, logger: cfg.Logger, reports: make(chan report, maxReports),
 		soft: make(map[log.UUID]soft), posting: make(map[log.UUID]struct{}),
+		places: placing{turn: make(chan struct{}, 1), spent: budget.NewMeter(cfg.Budgets.Get(budget.Placements), time.Now)},
 	}
 	s.table = s.routes()
 	return s, nil
@@ -175,6 +183,8 @@ type endpoint struct {
 func (s *Service) endpoints() []endpoint {
 	return []endpoint{
 		{"GET /ping", s.ping, true},
+		{"POST /allocate", s.allocate, false},
+		{"POST /capacity", s.capacity, false},
 		{"GET /servers", s.listServers, false},
 		{"GET /servers/{server}", s.getServer, false},
 		{"POST /servers/{server}", s.updateServer, false},
@@ -184,6 +194,12 @@ func (s *Service) endpoints() []endpoint {
 		{"GET /servers/{server}/sysinfo", s.getSysinfo, false},
 		{"POST /servers/{server}/events/heartbeat", s.heartbeat, false},
 		{"POST /servers/{server}/events/status", s.status, false},
+		{"PUT /servers/{server}/setup", s.setup, false},
+		{"PUT /servers/{server}/nics", s.updateNICs, false},
+		{"POST /servers/{server}/nics/update", s.startNamed("server_update_nics"), false},
+		{"POST /servers/{server}/cn-agent/pause", s.agentControl(agentPause), false},
+		{"POST /servers/{server}/cn-agent/resume", s.agentControl(agentResume), false},
+		{"GET /platforms", s.listPlatforms, false},
 		{"GET /boot/{server}", s.getBoot, false},
 		{"PUT /boot/{server}", s.setBoot, false},
 		{"POST /boot/{server}", s.setBoot, false},
@@ -194,7 +210,9 @@ func (s *Service) endpoints() []endpoint {
 		{"POST /servers/{server}/vms/{vm}/start", s.startVMTask("machine_boot"), false},
 		{"POST /servers/{server}/vms/{vm}/stop", s.startVMTask("machine_shutdown"), false},
 		{"POST /servers/{server}/vms/{vm}/reboot", s.startVMTask("machine_reboot"), false},
+		{"POST /servers/{server}/vms/{vm}/kill", s.startVMTask("machine_kill"), false},
 		{"POST /servers/{server}/vms/{vm}/update", s.startVMTask("machine_update"), false},
+		{"POST /servers/{server}/vms/{vm}/reprovision", s.startVMTask("machine_reprovision"), false},
 		{"POST /servers/{server}/tasks", s.startTask, false},
 		{"POST /servers/{server}/nop", s.startNamed("nop"), false},
 		{"POST /servers/{server}/sysinfo-refresh", s.startNamed("sysinfo"), false},
@@ -206,6 +224,7 @@ func (s *Service) endpoints() []endpoint {
 		{"GET /tasks/{task}/wait", s.waitTask, false},
 		{"POST /servers/{server}/tickets", s.createTicket, false},
 		{"GET /servers/{server}/tickets", s.listTickets, false},
+		{"DELETE /servers/{server}/tickets", s.deleteTickets, false},
 		{"GET /tickets/{ticket}", s.getTicket, false},
 		{"GET /tickets/{ticket}/wait", s.waitTicket, false},
 		{"PUT /tickets/{ticket}/release", s.releaseTicket, false},
@@ -249,7 +268,7 @@ func (s *Service) ping(w http.ResponseWriter, r *http.Request) error {
 	if err := s.ready(); err != nil {
 		return err
 	}
-	rest.WriteJSON(w, r, http.StatusOK, map[string]any{"ready": true, "healthy": true})
+	rest.WriteJSON(w, r, http.StatusOK, map[string]any{"ready": true, "healthy": true, "services": map[string]string{"log": "online"}})
 	return nil
 }
 

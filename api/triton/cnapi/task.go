@@ -99,7 +99,7 @@ func (s *Service) start(w http.ResponseWriter, r *http.Request, name string, fie
 	if err != nil {
 		return err
 	}
-	rest.WriteJSON(w, r, http.StatusAccepted, map[string]any{"id": result.IDs[0]})
+	rest.WriteJSON(w, r, http.StatusOK, map[string]any{"id": result.IDs[0]})
 	return nil
 }
 

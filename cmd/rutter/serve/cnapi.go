@@ -14,10 +14,11 @@ import (
 	"rutter/api/triton/cnapi"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/log"
+	"rutter/log/budget"
 )
 
 // newCNAPI returns the handler of CNAPI, with the heartbeats of fabric.
-func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, gate *reach.Gate, logger *slog.Logger) (*cnapi.Service, error) {
+func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, gate *reach.Gate, budgets budget.Set, logger *slog.Logger) (*cnapi.Service, error) {
 	peers := peersAdapter(store)
 	return cnapi.New(cnapi.Config{
 		Store: storeapi.SurfaceStore{Store: store}, Logger: logger, Self: peers.Self(), Asker: asker, Programs: mayChoosePrograms,
@@ -42,7 +43,7 @@ func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, gate *reach.Gate, l
 			_, leads := peers.Leading()
 			return leads
 		},
-		HTTP: gate.Client(nil),
+		HTTP: gate.Client(nil), Budgets: budgets,
 	})
 }
 

@@ -129,7 +129,7 @@ func Open(cfg Options) (_ *Server, err error) {
 	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: sessions.Live}); err != nil {
 		return nil, err
 	}
-	if s.cnapi, err = newCNAPI(backend, s.fabric, gate, logger); err != nil {
+	if s.cnapi, err = newCNAPI(backend, s.fabric, gate, cfg.Budgets, logger); err != nil {
 		return nil, err
 	}
 	reports, err := netreport.New(netreport.Config{Store: storeapi.SurfaceStore{Store: backend}, Allowed: storeapi.SpeaksFor, Bound: storeapi.IsCN, Logger: logger})
@@ -155,7 +155,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		collectors = append(collectors, svpview.Metrics{Stats: s.svp.Stats})
 	}
 	if s.api, err = api.New(api.Config{
-		Audit: s.audit, Budgets: cfg.Budgets, Meters: append(slices.Clone(s.store.Budgets()), s.tls.meters()...),
+		Audit: s.audit, Budgets: cfg.Budgets, Meters: slices.Concat(s.store.Budgets(), s.tls.meters(), s.cnapi.Meters()),
 		Store: loadedStore{backend, s.mappings}, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
 		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
