@@ -19,6 +19,7 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/webcheck"
 	"rutter/api/triton/napi"
+	"rutter/cmd/rutter/serviceaddr"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/log"
 )
@@ -42,6 +43,12 @@ type TritonOptions struct {
 	OverlayTag string
 	OverlayMTU uint32   // bytes
 	Hosts      []string // as Options.Hosts
+	// Behind are the base URLs of the old services behind the surfaces vmapi and cnapi.
+	Behind map[string]string
+	// PlacementBehind leaves /allocate, /capacity and the waitlist to the old CNAPI.
+	PlacementBehind bool
+
+	addresses []serviceaddr.Address // Options.ServiceAddresses
 }
 
 // triton has the surfaces for Triton's programs: under the API's paths, and on
@@ -104,7 +111,7 @@ func (t *triton) listen(surfaces map[string]*api.Surface, granted func(netip.Add
 		if table == nil {
 			return fmt.Errorf("--%s: this program has no such surface", name)
 		}
-		l, err := net.Listen("tcp", address)
+		l, err := serviceaddr.Listen(t.cfg.addresses, address)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
