@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,5 +43,70 @@ func TestConditionOfSeq(t *testing.T) {
 		if result.Refusal == nil {
 			w.Try(w.Change(ops...))
 		}
+	}
+}
+
+// TestNoNIC: an address that a program read without a NIC is not written over one that has
+// taken it since. Programs before version 6 do not know the option.
+func TestNoNIC(t *testing.T) {
+	w := worldtest.Settled(t, Decide)
+	reserve := func(ip string) log.Op {
+		op := changetest.Op(t, `update ip `+changetest.Expand("#31#")+`:`+ip+` {"reserved": true}`)
+		op.Options = []log.Option{log.OptionNoNIC}
+		return op
+	}
+	if r := w.Try(w.Change(reserve("10.0.0.77"))).Refusal; r != nil {
+		t.Errorf("without a NIC: %v", r)
+	}
+	w.Must(`create nic {"mac": "00:00:00:00:02:77", "belongs_to_type": "zone", "belongs_to_uuid": "#21#", "owner_uuid": "#1#", "cn_uuid": "#11#", "network_uuid": "#31#", "ip": "10.0.0.78"}`)
+	if r := w.Try(w.Change(reserve("10.0.0.78"))).Refusal; r == nil || r.Code != log.CodePreconditionFailed {
+		t.Errorf("with one: %v, want %s", r, log.CodePreconditionFailed)
+	}
+	w.State.SetFeature(log.FeatureWire)
+	if r := w.Try(w.Change(reserve("10.0.0.79"))).Refusal; r == nil || !strings.Contains(r.Error(), `"no_nic" does not fit`) {
+		t.Errorf("before version 6: %v", r)
+	}
+}
+
+// TestStrictOfNAPI: the setting is there from version 6 on.
+func TestStrictOfNAPI(t *testing.T) {
+	w := worldtest.Settled(t, Decide)
+	op := changetest.Op(t, `create setting {"name": "napi.strict", "value": "true"}`)
+	w.State.SetFeature(log.FeatureWire)
+	if r := w.Try(w.Change(op)).Refusal; r == nil || !strings.Contains(r.Error(), `there is no setting "napi.strict"`) || strings.Contains(r.Error(), "napi.strict,") {
+		t.Errorf("before version 6: %v", r)
+	}
+	w.State.SetFeature(log.FeatureTriton)
+	if r := w.Try(w.Change(op)).Refusal; r != nil {
+		t.Error(r)
+	}
+}
+
+// TestOverlapsAreNamed: each network that a subnet overlaps is named, by its UUID; before
+// version 6 one was.
+func TestOverlapsAreNamed(t *testing.T) {
+	w := worldtest.New(t, Decide)
+	w.Must(`create nic_tag {"name": "external"}`)
+	for i, uuid := range []string{"#52#", "#51#", "#53#"} {
+		w.Must(fmt.Sprintf(`create network {"uuid": "%s", "name": "n%d", "nic_tag": "external", "subnet": "198.51.100.%d/26"}`, uuid, i, i*64))
+	}
+	op := changetest.Op(t, `create network {"name": "wide", "nic_tag": "external", "subnet": "198.51.100.0/24"}`)
+	named := func() (ids []string) {
+		r := w.Try(w.Change(op)).Refusal
+		if r == nil {
+			t.Fatal("an overlap was taken")
+		}
+		for _, e := range r.Errors {
+			ids = append(ids, e.ID)
+		}
+		return ids
+	}
+	want := []string{changetest.Expand("#51#"), changetest.Expand("#52#"), changetest.Expand("#53#")}
+	if got := named(); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	w.State.SetFeature(log.FeatureWire)
+	if got := named(); len(got) != 1 {
+		t.Errorf("before version 6: %v, want one", got)
 	}
 }

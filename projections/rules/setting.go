@@ -124,7 +124,6 @@ func checkSetting(d *draft, s *log.Setting) {
 		}
 		if triton(d) {
 			names = append(names, tritonSettings...)
-			names = append(names, projections.SettingNAPIStrict)
 		}
 		for name := range settings {
 			names = append(names, name)
@@ -186,8 +185,11 @@ func (d *draft) setting(name string) string {
 	return defaultOf(name)
 }
 
-// tritonSettings are those that CNAPI's surface reads, from log.FeatureTriton on.
-var tritonSettings = []string{designation.SettingAllocation, designation.SettingBootDefault, designation.SettingPlatforms}
+// tritonSettings are those that the surfaces of CNAPI and NAPI read, from log.FeatureTriton
+// on.
+var tritonSettings = []string{
+	designation.SettingAllocation, designation.SettingBootDefault, designation.SettingPlatforms, projections.SettingNAPIStrict,
+}
 
 // maxPlatforms bounds the platforms that a setting names.
 const maxPlatforms = 256

@@ -14,7 +14,7 @@ import (
 )
 
 // TestFields: the parameter fields cuts answers of fabrics, and of one network, in a
-// query and in a body (NAPI's docs/index.md, "Fabric VLAN fields" and "Fabric Network
+// query and in a body (NAPI's documentation, "Fabric VLAN fields" and "Fabric Network
 // fields"; CloudAPI sends it with every call).
 func TestFields(t *testing.T) {
 	w := furnished(t)
