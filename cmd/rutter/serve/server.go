@@ -77,6 +77,7 @@ type Server struct {
 	// changefeed is Triton's, at /changefeeds.
 	changefeed *changefeed.Service
 	triton     *triton // nil until it is made
+	gateways   *gateways
 	cnapi      *cnapi.Service
 	addresses  *serviceaddr.Service // nil: none is configured
 
@@ -144,15 +145,12 @@ func Open(cfg Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.triton, err = newTriton(cfg.Triton, storeapi.SurfaceStore{Store: backend}, s.changefeed.Table(), logger); err != nil {
-		return nil, err
-	}
-	if err = s.triton.listen(map[string]*api.Surface{"napi": s.triton.napi.Table(), "cnapi": s.cnapi.Table(), "vmapi": vms.Table()}, s.grants.of, s.enter); err != nil {
+	if err = s.openTriton(cfg.Triton, vms.Table(), backend, logger); err != nil {
 		return nil, err
 	}
 	s.addresses = newServiceAddresses(cfg.ServiceAddresses, s.store, logger)
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status), serviceaddr.Metrics{Service: s.addresses})
-	collectors = append(append(collectors, s.tls.collectors()...), append(s.triton.collectors(), s.cnapi.Collectors()...)...)
+	collectors = append(append(collectors, s.tls.collectors()...), append(append(s.triton.collectors(), s.gateways.collectors()...), s.cnapi.Collectors()...)...)
 	if s.svpListener != nil {
 		if err = s.openSVP(cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
 			return nil, err
@@ -165,7 +163,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
 		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {
-			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings(), s.addresses.Problems())
+			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.gateways.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings(), s.addresses.Problems())
 		},
 		Lines: s.addresses.Lines,
 		Mounts: s.tls.mounted(append(append(napiMounts(s.triton.napi.Table()), cnapiMounts(s.cnapi.Table())...), api.Mount{Path: "/changefeeds", Table: s.changefeed.Table()},
@@ -174,6 +172,19 @@ func Open(cfg Options) (_ *Server, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// openTriton makes the surfaces for Triton's programs, with what is behind them, and opens
+// their listeners.
+func (s *Server) openTriton(cfg TritonOptions, vms *api.Surface, store storeapi.Store, logger *slog.Logger) (err error) {
+	if s.triton, err = newTriton(cfg, storeapi.SurfaceStore{Store: store}, s.changefeed.Table(), logger); err != nil {
+		return err
+	}
+	tables := map[string]*api.Surface{"napi": s.triton.napi.Table(), "cnapi": s.cnapi.Table(), "vmapi": vms}
+	if s.gateways, err = newGateways(cfg, store, tables, logger); err != nil {
+		return err
+	}
+	return s.triton.listen(tables, s.grants.of, s.enter)
 }
 
 // enter takes one of the API's request slots for a request on a Triton listener.
@@ -229,6 +240,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.addresses != nil {
 		fronts.Go(func() error { return s.addresses.Run(facing) })
 	}
+	fronts.Go(func() error { return s.gateways.run(facing) })
 	if s.svp != nil {
 		fronts.Go(func() error { return s.mappings.Run(facing) })
 		fronts.Go(func() error { return s.svp.Run(facing, s.svpListener) })

@@ -43,6 +43,10 @@ type TritonOptions struct {
 	OverlayTag string
 	OverlayMTU uint32   // bytes
 	Hosts      []string // as Options.Hosts
+	// Behind are the base URLs of the old services behind the surfaces vmapi and cnapi.
+	Behind map[string]string
+	// PlacementBehind leaves /allocate, /capacity and the waitlist to the old CNAPI.
+	PlacementBehind bool
 
 	addresses []serviceaddr.Address // Options.ServiceAddresses
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/auth/allow"
+	"rutter/api/triton/gateway"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/serve"
 	"rutter/cmd/rutter/serviceaddr"
@@ -38,6 +39,9 @@ func tritonFlags() []cli.Flag {
 		&cli.StringFlag{Name: "napi", EnvVars: []string{"RUTTER_NAPI"}, Value: "off", Usage: "plain `ADDRESS` for clients of NAPI, or off; see --triton-allow"},
 		&cli.StringFlag{Name: "cnapi", EnvVars: []string{"RUTTER_CNAPI"}, Value: "off", Usage: "plain `ADDRESS` for clients of CNAPI, or off"},
 		&cli.StringFlag{Name: "vmapi", EnvVars: []string{"RUTTER_VMAPI"}, Value: "off", Usage: "plain `ADDRESS` for clients of VMAPI, or off"},
+		&cli.StringFlag{Name: "vmapi-behind", EnvVars: []string{"RUTTER_VMAPI_BEHIND"}, Usage: "`URL` of Triton's old VMAPI, as in http://10.99.99.28: --vmapi hands on to it what the log does not have"},
+		&cli.StringFlag{Name: "cnapi-behind", EnvVars: []string{"RUTTER_CNAPI_BEHIND"}, Usage: "`URL` of Triton's old CNAPI, as in http://10.99.99.22: --cnapi hands on to it what the log does not have, and calls about compute nodes without Rutter's agent"},
+		&cli.StringFlag{Name: "placement", EnvVars: []string{"RUTTER_PLACEMENT"}, Value: "ours", Usage: "with --cnapi-behind: `WHO` answers /allocate, /capacity and the waitlist, which share one store: ours or behind; the same on each server"},
 		&cli.StringSliceFlag{Name: "triton-allow", EnvVars: []string{"RUTTER_TRITON_ALLOW"}, Usage: "who may use those three: `CIDR=read|write|programs`, may be given several times; the narrowest network decides; programs is write with what chooses a program on a compute node (init of a VM); this machine alone if none is given"},
 		&cli.StringFlag{Name: "triton-admin", EnvVars: []string{"RUTTER_TRITON_ADMIN"}, Usage: "`UUID` of Triton's admin owner, who may provision on every network"},
 		&cli.StringSliceFlag{Name: "service-address", EnvVars: []string{"RUTTER_SERVICE_ADDRESS"}, Usage: "`ADDRESS/PREFIX@LINK` that the servers hand among themselves: the leader has it on that link of its machine, for clients that dial one address; --listen, --napi, --cnapi, --vmapi and --svp may name it; the same address on each server; may be given several times"},
@@ -74,6 +78,9 @@ func tritonConfigOf(c *cli.Context) (cfg serve.TritonOptions, err error) {
 	if cfg.Allow.Len() == 0 {
 		cfg.Allow = allow.Loopback()
 	}
+	if err := behindOf(c, &cfg); err != nil {
+		return cfg, err
+	}
 	if text := c.String("triton-admin"); text != "" {
 		if cfg.Admin, err = log.ParseUUID(text); err != nil {
 			return cfg, term.Usagef("--triton-admin: %w", err)
@@ -96,6 +103,39 @@ func serviceAddressesOf(c *cli.Context) ([]serviceaddr.Address, error) {
 		}
 	}
 	return all, nil
+}
+
+// behindOf reads the URLs of the old services.
+func behindOf(c *cli.Context, cfg *serve.TritonOptions) error {
+	cfg.Behind = make(map[string]string)
+	for _, name := range []string{gateway.VMAPI, gateway.CNAPI} {
+		text := c.String(name + "-behind")
+		if text == "" {
+			continue
+		}
+		u, err := gateway.ParseBehind(text)
+		if err != nil {
+			return term.Usagef("--%s-behind %w", name, err)
+		}
+		if cfg.Addresses[name] == "" {
+			return term.Usagef("--%s-behind %s needs a listener in front of it: give --%s ADDRESS too", name, text, name)
+		}
+		for surface, address := range cfg.Addresses {
+			if u.Host == address || u.Port() == "" && u.Host+":80" == address {
+				return term.Usagef("--%s-behind %s is this server's own --%s: give the address of the old service", name, text, surface)
+			}
+		}
+		cfg.Behind[name] = u.String()
+	}
+	switch who := c.String("placement"); {
+	case who != "ours" && who != "behind":
+		return term.Usagef("--placement %q: want ours or behind", who)
+	case who == "behind" && cfg.Behind[gateway.CNAPI] == "":
+		return term.Usagef("--placement behind: there is no old CNAPI to do it: give --cnapi-behind URL too")
+	default:
+		cfg.PlacementBehind = who == "behind"
+	}
+	return nil
 }
 
 // networksOf reads --cn-network.

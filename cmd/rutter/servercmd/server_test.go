@@ -11,8 +11,41 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/serve"
 	"rutter/raftstore"
 )
+
+// The URLs of old services and who places are read, and what makes no sense is refused
+// with the flag's name.
+func TestBehind(t *testing.T) {
+	read := func(args ...string) (cfg serve.TritonOptions, err error) {
+		app := &cli.App{Flags: tritonFlags(), Action: func(c *cli.Context) (err error) {
+			cfg, err = tritonConfigOf(c)
+			return err
+		}}
+		err = app.Run(append([]string{"server"}, args...))
+		return cfg, err
+	}
+	cfg, err := read("--cnapi", "127.0.0.1:8001", "--vmapi", "127.0.0.1:8002", "--cnapi-behind", "http://10.99.99.22/", "--vmapi-behind", "http://10.99.99.28:80", "--placement", "behind")
+	if err != nil || cfg.Behind["cnapi"] != "http://10.99.99.22" || cfg.Behind["vmapi"] != "http://10.99.99.28:80" || !cfg.PlacementBehind {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+	if cfg, err = read("--cnapi", "127.0.0.1:8001", "--cnapi-behind", "http://10.99.99.22"); err != nil || cfg.PlacementBehind {
+		t.Errorf("by default: %+v, %v", cfg, err)
+	}
+	for want, args := range map[string][]string{
+		"--vmapi-behind": {"--vmapi", "127.0.0.1:8002", "--vmapi-behind", "10.99.99.28"},
+		"give --cnapi":   {"--cnapi-behind", "http://10.99.99.22"},
+		"own --vmapi":    {"--vmapi", "127.0.0.1:8002", "--vmapi-behind", "http://127.0.0.1:8002"},
+		"own --cnapi":    {"--vmapi", "127.0.0.1:8002", "--cnapi", "127.0.0.1:80", "--vmapi-behind", "http://127.0.0.1"},
+		"ours or behind": {"--placement", "both"},
+		"--cnapi-behind": {"--placement", "behind"},
+	} {
+		if _, err := read(args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want an error with %q", args, err, want)
+		}
+	}
+}
 
 // A new server that was told of no cluster says what it waits for.
 func TestWarnAlone(t *testing.T) {
