@@ -276,9 +276,12 @@ func checkProvisionRange(d *draft, n *log.Network) {
 }
 
 func checkGateway(d *draft, n *log.Network) {
-	if n.Gateway.IsValid() {
+	switch {
+	case n.Gateway.IsValid() && familyOf(n.Gateway) != n.Family && triton(d):
+		d.bad("gateway", fmt.Sprintf("gateway should match subnet type (%s)", n.Family), "send an address of its family")
+	case n.Gateway.IsValid():
 		place(d, "gateway", n.Subnet, n.Gateway)
-	} else if n.InternetNAT {
+	case n.InternetNAT:
 		d.missing("gateway", "a network with internet_nat needs one")
 	}
 }
