@@ -1,0 +1,245 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"rutter/api/triton/vmapi"
+	"rutter/log"
+	"rutter/projections"
+)
+
+// outflow sends the old VMAPI what agents report.
+type outflow struct{ g *Gateway }
+
+// run has the old VMAPI know the VMs of compute nodes with Rutter's agent, as the log
+// has them (rule 5), while this server leads: each change when the log has it, and
+// everything when this server begins to lead and once in each outflowEvery. It does what
+// a vm-agent does on other nodes.
+func (o *outflow) run(ctx context.Context) {
+	o.g.whileLeading(ctx, func(ctx context.Context) {
+		pause := firstPause
+		for ctx.Err() == nil {
+			err := o.term(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				o.g.logger.Debug("VMs of the log are not with "+o.g.name()+" yet", "error", err)
+			} else {
+				pause = firstPause
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			pause = min(2*pause, mostPause)
+		}
+	})
+}
+
+// sentVM is a VM as the old VMAPI has it.
+type sentVM struct {
+	seq  log.Seq // of the record in the log
+	form map[string]any
+}
+
+// term compares everything, follows the log for outflowEvery, and returns.
+func (o *outflow) term(ctx context.Context) error {
+	sent, err := o.compare(ctx)
+	if err != nil {
+		return err
+	}
+	until := time.NewTimer(outflowEvery)
+	defer until.Stop()
+	for {
+		changed := o.g.store.Changed()
+		if err := o.send(ctx, sent); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-until.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		select { // what changes within it is looked at once
+		case <-time.After(gather):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// gather is how long changes of the log are gathered.
+const gather = 50 * time.Millisecond
+
+// compare returns the active VMs of each node with an agent, as the old VMAPI has them.
+func (o *outflow) compare(ctx context.Context) (map[string]sentVM, error) {
+	sent := make(map[string]sentVM)
+	for _, cn := range o.agents() {
+		theirs, err := o.theirs(ctx, cn)
+		if err != nil {
+			return nil, err
+		}
+		for id, have := range theirs {
+			// seq 0: the log's record is compared with it.
+			sent[id] = sentVM{form: have}
+		}
+	}
+	return sent, nil
+}
+
+// agents are the compute nodes with Rutter's agent.
+func (o *outflow) agents() (all []log.UUID) {
+	o.g.store.View(func(state *projections.State, _ log.Cursor) {
+		for rec := range state.List(log.KindServer) {
+			if cn := rec.Object.(*log.Server).UUID; hasAgent(state, cn) {
+				all = append(all, cn)
+			}
+		}
+	})
+	return all
+}
+
+// theirs are the active VMs of a node as the old VMAPI has them.
+func (o *outflow) theirs(ctx context.Context, cn log.UUID) (map[string]map[string]any, error) {
+	all := make(map[string]map[string]any)
+	for offset := 0; offset < MaxSwept; offset += vmPage {
+		query := url.Values{"server_uuid": {cn.String()}, "state": {"active"}, "limit": {strconv.Itoa(vmPage)}, "offset": {strconv.Itoa(offset)}}
+		body, _, err := o.g.behind.ask(ctx, http.MethodGet, "/vms?"+query.Encode(), nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		var page []map[string]any
+		if err := json.Unmarshal(body, &page); err != nil {
+			return nil, fmt.Errorf("GET /vms: %w", err)
+		}
+		for _, one := range page {
+			if id, ok := one["uuid"].(string); ok {
+				all[id] = one
+			}
+		}
+		if len(page) < vmPage {
+			break
+		}
+	}
+	return all, nil
+}
+
+// send sends each VM of a node with an agent that the old VMAPI has otherwise.
+func (o *outflow) send(ctx context.Context, sent map[string]sentVM) error {
+	now := make(map[string]sentVM)
+	o.g.store.View(func(state *projections.State, _ log.Cursor) {
+		for rec := range state.List(log.KindServer) {
+			cn := rec.Object.(*log.Server).UUID
+			if !hasAgent(state, cn) {
+				continue
+			}
+			for rec := range state.VMsOn(cn) {
+				vm := rec.Object.(*log.VM)
+				if vm.DoNotInventory || vm.State == stateProvisioning {
+					continue // VMAPI has the record of its own
+				}
+				one := sentVM{seq: rec.Seq}
+				if sent[vm.ID()].seq != rec.Seq || rec.Seq == 0 {
+					one.form = plain(vmapi.Form(state, vm))
+				}
+				now[vm.ID()] = one
+			}
+		}
+	})
+	for id, one := range now {
+		have := sent[id]
+		if one.form == nil {
+			continue // it did not change
+		}
+		if have.form == nil || differ(have.form, one.form) {
+			if err := o.put(ctx, id, one.form); err != nil {
+				return err
+			}
+		}
+		sent[id] = one
+	}
+	return o.end(ctx, sent, now)
+}
+
+// end tells the old VMAPI of VMs that the log has no more, as a vm-agent does:
+// the last object, destroyed.
+func (o *outflow) end(ctx context.Context, sent, now map[string]sentVM) error {
+	for id, have := range sent {
+		if _, still := now[id]; still {
+			continue
+		}
+		if vm, agent := o.g.vmOf(id); vm != nil && (!agent || vm.DoNotInventory || vm.State == stateProvisioning) {
+			delete(sent, id) // it moved, or is moving
+			continue
+		}
+		state, _ := have.form["state"].(string)
+		if state != stateDestroyed && state != stateProvisioning && state != stateFailed && have.form != nil {
+			form := make(map[string]any, len(have.form))
+			for name, value := range have.form {
+				form[name] = value
+			}
+			form["state"], form["zone_state"] = stateDestroyed, stateDestroyed
+			if err := o.put(ctx, id, form); err != nil {
+				return err
+			}
+		}
+		delete(sent, id)
+	}
+	return nil
+}
+
+// put sends one VM to the old VMAPI. One that it refuses is logged, and compared again in
+// the next round: the others do not wait for it.
+func (o *outflow) put(ctx context.Context, id string, form map[string]any) error {
+	body, err := json.Marshal(form)
+	if err != nil {
+		return err
+	}
+	if _, _, err = o.g.behind.ask(ctx, http.MethodPut, "/vms/"+id, body, nil); err != nil {
+		o.g.cfg.Metrics.taken.WithLabelValues(o.g.cfg.Surface, "failed").Inc()
+		var said *errStatus
+		if asStatus(err, &said) && said.status < 500 {
+			o.g.logger.Warn(o.g.name()+" refuses a VM of the log", "vm", id, "error", err)
+			return nil
+		}
+		return fmt.Errorf("PUT /vms/%s: %w", id, err)
+	}
+	o.g.cfg.Metrics.taken.WithLabelValues(o.g.cfg.Surface, "sent").Inc()
+	return nil
+}
+
+// plain is an object as JSON has it, for comparison.
+func plain(form map[string]any) (same map[string]any) {
+	text, err := json.Marshal(form)
+	if err == nil {
+		err = json.Unmarshal(text, &same)
+	}
+	if err != nil {
+		panic("gateway: a VM has no JSON form: " + err.Error()) // every VM of the log has one
+	}
+	return same
+}
+
+// differ reports whether the log's form of a VM has a field that the old VMAPI has
+// otherwise. Fields that only the old one has are its own.
+func differ(have, want map[string]any) bool {
+	for name, value := range want {
+		a, err1 := json.Marshal(have[name])
+		b, err2 := json.Marshal(value)
+		if err1 != nil || err2 != nil || !bytes.Equal(a, b) {
+			return true
+		}
+	}
+	return false
+}
