@@ -14,7 +14,7 @@ var (
 	// ErrNotReaped: the process has ended, and its parent has not fetched its status yet.
 	// Once it has, the pidfd has EPOLLHUP.
 	ErrNotReaped = errors.New("the process is not reaped")
-	// ErrNoExitStatus: this kernel tells only the parent; Linux 6.15 tells whoever has a
+	// ErrNoExitStatus: this kernel tells only the parent; Linux 6.15 tells each program that has a
 	// pidfd from before the end.
 	ErrNoExitStatus = errors.New("the kernel does not tell exit statuses (Linux 6.15 does)")
 )
