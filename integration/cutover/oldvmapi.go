@@ -296,7 +296,16 @@ func (v *oldVMAPI) feed(w http.ResponseWriter, r *http.Request) {
 		defer v.mu.Unlock()
 		delete(v.listeners, items)
 	}()
-	ctx := conn.CloseRead(r.Context())
+	ctx, gone := context.WithCancel(r.Context())
+	defer gone()
+	v.running.Go(func() { // the listener's heartbeats
+		defer gone()
+		for ctx.Err() == nil {
+			if _, _, err := conn.Read(ctx); err != nil {
+				return
+			}
+		}
+	})
 	send := func(o object) error {
 		text, err := json.Marshal(o)
 		if err != nil {
