@@ -75,7 +75,7 @@ bench-inspect: build ## how people read the log: scan, state of the past, tail, 
 bench-vmstate: build ## the VMs of one compute node, ten thousand of them, and rings at three servers, half a minute; the last line is key=value
 	go run ./integration/vmbench -program bin/rutter
 
-bench-triton: build ## Triton's surfaces: items of the change feed, kills of every server, lists among a million NICs. PART=items, roam, idle or list for one part
+bench-triton: build ## Triton's surfaces: items of the change feed, kills of every server, lists among a million NICs, and a client of one address whose server is killed. PART=items, roam, idle, list or blind for one part
 	go run ./integration/bench/triton -part $(or $(PART),all)
 
 bench-security: build ## what TLS, strangers and hostile clients cost, some minutes: PART=append, fan, strangers, hostile, greedy or matrix_rows for one part

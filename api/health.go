@@ -22,6 +22,7 @@ type healthRoutes struct {
 	version  string
 	started  time.Time
 	warnings func() []string
+	lines    func() []string
 	feeds    func() int // compute nodes connected
 	draining <-chan struct{}
 }
@@ -99,6 +100,9 @@ func (h *healthRoutes) ready(w http.ResponseWriter, r *http.Request) error {
 		b.WriteString(text)
 		fmt.Fprintf(&b, "head %s\nfloor %s\nstate %s\nleader %s\napplied %d of %d\nfeeds %d\n",
 			head, h.store.Floor(), st.State, st.Leader, st.Applied, st.Commit, h.feeds())
+		for _, line := range h.lines() {
+			fmt.Fprintln(&b, line)
+		}
 		for _, alarm := range st.Alarms {
 			fmt.Fprintf(&b, "alarm %s\n", alarm)
 		}

@@ -84,6 +84,8 @@ type Config struct {
 	// Warnings returns what an operator must act on, for /readyz?verbose and /metrics:
 	// certificates near their end, ports without TLS. nil: nothing.
 	Warnings func() []string
+	// Lines returns more lines for /readyz?verbose; nil: there are none.
+	Lines func() []string
 	// ReadOnly refuses every change, and the feeds of CNs. It is for a log that no
 	// cluster continues.
 	ReadOnly bool
@@ -119,6 +121,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Warnings == nil {
 		c.Warnings = func() []string { return nil }
+	}
+	if c.Lines == nil {
+		c.Lines = func() []string { return nil }
 	}
 	if c.Sessions == nil {
 		c.Sessions = liveness.NewTable(uint64(time.Now().UnixNano()), time.Now)
@@ -183,7 +188,7 @@ func New(cfg Config) (*Server, error) {
 	s.nodes, s.barrier = nodes.New(about), nodes.NewBarrier(about)
 	s.write = backend.NewWriter(cfg.Store, s.guard, &s.acknowledged, cfg.NewID, backend.FabricWait{Wanted: s.barrier.Wanted, Await: s.barrier.Await})
 	s.health = &healthRoutes{
-		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, feeds: s.feed.SessionCount, draining: s.draining,
+		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, lines: cfg.Lines, feeds: s.feed.SessionCount, draining: s.draining,
 	}
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("api: metrics: %w", err)

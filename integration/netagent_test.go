@@ -63,6 +63,7 @@ func TestNetAgent(t *testing.T) {
 		{"release during refresh", (*netAgent).releasedMeanwhile},
 		{"model loop, networks always changing", (*netAgent).quietModel},
 		{"refresh storms", (*netAgent).storms},
+		{"VMs as vminfod of SmartOS shows them", (*netAgent).smartOSForm},
 		{"VMs by tasks", (*netAgent).tasks},
 		{"VMs whose networks are given", (*netAgent).networksGiven},
 		{"commands by tasks", (*netAgent).commands},
@@ -249,7 +250,7 @@ func (a *netAgent) remoteDelete(t *testing.T) {
 	})
 	a.logged(mac, map[string]string{"state": "running"})
 	a.hasLocal(a.vm, mac, map[string]string{"mtu": "1400"})
-	a.await("the second NIC has its address", func() bool { return strings.Contains(a.must("vm", "list", "-o", "json"), "10.0.0.52/24") })
+	a.await("the second NIC has its address", func() bool { return a.inKernel("10.0.0.52/24") })
 	before := a.pid(a.vm)
 	if _, err := a.c.Client.Raw(t.Context(), "DELETE", "/nics/"+old, nil); err != nil {
 		t.Fatal(err)
@@ -425,7 +426,7 @@ func (a *netAgent) rule(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.hasLocal(a.vm, mac, map[string]string{"ip": "10.0.0.81", "ips": "[10.0.0.81/24]"})
-	a.await("the kernel has the address", func() bool { return strings.Contains(a.must("vm", "list", "-o", "json"), "10.0.0.81/24") })
+	a.await("the kernel has the address", func() bool { return a.inKernel("10.0.0.81/24") })
 }
 
 func (a *netAgent) deleteVM(t *testing.T) {

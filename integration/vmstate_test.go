@@ -107,12 +107,13 @@ type vmNode struct {
 	agent  *subprocess.Process
 }
 
-func newVMWorld(t *testing.T) *vmWorld {
+// newVMWorld makes it, with more flags of its servers.
+func newVMWorld(t *testing.T, flags ...string) *vmWorld {
 	w := &vmWorld{t: t, owner: client.NewChangeID(), network: client.NewChangeID()}
 	if err := errors.Join(netlab.AddBridge("underlay"), netlab.AddAddress("underlay", netip.MustParsePrefix("192.0.2.254/24"))); err != nil {
 		t.Fatal(err)
 	}
-	w.c = startClusterAt(t, "192.0.2.254", "--insecure")
+	w.c = startClusterAt(t, "192.0.2.254", append(flags, "--insecure")...)
 	create := func(set string, o log.Object) log.Op {
 		return log.Op{Action: log.Create, Kind: o.Kind(), Set: strings.Fields(set), Object: o}
 	}

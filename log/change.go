@@ -57,6 +57,9 @@ const (
 	OptionReserveIP Option = "reserve_ip"
 	// OptionReleaseIP: it is reserved no longer (reserved: false). NIC.
 	OptionReleaseIP Option = "release_ip"
+	// OptionNoNIC: refused (PreconditionFailed) if a NIC has the address: the condition of
+	// a client that read it without one. IP, from FeatureTriton on.
+	OptionNoNIC Option = "no_nic"
 	// OptionLockOut: those who lose their last way in by it are meant. Revocation and
 	// authority, from FeatureConfined on.
 	OptionLockOut Option = "lock_out"

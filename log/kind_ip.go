@@ -23,7 +23,7 @@ var ipKind = kind{
 	Description: Description{
 		Name: "ip", Noun: "IP", Title: "IP",
 		IDField: "ip", IDForm: IDPair,
-		Options: []Option{OptionAnyOwner},
+		Options: []Option{OptionAnyOwner, OptionNoNIC},
 	},
 	fields: fields[IP](func(i *IP, v visitor) {
 		v.uuid("network_uuid", &i.NetworkUUID)

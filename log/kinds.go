@@ -157,7 +157,7 @@ type Rights struct {
 	// it may not do that at all. What follows from a field, such as the time of the
 	// change, needs no mention.
 	Create, Update []string
-	// Late are further fields of Update, each from the feature version on that brought it.
+	// Late are further fields of Update, and of Create if it has any, each from the feature version on that brought it.
 	Late   []string
 	Delete bool
 	// Why is for people who read the table.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -282,6 +283,42 @@ func (s *Store) Leading() (term uint64, ok bool) {
 	}
 	term = r.CurrentTerm()
 	return term, s.lead.leading() && r.CurrentTerm() == term
+}
+
+// Confirmation says in which term a server leads, and how fresh the proof of it is.
+type Confirmation struct {
+	Term uint64
+	// At is the latest time at which a majority is known to have elected no later leader,
+	// by the monotonic clock. A server that is elected later than that is elected after
+	// At. It is the zero time until a majority has accepted a request of this term.
+	At time.Time
+	// Others are the peer addresses of the other members.
+	Others []string
+}
+
+// Confirmed returns the proof that this server leads; ok is false if it does not lead by
+// what it knows itself. It costs no message: the proof is in the answers to heartbeats,
+// which a leader sends each member every Config.Heartbeat/10 to Config.Heartbeat/5.
+func (s *Store) Confirmed() (c Confirmation, ok bool) {
+	r, transport, now := s.raft.Load(), s.transport.Load(), time.Now()
+	if r == nil || transport == nil {
+		return c, false
+	}
+	c.Term = r.CurrentTerm()
+	var voters []raft.ServerID
+	votes := false
+	for _, m := range r.GetConfiguration().Configuration().Servers {
+		if string(m.ID) == s.cfg.ID {
+			votes = m.Suffrage == raft.Voter
+			continue
+		}
+		c.Others = append(c.Others, string(m.Address))
+		if m.Suffrage == raft.Voter {
+			voters = append(voters, m.ID)
+		}
+	}
+	c.At = transport.Confirmed(c.Term, voters, now)
+	return c, votes && r.State() == raft.Leader && r.CurrentTerm() == c.Term
 }
 
 // LeaderMoved returns a channel that is closed when the leader may have changed.

@@ -340,7 +340,7 @@ func (m *Machines) update(ctx context.Context, params json.RawMessage) (any, err
 	err = m.await(ctx, id, func(vm vmdoc.Value, there bool) bool {
 		for _, name := range fields.Keys() {
 			want, _ := fields.Get(name)
-			if got, ok := vm.Get(name); name != "nics" && !vmdoc.IsVerb(name) && (want.IsNull() && ok && name != "zonename" || !want.IsNull() && (!ok || !got.Equal(want))) {
+			if got, ok := vm.Get(name); name != "nics" && !vmdoc.IsVerb(name) && (want.IsNull() && !vmdoc.IsDefault(vm, name) && name != "zonename" || !want.IsNull() && (!ok || !got.Equal(want))) {
 				return false
 			}
 		}

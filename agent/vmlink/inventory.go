@@ -13,6 +13,7 @@ import (
 	"rutter/agent/vminfo/vmstore"
 	"rutter/log"
 	"rutter/log/feed"
+	"rutter/log/vmobject"
 )
 
 const (
@@ -110,7 +111,7 @@ func (r *reporter) become(what string) {
 func (r *reporter) all() error {
 	store := r.cfg.Service.Store()
 	vms, seq := store.List()
-	r.update(func(s *Status) { s.Refused = nil })
+	r.update(func(s *Status) { s.Refused, s.LeftOut = nil, nil })
 	list := make([]feed.InventoryVM, 0, len(vms))
 	for _, vm := range vms {
 		if item, ok := r.item(vm); ok {
@@ -199,6 +200,13 @@ func (r *reporter) item(vm vmdoc.VM) (feed.InventoryVM, bool) {
 		}
 		object.OwnerUUID = recorded.OwnerUUID
 	}
+	if r.conn.conn.Knows() >= log.FeatureTriton {
+		var left []string
+		if object.Properties, left, err = PropertiesOf(vm, r.cfg.Metadata); err != nil {
+			r.refuse(vm.UUID, err)
+		}
+		r.leaveOut(vm.UUID, left)
+	}
 	return r.encode(object)
 }
 
@@ -224,6 +232,43 @@ func (r *reporter) refuse(vm log.UUID, cause error) {
 			r.cfg.Logger.Warn("a VM cannot be reported", "vm", vm, "error", cause)
 		}
 	})
+}
+
+// leaveOut records what of a VM's properties is too large to be reported.
+func (r *reporter) leaveOut(vm log.UUID, left []string) {
+	if len(left) == 0 {
+		return
+	}
+	line := fmt.Sprintf("VM %s: %s are not in the log: its properties are over %d bytes", vm, strings.Join(left, ", "), log.MaxNodeProperties)
+	r.update(func(s *Status) {
+		if !slices.Contains(s.LeftOut, line) && len(s.LeftOut) < maxRefused {
+			s.LeftOut = append(slices.Clip(s.LeftOut), line)
+		}
+	})
+}
+
+// PropertiesOf returns what VMAPI has of a VM beside the fields of log.VM: canonical JSON
+// of at most log.MaxNodeProperties bytes, never "". Metadata, which may have secrets that
+// every reader of the log would see, is left out unless it is asked for. Left names what
+// was left out because it is too large.
+func PropertiesOf(vm vmdoc.VM, metadata bool) (text string, left []string, err error) {
+	object, err := vmobject.Parse(vm.JSON)
+	if err != nil {
+		return "", nil, err
+	}
+	for name := range object {
+		if !vmobject.IsReported(name, metadata) {
+			delete(object, name)
+		}
+	}
+	taken, _, err := vmobject.TakeObject(object)
+	if err != nil {
+		return "", nil, err
+	}
+	if text, left, err = vmobject.Bound(vmobject.Properties(taken), log.MaxNodeProperties); text == "" {
+		text = "{}"
+	}
+	return text, left, err
 }
 
 // asRecorded is a VM as the log has it already: a VM whose current state is unknown is

@@ -47,6 +47,9 @@ type Config struct {
 	VMMs    *vmmstate.Table
 	// Servers are those of the cluster.
 	Servers Servers
+	// Metadata: customer_metadata and internal_metadata are reported too. They may have
+	// passwords and keys, which every reader of the log would see.
+	Metadata bool
 	// RingMin and RingMax bound the pause between two rings for one state. Defaults 1 s
 	// and 30 s; servers check every 30 s by themselves.
 	RingMin, RingMax time.Duration
@@ -92,6 +95,8 @@ type Status struct {
 	Since       time.Time `json:"inventory_since,omitzero"`
 	// Refused are VMs that the log cannot have, at most maxRefused of them.
 	Refused []string `json:"refused,omitempty"`
+	// LeftOut are the parts of VMs that are too large for the log, at most maxRefused lines.
+	LeftOut []string `json:"left_out,omitempty"`
 }
 
 // New returns a Link that has started nothing.

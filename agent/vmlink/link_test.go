@@ -171,8 +171,11 @@ type server struct {
 	end    func()
 }
 
-// connect gives the node a connection.
-func (n *node) connect() *server {
+// connect gives the node a connection to a server whose program is of before FeatureTriton.
+func (n *node) connect() *server { return n.connectTo(0) }
+
+// connectTo gives the node a connection to a server whose program knows a feature version.
+func (n *node) connectTo(knows uint32) *server {
 	n.t.Helper()
 	ours, theirs := net.Pipe()
 	conn := feed.NewConn(theirs)
@@ -200,6 +203,20 @@ func (n *node) connect() *server {
 		running.Wait()
 	}
 	n.t.Cleanup(s.end)
+	if knows > 0 {
+		frame, err := feed.Append(nil, &feed.Welcome{Version: feed.Version, Knows: knows})
+		if err == nil {
+			_, err = ours.Write(frame)
+		}
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		for deadline := time.Now().Add(patience); conn.Knows() != knows; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				n.t.Fatal("the welcome does not come")
+			}
+		}
+	}
 	n.link.Connected(ctx, conn)
 	return s
 }
@@ -436,5 +453,66 @@ func TestInventoryFrames(t *testing.T) {
 	big := []feed.InventoryVM{{Object: make([]byte, 2*inventoryBytes)}, {Object: make([]byte, 10)}}
 	if n := count(big); n != 1 {
 		t.Errorf("a large one goes with %d", n)
+	}
+}
+
+// TestProperties: a node reports VMAPI's other fields of its VMs, to servers that know
+// them only; no metadata unless it may; and what is too large is left out and named.
+func TestProperties(t *testing.T) {
+	n := newNode(t)
+	n.write(2, `,"owner_uuid":"`+id(9).String()+`","alias":"a","brand":"kvm","tags":{"role":"web"},"billing_id":"b","disks":[{"size":10}],"init":["/x"],"root":"/x","autoboot":false,"customer_metadata":{"password":"secret"},"internal_metadata":{"a":"secret"}`)
+	n.write(3, `,"owner_uuid":"`+id(9).String()+`","tags":{"large":"`+strings.Repeat("x", log.MaxNodeProperties)+`","small":"y"},"dns_domain":"d"`)
+	n.run()
+	reported := func(knows uint32) map[log.UUID]*log.VM {
+		s := n.connectTo(knows)
+		defer s.end()
+		vms := map[log.UUID]*log.VM{}
+		for len(vms) < 2 {
+			select {
+			case m := <-s.frames:
+				inventory, is := m.(*feed.Inventory)
+				if !is {
+					continue
+				}
+				for _, said := range inventory.VMs {
+					o, err := log.DecodeObject(log.KindVM, said.UUID.String(), said.Object)
+					if err != nil {
+						t.Fatal(err)
+					}
+					vms[said.UUID] = o.(*log.VM)
+				}
+			case <-time.After(patience):
+				t.Fatalf("no inventory; status %+v", n.link.Status())
+			}
+		}
+		return vms
+	}
+	for _, vm := range reported(log.FeatureTriton - 1) {
+		if vm.Properties != "" {
+			t.Errorf("a program that does not know properties gets %s", vm.Properties)
+		}
+	}
+	vms := reported(log.FeatureTriton)
+	text := vms[id(2)].Properties
+	for _, has := range []string{`"tags":{"role":"web"}`, `"billing_id":"b"`, `"disks":[{"size":10}]`, `"autoboot":false`} {
+		if !strings.Contains(text, has) {
+			t.Errorf("%s is not in %s", has, text)
+		}
+	}
+	for _, has := range []string{"secret", "init", "root", "alias"} {
+		if strings.Contains(text, `"`+has) {
+			t.Errorf("%s is in %s", has, text)
+		}
+	}
+	large := vms[id(3)].Properties
+	if len(large) > log.MaxNodeProperties || !strings.Contains(large, `"dns_domain":"d"`) || !strings.Contains(large, `"small":"y"`) || !strings.Contains(large, `"rutter_left_out":["tags.large"]`) {
+		t.Errorf("%d bytes: %.200s", len(large), large)
+	}
+	if left := n.link.Status().LeftOut; len(left) != 1 || !strings.Contains(left[0], "tags.large") {
+		t.Errorf("the status says %q", left)
+	}
+	n.link.cfg.Metadata = true
+	if text := reported(log.FeatureTriton)[id(2)].Properties; !strings.Contains(text, `"customer_metadata":{"password":"secret"}`) {
+		t.Errorf("with metadata: %s", text)
 	}
 }

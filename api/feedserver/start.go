@@ -21,7 +21,7 @@ const waitTime = 10 * time.Second
 func (u *subscriber) start() error {
 	head := u.s.store.Head()
 	u.at.Cluster = head.Cluster
-	if err := u.send(&feed.Welcome{Version: feed.Version, Head: head}); err != nil {
+	if err := u.send(&feed.Welcome{Version: feed.Version, Head: head, Knows: log.FeatureVersion}); err != nil {
 		return err
 	}
 	if err := u.out.flush(); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"rutter/log"
 	"rutter/log/feed"
+	"rutter/log/vmobject"
 	"rutter/projections"
 )
 
@@ -250,7 +251,7 @@ func (l *Conn) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all 
 		rec, known := state.Get(log.KindVM, id.String())
 		said := l.reported.vms[id]
 		if said != nil && !said.DoNotInventory {
-			if op, differs := has(said, l.cn, rec, known); differs {
+			if op, differs := has(said, l.cn, rec, known, state.Feature() >= log.FeatureTriton); differs {
 				ops = append(ops, op)
 			}
 			continue
@@ -267,9 +268,13 @@ func (l *Conn) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all 
 }
 
 // has returns the operation that makes the log match a CN's report of a VM that it has.
-func has(said *log.VM, cn log.UUID, rec projections.Record, known bool) (op log.Op, differs bool) {
+// properties: the log has VM.Properties. A CN that reports none has no part in them.
+func has(said *log.VM, cn log.UUID, rec projections.Record, known, properties bool) (op log.Op, differs bool) {
 	want := log.Clone(said).(*log.VM)
 	want.ServerUUID = cn
+	if !properties {
+		want.Properties = ""
+	}
 	before, action := new(log.VM), log.Create
 	if known {
 		before, action = rec.Object.(*log.VM), log.Update
@@ -286,6 +291,9 @@ func has(said *log.VM, cn log.UUID, rec projections.Record, known bool) (op log.
 		}
 		if want.State == "" {
 			want.State = before.State
+		}
+		if want.Properties = vmobject.Reported(before.Properties, want.Properties); !properties {
+			want.Properties = before.Properties
 		}
 	}
 	var set []string

@@ -36,6 +36,7 @@ import (
 	"rutter/cmd/rutter/servercmd"
 	"rutter/cmd/rutter/snoopcmd"
 	"rutter/cmd/rutter/term"
+	"rutter/cmd/rutter/tritoncmd"
 	"rutter/cmd/rutter/varpdcmd"
 	"rutter/cmd/rutter/vmcmd"
 	"rutter/cmd/rutter/vminfocmd"
@@ -115,7 +116,7 @@ func commands() []*cli.Command {
 		objects.OtherCommands(),
 		[]*cli.Command{
 			cncmd.Command(), cncmd.TaskCommand(),
-			logcmd.Command(), snoopcmd.ChangefeedCommand(), importcmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
+			logcmd.Command(), snoopcmd.ChangefeedCommand(), importcmd.Command(), tritoncmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
 			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
 			settings().Command(), completioncmd.Command(completed), versionCommand(),
 		},

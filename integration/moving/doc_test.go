@@ -29,6 +29,8 @@ var said = map[string]string{
 	"lookup vl3":        "90:b8:d0:00:00:01",
 	"/nics/90b8d000000": "",
 	"snoop":             "stopped\n1",
+	"triton check":      "napi: ",
+	"--against":         "0 differences",
 	"log tail":          `state changed :: "running" -> "stopped"`,
 }
 

@@ -25,8 +25,11 @@ func bounding(t *testing.T, units ...string) (all []string) {
 				continue
 			}
 			// A set that is emptied first and then has some taken away stays empty.
-			if set == "" || strings.HasPrefix(set, "~") {
-				t.Fatalf("%s: %s: this test knows lines that add only", unit, line)
+			if strings.HasPrefix(set, "~") {
+				t.Fatalf("%s: %s: this test knows lines that add or empty only", unit, line)
+			}
+			if set == "" {
+				all = nil
 			}
 			all = append(all, strings.Fields(set)...)
 		}
@@ -56,6 +59,18 @@ func TestAgentOfVMsCapabilities(t *testing.T) {
 	want := strings.Fields(confine.Machines.String())
 	slices.Sort(want)
 	if got := bounding(t, "rutter-agent.service", "rutter-agent-vms.conf"); !slices.Equal(got, want) {
+		t.Errorf("CapabilityBoundingSet=%s, want %s", got, want)
+	}
+}
+
+// A server has no capability, and with the drop-in for service addresses those that it
+// keeps, and low ports.
+func TestServerUnitCapabilities(t *testing.T) {
+	if got := bounding(t, "rutter-server.service"); len(got) > 0 {
+		t.Errorf("CapabilityBoundingSet=%s, want none", got)
+	}
+	want := []string{"CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW"}
+	if got := bounding(t, "rutter-server.service", "rutter-server-address.conf"); !slices.Equal(got, want) {
 		t.Errorf("CapabilityBoundingSet=%s, want %s", got, want)
 	}
 }

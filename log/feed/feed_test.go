@@ -40,7 +40,8 @@ func examples() map[string]Message {
 		"bookmark_digests": &Bookmark{44, chain, []ScopeDigest{{log.AllScope(), log.Digest{Hi: 1, Lo: 2}}, {vnet, log.Digest{Hi: 3, Lo: 4}}}},
 		"reset":            &Reset{45, ResetCompacted, "the log starts at 40"},
 		"drain":            &Drain{46, DrainShutdown, "the server stops"},
-		"welcome":          &Welcome{Version, log.Cursor{Cluster: uuid(1), Seq: 47, Chain: chain}},
+		"welcome":          &Welcome{Version: Version, Head: log.Cursor{Cluster: uuid(1), Seq: 47, Chain: chain}},
+		"welcome_knows":    &Welcome{Version, log.Cursor{Cluster: uuid(1), Seq: 47, Chain: chain}, 6},
 		"pong":             &Pong{48},
 		"tell":             &Tell{49},
 		"hello": &Hello{

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rutter/log"
@@ -90,6 +91,8 @@ type Conn struct {
 	conn net.Conn
 	wake chan struct{} // holds one token while something is to be sent
 	up   chan Message  // messages of Send; written at once
+
+	knows atomic.Uint32 // of the Welcome
 
 	mu       sync.Mutex // protects what follows
 	latest   *Watermark // not sent yet; a newer one replaces it
@@ -320,6 +323,10 @@ func (c *Conn) read(cursor log.Cursor, take func(m Message, more bool) error) er
 	}
 }
 
+// Knows returns the newest feature version that the server's program knows; 0 before the
+// Welcome, and of a program that does not say so.
+func (c *Conn) Knows() uint32 { return c.knows.Load() }
+
 // handle passes one message to the handler.
 func (c *Conn) handle(m Message, handler Handler) error {
 	switch m := m.(type) {
@@ -328,6 +335,9 @@ func (c *Conn) handle(m Message, handler Handler) error {
 		return nil
 	case *Request:
 		return c.request(m, handler)
+	case *Welcome:
+		c.knows.Store(m.Knows)
+		return dispatch(m, handler)
 	default:
 		return dispatch(m, handler)
 	}

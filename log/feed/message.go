@@ -179,6 +179,9 @@ type Drain struct {
 type Welcome struct {
 	Version uint16
 	Head    log.Cursor // of the server, when it read the hello
+	// Knows is the newest feature version that the server's program knows; 0: that of a
+	// program of before this field. The CN sends it only fields that such a program knows.
+	Knows uint32
 }
 
 // Pong answers a Ping.

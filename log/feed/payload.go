@@ -280,11 +280,17 @@ func (m *Welcome) write(w *payloadWriter) {
 	w.u16(m.Version)
 	w.raw(m.Head.Cluster[:])
 	w.raw(m.Head.Chain[:])
+	if m.Knows != 0 {
+		w.u32(m.Knows)
+	}
 }
 
 func (m *Welcome) read(seq log.Seq, r *payloadReader) {
 	m.Version = r.u16()
 	m.Head = log.Cursor{Cluster: r.uuid(), Seq: seq, Chain: r.prefix()}
+	if len(r.b) >= 4 {
+		m.Knows = r.u32()
+	}
 }
 
 func (*Pong) write(*payloadWriter) {}

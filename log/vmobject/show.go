@@ -112,9 +112,12 @@ func ExtrasOfNICs(vm *log.VM) map[string]Object {
 }
 
 // RoleTagsOf returns the role tags of a VM, never nil.
-func RoleTagsOf(vm *log.VM) []string {
+func RoleTagsOf(vm *log.VM) []string { return Tags(Properties(vm)) }
+
+// Tags returns the role tags in properties, never nil.
+func Tags(properties Object) []string {
 	tags := []string{}
-	list, _ := Properties(vm)[RoleTags].([]any)
+	list, _ := properties[RoleTags].([]any)
 	for _, element := range list {
 		if tag, ok := element.(string); ok {
 			tags = append(tags, tag)

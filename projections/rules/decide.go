@@ -334,7 +334,7 @@ func (d *draft) resultFits(ids []string) {
 
 func (d *draft) checkOptions(op *log.Op) {
 	for _, o := range op.Options {
-		if !slices.Contains(d.rules(op.Kind).Options, o) || op.Action == log.Delete || o == log.OptionLockOut && !d.confined() {
+		if !slices.Contains(d.rules(op.Kind).Options, o) || op.Action == log.Delete || o == log.OptionLockOut && !d.confined() || o == log.OptionNoNIC && !triton(d) {
 			d.bad("options", fmt.Sprintf("\"%s\" does not fit a %s of a %s", d.show(string(o)), op.Action, op.Kind), "leave it out")
 		}
 	}

@@ -119,7 +119,8 @@ var netRefusals = []struct{ op, want string }{
 	{`create nic {"belongs_to_type": "zone", "belongs_to_uuid": "#22#", "owner_uuid": "#2#", "network_uuid": "#40#"}`, `owner_uuid: owner cannot provision on network pool`},
 	{`create nic {` + zoneNIC + `, "network_uuid": "#40#", "nic_tag": "external"}`, `SubnetFull: all networks in pool are full`},
 
-	{`create setting {"name": "color", "value": "red"}`, `name: there is no setting "color" (use one of: cluster.time, cn.max_vms, cnapi.allocation, cnapi.boot_default, cnapi.platforms, fabric.mtu, fabric.self_provision, napi.network_immutable)`},
+	{`create setting {"name": "color", "value": "red"}`, `name: there is no setting "color" (use one of: cluster.time, cn.max_vms, cnapi.allocation, cnapi.boot_default, cnapi.platforms, fabric.mtu, fabric.self_provision, napi.network_immutable, napi.strict)`},
+	{`create setting {"name": "napi.strict", "value": "red"}`, `value: "red" is no value of napi.strict`},
 	{`create setting {"name": "napi.network_immutable", "value": "red"}`, `value: "red" is no value of napi.network_immutable`},
 	{`create setting {"name": "napi.network_immutable", "value": "true"}`, ``},
 }

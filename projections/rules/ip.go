@@ -110,6 +110,12 @@ func checkIPObject(d *draft, op *log.Op, before projections.Record, after *log.I
 		return
 	}
 	if h := d.NICAt(net.UUID, after.IP); h != nil {
+		if asks(op, log.OptionNoNIC) {
+			d.refuse(log.CodePreconditionFailed, fmt.Sprintf("NIC %s has the address", h.MAC), log.FieldError{
+				Field: "if-match", Code: log.ElementInvalid, Message: "the address had no NIC when it was read", Remedy: "read the address again",
+			})
+			return
+		}
 		checkHeldIP(d, op, h, after)
 		return
 	}

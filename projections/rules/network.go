@@ -386,17 +386,25 @@ func sameOwners(a, b *log.Network) bool {
 	return slices.Equal(slices.Compact(x), slices.Compact(y))
 }
 
-// checkOverlap looks for a network whose subnet overlaps where it may not.
+// checkOverlap looks for networks whose subnets overlap where they may not. Each is named,
+// by its UUID, up to maxUsedBy of them; before log.FeatureTriton only one was.
 func checkOverlap(d *draft, n *log.Network) {
+	var found []*log.Network
 	for o := range d.Neighbours(n) {
 		other := o.(*log.Network)
-		if other.UUID != n.UUID && other.Subnet.Overlaps(n.Subnet) {
-			d.problem(log.FieldError{
-				Field: "subnet", Code: log.ElementUsedBy, Message: "subnet overlaps with another network",
-				Remedy: fmt.Sprintf("choose a subnet outside %s", other.Subnet), Type: "network", ID: other.ID(),
-			})
-			return
+		if other.UUID == n.UUID || !other.Subnet.Overlaps(n.Subnet) {
+			continue
 		}
+		if found = append(found, other); !triton(d) || len(found) == maxUsedBy {
+			break
+		}
+	}
+	slices.SortFunc(found, func(a, b *log.Network) int { return a.UUID.Compare(b.UUID) })
+	for _, other := range found {
+		d.problem(log.FieldError{
+			Field: "subnet", Code: log.ElementUsedBy, Message: "subnet overlaps with another network",
+			Remedy: fmt.Sprintf("choose a subnet outside %s", other.Subnet), Type: "network", ID: other.ID(),
+		})
 	}
 }
 

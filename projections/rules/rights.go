@@ -78,11 +78,14 @@ func (d *draft) permitFields(op *log.Op, before, after log.Object) {
 func (d *draft) permitNames(op *log.Op, before, after log.Object) {
 	by, rules := d.change.By, d.rules(op.Kind)
 	var foreign []log.FieldError
+	later := op.Kind.FieldsAfter(d.State().Feature())
+	late := slices.DeleteFunc(slices.Clone(rules.CN.Late), func(name string) bool { return slices.Contains(later, name) })
 	allowed := rules.CN.Create
+	if before == nil && len(allowed) > 0 && triton(d) {
+		allowed = slices.Concat(allowed, late)
+	}
 	if before != nil {
-		allowed = slices.Concat(rules.CN.Update, rules.special.moreFields(by.CN, before))
-		later := op.Kind.FieldsAfter(d.State().Feature())
-		allowed = append(allowed, slices.DeleteFunc(slices.Clone(rules.CN.Late), func(name string) bool { return slices.Contains(later, name) })...)
+		allowed = slices.Concat(rules.CN.Update, rules.special.moreFields(by.CN, before), late)
 		if d.confined() { // whose an object is a CN says once: of what it makes
 			allowed = slices.DeleteFunc(allowed, func(name string) bool { return name == rules.TenantField })
 		}

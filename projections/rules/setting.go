@@ -100,6 +100,9 @@ func checkSetting(d *draft, s *log.Setting) {
 		return
 	}
 	values, known := settings[s.Name]
+	if triton(d) && s.Name == projections.SettingNAPIStrict {
+		values, known = []string{"false", "true"}, true
+	}
 	if d.confined() && s.Name == SettingFabricSelfProvision {
 		values, known = log.SelfProvisions, true
 	}
@@ -119,6 +122,7 @@ func checkSetting(d *draft, s *log.Setting) {
 		}
 		if triton(d) {
 			names = append(names, tritonSettings...)
+			names = append(names, projections.SettingNAPIStrict)
 		}
 		for name := range settings {
 			names = append(names, name)

@@ -41,3 +41,45 @@ func TestPropertiesOfVMs(t *testing.T) {
 		}
 	}
 }
+
+// TestPropertiesThatANodeKeeps: metadata and role tags that others wrote do not count as a
+// node's, while it leaves them as they are; and a node may report properties of a VM that
+// it makes.
+func TestPropertiesThatANodeKeeps(t *testing.T) {
+	large := strings.Repeat("x", log.MaxNodeProperties)
+	w := worldtest.Settled(t, Decide)
+	rec, _ := w.State.Get(log.KindVM, changetest.Expand("#21#"))
+	cn := rec.Object.(*log.VM).ServerUUID
+	try := func(by bool, op log.Op) *log.Refusal {
+		change := w.Change(op)
+		if by {
+			change.By = log.Author{Role: log.RoleCN, CN: cn}
+		}
+		return w.Try(change).Refusal
+	}
+	set := func(text string) log.Op {
+		return log.Op{Action: log.Update, Kind: log.KindVM, ID: changetest.Expand("#21#"), Set: []string{"properties"}, Object: &log.VM{Properties: text}}
+	}
+	metadata := `{"customer_metadata":{"a":"` + large + `"}`
+	for _, c := range []struct {
+		cn    bool
+		text  string
+		taken bool
+	}{
+		{true, metadata + `}`, false},
+		{false, metadata + `}`, true},
+		{true, metadata + `,"tags":{"b":1}}`, true},
+		{true, metadata + `,"tags":{"b":"` + large + `"}}`, false},
+		{true, `{"customer_metadata":{"b":"` + large + `"}}`, false},
+		{true, `{"tags":{"b":1}}`, true},
+	} {
+		if r := try(c.cn, set(c.text)); (r == nil) != c.taken {
+			t.Errorf("%.60s… of %d bytes, by a node: %t: %v", c.text, len(c.text), c.cn, r)
+		}
+	}
+	made := &log.VM{UUID: log.UUID{0xee, 15: 1}, OwnerUUID: rec.Object.(*log.VM).OwnerUUID, ServerUUID: cn, State: "running", Properties: `{"tags":{"a":1}}`}
+	create := log.Op{Action: log.Create, Kind: log.KindVM, Set: []string{"owner_uuid", "properties", "server_uuid", "state", "uuid"}, Object: made}
+	if r := try(true, create); r != nil {
+		t.Errorf("a VM with properties that a node makes: %v", r)
+	}
+}

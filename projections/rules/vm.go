@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,11 +70,32 @@ func checkProperties(d *draft, before, m *log.VM) {
 	if !triton(d) || before != nil && before.Properties == m.Properties {
 		return
 	}
-	most := log.MaxProperties
-	if d.change.By.Role == log.RoleCN {
-		most = log.MaxNodeProperties
+	d.checkJSON("properties", m.Properties, log.MaxProperties, '{')
+	if d.change.By.Role != log.RoleCN {
+		return
 	}
-	d.checkJSON("properties", m.Properties, most, '{')
+	own := len(m.Properties)
+	if before != nil {
+		own -= keptProperties(before.Properties, m.Properties)
+	}
+	if own > log.MaxNodeProperties {
+		d.bad("properties", fmt.Sprintf("%d bytes are over %d", own, log.MaxNodeProperties), "send less")
+	}
+}
+
+// keptProperties is the length of the properties that other authors wrote, and that a
+// compute node's report leaves as they are: they do not count as the node's.
+func keptProperties(before, after string) (n int) {
+	var was, is map[string]json.RawMessage
+	if json.Unmarshal([]byte(before), &was) != nil || json.Unmarshal([]byte(after), &is) != nil {
+		return 0
+	}
+	for _, name := range []string{"customer_metadata", "internal_metadata", "role_tags"} {
+		if text, kept := is[name]; kept && string(was[name]) == string(text) {
+			n += len(name) + len(text) + 4 // its quotes, colon and comma
+		}
+	}
+	return n
 }
 
 // checkZonename: the name becomes that of a network namespace, and so a part of

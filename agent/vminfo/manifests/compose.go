@@ -2,7 +2,6 @@ package manifests
 
 import (
 	"cmp"
-	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -18,6 +17,8 @@ type observed struct {
 	namespace bool
 	pid       int // of the init process; 0: none runs
 	boot      time.Time
+	exit      exit
+	cn        log.UUID                   // zero: not shown
 	memory    int64                      // bytes; 0 no limit; -1: no cgroup
 	addresses map[log.MAC][]netip.Prefix // of the links in the namespace; nil: not read
 }
@@ -27,23 +28,37 @@ func compose(m system.Manifest, f observed) vmdoc.Value {
 	v := m.Value.Without(vmdoc.LastModified).Without("transition_to")
 	state, zoneState := stateOf(v.Text("state"), f)
 	v = v.With("zonename", vmdoc.StringValue(m.Zone)).With("state", vmdoc.StringValue(state)).With("zone_state", vmdoc.StringValue(zoneState))
-	v = v.Without("pid").Without("boot_timestamp")
+	for _, name := range observedFields {
+		v = v.Without(name)
+	}
 	if f.pid > 0 {
 		v = v.With("pid", vmdoc.IntValue(int64(f.pid))).With("boot_timestamp", vmdoc.StringValue(vmdoc.FormatDate(f.boot)))
+	} else if !f.exit.at.IsZero() {
+		if f.exit.known {
+			v = v.With("exit_status", vmdoc.IntValue(int64(f.exit.status)))
+		}
+		v = v.With("exit_timestamp", vmdoc.StringValue(vmdoc.FormatDate(f.exit.at)))
+	}
+	if !f.cn.IsZero() {
+		v = v.With("server_uuid", vmdoc.StringValue(f.cn.String()))
 	}
 	// An empty cgroup without a limit is still being made.
 	if f.memory > 0 || f.memory == 0 && f.pid > 0 {
 		v = v.With("max_physical_memory", vmdoc.IntValue(f.memory/system.Mebi))
 	}
-	if nics, ok := v.Get("nics"); ok && f.addresses != nil {
-		list := make([]vmdoc.Value, len(nics.Items()))
-		for i, nic := range nics.Items() {
+	v = vmdoc.Completed(v)
+	nics, _ := v.Get("nics")
+	list := vmdoc.CompletedNICs(nics.Items(), v.Text("brand"))
+	if f.addresses != nil {
+		for i, nic := range list {
 			list[i] = withAddresses(nic, f.addresses)
 		}
-		v = v.With("nics", vmdoc.ArrayValue(list...))
 	}
-	return v
+	return v.With("nics", vmdoc.ArrayValue(list...))
 }
+
+// observedFields are never the manifest's.
+var observedFields = []string{"pid", "boot_timestamp", "exit_status", "exit_timestamp"}
 
 // stateOf returns VMAPI's name of the observed state. A VM that does not run may be one
 // that is being made; only its maker knows.
@@ -65,7 +80,7 @@ func stateOf(wanted string, f observed) (state, zoneState string) {
 	return "stopped", zoneState
 }
 
-// withAddresses replaces the addresses of a NIC in the manifest by those of its link.
+// withAddresses puts the addresses of its link beside the wanted ones of a NIC.
 func withAddresses(nic vmdoc.Value, links map[log.MAC][]netip.Prefix) vmdoc.Value {
 	mac, err := log.ParseMAC(nic.Text("mac"))
 	if err != nil {
@@ -77,12 +92,5 @@ func withAddresses(nic vmdoc.Value, links map[log.MAC][]netip.Prefix) vmdoc.Valu
 	for i, p := range prefixes {
 		ips[i] = vmdoc.StringValue(p.String())
 	}
-	nic = nic.Without("ip").Without("netmask").With("ips", vmdoc.ArrayValue(ips...))
-	for _, p := range prefixes {
-		if p.Addr().Is4() {
-			mask := net.IP(net.CIDRMask(p.Bits(), 32)).String()
-			return nic.With("ip", vmdoc.StringValue(p.Addr().String())).With("netmask", vmdoc.StringValue(mask))
-		}
-	}
-	return nic
+	return nic.With(vmdoc.KernelIPs, vmdoc.ArrayValue(ips...))
 }

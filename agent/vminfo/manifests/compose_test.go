@@ -1,11 +1,14 @@
 package manifests
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
-	"strings"
 	"testing"
+	"time"
 
 	"rutter/agent/vminfo/system"
 	"rutter/agent/vminfo/vmdoc"
@@ -29,15 +32,72 @@ func TestComposeStates(t *testing.T) {
 			t.Errorf("%q %+v: got %s, %s, want %s, %s", test.wanted, test.facts, state, zoneState, test.state, test.zoneState)
 		}
 	}
-	mac := log.MAC{0x90, 0xb8, 0xd0, 0x57, 0x53, 0x70}
-	m, err := system.ParseManifest([]byte(`{"uuid":"` + composeUUID(1) + `","nics":[{"mac":"90:b8:d0:57:53:70","ip":"1.2.3.4","gateway":"10.0.0.1"}]}`))
+}
+
+// TestForms: of each brand, the VM is as SmartOS's vminfod shows it, whatever its
+// manifest leaves out; a NIC's addresses are the wanted ones, with the kernel's beside.
+func TestForms(t *testing.T) {
+	text, err := os.ReadFile("testdata/forms.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	links := map[log.MAC][]netip.Prefix{mac: {netip.MustParsePrefix("fd00::1/64"), netip.MustParsePrefix("10.0.0.5/16")}}
-	got := string(compose(m, observed{memory: -1, namespace: true, addresses: links}).AppendJSON(nil))
-	if want := `"nics":[{"mac":"90:b8:d0:57:53:70","gateway":"10.0.0.1","ips":["10.0.0.5/16","fd00::1/64"],"ip":"10.0.0.5","netmask":"255.255.0.0"}]`; !strings.Contains(got, want) {
-		t.Errorf("got %s, want %s", got, want)
+	var rows []struct {
+		Name     string
+		Manifest json.RawMessage
+		State    struct {
+			Namespace bool
+			PID       int
+			Memory    int64               // MiB
+			Exit      *int                // status
+			Addresses map[string][]string // by MAC
+		}
+		VM json.RawMessage
+	}
+	if err := json.Unmarshal(text, &rows); err != nil {
+		t.Fatal(err)
+	}
+	cn, err := log.ParseUUID(composeUUID(900))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 5, 31, 16, 29, 11, 0, time.UTC)
+	for _, row := range rows {
+		m, err := system.ParseManifest(row.Manifest)
+		if err != nil {
+			t.Fatalf("%s: %v", row.Name, err)
+		}
+		facts := observed{namespace: row.State.Namespace, pid: row.State.PID, boot: at, memory: -1, cn: cn}
+		if row.State.Memory > 0 {
+			facts.memory = row.State.Memory * system.Mebi
+		}
+		if row.State.Exit != nil {
+			facts.exit = exit{at: at, status: *row.State.Exit, known: true}
+		}
+		if row.State.Namespace {
+			facts.addresses = make(map[log.MAC][]netip.Prefix)
+		}
+		for mac, list := range row.State.Addresses {
+			parsed, err := log.ParseMAC(mac)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, text := range list {
+				facts.addresses[parsed] = append(facts.addresses[parsed], netip.MustParsePrefix(text))
+			}
+		}
+		got := compose(m, facts).AppendJSON(nil)
+		var want bytes.Buffer
+		if err := json.Compact(&want, row.VM); err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != want.String() {
+			t.Errorf("%s: got %s\nwant %s", row.Name, got, want.String())
+		}
+		if again, err := system.ParseManifest(got); err != nil {
+			t.Errorf("%s: what is shown is no manifest: %v", row.Name, err)
+		} else if twice := compose(again, facts).AppendJSON(nil); len(twice) != len(got) {
+			t.Errorf("%s: what is shown, as a manifest, is shown as %s", row.Name, twice)
+		}
 	}
 }
 

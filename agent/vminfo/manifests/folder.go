@@ -57,6 +57,8 @@ type Config struct {
 	// ScanEvery is how often everything is inspected, in case events missed something.
 	// Default 5 min.
 	ScanEvery time.Duration
+	// CN is the compute node, shown as the VMs' server_uuid. Zero: it is not shown.
+	CN log.UUID
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
@@ -99,6 +101,7 @@ type Folder struct {
 	byUUID        map[log.UUID]*vmRecord
 	byZone        map[string]*vmRecord
 	byFD          map[int]*vmRecord   // by pidfd
+	byEndedFD     map[int]*vmRecord   // by the pidfd of a process that ended and is not reaped
 	byCgroup      map[int32]*vmRecord // by inotify wd of the cgroup
 	byNSID        map[int32]*vmRecord
 	files         map[string]time.Time // manifests to be read, and when
@@ -132,6 +135,9 @@ type vmRecord struct {
 
 	pid, pidfd  int // pidfd -1: none
 	boot        time.Time
+	exit        exit // of the last init process, while none runs
+	endedPID    int
+	endedFD     int       // its pidfd until it is reaped; -1: none
 	namespace   uint64    // inode of the namespace; 0: none
 	nsid        int32     // -1: none
 	cgroup      int32     // wd; -1: none
@@ -161,7 +167,7 @@ func New(cfg Config) (*Folder, error) {
 	f := &Folder{
 		cfg: cfg, find: system.Finder{PIDs: cfg.PIDs, Machines: cfg.Machines, Cgroup: cfg.Cgroup}, seed: maphash.MakeSeed(),
 		byFile: make(map[string]*vmRecord), byUUID: make(map[log.UUID]*vmRecord), byZone: make(map[string]*vmRecord),
-		byFD: make(map[int]*vmRecord), byCgroup: make(map[int32]*vmRecord), byNSID: make(map[int32]*vmRecord),
+		byFD: make(map[int]*vmRecord), byEndedFD: make(map[int]*vmRecord), byCgroup: make(map[int32]*vmRecord), byNSID: make(map[int32]*vmRecord),
 		files: make(map[string]time.Time), dirty: make(map[*vmRecord]bool), awaiting: make(map[*vmRecord]bool), aside: make(map[string]asideFile),
 	}
 	for kind, path := range []string{cfg.Manifests, cfg.PIDs, cfg.NetNS, cfg.Cgroup, cfg.Machines} {
@@ -229,8 +235,10 @@ func (f *Folder) openNet() error {
 
 // closeNet frees what Run opened.
 func (f *Folder) closeNet() {
-	for fd := range f.byFD {
-		_ = unix.Close(fd)
+	for _, fds := range []map[int]*vmRecord{f.byFD, f.byEndedFD} {
+		for fd := range fds {
+			_ = unix.Close(fd)
+		}
 	}
 	if f.net != nil {
 		f.net.close()

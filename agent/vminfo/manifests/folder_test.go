@@ -360,7 +360,7 @@ func TestFolderSystem(t *testing.T) {
 	e = s.Until(e.Seq, `"newValue":"10.1.2.3/24"`)
 	cmd := s.startInit(1, zone)
 	e = s.Until(e.Seq, `"newValue":"running"`)
-	for _, want := range []string{`"state":"running"`, `"pid":` + strconv.Itoa(cmd.Process.Pid), `"boot_timestamp":"20`, `"ip":"10.1.2.3"`, `"netmask":"255.255.255.0"`} {
+	for _, want := range []string{`"state":"running"`, `"pid":` + strconv.Itoa(cmd.Process.Pid), `"boot_timestamp":"20`, `"ip":"10.9.9.9"`, `"netmask":"255.255.255.0"`, `"kernel_ips":["10.1.2.3/24"]`} {
 		if !strings.Contains(string(e.Line), want) {
 			t.Errorf("%s has no %s", e.Line, want)
 		}

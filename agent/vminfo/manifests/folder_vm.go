@@ -76,7 +76,8 @@ func (f *Folder) adopt(name string, m system.Manifest, modified, now time.Time) 
 			f.putAside(name, m.UUID, true, fmt.Sprintf("there are %d VMs already, no more are watched", maxManifests))
 			return
 		}
-		vm = &vmRecord{uuid: m.UUID, file: name, zone: m.Zone, modified: modified, pidfd: -1, nsid: -1, cgroup: -1}
+		vm = &vmRecord{uuid: m.UUID, file: name, zone: m.Zone, modified: modified, pidfd: -1, endedFD: -1, nsid: -1, cgroup: -1}
+		f.loadExit(vm)
 		f.byUUID[m.UUID], f.byFile[name], f.byZone[m.Zone] = vm, vm, vm
 	}
 	if vm.zone != m.Zone {
@@ -95,6 +96,7 @@ func (f *Folder) forget(name string, now time.Time) {
 		return
 	}
 	f.dropProcess(vm)
+	f.forgetExit(vm)
 	f.dropNamespace(vm)
 	if vm.cgroup >= 0 {
 		_, _ = unix.InotifyRmWatch(f.poll.notify, uint32(vm.cgroup)) // it may have ended by itself
@@ -215,7 +217,7 @@ func (f *Folder) gather(vm *vmRecord) observed {
 	defer ns.Close()
 	f.watchCgroup(vm)
 	f.watchProcess(vm, ns)
-	facts := observed{namespace: ns.Fd >= 0, pid: vm.pid, boot: vm.boot, memory: -1}
+	facts := observed{namespace: ns.Fd >= 0, pid: vm.pid, boot: vm.boot, memory: -1, exit: vm.exit, cn: f.cfg.CN}
 	if vm.cgroup >= 0 {
 		facts.memory = system.MemoryLimit(f.find.CgroupOf(vm.uuid))
 	}
@@ -276,7 +278,9 @@ func (f *Folder) watchProcess(vm *vmRecord, ns system.Namespace) {
 	if vm.pidfd >= 0 && system.Lives(vm.pidfd) {
 		return
 	}
-	f.dropProcess(vm)
+	if vm.pidfd >= 0 {
+		f.ended(vm)
+	}
 	p, ok := f.find.InitProcess(system.VM{UUID: vm.uuid, Zone: vm.zone, HasCgroup: vm.cgroup >= 0, Machined: f.roots[rootMachines].wd >= 0}, ns)
 	if !ok {
 		return
@@ -285,6 +289,9 @@ func (f *Folder) watchProcess(vm *vmRecord, ns system.Namespace) {
 		f.fail(fmt.Errorf("vminfo: VM %s: process %d: %w", vm.uuid, p.Pid, err))
 		_ = unix.Close(p.Fd)
 		return
+	}
+	if vm.exit.at != (time.Time{}) {
+		f.forgetExit(vm)
 	}
 	vm.pid, vm.pidfd, vm.boot = p.Pid, p.Fd, p.Boot
 	f.byFD[p.Fd] = vm

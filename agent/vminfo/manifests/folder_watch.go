@@ -74,8 +74,10 @@ func (f *Folder) markAll() {
 
 // onProcessEnd handles the end of a process.
 func (f *Folder) onProcessEnd(fd int) {
-	if vm := f.byFD[fd]; vm != nil {
-		f.dropProcess(vm)
+	if vm := f.byEndedFD[fd]; vm != nil {
+		f.reaped(vm)
+	} else if vm := f.byFD[fd]; vm != nil {
+		f.ended(vm)
 		f.mark(vm)
 	}
 }

@@ -64,6 +64,11 @@ func (p *poller) add(fd int, events uint32) error {
 	return nil
 }
 
+// hangup watches a descriptor for its hangup only.
+func (p *poller) hangup(fd int) error {
+	return unix.EpollCtl(p.epoll, unix.EPOLL_CTL_MOD, fd, &unix.EpollEvent{Fd: int32(fd)})
+}
+
 func (p *poller) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -41,7 +41,7 @@ func (f *Folder) closeFolder() {
 }
 
 // foreignEntry returns the name of something in a folder of manifests that does not
-// belong there: "" if there is none. Pid files may be there, and what mke2fs makes.
+// belong there: "" if there is none. Files about the ends of VMs, pid files may be there, and what mke2fs makes.
 func foreignEntry(path string) (string, error) {
 	folder, err := os.Open(path)
 	if err != nil {
@@ -50,7 +50,7 @@ func foreignEntry(path string) (string, error) {
 	defer folder.Close()
 	names, err := folder.Readdirnames(-1)
 	for _, name := range names {
-		if !strings.Contains(name, ".json") && !strings.HasSuffix(name, ".pid") && !strings.HasPrefix(name, ".new") && name != "lost+found" {
+		if !strings.Contains(name, ".json") && !strings.HasSuffix(name, ".pid") && !strings.Contains(name, exitSuffix) && !strings.HasPrefix(name, ".new") && name != "lost+found" {
 			return name, nil
 		}
 	}

@@ -107,6 +107,14 @@ func StringValue(s string) Value { return Value{kind: kindString, text: s} }
 // IntValue returns n as a Value; it must be one that a double can hold.
 func IntValue(n int64) Value { return Value{kind: kindNumber, text: strconv.FormatInt(n, 10)} }
 
+// BoolValue returns b as a Value.
+func BoolValue(b bool) Value {
+	if b {
+		return Value{kind: kindBool, text: "true"}
+	}
+	return Value{kind: kindBool}
+}
+
 // ArrayValue returns an array of items, which it keeps.
 func ArrayValue(items ...Value) Value { return Value{kind: kindArray, items: items} }
 

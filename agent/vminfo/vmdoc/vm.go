@@ -62,17 +62,6 @@ func fileName(name string) bool {
 	return true
 }
 
-// Addressed reports whether each NIC of a VM has an address.
-func Addressed(vm Value) bool {
-	nics, _ := vm.Get("nics")
-	for _, nic := range nics.Items() {
-		if ips, _ := nic.Get("ips"); len(ips.Items()) == 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // DateFormat is what JavaScript prints for a Date in JSON.
 const DateFormat = "2006-01-02T15:04:05.000Z"
 

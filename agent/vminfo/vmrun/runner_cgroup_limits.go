@@ -12,16 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rutter/agent/vminfo/system"
+	"rutter/agent/vminfo/vmdoc"
 	"rutter/log"
 )
 
-// Limits of VMs whose manifests name none; vmadm's.
-const (
-	defaultMemory    = 256  // MiB, of a VM with an init
-	hardwareMemory   = 1024 // MiB that QEMU may need besides the VM's ram
-	defaultProcesses = 2000
-	cpuPeriod        = 100_000 // microseconds in which a VM has its share of CPU time
-)
+// cpuPeriod is in how many microseconds a VM has its share of CPU time.
+const cpuPeriod = 100_000
 
 // controllers are the cgroup controllers that limit VMs, by their names in both
 // versions. In version 1 each has a hierarchy of its own.
@@ -106,16 +102,16 @@ func (r *Runner) limit(m system.Manifest) error {
 	memory := int64(0) // none
 	switch {
 	case p.hardware:
-		memory = m.Number("ram", defaultRAM) + hardwareMemory
+		memory = m.Number("ram", vmdoc.DefaultRAM) + vmdoc.HardwareMemory
 	case !p.idle:
-		memory = defaultMemory
+		memory = vmdoc.DefaultMemory
 	}
 	if memory = m.Number("max_physical_memory", memory); memory > 0 {
 		if err := r.setLimit(m.UUID, strconv.FormatInt(memory*system.Mebi, 10), system.MemoryFiles...); err != nil {
 			return fmt.Errorf("vminfo: VM %s: its memory limit of %d MiB: %w", m.UUID, memory, err)
 		}
 	}
-	processes := m.Number("max_lwps", defaultProcesses)
+	processes := m.Number("max_lwps", vmdoc.DefaultLWPs)
 	if err := r.setLimit(m.UUID, strconv.FormatInt(processes, 10), "pids.max"); err != nil {
 		return fmt.Errorf("vminfo: VM %s: its limit of %d processes: %w", m.UUID, processes, err)
 	}

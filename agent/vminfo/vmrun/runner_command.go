@@ -26,9 +26,6 @@ func (r *Runner) ordinary() bool {
 	return slices.Contains([]string{ordinaryNetNS, "/var" + ordinaryNetNS}, filepath.Clean(r.cfg.NetNS))
 }
 
-// hardwareBrands are the brands of VMs that have virtual hardware (vmadm(8)).
-var hardwareBrands = []string{"kvm", "bhyve"}
-
 // qemuNames are the names of QEMU for machines of this architecture.
 var qemuNames = map[string]string{"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
 
@@ -58,7 +55,7 @@ type program struct {
 // is installed, otherwise its init, and without one a process that sleeps. Errors:
 // ErrNoRoot, and about fields.
 func programOf(m system.Manifest) (program, error) {
-	if slices.Contains(hardwareBrands, m.Value.Text("brand")) {
+	if m.Value.Hardware() {
 		if path, err := QEMU(); err == nil {
 			return qemuProgram(path, m)
 		}
@@ -98,12 +95,6 @@ func words(list vmdoc.Value, name string) ([]string, error) {
 	return line, nil
 }
 
-// Defaults of a VM with virtual hardware, in MiB and CPUs; vmadm's.
-const (
-	defaultRAM   = 256
-	defaultVCPUs = 1
-)
-
 // qemuSandbox are QEMU's own restrictions: its filter of system calls, which lets it
 // start no program and change no user.
 var qemuSandbox = []string{"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"}
@@ -121,7 +112,7 @@ var qemuDevices = []string{"kvm", "net/tun", "vhost-net"}
 func qemuProgram(path string, m system.Manifest) (program, error) {
 	p := program{hardware: true, line: []string{
 		path, "-name", m.UUID.String(), "-uuid", m.UUID.String(), "-nodefaults", "-display", "none", "-accel", "kvm", "-accel", "tcg",
-		"-m", strconv.FormatInt(m.Number("ram", defaultRAM), 10), "-smp", strconv.FormatInt(m.Number("vcpus", defaultVCPUs), 10),
+		"-m", strconv.FormatInt(m.Number("ram", vmdoc.DefaultRAM), 10), "-smp", strconv.FormatInt(m.Number("vcpus", vmdoc.DefaultVCPUs), 10),
 	}}
 	p.line = append(p.line, qemuSandbox...)
 	disks, _ := m.Value.Get("disks")

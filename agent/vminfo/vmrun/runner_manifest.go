@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,9 @@ import (
 // ErrExists: there is a manifest of that VM already.
 var ErrExists = errors.New("vminfo: the VM has a manifest already")
 
+// createTimestamp is the field of a manifest with the time at which the VM was made.
+const createTimestamp = "create_timestamp"
+
 func (r *Runner) manifestOf(id log.UUID) string {
 	return filepath.Join(r.cfg.Manifests, id.String()+".json")
 }
@@ -28,12 +32,15 @@ func (r *Runner) Manifest(id log.UUID) (vmdoc.Value, error) {
 	return m.Value, err
 }
 
-// Create writes the manifest of a new VM atomically, and makes the folder of manifests
-// if it does not exist: modes 0600 and 0700, because metadata has passwords. Error:
-// ErrExists.
+// Create writes the manifest of a new VM atomically, with the time as its
+// create_timestamp unless it has one, and makes the folder of manifests if it does not
+// exist: modes 0600 and 0700, because metadata has passwords. Error: ErrExists.
 func (r *Runner) Create(v vmdoc.Value) error {
 	if err := os.MkdirAll(r.cfg.Manifests, 0o700); err != nil {
 		return fmt.Errorf("vminfo: manifests: %w", err)
+	}
+	if v.Text(createTimestamp) == "" && v.IsObject() {
+		v = v.With(createTimestamp, vmdoc.StringValue(vmdoc.FormatDate(time.Now())))
 	}
 	return r.write(v, unix.RENAME_NOREPLACE)
 }

@@ -3,15 +3,10 @@ package matrix
 // Surfaces are the rows of the HTTP surfaces for Triton's programs: the surface's name,
 // then METHOD /PATTERN as its Endpoints lists it.
 func Surfaces() []Row {
-	return append(append(napiRows(), cnapiRows()...),
+	return append(append(append(napiRows(), cnapiRows()...), vmapiRows()...),
 		row("reports POST /{cn}", cells{local: Allow, cn: Own}, "reports of the CN that the certificate names", "what net-agent tells NAPI; each change is decided by its author"),
 		row("changefeeds GET /changefeeds", reads, "", "every change of the objects that a client names"),
 		row("changefeeds GET /changefeeds/stats", reads, "", "who listens, and how far"),
-		row("vmapi GET /ping", open, "", "whether it can serve"),
-		row("vmapi GET /vms", reads, "", "VMAPI's answers show everybody's"),
-		row("vmapi GET /vms/{uuid}", reads, "", "as the list"),
-		row("vmapi POST /vms/{uuid}", writes, "", "VMs are changed by operators"),
-		row("vmapi PUT /vms/{uuid}", writes, "", "as POST"),
 		row("pki GET /bundle", open, "", "whom to trust, which is no secret: a node compares it with a hash that its operator gave it"),
 		row("pki POST /join", open, "", "a token buys a compute node its first certificate"),
 		row("pki POST /renew", cells{cn: Allow, expired: Allow}, "", "a certificate buys the next one, of the same node, for some time after its end too"),

@@ -222,7 +222,7 @@ func TestRoaming(t *testing.T) {
 // wanted are the seqs after a place of what matches.
 func wanted(t *rapid.T, store *memory, wants []interest, after log.Seq) (seqs []log.Seq) {
 	for _, e := range store.entries[after:] {
-		it, err := newItem(store.cluster, e)
+		it, err := newItem(store.cluster, e, &stamps{last: make(map[string]int64)})
 		if err != nil {
 			t.Fatal(err)
 		}

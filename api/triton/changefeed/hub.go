@@ -22,6 +22,7 @@ type hub struct {
 	store Store
 
 	reading sync.Mutex // held while at is moved; taken before mu
+	stamps  *stamps    // of what was read, or nil; protected by reading
 
 	mu    sync.Mutex // protects what follows
 	at    log.Cursor // the last entry read; listeners were woken for everything up to it
@@ -62,7 +63,7 @@ func (h *hub) advance() {
 		if at == head || count == 0 {
 			return
 		}
-		items, err := h.read(at)
+		items, err := h.next(at)
 		if h.replaced(at) {
 			h.restart(replacedLog)
 			return
@@ -75,6 +76,19 @@ func (h *hub) advance() {
 		}
 		h.note(items)
 	}
+}
+
+// next reads the items after the hub's position.
+func (h *hub) next(at log.Cursor) (items []*item, err error) {
+	if h.stamps == nil || h.stamps.at != at {
+		if h.stamps, err = h.stampsAfter(at); err != nil {
+			return nil, err
+		}
+	}
+	if items, err = h.read(at, h.stamps); err != nil {
+		h.stamps = nil
+	}
+	return items, err
 }
 
 // replaced reports whether this server's log no longer has a position: a snapshot was
@@ -90,7 +104,7 @@ func (h *hub) replaced(at log.Cursor) bool {
 }
 
 // read reads the items after a position from the store, and checks that they follow it.
-func (h *hub) read(after log.Cursor) ([]*item, error) {
+func (h *hub) read(after log.Cursor, stamps *stamps) ([]*item, error) {
 	entries, err := h.store.Entries(after.Seq, readEntries)
 	if err != nil {
 		return nil, err
@@ -100,11 +114,12 @@ func (h *hub) read(after log.Cursor) ([]*item, error) {
 		if want := after.Seq + 1 + log.Seq(i); e.Seq != want {
 			return nil, fmt.Errorf("entry %d where %d must be: %w", e.Seq, want, log.ErrCorrupt)
 		}
-		it, err := newItem(after.Cluster, e)
+		it, err := newItem(after.Cluster, e, stamps)
 		if err != nil {
 			return nil, err
 		}
 		items = append(items, it)
+		stamps.at = it.cursor
 	}
 	return items, nil
 }
@@ -143,14 +158,22 @@ func (h *hub) note(items []*item) {
 	}
 	h.items = append(h.items, items...)
 	for _, it := range items {
-		for _, l := range h.listeners[it.resource] {
-			if l.next == 0 && l.reg.want(it) {
-				l.next = it.cursor.Seq
-				l.wake()
-			}
+		h.wakeFor(it)
+		for _, also := range it.also {
+			h.wakeFor(also)
 		}
 	}
 	h.at = items[len(items)-1].cursor
+}
+
+// wakeFor wakes the listeners that an item concerns.
+func (h *hub) wakeFor(it *item) {
+	for _, l := range h.listeners[it.resource] {
+		if l.next == 0 && l.reg.want(it) {
+			l.next = it.cursor.Seq
+			l.wake()
+		}
+	}
 }
 
 // replacedLog ends all listeners: this server's log was replaced by another one.
@@ -245,7 +268,12 @@ func (h *hub) after(l *listener, place log.Seq, upTo log.Cursor) ([]*item, error
 	if ended || kept != nil {
 		return kept, nil
 	}
-	items, err := h.read(log.Cursor{Cluster: upTo.Cluster, Seq: place})
+	from := log.Cursor{Cluster: upTo.Cluster, Seq: place}
+	stamps, err := h.stampsAfter(from)
+	var items []*item
+	if err == nil {
+		items, err = h.read(from, stamps)
+	}
 	if h.replaced(upTo) {
 		return nil, errReplaced
 	}

@@ -17,6 +17,12 @@ type item struct {
 	// resource is "" if the entry can concern no listener.
 	resource string
 	subs     []string // sorted
+	// also are further items of the entry: of the VMs whose NIC it is.
+	also []*item
+	// Of items of VMs: the time that they have, in milliseconds since 1970, and of those
+	// of NICs the VM's id.
+	published int64
+	vm        string
 
 	encoding sync.Once
 	event    *log.Event // until it was encoded
@@ -40,7 +46,7 @@ type head struct {
 }
 
 // newItem makes the item of an entry of cluster's log.
-func newItem(cluster log.UUID, e log.Entry) (*item, error) {
+func newItem(cluster log.UUID, e log.Entry, stamps *stamps) (*item, error) {
 	it := &item{cursor: log.Cursor{Cluster: cluster, Seq: e.Seq, Chain: e.Hash.Prefix()}}
 	view, err := log.DecodeEventHead(e.Bytes)
 	if err != nil {
@@ -53,7 +59,9 @@ func newItem(cluster log.UUID, e log.Entry) (*item, error) {
 	if err != nil {
 		return nil, err
 	}
-	if it.subs = subResources(event); len(it.subs) > 0 {
+	it.subs = subResources(event)
+	it.addVM(event, stamps)
+	if len(it.subs) > 0 {
 		it.resource, it.event = event.Kind.String(), event
 	}
 	return it, nil
@@ -128,13 +136,18 @@ func appendField(b []byte, name string, value any) ([]byte, error) {
 
 // text returns the item as it is sent, with the cursor for listeners that asked for
 // cursors.
-func (it *item) text(placed bool) ([]byte, error) {
+// A nil text is not sent.
+func (it *item) text(placed bool, object func(id log.UUID, vm *log.VM) map[string]any) ([]byte, error) {
 	it.encoding.Do(func() {
-		extras, _ := extrasOf(it.event.Kind)
-		it.plain, it.err = encode(it.cursor.Seq, it.event, it.subs, extras)
+		if it.resource == log.KindVM.String() {
+			it.plain, it.err = it.encodeVM(object)
+		} else {
+			extras, _ := extrasOf(it.event.Kind)
+			it.plain, it.err = encode(it.cursor.Seq, it.event, it.subs, extras)
+		}
 		it.event = nil
 	})
-	if it.err != nil || !placed {
+	if it.err != nil || !placed || it.plain == nil {
 		return it.plain, it.err
 	}
 	it.placing.Do(func() {

@@ -83,13 +83,13 @@ func TestWhatIsPublished(t *testing.T) {
 func TestItemText(t *testing.T) {
 	store, all := newMemory(), objects{}
 	store.write(t, all.put(&log.NICTag{Name: "a", UUID: log.UUID{15: 3}, MTU: 1500}))
-	it, err := newItem(store.cluster, store.entries[0])
+	it, err := newItem(store.cluster, store.entries[0], &stamps{last: make(map[string]int64)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const want = `{"changeKind":{"resource":"nic_tag","subResources":["create"]},"changedResourceId":"a","published":"1795251600124","name":"a","etag":"\"1-1\"","seq":1`
 	for placed, want := range map[bool]string{false: want + "}", true: want + `,"cursor":"` + store.at(1).String() + `"}`} {
-		if got, err := it.text(placed); err != nil || string(got) != want {
+		if got, err := it.text(placed, nil); err != nil || string(got) != want {
 			t.Errorf("got  %s, %v\nwant %s", got, err, want)
 		}
 	}
@@ -119,7 +119,7 @@ func TestEachItemOnce(t *testing.T) {
 		}
 		for i, m := range members {
 			for _, e := range store.entries[m.from:] {
-				want, err := newItem(store.cluster, e)
+				want, err := newItem(store.cluster, e, &stamps{last: make(map[string]int64)})
 				if err != nil {
 					rt.Fatal(err)
 				}

@@ -248,10 +248,8 @@ func (l *listener) catchUp() error {
 			if it.cursor.Seq > upTo.Seq {
 				break
 			}
-			if place = it.cursor.Seq; !l.reg.want(it) {
-				continue
-			}
-			if err := l.sendItem(it); err != nil {
+			place = it.cursor.Seq
+			if err := l.sendAll(it); err != nil {
 				return err
 			}
 		}
@@ -264,10 +262,30 @@ func (l *listener) catchUp() error {
 	return nil
 }
 
-func (l *listener) sendItem(it *item) error {
-	text, err := it.text(l.reg.withCursor)
+// sendAll sends the items of an entry that the listener wants. Only the last one has the
+// cursor behind the entry, so that a listener that resumes there has got them all.
+func (l *listener) sendAll(it *item) error {
+	var wanted []*item
+	for _, one := range append([]*item{it}, it.also...) {
+		if l.reg.want(one) {
+			wanted = append(wanted, one)
+		}
+	}
+	for i, one := range wanted {
+		if err := l.sendItem(one, i == len(wanted)-1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *listener) sendItem(it *item, last bool) error {
+	text, err := it.text(l.reg.withCursor && last, l.s.cfg.VM)
 	if err != nil {
 		l.end(err.Error())
+		return nil
+	}
+	if text == nil {
 		return nil
 	}
 	if err := l.send(text); err != nil {

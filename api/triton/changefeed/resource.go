@@ -54,6 +54,9 @@ var resources = func() map[string]*Resource {
 	for _, p := range published {
 		r := &Resource{Resource: p.kind.String(), BootstrapRoute: p.route, SubResources: []string{subCreate, subDelete}}
 		r.SubResources = append(r.SubResources, log.FieldNames(p.kind)...)
+		if p.kind == log.KindVM {
+			r.SubResources = vmSubResources()
+		}
 		slices.Sort(r.SubResources)
 		all[r.Resource] = r
 	}

@@ -11,6 +11,7 @@ import (
 
 	"rutter/api/internal/rest"
 	"rutter/log"
+	"rutter/log/vmobject"
 )
 
 // Store is the log, as this package reads it. All methods may be called
@@ -38,6 +39,10 @@ type Store interface {
 type Config struct {
 	Store  Store
 	Logger *slog.Logger // default: none
+	// VM returns VMAPI's object of a VM as it is in an item, without empty fields: vm with
+	// the NICs that the log has now. If vm is nil, it is the log's own; nil: the log has
+	// none. Default: the VM without its NICs.
+	VM func(id log.UUID, vm *log.VM) map[string]any
 	// Agents returns the compute nodes whose agents follow this server's feed. The
 	// stats list them as listeners, as they listed net-agent's. Default: none.
 	Agents func() []log.UUID
@@ -64,6 +69,14 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.VM == nil {
+		c.VM = func(_ log.UUID, vm *log.VM) map[string]any {
+			if vm == nil {
+				return nil
+			}
+			return vmobject.Show(vm)
+		}
 	}
 	if c.Agents == nil {
 		c.Agents = func() []log.UUID { return nil }

@@ -68,10 +68,13 @@ type Expect struct {
 
 // Listing is a list whose objects two servers are compared by.
 type Listing struct {
-	Path   string   `json:"path"`
-	Key    string   `json:"key"`    // the field that names an object
-	Paged  bool     `json:"paged"`  // the list has limit and offset
-	Except []string `json:"except"` // fields that differ between two servers of one cloud, such as times of receipt
+	Path   string         `json:"path"`
+	Each   string         `json:"each"`   // the path of an earlier list: this one is read for each object's key, $(each)
+	Key    string         `json:"key"`    // the field that names an object
+	Paged  bool           `json:"paged"`  // the list has limit and offset
+	Page   int            `json:"page"`   // objects of a page, 1 to 1000; 0 is 1000. Fewer where objects are large
+	Except []string       `json:"except"` // fields that differ between two servers of one cloud, such as times of receipt
+	Skip   map[string]any `json:"skip"`   // objects with these values are left out
 
 	line int
 }

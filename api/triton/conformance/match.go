@@ -133,7 +133,7 @@ func matchObject(want map[string]any, got any, place string, d *differences) {
 		return
 	}
 	named := make(map[string]bool, len(want))
-	for _, key := range slices.Sorted(maps.Keys(want)) {
+	for _, key := range sortedKeys(want) {
 		if key == keyOnly {
 			continue
 		}
@@ -154,7 +154,7 @@ func matchObject(want map[string]any, got any, place string, d *differences) {
 	if want[keyOnly] != true {
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(object)) {
+	for _, name := range sortedKeys(object) {
 		if !named[name] {
 			d.add(place, "it has the key %s, which is not documented", shown(name))
 		}
@@ -283,7 +283,7 @@ func checkMatcher(m any) error {
 }
 
 func checkObjectMatcher(m map[string]any) error {
-	for _, key := range slices.Sorted(maps.Keys(m)) {
+	for _, key := range sortedKeys(m) {
 		switch key {
 		case keyOnly:
 			if m[key] != true || isList(m) {

@@ -169,9 +169,22 @@ func (g *Group) check(name string) (errs []error) {
 			readOnly[name] = r.ReadOnly
 		}
 	}
+	lists := map[string]bool{"": true}
 	for _, l := range g.Compare {
 		if !strings.HasPrefix(l.Path, "/") || l.Key == "" {
 			bad(l.line, "a list to compare needs a path and a key")
+		}
+		if !lists[l.Each] || (l.Each != "") != strings.Contains(l.Path, "$(each)") {
+			bad(l.line, "%s: each is the path of an earlier list, and $(each) stands in the path", l.Path)
+		}
+		if l.Page < 0 || l.Page > pageLimit {
+			bad(l.line, "%s: a page has 1 to %d objects", l.Path, pageLimit)
+		}
+		if l.Page == 0 {
+			l.Page = pageLimit
+		}
+		if l.Each == "" {
+			lists[l.Path] = true
 		}
 	}
 	return errs

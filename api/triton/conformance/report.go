@@ -1,11 +1,6 @@
 package conformance
 
-import (
-	"encoding/json"
-	"fmt"
-	"io"
-	"strings"
-)
+import "encoding/json"
 
 // Outcome is what became of a row.
 type Outcome string
@@ -59,36 +54,4 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 		Counts  map[Outcome]int `json:"counts"`
 		Results []Result        `json:"results"`
 	}{r.Counts(), r.Results})
-}
-
-// Text writes what is not as documented, and the counts. All texts of servers in it are
-// printable ASCII.
-func (r *Report) Text(w io.Writer) error {
-	var b strings.Builder
-	for i := range r.Results {
-		result := &r.Results[i]
-		if result.Outcome == Holds || result.Outcome == Skipped {
-			continue
-		}
-		fmt.Fprintf(&b, "%s  %s  %s\n", strings.ToUpper(string(result.Outcome)), result.ID, result.Call)
-		if result.Shows != "" {
-			fmt.Fprintf(&b, "    shows: %s\n    source: %s\n", result.Shows, result.Source)
-		}
-		if result.Outcome == Departs {
-			fmt.Fprintf(&b, "    docs/triton.md: %s\n", result.Departure)
-		}
-		for _, d := range result.Differences {
-			fmt.Fprintf(&b, "    %s\n", d)
-		}
-	}
-	counts := r.Counts()
-	var parts []string
-	for _, o := range Outcomes {
-		if counts[o] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", counts[o], o))
-		}
-	}
-	fmt.Fprintf(&b, "%d calls: %s\n", len(r.Results), strings.Join(parts, ", "))
-	_, err := io.WriteString(w, b.String())
-	return err
 }

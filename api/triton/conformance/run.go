@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -24,6 +23,12 @@ const (
 	repeatPause    = 50 * time.Millisecond
 )
 
+// maxSilent is how many answers in a row may not come before the server is given up.
+const maxSilent = 3
+
+// ErrSilent: no answer of a server could be read, several times in a row.
+var ErrSilent = errors.New("conformance: no answer of the server can be read")
+
 // ErrWrites: a method other than GET and HEAD was kept from a server that is only read.
 var ErrWrites = errors.New("conformance: only GET and HEAD are sent to this server")
 
@@ -32,8 +37,10 @@ var ErrWrites = errors.New("conformance: only GET and HEAD are sent to this serv
 type Runner struct {
 	bases    map[Service]string
 	readOnly bool
-	timeout  time.Duration
 	client   *http.Client
+	objects  int   // that one list may have
+	silent   int   // answers in a row that did not come
+	last     error // of the last of them
 }
 
 // NewRunner makes a runner for these base URLs. A row of a service without one is skipped.
@@ -43,7 +50,7 @@ func NewRunner(bases map[Service]string, readOnly bool, timeout time.Duration) (
 	if timeout == 0 {
 		timeout = DefaultTimeout
 	}
-	r := &Runner{bases: map[Service]string{}, readOnly: readOnly, timeout: timeout}
+	r := &Runner{bases: map[Service]string{}, readOnly: readOnly, objects: MaxObjects}
 	for service, base := range bases {
 		u, err := url.Parse(base)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
@@ -89,17 +96,28 @@ type answer struct {
 	body   any // JSON, or emptyBody
 }
 
-// Run runs the groups in order. It returns an error only if ctx has ended; what servers
-// do wrong is in the report.
+// Run runs the groups in order. It returns an error if ctx has ended, or with ErrSilent if
+// a server does not answer at all; what servers answer wrongly is in the report.
 func (r *Runner) Run(ctx context.Context, groups []*Group) (*Report, error) {
 	report := &Report{}
 	for _, g := range groups {
 		r.runGroup(ctx, g, report)
-		if err := ctx.Err(); err != nil {
+		if err := r.ended(ctx); err != nil {
 			return report, err
 		}
 	}
 	return report, nil
+}
+
+// ended says why nothing more is sent.
+func (r *Runner) ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if r.silent >= maxSilent {
+		return fmt.Errorf("%w: %s", ErrSilent, ascii(r.last.Error(), maxShown))
+	}
+	return nil
 }
 
 func (r *Runner) runGroup(ctx context.Context, g *Group, report *Report) {
@@ -125,6 +143,8 @@ func (r *Runner) runGroup(ctx context.Context, g *Group, report *Report) {
 	}
 	for _, row := range g.Rows {
 		switch {
+		case r.ended(ctx) != nil:
+			return
 		case r.readOnly && !row.ReadOnly:
 			continue
 		case failed != "":
@@ -200,8 +220,9 @@ func judge(row *Row, a *answer, have values) (Outcome, []string) {
 func (e *Expect) judge(a *answer, have values, d *differences) {
 	if !slices.Contains(e.Status, a.status) {
 		d.add("", "status %d, want %v: %s", a.status, []int(e.Status), shown(a.body))
+		return // the rest would say the same again
 	}
-	for _, name := range slices.Sorted(maps.Keys(e.Got)) {
+	for _, name := range sortedKeys(e.Got) {
 		var got any
 		if list := a.header.Values(name); len(list) > 0 {
 			got = strings.Join(list, ", ")
@@ -285,8 +306,19 @@ func (r *Runner) send(ctx context.Context, base string, row *Row, have values) (
 	return r.receive(request)
 }
 
-// receive makes one request. A body that is no JSON is an error.
+// receive makes one request, and counts the answers that do not come.
 func (r *Runner) receive(request *http.Request) (*answer, error) {
+	a, err := r.exchange(request)
+	if err != nil {
+		r.silent, r.last = r.silent+1, err
+		return nil, err
+	}
+	r.silent = 0
+	return a, nil
+}
+
+// exchange makes one request. A body that is no JSON, or too large, is an error.
+func (r *Runner) exchange(request *http.Request) (*answer, error) {
 	response, err := r.client.Do(request)
 	if err != nil {
 		return nil, err

@@ -108,7 +108,7 @@ func (v values) target(r *Row) string {
 
 // capture takes values from an answer.
 func (v values) capture(r *Row, header http.Header, body any) error {
-	for _, name := range slices.Sorted(maps.Keys(r.Capture)) {
+	for _, name := range sortedKeys(r.Capture) {
 		place := r.Capture[name]
 		if h, ok := strings.CutPrefix(place, "header "); ok {
 			if header.Get(h) == "" {
@@ -194,5 +194,7 @@ func (r *Row) uses() []string {
 			walk(value)
 		}
 	}
-	return slices.Sorted(maps.Keys(found))
+	return sortedKeys(found)
 }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

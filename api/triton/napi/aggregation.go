@@ -72,7 +72,7 @@ func lacpMode(v any) (string, *element) {
 }
 
 func (s *Service) createAggregation(w http.ResponseWriter, r *http.Request) error {
-	in, err := readInput(r)
+	in, err := s.readInput(r, aggregationForm{})
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (s *Service) getAggregation(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) updateAggregation(w http.ResponseWriter, r *http.Request) error {
-	in, err := readInput(r)
+	in, err := s.readInput(r, aggregationForm{})
 	if err != nil {
 		return err
 	}

@@ -101,9 +101,14 @@ func ofRefusal(r *log.Refusal) *problem {
 	}
 	switch r.Code {
 	case log.CodeInvalidParameters:
-		if p = invalid(bothEnds(p.Errors)...); r.Message != messageInvalid {
+		if p = invalid(missingTags(bothEnds(p.Errors))...); r.Message != messageInvalid {
 			p.Message = r.Message // such as that of a network's name
 		}
+	case log.CodeInUse:
+		for i := range p.Errors {
+			p.Errors[i].Field = nil // NAPI names what uses the object, no field of it
+		}
+		p.Message = inUse(p.Message)
 	case log.CodeResourceNotFound, log.CodePreconditionFailed, log.CodeSubnetFull, log.CodeSubnetsExhausted, log.CodeNotAuthorized:
 		p.Errors = nil // NAPI names no field there
 	}
@@ -123,12 +128,57 @@ func translate(e log.FieldError) element {
 		message = "network owner_uuids do not match"
 	case field == "network_uuid" && strings.HasSuffix(message, "does not exist"):
 		message = "network does not exist"
+	case e.Code == log.ElementDuplicate:
+		return element{Field: field, Code: e.Code, Message: message}
+	case e.Type == log.KindNetworkPool.String():
+		e.Type = "network pool"
+		message = strings.Replace(message, log.KindNetworkPool.String(), e.Type, 1)
 	case field == "mtu" && e.Code == log.ElementUsedBy:
 		return element{Field: field, Code: log.ElementInvalid, Message: "nic_tag mtu must be greater than its networks", UUID: e.ID}
-	case strings.HasPrefix(message, "nic tag ") && strings.HasSuffix(message, "does not exist"):
+	case field != "nic_tags_provided" && unknownTag(message) != "":
 		message = "nic tag does not exist"
 	}
 	return element{Field: field, Code: e.Code, Message: message, Type: e.Type, ID: e.ID, Invalid: e.Invalid}
+}
+
+// inUse gives the message of an object in use NAPI's words where they differ.
+func inUse(message string) string {
+	if message == "network is in use" {
+		return "Network is in use"
+	}
+	return message
+}
+
+// unknownTag returns the name in a message about a NIC tag that does not exist, or "".
+func unknownTag(message string) string {
+	name, ok := strings.CutPrefix(message, `nic tag "`)
+	name, known := strings.CutSuffix(name, `" does not exist`)
+	if !ok || !known {
+		return ""
+	}
+	return name
+}
+
+// missingTags makes one element of those about NIC tags of nic_tags_provided that do not
+// exist, as NAPI does.
+func missingTags(elements []element) []element {
+	var names []string
+	others := slices.DeleteFunc(slices.Clone(elements), func(e element) bool {
+		name := unknownTag(e.Message)
+		if e.Field != "nic_tags_provided" || name == "" {
+			return false
+		}
+		names = append(names, name)
+		return true
+	})
+	if names == nil {
+		return elements
+	}
+	message := "nic tags do not exist"
+	if len(names) == 1 {
+		message = "nic tag does not exist"
+	}
+	return append(others, element{Field: "nic_tags_provided", Code: log.ElementInvalid, Message: message, Invalid: names})
 }
 
 // messagePoolFull is for a pool without room, which NAPI calls a bad parameter.

@@ -10,7 +10,7 @@ import (
 
 // vlanForm is a fabric VLAN in an answer (spec/napi.md section 3.1).
 type vlanForm struct {
-	Name        string   `json:"name"`
+	Name        string   `json:"name,omitempty"`
 	OwnerUUID   log.UUID `json:"owner_uuid"`
 	VLANID      uint32   `json:"vlan_id"`
 	VNetID      uint32   `json:"vnet_id"`
@@ -58,11 +58,11 @@ func (s *Service) listVLANs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	in, err := readQuery(r, "limit", "offset")
+	in, err := readQuery(r, "fields", "limit", "offset")
 	if err != nil {
 		return err
 	}
-	l := listing{walks: []projections.Walk{{Kind: log.KindFabricVLAN, FabricOf: owner}}, shape: shapeVLAN}
+	l := listing{walks: []projections.Walk{{Kind: log.KindFabricVLAN, FabricOf: owner}}, shape: takeFields(in, vlanFields, shapeVLAN)}
 	l.limit, l.offset = in.page()
 	if err := in.err(); err != nil {
 		return err
@@ -75,15 +75,16 @@ func (s *Service) createVLAN(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	in, err := readInput(r)
+	in, err := s.readInput(r, vlanForm{})
 	if err != nil {
 		return err
 	}
 	v := &log.FabricVLAN{OwnerUUID: owner}
-	in.require("name", "vlan_id")
+	in.require("vlan_id")
 	take(in, "name", text, &v.Name)
 	take(in, "vlan_id", vlan, &v.VLANID)
 	take(in, "description", anyText, &v.Description)
+	shape := takeFields(in, vlanFields, shapeVLAN)
 	if err := in.err(); err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (s *Service) createVLAN(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.propose(r, op); err != nil {
 		return vlanTaken(err)
 	}
-	return s.answerOne(w, r, log.KindFabricVLAN, v.ID(), nounVLAN, shapeVLAN)
+	return s.answerOne(w, r, log.KindFabricVLAN, v.ID(), nounVLAN, shape)
 }
 
 // vlanTaken is NAPI's answer for a VLAN that already exists.
@@ -111,10 +112,14 @@ func (s *Service) getVLAN(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	shape, err := readFields(r, vlanFields, shapeVLAN)
+	if err != nil {
+		return err
+	}
 	if err := s.fresh(r); err != nil {
 		return err
 	}
-	return s.answerOne(w, r, t.kind, t.id, t.noun, shapeVLAN)
+	return s.answerOne(w, r, t.kind, t.id, t.noun, shape)
 }
 
 func (s *Service) updateVLAN(w http.ResponseWriter, r *http.Request) error {
@@ -122,20 +127,21 @@ func (s *Service) updateVLAN(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	in, err := readInput(r)
+	in, err := s.readInput(r, vlanForm{})
 	if err != nil {
 		return err
 	}
 	v := new(log.FabricVLAN)
 	take(in, "name", text, &v.Name)
 	take(in, "description", anyText, &v.Description)
+	shape := takeFields(in, vlanFields, shapeVLAN)
 	if err := in.err(); err != nil {
 		return err
 	}
 	if err := s.update(r, t, v, in.names()); err != nil {
 		return err
 	}
-	return s.answerOne(w, r, t.kind, t.id, t.noun, shapeVLAN)
+	return s.answerOne(w, r, t.kind, t.id, t.noun, shape)
 }
 
 func (s *Service) deleteVLAN(w http.ResponseWriter, r *http.Request) error {
@@ -172,11 +178,11 @@ func (s *Service) listFabricNetworks(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	in, err := readQuery(r, "limit", "name", "offset")
+	in, err := readQuery(r, "fields", "limit", "name", "offset")
 	if err != nil {
 		return err
 	}
-	l := listing{walks: []projections.Walk{{Kind: log.KindNetwork, FabricOf: v.OwnerUUID}}, shape: shapeNetwork}
+	l := listing{walks: []projections.Walk{{Kind: log.KindNetwork, FabricOf: v.OwnerUUID}}, shape: takeFields(in, networkFields, shapeFabricNetwork)}
 	l.limit, l.offset = in.page()
 	var names []string
 	byName := take(in, "name", words, &names)
@@ -197,17 +203,18 @@ func (s *Service) createFabricNetwork(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	in, err := readInput(r)
+	in, err := s.readInput(r, networkForm{})
 	if err != nil {
 		return err
 	}
 	n := &log.Network{
-		Fabric: true, NICTag: s.cfg.OverlayTag, VNetID: v.VNetID, VLANID: v.VLANID, OwnerUUIDs: []log.UUID{v.OwnerUUID}, InternetNAT: true,
+		Fabric: true, NICTag: s.cfg.OverlayTag, VNetID: v.VNetID, VLANID: v.VLANID, OwnerUUIDs: []log.UUID{v.OwnerUUID},
+		InternetNAT: true, MTU: s.cfg.OverlayMTU,
 	}
-	in.require("name", "provision_end_ip", "provision_start_ip", "subnet")
+	in.require("name")
 	takeNetwork(in, n)
 	take(in, "uuid", uuid, &n.UUID)
-	return s.makeNetwork(w, r, in, n, v, "fabric", "internet_nat", "nic_tag", "owner_uuids", "vlan_id", "vnet_id")
+	return s.makeNetwork(w, r, in, n, v, "fabric", "internet_nat", "mtu", "nic_tag", "owner_uuids", "vlan_id", "vnet_id")
 }
 
 // fabricNetwork returns the UUID of the network of a path, if it is on the VLAN
@@ -233,7 +240,7 @@ func (s *Service) getFabricNetwork(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	return s.answerOne(w, r, log.KindNetwork, id.String(), nounNetwork, shapeNetwork)
+	return s.answerNetwork(w, r, id, shapeFabricNetwork)
 }
 
 func (s *Service) updateFabricNetwork(w http.ResponseWriter, r *http.Request) error {
@@ -241,7 +248,7 @@ func (s *Service) updateFabricNetwork(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	return s.putNetwork(w, r, id, func(n *log.Network) bool { return isOn(v, n) })
+	return s.putNetwork(w, r, id, shapeFabricNetwork, func(n *log.Network) bool { return isOn(v, n) })
 }
 
 func (s *Service) deleteFabricNetwork(w http.ResponseWriter, r *http.Request) error {

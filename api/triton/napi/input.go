@@ -20,17 +20,26 @@ type input struct {
 	values map[string]any // strings of the query, and what JSON has
 	errs   []element
 	set    []string // fields that were taken
+	// known are the names that the endpoint asked for, and those of the object's form;
+	// nil: unknown names are not looked for.
+	known map[string]bool
 }
 
-// readInput reads the parameters of a write.
-func readInput(r *http.Request) (*input, error) {
+// nonObject is the answer to a body of JSON that is no object.
+func nonObject() *problem { return invalid(bad("parameters", "Parameters must be objects")) }
+
+// readInput reads the parameters of a write to an object of form.
+func (s *Service) readInput(r *http.Request, form any) (*input, error) {
 	in := &input{values: make(map[string]any)}
+	if s.strict() {
+		in.known = namesOf(form)
+	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, fail(http.StatusBadRequest, "BadRequest", "the query cannot be read: "+err.Error())
 	}
 	for name, values := range query {
-		in.values[name] = values[0]
+		in.values[name] = oneOrAll(values)
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -39,14 +48,18 @@ func readInput(r *http.Request) (*input, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return in, nil
 	}
-	var fields map[string]any
+	var all any
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber()
-	if err := dec.Decode(&fields); err != nil {
+	if err := dec.Decode(&all); err != nil {
 		return nil, fail(http.StatusBadRequest, codeContent, "Invalid JSON: "+err.Error())
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, fail(http.StatusBadRequest, codeContent, "Invalid JSON: text after the object")
+	}
+	fields, ok := all.(map[string]any)
+	if !ok && all != nil { // null is no body, as in restify
+		return nil, nonObject()
 	}
 	for name, value := range fields {
 		in.values[name] = value
@@ -74,14 +87,26 @@ func readQuery(r *http.Request, allowed ...string) (*input, error) {
 		}
 	}
 	if unknown != nil {
-		slices.Sort(unknown)
-		in.errs = append(in.errs, element{Field: unknown, Code: log.ElementUnknown, Message: "Unknown parameters: " + strings.Join(unknown, ", ")})
+		in.errs = append(in.errs, unknownNames(unknown))
 	}
 	return in, nil
 }
 
+// oneOrAll returns the value of a parameter of a query; a repeated one is an array.
+func oneOrAll(values []string) any {
+	if len(values) == 1 {
+		return values[0]
+	}
+	all := make([]any, len(values))
+	for i, v := range values {
+		all[i] = v
+	}
+	return all
+}
+
 // has reports whether a parameter was given.
 func (in *input) has(name string) bool {
+	in.knows(name)
 	_, ok := in.values[name]
 	return ok
 }
@@ -98,8 +123,40 @@ func (in *input) require(names ...string) {
 // bad records an error of a parameter.
 func (in *input) bad(name, message string) { in.errs = append(in.errs, bad(name, message)) }
 
-// err returns all errors, or nil.
+// knows notes a parameter that the endpoint has.
+func (in *input) knows(name string) {
+	if in.known != nil {
+		in.known[name] = true
+	}
+}
+
+// refuseUnknown records the parameters that the endpoint does not have, if it looks for
+// them.
+func (in *input) refuseUnknown() {
+	if in.known == nil {
+		return
+	}
+	var unknown []string
+	for name := range in.values {
+		if !in.known[name] && !slices.Contains(ownParameters, name) && !slices.Contains(tolerated, name) {
+			unknown = append(unknown, name)
+		}
+	}
+	in.known = nil // said once
+	if unknown != nil {
+		in.errs = append(in.errs, unknownNames(unknown))
+	}
+}
+
+func unknownNames(names []string) element {
+	slices.Sort(names)
+	return element{Field: names, Code: log.ElementUnknown, Message: "Unknown parameters: " + strings.Join(names, ", ")}
+}
+
+// err returns all errors, or nil. All parameters of the endpoint must have been asked
+// for.
 func (in *input) err() error {
+	in.refuseUnknown()
 	if len(in.errs) == 0 {
 		return nil
 	}
@@ -115,6 +172,7 @@ func (in *input) names(more ...string) []string {
 
 // take reads a parameter into to, if it is given.
 func take[T any](in *input, name string, parse func(v any) (T, *element), to *T) (taken bool) {
+	in.knows(name)
 	v, ok := in.values[name]
 	if !ok {
 		return false

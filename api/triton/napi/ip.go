@@ -1,9 +1,12 @@
 package napi
 
 import (
+	"fmt"
+	"hash/fnv"
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"rutter/api/internal/rest"
 	"rutter/log"
@@ -202,14 +205,16 @@ func (s *Service) getIP(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) answerIP(w http.ResponseWriter, r *http.Request, network log.UUID, ip netip.Addr) error {
+	var tag string
 	_, form, err := s.find(log.KindNetwork, network.String(), nounNetwork, func(state *projections.State, o log.Object) any {
-		return s.formOfIP(state, o.(*log.Network), ip)
+		n := o.(*log.Network)
+		tag = ipTag(state, n, ip)
+		return s.formOfIP(state, n, ip)
 	})
 	if err != nil {
 		return err
 	}
-	rest.WriteJSON(w, r, http.StatusOK, form)
-	return nil
+	return answerTagged(w, r, tag, form)
 }
 
 // ipChange is what a PUT of an address asks for.
@@ -221,7 +226,7 @@ type ipChange struct {
 }
 
 func (s *Service) readIPChange(r *http.Request) (c ipChange, err error) {
-	in, err := readInput(r)
+	in, err := s.readInput(r, ipForm{})
 	if err != nil {
 		return c, err
 	}
@@ -232,7 +237,7 @@ func (s *Service) readIPChange(r *http.Request) (c ipChange, err error) {
 	c.set = in.names()
 	take(in, "free", boolean, &c.free)
 	take(in, "unassign", boolean, &c.unassign)
-	c.options = s.options(in, c.ip.OwnerUUID)
+	c.options = s.options(takeChecked(in), c.ip.OwnerUUID)
 	if c.free && c.unassign {
 		in.bad("unassign", "\"free\" and \"unassign\" cannot be set together")
 	}
@@ -252,12 +257,84 @@ func (s *Service) updateIP(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if op := c.op(id, ip); len(op.Set) > 0 {
-		if _, err := s.propose(r, op); err != nil {
-			return err
-		}
+	_, err = s.decided(r, isConditional(r), func() ([]log.Op, error) { return s.prepareIP(r, c, id, ip) })
+	if err != nil {
+		return err
 	}
 	return s.answerIP(w, r, id, ip)
+}
+
+// prepareIP returns the operations of a change of an address. If the request has a
+// condition, it is judged by what this server has; the operations are accepted only if
+// the log has nothing else when they are decided.
+func (s *Service) prepareIP(r *http.Request, c ipChange, network log.UUID, ip netip.Addr) (ops []log.Op, err error) {
+	op := c.op(network, ip)
+	if !isConditional(r) {
+		if len(op.Set) == 0 {
+			return nil, nil
+		}
+		return []log.Op{op}, nil
+	}
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		rec, ok := state.Get(log.KindNetwork, network.String())
+		if !ok {
+			err = notFound(nounNetwork)
+			return
+		}
+		n := rec.Object.(*log.Network)
+		if err = conditions(r, ipTag(state, n, ip)); err == nil && len(op.Set) > 0 {
+			ops = guardIP(state, rec, op, ip)
+		}
+	})
+	return ops, err
+}
+
+// guardIP adds to the operation on an address that what its tag is made of is unchanged:
+// the address's object, the NIC that has it or that none has, and the network.
+func guardIP(state *projections.State, network projections.Record, op log.Op, ip netip.Addr) []log.Op {
+	n := network.Object.(*log.Network)
+	ops := []log.Op{op}
+	if rec, found := state.Get(log.KindIP, op.ID); found {
+		ops[0].IfMatch, ops[0].IfSeq = rec.Revision, rec.Seq
+	} else {
+		ops[0].Action = log.Create // refused if there is one by then
+		ops = append(ops, unchanged(network))
+	}
+	if nic, held := state.NICAt(n.UUID, ip); held {
+		return append(ops, unchanged(nic))
+	}
+	if state.Feature() >= log.FeatureTriton {
+		ops[0].Options = append(slices.Clone(op.Options), log.OptionNoNIC)
+		slices.Sort(ops[0].Options)
+	}
+	return ops
+}
+
+// unchanged is an operation that alters nothing, and is refused if the object is another
+// when it is decided.
+func unchanged(rec projections.Record) log.Op {
+	o := rec.Object
+	return log.Op{Action: log.Update, Kind: o.Kind(), ID: o.ID(), Object: o, IfMatch: rec.Revision, IfSeq: rec.Seq}
+}
+
+// ipTag is the Etag of an address: that of its object, and the NIC that has it with what
+// the address shows of it. An address of which nothing is kept has the tag of an empty
+// text, as in NAPI.
+func ipTag(state *projections.State, n *log.Network, ip netip.Addr) string {
+	var parts []string
+	rec, found := state.Get(log.KindIP, log.IPID(n.UUID, ip))
+	if found {
+		parts = append(parts, rest.BareTag(rec.ETag()))
+	}
+	if rec, held := state.NICAt(n.UUID, ip); held {
+		nic := rec.Object.(*log.NIC)
+		shown := fnv.New64a()
+		fmt.Fprint(shown, nic.MAC, nic.BelongsToType, nic.BelongsToUUID, nic.OwnerUUID)
+		parts = append(parts, fmt.Sprintf("%016x", shown.Sum64()))
+	} else if !found && slices.Contains(kept(n), ip) {
+		parts = append(parts, "reserved")
+	}
+	return `"` + strings.Join(parts, "-") + `"`
 }
 
 // op is the operation on an address, with or without an existing object.
@@ -275,15 +352,14 @@ func (c *ipChange) op(network log.UUID, ip netip.Addr) log.Op {
 
 // searchIPs answers with an address on every network that contains it.
 func (s *Service) searchIPs(w http.ResponseWriter, r *http.Request) error {
-	in, err := readQuery(r, "belongs_to_type", "fabric", "ip", "limit", "offset")
+	in, err := readQuery(r, "belongs_to_type", "belongs_to_uuid", "fabric", "ip", "limit", "offset", "owner_uuid")
 	if err != nil {
 		return err
 	}
 	limit, offset := in.page()
 	var ip netip.Addr
-	var kind string
 	var fabric bool
-	byKind := take(in, "belongs_to_type", text, &kind)
+	matches := ipFilter(in)
 	byFabric := take(in, "fabric", boolean, &fabric)
 	in.require("ip")
 	take(in, "ip", addr, &ip)
@@ -300,7 +376,7 @@ func (s *Service) searchIPs(w http.ResponseWriter, r *http.Request) error {
 			if !n.Subnet.Contains(ip) || byFabric && n.Fabric != fabric {
 				return false
 			}
-			return !byKind || s.formOfIP(state, n, ip).BelongsToType == kind
+			return matches(s.formOfIP(state, n, ip))
 		},
 		shape: func(state *projections.State, o log.Object) any { return s.formOfIP(state, o.(*log.Network), ip) },
 	})

@@ -34,7 +34,7 @@ func TestFabrics(t *testing.T) {
 		{"public", "POST", vlans + "/2/networks", fabricNet(1, "subnet", `"192.0.2.0/24"`, "provision_start_ip", `"192.0.2.5"`, "provision_end_ip", `"192.0.2.9"`), 422, badly("subnet", "subnet must be within private ranges")},
 	})
 	n := w.make(vlans+"/2/networks", fabricNet(1))
-	sameKeys(t, "fabric network", n, networkKeys+fabricKeys+" vnet_id owner_uuid owner_uuids gateway")
+	sameKeys(t, "fabric network", n, networkKeys+fabricKeys+" vnet_id owner_uuid gateway")
 	same(t, "gateway of internet_nat", n["gateway"], "10.50.1.5")
 	same(t, "vnet", n["vnet_id"], v["vnet_id"])
 	same(t, "tag", n["nic_tag"], "sdc_overlay")
@@ -46,7 +46,7 @@ func TestFabrics(t *testing.T) {
 		{"owners", "PUT", path, `{"owner_uuids": ["` + owner2 + `"]}`, 422, badly("owner_uuids", "Network updates for this field are not supported on fabrics")},
 		{
 			"vlan in use", "DELETE", vlans + "/2", "", 422,
-			fmt.Sprintf(`{"code": "InUse", "message": "VLAN must have no networks", "errors": [{"field": "vlan_id", "code": "UsedBy", "message": "In use by network \"%s\"", "type": "network", "id": %q}]}`, n["uuid"], n["uuid"]),
+			fmt.Sprintf(`{"code": "InUse", "message": "VLAN must have no networks", "errors": [{"code": "UsedBy", "message": "In use by network \"%s\"", "type": "network", "id": %q}]}`, n["uuid"], n["uuid"]),
 		},
 	})
 	same(t, "description", w.ok(w.do("PUT", path, `{"description": "x"}`))["description"], "x")
@@ -72,15 +72,26 @@ func TestPools(t *testing.T) {
 	small := w.make("/network_pools", `{"name": "s", "networks": ["`+owned+`"]}`)["uuid"].(string)
 	w.make("/networks/"+small+"/nics", nicBody())
 	w.make("/networks/"+small+"/nics", nicBody())
+	const available = "nic_tags_available"
 	for i, want := range []string{net1, net1, net2} {
-		same(t, fmt.Sprint("NIC ", i), w.make("/networks/"+p["uuid"].(string)+"/nics", nicBody())["network_uuid"], want)
+		same(t, fmt.Sprint("NIC ", i), w.make("/networks/"+p["uuid"].(string)+"/nics", nicBody(available, `["external", "admin"]`))["network_uuid"], want)
 	}
-	same(t, "NIC by body", w.make("/nics", nicBody("network_uuid", `"`+p["uuid"].(string)+`"`))["network_uuid"], net2)
+	same(t, "NIC by body", w.make("/nics", nicBody("network_uuid", `"`+p["uuid"].(string)+`"`, "nic_tag", `"external"`))["network_uuid"], net2)
+	same(t, "one of the tags", w.make("/nics", nicBody("network_uuid", `"`+p["uuid"].(string)+`"`, available, `"big,external"`))["network_uuid"], net2)
 	theirs := w.make("/network_pools", `{"name": "q", "networks": ["`+net2+`"], "owner_uuids": ["`+owner1+`"]}`)["uuid"].(string)
 	w.refuses(t, []refusal{
 		{"no networks", "POST", "/network_pools", `{"name": "x", "networks": []}`, 422, badly("networks", "network pool must contain at least one network")},
 		{"unknown network", "POST", "/network_pools", `{"name": "x", "networks": ["` + absent + `"]}`, 422, badly("networks", "unknown network", `"invalid": ["`+absent+`"]`)},
 		{"address", "POST", "/nics", nicBody("network_uuid", `"`+p["uuid"].(string)+`"`, "ip", `"10.1.0.50"`), 422, badly("ip", "IP cannot be specified with a network pool")},
+		{
+			"several tags", "POST", "/networks/" + p["uuid"].(string) + "/nics", nicBody(), 422,
+			one(available, "MissingParameter", `the networks of network pool "`+p["uuid"].(string)+`" are on several NIC tags`),
+		},
+		{
+			"none of the tags", "POST", "/networks/" + p["uuid"].(string) + "/nics", nicBody(available, `["big"]`), 422,
+			badly("network_uuid", `network pool "`+p["uuid"].(string)+`" has no network on one of the NIC tags`),
+		},
+		{"all of the tag full", "POST", "/networks/" + p["uuid"].(string) + "/nics", nicBody(available, `["admin"]`), 422, badly("network_uuid", "all networks in pool are full")},
 		{"full", "POST", "/networks/" + small + "/nics", nicBody(), 422, badly("network_uuid", "all networks in pool are full")},
 		{"owner", "POST", "/networks/" + theirs + "/nics", nicBody("owner_uuid", `"`+owner2+`"`), 422, badly("owner_uuid", "owner cannot provision on network pool")},
 		{"provisionable_by", "GET", "/network_pools/" + theirs + "?provisionable_by=" + owner2, "", 403, plainError("NotAuthorized", "owner cannot provision on network pool")},

@@ -44,7 +44,19 @@ type Config struct {
 	// OverlayTag is the NIC tag of fabric networks, which their clients do not
 	// name; default sdc_overlay, Triton's.
 	OverlayTag string
+	// OverlayMTU is the MTU of fabric networks made under /fabrics that name none, in
+	// bytes; default DefaultOverlayMTU. The tag's must have room for the overlay's headers.
+	OverlayMTU uint32
 }
+
+// DefaultOverlayMTU is Triton's MTU of fabric networks, in bytes.
+const DefaultOverlayMTU = 1400
+
+// MTUs that NAPI takes of a network, in bytes.
+const (
+	MinNetworkMTU = 576
+	MaxNetworkMTU = 9000
+)
 
 // Service answers NAPI's requests. See the package comment for its concurrency.
 type Service struct {
@@ -88,6 +100,9 @@ func New(cfg Config) (*Service, error) {
 	}
 	if cfg.OverlayTag == "" {
 		cfg.OverlayTag = "sdc_overlay"
+	}
+	if cfg.OverlayMTU == 0 {
+		cfg.OverlayMTU = DefaultOverlayMTU
 	}
 	s := &Service{cfg: cfg, store: cfg.Store, long: make(chan struct{}, longLists), requests: rest.Requests(
 		"rutter_napi_requests_total", "Requests to the NAPI surface by route, method and status.", "code")}

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"rutter/api/backend"
 	"rutter/log"
@@ -37,22 +36,39 @@ type fabricForm struct {
 	Fabric             bool     `json:"fabric"`
 	VNetID             uint32   `json:"vnet_id"`
 	InternetNAT        bool     `json:"internet_nat"`
-	GatewayProvisioned bool     `json:"gateway_provisioned"`
-	OwnerUUID          log.UUID `json:"owner_uuid"`
+	GatewayProvisioned *bool    `json:"gateway_provisioned,omitempty"` // with a gateway only
+	OwnerUUID          log.UUID `json:"owner_uuid,omitzero"`           // under /fabrics only, instead of owner_uuids
 }
 
-func shapeNetwork(_ *projections.State, o log.Object) any {
-	n := o.(*log.Network)
-	f := networkForm{
+// provisioned is gateway_provisioned of a fabric network; nil without a gateway.
+func provisioned(n *log.Network) *bool {
+	if !n.Gateway.IsValid() {
+		return nil
+	}
+	is := n.GatewayProvisioned
+	return &is
+}
+
+func shapeNetwork(_ *projections.State, o log.Object) any { return formOfNetwork(o.(*log.Network)) }
+
+// shapeFabricNetwork is shapeNetwork for the paths of fabrics: with the owner of the
+// fabric instead of the list of owners.
+func shapeFabricNetwork(_ *projections.State, o log.Object) any {
+	f := formOfNetwork(o.(*log.Network))
+	if f.fabricForm != nil && len(f.OwnerUUIDs) > 0 {
+		f.OwnerUUID, f.OwnerUUIDs = f.OwnerUUIDs[0], nil // a fabric has exactly one
+	}
+	return f
+}
+
+func formOfNetwork(n *log.Network) *networkForm {
+	f := &networkForm{
 		MTU: n.MTU, NICTag: n.NICTag, Name: n.Name, ProvisionEnd: n.ProvisionEnd, ProvisionStart: n.ProvisionStart,
 		Subnet: n.Subnet, UUID: n.UUID, VLANID: n.VLANID, Family: n.Family, Resolvers: n.Resolvers, Gateway: n.Gateway,
 		Routes: n.Routes, Description: n.Description, OwnerUUIDs: n.OwnerUUIDs, Netmask: netmask(n.Subnet),
 	}
 	if n.Fabric {
-		f.fabricForm = &fabricForm{Fabric: true, VNetID: n.VNetID, InternetNAT: n.InternetNAT, GatewayProvisioned: n.GatewayProvisioned}
-		if len(n.OwnerUUIDs) > 0 {
-			f.OwnerUUID = n.OwnerUUIDs[0] // a fabric has exactly one
-		}
+		f.fabricForm = &fabricForm{Fabric: true, VNetID: n.VNetID, InternetNAT: n.InternetNAT, GatewayProvisioned: provisioned(n)}
 	}
 	return f
 }
@@ -130,7 +146,8 @@ func (s *Service) networkFilter(in *input) func(*projections.State, log.Object) 
 			all = append(all, f)
 		}
 	}
-	var family, prefix string
+	var family string
+	var named func(log.UUID) bool
 	var fabric bool
 	var names, tags []string
 	var owner, provisioner log.UUID
@@ -142,12 +159,7 @@ func (s *Service) networkFilter(in *input) func(*projections.State, log.Object) 
 	add(take(in, "owner_uuid", uuid, &owner), func(n *log.Network) bool { return slices.Contains(n.OwnerUUIDs, owner) })
 	add(take(in, "provisionable_by", uuid, &provisioner), func(n *log.Network) bool { return s.mayProvision(n.OwnerUUIDs, provisioner) })
 	add(take(in, "vlan_id", vlan, &vlanID), func(n *log.Network) bool { return n.VLANID == vlanID })
-	add(take(in, "uuid", text, &prefix), func(n *log.Network) bool {
-		if start, ok := strings.CutSuffix(prefix, "*"); ok {
-			return strings.HasPrefix(n.UUID.String(), start)
-		}
-		return n.UUID.Is(prefix)
-	})
+	add(take(in, "uuid", uuidPrefix, &named), func(n *log.Network) bool { return named(n.UUID) })
 	return func(_ *projections.State, o log.Object) bool {
 		n := o.(*log.Network)
 		return !slices.ContainsFunc(all, func(f func(*log.Network) bool) bool { return !f(n) })
@@ -170,7 +182,16 @@ func (s *Service) getNetwork(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.answerOne(w, r, log.KindNetwork, id.String(), nounNetwork, shapeNetwork)
+	return s.answerNetwork(w, r, id, shapeNetwork)
+}
+
+// answerNetwork answers a read of a network.
+func (s *Service) answerNetwork(w http.ResponseWriter, r *http.Request, id log.UUID, shape shaper) error {
+	shape, err := readFields(r, networkFields, shape)
+	if err != nil {
+		return err
+	}
+	return s.answerOne(w, r, log.KindNetwork, id.String(), nounNetwork, shape)
 }
 
 // checkProvisionable judges provisionable_by, if it is given.
@@ -222,16 +243,46 @@ func takeLocation(in *input, n *log.Network) {
 }
 
 func (s *Service) createNetwork(w http.ResponseWriter, r *http.Request) error {
-	in, err := readInput(r)
+	in, err := s.readInput(r, networkForm{})
 	if err != nil {
 		return err
 	}
 	n := new(log.Network)
-	in.require("name", "nic_tag", "provision_end_ip", "provision_start_ip", "subnet", "vlan_id")
+	in.require("name", "nic_tag", "vlan_id")
 	takeNetwork(in, n)
 	takeLocation(in, n)
 	take(in, "uuid", uuid, &n.UUID)
 	return s.makeNetwork(w, r, in, n, nil)
+}
+
+// manual are the parameters of a subnet that is not chosen by the servers.
+var manual = []string{"provision_end_ip", "provision_start_ip", "subnet"}
+
+// takeAllocation reads whether the servers choose the subnet (subnet_alloc, of fabric
+// networks), and requires what that needs, or a subnet otherwise.
+func takeAllocation(in *input, n *log.Network) []log.Option {
+	var asked bool
+	var length uint32
+	set := in.set // they are no fields of an object
+	take(in, "subnet_alloc", boolean, &asked)
+	take(in, "subnet_prefix", prefixLength, &length)
+	in.set = set
+	if !asked {
+		if in.has("subnet_prefix") {
+			in.bad("subnet_prefix", "Auto allocation parameter not allowed")
+		}
+		in.require(manual...)
+		return nil
+	}
+	for _, name := range manual {
+		if in.has(name) {
+			in.bad(name, "Manual allocation parameter not allowed")
+		}
+	}
+	in.require("family", "subnet_prefix")
+	n.Subnet = netip.PrefixFrom(netip.IPv4Unspecified(), int(length))
+	in.set = append(in.set, "subnet")
+	return []log.Option{log.OptionAllocateSubnet}
 }
 
 // defaultMTU is the MTU of networks that name none (spec/napi.md section 3.1).
@@ -239,13 +290,19 @@ const defaultMTU = 1500
 
 // makeNetwork makes a network, on a fabric VLAN unless v is nil.
 func (s *Service) makeNetwork(w http.ResponseWriter, r *http.Request, in *input, n *log.Network, v *log.FabricVLAN, set ...string) error {
+	shape := shapeNetwork
+	if v != nil {
+		shape = shapeFabricNetwork
+	}
+	shape = takeFields(in, networkFields, shape)
+	options := takeAllocation(in, n)
 	if err := in.err(); err != nil {
 		return err
 	}
 	if !in.has("mtu") && !n.Fabric {
 		n.MTU, set = defaultMTU, append(set, "mtu")
 	}
-	ops := []log.Op{{Action: log.Create, Kind: log.KindNetwork, Set: in.names(set...), Object: n}}
+	ops := []log.Op{{Action: log.Create, Kind: log.KindNetwork, Set: in.names(set...), Object: n, Options: options}}
 	if v != nil { // the VLAN is not changed, but must still exist
 		ops = append(ops, log.Op{Action: log.Update, Kind: log.KindFabricVLAN, ID: v.ID(), Object: v})
 	}
@@ -254,7 +311,7 @@ func (s *Service) makeNetwork(w http.ResponseWriter, r *http.Request, in *input,
 		return err
 	}
 	backend.Warn(w, s.store.View, ops, result.IDs)
-	return s.answerOne(w, r, log.KindNetwork, result.IDs[0], nounNetwork, shapeNetwork)
+	return s.answerOne(w, r, log.KindNetwork, result.IDs[0], nounNetwork, shape)
 }
 
 func (s *Service) updateNetwork(w http.ResponseWriter, r *http.Request) error {
@@ -265,18 +322,19 @@ func (s *Service) updateNetwork(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.putNetwork(w, r, id, nil)
+	return s.putNetwork(w, r, id, shapeNetwork, nil)
 }
 
 // putNetwork updates a network, if meant accepts it (nil: any).
-func (s *Service) putNetwork(w http.ResponseWriter, r *http.Request, id log.UUID, meant func(*log.Network) bool) error {
-	in, err := readInput(r)
+func (s *Service) putNetwork(w http.ResponseWriter, r *http.Request, id log.UUID, shape shaper, meant func(*log.Network) bool) error {
+	in, err := s.readInput(r, networkForm{})
 	if err != nil {
 		return err
 	}
 	n := new(log.Network)
 	takeNetwork(in, n)
 	takeLocation(in, n)
+	shape = takeFields(in, networkFields, shape)
 	if err := in.err(); err != nil {
 		return err
 	}
@@ -292,7 +350,7 @@ func (s *Service) putNetwork(w http.ResponseWriter, r *http.Request, id log.UUID
 		return err
 	}
 	backend.Warn(w, s.store.View, ops, []string{t.id})
-	return s.answerOne(w, r, log.KindNetwork, t.id, nounNetwork, shapeNetwork)
+	return s.answerOne(w, r, log.KindNetwork, t.id, nounNetwork, shape)
 }
 
 func (s *Service) deleteNetwork(w http.ResponseWriter, r *http.Request) error {

@@ -1,6 +1,8 @@
 package napi
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -50,9 +52,9 @@ type fromNetwork struct {
 
 // fabricNIC has the additional fields of NICs on fabrics.
 type fabricNIC struct {
-	Fabric             bool `json:"fabric"`
-	GatewayProvisioned bool `json:"gateway_provisioned"`
-	InternetNAT        bool `json:"internet_nat"`
+	Fabric             bool  `json:"fabric"`
+	GatewayProvisioned *bool `json:"gateway_provisioned,omitempty"`
+	InternetNAT        bool  `json:"internet_nat"`
 }
 
 // timeForm is ISO 8601 with milliseconds; an unset time is 1970, as in NAPI.
@@ -68,7 +70,7 @@ func formOfNIC(nic *log.NIC, n *log.Network) *nicForm {
 	f := &nicForm{
 		BelongsToType: nic.BelongsToType, BelongsToUUID: nic.BelongsToUUID, MAC: nic.MAC, OwnerUUID: nic.OwnerUUID,
 		Primary: nic.Primary, State: nic.State, Created: timeText(nic.Created), Modified: timeText(nic.Modified), IP: nic.IP,
-		NICTag: shownTag(nic, n), CNUUID: nic.CNUUID, Model: nic.Model, NICTagsProvided: nic.NICTagsProvided,
+		NICTag: shownTag(nic, n), CNUUID: shownCN(nic), Model: nic.Model, NICTagsProvided: nic.NICTagsProvided,
 		AllowDHCPSpoofing: nic.AllowDHCPSpoofing, AllowIPSpoofing: nic.AllowIPSpoofing, AllowMACSpoofing: nic.AllowMACSpoofing,
 		AllowRestrictedTraffic: nic.AllowRestrictedTraffic, AllowUnfilteredPromisc: nic.AllowUnfilteredPromisc, Underlay: nic.Underlay,
 	}
@@ -88,7 +90,7 @@ func formOfNIC(nic *log.NIC, n *log.Network) *nicForm {
 		}
 	}
 	if n.Fabric {
-		f.fabricNIC = &fabricNIC{true, n.GatewayProvisioned, n.InternetNAT}
+		f.fabricNIC = &fabricNIC{true, provisioned(n), n.InternetNAT}
 	}
 	return f
 }
@@ -102,6 +104,15 @@ func shownTag(nic *log.NIC, n *log.Network) string {
 		return n.NICTag + "/" + strconv.FormatUint(uint64(n.VNetID), 10)
 	}
 	return n.NICTag
+}
+
+// shownCN is the compute node of a NIC. That of a server's own NIC is the server, which
+// NAPI does not show.
+func shownCN(nic *log.NIC) log.UUID {
+	if nic.BelongsToType == "server" {
+		return log.UUID{}
+	}
+	return nic.CNUUID
 }
 
 const nounNIC = "nic"
@@ -166,7 +177,7 @@ func nicFilter(in *input) func(*projections.State, log.Object) bool {
 		}
 	}
 	ids("owner_uuid", func(n *log.NIC) log.UUID { return n.OwnerUUID })
-	ids("cn_uuid", func(n *log.NIC) log.UUID { return n.CNUUID })
+	ids("cn_uuid", shownCN)
 	ids("belongs_to_uuid", func(n *log.NIC) log.UUID { return n.BelongsToUUID })
 	ids("network_uuid", func(n *log.NIC) log.UUID { return n.NetworkUUID })
 	texts := func(name string, has func(state *projections.State, n *log.NIC, want []string) bool) {
@@ -254,11 +265,16 @@ func (s *Service) takeNIC(r *http.Request, in *input, n *log.NIC) error {
 	return nil
 }
 
-// options reads the parameters of a NIC or an IP that are not fields of an object.
-func (s *Service) options(in *input, owner log.UUID) []log.Option {
-	var all []log.Option
+// takeChecked reads whether the owner is checked against those of the network.
+func takeChecked(in *input) bool {
 	checked := true
 	take(in, "check_owner", boolean, &checked)
+	return checked
+}
+
+// options are those of an operation for a NIC or an IP with this owner.
+func (s *Service) options(checked bool, owner log.UUID) []log.Option {
+	var all []log.Option
 	if !checked || !s.cfg.Admin.IsZero() && owner == s.cfg.Admin {
 		all = append(all, log.OptionAnyOwner)
 	}
@@ -278,7 +294,7 @@ func reservation(in *input) []log.Option {
 }
 
 // notFields are parameters besides an object's fields.
-var notFields = []string{"check_owner", "reserved"}
+var notFields = []string{"check_owner", "nic_tags_available", "reserved"}
 
 // fields are the names of an object's fields that were taken.
 func (in *input) fields(more ...string) []string {
@@ -286,7 +302,7 @@ func (in *input) fields(more ...string) []string {
 }
 
 func (s *Service) createNIC(w http.ResponseWriter, r *http.Request) error {
-	in, err := readInput(r)
+	in, err := s.readInput(r, nicForm{})
 	if err != nil {
 		return err
 	}
@@ -295,7 +311,7 @@ func (s *Service) createNIC(w http.ResponseWriter, r *http.Request) error {
 
 // provision answers POST /networks/UUID/nics, where UUID may be a pool's.
 func (s *Service) provision(w http.ResponseWriter, r *http.Request) error {
-	in, err := readInput(r)
+	in, err := s.readInput(r, nicForm{})
 	if err != nil {
 		return err
 	}
@@ -313,18 +329,72 @@ func (s *Service) makeNIC(w http.ResponseWriter, r *http.Request, in *input) err
 		return err
 	}
 	take(in, "mac", mac, &n.MAC)
-	options := append(s.options(in, n.OwnerUUID), reservation(in)...)
+	options := append(s.options(takeChecked(in), n.OwnerUUID), reservation(in)...)
 	checkNIC(in, n)
+	tags := s.tagsToTry(in, n.NetworkUUID)
 	if err := in.err(); err != nil {
 		return err
 	}
 	slices.Sort(options)
-	op := log.Op{Action: log.Create, Kind: log.KindNIC, Set: in.fields(), Object: n, Options: options}
-	result, err := s.propose(r, op)
+	result, err := s.proposeNIC(r, log.Op{Action: log.Create, Kind: log.KindNIC, Set: in.fields(), Object: n, Options: options}, tags)
 	if err != nil {
 		return withNetwork(err, n.NetworkUUID)
 	}
 	return s.answerOne(w, r, log.KindNIC, result.IDs[0], nounNIC, shapeNIC)
+}
+
+// tagsToTry returns the NIC tags on which a NIC may be provisioned from a pool: those of
+// its networks that nic_tags_available names, in the order of the networks. It is nil if
+// the pool's networks are on one tag, or nic_tag says on which; and if it is no pool.
+func (s *Service) tagsToTry(in *input, id log.UUID) (tags []string) {
+	var available []string
+	hinted := take(in, "nic_tags_available", words, &available)
+	var present []string
+	s.store.View(func(state *projections.State, _ log.Cursor) {
+		if rec, ok := state.Get(log.KindNetworkPool, id.String()); ok {
+			present = poolTags(state, rec.Object.(*log.NetworkPool))
+		}
+	})
+	switch {
+	case len(present) == 0 || in.has("ip"): // a pool with an address is refused
+		return nil
+	case hinted:
+		tags = slices.DeleteFunc(present, func(tag string) bool { return !slices.Contains(available, tag) })
+		var asked string
+		if take(in, "nic_tag", text, &asked) {
+			tags = slices.DeleteFunc(tags, func(tag string) bool { return tag != asked })
+		}
+		if len(tags) == 0 {
+			in.bad("network_uuid", fmt.Sprintf("network pool \"%s\" has no network on one of the NIC tags", id))
+		}
+	case len(present) > 1 && !in.has("nic_tag"):
+		in.errs = append(in.errs, element{
+			Field: "nic_tags_available", Code: log.ElementMissing,
+			Message: fmt.Sprintf("the networks of network pool \"%s\" are on several NIC tags", id),
+		})
+	}
+	return tags
+}
+
+// proposeNIC proposes a new NIC, on the first of tags on which there is room; nil: as the
+// operation says.
+func (s *Service) proposeNIC(r *http.Request, op log.Op, tags []string) (result log.Result, err error) {
+	if len(tags) == 0 {
+		return s.propose(r, op)
+	}
+	if !slices.Contains(op.Set, "nic_tag") {
+		op.Set = append(op.Set, "nic_tag")
+		slices.Sort(op.Set)
+	}
+	for _, tag := range tags {
+		n := *op.Object.(*log.NIC)
+		n.NICTag, op.Object = tag, &n
+		var full *log.Refusal
+		if result, err = s.propose(r, op); !errors.As(err, &full) || full.Code != log.CodeSubnetFull {
+			return result, err
+		}
+	}
+	return result, err
 }
 
 // checkNIC makes the checks of a new NIC that need only the request, in NAPI's words.
@@ -355,7 +425,7 @@ func (s *Service) updateNIC(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	in, err := readInput(r)
+	in, err := s.readInput(r, nicForm{})
 	if err != nil {
 		return err
 	}
@@ -363,7 +433,7 @@ func (s *Service) updateNIC(w http.ResponseWriter, r *http.Request) error {
 	if err := s.takeNIC(r, in, n); err != nil {
 		return err
 	}
-	reserve := reservation(in)
+	checked, reserve := takeChecked(in), reservation(in)
 	if err := in.err(); err != nil {
 		return err
 	}
@@ -373,9 +443,9 @@ func (s *Service) updateNIC(w http.ResponseWriter, r *http.Request) error {
 		if !in.has("owner_uuid") {
 			owner = rec.Object.(*log.NIC).OwnerUUID
 		}
-		options := append(s.options(in, owner), reserve...)
+		options := append(s.options(checked, owner), reserve...)
 		slices.Sort(options)
-		return []log.Op{{Action: log.Update, Kind: t.kind, ID: t.id, Set: in.fields(), Object: n, Options: options}}, in.err()
+		return []log.Op{{Action: log.Update, Kind: t.kind, ID: t.id, Set: in.fields(), Object: n, Options: options}}, nil
 	})
 	if err != nil {
 		return withNetwork(err, n.NetworkUUID)

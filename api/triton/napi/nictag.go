@@ -39,7 +39,7 @@ func (s *Service) listTags(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) createTag(w http.ResponseWriter, r *http.Request) error {
-	in, err := readInput(r)
+	in, err := s.readInput(r, nicTagForm{})
 	if err != nil {
 		return err
 	}
@@ -67,10 +67,9 @@ func (s *Service) getTag(w http.ResponseWriter, r *http.Request) error {
 	return s.answerOne(w, r, log.KindNICTag, r.PathValue("name"), nounTag, shapeTag)
 }
 
-// updateTag changes the MTU. A tag's name is its id here: a request may contain it, but
-// not change it.
+// updateTag changes the MTU and the name, by which the tag is answered.
 func (s *Service) updateTag(w http.ResponseWriter, r *http.Request) error {
-	in, err := readInput(r)
+	in, err := s.readInput(r, nicTagForm{})
 	if err != nil {
 		return err
 	}
@@ -90,11 +89,30 @@ func (s *Service) updateTag(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := s.update(r, tagOf(r), t, in.names()); err != nil {
-		return err
+		return tagInUse(err)
+	}
+	if in.has("name") {
+		old = t.Name
 	}
 	return s.answerOne(w, r, log.KindNICTag, old, nounTag, shapeTag)
 }
 
 func (s *Service) deleteTag(w http.ResponseWriter, r *http.Request) error {
-	return s.remove(w, r, tagOf(r))
+	if err := s.remove(w, r, tagOf(r)); err != nil {
+		return tagInUse(err)
+	}
+	return nil
+}
+
+// tagInUse is NAPI's answer for a tag that something lies on, which it calls a bad
+// parameter.
+func tagInUse(err error) error {
+	p := problemOf(err)
+	if p.Code != log.CodeInUse {
+		return err
+	}
+	for i := range p.Errors {
+		p.Errors[i].Field = "nic_tag"
+	}
+	return invalid(p.Errors...)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"rutter/api/internal/rest"
+	"rutter/log"
+	"rutter/projections"
 )
 
 // pingForm is NAPI's answer to a ping (spec/napi.md section 3.2).
@@ -25,7 +27,7 @@ type pingConfig struct {
 // ping answers 503 until this server can serve.
 func (s *Service) ping(w http.ResponseWriter, r *http.Request) error {
 	answer := pingForm{
-		Config: pingConfig{Fabrics: true}, Healthy: true, Status: "OK",
+		Config: pingConfig{Fabrics: true, SubnetAlloc: s.feature() >= log.FeatureTriton}, Healthy: true, Status: "OK",
 		Services: map[string]string{"moray": "online"}, // the store of NAPI; here the log
 	}
 	status := http.StatusOK
@@ -35,6 +37,12 @@ func (s *Service) ping(w http.ResponseWriter, r *http.Request) error {
 	}
 	rest.WriteJSON(w, r, status, answer)
 	return nil
+}
+
+// feature is the feature version of the log that this server has.
+func (s *Service) feature() (version uint32) {
+	s.store.View(func(state *projections.State, _ log.Cursor) { version = state.Feature() })
+	return version
 }
 
 // collectPause bounds how often a client can run the garbage collector: each run reads

@@ -24,14 +24,23 @@ func shapePool(state *projections.State, o log.Object) any {
 	p := o.(*log.NetworkPool)
 	f := poolForm{
 		UUID: p.UUID, Name: p.Name, Description: p.Description, Family: p.Family, Networks: p.Networks,
-		TagsPresent: state.PoolTags(p), OwnerUUIDs: p.OwnerUUIDs,
+		TagsPresent: poolTags(state, p), OwnerUUIDs: p.OwnerUUIDs,
 	}
-	if len(p.Networks) > 0 {
-		if n := state.Network(p.Networks[0]); n != nil {
-			f.NICTag = n.NICTag
-		}
+	if len(f.TagsPresent) > 0 {
+		f.NICTag = f.TagsPresent[0]
 	}
 	return f
+}
+
+// poolTags are the NIC tags of a pool's networks, each once, in the order of the networks.
+func poolTags(state *projections.State, p *log.NetworkPool) []string {
+	tags := []string{}
+	for _, uuid := range p.Networks {
+		if n := state.Network(uuid); n != nil && !slices.Contains(tags, n.NICTag) {
+			tags = append(tags, n.NICTag)
+		}
+	}
+	return tags
 }
 
 const nounPool = "network pool"
@@ -52,20 +61,23 @@ func (s *Service) listPools(w http.ResponseWriter, r *http.Request) error {
 	}
 	l := listing{walks: []projections.Walk{{Kind: log.KindNetworkPool}}, shape: shapePool}
 	l.limit, l.offset = in.page()
-	var family string
-	var names []string
-	var networks, ids []log.UUID
+	var family, name string
+	var networks []log.UUID
 	var provisioner log.UUID
+	var named func(log.UUID) bool
 	byFamily := take(in, "family", oneOf("ipv4", "ipv6"), &family)
-	byName := take(in, "name", words, &names)
+	byName := take(in, "name", text, &name)
 	byNetwork := take(in, "networks", uuids, &networks)
 	byOwner := take(in, "provisionable_by", uuid, &provisioner)
-	byID := take(in, "uuid", uuids, &ids)
+	byID := take(in, "uuid", uuidPrefix, &named)
+	if len(networks) > 1 {
+		in.bad("networks", "Only one network UUID allowed")
+	}
 	l.match = func(_ *projections.State, o log.Object) bool {
 		p := o.(*log.NetworkPool)
-		return (!byFamily || p.Family == family) && (!byName || slices.Contains(names, p.Name)) &&
+		return (!byFamily || p.Family == family) && (!byName || p.Name == name) &&
 			(!byNetwork || slices.ContainsFunc(p.Networks, func(u log.UUID) bool { return slices.Contains(networks, u) })) &&
-			(!byOwner || s.mayProvision(p.OwnerUUIDs, provisioner)) && (!byID || slices.Contains(ids, p.UUID))
+			(!byOwner || s.mayProvision(p.OwnerUUIDs, provisioner)) && (!byID || named(p.UUID))
 	}
 	if err := in.err(); err != nil {
 		return err
@@ -73,15 +85,19 @@ func (s *Service) listPools(w http.ResponseWriter, r *http.Request) error {
 	return s.answerList(w, r, l)
 }
 
+// takePool reads the fields of a pool. NAPI keeps the networks sorted, each once, whatever
+// order they are named in; the sorted order is that in which they are provisioned.
 func takePool(in *input, p *log.NetworkPool) {
 	take(in, "name", text, &p.Name)
 	take(in, "description", anyText, &p.Description)
 	take(in, "networks", uuids, &p.Networks)
+	slices.SortFunc(p.Networks, log.UUID.Compare)
+	p.Networks = slices.Compact(p.Networks)
 	take(in, "owner_uuids", uuids, &p.OwnerUUIDs)
 }
 
 func (s *Service) createPool(w http.ResponseWriter, r *http.Request) error {
-	in, err := readInput(r)
+	in, err := s.readInput(r, poolForm{})
 	if err != nil {
 		return err
 	}
@@ -119,7 +135,7 @@ func (s *Service) updatePool(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	in, err := readInput(r)
+	in, err := s.readInput(r, poolForm{})
 	if err != nil {
 		return err
 	}

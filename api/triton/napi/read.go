@@ -68,14 +68,18 @@ func (s *Service) answerOne(w http.ResponseWriter, r *http.Request, kind log.Kin
 	if err != nil {
 		return err
 	}
-	tag := rec.ETag()
+	return answerTagged(w, r, rec.ETag(), body)
+}
+
+// answerTagged answers with a form that has an Etag.
+func answerTagged(w http.ResponseWriter, r *http.Request, tag string, body any) error {
 	w.Header().Set("Etag", tag)
 	if rest.IsRead(r) {
 		if err := conditions(r, tag); err != nil {
 			return err
 		}
 	}
-	if rest.NotModified(w, r, tag, rest.HasBareTag) {
+	if r.Header.Get("If-None-Match") != "" && rest.NotModified(w, r, tag, rest.HasBareTag) {
 		return nil
 	}
 	rest.WriteJSON(w, r, http.StatusOK, body)
@@ -83,13 +87,13 @@ func (s *Service) answerOne(w http.ResponseWriter, r *http.Request, kind log.Kin
 }
 
 // conditions checks If-Match and, for writes, If-None-Match against an object's tag, in
-// restify's words.
+// restify's words, which have both as they are in the headers.
 func conditions(r *http.Request, tag string) error {
 	if match := r.Header.Get("If-Match"); match != "" && !rest.HasBareTag(match, tag) {
-		return fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "if-match '"+rest.BareTag(match)+"' didn't match etag '"+rest.BareTag(tag)+"'")
+		return fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "if-match '"+match+"' didn't match etag '"+tag+"'")
 	}
 	if none := r.Header.Get("If-None-Match"); none != "" && !rest.IsRead(r) && rest.HasBareTag(none, tag) {
-		return fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "if-none-match '"+rest.BareTag(none)+"' matched etag '"+rest.BareTag(tag)+"'")
+		return fail(http.StatusPreconditionFailed, log.CodePreconditionFailed, "if-none-match '"+none+"' matched etag '"+tag+"'")
 	}
 	return nil
 }

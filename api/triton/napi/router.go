@@ -83,7 +83,7 @@ func takeRouter(in *input, router *log.Router) {
 }
 
 func (s *Service) createRouter(w http.ResponseWriter, r *http.Request) error {
-	in, err := readInput(r)
+	in, err := s.readInput(r, routerForm{})
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (s *Service) updateRouter(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	in, err := readInput(r)
+	in, err := s.readInput(r, routerForm{})
 	if err != nil {
 		return err
 	}

@@ -3,10 +3,12 @@ package napi
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"rutter/log"
 )
@@ -29,12 +31,17 @@ func plural(word, ending string, n int) string {
 	return word + ending
 }
 
+// maxText is NAPI's bound of each text, in characters.
+const maxText = 64
+
 func text(v any) (string, *element) {
 	s, ok := v.(string)
 	switch {
 	case !ok:
 		return "", wrong("must be a string")
-	case s == "":
+	case utf8.RuneCountInString(s) > maxText:
+		return "", wrong(fmt.Sprintf("must not be longer than %d characters", maxText))
+	case strings.TrimSpace(s) == "":
 		return "", wrong("must not be empty")
 	}
 	return s, nil
@@ -45,11 +52,10 @@ func anyText(v any) (string, *element) {
 	if v == nil {
 		return "", nil
 	}
-	s, ok := v.(string)
-	if !ok {
-		return "", wrong("must be a string")
+	if v == "" {
+		return "", nil
 	}
-	return s, nil
+	return text(v)
 }
 
 func boolean(v any) (bool, *element) {
@@ -71,6 +77,28 @@ func uuid(v any) (log.UUID, *element) {
 		return u, wrong("invalid UUID")
 	}
 	return u, nil
+}
+
+// uuidPrefix reads a UUID, or the beginning of one with a * after it, and returns what
+// tells whether a UUID is meant.
+func uuidPrefix(v any) (func(log.UUID) bool, *element) {
+	s, bad := text(v)
+	if bad != nil {
+		return nil, bad
+	}
+	start, isPrefix := strings.CutSuffix(s, "*")
+	switch {
+	case strings.Count(s, "*") > 1:
+		return nil, wrong("need only 1 wildcard")
+	case !isPrefix && strings.Contains(s, "*"):
+		return nil, wrong("only UUID prefixes are allowed")
+	case isPrefix && strings.Trim(start, "0123456789abcdef-") != "":
+		return nil, wrong("UUID prefix has invalid chars")
+	case isPrefix:
+		return func(u log.UUID) bool { return strings.HasPrefix(u.String(), start) }, nil
+	}
+	whole, bad := uuid(s)
+	return func(u log.UUID) bool { return u == whole }, bad
 }
 
 // list reads an array of strings, or one string of several parted by commas;
@@ -222,7 +250,7 @@ func vlan(v any) (uint32, *element) {
 
 var (
 	vnet       = small(0, log.MaxVNet, "VNET ID must be a number between 0 and 16777215")
-	networkMTU = onlyNumber(small(576, 9000, messageNetworkMTU), messageNetworkMTU)
+	networkMTU = onlyNumber(small(MinNetworkMTU, MaxNetworkMTU, messageNetworkMTU), messageNetworkMTU)
 	tagMTU     = onlyNumber(small(1500, 9000, messageTagMTU), messageTagMTU)
 )
 
@@ -279,6 +307,20 @@ func subnet(v any) (netip.Prefix, *element) {
 	return p, nil
 }
 
+// allocatedBits is the length of the subnets that servers choose, NAPI's only one.
+const allocatedBits = 24
+
+func prefixLength(v any) (uint32, *element) {
+	n, ok := v.(json.Number)
+	switch {
+	case !ok:
+		return 0, wrong("Subnet prefix should be number")
+	case n.String() != strconv.Itoa(allocatedBits):
+		return 0, wrong(fmt.Sprintf("Only /%d is supported", allocatedBits))
+	}
+	return allocatedBits, nil
+}
+
 // linkLocal is the gateway of a route to the link itself.
 const linkLocal = "linklocal"
 
@@ -292,7 +334,9 @@ func routes(v any) (log.Routes, *element) {
 	}
 	var all log.Routes
 	var wrongs []string
-	for dst, gateway := range m {
+	bad := 0 // routes
+	for _, dst := range slices.Sorted(maps.Keys(m)) {
+		gateway := m[dst]
 		to, isText := gateway.(string)
 		_, dstErr := parseAddr(dst)
 		if dstErr != nil {
@@ -311,12 +355,13 @@ func routes(v any) (log.Routes, *element) {
 		if !isText || gwErr != nil {
 			wrongs = append(wrongs, fmt.Sprint(gateway))
 		}
+		if dstErr != nil || !isText || gwErr != nil {
+			bad++
+		}
 		all = append(all, log.Route{Dst: dst, Gateway: to})
 	}
 	if wrongs != nil {
-		slices.Sort(wrongs)
-		return nil, wrongOf(plural("invalid route", "s", len(wrongs)), wrongs)
+		return nil, wrongOf(plural("invalid route", "s", bad), wrongs)
 	}
-	slices.SortFunc(all, func(a, b log.Route) int { return strings.Compare(a.Dst, b.Dst) })
 	return all, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"rutter/api/auth/matrix"
@@ -108,23 +109,32 @@ func (s *Service) change(r *http.Request, t target, build func(state *projection
 	}
 	guarded := t.guarded || isConditional(r)
 	confirmed := r.URL.Query().Has("consistent") // fresh has asked the leader
-	for try := 0; ; try++ {
+	return s.decided(r, guarded, func() ([]log.Op, error) {
 		ops, err := s.prepare(r, t, guarded, build)
 		var p *problem
 		if errors.As(err, &p) && p.status == http.StatusNotFound && !confirmed {
 			// It may have been made through another server a moment ago.
 			if err := s.freshAs(r, true); err != nil {
-				return log.Result{}, err
+				return nil, err
 			}
 			confirmed = true
-			continue
+			return s.prepare(r, t, guarded, build)
 		}
+		return ops, err
+	})
+}
+
+// decided proposes what prepare returns; without operations there is nothing to do. If
+// the operations are guarded and what they depend on has changed when they are decided,
+// they are prepared again.
+func (s *Service) decided(r *http.Request, guarded bool, prepare func() ([]log.Op, error)) (log.Result, error) {
+	for try := 0; ; try++ {
+		ops, err := prepare()
 		if err != nil || len(ops) == 0 {
 			return log.Result{}, err
 		}
 		result, err := s.propose(r, ops...)
-		var refusal *log.Refusal
-		if !guarded || try == maxGuarded || !errors.As(err, &refusal) || refusal.Code != log.CodePreconditionFailed {
+		if !guarded || try == maxGuarded || !overtaken(err) {
 			return result, err
 		}
 		// A server behind the leader must first apply what the leader had.
@@ -135,6 +145,17 @@ func (s *Service) change(r *http.Request, t target, build func(state *projection
 			return result, fail(http.StatusServiceUnavailable, codeUnavailable, "no leader confirmed that this server is up to date")
 		}
 	}
+}
+
+// overtaken reports whether a change was refused because what it depends on is no longer
+// as it was: an object has another revision, or one was made that was not there.
+func overtaken(err error) bool {
+	var refusal *log.Refusal
+	if !errors.As(err, &refusal) {
+		return false
+	}
+	return refusal.Code == log.CodePreconditionFailed || len(refusal.Errors) == 1 && refusal.Errors[0].Code == log.ElementDuplicate &&
+		strings.HasSuffix(refusal.Errors[0].Field, "ip")
 }
 
 // prepare reads the object, judges the conditions and builds the operations.

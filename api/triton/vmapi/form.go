@@ -4,14 +4,10 @@ import (
 	"encoding/json"
 	"maps"
 	"net"
-	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
-	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/vmobject"
 	"rutter/log/vmrule"
@@ -54,6 +50,33 @@ func Form(state *projections.State, vm *log.VM, fields ...string) map[string]any
 	return gather(state, vm).form(fields)
 }
 
+// FormOfItem returns a VM's object as an item of the change feed has it: Form with role
+// tags, without fields that are null or "". If vm is nil, it is the VM that the log has by
+// that id; nil: there is none.
+func FormOfItem(view func(func(*projections.State, log.Cursor)), id log.UUID, vm *log.VM) map[string]any {
+	var p *parts
+	view(func(state *projections.State, _ log.Cursor) {
+		if vm == nil {
+			rec, ok := state.Get(log.KindVM, id.String())
+			if !ok {
+				return
+			}
+			vm = rec.Object.(*log.VM)
+		}
+		p = gather(state, vm)
+	})
+	if p == nil {
+		return nil
+	}
+	object := p.form([]string{"*"})
+	for name, value := range object {
+		if value == nil || value == "" {
+			delete(object, name)
+		}
+	}
+	return object
+}
+
 // Take returns the log's VM of an object of VMAPI or vmadm, and the names of the fields of
 // log.VM that the object has: see vmobject.Take. Its NICs are not taken: the log has them.
 func Take(object []byte) (*log.VM, []string, error) { return vmobject.Take(object) }
@@ -69,15 +92,21 @@ type parts struct {
 
 // gather collects the parts of a VM's object.
 func gather(state *projections.State, vm *log.VM) *parts {
-	p := &parts{vm: vm}
-	if rec, ok := state.Get(log.KindServer, vm.ServerUUID.String()); ok && !vm.ServerUUID.IsZero() {
-		p.unknown = rec.Object.(*log.Server).Status == "unknown"
-	}
+	p := &parts{vm: vm, unknown: unreachable(state, vm)}
 	for rec := range state.NICsOf(vm.UUID) {
 		nic := rec.Object.(*log.NIC)
 		p.nics, p.networks = append(p.nics, nic), append(p.networks, state.Network(nic.NetworkUUID))
 	}
 	return p
+}
+
+// unreachable reports whether a VM's compute node is.
+func unreachable(state *projections.State, vm *log.VM) bool {
+	if vm.ServerUUID.IsZero() {
+		return false
+	}
+	rec, ok := state.Get(log.KindServer, vm.ServerUUID.String())
+	return ok && rec.Object.(*log.Server).Status == "unknown"
 }
 
 // form makes the object; see Form.
@@ -183,87 +212,4 @@ func formOfNIC(nic *log.NIC, n *log.Network, extras map[string]any) map[string]a
 		f["netmask"] = net.IP(net.CIDRMask(n.Subnet.Bits(), 32)).String()
 	}
 	return f
-}
-
-// filters are the parameters of a list; others are ignored, as VMAPI does.
-var filters = map[string]func(vm *log.VM, shown map[string]any, value string) bool{
-	"uuid": func(vm *log.VM, _ map[string]any, v string) bool { return vm.UUID.Is(v) },
-	"uuids": func(vm *log.VM, _ map[string]any, v string) bool {
-		return slices.ContainsFunc(strings.Split(v, ","), vm.UUID.Is)
-	},
-	"owner_uuid":  func(vm *log.VM, _ map[string]any, v string) bool { return vm.OwnerUUID.Is(v) },
-	"server_uuid": func(vm *log.VM, _ map[string]any, v string) bool { return vm.ServerUUID.Is(v) },
-	"image_uuid":  func(vm *log.VM, _ map[string]any, v string) bool { return vm.ImageUUID.Is(v) },
-	"brand":       func(vm *log.VM, _ map[string]any, v string) bool { return vm.Brand == v },
-	"alias":       func(vm *log.VM, _ map[string]any, v string) bool { return strings.HasPrefix(vm.Alias, v) },
-	"state": func(vm *log.VM, shown map[string]any, v string) bool {
-		if v == "active" {
-			return vm.State != "destroyed" && vm.State != "failed"
-		}
-		return shown["state"] == v
-	},
-}
-
-// list answers GET /vms.
-func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
-	query := r.URL.Query()
-	limit, offset, err := page(query)
-	if err != nil {
-		return err
-	}
-	for _, name := range []string{"uuid", "owner_uuid", "server_uuid", "image_uuid"} {
-		if _, err := log.ParseUUID(query.Get(name)); query.Has(name) && err != nil {
-			return invalid(name, "Invalid UUID")
-		}
-	}
-	if err := s.cfg.Store.Serving(); err != nil {
-		return err
-	}
-	found, count := []map[string]any{}, 0
-	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
-		all := state.List(log.KindVM)
-		if cn, err := log.ParseUUID(query.Get("server_uuid")); err == nil {
-			all = state.VMsOn(cn)
-		}
-		for rec := range all {
-			vm := rec.Object.(*log.VM)
-			if !matches(vm, nil, query, false) {
-				continue
-			}
-			shown := form(state, vm)
-			if !matches(vm, shown, query, true) {
-				continue
-			}
-			if count++; count > offset && len(found) < limit {
-				found = append(found, shown)
-			}
-		}
-	})
-	w.Header().Set("X-Joyent-Resource-Count", strconv.Itoa(count))
-	rest.WriteEscaped(w, http.StatusOK, found)
-	return nil
-}
-
-// matches reports whether a VM passes the filters, except that by state, which is
-// checked on its form.
-func matches(vm *log.VM, form map[string]any, query map[string][]string, shown bool) bool {
-	for name, values := range query {
-		filter, known := filters[name]
-		if known && (name == "state") == shown && !slices.ContainsFunc(values, func(v string) bool { return filter(vm, form, v) }) {
-			return false
-		}
-	}
-	return true
-}
-
-// page reads limit and offset; a parameter without a value is one that is not given.
-func page(query url.Values) (limit, offset int, err error) {
-	limit, offset, bad := rest.Page(query, maxList, func(name string) bool { return query.Get(name) != "" })
-	switch bad {
-	case "limit":
-		return 0, 0, invalid(bad, "it must be a number from 1 to %d", maxList)
-	case "offset":
-		return 0, 0, invalid(bad, "it must be a number from 0")
-	}
-	return limit, offset, nil
 }

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +24,8 @@ const (
 	maxBody = 1 << 20 // bytes of a request
 	maxList = 1000    // VMs in one answer
 	within  = 10 * time.Second
+	// freshWithin is how long a read of one VM waits for what other servers acknowledged.
+	freshWithin = time.Second
 )
 
 // Store is the log and its state, as this package needs them; see backend.Store.
@@ -46,6 +48,8 @@ type Config struct {
 	// Programs reports whether a client may choose what runs on compute nodes; nil: each
 	// client may.
 	Programs func(*http.Request) bool
+	// Changefeeds are the routes of the change feed, served beside VMAPI's; may be nil.
+	Changefeeds []rest.Route
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
@@ -79,23 +83,54 @@ func invalid(field, format string, args ...any) *rest.Error {
 // Table is everything that the surface serves. An error that is not a *rest.Error is a failure
 // of this server.
 func (s *Service) Table() *rest.Table {
-	return &rest.Table{
+	t := &rest.Table{
 		Surface: "vmapi", Clients: webcheck.Triton,
 		Routes: []rest.Route{
 			{Method: "GET", Pattern: "/ping", Serve: s.ping},
 			{Method: "HEAD", Pattern: "/ping", Serve: s.ping},
-			{Method: "GET", Pattern: "/vms", Serve: s.list},
-			{Method: "HEAD", Pattern: "/vms", Serve: s.list},
-			{Method: "GET", Pattern: "/vms/{uuid}", Serve: s.get},
-			{Method: "HEAD", Pattern: "/vms/{uuid}", Serve: s.get},
-			{Method: "POST", Pattern: "/vms/{uuid}", Serve: s.update},
-			{Method: "PUT", Pattern: "/vms/{uuid}", Serve: s.update},
 		},
-		Wrap: rest.Bounded(maxBody, writeError),
+		Wrap: func(pattern string, serve rest.Endpoint) http.Handler {
+			if pattern == "/vms" {
+				return rest.Bounded(maxPutBody, writeError)(pattern, serve)
+			}
+			return rest.Bounded(maxBody, writeError)(pattern, serve)
+		},
 		NoRoute: func(_ http.ResponseWriter, r *http.Request) error {
 			return fail(http.StatusNotFound, log.CodeResourceNotFound, "%s %s does not exist", r.Method, r.URL.Path)
 		},
 	}
+	add := func(method, pattern string, serve rest.Endpoint) {
+		t.Routes = append(t.Routes, rest.Route{Method: method, Pattern: pattern, Serve: serve})
+	}
+	add("GET", "/statuses", s.statuses)
+	add("GET", "/vms", s.list)
+	add("HEAD", "/vms", s.list)
+	add("POST", "/vms", s.create)
+	add("PUT", "/vms", s.putVMs)
+	add("GET", "/vms/{uuid}", s.get)
+	add("HEAD", "/vms/{uuid}", s.get)
+	add("POST", "/vms/{uuid}", s.action)
+	add("PUT", "/vms/{uuid}", s.putVM)
+	add("DELETE", "/vms/{uuid}", s.remove)
+	add("GET", "/vms/{uuid}/jobs", s.listJobs)
+	add("GET", "/jobs/{job}", s.getJob)
+	add("POST", "/job_results", s.jobResults)
+	for _, of := range metadata {
+		add("GET", "/vms/{uuid}/"+of, s.getMembers(of))
+		add("POST", "/vms/{uuid}/"+of, s.setMembers(of, false))
+		add("PUT", "/vms/{uuid}/"+of, s.setMembers(of, true))
+		add("DELETE", "/vms/{uuid}/"+of, s.removeMembers(of))
+		add("GET", "/vms/{uuid}/"+of+"/{key}", s.getMember(of))
+		add("DELETE", "/vms/{uuid}/"+of+"/{key}", s.removeMembers(of))
+	}
+	add("POST", "/vms/{uuid}/role_tags", s.setRoleTags(false))
+	add("PUT", "/vms/{uuid}/role_tags", s.setRoleTags(true))
+	add("DELETE", "/vms/{uuid}/role_tags", s.removeRoleTags)
+	add("DELETE", "/vms/{uuid}/role_tags/{key}", s.removeRoleTags)
+	for _, route := range s.cfg.Changefeeds {
+		t.Routes = append(t.Routes, route)
+	}
+	return t
 }
 
 // Handler serves the endpoints, without a gate.
@@ -125,28 +160,55 @@ func (s *Service) ping(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// get answers GET /vms/UUID.
+// get answers GET /vms/UUID. It shows what any server acknowledged before the request, so
+// that a listener of the change feed that reads the VM of an item finds it so, whichever
+// server it asks. If that cannot be known soon, it shows what this server knows, unless
+// the request has sync=true.
 func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
-	id, err := vmID(r)
+	query := r.URL.Query()
+	var fields []string
+	if text := query.Get("fields"); text != "" {
+		if fields = strings.Split(text, ","); len(fields) > maxFields {
+			return invalid("fields", "name at most %d fields", maxFields)
+		}
+	}
+	if err := s.serves(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), freshWithin)
+	defer cancel()
+	if _, err := s.cfg.Store.Consistent(ctx); err != nil && query.Get("sync") == "true" {
+		return fmt.Errorf("what the other servers know of the VM cannot be said now: %w", err)
+	}
+	_, p, err := s.find1(r)
 	if err != nil {
 		return err
 	}
-	if err := s.cfg.Store.Serving(); err != nil {
+	rest.WriteEscaped(w, http.StatusOK, p.shown(fields))
+	return nil
+}
+
+// statuses answers GET /statuses?uuids=UUID,UUID: the states by UUID, without those of VMs
+// that do not exist.
+func (s *Service) statuses(w http.ResponseWriter, r *http.Request) error {
+	text := r.URL.Query().Get("uuids")
+	if text == "" {
+		return fail(http.StatusConflict, "MissingParameter", "uuids is required")
+	}
+	l := &listing{}
+	if message := l.ids("uuids", text); message != "" {
+		return invalid("uuids", "%s", message)
+	}
+	if err := s.serves(); err != nil {
 		return err
 	}
-	if err := s.catchUpFor(r.Context(), id); err != nil {
-		return err
-	}
-	var found map[string]any
-	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
-		if rec, ok := state.Get(log.KindVM, id.String()); ok {
-			found = form(state, rec.Object.(*log.VM))
+	states := map[string]string{}
+	for ids := range slices.Chunk(l.uuids, sliceVMs) {
+		for _, one := range s.named(ids) {
+			states[one.vm.UUID.String()] = one.values("state")[0]
 		}
-	})
-	if found == nil {
-		return notFound(id)
 	}
-	rest.WriteEscaped(w, http.StatusOK, found)
+	rest.WriteEscaped(w, http.StatusOK, states)
 	return nil
 }
 
@@ -174,29 +236,17 @@ func vmID(r *http.Request) (log.UUID, error) {
 	return id, nil
 }
 
-func notFound(id log.UUID) error {
-	return fail(http.StatusNotFound, log.CodeResourceNotFound, "VM %s not found", id)
+func notFound() error {
+	return fail(http.StatusNotFound, log.CodeResourceNotFound, "VM not found")
 }
 
-// update answers POST and PUT /vms/UUID.
-func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
-	id, err := vmID(r)
-	if err != nil {
-		return err
-	}
+// change answers an update of a VM, of its NICs or of both.
+func (s *Service) change(w http.ResponseWriter, r *http.Request, id log.UUID, body []byte) (err error) {
 	action := r.URL.Query().Get("action")
 	if action != "" && action != "update" && action != "update_nics" {
 		return invalid("action", "'%s' is not served here: send update or update_nics", action)
 	}
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return fail(http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "the body is cut, or larger than %d bytes", maxBody)
-	}
 	var change *log.Change
-	err = errors.Join(s.cfg.Store.Ready(), s.cfg.Store.Serving())
-	if err != nil {
-		return err
-	}
 	if err = s.catchUpFor(r.Context(), id); err != nil {
 		return err
 	}
@@ -237,7 +287,7 @@ func programs(id log.UUID, body []byte) []string {
 func changeOf(state *projections.State, id log.UUID, action string, body []byte) (*log.Change, error) {
 	rec, ok := state.Get(log.KindVM, id.String())
 	if !ok {
-		return nil, notFound(id)
+		return nil, notFound()
 	}
 	vm := rec.Object.(*log.VM)
 	u, err := vmrule.Check(body, RuleOf(state, id))
@@ -346,6 +396,8 @@ func (s *Service) write(ctx context.Context, c *log.Change) (log.Result, error) 
 		switch result.Refusal.Code {
 		case log.CodeResourceNotFound:
 			p.Status, p.Code = http.StatusNotFound, result.Refusal.Code
+		case log.CodePreconditionFailed:
+			p.Status, p.Code = http.StatusPreconditionFailed, result.Refusal.Code
 		case log.CodeUndecided:
 			p.Status, p.Code = http.StatusInternalServerError, result.Refusal.Code
 		}

@@ -159,7 +159,7 @@ func TestBad(t *testing.T) {
 		{"GET", "/vms?owner_uuid=x", "", 409, "owner_uuid"},
 		{"GET", "/vms?limit=0", "", 409, "limit"},
 		{"GET", "/vms/" + theCN.String(), "", 404, "ResourceNotFound"},
-		{"DELETE", vm, "", 404, "does not exist"},
+		{"DELETE", vm, "", 501, "--vmapi-behind"},
 		{"GET", "/ping", "", 200, "OK"},
 		{"GET", vm, "", 200, `"gateways":["10.0.0.1"]`},
 		{"GET", "/vms?state=active&alias=web0", "", 200, `"netmask":"255.255.255.0"`},

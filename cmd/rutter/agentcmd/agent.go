@@ -114,6 +114,7 @@ func taskFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "allow-execute", EnvVars: []string{"RUTTER_ALLOW_EXECUTE"}, Usage: "let operators choose what runs on this compute node: commands that they send, and the programs of VMs (init, root, qemu_extra_opts, disks by path) that tasks make or change; without it, only manifests that root writes on the node choose those"},
 		&cli.BoolFlag{Name: "sysinfo", EnvVars: []string{"RUTTER_SYSINFO"}, Value: true, Usage: "tell the servers what this compute node is, at its begin and when that changes (--sysinfo=false: no)"},
+		&cli.BoolFlag{Name: "report-metadata", EnvVars: []string{"RUTTER_REPORT_METADATA"}, Usage: "report customer_metadata and internal_metadata of VMs to the servers, with the other fields that VMAPI shows; they may have passwords and keys, which every reader of the log sees"},
 		&cli.StringFlag{Name: "nic-tags", EnvVars: []string{"RUTTER_NIC_TAGS"}, Value: "/etc/rutter/nic_tags", Usage: "`FILE` of the NIC tags that the links of this node provide: lines TAG_nic=MAC or TAG_nic=LINK"},
 		&cli.StringFlag{Name: "admin-uuid", EnvVars: []string{"RUTTER_ADMIN_UUID"}, Usage: "`UUID` of the administrator, who owns this node's own NICs: with it, they and its bonds are kept in step with the log; nothing of that is ever written to the node"},
 		&cli.BoolFlag{Name: "unsetup", EnvVars: []string{"RUTTER_UNSETUP"}, Usage: "say that this compute node is not set up"},
@@ -197,7 +198,7 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	}
 	opts.VMs = &node.VMOptions{
 		Folders: vmhost.FoldersOf(c), CgroupAsked: c.IsSet("vm-cgroup"),
-		Vminfod: c.String("vminfod"), VminfodAsked: c.IsSet("vminfod"), SyncNICs: c.Bool("nic-sync"),
+		Vminfod: c.String("vminfod"), VminfodAsked: c.IsSet("vminfod"), SyncNICs: c.Bool("nic-sync"), Metadata: c.Bool("report-metadata"),
 	}
 	opts.Tasks = &node.TaskOptions{
 		Execute: c.Bool("allow-execute"), Sysinfo: c.Bool("sysinfo"), Setup: !c.Bool("unsetup"),

@@ -176,6 +176,23 @@ func AddAddress(name string, address netip.Prefix) error {
 	})
 }
 
+// DeleteAddress takes an address from a link.
+func DeleteAddress(name string, address netip.Prefix) error {
+	index, err := indexOf(name)
+	if err != nil {
+		return err
+	}
+	header := make([]byte, unix.SizeofIfAddrmsg)
+	header[0], header[1] = unix.AF_INET, byte(address.Bits())
+	if address.Addr().Is6() {
+		header[0] = unix.AF_INET6
+	}
+	nativeEndian.PutUint32(header[4:], uint32(index))
+	return rtnetlink("address "+address.String(), unix.RTM_DELADDR, 0, header, func(ae *netlink.AttributeEncoder) {
+		ae.Bytes(unix.IFA_LOCAL, address.Addr().AsSlice())
+	})
+}
+
 // HasVLAN reports whether the kernel has 802.1Q, by making a VLAN link on
 // parent and deleting it.
 func HasVLAN(parent string) (bool, error) {

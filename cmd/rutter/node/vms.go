@@ -46,11 +46,13 @@ type VMOptions struct {
 	// VminfodAsked: the user gave the address, so it must be free.
 	VminfodAsked bool
 	SyncNICs     bool // synchronize the NICs in manifests with those in the log
+	Metadata     bool // report VMs' metadata, which may have secrets
 }
 
 // newVMSide makes the parts that the options ask for: nil if the node has no VMs.
 func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 	want, api, logger := opts.VMs, opts.Servers.API, opts.Logger
+	want.Folders.CN = opts.CN
 	service, folder, err := vmhost.NewService(want.Folders, logger)
 	if err != nil || service == nil {
 		return nil, err
@@ -82,7 +84,7 @@ func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 			node: netsync.NewLocal(service, runner, n.vmms), woken: make(chan struct{}, 1),
 		}
 	}
-	n.link, err = vmlink.New(vmlink.Config{CN: opts.CN, Service: service, VMMs: n.vmms, Servers: api, Logger: logger})
+	n.link, err = vmlink.New(vmlink.Config{CN: opts.CN, Service: service, VMMs: n.vmms, Servers: api, Metadata: want.Metadata, Logger: logger})
 	return n, err
 }
 

@@ -24,6 +24,7 @@ import (
 	"rutter/api/triton/netreport"
 	"rutter/api/triton/vmapi"
 	"rutter/api/vmm"
+	"rutter/cmd/rutter/serviceaddr"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/cmd/rutter/svpview"
 	"rutter/log"
@@ -49,11 +50,14 @@ type Options struct {
 	Budgets    budget.Set
 	// Hosts are the names and addresses by which clients may ask, besides those that the
 	// server knows itself (webcheck.ParseHosts).
-	Hosts   []string
-	Triton  TritonOptions
-	Drill   *DrillClock // nil: the machine's clock
-	Version string
-	Logger  *slog.Logger // the server's name is added to it
+	Hosts  []string
+	Triton TritonOptions
+	// ServiceAddresses are handed among the servers: the leader has them. Listeners may
+	// name them.
+	ServiceAddresses []serviceaddr.Address
+	Drill            *DrillClock // nil: the machine's clock
+	Version          string
+	Logger           *slog.Logger // the server's name is added to it
 }
 
 // Server is one server: the store, its API and its SVP.
@@ -75,6 +79,7 @@ type Server struct {
 	triton     *triton // nil until it is made
 	gateways   *gateways
 	cnapi      *cnapi.Service
+	addresses  *serviceaddr.Service // nil: none is configured
 
 	apiListener, svpListener net.Listener
 
@@ -95,8 +100,7 @@ func Open(cfg Options) (_ *Server, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	cfg.Store.Logger = cfg.Logger
-	cfg.Triton.Hosts = cfg.Hosts
+	cfg.Store.Logger, cfg.Triton.Hosts, cfg.Triton.addresses = cfg.Logger, cfg.Hosts, cfg.ServiceAddresses
 	if err = s.listen(&cfg); err != nil {
 		return nil, err
 	}
@@ -127,7 +131,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		cutOff:      func(match func(matrix.Identity) bool) int { return s.api.CutOff(match) },
 		cutPrograms: func(match func(netip.Addr) bool) int { return s.triton.cutOff(match) },
 	}
-	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: sessions.Live}); err != nil {
+	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: sessions.Live, VM: func(id log.UUID, vm *log.VM) map[string]any { return vmapi.FormOfItem(backend.View, id, vm) }}); err != nil {
 		return nil, err
 	}
 	if s.cnapi, err = newCNAPI(backend, s.fabric, gate, cfg.Budgets, logger); err != nil {
@@ -137,14 +141,15 @@ func Open(cfg Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	vms, err := vmapi.New(vmapi.Config{Store: storeapi.SurfaceStore{Store: backend}, NewID: backend.NewID, Actor: storeapi.ActorOf, Programs: mayChoosePrograms, Logger: logger})
+	vms, err := vmapi.New(vmapi.Config{Store: storeapi.SurfaceStore{Store: backend}, NewID: backend.NewID, Actor: storeapi.ActorOf, Programs: mayChoosePrograms, Changefeeds: s.changefeed.Table().Routes, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
 	if err = s.openTriton(cfg.Triton, vms.Table(), backend, logger); err != nil {
 		return nil, err
 	}
-	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status))
+	s.addresses = newServiceAddresses(cfg.ServiceAddresses, s.store, logger)
+	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status), serviceaddr.Metrics{Service: s.addresses})
 	collectors = append(append(collectors, s.tls.collectors()...), append(append(s.triton.collectors(), s.gateways.collectors()...), s.cnapi.Collectors()...)...)
 	if s.svpListener != nil {
 		if err = s.openSVP(cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
@@ -158,8 +163,9 @@ func Open(cfg Options) (_ *Server, err error) {
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
 		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {
-			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.gateways.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings())
+			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.gateways.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings(), s.addresses.Problems())
 		},
+		Lines: s.addresses.Lines,
 		Mounts: s.tls.mounted(append(append(napiMounts(s.triton.napi.Table()), cnapiMounts(s.cnapi.Table())...), api.Mount{Path: "/changefeeds", Table: s.changefeed.Table()},
 			api.Mount{Path: "/reports", Table: reports.Table(), Strip: true}, api.Mount{Path: "/vmapi", Table: vms.Table(), Strip: true})),
 	}); err != nil {
@@ -199,14 +205,14 @@ func (s *Server) listen(cfg *Options) (err error) {
 		s.tls.life, s.tls.budgets = cfg.CertLife, cfg.Budgets
 		cfg.Store.Network = tlsgate.Network{Keeper: s.tls.peers}
 	}
-	if s.apiListener, err = net.Listen("tcp", cfg.API); err != nil {
+	if s.apiListener, err = serviceaddr.Listen(cfg.ServiceAddresses, cfg.API); err != nil {
 		return fmt.Errorf("API: %w (--listen names another address)", err)
 	}
 	if s.tls != nil {
 		s.apiListener = s.tls.clients.Listener(s.apiListener, s.apiPort())
 	}
 	if cfg.SVP != "off" {
-		if s.svpListener, err = net.Listen("tcp", cfg.SVP); err != nil {
+		if s.svpListener, err = serviceaddr.Listen(cfg.ServiceAddresses, cfg.SVP); err != nil {
 			return fmt.Errorf("SVP: %w (--svp off, if another daemon holds the port)", err)
 		}
 	}
@@ -232,6 +238,9 @@ func (s *Server) Run(ctx context.Context) error {
 	fronts.Go(func() error { return s.triton.run(facing) })
 	fronts.Go(func() error { return s.cnapi.Run(facing) })
 	fronts.Go(func() error { return s.gateways.run(facing) })
+	if s.addresses != nil {
+		fronts.Go(func() error { return s.addresses.Run(facing) })
+	}
 	if s.svp != nil {
 		fronts.Go(func() error { return s.mappings.Run(facing) })
 		fronts.Go(func() error { return s.svp.Run(facing, s.svpListener) })

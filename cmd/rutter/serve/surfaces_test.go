@@ -42,7 +42,7 @@ func surfaces(t *testing.T) map[string]*api.Surface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vms, err := vmapi.New(vmapi.Config{Store: store})
+	vms, err := vmapi.New(vmapi.Config{Store: store, Changefeeds: feeds.Table().Routes})
 	if err != nil {
 		t.Fatal(err)
 	}

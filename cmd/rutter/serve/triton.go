@@ -19,6 +19,7 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/webcheck"
 	"rutter/api/triton/napi"
+	"rutter/cmd/rutter/serviceaddr"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/log"
 )
@@ -27,17 +28,27 @@ import (
 // the flag of the same name.
 var TritonSurfaces = []string{"napi", "cnapi", "vmapi"}
 
+// MTUs of the fabric networks that are made through NAPI, in bytes.
+const (
+	DefaultOverlayMTU = napi.DefaultOverlayMTU
+	MinOverlayMTU     = napi.MinNetworkMTU
+	MaxOverlayMTU     = napi.MaxNetworkMTU
+)
+
 // TritonOptions are a server's options for Triton's programs.
 type TritonOptions struct {
 	Addresses  map[string]string // by surface, without those that are off
 	Allow      allow.List
 	Admin      log.UUID
 	OverlayTag string
+	OverlayMTU uint32   // bytes
 	Hosts      []string // as Options.Hosts
 	// Behind are the base URLs of the old services behind the surfaces vmapi and cnapi.
 	Behind map[string]string
 	// PlacementBehind leaves /allocate, /capacity and the waitlist to the old CNAPI.
 	PlacementBehind bool
+
+	addresses []serviceaddr.Address // Options.ServiceAddresses
 }
 
 // triton has the surfaces for Triton's programs: under the API's paths, and on
@@ -71,6 +82,7 @@ func newTriton(cfg TritonOptions, store storeapi.SurfaceStore, changefeeds *api.
 	var err error
 	t.napi, err = napi.New(napi.Config{
 		Store: store, NewID: store.NewID, Logger: logger, Changefeeds: changefeeds.Routes, Admin: cfg.Admin, OverlayTag: cfg.OverlayTag,
+		OverlayMTU: cfg.OverlayMTU,
 	})
 	return t, err
 }
@@ -99,7 +111,7 @@ func (t *triton) listen(surfaces map[string]*api.Surface, granted func(netip.Add
 		if table == nil {
 			return fmt.Errorf("--%s: this program has no such surface", name)
 		}
-		l, err := net.Listen("tcp", address)
+		l, err := serviceaddr.Listen(t.cfg.addresses, address)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}

@@ -16,7 +16,7 @@ const privateUmask = 0o077
 
 // confineServer restricts a server whose ports are open: to its own files, and to no
 // capabilities. If it was given files of another user, it keeps the capability for
-// those.
+// those; if it has service addresses, those to set and to announce them.
 func confineServer(cfg serve.Options, logger *slog.Logger) {
 	paths := []string{cfg.Store.Dir}
 	write, read := paths, []string(nil)
@@ -38,7 +38,11 @@ func confineServer(cfg serve.Options, logger *slog.Logger) {
 	default:
 		logger.Info("files restricted to those of the server", "landlock", version, "write", write)
 	}
-	confine.DropLogged(0, paths, logger)
+	var needs confine.Set
+	if len(cfg.ServiceAddresses) > 0 {
+		needs = confine.NetAdmin | confine.NetRaw
+	}
+	confine.DropLogged(needs, paths, logger)
 }
 
 // privateServerFolder is PrivateFolder for a server. It closes the files in the folder

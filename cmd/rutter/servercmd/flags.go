@@ -3,6 +3,7 @@ package servercmd
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -11,6 +12,7 @@ import (
 	"rutter/api/triton/gateway"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/serve"
+	"rutter/cmd/rutter/serviceaddr"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 )
@@ -42,14 +44,20 @@ func tritonFlags() []cli.Flag {
 		&cli.StringFlag{Name: "placement", EnvVars: []string{"RUTTER_PLACEMENT"}, Value: "ours", Usage: "with --cnapi-behind: `WHO` answers /allocate, /capacity and the waitlist, which share one store: ours or behind; the same on each server"},
 		&cli.StringSliceFlag{Name: "triton-allow", EnvVars: []string{"RUTTER_TRITON_ALLOW"}, Usage: "who may use those three: `CIDR=read|write|programs`, may be given several times; the narrowest network decides; programs is write with what chooses a program on a compute node (init of a VM); this machine alone if none is given"},
 		&cli.StringFlag{Name: "triton-admin", EnvVars: []string{"RUTTER_TRITON_ADMIN"}, Usage: "`UUID` of Triton's admin owner, who may provision on every network"},
+		&cli.StringSliceFlag{Name: "service-address", EnvVars: []string{"RUTTER_SERVICE_ADDRESS"}, Usage: "`ADDRESS/PREFIX@LINK` that the servers hand among themselves: the leader has it on that link of its machine, for clients that dial one address; --listen, --napi, --cnapi, --vmapi and --svp may name it; the same address on each server; may be given several times"},
 		&cli.StringFlag{Name: "overlay-tag", EnvVars: []string{"RUTTER_OVERLAY_TAG"}, Value: "sdc_overlay", Usage: "`NAME` of the NIC tag that fabric networks made through NAPI are on"},
+		&cli.UintFlag{Name: "overlay-mtu", EnvVars: []string{"RUTTER_OVERLAY_MTU"}, Value: serve.DefaultOverlayMTU, Usage: "MTU of fabric networks made through NAPI that name none, in `BYTES` from 576 to 9000 (default_overlay_mtu of Triton's fabric_cfg)"},
 	}
 }
 
 // tritonConfigOf reads the flags. It refuses a listener by address that accepts no
 // address, and a list that cannot be parsed.
 func tritonConfigOf(c *cli.Context) (cfg serve.TritonOptions, err error) {
-	cfg = serve.TritonOptions{Addresses: make(map[string]string), OverlayTag: c.String("overlay-tag")}
+	mtu := c.Uint("overlay-mtu")
+	if mtu < serve.MinOverlayMTU || mtu > serve.MaxOverlayMTU {
+		return cfg, term.Usagef("--overlay-mtu %d: want %d to %d bytes", mtu, serve.MinOverlayMTU, serve.MaxOverlayMTU)
+	}
+	cfg = serve.TritonOptions{Addresses: make(map[string]string), OverlayTag: c.String("overlay-tag"), OverlayMTU: uint32(mtu)}
 	if cfg.Allow, err = allow.Parse(c.StringSlice("triton-allow")); err != nil {
 		return cfg, term.Usagef("--triton-allow %w", err)
 	}
@@ -112,6 +120,22 @@ func behindOf(c *cli.Context, cfg *serve.TritonOptions) error {
 		cfg.PlacementBehind = who == "behind"
 	}
 	return nil
+}
+
+// serviceAddressesOf reads --service-address.
+func serviceAddressesOf(c *cli.Context) ([]serviceaddr.Address, error) {
+	all, err := serviceaddr.ParseAll(c.StringSlice("service-address"))
+	if err != nil {
+		return nil, term.Usagef("--service-address %w", err)
+	}
+	for _, name := range []string{"raft", "advertise"} {
+		host, _, _ := net.SplitHostPort(c.String(name))
+		ip, err := netip.ParseAddr(host)
+		if err == nil && slices.ContainsFunc(all, func(a serviceaddr.Address) bool { return a.IP() == ip }) {
+			return nil, term.Usagef("--%s %s is a service address, which moves between servers: name an address that this server always has", name, host)
+		}
+	}
+	return all, nil
 }
 
 // networksOf reads --cn-network.

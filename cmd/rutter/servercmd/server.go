@@ -71,6 +71,10 @@ func Command() *cli.Command {
 			"    --cnapi-behind http://10.99.99.22 --vmapi-behind http://10.99.99.28",
 			"A server that joins a running cluster:",
 			"  rutter server --id s4 --data ./s4 --listen 127.0.0.1:7450 --raft 127.0.0.1:7451 --svp off --join 127.0.0.1:7421",
+			"One of three at which clients find NAPI by one address (the same --service-address on each):",
+			"  rutter server --id s1 --data ./s1 --raft 10.99.99.11:7421 --insecure --svp off \\",
+			"    --peers s1=10.99.99.11:7421,s2=10.99.99.12:7421,s3=10.99.99.13:7421 \\",
+			"    --service-address 10.99.99.9/24@eth0 --napi 10.99.99.9:80 --triton-allow 10.99.99.0/24=write",
 		),
 		Flags:  Flags(),
 		Action: run,
@@ -234,14 +238,16 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 	if _, err = headroomOf(c.String("gc-headroom")); err != nil {
 		return cfg, err
 	}
-	if cfg.Triton, err = tritonConfigOf(c); err != nil {
+	if cfg.Triton, err = tritonConfigOf(c); err == nil {
+		cfg.ServiceAddresses, err = serviceAddressesOf(c)
+	}
+	if err != nil {
 		return cfg, err
 	}
 	if cfg.Budgets, err = budget.Parse(c.StringSlice("budget")); err != nil {
 		return cfg, term.Usagef("--%v", err)
 	}
-	cfg.Version = c.App.Version
-	cfg.Store.Budgets = cfg.Budgets
+	cfg.Version, cfg.Store.Budgets = c.App.Version, cfg.Budgets
 	cfg.Store.ID, cfg.Store.Dir, cfg.Store.Listen, cfg.Store.Advertise = c.String("id"), c.String("data"), c.String("raft"), c.String("advertise")
 	cfg.Store.Bootstrap, cfg.Store.InitialMembers, cfg.Store.Join, cfg.Store.NonVoter = c.Bool("bootstrap"), members, c.StringSlice("join"), c.Bool("non-voter")
 	if folder := c.String("drill-clock"); folder != "" {

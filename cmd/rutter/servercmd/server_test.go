@@ -2,6 +2,7 @@ package servercmd
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -66,6 +67,27 @@ func TestWarnAlone(t *testing.T) {
 		warnAlone(c.cfg, slog.New(slog.NewTextHandler(&out, nil)))
 		if got := strings.Contains(out.String(), "belongs to no cluster"); got != c.warned {
 			t.Errorf("%s: warned %v, want %v: %s", name, got, c.warned, out.String())
+		}
+	}
+}
+
+// A service address is refused with what to do: one that no client can dial, one twice,
+// and one that is this server's own peer address.
+func TestServiceAddressFlag(t *testing.T) {
+	for name, c := range map[string]struct {
+		flags []string
+		want  string // of the error; "": none
+	}{
+		"both families": {[]string{"--service-address", "10.0.0.9/24@eth0", "--service-address", "fd00::9/64@eth0", "--napi", "10.0.0.9:80", "--triton-allow", "10.0.0.0/24=read"}, ""},
+		"no link":       {[]string{"--service-address", "10.0.0.9/24"}, "want ADDRESS/PREFIX@LINK"},
+		"twice":         {[]string{"--service-address", "10.0.0.9/24@eth0", "--service-address", "10.0.0.9/24@eth1"}, "named twice"},
+		"peer port":     {[]string{"--service-address", "10.0.0.9/24@eth0", "--raft", "10.0.0.9:7421"}, "moves between servers"},
+		"advertised":    {[]string{"--service-address", "10.0.0.9/24@eth0", "--advertise", "10.0.0.9:7421"}, "moves between servers"},
+	} {
+		app := &cli.App{Flags: Flags(), Action: Check, Writer: io.Discard, ErrWriter: io.Discard}
+		err := app.Run(append([]string{"server", "--id", "s1", "--insecure", "--bootstrap"}, c.flags...))
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
 }

@@ -289,7 +289,7 @@ func hasFields(vm, fields vmdoc.Value) bool {
 			continue
 		}
 		want, _ := fields.Get(name)
-		if got, ok := vm.Get(name); want.IsNull() && ok && name != "zonename" || !want.IsNull() && (!ok || !got.Equal(want)) {
+		if got, ok := vm.Get(name); want.IsNull() && !vmdoc.IsDefault(vm, name) && name != "zonename" || !want.IsNull() && (!ok || !got.Equal(want)) {
 			return false
 		}
 	}

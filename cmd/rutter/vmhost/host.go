@@ -8,6 +8,7 @@ import (
 	"rutter/agent/vminfo/vminfod"
 	"rutter/agent/vminfo/vmrun"
 	"rutter/agent/vminfo/vmstore"
+	"rutter/log"
 
 	"github.com/urfave/cli/v2"
 
@@ -42,8 +43,9 @@ type Folders struct {
 	PIDs      string // of the VMs' init processes
 	NetNS     string // named network namespaces, as ip-netns(8) keeps them
 	Cgroup    string
-	Follow    string // address of another vminfod; "": none
-	Users     string // who may see all of VMs by our vminfod: localhttp.ParseUsers
+	Follow    string   // address of another vminfod; "": none
+	CN        log.UUID // shown as the VMs' server_uuid; zero: not shown
+	Users     string   // who may see all of VMs by our vminfod: localhttp.ParseUsers
 }
 
 // FoldersOf are those that the flags name: FolderFlags or ServiceFlags, and --netns.
@@ -56,7 +58,7 @@ func FoldersOf(c *cli.Context) Folders {
 func NewService(f Folders, logger *slog.Logger) (service *vminfo.Service, folder *manifests.Folder, err error) {
 	var sources []vmstore.Source
 	if f.Manifests != "off" {
-		if folder, err = manifests.New(manifests.Config{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup, Logger: logger}); err != nil {
+		if folder, err = manifests.New(manifests.Config{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup, CN: f.CN, Logger: logger}); err != nil {
 			return nil, nil, err
 		}
 		sources = append(sources, folder)

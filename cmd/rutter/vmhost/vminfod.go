@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"rutter/agent/vminfo/vmdoc"
 	"rutter/agent/vminfo/vminfod"
 	"rutter/agent/vminfo/vmstore"
 
@@ -70,7 +71,10 @@ func WriteTable(out io.Writer, answer []byte) error {
 		nics, _ := vm["nics"].([]any)
 		for _, nic := range nics {
 			fields, _ := nic.(map[string]any)
-			ips, _ := fields["ips"].([]any)
+			ips, here := fields[vmdoc.KernelIPs].([]any) // what it has now, if that is known
+			if !here {
+				ips, _ = fields["ips"].([]any)
+			}
 			addresses = append(addresses, ips...)
 		}
 		output.Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", output.Text(vm["uuid"]), output.Text(vm["alias"]), output.Text(vm["state"]), output.Text(vm["pid"]), output.Text(vm["max_physical_memory"]), output.Text(addresses))

@@ -17,7 +17,7 @@ import (
 )
 
 // keys are those of the last line, in its order.
-var keys = []string{"item_p99_ms_200", "roam_lost", "roam_dup", "roam_gap_s", "list_p99_ms", "write_stall_ms"}
+var keys = []string{"item_p99_ms_200", "roam_lost", "roam_dup", "roam_gap_s", "list_p99_ms", "write_stall_ms", "blind_one_url_s"}
 
 // suite is one run.
 type suite struct {
@@ -34,6 +34,7 @@ func (s *suite) parts() []figures.Part {
 		{Name: "roam", Do: func(ctx context.Context) error { return runRoam(ctx, s) }},
 		{Name: "idle", Do: func(ctx context.Context) error { return runIdle(ctx, s) }},
 		{Name: "list", Do: func(ctx context.Context) error { return runLists(ctx, s) }},
+		{Name: "blind", Do: func(ctx context.Context) error { return runBlind(ctx, s) }},
 	}
 }
 

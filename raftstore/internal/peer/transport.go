@@ -24,6 +24,7 @@ type Transport struct {
 	opts      TransportOptions
 	terms     *heartbeat.Terms
 	pipelines pipelines.Set
+	acks      acks
 }
 
 // TransportOptions are the options of a Transport. All must be set.
@@ -112,7 +113,12 @@ func (t *Transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, 
 // AppendEntries implements raft.Transport.
 func (t *Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	args.LeaderCommitIndex = t.opts.Log.Bound(args.LeaderCommitIndex)
-	return t.NetworkTransport.AppendEntries(id, target, args, resp)
+	begun := time.Now()
+	err := t.NetworkTransport.AppendEntries(id, target, args, resp)
+	if err == nil && resp.Success && resp.Term == args.Term {
+		t.acks.note(id, args.Term, begun)
+	}
+	return err
 }
 
 // AppendEntriesPipeline implements raft.Transport.

@@ -16,3 +16,8 @@ const ForcedTime = " forced"
 func Mends(e *log.Event) bool {
 	return e.Kind == log.KindSetting && e.Action != log.Delete && e.ID == SettingClusterTime
 }
+
+// SettingNAPIStrict, if "true", makes NAPI's surface refuse writes that name parameters
+// which NAPI does not have. It is false unless it is set: NAPI ignores them. From
+// log.FeatureTriton on.
+const SettingNAPIStrict = "napi.strict"

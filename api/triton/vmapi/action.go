@@ -1,0 +1,296 @@
+package vmapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"rutter/agent/sysinfo"
+	"rutter/api/internal/rest"
+	"rutter/log"
+	"rutter/log/vmobject"
+	"rutter/projections"
+)
+
+// find1 returns the VM that the path names, and its parts. A query's owner_uuid that is
+// not the VM's owner is answered as if there were no VM.
+func (s *Service) find1(r *http.Request) (*log.VM, *parts, error) {
+	id, err := vmID(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	var owner log.UUID
+	if text := r.URL.Query().Get("owner_uuid"); text != "" {
+		if owner, err = log.ParseUUID(text); err != nil {
+			return nil, nil, invalid("owner_uuid", "Invalid UUID")
+		}
+	}
+	if err := s.serves(); err != nil {
+		return nil, nil, err
+	}
+	if err := s.catchUpFor(r.Context(), id); err != nil {
+		return nil, nil, err
+	}
+	var p *parts
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+		if rec, ok := state.Get(log.KindVM, id.String()); ok {
+			p = gather(state, rec.Object.(*log.VM))
+		}
+	})
+	if p == nil || !owner.IsZero() && p.vm.OwnerUUID != owner {
+		return nil, nil, notFound()
+	}
+	return p.vm, p, nil
+}
+
+func (s *Service) serves() error { return s.cfg.Store.Serving() }
+
+// needAgent refuses what only a compute node can do, unless it has an agent that takes
+// tasks of the log.
+func (s *Service) needAgent(vm *log.VM, what string) error {
+	agent := false
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+		if rec, ok := state.Get(log.KindServer, vm.ServerUUID.String()); ok {
+			info, err := sysinfo.Parse([]byte(rec.Object.(*log.Server).Sysinfo))
+			agent = err == nil && info.Agent != ""
+		}
+	})
+	if vm.ServerUUID.IsZero() || vm.State == "provisioning" {
+		return unallocated()
+	}
+	if !agent {
+		return notHere(fmt.Sprintf("%s of VM %s, because its compute node %s has no agent of Rutter", what, vm.UUID, vm.ServerUUID))
+	}
+	return nil
+}
+
+// notHere is the answer to what only the old VMAPI can do.
+func notHere(what string) error {
+	return fail(http.StatusNotImplemented, rest.CodeNotHere, "this server does not do %s: name the old VMAPI with --vmapi-behind (setting vmapi-behind), which does", what)
+}
+
+// action answers POST /vms/UUID?action=….
+func (s *Service) action(w http.ResponseWriter, r *http.Request) error {
+	id, err := vmID(r)
+	if err != nil {
+		return err
+	}
+	body, err := s.writeBody(r)
+	if err != nil {
+		return err
+	}
+	action := r.URL.Query().Get("action")
+	fields := map[string]any{}
+	if object, err := vmobject.Parse(body); err == nil {
+		fields = object
+	}
+	if text, named := fields["action"].(string); named && action == "" {
+		action = text
+	}
+	switch action {
+	case "", "update", "update_nics":
+		return s.change(w, r, id, body)
+	}
+	task, known := tasks[action]
+	if !known {
+		if slices.Contains(others, action) {
+			return notHere("action=" + action)
+		}
+		return invalid("action", "'%s' is not served here: send one of %s, update, update_nics", action, strings.Join(names(tasks), ", "))
+	}
+	vm, _, err := s.find1(r)
+	if err != nil {
+		return err
+	}
+	params := map[string]any{}
+	for _, name := range task.params {
+		if value, given := fields[name]; given {
+			params[name] = value
+		}
+	}
+	if problem := task.check(vm, fields, params); problem != nil {
+		return problem
+	}
+	return s.startTask(w, r, vm, task.name, params)
+}
+
+// others are the actions of VMAPI that no agent of Rutter does.
+var others = []string{
+	"add_nics", "create_disk", "create_snapshot", "delete_disk", "delete_snapshot", "migrate", "remove_nics", "reprovision", "resize_disk",
+	"rollback_snapshot",
+}
+
+// vmTask is a task of a compute node that does an action.
+type vmTask struct {
+	name   string
+	params []string // fields of the request that are passed on
+	// states are those in which the VM must be; none: any. An idempotent request does not
+	// need them.
+	states []string
+	// force: the VM is ended without being asked.
+	force bool
+}
+
+// tasks are the tasks that do actions, by VMAPI's names for these.
+var tasks = map[string]vmTask{
+	"start":  {name: "machine_boot", states: []string{"stopped", "installed"}},
+	"stop":   {name: "machine_shutdown", params: []string{"timeout"}, states: []string{"running"}},
+	"kill":   {name: "machine_shutdown", force: true},
+	"reboot": {name: "machine_reboot", states: []string{"running"}},
+}
+
+// check refuses an action that does not fit the VM's state, and completes the params.
+func (t vmTask) check(vm *log.VM, fields, params map[string]any) error {
+	delete(params, "timeout") // of vmadm: the agent has its own
+	if signal, given := fields["signal"]; given {
+		if text := strings.TrimPrefix(plain(signal), "SIG"); t.force && text != "KILL" && text != "9" {
+			return invalid("signal", "a compute node's agent sends SIGKILL only, and not %.20s", plain(signal))
+		}
+	}
+	if t.force {
+		params["force"] = true
+	}
+	idempotent := plain(fields["idempotent"]) == "true"
+	if len(t.states) > 0 && !idempotent && !slices.Contains(t.states, vm.State) {
+		return fail(http.StatusConflict, "ValidationFailed", "the VM is %s, and not %s", vm.State, strings.Join(t.states, " or "))
+	}
+	return nil
+}
+
+// remove answers DELETE /vms/UUID.
+func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
+	vm, _, err := s.find1(r)
+	if err != nil {
+		return err
+	}
+	if vm.ServerUUID.IsZero() {
+		return unallocated()
+	}
+	return s.startTask(w, r, vm, "machine_destroy", map[string]any{})
+}
+
+// create answers POST /vms, which needs the old VMAPI: only it knows images, packages and
+// workflows.
+func (s *Service) create(http.ResponseWriter, *http.Request) error {
+	return notHere("the creation of VMs (POST /servers/UUID/vms of CNAPI creates one on a compute node with an agent)")
+}
+
+// startTask writes a task for the VM's compute node, and answers 202 with its id.
+func (s *Service) startTask(w http.ResponseWriter, r *http.Request, vm *log.VM, task string, params map[string]any) error {
+	if err := s.cfg.Store.Ready(); err != nil {
+		return err
+	}
+	if err := s.needAgent(vm, "this change"); err != nil {
+		return err
+	}
+	params["uuid"] = vm.UUID.String()
+	text, err := json.Marshal(params)
+	if err != nil {
+		return err
+	}
+	c := &log.Change{Actor: s.cfg.Actor(r), Ops: []log.Op{{
+		Action: log.Create, Kind: log.KindTask, Set: []string{"params", "server_uuid", "task"},
+		Object: &log.Task{Task: task, ServerUUID: vm.ServerUUID, Params: string(text)},
+	}}}
+	if c.ID, err = s.cfg.NewID(); err != nil {
+		return err
+	}
+	result, err := s.write(r.Context(), c)
+	if err != nil {
+		return err
+	}
+	rest.WriteEscaped(w, http.StatusAccepted, map[string]any{"vm_uuid": vm.UUID, "job_uuid": result.IDs[0]})
+	return nil
+}
+
+// executions are the words of the Workflow API for the status of a task.
+var executions = map[string]string{log.TaskQueued: "queued", log.TaskActive: "running", log.TaskComplete: "succeeded", log.TaskFailure: "failed"}
+
+// jobNames are VMAPI's names for the jobs that tasks are here.
+var jobNames = map[string]string{
+	"machine_boot": "start", "machine_create": "provision", "machine_destroy": "destroy", "machine_reboot": "reboot", "machine_shutdown": "stop",
+	"machine_update": "update",
+}
+
+// job is a task as a job of VMAPI.
+func job(t *log.Task) map[string]any {
+	params := map[string]any{}
+	_ = json.Unmarshal([]byte(t.Params), &params) // the log took it as an object
+	vm := projections.VMOfTask(t)
+	name := jobNames[t.Task]
+	params["task"], params["vm_uuid"], params["server_uuid"] = name, vm, t.ServerUUID
+	results := []any{}
+	if t.Ended() {
+		one := map[string]any{"name": t.Task, "result": "OK", "started_at": t.Started, "finished_at": t.Finished}
+		if t.Status == log.TaskFailure {
+			one["result"], one["error"] = "", t.Failure
+		}
+		results = append(results, one)
+	}
+	return map[string]any{
+		"uuid": t.UUID, "name": name, "execution": executions[t.Status], "params": params, "created_at": t.Created, "exec_after": t.Created,
+		"timeout": t.Timeout, "chain_results": results,
+	}
+}
+
+// getJob answers GET /jobs/UUID for a task of a VM.
+func (s *Service) getJob(w http.ResponseWriter, r *http.Request) error {
+	id, err := log.ParseUUID(r.PathValue("job"))
+	if err != nil {
+		return invalid("uuid", "Invalid UUID")
+	}
+	if err := s.serves(); err != nil {
+		return err
+	}
+	var t *log.Task
+	look := func(state *projections.State, _ log.Cursor) {
+		if rec, ok := state.Get(log.KindTask, id.String()); ok {
+			t = rec.Object.(*log.Task)
+		}
+	}
+	if s.cfg.Store.View(look); t == nil {
+		if err := s.consistent(r.Context(), "whether job "+id.String()+" exists"); err != nil {
+			return err
+		}
+		s.cfg.Store.View(look)
+	}
+	if t == nil || jobNames[t.Task] == "" {
+		return fail(http.StatusNotFound, log.CodeResourceNotFound, "Job %s not found", id)
+	}
+	rest.WriteEscaped(w, http.StatusOK, job(t))
+	return nil
+}
+
+// listJobs answers GET /vms/UUID/jobs: the tasks of a VM, the newest first.
+func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
+	vm, _, err := s.find1(r)
+	if err != nil {
+		return err
+	}
+	query := r.URL.Query()
+	limit, offset, err := page(query)
+	if err != nil {
+		return err
+	}
+	var found []*log.Task
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+		for rec := range state.TasksOn(vm.ServerUUID) {
+			t := rec.Object.(*log.Task)
+			if projections.VMOfTask(t) == vm.UUID && jobNames[t.Task] != "" && (query.Get("task") == "" || query.Get("task") == jobNames[t.Task]) &&
+				(query.Get("execution") == "" || query.Get("execution") == executions[t.Status]) {
+				found = append(found, t)
+			}
+		}
+	})
+	slices.SortStableFunc(found, func(a, b *log.Task) int { return int(min(1, max(-1, b.Created-a.Created))) })
+	list := []map[string]any{}
+	for _, t := range found[min(offset, len(found)):min(offset+limit, len(found))] {
+		list = append(list, job(t))
+	}
+	w.Header().Set("X-Joyent-Resource-Count", strconv.Itoa(len(found)))
+	rest.WriteEscaped(w, http.StatusOK, list)
+	return nil
+}

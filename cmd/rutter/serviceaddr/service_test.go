@@ -1,0 +1,173 @@
+package serviceaddr
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rutter/cmd/rutter/netlab"
+)
+
+// leads is a Leader without a cluster.
+type leads struct {
+	mu      sync.Mutex
+	elected bool
+	moved   chan struct{}
+	handed  func() // by HandOver
+}
+
+func (l *leads) set(elected bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.elected = elected
+	close(l.moved)
+	l.moved = make(chan struct{})
+}
+
+func (l *leads) Confirmed() (term uint64, at time.Time, others []string, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return 3, time.Now(), nil, l.elected
+}
+
+func (l *leads) Serves() bool { return true }
+
+func (l *leads) Moved() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.moved
+}
+
+func (l *leads) HandOver(context.Context) error {
+	l.handed()
+	return nil
+}
+
+// serve runs a Service in this thread's namespace, on a link v0 that has a carrier,
+// until end is called or a minute is over. watch runs beside it.
+func serve(t *testing.T, l *leads, address string, watch func(s *Service, end func())) {
+	t.Helper()
+	for _, line := range []string{"link add v0 type veth peer name v1", "link set v0 up", "link set v1 up"} {
+		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", line, err, out)
+		}
+	}
+	ctx, end := context.WithTimeout(t.Context(), time.Minute)
+	defer end()
+	l.moved = make(chan struct{})
+	s := New(Config{Addresses: []Address{mustParse(t, address)}, Leader: l, Logger: slog.New(slog.DiscardHandler)})
+	var watching sync.WaitGroup
+	watching.Go(func() { watch(s, end) })
+	if err := s.Run(ctx); err != nil { // in this thread, whose namespace it is
+		t.Error(err)
+	}
+	watching.Wait()
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, is func() bool) {
+	for began := time.Now(); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Errorf("%s: never", what)
+			return
+		}
+	}
+}
+
+// A leader takes the address, renews it longer than it lives, and gives it away when it
+// leads no more; at its end it deletes it before it hands the leadership over.
+func TestServiceKeepsIt(t *testing.T) {
+	t.Parallel()
+	k := inNamespace(t)
+	a, handed := mustParse(t, "10.0.0.9/24@v0"), 0
+	l := &leads{elected: true, handed: func() {
+		handed++
+		if all, err := k.find(a.IP()); err != nil || len(all) > 0 {
+			t.Errorf("the leadership is handed over with the address: %v, %v", all, err)
+		}
+	}}
+	serve(t, l, a.String(), func(s *Service, end func()) {
+		defer end()
+		state := func() State { return s.States()[0] }
+		until(t, "held", func() bool { return state().Held })
+		until(t, "renewed", func() bool { return state().Renewals >= uint64(Lifetime/renewEvery) })
+		if lines := s.Lines(); len(lines) != 1 || !strings.HasSuffix(lines[0], ": held") {
+			t.Errorf("lines %q", lines)
+		}
+		l.set(false)
+		until(t, "lost", func() bool { return !state().Held && state().Losses == 1 })
+		l.set(true)
+		until(t, "held again", func() bool { return state().Held && state().Takes == 2 })
+		if problems := s.Problems(); len(problems) > 0 {
+			t.Errorf("problems %q", problems)
+		}
+	})
+	if handed != 1 {
+		t.Errorf("the leadership was handed over %d times", handed)
+	}
+}
+
+// An address that another program of the machine has set is named, and stays as it is,
+// until that program takes it away.
+func TestServiceLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
+	k := inNamespace(t)
+	ip := netip.MustParseAddr("10.0.0.9")
+	if err := netlab.AddAddress("l0", netip.PrefixFrom(ip, 24)); err != nil {
+		t.Fatal(err)
+	}
+	taken := false
+	l := &leads{elected: true, handed: func() {}}
+	// The kernel's socket is of this namespace, in whatever thread it is used.
+	index := indexOf(t, "l0")
+	serve(t, l, "10.0.0.9/24@v0", func(s *Service, end func()) {
+		defer end()
+		until(t, "named", func() bool {
+			return strings.Contains(strings.Join(s.Problems(), "\n"), "another program of this machine")
+		})
+		if all, err := k.find(ip); err != nil || len(all) != 1 || all[0].ours() {
+			t.Errorf("found %+v, %v", all, err)
+		}
+		a := Address{Prefix: netip.PrefixFrom(ip, 24)}
+		m, err := message(unix.RTM_DELADDR, 0, a, index, false)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		m.Data[1] = 24 // as it was set
+		if err := k.exchange(m); err != nil {
+			t.Error(err)
+		}
+		until(t, "held", func() bool { return s.States()[0].Held })
+		taken = true
+	})
+	if !taken {
+		t.Error("the address was not taken afterwards")
+	}
+}
+
+// A leader whose link cannot carry the address says so, and hands the leadership on.
+func TestServiceWithoutLink(t *testing.T) {
+	t.Parallel()
+	inNamespace(t)
+	handed := make(chan struct{})
+	l := &leads{elected: true, handed: sync.OnceFunc(func() { close(handed) })}
+	serve(t, l, "10.0.0.9/24@absent", func(s *Service, end func()) {
+		defer end()
+		select {
+		case <-handed:
+		case <-time.After(time.Minute):
+			t.Error("the leadership is kept")
+		}
+		if text := strings.Join(s.Problems(), "\n"); !strings.Contains(text, "link absent") {
+			t.Errorf("problems %q", text)
+		}
+	})
+}
