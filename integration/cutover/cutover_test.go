@@ -322,7 +322,7 @@ func TestCutOver(t *testing.T) {
 	in := newInstallation(t, ctx, &parts)
 	callers := 1
 	if os.Getenv("RUTTER_LONG") != "" {
-		callers = 6
+		callers = 3
 	}
 	calling, stop := context.WithCancel(ctx)
 	var cycles sync.WaitGroup
