@@ -225,29 +225,6 @@ func (in *installation) sameInventory(door, id string) {
 	})
 }
 
-// place restarts the servers with another owner of placements, while no job runs.
-func (in *installation) place(who string) {
-	in.t.Helper()
-	in.gate.Lock()
-	defer in.gate.Unlock()
-	for _, s := range in.cluster.Servers {
-		if err := s.Stop(syscall.SIGTERM); err != nil {
-			in.t.Fatal(err)
-		}
-		for i, arg := range s.Args {
-			if arg == "--placement" {
-				s.Args[i+1] = who
-			}
-		}
-		if err := s.Start(); err != nil {
-			in.t.Fatal(err)
-		}
-		if err := in.cluster.AwaitReady(in.t.Context(), s); err != nil {
-			in.t.Fatal(err)
-		}
-	}
-}
-
 // refused makes requests to real listeners that must not reach the old services.
 func (in *installation) refused(vmapi, cnapi string) {
 	in.t.Helper()
@@ -384,10 +361,6 @@ func TestCutOver(t *testing.T) {
 		}
 	})
 	in.sameInventory(in.listener("vmapi", 3), kept)
-	if os.Getenv("RUTTER_LONG") != "" {
-		in.during("6b placement is Rutter's", func() { in.place("ours") })
-		in.during("6c placement is the old CNAPI's again", func() { in.place("behind") })
-	}
 	in.during("7 back: the parameters of the workflows", func() { in.jobs.point("", in.old.cnapi, in.old.vmapi) })
 	in.during("8 back: the names of VMAPI and CNAPI", func() { in.public.point("", in.old.cnapi, in.old.vmapi) })
 	in.during("9 back: freeze, NICs to the old NAPI, its name, thaw", func() {
