@@ -158,8 +158,10 @@ func (v *oldVMAPI) create(w http.ResponseWriter, r *http.Request) {
 		passOn(w, err)
 		return
 	}
+	asked := maps.Clone(vm)
+	asked["vm_uuid"] = id
 	var placed struct{ Server struct{ UUID string } }
-	err = call(ctx, http.MethodPost, v.own.of("cnapi")+"/allocate", object{"vm": vm, "image": object{"uuid": p["image_uuid"]}, "package": object{}, "nic_tags": []string{"external"}, "nic_tag_requirements": []any{}}, &placed)
+	err = call(ctx, http.MethodPost, v.own.of("cnapi")+"/allocate", object{"vm": asked, "image": object{"uuid": p["image_uuid"]}, "package": object{}, "nic_tags": []string{"external"}, "nic_tag_requirements": []any{}}, &placed)
 	release()
 	if err != nil {
 		passOn(w, err)
@@ -296,7 +298,16 @@ func (v *oldVMAPI) feed(w http.ResponseWriter, r *http.Request) {
 		defer v.mu.Unlock()
 		delete(v.listeners, items)
 	}()
-	ctx := conn.CloseRead(r.Context())
+	ctx, gone := context.WithCancel(r.Context())
+	defer gone()
+	v.running.Go(func() { // the listener's heartbeats
+		defer gone()
+		for ctx.Err() == nil {
+			if _, _, err := conn.Read(ctx); err != nil {
+				return
+			}
+		}
+	})
 	send := func(o object) error {
 		text, err := json.Marshal(o)
 		if err != nil {

@@ -321,6 +321,11 @@ func TestPathTricks(t *testing.T) {
 		}
 		_ = c.Close()
 	}
+	// The right programs does not make a slash at the end another call.
+	b.who.Store("programs")
+	if got := b.ask("POST", "/servers/"+oldCN+"/execute/", `{"script":"id"}`); got.status != 400 {
+		t.Errorf("a slash at the end: %d", got.status)
+	}
 	for _, got := range b.asked() {
 		t.Errorf("handed on: %s", got)
 	}

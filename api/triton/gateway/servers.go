@@ -125,7 +125,7 @@ func (g *Gateway) ofTask(a *asked) error {
 func (g *Gateway) followServers(ctx context.Context) {
 	pause := firstPause
 	for {
-		if g.leading() && g.store.Ready() == nil {
+		if g.leading() && g.store.Ready() == nil && g.imported() {
 			err := g.sweepServers(ctx)
 			switch {
 			case err == nil:
@@ -135,7 +135,7 @@ func (g *Gateway) followServers(ctx context.Context) {
 				pause = min(2*pause, mostPause)
 			}
 		} else {
-			pause = firstPause
+			pause = leadEvery
 		}
 		select {
 		case <-time.After(pause):
@@ -143,6 +143,18 @@ func (g *Gateway) followServers(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// imported reports whether the log has networks. Before NAPI was imported into it, a
+// node's sysinfo would make NIC tags that the import could not make any more.
+func (g *Gateway) imported() (is bool) {
+	g.store.View(func(state *projections.State, _ log.Cursor) {
+		for range state.List(log.KindNetwork) {
+			is = true
+			return
+		}
+	})
+	return is
 }
 
 // serverPage is how many compute nodes one answer has.

@@ -189,6 +189,9 @@ func TestServersOfTheOldOne(t *testing.T) {
 		_, _ = io.WriteString(w, `[{"uuid":"`+freshVM+`","hostname":"cn9","setup":true,"reserved":true,"comments":"rack 4","sysinfo":{"UUID":"`+freshVM+`","Hostname":"cn9","Setup":true}},
 			{"uuid":"`+newCN+`","reserved":true,"sysinfo":{"UUID":"`+newCN+`","Hostname":"wrong"}}]`)
 	})
+	if !b.g.imported() {
+		t.Error("a log with networks was imported into")
+	}
 	for range 2 {
 		if err := b.g.sweepServers(t.Context()); err != nil {
 			t.Fatal(err)
