@@ -54,7 +54,7 @@ func (r *replica) wanted(limits *desired.Limits) wanted {
 	return wanted{
 		links: links, complete: complete, kept: r.view.phase == held && r.view.old == nil,
 		unjudged: r.isAllHeld() && r.view.phase == unjudged,
-		at: checkpoint{seq: r.applied, epoch: r.epoch, complete: complete && done},
+		at:       checkpoint{seq: r.applied, epoch: r.epoch, complete: complete && done},
 	}
 }
 
