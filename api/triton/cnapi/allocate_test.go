@@ -235,8 +235,10 @@ func TestUpdateNICs(t *testing.T) {
 		return ask(t, s, "PUT /servers/"+cn1+"/nics", `{"action":"`+action+`","nics":[{"mac":"00:0c:29:00:00:0`+mac+`","nic_tags_provided":`+tags+`}]}`, want)
 	}
 	for _, c := range []struct{ action, tags, want string }{
-		{"update", `["manta"]`, "[manta]"}, {"update", `["mantanat","manta"]`, "[manta mantanat]"},
-		{"replace", `["external","mantanat"]`, "[external mantanat]"}, {"delete", `["mantanat"]`, "[external]"},
+		{"update", `["manta"]`, "[manta]"},
+		{"update", `["mantanat","manta"]`, "[manta mantanat]"},
+		{"replace", `["external","mantanat"]`, "[external mantanat]"},
+		{"delete", `["mantanat"]`, "[external]"},
 	} {
 		job := put(c.action, "1", c.tags, 202)["job_uuid"]
 		var got []string

@@ -60,8 +60,12 @@ func TestBadFields(t *testing.T) {
 	w.make(vlans, `{"vlan_id": 2, "name": "n"}`)
 	var cases []refusal
 	for _, c := range []struct{ value, want string }{
-		{`1`, "must be an array of strings"}, {`{}`, "must be an array of strings"}, {`null`, "must be an array of strings"},
-		{`[1]`, "must be an array of strings"}, {`[{}]`, "must be an array of strings"}, {`[]`, "must not be an empty array"},
+		{`1`, "must be an array of strings"},
+		{`{}`, "must be an array of strings"},
+		{`null`, "must be an array of strings"},
+		{`[1]`, "must be an array of strings"},
+		{`[{}]`, "must be an array of strings"},
+		{`[]`, "must not be an empty array"},
 		{`["foo"]`, "unknown field specified"},
 		{`["a", "b", "c", "d", "e", "f"]`, "can only specify a maximum of 5 fields"},
 	} {
@@ -75,8 +79,10 @@ func TestBadFields(t *testing.T) {
 		refusal{"list of networks", "GET", vlans + "/2/networks?fields=vnet_id", "", 422, badly("fields", "unknown field specified")},
 		refusal{"one VLAN", "GET", vlans + "/2?fields=", "", 422, badly("fields", "must not be an empty array")},
 		refusal{"one network", "GET", "/networks/" + net1 + "?fields=foo", "", 422, badly("fields", "unknown field specified")},
-		refusal{"plain list", "GET", "/networks?fields=uuid", "", 422,
-			`{"code": "InvalidParameters", "message": "Invalid parameters", "errors": [{"field": ["fields"], "code": "UnknownParameters", "message": "Unknown parameters: fields"}]}`},
+		refusal{
+			"plain list", "GET", "/networks?fields=uuid", "", 422,
+			`{"code": "InvalidParameters", "message": "Invalid parameters", "errors": [{"field": ["fields"], "code": "UnknownParameters", "message": "Unknown parameters: fields"}]}`,
+		},
 	)
 	w.refuses(t, cases)
 }
