@@ -395,6 +395,10 @@ func (s *Server) serve(c *conn) {
 	if c.evicted.Load() {
 		why = ClosedIdle
 	}
+	if tcp, ok := c.nc.(interface{ SetLinger(seconds int) error }); ok && why == ClosedSlowReader {
+		// Else the kernel would keep what the peer does not read, for minutes.
+		_ = tcp.SetLinger(0)
+	}
 	_ = c.nc.Close()
 	c.release()
 

@@ -182,6 +182,21 @@ func (c *Conn) Close() error {
 	return nil
 }
 
+// SetLinger is that of *net.TCPConn: with 0, Release drops what was not sent and resets
+// the connection.
+func (c *Conn) SetLinger(seconds int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.released {
+		return net.ErrClosed
+	}
+	linger := unix.Linger{Onoff: 1, Linger: int32(seconds)}
+	if seconds < 0 {
+		linger = unix.Linger{}
+	}
+	return unix.SetsockoptLinger(c.fd, unix.SOL_SOCKET, unix.SO_LINGER, &linger)
+}
+
 // Release closes the descriptor. The user calls it once, last.
 func (c *Conn) Release() {
 	c.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -183,5 +184,30 @@ func TestTakesOnlyTCP(t *testing.T) {
 	}
 	if new(Group).Take(&net.TCPConn{}) != nil {
 		t.Error("taken without a loop")
+	}
+}
+
+// TestSetLinger: a connection that is ended without lingering is reset, so that the kernel
+// keeps nothing of what a peer that reads nothing was sent.
+func TestSetLinger(t *testing.T) {
+	c, peer := pair(t, group(t))
+	if err := peer.SetReadBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for err := error(nil); err == nil; { // until there is no room for more
+		_, err = c.Write(make([]byte, 64<<10))
+	}
+	if err := errors.Join(c.SetLinger(0), c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c.Release()
+	if _, err := io.Copy(io.Discard, peer); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the peer got %v, want a reset", err)
+	}
+	if err := c.SetLinger(0); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after the end: %v", err)
 	}
 }
