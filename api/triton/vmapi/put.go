@@ -55,9 +55,6 @@ func wholeOf(id log.UUID, text []byte, now log.Time) (*whole, error) {
 		return nil, invalid("uuid", "%s is not the VM that the request names, %s", vm.UUID, id)
 	}
 	vm.UUID = id
-	if vm.Properties, _, err = vmobject.Bound(vmobject.Properties(vm), log.MaxProperties); err != nil {
-		return nil, err
-	}
 	return &whole{vm, set, len(text)}, nil
 }
 
@@ -73,6 +70,9 @@ func (o *whole) op(state *projections.State) (op log.Op, needed bool, err error)
 		}
 		slices.Sort(set)
 		made := *o.vm
+		if made.Properties, _, err = vmobject.Bound(vmobject.Properties(o.vm), log.MaxProperties); err != nil {
+			return log.Op{}, false, err
+		}
 		return log.Op{Action: log.Create, Kind: log.KindVM, Set: slices.Compact(set), Object: &made}, o.vm.State != destroyed, nil
 	}
 	before := rec.Object.(*log.VM)
