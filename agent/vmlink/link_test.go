@@ -460,7 +460,7 @@ func TestInventoryFrames(t *testing.T) {
 // them only; no metadata unless it may; and what is too large is left out and named.
 func TestProperties(t *testing.T) {
 	n := newNode(t)
-	n.write(2, `,"owner_uuid":"`+id(9).String()+`","alias":"a","brand":"kvm","tags":{"role":"web"},"billing_id":"b","disks":[{"size":10}],"init":["/x"],"root":"/x","autoboot":false,"customer_metadata":{"password":"secret"},"internal_metadata":{"a":"secret"}`)
+	n.write(2, `,"owner_uuid":"`+id(9).String()+`","alias":"a","brand":"kvm","tags":{"role":"web"},"billing_id":"b","disks":[{"size":10}],"init":["/x"],"root":"/x","autoboot":false,"nics":[{"mac":"90:b8:d0:00:00:02","interface":"net0","kernel_ips":["10.9.9.9/24"]}],"customer_metadata":{"password":"secret"},"internal_metadata":{"a":"secret"}`)
 	n.write(3, `,"owner_uuid":"`+id(9).String()+`","tags":{"large":"`+strings.Repeat("x", log.MaxNodeProperties)+`","small":"y"},"dns_domain":"d"`)
 	n.run()
 	reported := func(knows uint32) map[log.UUID]*log.VM {
@@ -494,12 +494,12 @@ func TestProperties(t *testing.T) {
 	}
 	vms := reported(log.FeatureTriton)
 	text := vms[id(2)].Properties
-	for _, has := range []string{`"tags":{"role":"web"}`, `"billing_id":"b"`, `"disks":[{"size":10}]`, `"autoboot":false`} {
+	for _, has := range []string{`"tags":{"role":"web"}`, `"billing_id":"b"`, `"disks":[{"size":10}]`, `"autoboot":false`, `"interface":"net0"`} {
 		if !strings.Contains(text, has) {
 			t.Errorf("%s is not in %s", has, text)
 		}
 	}
-	for _, has := range []string{"secret", "init", "root", "alias"} {
+	for _, has := range []string{"secret", "init", "root", "alias", "kernel_ips"} {
 		if strings.Contains(text, `"`+has) {
 			t.Errorf("%s is in %s", has, text)
 		}

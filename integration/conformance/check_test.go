@@ -143,6 +143,16 @@ func TestCheckCommand(t *testing.T) {
 		if code != 3 || !strings.Contains(out, "/networks  1a70f1e0-0c4e-4a9b-8a5e-0a1f5b5e0901  vlan_id\n    A 990\n    B 991\n") {
 			t.Errorf("got code %d\n%s%s", code, out, said)
 		}
+		const vm, server = "1a70f1e0-0c4e-4a9b-8a5e-0a1f5b5e0902", "1a70f1e0-0c4e-4a9b-8a5e-0a1f5b5e0904"
+		write(t, "PUT", bases[conformance.VMAPI]+"/vms/"+vm, `{"uuid": "`+vm+`", "owner_uuid": "1a70f1e0-0c4e-4a9b-8a5e-0a1f5b5e0903", "zonename": "confcheck", "brand": "joyent", "state": "running", "alias": "conf-check"}`)
+		write(t, "POST", bases[conformance.CNAPI]+"/servers/"+server+"/sysinfo", `{"sysinfo": {"UUID": "`+server+`", "Hostname": "conf-check"}}`)
+		for service, want := range map[conformance.Service]string{conformance.VMAPI: "/vms  " + vm + "  alias", conformance.CNAPI: "/servers  " + server + "  hostname"} {
+			door, _ := changing(t, bases[service], replaced(`"conf-check"`, `"conf-other"`))
+			code, out, said := check(t, bases[service], "--against", door)
+			if code != 3 || !strings.Contains(out, want+"\n    A \"conf-check\"\n    B \"conf-other\"\n") {
+				t.Errorf("%s: got code %d\n%s%s", service, code, out, said)
+			}
+		}
 	})
 	t.Run("failures", func(t *testing.T) {
 		gone := httptest.NewServer(http.NotFoundHandler())

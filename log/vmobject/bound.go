@@ -13,14 +13,16 @@ const leftOutRoom = 16
 // Bound returns properties in text of at most most bytes: while they are larger, the
 // largest value is left out, of an object (such as customer_metadata) its largest member
 // first. Left are the names of what was left out, as customer_metadata.user-script, at
-// most leftOutRoom of them; the properties list them too, as LeftOut.
+// most leftOutRoom of them, with those that LeftOut had; the properties list them too.
 func Bound(properties Object, most int) (text string, left []string, err error) {
+	copied := false
 	for {
 		if text, err = Text(properties); err != nil || len(text) <= most {
 			return text, left, err
 		}
-		if len(left) == 0 {
-			properties = cloned(properties)
+		if !copied {
+			properties, copied = cloned(properties), true
+			left = leftOut(properties)
 		}
 		name := largest(properties, bookkeeping)
 		if name == "" {
@@ -46,6 +48,17 @@ func Bound(properties Object, most int) (text string, left []string, err error) 
 		}
 		properties[LeftOut] = listed
 	}
+}
+
+// leftOut is what was left out before.
+func leftOut(properties Object) (left []string) {
+	list, _ := properties[LeftOut].([]any)
+	for _, element := range list {
+		if name, is := element.(string); is && len(left) < leftOutRoom {
+			left = append(left, name)
+		}
+	}
+	return left
 }
 
 // cloned copies an object and the objects in it.

@@ -3,6 +3,7 @@ package vmobject
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"rutter/log"
 )
@@ -82,7 +83,7 @@ func own(object Object, vm *log.VM) {
 	}
 	for name, text := range map[string]string{
 		"alias": vm.Alias, "brand": vm.Brand, "state": vm.State, "zone_state": vm.ZoneState, "zonename": vm.Zonename,
-		"create_timestamp": vm.CreateTimestamp.String(), "last_modified": vm.LastModified.String(),
+		created: Created(vm).String(), "last_modified": vm.LastModified.String(),
 	} {
 		if text != "" {
 			object[name] = text
@@ -96,6 +97,22 @@ func own(object Object, vm *log.VM) {
 	if vm.DoNotInventory {
 		object["do_not_inventory"] = true
 	}
+}
+
+// created is the field of the time at which a VM was made.
+const created = "create_timestamp"
+
+// Created returns when a VM was made. VMAPI shows what the last report said, and the first
+// one may be a program's own, from before the VM was there: the log keeps the first, and
+// what a later report says in the properties.
+func Created(vm *log.VM) log.Time {
+	if strings.Contains(vm.Properties, created) {
+		text, _ := Properties(vm)[created].(string)
+		if at, err := log.ParseTime(text); err == nil && at != 0 {
+			return at
+		}
+	}
+	return vm.CreateTimestamp
 }
 
 // ExtrasOfNICs returns what the VM's object has of its NICs beside the fields of the log,
@@ -128,7 +145,7 @@ func Tags(properties Object) []string {
 
 // Replace returns a VM as it is after a whole object of VMAPI or vmadm took its place,
 // with the names of the fields that differ, sorted. Set are those that the object has
-// (see Take). Role tags stay unless the object names them, because VMAPI stores them
+// (see Take). What is over log.MaxProperties is left out (see Bound). Role tags stay unless the object names them, because VMAPI stores them
 // apart; so do fields that VMAPI's objects do not name.
 func Replace(before, taken *log.VM, set []string) (*log.VM, []string, error) {
 	after := *taken
@@ -140,8 +157,11 @@ func Replace(before, taken *log.VM, set []string) (*log.VM, []string, error) {
 		}
 		properties[RoleTags] = list
 	}
+	if at := taken.CreateTimestamp; at != 0 && slices.Contains(set, created) && text(taken, created) != text(before, created) {
+		properties[created] = at.String()
+	}
 	var err error
-	if after.Properties, err = Text(properties); err != nil {
+	if after.Properties, _, err = Bound(properties, log.MaxProperties); err != nil {
 		return nil, nil, err
 	}
 	var kept []string

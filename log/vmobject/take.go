@@ -41,9 +41,10 @@ const (
 )
 
 // ofLogNIC are the fields of a NIC that the log has in NICs and networks. The others,
-// such as interface, are kept in NICExtras by the NIC's MAC.
+// such as interface, are kept in NICExtras by the NIC's MAC. kernel_ips is what a node
+// found on its own interface, for its own programs.
 var ofLogNIC = func() []string {
-	names := append(log.FieldNames(log.KindNIC), "gateway", "gateways", "gateway_provisioned", "ips", "mtu", "netmask", "resolvers", "routes")
+	names := append(log.FieldNames(log.KindNIC), "gateway", "gateways", "gateway_provisioned", "ips", "kernel_ips", "mtu", "netmask", "resolvers", "routes")
 	slices.Sort(names)
 	return names
 }()

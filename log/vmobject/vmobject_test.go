@@ -134,7 +134,7 @@ func TestTake(t *testing.T) {
 		}
 	}
 	vm, set, err := Take([]byte(`{"zoneid":7,"v":1,"resolvers":["8.8.8.8"],"routes":{},"tags":{},"snapshots":[],"firewall_enabled":false,
-		"nics":[{"mac":"90:b8:d0:1:2:3"},{"mac":"90:b8:d0:01:02:03","ip":"10.0.0.5","netmask":"255.0.0.0","interface":"net0","x":null}],
+		"nics":[{"mac":"90:b8:d0:1:2:3"},{"mac":"90:b8:d0:01:02:03","ip":"10.0.0.5","netmask":"255.0.0.0","interface":"net0","kernel_ips":["10.0.0.5/24"],"x":null}],
 		"ram":1024,"max_physical_memory":1024,"quota":0,"destroyed":1448150400000,"role_tags":[]}`))
 	const want = `{"destroyed":"2015-11-22T00:00:00.000Z","nic_extras":{"90:b8:d0:01:02:03":{"interface":"net0"}},"quota":0}`
 	if err != nil || vm.Properties != want || strings.Join(set, " ") != "max_physical_memory properties quota" {
@@ -197,5 +197,50 @@ func TestBound(t *testing.T) {
 	}
 	if again, _ := Text(properties); again != whole {
 		t.Errorf("the properties were changed: %s", again)
+	}
+}
+
+// TestCreated: VMAPI's record of a VM that is being made has a time of its own, and the
+// node's reports have another, which is shown from then on; the same report again changes
+// nothing, so that an agent that compares at its start has nothing to send.
+func TestCreated(t *testing.T) {
+	take := func(at string) (*log.VM, []string) {
+		vm, set, err := Take([]byte(`{"uuid":"5595d88c-6e4d-4bda-b58e-97dd02e30001","state":"running","create_timestamp":"` + at + `"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return vm, set
+	}
+	vm, _ := take("2020-01-01T00:00:00.000Z")
+	for _, c := range []struct{ at, changed string }{
+		{"2020-01-01T00:00:00.000Z", ""},
+		{"2020-01-01T00:00:09.000Z", "properties"},
+		{"2020-01-01T00:00:09.000Z", ""},
+		{"2020-01-01T00:00:00.000Z", "properties"},
+	} {
+		taken, set := take(c.at)
+		after, changed, err := Replace(vm, taken, set)
+		if err != nil || strings.Join(changed, " ") != c.changed || Show(after)["create_timestamp"] != c.at || after.CreateTimestamp != vm.CreateTimestamp {
+			t.Errorf("%s: %v changed, %v; it shows %v", c.at, changed, err, Show(after)["create_timestamp"])
+		}
+		vm = after
+	}
+	if vm.Properties != "" {
+		t.Errorf("the log's own time is kept twice: %s", vm.Properties)
+	}
+}
+
+// TestReplaceIsBounded: role tags, which no report has, and a report that fills the
+// properties have room together, and what is left out is named with what was before.
+func TestReplaceIsBounded(t *testing.T) {
+	tags := make([]any, 1000)
+	for i := range tags {
+		tags[i] = fmt.Sprintf("564d69b1-a178-4fbe-b36f-%012d", i)
+	}
+	text, _ := Text(Object{RoleTags: tags})
+	full, _ := Text(Object{"customer_metadata": Object{"a": strings.Repeat("x", log.MaxProperties-8<<10), "b": "y"}, LeftOut: []any{"tags.large"}})
+	after, _, err := Replace(&log.VM{Properties: text}, &log.VM{Properties: full}, []string{"properties"})
+	if err != nil || len(after.Properties) > log.MaxProperties || len(RoleTagsOf(after)) != len(tags) || !strings.Contains(after.Properties, `"rutter_left_out":["tags.large","customer_metadata.a"]`) || !strings.Contains(after.Properties, `"b":"y"`) {
+		t.Errorf("%d bytes, %d tags, %v", len(after.Properties), len(RoleTagsOf(after)), err)
 	}
 }

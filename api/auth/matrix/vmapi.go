@@ -15,6 +15,8 @@ func vmapiRows() []Row {
 		row("vmapi PUT /vms/{uuid}", writes, "", "as PUT of several"),
 		row("vmapi DELETE /vms/{uuid}", writes, "", "as POST"),
 		row("vmapi GET /vms/{uuid}/jobs", reads, "", "what was done to a VM"),
+		row("vmapi GET /jobs", reads, "", "what was done to VMs"),
+		row("vmapi GET /vms/{uuid}/proc", reads, "", "not told here: the answer says so"),
 		row("vmapi GET /jobs/{job}", reads, "", "as above"),
 		row("vmapi POST /job_results", writes, "", "how a job of the old VMAPI ended"),
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"rutter/agent/sysinfo"
@@ -90,8 +89,14 @@ func (s *Service) action(w http.ResponseWriter, r *http.Request) error {
 	if text, named := fields["action"].(string); named && action == "" {
 		action = text
 	}
+	if err := flags(r, fields); err != nil {
+		return err
+	}
 	switch action {
 	case "", "update", "update_nics":
+		if action == "" && len(fields) == 0 && json.Valid(body) {
+			return s.noAction(r)
+		}
 		return s.change(w, r, id, body)
 	}
 	task, known := tasks[action]
@@ -115,6 +120,40 @@ func (s *Service) action(w http.ResponseWriter, r *http.Request) error {
 		return problem
 	}
 	return s.startTask(w, r, vm, task.name, params)
+}
+
+// noAction refuses a request that names neither an action nor a field.
+func (s *Service) noAction(r *http.Request) error {
+	if _, _, err := s.find1(r); err != nil {
+		return err
+	}
+	return missing("action", "send one of %s, update, update_nics", strings.Join(names(tasks), ", "))
+}
+
+// flags refuses values of sync and idempotent that are no truth values.
+func flags(r *http.Request, fields map[string]any) error {
+	for _, name := range []string{"sync", "idempotent"} {
+		text := r.URL.Query().Get(name)
+		if value, given := fields[name]; given && value != nil {
+			text = plain(value)
+		}
+		if message := oneOf(text, "", "true", "false"); message != "" {
+			return invalid(name, "Invalid parameter: it must be true or false")
+		}
+	}
+	return nil
+}
+
+// proc answers GET /vms/UUID/proc, the processes of a VM: no agent of Rutter tells them.
+func (s *Service) proc(_ http.ResponseWriter, r *http.Request) error {
+	vm, _, err := s.find1(r)
+	if err != nil {
+		return err
+	}
+	if vm.State != "running" {
+		return fail(http.StatusConflict, "VmNotRunning", "VM not running")
+	}
+	return notHere("GET /vms/UUID/proc")
 }
 
 // others are the actions of VMAPI that no agent of Rutter does.
@@ -203,94 +242,5 @@ func (s *Service) startTask(w http.ResponseWriter, r *http.Request, vm *log.VM, 
 		return err
 	}
 	rest.WriteEscaped(w, http.StatusAccepted, map[string]any{"vm_uuid": vm.UUID, "job_uuid": result.IDs[0]})
-	return nil
-}
-
-// executions are the words of the Workflow API for the status of a task.
-var executions = map[string]string{log.TaskQueued: "queued", log.TaskActive: "running", log.TaskComplete: "succeeded", log.TaskFailure: "failed"}
-
-// jobNames are VMAPI's names for the jobs that tasks are here.
-var jobNames = map[string]string{
-	"machine_boot": "start", "machine_create": "provision", "machine_destroy": "destroy", "machine_reboot": "reboot", "machine_shutdown": "stop",
-	"machine_update": "update",
-}
-
-// job is a task as a job of VMAPI.
-func job(t *log.Task) map[string]any {
-	params := map[string]any{}
-	_ = json.Unmarshal([]byte(t.Params), &params) // the log took it as an object
-	vm := projections.VMOfTask(t)
-	name := jobNames[t.Task]
-	params["task"], params["vm_uuid"], params["server_uuid"] = name, vm, t.ServerUUID
-	results := []any{}
-	if t.Ended() {
-		one := map[string]any{"name": t.Task, "result": "OK", "started_at": t.Started, "finished_at": t.Finished}
-		if t.Status == log.TaskFailure {
-			one["result"], one["error"] = "", t.Failure
-		}
-		results = append(results, one)
-	}
-	return map[string]any{
-		"uuid": t.UUID, "name": name, "execution": executions[t.Status], "params": params, "created_at": t.Created, "exec_after": t.Created,
-		"timeout": t.Timeout, "chain_results": results,
-	}
-}
-
-// getJob answers GET /jobs/UUID for a task of a VM.
-func (s *Service) getJob(w http.ResponseWriter, r *http.Request) error {
-	id, err := log.ParseUUID(r.PathValue("job"))
-	if err != nil {
-		return invalid("uuid", "Invalid UUID")
-	}
-	if err := s.serves(); err != nil {
-		return err
-	}
-	var t *log.Task
-	look := func(state *projections.State, _ log.Cursor) {
-		if rec, ok := state.Get(log.KindTask, id.String()); ok {
-			t = rec.Object.(*log.Task)
-		}
-	}
-	if s.cfg.Store.View(look); t == nil {
-		if err := s.consistent(r.Context(), "whether job "+id.String()+" exists"); err != nil {
-			return err
-		}
-		s.cfg.Store.View(look)
-	}
-	if t == nil || jobNames[t.Task] == "" {
-		return fail(http.StatusNotFound, log.CodeResourceNotFound, "Job %s not found", id)
-	}
-	rest.WriteEscaped(w, http.StatusOK, job(t))
-	return nil
-}
-
-// listJobs answers GET /vms/UUID/jobs: the tasks of a VM, the newest first.
-func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
-	vm, _, err := s.find1(r)
-	if err != nil {
-		return err
-	}
-	query := r.URL.Query()
-	limit, offset, err := page(query)
-	if err != nil {
-		return err
-	}
-	var found []*log.Task
-	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
-		for rec := range state.TasksOn(vm.ServerUUID) {
-			t := rec.Object.(*log.Task)
-			if projections.VMOfTask(t) == vm.UUID && jobNames[t.Task] != "" && (query.Get("task") == "" || query.Get("task") == jobNames[t.Task]) &&
-				(query.Get("execution") == "" || query.Get("execution") == executions[t.Status]) {
-				found = append(found, t)
-			}
-		}
-	})
-	slices.SortStableFunc(found, func(a, b *log.Task) int { return int(min(1, max(-1, b.Created-a.Created))) })
-	list := []map[string]any{}
-	for _, t := range found[min(offset, len(found)):min(offset+limit, len(found))] {
-		list = append(list, job(t))
-	}
-	w.Header().Set("X-Joyent-Resource-Count", strconv.Itoa(len(found)))
-	rest.WriteEscaped(w, http.StatusOK, list)
 	return nil
 }

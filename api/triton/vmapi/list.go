@@ -58,7 +58,9 @@ func (p problems) err() error {
 	}
 	slices.SortStableFunc(p, func(a, b log.FieldError) int { return cmp.Compare(a.Field, b.Field) })
 	e := fail(http.StatusConflict, vmrule.Code, "Invalid Parameters")
-	e.Errors = p
+	if e.Errors = p; p[0].Field == "role_tags" && len(p) == 1 {
+		e.Message = invalidRoleTags
+	}
 	return e
 }
 
@@ -176,6 +178,9 @@ func (l *listing) ids(name, value string) (message string) {
 	ids := make([]log.UUID, len(texts))
 	for i, text := range texts {
 		id, err := log.ParseUUID(text)
+		if err != nil && name == "role_tags" {
+			return text + " is not a UUID"
+		}
 		if err != nil {
 			return "Invalid UUID"
 		}

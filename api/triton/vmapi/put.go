@@ -55,9 +55,6 @@ func wholeOf(id log.UUID, text []byte, now log.Time) (*whole, error) {
 		return nil, invalid("uuid", "%s is not the VM that the request names, %s", vm.UUID, id)
 	}
 	vm.UUID = id
-	if vm.Properties, _, err = vmobject.Bound(vmobject.Properties(vm), log.MaxProperties); err != nil {
-		return nil, err
-	}
 	return &whole{vm, set, len(text)}, nil
 }
 
@@ -73,6 +70,9 @@ func (o *whole) op(state *projections.State) (op log.Op, needed bool, err error)
 		}
 		slices.Sort(set)
 		made := *o.vm
+		if made.Properties, _, err = vmobject.Bound(vmobject.Properties(o.vm), log.MaxProperties); err != nil {
+			return log.Op{}, false, err
+		}
 		return log.Op{Action: log.Create, Kind: log.KindVM, Set: slices.Compact(set), Object: &made}, o.vm.State != destroyed, nil
 	}
 	before := rec.Object.(*log.VM)
@@ -167,7 +167,11 @@ func (s *Service) putVM(w http.ResponseWriter, r *http.Request) error {
 // putVMs answers PUT /vms?server_uuid=UUID with {vms: {UUID: object}}: what an agent finds
 // different at its start. VMs that are not named stay as they are.
 func (s *Service) putVMs(w http.ResponseWriter, r *http.Request) error {
-	server, err := log.ParseUUID(r.URL.Query().Get("server_uuid"))
+	text := r.URL.Query().Get("server_uuid")
+	if text == "" {
+		return missing("server_uuid", "name the compute node whose VMs these are")
+	}
+	server, err := log.ParseUUID(text)
 	if err != nil {
 		return invalid("server_uuid", "Invalid UUID")
 	}
@@ -178,8 +182,11 @@ func (s *Service) putVMs(w http.ResponseWriter, r *http.Request) error {
 	var request struct {
 		VMs map[string]json.RawMessage `json:"vms"`
 	}
-	if err := json.Unmarshal(body, &request); err != nil || request.VMs == nil {
+	if err := json.Unmarshal(body, &request); err != nil {
 		return invalid("vms", "send an object of VMs by their UUIDs")
+	}
+	if request.VMs == nil {
+		return missing("vms", "send an object of VMs by their UUIDs")
 	}
 	if len(request.VMs) > maxPutVMs {
 		return invalid("vms", "%d VMs are over %d", len(request.VMs), maxPutVMs)

@@ -234,7 +234,8 @@ func TestTags(t *testing.T) {
 		{"PUT", "/role_tags", `{"role_tags":[]}`, 409, "Must be an array of UUIDs"},
 		{"DELETE", "/role_tags/" + tagRed, "", 404, "Role Tag not found"},
 		{"DELETE", "/role_tags/" + second, "", 200, "[]"},
-		{"DELETE", "/role_tags", "", 200, "[]"},
+		{"DELETE", "/role_tags", "", 200, ""},
+		{"GET", "?fields=role_tags", "", 200, `{"role_tags":[]}`},
 	} {
 		if status, text := ask(h, c.method, vm+c.path, c.body); status != c.status || !strings.Contains(text, c.want) {
 			t.Errorf("%s %s %s: %d %s, want %d %s", c.method, c.path, c.body, status, text, c.status, c.want)
@@ -309,6 +310,40 @@ func TestActions(t *testing.T) {
 	} {
 		if status, text := ask(h, c.method, c.path, c.body); status != c.status || !strings.Contains(text, c.want) {
 			t.Errorf("%s %s %s: %d %s, want %d %s", c.method, c.path, c.body, status, text, c.status, c.want)
+		}
+	}
+}
+
+// TestLargeVM: of a VM whose object is larger than the log keeps of one, the largest part
+// is left out, which is named, and the rest is taken, also beside role tags; a smaller
+// report brings it back. kernel_ips, which a node tells its own programs, is not kept.
+func TestLargeVM(t *testing.T) {
+	m, h := world(t)
+	m.feature()
+	vm := "/vms/" + theVM.String()
+	report := func(script string) string {
+		return vmadmVM(theVM, `,"customer_metadata":{"user-script":"`+script+`","small":"s"},"nics":[{"mac":"90:b8:d0:01:02:03","interface":"net0","kernel_ips":["10.0.0.5/24"]}]`)
+	}
+	var roles []string
+	for i := range maxRoleTags {
+		roles = append(roles, fmt.Sprintf("%q", uuidOf(i)))
+	}
+	if status, text := ask(h, http.MethodPost, vm+"/role_tags", `{"role_tags":[`+strings.Join(roles, ",")+`]}`); status != http.StatusOK {
+		t.Fatal(status, text)
+	}
+	for _, c := range []struct {
+		size int // of the largest part
+		left bool
+	}{{200 << 10, true}, {log.MaxProperties - 1<<10, true}, {1 << 10, false}, {log.MaxProperties, true}} {
+		if status, text := ask(h, http.MethodPut, vm, report(strings.Repeat("x", c.size))); status != http.StatusOK {
+			t.Fatalf("%d bytes: %d %.300s", c.size, status, text)
+		}
+		_, text := ask(h, http.MethodGet, vm+"?fields=*", "")
+		if c.left != strings.Contains(text, `"rutter_left_out":["customer_metadata.user-script"]`) || c.left == strings.Contains(text, `"user-script":"xxx`) || !strings.Contains(text, `"small":"s"`) {
+			t.Errorf("%d bytes, left out: %t: %.300s", c.size, c.left, text)
+		}
+		if !strings.Contains(text, uuidOf(maxRoleTags-1)) || !strings.Contains(text, `"interface":"net0"`) || strings.Contains(text, "kernel_ips") {
+			t.Errorf("%d bytes: role tags or NICs differ: %.300s", c.size, text)
 		}
 	}
 }

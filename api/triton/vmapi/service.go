@@ -80,6 +80,16 @@ func invalid(field, format string, args ...any) *rest.Error {
 	return p
 }
 
+// missing is the refusal of a request without a parameter that it needs.
+func missing(field, format string, args ...any) *rest.Error {
+	p := invalid(field, format, args...)
+	p.Errors[0].Code = codeMissing
+	return p
+}
+
+// codeMissing is VMAPI's code of a parameter that is needed and not given.
+const codeMissing = "MissingParameter"
+
 // Table is everything that the surface serves. An error that is not a *rest.Error is a failure
 // of this server.
 func (s *Service) Table() *rest.Table {
@@ -112,7 +122,9 @@ func (s *Service) Table() *rest.Table {
 	add("POST", "/vms/{uuid}", s.action)
 	add("PUT", "/vms/{uuid}", s.putVM)
 	add("DELETE", "/vms/{uuid}", s.remove)
+	add("GET", "/vms/{uuid}/proc", s.proc)
 	add("GET", "/vms/{uuid}/jobs", s.listJobs)
+	add("GET", "/jobs", s.listJobs)
 	add("GET", "/jobs/{job}", s.getJob)
 	add("POST", "/job_results", s.jobResults)
 	for _, of := range metadata {
@@ -193,7 +205,7 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 func (s *Service) statuses(w http.ResponseWriter, r *http.Request) error {
 	text := r.URL.Query().Get("uuids")
 	if text == "" {
-		return fail(http.StatusConflict, "MissingParameter", "uuids is required")
+		return fail(http.StatusConflict, codeMissing, "uuids is required")
 	}
 	l := &listing{}
 	if message := l.ids("uuids", text); message != "" {

@@ -14,6 +14,9 @@ import (
 // metadata are the objects of a VM whose members have paths of their own.
 var metadata = []string{"tags", "customer_metadata", "internal_metadata"}
 
+// invalidRoleTags is what VMAPI says of role tags that are none.
+const invalidRoleTags = "Invalid Role Tags"
+
 // maxRoleTags is how many role tags a VM may have.
 const maxRoleTags = 1000
 
@@ -133,7 +136,7 @@ func (s *Service) setRoleTags(all bool) rest.Endpoint {
 		}
 		err = json.Unmarshal(body, &request)
 		wrong := invalid("role_tags", "Must be an array of UUIDs")
-		wrong.Message = "Invalid Role Tags"
+		wrong.Message = invalidRoleTags
 		if err != nil || len(request.Tags) == 0 {
 			return wrong
 		}
@@ -143,7 +146,7 @@ func (s *Service) setRoleTags(all bool) rest.Endpoint {
 				return wrong
 			}
 		}
-		return s.editRoleTags(w, r, func(before []string) ([]string, error) {
+		return s.editRoleTags(r, func(before []string) ([]string, error) {
 			after := before
 			if all {
 				after = nil
@@ -157,7 +160,7 @@ func (s *Service) setRoleTags(all bool) rest.Endpoint {
 				return nil, invalid("role_tags", "%d role tags are over %d", len(after), maxRoleTags)
 			}
 			return after, nil
-		})
+		}, func(after []string) { rest.WriteEscaped(w, http.StatusOK, after) })
 	}
 }
 
@@ -167,7 +170,7 @@ func (s *Service) removeRoleTags(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	tag := r.PathValue("key")
-	return s.editRoleTags(w, r, func(before []string) ([]string, error) {
+	return s.editRoleTags(r, func(before []string) ([]string, error) {
 		if tag == "" {
 			return nil, nil
 		}
@@ -176,11 +179,18 @@ func (s *Service) removeRoleTags(w http.ResponseWriter, r *http.Request) error {
 			return nil, fail(http.StatusNotFound, log.CodeResourceNotFound, "Role Tag not found")
 		}
 		return slices.Delete(before, i, i+1), nil
+	}, func(after []string) {
+		if tag != "" {
+			rest.WriteEscaped(w, http.StatusOK, after)
+			return
+		}
+		w.WriteHeader(http.StatusOK) // VMAPI's: all are gone, and nothing is told
 	})
 }
 
-// editRoleTags changes the role tags of a VM, which only the log has, and answers them.
-func (s *Service) editRoleTags(w http.ResponseWriter, r *http.Request, change func([]string) ([]string, error)) error {
+// editRoleTags changes the role tags of a VM, which only the log has, and passes them to
+// answer.
+func (s *Service) editRoleTags(r *http.Request, change func([]string) ([]string, error), answer func([]string)) error {
 	id, err := vmID(r)
 	if err != nil {
 		return err
@@ -206,6 +216,6 @@ func (s *Service) editRoleTags(w http.ResponseWriter, r *http.Request, change fu
 	if after == nil {
 		after = []string{}
 	}
-	rest.WriteEscaped(w, http.StatusOK, after)
+	answer(after)
 	return nil
 }

@@ -80,7 +80,7 @@ func (s *subject) values(name string) []string {
 	case "state":
 		return []string{(&parts{vm: s.vm, unknown: s.unknown}).state()}
 	case "create_timestamp":
-		return []string{ms(s.vm.CreateTimestamp)}
+		return []string{ms(vmobject.Created(s.vm))}
 	case "last_modified":
 		return []string{ms(s.vm.LastModified)}
 	case "tags":
