@@ -177,7 +177,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	parts.Go(func() { g.probe(ctx) })
 	if g.cfg.Surface == VMAPI {
 		parts.Go(func() { g.follow(ctx) })
-		parts.Go(func() { (&outflow{g}).run(ctx) })
+		out := newOutflow(g)
+		parts.Go(func() { out.watch(ctx) })
+		parts.Go(func() { out.run(ctx) })
 	} else {
 		parts.Go(func() { g.followServers(ctx) })
 		parts.Go(func() { g.reports.run(ctx) })
