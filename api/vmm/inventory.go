@@ -271,7 +271,7 @@ func (l *Conn) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all 
 // properties: the log has VM.Properties. A CN that reports none has no part in them.
 func has(said *log.VM, cn log.UUID, rec projections.Record, known, properties bool) (op log.Op, differs bool) {
 	want := log.Clone(said).(*log.VM)
-	want.ServerUUID = cn
+	want.ServerUUID, want.Properties = cn, vmobject.Reported("", said.Properties)
 	if !properties {
 		want.Properties = ""
 	}

@@ -21,6 +21,7 @@ func TestReportedProperties(t *testing.T) {
 	}{
 		{`{"tags":{"new":1}}`, "running", true, `{"customer_metadata":{"a":"b"},"role_tags":["r"],"tags":{"new":1}}`},
 		{`{"customer_metadata":{"c":"d"},"tags":{"new":1}}`, "running", true, `{"customer_metadata":{"c":"d"},"role_tags":["r"],"tags":{"new":1}}`},
+		{`{"role_tags":["admin"],"tags":{"old":1},"zpool":"zones"}`, "running", true, ""},
 		{`{"tags":{"old":1},"zpool":"zones"}`, "running", true, ""},
 		{held.Properties, "running", true, ""},
 		{"", "running", true, ""},
@@ -36,8 +37,8 @@ func TestReportedProperties(t *testing.T) {
 		}
 	}
 	said := vm(2, "running")
-	said.Properties = `{"tags":{"new":1}}`
-	for triton, want := range map[bool]string{true: said.Properties, false: ""} {
+	said.Properties = `{"role_tags":["admin"],"tags":{"new":1}}`
+	for triton, want := range map[bool]string{true: `{"tags":{"new":1}}`, false: ""} {
 		if op, _ := has(said, testCN, projections.Record{}, false, triton); op.Object.(*log.VM).Properties != want {
 			t.Errorf("a new VM, %t: %+v", triton, op.Object)
 		}

@@ -13,8 +13,8 @@ var reported = []string{
 }
 
 // held are the fields that a report without them does not take from a VM's properties:
-// role tags, which only VMAPI has, and metadata, which an agent reports only if it may.
-var held = []string{"customer_metadata", "internal_metadata", RoleTags}
+// metadata, which an agent reports only if it may.
+var held = []string{"customer_metadata", "internal_metadata"}
 
 // IsReported reports whether a compute node's agent reports a field as one of the VM's
 // properties. Metadata says whether it reports customer_metadata and internal_metadata.
@@ -27,27 +27,34 @@ func IsReported(name string, metadata bool) bool {
 }
 
 // Reported returns a VM's properties after its compute node reported some: those of the
-// report, and of those before what no report has. A report of none changes nothing.
+// report, and of those before what no report has. Role tags stay as they were: they say
+// who may use the VM, and only VMAPI has them. A report of none changes nothing.
 func Reported(before, report string) string {
 	if report == "" || report == before {
 		return before
 	}
-	was, err := Parse([]byte(before))
-	if err != nil {
-		return report
+	was := Object{}
+	if before != "" {
+		parsed, err := Parse([]byte(before))
+		if err != nil {
+			return report
+		}
+		was = parsed
 	}
 	now, err := Parse([]byte(report))
 	if err != nil {
 		return report // the rules of the log refuse it
 	}
-	kept := 0
-	for _, name := range held {
+	_, forged := now[RoleTags]
+	delete(now, RoleTags)
+	changed := forged
+	for _, name := range append([]string{RoleTags}, held...) {
 		if value, has := was[name]; has && now[name] == nil {
 			now[name] = value
-			kept++
+			changed = true
 		}
 	}
-	if text, err := Text(now); err == nil && kept > 0 {
+	if text, err := Text(now); err == nil && changed {
 		return text
 	}
 	return report

@@ -21,6 +21,8 @@ func TestPropertiesOfVMs(t *testing.T) {
 		{false, `{}`, ``},
 		{false, `[]`, `properties: it is not JSON`},
 		{false, `{`, `properties: it is not JSON`},
+		{false, `{\"a\":` + strings.Repeat("[", 32-1) + strings.Repeat("]", 32-1) + `}`, ``},
+		{true, `{\"a\":` + strings.Repeat("[", 32) + strings.Repeat("]", 32) + `}`, `properties: they are nested deeper than 32`},
 		{false, of(log.MaxProperties), ``},
 		{false, of(log.MaxProperties + 1), `properties: 131073 bytes are over 131072`},
 		{true, of(log.MaxNodeProperties), ``},
@@ -81,5 +83,46 @@ func TestPropertiesThatANodeKeeps(t *testing.T) {
 	create := log.Op{Action: log.Create, Kind: log.KindVM, Set: []string{"owner_uuid", "properties", "server_uuid", "state", "uuid"}, Object: made}
 	if r := try(true, create); r != nil {
 		t.Errorf("a VM with properties that a node makes: %v", r)
+	}
+}
+
+// TestRoleTagsOfANode: a compute node forges no role tags, neither of a VM that it makes nor
+// of one that it has, and takes none away; in whatever letters their name is written.
+func TestRoleTagsOfANode(t *testing.T) {
+	w := worldtest.Settled(t, Decide)
+	rec, _ := w.State.Get(log.KindVM, changetest.Expand("#21#"))
+	cn := rec.Object.(*log.VM).ServerUUID
+	try := func(cn log.UUID, op log.Op) *log.Refusal {
+		change := w.Change(op)
+		if !cn.IsZero() {
+			change.By = log.Author{Role: log.RoleCN, CN: cn}
+		}
+		return w.Try(change).Refusal
+	}
+	set := func(text string) log.Op {
+		return log.Op{Action: log.Update, Kind: log.KindVM, ID: changetest.Expand("#21#"), Set: []string{"properties"}, Object: &log.VM{Properties: text}}
+	}
+	for _, c := range []struct {
+		cn    log.UUID
+		text  string
+		taken bool
+	}{
+		{cn, `{"role_tags":["admin"]}`, false},
+		{cn, `{"role\u005ftags":["admin"]}`, false},
+		{log.UUID{}, `{"role_tags":["r"]}`, true},
+		{cn, `{"role_tags":["r"],"tags":{"a":1}}`, true},
+		{cn, `{"role_tags":["r","admin"]}`, false},
+		{cn, `{"role_tags":["r"],"role_tags":["admin"]}`, false},
+		{cn, `{"role_tags":["admin"],"ROLE_TAGS":["r"]}`, false},
+		{cn, `{"tags":{"a":1}}`, false},
+	} {
+		if r := try(c.cn, set(c.text)); (r == nil) != c.taken {
+			t.Errorf("%s: %v", c.text, r)
+		}
+	}
+	made := &log.VM{UUID: log.UUID{0xee, 15: 2}, OwnerUUID: rec.Object.(*log.VM).OwnerUUID, ServerUUID: cn, State: "running", Properties: `{"role_tags":["admin"]}`}
+	create := log.Op{Action: log.Create, Kind: log.KindVM, Set: []string{"owner_uuid", "properties", "server_uuid", "state", "uuid"}, Object: made}
+	if r := try(cn, create); r == nil {
+		t.Error("a VM with role tags that a node makes was taken")
 	}
 }

@@ -71,16 +71,53 @@ func checkProperties(d *draft, before, m *log.VM) {
 		return
 	}
 	d.checkJSON("properties", m.Properties, log.MaxProperties, '{')
+	if deeper(m.Properties, maxPropertiesDepth) {
+		d.bad("properties", fmt.Sprintf("they are nested deeper than %d", maxPropertiesDepth), "send what VMAPI shows of a VM")
+	}
 	if d.change.By.Role != log.RoleCN {
 		return
 	}
-	own := len(m.Properties)
+	was, own := "", len(m.Properties)
 	if before != nil {
-		own -= keptProperties(before.Properties, m.Properties)
+		was = before.Properties
+		own -= keptProperties(was, m.Properties)
+	}
+	if roleTags(was) != roleTags(m.Properties) {
+		d.bad("properties", "role_tags say who may use the VM, which is not a compute node's to say", "send those that the log has")
 	}
 	if own > log.MaxNodeProperties {
 		d.bad("properties", fmt.Sprintf("%d bytes are over %d", own, log.MaxNodeProperties), "send less")
 	}
+}
+
+// maxPropertiesDepth bounds the nesting of a VM's properties: lists of VMs have them, and
+// programs that read JSON give up a whole list for one value that is deeper than they read.
+const maxPropertiesDepth = 32
+
+// deeper reports whether JSON in text has more than most objects and arrays in each other.
+func deeper(text string, most int) bool {
+	depth, dec := 0, json.NewDecoder(strings.NewReader(text))
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			return false // checkJSON refuses what is no JSON
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			if depth++; depth > most {
+				return true
+			}
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+	}
+}
+
+// roleTags are the role tags in properties, in text; "" if there are none.
+func roleTags(properties string) string {
+	var is map[string]json.RawMessage           // of a struct, ROLE_TAGS would be the same field
+	_ = json.Unmarshal([]byte(properties), &is) // checkJSON refuses what is no object
+	return string(is["role_tags"])
 }
 
 // keptProperties is the length of the properties that other authors wrote, and that a

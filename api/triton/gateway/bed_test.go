@@ -244,7 +244,7 @@ func (a answer) code() string {
 	return e.Code
 }
 
-// ask sends a request; headers are NAME=VALUE.
+// ask sends a request; headers are NAME=VALUE, or NAME+=VALUE for one more.
 func (b *bed) ask(method, path, body string, headers ...string) answer {
 	b.t.Helper()
 	r, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(body))
@@ -256,6 +256,10 @@ func (b *bed) ask(method, path, body string, headers ...string) answer {
 	}
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, "=")
+		if more, is := strings.CutSuffix(name, "+"); is {
+			r.Header.Add(more, value)
+			continue
+		}
 		r.Header.Set(name, value)
 	}
 	response, err := http.DefaultTransport.RoundTrip(r)

@@ -1,11 +1,13 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -185,19 +187,21 @@ func (g *Gateway) sweep(ctx context.Context) error {
 
 // lookFor asks for the VMs that the old VMAPI did not list as active.
 func (g *Gateway) lookFor(ctx context.Context, seen map[string]bool) error {
-	var gone []log.UUID
+	var gone []log.UUID // those that the last round did not reach first
 	g.store.View(func(state *projections.State, _ log.Cursor) {
 		for rec := range state.List(log.KindVM) {
 			vm := rec.Object.(*log.VM)
 			if vm.State == stateDestroyed || vm.State == stateFailed || seen[vm.ID()] || hasAgent(state, vm.ServerUUID) {
 				continue
 			}
-			if gone = append(gone, vm.UUID); len(gone) == maxLooks {
-				return
-			}
+			gone = append(gone, vm.UUID)
 		}
 	})
-	for _, id := range gone {
+	slices.SortFunc(gone, log.UUID.Compare)
+	from, _ := slices.BinarySearchFunc(gone, g.looked, func(id, last log.UUID) int { return cmp.Or(id.Compare(last), -1) })
+	gone = append(gone[from:], gone[:from]...)
+	for _, id := range gone[:min(len(gone), maxLooks)] {
+		g.looked = id
 		if err := g.refresh(ctx, id, false, nil); err != nil && !missing(err) {
 			return err
 		}

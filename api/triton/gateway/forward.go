@@ -74,6 +74,9 @@ func (b *behind) rewrite(p *httputil.ProxyRequest) {
 		p.Out.Header.Del(name)
 	}
 	p.Out.Header.Set(HeaderLoop, b.g.cfg.Self)
+	if one, ok := p.In.Context().Value(passingKey{}).(*passing); ok && one.after != nil {
+		p.Out.Header.Del("Accept-Encoding") // its answer is read here too
+	}
 	if p.In.URL.Path != "/changefeeds" { // no other call has an upgrade
 		p.Out.Header.Del("Upgrade")
 		p.Out.Header.Del("Connection")
@@ -95,7 +98,7 @@ type patience struct{ header, pause time.Duration }
 
 // patienceOf returns how long the old service may take for a request.
 func (g *Gateway) patienceOf(r *http.Request, fields fields) patience {
-	p := patience{g.cfg.HeaderTime, StallTime}
+	p := patience{g.cfg.HeaderTime, g.cfg.StallTime}
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/watch"), r.URL.Path == "/changefeeds":
 		p.header, p.pause = WaitTime, WaitTime
@@ -185,7 +188,7 @@ func (b *behind) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if !errors.As(err, &own) {
 		own = b.answerTo(err, cause)
 	}
-	b.g.logger.Warn("a request was not answered by "+b.g.name(), "asked", r.Method+" "+r.URL.Path, "request", r.Header.Get("x-request-id"), "status", own.Status, "error", err)
+	b.g.logger.Warn("a request was not answered by "+b.g.name(), "asked", cut([]byte(r.Method+" "+r.URL.Path)), "request", cut([]byte(r.Header.Get("x-request-id"))), "status", own.Status, "error", err)
 	b.g.writeError(w, r, own)
 }
 
@@ -242,6 +245,11 @@ func missing(err error) bool {
 func (b *behind) ask(ctx context.Context, method, pathAndQuery string, body []byte, header http.Header) ([]byte, http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
+	return b.askLong(ctx, method, pathAndQuery, body, header)
+}
+
+// askLong is ask for a request that may take until ctx ends.
+func (b *behind) askLong(ctx context.Context, method, pathAndQuery string, body []byte, header http.Header) ([]byte, http.Header, error) {
 	var reader io.Reader
 	if body != nil {
 		reader = bytes.NewReader(body)

@@ -301,10 +301,12 @@ func TestPathTricks(t *testing.T) {
 	for _, line := range []string{
 		"POST /servers/" + oldCN + "/execute/ HTTP/1.1", "POST /servers/" + oldCN + "/exe%63ute HTTP/1.1",
 		"POST /servers/" + newCN + "/execute/ HTTP/1.1", "POST /%73ervers/" + oldCN + "/execute HTTP/1.1",
+		"POST /servers/" + oldCN + "/..;/execute HTTP/1.1", "POST /servers/" + oldCN + "/execute HTTP/1.0",
 		"POST /servers/" + oldCN + "/vms/../execute HTTP/1.1", "POST //servers/" + oldCN + "/execute HTTP/1.1",
 		"POST /servers//" + oldCN + "/execute HTTP/1.1", "POST /servers/" + oldCN + "%2fexecute HTTP/1.1",
 		"POST /servers/" + oldCN + "/%2e%2e/" + oldCN + "/execute HTTP/1.1", "POST /nothing%2f..%2fservers/" + oldCN + "/execute HTTP/1.1",
 		"POST http://10.0.0.1/servers/" + oldCN + "/execute HTTP/1.1", "POST /SERVERS/" + oldCN + "/execute HTTP/1.1",
+		"POST x:http://10.0.0.1/servers/" + oldCN + "/execute HTTP/1.1", "POST http:servers/" + oldCN + "/execute HTTP/1.1",
 		"EXECUTE /servers/" + oldCN + " HTTP/1.1", "POST /servers/" + strings.ToUpper(oldCN) + "/execute HTTP/1.1",
 	} {
 		c, err := net.Dial("tcp", host)

@@ -29,6 +29,8 @@ const (
 	MaxRead = 64 << 20
 	// MaxSwept bounds the VMs that one sweep reads from the old VMAPI.
 	MaxSwept = 200_000
+	// MaxPut bounds the VMs of one PUT /vms.
+	MaxPut = 4096
 )
 
 // Times.
@@ -90,8 +92,8 @@ type Config struct {
 	// Sweep is how often the old service's objects are compared with the log; default 5
 	// minutes.
 	Sweep time.Duration
-	// HeaderTime replaces the constant, for tests; 0: the constant.
-	HeaderTime time.Duration
+	// HeaderTime and StallTime replace the constants, for tests; 0: the constant.
+	HeaderTime, StallTime time.Duration
 }
 
 // Gateway wraps one table. See the package comment for its concurrency.
@@ -104,6 +106,8 @@ type Gateway struct {
 	inner   http.Handler   // the wrapped table, for requests of the gateway's own
 	owns    map[string]bool
 	reports reports
+	// looked is the last VM that lookFor asked for. Only the sweep uses it.
+	looked log.UUID
 
 	mu sync.Mutex // protects what follows
 	// downSince is when the old service began not to answer; zero: it answers.
@@ -142,6 +146,9 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.HeaderTime == 0 {
 		cfg.HeaderTime = HeaderTime
 	}
+	if cfg.StallTime == 0 {
+		cfg.StallTime = StallTime
+	}
 	g := &Gateway{cfg: cfg, store: cfg.Store, logger: cfg.Logger.With("surface", cfg.Surface, "behind", base.String()), inner: cfg.Table.Handler(), owns: make(map[string]bool)}
 	g.behind = newBehind(g, base)
 	g.reports = reports{g: g, busy: make(map[string]bool), late: make(map[string]report)}
@@ -177,7 +184,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	parts.Go(func() { g.probe(ctx) })
 	if g.cfg.Surface == VMAPI {
 		parts.Go(func() { g.follow(ctx) })
-		parts.Go(func() { (&outflow{g}).run(ctx) })
+		out := newOutflow(g)
+		parts.Go(func() { out.watch(ctx) })
+		parts.Go(func() { out.run(ctx) })
 	} else {
 		parts.Go(func() { g.followServers(ctx) })
 		parts.Go(func() { g.reports.run(ctx) })

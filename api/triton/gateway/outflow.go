@@ -7,16 +7,79 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"rutter/api/triton/vmapi"
 	"rutter/log"
+	"rutter/log/vmobject"
 	"rutter/projections"
 )
 
 // outflow sends the old VMAPI what agents report.
-type outflow struct{ g *Gateway }
+type outflow struct {
+	g *Gateway
+
+	mu sync.Mutex // protects what follows
+	// seen are the VMs of nodes with Rutter's agent that the log had, with the last time,
+	// for seenFor. A VM that the log never had is not gone: its node may not have reported
+	// it yet, or the log refuses it.
+	seen   map[string]time.Time
+	pruned time.Time
+}
+
+func newOutflow(g *Gateway) *outflow { return &outflow{g: g, seen: make(map[string]time.Time)} }
+
+// Times of what is remembered of VMs that are gone.
+const (
+	noteEvery = time.Second // on a server that does not lead
+	seenFor   = 24 * time.Hour
+)
+
+// watch notes which VMs the log has, on each server, until ctx ends: the next leader must
+// know which VMs were there.
+func (o *outflow) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		changed := o.g.store.Changed()
+		o.note(o.of(), time.Now())
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		select {
+		case <-time.After(noteEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (o *outflow) note(vms map[string]sentVM, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id := range vms {
+		o.seen[id] = now
+	}
+	if now.Sub(o.pruned) < seenFor/24 {
+		return
+	}
+	o.pruned = now
+	for id, at := range o.seen {
+		if now.Sub(at) > seenFor {
+			delete(o.seen, id)
+		}
+	}
+}
+
+// was reports whether the log had a VM.
+func (o *outflow) was(id string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, had := o.seen[id]
+	return had
+}
 
 // run has the old VMAPI know the VMs of compute nodes with Rutter's agent, as the log
 // has them (rule 5), while this server leads: each change when the log has it, and
@@ -135,8 +198,9 @@ func (o *outflow) theirs(ctx context.Context, cn log.UUID) (map[string]map[strin
 	return all, nil
 }
 
-// send sends each VM of a node with an agent that the old VMAPI has otherwise.
-func (o *outflow) send(ctx context.Context, sent map[string]sentVM) error {
+// of are the VMs that nodes with an agent have by the log, without their forms: those of
+// 100,000 VMs would hold up the log.
+func (o *outflow) of() map[string]sentVM {
 	now := make(map[string]sentVM)
 	o.g.store.View(func(state *projections.State, _ log.Cursor) {
 		for rec := range state.List(log.KindServer) {
@@ -149,18 +213,87 @@ func (o *outflow) send(ctx context.Context, sent map[string]sentVM) error {
 				if vm.DoNotInventory || vm.State == stateProvisioning {
 					continue // VMAPI has the record of its own
 				}
-				one := sentVM{seq: rec.Seq}
-				if sent[vm.ID()].seq != rec.Seq || rec.Seq == 0 {
-					one.form = plain(vmapi.Form(state, vm))
-				}
-				now[vm.ID()] = one
+				now[vm.ID()] = sentVM{seq: rec.Seq}
 			}
 		}
 	})
+	return now
+}
+
+// form is a VM of the log as the old VMAPI is to have it; have is what it has. nil: the
+// log has it no more.
+func (o *outflow) form(id string, have map[string]any) (form map[string]any) {
+	keeps := false
+	o.g.store.View(func(state *projections.State, _ log.Cursor) {
+		if rec, ok := state.Get(log.KindVM, id); ok {
+			form, keeps = vmapi.Form(state, rec.Object.(*log.VM)), state.Feature() >= log.FeatureTriton
+		}
+	})
+	if form == nil {
+		return nil
+	}
+	return complete(plain(form), have, keeps)
+}
+
+// complete adds to a VM's form what the old VMAPI has of it and the log cannot have: below
+// FeatureTriton, all but the fields of log.VM and its networks; else what was too large. A
+// PUT replaces the whole object, so the old one would lose it.
+func complete(form, have map[string]any, keeps bool) map[string]any {
+	if !keeps {
+		for name, value := range have {
+			if !slices.Contains(ofLog, name) {
+				form[name] = value
+			}
+		}
+		return form
+	}
+	left, _ := form[vmobject.LeftOut].([]any)
+	for _, one := range left {
+		label, _ := one.(string)
+		name, _, _ := strings.Cut(label, ".")
+		theirs, has := have[name]
+		of, isObject := theirs.(map[string]any)
+		ours, both := form[name].(map[string]any)
+		switch {
+		case !has:
+		case isObject && both:
+			for key, value := range of {
+				if _, given := ours[key]; !given {
+					ours[key] = value
+				}
+			}
+		case empty(form[name]):
+			form[name] = theirs
+		}
+	}
+	return form
+}
+
+// empty reports whether a value is what VMAPI shows if there is nothing.
+func empty(value any) bool {
+	switch v := value.(type) {
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	}
+	return value == nil
+}
+
+// ofLog are the fields of a VM that the log has below FeatureTriton.
+var ofLog = append(slices.DeleteFunc(log.FieldNames(log.KindVM), func(name string) bool { return name == "properties" }), "nics", "ram", "resolvers", "routes")
+
+// send sends each VM of a node with an agent that the old VMAPI has otherwise.
+func (o *outflow) send(ctx context.Context, sent map[string]sentVM) error {
+	now := o.of()
+	o.note(now, time.Now())
 	for id, one := range now {
 		have := sent[id]
-		if one.form == nil {
+		if have.seq == one.seq && one.seq != 0 {
 			continue // it did not change
+		}
+		if one.form = o.form(id, have.form); one.form == nil {
+			continue // the next round ends it
 		}
 		if have.form == nil || differ(have.form, one.form) {
 			if err := o.put(ctx, id, one.form); err != nil {
@@ -172,7 +305,7 @@ func (o *outflow) send(ctx context.Context, sent map[string]sentVM) error {
 	return o.end(ctx, sent, now)
 }
 
-// end tells the old VMAPI of VMs that the log has no more, as a vm-agent does:
+// end tells the old VMAPI of VMs that the log had and has no more, as a vm-agent does:
 // the last object, destroyed.
 func (o *outflow) end(ctx context.Context, sent, now map[string]sentVM) error {
 	for id, have := range sent {
@@ -181,6 +314,10 @@ func (o *outflow) end(ctx context.Context, sent, now map[string]sentVM) error {
 		}
 		if vm, agent := o.g.vmOf(id); vm != nil && (!agent || vm.DoNotInventory || vm.State == stateProvisioning) {
 			delete(sent, id) // it moved, or is moving
+			continue
+		} else if vm == nil && !o.was(id) {
+			o.g.logger.Warn(o.g.name()+" has a VM of a compute node with Rutter's agent that the log does not have: it stays there as it is", "vm", id)
+			delete(sent, id)
 			continue
 		}
 		state, _ := have.form["state"].(string)

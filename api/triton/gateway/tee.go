@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,8 +59,11 @@ func (w *recorder) replay(to http.ResponseWriter) {
 // report is one that goes to the old CNAPI.
 type report struct {
 	name, method, path string
-	body               []byte
-	header             http.Header
+	// key names the node and the sort, in one form: a query and letters in upper case, as
+	// which one node could be sent many times, do not count.
+	key    string
+	body   []byte
+	header http.Header
 }
 
 // reports are on their way to the old CNAPI.
@@ -69,7 +73,7 @@ type reports struct {
 
 	mu   sync.Mutex // protects what follows
 	busy map[string]bool
-	// late are sysinfos that were not taken, by path: the newest of each node.
+	// late are sysinfos that were not taken, by key: the newest of each node.
 	late map[string]report
 }
 
@@ -80,15 +84,15 @@ func (s *reports) send(one report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if one.name == "sysinfo" {
-		if _, waits := s.late[one.path]; waits || len(s.late) < maxLate {
-			s.late[one.path] = one
+		if _, waits := s.late[one.key]; waits || len(s.late) < maxLate {
+			s.late[one.key] = one
 		}
 	}
-	if s.busy[one.path] || len(s.busy) >= maxReports {
+	if s.busy[one.key] || len(s.busy) >= maxReports {
 		s.g.cfg.Metrics.tee(s.g.cfg.Surface, one.name, errStalled)
 		return
 	}
-	s.busy[one.path] = true
+	s.busy[one.key] = true
 	s.under.Go(func() { s.deliver(one) })
 }
 
@@ -102,10 +106,16 @@ func (s *reports) deliver(one report) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.busy, one.path)
-	if waits, ok := s.late[one.path]; err == nil && ok && bytes.Equal(waits.body, one.body) {
-		delete(s.late, one.path)
+	delete(s.busy, one.key)
+	if waits, ok := s.late[one.key]; (err == nil || final(err)) && ok && bytes.Equal(waits.body, one.body) {
+		delete(s.late, one.key)
 	}
+}
+
+// final reports whether an old service will never take the same request.
+func final(err error) bool {
+	var said *errStatus
+	return asStatus(err, &said) && said.status >= 400 && said.status < 500 && said.status != http.StatusConflict && said.status != http.StatusTooManyRequests
 }
 
 // run sends late sysinfos again until ctx ends, and returns when nothing is under way.
@@ -128,8 +138,8 @@ func (s *reports) run(ctx context.Context) {
 func (s *reports) waiting() (all []report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for path, one := range s.late {
-		if !s.busy[path] {
+	for key, one := range s.late {
+		if !s.busy[key] {
 			all = append(all, one)
 		}
 	}
@@ -152,7 +162,7 @@ func (g *Gateway) reported(name string) func(*asked) error {
 			return err
 		}
 		if _, agent := g.node(a.r); answer.code < 300 && !agent {
-			g.reports.send(report{name, a.r.Method, pathOf(a.r), a.body, a.r.Header.Clone()})
+			g.reports.send(report{name, a.r.Method, pathOf(a.r), strings.ToLower(a.r.URL.Path), a.body, a.r.Header.Clone()})
 		}
 		answer.replay(outer)
 		return nil

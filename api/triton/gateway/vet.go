@@ -39,7 +39,7 @@ const prototype = "__proto__"
 // fieldsOf returns the fields of the query and the body, or refuses a request that the
 // old service could read in another way than the check.
 func fieldsOf(r *http.Request, body []byte) (fields, error) {
-	if text := r.Header.Get("Content-Encoding"); len(body) > 0 && text != "" && !strings.EqualFold(text, "identity") {
+	if text := strings.Join(r.Header.Values("Content-Encoding"), ", "); len(body) > 0 && text != "" && !strings.EqualFold(text, "identity") {
 		return nil, rest.Fail(http.StatusUnsupportedMediaType, webcheck.CodeContentType, "send the body as it is", "the body is encoded (%.40s): what is in it could not be looked at before it is handed on", text)
 	}
 	if text := r.Header.Get("Content-Type"); len(body) > 0 && text != "" {
@@ -53,12 +53,13 @@ func fieldsOf(r *http.Request, body []byte) (fields, error) {
 	}
 	all := make(fields)
 	for name, values := range query {
-		base, _, nested := strings.Cut(name, "[") // qs makes an object of name[key]
 		if raw, err := json.Marshal(values[0]); err == nil {
-			all[base] = raw
+			all[name] = raw
 		}
-		if base == prototype || base == "action" && nested || len(values) > 1 {
-			return nil, rest.BadParameter(name, log.ElementInvalid, "give it once, as name=value", "it could be read in two ways")
+		// qs makes objects of name[key] and, as it is set, of name.key; of [name] and, in
+		// some versions, of name]key it makes name.
+		if name == prototype || strings.ContainsAny(name, "[].") || len(values) > 1 {
+			return nil, rest.BadParameter(name, log.ElementInvalid, "give it once, as name=value, and what is an object or a list in the body", "it could be read in two ways")
 		}
 	}
 	if len(bytes.TrimSpace(body)) == 0 {

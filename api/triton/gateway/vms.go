@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -105,7 +106,8 @@ func (g *Gateway) getVM(a *asked) error {
 		}
 		err = g.refresh(ctx, id, sync, a.r.Header)
 		leave()
-		if err != nil && !missing(err) && (vm == nil || sync) {
+		// errPassed: what the log has is newer than the answer.
+		if err != nil && !missing(err) && !errors.Is(err, errPassed) {
 			return rest.Fail(http.StatusServiceUnavailable, rest.CodeUnavailable, "ask again when it answers", "whether VM %s exists cannot be said: the log has none, and %s (%s) was not heard: %v", id, g.name(), g.setting(), err)
 		}
 		query.Del("sync")
@@ -390,8 +392,11 @@ func (g *Gateway) putVMs(a *asked) error {
 		return err
 	}
 	var vms map[string]json.RawMessage
-	if err := json.Unmarshal(a.fields["vms"], &vms); err != nil {
+	if err := json.Unmarshal(a.fields["vms"], &vms); err != nil || vms == nil {
 		return rest.BadParameter("vms", log.ElementInvalid, `send {"vms": {UUID: VM}}`, "it is no object of VMs")
+	}
+	if len(vms) > MaxPut {
+		return rest.BadParameter("vms", log.ElementInvalid, fmt.Sprintf("send at most %d at once", MaxPut), "%d VMs are over %d", len(vms), MaxPut)
 	}
 	var all []*said
 	for _, name := range slices.Sorted(maps.Keys(vms)) {
@@ -426,7 +431,11 @@ func (g *Gateway) refresh(ctx context.Context, id log.UUID, sync bool, header ht
 	for n := 0; n < tries && errors.Is(err, errPassed); n++ {
 		var asOf log.Seq
 		g.store.View(func(_ *projections.State, head log.Cursor) { asOf = head.Seq })
-		body, _, failed := g.behind.ask(ctx, http.MethodGet, "/vms/"+id.String()+"?"+query.Encode(), nil, header)
+		ask := g.behind.ask
+		if query.Has("sync") { // the old VMAPI asks the compute node
+			ask = g.behind.askLong
+		}
+		body, _, failed := ask(ctx, http.MethodGet, "/vms/"+id.String()+"?"+query.Encode(), nil, header)
 		if failed != nil {
 			return failed
 		}

@@ -240,7 +240,7 @@ func TestOutflow(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); (&outflow{b.g}).run(ctx) }()
+	go func() { defer close(ended); newOutflow(b.g).run(ctx) }()
 	defer func() { cancel(); <-ended }()
 	put := func(part string) func() bool {
 		return func() bool {
