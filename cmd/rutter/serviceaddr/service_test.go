@@ -50,15 +50,27 @@ func (l *leads) HandOver(context.Context) error {
 	return nil
 }
 
-// serve runs a Service in this thread's namespace, on a link v0 that has a carrier,
-// until end is called or a minute is over. watch runs beside it.
-func serve(t *testing.T, l *leads, address string, watch func(s *Service, end func())) {
+// linked makes a link v0 that has a carrier, in this thread's namespace.
+func linked(t *testing.T) {
 	t.Helper()
 	for _, line := range []string{"link add v0 type veth peer name v1", "link set v0 up", "link set v1 up"} {
 		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %s: %v: %s", line, err, out)
 		}
 	}
+}
+
+// serve makes the link of linked, and runs a Service there as keep does.
+func serve(t *testing.T, l *leads, address string, watch func(s *Service, end func())) {
+	t.Helper()
+	linked(t)
+	keep(t, l, address, watch)
+}
+
+// keep runs a Service in this thread's namespace until end is called or a minute is over.
+// watch runs beside it.
+func keep(t *testing.T, l *leads, address string, watch func(s *Service, end func())) {
+	t.Helper()
 	ctx, end := context.WithTimeout(t.Context(), time.Minute)
 	defer end()
 	l.moved = make(chan struct{})
@@ -168,6 +180,73 @@ func TestServiceWithoutLink(t *testing.T) {
 		}
 		if text := strings.Join(s.Problems(), "\n"); !strings.Contains(text, "link absent") {
 			t.Errorf("problems %q", text)
+		}
+	})
+}
+
+// otherEnd is the other machine's end of the link v0 of serve, in this thread's namespace.
+func otherEnd(t *testing.T) *segment {
+	t.Helper()
+	l, err := lookLink("v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := openSegment(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return other
+}
+
+// Another machine claims the address that is held: that is counted, the holder keeps the
+// address, and announces it once more, however often the other machine claims it.
+func TestHolderDefendsIt(t *testing.T) {
+	t.Parallel()
+	inNamespace(t)
+	a := mustParse(t, "10.0.0.9/24@v0")
+	linked(t)
+	other := otherEnd(t)
+	defer other.close()
+	began := time.Now()
+	// due is how often the address is announced at most, if nobody claims it.
+	due := func() (n int) {
+		for _, at := range announceAt {
+			if time.Since(began) >= at {
+				n++
+			}
+		}
+		return n
+	}
+	announced := 0 // ARP requests, of which each announcement has one
+	hear := func() {
+		var b [frameBytes]byte
+		for {
+			n, _, err := unix.Recvfrom(other.fd, b[:], unix.MSG_DONTWAIT)
+			if err != nil {
+				return
+			}
+			if ip, _, ok := claim(b[:n]); ok && ip == a.IP() && b[21] == arpRequest {
+				announced++
+			}
+		}
+	}
+	l := &leads{elected: true, handed: func() {}}
+	keep(t, l, a.String(), func(s *Service, end func()) {
+		defer end()
+		state := func() State { return s.States()[0] }
+		until(t, "held", func() bool { return state().Held })
+		for n := range uint64(3) {
+			if err := other.announce(a.IP()); err != nil {
+				t.Error(err)
+			}
+			until(t, "claims are counted", func() bool { return state().Claims >= 2*(n+1) }) // a request and a reply each
+		}
+		until(t, "announced again", func() bool { hear(); return announced > due() })
+		if hear(); announced > due()+1 {
+			t.Errorf("announced %d times, want at most %d", announced, due()+1)
+		}
+		if st := state(); !st.Held || st.Takes != 1 || st.Losses > 0 {
+			t.Errorf("the address was given away: %+v", st)
 		}
 	})
 }
