@@ -2,10 +2,12 @@ package serviceaddr
 
 import (
 	"errors"
+	"flag"
 	"io"
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -15,6 +17,15 @@ import (
 
 	"rutter/cmd/rutter/netlab"
 )
+
+// The tests wait for lifetimes in the kernel: more of them at once than there are cores. A
+// -parallel on the command line counts instead.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // inNamespace moves the test to a network namespace of its own, which ends with it, with a
 // bridge named l0 that has the addresses.
