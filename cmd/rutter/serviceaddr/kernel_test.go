@@ -93,6 +93,7 @@ func gone(t *testing.T, k *kernel, a Address, since time.Time) time.Duration {
 // The bound of how late it is (kernelLate) has no limit here: the test may run on a busy
 // machine. With another address set meanwhile it is later, which is what the bound is for.
 func TestKernelLosesIt(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{"10.0.0.9/24@l0", "fd00::9/64@l0"} {
 		for _, disturbed := range []bool{false, true} {
 			t.Run(text, func(t *testing.T) {

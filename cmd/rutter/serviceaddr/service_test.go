@@ -50,13 +50,16 @@ func (l *leads) HandOver(context.Context) error {
 	return nil
 }
 
-// linked makes a link v0 that has a carrier, in this thread's namespace.
+// linked makes a link v0 that has a carrier and an address, in this thread's namespace.
 func linked(t *testing.T) {
 	t.Helper()
 	for _, line := range []string{"link add v0 type veth peer name v1", "link set v0 up", "link set v1 up"} {
 		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %s: %v: %s", line, err, out)
 		}
+	}
+	if err := netlab.AddAddress("v0", netip.MustParsePrefix("10.0.0.1/24")); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -187,10 +190,12 @@ func TestServiceWithoutLink(t *testing.T) {
 // otherEnd is the other machine's end of the link v0 of serve, in this thread's namespace.
 func otherEnd(t *testing.T) *segment {
 	t.Helper()
-	l, err := lookLink("v1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	var l link
+	until(t, "a carrier", func() (is bool) {
+		var err error
+		l, err = lookLink("v1")
+		return err == nil
+	})
 	other, err := openSegment(l)
 	if err != nil {
 		t.Fatal(err)
@@ -249,4 +254,29 @@ func TestHolderDefendsIt(t *testing.T) {
 			t.Errorf("the address was given away: %+v", st)
 		}
 	})
+}
+
+// A prefix that is not that of the link, or a link that is not that of the prefix, keeps
+// no server from having the address, and is named.
+func TestPrefixOfAnotherLink(t *testing.T) {
+	t.Parallel()
+	inNamespace(t)
+	l := &leads{elected: true, handed: func() {}}
+	serve(t, l, "10.0.1.9/24@v0", func(s *Service, end func()) {
+		defer end()
+		until(t, "held", func() bool { return s.States()[0].Held })
+		if text := strings.Join(s.Problems(), "\n"); !strings.Contains(text, "link v0 has no address of its own in 10.0.1.0/24") {
+			t.Errorf("problems %q", text)
+		}
+		if st := s.States()[0]; st.Problem != "" {
+			t.Errorf("problem %q", st.Problem)
+		}
+		l.set(false)
+		until(t, "another leads", func() bool { return len(s.Problems()) == 0 })
+	})
+	for setting, want := range map[string]bool{"10.0.0.9/24@v0": false, "10.0.1.9/32@v0": false, "10.0.0.1/24@v0": true, "fd00::9/64@v0": true} {
+		if got := misplaced(mustParse(t, setting)) != ""; got != want {
+			t.Errorf("%s is misplaced: %t, want %t", setting, got, want)
+		}
+	}
 }
