@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	stdlog "log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -155,6 +156,23 @@ func TestCheckCommand(t *testing.T) {
 		}
 	})
 	t.Run("failures", func(t *testing.T) {
+		answers := func(handler http.HandlerFunc) string {
+			s := httptest.NewServer(handler)
+			t.Cleanup(s.Close)
+			return s.URL
+		}
+		page := answers(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>\x1b[2J hello") })
+		locked := answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+		moved := answers(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://elsewhere.example.com/", http.StatusMovedPermanently)
+		})
+		cut := answers(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			fmt.Fprint(w, "[{")
+		})
+		secret := httptest.NewTLSServer(http.NotFoundHandler())
+		secret.Config.ErrorLog = stdlog.New(io.Discard, "", 0)
+		defer secret.Close()
 		gone := httptest.NewServer(http.NotFoundHandler())
 		gone.Close()
 		for _, test := range []struct {
@@ -165,15 +183,29 @@ func TestCheckCommand(t *testing.T) {
 			{[]string{gone.URL}, 1, "no answer of the server can be read"},
 			{[]string{gone.URL, "--service", "napi"}, 1, "no answer of the server can be read"},
 			{[]string{napi, "--against", gone.URL}, 1, "no answer of the server can be read"},
-			{[]string{napi + "/nowhere"}, 1, "none of [napi cnapi vmapi]"},
+			{[]string{napi + "/nowhere"}, 1, "say what it is with --service"},
+			{[]string{page}, 1, `a body that is not JSON: <html>\u001b[2J`},
+			{[]string{page, "--service", "vmapi"}, 1, "no answer of the server can be read"},
+			{[]string{locked}, 1, "wants credentials"},
+			{[]string{moved}, 1, "give that URL"},
+			{[]string{cut}, 1, "unexpected EOF"},
+			{[]string{secret.URL}, 1, "certificate"},
+			{[]string{strings.Replace(secret.URL, "https", "http", 1)}, 1, "HTTPS server"},
+			{[]string{strings.Replace(napi, "http", "https", 1)}, 1, "no answer of the server can be read"},
+			{[]string{napi, "--service", "cnapi"}, 3, "answered otherwise than documented"},
 			{[]string{"napi.my.domain"}, 2, "want one such as http://napi.example.com"},
 			{[]string{napi, "--service", "papi"}, 2, "want napi, cnapi or vmapi"},
 			{[]string{napi, "--timeout", "0s"}, 2, "want more than 0"},
 			{[]string{napi, "--total", "1ns"}, 1, "its time has passed"},
 			{[]string{}, 2, "want one URL"},
 		} {
-			if code, _, said := check(t, test.args...); code != test.code || !strings.Contains(said, test.want) {
+			code, out, said := check(t, test.args...)
+			if code != test.code || !strings.Contains(said, test.want) {
 				t.Errorf("%q: got code %d %q, want %d and %q", test.args, code, said, test.code, test.want)
+			}
+			const most = 16 << 10 // bytes that an operator has to read
+			if len(out)+len(said) > most || strings.Contains(out+said, "\x1b") || code == 1 && strings.Contains(said, "--service") != strings.Contains(said, "is none of") {
+				t.Errorf("%q: %d bytes:\n%q\n%q", test.args, len(out)+len(said), out, said)
 			}
 		}
 	})

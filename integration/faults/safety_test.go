@@ -41,6 +41,7 @@ var rules = []rule{
 	{"B1", "programmed is what the kernel has, in this process", []string{"agent.TestProgrammedOnlyWhenMatched", "agent.TestProgrammedIsOfBeforeThePass", "api/liveness.TestBarrierNeverLies"}},
 	{"B2", "the barrier asks all who are interested at its end", []string{"api/liveness.TestBarrierIsOfThoseAtItsEnd", "api/liveness.TestBarrierNeverLies", "api.TestBarrierOfAWholeChange"}},
 	{"R1", "a consistent read knows that no newer leader was", []string{"integration/faults.TestPausedLeaderServesNothingStale", "raftstore.TestConsistentOnFollowers", "raftstore.TestNoQuorum", "integration/faults.TestSchedules"}},
+	{"V1", "a service address is held by one server at a time", []string{"raftstore/internal/peer.TestConfirmedByMajority", "raftstore.TestLeaderIsConfirmed", "raftstore.TestAloneIsConfirmed", "cmd/rutter/serviceaddr.TestNeverTwoHolders", "cmd/rutter/serviceaddr.TestWhenItIsTaken", "cmd/rutter/serviceaddr.TestWhenItIsDropped", "cmd/rutter/serviceaddr.TestSetTooLate", "cmd/rutter/serviceaddr.TestStaleProofSendsNothing", "cmd/rutter/serviceaddr.TestKernelLosesIt", "cmd/rutter/serviceaddr.TestSetAsksLast", "cmd/rutter/serviceaddr.TestSetTakesNothingOver", "cmd/rutter/serviceaddr.TestLeftovers", "cmd/rutter/serviceaddr.TestHolderDefendsIt", "integration/serviceaddr.TestHolderChanges", "integration/serviceaddr.TestHolderGivesItAway", "integration/serviceaddr.TestKilledAndStarted", "integration/serviceaddr.TestOthersHaveTheAddress", "integration/serviceaddr.TestClockOfHolder"}},
 	{"A1", "whatever bytes a change has, all servers go on and agree", []string{"raftstore.FuzzChange", "raftstore.TestPoisonIsRefused", "raftstore.TestUnreadableChange", "raftstore.TestEventOverTheLimit", "raftstore.TestPanicIsARefusal", "projections/rules.TestMutatedChanges", "projections/rules.TestLimits", "projections/rules.TestResultLimit", "projections/rules.TestQuotesAreCut", "log.TestBoundedRefusal", "log.TestLimitsAreDocumented", "integration/containment.TestHugeIDsAreRefused", "integration/containment.TestUnknownFieldsAreRefused"}},
 	{"A2", "a change id is bound to its content", []string{"raftstore.TestChangeIDIsBoundToItsContent", "log.TestContent", "api.TestUpdateOfVMAgain", "integration/containment.TestChangeIDUsedAgain"}},
 	{"A3", "there is a way past an entry that stops every server", []string{"raftstore.TestSkip", "raftstore.TestSkipIsJoined", "raftstore.TestSkipChecks", "raftstore.TestSkipVoid", "raftstore.TestSkipRecover", "raftstore.TestNoSkips", "integration/containment.TestSkipAnEntry", "integration/containment.TestSkipAChange"}},
@@ -87,8 +88,8 @@ const (
 // Each rule has tests, which exist, a heading in docs/safety.md, and a line of
 // the table at that page's end.
 func TestRulesOfSafety(t *testing.T) {
-	if len(rules) != 62 {
-		t.Errorf("%d rules, want 62", len(rules))
+	if len(rules) != 63 {
+		t.Errorf("%d rules, want 63", len(rules))
 	}
 	page, err := os.ReadFile(safetyPage)
 	if err != nil {

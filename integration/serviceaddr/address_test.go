@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"rutter/cmd/rutter/netlab"
+	"rutter/varp"
 )
 
 // within bounds the waits of a test, generously.
@@ -72,7 +73,7 @@ func start(t *testing.T, flags ...string) (context.Context, *World, *Watch) {
 }
 
 // A client that dials one address is blind for a bounded time after the holder was killed,
-// was stopped, was cut off from the others while the client still reaches it, and ended.
+// and was stopped.
 func TestHolderChanges(t *testing.T) {
 	t.Parallel()
 	ctx, w, v := start(t)
@@ -83,8 +84,17 @@ func TestHolderChanges(t *testing.T) {
 		}
 		t.Logf("killed: blind for %v", blind)
 		stopped(ctx, t, w, v)
-		cutOff(ctx, t, w, v)
+	}
+}
+
+// The same after the holder ended, and was cut off from the others while the client still
+// reaches it.
+func TestHolderGivesItAway(t *testing.T) {
+	t.Parallel()
+	ctx, w, v := start(t)
+	for range rounds() {
 		ended(ctx, t, w, v)
+		cutOff(ctx, t, w, v)
 	}
 }
 
@@ -185,6 +195,35 @@ func ended(ctx context.Context, t *testing.T, w *World, v *Watch) {
 	}
 }
 
+// svp is a client of SVP that knows one server: the service address.
+func svp(t *testing.T, w *World) *varp.Client {
+	t.Helper()
+	c, err := varp.NewClient(varp.ClientConfig{
+		Servers: []string{net.JoinHostPort(IPv4.String(), "1296")}, AttemptTimeout: try,
+		Dial: func(ctx context.Context, _, address string) (net.Conn, error) { return w.Dial(ctx, address) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// mapped waits until SVP answers a client: there is no vnet, so no machine is on it.
+func mapped(ctx context.Context, t *testing.T, c *varp.Client) {
+	t.Helper()
+	for {
+		_, _, err := c.VL3(ctx, 7, netip.MustParseAddr("10.0.0.5"))
+		if errors.Is(err, varp.ErrNotFound) {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("SVP does not answer at the service address: %v", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // kept is a connection of the client that has had one answer.
 func kept(ctx context.Context, t *testing.T, w *World) net.Conn {
 	t.Helper()
@@ -212,14 +251,14 @@ func ends(t *testing.T, conn net.Conn) {
 }
 
 // A connection to a holder that was killed ends when the client sends: the next holder's
-// kernel refuses it. A machine that is no server and has the address keeps the servers
-// from taking it, and they say so. A server that is killed and started again at once has
-// not the address of its life before.
-func TestOthersHaveTheAddress(t *testing.T) {
+// kernel refuses it. SVP answers at the address as before. A server that is killed and
+// started again at once has not the address of its life before.
+func TestKilledAndStarted(t *testing.T) {
 	t.Parallel()
 	ctx, w, v := start(t)
 	holder := holds(ctx, t, w, v)
-	conn := kept(ctx, t, w)
+	conn, mappings := kept(ctx, t, w), svp(t, w)
+	mapped(ctx, t, mappings)
 	if err := holder.Stop(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -233,6 +272,7 @@ func TestOthersHaveTheAddress(t *testing.T) {
 	if err := exchange(conn, IPv4); err == nil {
 		t.Error("a connection to the former holder is answered")
 	}
+	mapped(ctx, t, mappings)
 	if err := holder.AwaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +283,14 @@ func TestOthersHaveTheAddress(t *testing.T) {
 	if text, err = next.Get(ctx, "/metrics"); err != nil || !strings.Contains(text, `rutter_service_address_held{address="10.77.0.9"} 1`) {
 		t.Errorf("the holder's metrics lack it: %v", err)
 	}
-	// While the holder is stopped, another machine takes the address.
+}
+
+// While the holder is stopped, another machine takes the address. That keeps the servers
+// from taking it, and they say so.
+func TestOthersHaveTheAddress(t *testing.T) {
+	t.Parallel()
+	ctx, w, v := start(t)
+	next := holds(ctx, t, w, v)
 	began := time.Now()
 	if err := next.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)

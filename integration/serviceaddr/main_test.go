@@ -2,6 +2,7 @@ package serviceaddr
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,6 +23,12 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		program = os.Getenv(rig.Env)
+		// The tests wait for elections and lifetimes: more of them at once than there are
+		// cores. A -parallel on the command line counts instead.
+		if err := flag.Set("test.parallel", "5"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		os.Exit(m.Run())
 	}
 	os.Exit(rig.Run(outside{m}, &program))

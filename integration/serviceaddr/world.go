@@ -81,7 +81,7 @@ func New(program, dir string, flags ...string) (w *World, err error) {
 			Name: id, Program: program, LogFile: filepath.Join(dir, id+".log"),
 			Args: append([]string{
 				"server", "--id", id, "--data", filepath.Join(dir, id+"-data"), "--insecure", "--listen", "0.0.0.0:7420",
-				"--raft", h.IP.String() + ":7421", "--peers", strings.Join(peers, ","), "--svp", "off",
+				"--raft", h.IP.String() + ":7421", "--peers", strings.Join(peers, ","), "--svp", net.JoinHostPort(IPv4.String(), "1296"),
 				"--service-address", IPv4.String() + "/24@" + link, "--service-address", IPv6.String() + "/64@" + link,
 				"--napi", net.JoinHostPort(IPv4.String(), "80"), "--cnapi", net.JoinHostPort(IPv6.String(), "80"),
 				"--triton-allow", "10.77.0.0/24=write", "--triton-allow", "fd77::/64=write",

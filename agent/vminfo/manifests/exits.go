@@ -46,6 +46,9 @@ func (f *Folder) loadExit(vm *vmRecord) {
 		return
 	}
 	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return // a pipe would hold up all VMs
+	}
 	text := make([]byte, maxExitFile)
 	n, _ := file.Read(text) // an empty text is no JSON
 	var saved exitFile
@@ -56,7 +59,8 @@ func (f *Folder) loadExit(vm *vmRecord) {
 	if saved.Status != nil {
 		vm.exit.status, vm.exit.known = *saved.Status, true
 	}
-	if saved.Timestamp.After(vm.modified) {
+	// A time to come, of a clock that was wrong, would stay the VM's last change.
+	if saved.Timestamp.After(vm.modified) && !saved.Timestamp.After(time.Now()) {
 		vm.modified = saved.Timestamp
 	}
 }
@@ -70,7 +74,7 @@ func (f *Folder) saveExit(vm *vmRecord) {
 	}
 	text, err := json.Marshal(saved)
 	if err == nil {
-		err = os.WriteFile(path+".new", text, 0o600)
+		err = writeNew(path+".new", text)
 	}
 	if err == nil {
 		err = os.Rename(path+".new", path)
@@ -78,6 +82,20 @@ func (f *Folder) saveExit(vm *vmRecord) {
 	if err != nil {
 		f.skip(fmt.Sprintf("how VMs ended, after a restart: %v", err))
 	}
+}
+
+// writeNew writes a file that is not there. What is there by that name is removed, and
+// not followed: the folder may be open to others (closeFolder).
+func writeNew(path string, text []byte) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	return errors.Join(err, file.Close())
 }
 
 // forgetExit: the VM runs again, or is gone.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -325,9 +326,26 @@ func (r *Runner) Detect(ctx context.Context) (Service, error) {
 		if _, ok := a.body.([]any); ok && a.status == http.StatusOK {
 			return service, nil
 		}
+		if err := a.turnsAway(); err != nil {
+			return "", err
+		}
 		said = append(said, fmt.Sprintf("%s: status %d", lists[service], a.status))
 	}
-	return "", fmt.Errorf("the server is none of %v: it has none of their lists (%s)", Services, strings.Join(said, ", "))
+	return "", fmt.Errorf("%w %v: it has none of their lists (%s)", ErrUnknown, Services, strings.Join(said, ", "))
+}
+
+// ErrUnknown: a server has none of the lists by which Detect knows a service.
+var ErrUnknown = errors.New("the server is none of")
+
+// turnsAway says that a server lets no one in at its URL, and what to do.
+func (a *answer) turnsAway() error {
+	switch {
+	case a.status == http.StatusUnauthorized || a.status == http.StatusForbidden:
+		return fmt.Errorf("the server refuses this machine or wants credentials, and the check has none (status %d): run it where Triton's services may ask, or give its plain listener", a.status)
+	case a.status >= 300 && a.status < 400:
+		return fmt.Errorf("the server sends its callers to %s (status %d): give that URL, if it is the service", ascii(a.header.Get("Location"), maxShown), a.status)
+	}
+	return nil
 }
 
 func (r *Runner) probe(ctx context.Context, service Service, path string) (*answer, error) {

@@ -338,6 +338,9 @@ func (r *Runner) exchange(request *http.Request) (*answer, error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	if err := d.Decode(&a.body); err != nil || d.More() {
+		if err := a.turnsAway(); err != nil {
+			return nil, err
+		}
 		return nil, fmt.Errorf("status %d, and a body that is not JSON: %s", response.StatusCode, ascii(string(b[:min(len(b), maxShown)]), maxShown))
 	}
 	return a, nil

@@ -11,6 +11,10 @@ import (
 // drillPoll is the least time between two reads of a drill's file.
 const drillPoll = 50 * time.Millisecond
 
+// DrillUpkeep is the time between two rounds of a server's upkeep in a drill: what the log
+// lets go of after months is let go of soon after the clock was moved by them.
+const DrillUpkeep = 2 * time.Second
+
 // DrillClock is the machine's clock, moved by an offset from a file. With it operators
 // and tests see how a cluster treats a server whose clock is wrong, without setting a
 // machine's clock. Only the store uses it. A server with a DrillClock warns of it as

@@ -251,7 +251,7 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 	cfg.Store.ID, cfg.Store.Dir, cfg.Store.Listen, cfg.Store.Advertise = c.String("id"), c.String("data"), c.String("raft"), c.String("advertise")
 	cfg.Store.Bootstrap, cfg.Store.InitialMembers, cfg.Store.Join, cfg.Store.NonVoter = c.Bool("bootstrap"), members, c.StringSlice("join"), c.Bool("non-voter")
 	if folder := c.String("drill-clock"); folder != "" {
-		cfg.Drill = serve.NewDrillClock(filepath.Join(folder, cfg.Store.ID))
+		cfg.Drill, cfg.Store.UpkeepEvery = serve.NewDrillClock(filepath.Join(folder, cfg.Store.ID)), serve.DrillUpkeep
 	}
 	if m := memberOf(members, cfg.Store.ID); m != nil && cfg.Store.Advertise == "" {
 		cfg.Store.Advertise = m.Address

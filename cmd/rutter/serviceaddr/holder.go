@@ -22,8 +22,9 @@ const (
 	// sets the address any more: an address that is gone then stays gone.
 	SeenGone = Fresh + guard
 	// kernelLate bounds how long after its Lifetime the kernel has an address at most
-	// (ADDRCONF_TIMER_FUZZ_MAX, linux/include/net/addrconf.h: 1 s between two checks).
-	kernelLate = time.Second
+	// (ADDRCONF_TIMER_FUZZ_MAX, linux/include/net/addrconf.h: 1 s between two checks; the
+	// rest is for a machine whose processors have other work).
+	kernelLate = 1500 * time.Millisecond
 	// BlindWait is the time after an election from which on a former holder has lost the
 	// address, also if it cannot be seen on the link.
 	BlindWait = Fresh + Lifetime + kernelLate + guard

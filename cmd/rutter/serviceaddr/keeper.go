@@ -63,6 +63,7 @@ func (k *keeper) step(l Leadership, others []string) {
 	if !l.Elected {
 		k.closeSegment()
 		k.unusable, k.looked = time.Time{}, time.Time{}
+		k.warn("")
 		k.problem(nil)
 		return
 	}
@@ -106,6 +107,15 @@ func (k *keeper) problem(err error) {
 	}
 }
 
+// warn notes what does not keep this server from having the address, and logs it when
+// that changes.
+func (k *keeper) warn(text string) {
+	if text != "" && text != k.state.Warning {
+		k.service.cfg.Logger.Warn("a service address may be of no use", "address", k.state.Address, "because", text)
+	}
+	k.state.Warning = text
+}
+
 // openSegment looks at the link, and opens the socket on it.
 func (k *keeper) openSegment(now time.Time) error {
 	if k.segment != nil && now.Sub(k.looked) < lookLinkEvery {
@@ -127,6 +137,7 @@ func (k *keeper) openSegment(now time.Time) error {
 		return err
 	}
 	k.link, k.unusable = l, time.Time{}
+	k.warn(misplaced(k.state.Address))
 	if !k.holder.Held() {
 		k.blocked = k.clearLeftovers()
 	}

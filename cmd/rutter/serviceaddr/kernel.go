@@ -203,3 +203,23 @@ func lookLink(name string) (l link, err error) {
 	}
 	return link{ifi.Index, ifi.HardwareAddr}, nil
 }
+
+// misplaced says what is wrong if the link of a service address has no address of its own
+// in its subnet: one of the two in the setting is probably not what was meant. Without a
+// subnet in the setting (/32, /128) there is nothing to compare.
+func misplaced(a Address) string {
+	ifi, err := net.InterfaceByName(a.Link)
+	if err != nil || a.Prefix.IsSingleIP() {
+		return ""
+	}
+	all, err := ifi.Addrs()
+	if err != nil {
+		return ""
+	}
+	for _, one := range all {
+		if own, err := netip.ParsePrefix(one.String()); err == nil && own.Addr() != a.IP() && a.Prefix.Contains(own.Addr()) {
+			return ""
+		}
+	}
+	return fmt.Sprintf("link %s has no address of its own in %s, so clients there may get no answer: look at the prefix and the link in --service-address, or give the link an address", a.Link, a.Prefix.Masked())
+}

@@ -70,6 +70,7 @@ type State struct {
 	Held    bool
 	Probing bool   // it is elected, and waits until the address is free
 	Problem string // what an operator must act on; "": nothing
+	Warning string // what an operator should look at, while it is elected; "": nothing
 	Foreign bool   // a machine that is no server has the address
 
 	Takes, Losses, Renewals, Failures, Late, Claims uint64
@@ -225,8 +226,11 @@ func (s *Service) Problems() (all []string) {
 		all = append(all, "service addresses: "+s.broken)
 	}
 	for i := range s.states {
-		if st := &s.states[i]; st.Problem != "" {
-			all = append(all, "service address "+st.Address.String()+": "+st.Problem)
+		st := &s.states[i]
+		for _, text := range []string{st.Problem, st.Warning} {
+			if text != "" {
+				all = append(all, "service address "+st.Address.String()+": "+text)
+			}
 		}
 	}
 	return all

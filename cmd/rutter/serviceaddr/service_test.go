@@ -50,15 +50,30 @@ func (l *leads) HandOver(context.Context) error {
 	return nil
 }
 
-// serve runs a Service in this thread's namespace, on a link v0 that has a carrier,
-// until end is called or a minute is over. watch runs beside it.
-func serve(t *testing.T, l *leads, address string, watch func(s *Service, end func())) {
+// linked makes a link v0 that has a carrier and an address, in this thread's namespace.
+func linked(t *testing.T) {
 	t.Helper()
 	for _, line := range []string{"link add v0 type veth peer name v1", "link set v0 up", "link set v1 up"} {
 		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %s: %v: %s", line, err, out)
 		}
 	}
+	if err := netlab.AddAddress("v0", netip.MustParsePrefix("10.0.0.1/24")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serve makes the link of linked, and runs a Service there as keep does.
+func serve(t *testing.T, l *leads, address string, watch func(s *Service, end func())) {
+	t.Helper()
+	linked(t)
+	keep(t, l, address, watch)
+}
+
+// keep runs a Service in this thread's namespace until end is called or a minute is over.
+// watch runs beside it.
+func keep(t *testing.T, l *leads, address string, watch func(s *Service, end func())) {
+	t.Helper()
 	ctx, end := context.WithTimeout(t.Context(), time.Minute)
 	defer end()
 	l.moved = make(chan struct{})
@@ -170,4 +185,98 @@ func TestServiceWithoutLink(t *testing.T) {
 			t.Errorf("problems %q", text)
 		}
 	})
+}
+
+// otherEnd is the other machine's end of the link v0 of serve, in this thread's namespace.
+func otherEnd(t *testing.T) *segment {
+	t.Helper()
+	var l link
+	until(t, "a carrier", func() (is bool) {
+		var err error
+		l, err = lookLink("v1")
+		return err == nil
+	})
+	other, err := openSegment(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return other
+}
+
+// Another machine claims the address that is held: that is counted, the holder keeps the
+// address, and announces it once more, however often the other machine claims it.
+func TestHolderDefendsIt(t *testing.T) {
+	t.Parallel()
+	inNamespace(t)
+	a := mustParse(t, "10.0.0.9/24@v0")
+	linked(t)
+	other := otherEnd(t)
+	defer other.close()
+	began := time.Now()
+	// due is how often the address is announced at most, if nobody claims it.
+	due := func() (n int) {
+		for _, at := range announceAt {
+			if time.Since(began) >= at {
+				n++
+			}
+		}
+		return n
+	}
+	announced := 0 // ARP requests, of which each announcement has one
+	hear := func() {
+		var b [frameBytes]byte
+		for {
+			n, _, err := unix.Recvfrom(other.fd, b[:], unix.MSG_DONTWAIT)
+			if err != nil {
+				return
+			}
+			if ip, _, ok := claim(b[:n]); ok && ip == a.IP() && b[21] == arpRequest {
+				announced++
+			}
+		}
+	}
+	l := &leads{elected: true, handed: func() {}}
+	keep(t, l, a.String(), func(s *Service, end func()) {
+		defer end()
+		state := func() State { return s.States()[0] }
+		until(t, "held", func() bool { return state().Held })
+		for n := range uint64(3) {
+			if err := other.announce(a.IP()); err != nil {
+				t.Error(err)
+			}
+			until(t, "claims are counted", func() bool { return state().Claims >= 2*(n+1) }) // a request and a reply each
+		}
+		until(t, "announced again", func() bool { hear(); return announced > due() })
+		if hear(); announced > due()+1 {
+			t.Errorf("announced %d times, want at most %d", announced, due()+1)
+		}
+		if st := state(); !st.Held || st.Takes != 1 || st.Losses > 0 {
+			t.Errorf("the address was given away: %+v", st)
+		}
+	})
+}
+
+// A prefix that is not that of the link, or a link that is not that of the prefix, keeps
+// no server from having the address, and is named.
+func TestPrefixOfAnotherLink(t *testing.T) {
+	t.Parallel()
+	inNamespace(t)
+	l := &leads{elected: true, handed: func() {}}
+	serve(t, l, "10.0.1.9/24@v0", func(s *Service, end func()) {
+		defer end()
+		until(t, "held", func() bool { return s.States()[0].Held })
+		if text := strings.Join(s.Problems(), "\n"); !strings.Contains(text, "link v0 has no address of its own in 10.0.1.0/24") {
+			t.Errorf("problems %q", text)
+		}
+		if st := s.States()[0]; st.Problem != "" {
+			t.Errorf("problem %q", st.Problem)
+		}
+		l.set(false)
+		until(t, "another leads", func() bool { return len(s.Problems()) == 0 })
+	})
+	for setting, want := range map[string]bool{"10.0.0.9/24@v0": false, "10.0.1.9/32@v0": false, "10.0.0.1/24@v0": true, "fd00::9/64@v0": true} {
+		if got := misplaced(mustParse(t, setting)) != ""; got != want {
+			t.Errorf("%s is misplaced: %t, want %t", setting, got, want)
+		}
+	}
 }

@@ -130,10 +130,10 @@ func serviceOf(c *cli.Context, address string) (conformance.Service, error) {
 	}
 	defer r.Close()
 	service, err := r.Detect(c.Context)
-	if err != nil {
-		return "", fmt.Errorf("%w; say what it is with --service", err)
+	if errors.Is(err, conformance.ErrUnknown) {
+		err = fmt.Errorf("%w; say what it is with --service", err)
 	}
-	return service, nil
+	return service, err
 }
 
 // checked is what is printed of one server.
