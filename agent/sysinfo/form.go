@@ -111,7 +111,7 @@ type wireNIC struct {
 	MAC  string   `json:"MAC Address"`
 	IP   string   `json:"ip4addr,omitempty"`
 	Link string   `json:"Link Status"`
-	Tags []string `json:"NIC Names,omitempty"`
+	Tags []string `json:"NIC Names"` // VMAPI needs a list, also an empty one
 	Host string   `json:"Host Interface,omitempty"`
 	VLAN any      `json:"VLAN,omitempty"` // a text in SmartOS
 }
@@ -171,7 +171,7 @@ func (i *Info) JSON() []byte {
 func (i *Info) addLinks(m map[string]any) {
 	physical, virtual := map[string]wireNIC{}, map[string]wireNIC{}
 	for _, nic := range i.NICs {
-		w := wireNIC{MAC: nic.MAC.String(), Link: "down", Tags: nic.Tags}
+		w := wireNIC{MAC: nic.MAC.String(), Link: "down", Tags: append([]string{}, nic.Tags...)}
 		if nic.Up {
 			w.Link = "up"
 		}
@@ -362,7 +362,10 @@ func compareNICs(a, b NIC) int {
 }
 
 func (w wireNIC) nic(name string, virtual bool) (NIC, error) {
-	nic := NIC{Name: name, Up: w.Link == "up", Virtual: virtual, Tags: w.Tags, Host: w.Host}
+	nic := NIC{Name: name, Up: w.Link == "up", Virtual: virtual, Host: w.Host}
+	if len(w.Tags) > 0 {
+		nic.Tags = w.Tags
+	}
 	if name == "" || len(name) > maxWord || len(w.Host) > maxWord || len(w.Tags) > maxTags {
 		return nic, fmt.Errorf("a name of 1 to %d bytes and at most %d NIC Names are wanted", maxWord, maxTags)
 	}

@@ -38,6 +38,14 @@ func TestParseCommandLine(t *testing.T) {
 	}
 }
 
+// VMAPI goes through the NIC Names of each interface: it fails where there is no list.
+func TestNamesAreLists(t *testing.T) {
+	i := Info{NICs: []NIC{{Name: "eth0"}, {Name: "eth1", Tags: []string{"admin"}}}}
+	if text := string(i.JSON()); strings.Count(text, `"NIC Names":[`) != 2 {
+		t.Error(text)
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		`[]`: "invalid", `{"UUID":"x"}`: "UUID", `{"Boot Time":"late"}`: "Boot Time", `{"CN Agent Port":70000}`: "CN Agent Port",
