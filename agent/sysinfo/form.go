@@ -44,7 +44,8 @@ type Info struct {
 	Setup        bool
 	Headnode     bool // Boot Parameters, headnode
 	Zpool        string
-	ZpoolCreated int64 // Zpool Creation: seconds since 1970
+	ZpoolCreated int64  // Zpool Creation: seconds since 1970
+	ZpoolGiB     uint64 // Zpool Size in GiB: of the pool, or the file system, that has the VMs
 	AgentPort    uint16
 	AdminTag     string // Admin NIC Tag: the name of the admin network's tag, if it is not admin
 	Agent        string // Rutter Agent: the version of our agent; "" for another agent
@@ -110,7 +111,7 @@ type wireNIC struct {
 	MAC  string   `json:"MAC Address"`
 	IP   string   `json:"ip4addr,omitempty"`
 	Link string   `json:"Link Status"`
-	Tags []string `json:"NIC Names,omitempty"`
+	Tags []string `json:"NIC Names"` // VMAPI needs a list, also an empty one
 	Host string   `json:"Host Interface,omitempty"`
 	VLAN any      `json:"VLAN,omitempty"` // a text in SmartOS
 }
@@ -154,6 +155,7 @@ func (i *Info) JSON() []byte {
 	number("MiB of Memory", i.MemoryMiB, true)
 	number("CPU Total Cores", i.TotalCores, false)
 	number("Zpool Creation", uint64(max(i.ZpoolCreated, 0)), false)
+	number("Zpool Size in GiB", i.ZpoolGiB, false)
 	number("CN Agent Port", uint64(i.AgentPort), false)
 	if i.Headnode {
 		m["Boot Parameters"] = map[string]string{"headnode": "true"}
@@ -169,7 +171,7 @@ func (i *Info) JSON() []byte {
 func (i *Info) addLinks(m map[string]any) {
 	physical, virtual := map[string]wireNIC{}, map[string]wireNIC{}
 	for _, nic := range i.NICs {
-		w := wireNIC{MAC: nic.MAC.String(), Link: "down", Tags: nic.Tags}
+		w := wireNIC{MAC: nic.MAC.String(), Link: "down", Tags: append([]string{}, nic.Tags...)}
 		if nic.Up {
 			w.Link = "up"
 		}
@@ -209,9 +211,10 @@ type wire struct {
 	Product      string                     `json:"Product"`
 	Serial       string                     `json:"Serial Number"`
 	Setup        any                        `json:"Setup"`
-	Boot         map[string]any             `json:"Boot Parameters"`
+	Boot         any                        `json:"Boot Parameters"` // a text in Linux's cn-agent
 	Zpool        string                     `json:"Zpool"`
 	ZpoolCreated any                        `json:"Zpool Creation"`
+	ZpoolSize    any                        `json:"Zpool Size in GiB"`
 	AgentPort    any                        `json:"CN Agent Port"`
 	AdminTag     string                     `json:"Admin NIC Tag"`
 	Agent        string                     `json:"Rutter Agent"`
@@ -237,7 +240,7 @@ func Parse(b []byte) (*Info, error) {
 	i := &Info{
 		Hostname: w.Hostname, SystemType: w.SystemType, LiveImage: w.LiveImage, CPUType: w.CPUType, Manufacturer: w.Manufacturer,
 		Product: w.Product, Serial: w.Serial, Zpool: w.Zpool, AdminTag: w.AdminTag, Agent: w.Agent,
-		Setup: truth(w.Setup), Headnode: truth(w.Boot["headnode"]),
+		Setup: truth(w.Setup), Headnode: isHeadnode(w.Boot),
 	}
 	for _, word := range []string{w.Hostname, w.SystemType, w.LiveImage, w.CPUType, w.Manufacturer, w.Product, w.Serial, w.Zpool, w.AdminTag, w.Agent} {
 		if len(word) > maxWord {
@@ -271,6 +274,7 @@ func (i *Info) numbers(w *wire) error {
 		{"MiB of Memory", w.Memory, 1 << 40, &i.MemoryMiB},
 		{"CPU Total Cores", w.Cores, 1 << 20, &i.TotalCores},
 		{"Zpool Creation", w.ZpoolCreated, 1 << 40, &zpool},
+		{"Zpool Size in GiB", w.ZpoolSize, 1 << 30, &i.ZpoolGiB},
 		{"CN Agent Port", w.AgentPort, 1<<16 - 1, &port},
 	} {
 		v, ok := count(n.v)
@@ -281,6 +285,18 @@ func (i *Info) numbers(w *wire) error {
 	}
 	i.BootTime, i.ZpoolCreated, i.AgentPort = int64(boot), int64(zpool), uint16(port)
 	return nil
+}
+
+// isHeadnode looks for headnode=true in boot parameters: an object, or the kernel's command
+// line.
+func isHeadnode(boot any) bool {
+	switch boot := boot.(type) {
+	case map[string]any:
+		return truth(boot["headnode"])
+	case string:
+		return slices.Contains(strings.Fields(boot), "headnode=true")
+	}
+	return false
 }
 
 func truth(v any) bool { return v == true || v == "true" }
@@ -346,7 +362,10 @@ func compareNICs(a, b NIC) int {
 }
 
 func (w wireNIC) nic(name string, virtual bool) (NIC, error) {
-	nic := NIC{Name: name, Up: w.Link == "up", Virtual: virtual, Tags: w.Tags, Host: w.Host}
+	nic := NIC{Name: name, Up: w.Link == "up", Virtual: virtual, Host: w.Host}
+	if len(w.Tags) > 0 {
+		nic.Tags = w.Tags
+	}
 	if name == "" || len(name) > maxWord || len(w.Host) > maxWord || len(w.Tags) > maxTags {
 		return nic, fmt.Errorf("a name of 1 to %d bytes and at most %d NIC Names are wanted", maxWord, maxTags)
 	}

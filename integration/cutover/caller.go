@@ -75,7 +75,7 @@ func (c *caller) create(ctx context.Context, alias string) (id string, err error
 		VM string `json:"vm_uuid"`
 	}
 	if err := call(ctx, http.MethodPost, c.names.of("vmapi")+"/vms", object{
-		"owner_uuid": c.owner, "alias": alias, "brand": "joyent", "image_uuid": uuid.NewString(), "billing_id": uuid.NewString(), "ram": 1024, "quota": 10,
+		"owner_uuid": c.owner, "alias": alias, "brand": "joyent", "image_uuid": uuid.NewString(), "billing_id": uuid.NewString(), "ram": 1024, "quota": 10, "cpu_cap": 100,
 		"networks": []any{object{"ipv4_uuid": c.network, "primary": true}},
 	}, &made); err != nil {
 		return "", err

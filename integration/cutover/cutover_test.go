@@ -43,6 +43,7 @@ type installation struct {
 	ports        []int
 	gate         sync.RWMutex
 	callers      []*caller
+	cnapi        *oldCNAPI
 	vmapi        *oldVMAPI
 	// stray counts requests that the old VMAPI must not get.
 	stray atomic.Int64
@@ -66,6 +67,7 @@ func newInstallation(t *testing.T, ctx context.Context, parts *sync.WaitGroup) *
 	_ = oldNAPI
 
 	cnapi := newOldCNAPI()
+	in.cnapi = cnapi
 	n := newNode(oldNode, in.public)
 	cnapi.nodes[oldNode] = n
 	in.old.cnapi = served(t, cnapi.handler())
@@ -86,8 +88,9 @@ func newInstallation(t *testing.T, ctx context.Context, parts *sync.WaitGroup) *
 	}
 	in.cluster = rig.Cluster(t, bench.Options{Program: rutter, Flags: flags})
 
-	in.must(http.MethodPost, in.old.napi+"/nic_tags", object{"name": "external"})
-	in.must(http.MethodPost, in.old.napi+"/nic_tags", object{"name": "admin"})
+	for _, tag := range []string{"external", "admin", "sdc_overlay"} {
+		in.must(http.MethodPost, in.old.napi+"/nic_tags", object{"name": tag})
+	}
 	for id, c := range map[string][3]string{external: {"external", "external", "10.77.0"}, admin: {"services", "admin", "10.78.0"}} {
 		in.must(http.MethodPost, in.old.napi+"/networks", object{
 			"uuid": id, "name": c[0], "nic_tag": c[1], "vlan_id": 0, "subnet": c[2] + ".0/24", "gateway": c[2] + ".1", "resolvers": []string{"8.8.8.8"},
@@ -289,6 +292,32 @@ func (in *installation) measured() {
 	}
 }
 
+// killLeader kills the leader, while the names lead to another server, and starts it.
+func (in *installation) killLeader(ctx context.Context) {
+	in.t.Helper()
+	leader, err := in.cluster.Leader(ctx)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	if leader == in.cluster.Servers[0] {
+		in.public.point(in.listener("napi", 2), in.listener("cnapi", 2), in.listener("vmapi", 2))
+		in.jobs.point(in.listener("napi", 2), in.listener("cnapi", 2), in.listener("vmapi", 2))
+		for _, c := range in.callers {
+			want := c.begun.Load() + 1
+			in.await("nothing is under way at it", func() bool { return c.ended.Load() >= want || in.t.Failed() })
+		}
+	}
+	if err := leader.Stop(syscall.SIGKILL); err != nil {
+		in.t.Fatal(err)
+	}
+	if err := leader.Start(); err != nil {
+		in.t.Fatal(err)
+	}
+	if err := in.cluster.AwaitReady(ctx, leader); err != nil {
+		in.t.Fatal(err)
+	}
+}
+
 // TestCutOver: provision, start, stop, add_nics, resize and delete run during every step
 // of the cut-over and of the way back, and none fails; one server of Rutter's is killed
 // in the middle (docs/triton.md, section 4; issue 20, item 3).
@@ -328,41 +357,25 @@ func TestCutOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	in.during("2 NAT zones", func() { in.natZone(ctx, in.fabric(21)) })
 	in.during("3 the name of CNAPI", func() { in.public.point("", in.listener("cnapi", 1), "") })
 	in.during("4 the name of VMAPI", func() { in.public.point("", "", in.listener("vmapi", 1)) })
 	in.sameInventory(in.listener("vmapi", 1), kept)
 	in.during("5 the parameters of the workflows", func() { in.jobs.point("", in.listener("cnapi", 1), in.listener("vmapi", 1)) })
 	in.refused(in.listener("vmapi", 1), in.listener("cnapi", 1))
 	in.measured()
-	in.during("6 the leader is killed, and comes again", func() {
-		leader, err := in.cluster.Leader(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		via := 1
-		if leader == in.cluster.Servers[0] { // the names lead to another server first
-			via = 2
-			in.public.point(in.listener("napi", via), in.listener("cnapi", via), in.listener("vmapi", via))
-			in.jobs.point(in.listener("napi", via), in.listener("cnapi", via), in.listener("vmapi", via))
-			for _, c := range in.callers {
-				want := c.begun.Load() + 1
-				in.await("nothing is under way at it", func() bool { return c.ended.Load() >= want || t.Failed() })
-			}
-		}
-		if err := leader.Stop(syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		if err := leader.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if err := in.cluster.AwaitReady(ctx, leader); err != nil {
-			t.Fatal(err)
-		}
-	})
+	in.during("6 freeze, placement by the log, thaw", func() { in.placement("ours") })
+	before := in.cnapi.placed.Load()
+	in.during("6 NAT zones", func() { in.natZone(ctx, in.fabric(22)) })
+	if n := in.cnapi.placed.Load() - before; n != 0 {
+		t.Errorf("the old CNAPI placed VMs or made tickets %d times while the log does", n)
+	}
+	in.during("the leader is killed, and comes again", func() { in.killLeader(ctx) })
 	in.sameInventory(in.listener("vmapi", 3), kept)
-	in.during("7 back: the parameters of the workflows", func() { in.jobs.point("", in.old.cnapi, in.old.vmapi) })
-	in.during("8 back: the names of VMAPI and CNAPI", func() { in.public.point("", in.old.cnapi, in.old.vmapi) })
-	in.during("9 back: freeze, NICs to the old NAPI, its name, thaw", func() {
+	in.during("6 back: freeze, placement by the old CNAPI, thaw", func() { in.placement("behind") })
+	in.during("5 back: the parameters of the workflows", func() { in.jobs.point("", in.old.cnapi, in.old.vmapi) })
+	in.during("4 and 3 back: the names of VMAPI and CNAPI", func() { in.public.point("", in.old.cnapi, in.old.vmapi) })
+	in.during("2 back: freeze, NICs to the old NAPI, its name, thaw", func() {
 		in.gate.Lock()
 		defer in.gate.Unlock()
 		in.backToNAPI(in.listener("napi", 2))

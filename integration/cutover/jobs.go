@@ -21,7 +21,9 @@ func (v *oldVMAPI) provision(ctx context.Context, n *names, vm object, nics []an
 		}
 		_ = call(ctx, http.MethodPost, n.of("vmapi")+"/job_results", object{"execution": "failed", "vm_uuid": id}, nil)
 	}()
-	if err := v.nat(ctx, n, vm, nics); err != nil {
+	free, err := v.nat(ctx, n, vm, nics)
+	defer free()
+	if err != nil {
 		return err
 	}
 	if _, err := v.task(ctx, n, http.MethodPost, "/servers/"+server+"/ensure-image", object{"image_uuid": vm["image_uuid"]}); err != nil {
@@ -51,59 +53,10 @@ func resolvers(nics []any) []any {
 	return all
 }
 
-// nat makes a NAT zone for each fabric network that has none (fabric-common).
-func (v *oldVMAPI) nat(ctx context.Context, n *names, vm object, nics []any) error {
-	for _, one := range nics {
-		nic := one.(object)
-		if nic["fabric"] != true || nic["internet_nat"] != true || nic["gateway_provisioned"] == true || nic["gateway"] == nil || nic["ip"] == nic["gateway"] {
-			continue
-		}
-		if err := v.natOf(ctx, n, vm, text(nic, "network_uuid")); err != nil {
-			return fmt.Errorf("NAT zone: %w", err)
-		}
-	}
-	return nil
-}
-
-func (v *oldVMAPI) natOf(ctx context.Context, n *names, vm object, network string) error {
-	release, err := take(ctx, n, "default", "fabric_nat", network, "provision")
-	if err != nil {
-		return err
-	}
-	defer release()
-	var known object
-	if err := call(ctx, http.MethodGet, n.of("napi")+"/networks/"+network, nil, &known); err != nil {
-		return err
-	}
-	if known["gateway_provisioned"] == true {
-		return nil
-	}
-	var made struct {
-		VM string `json:"vm_uuid"`
-	}
-	// SAPI does this.
-	if err := call(ctx, http.MethodPost, n.of("vmapi")+"/vms", object{
-		"alias": "nat-" + network, "owner_uuid": vm["owner_uuid"], "brand": "joyent-minimal", "image_uuid": vm["image_uuid"], "billing_id": vm["billing_id"], "ram": 128,
-		"networks": []any{object{"ipv4_uuid": network, "ip": known["gateway"], "allow_ip_spoofing": true}},
-	}, &made); err != nil {
-		return err
-	}
-	return poll(ctx, "the NAT zone", func() (bool, error) {
-		var zone object
-		if err := call(ctx, http.MethodGet, n.of("vmapi")+"/vms/"+made.VM, nil, &zone); err != nil {
-			return false, err
-		}
-		if zone["state"] == "failed" {
-			return false, errors.New("it failed")
-		}
-		return zone["state"] == "running", nil
-	})
-}
-
 // action is the job of an action, 5.5.
 func (v *oldVMAPI) action(ctx context.Context, n *names, vm object, action string, p object) error {
 	id, server := text(vm, "uuid"), text(vm, "server_uuid")
-	release, err := take(ctx, n, server, "vm", id, action)
+	release, err := take(ctx, n, server, "vm", id, action, nil)
 	if err != nil {
 		return err
 	}
@@ -133,19 +86,30 @@ func (v *oldVMAPI) action(ctx context.Context, n *names, vm object, action strin
 	case "add_nics":
 		return v.addNICs(ctx, n, vm, p)
 	case "destroy":
-		if _, err := v.task(ctx, n, http.MethodDelete, path, object{}); err != nil {
-			return err
-		}
-		nics, _ := vm["nics"].([]any)
-		for _, nic := range nics {
-			err := call(ctx, http.MethodDelete, n.of("napi")+"/nics/"+text(nic.(object), "mac"), nil, nil)
-			if err != nil && codeOf(err) != "ResourceNotFound" {
-				return err
-			}
-		}
-		return nil
+		return v.destroy(ctx, n, vm, path)
 	}
 	return fmt.Errorf("%s is not done here", action)
+}
+
+// destroy is 5.5, destroy, without its ticket.
+func (v *oldVMAPI) destroy(ctx context.Context, n *names, vm object, path string) error {
+	nics, _ := vm["nics"].([]any)
+	networks := v.natNetworks(ctx, n, nics)
+	if _, err := v.task(ctx, n, http.MethodDelete, path, object{}); err != nil {
+		return err
+	}
+	for _, nic := range nics {
+		err := call(ctx, http.MethodDelete, n.of("napi")+"/nics/"+text(nic.(object), "mac"), nil, nil)
+		if err != nil && codeOf(err) != "ResourceNotFound" {
+			return err
+		}
+	}
+	for _, network := range networks {
+		if err := v.unmakeNAT(ctx, n, network); err != nil {
+			return fmt.Errorf("NAT zone: %w", err)
+		}
+	}
+	return nil
 }
 
 func (v *oldVMAPI) addNICs(ctx context.Context, n *names, vm, p object) error {

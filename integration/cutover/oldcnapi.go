@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,6 +13,8 @@ import (
 // oldCNAPI is the old CNAPI: servers, tasks, the waitlist, and /allocate.
 type oldCNAPI struct {
 	nodes map[string]*node
+	// placed counts calls of /allocate, and tickets that were made.
+	placed atomic.Int64
 
 	mu      sync.Mutex // protects what follows
 	beats   map[string]time.Time
@@ -71,6 +74,7 @@ func (c *oldCNAPI) handler() http.Handler {
 		c.beats[r.PathValue("s")] = time.Now()
 		w.WriteHeader(http.StatusNoContent)
 	})
+	mux.HandleFunc("POST /servers/{s}/events/status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	for pattern, task := range map[string]string{
 		"POST /servers/{s}/vms": "machine_create", "DELETE /servers/{s}/vms/{v}": "machine_destroy", "POST /servers/{s}/vms/{v}/start": "machine_boot",
 		"POST /servers/{s}/vms/{v}/stop": "machine_shutdown", "POST /servers/{s}/vms/{v}/update": "machine_update", "POST /servers/{s}/ensure-image": "",
@@ -128,6 +132,7 @@ func (c *oldCNAPI) task(w http.ResponseWriter, r *http.Request) {
 
 // allocate chooses the first server that runs, with open tickets of its own waitlist.
 func (c *oldCNAPI) allocate(w http.ResponseWriter, _ *http.Request) {
+	c.placed.Add(1)
 	for id := range c.nodes {
 		if c.running(id) {
 			c.mu.Lock()
@@ -148,6 +153,7 @@ func (c *oldCNAPI) capacity(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (c *oldCNAPI) makeTicket(w http.ResponseWriter, r *http.Request) {
+	c.placed.Add(1)
 	p := params(r)
 	t := &ticket{id: uuid.NewString(), server: r.PathValue("s"), scope: text(p, "scope"), object: text(p, "id")}
 	c.mu.Lock()
@@ -224,10 +230,14 @@ func (c *oldCNAPI) release(w http.ResponseWriter, r *http.Request) {
 }
 
 // take takes a ticket and waits for its turn, as callers do (5.5, T).
-func take(ctx context.Context, n *names, server, scope, id, action string) (release func(), err error) {
+func take(ctx context.Context, n *names, server, scope, id, action string, extra object) (release func(), err error) {
 	var made struct{ UUID string }
 	base := n.of("cnapi")
-	if err := call(ctx, http.MethodPost, base+"/servers/"+server+"/tickets", object{"scope": scope, "id": id, "action": action, "expires_at": time.Now().Add(10 * time.Minute).UTC().Format(time.RFC3339)}, &made); err != nil {
+	body := object{"scope": scope, "id": id, "action": action, "expires_at": time.Now().Add(10 * time.Minute).UTC().Format(time.RFC3339)}
+	if extra != nil {
+		body["extra"] = extra
+	}
+	if err := call(ctx, http.MethodPost, base+"/servers/"+server+"/tickets", body, &made); err != nil {
 		return nil, err
 	}
 	var got struct{ Status string }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -22,6 +23,8 @@ type oldVMAPI struct {
 	own, jobs *names
 	ctx       context.Context
 	running   sync.WaitGroup // jobs
+	// natMade counts NAT zones that jobs made, natFound networks that had one.
+	natMade, natFound atomic.Int64
 
 	mu        sync.Mutex // protects what follows
 	vms       map[string]object
@@ -117,7 +120,10 @@ func (v *oldVMAPI) list(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		matches := true
-		for _, name := range []string{"server_uuid", "owner_uuid", "uuid", "alias"} {
+		for _, name := range []string{"server_uuid", "owner_uuid", "uuid", "alias", "state"} {
+			if name == "state" && q.Get(name) == "active" {
+				continue
+			}
 			matches = matches && (!q.Has(name) || q.Get(name) == text(vm, name))
 		}
 		if matches {
@@ -133,14 +139,16 @@ func (v *oldVMAPI) list(w http.ResponseWriter, r *http.Request) {
 func (v *oldVMAPI) create(w http.ResponseWriter, r *http.Request) {
 	ctx, p := r.Context(), params(r)
 	vm := object{"uuid": uuid.NewString(), "state": "provisioning", "zone_state": "provisioning", "create_timestamp": now(), "nics": []any{}, "tags": object{}}
-	for _, name := range []string{"owner_uuid", "alias", "brand", "image_uuid", "billing_id", "ram", "quota"} {
+	for _, name := range []string{"owner_uuid", "alias", "brand", "image_uuid", "billing_id", "ram", "quota", "cpu_cap"} {
 		vm[name] = p[name]
 	}
+	vm["max_physical_memory"] = vm["ram"]
 	if id := text(p, "uuid"); id != "" {
 		vm["uuid"] = id
 	}
 	id := text(vm, "uuid")
 	wanted, _ := p["networks"].([]any)
+	tags := [][]string{}
 	for _, one := range wanted {
 		network := text(one.(object), "ipv4_uuid")
 		err := call(ctx, http.MethodGet, v.own.of("napi")+"/network_pools/"+network, nil, nil) // tried first
@@ -148,26 +156,32 @@ func (v *oldVMAPI) create(w http.ResponseWriter, r *http.Request) {
 			passOn(w, err)
 			return
 		}
-		if err := call(ctx, http.MethodGet, v.own.of("napi")+"/networks/"+network, nil, nil); err != nil {
+		var known object
+		if err := call(ctx, http.MethodGet, v.own.of("napi")+"/networks/"+network, nil, &known); err != nil {
 			passOn(w, err)
 			return
 		}
+		tag, _, _ := strings.Cut(text(known, "nic_tag"), "/")
+		tags = append(tags, []string{tag})
 	}
-	release, err := take(ctx, v.own, "default", "vm-allocate", "global", "allocate")
+	release, err := take(ctx, v.own, "default", "vm-allocate", "global", "allocate", nil)
 	if err != nil {
 		passOn(w, err)
 		return
 	}
 	asked := maps.Clone(vm)
 	asked["vm_uuid"] = id
+	delete(asked, "nics")
 	var placed struct{ Server struct{ UUID string } }
-	err = call(ctx, http.MethodPost, v.own.of("cnapi")+"/allocate", object{"vm": asked, "image": object{"uuid": p["image_uuid"]}, "package": object{}, "nic_tags": []string{"external"}, "nic_tag_requirements": []any{}}, &placed)
+	err = call(ctx, http.MethodPost, v.own.of("cnapi")+"/allocate", object{"vm": asked, "image": object{"uuid": p["image_uuid"]}, "package": object{"max_physical_memory": vm["ram"], "cpu_cap": vm["cpu_cap"]}, "nic_tags": flat(tags), "nic_tag_requirements": tags}, &placed)
 	release()
 	if err != nil {
 		passOn(w, err)
 		return
 	}
-	release, err = take(ctx, v.own, placed.Server.UUID, "vm", id, "provision")
+	release, err = take(ctx, v.own, placed.Server.UUID, "vm", id, "provision", object{
+		"owner_uuid": vm["owner_uuid"], "max_physical_memory": vm["ram"], "cpu_cap": vm["cpu_cap"], "quota": vm["quota"], "brand": vm["brand"],
+	})
 	if err != nil {
 		passOn(w, err)
 		return
@@ -185,6 +199,13 @@ func (v *oldVMAPI) create(w http.ResponseWriter, r *http.Request) {
 		defer release()
 		return v.provision(ctx, n, vm, nics)
 	})})
+}
+
+func flat(sets [][]string) (all []string) {
+	for _, set := range sets {
+		all = append(all, set...)
+	}
+	return all
 }
 
 func (v *oldVMAPI) provisionNICs(ctx context.Context, vm object, wanted []any) (nics []any, err error) {

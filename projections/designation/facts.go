@@ -25,16 +25,27 @@ type Facts struct {
 
 // wireNIC is a network interface of a sysinfo.
 type wireNIC struct {
-	Link    string   `json:"Link Status"`
-	Tags    []string `json:"NIC Names"`
-	Overlay []string `json:"Overlay Nic Tags"`
+	Link    string `json:"Link Status"`
+	Tags    any    `json:"NIC Names"`
+	Overlay any    `json:"Overlay Nic Tags"`
+}
+
+// nicTags reads nic tags: a list, or as Linux's cn-agent has them a text with commas.
+func nicTags(v any) []string {
+	text, ok := v.(string)
+	if !ok {
+		return textsOf(v)
+	}
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 // FactsOf reads a sysinfo as the log has it: "" or JSON. What cannot be read is left
 // out.
 func FactsOf(sysinfo string) *Facts {
 	var w struct {
-		Cores    any                `json:"CPU Total Cores"`
+		Cores    any                `json:"CPU Total Cores"` // threads, in spite of its name
+		Online   any                `json:"CPU Online Count"`
+		Count    any                `json:"CPU Count"`
 		Pool     any                `json:"Zpool Size in GiB"`
 		Platform string             `json:"Live Image"`
 		Version  string             `json:"SDC Version"`
@@ -45,7 +56,7 @@ func FactsOf(sysinfo string) *Facts {
 	}
 	_ = decode([]byte(sysinfo), &w) // what was read until an error counts
 	f := &Facts{
-		Cores: whole(w.Cores), PoolMiB: whole(w.Pool) << 10, Platform: w.Platform, SDCVersion: w.Version, Bhyve: w.Bhyve == true || w.Bhyve == "true",
+		Cores: either(whole(w.Cores), either(whole(w.Online), whole(w.Count))), PoolMiB: whole(w.Pool) << 10, Platform: w.Platform, SDCVersion: w.Version, Bhyve: w.Bhyve == true || w.Bhyve == "true",
 		MaxVCPUs: whole(w.MaxVCPUs), Interfaces: w.NICs != nil, online: map[string]bool{}, offline: map[string]string{},
 	}
 	if f.SDCVersion == "" {
@@ -57,13 +68,11 @@ func FactsOf(sysinfo string) *Facts {
 	f.MaxVCPUs = min(f.MaxVCPUs, f.Cores)
 	for _, set := range []map[string]wireNIC{w.NICs, w.VNICs} {
 		for name, nic := range set {
-			for _, tags := range [][]string{nic.Tags, nic.Overlay} {
-				for _, tag := range tags {
-					if nic.Link == "up" {
-						f.online[tag] = true
-					} else if was := f.offline[tag]; was == "" || name < was {
-						f.offline[tag] = name
-					}
+			for _, tag := range append(nicTags(nic.Tags), nicTags(nic.Overlay)...) {
+				if nic.Link == "up" {
+					f.online[tag] = true
+				} else if was := f.offline[tag]; was == "" || name < was {
+					f.offline[tag] = name
 				}
 			}
 		}

@@ -26,6 +26,9 @@ type Source struct {
 	Setup bool
 	// Root is the prefix of /proc, /sys and /etc: "" except in tests.
 	Root string
+	// Store is a folder of the file system that has the disks of VMs; "": the node does not
+	// tell how large it is, and disk does not count where VMs are placed.
+	Store string
 	// Tags is the file of nic tags; it may be missing.
 	Tags string
 	// Links lists the links with their addresses; nil: netlink.
@@ -70,7 +73,7 @@ func (s Source) Gather() (*sysinfo.Info, error) {
 			break
 		}
 	}
-	i.Disks = s.disks()
+	i.Disks, i.ZpoolGiB = s.disks(), s.storeGiB()
 	list := s.Links
 	if list == nil {
 		list = systemLinks
@@ -126,6 +129,16 @@ func (s Source) disks() (list []sysinfo.Disk) {
 		list = append(list, sysinfo.Disk{Name: e.Name(), SizeGB: sectors * 512 / 1_000_000_000}) // sectors of 512: Documentation/ABI/stable/sysfs-block
 	}
 	return list
+}
+
+// storeGiB is the size of the file system of Store; 0 if it cannot be read. Without what is
+// reserved for root, as a pool's size is.
+func (s Source) storeGiB() uint64 {
+	var fs unix.Statfs_t
+	if s.Store == "" || unix.Statfs(s.Store, &fs) != nil || fs.Frsize <= 0 {
+		return 0
+	}
+	return (fs.Blocks - min(fs.Bfree-min(fs.Bavail, fs.Bfree), fs.Blocks)) * uint64(fs.Frsize) >> 30
 }
 
 // systemLinks reads the links by netlink.

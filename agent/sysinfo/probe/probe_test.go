@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"rutter/agent/sysinfo"
 	"rutter/log"
@@ -67,6 +68,18 @@ func TestGather(t *testing.T) {
 	if i.Hostname != "cn7" || i.LiveImage != "6.12.0" || i.MemoryMiB != 8192 || i.BootTime != 1577836800 || i.CPUType != "Fast One" || i.Manufacturer != "Maker" ||
 		i.Serial != "S1" || len(i.Disks) != 1 || i.Disks[0] != (sysinfo.Disk{Name: "sda", SizeGB: 1024}) || i.AdminIP().String() != "10.99.99.7" {
 		t.Errorf("gathered %+v", i)
+	}
+	// Without the folder of the VMs' disks, their room is not told; with it, it is.
+	if i.ZpoolGiB != 0 {
+		t.Errorf("the room of no store is %d", i.ZpoolGiB)
+	}
+	source.Store = "/"
+	var fs unix.Statfs_t
+	if err := unix.Statfs("/", &fs); err != nil {
+		t.Fatal(err)
+	}
+	if with, err := source.Gather(); err != nil || with.ZpoolGiB > fs.Blocks*uint64(fs.Frsize)>>30 || with.ZpoolGiB == 0 != (fs.Blocks*uint64(fs.Frsize)>>30 == 0) {
+		t.Errorf("the room of / is %d, %v; its file system has %d blocks", with.ZpoolGiB, err, fs.Blocks)
 	}
 	var names []string
 	for _, nic := range i.NICs {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"rutter/agent/sysinfo"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
@@ -65,6 +66,55 @@ func TestAllocate(t *testing.T) {
 	}
 	if got := ask(t, s, "GET /servers/"+cn1, "", 200); got["unreserved_cpu"] != 800.0 || got["memory_total_bytes"] != float64(10240<<20) || fmt.Sprint(got["overprovision_ratios"]) != "map[cpu:4 disk:1 ram:1]" {
 		t.Errorf("the server: %v", got)
+	}
+}
+
+// What the agents of compute nodes send, by their own keys and forms (spec/cnapi.md 4.1):
+// SmartOS's cn-agent, Linux's, and Rutter's.
+var sysinfos = map[string]string{
+	"SmartOS": `{"Live Image":"20260101T000000Z","System Type":"SunOS","Boot Time":"1767225600","Datacenter Name":"dc1","SDC Version":"7.0","Manufacturer":"Maker",
+		"Product":"Server","Serial Number":"S1","SKU Number":"","HW Version":"","HW Family":"","Setup":"true","VM Capable":true,"Bhyve Capable":true,"Bhyve Max Vcpus":32,
+		"HVM API":true,"CPU Type":"Fast","CPU Virtualization":"vmx","CPU Physical Cores":2,"UUID":"` + cn1 + `","Hostname":"cn1","CPU Total Cores":16,"MiB of Memory":"65522",
+		"Zpool":"zones","Zpool Disks":"c1t0d0","Zpool Profile":"striped","Zpool Creation":1767225000,"Zpool Size in GiB":1612,"Disks":{"c1t0d0":{"Size in GB":1798}},
+		"Boot Parameters":{"hostname":"cn1","admin_nic":"00:50:56:34:60:4c","console":"ttyb","boot_args":"","bootargs":""},"SDC Agents":[{"name":"cn-agent","version":"2.0.2"}],
+		"Network Interfaces":{"ixgbe0":{"MAC Address":"00:50:56:34:60:4c","ip4addr":"10.99.99.39","Link Status":"up","NIC Names":["admin"]},
+			"ixgbe1":{"MAC Address":"00:50:56:34:60:4d","ip4addr":"","Link Status":"up","NIC Names":["external","sdc_underlay"]},
+			"igb0":{"MAC Address":"00:50:56:34:60:4e","ip4addr":"","Link Status":"down","NIC Names":[]}},
+		"Virtual Network Interfaces":{"sdc_underlay0":{"MAC Address":"00:50:56:34:60:4f","ip4addr":"172.31.1.6","Link Status":"up","Host Interface":"ixgbe1","Overlay Nic Tags":["sdc_overlay"],"VLAN":"2701"}},
+		"Link Aggregations":{},"CN Agent Port":5309}`,
+	"Linux": `{"SDC Version":"7.0","Hostname":"cn1","System Type":"linux","VM Capable":false,"Bhyve Capable":false,"HVM API":false,"Live Image":"20260101T000000Z",
+		"Admin NIC Tag":"admin","Boot Time":1767225600,"Setup":true,"CPU Type":"Fast","CPU Physical Cores":1,"CPU Online Count":8,"CPU Virtualization":"vmx","MiB of Memory":16000,
+		"MiB of Memory Free":9000,"Disks":{"sda":{"Size in GB":447}},"Zpool":"triton","Zpool Creation":1767225000,"Zpool Size in GiB":400,"UUID":"` + cn1 + `","Boot Parameters":"boot=live console=ttyS0",
+		"Network Interfaces":{"eth0":{"MAC Address":"00:50:56:34:60:4c","ip4addr":"10.99.99.39","Link Status":"up","NIC Names":["admin","external"]}},
+		"Virtual Network Interfaces":{"u0":{"MAC Address":"00:50:56:34:60:4f","ip4addr":"172.31.1.6","Link Status":"up","Host Interface":"eth0","VLAN":3304,"Overlay Nic Tags":"sdc_overlay,other"}},"Link Aggregations":{}}`,
+	"Rutter": string((&sysinfo.Info{
+		UUID: log.UUID{0x56, 0x4d, 0x69, 0xb1, 0xa1, 0x78, 0x4f, 0xbe, 0xb3, 0x6f, 0x3f, 0x2b, 0x7f, 0xd7, 0xed, 0x01}, Hostname: "cn1", SystemType: "Linux", LiveImage: "6.12.0", MemoryMiB: 16000, TotalCores: 8, Setup: true, ZpoolGiB: 400, Agent: "test",
+		NICs: []sysinfo.NIC{{Name: "eth0", MAC: log.MAC{0, 0x50, 0x56, 1, 2, 3}, Up: true, Tags: []string{"external", "sdc_overlay"}}},
+	}).JSON()),
+}
+
+// TestAllocateByReports: a node that has sent its sysinfo, and gives signs of life, gets
+// VMs, with disk counted; nothing else has to be written about it.
+func TestAllocateByReports(t *testing.T) {
+	for name, text := range sysinfos {
+		t.Run(name, func(t *testing.T) {
+			store := newMemory()
+			s := newService(t, store, nil)
+			ask(t, s, "POST /servers/"+cn1+"/sysinfo", `{"sysinfo":`+text+`}`, 200)
+			if refusal := change(t, store, log.Op{Action: log.Update, Kind: log.KindServer, ID: cn1, Set: []string{"status"}, Object: &log.Server{Status: "running"}}); refusal != nil {
+				t.Fatal(refusal)
+			}
+			ask(t, s, "POST /servers/"+cn1+"/events/status", `{"vms":{},"zpoolStatus":{"zones":{"bytes_available":1,"bytes_used":2}},"meminfo":{"availrmem_bytes":1,"arcsize_bytes":2,"total_bytes":3},
+				"diskinfo":{"kvm_zvol_used_bytes":0,"pool_size_bytes":4,"pool_alloc_bytes":5},"boot_time":"2026-01-01T00:00:00.000Z","timestamp":"2026-01-02T00:00:00.000Z"}`, 204)
+			body := strings.Replace(allocBody, `"external"]`, `"external","sdc_overlay"]`, 1)
+			if got := ask(t, s, "POST /allocate", body, 200); got["server"].(map[string]any)["uuid"] != cn1 {
+				t.Errorf("chose %v", got)
+			}
+			large := strings.Replace(body, `"ram":1024`, `"ram":1024,"quota":2000`, 1)
+			if got := ask(t, s, "POST /allocate", large, 409); !strings.Contains(fmt.Sprint(got["steps"]), "MiB disk is more than server's spare") {
+				t.Errorf("a quota of 2000 GiB: %v", got["steps"])
+			}
+		})
 	}
 }
 

@@ -100,6 +100,55 @@ func TestUnready(t *testing.T) {
 	}
 }
 
+// A status that was made before vm-agent's PUT, and comes after it, takes no VM back.
+func TestStaleStatus(t *testing.T) {
+	now := time.Now().UTC().Truncate(time.Second)
+	at := func(seconds int) log.Time { return log.TimeOf(now.Add(time.Duration(seconds) * time.Second)) }
+	for _, c := range []struct {
+		has   int // last_modified in the log, seconds from now
+		said  int // the report's; 99: none
+		state string
+		want  bool // it is left out
+	}{
+		{-1, -2, "stopped", true},
+		{-1, -1, "stopped", false}, // a VM that stops by itself may keep its last_modified
+		{-1, 0, "stopped", false},
+		{-1, 99, "stopped", false},
+		{-200, -300, "stopped", false}, // the log's own time of an operator's change
+		{-1, -1, "destroyed", true},
+		{-200, -300, "destroyed", true},
+		{-1, 99, "destroyed", true},
+		{-1, 0, "destroyed", false},
+	} {
+		store := newMemory()
+		vm, cn, owner := mustUUID(t, vm1), mustUUID(t, cn1), mustUUID(t, cn2)
+		if refusal := change(t, store, log.Op{
+			Action: log.Create, Kind: log.KindVM, Object: &log.VM{UUID: vm, ServerUUID: cn, OwnerUUID: owner, State: c.state, LastModified: at(c.has)},
+			Set: []string{"uuid", "server_uuid", "owner_uuid", "state", "last_modified"},
+		}); refusal != nil {
+			t.Fatal(refusal)
+		}
+		said := map[string]json.RawMessage{"state": json.RawMessage(`"running"`)}
+		if c.said != 99 {
+			said["last_modified"] = json.RawMessage(`"` + at(c.said).String() + `"`)
+		}
+		store.View(func(state *projections.State, _ log.Cursor) {
+			if op, err := vmOp(state, cn, vm1, said, at(0)); err != nil || (op == nil) != c.want {
+				t.Errorf("%+v: %v, %v", c, op, err)
+			}
+		})
+	}
+}
+
+func mustUUID(t *testing.T, text string) log.UUID {
+	t.Helper()
+	uuid, err := log.ParseUUID(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uuid
+}
+
 // status gives the log the VMs of a cn-agent, and takes none away.
 func TestStatusReports(t *testing.T) {
 	store := newMemory()
@@ -125,7 +174,7 @@ func TestStatusReports(t *testing.T) {
 	stateIs("running")
 	say("stopped")
 	stateIs("stopped")
-	ask(t, s, "POST /servers/"+cn1+"/events/status", `{"vms":{"`+vm1+`":{"owner_uuid":"`+cn1+`","state":"failed"}}}`, 204)
+	ask(t, s, "POST /servers/"+cn1+"/events/status", `{"vms":{"`+vm1+`":{"owner_uuid":"`+cn1+`","state":"failed","last_modified":"2026-11-21T12:00:00.000Z"}}}`, 204)
 	stateIs("failed")
 	if got := askList(t, s, "GET /servers/"+cn1+"/vms")[0]["owner_uuid"]; got != cn2 {
 		t.Errorf("a report has changed whose a VM is: %v", got)

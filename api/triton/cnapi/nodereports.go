@@ -297,7 +297,7 @@ func (s *Service) takeReport(ctx context.Context, one report) error {
 			return
 		}
 		for id, fields := range one.vms {
-			op, err := vmOp(state, one.cn, id, fields)
+			op, err := vmOp(state, one.cn, id, fields, log.TimeOf(s.cfg.Now()))
 			if err != nil {
 				errs = append(errs, err)
 			} else if op != nil {
@@ -329,7 +329,7 @@ func (s *Service) proposeReport(ctx context.Context, one report, op log.Op) erro
 
 // vmOp returns the operation that makes a VM of the log match its CN's report; nil if
 // it matches.
-func vmOp(state *projections.State, cn log.UUID, id string, fields map[string]json.RawMessage) (*log.Op, error) {
+func vmOp(state *projections.State, cn log.UUID, id string, fields map[string]json.RawMessage, now log.Time) (*log.Op, error) {
 	kept := map[string]json.RawMessage{}
 	for _, name := range vmFields {
 		if raw, ok := fields[name]; ok && string(raw) != "null" {
@@ -357,6 +357,9 @@ func vmOp(state *projections.State, cn log.UUID, id string, fields map[string]js
 	if vm.ServerUUID != cn || vm.State == "provisioning" && said.State != "running" && said.State != "stopped" {
 		return nil, nil
 	}
+	if stale(vm, said, now) {
+		return nil, nil
+	}
 	// Whose a VM is, the log knows; a report does not change it (log.Rights).
 	set = slices.DeleteFunc(set, func(name string) bool { return name == "owner_uuid" })
 	would := log.Clone(vm)
@@ -364,4 +367,19 @@ func vmOp(state *projections.State, cn log.UUID, id string, fields map[string]js
 		return nil, nil
 	}
 	return &log.Op{Action: log.Update, Kind: log.KindVM, ID: vm.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq, Object: said, Set: set}, nil
+}
+
+// staleFor is for how long the last_modified that the log has of a VM holds back reports
+// with an older one. Longer than two whole reports of a cn-agent are apart.
+const staleFor = log.Time(150 * time.Second)
+
+// stale reports whether a status report says less of a VM than the log has: the agent makes
+// it from time to time, and vm-agent's PUT of a later change may be in the log first. Where
+// the log's time is not of the node's clock, later reports are taken all the same. A VM that
+// was destroyed comes back by what is newer only: no later report would correct that.
+func stale(vm, said *log.VM, now log.Time) bool {
+	if vm.State == "destroyed" {
+		return said.LastModified <= vm.LastModified
+	}
+	return said.LastModified != 0 && said.LastModified < vm.LastModified && now-vm.LastModified < staleFor
 }

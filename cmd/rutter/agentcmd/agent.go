@@ -116,6 +116,7 @@ func taskFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "sysinfo", EnvVars: []string{"RUTTER_SYSINFO"}, Value: true, Usage: "tell the servers what this compute node is, at its begin and when that changes (--sysinfo=false: no)"},
 		&cli.BoolFlag{Name: "report-metadata", EnvVars: []string{"RUTTER_REPORT_METADATA"}, Usage: "report customer_metadata and internal_metadata of VMs to the servers, with the other fields that VMAPI shows; they may have passwords and keys, which every reader of the log sees"},
 		&cli.StringFlag{Name: "nic-tags", EnvVars: []string{"RUTTER_NIC_TAGS"}, Value: "/etc/rutter/nic_tags", Usage: "`FILE` of the NIC tags that the links of this node provide: lines TAG_nic=MAC or TAG_nic=LINK"},
+		&cli.StringFlag{Name: "vm-store", EnvVars: []string{"RUTTER_VM_STORE"}, Usage: "`FOLDER` of the file system that has the disks of VMs: its size is told to the servers as Zpool Size in GiB, and VMs are placed by it; without it, disk does not count on this node"},
 		&cli.StringFlag{Name: "admin-uuid", EnvVars: []string{"RUTTER_ADMIN_UUID"}, Usage: "`UUID` of the administrator, who owns this node's own NICs: with it, they and its bonds are kept in step with the log; nothing of that is ever written to the node"},
 		&cli.BoolFlag{Name: "unsetup", EnvVars: []string{"RUTTER_UNSETUP"}, Usage: "say that this compute node is not set up"},
 	}
@@ -202,7 +203,7 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	}
 	opts.Tasks = &node.TaskOptions{
 		Execute: c.Bool("allow-execute"), Sysinfo: c.Bool("sysinfo"), Setup: !c.Bool("unsetup"),
-		Tags: c.String("nic-tags"), Admin: c.String("admin-uuid"), Version: c.App.Version,
+		Tags: c.String("nic-tags"), Store: c.String("vm-store"), Admin: c.String("admin-uuid"), Version: c.App.Version,
 	}
 	if renames := c.String("link-renames"); renames != "keep" && renames != "undo" {
 		return opts, term.Usagef("--link-renames %q: want keep or undo", renames)

@@ -28,6 +28,7 @@ type TaskOptions struct {
 	Sysinfo bool   // send sysinfo to the servers
 	Setup   bool   // the node is set up
 	Tags    string // file of the NIC tags that its links provide
+	Store   string // folder of the file system that has the disks of VMs; "": their room is not told
 	// Admin is the UUID of the owner of the node's own NICs, which are then
 	// synchronized with the log. "": they are not.
 	Admin   string
@@ -55,7 +56,7 @@ func newTasks(opts *Options, machines *task.Machines, found *troubles) *tasks {
 		kinds["command_execute"] = task.Execute
 	}
 	if want.Sysinfo || want.Admin != "" {
-		source := probe.Source{CN: opts.CN, Agent: want.Version, Port: portOf(opts.CNAPI), Setup: want.Setup, Tags: want.Tags, Links: want.Links}
+		source := probe.Source{CN: opts.CN, Agent: want.Version, Port: portOf(opts.CNAPI), Setup: want.Setup, Tags: want.Tags, Store: want.Store, Links: want.Links}
 		send := func(context.Context, []byte) error { return nil } // the task sysinfo returns it only
 		if want.Sysinfo {
 			send, kinds["sysinfo"] = sendSysinfo(api, opts.CN), n.refresh
