@@ -54,7 +54,7 @@ func TestNullBodyWithQuery(t *testing.T) {
 	s := newService(t, newMemory(), nil)
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/allocate?a=1", strings.NewReader("null")))
-	if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), `"field":"vm"`) && !strings.Contains(w.Body.String(), `"field":"nic_tags"`) {
+	if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), `"field":"image"`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
