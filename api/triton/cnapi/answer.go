@@ -75,6 +75,9 @@ func fieldsOf(r *http.Request) (map[string]json.RawMessage, error) {
 		if err := json.Unmarshal(body, &fields); err != nil {
 			return nil, failure(http.StatusBadRequest, rest.CodeBadRequest, "the body is not a JSON object: %s", wrongKind(err, "object"))
 		}
+		if fields == nil { // the body is null, which is nothing
+			fields = make(map[string]json.RawMessage)
+		}
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

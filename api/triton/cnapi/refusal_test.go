@@ -43,3 +43,18 @@ func TestBudgetIsNamed(t *testing.T) {
 		t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
 	}
 }
+
+// TestNullBodyWithQuery: a body that is null is no fields, and those of the query count.
+func TestNullBodyWithQuery(t *testing.T) {
+	r := httptest.NewRequest(http.MethodPost, "/allocate?nic_tags=a", strings.NewReader(" null\n"))
+	fields, err := fieldsOf(r)
+	if err != nil || len(fields) != 1 || string(fields["nic_tags"]) != `"a"` {
+		t.Errorf("%s, %v", fields, err)
+	}
+	s := newService(t, newMemory(), nil)
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/allocate?a=1", strings.NewReader("null")))
+	if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), `"field":"image"`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
