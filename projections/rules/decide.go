@@ -334,12 +334,9 @@ func (d *draft) resultFits(ids []string) {
 
 func (d *draft) checkOptions(op *log.Op) {
 	for _, o := range op.Options {
-		if !slices.Contains(d.rules(op.Kind).Options, o) || op.Action == log.Delete || o == log.OptionLockOut && !d.confined() || o == log.OptionNoNIC && !triton(d) {
+		if !d.optionFits(op, o) {
 			d.bad("options", fmt.Sprintf("\"%s\" does not fit a %s of a %s", d.show(string(o)), op.Action, op.Kind), "leave it out")
 		}
-	}
-	if asks(op, log.OptionAllocateSubnet) && !d.refused() && (op.Action != log.Create || !triton(d)) {
-		d.bad("options", fmt.Sprintf("\"%s\" does not fit a %s of a %s", log.OptionAllocateSubnet, op.Action, op.Kind), "leave it out")
 	}
 	if d.change.By.Role == log.RoleCN && (asks(op, log.OptionReserveIP) || asks(op, log.OptionReleaseIP)) {
 		d.deny(op, "a compute node may not reserve or release an address", "use the certificate of an operator")
@@ -347,4 +344,20 @@ func (d *draft) checkOptions(op *log.Op) {
 	if asks(op, log.OptionReserveIP) && asks(op, log.OptionReleaseIP) {
 		d.bad("options", "an address cannot be reserved and released", "choose one")
 	}
+}
+
+// optionFits reports whether an option is one of the operation's kind and action, at this
+// feature version: before the one that brought it, it is one that programs do not know.
+func (d *draft) optionFits(op *log.Op, o log.Option) bool {
+	switch {
+	case !slices.Contains(d.rules(op.Kind).Options, o) || op.Action == log.Delete:
+		return false
+	case o == log.OptionLockOut:
+		return d.confined()
+	case o == log.OptionNoNIC:
+		return triton(d)
+	case o == log.OptionAllocateSubnet:
+		return triton(d) && op.Action == log.Create
+	}
+	return true
 }

@@ -183,9 +183,10 @@ func renameTag(d *draft, op *log.Op) (id string, ok bool) {
 	return id, true
 }
 
-// maxRetagged bounds the NICs and aggregations that follow a tag to its new name in one
-// change. A large cloud has one or two NICs of each server on a tag; NICs on networks name
-// none.
+// maxRetagged bounds the NICs and aggregations that follow a tag to its new name, and,
+// doubled, the events of a change that renames one: else a change of many renames would make each of its
+// objects follow as often, and servers would decide for minutes. A large cloud has one or
+// two NICs of each server on a tag; NICs on networks name none.
 const maxRetagged = 1024
 
 // usersOfTag returns the NICs and aggregations that name a tag, or notes that they are too
@@ -193,9 +194,13 @@ const maxRetagged = 1024
 func usersOfTag(d *draft, name string) (users []log.Object) {
 	for _, x := range []projections.Index{projections.NICsOnTag(name), projections.AggregationsOnTag(name)} {
 		for o := range d.Objects(x) {
-			if len(users) == maxRetagged {
+			switch {
+			case len(users) == maxRetagged:
 				d.bad("name", fmt.Sprintf("nic tag \"%s\" is named by more NICs and aggregations than the limit retagged", name),
 					fmt.Sprintf("%d are the most that follow a tag: create the other tag, and change them to it", maxRetagged))
+				return nil
+			case len(d.events)+len(users) >= 2*maxRetagged:
+				d.bad("name", fmt.Sprintf("with nic tag \"%s\" the change has more events than the limit retagged allows", name), "rename the tags in changes of their own")
 				return nil
 			}
 			users = append(users, o)
@@ -224,6 +229,7 @@ func retag(d *draft, o log.Object, from, to string) {
 		o.Modified = d.time
 	case *log.Aggregation:
 		move(o.NICTagsProvided)
+		slices.Sort(o.NICTagsProvided) // their one form
 	}
 	d.emit(r, o)
 }
