@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	stdlog "log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -171,7 +171,7 @@ func TestCheckCommand(t *testing.T) {
 			fmt.Fprint(w, "[{")
 		})
 		secret := httptest.NewTLSServer(http.NotFoundHandler())
-		secret.Config.ErrorLog = stdlog.New(io.Discard, "", 0)
+		secret.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 		defer secret.Close()
 		gone := httptest.NewServer(http.NotFoundHandler())
 		gone.Close()

@@ -242,6 +242,17 @@ func TestWhenItIsTaken(t *testing.T) {
 	}
 }
 
+// A new leader that sees nothing on the link takes the address after the kernel of a former
+// holder has lost it, whose last message ended as late as it may, and whose kernel is late.
+func TestLateKernelOfAFormerHolder(t *testing.T) {
+	t.Parallel()
+	var h Holder
+	lost := Fresh + Lifetime + simLate*time.Millisecond
+	if got := steady(&h, time.Unix(1000, 0), time.Minute, Round{}); got < lost {
+		t.Errorf("taken %v after the election; a former holder's kernel may have it for %v", got, lost)
+	}
+}
+
 // A holder drops the address when it leads no more, when its term ends, when it does not
 // serve, and when a majority has not confirmed it for DropAfter.
 func TestWhenItIsDropped(t *testing.T) {

@@ -213,7 +213,7 @@ func TestHolderDefendsIt(t *testing.T) {
 	other := otherEnd(t)
 	defer other.close()
 	began := time.Now()
-	// due is how often the address is announced at most, if nobody claims it.
+	// due is how often the address is announced at most, if no other machine claims it.
 	due := func() (n int) {
 		for _, at := range announceAt {
 			if time.Since(began) >= at {
