@@ -208,4 +208,35 @@ func TestVMItemsAcrossAKill(t *testing.T) {
 			t.Fatalf("VM %s: the items %v, want each change once", id, all)
 		}
 	}
+	request(t, http.MethodDelete, c.Servers[2].URL+"/vms/"+itemVM(1), "")
+	before := len(old.all[itemVM(1)])
+	for len(old.all[itemVM(1)]) == before {
+		if err := old.read(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, url := range urls[1:] {
+		readsBack(t, url, itemVM(1))
+	}
+}
+
+// readsBack asks for a VM that the log does not have any more, as listeners do after the
+// item: CMON ends with an error if the list has not one element, CloudAPI and CNS read the
+// VM's state.
+func readsBack(t *testing.T, url, id string) {
+	t.Helper()
+	for query, want := range map[string]string{
+		"?uuid=" + id: `[{`, "/" + id: `{`, "/" + id + "?owner_uuid=1b2c3d4e-0000-4000-8000-000000000001": `{`,
+		"?state=active&uuid=" + id: `[]`, "/" + id + "?owner_uuid=1b2c3d4e-0000-4000-8000-000000000002": `{"code":"ResourceNotFound"`, "?uuid=5595d88c-6e4d-4bda-b58e-0000000000ff": `[]`,
+	} {
+		response, err := http.Get(url + "/vms" + query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || !strings.HasPrefix(string(b), want) || strings.Contains(want, "{") && !strings.Contains(string(b), "ResourceNotFound") && !strings.Contains(string(b), `"state":"destroyed"`) {
+			t.Errorf("GET /vms%s: %s %.200s, %v, want %s…", query, response.Status, b, err, want)
+		}
+	}
 }

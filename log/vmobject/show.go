@@ -115,6 +115,20 @@ func Created(vm *log.VM) log.Time {
 	return vm.CreateTimestamp
 }
 
+// Destroyed returns a VM as VMAPI has it after its end: destroyed, at the time that it says
+// itself, or else at this one.
+func Destroyed(vm *log.VM, at log.Time) (*log.VM, error) {
+	gone := *vm
+	gone.State, gone.ZoneState = "destroyed", "destroyed"
+	properties := Properties(vm)
+	if properties["destroyed"] == nil {
+		properties["destroyed"] = at.String()
+	}
+	var err error
+	gone.Properties, err = Text(properties)
+	return &gone, err
+}
+
 // ExtrasOfNICs returns what the VM's object has of its NICs beside the fields of the log,
 // by MAC in text.
 func ExtrasOfNICs(vm *log.VM) map[string]Object {

@@ -178,17 +178,10 @@ func (it *item) encodeVM(object func(id log.UUID, vm *log.VM) map[string]any) ([
 	if it.event != nil {
 		vm, id = it.event.Object.(*log.VM), it.event.ID
 		if it.event.Action == log.Delete {
-			gone := *vm
-			gone.State, gone.ZoneState = subDestroyed, subDestroyed
-			properties := vmobject.Properties(vm)
-			if properties[subDestroyed] == nil {
-				properties[subDestroyed] = it.event.Time.String()
-			}
 			var err error
-			if gone.Properties, err = vmobject.Text(properties); err != nil {
+			if vm, err = vmobject.Destroyed(vm, it.event.Time); err != nil {
 				return nil, err
 			}
-			vm = &gone
 		}
 	}
 	uuid, err := log.ParseUUID(id)

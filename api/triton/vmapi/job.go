@@ -108,7 +108,7 @@ func (f jobFilter) has(state *projections.State, t *log.Task) bool {
 }
 
 // listJobs answers GET /vms/UUID/jobs and GET /jobs: the tasks of a VM, or of all, the
-// newest first. The log keeps a task for a day after its end at least (docs/spec/cnapi.md).
+// newest first.
 func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	f, err := jobFilterOf(query)

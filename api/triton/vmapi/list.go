@@ -2,6 +2,7 @@ package vmapi
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -329,7 +330,7 @@ type entry struct {
 
 // find returns the VMs of a list, in its order. The state is held for sliceVMs of them at
 // a time, and their filters run without it.
-func (s *Service) find(l *listing) []entry {
+func (s *Service) find(ctx context.Context, l *listing) []entry {
 	var found []entry
 	take := func(some []subject) {
 		for i := range some {
@@ -347,6 +348,9 @@ func (s *Service) find(l *listing) []entry {
 	if l.uuids != nil {
 		for ids := range slices.Chunk(l.uuids, sliceVMs) {
 			take(s.named(ids))
+		}
+		if len(l.uuids) <= maxGone {
+			take(s.gone(ctx, l.uuids))
 		}
 	} else {
 		s.walk(projections.Walk{Kind: log.KindVM, CN: l.server}, take)
@@ -407,7 +411,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	found := s.find(l)
+	found := s.find(r.Context(), l)
 	w.Header().Set("X-Joyent-Resource-Count", strconv.Itoa(len(found)))
 	if l.marker != nil {
 		after, _ := slices.BinarySearchFunc(found, *l.marker, func(e entry, m place) int {

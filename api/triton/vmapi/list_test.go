@@ -1,6 +1,7 @@
 package vmapi
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -322,4 +323,38 @@ func (t *term) size() (terms, depth int) {
 		terms, depth = terms+n, max(depth, d)
 	}
 	return terms, depth + 1
+}
+
+// TestGone: a VM that the log does not have any more is found by its UUID, as destroyed,
+// and for its owner only; a history that cannot be read is no VM.
+func TestGone(t *testing.T) {
+	m, _ := world(t)
+	id, broken := log.UUID{0xb, 15: 9}, log.UUID{0xb, 15: 10}
+	s, err := New(Config{Store: m, Gone: func(_ context.Context, asked log.UUID) (*log.Event, error) {
+		switch asked {
+		case id:
+			return &log.Event{Action: log.Delete, Kind: log.KindVM, ID: id.String(), Time: log.Time(1e18), Object: &log.VM{UUID: id, OwnerUUID: theOwner, State: "running"}}, nil
+		case broken:
+			return nil, log.ErrCompacted
+		}
+		return nil, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"/vms/" + id.String() + "?fields=state,destroyed":                                  `{"destroyed":"2001-09-09T01:46:40.000Z","state":"destroyed"}`,
+		"/vms?fields=state&uuid=" + id.String():                                            `[{"state":"destroyed"}]`,
+		"/vms?fields=state&uuids=" + id.String() + "," + theVM.String() + "&sort=uuid.ASC": `[{"state":"running"},{"state":"destroyed"}]`,
+		"/vms?state=active&uuid=" + id.String():                                            `[]`,
+		"/vms/" + id.String() + "?fields=state&owner_uuid=" + theOwner.String():            `{"state":"destroyed"}`,
+		"/vms/" + id.String() + "?owner_uuid=" + theCN.String():                            `{"code":"ResourceNotFound","message":"VM not found"}`,
+		"/vms/" + broken.String():                                                          `{"code":"ResourceNotFound","message":"VM not found"}`,
+		"/vms?uuid=" + broken.String():                                                     `[]`,
+		"/vms/" + theCN.String():                                                           `{"code":"ResourceNotFound","message":"VM not found"}`,
+	} {
+		if _, text := ask(s.Handler(), "GET", path, ""); strings.TrimSpace(text) != want {
+			t.Errorf("%s: %s, want %s", path, text, want)
+		}
+	}
 }

@@ -50,6 +50,9 @@ type Config struct {
 	Programs func(*http.Request) bool
 	// Changefeeds are the routes of the change feed, served beside VMAPI's; may be nil.
 	Changefeeds []rest.Route
+	// Gone returns the last event of a VM that the log does not have any more, or nil: it
+	// never had it, or not for as long as entries are kept. Nil: nothing is known of those.
+	Gone func(ctx context.Context, id log.UUID) (*log.Event, error)
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
@@ -194,7 +197,9 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	}
 	_, p, err := s.find1(r)
 	if err != nil {
-		return err
+		if p = s.goneOf(r, err); p == nil {
+			return err
+		}
 	}
 	rest.WriteEscaped(w, http.StatusOK, p.shown(fields))
 	return nil
