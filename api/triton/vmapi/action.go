@@ -286,11 +286,12 @@ func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
 		}
 	})
 	slices.SortStableFunc(found, func(a, b *log.Task) int { return int(min(1, max(-1, b.Created-a.Created))) })
+	w.Header().Set("X-Joyent-Resource-Count", strconv.Itoa(len(found)))
 	list := []map[string]any{}
-	for _, t := range found[min(offset, len(found)):min(offset+limit, len(found))] {
+	found = found[min(offset, len(found)):] // their sum may overflow
+	for _, t := range found[:min(limit, len(found))] {
 		list = append(list, job(t))
 	}
-	w.Header().Set("X-Joyent-Resource-Count", strconv.Itoa(len(found)))
 	rest.WriteEscaped(w, http.StatusOK, list)
 	return nil
 }
