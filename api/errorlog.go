@@ -1,30 +1,31 @@
 package api
 
 import (
-	"bytes"
-	stdlog "log"
+	"context"
 	"log/slog"
+	"strings"
 )
 
 // panicked begins what net/http says of an endpoint that panicked, with its stack.
 const panicked = "http: panic serving"
 
-// errorLog writes the lines of an http.Server: of a panic, which is a fault of this
-// program, as an error, and what clients cause at level debug.
-type errorLog struct {
-	logger *slog.Logger
+// ServerLog is a handler for slog.NewLogLogger, which gives an http.Server its log: of a
+// panic, which is a fault of this program, it makes an error; what clients cause keeps its
+// level.
+type ServerLog struct {
+	slog.Handler
 }
 
-// Write takes one line, or a panic with its stack.
-func (l errorLog) Write(line []byte) (int, error) {
-	text := string(bytes.TrimSpace(line))
-	if bytes.HasPrefix(line, []byte(panicked)) {
-		l.logger.Error("an endpoint panicked: its client got no answer; please report this", "panic", text)
-	} else {
-		l.logger.Debug(text)
+// Enabled says yes, because the message decides of the level.
+func (ServerLog) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle writes a record if its level, once it is known, is one that is logged.
+func (l ServerLog) Handle(ctx context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, panicked) {
+		r.Level = slog.LevelError
 	}
-	return len(line), nil
+	if !l.Handler.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return l.Handler.Handle(ctx, r)
 }
-
-// ErrorLog is the log of an http.Server in terms of logger.
-func ErrorLog(logger *slog.Logger) *stdlog.Logger { return stdlog.New(errorLog{logger}, "", 0) }

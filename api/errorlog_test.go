@@ -16,7 +16,7 @@ func TestPanicsAreLogged(t *testing.T) {
 	var said bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("of a test") }))
-	server.Config.ErrorLog = ErrorLog(logger)
+	server.Config.ErrorLog = slog.NewLogLogger(ServerLog{logger.Handler()}, slog.LevelDebug)
 	server.Start()
 	if response, err := server.Client().Get(server.URL); err == nil {
 		_, _ = io.Copy(io.Discard, response.Body)
