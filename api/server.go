@@ -225,7 +225,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		DisableGeneralOptionsHandler: true,
 		BaseContext:                  func(net.Listener) context.Context { return requests },
 		ConnContext:                  guard.WithIdentity,
-		ErrorLog:                     slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
+		ErrorLog:                     slog.NewLogLogger(ServerLog{s.logger.Handler()}, slog.LevelDebug),
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(s.guard.Listener(listener, guard.MaxConnections)) }()

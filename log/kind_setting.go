@@ -33,7 +33,7 @@ var settingKind = kind{
 		Path:      "settings",
 		Filters:   []string{"value"},
 		Command: Command{
-			Name: "setting", Usage: "what the cluster is told about itself: napi.network_immutable (true: networks refuse new VLANs, tags and fabric gateways, as NAPI does), fabric.self_provision (off, joined or any: which compute nodes make NICs on fabrics by themselves), fabric.mtu (warn, clamp or refuse: what happens to a fabric network whose MTU the underlay of a compute node does not carry)",
+			Name: "setting", Usage: "what the cluster is told about itself: napi.network_immutable (true: networks refuse new VLANs, tags and fabric gateways, as NAPI does), fabric.self_provision (off, joined or any: which compute nodes make NICs on fabrics by themselves), fabric.mtu (warn, clamp or refuse: what happens to a fabric network whose MTU the underlay of a compute node does not carry), napi.strict (true: writes to NAPI with fields that it does not know are refused), cnapi.allocation, cnapi.boot_default and cnapi.platforms (docs/triton.md)",
 			Columns: []Column{{"NAME", "name"}, {"VALUE", "value"}},
 			Example: Example{
 				ID:     "napi.network_immutable",

@@ -132,7 +132,8 @@ func (s *Service) listJobs(w http.ResponseWriter, r *http.Request) error {
 	found := s.jobs(f)
 	slices.SortStableFunc(found, func(a, b *log.Task) int { return cmp.Compare(b.Created, a.Created) })
 	list := []map[string]any{}
-	for _, t := range found[min(offset, len(found)):min(offset+limit, len(found))] {
+	found = found[min(offset, len(found)):] // their sum may overflow
+	for _, t := range found[:min(limit, len(found))] {
 		list = append(list, job(t))
 	}
 	w.Header().Set("X-Joyent-Resource-Count", strconv.Itoa(len(found)))

@@ -302,6 +302,7 @@ func TestActions(t *testing.T) {
 		{"DELETE", vm, "", 202, "job_uuid"},
 		{"GET", vm + "/jobs?task=destroy", "", 200, `"name":"destroy"`},
 		{"GET", vm + "/jobs?execution=failed", "", 200, `[]`},
+		{"GET", vm + "/jobs?offset=9223372036854775807&limit=1000", "", 200, `[]`},
 		{"GET", "/jobs/" + theVM.String(), "", 404, "ResourceNotFound"},
 		{"POST", "/job_results", `{"execution":"failed","vm_uuid":"` + newVM.String() + `"}`, 200, ""},
 		{"GET", "/vms/" + newVM.String() + "?fields=state,zone_state", "", 200, `{"state":"failed","zone_state":"failed"}`},

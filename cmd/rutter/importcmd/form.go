@@ -52,7 +52,7 @@ var fields = map[log.Kind][]field{
 		also(address, "provision_start_ip", "provision_start_ip_addr"), also(address, "provision_end_ip", "provision_end_ip_addr"),
 		same(number, "vlan_id", "mtu", "vnet_id"), same(boolean, "fabric", "internet_nat", "gateway_provisioned"),
 		empty(address, "gateway"), empty(addresses, "resolvers"), empty(routes, "routes"), empty(text, "description"),
-		[]field{{"owner_uuids", []string{"owner_uuids_arr", "owner_uuids"}, list, true}},
+		[]field{{"owner_uuids", []string{"owner_uuids_arr", "owner_uuids", "owner_uuid"}, list, true}}, // owner_uuid: under /fabrics
 	),
 	log.KindNIC: slices.Concat(
 		same(mac, "mac"), same(text, "belongs_to_type", "belongs_to_uuid", "owner_uuid", "state", "cn_uuid", "model"),

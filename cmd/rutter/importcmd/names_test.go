@@ -1,6 +1,7 @@
 package importcmd
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -88,5 +89,27 @@ func TestGatewayOfImports(t *testing.T) {
 				t.Errorf("%+v: the second time: %s", c, formOf(s).line())
 			}
 		}
+	}
+}
+
+// TestNetworkUnderFabrics: NAPI shows a fabric network's one owner as owner_uuid under
+// /fabrics, and in a list elsewhere: both are the same value.
+func TestNetworkUnderFabrics(t *testing.T) {
+	in := newInstallation()
+	for _, owner := range []string{`"owner_uuids": ["` + anOwner + `"]`, `"owner_uuid": "` + anOwner + `"`} {
+		var theirs map[string]json.RawMessage
+		text := `{"uuid": "` + netA + `", "name": "a", "family": "ipv4", "vlan_id": 4, "nic_tag": "sdc_overlay", "subnet": "10.1.0.0/24",
+			"provision_start_ip": "10.1.0.5", "provision_end_ip": "10.1.0.250", "fabric": true, "vnet_id": 7, ` + owner + `}`
+		if err := json.Unmarshal([]byte(text), &theirs); err != nil {
+			t.Fatal(err)
+		}
+		r, bad := in.readObject(log.KindNetwork, theirs, "NAPI")
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		in.add(r)
+	}
+	if in.count != 1 || len(in.problems) != 0 {
+		t.Errorf("%d objects, %+v", in.count, in.problems)
 	}
 }

@@ -154,7 +154,7 @@ func (p *tritonPort) run(ctx context.Context, logger *slog.Logger) error {
 		Handler:           timed(p.gate),
 		ReadHeaderTimeout: tritonHeaderTime, IdleTimeout: tritonIdleTime, MaxHeaderBytes: tritonHeader,
 		BaseContext: func(net.Listener) context.Context { return requests },
-		ErrorLog:    slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		ErrorLog:    slog.NewLogLogger(api.ServerLog{Handler: logger.Handler()}, slog.LevelDebug),
 		// The library would answer "OPTIONS *" to addresses that may do nothing here.
 		DisableGeneralOptionsHandler: true,
 	}
