@@ -221,7 +221,7 @@ func (r *run) setRatios() {
 
 func (r *run) setLeft() {
 	for _, c := range r.list {
-		c.left = left(c.Server, c.facts, &c.promised, c.ratios, r.defaults)
+		c.left = leftOf(c.Server, c.facts, &c.promised, c.ratios, r.defaults)
 	}
 }
 

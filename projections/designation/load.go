@@ -249,8 +249,8 @@ func first(to *log.UUID, uuid log.UUID) {
 	}
 }
 
-// left is what a server has beside what is promised.
-func left(s *log.Server, f *Facts, p *promised, r ratios, d *Defaults) Capacity {
+// leftOf is what a server has beside what is promised.
+func leftOf(s *log.Server, f *Facts, p *promised, r ratios, d *Defaults) Capacity {
 	c := Capacity{
 		CPU: int64(f.Cores*100) - int64(over(p.cpu, r.cpu)),
 		RAM: int64(Unreserved(s, d)) - int64(over(p.ram, r.ram)+p.kvmRAM),
@@ -287,32 +287,25 @@ func Unreserved(s *log.Server, d *Defaults) uint64 {
 	return n
 }
 
-// Figures are the capacities of servers by one state. They are right as long as the state
-// stays as it is.
-type Figures struct {
-	state    *projections.State
-	memo     *Memo
-	defaults *Defaults
-	tickets  ticketed
+// Figures are what servers have left, whatever their status; those are left out whose
+// sysinfo does not tell their memory and cores.
+func Figures(view View, m *Memo, d *Defaults, servers []*log.Server) map[log.UUID]Capacity {
+	tickets := ticketsOf(view)
+	return m.figures(view, d, servers, &tickets)
 }
 
-// NewFigures returns the figures by a state.
-func NewFigures(s *projections.State, m *Memo, d *Defaults) *Figures {
-	return &Figures{s, m, d, ticketsOf(ViewOf(s))}
-}
-
-// Of is what a server has left, whatever its status; ok is false if its sysinfo does not
-// tell its memory and cores.
-func (g *Figures) Of(server *log.Server) (c Capacity, ok bool) {
-	f := g.memo.Facts(server)
-	if server.RAM == 0 || f.Cores == 0 {
-		return c, false
-	}
-	eachLoad(ViewOf(g.state), 1, func(int) log.UUID { return server.UUID }, func(on []*log.VM) {
-		p := g.memo.load(on, server.UUID, log.UUID{}, &g.tickets)
-		c = left(server, f, &p, g.defaults.ratiosOf(server), g.defaults)
+func (m *Memo) figures(view View, d *Defaults, servers []*log.Server, tickets *ticketed) map[log.UUID]Capacity {
+	left := make(map[log.UUID]Capacity, len(servers))
+	at := 0
+	eachLoad(view, len(servers), func(i int) log.UUID { return servers[i].UUID }, func(on []*log.VM) {
+		server := servers[at]
+		at++
+		if f := m.Facts(server); notValid(server, f) == "" {
+			p := m.load(on, server.UUID, log.UUID{}, tickets)
+			left[server.UUID] = leftOf(server, f, &p, d.ratiosOf(server), d)
+		}
 	})
-	return c, true
+	return left
 }
 
 // ratiosOf are those that a server's capacity is counted with, as CNAPI shows them.
@@ -367,13 +360,9 @@ func Capacities(view View, m *Memo, d *Defaults, named []log.UUID) (capacities m
 			fit = append(fit, server)
 		}
 	}
-	at := 0
-	eachLoad(view, len(fit), func(i int) log.UUID { return fit[i].UUID }, func(on []*log.VM) {
-		server := fit[at]
-		at++
-		p := m.load(on, server.UUID, log.UUID{}, &tickets)
-		capacities[server.UUID.String()] = left(server, m.Facts(server), &p, d.ratiosOf(server), d)
-	})
+	for uuid, c := range m.figures(view, d, fit, &tickets) {
+		capacities[uuid.String()] = c
+	}
 	m.trimTo(view)
 	return capacities, why, len(capacities) + len(why) + tickets.n
 }

@@ -51,13 +51,18 @@ func (s *Service) search(r *http.Request, fn func(view designation.View, d *desi
 	case <-ctx.Done():
 		return failure(http.StatusServiceUnavailable, rest.CodeOverloaded, "other searches for servers take too long: try again")
 	}
-	view := func(fn func(*projections.State)) {
-		s.store.View(func(state *projections.State, _ log.Cursor) { fn(state) })
-	}
+	view := s.view()
 	var d designation.Defaults
 	view(func(state *projections.State) { d = defaultsOf(state) })
 	s.places.spent.Charge(int64(fn(view, &d)), who)
 	return nil
+}
+
+// view is the store's, as package designation takes it.
+func (s *Service) view() designation.View {
+	return func(fn func(*projections.State)) {
+		s.store.View(func(state *projections.State, _ log.Cursor) { fn(state) })
+	}
 }
 
 // defaultsOf are the operator's choices for placements, by the setting.
@@ -111,7 +116,7 @@ func (s *Service) allocate(w http.ResponseWriter, r *http.Request) error {
 		result = designation.Allocate(view, &s.places.memo, d, req)
 		if result.Server != nil {
 			view(func(state *projections.State) {
-				form = s.looking(state, extras{"sysinfo": true, "memory": true, "disk": true, "agents": true}, nil).form(result.Server)
+				form = s.looking(state, extras{"sysinfo": true, "memory": true, "disk": true, "agents": true}, nil, nil).form(result.Server)
 			})
 			form["unreserved_cpu"], form["unreserved_ram"], form["unreserved_disk"] = result.Left.CPU, result.Left.RAM, result.Left.Disk
 			form["score"] = json.Number(designation.Decimal(result.Score))
