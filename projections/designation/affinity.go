@@ -120,7 +120,7 @@ type locality struct {
 
 // localityOf turns a request's rules into hints. If one of them cannot be met, failure
 // says which. Rules that must be met make those that should be met void, as in CNAPI.
-func (r *Request) localityOf(s *projections.State, tickets *ticketed) (l locality, failure string) {
+func (r *Request) localityOf(view View, tickets *ticketed) (l locality, failure string) {
 	l = locality{near: r.near, far: r.far, strict: r.strict}
 	if len(r.affinity) == 0 {
 		return l, ""
@@ -130,7 +130,7 @@ func (r *Request) localityOf(s *projections.State, tickets *ticketed) (l localit
 		hard = hard || !r.affinity[i].soft
 	}
 	l = locality{strict: hard}
-	named := r.named(s, tickets)
+	named := r.named(view, tickets)
 	for i := range r.affinity {
 		a := &r.affinity[i]
 		switch found := named[i]; {
@@ -147,7 +147,7 @@ func (r *Request) localityOf(s *projections.State, tickets *ticketed) (l localit
 }
 
 // named are the VMs that each rule names: those of the owner, in the order of the log.
-func (r *Request) named(s *projections.State, tickets *ticketed) [][]log.UUID {
+func (r *Request) named(view View, tickets *ticketed) [][]log.UUID {
 	found := make([][]log.UUID, len(r.affinity))
 	search := false
 	for i := range r.affinity {
@@ -157,7 +157,7 @@ func (r *Request) named(s *projections.State, tickets *ticketed) [][]log.UUID {
 		case !a.ofInstance():
 			search = true
 		case err == nil:
-			if _, known := r.serverOf(s, tickets, uuid); known {
+			if _, known := r.serverOf(view, tickets, uuid); known {
 				found[i] = []log.UUID{uuid}
 			}
 		default:
@@ -167,11 +167,15 @@ func (r *Request) named(s *projections.State, tickets *ticketed) [][]log.UUID {
 	if !search {
 		return found
 	}
-	for rec := range s.List(log.KindVM) {
-		vm := rec.Object.(*log.VM)
-		if vm.OwnerUUID != r.Owner || !counts(vm) {
-			continue
+	var own []*log.VM
+	view(func(s *projections.State) {
+		for rec := range s.List(log.KindVM) {
+			if vm := rec.Object.(*log.VM); vm.OwnerUUID == r.Owner && counts(vm) {
+				own = append(own, vm)
+			}
 		}
+	})
+	for _, vm := range own {
 		var tags map[string]any
 		read := false
 		for i := range r.affinity {
@@ -230,8 +234,10 @@ func (a *affinity) isTagged(tags map[string]any) bool {
 }
 
 // serverOf returns the server of a VM of the owner; known is false if there is no such VM.
-func (r *Request) serverOf(s *projections.State, tickets *ticketed, uuid log.UUID) (cn log.UUID, known bool) {
-	if vm := s.VM(uuid); vm != nil && counts(vm) && !vm.ServerUUID.IsZero() {
+func (r *Request) serverOf(view View, tickets *ticketed, uuid log.UUID) (cn log.UUID, known bool) {
+	var vm *log.VM
+	view(func(s *projections.State) { vm = s.VM(uuid) })
+	if vm != nil && counts(vm) && !vm.ServerUUID.IsZero() {
 		return vm.ServerUUID, vm.OwnerUUID == r.Owner
 	}
 	at, ok := tickets.at[uuid]

@@ -44,9 +44,20 @@ type candidate struct {
 	score    int64 // millionths
 }
 
+// View calls fn with the state while nothing is applied; a later call may see a later
+// state. What fn keeps are objects, which are never changed.
+type View func(fn func(*projections.State))
+
+// ViewOf is the view of a state that does not change meanwhile.
+func ViewOf(s *projections.State) View { return func(fn func(*projections.State)) { fn(s) } }
+
+// slice bounds the servers whose VMs are gathered in one view: so servers go on applying
+// changes during a search. What takes time, reading JSON and counting, is done outside.
+const slice = 128
+
 // run is one search.
 type run struct {
-	state    *projections.State
+	view     View
 	memo     *Memo
 	defaults *Defaults
 	req      *Request
@@ -106,10 +117,12 @@ var pipeline = []step{
 	{name: "Score servers by an order that follows from the VM", do: (*run).scoreOrder},
 }
 
-// Allocate chooses a server for a VM.
-func Allocate(s *projections.State, m *Memo, d *Defaults, req *Request) *Result {
-	r := &run{state: s, memo: m, defaults: d, req: req, tickets: ticketsOf(s)}
-	all := serversOf(s, req.Servers, nil)
+// Allocate chooses a server for a VM. The open tickets are read before the VMs, whose
+// tickets are released when the log has them: so a VM that is being made counts, whatever
+// changes during the search.
+func Allocate(view View, m *Memo, d *Defaults, req *Request) *Result {
+	r := &run{view: view, memo: m, defaults: d, req: req, tickets: ticketsOf(view)}
+	all := serversOf(view, req.Servers, nil)
 	room := make([]candidate, len(all))
 	r.list = make([]*candidate, len(all))
 	for i, server := range all {
@@ -126,7 +139,7 @@ func Allocate(s *projections.State, m *Memo, d *Defaults, req *Request) *Result 
 		r.apply(&pipeline[i])
 		result.ForVolumes = len(r.list) == 0 && pipeline[i].name == volumesStep
 	}
-	m.trim(s.Count(log.KindServer), s.Count(log.KindVM))
+	m.trimTo(view)
 	result.Steps, result.Looked = r.steps, r.looked
 	if best := r.best(); best != nil {
 		result.Server, result.Score, result.Left = best.Server, best.score, best.left
@@ -184,14 +197,16 @@ func (r *run) step(name string) Step {
 }
 
 func (r *run) loadVMs() {
-	vms := 0
-	for _, c := range r.list {
-		c.promised = r.memo.load(r.state, c.UUID, r.req.Owner, &r.tickets)
+	vms, at := 0, 0
+	eachLoad(r.view, len(r.list), func(i int) log.UUID { return r.list[i].UUID }, func(on []*log.VM) {
+		c := r.list[at]
+		at++
+		c.promised = r.memo.load(on, c.UUID, r.req.Owner, &r.tickets)
 		vms += int(c.promised.count)
 		if len(r.reasons) < MaxShown {
 			r.reasons[c.UUID.String()] = fmt.Sprintf("%d VMs loaded", c.promised.count)
 		}
-	}
+	})
 	r.looked += vms / 16
 }
 
@@ -206,7 +221,7 @@ func (r *run) setRatios() {
 
 func (r *run) setLeft() {
 	for _, c := range r.list {
-		c.left = left(c.Server, c.facts, &c.promised, c.ratios, r.defaults)
+		c.left = leftOf(c.Server, c.facts, &c.promised, c.ratios, r.defaults)
 	}
 }
 

@@ -91,7 +91,7 @@ func (c *cloud) ask(r *Request, text string) *Result {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return Allocate(c.State, &Memo{}, &d, r)
+	return Allocate(ViewOf(c.State), &Memo{}, &d, r)
 }
 
 // chosen is the last byte of the server, 0 of none.
@@ -309,7 +309,7 @@ func TestNeverWithoutCapacity(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, r, text := world(t)
 		d, _ := ParseDefaults(text)
-		first, second := c.ask(r, text), Allocate(c.State, memo, &d, r)
+		first, second := c.ask(r, text), Allocate(ViewOf(c.State), memo, &d, r)
 		if !reflect.DeepEqual(first, second) {
 			t.Fatalf("two answers by one state: %+v and %+v", first, second)
 		}
@@ -385,10 +385,10 @@ func TestMany(t *testing.T) {
 	memo := &Memo{}
 	r := request(t, `,"ram":1024,"quota":10`, "", "")
 	begin := time.Now()
-	first := Allocate(c.State, memo, &d, r)
+	first := Allocate(ViewOf(c.State), memo, &d, r)
 	t.Logf("first %s", time.Since(begin))
 	begin = time.Now()
-	got := Allocate(c.State, memo, &d, r)
+	got := Allocate(ViewOf(c.State), memo, &d, r)
 	t.Logf("next %s", time.Since(begin))
 	if got.Server == nil || got.Server != first.Server || got.Looked < 10_000 {
 		t.Fatalf("chose %v and %v", first.Server, got.Server)
@@ -417,9 +417,9 @@ func BenchmarkAllocate(b *testing.B) {
 	c := manyServers(b)
 	d, memo := Standard(), &Memo{}
 	r := request(b, `,"ram":1024,"quota":10`, "", "")
-	Allocate(c.State, memo, &d, r)
+	Allocate(ViewOf(c.State), memo, &d, r)
 	b.ReportAllocs()
 	for b.Loop() {
-		Allocate(c.State, memo, &d, r)
+		Allocate(ViewOf(c.State), memo, &d, r)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"rutter/log"
+	"rutter/projections"
 )
 
 // Facts are what a sysinfo says that a placement depends on.
@@ -166,6 +167,13 @@ func (m *Memo) disksOf(vm *log.VM) uint64 {
 	n := disksOf(vm.Properties)
 	m.disks[vm.UUID] = memoDisks{vm.Properties, n}
 	return n
+}
+
+// trimTo is trim to what there is in a view.
+func (m *Memo) trimTo(view View) {
+	servers, vms := 0, 0
+	view(func(s *projections.State) { servers, vms = s.Count(log.KindServer), s.Count(log.KindVM) })
+	m.trim(servers, vms)
 }
 
 // trim forgets what is of objects that are gone, when it has become more than twice as

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"rutter/log"
 )
 
 func keepSetup(_ *run, c *candidate) string {
@@ -60,9 +62,15 @@ func (r *run) keepVolumes() {
 		r.skip = "Requested VM has no VMs listed in internal_metadata docker:volumesfrom"
 		return
 	}
+	on := make(map[log.UUID]log.UUID, len(r.req.volumes)) // servers by the VM
+	for _, uuid := range r.req.volumes {
+		if cn, known := r.req.serverOf(r.view, &r.tickets, uuid); known {
+			on[uuid] = cn
+		}
+	}
 	r.filter(func(c *candidate) string {
 		for _, uuid := range r.req.volumes {
-			if cn, known := r.req.serverOf(r.state, &r.tickets, uuid); !known || cn != c.UUID {
+			if cn, known := on[uuid]; !known || cn != c.UUID {
 				return "VM needs volumes from " + uuid.String() + ", which was not found on server"
 			}
 		}

@@ -72,12 +72,19 @@ func isHVM(brand string) bool { return brand == "kvm" || brand == "bhyve" }
 // ticketed are the VMs that open tickets of scope vm and action provision announce, by
 // their server.
 type ticketed struct {
-	vms map[log.UUID][]one
+	vms map[log.UUID]*waiting
 	// mute are the servers with a ticket that does not say how large its VM is.
 	mute map[log.UUID]bool
 	// at are the servers by the VM.
 	at map[log.UUID]placed
 	n  int // tickets looked at
+}
+
+// waiting are the VMs that tickets of a server announce, each once, as its first ticket
+// says, in the order of the tickets.
+type waiting struct {
+	list []one
+	at   map[log.UUID]int // places in list
 }
 
 // placed is where a VM is to be made, and whose it is.
@@ -89,11 +96,15 @@ const (
 	ticketAction = "provision"
 )
 
-func ticketsOf(s *projections.State) ticketed {
-	t := ticketed{vms: map[log.UUID][]one{}, mute: map[log.UUID]bool{}, at: map[log.UUID]placed{}}
-	for rec := range s.TicketsBy(true) {
-		t.n++
-		ticket := rec.Object.(*log.Ticket)
+func ticketsOf(view View) ticketed {
+	var open []*log.Ticket
+	view(func(s *projections.State) {
+		for rec := range s.TicketsBy(true) {
+			open = append(open, rec.Object.(*log.Ticket))
+		}
+	})
+	t := ticketed{vms: map[log.UUID]*waiting{}, mute: map[log.UUID]bool{}, at: map[log.UUID]placed{}, n: len(open)}
+	for _, ticket := range open {
 		if ticket.Scope != ticketScope || ticket.Action != ticketAction || ticket.ServerUUID.IsZero() {
 			continue
 		}
@@ -102,7 +113,15 @@ func ticketsOf(s *projections.State) ticketed {
 			t.mute[ticket.ServerUUID] = true
 			continue
 		}
-		t.vms[ticket.ServerUUID] = append(t.vms[ticket.ServerUUID], v)
+		w := t.vms[ticket.ServerUUID]
+		if w == nil {
+			w = &waiting{at: map[log.UUID]int{}}
+			t.vms[ticket.ServerUUID] = w
+		}
+		if _, again := w.at[v.uuid]; !again {
+			w.at[v.uuid] = len(w.list)
+			w.list = append(w.list, v)
+		}
 		t.at[v.uuid] = placed{ticket.ServerUUID, v.owner}
 	}
 	return t
@@ -145,30 +164,54 @@ func announced(t *log.Ticket) (one, bool) {
 	return v, true
 }
 
-// load adds up what is promised on a server.
-func (m *Memo) load(s *projections.State, cn, owner log.UUID, tickets *ticketed) (p promised) {
-	waiting := tickets.vms[cn]
-	met := make([]bool, len(waiting))
-	for rec := range s.VMsOn(cn) {
-		vm := rec.Object.(*log.VM)
+// eachLoad calls fn with the VMs of each of n servers, in their order, outside the views.
+func eachLoad(view View, n int, server func(i int) log.UUID, fn func(on []*log.VM)) {
+	var vms []*log.VM
+	var ends []int
+	for from := 0; from < n; from += slice {
+		vms, ends = vms[:0], ends[:0]
+		view(func(s *projections.State) {
+			for i := from; i < min(from+slice, n); i++ {
+				for rec := range s.VMsOn(server(i)) {
+					vms = append(vms, rec.Object.(*log.VM))
+				}
+				ends = append(ends, len(vms))
+			}
+		})
+		begin := 0
+		for _, end := range ends {
+			fn(vms[begin:end])
+			begin = end
+		}
+	}
+}
+
+// load adds up what is promised on a server that has the VMs on.
+func (m *Memo) load(on []*log.VM, cn, owner log.UUID, tickets *ticketed) (p promised) {
+	var list []one
+	var met []bool
+	w := tickets.vms[cn]
+	if w != nil {
+		list, met = w.list, make([]bool, len(w.list))
+	}
+	for _, vm := range on {
 		if !counts(vm) {
 			continue
 		}
 		v := m.oneOf(vm)
-		for i := range waiting {
-			if waiting[i].uuid == v.uuid {
+		if w != nil {
+			if i, announced := w.at[v.uuid]; announced {
 				met[i] = true
 				if vm.State == "provisioning" {
-					v.larger(waiting[i])
+					v.larger(list[i])
 				}
 			}
 		}
 		p.add(&v, owner)
 	}
-	for i := range waiting {
-		again := slices.ContainsFunc(waiting[:i], func(v one) bool { return v.uuid == waiting[i].uuid })
-		if !met[i] && !again {
-			p.add(&waiting[i], owner)
+	for i := range list {
+		if !met[i] {
+			p.add(&list[i], owner)
 		}
 	}
 	return p
@@ -206,8 +249,8 @@ func first(to *log.UUID, uuid log.UUID) {
 	}
 }
 
-// left is what a server has beside what is promised.
-func left(s *log.Server, f *Facts, p *promised, r ratios, d *Defaults) Capacity {
+// leftOf is what a server has beside what is promised.
+func leftOf(s *log.Server, f *Facts, p *promised, r ratios, d *Defaults) Capacity {
 	c := Capacity{
 		CPU: int64(f.Cores*100) - int64(over(p.cpu, r.cpu)),
 		RAM: int64(Unreserved(s, d)) - int64(over(p.ram, r.ram)+p.kvmRAM),
@@ -244,29 +287,25 @@ func Unreserved(s *log.Server, d *Defaults) uint64 {
 	return n
 }
 
-// Figures are the capacities of servers by one state. They are right as long as the state
-// stays as it is.
-type Figures struct {
-	state    *projections.State
-	memo     *Memo
-	defaults *Defaults
-	tickets  ticketed
+// Figures are what servers have left, whatever their status; those are left out whose
+// sysinfo does not tell their memory and cores.
+func Figures(view View, m *Memo, d *Defaults, servers []*log.Server) map[log.UUID]Capacity {
+	tickets := ticketsOf(view)
+	return m.figures(view, d, servers, &tickets)
 }
 
-// NewFigures returns the figures by a state.
-func NewFigures(s *projections.State, m *Memo, d *Defaults) *Figures {
-	return &Figures{s, m, d, ticketsOf(s)}
-}
-
-// Of is what a server has left, whatever its status; ok is false if its sysinfo does not
-// tell its memory and cores.
-func (g *Figures) Of(server *log.Server) (c Capacity, ok bool) {
-	f := g.memo.Facts(server)
-	if server.RAM == 0 || f.Cores == 0 {
-		return c, false
-	}
-	p := g.memo.load(g.state, server.UUID, log.UUID{}, &g.tickets)
-	return left(server, f, &p, g.defaults.ratiosOf(server), g.defaults), true
+func (m *Memo) figures(view View, d *Defaults, servers []*log.Server, tickets *ticketed) map[log.UUID]Capacity {
+	left := make(map[log.UUID]Capacity, len(servers))
+	at := 0
+	eachLoad(view, len(servers), func(i int) log.UUID { return servers[i].UUID }, func(on []*log.VM) {
+		server := servers[at]
+		at++
+		if f := m.Facts(server); notValid(server, f) == "" {
+			p := m.load(on, server.UUID, log.UUID{}, tickets)
+			left[server.UUID] = leftOf(server, f, &p, d.ratiosOf(server), d)
+		}
+	})
+	return left
 }
 
 // ratiosOf are those that a server's capacity is counted with, as CNAPI shows them.
@@ -305,49 +344,55 @@ func ratioOf(n json.Number) uint64 {
 
 // Capacities are those of the servers that are set up and run, of all or of those that
 // are named; and why there is none of others. looked is how much was looked at.
-func Capacities(s *projections.State, m *Memo, d *Defaults, named []log.UUID) (capacities map[string]Capacity, why map[string]string, looked int) {
+func Capacities(view View, m *Memo, d *Defaults, named []log.UUID) (capacities map[string]Capacity, why map[string]string, looked int) {
 	capacities, why = map[string]Capacity{}, map[string]string{}
-	figures := NewFigures(s, m, d)
-	for _, server := range serversOf(s, named, why) {
-		switch {
+	tickets := ticketsOf(view)
+	var fit []*log.Server
+	for _, server := range serversOf(view, named, why) {
+		switch f := m.Facts(server); {
 		case !server.Setup:
 			why[server.UUID.String()] = "Server is not set up"
 		case server.Status != "running":
 			why[server.UUID.String()] = "Server has status: " + server.Status
+		case notValid(server, f) != "":
+			why[server.UUID.String()] = notValid(server, f)
 		default:
-			c, ok := figures.Of(server)
-			if !ok {
-				why[server.UUID.String()] = notValid(server, m.Facts(server))
-				continue
-			}
-			capacities[server.UUID.String()] = c
+			fit = append(fit, server)
 		}
 	}
-	m.trim(s.Count(log.KindServer), s.Count(log.KindVM))
-	return capacities, why, len(capacities) + len(why) + figures.tickets.n
+	for uuid, c := range m.figures(view, d, fit, &tickets) {
+		capacities[uuid.String()] = c
+	}
+	m.trimTo(view)
+	return capacities, why, len(capacities) + len(why) + tickets.n
 }
 
 // serversOf are the servers that are named, or all; those that there are not stand in
 // why, if it is not nil.
-func serversOf(s *projections.State, named []log.UUID, why map[string]string) (list []*log.Server) {
+func serversOf(view View, named []log.UUID, why map[string]string) (list []*log.Server) {
 	if named == nil {
-		for rec := range s.List(log.KindServer) {
-			list = append(list, rec.Object.(*log.Server))
-		}
+		view(func(s *projections.State) {
+			list = make([]*log.Server, 0, s.Count(log.KindServer))
+			for rec := range s.List(log.KindServer) {
+				list = append(list, rec.Object.(*log.Server))
+			}
+		})
 		return list
 	}
 	seen := make(map[log.UUID]bool, len(named))
-	for _, uuid := range named {
-		if seen[uuid] {
-			continue
+	view(func(s *projections.State) {
+		for _, uuid := range named {
+			if seen[uuid] {
+				continue
+			}
+			seen[uuid] = true
+			if rec, ok := s.Get(log.KindServer, uuid.String()); ok {
+				list = append(list, rec.Object.(*log.Server))
+			} else if why != nil {
+				why[uuid.String()] = "Server not found"
+			}
 		}
-		seen[uuid] = true
-		if rec, ok := s.Get(log.KindServer, uuid.String()); ok {
-			list = append(list, rec.Object.(*log.Server))
-		} else if why != nil {
-			why[uuid.String()] = "Server not found"
-		}
-	}
+	})
 	slices.SortFunc(list, func(a, b *log.Server) int { return slices.Compare(a.UUID[:], b.UUID[:]) })
 	return list
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"rutter/log"
+	"rutter/projections"
 )
 
 // largePool is the part of the servers, in percent, that is kept for large VMs: those
@@ -19,10 +20,10 @@ func (r *run) setHints() {
 	if len(r.req.affinity) == 0 {
 		r.skip = "No affinity found"
 	} else {
-		r.looked += r.state.Count(log.KindVM) / 16
+		r.view(func(s *projections.State) { r.looked += s.Count(log.KindVM) / 16 })
 	}
 	var failure string
-	if r.hints, failure = r.req.localityOf(r.state, &r.tickets); failure != "" {
+	if r.hints, failure = r.req.localityOf(r.view, &r.tickets); failure != "" {
 		r.reasons["*"] = failure
 		r.list = nil
 	}
@@ -32,11 +33,13 @@ func (r *run) setHints() {
 func (r *run) on(vms []log.UUID) (servers map[log.UUID]bool, racks map[string]bool) {
 	servers, racks = map[log.UUID]bool{}, map[string]bool{}
 	for _, uuid := range vms {
-		if cn, known := r.req.serverOf(r.state, &r.tickets, uuid); known {
+		if cn, known := r.req.serverOf(r.view, &r.tickets, uuid); known {
 			servers[cn] = true
-			if rec, ok := r.state.Get(log.KindServer, cn.String()); ok {
-				racks[rec.Object.(*log.Server).RackIdentifier] = true
-			}
+			r.view(func(s *projections.State) {
+				if rec, ok := s.Get(log.KindServer, cn.String()); ok {
+					racks[rec.Object.(*log.Server).RackIdentifier] = true
+				}
+			})
 		}
 	}
 	delete(racks, "")
@@ -58,7 +61,7 @@ func (r *run) keepStrict() {
 	near, _ := r.on(r.hints.near)
 	all := true
 	for _, uuid := range r.hints.near {
-		_, known := r.req.serverOf(r.state, &r.tickets, uuid)
+		_, known := r.req.serverOf(r.view, &r.tickets, uuid)
 		all = all && known
 	}
 	r.filter(func(c *candidate) string {

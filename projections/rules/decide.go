@@ -334,7 +334,7 @@ func (d *draft) resultFits(ids []string) {
 
 func (d *draft) checkOptions(op *log.Op) {
 	for _, o := range op.Options {
-		if !d.optionFits(op, o) {
+		if !optionFits(d, op, o) {
 			d.bad("options", fmt.Sprintf("\"%s\" does not fit a %s of a %s", d.show(string(o)), op.Action, op.Kind), "leave it out")
 		}
 	}
@@ -348,7 +348,7 @@ func (d *draft) checkOptions(op *log.Op) {
 
 // optionFits reports whether an option is one of the operation's kind and action, at this
 // feature version: before the one that brought it, it is one that programs do not know.
-func (d *draft) optionFits(op *log.Op, o log.Option) bool {
+func optionFits(d *draft, op *log.Op, o log.Option) bool {
 	switch {
 	case !slices.Contains(d.rules(op.Kind).Options, o) || op.Action == log.Delete:
 		return false

@@ -27,9 +27,9 @@ const (
 	codeNoVolumes = "VolumeServerNoResourcesError"
 )
 
-// search calls fn with the state while it is this request's turn. fn returns how much it
-// looked at, which the client's account pays.
-func (s *Service) search(r *http.Request, fn func(state *projections.State, d *designation.Defaults) int) error {
+// search calls fn with views of the state while it is this request's turn. fn returns how
+// much it looked at, which the client's account pays.
+func (s *Service) search(r *http.Request, fn func(view designation.View, d *designation.Defaults) int) error {
 	who := r.RemoteAddr
 	if s.cfg.Asker != nil {
 		who, _ = s.cfg.Asker(r)
@@ -51,13 +51,18 @@ func (s *Service) search(r *http.Request, fn func(state *projections.State, d *d
 	case <-ctx.Done():
 		return failure(http.StatusServiceUnavailable, rest.CodeOverloaded, "other searches for servers take too long: try again")
 	}
-	looked := 0
-	s.store.View(func(state *projections.State, _ log.Cursor) {
-		d := defaultsOf(state)
-		looked = fn(state, &d)
-	})
-	s.places.spent.Charge(int64(looked), who)
+	view := s.view()
+	var d designation.Defaults
+	view(func(state *projections.State) { d = defaultsOf(state) })
+	s.places.spent.Charge(int64(fn(view, &d)), who)
 	return nil
+}
+
+// view is the store's, as package designation takes it.
+func (s *Service) view() designation.View {
+	return func(fn func(*projections.State)) {
+		s.store.View(func(state *projections.State, _ log.Cursor) { fn(state) })
+	}
 }
 
 // defaultsOf are the operator's choices for placements, by the setting.
@@ -107,10 +112,12 @@ func (s *Service) allocate(w http.ResponseWriter, r *http.Request) error {
 	}
 	var result *designation.Result
 	var form map[string]any
-	err = s.search(r, func(state *projections.State, d *designation.Defaults) int {
-		result = designation.Allocate(state, &s.places.memo, d, req)
+	err = s.search(r, func(view designation.View, d *designation.Defaults) int {
+		result = designation.Allocate(view, &s.places.memo, d, req)
 		if result.Server != nil {
-			form = s.looking(state, extras{"sysinfo": true, "memory": true, "disk": true, "agents": true}, nil).form(result.Server)
+			view(func(state *projections.State) {
+				form = s.looking(state, extras{"sysinfo": true, "memory": true, "disk": true, "agents": true}, nil, nil).form(result.Server)
+			})
 			form["unreserved_cpu"], form["unreserved_ram"], form["unreserved_disk"] = result.Left.CPU, result.Left.RAM, result.Left.Disk
 			form["score"] = json.Number(designation.Decimal(result.Score))
 		}
@@ -149,10 +156,10 @@ func (s *Service) capacity(w http.ResponseWriter, r *http.Request) error {
 	}
 	var capacities map[string]designation.Capacity
 	var why map[string]string
-	err = s.search(r, func(state *projections.State, d *designation.Defaults) (looked int) {
-		capacities, why, looked = designation.Capacities(state, &s.places.memo, d, named)
+	err = s.search(r, func(view designation.View, d *designation.Defaults) (looked int) {
+		capacities, why, looked = designation.Capacities(view, &s.places.memo, d, named)
 		if named == nil {
-			looked += state.Count(log.KindVM) / 16
+			view(func(state *projections.State) { looked += state.Count(log.KindVM) / 16 })
 		}
 		return looked
 	})

@@ -413,3 +413,46 @@ func TestServerFieldsAndUpdates(t *testing.T) {
 		t.Errorf("the server: %v", got)
 	}
 }
+
+// TestListInSlices: a list of servers holds the state for some of them at a time, so that
+// changes are applied between; and it has all of them, with what they have left.
+func TestListInSlices(t *testing.T) {
+	const servers = 3*formsAtOnce + 1
+	store := newMemory()
+	counted := &viewed{memory: store}
+	s := newService(t, store, nil)
+	for n := range servers {
+		o := &log.Server{UUID: log.UUID{0xab, 14: byte(n >> 8), 15: byte(n)}, Hostname: fmt.Sprint("h", n), RAM: 1024, Sysinfo: `{"CPU Total Cores":8}`}
+		if refusal := change(t, store, log.Op{Action: log.Create, Kind: log.KindServer, Object: o}); refusal != nil {
+			t.Fatal(refusal)
+		}
+	}
+	s.store = counted
+	var list []map[string]any
+	if err := json.Unmarshal(askRaw(t, s, "GET /servers?extras=capacity", "", 200), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list) < servers || list[len(list)-1]["unreserved_cpu"] != 800.0 {
+		t.Errorf("%d servers, the last %v", len(list), list[len(list)-1])
+	}
+	counted.views = 0
+	all := askRaw(t, s, "GET /servers", "", 200)
+	if counted.views < servers/formsAtOnce || len(all) == 0 {
+		t.Errorf("%d servers were shown in %d views", servers, counted.views)
+	}
+}
+
+// viewed counts views, none of which is within another.
+type viewed struct {
+	*memory
+	views, within int
+}
+
+func (v *viewed) View(fn func(*projections.State, log.Cursor)) {
+	if v.within++; v.within > 1 {
+		panic("a view within a view")
+	}
+	v.views++
+	v.memory.View(fn)
+	v.within--
+}

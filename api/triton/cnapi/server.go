@@ -112,9 +112,8 @@ func (s *Service) listServers(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	signs := s.lastSigns(r.Context(), q.extras)
-	list := []map[string]any{}
+	var picked []*log.Server
 	s.store.View(func(state *projections.State, _ log.Cursor) {
-		look := s.looking(state, q.extras, signs)
 		for rec := range state.List(log.KindServer) {
 			o := rec.Object.(*log.Server)
 			if slices.ContainsFunc(q.picks, func(pick func(*log.Server) bool) bool { return !pick(o) }) {
@@ -123,14 +122,39 @@ func (s *Service) listServers(w http.ResponseWriter, r *http.Request) error {
 			if q.offset--; q.offset >= 0 {
 				continue
 			}
-			if len(list) == q.limit {
+			if len(picked) == q.limit {
 				break
 			}
-			list = append(list, only(look.form(o), q.fields))
+			picked = append(picked, o)
 		}
 	})
+	capacities := s.capacitiesOf(picked, q.extras)
+	list := make([]map[string]any, 0, len(picked))
+	for some := range slices.Chunk(picked, formsAtOnce) {
+		s.store.View(func(state *projections.State, _ log.Cursor) {
+			look := s.looking(state, q.extras, signs, capacities)
+			for _, o := range some {
+				list = append(list, only(look.form(o), q.fields))
+			}
+		})
+	}
 	rest.WriteJSON(w, r, http.StatusOK, list)
 	return nil
+}
+
+// formsAtOnce bounds the servers that a list shows in one view: no change is applied
+// meanwhile.
+const formsAtOnce = 64
+
+// capacitiesOf are what servers have left; nil if that is not asked for.
+func (s *Service) capacitiesOf(servers []*log.Server, e extras) map[log.UUID]designation.Capacity {
+	if !e.has("capacity") {
+		return nil
+	}
+	var d designation.Defaults
+	view := s.view()
+	view(func(state *projections.State) { d = defaultsOf(state) })
+	return designation.Figures(view, &designation.Memo{}, &d, servers)
 }
 
 // only keeps the fields that were asked for; nil: all.
@@ -163,7 +187,8 @@ func (s *Service) getServer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var form map[string]any
-	s.store.View(func(state *projections.State, _ log.Cursor) { form = s.looking(state, e, signs).form(o) })
+	capacities := s.capacitiesOf([]*log.Server{o}, e)
+	s.store.View(func(state *projections.State, _ log.Cursor) { form = s.looking(state, e, signs, capacities).form(o) })
 	rest.WriteJSON(w, r, http.StatusOK, form)
 	return nil
 }
@@ -187,20 +212,16 @@ func (s *Service) lastSigns(ctx context.Context, e extras) map[log.UUID]LastSign
 
 // look shows servers by one state, as long as that stays as it is.
 type look struct {
-	s        *Service
-	state    *projections.State
-	e        extras
-	signs    map[log.UUID]LastSign
-	figures  *designation.Figures // nil: capacity is not asked for
-	defaults designation.Defaults
+	s          *Service
+	state      *projections.State
+	e          extras
+	signs      map[log.UUID]LastSign
+	capacities map[log.UUID]designation.Capacity // nil: they are not asked for
+	defaults   designation.Defaults
 }
 
-func (s *Service) looking(state *projections.State, e extras, signs map[log.UUID]LastSign) *look {
-	l := &look{s: s, state: state, e: e, signs: signs, defaults: defaultsOf(state)}
-	if e.has("capacity") {
-		l.figures = designation.NewFigures(state, &designation.Memo{}, &l.defaults)
-	}
-	return l
+func (s *Service) looking(state *projections.State, e extras, signs map[log.UUID]LastSign, capacities map[log.UUID]designation.Capacity) *look {
+	return &look{s: s, state: state, e: e, signs: signs, capacities: capacities, defaults: defaultsOf(state)}
 }
 
 // form is a server as CNAPI shows it (spec/cnapi.md section 4.3).
@@ -284,10 +305,7 @@ func (l *look) addVMs(m map[string]any, o *log.Server) {
 // addCapacity shows what the VMs leave of a server, and the ratios by which that is
 // counted.
 func (l *look) addCapacity(m map[string]any, o *log.Server) {
-	if l.figures == nil {
-		return
-	}
-	c, ok := l.figures.Of(o)
+	c, ok := l.capacities[o.UUID]
 	if !ok {
 		return
 	}
