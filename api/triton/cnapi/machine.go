@@ -305,5 +305,5 @@ func (s *Service) ensureImage(w http.ResponseWriter, r *http.Request) error {
 	if _, err := log.ParseUUID(image); err != nil {
 		return badField("image_uuid", "send the UUID of the image", "%.40q is not a UUID", image)
 	}
-	return s.start(w, r, "nop", fields, nil)
+	return s.start(w, r, "nop", fields, map[string]json.RawMessage{})
 }
