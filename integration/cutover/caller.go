@@ -19,7 +19,6 @@ type caller struct {
 	network string // of every VM
 	second  string // added later
 	owner   string
-	server  string // on which the VMs are to be; "": any
 	// gate is held by each cycle; an operator who freezes takes it whole.
 	gate *sync.RWMutex
 	// begun and ended count cycles.
@@ -75,14 +74,10 @@ func (c *caller) create(ctx context.Context, alias string) (id string, err error
 	var made struct {
 		VM string `json:"vm_uuid"`
 	}
-	body := object{
+	if err := call(ctx, http.MethodPost, c.names.of("vmapi")+"/vms", object{
 		"owner_uuid": c.owner, "alias": alias, "brand": "joyent", "image_uuid": uuid.NewString(), "billing_id": uuid.NewString(), "ram": 1024, "quota": 10, "cpu_cap": 100,
 		"networks": []any{object{"ipv4_uuid": c.network, "primary": true}},
-	}
-	if c.server != "" {
-		body["server_uuid"] = c.server
-	}
-	if err := call(ctx, http.MethodPost, c.names.of("vmapi")+"/vms", body, &made); err != nil {
+	}, &made); err != nil {
 		return "", err
 	}
 	time.Sleep(200 * time.Millisecond)

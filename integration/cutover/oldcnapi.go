@@ -39,20 +39,6 @@ func (c *oldCNAPI) running(server string) bool {
 	return time.Since(c.beats[server]) < 11*time.Second && c.sysinfo[server] != nil
 }
 
-func (c *oldCNAPI) setNode(n *node) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.nodes[n.id] = n
-}
-
-// forget has the record of a server without a sign of life, as after 11 s.
-func (c *oldCNAPI) forget(server string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.beats, server)
-	delete(c.nodes, server)
-}
-
 func (c *oldCNAPI) node(server string) *node {
 	c.mu.Lock()
 	defer c.mu.Unlock()

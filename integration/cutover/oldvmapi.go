@@ -192,11 +192,8 @@ func (v *oldVMAPI) create(w http.ResponseWriter, r *http.Request) {
 	})})
 }
 
-// place is /allocate under its lock, or the server that the caller names.
+// place is /allocate under its lock.
 func (v *oldVMAPI) place(ctx context.Context, vm, p object, tags [][]string) (server string, err error) {
-	if server = text(p, "server_uuid"); server != "" {
-		return server, call(ctx, http.MethodGet, v.own.of("cnapi")+"/servers/"+server, nil, nil)
-	}
 	release, err := take(ctx, v.own, "default", "vm-allocate", "global", "allocate", nil)
 	if err != nil {
 		return "", err

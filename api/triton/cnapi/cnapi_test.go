@@ -140,6 +140,21 @@ func TestStaleStatus(t *testing.T) {
 	}
 }
 
+// The step before a VM is made: a node with Rutter's agent has no images to fetch, and the
+// task that says so is one that each agent does.
+func TestEnsureImage(t *testing.T) {
+	store := newMemory()
+	s := newService(t, store, nil)
+	placeable(t, s, store)
+	id := ask(t, s, "POST /servers/"+cn1+"/ensure-image", `{"image_uuid":"`+vm1+`","imgapiPeers":[]}`, 200)["id"].(string)
+	if got := ask(t, s, "GET /tasks/"+id, "", 200); got["task"] != "nop" || got["server_uuid"] != cn1 {
+		t.Errorf("the task %v", got)
+	}
+	for _, body := range []string{`{}`, `{"image_uuid":"x"}`} {
+		ask(t, s, "POST /servers/"+cn1+"/ensure-image", body, 422)
+	}
+}
+
 // The log's clock reads the state: within a view it would wait for a writer that waits for
 // the view, and the server would answer nothing more.
 func TestClockOutsideViews(t *testing.T) {
