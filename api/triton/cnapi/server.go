@@ -171,7 +171,7 @@ func (s *Service) getServer(w http.ResponseWriter, r *http.Request) error {
 // lastSigns asks when CNs were last heard, if the answer is to say it. Without the
 // leader it stays unsaid. The log's clock is read here, and not while a view holds the
 // state: it reads the state itself, and would wait for a writer that waits for the view.
-func (s *Service) lastSigns(ctx context.Context, e extras) map[log.UUID]heard {
+func (s *Service) lastSigns(ctx context.Context, e extras) map[log.UUID]signSeen {
 	if s.cfg.LastSigns == nil || !e.has("status") {
 		return nil
 	}
@@ -180,17 +180,17 @@ func (s *Service) lastSigns(ctx context.Context, e extras) map[log.UUID]heard {
 		return nil
 	}
 	now := s.cfg.Now()
-	all := make(map[log.UUID]heard, len(list))
+	all := make(map[log.UUID]signSeen, len(list))
 	for _, h := range list {
 		if h.Ago >= 0 {
-			all[h.CN] = heard{log.TimeOf(now.Add(-h.Ago).UTC()), h.Server}
+			all[h.CN] = signSeen{log.TimeOf(now.Add(-h.Ago).UTC()), h.Server}
 		}
 	}
 	return all
 }
 
-// heard is when a CN was last heard, and by which server.
-type heard struct {
+// signSeen is when a CN was last heard, and by which server.
+type signSeen struct {
 	at log.Time
 	by string
 }
@@ -200,12 +200,12 @@ type look struct {
 	s        *Service
 	state    *projections.State
 	e        extras
-	signs    map[log.UUID]heard
+	signs    map[log.UUID]signSeen
 	figures  *designation.Figures // nil: capacity is not asked for
 	defaults designation.Defaults
 }
 
-func (s *Service) looking(state *projections.State, e extras, signs map[log.UUID]heard) *look {
+func (s *Service) looking(state *projections.State, e extras, signs map[log.UUID]signSeen) *look {
 	l := &look{s: s, state: state, e: e, signs: signs, defaults: defaultsOf(state)}
 	if e.has("capacity") {
 		l.figures = designation.NewFigures(state, &designation.Memo{}, &l.defaults)
