@@ -25,9 +25,7 @@ import (
 )
 
 const (
-	oldNode  = "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"
 	theOwner = "930896af-bf8c-48d4-885c-6573a94b1853"
-	external = "6f6b2a0e-0001-4c3e-8f3a-0242ac120001"
 	admin    = "6f6b2a0e-0002-4c3e-8f3a-0242ac120002"
 	patience = 60 * time.Second
 )
@@ -68,10 +66,10 @@ func newInstallation(t *testing.T, ctx context.Context, parts *sync.WaitGroup) *
 
 	cnapi := newOldCNAPI()
 	in.cnapi = cnapi
-	n := newNode(oldNode, in.public)
+	n := newNode(oldNode, in.public, "external", "sdc_underlay")
 	cnapi.nodes[oldNode] = n
 	in.old.cnapi = served(t, cnapi.handler())
-	in.vmapi = newOldVMAPI(ctx, in.public, in.jobs)
+	in.vmapi = newOldVMAPI(ctx, in.public, in.jobs, t.Logf)
 	vmapi := in.vmapi.handler()
 	in.old.vmapi = served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/stray") || r.URL.Path != path.Clean(r.URL.Path) {

@@ -10,6 +10,12 @@ import (
 // natPool is the network in which NAT zones have their outer address.
 const natPool = external
 
+// The node and the network of the installation.
+const (
+	oldNode  = "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"
+	external = "6f6b2a0e-0001-4c3e-8f3a-0242ac120001"
+)
+
 // needsNAT: a NIC on a fabric network with NAT that is not the gateway itself.
 func needsNAT(nic object) bool {
 	return nic["fabric"] == true && nic["internet_nat"] == true && nic["gateway"] != nil && nic["ip"] != nic["gateway"]

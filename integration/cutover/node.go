@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -12,14 +13,15 @@ import (
 type node struct {
 	id    string
 	names *names
+	tags  []string // of its second link
 
 	mu     sync.Mutex // protects what follows
 	vms    map[string]object
 	events chan object // whole objects for vm-agent to put
 }
 
-func newNode(id string, names *names) *node {
-	return &node{id: id, names: names, vms: make(map[string]object), events: make(chan object, 1024)}
+func newNode(id string, names *names, tags ...string) *node {
+	return &node{id: id, names: names, tags: append([]string{}, tags...), vms: make(map[string]object), events: make(chan object, 1024)}
 }
 
 // run is cn-agent's heartbeat and vm-agent, until ctx ends.
@@ -32,17 +34,19 @@ func (n *node) run(ctx context.Context) {
 
 // sysinfo is what SmartOS's cn-agent posts, by its keys (4.1).
 func (n *node) sysinfo() object {
+	last := n.id[len(n.id)-2:]
 	nic := func(mac, ip string, names ...string) object {
-		return object{"MAC Address": mac, "ip4addr": ip, "Link Status": "up", "NIC Names": names}
+		return object{"MAC Address": mac + ":" + last, "ip4addr": ip, "Link Status": "up", "NIC Names": names}
 	}
+	ip := "10.99.0." + strings.TrimPrefix(last, "0")
 	return object{
 		"Live Image": "20260101T000000Z", "System Type": "SunOS", "Boot Time": "1767225600", "Datacenter Name": "dc1", "SDC Version": "7.0", "Manufacturer": "Maker", "Product": "Server",
 		"Serial Number": "S1", "SKU Number": "", "HW Version": "", "HW Family": "", "Setup": "true", "VM Capable": true, "Bhyve Capable": false, "Bhyve Max Vcpus": 0, "HVM API": false,
 		"CPU Type": "Fast", "CPU Virtualization": "vmx", "CPU Physical Cores": 2, "UUID": n.id, "Hostname": "old0", "CPU Total Cores": 16, "MiB of Memory": "65522",
 		"Zpool": "zones", "Zpool Disks": "c1t0d0", "Zpool Profile": "striped", "Zpool Creation": 1767225000, "Zpool Size in GiB": 1612, "Disks": object{"c1t0d0": object{"Size in GB": 1798}},
 		"Boot Parameters": object{"hostname": "old0", "console": "ttyb", "boot_args": "", "bootargs": ""}, "SDC Agents": []object{{"name": "cn-agent", "version": "2.0.2"}},
-		"Network Interfaces":         object{"ixgbe0": nic("00:50:56:00:00:01", "10.99.0.20", "admin"), "ixgbe1": nic("00:50:56:00:00:02", "", "external", "sdc_underlay")},
-		"Virtual Network Interfaces": object{"sdc_underlay0": object{"MAC Address": "00:50:56:00:00:03", "ip4addr": "172.31.1.6", "Link Status": "up", "Host Interface": "ixgbe1", "Overlay Nic Tags": []string{"sdc_overlay"}, "VLAN": "2701"}},
+		"Network Interfaces":         object{"ixgbe0": nic("00:50:56:00:01", ip, "admin"), "ixgbe1": nic("00:50:56:00:02", "", n.tags...)},
+		"Virtual Network Interfaces": object{"sdc_underlay0": object{"MAC Address": "00:50:56:00:03:" + last, "ip4addr": "172.31.1.6", "Link Status": "up", "Host Interface": "ixgbe1", "Overlay Nic Tags": []string{"sdc_overlay"}, "VLAN": "2701"}},
 		"Link Aggregations":          object{}, "CN Agent Port": 5309,
 	}
 }

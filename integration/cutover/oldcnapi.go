@@ -12,11 +12,11 @@ import (
 
 // oldCNAPI is the old CNAPI: servers, tasks, the waitlist, and /allocate.
 type oldCNAPI struct {
-	nodes map[string]*node
 	// placed counts calls of /allocate, and tickets that were made.
 	placed atomic.Int64
 
 	mu      sync.Mutex // protects what follows
+	nodes   map[string]*node
 	beats   map[string]time.Time
 	sysinfo map[string]object
 	tasks   map[string]object
@@ -37,6 +37,12 @@ func (c *oldCNAPI) running(server string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Since(c.beats[server]) < 11*time.Second && c.sysinfo[server] != nil
+}
+
+func (c *oldCNAPI) node(server string) *node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nodes[server]
 }
 
 func (c *oldCNAPI) handler() http.Handler {
@@ -94,7 +100,7 @@ func (c *oldCNAPI) handler() http.Handler {
 
 // start starts a task on a server that runs; it is done when its id is known.
 func (c *oldCNAPI) start(w http.ResponseWriter, r *http.Request, task string) {
-	n := c.nodes[r.PathValue("s")]
+	n := c.node(r.PathValue("s"))
 	if n == nil || !c.running(n.id) {
 		refuse(w, 409, "ServerNotRunning", "the server is not running")
 		return
@@ -130,22 +136,22 @@ func (c *oldCNAPI) task(w http.ResponseWriter, r *http.Request) {
 	reply(w, 200, t)
 }
 
-// allocate chooses the first server that runs, with open tickets of its own waitlist.
+// allocate chooses the old node while it runs.
 func (c *oldCNAPI) allocate(w http.ResponseWriter, _ *http.Request) {
 	c.placed.Add(1)
-	for id := range c.nodes {
-		if c.running(id) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			reply(w, 200, object{"server": object{"uuid": id, "sysinfo": c.sysinfo[id]}, "steps": []any{}, "imgapiPeers": []any{}})
-			return
-		}
+	if c.running(oldNode) { // the only one that has room
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		reply(w, 200, object{"server": object{"uuid": oldNode, "sysinfo": c.sysinfo[oldNode]}, "steps": []any{}, "imgapiPeers": []any{}})
+		return
 	}
 	refuse(w, 409, "NoAllocatableServersError", "no server has room")
 }
 
 func (c *oldCNAPI) capacity(w http.ResponseWriter, _ *http.Request) {
 	all := object{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for id := range c.nodes {
 		all[id] = object{"cpu": 1600, "ram": 65536, "disk": 500000}
 	}

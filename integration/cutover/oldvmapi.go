@@ -23,6 +23,7 @@ type oldVMAPI struct {
 	own, jobs *names
 	ctx       context.Context
 	running   sync.WaitGroup // jobs
+	log       func(format string, args ...any)
 	// natMade counts NAT zones that jobs made, natFound networks that had one.
 	natMade, natFound atomic.Int64
 
@@ -33,8 +34,8 @@ type oldVMAPI struct {
 	listeners map[chan object]bool
 }
 
-func newOldVMAPI(ctx context.Context, own, jobs *names) *oldVMAPI {
-	return &oldVMAPI{own: own, jobs: jobs, ctx: ctx, vms: map[string]object{}, job: map[string]object{}, listeners: map[chan object]bool{}}
+func newOldVMAPI(ctx context.Context, own, jobs *names, log func(format string, args ...any)) *oldVMAPI {
+	return &oldVMAPI{log: log, own: own, jobs: jobs, ctx: ctx, vms: map[string]object{}, job: map[string]object{}, listeners: map[chan object]bool{}}
 }
 
 // store keeps a VM whole, and publishes it.
@@ -164,29 +165,19 @@ func (v *oldVMAPI) create(w http.ResponseWriter, r *http.Request) {
 		tag, _, _ := strings.Cut(text(known, "nic_tag"), "/")
 		tags = append(tags, []string{tag})
 	}
-	release, err := take(ctx, v.own, "default", "vm-allocate", "global", "allocate", nil)
+	server, err := v.place(ctx, vm, p, tags)
 	if err != nil {
 		passOn(w, err)
 		return
 	}
-	asked := maps.Clone(vm)
-	asked["vm_uuid"] = id
-	delete(asked, "nics")
-	var placed struct{ Server struct{ UUID string } }
-	err = call(ctx, http.MethodPost, v.own.of("cnapi")+"/allocate", object{"vm": asked, "image": object{"uuid": p["image_uuid"]}, "package": object{"max_physical_memory": vm["ram"], "cpu_cap": vm["cpu_cap"]}, "nic_tags": flat(tags), "nic_tag_requirements": tags}, &placed)
-	release()
-	if err != nil {
-		passOn(w, err)
-		return
-	}
-	release, err = take(ctx, v.own, placed.Server.UUID, "vm", id, "provision", object{
+	release, err := take(ctx, v.own, server, "vm", id, "provision", object{
 		"owner_uuid": vm["owner_uuid"], "max_physical_memory": vm["ram"], "cpu_cap": vm["cpu_cap"], "quota": vm["quota"], "brand": vm["brand"],
 	})
 	if err != nil {
 		passOn(w, err)
 		return
 	}
-	vm["server_uuid"] = placed.Server.UUID
+	vm["server_uuid"] = server
 	v.store(vm) // before the job is
 	nics, err := v.provisionNICs(ctx, vm, wanted)
 	if err != nil {
@@ -199,6 +190,23 @@ func (v *oldVMAPI) create(w http.ResponseWriter, r *http.Request) {
 		defer release()
 		return v.provision(ctx, n, vm, nics)
 	})})
+}
+
+// place is /allocate under its lock.
+func (v *oldVMAPI) place(ctx context.Context, vm, p object, tags [][]string) (server string, err error) {
+	release, err := take(ctx, v.own, "default", "vm-allocate", "global", "allocate", nil)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	asked := maps.Clone(vm)
+	asked["vm_uuid"] = vm["uuid"]
+	delete(asked, "nics")
+	var placed struct{ Server struct{ UUID string } }
+	err = call(ctx, http.MethodPost, v.own.of("cnapi")+"/allocate", object{
+		"vm": asked, "image": object{"uuid": p["image_uuid"]}, "package": object{"max_physical_memory": vm["ram"], "cpu_cap": vm["cpu_cap"]}, "nic_tags": flat(tags), "nic_tag_requirements": tags,
+	}, &placed)
+	return placed.Server.UUID, err
 }
 
 func flat(sets [][]string) (all []string) {
@@ -259,6 +267,7 @@ func (v *oldVMAPI) run(name string, fn func(ctx context.Context, n *names) error
 		// A job has the URLs that its parameters had when it was queued.
 		if err := fn(v.ctx, frozen(v.jobs)); err != nil {
 			done["execution"], done["error"] = "failed", err.Error()
+			v.log("job %s %s failed: %v", name, id, err)
 		}
 		v.setJob(id, done)
 	})

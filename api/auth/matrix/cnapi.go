@@ -37,6 +37,7 @@ func cnapiRows() []Row {
 		row("cnapi POST /servers/{server}/vms/{vm}/update", writes, "", "orders to a CN are operators'"),
 		row("cnapi POST /servers/{server}/tasks", writes, "", "orders to a CN are operators'; command_execute is asked for as on its own path"),
 		row("cnapi POST /servers/{server}/nop", writes, "", "orders to a CN are operators'"),
+		row("cnapi POST /servers/{server}/ensure-image", writes, "", "orders to a CN are operators'"),
 		row("cnapi POST /servers/{server}/sysinfo-refresh", writes, "", "orders to a CN are operators'"),
 		row("cnapi POST /servers/{server}/execute", rules, "", "a shell on a compute node is more than any object"),
 		row("cnapi POST /servers/{server}/reboot", rules, "", "every VM of it stops"),

@@ -140,6 +140,55 @@ func TestStaleStatus(t *testing.T) {
 	}
 }
 
+// The step before a VM is made: a node with Rutter's agent has no images to fetch, and the
+// task that says so is one that each agent does.
+func TestEnsureImage(t *testing.T) {
+	store := newMemory()
+	s := newService(t, store, nil)
+	placeable(t, s, store)
+	id := ask(t, s, "POST /servers/"+cn1+"/ensure-image", `{"image_uuid":"`+vm1+`","imgapiPeers":[]}`, 200)["id"].(string)
+	if got := ask(t, s, "GET /tasks/"+id, "", 200); got["task"] != "nop" || got["server_uuid"] != cn1 {
+		t.Errorf("the task %v", got)
+	}
+	for _, body := range []string{`{}`, `{"image_uuid":"x"}`} {
+		ask(t, s, "POST /servers/"+cn1+"/ensure-image", body, 422)
+	}
+}
+
+// The log's clock reads the state: within a view it would wait for a writer that waits for
+// the view, and the server would answer nothing more.
+func TestClockOutsideViews(t *testing.T) {
+	store := newMemory()
+	s := newService(t, store, func(c *Config) {
+		c.LastSigns = func(context.Context) ([]LastSign, error) {
+			return []LastSign{{CN: mustUUID(t, cn1), Server: "s1", Ago: time.Second}}, nil
+		}
+	})
+	placeable(t, s, store)
+	read := 0
+	s.cfg.Now = func() time.Time {
+		if !store.mu.TryLock() {
+			t.Error("the clock is read while a view holds the state")
+			return time.Now()
+		}
+		store.mu.Unlock()
+		read++
+		return time.Now()
+	}
+	for _, path := range []string{"/servers/" + cn1, "/servers?extras=status", "/servers/" + cn1 + "?extras=all"} {
+		askRaw(t, s, "GET "+path, "", 200)
+	}
+	vms := map[string]map[string]json.RawMessage{vm1: {"owner_uuid": json.RawMessage(`"` + cn2 + `"`), "state": json.RawMessage(`"running"`)}}
+	if err := s.takeReport(t.Context(), report{cn: mustUUID(t, cn1), vms: vms, asked: t.Context(), actor: Actor}); err != nil {
+		t.Error(err)
+	}
+	s.sweep(t.Context())
+	ask(t, s, "POST /allocate", allocBody, 409) // beside a VM without cpu_cap
+	if read < 4 {
+		t.Errorf("the clock was read %d times", read)
+	}
+}
+
 func mustUUID(t *testing.T, text string) log.UUID {
 	t.Helper()
 	uuid, err := log.ParseUUID(text)

@@ -289,3 +289,21 @@ func machineNIC(nic *log.NIC, state *projections.State) map[string]any {
 	}
 	return m
 }
+
+// ensureImage is the step before a VM is made. A node with Rutter's agent has no images: a
+// VM's files are there, or on its disks, before it is made. So nothing is to be done on the
+// node, and a task says so.
+func (s *Service) ensureImage(w http.ResponseWriter, r *http.Request) error {
+	fields, err := fieldsOf(r)
+	if err != nil {
+		return err
+	}
+	image, err := textField(fields, "image_uuid")
+	if err != nil {
+		return err
+	}
+	if _, err := log.ParseUUID(image); err != nil {
+		return badField("image_uuid", "send the UUID of the image", "%.40q is not a UUID", image)
+	}
+	return s.start(w, r, "nop", fields, map[string]json.RawMessage{})
+}

@@ -292,12 +292,13 @@ var vmFields = []string{"alias", "brand", "cpu_cap", "last_modified", "max_physi
 func (s *Service) takeReport(ctx context.Context, one report) error {
 	var errs []error
 	var ops []log.Op
+	now := log.TimeOf(s.cfg.Now()) // before the view: the log's clock reads the state itself
 	s.store.View(func(state *projections.State, _ log.Cursor) {
 		if _, known := state.Get(log.KindServer, one.cn.String()); !known {
 			return
 		}
 		for id, fields := range one.vms {
-			op, err := vmOp(state, one.cn, id, fields, log.TimeOf(s.cfg.Now()))
+			op, err := vmOp(state, one.cn, id, fields, now)
 			if err != nil {
 				errs = append(errs, err)
 			} else if op != nil {

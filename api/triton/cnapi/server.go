@@ -194,8 +194,9 @@ func (s *Service) getServer(w http.ResponseWriter, r *http.Request) error {
 }
 
 // lastSigns asks when CNs were last heard, if the answer is to say it. Without the
-// leader it stays unsaid.
-func (s *Service) lastSigns(ctx context.Context, e extras) map[log.UUID]LastSign {
+// leader it stays unsaid. The log's clock is read here, and not while a view holds the
+// state: it reads the state itself, and would wait for a writer that waits for the view.
+func (s *Service) lastSigns(ctx context.Context, e extras) map[log.UUID]signSeen {
 	if s.cfg.LastSigns == nil || !e.has("status") {
 		return nil
 	}
@@ -203,11 +204,20 @@ func (s *Service) lastSigns(ctx context.Context, e extras) map[log.UUID]LastSign
 	if err != nil {
 		return nil
 	}
-	all := make(map[log.UUID]LastSign, len(list))
+	now := s.cfg.Now()
+	all := make(map[log.UUID]signSeen, len(list))
 	for _, h := range list {
-		all[h.CN] = h
+		if h.Ago >= 0 {
+			all[h.CN] = signSeen{log.TimeOf(now.Add(-h.Ago).UTC()), h.Server}
+		}
 	}
 	return all
+}
+
+// signSeen is when a CN was last heard, and by which server.
+type signSeen struct {
+	at log.Time
+	by string
 }
 
 // look shows servers by one state, as long as that stays as it is.
@@ -215,12 +225,12 @@ type look struct {
 	s          *Service
 	state      *projections.State
 	e          extras
-	signs      map[log.UUID]LastSign
+	signs      map[log.UUID]signSeen
 	capacities map[log.UUID]designation.Capacity // nil: they are not asked for
 	defaults   designation.Defaults
 }
 
-func (s *Service) looking(state *projections.State, e extras, signs map[log.UUID]LastSign, capacities map[log.UUID]designation.Capacity) *look {
+func (s *Service) looking(state *projections.State, e extras, signs map[log.UUID]signSeen, capacities map[log.UUID]designation.Capacity) *look {
 	return &look{s: s, state: state, e: e, signs: signs, capacities: capacities, defaults: defaultsOf(state)}
 }
 
@@ -242,9 +252,8 @@ func (l *look) form(o *log.Server) map[string]any {
 	if o.LastBoot != 0 {
 		m["last_boot"] = o.LastBoot
 	}
-	if h, ok := l.signs[o.UUID]; ok && h.Ago >= 0 {
-		m["last_heartbeat"] = log.TimeOf(l.s.cfg.Now().Add(-h.Ago).UTC())
-		m["cnapi_instance"] = h.Server
+	if h, ok := l.signs[o.UUID]; ok {
+		m["last_heartbeat"], m["cnapi_instance"] = h.at, h.by
 	}
 	if e.has("sysinfo") {
 		m["sysinfo"] = asJSON(o.Sysinfo, "{}")

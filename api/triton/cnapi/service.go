@@ -215,6 +215,7 @@ func (s *Service) endpoints() []endpoint {
 		{"POST /servers/{server}/vms/{vm}/reprovision", s.startVMTask("machine_reprovision"), false},
 		{"POST /servers/{server}/tasks", s.startTask, false},
 		{"POST /servers/{server}/nop", s.startNamed("nop"), false},
+		{"POST /servers/{server}/ensure-image", s.ensureImage, false},
 		{"POST /servers/{server}/sysinfo-refresh", s.startNamed("sysinfo"), false},
 		{"POST /servers/{server}/execute", s.startNamed("command_execute"), false},
 		{"POST /servers/{server}/reboot", s.reboot, false},
