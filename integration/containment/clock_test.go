@@ -222,6 +222,7 @@ func TestTimeIsSetRight(t *testing.T) {
 	if err := createTag(patience(t), c.Client, "second"); err != nil {
 		t.Fatal(err)
 	}
+	awaits(t, "the log's time is not ahead", func() bool { return ahead() < 0 })
 	noted := log.TimeOf(time.Now())
 	time.Sleep(10 * time.Millisecond) // a millisecond is what texts of times show
 	must(token...)
