@@ -90,11 +90,9 @@ func (s *Store) Clock() Clock {
 func (s *Store) Now() time.Time { return s.times.clocks.Agreement.Load().At(time.Now()).Std() }
 
 // LogNow returns the time that a new entry would get: the agreed time, or the time of the
-// last entry if that is later.
+// last entry if that is later. It may be called within View.
 func (s *Store) LogNow() time.Time {
-	s.mu.RLock()
-	logTime := s.head.Time
-	s.mu.RUnlock()
+	logTime := log.Time(s.headTime.Load())
 	if now := s.Now(); now.After(logTime.Std()) {
 		return now
 	}

@@ -56,3 +56,28 @@ func TestAloneIsConfirmed(t *testing.T) {
 		t.Errorf("got %+v, %v", c, ok)
 	}
 }
+
+// TestLogNowWithinView: the log's clock is read within a view too, also while an entry waits
+// to be applied. A read lock of its own would wait for that entry, and both for good.
+func TestLogNowWithinView(t *testing.T) {
+	t.Parallel()
+	n := one(t, nil)
+	leaderOf(t, []*node{n})
+	ended := make(chan error, 1)
+	n.View(func(View) {
+		go func() {
+			_, err := n.Propose(t.Context(), tagChange(newID(), "waits"))
+			ended <- err
+		}()
+		for n.mu.TryRLock() { // until the entry waits for the lock
+			n.mu.RUnlock()
+			time.Sleep(time.Millisecond)
+		}
+		if now := n.LogNow(); now.IsZero() {
+			t.Error("no time")
+		}
+	})
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

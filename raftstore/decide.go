@@ -144,6 +144,7 @@ func (a *applier) fold(d *decided) error {
 		a.store.ring.Push(d.slots[i], durable)
 	}
 	a.store.head.Seq, a.store.head.Hash, a.store.head.Time = a.head.Seq, a.head.Hash, a.head.Time
+	a.store.headTime.Store(int64(a.head.Time))
 	a.store.state.SetTime(a.head.Time)
 	return nil
 }

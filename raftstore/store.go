@@ -72,11 +72,14 @@ type Store struct {
 // core is the state of a Store that readers see, and that its parts share. Only the
 // applier writes it.
 type core struct {
-	mu      sync.RWMutex // protects what follows
-	state   *projections.State
-	head    changesdb.Head
-	ring    changesdb.Ring
-	changed chan struct{} // closed and replaced when more was applied
+	mu    sync.RWMutex // protects what follows
+	state *projections.State
+	head  changesdb.Head
+	// headTime is head.Time. It is read without the lock, also by who has it: a second read
+	// lock would wait for a writer that waits for the first.
+	headTime atomic.Int64
+	ring     changesdb.Ring
+	changed  chan struct{} // closed and replaced when more was applied
 }
 
 // appliedIndex returns the raft index up to which everything is applied.
@@ -165,6 +168,7 @@ func (s *Store) openFiles() error {
 		return fmt.Errorf("%s: %w; move it away with raft.db and let the server join again", s.cfg.Dir, err)
 	}
 	s.state, s.head = c.State, c.Head
+	s.headTime.Store(int64(c.Head.Time))
 	s.ring = changesdb.Ring{MaxEntries: s.cfg.RingEntries, MaxBytes: s.cfg.RingBytes}
 	s.ring.Reset(c.Head.Seq)
 	s.applier.enc, s.applier.window, s.applier.head = log.NewEncoder(), c.Window, c.Head
