@@ -27,18 +27,39 @@ const patience = 30 * time.Second
 // classic registers as sdc-changefeed's listener does, without any field of ours.
 func classic(t *testing.T, server, version, registration string) (*websocket.Conn, map[string]any) {
 	t.Helper()
-	passes(t, server)
+	for end := time.Now().Add(patience); ; { // as a listener does: the leader may go in between
+		passes(t, server)
+		conn, first, err := register(t, server, version, registration)
+		if err == nil {
+			t.Cleanup(func() { _ = conn.CloseNow() })
+			return conn, first
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// register connects and registers once, and returns the reply.
+func register(t *testing.T, server, version, registration string) (conn *websocket.Conn, first map[string]any, err error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	conn, _, err := websocket.Dial(ctx, server+"/changefeeds", &websocket.DialOptions{HTTPHeader: http.Header{"Accept-Version": {version}}})
+	conn, _, err = websocket.Dial(ctx, server+"/changefeeds", &websocket.DialOptions{HTTPHeader: http.Header{"Accept-Version": {version}}})
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, err
 	}
-	t.Cleanup(func() { _ = conn.CloseNow() })
-	if err := conn.Write(ctx, websocket.MessageText, []byte(registration)); err != nil {
-		t.Fatal(err)
+	var text []byte
+	if err = conn.Write(ctx, websocket.MessageText, []byte(registration)); err == nil {
+		_, text, err = conn.Read(ctx)
 	}
-	return conn, next(t, conn)
+	if err == nil {
+		err = json.Unmarshal(text, &first)
+	}
+	if err != nil {
+		_ = conn.CloseNow()
+	}
+	return conn, first, err
 }
 
 // next reads one text.

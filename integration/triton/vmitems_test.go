@@ -122,15 +122,15 @@ func report(ctx context.Context, url string, n int) error {
 // aliasesOf reads the list of VMs of a server.
 func aliasesOf(t *testing.T, url string) map[string]string {
 	t.Helper()
-	response, err := http.Get(url + "/vms")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
 	var list []struct{ UUID, Alias string }
-	if err := json.NewDecoder(response.Body).Decode(&list); err != nil || response.StatusCode != http.StatusOK {
-		t.Fatal(response.Status, err)
-	}
+	await(t, "a list of VMs", func() bool {
+		response, err := http.Get(url + "/vms")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		return response.StatusCode == http.StatusOK && json.NewDecoder(response.Body).Decode(&list) == nil // 503 without a leader
+	})
 	aliases := map[string]string{}
 	for _, vm := range list {
 		aliases[vm.UUID] = vm.Alias
