@@ -28,7 +28,6 @@ type Request struct {
 	Owner    log.UUID
 	Brand    string
 	ram      uint64 // MiB
-	disk     uint64 // MiB, with the image and its first disk; 0: not limited
 	quota    uint64 // MiB, of the zone
 	fixed    uint64 // MiB that no ratio divides: disks and images
 	cpu      uint64 // percent; 0: not limited

@@ -86,8 +86,7 @@ func (b *behind) rewrite(p *httputil.ProxyRequest) {
 // passing is one request on its way.
 type passing struct {
 	began  time.Time
-	timer  *time.Timer // cancels it
-	stall  time.Duration
+	timer  *time.Timer                         // cancels it
 	after  func(response *http.Response) error // nil: nothing
 	status int
 	patience

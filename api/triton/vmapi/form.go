@@ -171,9 +171,6 @@ func (p *parts) state() string {
 	return p.vm.State
 }
 
-// form is a VM in an answer, with its NICs.
-func form(state *projections.State, vm *log.VM) map[string]any { return gather(state, vm).shown(nil) }
-
 // fields is an object as JSON has it.
 func fields(o log.Object) (f map[string]any) {
 	text, err := json.Marshal(o)

@@ -1,6 +1,7 @@
 package vmapi
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -166,7 +167,7 @@ func (i interfering) View(fn func(*projections.State, log.Cursor)) {
 		list, _ := properties[vmobject.RoleTags].([]any)
 		properties[vmobject.RoleTags] = append(list, fmt.Sprintf("564d69b1-a178-4fbe-b36f-%012d", *i.times))
 		vm.Properties, _ = vmobject.Text(properties)
-		_, _ = i.memory.Propose(nil, &log.Change{ID: log.UUID{7, 15: byte(*i.times)}, Ops: []log.Op{{Action: log.Update, Kind: log.KindVM, ID: vm.ID(), Set: []string{"properties"}, Object: &vm}}}) //nolint:staticcheck // memory has no context
+		_, _ = i.memory.Propose(context.Background(), &log.Change{ID: log.UUID{7, 15: byte(*i.times)}, Ops: []log.Op{{Action: log.Update, Kind: log.KindVM, ID: vm.ID(), Set: []string{"properties"}, Object: &vm}}})
 	}
 }
 

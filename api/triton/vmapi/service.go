@@ -142,9 +142,7 @@ func (s *Service) Table() *rest.Table {
 	add("PUT", "/vms/{uuid}/role_tags", s.setRoleTags(true))
 	add("DELETE", "/vms/{uuid}/role_tags", s.removeRoleTags)
 	add("DELETE", "/vms/{uuid}/role_tags/{key}", s.removeRoleTags)
-	for _, route := range s.cfg.Changefeeds {
-		t.Routes = append(t.Routes, route)
-	}
+	t.Routes = append(t.Routes, s.cfg.Changefeeds...)
 	return t
 }
 
