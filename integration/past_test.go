@@ -114,7 +114,9 @@ func TestTheLogOffline(t *testing.T) {
 		t.Errorf("a running server's folder: %v", err)
 	}
 	for _, s := range c.Servers {
-		c.waitReady(s)
+		c.waitReady(s) // all of them first: the last one left is not ready again
+	}
+	for _, s := range c.Servers {
 		c.signal(s, syscall.SIGTERM)
 	}
 	copied, again := filepath.Join(c.dir, "copy"), filepath.Join(c.dir, "again")
