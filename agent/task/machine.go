@@ -308,6 +308,24 @@ func (m *Machines) create(ctx context.Context, params json.RawMessage) (any, err
 	return m.seen(id), nil
 }
 
+// derived are the fields that VMAPI's jobs send beside the NICs that they add or remove
+// (spec/triton-callers.md 5.5). They follow from the networks of the VM's NICs, and come
+// from the log.
+var derived = []string{"remove_ips", "remove_routes", "resolvers", "set_routes"}
+
+// withoutDerived takes them away from an update that adds or removes NICs. In any other
+// update they are a wish to change a network, which the rule of updates refuses.
+func withoutDerived(fields vmdoc.Value) vmdoc.Value {
+	_, adds := fields.Get("add_nics")
+	_, removes := fields.Get("remove_nics")
+	if adds || removes {
+		for _, name := range derived {
+			fields = fields.Without(name)
+		}
+	}
+	return fields
+}
+
 // update changes fields of a manifest. null removes a field, and vmadm's verbs change
 // NICs, tags and metadata.
 func (m *Machines) update(ctx context.Context, params json.RawMessage) (any, error) {
@@ -315,7 +333,7 @@ func (m *Machines) update(ctx context.Context, params json.RawMessage) (any, err
 	if err != nil {
 		return nil, err
 	}
-	fields = fields.Without("uuid")
+	fields = withoutDerived(fields.Without("uuid"))
 	manifest, err := m.Runner.Manifest(id)
 	if err == nil {
 		err = m.mayChoose(id, manifest, vmdoc.Updated(manifest, fields))

@@ -32,10 +32,12 @@ type oldVMAPI struct {
 	order     []string
 	job       map[string]object
 	listeners map[chan object]bool
+	// packages are PAPI's, by their UUIDs: the traits that a server must have.
+	packages map[string]object
 }
 
 func newOldVMAPI(ctx context.Context, own, jobs *names, log func(format string, args ...any)) *oldVMAPI {
-	return &oldVMAPI{log: log, own: own, jobs: jobs, ctx: ctx, vms: map[string]object{}, job: map[string]object{}, listeners: map[chan object]bool{}}
+	return &oldVMAPI{log: log, own: own, jobs: jobs, ctx: ctx, vms: map[string]object{}, job: map[string]object{}, listeners: map[chan object]bool{}, packages: map[string]object{}}
 }
 
 // store keeps a VM whole, and publishes it.
@@ -165,7 +167,13 @@ func (v *oldVMAPI) create(w http.ResponseWriter, r *http.Request) {
 		tag, _, _ := strings.Cut(text(known, "nic_tag"), "/")
 		tags = append(tags, []string{tag})
 	}
-	server, err := v.place(ctx, vm, p, tags)
+	server := text(p, "server_uuid")
+	var err error
+	if server != "" {
+		err = call(ctx, http.MethodGet, v.own.of("cnapi")+"/servers/"+server, nil, nil)
+	} else {
+		server, err = v.place(ctx, vm, p, tags)
+	}
 	if err != nil {
 		passOn(w, err)
 		return
@@ -204,9 +212,20 @@ func (v *oldVMAPI) place(ctx context.Context, vm, p object, tags [][]string) (se
 	delete(asked, "nics")
 	var placed struct{ Server struct{ UUID string } }
 	err = call(ctx, http.MethodPost, v.own.of("cnapi")+"/allocate", object{
-		"vm": asked, "image": object{"uuid": p["image_uuid"]}, "package": object{"max_physical_memory": vm["ram"], "cpu_cap": vm["cpu_cap"]}, "nic_tags": flat(tags), "nic_tag_requirements": tags,
+		"vm": asked, "image": object{"uuid": p["image_uuid"]}, "package": v.packageOf(vm), "nic_tags": flat(tags), "nic_tag_requirements": tags,
 	}, &placed)
 	return placed.Server.UUID, err
+}
+
+// packageOf is the package of a VM as PAPI has it.
+func (v *oldVMAPI) packageOf(vm object) object {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	p := object{"max_physical_memory": vm["ram"], "cpu_cap": vm["cpu_cap"]}
+	if traits := v.packages[text(vm, "billing_id")]; traits != nil {
+		p["traits"] = traits
+	}
+	return p
 }
 
 func flat(sets [][]string) (all []string) {
@@ -360,4 +379,13 @@ func (v *oldVMAPI) feed(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// sell makes a package whose VMs need these traits of a server, and returns its UUID.
+func (v *oldVMAPI) sell(traits object) (id string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	id = uuid.NewString()
+	v.packages[id] = traits
+	return id
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 )
 
 // KernelIPs is the field of a NIC with the addresses, ADDRESS/BITS, that its link has now.
@@ -93,7 +94,7 @@ func ownAddress(nic Value) []Value {
 }
 
 // Addressed reports whether the link of each NIC of a VM has an address: by KernelIPs,
-// or where that is not known by ips.
+// or where that is not known by ips. NICs that are OffFabric have no link to wait for.
 func Addressed(vm Value) bool {
 	nics, _ := vm.Get("nics")
 	for _, nic := range nics.Items() {
@@ -101,9 +102,18 @@ func Addressed(vm Value) bool {
 		if !known {
 			ips, _ = nic.Get("ips")
 		}
-		if len(ips.Items()) == 0 {
+		if len(ips.Items()) == 0 && !OffFabric(nic) {
 			return false
 		}
 	}
 	return true
+}
+
+// OffFabric reports whether a NIC is on a network that is on no fabric: its NIC tag names
+// no vnet (admin, external). Rutter makes no link of such a NIC; who wants one puts it
+// into the VM's namespace. A NIC whose network is not known may be on a fabric: the
+// agent writes network_uuid and nic_tag of NICs in the log into their manifests.
+func OffFabric(nic Value) bool {
+	tag := nic.Text("nic_tag")
+	return nic.Text("network_uuid") != "" && tag != "" && !strings.Contains(tag, "/")
 }
