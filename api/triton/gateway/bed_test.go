@@ -30,6 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	oldCN   = "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01" // with a cn-agent
 	newCN   = "564d69b1-a178-4fbe-b36f-3f2b7fd7ed02" // with Rutter's agent
+	nextCN  = "564d69b1-a178-4fbe-b36f-3f2b7fd7ed03" // with a cn-agent
 	oldVM   = "5595d88c-6e4d-4bda-b58e-97dd02e30001" // on oldCN
 	newVM   = "5595d88c-6e4d-4bda-b58e-97dd02e30002" // on newCN
 	freshVM = "5595d88c-6e4d-4bda-b58e-97dd02e30003" // in neither yet
@@ -211,6 +212,7 @@ func (b *bed) fill() {
 			ProvisionStart: netip.MustParseAddr("10.0.0.10"), ProvisionEnd: netip.MustParseAddr("10.0.0.250"), Resolvers: log.Addresses{netip.MustParseAddr("10.0.0.2")},
 		}),
 		create("hostname status sysinfo uuid", &log.Server{UUID: id(oldCN), Hostname: "cn1", Status: "running", Sysinfo: `{"CN Agent Port":5309,"UUID":"` + oldCN + `"}`}),
+		create("hostname status sysinfo uuid", &log.Server{UUID: id(nextCN), Hostname: "cn3", Status: "running", Sysinfo: `{"CN Agent Port":5309,"UUID":"` + nextCN + `"}`}),
 		create("hostname status sysinfo uuid", &log.Server{UUID: id(newCN), Hostname: "cn2", Status: "running", Sysinfo: `{"Rutter Agent":"1.0","UUID":"` + newCN + `"}`}),
 		create("alias last_modified owner_uuid server_uuid state uuid", &log.VM{LastModified: log.Time(17e17), UUID: id(oldVM), Alias: "web0", OwnerUUID: id(owner), ServerUUID: id(oldCN), State: "running"}),
 		create("alias last_modified owner_uuid server_uuid state uuid", &log.VM{LastModified: log.Time(17e17), UUID: id(newVM), Alias: "web1", OwnerUUID: id(owner), ServerUUID: id(newCN), State: "running"}),
