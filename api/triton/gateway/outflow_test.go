@@ -79,7 +79,7 @@ func TestKeepsTheirs(t *testing.T) {
 		`"tags":{"a":1},"customer_metadata":{"user-script":"long","k":"old"},"billing_id":"`+owner+`","snapshots":[{"name":"s"}]`)
 	for _, feature := range []uint32{log.FeatureTriton - 1, log.FeatureTriton} {
 		b := newBed(t, VMAPI, nil)
-		b.store.state.SetFeature(feature)
+		b.store.SetFeature(feature)
 		update := &log.VM{State: "stopped", Properties: `{"customer_metadata":{"k":"new"},"rutter_left_out":["customer_metadata.user-script","snapshots"]}`}
 		set := []string{"properties", "state"}
 		if feature < log.FeatureTriton {

@@ -136,11 +136,11 @@ func TestPut(t *testing.T) {
 	b.mu.Lock()
 	fails = false
 	b.mu.Unlock()
-	head := b.store.head
+	head := b.store.Head().Seq
 	if got := b.ask("PUT", "/vms/"+oldVM, put); got.status != 200 || b.last().body != put {
 		t.Errorf("again: %d %s", got.status, got.body)
 	}
-	if b.store.head != head {
+	if b.store.Head().Seq != head {
 		t.Error("the same again was written again")
 	}
 	whole := `{"vms":{"` + oldVM + `":` + object(oldVM, oldCN, "running", "2026-01-03T00:00:00.000Z") + `}}`
@@ -350,8 +350,8 @@ func TestSweep(t *testing.T) {
 	if vm := b.vm(oldVM); vm.State != "destroyed" {
 		t.Errorf("a VM that was destroyed unheard: %+v", vm)
 	}
-	head := b.store.head
-	if err := b.g.sweep(t.Context()); err != nil || b.store.head != head {
+	head := b.store.Head().Seq
+	if err := b.g.sweep(t.Context()); err != nil || b.store.Head().Seq != head {
 		t.Errorf("a second sweep wrote: %v", err)
 	}
 }
