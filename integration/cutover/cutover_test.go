@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -305,35 +304,9 @@ func (in *installation) measured() {
 	}
 }
 
-// killLeader kills the leader, while the names lead to another server, and starts it.
-func (in *installation) killLeader(ctx context.Context) {
-	in.t.Helper()
-	leader, err := in.cluster.Leader(ctx)
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	if leader == in.cluster.Servers[0] {
-		in.public.point(in.listener("napi", 2), in.listener("cnapi", 2), in.listener("vmapi", 2))
-		in.jobs.point(in.listener("napi", 2), in.listener("cnapi", 2), in.listener("vmapi", 2))
-		for _, c := range in.callers {
-			want := c.begun.Load() + 1
-			in.await("nothing is under way at it", func() bool { return c.ended.Load() >= want || in.t.Failed() })
-		}
-	}
-	if err := leader.Stop(syscall.SIGKILL); err != nil {
-		in.t.Fatal(err)
-	}
-	if err := leader.Start(); err != nil {
-		in.t.Fatal(err)
-	}
-	if err := in.cluster.AwaitReady(ctx, leader); err != nil {
-		in.t.Fatal(err)
-	}
-}
-
 // TestCutOver: provision, start, stop, add_nics, resize and delete run during every step
-// of the cut-over and of the way back, and none fails; one server of Rutter's is killed
-// in the middle (docs/triton.md, section 4; issue 20, item 3).
+// of the cut-over and of the way back, and none fails; the leader is killed in the
+// middle of a provision and of a wait for a ticket (docs/triton.md, section 4; issue 20, item 3).
 func TestCutOver(t *testing.T) {
 	lab, done := enterLab(t)
 	if done {

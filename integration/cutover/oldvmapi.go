@@ -26,6 +26,8 @@ type oldVMAPI struct {
 	log       func(format string, args ...any)
 	// natMade counts NAT zones that jobs made, natFound networks that had one.
 	natMade, natFound atomic.Int64
+	// held is called by the next creation that has its place and no NICs yet.
+	held atomic.Pointer[func()]
 
 	mu        sync.Mutex // protects what follows
 	vms       map[string]object
@@ -187,6 +189,9 @@ func (v *oldVMAPI) create(w http.ResponseWriter, r *http.Request) {
 	}
 	vm["server_uuid"] = server
 	v.store(vm) // before the job is
+	if hold := v.held.Swap(nil); hold != nil {
+		(*hold)()
+	}
 	nics, err := v.provisionNICs(ctx, vm, wanted)
 	if err != nil {
 		release()
@@ -215,6 +220,21 @@ func (v *oldVMAPI) place(ctx context.Context, vm, p object, tags [][]string) (se
 		"vm": asked, "image": object{"uuid": p["image_uuid"]}, "package": v.packageOf(vm), "nic_tags": flat(tags), "nic_tag_requirements": tags,
 	}, &placed)
 	return placed.Server.UUID, err
+}
+
+// holdNext holds the next creation up between its ticket and its NICs. reached is closed
+// when it is there; it goes on with resume, which may be called more than once.
+func (v *oldVMAPI) holdNext() (reached <-chan struct{}, resume func()) {
+	there, on := make(chan struct{}), make(chan struct{})
+	hold := func() {
+		close(there)
+		select {
+		case <-on:
+		case <-v.ctx.Done():
+		}
+	}
+	v.held.Store(&hold)
+	return there, sync.OnceFunc(func() { close(on) })
 }
 
 // packageOf is the package of a VM as PAPI has it.

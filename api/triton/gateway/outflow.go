@@ -44,10 +44,10 @@ const (
 // watch notes which VMs the log has, on each server, until ctx ends: the next leader must
 // know which VMs were there.
 func (o *outflow) watch(ctx context.Context) {
-	log := changes{store: o.g.store}
+	of := changes{store: o.g.store}
 	for ctx.Err() == nil {
 		changed := o.g.store.Changed()
-		if vms, all, err := log.next(); err != nil {
+		if vms, all, err := of.next(); err != nil {
 			o.g.logger.Warn("the log's changes cannot be read", "error", err)
 		} else {
 			o.note(o.now(vms, all), vms, all, time.Now())
