@@ -160,7 +160,7 @@ func (a *netAgent) adminNIC(*testing.T) {
 	a.logged(mac, map[string]string{"network_uuid": a.admin.String(), "cn_uuid": a.cn.String(), "belongs_to_uuid": vm.String(), "ip": "10.1.0.20"})
 	a.hasLocal(vm, mac, map[string]string{"network_uuid": a.admin.String(), "mtu": "1500", "netmask": "255.255.255.0"})
 	// The network is on no fabric, so there is no link of it to wait for.
-	a.must("vm", "start", vm.String(), "--wait=fabric")
+	a.must("vm", "start", vm.String(), "--wait=cluster")
 	a.visibleEverywhere(vm, "running")
 	a.must("vm", "delete", vm.String())
 }
