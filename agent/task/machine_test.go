@@ -272,7 +272,12 @@ func TestNICsOffFabric(t *testing.T) {
 	if _, has := v.Get("resolvers"); has || len(nics.Items()) != 1 || nics.Items()[0].Text("mac") != "02:00:00:00:00:02" {
 		t.Errorf("the manifest is %s", v.AppendJSON(nil))
 	}
-	n.must("machine_shutdown", this)
+	if _, err := n.do("machine_kill", `{"uuid":"`+machine+`","signal":"SIGHUP"}`); err == nil || !strings.Contains(err.Error(), "params.signal") {
+		t.Errorf("another signal: %v", err)
+	}
+	if state, _ := n.must("machine_kill", `{"uuid":"`+machine+`","signal":"SIGKILL"}`); state != "stopped" {
+		t.Errorf("killed: it is %s", state)
+	}
 	if state, _ := n.must("machine_boot", this); state != "running" {
 		t.Errorf("started: it is %s", state)
 	}
@@ -286,6 +291,24 @@ func mustID(t *testing.T) log.UUID {
 		t.Fatal(err)
 	}
 	return id
+}
+
+// TestRAM: the ram of a zone is its memory limit, as for vmadm; that of a guest is its own.
+func TestRAM(t *testing.T) {
+	for _, c := range []struct{ brand, fields, want string }{
+		{"joyent", `{"ram":64}`, `{"ram":64,"max_physical_memory":64}`},
+		{"", `{"ram":64,"max_physical_memory":96}`, `{"ram":64,"max_physical_memory":96}`},
+		{"kvm", `{"ram":64}`, `{"ram":64}`},
+		{"lx", `{"quota":1}`, `{"quota":1}`},
+	} {
+		v, err := vmdoc.ParseValue([]byte(c.fields))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(withMemory(v, c.brand).AppendJSON(nil)); got != c.want {
+			t.Errorf("%s %s: %s, want %s", c.brand, c.fields, got, c.want)
+		}
+	}
 }
 
 // What cannot be done fails with its reason, at once.

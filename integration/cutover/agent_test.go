@@ -225,6 +225,9 @@ func (n *agentNode) same(id, state string, ram float64, nics int) {
 			if !bad && (ours["last_modified"] != theirs["last_modified"] || !slices.Equal(macsOf(ours), macsOf(theirs))) {
 				bad, why = true, fmt.Sprintf("server %d has it of %v, and the old VMAPI of %v", i+1, ours["last_modified"], theirs["last_modified"])
 			}
+			if vm := get(in.listener("cnapi", i+1) + "/servers/" + movedNode + "/vms/" + id); !bad && (vm["state"] != state || vm["max_physical_memory"] != ram) {
+				bad, why = true, fmt.Sprintf("CNAPI of server %d: %v, %v MiB", i+1, vm["state"], vm["max_physical_memory"])
+			}
 		}
 		var list []object
 		if err := call(in.t.Context(), http.MethodGet, in.public.of("napi")+"/nics?belongs_to_type=zone&belongs_to_uuid="+id, nil, &list); err != nil || len(list) != nics {
@@ -304,6 +307,9 @@ func (n *agentNode) life(ctx context.Context, c *caller, onFabric bool) {
 	do("start", c.act(ctx, id, "start", nil, "state", "running"))
 	n.same(id, "running", 1024, 1)
 	n.linked(id, onFabric)
+	do("kill", c.act(ctx, id, "kill", object{"signal": "SIGKILL"}, "state", "stopped"))
+	n.same(id, "stopped", 1024, 1)
+	do("start", c.act(ctx, id, "start", nil, "state", "running"))
 	do("add_nics", c.addNIC(ctx, id))
 	n.same(id, "running", 1024, 2)
 	do("resize", c.act(ctx, id, "update", object{"ram": 2048, "billing_id": c.billing}, "ram", 2048.0))

@@ -78,8 +78,8 @@ func (v *oldVMAPI) action(ctx context.Context, n *names, vm object, action strin
 		return v.put(ctx, n, id, done)
 	}
 	switch action {
-	case "update":
-		done, err := v.task(ctx, n, http.MethodPost, path+"/update", p)
+	case "update", "kill":
+		done, err := v.task(ctx, n, http.MethodPost, path+"/"+action, p)
 		if err != nil {
 			return err
 		}

@@ -276,7 +276,7 @@ func (v *oldVMAPI) provisionNICs(ctx context.Context, vm object, wanted []any) (
 // act is POST /vms/UUID?action=.
 func (v *oldVMAPI) act(w http.ResponseWriter, r *http.Request) {
 	p := params(r)
-	if !slices.Contains([]string{"start", "stop", "update", "add_nics", "remove_nics"}, text(p, "action")) {
+	if !slices.Contains([]string{"start", "stop", "kill", "update", "add_nics", "remove_nics"}, text(p, "action")) {
 		refuse(w, 409, "ValidationFailed", "action is not known")
 		return
 	}
