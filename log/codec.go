@@ -15,6 +15,12 @@ type encoder struct {
 	// before: the object at hand is written without the fields that this feature version
 	// or a later one brought; 0: with all.
 	before uint32
+	// unread are the late fields of the object at hand that are written as they came.
+	unread map[uint32][][]byte
+	// after, if not 0: afterAt is where the fields begin that this feature version or a
+	// later one brought.
+	after   uint32
+	afterAt int
 }
 
 func (v *encoder) keep(err error) {
@@ -118,9 +124,9 @@ func (v *encoder) object(o Object) {
 	v.body.from = len(v.b)
 	if row := rowOf(o); row != nil {
 		omitted := 0
-		v.before = 0
-		if row.late != nil && len(extra) == 0 { // fields behind them keep their places
-			omitted, v.before = row.late.unwritten(o)
+		v.before, v.unread = 0, nil
+		if row.late != nil {
+			omitted = v.chooseLate(o, row)
 		}
 		v.array(len(fieldNames[o.Kind()]) - omitted + len(extra))
 		row.fields.visit(o, v)
@@ -175,6 +181,10 @@ type decoder struct {
 	text string
 	body []byte     // of the object that was read, if it has all fields and no other
 	sets *fieldSets // of a ChangeDecoder; else nil
+	// strict is the feature version up to which fields must be those of their types. Late
+	// fields of later versions that are not are kept unread (lateReader).
+	strict uint32
+	late   *lateReader // while late fields are read that may be kept unread
 }
 
 func newDecoder(b []byte) *decoder { return &decoder{u: unpacker{b}, left: 1} }
@@ -425,11 +435,17 @@ func (v *decoder) object(kind Kind, id string) Object {
 	before := v.u.b
 	outer := v.enter()
 	fields := v.left
-	if row != nil {
+	switch {
+	case row == nil:
+	case row.late != nil && row.late.after(v.strict) > 0 && fields > len(fieldNames[kind])-row.late.after(v.strict):
+		o = v.lateObject(row)
+	default:
 		row.fields.visit(o, v)
 	}
-	o.tail().raw = v.leave(outer)
-	if row != nil && fields == row.written(o) {
+	if raw := v.leave(outer); len(raw) > 0 {
+		o.tail().raw = raw
+	}
+	if row != nil && fields == row.written(o) && o.tail().unread == nil {
 		v.body = before[:len(before)-len(v.u.b)]
 	}
 	return o

@@ -39,6 +39,9 @@ func (d *draft) rules(kind log.Kind) *kindRules {
 // emit adds the event that turns before (nil on create) into after (nil on
 // delete), and returns the object's id.
 func (d *draft) emit(before projections.Record, after log.Object) string {
+	if after != nil {
+		after = log.Settled(after)
+	}
 	e := &log.Event{
 		Revision: before.Revision + 1, Time: d.time, Actor: d.change.Actor, ChangeID: d.change.ID, Object: after,
 	}
