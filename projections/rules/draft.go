@@ -26,6 +26,8 @@ type draft struct {
 	at       int              // place of the operation at hand
 	problems []log.FieldError // of the operation at hand
 	refusal  *log.Refusal     // what ends it at once
+
+	vnets map[uint32]*vnetBlocks // of which a subnet was chosen
 }
 
 // rules returns the rules of a kind.
@@ -73,6 +75,9 @@ func (d *draft) emit(before projections.Record, after log.Object) string {
 	e.Kind, e.ID, e.Scopes = e.Object.Kind(), e.Object.ID(), scopes
 	if d.at < len(d.change.Ops)-1 {
 		d.Put(before, projections.Record{Object: after, Revision: e.Revision, Seq: before.Seq})
+	}
+	if d.vnets != nil {
+		followBlocks(d, before.Object, after)
 	}
 	d.events = append(d.events, e)
 	return e.ID
