@@ -19,7 +19,9 @@ type shown struct {
 func show(state *projections.State, o log.Object) shown {
 	switch o := o.(type) {
 	case *log.NIC:
-		return shown{o, networkOf(state, o)}
+		return shown{o, state.WithGateway(networkOf(state, o))}
+	case *log.Network:
+		return shown{object: state.WithGateway(o)}
 	case *log.VM:
 		return shown{object: vmForm(state, o)}
 	}

@@ -15,6 +15,12 @@ type encoder struct {
 	// before: the object at hand is written without the fields that this feature version
 	// or a later one brought; 0: with all.
 	before uint32
+	// unread are the late fields of the object at hand that are written as they came.
+	unread map[uint32][][]byte
+	// after, if not 0: afterAt is where the fields begin that this feature version or a
+	// later one brought.
+	after   uint32
+	afterAt int
 }
 
 func (v *encoder) keep(err error) {
@@ -118,9 +124,9 @@ func (v *encoder) object(o Object) {
 	v.body.from = len(v.b)
 	if row := rowOf(o); row != nil {
 		omitted := 0
-		v.before = 0
-		if row.late != nil && len(extra) == 0 { // fields behind them keep their places
-			omitted, v.before = row.late.unwritten(o)
+		v.before, v.unread = 0, nil
+		if row.late != nil {
+			omitted = v.chooseLate(o, row)
 		}
 		v.array(len(fieldNames[o.Kind()]) - omitted + len(extra))
 		row.fields.visit(o, v)
@@ -175,6 +181,10 @@ type decoder struct {
 	text string
 	body []byte     // of the object that was read, if it has all fields and no other
 	sets *fieldSets // of a ChangeDecoder; else nil
+	// strict is the feature version up to which fields must be those of their types. Late
+	// fields of later versions that are not are kept unread (lateReader).
+	strict uint32
+	late   *lateReader // while late fields are read that may be kept unread
 }
 
 func newDecoder(b []byte) *decoder { return &decoder{u: unpacker{b}, left: 1} }
@@ -425,71 +435,18 @@ func (v *decoder) object(kind Kind, id string) Object {
 	before := v.u.b
 	outer := v.enter()
 	fields := v.left
-	if row != nil {
+	switch {
+	case row == nil:
+	case row.late != nil && row.late.after(v.strict) > 0 && fields > len(fieldNames[kind])-row.late.after(v.strict):
+		o = v.lateObject(row)
+	default:
 		row.fields.visit(o, v)
 	}
-	o.tail().raw = v.leave(outer)
-	if row != nil && fields == row.written(o) {
+	if raw := v.leave(outer); len(raw) > 0 {
+		o.tail().raw = raw
+	}
+	if row != nil && fields == row.written(o) && o.tail().unread == nil {
 		v.body = before[:len(before)-len(v.u.b)]
 	}
 	return o
-}
-
-// simpleValue reads what most old values are: nil, a boolean, a number that is
-// not negative, or a text.
-func simpleValue(raw []byte) (x Value, ok bool) {
-	u := unpacker{raw}
-	switch c := raw[0]; {
-	case c == codeNil:
-		return nil, true
-	case c == codeFalse, c == codeTrue:
-		return c == codeTrue, true
-	case c < codeFixMap, c >= codeUint8 && c <= codeUint64:
-		n, err := u.uint64()
-		return n, err == nil
-	case c >= codeFixStr && c < codeNil, c >= codeStr8 && c <= codeStr32:
-		s, err := u.string()
-		return s, err == nil
-	}
-	return nil, false
-}
-
-// plain turns what msgpack or JSON read into the types that Value lists.
-func (v *decoder) plain(x any) Value {
-	p, err := plainValue(x)
-	v.fail(err)
-	return p
-}
-
-func plainValue(x any) (Value, error) {
-	switch x := x.(type) {
-	case nil, bool, string, uint64:
-		return x, nil
-	case int64:
-		if x < 0 {
-			return nil, fmt.Errorf("old value %d is negative", x)
-		}
-		return uint64(x), nil
-	case []any:
-		out := make([]string, len(x))
-		for i, e := range x {
-			s, ok := e.(string)
-			if !ok {
-				return nil, fmt.Errorf("old value has a list with a %T", e)
-			}
-			out[i] = s
-		}
-		return out, nil
-	case map[string]any:
-		out := make(map[string]string, len(x))
-		for k, e := range x {
-			s, ok := e.(string)
-			if !ok {
-				return nil, fmt.Errorf("old value has an object with a %T", e)
-			}
-			out[k] = s
-		}
-		return out, nil
-	}
-	return nil, fmt.Errorf("old value of type %T", x)
 }

@@ -71,11 +71,21 @@ type lateTable interface {
 	unwritten(o Object) (count int, from uint32)
 	// after returns how many fields later feature versions than this brought.
 	after(version uint32) int
+	// versions are those that brought fields, the first one first; count is how many
+	// fields one of them brought.
+	versions() []uint32
+	count(version uint32) int
+	// isUnset reports whether an object has none of the fields of a version set.
+	isUnset(o Object, version uint32) bool
 }
 
 func (l late[T]) unwritten(o Object) (count int, from uint32) {
 	t := any(o).(*T)
-	for i := len(l) - 1; i >= 0 && l[i].unset(t); i-- {
+	tail := o.tail()
+	if len(tail.raw) > 0 {
+		return 0, 0 // fields behind them keep their places
+	}
+	for i := len(l) - 1; i >= 0 && l[i].unset(t) && (tail.unread == nil || tail.unread[l[i].from] == nil); i-- {
 		count, from = count+l[i].count, l[i].from
 	}
 	return count, from
@@ -90,31 +100,36 @@ func (l late[T]) after(version uint32) (n int) {
 	return n
 }
 
+func (l late[T]) versions() []uint32 {
+	all := make([]uint32, len(l))
+	for i, g := range l {
+		all[i] = g.from
+	}
+	return all
+}
+
+func (l late[T]) count(version uint32) int {
+	i := slices.IndexFunc(l, func(g generation[T]) bool { return g.from == version })
+	return l[i].count
+}
+
+func (l late[T]) isUnset(o Object, version uint32) bool {
+	i := slices.IndexFunc(l, func(g generation[T]) bool { return g.from == version })
+	return l[i].unset(any(o).(*T))
+}
+
 // takes reports whether v is shown the fields of the object at hand that a feature version
 // brought.
 func takes(v visitor, version uint32) bool {
 	switch v := v.(type) {
 	case *encoder:
-		return v.before == 0 || version < v.before
+		return v.takes(version)
+	case *decoder:
+		return v.late == nil || v.late.takes(v, version)
 	case *measurer:
 		return version <= v.feature
 	}
 	return true
-}
-
-// lateBytes returns how many bytes those fields of an object take encoded that later
-// feature versions than this brought: to programs of this version they are fields that they
-// do not know.
-func lateBytes(o Object, version uint32) int {
-	row := rowOf(o)
-	if row == nil || row.late == nil {
-		return 0
-	}
-	_, unwritten := row.late.unwritten(o)
-	all, known := &encoder{before: unwritten}, &encoder{before: version + 1}
-	row.fields.visit(o, all)
-	row.fields.visit(o, known)
-	return max(0, len(all.b)-len(known.b))
 }
 
 // FieldsAfter are the names of the fields of a kind that later feature versions than this

@@ -209,7 +209,8 @@ func EventObject(b []byte) (e Event, body []byte, err error) {
 	return e, body, err
 }
 
-// DecodeChange reads a change. Errors: ErrCorrupt, ErrFormat, ErrTooLarge.
+// DecodeChange reads a change, as a program reads it in a cluster of its own feature
+// version. Errors: ErrCorrupt, ErrFormat, ErrTooLarge.
 func DecodeChange(b []byte) (*Change, error) {
 	c := new(Change)
 	if err := decode(b, MaxChangeBytes, "change", c.decode); err != nil {
@@ -227,8 +228,14 @@ type ChangeDecoder struct {
 }
 
 // Change is DecodeChange. The operations' Set may be shared with other changes.
-func (d *ChangeDecoder) Change(b []byte) (*Change, error) {
-	d.v = decoder{left: 1, sets: &d.sets}
+func (d *ChangeDecoder) Change(b []byte) (*Change, error) { return d.ChangeAt(FeatureVersion, b) }
+
+// ChangeAt is Change in a cluster of a feature version. Late fields that this version or
+// one before brought must be those of their types. Those of later versions are carried as
+// programs carry them that do not know them: what cannot be read of them is kept unread, so
+// that all servers store the same bytes (SAFETY D1).
+func (d *ChangeDecoder) ChangeAt(feature uint32, b []byte) (*Change, error) {
+	d.v = decoder{left: 1, sets: &d.sets, strict: feature}
 	c := new(Change)
 	err := d.v.whole(b, MaxChangeBytes, "change", c.decode)
 	d.v = decoder{}

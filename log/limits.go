@@ -67,7 +67,7 @@ var Limits = []Limit{
 // Size is how large an object is.
 type Size struct {
 	Bytes        int // what it takes encoded, or a little more
-	Unknown      int // bytes of fields that this program does not know
+	Unknown      int // bytes of fields that this program does not know, or could not read
 	Longest      int // elements of its longest list; a route is one
 	LongestField string
 }
@@ -78,7 +78,7 @@ type Size struct {
 func Measure(o Object, feature uint32) Size {
 	m := measurer{Size: Size{Bytes: 1 + longHeader}, feature: feature}
 	visit(o, &m)
-	m.Unknown = lateBytes(o, feature)
+	m.Unknown = lateBytes(o, feature) + unreadBytes(o, feature)
 	for _, raw := range o.tail().raw {
 		m.Unknown += len(raw)
 	}

@@ -143,7 +143,7 @@ func (v *encoder) op(op *Op) {
 	if op.Object == nil {
 		v.null()
 	} else {
-		v.object(op.Object)
+		v.object(withoutUnread(op.Object))
 	}
 	if n > opFields {
 		v.array(len(op.Options))
@@ -160,6 +160,9 @@ func (v *encoder) op(op *Op) {
 func (c *Change) DecodeMsgpack(dec *msgpack.Decoder) error { return decodeRaw(dec, c.decode) }
 
 func (c *Change) decode(v *decoder) {
+	if v.strict == 0 {
+		v.strict = FeatureVersion
+	}
 	outer := v.enter()
 	v.uuid("", &c.ID)
 	v.str("", &c.Actor)

@@ -21,15 +21,21 @@ type Object interface {
 	tail() *extra
 }
 
-// extra carries the trailing fields of a newer program, so that a round trip
-// loses nothing. They have no JSON form.
-type extra struct{ raw [][]byte }
+// extra carries fields that this program did not read, so that a round trip loses
+// nothing. They have no JSON form.
+type extra struct {
+	raw [][]byte // the trailing fields of a newer program
+	// unread are late fields whose bytes are not what a program writes that knows them, by
+	// the feature version that brought them: all that were there of one version, encoded.
+	// The fields themselves are unset. It is shared by clones, and never changed.
+	unread map[uint32][][]byte
+}
 
 func (e *extra) tail() *extra { return e }
 
-// HasUnknownFields reports whether an object carries fields of a newer program,
-// which a copy of the fields that are known would lose.
-func HasUnknownFields(o Object) bool { return len(o.tail().raw) > 0 }
+// HasUnknownFields reports whether an object carries fields of a newer program, or others
+// that could not be read, which a copy of the fields that are known would lose.
+func HasUnknownFields(o Object) bool { return len(o.tail().raw) > 0 || len(o.tail().unread) > 0 }
 
 // Route is one static route of a network: packets to Dst (an address or a
 // prefix, in text) leave through Gateway (an address, or "linklocal").

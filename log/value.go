@@ -273,3 +273,62 @@ func routesOf(m map[string]string) Routes {
 	slices.SortFunc(r, func(a, b Route) int { return strings.Compare(a.Dst, b.Dst) })
 	return r
 }
+
+// simpleValue reads what most old values are: nil, a boolean, a number that is
+// not negative, or a text.
+func simpleValue(raw []byte) (x Value, ok bool) {
+	u := unpacker{raw}
+	switch c := raw[0]; {
+	case c == codeNil:
+		return nil, true
+	case c == codeFalse, c == codeTrue:
+		return c == codeTrue, true
+	case c < codeFixMap, c >= codeUint8 && c <= codeUint64:
+		n, err := u.uint64()
+		return n, err == nil
+	case c >= codeFixStr && c < codeNil, c >= codeStr8 && c <= codeStr32:
+		s, err := u.string()
+		return s, err == nil
+	}
+	return nil, false
+}
+
+// plain turns what msgpack or JSON read into the types that Value lists.
+func (v *decoder) plain(x any) Value {
+	p, err := plainValue(x)
+	v.fail(err)
+	return p
+}
+
+func plainValue(x any) (Value, error) {
+	switch x := x.(type) {
+	case nil, bool, string, uint64:
+		return x, nil
+	case int64:
+		if x < 0 {
+			return nil, fmt.Errorf("old value %d is negative", x)
+		}
+		return uint64(x), nil
+	case []any:
+		out := make([]string, len(x))
+		for i, e := range x {
+			s, ok := e.(string)
+			if !ok {
+				return nil, fmt.Errorf("old value has a list with a %T", e)
+			}
+			out[i] = s
+		}
+		return out, nil
+	case map[string]any:
+		out := make(map[string]string, len(x))
+		for k, e := range x {
+			s, ok := e.(string)
+			if !ok {
+				return nil, fmt.Errorf("old value has an object with a %T", e)
+			}
+			out[k] = s
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("old value of type %T", x)
+}

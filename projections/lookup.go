@@ -171,6 +171,25 @@ func (s *State) NICAt(network log.UUID, ip netip.Addr) (Record, bool) {
 	return r.record(), true
 }
 
+// WithGateway returns a network as readers of Triton's forms get it: from log.FeatureTriton
+// on, gateway_provisioned of a fabric network is what its NICs say. An object of before may
+// say otherwise until the next change of it, or of one of its NICs (SAFETY D4). n may be nil.
+func (s *State) WithGateway(n *log.Network) *log.Network {
+	if n == nil || !n.Fabric || s.Feature() < log.FeatureTriton {
+		return n
+	}
+	held := false
+	if n.Gateway.IsValid() {
+		_, held = s.NICAt(n.UUID, n.Gateway)
+	}
+	if n.GatewayProvisioned == held {
+		return n
+	}
+	is := *n
+	is.GatewayProvisioned = held
+	return &is
+}
+
 // NICOnVNet returns the NIC that has an address on a vnet.
 func (s *State) NICOnVNet(vnet uint32, ip netip.Addr) (Record, bool) {
 	r := s.nicOnVNet(vnet, ip.Unmap())

@@ -27,15 +27,16 @@ type decided struct {
 	result log.Result
 }
 
-// readChange decodes a change. A change that cannot be read is refused. A change of a
-// newer format stops the server (SAFETY D1), like a command that it does not know.
+// readChange decodes a change as all programs read it at the replicated feature version. A
+// change that cannot be read is refused. A change of a newer format stops the server
+// (SAFETY D1), like a command that it does not know.
 func (a *applier) readChange(raw []byte) (c *log.Change, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v: %s: %w", p, debug.Stack(), log.ErrCorrupt)
 		}
 	}()
-	return a.dec.Change(raw)
+	return a.dec.ChangeAt(a.store.state.Feature(), raw)
 }
 
 // refuseUnreadable is the result of a change that cannot be read. It has no id to

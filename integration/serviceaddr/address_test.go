@@ -39,7 +39,13 @@ func start(t *testing.T, flags ...string) (context.Context, *World, *Watch) {
 	if !netlab.Inside() {
 		t.Skip(netlab.ErrForbidden.Error())
 	}
-	w, err := New(program, t.TempDir(), flags...)
+	return startIn(t, t.TempDir(), flags...)
+}
+
+// startIn is start with the servers' data in folders of dir: s1-data, s2-data, s3-data.
+func startIn(t *testing.T, dir string, flags ...string) (context.Context, *World, *Watch) {
+	t.Helper()
+	w, err := New(program, dir, flags...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -207,6 +207,15 @@ func (w *World) AwaitAnswer(ctx context.Context, ip netip.Addr) (time.Duration, 
 
 // Get asks a server's own API, and returns the body.
 func (h *Host) Get(ctx context.Context, path string) (string, error) {
+	return h.ask(ctx, http.MethodGet, path, "")
+}
+
+// Post sends JSON to a server's own API, and returns the answer's body.
+func (h *Host) Post(ctx context.Context, path, body string) (string, error) {
+	return h.ask(ctx, http.MethodPost, path, body)
+}
+
+func (h *Host) ask(ctx context.Context, method, path, body string) (string, error) {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		err = h.Namespace.Do(func() error {
 			conn, err = new(net.Dialer).DialContext(ctx, network, address)
@@ -214,9 +223,12 @@ func (h *Host) Get(ctx context.Context, path string) (string, error) {
 		})
 		return conn, err
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:7420"+path, nil)
+	request, err := http.NewRequestWithContext(ctx, method, "http://127.0.0.1:7420"+path, strings.NewReader(body))
 	if err != nil {
 		return "", err
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
 	}
 	answer, err := transport.RoundTrip(request)
 	if err != nil {

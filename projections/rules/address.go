@@ -230,7 +230,7 @@ var privateRanges = []netip.Prefix{
 }
 
 // allocateSubnet gives a new fabric network that asks for it a subnet that is free on its
-// vnet. The cost is O(n log n) in the networks of the vnet.
+// vnet. A change reads the networks of each vnet once, however many operations ask.
 func allocateSubnet(d *draft, n *log.Network, op *log.Op) {
 	if !asks(op, log.OptionAllocateSubnet) {
 		return
@@ -269,29 +269,52 @@ func allocateSubnet(d *draft, n *log.Network, op *log.Op) {
 // blocks are subnets of allocatedBits, by their places in privateRanges one after another.
 type blocks struct{ first, last int }
 
-// freeSubnet chooses a subnet that overlaps none on a vnet, as NAPI does: the lowest behind
-// another network that has one above it; else below the lowest; else above the highest. Of
-// one network, above comes before below. The first of a vnet is 10.0.0.0/24.
-func freeSubnet(d *draft, vnet uint32) (netip.Prefix, bool) {
-	var taken []blocks
-	for o := range d.Objects(projections.FabricsOnVNet(vnet)) {
-		if b, ok := blocksOf(o.(*log.Network).Subnet); ok {
-			taken = append(taken, b)
-		}
+func (a blocks) compare(b blocks) int {
+	return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.last, b.last))
+}
+
+// vnetBlocks are the blocks that the networks of a vnet have, as a draft remembers them.
+type vnetBlocks struct {
+	taken []blocks // sorted
+	// Of the first run of taken there is no block free between two, and last is the highest
+	// of them. So a change that asks again and again looks at each network once.
+	run, last int
+}
+
+func (t *vnetBlocks) add(b blocks) {
+	at, _ := slices.BinarySearchFunc(t.taken, b, blocks.compare)
+	t.taken = slices.Insert(t.taken, at, b)
+	if at < t.run {
+		t.run = 0 // at its end it goes on
 	}
-	slices.SortFunc(taken, func(a, b blocks) int { return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.last, b.last)) })
-	if len(taken) == 0 {
+}
+
+func (t *vnetBlocks) remove(b blocks) {
+	if at, found := slices.BinarySearchFunc(t.taken, b, blocks.compare); found {
+		t.taken = slices.Delete(t.taken, at, at+1)
+		t.run = 0
+	}
+}
+
+// free chooses a block as NAPI does: the lowest behind another network that has one above
+// it; else below the lowest; else above the highest. Of one network, above comes before
+// below. The first of a vnet is 10.0.0.0/24.
+func (t *vnetBlocks) free() (netip.Prefix, bool) {
+	if len(t.taken) == 0 {
 		return block(0)
 	}
-	last := taken[0].last
-	for _, b := range taken[1:] {
-		if last+1 < b.first {
-			return block(last + 1)
-		}
-		last = max(last, b.last)
+	if t.run == 0 {
+		t.run, t.last = 1, t.taken[0].last
 	}
-	tries := []int{taken[0].first - 1, last + 1}
-	if len(taken) == 1 {
+	for ; t.run < len(t.taken); t.run++ {
+		b := t.taken[t.run]
+		if t.last+1 < b.first {
+			return block(t.last + 1)
+		}
+		t.last = max(t.last, b.last)
+	}
+	tries := []int{t.taken[0].first - 1, t.last + 1}
+	if len(t.taken) == 1 {
 		slices.Reverse(tries)
 	}
 	for _, at := range tries {
@@ -300,6 +323,40 @@ func freeSubnet(d *draft, vnet uint32) (netip.Prefix, bool) {
 		}
 	}
 	return netip.Prefix{}, false
+}
+
+// freeSubnet chooses a subnet that overlaps none on a vnet (vnetBlocks.free).
+func freeSubnet(d *draft, vnet uint32) (netip.Prefix, bool) {
+	t := d.vnets[vnet]
+	if t == nil {
+		t = new(vnetBlocks)
+		for o := range d.Objects(projections.FabricsOnVNet(vnet)) {
+			if b, ok := blocksOf(o.(*log.Network).Subnet); ok {
+				t.taken = append(t.taken, b)
+			}
+		}
+		slices.SortFunc(t.taken, blocks.compare) // they come nearly in this order
+		if d.vnets == nil {
+			d.vnets = map[uint32]*vnetBlocks{}
+		}
+		d.vnets[vnet] = t
+	}
+	return t.free()
+}
+
+// followBlocks keeps what the draft remembers of vnets in line with an event; was and is are
+// nil where there is no object.
+func followBlocks(d *draft, was, is log.Object) {
+	if n, ok := was.(*log.Network); ok && n.Fabric && d.vnets[n.VNetID] != nil {
+		if b, ok := blocksOf(n.Subnet); ok {
+			d.vnets[n.VNetID].remove(b)
+		}
+	}
+	if n, ok := is.(*log.Network); ok && n.Fabric && d.vnets[n.VNetID] != nil {
+		if b, ok := blocksOf(n.Subnet); ok {
+			d.vnets[n.VNetID].add(b)
+		}
+	}
 }
 
 // blocksOf returns which blocks a subnet has addresses of; false if none.

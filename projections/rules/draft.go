@@ -26,6 +26,8 @@ type draft struct {
 	at       int              // place of the operation at hand
 	problems []log.FieldError // of the operation at hand
 	refusal  *log.Refusal     // what ends it at once
+
+	vnets map[uint32]*vnetBlocks // of which a subnet was chosen
 }
 
 // rules returns the rules of a kind.
@@ -39,6 +41,9 @@ func (d *draft) rules(kind log.Kind) *kindRules {
 // emit adds the event that turns before (nil on create) into after (nil on
 // delete), and returns the object's id.
 func (d *draft) emit(before projections.Record, after log.Object) string {
+	if after != nil {
+		after = log.Settled(after)
+	}
 	e := &log.Event{
 		Revision: before.Revision + 1, Time: d.time, Actor: d.change.Actor, ChangeID: d.change.ID, Object: after,
 	}
@@ -70,6 +75,9 @@ func (d *draft) emit(before projections.Record, after log.Object) string {
 	e.Kind, e.ID, e.Scopes = e.Object.Kind(), e.Object.ID(), scopes
 	if d.at < len(d.change.Ops)-1 {
 		d.Put(before, projections.Record{Object: after, Revision: e.Revision, Seq: before.Seq})
+	}
+	if d.vnets != nil {
+		followBlocks(d, before.Object, after)
 	}
 	d.events = append(d.events, e)
 	return e.ID

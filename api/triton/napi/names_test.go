@@ -30,3 +30,39 @@ func TestNoSecondAdmin(t *testing.T) {
 		t.Errorf("GET /networks/admin: %s", got.body)
 	}
 }
+
+// TestGatewayAfterTheRaise: what a log of before feature version 6 says wrong of a gateway is
+// right in each of NAPI's forms from the raise on, before anything is written: VMAPI makes a
+// second NAT zone where it reads false.
+func TestGatewayAfterTheRaise(t *testing.T) {
+	const held, free = "10.21.0.1", "10.22.0.1"
+	w := furnished(t)
+	w.store.state.SetFeature(log.FeatureWire)
+	w.make("/fabrics/"+owner1+"/vlans", `{"vlan_id": 7, "name": "seven"}`)
+	made := map[string]string{} // UUIDs, by the gateway
+	for gateway, says := range map[string]string{held: "false", free: "true"} {
+		prefix := strings.TrimSuffix(gateway, ".1")
+		f := w.make("/networks", netBody("name", `"`+gateway+`"`, "nic_tag", `"sdc_overlay"`, "vlan_id", "7", "fabric", "true", "owner_uuids", `["`+owner1+`"]`,
+			"subnet", `"`+prefix+`.0/24"`, "provision_start_ip", `"`+prefix+`.5"`, "provision_end_ip", `"`+prefix+`.50"`,
+			"gateway", `"`+gateway+`"`, "internet_nat", "true", "gateway_provisioned", says))
+		made[gateway] = f["uuid"].(string)
+	}
+	nat := w.make("/networks/"+made[held]+"/nics", nicBody("cn_uuid", `"`+cn1+`"`, "ip", `"`+held+`"`, "owner_uuid", `"`+owner1+`"`))
+	other := w.make("/networks/"+made[free]+"/nics", nicBody("cn_uuid", `"`+cn1+`"`, "owner_uuid", `"`+owner1+`"`))
+	w.store.state.SetFeature(log.FeatureTriton)
+	all := w.do("GET", "/networks?fabric=true", "").body + w.do("GET", "/fabrics/"+owner1+"/vlans/7/networks", "").body
+	if n := strings.Count(all, `"gateway_provisioned":true`); n != 2 || strings.Count(all, `"gateway_provisioned":false`) != 2 {
+		t.Errorf("lists: %s", all)
+	}
+	for gateway, nic := range map[string]any{held: nat["mac"], free: other["mac"]} {
+		want := `"gateway_provisioned":false`
+		if gateway == held {
+			want = `"gateway_provisioned":true`
+		}
+		for _, path := range []string{"/networks/" + made[gateway], "/fabrics/" + owner1 + "/vlans/7/networks/" + made[gateway], "/nics/" + nic.(string)} {
+			if got := w.do("GET", path, ""); got.status != 200 || !strings.Contains(got.body, want) {
+				t.Errorf("%s (gateway %s): %d %s, want %s", path, gateway, got.status, got.body, want)
+			}
+		}
+	}
+}

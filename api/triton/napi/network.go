@@ -49,12 +49,14 @@ func provisioned(n *log.Network) *bool {
 	return &is
 }
 
-func shapeNetwork(_ *projections.State, o log.Object) any { return formOfNetwork(o.(*log.Network)) }
+func shapeNetwork(state *projections.State, o log.Object) any {
+	return formOfNetwork(state.WithGateway(o.(*log.Network)))
+}
 
 // shapeFabricNetwork is shapeNetwork for the paths of fabrics: with the owner of the
 // fabric instead of the list of owners.
-func shapeFabricNetwork(_ *projections.State, o log.Object) any {
-	f := formOfNetwork(o.(*log.Network))
+func shapeFabricNetwork(state *projections.State, o log.Object) any {
+	f := formOfNetwork(state.WithGateway(o.(*log.Network)))
 	if f.fabricForm != nil && len(f.OwnerUUIDs) > 0 {
 		f.OwnerUUID, f.OwnerUUIDs = f.OwnerUUIDs[0], nil // a fabric has exactly one
 	}

@@ -63,7 +63,7 @@ const timeForm = "2006-01-02T15:04:05.000Z"
 func timeText(t log.Time) string { return time.Unix(0, int64(t)).UTC().Format(timeForm) }
 
 func shapeNIC(state *projections.State, o log.Object) any {
-	return formOfNIC(o.(*log.NIC), state.Network(o.(*log.NIC).NetworkUUID))
+	return formOfNIC(o.(*log.NIC), state.WithGateway(state.Network(o.(*log.NIC).NetworkUUID)))
 }
 
 func formOfNIC(nic *log.NIC, n *log.Network) *nicForm {

@@ -80,6 +80,7 @@ type Server struct {
 	gateways   *gateways
 	cnapi      *cnapi.Service
 	addresses  *serviceaddr.Service // nil: none is configured
+	compare    *addressWatch
 
 	apiListener, svpListener net.Listener
 
@@ -121,7 +122,9 @@ func Open(cfg Options) (_ *Server, err error) {
 		}
 	}
 	gate := newGate(backend, cfg.CNNetworks)
-	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, gate, s.tls, s.answerPlaces, logger); err != nil {
+	s.compare = newAddressWatch(cfg.ServiceAddresses, peersAdapter(backend), logger)
+	answers := map[byte]func([]byte) ([]byte, error){askPlaces: s.answerPlaces, askAddresses: s.compare.answer}
+	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, gate, s.tls, answers, logger); err != nil {
 		return nil, err
 	}
 	s.grants = &grantFollower{
@@ -163,7 +166,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
 		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {
-			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.gateways.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings(), s.addresses.Problems())
+			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.gateways.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings(), s.addresses.Problems(), s.compare.warnings())
 		},
 		Lines: s.addresses.Lines,
 		Mounts: s.tls.mounted(append(append(napiMounts(s.triton.napi.Table()), cnapiMounts(s.cnapi.Table())...), api.Mount{Path: "/changefeeds", Table: s.changefeed.Table()},
@@ -240,6 +243,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.addresses != nil {
 		fronts.Go(func() error { return s.addresses.Run(facing) })
 	}
+	fronts.Go(func() error { return s.compare.run(facing) })
 	fronts.Go(func() error { return s.gateways.run(facing) })
 	if s.svp != nil {
 		fronts.Go(func() error { return s.mappings.Run(facing) })

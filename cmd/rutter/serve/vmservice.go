@@ -15,8 +15,8 @@ import (
 
 // newVMMService returns the service that copies the VMMs and VMs of compute nodes to
 // the log. It also registers it and fabric in the store, to answer the other servers'
-// requests.
-func newVMMService(store storeapi.Store, fabric *liveness.Fabric, cnPort int, gate *reach.Gate, secure *serverTLS, places func(question []byte) ([]byte, error), logger *slog.Logger) (*vmm.Service, error) {
+// requests; answers has further ones, by the first byte of a request.
+func newVMMService(store storeapi.Store, fabric *liveness.Fabric, cnPort int, gate *reach.Gate, secure *serverTLS, answers map[byte]func(question []byte) ([]byte, error), logger *slog.Logger) (*vmm.Service, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 1, MaxConnsPerHost: 4}
 	if secure != nil {
 		// Connections are not reused, because the next request to an address may be for
@@ -42,8 +42,8 @@ func newVMMService(store storeapi.Store, fabric *liveness.Fabric, cnPort int, ga
 		if len(request) > 0 && request[0] == askAuthorities {
 			return secure.answerAuthorities()
 		}
-		if len(request) > 0 && request[0] == askPlaces {
-			return places(request[1:])
+		if len(request) > 0 && answers[request[0]] != nil {
+			return answers[request[0]](request[1:])
 		}
 		return fabric.Answer(ctx, request)
 	})
