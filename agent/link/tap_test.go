@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
 
 	"rutter/agent/filter"
 	"rutter/agent/link/internal/linktest"
@@ -538,5 +541,109 @@ func TestRefusedAttachments(t *testing.T) {
 	}
 	if result := w.pass(cn1.m, clone(a)); len(result.Steps)+len(result.Failures) != 0 {
 		t.Errorf("afterwards: %+v", result)
+	}
+}
+
+// TestPartsEndAsPassesWithAttachments (SAFETY B8): whatever sources tell, and whichever NICs
+// come and go, changes that are made by parts end with what a pass makes: each NIC with a tap
+// has its own, up, with its rules and in its bridge, and there is no other.
+func TestPartsEndAsPassesWithAttachments(t *testing.T) {
+	parts := 0
+	rapid.Check(t, func(t *rapid.T) {
+		table := &linktest.Table{}
+		f := &plan.Fake{Filter: table, Interfaces: []plan.Interface{{Name: "net0", Index: 2, Addresses: []netip.Addr{addr("10.99.0.1")}}}}
+		f.AddNamespace("z1")
+		f.AddNamespace("z2")
+		now := time.Unix(1_000_000, 0)
+		config := ManagerConfig{Kernel: f, Secure: required, Now: func() time.Time { return now }}
+		m := NewManager(config)
+		held, told := drawNode(t), map[log.MAC]desired.Attach{}
+		mustPassTwin(t, m, held)
+		for range rapid.IntRange(1, 6).Draw(t, "changes") {
+			next := drawNode(t)
+			for i := range next.Fabrics {
+				mac := next.Fabrics[i].MAC
+				switch n := rapid.IntRange(0, 7).Draw(t, "attach"); {
+				case n < 2:
+					told[mac] = desired.Attach{Tap: true, Name: fmt.Sprintf("tap%d-%d", n, mac[5]), User: uint32(n)}
+				case n < 4:
+					told[mac] = desired.Attach{Name: fmt.Sprintf("eth%d-%d", n, mac[5])}
+				case n < 5:
+					told[mac] = desired.Attach{}
+				}
+			}
+			if rapid.Bool().Draw(t, "killed") {
+				config.Numbers = m.numbers
+				m = NewManager(config)
+				mustPassTwin(t, m, held)
+			}
+			result := m.Apply(context.Background(), deltaBetween(held, next, m.Attach(maps.Clone(told))...))
+			held = next
+			if result.Look || !result.Matched {
+				mustPassTwin(t, m, held)
+			} else {
+				parts++
+			}
+			again, err := m.Pass(context.Background(), clone(held), true)
+			if err != nil || len(again.Steps) > 0 || !again.Matched {
+				t.Fatalf("the pass after: %v, steps %v, failures %v", err, texts(again.Steps), again.Failures)
+			}
+			taps := 0
+			for _, w := range held.Fabrics {
+				if a := m.numbers.Attach(w.MAC); a.Tap {
+					taps++
+					l := f.Find(plan.LinkKey{Name: a.Name})
+					if l == nil || l.Kind != plan.KindTap || !l.Up || l.Master != plan.BridgeName(w.VNet, w.VLAN) || l.MTU != w.MTU && !w.Hold || l.User != a.User ||
+						!slices.ContainsFunc(table.Held.Ports, func(p filter.Port) bool { return p.Index == uint32(l.Index) && p.MAC == w.MAC }) {
+						t.Fatalf("%s is to have %v: %v", w.MAC, a, l)
+					}
+				}
+			}
+			for _, l := range f.Links {
+				if l.Kind == plan.KindTap {
+					taps--
+				}
+			}
+			if taps != 0 {
+				t.Fatalf("%d taps too few:\n%s", taps, f)
+			}
+		}
+	})
+	if parts == 0 {
+		t.Error("no change was a part")
+	}
+}
+
+// TestTapNameIsFreed: a NIC that waits for the name of another one's tap gets it when that
+// NIC goes, or is told another name, without a pass.
+func TestTapNameIsFreed(t *testing.T) {
+	for _, gone := range []bool{true, false} {
+		f := &plan.Fake{Filter: &linktest.Table{}, Interfaces: []plan.Interface{{Name: "net0", Index: 2}}}
+		m := NewManager(ManagerConfig{Kernel: f, Secure: required})
+		both := desired.Links{VXLANs: []desired.VXLAN{{VNet: 5, Local: addr("10.99.0.1"), Port: 4789, MTU: 1450}}, Fabrics: []desired.Fabric{ownNIC(1, 5, ""), ownNIC(2, 5, "")}}
+		told := map[log.MAC]desired.Attach{mac(1): {Tap: true, Name: "one"}, mac(2): {Tap: true, Name: "one"}}
+		m.Attach(maps.Clone(told))
+		if result := mustPass(t, m, clone(both)); len(result.Failures) != 1 || result.Failures[0].Object.MAC != mac(2) {
+			t.Fatalf("failures: %v", result.Failures)
+		}
+		next := clone(both)
+		var changed []log.MAC
+		if gone {
+			next.Fabrics = next.Fabrics[1:]
+		} else {
+			told[mac(1)] = desired.Attach{Tap: true, Name: "two"}
+			if changed = m.Attach(told); !slices.Equal(changed, []log.MAC{mac(1), mac(2)}) {
+				t.Errorf("changed: %v, want the one that waits too", changed)
+			}
+		}
+		result := m.Apply(context.Background(), deltaBetween(both, next, changed...))
+		for range 3 { // the kernel may have refused the name before the other had left it
+			if len(result.Stirred) > 0 && !result.Look {
+				result = m.Apply(context.Background(), deltaBetween(next, next, result.Stirred...))
+			}
+		}
+		if l := f.Find(plan.LinkKey{Name: "one"}); result.Look || !result.Matched || l == nil || l.MasterIndex != 0 || l.MarkedPort() != mac(2) {
+			t.Errorf("gone %v: look %v, stirred %v, failures %v, the tap %v", gone, result.Look, result.Stirred, result.Failures, l)
+		}
 	}
 }
