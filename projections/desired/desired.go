@@ -107,7 +107,7 @@ type Fabric struct {
 	VLAN      uint16 // 0: untagged
 	MTU       uint32 // the network's, never above what the stack below carries
 	VM        log.UUID
-	Namespace string // network namespace by name (ip-netns(8)); "" is the agent's own
+	Namespace string // network namespace by name (ip-netns(8)); "" is the agent's own, also that of a tap
 	Addresses []netip.Prefix
 	// Allowed are further addresses from which the VM may send, beside Addresses: at most
 	// log.MaxAllowedIPs, sorted. The VM itself configures those that it uses.
@@ -124,6 +124,8 @@ type Fabric struct {
 	Hold bool
 	// Idle is set while the VM is not to run: its namespace need not exist.
 	Idle bool
+	// Attach says where the link ends. Of leaves it zero: see Links.Attach.
+	Attach Attach
 }
 
 // Route is one static route of a network, as it stands inside a VM.
