@@ -166,7 +166,7 @@ func (s *Service) updateNICs(w http.ResponseWriter, r *http.Request) error {
 	if s.Ours(o.UUID) {
 		task = refreshTask // it reads its NICs from the log
 	}
-	for range maxDraws { // a NIC may be changed meanwhile
+	for range maxTries { // a NIC may be changed meanwhile
 		var ops []log.Op
 		if ops, err = s.nicOps(o, action, fields["nics"]); err != nil {
 			return err

@@ -141,7 +141,7 @@ func Open(cfg Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	vms, err := vmapi.New(vmapi.Config{Store: storeapi.SurfaceStore{Store: backend}, NewID: backend.NewID, Actor: storeapi.ActorOf, Programs: mayChoosePrograms, Changefeeds: s.changefeed.Table().Routes, Gone: storeapi.Gone(s.store), Logger: logger})
+	vms, err := vmapi.New(vmapi.Config{Store: storeapi.SurfaceStore{Store: backend}, NewID: backend.NewID, Actor: storeapi.ActorOf, Programs: mayChoosePrograms, Place: s.cnapi.Place, Changefeeds: s.changefeed.Table().Routes, Gone: storeapi.Gone(s.store), Logger: logger})
 	if err != nil {
 		return nil, err
 	}
