@@ -148,7 +148,7 @@ func TestCreate(t *testing.T) {
 		t.Errorf("its VM: %d %s", status, text)
 	}
 	// No server is named: one is chosen.
-	status, text = ask(h, "POST", "/vms", newMachine(`,"uuid":"`+uuidOf(7)+`"`))
+	status, text = ask(h, "POST", "/vms", newMachine(`,"cpu_cap":100,"quota":1,"uuid":"`+uuidOf(7)+`"`))
 	if vm, _ = answered(t, status, text); vm != uuidOf(7) || get[*log.VM](m, log.KindVM, vm).ServerUUID != theCN {
 		t.Errorf("placed: %s", text)
 	}
