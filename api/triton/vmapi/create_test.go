@@ -109,7 +109,7 @@ func (m *memory) nicsOfVM(vm string) (nics []*log.NIC) {
 func TestCreate(t *testing.T) {
 	m, h := placing(t, nil)
 	before := len(m.events)
-	status, text := ask(h, "POST", "/vms", newMachine(fmt.Sprintf(`,"server_uuid":%q,"alias":"new0","quota":"10","cpu_cap":100,"tags":{"role":"web"},"customer_metadata":{"secret":"s"},"role_tags":["%s"],"state":"running","sync":"false"`, theCN, tagRed)))
+	status, text := ask(h, "POST", "/vms", newMachine(fmt.Sprintf(`,"server_uuid":%q,"alias":"new0","quota":"10","tags":{"role":"web"},"customer_metadata":{"secret":"s"},"role_tags":["%s"],"state":"running","sync":"false"`, theCN, tagRed)))
 	vm, job := answered(t, status, text)
 	made := m.events[before:]
 	kinds := make([]string, len(made))
@@ -148,7 +148,7 @@ func TestCreate(t *testing.T) {
 		t.Errorf("its VM: %d %s", status, text)
 	}
 	// No server is named: one is chosen.
-	status, text = ask(h, "POST", "/vms", newMachine(`,"cpu_cap":100,"quota":1,"uuid":"`+uuidOf(7)+`"`))
+	status, text = ask(h, "POST", "/vms", newMachine(`,"quota":1,"uuid":"`+uuidOf(7)+`"`))
 	if vm, _ = answered(t, status, text); vm != uuidOf(7) || get[*log.VM](m, log.KindVM, vm).ServerUUID != theCN {
 		t.Errorf("placed: %s", text)
 	}
