@@ -12,6 +12,7 @@ import (
 	"rutter/api/auth/webcheck"
 	"rutter/api/internal/rest"
 	"rutter/api/reach"
+	"rutter/api/triton/provision"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
@@ -113,7 +114,8 @@ type Service struct {
 	reports chan report
 	counts  counts
 	places  placing
-	begun   time.Time // when the service was made
+	room    provision.Room // for tickets
+	begun   time.Time      // when the service was made
 
 	mu       sync.Mutex            // protects what follows
 	soft     map[log.UUID]soft     // what CNs said of memory and disks
@@ -148,7 +150,7 @@ func New(cfg Config) (*Service, error) {
 	}
 	s := &Service{
 		cfg: cfg, store: cfg.Store, logger: cfg.Logger, reports: make(chan report, maxReports),
-		begun: cfg.Now(), soft: make(map[log.UUID]soft), posting: make(map[log.UUID]struct{}),
+		begun: cfg.Now(), room: provision.TicketRoom, soft: make(map[log.UUID]soft), posting: make(map[log.UUID]struct{}),
 		places: placing{turn: make(chan struct{}, 1), spent: budget.NewMeter(cfg.Budgets.Get(budget.Placements), time.Now)},
 	}
 	s.table = s.routes()

@@ -85,6 +85,22 @@ func TestWrongTypes(t *testing.T) {
 	}
 }
 
+// TestTicketsHaveABound: over it, CNAPI asks to come again, and an old ticket's end makes
+// room.
+func TestTicketsHaveABound(t *testing.T) {
+	store := newMemory()
+	s := newService(t, store, nil)
+	s.room.Server = 2
+	path := "POST /servers/" + cn1 + "/tickets"
+	first := ask(t, s, path, `{"scope":"vm","id":"a"}`, 202)["uuid"].(string)
+	ask(t, s, path, `{"scope":"vm","id":"b"}`, 202)
+	if got := ask(t, s, path, `{"scope":"vm","id":"c"}`, 503); got["code"] != "Overloaded" || !strings.Contains(got["message"].(string), "server_tickets") {
+		t.Errorf("one too many: %v", got)
+	}
+	ask(t, s, "DELETE /tickets/"+first, "", 204)
+	ask(t, s, path, `{"scope":"vm","id":"c"}`, 202)
+}
+
 // documented500 are the calls at which CNAPI answers 500 InvalidParameters to parameters of
 // the wrong type, as docs/triton.md lists them.
 var documented500 = []string{

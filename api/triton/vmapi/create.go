@@ -193,6 +193,11 @@ func (s *Service) inLine(r *http.Request, fn func(ticket log.UUID) error) error 
 	if old := s.feature() < log.FeatureTriton; old {
 		return fn(log.UUID{}) // the log has no tickets of the whole cloud yet
 	}
+	var err error
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) { err = provision.TicketRoom.Check(state, log.UUID{}) })
+	if err != nil {
+		return fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "%v", err)
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), ticketTime)
 	defer cancel()
 	result, err := s.writeOps(r.Context(), r, log.Op{Action: log.Create, Kind: log.KindTicket, Set: []string{"action", "expires_at", "id", "reqid", "scope"}, Object: &log.Ticket{
