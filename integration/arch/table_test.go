@@ -328,12 +328,12 @@ var importTable = []row{
 		why: "what is documented of an interface is held against any server of it, and knows nothing of ours",
 	},
 	{
-		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "projections/designation", "agent/sysinfo", "api/internal/rest", "api/reach", "api/auth/webcheck", "api/triton/provision"},
+		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "projections/designation", "agent/sysinfo", "api/internal/rest", "api/reach", "api/auth/webcheck", "api/triton/internal/provision"},
 		tests: []string{"projections/rules"},
 		why:   "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
 	{
-		pkg: "api/triton/provision", may: []string{"log", "projections"},
+		pkg: "api/triton/internal/provision", may: []string{"log", "projections"},
 		tests: []string{"projections/rules"},
 		why:   "what a new VM is in the log is the same for every surface that makes one",
 	},
@@ -366,7 +366,7 @@ var importTable = []row{
 		why:   "what CNs report of their NICs is written without sessions or Raft",
 	},
 	{
-		pkg: "api/triton/vmapi", may: []string{"agent/sysinfo", "log", "log/budget", "log/vmobject", "log/vmrule", "projections", "projections/designation", "api/auth/webcheck", "api/internal/rest", "api/triton/provision"},
+		pkg: "api/triton/vmapi", may: []string{"agent/sysinfo", "log", "log/budget", "log/vmobject", "log/vmrule", "projections", "projections/designation", "api/auth/webcheck", "api/internal/rest", "api/triton/internal/provision"},
 		tests: []string{"projections/rules"},
 		why:   "VMAPI's surface is a handler over the log and its state",
 	},

@@ -20,7 +20,7 @@ var memories = []gometrics.Sample{
 }
 
 // diagnostics answers GET /diagnostics: since when it serves, and its memory in bytes. No
-// callback of a task is kept: whoever waits for one reads the log.
+// callback of a task is kept: a request that waits for one looks at the log.
 func (s *Service) diagnostics(w http.ResponseWriter, r *http.Request) error {
 	samples := append([]gometrics.Sample(nil), memories...)
 	gometrics.Read(samples)

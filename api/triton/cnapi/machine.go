@@ -8,7 +8,7 @@ import (
 	"net/netip"
 
 	"rutter/api/internal/rest"
-	"rutter/api/triton/provision"
+	"rutter/api/triton/internal/provision"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -12,7 +12,7 @@ import (
 	"rutter/api/auth/webcheck"
 	"rutter/api/internal/rest"
 	"rutter/api/reach"
-	"rutter/api/triton/provision"
+	"rutter/api/triton/internal/provision"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"

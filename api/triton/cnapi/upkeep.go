@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"rutter/api/triton/provision"
+	"rutter/api/triton/internal/provision"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"rutter/api/internal/rest"
-	"rutter/api/triton/provision"
+	"rutter/api/triton/internal/provision"
 	"rutter/log"
 	"rutter/log/vmobject"
 	"rutter/log/vmrule"
@@ -50,7 +50,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if s.cfg.Place == nil {
 		return notHere("the choice of a compute node: send server_uuid; this")
 	}
-	if s.servers(m) == 0 {
+	if m.servers(s.cfg.Store) == 0 {
 		return noServers()
 	}
 	return s.inLine(r, func(ticket log.UUID) error {
@@ -80,9 +80,9 @@ const agentKey = `"Rutter Agent":"`
 
 // servers names the compute nodes on which a VM may be placed: those with an agent that
 // takes tasks of the log. It returns how many there are.
-func (s *Service) servers(m *machine) int {
+func (m *machine) servers(store Store) int {
 	m.placement.Servers = nil
-	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
+	store.View(func(state *projections.State, _ log.Cursor) {
 		for rec := range state.List(log.KindServer) {
 			if o := rec.Object.(*log.Server); strings.Contains(o.Sysinfo, agentKey) && len(m.placement.Servers) < designation.MaxServers {
 				m.placement.Servers = append(m.placement.Servers, o.UUID)
@@ -190,7 +190,7 @@ func networkNamed(state *projections.State, owner log.UUID, name string) (id log
 // inLine calls fn when it is this request's turn to be placed. fn's change releases the
 // ticket, or it is deleted afterwards.
 func (s *Service) inLine(r *http.Request, fn func(ticket log.UUID) error) error {
-	if old := s.feature() < log.FeatureTriton; old {
+	if old := featureOf(s.cfg.Store) < log.FeatureTriton; old {
 		return fn(log.UUID{}) // the log has no tickets of the whole cloud yet
 	}
 	var err error
@@ -201,7 +201,7 @@ func (s *Service) inLine(r *http.Request, fn func(ticket log.UUID) error) error 
 	ctx, cancel := context.WithTimeout(r.Context(), ticketTime)
 	defer cancel()
 	result, err := s.writeOps(r.Context(), r, log.Op{Action: log.Create, Kind: log.KindTicket, Set: []string{"action", "expires_at", "id", "reqid", "scope"}, Object: &log.Ticket{
-		Scope: ticketScope, OfID: ticketID, Action: ticketAction, ReqID: r.Header.Get("x-request-id"), Expires: s.now() + log.Time(ticketTime),
+		Scope: ticketScope, OfID: ticketID, Action: ticketAction, ReqID: r.Header.Get("x-request-id"), Expires: logTime(s.cfg.Store) + log.Time(ticketTime),
 	}})
 	if err != nil {
 		return err
@@ -228,14 +228,14 @@ func (s *Service) inLine(r *http.Request, fn func(ticket log.UUID) error) error 
 	return err
 }
 
-// now is the log's time, by which tickets expire.
-func (s *Service) now() (at log.Time) {
-	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) { at = state.Time() })
+// logTime is the log's time, by which tickets expire.
+func logTime(store Store) (at log.Time) {
+	store.View(func(state *projections.State, _ log.Cursor) { at = state.Time() })
 	return max(at, log.TimeOf(time.Now()))
 }
 
-func (s *Service) feature() (version uint32) {
-	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) { version = state.Feature() })
+func featureOf(store Store) (version uint32) {
+	store.View(func(state *projections.State, _ log.Cursor) { version = state.Feature() })
 	return version
 }
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"rutter/api/triton/provision"
+	"rutter/api/triton/internal/provision"
 	"rutter/log"
 	"rutter/log/vmobject"
 	"rutter/projections"

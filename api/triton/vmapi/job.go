@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"rutter/api/internal/rest"
-	"rutter/api/triton/provision"
+	"rutter/api/triton/internal/provision"
 	"rutter/log"
 	"rutter/projections"
 )

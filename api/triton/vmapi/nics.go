@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"slices"
 
-	"rutter/api/triton/provision"
+	"rutter/api/triton/internal/provision"
 	"rutter/log"
 	"rutter/log/vmobject"
 	"rutter/projections"

@@ -148,7 +148,11 @@ func (s *Service) putVM(w http.ResponseWriter, r *http.Request) error {
 		UUID  *string `json:"uuid"`
 	}
 	if err := json.Unmarshal(body, &object); err != nil || r.URL.Query().Has("action") || object.State == nil || object.UUID == nil {
-		return s.changePart(w, r, id, body) // some fields of a VM are an update
+		sync, err := flags(r, nil)
+		if err != nil {
+			return err
+		}
+		return s.change(w, r, id, body, sync) // some fields of a VM are an update
 	}
 	if err := s.catchUpFor(r.Context(), id); err != nil {
 		return err
@@ -162,15 +166,6 @@ func (s *Service) putVM(w http.ResponseWriter, r *http.Request) error {
 	}
 	rest.WriteEscaped(w, http.StatusOK, map[string]any{"vm_uuid": id})
 	return nil
-}
-
-// changePart is change of a PUT.
-func (s *Service) changePart(w http.ResponseWriter, r *http.Request, id log.UUID, body []byte) error {
-	sync, err := flags(r, nil)
-	if err != nil {
-		return err
-	}
-	return s.change(w, r, id, body, sync)
 }
 
 // putVMs answers PUT /vms?server_uuid=UUID with {vms: {UUID: object}}: what an agent finds

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"rutter/api/internal/rest"
-	"rutter/api/triton/provision"
+	"rutter/api/triton/internal/provision"
 	"rutter/log"
 	"rutter/projections"
 )

@@ -116,7 +116,7 @@ func (b *bed) has(kind log.Kind, id string) bool {
 	return ok
 }
 
-// TestFreed: what was made for a task is freed when the task has failed, whoever looks;
+// TestFreed: what was made for a task is freed when the task has failed;
 // what the node has told of, and what is younger than the task, stays.
 func TestFreed(t *testing.T) {
 	b := newBed(t)
