@@ -71,7 +71,7 @@ func (o *objectRoutes) list(k *kindRoute) rest.Endpoint {
 			case offset > 0:
 				offset--
 			default:
-				found = append(found, show(state, rec.Object))
+				found = append(found, show(state, guard.GrantOf(r).Shown(rec.Object)))
 			}
 		}, func() bool { return uint64(len(found)) < limit }); err != nil {
 			return err
@@ -114,7 +114,7 @@ func (o *objectRoutes) answerObject(w http.ResponseWriter, r *http.Request, p re
 			ok = false // as if it did not exist
 		}
 		if ok {
-			found = show(state, rec.Object)
+			found = show(state, guard.GrantOf(r).Shown(rec.Object))
 		}
 	}); err != nil {
 		return err

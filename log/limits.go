@@ -25,6 +25,9 @@ const (
 	MaxObjectBytes  = 384 << 10 // one encoded object
 	MaxChangeEvents = 16 << 20  // all encoded events of one change
 
+	MaxTickets       = 65536 // in the log, those that have ended too
+	MaxServerTickets = 8192  // of one server
+
 	MaxQuoteBytes   = 128      // of what a client sent, in one message about it
 	MaxMessageBytes = 4 << 10  // one text of a refusal
 	MaxElements     = 64       // fields that one refusal names
@@ -57,6 +60,8 @@ var Limits = []Limit{
 	{"change_events_bytes", MaxChangeEvents, "bytes of all events of one change", "a stream never splits a change: who reads it holds all of it"},
 	{"vm_properties_bytes", MaxProperties, "bytes", "VMAPI's other fields of a VM: an event of the VM has them twice, and all servers hold them in memory"},
 	{"cn_vm_properties_bytes", MaxNodeProperties, "bytes of what a compute node reports of its own VM", "a node that lies about all VMs that it may have fills no server"},
+	{"tickets", MaxTickets, "tickets of CNAPI's waitlist", "all servers hold them in memory; the server that is asked checks it, before it is written"},
+	{"server_tickets", MaxServerTickets, "tickets of one server, or of none", "each list of them is sorted whole; checked as the one before"},
 	{"quote_bytes", MaxQuoteBytes, "bytes of input that a message quotes", "enough to find what was meant"},
 	{"message_bytes", MaxMessageBytes, "bytes of one text of a refusal", "the longest that is meant, a list of 64 networks, has 2,500"},
 	{"elements", MaxElements, "fields that a refusal names", "nobody reads more; it says how many more there are"},

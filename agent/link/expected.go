@@ -10,7 +10,6 @@ import (
 
 	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
-	"rutter/agent/miss"
 	"rutter/log"
 )
 
@@ -316,33 +315,6 @@ func (t *expected) namespaces() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
-}
-
-// questions appends the questions in misses, for links of ours.
-func (t *expected) questions(list []Question, misses []miss.Miss) []Question {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, m := range misses {
-		l := t.links[m.Link]
-		switch {
-		case l == nil || !l.Ours:
-		case m.Kind == miss.Forward && l.Kind == plan.KindVXLAN:
-			list = append(list, Question{VNet: l.VNI, MAC: m.MAC})
-		case m.Kind == miss.Neighbour && l.IsFabric():
-			if vnet, ok := plan.VNetOfName(t.below(l)); ok {
-				list = append(list, Question{VNet: vnet, Namespace: l.Namespace, Link: l.Name, Fabric: l.MAC, IP: m.IP})
-			}
-		}
-	}
-	return list
-}
-
-// below returns the name of the device, or of the bridge, that a fabric link is on.
-func (t *expected) below(l *plan.Link) string {
-	if host := t.links[t.indexes[plan.LinkKey{Namespace: "", Name: l.Parent}]]; host != nil && host.Host {
-		return host.Master
-	}
-	return l.Parent
 }
 
 // take returns the observed changes and clears them.

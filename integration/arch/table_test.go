@@ -257,7 +257,7 @@ var importTable = []row{
 		why: "what tests of the API and of the feed share stands below both",
 	},
 	{
-		pkg: "api/auth/matrix", may: []string{"log", "projections"},
+		pkg: "api/auth/matrix", may: []string{"log", "log/vmobject", "projections"},
 		why: "who may do what is a table and a pure decision, so that it can be read, and asked everywhere",
 	},
 	{
@@ -328,9 +328,14 @@ var importTable = []row{
 		why: "what is documented of an interface is held against any server of it, and knows nothing of ours",
 	},
 	{
-		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "projections/designation", "agent/sysinfo", "api/internal/rest", "api/reach", "api/auth/webcheck"},
-		tests: []string{"api/internal/apitest"},
+		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "projections/designation", "agent/sysinfo", "api/internal/rest", "api/reach", "api/auth/webcheck", "api/triton/internal/provision"},
+		tests: []string{"api/internal/apitest", "projections/rules"},
 		why:   "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
+	},
+	{
+		pkg: "api/triton/internal/provision", may: []string{"log", "projections"},
+		tests: []string{"projections/rules"},
+		why:   "what a new VM is in the log is the same for every surface that makes one",
 	},
 	{
 		pkg: "api/triton/gateway", may: []string{"log", "log/vmobject", "log/vmrule", "projections", "api/auth/matrix", "api/auth/webcheck", "api/internal/rest", "api/triton/changefeed/listen", "api/triton/vmapi"},
@@ -361,7 +366,7 @@ var importTable = []row{
 		why:   "what CNs report of their NICs is written without sessions or Raft",
 	},
 	{
-		pkg: "api/triton/vmapi", may: []string{"agent/sysinfo", "log", "log/budget", "log/vmobject", "log/vmrule", "projections", "api/auth/webcheck", "api/internal/rest"},
+		pkg: "api/triton/vmapi", may: []string{"agent/sysinfo", "log", "log/budget", "log/vmobject", "log/vmrule", "projections", "projections/designation", "api/auth/webcheck", "api/internal/rest", "api/triton/internal/provision"},
 		tests: []string{"projections/rules"},
 		why:   "VMAPI's surface is a handler over the log and its state",
 	},

@@ -346,6 +346,16 @@ func ParseServers(raw json.RawMessage) ([]log.UUID, error) {
 	return uuids, nil
 }
 
+// Require adds sets of NIC tags: of each, one must be on the server. An error is an
+// *Invalid.
+func (r *Request) Require(sets [][]string) error {
+	if len(r.tags)+len(sets) > maxTagSets {
+		return invalid("networks", "there are %d, and may be %d", len(r.tags)+len(sets), maxTagSets)
+	}
+	r.tags = append(r.tags, sets...)
+	return nil
+}
+
 // readTags reads the nic tags: sets of alternatives, or single ones.
 func (r *Request) readTags(body *Body) error {
 	var single []any

@@ -109,6 +109,9 @@ func (g Grant) Sees(state *projections.State, o log.Object) bool {
 	return matrix.Sees(g.Who, g.Decision, state, o)
 }
 
+// Shown returns an object that the request sees, as it may be shown.
+func (g Grant) Shown(o log.Object) log.Object { return matrix.Shown(g.Who, g.Decision, o) }
+
 // Knows reports whether the answer to a write may mention an object. For another node's
 // object a compute node gets the same answer as for one that does not exist.
 func (g Grant) Knows(state *projections.State, o log.Object) bool {

@@ -5,6 +5,8 @@ func cnapiRows() []Row {
 	const itself = "about itself"
 	return []Row{
 		row("cnapi GET /ping", open, "", "says only that it serves"),
+		row("cnapi GET /info", reads, "", "the version of the program"),
+		row("cnapi GET /diagnostics", reads, "", "since when it serves, and its memory"),
 		row("cnapi POST /allocate", writes, "", "it changes nothing, but tells of every server, and takes a processor's time"),
 		row("cnapi POST /capacity", writes, "", "as above"),
 		row("cnapi GET /platforms", reads, "", "what compute nodes run"),

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"rutter/log"
+	"rutter/log/vmobject"
 	"rutter/projections"
 )
 
@@ -44,4 +45,21 @@ func SeesEvent(id Identity, a Decision, e *log.Event) bool {
 func ownedBy(o log.Object, owners []log.UUID) bool {
 	field := o.Kind().Describe().TenantField
 	return slices.ContainsFunc(owners, func(u log.UUID) bool { return log.FieldHas(o, field, u.String()) })
+}
+
+// Shown returns an object that Sees says an identity sees, as it sees it: a tenant's reader
+// sees its VMs without internal_metadata, which is the operators'.
+func Shown(id Identity, a Decision, o log.Object) log.Object {
+	if vm, is := o.(*log.VM); is && a == Own && id.Role == Reader {
+		return vmobject.Public(vm)
+	}
+	return o
+}
+
+// ShownEvent is Shown of an event of SeesEvent.
+func ShownEvent(id Identity, a Decision, e *log.Event) *log.Event {
+	if a == Own && id.Role == Reader {
+		return vmobject.PublicEvent(e)
+	}
+	return e
 }

@@ -23,6 +23,8 @@ type query struct {
 	matcher *logquery.Matcher // of filter
 	// sees, if not nil, returns which events the client may see.
 	sees func(*log.Event) bool
+	// shown, set with sees, returns an event as the client may see it.
+	shown func(*log.Event) *log.Event
 	// uuids, if not nil: each selected entry has one of them in a field of its object,
 	// before or after it.
 	uuids    []log.UUID
@@ -37,6 +39,7 @@ func (q *query) bind(of *guard.Guard, g guard.Grant) {
 	switch {
 	case g.Decision == matrix.Own:
 		q.sees = func(e *log.Event) bool { return matrix.SeesEvent(g.Who, g.Decision, e) }
+		q.shown = func(e *log.Event) *log.Event { return matrix.ShownEvent(g.Who, g.Decision, e) }
 		q.matcher.Within(g.Who.Owners)
 		q.uuids = g.Who.Owners
 	case len(q.filter.Owners) > 0:

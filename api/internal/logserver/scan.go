@@ -135,6 +135,9 @@ func (f *found) judge(q *query, e log.Entry, it *logread.Decoded) error {
 		if event, err = e.Event(); err != nil || !q.sees(event) {
 			return err
 		}
+		if shown := q.shown(event); shown != event {
+			event, it = shown, nil // the item of all followers has the whole line
+		}
 	}
 	if q.counting {
 		f.items = append(f.items, &logread.Decoded{Entry: e})

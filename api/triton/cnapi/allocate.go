@@ -135,6 +135,22 @@ func (s *Service) allocate(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// Place chooses a server for a new VM, as allocate does. An error is an answer.
+func (s *Service) Place(r *http.Request, req *designation.Request) (result *designation.Result, err error) {
+	err = s.search(r, func(view designation.View, d *designation.Defaults) int {
+		result = designation.Allocate(view, &s.places.memo, d, req)
+		return result.Looked
+	})
+	switch {
+	case err != nil:
+	case result.Server == nil:
+		s.counts.unplaced.Add(1)
+	default:
+		s.counts.placed.Add(1)
+	}
+	return result, err
+}
+
 func refusePlacement(w http.ResponseWriter, r *http.Request, result *designation.Result) error {
 	code, message := codeNoServers, "No compute resources available"
 	if result.ForVolumes {

@@ -394,7 +394,7 @@ func TestPauseAndResume(t *testing.T) {
 		t.Error("whose agent is whose is wrong")
 	}
 	node.Close()
-	ask(t, s, "POST /servers/"+cn2+"/cn-agent/pause", "", 500)
+	ask(t, s, "POST /servers/"+cn2+"/cn-agent/pause", "", 503)
 	ask(t, s, "PUT /servers/"+vm1+"/setup", "", 404)
 }
 
@@ -407,7 +407,7 @@ func TestServerFieldsAndUpdates(t *testing.T) {
 	askRaw(t, s, "HEAD /servers", "", 200)
 	askRaw(t, s, "HEAD /servers/"+cn1, "", 200)
 	ask(t, s, "POST /servers/"+cn1, `{"etag_retries":3,"comments":"x"}`, 204)
-	ask(t, s, "POST /servers/"+cn1, `{"etag_retries":"x"}`, 500)
+	ask(t, s, "POST /servers/"+cn1, `{"etag_retries":"x"}`, 422)
 	ask(t, s, "POST /servers/"+cn1, `{"nics":[]}`, 204)
 	ask(t, s, "GET /servers/"+cn1+"?color=red", "", 409)
 	if got := ask(t, s, "GET /servers/"+cn1, "", 200); got["vms"] == nil || got["agents"] == nil || got["sysinfo"] == nil || got["comments"] != "x" {

@@ -231,7 +231,7 @@ func (s *Service) listPlatforms(w http.ResponseWriter, r *http.Request) error {
 		case name != "os" && name != "full":
 			return notDefined(name)
 		case !slices.Contains([]string{"true", "false"}, strings.ToLower(values[0])):
-			return invalidParameters(name, "Invalid value for param '"+name+"'")
+			return badField(name, "send true or false", "Invalid value for param '%s'", name)
 		}
 	}
 	withOS := strings.EqualFold(r.URL.Query().Get("os"), "true")

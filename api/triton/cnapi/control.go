@@ -58,12 +58,12 @@ func (s *Service) agentControl(path string) func(http.ResponseWriter, *http.Requ
 		case s.Ours(o.UUID):
 			return failure(http.StatusConflict, "UnsupportedTask", "server %s has no cn-agent that could pause: its agent takes tasks from the log; stop asking for tasks, and wait until GET /servers/%s/task-history has none that is active", o.UUID, o.UUID)
 		case s.cfg.HTTP == nil:
-			return failure(http.StatusInternalServerError, rest.CodeInternal, "this server posts nothing to compute nodes: no --reach names their network")
+			return failure(http.StatusNotImplemented, rest.CodeNotHere, "this server posts nothing to compute nodes: name their network with --cn-network")
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), proposeTime)
 		defer cancel()
 		if _, err := s.postTo(ctx, o, path, r.Header.Get("x-request-id"), nil); err != nil {
-			return failure(http.StatusInternalServerError, rest.CodeInternal, "the cn-agent of server %s was not reached: %v", o.UUID, err)
+			return failure(http.StatusServiceUnavailable, rest.CodeUnavailable, "the cn-agent of server %s was not reached: %v", o.UUID, err)
 		}
 		w.WriteHeader(http.StatusNoContent)
 		return nil
@@ -101,7 +101,7 @@ func (s *Service) setup(w http.ResponseWriter, r *http.Request) error {
 	}
 	hostname, err := textField(fields, "hostname")
 	if err != nil {
-		return invalidParameters("hostname", "value was not a string")
+		return err
 	}
 	set := []string{"setting_up", "setup"}
 	if hostname != "" {
@@ -166,7 +166,7 @@ func (s *Service) updateNICs(w http.ResponseWriter, r *http.Request) error {
 	if s.Ours(o.UUID) {
 		task = refreshTask // it reads its NICs from the log
 	}
-	for range maxDraws { // a NIC may be changed meanwhile
+	for range maxTries { // a NIC may be changed meanwhile
 		var ops []log.Op
 		if ops, err = s.nicOps(o, action, fields["nics"]); err != nil {
 			return err

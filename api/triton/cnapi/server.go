@@ -368,7 +368,7 @@ func (s *Service) updateServer(w http.ResponseWriter, r *http.Request) error {
 	for name, want := range map[string]byte{"etag_retries": '0', "nics": '['} {
 		raw, given := fields[name]
 		if given && (want == '[') != (raw[0] == '[') || given && want == '0' && (raw[0] < '0' || raw[0] > '9') {
-			return invalidParameters(name, map[byte]string{'0': "value was not a number", '[': "value was not an array"}[want])
+			return badField(name, "leave it out: it changes nothing", "%s", map[byte]string{'0': "value was not a number", '[': "value was not an array"}[want])
 		}
 		delete(fields, name)
 	}

@@ -12,6 +12,7 @@ import (
 	"rutter/api/auth/webcheck"
 	"rutter/api/internal/rest"
 	"rutter/api/reach"
+	"rutter/api/triton/internal/provision"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
@@ -85,6 +86,8 @@ type Config struct {
 	Logger                 *slog.Logger // nil discards
 	// Now tells the time; default time.Now.
 	Now func() time.Time
+	// Version is that of the program, for GET /info.
+	Version string
 }
 
 // Bounds.
@@ -111,6 +114,8 @@ type Service struct {
 	reports chan report
 	counts  counts
 	places  placing
+	room    provision.Room // for tickets
+	begun   time.Time      // when the service was made
 
 	mu       sync.Mutex            // protects what follows
 	soft     map[log.UUID]soft     // what CNs said of memory and disks
@@ -145,7 +150,7 @@ func New(cfg Config) (*Service, error) {
 	}
 	s := &Service{
 		cfg: cfg, store: cfg.Store, logger: cfg.Logger, reports: make(chan report, maxReports),
-		soft: make(map[log.UUID]soft), posting: make(map[log.UUID]struct{}),
+		begun: cfg.Now(), room: provision.TicketRoom, soft: make(map[log.UUID]soft), posting: make(map[log.UUID]struct{}),
 		places: placing{turn: make(chan struct{}, 1), spent: budget.NewMeter(cfg.Budgets.Get(budget.Placements), time.Now)},
 	}
 	s.table = s.routes()
@@ -183,6 +188,8 @@ type endpoint struct {
 func (s *Service) endpoints() []endpoint {
 	return []endpoint{
 		{"GET /ping", s.ping, true},
+		{"GET /info", s.info, false},
+		{"GET /diagnostics", s.diagnostics, false},
 		{"POST /allocate", s.allocate, false},
 		{"POST /capacity", s.capacity, false},
 		{"GET /servers", s.listServers, false},

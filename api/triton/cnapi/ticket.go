@@ -64,6 +64,10 @@ func (s *Service) createTicket(w http.ResponseWriter, r *http.Request) error {
 			return badField("expires_at", "send a time, as in 2026-11-21T12:00:00.000Z", "%v", err)
 		}
 	}
+	s.store.View(func(state *projections.State, _ log.Cursor) { err = s.room.Check(state, cn) })
+	if err != nil {
+		return failure(http.StatusServiceUnavailable, rest.CodeOverloaded, "%v", err)
+	}
 	result, err := s.propose(r.Context(), r, log.Op{Action: log.Create, Kind: log.KindTicket, Object: t})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"rutter/api/triton/internal/provision"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -57,7 +58,9 @@ func (s *Service) sweep(ctx context.Context) {
 		if leads {
 			list = append(list, s.oldTickets(state, now)...)
 			list = append(list, s.oldTasks(state, now)...)
-			list = append(list, freed(state)...)
+			for _, one := range provision.Freed(state, maxRemoved) {
+				list = append(list, over{one.Ops[0], one.Why, one.Ops[1:]})
+			}
 		}
 	})
 	for _, one := range list {

@@ -53,8 +53,7 @@ func (s *Service) needAgent(vm *log.VM, what string) error {
 	agent := false
 	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
 		if rec, ok := state.Get(log.KindServer, vm.ServerUUID.String()); ok {
-			info, err := sysinfo.Parse([]byte(rec.Object.(*log.Server).Sysinfo))
-			agent = err == nil && info.Agent != ""
+			agent = hasAgent(rec.Object.(*log.Server))
 		}
 	})
 	if vm.ServerUUID.IsZero() || vm.State == "provisioning" {
@@ -64,6 +63,12 @@ func (s *Service) needAgent(vm *log.VM, what string) error {
 		return notHere(fmt.Sprintf("%s of VM %s, because its compute node %s has no agent of Rutter", what, vm.UUID, vm.ServerUUID))
 	}
 	return nil
+}
+
+// hasAgent reports whether a server has an agent that takes tasks of the log.
+func hasAgent(o *log.Server) bool {
+	info, err := sysinfo.Parse([]byte(o.Sysinfo))
+	return err == nil && info.Agent != ""
 }
 
 // notHere is the answer to what only the old VMAPI can do.
@@ -89,7 +94,8 @@ func (s *Service) action(w http.ResponseWriter, r *http.Request) error {
 	if text, named := fields["action"].(string); named && action == "" {
 		action = text
 	}
-	if err := flags(r, fields); err != nil {
+	sync, err := flags(r, fields)
+	if err != nil {
 		return err
 	}
 	switch action {
@@ -97,14 +103,18 @@ func (s *Service) action(w http.ResponseWriter, r *http.Request) error {
 		if action == "" && len(fields) == 0 && json.Valid(body) {
 			return s.noAction(r)
 		}
-		return s.change(w, r, id, body)
+		return s.change(w, r, id, body, sync)
+	case "add_nics":
+		return s.addNICs(w, r, fields, sync)
+	case "remove_nics":
+		return s.removeNICs(w, r, fields, sync)
 	}
 	task, known := tasks[action]
 	if !known {
 		if slices.Contains(others, action) {
 			return notHere("action=" + action)
 		}
-		return invalid("action", "'%s' is not served here: send one of %s, update, update_nics", action, strings.Join(names(tasks), ", "))
+		return invalid("action", "'%s' is not served here: send one of %s, add_nics, remove_nics, update, update_nics", action, strings.Join(names(tasks), ", "))
 	}
 	vm, _, err := s.find1(r)
 	if err != nil {
@@ -119,7 +129,7 @@ func (s *Service) action(w http.ResponseWriter, r *http.Request) error {
 	if problem := task.check(vm, fields, params); problem != nil {
 		return problem
 	}
-	return s.startTask(w, r, vm, task.name, params)
+	return s.startTask(w, r, vm, task.name, params, sync)
 }
 
 // noAction refuses a request that names neither an action nor a field.
@@ -127,21 +137,22 @@ func (s *Service) noAction(r *http.Request) error {
 	if _, _, err := s.find1(r); err != nil {
 		return err
 	}
-	return missing("action", "send one of %s, update, update_nics", strings.Join(names(tasks), ", "))
+	return missing("action", "send one of %s, add_nics, remove_nics, update, update_nics", strings.Join(names(tasks), ", "))
 }
 
-// flags refuses values of sync and idempotent that are no truth values.
-func flags(r *http.Request, fields map[string]any) error {
+// flags reads sync, and refuses values of it and of idempotent that are no truth values.
+func flags(r *http.Request, fields map[string]any) (sync bool, err error) {
 	for _, name := range []string{"sync", "idempotent"} {
 		text := r.URL.Query().Get(name)
 		if value, given := fields[name]; given && value != nil {
 			text = plain(value)
 		}
 		if message := oneOf(text, "", "true", "false"); message != "" {
-			return invalid(name, "Invalid parameter: it must be true or false")
+			return false, invalid(name, "Invalid parameter: it must be true or false")
 		}
+		sync = sync || name == "sync" && text == "true"
 	}
-	return nil
+	return sync, nil
 }
 
 // proc answers GET /vms/UUID/proc, the processes of a VM: no agent of Rutter tells them.
@@ -158,8 +169,7 @@ func (s *Service) proc(_ http.ResponseWriter, r *http.Request) error {
 
 // others are the actions of VMAPI that no agent of Rutter does.
 var others = []string{
-	"add_nics", "create_disk", "create_snapshot", "delete_disk", "delete_snapshot", "migrate", "remove_nics", "reprovision", "resize_disk",
-	"rollback_snapshot",
+	"create_disk", "create_snapshot", "delete_disk", "delete_snapshot", "migrate", "reprovision", "resize_disk", "rollback_snapshot",
 }
 
 // vmTask is a task of a compute node that does an action.
@@ -208,17 +218,16 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 	if vm.ServerUUID.IsZero() {
 		return unallocated()
 	}
-	return s.startTask(w, r, vm, "machine_destroy", map[string]any{})
+	sync, err := flags(r, nil)
+	if err != nil {
+		return err
+	}
+	return s.startTask(w, r, vm, "machine_destroy", map[string]any{}, sync)
 }
 
-// create answers POST /vms, which needs the old VMAPI: only it knows images, packages and
-// workflows.
-func (s *Service) create(http.ResponseWriter, *http.Request) error {
-	return notHere("the creation of VMs (POST /servers/UUID/vms of CNAPI creates one on a compute node with an agent)")
-}
-
-// startTask writes a task for the VM's compute node, and answers 202 with its id.
-func (s *Service) startTask(w http.ResponseWriter, r *http.Request, vm *log.VM, task string, params map[string]any) error {
+// startTask writes a task for the VM's compute node, and answers 202 with its id; with sync
+// when it has ended.
+func (s *Service) startTask(w http.ResponseWriter, r *http.Request, vm *log.VM, task string, params map[string]any, sync bool) error {
 	if err := s.cfg.Store.Ready(); err != nil {
 		return err
 	}
@@ -233,17 +242,12 @@ func (s *Service) startTask(w http.ResponseWriter, r *http.Request, vm *log.VM, 
 	if err != nil {
 		return err
 	}
-	c := &log.Change{Actor: s.cfg.Actor(r), Ops: []log.Op{{
+	result, err := s.writeOps(r.Context(), r, log.Op{
 		Action: log.Create, Kind: log.KindTask, Set: []string{"params", "server_uuid", "task"},
 		Object: &log.Task{Task: task, ServerUUID: vm.ServerUUID, Params: string(text)},
-	}}}
-	if c.ID, err = s.cfg.NewID(); err != nil {
-		return err
-	}
-	result, err := s.write(r.Context(), c)
+	})
 	if err != nil {
 		return err
 	}
-	rest.WriteEscaped(w, http.StatusAccepted, map[string]any{"vm_uuid": vm.UUID, "job_uuid": result.IDs[0]})
-	return nil
+	return s.answerTask(w, r, sync, vm.UUID, result, 0)
 }

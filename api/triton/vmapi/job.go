@@ -7,8 +7,10 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"rutter/api/internal/rest"
+	"rutter/api/triton/internal/provision"
 	"rutter/log"
 	"rutter/projections"
 )
@@ -22,12 +24,24 @@ var jobNames = map[string]string{
 	"machine_update": "update",
 }
 
+// jobName is VMAPI's name for the job that a task is; "" if it is none.
+func jobName(t *log.Task) string {
+	if t.Task == provision.UpdateTask {
+		for _, action := range []string{"add_nics", "remove_nics"} {
+			if strings.Contains(t.Params, `"`+action+`":`) {
+				return action
+			}
+		}
+	}
+	return jobNames[t.Task]
+}
+
 // job is a task as a job of VMAPI.
 func job(t *log.Task) map[string]any {
 	params := map[string]any{}
 	_ = json.Unmarshal([]byte(t.Params), &params) // the log took it as an object
 	vm := projections.VMOfTask(t)
-	name := jobNames[t.Task]
+	name := jobName(t)
 	params["task"], params["vm_uuid"], params["server_uuid"] = name, vm, t.ServerUUID
 	results := []any{}
 	if t.Ended() {
@@ -92,7 +106,7 @@ func jobFilterOf(query url.Values) (f jobFilter, err error) {
 
 // has reports whether a task is a job that the filter asks for.
 func (f jobFilter) has(state *projections.State, t *log.Task) bool {
-	name := jobNames[t.Task]
+	name := jobName(t)
 	if name == "" || f.name != "" && f.name != name || f.execution != "" && f.execution != executions[t.Status] || !f.server.IsZero() && f.server != t.ServerUUID {
 		return false
 	}

@@ -148,7 +148,11 @@ func (s *Service) putVM(w http.ResponseWriter, r *http.Request) error {
 		UUID  *string `json:"uuid"`
 	}
 	if err := json.Unmarshal(body, &object); err != nil || r.URL.Query().Has("action") || object.State == nil || object.UUID == nil {
-		return s.change(w, r, id, body) // some fields of a VM are an update
+		sync, err := flags(r, nil)
+		if err != nil {
+			return err
+		}
+		return s.change(w, r, id, body, sync) // some fields of a VM are an update
 	}
 	if err := s.catchUpFor(r.Context(), id); err != nil {
 		return err

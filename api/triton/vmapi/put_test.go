@@ -272,7 +272,7 @@ func TestActions(t *testing.T) {
 	m, h := world(t)
 	m.feature()
 	vm := "/vms/" + theVM.String()
-	for _, path := range []string{vm + "?action=start&x=1", vm + "?action=create_snapshot", vm + "?action=migrate", "/vms"} {
+	for _, path := range []string{vm + "?action=start&x=1", vm + "?action=create_snapshot", vm + "?action=migrate", vm + "?action=add_nics", vm + "?action=remove_nics"} {
 		if status, text := ask(h, http.MethodPost, path, `{"idempotent":true}`); status != http.StatusNotImplemented || !strings.Contains(text, "--vmapi-behind") {
 			t.Errorf("%s: %d %s", path, status, text)
 		}

@@ -18,6 +18,7 @@ import (
 	"rutter/log"
 	"rutter/log/vmrule"
 	"rutter/projections"
+	"rutter/projections/designation"
 )
 
 const (
@@ -32,6 +33,8 @@ const (
 type Store interface {
 	Propose(ctx context.Context, c *log.Change) (log.Result, error)
 	View(fn func(state *projections.State, head log.Cursor))
+	// Changed is closed when more is applied than when it was called.
+	Changed() <-chan struct{}
 	WaitSeq(ctx context.Context, seq log.Seq) error
 	Consistent(ctx context.Context) (log.Seq, error)
 	Ready() error
@@ -48,6 +51,9 @@ type Config struct {
 	// Programs reports whether a client may choose what runs on compute nodes; nil: each
 	// client may.
 	Programs func(*http.Request) bool
+	// Place chooses a server for a new VM; nil: POST /vms needs a server_uuid. An error is
+	// an answer.
+	Place func(r *http.Request, req *designation.Request) (*designation.Result, error)
 	// Changefeeds are the routes of the change feed, served beside VMAPI's; may be nil.
 	Changefeeds []rest.Route
 	// Gone returns the last event of a VM that the log does not have any more, or nil: it
@@ -256,7 +262,7 @@ func notFound() error {
 }
 
 // change answers an update of a VM, of its NICs or of both.
-func (s *Service) change(w http.ResponseWriter, r *http.Request, id log.UUID, body []byte) (err error) {
+func (s *Service) change(w http.ResponseWriter, r *http.Request, id log.UUID, body []byte, sync bool) (err error) {
 	action := r.URL.Query().Get("action")
 	if action != "" && action != "update" && action != "update_nics" {
 		return invalid("action", "'%s' is not served here: send update or update_nics", action)
@@ -271,7 +277,7 @@ func (s *Service) change(w http.ResponseWriter, r *http.Request, id log.UUID, bo
 		return err
 	}
 	if names := programs(id, body); len(names) > 0 && s.cfg.Programs != nil && !s.cfg.Programs(r) {
-		return fail(http.StatusForbidden, log.CodeNotAuthorized, "%s: what runs on a compute node is not chosen with write access: leave it out, use the certificate of an operator, or let this address in with --triton-allow CIDR=programs", strings.Join(names, ", "))
+		return mayNotChoose(names)
 	}
 	answered := map[string]any{"vm_uuid": id}
 	if n := len(change.Ops); n > 0 && change.Ops[n-1].Kind == log.KindTask {
@@ -291,12 +297,20 @@ func (s *Service) change(w http.ResponseWriter, r *http.Request, id log.UUID, bo
 		}
 		answered["job_uuid"] = change.ID
 		if n := len(change.Ops) - 1; change.Ops[n].Kind == log.KindTask {
-			answered["job_uuid"] = result.IDs[n]
+			return s.answerTask(w, r, sync, id, result, n)
 		}
 	}
 	rest.WriteEscaped(w, http.StatusAccepted, answered)
 	return nil
 }
+
+// mayNotChoose refuses fields that choose what runs on a compute node.
+func mayNotChoose(names []string) error {
+	return fail(http.StatusForbidden, log.CodeNotAuthorized, "%s: what runs on a compute node is not chosen with write access: leave it out, use the certificate of an operator, or let this address in with --triton-allow CIDR=programs", strings.Join(names, ", "))
+}
+
+// ofUpdate are fields of an update that are the request's, and not the VM's.
+var ofUpdate = []string{"action", "context", "creator_uuid", "idempotent", "origin", "sync"}
 
 // programs are the fields of an update that choose what runs on the compute node.
 func programs(id log.UUID, body []byte) []string {
@@ -324,6 +338,9 @@ func updateOf(state *projections.State, vm *log.VM, action string, body []byte) 
 	}
 	if err != nil {
 		return nil, err
+	}
+	for _, name := range ofUpdate {
+		delete(u.Rest, name)
 	}
 	if vm.State == "provisioning" {
 		return nil, unallocated()
@@ -414,17 +431,9 @@ func Ops(u vmrule.Update) (ops []log.Op) {
 func (s *Service) write(ctx context.Context, c *log.Change) (log.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	result, err := s.cfg.Store.Propose(ctx, c)
-	if exceeded := rest.ExceededOf(err); exceeded != nil {
-		p := fail(http.StatusTooManyRequests, rest.CodeBudget, "nothing was written: %v", exceeded)
-		p.Budget = exceeded
-		return result, p
-	}
-	if errors.Is(err, log.ErrNoRoom) {
-		return result, fail(http.StatusInsufficientStorage, log.CodeNoRoom, "nothing was written: %v", err)
-	}
+	result, err := s.propose(ctx, c)
 	if err != nil {
-		return result, fmt.Errorf("vmapi: it is not known whether change %s was made, look for it: %w", c.ID, err)
+		return result, err
 	}
 	if result.Refusal != nil {
 		p := &rest.Error{Status: http.StatusConflict, Code: vmrule.Code, Message: result.Refusal.Message, Errors: result.Refusal.Errors}
@@ -439,4 +448,41 @@ func (s *Service) write(ctx context.Context, c *log.Change) (log.Result, error) 
 		return result, p
 	}
 	return result, s.cfg.Store.WaitSeq(ctx, result.Last)
+}
+
+// propose writes a change. A refusal stands in the result.
+func (s *Service) propose(ctx context.Context, c *log.Change) (log.Result, error) {
+	result, err := s.cfg.Store.Propose(ctx, c)
+	if exceeded := rest.ExceededOf(err); exceeded != nil {
+		p := fail(http.StatusTooManyRequests, rest.CodeBudget, "nothing was written: %v", exceeded)
+		p.Budget = exceeded
+		return result, p
+	}
+	if errors.Is(err, log.ErrNoRoom) {
+		return result, fail(http.StatusInsufficientStorage, log.CodeNoRoom, "nothing was written: %v", err)
+	}
+	if err != nil {
+		return result, fmt.Errorf("vmapi: it is not known whether change %s was made, look for it: %w", c.ID, err)
+	}
+	return result, nil
+}
+
+// submit is propose of operations for a request.
+func (s *Service) submit(ctx context.Context, r *http.Request, ops ...log.Op) (log.Result, error) {
+	id, err := s.cfg.NewID()
+	if err != nil {
+		return log.Result{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return s.propose(ctx, &log.Change{ID: id, Actor: s.cfg.Actor(r), Ops: ops})
+}
+
+// writeOps is write of operations for a request.
+func (s *Service) writeOps(ctx context.Context, r *http.Request, ops ...log.Op) (log.Result, error) {
+	id, err := s.cfg.NewID()
+	if err != nil {
+		return log.Result{}, err
+	}
+	return s.write(ctx, &log.Change{ID: id, Actor: s.cfg.Actor(r), Ops: ops})
 }

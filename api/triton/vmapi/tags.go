@@ -64,6 +64,10 @@ func (s *Service) getMember(of string) rest.Endpoint {
 // VM's compute node does it.
 func (s *Service) setMembers(of string, all bool) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		sync, err := flags(r, nil)
+		if err != nil {
+			return err
+		}
 		body, err := s.writeBody(r)
 		if err != nil {
 			return err
@@ -90,7 +94,7 @@ func (s *Service) setMembers(of string, all bool) rest.Endpoint {
 				params["remove_"+of] = gone
 			}
 		}
-		return s.startTask(w, r, vm, "machine_update", params)
+		return s.startTask(w, r, vm, "machine_update", params, sync)
 	}
 }
 
@@ -109,6 +113,10 @@ func plainMembers(object map[string]any) bool {
 // removeMembers answers DELETE /vms/UUID/tags and /vms/UUID/tags/KEY, and of the metadata.
 func (s *Service) removeMembers(of string) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		sync, err := flags(r, nil)
+		if err != nil {
+			return err
+		}
 		vm, before, err := s.members(r, of)
 		if err != nil {
 			return err
@@ -120,7 +128,7 @@ func (s *Service) removeMembers(of string) rest.Endpoint {
 			}
 			gone = []string{key}
 		}
-		return s.startTask(w, r, vm, "machine_update", map[string]any{"remove_" + of: gone})
+		return s.startTask(w, r, vm, "machine_update", map[string]any{"remove_" + of: gone}, sync)
 	}
 }
 

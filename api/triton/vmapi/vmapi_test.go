@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"rutter/api/internal/rest"
@@ -20,20 +21,38 @@ import (
 
 // memory is a log of one server.
 type memory struct {
-	state  *projections.State
-	seq    log.Seq
-	events []*log.Event
-	down   error
+	mu      sync.RWMutex
+	state   *projections.State
+	seq     log.Seq
+	events  []*log.Event
+	changed chan struct{}
+	down    error
 }
 
-func (m *memory) Ready() error                                 { return m.down }
-func (m *memory) Serving() error                               { return m.down }
-func (m *memory) WaitSeq(context.Context, log.Seq) error       { return nil }
-func (m *memory) Consistent(context.Context) (log.Seq, error)  { return m.seq, nil }
-func (m *memory) View(fn func(*projections.State, log.Cursor)) { fn(m.state, log.Cursor{Seq: m.seq}) }
+func (m *memory) Ready() error                                { return m.down }
+func (m *memory) Serving() error                              { return m.down }
+func (m *memory) WaitSeq(context.Context, log.Seq) error      { return nil }
+func (m *memory) Consistent(context.Context) (log.Seq, error) { return m.seq, nil }
+
+func (m *memory) View(fn func(*projections.State, log.Cursor)) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	fn(m.state, log.Cursor{Seq: m.seq})
+}
+
+func (m *memory) Changed() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.changed == nil {
+		m.changed = make(chan struct{})
+	}
+	return m.changed
+}
 
 func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
-	c.Time = log.Time(1e18)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.Time = max(c.Time, log.Time(1e18), m.state.Time())
 	events, result := rules.Decide(m.state, c)
 	for _, e := range events {
 		m.seq++
@@ -43,6 +62,10 @@ func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
 		m.events = append(m.events, e)
 	}
 	result.Last = m.seq
+	if m.changed != nil {
+		close(m.changed)
+		m.changed = nil
+	}
 	return result, nil
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // newCNAPI returns the handler of CNAPI, with the heartbeats of fabric.
-func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, gate *reach.Gate, budgets budget.Set, logger *slog.Logger) (*cnapi.Service, error) {
+func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, gate *reach.Gate, budgets budget.Set, version string, logger *slog.Logger) (*cnapi.Service, error) {
 	peers := peersAdapter(store)
 	return cnapi.New(cnapi.Config{
 		Store: storeapi.SurfaceStore{Store: store}, Logger: logger, Self: peers.Self(), Asker: asker, Programs: mayChoosePrograms,
@@ -43,7 +43,7 @@ func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, gate *reach.Gate, b
 			_, leads := peers.Leading()
 			return leads
 		},
-		HTTP: gate.Client(nil), Budgets: budgets,
+		HTTP: gate.Client(nil), Budgets: budgets, Version: version,
 	})
 }
 

@@ -137,14 +137,14 @@ func Open(cfg Options) (_ *Server, err error) {
 	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: sessions.Live, VM: func(id log.UUID, vm *log.VM) map[string]any { return vmapi.FormOfItem(backend.View, id, vm) }}); err != nil {
 		return nil, err
 	}
-	if s.cnapi, err = newCNAPI(backend, s.fabric, gate, cfg.Budgets, logger); err != nil {
+	if s.cnapi, err = newCNAPI(backend, s.fabric, gate, cfg.Budgets, cfg.Version, logger); err != nil {
 		return nil, err
 	}
 	reports, err := netreport.New(netreport.Config{Store: storeapi.SurfaceStore{Store: backend}, Allowed: storeapi.SpeaksFor, Bound: storeapi.IsCN, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
-	vms, err := vmapi.New(vmapi.Config{Store: storeapi.SurfaceStore{Store: backend}, NewID: backend.NewID, Actor: storeapi.ActorOf, Programs: mayChoosePrograms, Changefeeds: s.changefeed.Table().Routes, Gone: storeapi.Gone(s.store), Logger: logger})
+	vms, err := vmapi.New(vmapi.Config{Store: storeapi.SurfaceStore{Store: backend}, NewID: backend.NewID, Actor: storeapi.ActorOf, Programs: mayChoosePrograms, Place: s.cnapi.Place, Changefeeds: s.changefeed.Table().Routes, Gone: storeapi.Gone(s.store), Logger: logger})
 	if err != nil {
 		return nil, err
 	}
