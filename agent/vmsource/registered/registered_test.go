@@ -51,7 +51,11 @@ func TestRegistration(t *testing.T) {
 	if changes := len(m.done); changes != 2 || m.seq == before {
 		t.Errorf("%d changes, want the operator's and one", changes)
 	}
-	until(t, "the VM is shown", func() bool { v, ok := s.sink.get(webVM); return ok && v.Text("state") == "running" })
+	until(t, "the VM is shown", func() bool {
+		v, ok := s.sink.get(webVM)
+		nics, _ := v.Get("nics")
+		return ok && v.Text("state") == "running" && len(nics.Items()) == 1
+	})
 	v, _ := s.sink.get(webVM)
 	if got, ok, err := vmdoc.AttachOf(firstNIC(v)); err != nil || !ok || got.Device != nic.Device {
 		t.Errorf("attach in the VM: %+v %v %v", got, ok, err)
@@ -302,7 +306,7 @@ func TestKernelIsLate(t *testing.T) {
 // killed meanwhile, at the end the log has the NICs that are registered, and no others.
 func TestRandomHistories(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(12) {
+	for seed := range uint64(16) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			history(t, seed)
@@ -317,13 +321,13 @@ func history(t *testing.T, seed uint64) {
 	s := m.start(folder, newSink())
 	ids := []log.UUID{{1, 15: 1}, {1, 15: 2}, {1, 15: 3}}
 	m.set(func() { m.faulty = true })
-	for range 60 {
+	for range 80 {
 		id := ids[random.IntN(len(ids))]
 		key := fmt.Sprint("eth", random.IntN(3))
 		switch random.IntN(8) {
 		case 0, 1, 2:
 			r := web(key)
-			if random.IntN(4) == 0 {
+			if random.IntN(4) > 0 {
 				r.NICs[0].MAC = log.MAC{2, id[15], 0, 0, 0, key[3]}
 			}
 			r.Zonename = id.String()
