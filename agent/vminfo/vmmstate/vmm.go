@@ -171,6 +171,7 @@ func (m *Table) follow(ctx context.Context) error {
 		}
 		for _, event := range events {
 			seq = event.Seq
+			m.passed(event)
 			m.observe(event.UUID)
 		}
 		if len(events) > 0 {

@@ -3,6 +3,8 @@ package vmmstate
 import (
 	"fmt"
 
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmstore"
 	"rutter/log"
 )
 
@@ -21,6 +23,23 @@ func (m *Table) Ended(vm log.UUID, failure string) {
 		next.State = VMMFailed
 	}
 	m.setLocked(next)
+}
+
+// passed takes note that a VM whose VMM was ended was seen not to run, also if it runs again
+// already: a VM without a known process looks the same then.
+func (m *Table) passed(event vmstore.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ended := m.ended[event.UUID]; !ended {
+		return
+	}
+	v, err := vmdoc.ParseValue(event.Line)
+	if err != nil {
+		return // the present state counts
+	}
+	if vm, _ := v.Get("vm"); vm.Text("state") != "running" {
+		delete(m.ended, event.UUID)
+	}
 }
 
 // refused says why a VM cannot be started or stopped from here.
