@@ -444,8 +444,13 @@ var importTable = []row{
 		why: "what runs VMs and what watches them know each other by one interface",
 	},
 	{
+		pkg: "agent/vmsource/internal/sourcetest", may: []string{"log", "agent/vminfo", "agent/vminfo/vmdoc", "agent/vmsource"},
+		tests: []string{"agent/vminfo/manifests", "agent/vminfo/vminfod"},
+		why:   "each source is held against the same rules",
+	},
+	{
 		pkg: "agent/vmsource/registered", may: []string{"log", "agent/vminfo/vmdoc", "agent/vmsource", "projections"},
-		tests: []string{"projections/rules"},
+		tests: []string{"agent/vmsource/internal/sourcetest", "projections/rules"},
 		why:   "programs of the node register VMs without knowing the agent's parts",
 	},
 	{
