@@ -329,12 +329,12 @@ var importTable = []row{
 	},
 	{
 		pkg: "api/triton/cnapi", may: []string{"log", "log/budget", "log/vmrule", "projections", "projections/designation", "agent/sysinfo", "api/internal/rest", "api/reach", "api/auth/webcheck"},
-		tests: []string{"projections/rules"},
+		tests: []string{"api/internal/apitest"},
 		why:   "CNAPI's words are another form of the state; what a node says of itself has one form, which agents write and servers read",
 	},
 	{
 		pkg: "api/triton/gateway", may: []string{"log", "log/vmobject", "log/vmrule", "projections", "api/auth/matrix", "api/auth/webcheck", "api/internal/rest", "api/triton/changefeed/listen", "api/triton/vmapi"},
-		tests: []string{"projections/rules", "api/triton/cnapi"},
+		tests: []string{"api/internal/apitest", "api/triton/cnapi"},
 		why:   "what the log does not have is asked for behind a surface; which that is, the surface need not know",
 	},
 	{
