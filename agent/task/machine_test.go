@@ -23,7 +23,7 @@ import (
 	"rutter/agent/vminfo/vmdoc"
 	"rutter/agent/vminfo/vmmstate"
 	"rutter/agent/vminfo/vmrun"
-	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 	"rutter/log"
 )
 
@@ -58,7 +58,7 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, err := vminfo.New(vminfo.Config{Sources: []vmstore.Source{folder}})
+	service, err := vminfo.New(vminfo.Config{Sources: []vmsource.Source{folder}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func newNode(t *testing.T) *node {
 	if err := os.Mkdir(path("vms"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	n.vmms, err = vmmstate.New(vmmstate.Config{Folder: path("vmms"), Store: service.Store(), Ready: service.Ready(), Starter: n.runner, Adopts: folder.Name()})
+	n.vmms, err = vmmstate.New(vmmstate.Config{Folder: path("vmms"), Store: service.Store(), Ready: service.Ready(), Starter: n.runner, Adopts: []string{folder.Name()}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,8 @@
-package vmstore
+package vmsource
 
 import (
 	"context"
+	"errors"
 	"math"
 	"strconv"
 	"time"
@@ -15,14 +16,19 @@ type Source interface {
 	// Name names the source, in statuses and among other sources.
 	Name() string
 	// Run keeps the sink in step with the source until ctx ends, and calls sink.Loaded
-	// once: after the first complete load, or when there is nothing to load for now. An
-	// error ends the service; temporary trouble is not an error.
+	// once: after the first complete load, or when there is nothing to load for now. After an
+	// error, or an end of its own, it is run again after a pause that grows; its VMs stay
+	// meanwhile, and the sink of the next run has them.
 	Run(ctx context.Context, sink Sink) error
 	// Scan asks for a full scan soon. It returns at once.
 	Scan()
-	// Status returns the source's status.
+	// Status returns the source's status. It returns at once, from any goroutine.
 	Status() Status
 }
+
+// ErrDuplicate: another source has a VM of that UUID. The VM stays the other's until that
+// source lets it go.
+var ErrDuplicate = errors.New("vminfo: another source has this VM")
 
 // Sink receives what a source reports. It is called from the goroutine of the source's
 // Run.
@@ -122,20 +128,3 @@ const (
 	// DefaultScanEvery is the time between two full scans, as vminfod has it.
 	DefaultScanEvery = 5 * time.Minute
 )
-
-// Sink returns the store's side for one source. loaded is called for each
-// [Sink.Loaded].
-func (s *Store) Sink(source string, loaded func()) Sink { return &storeSink{s, source, loaded} }
-
-type storeSink struct {
-	store  *Store
-	source string
-	loaded func()
-}
-
-func (s *storeSink) Put(vm vmdoc.VM) ([]vmdoc.Change, bool, error) { return s.store.Put(s.source, vm) }
-
-func (s *storeSink) Delete(id log.UUID) bool { return s.store.Delete(s.source, id) }
-
-func (s *storeSink) UUIDs() []log.UUID { return s.store.UUIDs(s.source) }
-func (s *storeSink) Loaded()           { s.loaded() }
