@@ -15,7 +15,7 @@ import (
 )
 
 // check compares what ADD returned with the log and with the kernel. What is not there yet has
-// convergence to come.
+// convergence to come, or half of the timeout.
 func (p *plugin) check(args *skel.CmdArgs) error {
 	if p.conf.PrevResult == nil {
 		return invalidConf("prevResult is missing: CHECK compares it with what there is")
@@ -28,7 +28,8 @@ func (p *plugin) check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	for end := time.Now().Add(convergence); ; {
+	end := time.Now().Add(min(convergence, p.conf.timeout/2))
+	for {
 		vm, err := p.client.Get(p.ctx, id)
 		if err == nil {
 			err = p.compare(&vm, expected, args)
@@ -37,13 +38,10 @@ func (p *plugin) check(args *skel.CmdArgs) error {
 		if errors.As(err, &answered) && answered.Code == registered.CodeUnknown {
 			err = different("container %s has no VM at the agent", args.ContainerID)
 		}
-		if err == nil || time.Now().After(end) || p.ctx.Err() != nil {
+		if err == nil || time.Now().After(end) {
 			return cniError(err)
 		}
-		select {
-		case <-p.ctx.Done():
-		case <-time.After(retryEvery):
-		}
+		time.Sleep(retryEvery)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -117,6 +118,11 @@ func (c *conf) previous() error {
 	}
 	if _, has := c.RawPrevResult["cniVersion"]; !has && c.CNIVersion != "" {
 		c.RawPrevResult["cniVersion"] = c.CNIVersion // runtimes of 0.3.0 may leave it out
+	}
+	for _, list := range []string{"interfaces", "ips", "routes"} {
+		if items, is := c.RawPrevResult[list].([]any); is && slices.Contains(items, nil) {
+			return types.NewError(types.ErrDecodingFailure, fmt.Sprintf("prevResult.%s has an item that is null", list), "") // the library reads what it points to
+		}
 	}
 	text, err := json.Marshal(c.RawPrevResult)
 	if err == nil {

@@ -86,7 +86,7 @@ func openNamespace(path string) (*os.File, error) {
 		file.Close()
 		return nil, bad("it is no network namespace")
 	}
-	own, err := os.Stat("/proc/self/ns/net")
+	own, err := os.Stat("/proc/thread-self/ns/net") // /proc/self is the first thread
 	info, err2 := file.Stat()
 	if err := errors.Join(err, err2); err != nil {
 		file.Close()
@@ -161,12 +161,22 @@ func inNamespace(path string, fn func() error) error {
 	defer there.Close()
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter %s: %w", path, err)
+		runtime.LockOSThread()
+		home, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			done <- err
 			return
 		}
-		done <- fn()
+		defer home.Close()
+		if err = unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+			err = fmt.Errorf("enter %s: %w", path, err)
+		} else {
+			err = fn()
+		}
+		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread() // else the thread ends with the goroutine
+		}
+		done <- err
 	}()
 	return <-done
 }
