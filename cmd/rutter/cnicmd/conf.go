@@ -2,7 +2,6 @@ package cnicmd
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -188,7 +187,7 @@ func askedOf(c *conf, args *skel.CmdArgs) (a asked, err error) {
 			continue
 		}
 		if a.mac, err = log.ParseMAC(text); err != nil {
-			return a, invalidConf("mac %q: %s", text, err)
+			return a, invalidConf("%s", err)
 		}
 		break
 	}
@@ -231,17 +230,10 @@ func addressesOf(texts []string) (ips []netip.Addr, err error) {
 		return nil, invalidConf("%d addresses are asked for: at most %d can be", len(texts), maxAsked)
 	}
 	for _, text := range texts {
-		ip, err := netip.ParseAddr(text)
-		if err != nil {
-			var prefix netip.Prefix
-			prefix, err = netip.ParsePrefix(text)
-			ip = prefix.Addr()
-		}
-		if err == nil && ip.Zone() != "" {
-			err = errors.New("an address of a network has no zone")
-		}
-		if err != nil {
-			return nil, invalidConf("ip %q: %s", text, err)
+		address, _, _ := strings.Cut(text, "/")
+		ip, err := netip.ParseAddr(address)
+		if err != nil || ip.Zone() != "" {
+			return nil, invalidConf("ip %q: want an address of the network, as in 10.0.0.7", text)
 		}
 		ips = append(ips, ip.Unmap())
 	}

@@ -3,6 +3,8 @@ package cnicmd
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,9 +72,21 @@ func (p *plugin) bounded(command func(*skel.CmdArgs) error) func(*skel.CmdArgs) 
 	}
 }
 
-// keyOf is the key of a container's NIC: the name of the configuration, by which GC knows
-// its own, and the name of the interface, which has no colon.
-func (p *plugin) keyOf(ifName string) string { return p.conf.Name + ":" + ifName }
+// maxKeyName bounds the bytes of a configuration's name in a key, of which registered.MaxKey
+// has room for the longest name of an interface too.
+const maxKeyName = registered.MaxKey - len(":") - 15
+
+// keyOf is the key of a container's NIC: the name of the configuration, by which GC knows its
+// own, and the name of the interface, which has no colon. Of a long name the key has the begin
+// and a hash.
+func (p *plugin) keyOf(ifName string) string {
+	name := p.conf.Name
+	if len(name) > maxKeyName {
+		sum := sha256.Sum256([]byte(name))
+		name = name[:maxKeyName-17] + "." + hex.EncodeToString(sum[:8])
+	}
+	return name + ":" + ifName
+}
 
 // node is the part of the agent's status that is read here.
 type node struct {

@@ -1,10 +1,12 @@
 package cnicmd
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -16,7 +18,7 @@ import (
 // resultOf is the result of an ADD, in the configuration's version: what an earlier plugin of
 // the list made, and after it the NIC as it is in the log and in the kernel.
 func (p *plugin) resultOf(args *skel.CmdArgs, nic *registered.Attached) (types.Result, error) {
-	d, err := readDevice(args.Netns, args.IfName)
+	d, err := p.device(args)
 	if err != nil {
 		return nil, types.NewError(types.ErrTryAgainLater, fmt.Sprintf("interface %s of %s cannot be read", args.IfName, args.Netns), err.Error())
 	}
@@ -44,6 +46,19 @@ func (p *plugin) resultOf(args *skel.CmdArgs, nic *registered.Attached) (types.R
 		return nil, types.NewError(types.ErrIncompatibleCNIVersion, "the result has no form in this version", err.Error())
 	}
 	return as, nil
+}
+
+// device reads a container's interface. What the agent says may be newer than what it does:
+// an interface that another name has still is waited for.
+func (p *plugin) device(args *skel.CmdArgs) (*device, error) {
+	end := time.Now().Add(min(convergence, p.conf.timeout/2))
+	for {
+		d, err := readDevice(args.Netns, args.IfName)
+		if !errors.Is(err, errNoDevice) || time.Now().After(end) {
+			return d, err
+		}
+		time.Sleep(retryEvery)
+	}
 }
 
 // hostEnd is the node's end of a container's veth pair, which later plugins of a list limit
