@@ -272,6 +272,9 @@ func (f *Fake) addLink(spec *Link) error {
 	if spec.Peer != nil {
 		return f.addPair(made)
 	}
+	if spec.Kind == KindTap {
+		return f.addTap(made)
+	}
 	if spec.Parent != "" {
 		parent := f.at(LinkKey{"", spec.Parent})
 		if parent == nil {
@@ -296,7 +299,7 @@ func (f *Fake) addLink(spec *Link) error {
 		made.Alias = "" // the kernel takes none at creation
 		made.ARP, made.ND = Probes{Known: true, Mcast: 3}, Probes{Known: true, Mcast: 3}
 	}
-	return f.AddLink(made)
+	return f.addAs(made)
 }
 
 func (f *Fake) setLink(l *Link, s *Step) error {
@@ -309,8 +312,11 @@ func (f *Fake) setLink(l *Link, s *Step) error {
 	if s.Change&ChangeMAC != 0 {
 		l.Neighs = nil
 	}
-	if s.Change&ChangeName != 0 && !f.Rename(l.Namespace, l.Name, s.Spec.Name) {
-		return ErrNotMade
+	if s.Change&ChangeName != 0 {
+		if !f.Rename(l.Namespace, l.Name, s.Spec.NameToBe()) {
+			return ErrNotMade
+		}
+		f.know(LinkKey{s.Namespace, s.Link}, l)
 	}
 	if s.Change&ChangeMaster != 0 {
 		if err := f.join(l, s.Spec.Master); err != nil {
@@ -319,6 +325,7 @@ func (f *Fake) setLink(l *Link, s *Step) error {
 	}
 	master := l.Master
 	l.Apply(s)
+	l.As, l.Now = "", ""
 	l.Master = master // by the name that the bridge has now
 	return nil
 }
