@@ -3,6 +3,7 @@ package cni
 import (
 	"context"
 	"crypto/sha512"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -181,10 +182,10 @@ func serversDown(t *testing.T, w *world, a, b netlab.Namespace, ping func(*testi
 	}
 	ctx, kill := context.WithTimeout(t.Context(), time.Second)
 	defer kill()
-	killed := first.conf("web", "")
-	_, _ = first.run(ctx, []string{"CNI_COMMAND=ADD", "CNI_CONTAINERID=killed", "CNI_IFNAME=eth0", "CNI_NETNS=" + c.Path()}, killed, filepath.Join(first.dir, "bin", "rutter"))
+	killed, env := first.conf("web", ""), []string{"CNI_CONTAINERID=killed", "CNI_IFNAME=eth0", "CNI_NETNS=" + first.container("killed").Path()}
+	_, _ = first.run(ctx, append(env, "CNI_COMMAND=ADD"), killed, filepath.Join(first.dir, "bin", "rutter"))
 
-	if err := server.Start(); err != nil {
+	if err := errors.Join(server.Start(), w.cluster.AwaitReady(t.Context(), server)); err != nil {
 		t.Fatal(err)
 	}
 	second.until("the NIC of a container that was deleted without servers", func() error {
@@ -196,7 +197,6 @@ func serversDown(t *testing.T, w *world, a, b netlab.Namespace, ping func(*testi
 	})
 	must[result](t)(second.tool("check", "web", b))
 	must[result](t)(first.tool("del", "web", c)) // as runtimes do after an ADD that failed
-	env := []string{"CNI_CONTAINERID=killed", "CNI_IFNAME=eth0", "CNI_NETNS=" + c.Path()}
 	must[string](t)(first.plugin("ADD", killed, env))
 	if macs := must[[]string](t)(first.macs()); len(macs) != 2 {
 		t.Errorf("after an ADD that was killed, and another: the log has %v, want two NICs", macs)
