@@ -43,13 +43,13 @@ func TestPodman(t *testing.T) {
 	pods := [2]*podman{}
 	for i, n := range w.nodes {
 		n.conf("web", "")
-		n.conf("none", "")
+		n.conf("closed", "")
 		pods[i] = newPodman(t, n, programs)
 	}
 	stop := reapConmon(programs["conmon"])
 	defer stop()
 	first, second := pods[0], pods[1]
-	if out, err := first.run("run", "-d", "--name", "refused", "--cgroups=disabled", "--network", "none", "--rootfs", first.rootfs, "/bin/busybox", "sleep", "1000"); err == nil || !strings.Contains(err.Error(), `network "none"`) {
+	if out, err := first.run("run", "-d", "--name", "refused", "--cgroups=disabled", "--network", "closed", "--rootfs", first.rootfs, "/bin/busybox", "sleep", "1000"); err == nil || !strings.Contains(err.Error(), `network "closed"`) {
 		t.Errorf("a network that the log has not: got %q, %v, want the reason", out, err)
 	}
 	for _, p := range pods {
@@ -129,7 +129,7 @@ func copyProgram(from, to string) error {
 }
 
 func (p *podman) run(args ...string) (string, error) {
-	place := func(name string) string { return filepath.Join(p.node.dir, "podman-"+name) }
+	place := func(name string) string { return fmt.Sprintf("/run/podman%d/%s", p.node.i, name) } // of 50 characters at most
 	return p.node.run(p.node.w.t.Context(), []string{"CONTAINERS_CONF=" + filepath.Join(p.node.dir, "containers.conf")}, "", p.path,
 		append([]string{"--root", place("root"), "--runroot", place("run"), "--tmpdir", place("tmp"), "--storage-driver", "vfs"}, args...)...)
 }

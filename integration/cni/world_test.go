@@ -204,7 +204,8 @@ func (n *node) start() {
 func (n *node) conf(network, more string, after ...string) string {
 	n.w.t.Helper()
 	plugins := append([]string{fmt.Sprintf(`{"type": "rutter", "network": %q, "owner_uuid": %q, "socket": %q, "netns": %q, "capabilities": {"ips": true, "mac": true}%s}`, network, n.w.owner, n.socket, n.zones, more)}, after...)
-	text := fmt.Sprintf(`{"cniVersion": "1.1.0", "name": %q, "plugins": [%s]}`, network, strings.Join(plugins, ", "))
+	// podman 4 has no version 1.1.0, and reads no cniVersions.
+	text := fmt.Sprintf(`{"cniVersion": "1.0.0", "cniVersions": ["1.0.0", "1.1.0"], "name": %q, "plugins": [%s]}`, network, strings.Join(plugins, ", "))
 	if err := os.WriteFile(filepath.Join(n.dir, "conf", network+".conflist"), []byte(text), 0o600); err != nil {
 		n.w.t.Fatal(err)
 	}

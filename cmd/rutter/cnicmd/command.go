@@ -52,7 +52,7 @@ there. Run without arguments by a runtime, the program is this command.
 ) + `
 /etc/cni/net.d/10-rutter.conflist, for the network "web" of the log:
 
-  {"cniVersion": "1.1.0", "name": "web", "plugins": [{
+  {"cniVersion": "1.0.0", "cniVersions": ["1.0.0", "1.1.0"], "name": "web", "plugins": [{
     "type": "rutter", "network": "web",
     "owner_uuid": "930896af-bf8c-48d4-885c-6573a94b1853",
     "capabilities": {"ips": true, "mac": true}}]}
