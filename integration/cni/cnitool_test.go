@@ -1,11 +1,13 @@
 package cni
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha512"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -56,6 +58,7 @@ func TestContainersOfTwoNodes(t *testing.T) {
 		{"the agent crashes", func(t *testing.T) { crashAgent(t, first, ping) }},
 		{"the servers are down", func(t *testing.T) { serversDown(t, w, a, b, ping) }},
 		{"a namespace of a process", func(t *testing.T) { processNamespace(t, first) }},
+		{"plugins after this one", func(t *testing.T) { chained(t, first) }},
 		{"GC", func(t *testing.T) { collect(t, first) }},
 	}
 	for _, s := range steps {
@@ -232,6 +235,35 @@ func processNamespace(t *testing.T, n *node) {
 	must[result](t)(n.tool("del", "web", c))
 	if left, err := filepath.Glob(filepath.Join(n.zones, "rutter-cni-*")); err != nil || len(left) > 0 {
 		t.Errorf("names of namespaces that are left: %v, %v", left, err)
+	}
+}
+
+// chained has other plugins after this one in the list: they get its result, find the node's
+// end of the container's link, and are undone by DEL.
+func chained(t *testing.T, n *node) {
+	for name, conf := range map[string]string{
+		"portmap":   `{"type": "portmap", "capabilities": {"portMappings": true}}`,
+		"bandwidth": `{"type": "bandwidth", "ingressRate": 1000000, "ingressBurst": 1000000}`,
+		"firewall":  `{"type": "firewall", "backend": "iptables"}`,
+		"tuning":    `{"type": "tuning", "sysctl": {"net.ipv4.conf.eth0.arp_announce": "2"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := os.Stat(filepath.Join(cmp.Or(os.Getenv("CNI_PATH"), pluginFolder), name)); err != nil {
+				t.Skipf("no plugin %s here: %v; Debian has it in containernetworking-plugins (scripts/debian-packages.txt)", name, err)
+			}
+			n.conf("web", "", conf)
+			defer n.conf("web", "")
+			c := n.container("chain-" + name)
+			env := `CAP_ARGS={"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}`
+			r := must[result](t)(n.tool("add", "web", c, env))
+			if len(r.Interfaces) < 2 || r.Interfaces[1].Name != "eth0" || len(r.IPs) != 1 {
+				t.Errorf("got %+v, want the result of this plugin in it", r)
+			}
+			if name != "portmap" { // version 1.1 of portmap looks for rules of IPv6, also without an address of it
+				must[result](t)(n.tool("check", "web", c, env))
+			}
+			must[result](t)(n.tool("del", "web", c, env))
+		})
 	}
 }
 

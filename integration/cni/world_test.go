@@ -2,6 +2,7 @@ package cni
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,10 @@ var program string
 const toolEnv = "RUTTER_CNITOOL"
 
 func TestMain(m *testing.M) { os.Exit(rig.Run(m, &program)) }
+
+// pluginFolder has the plugins of Debian's package containernetworking-plugins. Variable CNI_PATH
+// names another one.
+const pluginFolder = "/usr/lib/cni"
 
 // patience bounds each wait, of a machine that may be busy.
 const patience = time.Minute
@@ -86,6 +91,7 @@ type world struct {
 	dir     string
 	cluster *bench.Cluster
 	owner   log.UUID
+	change  func(*node) // before it is made
 	nodes   [2]*node
 }
 
@@ -101,8 +107,11 @@ type node struct {
 	agent  *subprocess.Process
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{t: t, dir: t.TempDir(), owner: client.NewChangeID()}
+func newWorld(t *testing.T) *world { return newWorldWith(t, func(*node) {}, client.NewChangeID()) }
+
+// newWorldWith is newWorld with settings of nodes changed, and an owner.
+func newWorldWith(t *testing.T, change func(*node), owner log.UUID) *world {
+	w := &world{t: t, dir: t.TempDir(), owner: owner, change: change}
 	address := netip.MustParsePrefix("192.0.2.254/24")
 	if err := errors.Join(netlab.AddBridge("underlay"), netlab.AddAddress("underlay", address)); err != nil {
 		t.Fatal(err)
@@ -155,6 +164,7 @@ func (w *world) newNode(i int) (*node, []log.Op) {
 	name := fmt.Sprintf("cn%d", i)
 	n := &node{w: w, i: i, cn: client.NewChangeID(), dir: filepath.Join(w.dir, name)}
 	n.zones, n.socket = filepath.Join(n.dir, "netns"), filepath.Join(n.dir, "agent.sock")
+	w.change(n)
 	if err := errors.Join(os.MkdirAll(n.zones, 0o755), os.MkdirAll(filepath.Join(n.dir, "conf"), 0o755), os.MkdirAll(filepath.Join(n.dir, "bin"), 0o755), os.Symlink(program, filepath.Join(n.dir, "bin", "rutter"))); err != nil {
 		w.t.Fatal(err)
 	}
@@ -204,8 +214,11 @@ func (n *node) start() {
 func (n *node) conf(network, more string, after ...string) string {
 	n.w.t.Helper()
 	plugins := append([]string{fmt.Sprintf(`{"type": "rutter", "network": %q, "owner_uuid": %q, "socket": %q, "netns": %q, "capabilities": {"ips": true, "mac": true}%s}`, network, n.w.owner, n.socket, n.zones, more)}, after...)
-	// podman 4 has no version 1.1.0, and reads no cniVersions.
-	text := fmt.Sprintf(`{"cniVersion": "1.0.0", "cniVersions": ["1.0.0", "1.1.0"], "name": %q, "plugins": [%s]}`, network, strings.Join(plugins, ", "))
+	versions := `"1.0.0", "1.1.0"` // podman 4 knows the first, and reads cniVersion only
+	if len(after) > 0 {
+		versions = `"1.0.0"` // as the plugins of Debian 12
+	}
+	text := fmt.Sprintf(`{"cniVersion": "1.0.0", "cniVersions": [%s], "name": %q, "plugins": [%s]}`, versions, network, strings.Join(plugins, ", "))
 	if err := os.WriteFile(filepath.Join(n.dir, "conf", network+".conflist"), []byte(text), 0o600); err != nil {
 		n.w.t.Fatal(err)
 	}
@@ -215,7 +228,7 @@ func (n *node) conf(network, more string, after ...string) string {
 // run runs a program in the node's namespace.
 func (n *node) run(ctx context.Context, env []string, input, name string, args ...string) (stdout string, err error) {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = append(append(os.Environ(), "CNI_PATH="+filepath.Join(n.dir, "bin")+":/usr/lib/cni", "NETCONFPATH="+filepath.Join(n.dir, "conf")), env...)
+	cmd.Env = append(append(os.Environ(), "CNI_PATH="+filepath.Join(n.dir, "bin")+":"+cmp.Or(os.Getenv("CNI_PATH"), pluginFolder), "NETCONFPATH="+filepath.Join(n.dir, "conf")), env...)
 	cmd.Stdin = strings.NewReader(input)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

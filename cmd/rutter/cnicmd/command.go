@@ -105,7 +105,7 @@ func (p *plugin) call(input []byte) *types.Error {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		_, _ = io.Copy(struct{ io.Writer }{write}, bytes.NewReader(input)) // the reader says what is wrong with a part
+		_, _ = bytes.NewReader(input).WriteTo(write) // the library says what is wrong with a part
 		write.Close()
 	}()
 	failed := skel.PluginMainFuncsWithError(skel.CNIFuncs{
