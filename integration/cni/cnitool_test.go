@@ -178,7 +178,7 @@ func serversDown(t *testing.T, w *world, a, b netlab.Namespace, ping func(*testi
 	must[result](t)(second.tool("del", "web", gone))
 
 	c := first.container("c")
-	first.conf("web", `, "timeout": "2s"`)
+	first.conf("web", `, "timeout": "1s"`)
 	began := time.Now()
 	if _, err := first.tool("add", "web", c); err == nil || !strings.Contains(err.Error(), "no server answer") || time.Since(began) > patience {
 		t.Errorf("ADD without servers: got %v after %s, want the reason in time", err, time.Since(began))

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -73,14 +74,22 @@ func enter(t *testing.T) bool {
 	return true
 }
 
-// buildTool builds cnitool, in the version of scripts/tools.mod.
-func buildTool(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "cnitool")
+// builtTool is cnitool, in the version of scripts/tools.mod, built once for the whole run.
+var builtTool = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(filepath.Dir(program), "cnitool") // removed with the program
 	cmd := exec.Command("go", "build", "-modfile=scripts/tools.mod", "-o", path, "github.com/containernetworking/cni/cnitool")
 	cmd.Dir = "../.."
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Skipf("cnitool cannot be built here (it needs the Go module proxy once): %v\n%s", err, out)
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+func buildTool(t *testing.T) string {
+	t.Helper()
+	path, err := builtTool()
+	if err != nil {
+		t.Skipf("cnitool cannot be built here (it needs the Go module proxy once): %v", err)
 	}
 	return path
 }
