@@ -2,6 +2,7 @@ package cnicmd
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -184,7 +186,7 @@ type answer struct {
 	stdout, stderr string
 }
 
-// Failed is the error in it.
+// failed is the error in it.
 func (a answer) failed(t *testing.T) (e struct {
 	CNIVersion, Msg, Details string
 	Code                     uint
@@ -200,7 +202,9 @@ func (a answer) failed(t *testing.T) (e struct {
 // call runs the plugin.
 func call(t *testing.T, command, input string, env ...string) answer {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a plugin that hangs is killed
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Env = append(append(os.Environ(), asPlugin+"=1", "CNI_COMMAND="+command, "CNI_PATH=/opt/cni/bin"), env...)
 	cmd.Stdin = strings.NewReader(input)
 	var stdout, stderr bytes.Buffer
