@@ -38,7 +38,8 @@
 //
 // Concurrency: Run starts four goroutines and waits for them. The follower is the only
 // one that changes the replica. The persister is the only one that writes rows of it.
-// The reconciler is the only one that uses the kernel. The fourth watches the kernel.
+// The reconciler is the only one that uses the kernel; what sources of VMs say of where links
+// end (SetAttachments) is left for it. The fourth watches the kernel.
 // They share the replica, whose lock is held for one change of the log at a time, and
 // wake each other by channels that hold one token.
 package agent

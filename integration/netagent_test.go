@@ -159,6 +159,9 @@ func (a *netAgent) adminNIC(*testing.T) {
 	vm := a.plain("admin0", fmt.Sprintf(`nics=[{"mac":%q,"nic_tag":"admin","ips":["10.1.0.20/24"]}]`, mac))
 	a.logged(mac, map[string]string{"network_uuid": a.admin.String(), "cn_uuid": a.cn.String(), "belongs_to_uuid": vm.String(), "ip": "10.1.0.20"})
 	a.hasLocal(vm, mac, map[string]string{"network_uuid": a.admin.String(), "mtu": "1500", "netmask": "255.255.255.0"})
+	// The network is on no fabric, so there is no link of it to wait for.
+	a.must("vm", "start", vm.String(), "--wait=cluster")
+	a.visibleEverywhere(vm, "running")
 	a.must("vm", "delete", vm.String())
 }
 

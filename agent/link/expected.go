@@ -39,6 +39,7 @@ type expected struct {
 	all       bool            // any namespace may have changed
 	rules     bool            // nf_tables changed
 	listening bool            // Watch runs, and receives notifications of the VM namespaces
+	underWay  int             // batches that were noted, and are not acknowledged yet
 }
 
 // entryKey is a neighbour on a link (ip), or a forwarding entry (mac).
@@ -135,10 +136,11 @@ func (t *expected) entry(l *plan.Link, key entryKey) plan.Target {
 	return plan.Target{}
 }
 
-// note records the steps of a batch that is about to be sent.
+// note records the steps of a batch that is about to be sent. noted follows.
 func (t *expected) note(steps []plan.Step, requests []request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.underWay++
 	for i := range requests {
 		if q := &requests[i]; q.index != 0 {
 			t.noteStep(&steps[q.step], q.index)
@@ -147,6 +149,20 @@ func (t *expected) note(steps []plan.Step, requests []request) {
 			}
 		}
 	}
+}
+
+// noted: a batch is done. What the kernel notified of it is in the sockets of Watch.
+func (t *expected) noted() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.underWay--
+}
+
+// busy reports whether a batch is under way: links are on their way to what they should be.
+func (t *expected) busy() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.underWay > 0
 }
 
 func (t *expected) noteStep(s *plan.Step, index int32) {

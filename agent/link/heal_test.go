@@ -26,10 +26,11 @@ type guarded struct {
 	h     *Netlink
 	want  desired.Links
 	woken chan struct{}
+	heard chan struct{} // that servers may be reachable: see settled
 }
 
 func guard(w *world, want desired.Links, turn time.Duration, tables ...filter.Table) *guarded {
-	g := &guarded{w: w, h: w.open("cn1"), want: want, woken: make(chan struct{}, 1)}
+	g := &guarded{w: w, h: w.open("cn1"), want: want, woken: make(chan struct{}, 1), heard: make(chan struct{}, 1)}
 	for _, table := range tables {
 		g.h.UseFilter(table)
 	}
@@ -43,7 +44,12 @@ func guard(w *world, want desired.Links, turn time.Duration, tables ...filter.Ta
 			case g.woken <- struct{}{}:
 			default:
 			}
-		}, func() {})
+		}, func() {
+			select {
+			case g.heard <- struct{}{}:
+			default:
+			}
+		})
 	}()
 	w.t.Cleanup(func() {
 		cancel()

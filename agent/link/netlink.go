@@ -417,6 +417,7 @@ func (r *run) flush() {
 	}
 	requests := r.requests
 	r.h.expected.note(r.steps, requests)
+	defer r.h.expected.noted()
 	first := r.space.sequence + 1
 	r.space.sequence += uint32(len(requests))
 	batch := r.batch[:0]

@@ -133,6 +133,11 @@ func (w *watch) nextChange() (bool, error) {
 	if err := w.raw.Read(w.fill); err != nil {
 		return false, err
 	}
+	return w.handle()
+}
+
+// handle judges what fill received.
+func (w *watch) handle() (bool, error) {
 	if w.err != nil {
 		return false, w.err
 	}
@@ -141,6 +146,25 @@ func (w *watch) nextChange() (bool, error) {
 		w.reach()
 	}
 	return changed, nil
+}
+
+// drainRounds bounds how much of what is queued is handled before links are judged by
+// what was heard of them: each round has up to observeMany notifications.
+const drainRounds = 64
+
+// drain handles what is queued.
+func (w *watch) drain() error {
+	for range drainRounds {
+		w.observed, w.lost, w.err = 0, false, nil
+		some := false
+		if err := w.raw.Control(func(fd uintptr) { some = w.fill(fd) }); err != nil || !some {
+			return err
+		}
+		if _, err := w.handle(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fill receives up to observeMany notifications, and reports false if there are none
@@ -229,7 +253,9 @@ func (w *watch) observeCarrier(typ uint16, body []byte) (reached bool) {
 	return reached
 }
 
-// settle handles what follows within watchQuiet.
+// settle handles what follows within watchQuiet and while a batch of ours is under way, and
+// what is queued then: otherwise a link would be judged by one of the states on its way,
+// when the kernel or this goroutine is slow.
 func (w *watch) settle(ctx context.Context) error {
 	conn := w.conn
 	if err := conn.SetReadDeadline(time.Now().Add(watchQuiet)); err != nil {
@@ -244,6 +270,15 @@ func (w *watch) settle(ctx context.Context) error {
 			continue
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return fmt.Errorf("link: watch: %w", err)
+		}
+		if w.expected.busy() {
+			if err := conn.SetReadDeadline(time.Now().Add(watchQuiet)); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := w.drain(); err != nil {
 			return fmt.Errorf("link: watch: %w", err)
 		}
 		if err := conn.SetReadDeadline(time.Time{}); err != nil {

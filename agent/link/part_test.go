@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/projections/desired"
@@ -360,8 +362,37 @@ func TestPartsInTheKernel(t *testing.T) {
 	}
 }
 
-// settled waits until the watch has received all notifications that were sent before.
-func (g *guarded) settled() { time.Sleep(5 * watchQuiet) }
+// settled waits until the watch has judged all notifications that were sent before: it
+// hears an address of a foreign link after them. Rules have a watch of their own.
+func (g *guarded) settled() {
+	g.w.t.Helper()
+	select {
+	case <-g.heard:
+	default:
+	}
+	mark := func(e *wire.Encoder) { e.Address(plan.Step{Prefix: prefix("192.0.2.77/32")}, loopbackIndex) }
+	g.w.raw("cn1", unix.RTM_NEWADDR, flagsReplace, mark)
+	select {
+	case <-g.heard:
+	case <-time.After(patience):
+		g.w.t.Fatal("the watch hears nothing")
+	}
+	g.w.raw("cn1", unix.RTM_DELADDR, 0, mark)
+	doubtful := func() bool {
+		g.h.expected.mu.Lock()
+		defer g.h.expected.mu.Unlock()
+		return len(g.h.expected.doubtful) > 0
+	}
+	for end := time.Now().Add(patience); doubtful(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			g.w.t.Fatal("links are not judged")
+		}
+	}
+	time.Sleep(5 * watchQuiet) // the rules'
+}
+
+// loopbackIndex is the ifindex of each namespace's own link.
+const loopbackIndex = 1
 
 // TestLateNamespaceIsAPart: a NIC whose VM has no namespace yet is one failure, retried with
 // the pauses of a pass. The namespace that appears costs a part of this NIC, no pass, and

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"rutter/agent/vminfo/vmdoc"
@@ -55,7 +56,7 @@ type Machines struct {
 func (m *Machines) Kinds() map[string]Kind {
 	return map[string]Kind{
 		"machine_create": m.create, "machine_boot": m.on(m.boot), "machine_shutdown": m.on(m.shutdown), "machine_reboot": m.on(m.reboot),
-		"machine_update": m.update, "machine_destroy": m.on(m.destroy),
+		"machine_kill": m.kill, "machine_update": m.update, "machine_destroy": m.on(m.destroy),
 	}
 }
 
@@ -199,7 +200,7 @@ func (m *Machines) prepare(ctx context.Context, a action) error {
 		return there && textOf(v, "zone_state") != "installed" && vmdoc.Addressed(v)
 	}
 	if err := m.await(ctx, a.id, prepared); err != nil {
-		return fmt.Errorf("waiting for its NICs (are they in the log, on this compute node?): %w", err)
+		return fmt.Errorf("waiting for its NICs %s (are they in the log, on this compute node, and has it an underlay?): %w", m.unaddressed(a.id), err)
 	}
 	return nil
 }
@@ -212,6 +213,38 @@ func (m *Machines) boot(ctx context.Context, a action) error {
 		return err
 	}
 	return m.await(ctx, a.id, runs)
+}
+
+// kill ends a VM without asking it. No other signal than SIGKILL, the default, is sent.
+func (m *Machines) kill(ctx context.Context, params json.RawMessage) (any, error) {
+	var p struct {
+		Signal any `json:"signal"`
+	}
+	if err := json.Unmarshal(params, &p); err != nil {
+		return nil, fmt.Errorf("params: %w", err)
+	}
+	switch p.Signal {
+	case nil, "", "KILL", "SIGKILL", 9.0, "9":
+	default:
+		return nil, fmt.Errorf("params.signal: %v is not sent to a VM here: send SIGKILL, or leave it out", p.Signal)
+	}
+	return m.on(func(ctx context.Context, a action) error {
+		a.Force = true
+		return m.shutdown(ctx, a)
+	})(ctx, params)
+}
+
+// unaddressed names the NICs of a VM that a start waits for.
+func (m *Machines) unaddressed(id log.UUID) string {
+	vm, there := m.Store.Get(id)
+	if !there {
+		return ""
+	}
+	v, err := vmdoc.ParseValue(vm.JSON)
+	if err != nil {
+		return ""
+	}
+	return strings.Join(vmdoc.Unaddressed(v), ", ")
 }
 
 func (m *Machines) shutdown(ctx context.Context, a action) error {
@@ -326,6 +359,7 @@ func (m *Machines) create(ctx context.Context, params json.RawMessage) (any, err
 	if owner, err := log.ParseUUID(textOf(v, "owner_uuid")); err != nil || owner.IsZero() {
 		return nil, fmt.Errorf("params.owner_uuid: give the UUID of the VM's owner: %w", err)
 	}
+	v = withMemory(v, v.Text("brand"))
 	if err := m.mayChoose(id, vmdoc.Value{}, v); err != nil {
 		return nil, err
 	}
@@ -343,6 +377,34 @@ func (m *Machines) create(ctx context.Context, params json.RawMessage) (any, err
 	return m.seen(id), nil
 }
 
+// derived are the fields that VMAPI's jobs send beside the NICs that they add or remove
+// (spec/triton-callers.md 5.5). They follow from the networks of the VM's NICs, and come
+// from the log.
+var derived = []string{"remove_ips", "remove_routes", "resolvers", "set_routes"}
+
+// withMemory adds max_physical_memory to the fields of a VM that have ram alone: of a zone,
+// vmadm takes ram as another name of it. With hardware virtualization, ram is the guest's.
+func withMemory(fields vmdoc.Value, brand string) vmdoc.Value {
+	ram, given := fields.Get("ram")
+	if _, limited := fields.Get("max_physical_memory"); !given || limited || brand == "kvm" || brand == "bhyve" {
+		return fields
+	}
+	return fields.With("max_physical_memory", ram)
+}
+
+// withoutDerived takes them away from an update that adds or removes NICs. In any other
+// update they are a wish to change a network, which the rule of updates refuses.
+func withoutDerived(fields vmdoc.Value) vmdoc.Value {
+	_, adds := fields.Get("add_nics")
+	_, removes := fields.Get("remove_nics")
+	if adds || removes {
+		for _, name := range derived {
+			fields = fields.Without(name)
+		}
+	}
+	return fields
+}
+
 // update changes fields of a manifest. null removes a field, and vmadm's verbs change
 // NICs, tags and metadata.
 func (m *Machines) update(ctx context.Context, params json.RawMessage) (any, error) {
@@ -350,9 +412,10 @@ func (m *Machines) update(ctx context.Context, params json.RawMessage) (any, err
 	if err != nil {
 		return nil, err
 	}
-	fields = fields.Without("uuid")
+	fields = withoutDerived(fields.Without("uuid"))
 	manifest, err := m.manifest(id)
 	if err == nil {
+		fields = withMemory(fields, manifest.Text("brand"))
 		err = m.mayChoose(id, manifest, vmdoc.Updated(manifest, fields))
 	}
 	if err == nil && m.Check != nil {

@@ -20,6 +20,7 @@ import (
 	"rutter/agent/vminfo"
 	"rutter/agent/vminfo/manifests"
 	"rutter/agent/vminfo/system"
+	"rutter/agent/vminfo/vmdoc"
 	"rutter/agent/vminfo/vmmstate"
 	"rutter/agent/vminfo/vmrun"
 	"rutter/agent/vmsource"
@@ -232,6 +233,82 @@ func TestMachineWithoutInit(t *testing.T) {
 		t.Errorf("shut down: it is %s", state)
 	}
 	n.must("machine_destroy", this)
+}
+
+// A VM runs whose NICs are on no fabric, though its namespace has no link of theirs; and
+// what VMAPI's jobs send beside NICs that they add, because it follows from the networks,
+// is not held against them. Alone it is a wish to change a network.
+func TestNICsOffFabric(t *testing.T) {
+	n := newNode(t)
+	asked := 0
+	n.Check = func(_ context.Context, _, fields vmdoc.Value) error {
+		asked++
+		for _, name := range derived {
+			if _, ok := fields.Get(name); ok {
+				return fmt.Errorf("%s is a network's", name)
+			}
+		}
+		return nil
+	}
+	nic := func(mac string) string {
+		return `{"mac":"` + mac + `","nic_tag":"external","network_uuid":"6f6b2a0e-0001-4c3e-8f3a-0242ac120001","ip":"10.77.0.10","netmask":"255.255.255.0"}`
+	}
+	this := `{"uuid":"` + machine + `"}`
+	state, _ := n.must("machine_create", fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q,"zonename":%q,"nics":[%s]}`, machine, machine, n.zone, nic("02:00:00:00:00:01")))
+	if state != "running" {
+		t.Errorf("made: it is %s", state)
+	}
+	rest := `"resolvers":["8.8.8.8"],"set_routes":{}`
+	n.must("machine_update", `{"uuid":"`+machine+`","add_nics":[`+nic("02:00:00:00:00:02")+`],`+rest+`}`)
+	n.must("machine_update", `{"uuid":"`+machine+`","remove_nics":["02:00:00:00:00:01"],"remove_routes":[],"remove_ips":["10.77.0.10"],`+rest+`}`)
+	if _, err := n.do("machine_update", `{"uuid":"`+machine+`",`+rest+`}`); err == nil || !strings.Contains(err.Error(), "is a network's") || asked != 3 {
+		t.Errorf("what is a network's, alone: %v, asked %d times", err, asked)
+	}
+	v, err := n.runner.Manifest(mustID(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nics, _ := v.Get("nics")
+	if _, has := v.Get("resolvers"); has || len(nics.Items()) != 1 || nics.Items()[0].Text("mac") != "02:00:00:00:00:02" {
+		t.Errorf("the manifest is %s", v.AppendJSON(nil))
+	}
+	if _, err := n.do("machine_kill", `{"uuid":"`+machine+`","signal":"SIGHUP"}`); err == nil || !strings.Contains(err.Error(), "params.signal") {
+		t.Errorf("another signal: %v", err)
+	}
+	if state, _ := n.must("machine_kill", `{"uuid":"`+machine+`","signal":"SIGKILL"}`); state != "stopped" {
+		t.Errorf("killed: it is %s", state)
+	}
+	if state, _ := n.must("machine_boot", this); state != "running" {
+		t.Errorf("started: it is %s", state)
+	}
+	n.must("machine_destroy", this)
+}
+
+func mustID(t *testing.T) log.UUID {
+	t.Helper()
+	id, err := log.ParseUUID(machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestRAM: the ram of a zone is its memory limit, as for vmadm; that of a guest is its own.
+func TestRAM(t *testing.T) {
+	for _, c := range []struct{ brand, fields, want string }{
+		{"joyent", `{"ram":64}`, `{"ram":64,"max_physical_memory":64}`},
+		{"", `{"ram":64,"max_physical_memory":96}`, `{"ram":64,"max_physical_memory":96}`},
+		{"kvm", `{"ram":64}`, `{"ram":64}`},
+		{"lx", `{"quota":1}`, `{"quota":1}`},
+	} {
+		v, err := vmdoc.ParseValue([]byte(c.fields))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(withMemory(v, c.brand).AppendJSON(nil)); got != c.want {
+			t.Errorf("%s %s: %s, want %s", c.brand, c.fields, got, c.want)
+		}
+	}
 }
 
 // What cannot be done fails with its reason, at once.

@@ -1,6 +1,7 @@
 package cutover
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,9 @@ type caller struct {
 	network string // of every VM
 	second  string // added later
 	owner   string
+	// billing is the package of every VM; "": one without traits. server is where every
+	// VM is made; "": where it is placed.
+	billing, server string
 	// gate is held by each cycle; an operator who freezes takes it whole.
 	gate *sync.RWMutex
 	// begun and ended count cycles.
@@ -74,10 +78,14 @@ func (c *caller) create(ctx context.Context, alias string) (id string, err error
 	var made struct {
 		VM string `json:"vm_uuid"`
 	}
-	if err := call(ctx, http.MethodPost, c.names.of("vmapi")+"/vms", object{
-		"owner_uuid": c.owner, "alias": alias, "brand": "joyent", "image_uuid": uuid.NewString(), "billing_id": uuid.NewString(), "ram": 1024, "quota": 10, "cpu_cap": 100,
+	body := object{
+		"owner_uuid": c.owner, "alias": alias, "brand": "joyent", "image_uuid": uuid.NewString(), "billing_id": cmp.Or(c.billing, uuid.NewString()), "ram": 1024, "quota": 10, "cpu_cap": 100,
 		"networks": []any{object{"ipv4_uuid": c.network, "primary": true}},
-	}, &made); err != nil {
+	}
+	if c.server != "" {
+		body["server_uuid"] = c.server
+	}
+	if err := call(ctx, http.MethodPost, c.names.of("vmapi")+"/vms", body, &made); err != nil {
 		return "", err
 	}
 	time.Sleep(200 * time.Millisecond)

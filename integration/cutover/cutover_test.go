@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -43,6 +42,8 @@ type installation struct {
 	callers      []*caller
 	cnapi        *oldCNAPI
 	vmapi        *oldVMAPI
+	// smartOS runs the old agents of movedNode, until stop is called.
+	smartOS func() (stop func())
 	// stray counts requests that the old VMAPI must not get.
 	stray atomic.Int64
 
@@ -57,7 +58,9 @@ func (in *installation) listener(surface string, n int) string {
 	return fmt.Sprintf("http://127.0.0.%d:%d", n, in.ports[at])
 }
 
-func newInstallation(t *testing.T, ctx context.Context, parts *sync.WaitGroup) *installation {
+// newInstallation makes it. lab: the servers listen in the lab, where a node with Rutter's
+// agent can be.
+func newInstallation(t *testing.T, ctx context.Context, parts *sync.WaitGroup, lab bool) *installation {
 	in := &installation{t: t, public: &names{}, jobs: &names{}, calls: map[string]int{}}
 	in.ports = rig.Ports(t, 4)
 	in.old.napi = fmt.Sprintf("http://127.0.0.1:%d", in.ports[3])
@@ -66,8 +69,8 @@ func newInstallation(t *testing.T, ctx context.Context, parts *sync.WaitGroup) *
 
 	cnapi := newOldCNAPI()
 	in.cnapi = cnapi
-	n := newNode(oldNode, in.public, "external", "sdc_underlay")
-	cnapi.nodes[oldNode] = n
+	n, second := newNode(oldNode, in.public, "external", "sdc_underlay"), newNode(movedNode, in.public, "external", "sdc_underlay")
+	cnapi.nodes[oldNode], cnapi.nodes[movedNode] = n, second
 	in.old.cnapi = served(t, cnapi.handler())
 	in.vmapi = newOldVMAPI(ctx, in.public, in.jobs, t.Logf)
 	vmapi := in.vmapi.handler()
@@ -84,7 +87,11 @@ func newInstallation(t *testing.T, ctx context.Context, parts *sync.WaitGroup) *
 		"--napi", fmt.Sprintf("127.0.0.{n}:%d", in.ports[0]), "--cnapi", fmt.Sprintf("127.0.0.{n}:%d", in.ports[1]), "--vmapi", fmt.Sprintf("127.0.0.{n}:%d", in.ports[2]),
 		"--cnapi-behind", in.old.cnapi, "--vmapi-behind", in.old.vmapi, "--placement", "behind", "--triton-allow", "127.0.0.0/8=write",
 	}
-	in.cluster = rig.Cluster(t, bench.Options{Program: rutter, Flags: flags})
+	host := ""
+	if lab {
+		host, flags = labServers, append(flags, "--insecure")
+	}
+	in.cluster = rig.Cluster(t, bench.Options{Program: rutter, Flags: flags, Host: host})
 
 	for _, tag := range []string{"external", "admin", "sdc_overlay"} {
 		in.must(http.MethodPost, in.old.napi+"/nic_tags", object{"name": tag})
@@ -95,7 +102,14 @@ func newInstallation(t *testing.T, ctx context.Context, parts *sync.WaitGroup) *
 			"provision_start_ip": c[2] + ".10", "provision_end_ip": c[2] + ".250",
 		})
 	}
+	in.underlay(in.old.napi)
 	parts.Go(func() { n.run(ctx) })
+	in.smartOS = func() (stop func()) {
+		running, end := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		parts.Go(func() { defer close(ended); second.run(running) })
+		return func() { end(); <-ended }
+	}
 	in.await("the old CNAPI knows the node", func() bool { return cnapi.running(oldNode) })
 	return in
 }
@@ -290,39 +304,17 @@ func (in *installation) measured() {
 	}
 }
 
-// killLeader kills the leader, while the names lead to another server, and starts it.
-func (in *installation) killLeader(ctx context.Context) {
-	in.t.Helper()
-	leader, err := in.cluster.Leader(ctx)
-	if err != nil {
-		in.t.Fatal(err)
-	}
-	if leader == in.cluster.Servers[0] {
-		in.public.point(in.listener("napi", 2), in.listener("cnapi", 2), in.listener("vmapi", 2))
-		in.jobs.point(in.listener("napi", 2), in.listener("cnapi", 2), in.listener("vmapi", 2))
-		for _, c := range in.callers {
-			want := c.begun.Load() + 1
-			in.await("nothing is under way at it", func() bool { return c.ended.Load() >= want || in.t.Failed() })
-		}
-	}
-	if err := leader.Stop(syscall.SIGKILL); err != nil {
-		in.t.Fatal(err)
-	}
-	if err := leader.Start(); err != nil {
-		in.t.Fatal(err)
-	}
-	if err := in.cluster.AwaitReady(ctx, leader); err != nil {
-		in.t.Fatal(err)
-	}
-}
-
 // TestCutOver: provision, start, stop, add_nics, resize and delete run during every step
-// of the cut-over and of the way back, and none fails; one server of Rutter's is killed
-// in the middle (docs/triton.md, section 4; issue 20, item 3).
+// of the cut-over and of the way back, and none fails; the leader is killed in the
+// middle of a provision and of a wait for a ticket (docs/triton.md, section 4; issue 20, item 3).
 func TestCutOver(t *testing.T) {
+	lab, done := enterLab(t)
+	if done {
+		return
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
-	in := newInstallation(t, ctx, &parts)
+	in := newInstallation(t, ctx, &parts, lab)
 	callers := 1
 	if os.Getenv("RUTTER_LONG") != "" {
 		callers = 3
@@ -370,6 +362,11 @@ func TestCutOver(t *testing.T) {
 	}
 	in.during("the leader is killed, and comes again", func() { in.killLeader(ctx) })
 	in.sameInventory(in.listener("vmapi", 3), kept)
+	if lab {
+		in.nodes(ctx)
+	} else {
+		t.Log("step 7 is left out: it needs root and namespaces")
+	}
 	in.during("6 back: freeze, placement by the old CNAPI, thaw", func() { in.placement("behind") })
 	in.during("5 back: the parameters of the workflows", func() { in.jobs.point("", in.old.cnapi, in.old.vmapi) })
 	in.during("4 and 3 back: the names of VMAPI and CNAPI", func() { in.public.point("", in.old.cnapi, in.old.vmapi) })

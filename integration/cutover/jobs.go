@@ -34,6 +34,7 @@ func (v *oldVMAPI) provision(ctx context.Context, n *names, vm object, nics []an
 		payload[name] = value
 	}
 	payload["nics"], payload["resolvers"] = nics, resolvers(nics)
+	payload["routes"], payload["archive_on_delete"] = object{}, true
 	delete(payload, "state")
 	delete(payload, "zone_state")
 	sent = true
@@ -77,8 +78,8 @@ func (v *oldVMAPI) action(ctx context.Context, n *names, vm object, action strin
 		return v.put(ctx, n, id, done)
 	}
 	switch action {
-	case "update":
-		done, err := v.task(ctx, n, http.MethodPost, path+"/update", p)
+	case "update", "kill":
+		done, err := v.task(ctx, n, http.MethodPost, path+"/"+action, p)
 		if err != nil {
 			return err
 		}
@@ -123,8 +124,13 @@ func (v *oldVMAPI) addNICs(ctx context.Context, n *names, vm, p object) error {
 		}
 		nics = append(nics, nic)
 	}
+	// What follows from the networks goes along: routes, and the resolvers of all NICs.
+	var all []any
+	if err := call(ctx, http.MethodGet, n.of("napi")+"/nics?belongs_to_type=zone&belongs_to_uuid="+id, nil, &all); err != nil {
+		return err
+	}
 	began := text(vm, "last_modified")
-	done, err := v.task(ctx, n, http.MethodPost, "/servers/"+server+"/vms/"+id+"/update", object{"add_nics": nics})
+	done, err := v.task(ctx, n, http.MethodPost, "/servers/"+server+"/vms/"+id+"/update", object{"add_nics": nics, "set_routes": object{}, "resolvers": resolvers(all)})
 	if err != nil {
 		return err
 	}

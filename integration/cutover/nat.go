@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+
+	"github.com/google/uuid"
 )
 
 // natPool is the network in which NAT zones have their outer address.
@@ -67,7 +69,7 @@ func (v *oldVMAPI) makeNAT(ctx context.Context, n *names, vm object, network str
 		VM string `json:"vm_uuid"`
 	}
 	if err := call(ctx, http.MethodPost, n.of("vmapi")+"/vms", object{
-		"alias": "nat-" + network, "owner_uuid": vm["owner_uuid"], "brand": "joyent-minimal", "image_uuid": vm["image_uuid"], "billing_id": vm["billing_id"], "ram": 128, "quota": 25, "cpu_cap": 400,
+		"alias": "nat-" + network, "owner_uuid": vm["owner_uuid"], "brand": "joyent-minimal", "image_uuid": vm["image_uuid"], "billing_id": uuid.NewString(), "ram": 128, "quota": 25, "cpu_cap": 400,
 		"networks": []any{
 			object{"ipv4_uuid": natPool, "primary": true, "allow_ip_spoofing": true},
 			object{"ipv4_uuid": network, "ip": known["gateway"], "allow_ip_spoofing": true},

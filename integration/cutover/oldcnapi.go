@@ -80,6 +80,7 @@ func (c *oldCNAPI) handler() http.Handler {
 		c.beats[r.PathValue("s")] = time.Now()
 		w.WriteHeader(http.StatusNoContent)
 	})
+	mux.HandleFunc("POST /servers/{s}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("POST /servers/{s}/events/status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	for pattern, task := range map[string]string{
 		"POST /servers/{s}/vms": "machine_create", "DELETE /servers/{s}/vms/{v}": "machine_destroy", "POST /servers/{s}/vms/{v}/start": "machine_boot",

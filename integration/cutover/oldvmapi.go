@@ -26,16 +26,20 @@ type oldVMAPI struct {
 	log       func(format string, args ...any)
 	// natMade counts NAT zones that jobs made, natFound networks that had one.
 	natMade, natFound atomic.Int64
+	// held is called by the next creation that has its place and no NICs yet.
+	held atomic.Pointer[func()]
 
 	mu        sync.Mutex // protects what follows
 	vms       map[string]object
 	order     []string
 	job       map[string]object
 	listeners map[chan object]bool
+	// packages are PAPI's, by their UUIDs: the traits that a server must have.
+	packages map[string]object
 }
 
 func newOldVMAPI(ctx context.Context, own, jobs *names, log func(format string, args ...any)) *oldVMAPI {
-	return &oldVMAPI{log: log, own: own, jobs: jobs, ctx: ctx, vms: map[string]object{}, job: map[string]object{}, listeners: map[chan object]bool{}}
+	return &oldVMAPI{log: log, own: own, jobs: jobs, ctx: ctx, vms: map[string]object{}, job: map[string]object{}, listeners: map[chan object]bool{}, packages: map[string]object{}}
 }
 
 // store keeps a VM whole, and publishes it.
@@ -165,7 +169,13 @@ func (v *oldVMAPI) create(w http.ResponseWriter, r *http.Request) {
 		tag, _, _ := strings.Cut(text(known, "nic_tag"), "/")
 		tags = append(tags, []string{tag})
 	}
-	server, err := v.place(ctx, vm, p, tags)
+	server := text(p, "server_uuid")
+	var err error
+	if server != "" {
+		err = call(ctx, http.MethodGet, v.own.of("cnapi")+"/servers/"+server, nil, nil)
+	} else {
+		server, err = v.place(ctx, vm, p, tags)
+	}
 	if err != nil {
 		passOn(w, err)
 		return
@@ -179,6 +189,9 @@ func (v *oldVMAPI) create(w http.ResponseWriter, r *http.Request) {
 	}
 	vm["server_uuid"] = server
 	v.store(vm) // before the job is
+	if hold := v.held.Swap(nil); hold != nil {
+		(*hold)()
+	}
 	nics, err := v.provisionNICs(ctx, vm, wanted)
 	if err != nil {
 		release()
@@ -204,9 +217,35 @@ func (v *oldVMAPI) place(ctx context.Context, vm, p object, tags [][]string) (se
 	delete(asked, "nics")
 	var placed struct{ Server struct{ UUID string } }
 	err = call(ctx, http.MethodPost, v.own.of("cnapi")+"/allocate", object{
-		"vm": asked, "image": object{"uuid": p["image_uuid"]}, "package": object{"max_physical_memory": vm["ram"], "cpu_cap": vm["cpu_cap"]}, "nic_tags": flat(tags), "nic_tag_requirements": tags,
+		"vm": asked, "image": object{"uuid": p["image_uuid"]}, "package": v.packageOf(vm), "nic_tags": flat(tags), "nic_tag_requirements": tags,
 	}, &placed)
 	return placed.Server.UUID, err
+}
+
+// holdNext holds the next creation up between its ticket and its NICs. reached is closed
+// when it is there; it goes on with resume, which may be called more than once.
+func (v *oldVMAPI) holdNext() (reached <-chan struct{}, resume func()) {
+	there, on := make(chan struct{}), make(chan struct{})
+	hold := func() {
+		close(there)
+		select {
+		case <-on:
+		case <-v.ctx.Done():
+		}
+	}
+	v.held.Store(&hold)
+	return there, sync.OnceFunc(func() { close(on) })
+}
+
+// packageOf is the package of a VM as PAPI has it.
+func (v *oldVMAPI) packageOf(vm object) object {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	p := object{"max_physical_memory": vm["ram"], "cpu_cap": vm["cpu_cap"]}
+	if traits := v.packages[text(vm, "billing_id")]; traits != nil {
+		p["traits"] = traits
+	}
+	return p
 }
 
 func flat(sets [][]string) (all []string) {
@@ -237,7 +276,7 @@ func (v *oldVMAPI) provisionNICs(ctx context.Context, vm object, wanted []any) (
 // act is POST /vms/UUID?action=.
 func (v *oldVMAPI) act(w http.ResponseWriter, r *http.Request) {
 	p := params(r)
-	if !slices.Contains([]string{"start", "stop", "update", "add_nics", "remove_nics"}, text(p, "action")) {
+	if !slices.Contains([]string{"start", "stop", "kill", "update", "add_nics", "remove_nics"}, text(p, "action")) {
 		refuse(w, 409, "ValidationFailed", "action is not known")
 		return
 	}
@@ -360,4 +399,13 @@ func (v *oldVMAPI) feed(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// sell makes a package whose VMs need these traits of a server, and returns its UUID.
+func (v *oldVMAPI) sell(traits object) (id string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	id = uuid.NewString()
+	v.packages[id] = traits
+	return id
 }

@@ -1,12 +1,16 @@
 package cutover
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // placement restarts the servers, one after another, so that the old CNAPI or the log
@@ -103,4 +107,82 @@ func (in *installation) natZone(ctx context.Context, network string) {
 	}
 	in.flag(network, false)
 	in.await("the NAT zone is gone", func() bool { return len(zones(in.public.of("vmapi"))) == 0 })
+}
+
+// killLeader kills the leader, while the names lead to another server, in the middle of a
+// provision that is handed on and of a wait for a ticket, and starts it. Both end as if
+// nothing had been.
+func (in *installation) killLeader(ctx context.Context) {
+	in.t.Helper()
+	leader, err := in.cluster.Leader(ctx)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	n := 1
+	if leader == in.cluster.Servers[0] {
+		n = 2
+		in.public.point(in.listener("napi", n), in.listener("cnapi", n), in.listener("vmapi", n))
+		in.jobs.point(in.listener("napi", n), in.listener("cnapi", n), in.listener("vmapi", n))
+		for _, c := range in.callers {
+			want := c.begun.Load() + 1
+			in.await("nothing is under way at it", func() bool { return c.ended.Load() >= want || in.t.Failed() })
+		}
+	}
+	reached, resume := in.vmapi.holdNext()
+	defer resume()
+	select {
+	case <-reached:
+	case <-time.After(patience):
+		in.t.Fatalf("%s: no VM is made", in.step)
+	}
+	turn := in.waitForTurn(in.listener("cnapi", n))
+	if err := leader.Stop(syscall.SIGKILL); err != nil {
+		in.t.Fatal(err)
+	}
+	resume()
+	turn()
+	if err := leader.Start(); err != nil {
+		in.t.Fatal(err)
+	}
+	if err := in.cluster.AwaitReady(ctx, leader); err != nil {
+		in.t.Fatal(err)
+	}
+}
+
+// waitForTurn begins to wait for a ticket that another one is before. turn releases that
+// one, and checks that the wait ends then, and not before.
+func (in *installation) waitForTurn(cnapi string) (turn func()) {
+	in.t.Helper()
+	var tickets [2]struct{ UUID string }
+	for i := range tickets {
+		if err := call(in.t.Context(), http.MethodPost, cnapi+"/servers/default/tickets", object{
+			"scope": "test", "id": "killed", "expires_at": time.Now().Add(10 * time.Minute).UTC().Format(time.RFC3339),
+		}, &tickets[i]); err != nil {
+			in.t.Fatal(err)
+		}
+	}
+	address := strings.TrimPrefix(cnapi, "http://")
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "GET /tickets/%s/wait HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", tickets[1].UUID, address)
+	return func() {
+		in.t.Helper()
+		defer conn.Close()
+		var before, after struct{ Status string }
+		if err := call(in.t.Context(), http.MethodGet, cnapi+"/tickets/"+tickets[1].UUID, nil, &before); err != nil || before.Status != "queued" {
+			in.t.Errorf("%s: the second ticket is %q, want queued (%v)", in.step, before.Status, err)
+		}
+		in.must(http.MethodPut, cnapi+"/tickets/"+tickets[0].UUID+"/release", nil)
+		_ = conn.SetReadDeadline(time.Now().Add(patience)) // a connection that is broken fails the read
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || answer.StatusCode != http.StatusNoContent {
+			in.t.Fatalf("%s: the wait for a ticket: %v, %v", in.step, answer, err)
+		}
+		if err := call(in.t.Context(), http.MethodGet, cnapi+"/tickets/"+tickets[1].UUID, nil, &after); err != nil || after.Status != "active" {
+			in.t.Errorf("%s: it is %q after its wait, want active (%v)", in.step, after.Status, err)
+		}
+		in.must(http.MethodPut, cnapi+"/tickets/"+tickets[1].UUID+"/release", nil)
+	}
 }

@@ -68,17 +68,17 @@ func (a Attach) String() string {
 // resolvers and neighbours: they are the guest's own business. Its addresses are those from
 // which the guest may send. The slices of links are changed in place.
 func (l *Links) Attach(of func(mac log.MAC) Attach) {
-	taps := false
+	taps := map[log.MAC]bool{}
 	for i := range l.Fabrics {
 		f := &l.Fabrics[i]
 		f.Attach = of(f.MAC)
 		if f.Attach.Tap {
-			taps = true
+			taps[f.MAC] = true
 			f.Namespace, f.Gateway, f.Routes, f.Resolvers = "", netip.Addr{}, nil, nil
 		}
 	}
-	if taps {
-		l.Neighs = slices.DeleteFunc(l.Neighs, func(n Neigh) bool { return of(n.Link).Tap })
+	if len(taps) > 0 {
+		l.Neighs = slices.DeleteFunc(l.Neighs, func(n Neigh) bool { return taps[n.Link] })
 	}
 }
 

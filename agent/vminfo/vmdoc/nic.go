@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 )
 
 // KernelIPs is the field of a NIC with the addresses, ADDRESS/BITS, that its link has now.
@@ -92,18 +93,36 @@ func ownAddress(nic Value) []Value {
 	return []Value{StringValue(netip.PrefixFrom(address.WithZone(""), bits).String())}
 }
 
-// Addressed reports whether the link of each NIC of a VM has an address: by KernelIPs,
-// or where that is not known by ips.
-func Addressed(vm Value) bool {
-	nics, _ := vm.Get("nics")
-	for _, nic := range nics.Items() {
+// Addressed reports whether the link of each NIC of a VM has an address: see Unaddressed.
+func Addressed(vm Value) bool { return len(Unaddressed(vm)) == 0 }
+
+// Unaddressed returns those NICs of a VM, as MAC and NIC tag, whose link has no address: by
+// KernelIPs, or where that is not known by ips. NICs that are OffFabric have no link to
+// wait for.
+func Unaddressed(vm Value) (nics []string) {
+	all, _ := vm.Get("nics")
+	for _, nic := range all.Items() {
 		ips, known := nic.Get(KernelIPs)
 		if !known {
 			ips, _ = nic.Get("ips")
 		}
-		if len(ips.Items()) == 0 {
-			return false
+		if len(ips.Items()) > 0 || OffFabric(nic) {
+			continue
 		}
+		text := nic.Text("mac")
+		if tag := nic.Text("nic_tag"); tag != "" {
+			text += " on " + tag
+		}
+		nics = append(nics, text)
 	}
-	return true
+	return nics
+}
+
+// OffFabric reports whether a NIC is on a network that is on no fabric: its NIC tag names
+// no vnet (admin, external). Rutter makes no link of such a NIC; who wants one puts it
+// into the VM's namespace. A NIC whose network is not known may be on a fabric: the
+// agent writes network_uuid and nic_tag of NICs in the log into their manifests.
+func OffFabric(nic Value) bool {
+	tag := nic.Text("nic_tag")
+	return nic.Text("network_uuid") != "" && tag != "" && !strings.Contains(tag, "/")
 }

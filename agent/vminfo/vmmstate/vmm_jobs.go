@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -79,7 +80,7 @@ func (m *Table) awaitNICs(ctx context.Context, vm log.UUID) error {
 		select {
 		case <-changed:
 		case <-late.C:
-			return fmt.Errorf("vminfo: VM %s: its NICs have no addresses after %s: are they in the log, on this compute node, and does the agent reach it?", vm, nicsWithin)
+			return fmt.Errorf("vminfo: VM %s: its NICs %s have no addresses after %s: are they in the log, on this compute node, has it an underlay, and does the agent reach a server?", vm, strings.Join(vmdoc.Unaddressed(v), ", "), nicsWithin)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"rutter/log"
 	"rutter/projections"
@@ -32,6 +33,7 @@ type Memory struct {
 	failWrites error // Propose returns it, failures times
 	failures   int
 	compacts   bool // the next change raises the floor to the head
+	now        func() time.Time
 }
 
 // NewMemory returns an empty store.
@@ -63,10 +65,7 @@ func (m *Memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
 		return first, nil
 	}
 	m.contents[c.ID] = content
-	c.Time, c.Seed = m.state.Time()+1_000_000, uint64(len(m.entries)+len(m.seen)+1)
-	if c.Time == 1_000_000 {
-		c.Time = 1_795_251_600_000_000_000
-	}
+	c.Time, c.Seed = m.timeLocked(), uint64(len(m.entries)+len(m.seen)+1)
 	events, result := rules.Decide(m.state, c)
 	result.First, result.Last = log.Seq(len(m.entries)), log.Seq(len(m.entries))
 	for i, e := range events {
@@ -94,6 +93,18 @@ func (m *Memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
 		m.changed = make(chan struct{})
 	}
 	return result, nil
+}
+
+// timeLocked is the time of the next change.
+func (m *Memory) timeLocked() log.Time {
+	last := m.state.Time()
+	switch {
+	case m.now != nil:
+		return max(last+1, log.TimeOf(m.now()))
+	case last == 0:
+		return 1_795_251_600_000_000_000
+	}
+	return last + 1_000_000
 }
 
 func (m *Memory) View(fn func(*projections.State, log.Cursor)) {
@@ -203,6 +214,30 @@ func (m *Memory) FailWrites(n int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failWrites, m.failures = err, n
+}
+
+// SetClock makes changes have the time of a clock. Without it each is 1 ms after the one
+// before.
+func (m *Memory) SetClock(now func() time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.now = now
+}
+
+// SetFeature sets the feature version of the log.
+func (m *Memory) SetFeature(version uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state.SetFeature(version)
+}
+
+// Idle reports whether no call holds the state now.
+func (m *Memory) Idle() bool {
+	idle := m.mu.TryLock()
+	if idle {
+		m.mu.Unlock()
+	}
+	return idle
 }
 
 // Compact raises the floor to the head.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"rutter/agent/sysinfo"
+	"rutter/api/internal/apitest"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
@@ -18,7 +19,7 @@ import (
 const allocBody = `{"vm":{"vm_uuid":"` + vm1 + `","owner_uuid":"` + cn2 + `","ram":1024},"image":{},"package":{"cpu_cap":100},"nic_tags":["external"]}`
 
 // placeable makes cn1 a server that VMs can go to: 10 GiB of memory, 8 cores.
-func placeable(t *testing.T, s *Service, store *memory) {
+func placeable(t *testing.T, s *Service, store *apitest.Memory) {
 	t.Helper()
 	ask(t, s, "POST /servers/"+cn1+"/sysinfo", `{"sysinfo":{"UUID":"`+cn1+`","Hostname":"cn1","Setup":"true","Rutter Agent":"test","MiB of Memory":"10240","CPU Total Cores":8,"Zpool Size in GiB":100,
 		"Network Interfaces":{"e0":{"MAC Address":"00:50:56:34:60:4c","ip4addr":"","Link Status":"up","NIC Names":["external"]}}}}`, 200)
@@ -211,7 +212,7 @@ func TestWaitlist(t *testing.T) {
 		ask(t, s, "GET /tickets/"+second["uuid"].(string), "", 404)
 	}
 	// Before the feature version there is no ticket of no server.
-	store.state.SetFeature(log.FeatureTriton - 1)
+	store.SetFeature(log.FeatureTriton - 1)
 	ask(t, s, "POST /servers/default/tickets", `{"scope":"test","id":"1"}`, 422)
 }
 
@@ -341,7 +342,7 @@ func TestTagsOfSysinfo(t *testing.T) {
 		t.Errorf("%d tags, of one sysinfo more than %d", count(), MaxTagsMade)
 	}
 	// Before the feature version a sysinfo makes none.
-	store.state.SetFeature(log.FeatureTriton - 1)
+	store.SetFeature(log.FeatureTriton - 1)
 	if before := count(); true {
 		if say(many...); count() != before {
 			t.Errorf("%d tags at an old feature version, %d before", count(), before)
@@ -419,7 +420,7 @@ func TestServerFieldsAndUpdates(t *testing.T) {
 func TestListInSlices(t *testing.T) {
 	const servers = 3*formsAtOnce + 1
 	store := newMemory()
-	counted := &viewed{memory: store}
+	counted := &viewed{Memory: store}
 	s := newService(t, store, nil)
 	for n := range servers {
 		o := &log.Server{UUID: log.UUID{0xab, 14: byte(n >> 8), 15: byte(n)}, Hostname: fmt.Sprint("h", n), RAM: 1024, Sysinfo: `{"CPU Total Cores":8}`}
@@ -444,7 +445,7 @@ func TestListInSlices(t *testing.T) {
 
 // viewed counts views, none of which is within another.
 type viewed struct {
-	*memory
+	*apitest.Memory
 	views, within int
 }
 
@@ -453,6 +454,6 @@ func (v *viewed) View(fn func(*projections.State, log.Cursor)) {
 		panic("a view within a view")
 	}
 	v.views++
-	v.memory.View(fn)
+	v.Memory.View(fn)
 	v.within--
 }

@@ -1,24 +1,22 @@
 package cnapi
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"rutter/api/internal/apitest"
 	"rutter/api/reach"
 	"rutter/log"
 	"rutter/projections"
-	"rutter/projections/rules"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,53 +27,17 @@ const (
 	vm1 = "5595d88c-6e4d-4bda-b58e-97dd02e30001"
 )
 
-// memory is a Store: the real decisions, as if replication took no time.
-type memory struct {
-	mu      sync.RWMutex
-	state   *projections.State
-	head    log.Seq
-	changed chan struct{}
-	unready error
-	now     func() time.Time
+func newMemory() *apitest.Memory {
+	m := apitest.NewMemory()
+	m.SetClock(time.Now)
+	return m
 }
 
-func newMemory() *memory {
-	return &memory{state: projections.NewState(), changed: make(chan struct{}), now: time.Now}
+// stateOf returns the state of a store, for a test that makes no change meanwhile.
+func stateOf(m *apitest.Memory) (state *projections.State) {
+	m.View(func(s *projections.State, _ log.Cursor) { state = s })
+	return state
 }
-
-func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c.Time, c.Seed = max(m.state.Time()+1, log.TimeOf(m.now())), uint64(m.head)+1
-	events, result := rules.Decide(m.state, c)
-	for _, e := range events {
-		m.head++
-		if _, err := m.state.Apply(m.head, e); err != nil {
-			panic(err)
-		}
-	}
-	result.Last = m.head
-	close(m.changed)
-	m.changed = make(chan struct{})
-	return result, nil
-}
-
-func (m *memory) View(fn func(*projections.State, log.Cursor)) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	fn(m.state, log.Cursor{Seq: m.head})
-}
-
-func (m *memory) Changed() <-chan struct{} {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.changed
-}
-
-func (m *memory) WaitSeq(context.Context, log.Seq) error      { return nil }
-func (m *memory) Consistent(context.Context) (log.Seq, error) { return m.head, nil }
-func (m *memory) Ready() error                                { return m.unready }
-func (m *memory) Serving() error                              { return nil }
 
 var drawn atomic.Uint64
 
@@ -94,7 +56,7 @@ func testUUID(t testing.TB, text string) log.UUID {
 }
 
 // reaching is a client that posts to nodes on the address 127.0.0.1.
-func reaching(t *testing.T, store *memory) *reach.Client {
+func reaching(t *testing.T, store *apitest.Memory) *reach.Client {
 	t.Helper()
 	c := reach.New(reach.Config{View: store.View, Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}).Client(nil)
 	t.Cleanup(c.CloseIdleConnections)
@@ -102,7 +64,7 @@ func reaching(t *testing.T, store *memory) *reach.Client {
 }
 
 // newService makes a service over a store with one server, cn1.
-func newService(t *testing.T, store *memory, edit func(*Config)) *Service {
+func newService(t *testing.T, store *apitest.Memory, edit func(*Config)) *Service {
 	t.Helper()
 	cfg := Config{Store: store, NewID: newID, Self: "s1", Run: 7, Asker: func(*http.Request) (string, log.Author) { return "ada", log.Author{} }}
 	if edit != nil {
@@ -154,7 +116,7 @@ func askRaw(t *testing.T, s *Service, request, body string, want int) []byte {
 }
 
 // change makes operations on the log directly, as an agent does.
-func change(t *testing.T, store *memory, op log.Op) *log.Refusal {
+func change(t *testing.T, store *apitest.Memory, op log.Op) *log.Refusal {
 	t.Helper()
 	id, _ := newID()
 	result, err := store.Propose(t.Context(), &log.Change{ID: id, Actor: "agent", Ops: []log.Op{op}})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"rutter/api/internal/apitest"
 	"rutter/log"
 )
 
@@ -17,7 +18,7 @@ const (
 )
 
 // withNetwork is a service whose log has a network of two addresses.
-func withNetwork(t *testing.T) (*memory, *Service) {
+func withNetwork(t *testing.T) (*apitest.Memory, *Service) {
 	t.Helper()
 	store := newMemory()
 	s := newService(t, store, nil)
@@ -46,7 +47,7 @@ func TestNetworksOfAMachine(t *testing.T) {
 	path := "POST /servers/" + cn1 + "/vms"
 	body := `{"uuid":"` + vm1 + `","owner_uuid":"` + cn2 + `","alias":"a","autoboot":false,"networks":[{"uuid":"` + network1 + `"},{"ipv4_uuid":"` + network1 + `","ip":"10.1.0.99","primary":true}]}`
 	id := ask(t, s, path, body, 200)["id"].(string)
-	head := store.head
+	head := store.Head().Seq
 	params := ask(t, s, "GET /tasks/"+id, "", 200)["params"].(map[string]any)
 	nics := params["nics"].([]any)
 	if len(nics) != 2 {
@@ -54,7 +55,7 @@ func TestNetworksOfAMachine(t *testing.T) {
 	}
 	for i, want := range []string{"10.1.0.10 false zone provisioning", "10.1.0.99 true zone provisioning"} {
 		mac := nics[i].(map[string]any)["mac"].(string)
-		rec, ok := store.state.Get(log.KindNIC, mac)
+		rec, ok := stateOf(store).Get(log.KindNIC, mac)
 		if !ok {
 			t.Fatalf("the log has no NIC %s", mac)
 		}
@@ -65,8 +66,8 @@ func TestNetworksOfAMachine(t *testing.T) {
 	}
 	// A VM that is made does not change its NICs, whatever becomes of its task.
 	s.sweep(t.Context())
-	if store.head != head {
-		t.Errorf("a task that is open lost something: %d events", store.head-head)
+	if store.Head().Seq != head {
+		t.Errorf("a task that is open lost something: %d events", store.Head().Seq-head)
 	}
 	fail := log.Op{Action: log.Update, Kind: log.KindTask, ID: id, Set: []string{"failure", "status"}, Object: &log.Task{Status: log.TaskFailure, Failure: "no room"}}
 	if refusal := change(t, store, fail); refusal != nil {
@@ -74,13 +75,13 @@ func TestNetworksOfAMachine(t *testing.T) {
 	}
 	s.sweep(t.Context())
 	for _, kind := range []log.Kind{log.KindNIC, log.KindVM} {
-		if n := store.state.Count(kind); n != 0 {
+		if n := stateOf(store).Count(kind); n != 0 {
 			t.Errorf("%d of %s are left", n, kind)
 		}
 	}
-	head = store.head
+	head = store.Head().Seq
 	s.sweep(t.Context())
-	if store.head != head {
+	if store.Head().Seq != head {
 		t.Error("it is freed again")
 	}
 	// Its addresses can be had again; and a VM that its node knows of keeps them.
@@ -93,7 +94,7 @@ func TestNetworksOfAMachine(t *testing.T) {
 		t.Fatal(refusal)
 	}
 	s.sweep(t.Context())
-	if n := store.state.Count(log.KindNIC); n != 2 {
+	if n := stateOf(store).Count(log.KindNIC); n != 2 {
 		t.Errorf("a VM that is there has %d NICs, want 2", n)
 	}
 }
@@ -104,7 +105,7 @@ func TestNetworksRefused(t *testing.T) {
 	of := func(more string) string {
 		return `{"uuid":"` + vm1 + `","owner_uuid":"` + cn2 + `",` + more + `}`
 	}
-	head := store.head
+	head := store.Head().Seq
 	for _, c := range []struct{ what, body, want string }{
 		{"no list", of(`"networks":7`), `422 InvalidParameters: Invalid parameters | networks InvalidParameter: it is no list of networks, but of kind number`},
 		{"none", of(`"networks":[]`), `422 InvalidParameters: Invalid parameters | networks InvalidParameter: there are 0`},
@@ -126,8 +127,8 @@ func TestNetworksRefused(t *testing.T) {
 			}
 		})
 	}
-	if store.head != head {
-		t.Errorf("what was refused made %d events", store.head-head)
+	if store.Head().Seq != head {
+		t.Errorf("what was refused made %d events", store.Head().Seq-head)
 	}
 }
 

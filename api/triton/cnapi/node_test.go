@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"rutter/api/internal/apitest"
 	"rutter/api/reach"
 	"rutter/log"
 )
@@ -265,7 +266,7 @@ type senderKey struct{}
 
 // authored makes what a sender's context asks for the sender's, as the servers' store does.
 type authored struct {
-	*memory
+	*apitest.Memory
 	node log.UUID
 }
 
@@ -274,7 +275,7 @@ func (a authored) Propose(ctx context.Context, c *log.Change) (log.Result, error
 	if ctx.Value(senderKey{}) != nil {
 		c.By = log.Author{Role: log.RoleCN, CN: a.node}
 	}
-	return a.memory.Propose(ctx, c)
+	return a.Memory.Propose(ctx, c)
 }
 
 // A node that reports with its own certificate may not write where it is reached; the

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/api/internal/apitest"
 	"rutter/log"
 	"rutter/log/budget"
 )
@@ -25,7 +26,7 @@ func TestRefusalsAreAnswered(t *testing.T) {
 
 // failingStore is a store that takes no change.
 type failingStore struct {
-	*memory
+	*apitest.Memory
 	err error
 }
 

@@ -105,7 +105,7 @@ func (s *Service) start(w http.ResponseWriter, r *http.Request, name string, fie
 
 // plainTasks are the tasks that choose nothing that runs on a compute node, if their
 // params do not.
-var plainTasks = []string{"machine_boot", "machine_create", "machine_destroy", "machine_reboot", "machine_shutdown", "machine_update", "nop", "sysinfo"}
+var plainTasks = []string{"machine_boot", "machine_create", "machine_destroy", "machine_kill", "machine_reboot", "machine_shutdown", "machine_update", "nop", "sysinfo"}
 
 // checkPrograms refuses a task that chooses what runs on a compute node, if the client
 // may not. The node's agent decides again.

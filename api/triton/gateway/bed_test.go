@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"io"
@@ -17,12 +16,11 @@ import (
 	"go.uber.org/goleak"
 
 	"rutter/api/auth/matrix"
+	"rutter/api/internal/apitest"
 	"rutter/api/internal/rest"
 	"rutter/api/triton/cnapi"
 	"rutter/api/triton/vmapi"
 	"rutter/log"
-	"rutter/projections"
-	"rutter/projections/rules"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,54 +28,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	oldCN   = "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01" // with a cn-agent
 	newCN   = "564d69b1-a178-4fbe-b36f-3f2b7fd7ed02" // with Rutter's agent
+	nextCN  = "564d69b1-a178-4fbe-b36f-3f2b7fd7ed03" // with a cn-agent
 	oldVM   = "5595d88c-6e4d-4bda-b58e-97dd02e30001" // on oldCN
 	newVM   = "5595d88c-6e4d-4bda-b58e-97dd02e30002" // on newCN
 	freshVM = "5595d88c-6e4d-4bda-b58e-97dd02e30003" // in neither yet
 	owner   = "930896af-bf8c-48d4-885c-6573a94b1853"
 	oldNIC  = "90:b8:d0:00:00:01"
 )
-
-// memory is a Store: the real decisions, as if replication took no time.
-type memory struct {
-	mu      sync.RWMutex
-	state   *projections.State
-	head    log.Seq
-	changed chan struct{}
-}
-
-func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c.Time, c.Seed = max(m.state.Time()+1, log.TimeOf(time.Now())), uint64(m.head)+1
-	events, result := rules.Decide(m.state, c)
-	for _, e := range events {
-		m.head++
-		if _, err := m.state.Apply(m.head, e); err != nil {
-			panic(err)
-		}
-	}
-	result.Last = m.head
-	close(m.changed)
-	m.changed = make(chan struct{})
-	return result, nil
-}
-
-func (m *memory) View(fn func(*projections.State, log.Cursor)) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	fn(m.state, log.Cursor{Seq: m.head})
-}
-
-func (m *memory) Changed() <-chan struct{} {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.changed
-}
-
-func (m *memory) WaitSeq(context.Context, log.Seq) error      { return nil }
-func (m *memory) Consistent(context.Context) (log.Seq, error) { return m.head, nil }
-func (m *memory) Ready() error                                { return nil }
-func (m *memory) Serving() error                              { return nil }
 
 var drawn atomic.Uint64
 
@@ -89,7 +46,7 @@ func newID() (id log.UUID, err error) {
 // bed is a gateway on a real port, before an old service on a real port.
 type bed struct {
 	t     *testing.T
-	store *memory
+	store *apitest.Memory
 	g     *Gateway
 	url   string
 	// who is the right of the client: read, write or programs.
@@ -131,9 +88,10 @@ func (b *bed) last() request {
 // newBed starts both. set changes the gateway's settings; nil: none.
 func newBed(t *testing.T, surface string, set func(*Config)) *bed {
 	t.Helper()
-	b := &bed{t: t, store: &memory{state: projections.NewState(), changed: make(chan struct{})}}
+	b := &bed{t: t, store: apitest.NewMemory()}
+	b.store.SetClock(time.Now)
 	b.who.Store("write")
-	b.store.state.SetFeature(log.FeatureTriton)
+	b.store.SetFeature(log.FeatureTriton)
 	b.fill()
 	old := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -211,6 +169,7 @@ func (b *bed) fill() {
 			ProvisionStart: netip.MustParseAddr("10.0.0.10"), ProvisionEnd: netip.MustParseAddr("10.0.0.250"), Resolvers: log.Addresses{netip.MustParseAddr("10.0.0.2")},
 		}),
 		create("hostname status sysinfo uuid", &log.Server{UUID: id(oldCN), Hostname: "cn1", Status: "running", Sysinfo: `{"CN Agent Port":5309,"UUID":"` + oldCN + `"}`}),
+		create("hostname status sysinfo uuid", &log.Server{UUID: id(nextCN), Hostname: "cn3", Status: "running", Sysinfo: `{"CN Agent Port":5309,"UUID":"` + nextCN + `"}`}),
 		create("hostname status sysinfo uuid", &log.Server{UUID: id(newCN), Hostname: "cn2", Status: "running", Sysinfo: `{"Rutter Agent":"1.0","UUID":"` + newCN + `"}`}),
 		create("alias last_modified owner_uuid server_uuid state uuid", &log.VM{LastModified: log.Time(17e17), UUID: id(oldVM), Alias: "web0", OwnerUUID: id(owner), ServerUUID: id(oldCN), State: "running"}),
 		create("alias last_modified owner_uuid server_uuid state uuid", &log.VM{LastModified: log.Time(17e17), UUID: id(newVM), Alias: "web1", OwnerUUID: id(owner), ServerUUID: id(newCN), State: "running"}),

@@ -44,13 +44,12 @@ const (
 	StallTime = 60 * time.Second
 	askTime   = 10 * time.Second // of a request of the gateway's own
 	// readTime bounds what a caller waits for while the gateway reads a VM behind.
-	readTime     = 5 * time.Second
-	pingEvery    = 5 * time.Second
-	sweepEvery   = 5 * time.Minute
-	proposeTime  = 10 * time.Second
-	firstPause   = 50 * time.Millisecond
-	mostPause    = 5 * time.Second
-	outflowEvery = time.Minute // how often everything is compared with the old VMAPI
+	readTime    = 5 * time.Second
+	pingEvery   = 5 * time.Second
+	sweepEvery  = 5 * time.Minute
+	proposeTime = 10 * time.Second
+	firstPause  = 50 * time.Millisecond
+	mostPause   = 5 * time.Second
 )
 
 // Surfaces of a gateway.
@@ -64,6 +63,8 @@ type Store interface {
 	Propose(ctx context.Context, c *log.Change) (log.Result, error)
 	View(fn func(state *projections.State, head log.Cursor))
 	Changed() <-chan struct{}
+	Entries(after log.Seq, limit int) ([]log.Entry, error)
+	CheckCursor(c log.Cursor) error
 	WaitSeq(ctx context.Context, seq log.Seq) error
 	Ready() error
 	Serving() error

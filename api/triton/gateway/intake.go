@@ -87,7 +87,16 @@ func (g *Gateway) intake(ctx context.Context, one *said, from source) error {
 	var err error
 	for range tries {
 		var op *log.Op
-		g.store.View(func(state *projections.State, _ log.Cursor) { op, err = intakeOp(state, one, from) })
+		var elsewhere *log.VM
+		g.store.View(func(state *projections.State, _ log.Cursor) {
+			op, err = intakeOp(state, one, from)
+			if rec, ok := state.Get(log.KindVM, one.vm.ID()); ok && movesAgents(state, rec.Object.(*log.VM), one.vm) {
+				elsewhere = rec.Object.(*log.VM)
+			}
+		})
+		if elsewhere != nil {
+			g.logger.Warn("a VM is said to be on another compute node than the log has it on, and one of the two has Rutter's agent: it is not moved", "vm", one.vm.UUID, "said", one.vm.ServerUUID, "log", elsewhere.ServerUUID)
+		}
 		if err == nil && op == nil {
 			g.cfg.Metrics.taken.WithLabelValues(g.cfg.Surface, "kept").Inc()
 			return nil
@@ -151,7 +160,7 @@ func intakeOp(state *projections.State, one *said, from source) (*log.Op, error)
 		return nil, errPassed
 	}
 	known := rec.Object.(*log.VM)
-	after, set, err := after(known, one, from, hasAgent(state, known.ServerUUID))
+	after, set, err := after(known, one, from, hasAgent(state, known.ServerUUID), movesAgents(state, known, vm))
 	if err != nil {
 		return nil, err
 	}
@@ -167,9 +176,24 @@ func intakeOp(state *projections.State, one *said, from source) (*log.Op, error)
 	return &log.Op{Action: log.Update, Kind: log.KindVM, ID: known.ID(), IfMatch: rec.Revision, IfSeq: rec.Seq, Object: after, Set: set}, nil
 }
 
+// movesAgents reports whether a VM is said to be on another node than the log has it on,
+// and one of the two has Rutter's agent. Which VMs such a node has, its agent says, and no
+// record of an old VMAPI, which may be stale; no migration goes to or from it. A VM that
+// is being made may get such a node, as its first.
+func movesAgents(state *projections.State, known, vm *log.VM) bool {
+	switch {
+	case vm.ServerUUID.IsZero() || vm.ServerUUID == known.ServerUUID:
+		return false
+	case hasAgent(state, known.ServerUUID):
+		return true
+	}
+	return hasAgent(state, vm.ServerUUID) && (!known.ServerUUID.IsZero() || known.State != stateProvisioning)
+}
+
 // after returns a VM as it is after what was said, and the names of the fields that
-// differ. agent: its node has Rutter's agent, whose reports are newer than any PUT.
-func after(known *log.VM, one *said, from source, agent bool) (*log.VM, []string, error) {
+// differ. agent: its node has Rutter's agent, whose reports are newer than any PUT. moves:
+// see movesAgents.
+func after(known *log.VM, one *said, from source, agent, moves bool) (*log.VM, []string, error) {
 	vm := one.vm
 	// A node without Rutter's agent says by PUT what is: VMAPI keeps the last one.
 	newer := !agent && (from == fromNode || vm.LastModified >= known.LastModified)
@@ -177,6 +201,8 @@ func after(known *log.VM, one *said, from source, agent bool) (*log.VM, []string
 	switch {
 	case from == fromNode && !known.ServerUUID.IsZero() && vm.ServerUUID != known.ServerUUID:
 		return known, nil, nil // where a VM is, updateVmServerUuid says
+	case moves: // it is of another VM than the agent's, or of another time
+		return part(known, one)
 	case from == fromVMAPI && vm.State == stateFailed && unmade:
 		return part(known, one, "state", "zone_state", "server_uuid")
 	case vm.State == stateDestroyed && agent: // it is for the node's agent to say
@@ -185,7 +211,7 @@ func after(known *log.VM, one *said, from source, agent bool) (*log.VM, []string
 		return part(known, one) // a record from before the node's first report
 	case !newer && !unmade:
 		if from == fromVMAPI {
-			return part(known, one, "server_uuid")
+			return part(known, one, "server_uuid") // neither node has Rutter's agent
 		}
 		return known, nil, nil
 	}

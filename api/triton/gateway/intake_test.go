@@ -13,7 +13,7 @@ import (
 // the second time.
 func TestBelowProperties(t *testing.T) {
 	b := newBed(t, VMAPI, nil)
-	b.store.state.SetFeature(log.FeatureTriton - 1)
+	b.store.SetFeature(log.FeatureTriton - 1)
 	made := object(freshVM, oldCN, "provisioning", "", `"tags":{"a":"b"},"role_tags":["r"]`)
 	b.answerWith(old(map[string]string{freshVM: made}))
 	if got := b.ask("POST", "/vms", `{"owner_uuid":"`+owner+`"}`); got.status != 202 {
@@ -34,8 +34,8 @@ func TestBelowProperties(t *testing.T) {
 	}
 	b.listing(made, put)
 	for range 2 {
-		head := b.store.head
-		if err := b.g.sweep(t.Context()); err != nil || b.store.head != head {
+		head := b.store.Head().Seq
+		if err := b.g.sweep(t.Context()); err != nil || b.store.Head().Seq != head {
 			t.Errorf("a sweep wrote what the log has: %v", err)
 		}
 	}
@@ -77,7 +77,7 @@ func TestOlderRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if one.asOf = b.store.head; c.since {
+		if one.asOf = b.store.Head().Seq; c.since {
 			one.asOf = 0
 		}
 		if err := b.g.intake(t.Context(), one, fromVMAPI); err != c.err {

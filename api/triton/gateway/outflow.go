@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -24,9 +25,10 @@ type outflow struct {
 	g *Gateway
 
 	mu sync.Mutex // protects what follows
-	// seen are the VMs of nodes with Rutter's agent that the log had, with the last time,
-	// for seenFor. A VM that the log never had is not gone: its node may not have reported
-	// it yet, or the log refuses it.
+	// seen are the VMs of nodes with Rutter's agent that the log has, with a zero time, and
+	// those that it had, with the time at which they were found gone, for seenFor. A VM that
+	// the log never had is not gone: its node may not have reported it yet, or the log
+	// refuses it.
 	seen   map[string]time.Time
 	pruned time.Time
 }
@@ -42,9 +44,14 @@ const (
 // watch notes which VMs the log has, on each server, until ctx ends: the next leader must
 // know which VMs were there.
 func (o *outflow) watch(ctx context.Context) {
+	of := changes{store: o.g.store}
 	for ctx.Err() == nil {
 		changed := o.g.store.Changed()
-		o.note(o.of(), time.Now())
+		if vms, all, err := of.next(); err != nil {
+			o.g.logger.Warn("the log's changes cannot be read", "error", err)
+		} else {
+			o.note(o.now(vms, all), vms, all, time.Now())
+		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -56,18 +63,34 @@ func (o *outflow) watch(ctx context.Context) {
 	}
 }
 
-func (o *outflow) note(vms map[string]sentVM, now time.Time) {
+// note remembers the VMs that the log has now, of those that changed or of all.
+func (o *outflow) note(now map[string]sentVM, changed map[string]bool, all bool, at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for id := range vms {
-		o.seen[id] = now
+	gone := func(id string) {
+		if _, there := now[id]; !there && o.seen[id].IsZero() {
+			o.seen[id] = at
+		}
 	}
-	if now.Sub(o.pruned) < seenFor/24 {
+	if all {
+		for id := range o.seen {
+			gone(id)
+		}
+	}
+	for id := range changed {
+		if _, had := o.seen[id]; had {
+			gone(id)
+		}
+	}
+	for id := range now {
+		o.seen[id] = time.Time{}
+	}
+	if at.Sub(o.pruned) < seenFor/24 {
 		return
 	}
-	o.pruned = now
-	for id, at := range o.seen {
-		if now.Sub(at) > seenFor {
+	o.pruned = at
+	for id, since := range o.seen {
+		if !since.IsZero() && at.Sub(since) > seenFor {
 			delete(o.seen, id)
 		}
 	}
@@ -83,8 +106,8 @@ func (o *outflow) was(id string) bool {
 
 // run has the old VMAPI know the VMs of compute nodes with Rutter's agent, as the log
 // has them (rule 5), while this server leads: each change when the log has it, and
-// everything when this server begins to lead and once in each outflowEvery. It does what
-// a vm-agent does on other nodes.
+// everything when this server begins to lead, after a gap of what it has read, and once in
+// each Config.Sweep. It does what a vm-agent does on other nodes.
 func (o *outflow) run(ctx context.Context) {
 	o.g.whileLeading(ctx, func(ctx context.Context) {
 		pause := firstPause
@@ -114,17 +137,17 @@ type sentVM struct {
 	form map[string]any
 }
 
-// term compares everything, follows the log for outflowEvery, and returns.
+// term compares everything, follows the log for Config.Sweep or until a gap, and returns.
 func (o *outflow) term(ctx context.Context) error {
-	sent, err := o.compare(ctx)
+	out, err := o.begin(ctx)
 	if err != nil {
 		return err
 	}
-	until := time.NewTimer(outflowEvery)
+	until := time.NewTimer(o.g.cfg.Sweep)
 	defer until.Stop()
 	for {
 		changed := o.g.store.Changed()
-		if err := o.send(ctx, sent); err != nil {
+		if whole, err := out.step(ctx); whole || err != nil {
 			return err
 		}
 		select {
@@ -140,6 +163,36 @@ func (o *outflow) term(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// sending is a term of an outflow. sent are VMs as the old VMAPI has them.
+type sending struct {
+	*outflow
+	log  changes
+	sent map[string]sentVM
+}
+
+// begin compares everything and sends what differs.
+func (o *outflow) begin(ctx context.Context) (*sending, error) {
+	out := &sending{outflow: o, log: changes{store: o.g.store}}
+	if _, _, err := out.log.next(); err != nil { // before what is compared, so that nothing is missed
+		return nil, err
+	}
+	var err error
+	if out.sent, err = o.compare(ctx); err != nil {
+		return nil, err
+	}
+	return out, o.send(ctx, out.sent, nil, true)
+}
+
+// step sends what changed since the last one. Its cost is that of the changes, and does
+// not grow with the VMs of the log. whole: what changed is not known.
+func (out *sending) step(ctx context.Context) (whole bool, err error) {
+	vms, whole, err := out.log.next()
+	if err != nil || whole || len(vms) == 0 {
+		return whole, err
+	}
+	return false, out.send(ctx, out.sent, vms, false)
 }
 
 // gather is how long changes of the log are gathered.
@@ -198,6 +251,29 @@ func (o *outflow) theirs(ctx context.Context, cn log.UUID) (map[string]map[strin
 	return all, nil
 }
 
+// now are those of some VMs that nodes with an agent have by the log, or all of them.
+func (o *outflow) now(some map[string]bool, all bool) map[string]sentVM {
+	if all {
+		return o.of()
+	}
+	now := make(map[string]sentVM, len(some))
+	o.g.store.View(func(state *projections.State, _ log.Cursor) {
+		for id := range some {
+			if rec, ok := state.Get(log.KindVM, id); ok && flows(rec) && hasAgent(state, rec.Object.(*log.VM).ServerUUID) {
+				now[id] = sentVM{seq: rec.Seq}
+			}
+		}
+	})
+	return now
+}
+
+// flows reports whether the old VMAPI is told of a VM: of one that is being made it has a
+// record of its own.
+func flows(rec projections.Record) bool {
+	vm := rec.Object.(*log.VM)
+	return !vm.DoNotInventory && vm.State != stateProvisioning
+}
+
 // of are the VMs that nodes with an agent have by the log, without their forms: those of
 // 100,000 VMs would hold up the log.
 func (o *outflow) of() map[string]sentVM {
@@ -209,11 +285,9 @@ func (o *outflow) of() map[string]sentVM {
 				continue
 			}
 			for rec := range state.VMsOn(cn) {
-				vm := rec.Object.(*log.VM)
-				if vm.DoNotInventory || vm.State == stateProvisioning {
-					continue // VMAPI has the record of its own
+				if flows(rec) {
+					now[rec.Object.ID()] = sentVM{seq: rec.Seq}
 				}
-				now[vm.ID()] = sentVM{seq: rec.Seq}
 			}
 		}
 	})
@@ -283,13 +357,14 @@ func empty(value any) bool {
 // ofLog are the fields of a VM that the log has below FeatureTriton.
 var ofLog = append(slices.DeleteFunc(log.FieldNames(log.KindVM), func(name string) bool { return name == "properties" }), "nics", "ram", "resolvers", "routes")
 
-// send sends each VM of a node with an agent that the old VMAPI has otherwise.
-func (o *outflow) send(ctx context.Context, sent map[string]sentVM) error {
-	now := o.of()
-	o.note(now, time.Now())
+// send sends those of some VMs, or of all, that the old VMAPI has otherwise, and ends those
+// that are gone.
+func (o *outflow) send(ctx context.Context, sent map[string]sentVM, some map[string]bool, all bool) error {
+	now := o.now(some, all)
+	o.note(now, some, all, time.Now())
 	for id, one := range now {
 		have := sent[id]
-		if have.seq == one.seq && one.seq != 0 {
+		if all && have.seq == one.seq && one.seq != 0 {
 			continue // it did not change
 		}
 		if one.form = o.form(id, have.form); one.form == nil {
@@ -302,38 +377,47 @@ func (o *outflow) send(ctx context.Context, sent map[string]sentVM) error {
 		}
 		sent[id] = one
 	}
-	return o.end(ctx, sent, now)
-}
-
-// end tells the old VMAPI of VMs that the log had and has no more, as a vm-agent does:
-// the last object, destroyed.
-func (o *outflow) end(ctx context.Context, sent, now map[string]sentVM) error {
-	for id, have := range sent {
+	if all {
+		for id := range sent {
+			if _, still := now[id]; !still {
+				if err := o.end(ctx, sent, id); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for id := range some {
 		if _, still := now[id]; still {
 			continue
 		}
-		if vm, agent := o.g.vmOf(id); vm != nil && (!agent || vm.DoNotInventory || vm.State == stateProvisioning) {
-			delete(sent, id) // it moved, or is moving
-			continue
-		} else if vm == nil && !o.was(id) {
-			o.g.logger.Warn(o.g.name()+" has a VM of a compute node with Rutter's agent that the log does not have: it stays there as it is", "vm", id)
-			delete(sent, id)
-			continue
-		}
-		state, _ := have.form["state"].(string)
-		if state != stateDestroyed && state != stateProvisioning && state != stateFailed && have.form != nil {
-			form := make(map[string]any, len(have.form))
-			for name, value := range have.form {
-				form[name] = value
-			}
-			form["state"], form["zone_state"] = stateDestroyed, stateDestroyed
-			if err := o.put(ctx, id, form); err != nil {
+		if _, has := sent[id]; has {
+			if err := o.end(ctx, sent, id); err != nil {
 				return err
 			}
 		}
-		delete(sent, id)
 	}
 	return nil
+}
+
+// end tells the old VMAPI of a VM that the log had and has no more, as a vm-agent does:
+// the last object, destroyed.
+func (o *outflow) end(ctx context.Context, sent map[string]sentVM, id string) error {
+	defer delete(sent, id)
+	have := sent[id]
+	if vm, _ := o.g.vmOf(id); vm != nil {
+		return nil // it moved, is moving, or came back
+	} else if !o.was(id) {
+		o.g.logger.Warn(o.g.name()+" has a VM of a compute node with Rutter's agent that the log does not have: it stays there as it is", "vm", id)
+		return nil
+	}
+	state, _ := have.form["state"].(string)
+	if state == stateDestroyed || state == stateProvisioning || state == stateFailed || have.form == nil {
+		return nil
+	}
+	form := maps.Clone(have.form)
+	form["state"], form["zone_state"] = stateDestroyed, stateDestroyed
+	return o.put(ctx, id, form)
 }
 
 // put sends one VM to the old VMAPI. One that it refuses is logged, and compared again in

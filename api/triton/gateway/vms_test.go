@@ -136,11 +136,11 @@ func TestPut(t *testing.T) {
 	b.mu.Lock()
 	fails = false
 	b.mu.Unlock()
-	head := b.store.head
+	head := b.store.Head().Seq
 	if got := b.ask("PUT", "/vms/"+oldVM, put); got.status != 200 || b.last().body != put {
 		t.Errorf("again: %d %s", got.status, got.body)
 	}
-	if b.store.head != head {
+	if b.store.Head().Seq != head {
 		t.Error("the same again was written again")
 	}
 	whole := `{"vms":{"` + oldVM + `":` + object(oldVM, oldCN, "running", "2026-01-03T00:00:00.000Z") + `}}`
@@ -165,7 +165,7 @@ func TestMoving(t *testing.T) {
 			_, _ = io.WriteString(w, migration)
 			return
 		}
-		old(map[string]string{oldVM: object(oldVM, newCN, "running", "2026-01-01T00:00:00.000Z")})(w, r)
+		old(map[string]string{oldVM: object(oldVM, nextCN, "running", "2026-01-01T00:00:00.000Z")})(w, r)
 	})
 	gone := object(oldVM, oldCN, "destroyed", "2026-01-05T00:00:00.000Z")
 	if got := b.ask("PUT", "/vms/"+oldVM, gone); got.status != 200 {
@@ -175,10 +175,10 @@ func TestMoving(t *testing.T) {
 	if vm := b.vm(oldVM); vm.State != "running" {
 		t.Errorf("a VM that moves was destroyed: %+v", vm)
 	}
-	if got := b.ask("POST", "/migrations/"+oldVM+"/updateVmServerUuid", `{"server_uuid":"`+newCN+`"}`); got.status != 200 {
+	if got := b.ask("POST", "/migrations/"+oldVM+"/updateVmServerUuid", `{"server_uuid":"`+nextCN+`"}`); got.status != 200 {
 		t.Errorf("%d %s", got.status, got.body)
 	}
-	if vm := b.vm(oldVM); vm.ServerUUID.String() != newCN {
+	if vm := b.vm(oldVM); vm.ServerUUID.String() != nextCN {
 		t.Errorf("the log has it on %s", vm.ServerUUID)
 	}
 	migration = `{"state":"successful","phase":"switch"}`
@@ -193,7 +193,7 @@ func TestMoving(t *testing.T) {
 }
 
 // TestNodeWins: of a VM whose node has Rutter's agent, the old VMAPI's record gives role
-// tags and the server, and nothing that the node reports.
+// tags, and nothing that the node reports.
 func TestNodeWins(t *testing.T) {
 	b := newBed(t, VMAPI, nil)
 	vms := map[string]string{newVM: object(newVM, newCN, "stopped", "2031-01-01T00:00:00.000Z", `"role_tags":["r1","r2"]`)}
@@ -218,6 +218,62 @@ func TestNodeWins(t *testing.T) {
 	vms[newVM] = object(newVM, newCN, "running", "2031-01-01T00:00:00.000Z")
 	if got := b.ask("GET", "/vms/"+newVM, ""); got.status != 404 {
 		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
+// TestLyingServer: an old VMAPI that has a VM on another node than the log, of which one has
+// Rutter's agent, moves it neither away from that node nor onto it, on any way that it is
+// read; its role tags are taken. Between nodes without it, it is the old VMAPI that says.
+func TestLyingServer(t *testing.T) {
+	b := newBed(t, VMAPI, nil)
+	later := "2031-01-01T00:00:00.000Z"
+	vms := map[string]string{
+		newVM: object(newVM, oldCN, "stopped", later, `"role_tags":["r1"]`), // away from the agent's node
+		oldVM: object(oldVM, newCN, "stopped", later, `"role_tags":["r2"]`), // onto it
+	}
+	b.answerWith(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/vms" && r.Method == "GET" {
+			_, _ = io.WriteString(w, "["+vms[newVM]+","+vms[oldVM]+"]")
+			return
+		}
+		old(vms)(w, r)
+	})
+	stays := func(what string) {
+		t.Helper()
+		for id, cn := range map[string]string{newVM: newCN, oldVM: oldCN} {
+			if vm := b.vm(id); vm.ServerUUID.String() != cn || vm.State != "running" {
+				t.Errorf("%s: VM %s is %s on %s", what, id, vm.State, vm.ServerUUID)
+			}
+		}
+	}
+	for _, id := range []string{newVM, oldVM} {
+		b.ask("POST", "/migrations/"+id+"/updateVmServerUuid", `{"server_uuid":"`+oldCN+`"}`)
+		b.ask("POST", "/vms/"+id+"/role_tags", `{"role_tags":["r"]}`)
+		b.ask("GET", "/vms/"+id+"?sync=true", "")
+		if tags := vmobject.RoleTagsOf(b.vm(id)); len(tags) != 1 {
+			t.Errorf("role tags of %s: %v", id, tags)
+		}
+	}
+	stays("a write is handed on")
+	if err := b.g.sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stays("a sweep")
+	b.ask("PUT", "/vms/"+newVM, object(newVM, oldCN, "stopped", later))
+	b.ask("PUT", "/vms?server_uuid="+newCN, `{"vms":{"`+oldVM+`":`+object(oldVM, newCN, "stopped", later)+`}}`)
+	stays("a PUT")
+	// One that is being made has its node from the record, and keeps it.
+	vms[freshVM] = object(freshVM, newCN, "provisioning", "")
+	b.ask("GET", "/vms/"+freshVM, "")
+	vms[freshVM] = object(freshVM, oldCN, "running", later)
+	b.ask("POST", "/vms/"+freshVM+"/role_tags", `{}`)
+	if vm := b.vm(freshVM); vm.ServerUUID.String() != newCN || vm.State != "provisioning" {
+		t.Errorf("a VM that is being made: %s on %s", vm.State, vm.ServerUUID)
+	}
+	vms[oldVM] = object(oldVM, nextCN, "stopped", later)
+	b.ask("POST", "/migrations/"+oldVM+"/updateVmServerUuid", `{"server_uuid":"`+nextCN+`"}`)
+	if vm := b.vm(oldVM); vm.ServerUUID.String() != nextCN {
+		t.Errorf("a migration between old nodes: on %s", vm.ServerUUID)
 	}
 }
 
@@ -294,8 +350,8 @@ func TestSweep(t *testing.T) {
 	if vm := b.vm(oldVM); vm.State != "destroyed" {
 		t.Errorf("a VM that was destroyed unheard: %+v", vm)
 	}
-	head := b.store.head
-	if err := b.g.sweep(t.Context()); err != nil || b.store.head != head {
+	head := b.store.Head().Seq
+	if err := b.g.sweep(t.Context()); err != nil || b.store.Head().Seq != head {
 		t.Errorf("a second sweep wrote: %v", err)
 	}
 }

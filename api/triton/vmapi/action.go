@@ -222,6 +222,9 @@ func (s *Service) startTask(w http.ResponseWriter, r *http.Request, vm *log.VM, 
 	if err := s.cfg.Store.Ready(); err != nil {
 		return err
 	}
+	if vm.State == destroyed && task != "machine_destroy" { // VMAPI starts that job again
+		return isDestroyed()
+	}
 	if err := s.needAgent(vm, "this change"); err != nil {
 		return err
 	}

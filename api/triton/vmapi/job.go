@@ -18,7 +18,7 @@ var executions = map[string]string{log.TaskQueued: "queued", log.TaskActive: "ru
 
 // jobNames are VMAPI's names for the jobs that tasks are here.
 var jobNames = map[string]string{
-	"machine_boot": "start", "machine_create": "provision", "machine_destroy": "destroy", "machine_reboot": "reboot", "machine_shutdown": "stop",
+	"machine_boot": "start", "machine_create": "provision", "machine_destroy": "destroy", "machine_kill": "kill", "machine_reboot": "reboot", "machine_shutdown": "stop",
 	"machine_update": "update",
 }
 

@@ -265,7 +265,8 @@ func (s *Service) change(w http.ResponseWriter, r *http.Request, id log.UUID, bo
 	if err = s.catchUpFor(r.Context(), id); err != nil {
 		return err
 	}
-	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) { change, err = changeOf(state, id, action, body) })
+	var vm *log.VM
+	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) { vm, change, err = changeOf(state, id, action, body) })
 	if err != nil {
 		return err
 	}
@@ -273,6 +274,12 @@ func (s *Service) change(w http.ResponseWriter, r *http.Request, id log.UUID, bo
 		return fail(http.StatusForbidden, log.CodeNotAuthorized, "%s: what runs on a compute node is not chosen with write access: leave it out, use the certificate of an operator, or let this address in with --triton-allow CIDR=programs", strings.Join(names, ", "))
 	}
 	answered := map[string]any{"vm_uuid": id}
+	if n := len(change.Ops); n > 0 && change.Ops[n-1].Kind == log.KindTask {
+		// A task that nothing takes would be a job that runs until its deadline.
+		if err := s.needAgent(vm, "this update"); err != nil {
+			return err
+		}
+	}
 	if len(change.Ops) > 0 {
 		if change.ID, err = s.cfg.NewID(); err != nil {
 			return err
@@ -298,14 +305,19 @@ func programs(id log.UUID, body []byte) []string {
 	return vmrule.Programs(id.String(), fields)
 }
 
-// changeOf makes the change of an update, or returns what is wrong with it.
-func changeOf(state *projections.State, id log.UUID, action string, body []byte) (*log.Change, error) {
+// changeOf makes the change of an update of a VM, or returns what is wrong with it.
+func changeOf(state *projections.State, id log.UUID, action string, body []byte) (*log.VM, *log.Change, error) {
 	rec, ok := state.Get(log.KindVM, id.String())
 	if !ok {
-		return nil, notFound()
+		return nil, nil, notFound()
 	}
 	vm := rec.Object.(*log.VM)
-	u, err := vmrule.Check(body, RuleOf(state, id))
+	c, err := updateOf(state, vm, action, body)
+	return vm, c, err
+}
+
+func updateOf(state *projections.State, vm *log.VM, action string, body []byte) (*log.Change, error) {
+	u, err := vmrule.Check(body, RuleOf(state, vm.UUID))
 	var refusal *log.Refusal
 	if errors.As(err, &refusal) {
 		return nil, &rest.Error{Status: vmrule.Status, Code: refusal.Code, Message: refusal.Message, Errors: refusal.Errors}
@@ -315,6 +327,9 @@ func changeOf(state *projections.State, id log.UUID, action string, body []byte)
 	}
 	if vm.State == "provisioning" {
 		return nil, unallocated()
+	}
+	if vm.State == destroyed {
+		return nil, isDestroyed()
 	}
 	if action == "update_nics" && len(u.Rest) > 0 {
 		p := invalid("nics", "send the NICs only")
@@ -379,6 +394,11 @@ const (
 )
 
 func unallocated() error { return fail(http.StatusConflict, CodeUnallocated, MessageUnallocated) }
+
+// isDestroyed refuses a change of a VM that is destroyed.
+func isDestroyed() error {
+	return fail(http.StatusConflict, "ValidationFailed", "the VM is destroyed: nothing of it can be changed")
+}
 
 // Ops are the operations of an update on the log: those of the NICs' own updates.
 func Ops(u vmrule.Update) (ops []log.Op) {

@@ -181,12 +181,55 @@ func TestBad(t *testing.T) {
 // TestTask: fields of the VM itself are its compute node's to change.
 func TestTask(t *testing.T) {
 	m, h := world(t)
+	m.agent(t)
 	status, text := ask(h, http.MethodPut, "/vms/"+theVM.String(), `{"alias":"web9","nics":[{"mac":"90:b8:d0:01:02:03","primary":true}]}`)
 	last := m.events[len(m.events)-1]
 	task, is := last.Object.(*log.Task)
 	if status != http.StatusAccepted || !is || task.Task != "machine_update" || task.ServerUUID != theCN || !strings.Contains(task.Params, `"alias":"web9"`) || !strings.Contains(text, task.UUID.String()) {
 		t.Errorf("got %d %s and %v", status, text, last.Object)
 	}
+}
+
+// TestUpdateThatNothingDoes: an update that would be a task without a taker is refused, and
+// writes nothing: of a VM on a node without our agent, of one that is destroyed, and of one
+// that there is not. An address is the log's, so it is changed on each node.
+func TestUpdateThatNothingDoes(t *testing.T) {
+	m, h := world(t)
+	m.feature()
+	vm := "/vms/" + theVM.String()
+	refused := func(what, method, path, body string, status int, want string) {
+		t.Helper()
+		before := m.seq
+		if got, text := ask(h, method, path, body); got != status || !strings.Contains(text, want) {
+			t.Errorf("%s: %s %s %s: %d %s, want %d %s", what, method, path, body, got, text, status, want)
+		}
+		if m.seq != before {
+			t.Errorf("%s: %s %s %s was written", what, method, path, body)
+		}
+	}
+	for _, body := range []string{`{"quota":10}`, `{"alias":"x","nics":[{"mac":"90:b8:d0:01:02:03","primary":true}]}`} {
+		refused("no agent", http.MethodPost, vm+"?action=update", body, http.StatusNotImplemented, "--vmapi-behind")
+	}
+	refused("no agent", http.MethodPut, vm, `{"quota":10}`, http.StatusNotImplemented, "--vmapi-behind")
+	if status, text := ask(h, http.MethodPost, vm+"?action=update_nics", `{"nics":[{"mac":"90:b8:d0:01:02:03","ips":["10.0.0.77/24"]}]}`); status != http.StatusAccepted {
+		t.Errorf("an address: %d %s", status, text)
+	}
+	m.agent(t)
+	result, err := m.Propose(t.Context(), &log.Change{ID: log.UUID{6}, Ops: []log.Op{{Action: log.Update, Kind: log.KindVM, ID: theVM.String(), Set: []string{"state"}, Object: &log.VM{State: destroyed}}}})
+	if err != nil || result.Refusal != nil {
+		t.Fatal(err, result.Refusal)
+	}
+	for path, body := range map[string]string{
+		"?action=update": `{"quota":10}`, "": `{"quota":10}`, "?action=update_nics": `{"nics":[{"mac":"90:b8:d0:01:02:03","ips":["10.0.0.78/24"]}]}`,
+		"?action=kill": `{}`, "?action=start": `{"idempotent":true}`, "/tags": `{"a":"b"}`,
+	} {
+		refused("destroyed", http.MethodPost, vm+path, body, http.StatusConflict, "the VM is destroyed")
+	}
+	result, err = m.Propose(t.Context(), &log.Change{ID: log.UUID{7}, Ops: []log.Op{{Action: log.Delete, Kind: log.KindNIC, ID: theMAC.String()}, {Action: log.Delete, Kind: log.KindVM, ID: theVM.String()}}})
+	if err != nil || result.Refusal != nil {
+		t.Fatal(err, result.Refusal)
+	}
+	refused("gone", http.MethodPost, vm+"?action=update", `{"quota":10}`, http.StatusNotFound, "VM not found")
 }
 
 // behind is the store of a server that has applied nothing until it asks the leader.
@@ -211,6 +254,7 @@ func (b *behind) Consistent(ctx context.Context) (log.Seq, error) {
 // A VM that was made through another server a moment ago is found here.
 func TestAtAServerBehind(t *testing.T) {
 	m, _ := world(t)
+	m.agent(t)
 	for _, c := range []struct {
 		method, path, body string
 		status             int

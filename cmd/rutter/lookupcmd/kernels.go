@@ -39,6 +39,7 @@ func printKernels(out io.Writer, t *desired.Trace) {
 func kernelLines(k *desired.TraceKernel, other *desired.TraceEnd) (lines []string) {
 	v := k.View
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	tap := false // the guest has its other end, and its neighbours
 	for _, l := range v.Links {
 		text := fmt.Sprintf("%s (%s): %s, MTU %d", l.Name, l.Role, upText(l.Up), l.MTU)
 		if l.Master != "" {
@@ -47,9 +48,12 @@ func kernelLines(k *desired.TraceKernel, other *desired.TraceEnd) (lines []strin
 		if l.Role == desired.RoleVM {
 			text += ", " + addressText(v)
 		}
+		if tap = tap || l.Role == desired.RoleTap; l.Closed {
+			text += ", no program has it open"
+		}
 		add("%s", text)
 	}
-	if other.IP.IsValid() {
+	if other.IP.IsValid() && !tap {
 		text := "none"
 		if n := v.Neighbour; n != nil {
 			text = strings.TrimSpace(unlessZero(n.MAC.IsZero(), n.MAC) + " " + n.State)

@@ -54,3 +54,18 @@ func TestPrintTrace(t *testing.T) {
 		t.Errorf("%v: printed\n%s", err, out.String())
 	}
 }
+
+// A NIC with a tap: what its guest has is not said to be missing.
+func TestPrintKernelOfATap(t *testing.T) {
+	k := &desired.TraceKernel{View: &desired.KernelView{
+		Links: []desired.KernelLink{
+			{Role: desired.RoleTap, Name: "rt1", Kind: "tun", MTU: 1400, Up: true, Master: "br5v0", Closed: true},
+			{Role: desired.RoleBridge, Name: "br5v0", Kind: "bridge", MTU: 1450, Up: true},
+		},
+	}}
+	got := strings.Join(kernelLines(k, &desired.TraceEnd{IP: netip.MustParseAddr("10.0.0.6"), CN: k.CN}), "\n")
+	want := "rt1 (tap): up, MTU 1400, in br5v0, no program has it open\nbr5v0 (bridge): up, MTU 1450\n"
+	if !strings.HasPrefix(got+"\n", want) || strings.Contains(got, "neighbour") || strings.Contains(got, "addresses") {
+		t.Errorf("got\n%s", got)
+	}
+}

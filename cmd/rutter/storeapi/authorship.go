@@ -2,11 +2,14 @@ package storeapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"rutter/api/auth/matrix"
 	"rutter/log"
+	"rutter/raftstore"
 )
 
 // SurfaceStore is the store for Triton's surfaces and for reports. A change that they
@@ -23,6 +26,27 @@ func (s SurfaceStore) Propose(ctx context.Context, c *log.Change) (log.Result, e
 	}
 	return s.Store.Propose(ctx, c)
 }
+
+// leaderWithin is how long Ready waits for a leader. After the end of the leader's process
+// there is another within milliseconds, after a partition within a second or two.
+const leaderWithin = 3 * time.Second
+
+// Ready is the store's, except that it waits leaderWithin for a leader. Triton's programs
+// do not ask again: a job of theirs fails by one 503 that it gets between two leaders.
+func (s SurfaceStore) Ready() error { return awaitLeader(s.Store.Ready, leaderWithin) }
+
+// awaitLeader returns what ready does, but raftstore.ErrNoLeader only after a time.
+func awaitLeader(ready func() error, within time.Duration) error {
+	for until := time.Now().Add(within); ; time.Sleep(leaderPause) {
+		err := ready()
+		if !errors.Is(err, raftstore.ErrNoLeader) || time.Now().After(until) {
+			return err
+		}
+	}
+}
+
+// leaderPause is how often it is looked whether there is a leader.
+const leaderPause = 5 * time.Millisecond
 
 // ActorOf returns the actor of a request to a surface.
 func ActorOf(r *http.Request) string {

@@ -1,11 +1,15 @@
 package storeapi
 
 import (
+	"errors"
+	"fmt"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"rutter/api/auth/matrix"
 	"rutter/log"
+	"rutter/raftstore"
 )
 
 // TestSpeaksFor: a report of a compute node needs that node's certificate, or no
@@ -31,5 +35,28 @@ func TestSpeaksFor(t *testing.T) {
 	}
 	if err := SpeaksFor(httptest.NewRequest("POST", "/"+cn.String(), nil), cn); err == nil {
 		t.Error("a client without an identity may speak for a compute node")
+	}
+}
+
+// TestAwaitLeader: a surface says that it is not ready for want of a leader only when there
+// was none for a while, and anything else at once.
+func TestAwaitLeader(t *testing.T) {
+	asked := 0
+	elected := func() error {
+		if asked++; asked < 4 {
+			return fmt.Errorf("now: %w", raftstore.ErrNoLeader)
+		}
+		return nil
+	}
+	if err := awaitLeader(elected, time.Minute); err != nil || asked != 4 {
+		t.Errorf("an election: %v after %d", err, asked)
+	}
+	for _, want := range []error{raftstore.ErrNoLeader, raftstore.ErrNotReady} {
+		asked = 0
+		never := func() error { asked++; return want }
+		within := map[bool]time.Duration{true: 20 * time.Millisecond, false: time.Minute}[errors.Is(want, raftstore.ErrNoLeader)]
+		if err := awaitLeader(never, within); !errors.Is(err, want) || errors.Is(want, raftstore.ErrNotReady) && asked != 1 {
+			t.Errorf("%v: %v after %d", want, err, asked)
+		}
 	}
 }

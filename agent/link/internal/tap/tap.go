@@ -62,7 +62,9 @@ func create(fd int, name string, index int32, user uint32) error {
 	}
 	err := attach(fd, name, flags|exclusive)
 	if errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("%s: %w", name, ErrTaken)
+		if _, absent := indexOf(name); absent == nil { // else the ifindex is another link's by now
+			return fmt.Errorf("%s: %w", name, ErrTaken)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("make tap %s: %w", name, err)
