@@ -24,6 +24,7 @@ import (
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/clustercmd"
 	"rutter/cmd/rutter/cncmd"
+	"rutter/cmd/rutter/cnicmd"
 	"rutter/cmd/rutter/completioncmd"
 	"rutter/cmd/rutter/configcmd"
 	"rutter/cmd/rutter/devcmd"
@@ -50,7 +51,11 @@ var version = "development"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(run(ctx, os.Args, os.Stdout, os.Stderr))
+	args := os.Args
+	if cnicmd.Asked(args) {
+		args = []string{args[0], cnicmd.Command().Name}
+	}
+	os.Exit(run(ctx, args, os.Stdout, os.Stderr))
 }
 
 // run runs the program and returns its exit code.
@@ -117,7 +122,7 @@ func commands() []*cli.Command {
 		[]*cli.Command{
 			cncmd.Command(), cncmd.TaskCommand(),
 			logcmd.Command(), snoopcmd.ChangefeedCommand(), importcmd.Command(), tritoncmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
-			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
+			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), cnicmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
 			settings().Command(), completioncmd.Command(completed), versionCommand(),
 		},
 	)
