@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
+	"rutter/projections/desired"
 )
 
 // Agent makes one compute node match the log. Its methods, except Run and Close, may be
@@ -172,6 +174,20 @@ func (a *Agent) condition() (c feed.Condition) {
 	return c
 }
 
+// SetAttachments says where the links of NICs end, as the sources of VMs have it now: told
+// has each NIC of each VM that a source lists, with the zero Attach where the VM says
+// nothing. A NIC that is not in told keeps what was told of it last, also by an earlier
+// process (it is on disk beside the number of its link) and before the log has the NIC for
+// the first time; what was told ends with the NIC. So a source that died, or is not
+// complete, says nothing of the NICs that it lacks, and takes nothing away. A NIC of which
+// nothing was ever told has the zero Attach.
+//
+// A NIC whose attachment is another one is programmed soon, by itself. An Attach that fails
+// its Check is not taken: the NIC keeps what it had, and its status says why. The caller
+// makes sure that a source tells only of the NICs of its own VMs. SetAttachments may be
+// called from any goroutine; it keeps no reference to told.
+func (a *Agent) SetAttachments(told map[log.MAC]desired.Attach) { a.reconciler.attach(told) }
+
 func (a *Agent) isOnDemand(vnet uint32) bool {
 	r := a.reconciler
 	r.mu.Lock()
@@ -221,4 +237,18 @@ func (a *Agent) OpenTasks() (tasks []*log.Task) {
 		tasks = append(tasks, rec.Object.(*log.Task))
 	}
 	return tasks
+}
+
+// attachingKernel is a Kernel whose links end where sources of VMs say; *link.Manager is one.
+type attachingKernel interface {
+	// Told takes what Agent.SetAttachments was told.
+	Told(told map[log.MAC]desired.Attach)
+}
+
+// attach gives the kernel what sources of VMs told, and has the NICs looked at.
+func (r *reconciler) attach(told map[log.MAC]desired.Attach) {
+	if kernel, ok := r.kernel.(attachingKernel); ok {
+		kernel.Told(maps.Clone(told))
+		wake(r.woken)
+	}
 }

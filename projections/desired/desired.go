@@ -124,6 +124,8 @@ type Fabric struct {
 	Hold bool
 	// Idle is set while the VM is not to run: its namespace need not exist.
 	Idle bool
+	// Attach says where the link ends. Of leaves it zero: see Links.Attach.
+	Attach Attach
 }
 
 // Route is one static route of a network, as it stands inside a VM.
