@@ -70,8 +70,8 @@ func minimal(metadata, interfaces string) string {
 		`</metadata><memory unit='KiB'>1025</memory><vcpu>2</vcpu><devices>` + interfaces + `</devices></domain>`
 }
 
-// ours is our element of metadata, and tap an interface of ours.
-func ours(nics string) string { return `<r:vm xmlns:r="` + Namespace + `">` + nics + `</r:vm>` }
+// metadata is our element, and tap an interface of ours.
+func metadata(nics string) string { return `<r:vm xmlns:r="` + Namespace + `">` + nics + `</r:vm>` }
 func tap(mac, device string) string {
 	return `<interface type='ethernet'><mac address='` + mac + `'/><target dev='` + device + `' managed='no'/></interface>`
 }
@@ -86,19 +86,19 @@ func TestDomainsThatCannotBeUsed(t *testing.T) {
 		"too long":            {minimal(strings.Repeat(" ", MaxXML), ""), "more than"},
 		"too many":            {minimal("", strings.Repeat(tap(one, "a"), MaxInterfaces+1)), "at most 256"},
 		"entities":            {`<!DOCTYPE d [<!ENTITY a "b">]>` + minimal("&a;", ""), "entity"},
-		"not there":           {minimal(ours(`<r:nic dev="b" network="n"/>`), tap(one, "a")), "does not have"},
-		"by both":             {minimal(ours(`<r:nic dev="a" mac="`+one+`"/>`), tap(one, "a")), "want one of the two"},
-		"by none":             {minimal(ours(`<r:nic network="n"/>`), tap(one, "a")), "want one of the two"},
-		"twice":               {minimal(ours(`<r:nic dev="a"/><r:nic mac="`+one+`"/>`), tap(one, "a")), "twice"},
-		"managed by libvirt":  {minimal(ours(`<r:nic mac="`+one+`"/>`), `<interface type='ethernet'><mac address='`+one+`'/><target dev='a'/></interface>`), "managed='no'"},
-		"a bridge's":          {minimal(ours(`<r:nic mac="`+one+`"/>`), `<interface type='bridge'><mac address='`+one+`'/><source bridge='b'/></interface>`), "type bridge"},
-		"one link":            {minimal(ours(`<r:nic mac="`+one+`"/><r:nic mac="`+two+`"/>`), tap(one, "a")+tap(two, "a")), "two interfaces"},
-		"one MAC":             {minimal(ours(`<r:nic dev="a"/><r:nic dev="b"/>`), tap(one, "a")+tap(one, "b")), "two interfaces"},
+		"not there":           {minimal(metadata(`<r:nic dev="b" network="n"/>`), tap(one, "a")), "does not have"},
+		"by both":             {minimal(metadata(`<r:nic dev="a" mac="`+one+`"/>`), tap(one, "a")), "want one of the two"},
+		"by none":             {minimal(metadata(`<r:nic network="n"/>`), tap(one, "a")), "want one of the two"},
+		"twice":               {minimal(metadata(`<r:nic dev="a"/><r:nic mac="`+one+`"/>`), tap(one, "a")), "twice"},
+		"managed by libvirt":  {minimal(metadata(`<r:nic mac="`+one+`"/>`), `<interface type='ethernet'><mac address='`+one+`'/><target dev='a'/></interface>`), "managed='no'"},
+		"a bridge's":          {minimal(metadata(`<r:nic mac="`+one+`"/>`), `<interface type='bridge'><mac address='`+one+`'/><source bridge='b'/></interface>`), "type bridge"},
+		"one link":            {minimal(metadata(`<r:nic mac="`+one+`"/><r:nic mac="`+two+`"/>`), tap(one, "a")+tap(two, "a")), "two interfaces"},
+		"one MAC":             {minimal(metadata(`<r:nic dev="a"/><r:nic dev="b"/>`), tap(one, "a")+tap(one, "b")), "two interfaces"},
 		"no MAC":              {minimal("", tap("5254", "a")), "MAC"},
 		"an owner":            {minimal(`<r:vm xmlns:r="`+Namespace+`" owner="me"/>`, ""), "owner"},
-		"an address":          {minimal(ours(`<r:nic dev="a" ip="10.0.0"/>`), tap(one, "a")), "ip of the NIC"},
-		"primary":             {minimal(ours(`<r:nic dev="a" primary="1"/>`), tap(one, "a")), "yes or no"},
-		"two elements":        {minimal(ours("")+ours(""), ""), "two elements"},
+		"an address":          {minimal(metadata(`<r:nic dev="a" ip="10.0.0"/>`), tap(one, "a")), "ip of the NIC"},
+		"primary":             {minimal(metadata(`<r:nic dev="a" primary="1"/>`), tap(one, "a")), "yes or no"},
+		"two elements":        {minimal(metadata("")+metadata(""), ""), "two elements"},
 		"memory":              {strings.Replace(minimal("", ""), "KiB", "furlong", 1), "KiB"},
 		"more than that much": {strings.Replace(minimal("", ""), "1025", "99999999999999999999", 1), "memory"},
 	} {
@@ -114,7 +114,7 @@ func TestDomainsThatCannotBeUsed(t *testing.T) {
 
 func FuzzParseDomain(f *testing.F) {
 	f.Add(golden(f, "prepare.xml"))
-	f.Add([]byte(minimal(ours(`<r:nic dev="a" network="n"/>`), tap("52:54:00:00:00:01", "a"))))
+	f.Add([]byte(minimal(metadata(`<r:nic dev="a" network="n"/>`), tap("52:54:00:00:00:01", "a"))))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		d, err := ParseDomain(strings.NewReader(string(text)))
 		if err != nil {

@@ -1,10 +1,12 @@
 package libvirt
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"time"
 
 	"rutter/agent/vminfo/vmdoc"
@@ -65,7 +67,9 @@ func (h Hook) Run(ctx context.Context, args []string, r io.Reader) error {
 	case opStopped:
 		state = registered.StateStopped
 	default:
-		_, _ = io.Copy(io.Discard, io.LimitReader(r, MaxXML)) // libvirt writes it before it waits
+		if _, err := readAll(ctx, r); err != nil { // libvirt writes it before it waits
+			h.Say("%s of %s: %v", args[1], args[0], err)
+		}
 		return nil
 	}
 	err := h.register(ctx, args[1], state, r)
@@ -79,7 +83,15 @@ func (h Hook) Run(ctx context.Context, args []string, r io.Reader) error {
 // register tells the agent what the domain has. At prepare it returns when the links are
 // there, because QEMU opens them next.
 func (h Hook) register(ctx context.Context, op, state string, r io.Reader) error {
-	d, err := ParseDomain(r)
+	text, err := readAll(ctx, r)
+	if err != nil {
+		return err
+	}
+	d, err := ParseDomain(bytes.NewReader(text))
+	if err != nil && !ours(text) {
+		h.Say("%s: %v", op, err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -95,6 +107,37 @@ func (h Hook) register(ctx context.Context, op, state string, r io.Reader) error
 	}
 	_, err = h.Agent.Put(ctx, d.UUID, d.Registration(state, h.Owner), wait)
 	return explained(d, err)
+}
+
+// readAll reads a domain's XML, and one byte more of one that is too long.
+func readAll(ctx context.Context, r io.Reader) ([]byte, error) {
+	type result struct {
+		text []byte
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() { // ends with the process, if libvirt never closes its end
+		text, err := io.ReadAll(io.LimitReader(r, MaxXML+1))
+		done <- result{text, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNoDomain, r.err)
+		}
+		return r.text, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: it did not come in time: %w", ErrNoDomain, ctx.Err())
+	}
+}
+
+// ourTap is the default name of a tap of ours: vmdoc.TapName.
+var ourTap = regexp.MustCompile(`['"]rt[0-9a-f]{12}['"]`)
+
+// ours reports whether text that could not be read may be a domain with an interface of
+// ours. Others are started, whatever we cannot read of them.
+func ours(text []byte) bool {
+	return bytes.Contains(text, []byte(Namespace)) || ourTap.Match(text)
 }
 
 // explained adds to an error what an operator does about it. It stands in libvirt's own

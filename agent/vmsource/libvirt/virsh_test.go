@@ -59,8 +59,8 @@ func TestDocuments(t *testing.T) {
 // TestReadEvents reads the two sides of a migration as the real virsh told them.
 func TestReadEvents(t *testing.T) {
 	for name, want := range map[string][]string{
-		"events-migrated-from.txt": {"Resumed Unpaused", "Started Booted", "Suspended Migrated", "Stopped Migrated"},
-		"events-migrated-to.txt":   {"Started Migrated", "Defined Added", "Resumed Migrated", "Suspended Paused", "Resumed Unpaused", "Stopped Failed", "Undefined Removed"},
+		"events-migrated-from.txt": {"Resumed Unpaused", "Started Booted", "Suspended Migrated", "Stopped Migrated", "Defined Added", "Resumed Unpaused", "Started Booted", "Suspended Migrated", "Stopped Migrated"},
+		"events-migrated-to.txt":   {"Started Migrated", "Defined Added", "Resumed Migrated", "Suspended Paused", "Resumed Unpaused", "Stopped Failed", "Undefined Removed", "Started Migrated", "Defined Added", "Resumed Migrated"},
 	} {
 		ready, got := 0, []string(nil)
 		_ = readEvents(bytes.NewReader(golden(t, name)), func() { ready++ }, func(e Event) {
