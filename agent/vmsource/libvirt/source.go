@@ -22,8 +22,8 @@ import (
 type Registry interface {
 	vmsource.Source
 	Registrar
-	// VMs are those registered, with all of their NICs.
-	VMs() []registered.VM
+	// List returns those that are registered, with all of their NICs.
+	List() []registered.VM
 	// Delete removes a registration, with its NICs in the log.
 	Delete(ctx context.Context, id log.UUID) error
 	// DeleteNIC removes one NIC of a VM.
@@ -225,15 +225,13 @@ func (s *Source) scan(ctx context.Context) error {
 	full, touched := s.due, s.touched
 	s.due, s.touched = false, make(map[string]fate)
 	s.mu.Unlock()
-	before := byUUID(s.cfg.Registry.VMs())
+	before := byUUID(s.cfg.Registry.List())
 	list, err := s.cfg.Virsh.List(ctx)
 	if err == nil {
 		err = s.read(ctx, list, full, touched)
 	}
 	if err != nil {
-		s.mu.Lock()
-		s.due = true // what was touched is read again
-		s.mu.Unlock()
+		s.again(touched)
 		return err
 	}
 	there := make(map[log.UUID]bool)
@@ -250,6 +248,17 @@ func (s *Source) scan(ctx context.Context) error {
 	s.scans, s.last = s.scans+1, time.Now()
 	s.mu.Unlock()
 	return nil
+}
+
+// again has what a failed scan was about scanned again.
+func (s *Source) again(touched map[string]fate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.due = true
+	for name, before := range touched {
+		f := s.touched[name]
+		s.touched[name] = fate{migrated: f.migrated || before.migrated, undefined: f.undefined || before.undefined}
+	}
 }
 
 func byUUID(vms []registered.VM) map[log.UUID]registered.VM {
@@ -327,7 +336,7 @@ func (s *Source) follow(ctx context.Context, l Listed, before map[log.UUID]regis
 	if known && vm.State == state && same(vm, d) {
 		return s.trim(ctx, vm, d, l.State)
 	}
-	if now, has := byUUID(s.cfg.Registry.VMs())[l.UUID]; has != known || now.State != vm.State {
+	if now, has := byUUID(s.cfg.Registry.List())[l.UUID]; has != known || now.State != vm.State {
 		s.rouse()
 		return nil
 	}
