@@ -20,7 +20,7 @@ const (
 	DefaultWithin = 30 * time.Second
 	// MaxWithin bounds what it may say.
 	MaxWithin = 10 * time.Minute
-	// deleteWithin is how long a DELETE waits for the log. It succeeds without it.
+	// deleteWithin is Config.DeleteWithin's default.
 	deleteWithin = 2 * time.Second
 	// viewWithin is how long this node's part of the log may be behind the servers, where
 	// the answer only says more with it.

@@ -71,6 +71,9 @@ type Config struct {
 	// RetryMin and RetryMax bound the pause between two tries to tell the log. Defaults
 	// 250 ms and 15 s.
 	RetryMin, RetryMax time.Duration
+	// DeleteWithin is how long a DELETE waits for the log, without which it succeeds too.
+	// Default 2 s.
+	DeleteWithin time.Duration
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
@@ -115,6 +118,7 @@ func New(cfg Config) (*Source, error) {
 		return nil, errors.New("registered: a source needs its folder, compute node, log, servers and ids")
 	}
 	cfg.RetryMin, cfg.RetryMax = cmp.Or(cfg.RetryMin, 250*time.Millisecond), cmp.Or(cfg.RetryMax, 15*time.Second)
+	cfg.DeleteWithin = cmp.Or(cfg.DeleteWithin, deleteWithin)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -310,7 +310,7 @@ func (s *Source) leave(ctx context.Context, id log.UUID, mark func(r *record) bo
 		s.cfg.Node.Ended(id, "")
 	}
 	s.Wake()
-	enough := time.NewTimer(deleteWithin)
+	enough := time.NewTimer(s.cfg.DeleteWithin)
 	defer enough.Stop()
 	look := time.NewTicker(lookMin)
 	defer look.Stop()
