@@ -24,7 +24,7 @@ func TestDomain(t *testing.T) {
 	w := newWorld(t)
 	n := w.nodes[0]
 	n.answers()
-	d := n.define("web0", "")
+	d := n.define("web0")
 	n.virsh("start", "web0")
 	nic := d.is("running", n)
 	d.says(fmt.Sprintf("leased %s/24 mtu 1400", nic.IP))
@@ -41,7 +41,10 @@ func TestDomain(t *testing.T) {
 func (w *world) survives(n *node, ip netip.Addr) {
 	w.t.Helper()
 	tap := w.tap(n, "web0")
-	for _, p := range []*subprocess.Process{n.libvirtd, n.agent, &w.cluster.Servers[0].Process} {
+	n.killLibvirt()
+	w.reached(ip)
+	n.restartLibvirt()
+	for _, p := range []*subprocess.Process{n.agent, &w.cluster.Servers[0].Process} {
 		w.must(p.Stop(syscall.SIGKILL))
 		w.reached(ip)
 		w.must(p.Start())
@@ -77,7 +80,7 @@ func (w *world) tap(n *node, name string) string {
 func (w *world) refuses(n *node) {
 	w.t.Helper()
 	w.must(n.agent.Stop(syscall.SIGKILL))
-	other := n.define("other0", "")
+	other := n.define("other0")
 	if text, err := n.try("start", "other0"); err == nil || !strings.Contains(text, "systemctl start rutter-agent") {
 		w.t.Errorf("without an agent: %v, %s", err, text)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,7 +28,7 @@ var program string
 func TestMain(m *testing.M) { os.Exit(rig.Run(m, &program)) }
 
 // patience bounds each wait, of a machine that may be busy.
-const patience = 2 * time.Minute
+const patience = 40 * time.Second
 
 // world is a server and two compute nodes with an agent and a libvirtd each. The second
 // node has a VM beside that, the peer.
@@ -46,13 +47,13 @@ type world struct {
 
 // node is one compute node.
 type node struct {
-	w        *world
-	name     string
-	cn       log.UUID
-	ns       netlab.Namespace
-	dir      string
-	agent    *subprocess.Process
-	libvirtd *subprocess.Process
+	w       *world
+	name    string
+	cn      log.UUID
+	ns      netlab.Namespace
+	dir     string
+	agent   *subprocess.Process
+	libvirt *subprocess.Process // the first process of its libvirtd's namespaces
 }
 
 // needs skips the test where a part of it is missing.
@@ -139,7 +140,7 @@ func (w *world) until(what string, is func() error) {
 
 func (w *world) submit(ops ...log.Op) {
 	w.t.Helper()
-	_, err := w.api.Submit(w.t.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops})
+	_, err := w.cluster.Client.Submit(w.t.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops})
 	w.must(err)
 }
 
@@ -180,7 +181,7 @@ func (n *node) addr(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2
 func (w *world) newNode(i int) *node {
 	name := fmt.Sprintf("cn%d", i)
 	n := &node{w: w, name: name, cn: client.NewChangeID(), dir: filepath.Join(w.dir, name)}
-	for _, folder := range []string{"netns", "socket", "libvirt/hooks", "run/libvirt/qemu", "lib", "cache", "log"} {
+	for _, folder := range []string{"netns", "socket", "libvirt/hooks", "run", "lib", "cache", "log/qemu"} {
 		w.must(os.MkdirAll(filepath.Join(n.dir, folder), 0o700))
 	}
 	var err error
@@ -199,7 +200,7 @@ func (n *node) socket() string { return filepath.Join(n.dir, "socket", "agent.so
 
 // uri is that of the node's libvirtd.
 func (n *node) uri() string {
-	return "qemu+unix:///system?socket=" + filepath.Join(n.dir, "run/libvirt/libvirt-sock")
+	return "qemu+unix:///system?socket=" + filepath.Join(n.dir, "run/libvirt-sock")
 }
 
 func (n *node) startAgent() {
@@ -211,7 +212,7 @@ func (n *node) startAgent() {
 			"agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "data"), "--svp", "off", "--listen", "off", "--socket", n.socket(), "--insecure",
 			"--servers", strings.Join(n.w.cluster.Client.Servers(), ","), "--netns", filepath.Join(n.dir, "netns"), "--etc-netns", filepath.Join(n.dir, "etc"),
 			"--port-security", "on", "--require-port-security", "--underlay-interface", "e0", "--vminfod", "off", "--manifests", "off",
-			"--libvirt", n.uri(), "--libvirt-owner", n.w.owner.String(),
+			"--libvirt", n.uri(),
 		},
 	}
 	rig.Start(n.w.t, n.agent)
@@ -236,13 +237,16 @@ remember_owner = 0
 stdio_handler = "file"
 `
 
-// enterLibvirt gives libvirtd the node's folders at the places that are compiled into it.
-// The hook is run as it is installed.
+// enterLibvirt is the first process of a process namespace, so that a QEMU outlives its
+// libvirtd, and what ends is not left behind. It gives libvirtd the node's folders at the
+// places that are compiled into it; the hook is run as it is installed. A libvirtd that ends
+// is started again when the file "again" is there.
 const enterLibvirt = `set -e
+trap 'exit 0' TERM
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
 mkdir -p /run/libvirt /run/rutter
-mount --bind "$1/run/libvirt" /run/libvirt
+mount --bind "$1/run" /run/libvirt
 mount --bind "$1/socket" /run/rutter
 mount --bind "$1/libvirt" /etc/libvirt
 mount --bind "$1/lib" /var/lib/libvirt
@@ -251,10 +255,16 @@ mount --bind "$1/log" /var/log/libvirt
 mount -t tmpfs tmpfs /usr/local/bin
 ln -s "$2" /usr/local/bin/rutter
 hostname "$3"
-exec libvirtd
+while :; do
+	libvirtd &
+	echo started >"$1/up"
+	wait || :
+	until [ -e "$1/again" ]; do sleep 0.1; done
+	rm "$1/again"
+done
 `
 
-// startLibvirt starts the node's libvirtd, and waits until it answers.
+// startLibvirt starts the node's libvirtd.
 func (n *node) startLibvirt() {
 	n.w.t.Helper()
 	hook, err := os.ReadFile("../../scripts/libvirt/qemu-hook")
@@ -262,13 +272,54 @@ func (n *node) startLibvirt() {
 		os.WriteFile(filepath.Join(n.dir, "libvirt/libvirtd.conf"), fmt.Appendf(nil, libvirtConf, n.cn), 0o600),
 		os.WriteFile(filepath.Join(n.dir, "libvirt/qemu.conf"), []byte(qemuConf), 0o600),
 		os.WriteFile(filepath.Join(n.dir, "libvirt/hooks/qemu"), hook, 0o700)))
-	n.libvirtd = &subprocess.Process{
+	n.libvirt = &subprocess.Process{
 		Name: "libvirtd of " + n.name, Program: "unshare", LogFile: filepath.Join(n.dir, "libvirtd.log"),
 		Launch: func(cmd *exec.Cmd) error { return n.ns.Do(cmd.Start) },
-		Args:   []string{"--mount", "--uts", "sh", "-c", enterLibvirt, "sh", n.dir, program, n.name + ".test"},
+		Args:   []string{"--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", enterLibvirt, "sh", n.dir, program, n.name + ".test"},
 	}
-	rig.Start(n.w.t, n.libvirtd)
+	n.w.must(n.libvirt.Start())
+	n.w.t.Cleanup(func() {
+		if err := n.libvirt.Stop(syscall.SIGKILL); err != nil {
+			n.w.t.Error(err)
+		}
+		if n.w.t.Failed() {
+			n.w.t.Logf("%s said last:\n%s", n.libvirt.Name, n.libvirt.Tail())
+		}
+	})
 }
+
+// killLibvirt kills the node's libvirtd; its QEMUs go on.
+func (n *node) killLibvirt() {
+	n.w.t.Helper()
+	first, err := childOf(n.libvirt.PID(), "sh")
+	n.w.must(err)
+	daemon, err := childOf(first, "libvirtd")
+	n.w.must(errors.Join(err, syscall.Kill(daemon, syscall.SIGKILL)))
+	n.w.until("libvirtd is dead", func() error {
+		if text, err := n.try("uri"); err == nil {
+			return errors.New(text)
+		}
+		return nil
+	})
+}
+
+// childOf is the child of a process that runs a program.
+func childOf(pid int, program string) (int, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
+	if err != nil {
+		return 0, err
+	}
+	for field := range strings.FieldsSeq(string(text)) {
+		name, err := os.ReadFile("/proc/" + field + "/comm")
+		if err == nil && strings.TrimSpace(string(name)) == program {
+			return strconv.Atoi(field)
+		}
+	}
+	return 0, fmt.Errorf("process %d has no child %s", pid, program)
+}
+
+// restartLibvirt starts the node's libvirtd again.
+func (n *node) restartLibvirt() { n.w.must(os.WriteFile(filepath.Join(n.dir, "again"), nil, 0o600)) }
 
 // answers waits until the node's libvirtd answers.
 func (n *node) answers() {
@@ -321,7 +372,7 @@ const domainXML = `<domain type='qemu'>
   <name>%[1]s</name>
   <uuid>%[2]s</uuid>
   <metadata>
-    <rutter:vm xmlns:rutter='urn:rutter:libvirt:1'%[3]s>
+    <rutter:vm xmlns:rutter='urn:rutter:libvirt:1' owner='%[3]s'>
       <rutter:nic dev='%[1]s' network='front'/>
     </rutter:vm>
   </metadata>
@@ -348,10 +399,10 @@ const domainXML = `<domain type='qemu'>
 `
 
 // define defines a domain on a node.
-func (n *node) define(name, attributes string) *domain {
+func (n *node) define(name string) *domain {
 	n.w.t.Helper()
 	d := &domain{w: n.w, id: client.NewChangeID(), name: name, console: filepath.Join(n.w.dir, name+".console")}
-	text := fmt.Sprintf(domainXML, name, d.id, attributes, n.w.kernel, filepath.Join(n.w.dir, "initrd"), n.w.peerIP, d.console)
+	text := fmt.Sprintf(domainXML, name, d.id, n.w.owner, n.w.kernel, filepath.Join(n.w.dir, "initrd"), n.w.peerIP, d.console)
 	file := filepath.Join(n.w.dir, name+".xml")
 	n.w.must(os.WriteFile(file, []byte(text), 0o600))
 	n.virsh("define", file)

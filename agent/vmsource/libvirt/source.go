@@ -34,8 +34,6 @@ type Registry interface {
 type Config struct {
 	Registry Registry
 	Virsh    Virsh
-	// Owner owns the domains whose metadata name none.
-	Owner log.UUID
 	// PIDs is the folder of libvirt's pid files of domains, NAME.pid; "": DefaultPIDs.
 	PIDs string
 	// ScanEvery is the time between two full scans; 0: vmsource.DefaultScanEvery.
@@ -340,7 +338,7 @@ func (s *Source) follow(ctx context.Context, l Listed, before map[log.UUID]regis
 		s.rouse()
 		return nil
 	}
-	r := d.Registration(state, s.cfg.Owner)
+	r := d.Registration(state, log.UUID{})
 	if state == registered.StateRunning {
 		r.PID = s.pid(l.Name)
 	} else {
