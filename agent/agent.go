@@ -248,20 +248,20 @@ type attachingKernel interface {
 	Attach(told map[log.MAC]desired.Attach) (changed []log.MAC)
 }
 
-// told is where links of NICs end, as SetAttachments had it last; nil: the kernel has it.
-type told = atomic.Pointer[map[log.MAC]desired.Attach]
+// attachments is where links of NICs end, as SetAttachments had it last; nil: the kernel has it.
+type attachments = atomic.Pointer[map[log.MAC]desired.Attach]
 
 // tell leaves what sources of VMs told to the goroutine that uses the kernel.
 func (r *reconciler) tell(to map[log.MAC]desired.Attach) {
 	to = maps.Clone(to)
-	r.told.Store(&to)
+	r.attachments.Store(&to)
 	wake(r.woken)
 }
 
 // attach gives the kernel what sources of VMs told since the last call, and has the NICs
 // looked at that this changes.
 func (r *reconciler) attach() {
-	to := r.told.Swap(nil)
+	to := r.attachments.Swap(nil)
 	if kernel, ok := r.kernel.(attachingKernel); ok && to != nil {
 		if changed := kernel.Attach(*to); len(changed) > 0 {
 			noteNICs(r.replica, changed)

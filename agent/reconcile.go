@@ -43,8 +43,10 @@ type reconciler struct {
 	report  func() // sends the servers the kernel's progress
 	reach   func() // makes the follower try the servers at once
 	woken   chan struct{}
-	told    told // see tell
-	logger  *slog.Logger
+
+	attachments attachments // see tell
+
+	logger *slog.Logger
 
 	due      time.Time // when a pass must be made; zero: not before the sweep
 	earliest time.Time // no pass begins before this, see passShare

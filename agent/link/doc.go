@@ -1,6 +1,7 @@
 // Package link makes one compute node's kernel match the log, by netlink alone.
 //
-// It owns the links that it made (as sdcvxl<vnet>, vx<vnet>v<vlan>, fabric<N>), what is
+// It owns the links that it made (as sdcvxl<vnet>, vx<vnet>v<vlan>, fabric<N>, and with port
+// security br<vnet>v<vlan> and port<N>), what is
 // on them (addresses, routes, neighbours, forwarding entries) and the resolv.conf of
 // the VM namespaces. What must exist comes from [desired.Links]; the steps to get there
 // come from package agent/link/plan. When to check again, and where the numbers of
@@ -9,7 +10,8 @@
 // The parts, in the order in which a pass uses them:
 //
 //	plan.Kernel.Dump  reads what there is: "actual" means the kernel
-//	plan.Numbers      has the N of the fabric<N> of each MAC, and whose links are ours
+//	plan.Numbers      has the N of the fabric<N> of each MAC, where its link ends, and whose
+//	                  links are ours
 //	plan.Identify     says which links are ours, and under which name each was made
 //	plan.Plan         compares, and returns the steps; it is pure
 //	plan.Kernel.Do    executes them: Netlink for real, plan.Fake in tests
@@ -29,6 +31,14 @@
 // other link is foreign: it is never changed, moved, adopted or deleted. A link of ours is
 // not deleted if that would delete a foreign one. A route is ours when it has [plan.RouteProtocol]; a file,
 // when its first line marks it.
+//
+// Where the link of a NIC ends is told by the source of its VM (Manager.Attach, SAFETY L4):
+// fabric<N> in the VM's namespace, a link of another name there, or a tap. The last two are
+// fabric<N> and port<N> in all steps, under another name in the kernel (plan.Link.As), so
+// that numbers, marks and renames are as for all links. A tap is the node's end without
+// another end: it has rules, a bridge and a static entry, and no addresses, routes,
+// neighbours and resolvers, which are the guest's. What rtnetlink cannot do of a tap is in
+// package internal/tap.
 //
 // Concurrency: Netlink and Manager belong to one goroutine at a time, except for
 // Netlink.Watch and Manager.Resolve, which have sockets of their own and may run beside

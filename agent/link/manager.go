@@ -373,7 +373,7 @@ func (m *Manager) report(result *Result, work plan.Work) {
 		}
 	}
 	m.reportBridges(result, work.Steps, seen)
-	result.Failures = append(result.Failures, m.refusals()...)
+	result.Failures = append(result.Failures, refusals(m)...)
 	for _, f := range result.Failures {
 		if !f.RetryAt.IsZero() && (result.RetryAt.IsZero() || f.RetryAt.Before(result.RetryAt)) {
 			result.RetryAt = f.RetryAt

@@ -29,8 +29,8 @@ type marks struct {
 	identify bool           // the kernel calls Manager.identify itself
 	unsaved  bool           // the numbers changed since they were saved
 	renamed  map[plan.LinkKey]string
-	// told is what the sources of VMs say now, and refused what of that cannot be: see Attach.
-	told    map[log.MAC]desired.Attach
+	// attach is what the sources of VMs say now, and refused what of that cannot be: see Attach.
+	attach  map[log.MAC]desired.Attach
 	refused map[log.MAC]error
 	// others are clusters whose marks the last comparison without a known view saw.
 	others []log.UUID
@@ -60,7 +60,7 @@ func (m *Manager) Attach(told map[log.MAC]desired.Attach) (changed []log.MAC) {
 			}
 		}
 	}
-	m.marks.told, m.marks.refused = told, refused
+	m.marks.attach, m.marks.refused = told, refused
 	if unsaved && m.saveNumbers() != nil {
 		m.marks.unsaved = true // the next pass saves them, or fails
 	}
@@ -71,14 +71,14 @@ func (m *Manager) Attach(told map[log.MAC]desired.Attach) (changed []log.MAC) {
 
 // attachOf returns where the link of a NIC is to end.
 func (m *Manager) attachOf(mac log.MAC) desired.Attach {
-	if a, is := m.marks.told[mac]; is && m.marks.refused[mac] == nil {
+	if a, is := m.marks.attach[mac]; is && m.marks.refused[mac] == nil {
 		return a
 	}
 	return m.numbers.Attach(mac)
 }
 
 // refusals are the NICs of this node whose source says what cannot be.
-func (m *Manager) refusals() (list []Failure) {
+func refusals(m *Manager) (list []Failure) {
 	for mac, err := range m.marks.refused {
 		if _, numbered := m.numbers.Lookup(mac); numbered {
 			list = append(list, Failure{Object: plan.Object{Kind: plan.ObjectFabric, MAC: mac}, Err: err})
@@ -159,7 +159,7 @@ func (m *Manager) claim(want *desired.Links, have *plan.Snapshot) {
 	for i := range have.Links {
 		l := &have.Links[i]
 		if mac := l.MarkedPort(); l.Kind == plan.KindTap && l.Namespace == "" && ports[mac] {
-			m.claimTap(want, l, mac, taken)
+			claimTap(m, want, l, mac, taken)
 		} else if l.Kind == plan.KindVeth && l.Namespace == "" && ports[mac] {
 			if n, is := plan.PortNumber(l.NameNow()); is && m.numbers.Adopt(mac, n) {
 				m.marks.unsaved = true
@@ -186,7 +186,7 @@ func (m *Manager) claim(want *desired.Links, have *plan.Snapshot) {
 
 // claimTap gives a MAC without a number the tap that bears our mark for it, as it is: it may
 // be a running VM's, and what was told of it is lost with the number.
-func (m *Manager) claimTap(want *desired.Links, l *plan.Link, mac log.MAC, taken names) {
+func claimTap(m *Manager, want *desired.Links, l *plan.Link, mac log.MAC, taken names) {
 	mark, _ := plan.ParseMark(l.Alias)
 	a := desired.Attach{Tap: true, Name: l.NameNow(), User: l.User}
 	if mark.Cluster != m.numbers.Cluster() || a.User == desired.NoUser || plan.CheckAttach(a) != nil {
@@ -194,7 +194,7 @@ func (m *Manager) claimTap(want *desired.Links, l *plan.Link, mac log.MAC, taken
 	}
 	m.numbers.Assign(mac, taken.in(""))
 	m.marks.unsaved = true
-	if _, told := m.marks.told[mac]; !told {
+	if _, told := m.marks.attach[mac]; !told {
 		m.numbers.Tell(mac, a)
 	}
 	want.Attach(m.attachOf)

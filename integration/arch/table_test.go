@@ -372,7 +372,7 @@ var importTable = []row{
 	},
 	{
 		pkg: "agent", may: []string{"log", "log/boltpages", "log/feed", "projections", "api/client", "agent/link", "agent/link/plan", "agent/link/view", "agent/miss", "projections/desired"},
-		tests: []string{"api", "raftstore", "projections/desired", "projections/rules"},
+		tests: []string{"agent/filter", "api", "raftstore", "projections/desired", "projections/rules"},
 		why:   "a compute node has no Raft; it reaches the servers through their API only",
 	},
 	{
@@ -385,7 +385,7 @@ var importTable = []row{
 		why:   "what a kernel lets through is set from values, whoever wants them",
 	},
 	{
-		pkg: "agent/link", may: []string{"log", "projections", "agent/filter", "agent/internal/nlmsg", "agent/link/plan", "agent/link/internal/wire", "agent/miss", "projections/desired"},
+		pkg: "agent/link", may: []string{"log", "projections", "agent/filter", "agent/internal/nlmsg", "agent/link/plan", "agent/link/internal/tap", "agent/link/internal/wire", "agent/miss", "projections/desired"},
 		tests: []string{"agent/link/internal/linktest", "projections/desired"},
 		why:   "the kernel's side of an agent needs what is wanted, not where that came from",
 	},
@@ -398,6 +398,10 @@ var importTable = []row{
 		pkg: "agent/link/internal/wire", may: []string{"log", "projections", "agent/filter", "agent/internal/nlmsg", "agent/link/plan", "projections/desired"},
 		tests: []string{"agent/link/internal/linktest"},
 		why:   "the bytes of a message follow from a step, whoever sends them",
+	},
+	{
+		pkg: "agent/link/internal/tap", may: []string{},
+		why: "an ioctl needs a name and numbers, whoever chose them",
 	},
 	{
 		pkg: "agent/link/internal/linktest", may: []string{"log", "agent/filter", "projections", "projections/desired"},

@@ -11,8 +11,8 @@ import (
 )
 
 // Numbers is what must be remembered of the links that were made: the number space of
-// fabric<N> (the N of each MAC, and the namespaces in which its link was put), and whose
-// links are ours. Its owner stores it across restarts as JSON, so that a NIC's link keeps
+// fabric<N> (the N of each MAC, the namespaces in which its link was put, and where the
+// source of its VM said last that it ends), and whose links are ours. Its owner stores it across restarts as JSON, so that a NIC's link keeps
 // its name. The zero value is ready for use. It must not be changed while another
 // goroutine reads it.
 type Numbers struct {
