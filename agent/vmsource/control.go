@@ -3,6 +3,7 @@ package vmsource
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"rutter/log"
 )
@@ -10,6 +11,11 @@ import (
 // ErrNoControl: the VM's source does not start and stop its VMs. The error says who does,
 // and what to do.
 var ErrNoControl = errors.New("vminfo: this VM is not started or stopped from here")
+
+// NoControl is an ErrNoControl about a VM of a source: what says who does it, and what to do.
+func NoControl(source, what string) error {
+	return fmt.Errorf("%w: it is one of %s: %s", ErrNoControl, source, what)
+}
 
 // ErrNoPreparation: the VM's source makes nothing of a VM before its start, so there is
 // nothing to wait for.

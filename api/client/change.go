@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -35,9 +36,17 @@ func (c *Client) Submit(ctx context.Context, change *log.Change) (log.Result, er
 
 // SubmitAwaiting is Submit, and returns when every compute node that the change concerns has
 // it in its kernel. If that does not happen within the time, the error is a *PendingError:
-// the change is written, and submitting it again waits on.
+// the change is written, and submitting it again waits on. It is submitted anew in parts of
+// the time that an attempt may take.
 func (c *Client) SubmitAwaiting(ctx context.Context, change *log.Change, within time.Duration) (log.Result, error) {
-	return c.submit(ctx, change, url.Values{"wait": {"fabric"}, "timeout": {within.String()}})
+	for end := time.Now().Add(within); ; {
+		left := time.Until(end)
+		part := max(min(left, c.cfg.AttemptTimeout*3/4), time.Millisecond).Round(time.Millisecond)
+		result, err := c.submit(ctx, change, url.Values{"wait": {"fabric"}, "timeout": {part.String()}})
+		if _, pending := errors.AsType[*PendingError](err); !pending || left <= part || ctx.Err() != nil {
+			return result, err
+		}
+	}
 }
 
 func (c *Client) submit(ctx context.Context, change *log.Change, query url.Values) (log.Result, error) {

@@ -206,12 +206,18 @@ func (c *Client) Sessions(ctx context.Context, server string) ([]Session, error)
 // Raw requests path, which may have a query, and returns the body unchanged. It is for
 // commands that print the answer.
 func (c *Client) Raw(ctx context.Context, method, path string, body []byte) (json.RawMessage, error) {
+	raw, _, err := c.Forward(ctx, method, path, body)
+	return raw, err
+}
+
+// Forward is Raw, and returns the header of the answer too, for programs that pass it on.
+func (c *Client) Forward(ctx context.Context, method, path string, body []byte) (json.RawMessage, http.Header, error) {
 	path, text, _ := strings.Cut(path, "?")
 	query, err := url.ParseQuery(text)
 	if err != nil {
-		return nil, fmt.Errorf("client: %s: %w", path, err)
+		return nil, nil, fmt.Errorf("client: %s: %w", path, err)
 	}
 	var raw json.RawMessage
-	_, err = c.do(ctx, request{method: method, path: path, query: query, body: body}, &raw)
-	return raw, err
+	header, err := c.do(ctx, request{method: method, path: path, query: query, body: body}, &raw)
+	return raw, header, err
 }

@@ -164,7 +164,7 @@ func (s *Source) resolve(ctx context.Context, id log.UUID, before *record, reg *
 			var refusal *log.Refusal
 			switch {
 			case errors.As(err, &refusal):
-				return failed(CodeRefused, "nics.%s.network: this node sees no network %q: name it by its UUID, or open it to the node's own NICs (rutter network update UUID self_provision=joined, or any): %v", n.Key, n.Network, err)
+				return failed(CodeRefused, "nics.%s.network: this node sees no network %q: name it by its UUID, and have an operator open it to nodes (rutter network update UUID self_provision=any): %v", n.Key, n.Network, err)
 			case err != nil:
 				return failed(CodeServers, "VM %s: this node does not know the network %q, and no server answers: %v; repeat it", id, n.Network, err)
 			}
@@ -384,6 +384,12 @@ func (s *Source) madeNow(ctx context.Context, id log.UUID, made bool) error {
 	if !made {
 		return nil
 	}
+	var networks []log.UUID
+	for _, n := range s.recordOf(id).NICs {
+		if !n.Held {
+			networks = append(networks, n.Network)
+		}
+	}
 	err := s.make(ctx, id)
 	var refusal *log.Refusal
 	switch {
@@ -393,17 +399,25 @@ func (s *Source) madeNow(ctx context.Context, id log.UUID, made bool) error {
 		if err := s.dropRefused(id); err != nil {
 			return failed(CodeInternal, "%v", err)
 		}
-		return failed(CodeRefused, "VM %s: the log refuses its NICs: %v%s", id, refusal, Hint(refusal))
+		return failed(CodeRefused, "VM %s: the log refuses its NICs: %v%s", id, refusal, Hint(refusal, networks...))
 	case errors.Is(context.Cause(ctx), errDeleted):
 		return failed(CodeOther, "VM %s: %v", id, errDeleted)
 	}
 	return failed(CodeServers, "VM %s: no server answered in time, so it is not known whether the log has its NICs: %v; repeat it, or delete the registration", id, err)
 }
 
-// Hint says what an operator can do about a refusal of a node's own NICs.
-func Hint(refusal *log.Refusal) string {
-	if refusal.Code != log.CodeNotAuthorized {
+// Hint says what an operator can do about a refusal of a node's own NICs on networks.
+func Hint(refusal *log.Refusal, networks ...log.UUID) string {
+	if refusal.Code != log.CodeNotAuthorized || len(networks) == 0 {
 		return ""
 	}
-	return "; if a network is not open to this node's own NICs, an operator opens it: rutter network update UUID self_provision=joined (nodes that have a NIC there), or =any"
+	text := "; this node may make NICs only on networks that are open to it: an operator opens one by"
+	seen := make(map[log.UUID]bool)
+	for _, network := range networks {
+		if !seen[network] {
+			text += fmt.Sprintf(" rutter network update %s self_provision=any,", network)
+		}
+		seen[network] = true
+	}
+	return text + " or =joined for the nodes that have a NIC on it already"
 }

@@ -94,6 +94,10 @@ func (n *Node) handler() http.Handler {
 func (n *Node) rootHandler(each http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", each)
+	n.forward(mux)
+	if n.vms != nil {
+		n.vms.control(mux)
+	}
 	if n.vms != nil && n.vms.registered != nil {
 		n.vms.registered.handle(mux)
 	}

@@ -99,6 +99,9 @@ type vmAction struct {
 	began  time.Time
 	here   time.Duration // until it was visible on this compute node
 	gone   []log.Scope   // scopes of a VM that is deleted
+	// written is the change of the log that the command made; nil: none.
+	written *log.Change
+	absent  []string // what no kernel has because the VM is not to run
 }
 
 // vmControl calls act with the VM that the first argument names and a context that ends
@@ -127,7 +130,10 @@ func runVMAction(c *cli.Context, id log.UUID, act func(context.Context, *vmActio
 	ctx, cancel := context.WithTimeout(c.Context, c.Duration("timeout"))
 	defer cancel()
 	a := &vmAction{c: c, runner: runner, id: id, began: time.Now()}
-	done, err := act(ctx, a)
+	done, other, err := a.elsewhere(ctx)
+	if !other {
+		done, err = act(ctx, a)
+	}
 	if err != nil {
 		return vmhost.Unreachable(c, err)
 	}

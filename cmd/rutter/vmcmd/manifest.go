@@ -11,6 +11,7 @@ import (
 
 	"rutter/agent/vminfo/vmdoc"
 	"rutter/agent/vminfo/vmrun"
+	"rutter/agent/vmsource/registered"
 
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
@@ -165,15 +166,30 @@ func (a *vmAction) provision(ctx context.Context, fields vmdoc.Value) (vmdoc.Val
 		}
 		at++
 	}
-	api, err := term.NewClient(a.c)
+	api, err := a.servers()
 	if err != nil {
 		return fields, err
 	}
-	result, err := api.Submit(ctx, &log.Change{ID: client.NewChangeID(), Ops: ops})
+	change := &log.Change{ID: client.NewChangeID(), Ops: ops}
+	result, err := api.Submit(ctx, change)
+	if refusal, is := errors.AsType[*log.Refusal](err); is {
+		return fields, fmt.Errorf("its NICs in the log: %w%s", err, registered.Hint(refusal, networksOf(ops)...))
+	}
 	if err != nil {
 		return fields, fmt.Errorf("its NICs in the log: %w", err)
 	}
+	a.written = change
 	return a.withNICs(ctx, api, fields, result.IDs[1:])
+}
+
+// networksOf are the networks of the NICs that operations make.
+func networksOf(ops []log.Op) (networks []log.UUID) {
+	for _, op := range ops {
+		if nic, is := op.Object.(*log.NIC); is && !nic.NetworkUUID.IsZero() {
+			networks = append(networks, nic.NetworkUUID)
+		}
+	}
+	return networks
 }
 
 func parsedObject(kind log.Kind, fields map[string]any) (log.Object, []string, error) {
@@ -297,11 +313,11 @@ func hasFields(vm, fields vmdoc.Value) bool {
 }
 
 func deleteVM(ctx context.Context, a *vmAction) (string, error) {
-	api, err := term.NewClient(a.c)
+	api, err := a.servers()
 	if err != nil {
 		return "", err
 	}
-	if a.c.String("wait") == waitFabric {
+	if a.c.String("wait") == waitFabric && !a.byNode() {
 		if a.gone, err = a.scopes(ctx, api); err != nil {
 			return "", err
 		}
@@ -338,6 +354,7 @@ func (a *vmAction) deleteNICs(ctx context.Context, api *client.Client) error {
 		change.Ops = append(change.Ops, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: output.Text(nic["mac"])})
 	}
 	_, err = api.Submit(ctx, change)
+	a.written = change
 	return err
 }
 
@@ -346,7 +363,7 @@ func (a *vmAction) submitNICOps(ctx context.Context, ops []log.Op) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	api, err := term.NewClient(a.c)
+	api, err := a.servers()
 	if err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func (a *vmAction) wait(ctx context.Context) (vmResult, error) {
 	if a.c.String("wait") == waitHere {
 		return r, nil
 	}
-	api, err := term.NewClient(a.c)
+	api, err := a.servers()
 	if err != nil {
 		return r, err
 	}
@@ -66,6 +66,9 @@ func (a *vmAction) wait(ctx context.Context) (vmResult, error) {
 	r.ClusterMS = time.Since(a.began).Milliseconds()
 	if a.c.String("wait") == waitCluster {
 		return r, nil
+	}
+	if a.byNode() {
+		return r, a.awaitByNode(ctx, api, &r)
 	}
 	deadline, _ := ctx.Deadline()
 	scopes, err := a.scopes(ctx, api)
@@ -97,6 +100,8 @@ func (a *vmAction) inLog(ctx context.Context, api *client.Client) (log.Seq, erro
 	for pause := lookMin; ; pause = min(2*pause, lookMax) {
 		differs, err := a.compare(ctx, api)
 		switch {
+		case err == nil && differs == "" && a.byNode():
+			return 0, nil // the head is not a node's to read
 		case err == nil && differs == "":
 			return api.Head(ctx)
 		case ctx.Err() != nil:
