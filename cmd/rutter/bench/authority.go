@@ -41,8 +41,8 @@ func openAuthority(folder string) (*Authority, error) {
 	return o, nil
 }
 
-func (o *Authority) issueServer(folder, id string) error {
-	_, err := o.issuer.Issue(folder, tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Server, Name: id}, Hosts: []string{"127.0.0.1"}, Life: pki.Life, WithKeys: true})
+func (o *Authority) issueServer(folder, id string, hosts ...string) error {
+	_, err := o.issuer.Issue(folder, tlsgate.Grant{Identity: matrix.Identity{Role: matrix.Server, Name: id}, Hosts: append(hosts, "127.0.0.1"), Life: pki.Life, WithKeys: true})
 	return err
 }
 

@@ -105,7 +105,7 @@ func StartCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
 		}
 		if o.TLS {
 			folder := filepath.Join(o.Dir, id+"-tls")
-			if err := c.Authority.issueServer(folder, id); err != nil {
+			if err := c.Authority.issueServer(folder, id, host); err != nil {
 				return nil, err
 			}
 			s.Args = append(s.Args, "--tls-dir", folder)
