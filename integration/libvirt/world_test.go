@@ -155,8 +155,8 @@ func (w *world) objects() []log.Op {
 	ops := []log.Op{
 		create("mtu name", &log.NICTag{Name: "u", MTU: 1600}),
 		create("mtu name nic_tag provision_end_ip provision_start_ip subnet uuid", &log.Network{UUID: underlay, Name: "u", NICTag: "u", MTU: 1600, Subnet: prefix("192.0.2.0/24"), ProvisionStart: addr("192.0.2.1"), ProvisionEnd: addr("192.0.2.250")}),
-		create("fabric mtu name nic_tag owner_uuids provision_end_ip provision_start_ip subnet self_provision uuid vnet_id", &log.Network{
-			UUID: w.network, Name: "front", NICTag: "u", Fabric: true, VNetID: 7, MTU: 1400, OwnerUUIDs: []log.UUID{w.owner}, SelfProvision: "any",
+		create("dhcp fabric mtu name nic_tag owner_uuids provision_end_ip provision_start_ip subnet self_provision uuid vnet_id", &log.Network{
+			UUID: w.network, Name: "front", NICTag: "u", DHCP: true, Fabric: true, VNetID: 7, MTU: 1400, OwnerUUIDs: []log.UUID{w.owner}, SelfProvision: "any",
 			Subnet: prefix("10.0.0.0/24"), ProvisionStart: addr("10.0.0.20"), ProvisionEnd: addr("10.0.0.200"),
 		}),
 	}
@@ -389,6 +389,7 @@ const domainXML = `<domain type='qemu'>
     <emulator>/usr/bin/qemu-system-x86_64</emulator>
     <interface type='ethernet'>
       <target dev='%[1]s' managed='no'/>
+      <mtu size='1400'/>
       <model type='virtio'/>
       <rom enabled='no'/>
     </interface>

@@ -1,6 +1,7 @@
 package registered
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,8 +68,17 @@ func servePut(w http.ResponseWriter, r *http.Request, s *Source, id log.UUID) (a
 	if err != nil {
 		return nil, failed(CodeInvalid, "the body of the registration: %v", err)
 	}
+	// The server of the socket gives other requests less time than this one may wait.
+	until := time.Now().Add(min(cmp.Or(wait.Within, DefaultWithin), MaxWithin) + answerWithin)
+	control := http.NewResponseController(w)
+	if err := errors.Join(control.SetReadDeadline(until), control.SetWriteDeadline(until)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return nil, failed(CodeInternal, "%v", err)
+	}
 	return s.Put(r.Context(), id, reg, wait)
 }
+
+// answerWithin is how long the answer of a PUT may take after its waiting.
+const answerWithin = 5 * time.Second
 
 // decodeRegistration reads a body. A field that this program does not know is an error: it
 // would be one that is not done.
