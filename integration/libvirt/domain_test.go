@@ -1,7 +1,6 @@
 package libvirt
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -51,13 +50,6 @@ func (w *world) survives(n *node, ip netip.Addr) {
 		w.reached(ip)
 	}
 	n.answers()
-	w.until("the agent sees libvirt", func() error {
-		text, err := n.rutter("agent", "status", "--json")
-		if err == nil && !strings.Contains(text, w.network.String()) && text == "" {
-			err = errors.New(text)
-		}
-		return err
-	})
 	w.reached(ip)
 	if now := w.tap(n, "web0"); now != tap {
 		w.t.Errorf("the tap is %s, and was %s: a QEMU has a tap that is gone", now, tap)

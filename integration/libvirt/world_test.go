@@ -211,7 +211,7 @@ func (n *node) startAgent() {
 		Args: []string{
 			"agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "data"), "--svp", "off", "--listen", "off", "--socket", n.socket(), "--insecure",
 			"--servers", strings.Join(n.w.cluster.Client.Servers(), ","), "--netns", filepath.Join(n.dir, "netns"), "--etc-netns", filepath.Join(n.dir, "etc"),
-			"--port-security", "on", "--require-port-security", "--underlay-interface", "e0", "--vminfod", "off", "--manifests", "off",
+			"--port-security", "on", "--require-port-security", "--underlay-interface", "e0", "--vminfod", "127.0.0.1:9090", "--manifests", "off",
 			"--libvirt", n.uri(),
 		},
 	}
@@ -352,7 +352,11 @@ func (n *node) virsh(args ...string) string {
 func (n *node) rutter(args ...string) (string, error) {
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "RUTTER_SERVERS="+strings.Join(n.w.cluster.Client.Servers(), ","), "RUTTER_AGENT_SOCKET="+n.socket())
-	text, err := cmd.CombinedOutput()
+	var text []byte
+	err := n.ns.Do(func() (err error) {
+		text, err = cmd.CombinedOutput()
+		return err
+	})
 	if err != nil {
 		err = fmt.Errorf("rutter %s: %w: %s", strings.Join(args, " "), err, text)
 	}
