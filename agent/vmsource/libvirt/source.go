@@ -26,6 +26,8 @@ type Registry interface {
 	List() []registered.VM
 	// Delete removes a registration, with its NICs in the log.
 	Delete(ctx context.Context, id log.UUID) error
+	// Forget removes a registration. The log keeps the NICs: the VM is on another node.
+	Forget(ctx context.Context, id log.UUID) error
 	// DeleteNIC removes one NIC of a VM.
 	DeleteNIC(ctx context.Context, id log.UUID, key string) error
 }
@@ -69,6 +71,7 @@ type Source struct {
 	due     bool       // all domains are to be read again
 	touched map[string]fate
 	domains map[log.UUID]Domain // as they were read last
+	away    map[log.UUID]bool   // registered VMs that migrated to another node
 	trouble string              // why libvirt does not answer; "": it does
 	bad     map[string]vmsource.Aside
 	failed  []vmsource.Failure
@@ -94,7 +97,7 @@ func New(cfg Config) *Source {
 	}
 	return &Source{
 		cfg: cfg, wake: make(chan struct{}, 1), due: true, trouble: "it was not asked yet",
-		touched: make(map[string]fate), domains: make(map[log.UUID]Domain), bad: make(map[string]vmsource.Aside),
+		touched: make(map[string]fate), domains: make(map[log.UUID]Domain), away: make(map[log.UUID]bool), bad: make(map[string]vmsource.Aside),
 	}
 }
 
@@ -232,6 +235,7 @@ func (s *Source) scan(ctx context.Context) error {
 		s.again(touched)
 		return err
 	}
+	s.left(list, before, touched)
 	there := make(map[log.UUID]bool)
 	for _, l := range list {
 		there[l.UUID] = true
@@ -256,6 +260,30 @@ func (s *Source) again(touched map[string]fate) {
 	for name, before := range touched {
 		f := s.touched[name]
 		s.touched[name] = fate{migrated: f.migrated || before.migrated, undefined: f.undefined || before.undefined}
+	}
+}
+
+// left keeps which VMs have migrated to another node, until they run here again.
+func (s *Source) left(list []Listed, before map[log.UUID]registered.VM, touched map[string]fate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, vm := range before {
+		if touched[vm.Alias].migrated {
+			s.away[id] = true
+		}
+	}
+	for _, l := range list {
+		switch {
+		case l.State.Code == stateShutoff && l.State.Reason == shutoffMigrated:
+			s.away[l.UUID] = true
+		case l.State.Runs() && !l.State.moves():
+			delete(s.away, l.UUID)
+		}
+	}
+	for id := range s.away {
+		if _, has := before[id]; !has {
+			delete(s.away, id)
+		}
 	}
 }
 
@@ -321,7 +349,7 @@ func (s *Source) follow(ctx context.Context, l Listed, before map[log.UUID]regis
 	if len(d.NICs) == 0 && !known {
 		return nil
 	}
-	if l.State.Code == statePaused && (l.State.Reason == pausedMigration || l.State.Reason == pausedStartingUp) {
+	if l.State.moves() {
 		return nil // its hook, or the next event, says more
 	}
 	if l.State.Code == stateShutoff && l.State.Reason == shutoffMigrated {
@@ -385,13 +413,19 @@ func (s *Source) trim(ctx context.Context, vm registered.VM, d Domain, state Sta
 	return nil
 }
 
-// gone is for a registered VM that libvirt has not any more. Its NICs go with it if it was
-// undefined before our eyes. Otherwise it may run on another node, to which it migrated
-// meanwhile: then it is stopped here, and an operator says what it is.
+// gone is for a registered VM that libvirt has not any more. Its NICs go with it if events
+// told that it was undefined, and stay in the log if it migrated. If neither was told, it
+// may have migrated: then it is stopped here, and an operator says what it is.
 func (s *Source) gone(ctx context.Context, vm registered.VM, f fate) error {
 	ctx, cancel := context.WithTimeout(ctx, putTakes)
 	defer cancel()
-	if f.undefined && !f.migrated {
+	s.mu.Lock()
+	away := s.away[vm.UUID]
+	s.mu.Unlock()
+	switch {
+	case away:
+		return s.cfg.Registry.Forget(ctx, vm.UUID)
+	case f.undefined:
 		return s.cfg.Registry.Delete(ctx, vm.UUID)
 	}
 	if vm.State != registered.StateStopped {

@@ -73,6 +73,12 @@ func (s State) Runs() bool {
 	return false
 }
 
+// moves reports whether the domain is paused because it starts, or migrates from or to here:
+// its next state says more.
+func (s State) moves() bool {
+	return s.Code == statePaused && (s.Reason == pausedMigration || s.Reason == pausedStartingUp)
+}
+
 // ExitStatus is that of a domain that does not run: 1 if it crashed or did not start.
 func (s State) ExitStatus() int {
 	if s.Code == stateCrashed || s.Code == stateShutoff && (s.Reason == shutoffCrashed || s.Reason == shutoffFailed) {
