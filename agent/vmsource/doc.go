@@ -12,4 +12,29 @@
 // another source has is ErrDuplicate, and the source puts it aside with that reason until
 // the other lets it go. A source that dies, or that cannot see its VMs (Status.Complete is
 // false), takes nothing away: what it reported last stays.
+//
+// A source that reads VMs from a channel:
+//
+//	type events struct{ in chan vmdoc.VM }
+//
+//	func (e events) Name() string { return "events" }
+//	func (e events) Scan()        {} // nothing is missed
+//	func (e events) Status() vmsource.Status {
+//		return vmsource.Status{Name: "events", State: "reading", Complete: true}
+//	}
+//	func (e events) Run(ctx context.Context, sink vmsource.Sink) error {
+//		sink.Loaded()
+//		for {
+//			select {
+//			case vm := <-e.in:
+//				if _, _, err := sink.Put(vm); err != nil {
+//					return err // the service runs it again
+//				}
+//			case <-ctx.Done():
+//				return nil
+//			}
+//		}
+//	}
+//
+// DESIGN.md has the rules that a real one keeps.
 package vmsource

@@ -16,12 +16,13 @@ type Source interface {
 	// Name names the source, in statuses and among other sources.
 	Name() string
 	// Run keeps the sink in step with the source until ctx ends, and calls sink.Loaded
-	// once: after the first complete load, or when there is nothing to load for now. An
-	// error ends the service; temporary trouble is not an error.
+	// once: after the first complete load, or when there is nothing to load for now. After an
+	// error, or an end of its own, it is run again after a pause that grows; its VMs stay
+	// meanwhile, and the sink of the next run has them.
 	Run(ctx context.Context, sink Sink) error
 	// Scan asks for a full scan soon. It returns at once.
 	Scan()
-	// Status returns the source's status.
+	// Status returns the source's status. It returns at once, from any goroutine.
 	Status() Status
 }
 

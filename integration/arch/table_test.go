@@ -338,7 +338,7 @@ var importTable = []row{
 		why:   "what the log does not have is asked for behind a surface; which that is, the surface need not know",
 	},
 	{
-		pkg: "agent/task", may: []string{"log", "log/vmrule", "projections", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore"},
+		pkg: "agent/task", may: []string{"log", "log/vmrule", "projections", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmsource"},
 		tests: []string{"agent/internal/guesttest", "agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system", "projections/rules", "agent/vmsource"},
 		why:   "what a node is asked to do is done without knowing how the asking came",
 	},
@@ -448,8 +448,14 @@ var importTable = []row{
 		why: "what runs VMs and what watches them know each other by one interface",
 	},
 	{
-		pkg: "agent/vmsource/registered", may: []string{"log", "agent/vminfo/vmdoc", "agent/vmsource"},
-		why: "programs of the node register VMs without knowing the agent's parts",
+		pkg: "agent/vmsource/internal/sourcetest", may: []string{"log", "agent/vminfo", "agent/vminfo/vmdoc", "agent/vmsource"},
+		tests: []string{"agent/vminfo/manifests", "agent/vminfo/vminfod"},
+		why:   "each source is held against the same rules",
+	},
+	{
+		pkg: "agent/vmsource/registered", may: []string{"log", "agent/vminfo/vmdoc", "agent/vmsource", "projections"},
+		tests: []string{"agent/vmsource/internal/sourcetest", "projections/rules"},
+		why:   "programs of the node register VMs without knowing the agent's parts",
 	},
 	{
 		pkg: "agent/vminfo", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vmsource"},
@@ -483,7 +489,7 @@ var importTable = []row{
 		why:   "VMs are started and stopped without being watched",
 	},
 	{
-		pkg: "agent/vminfo/vmmstate", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vminfo/system", "agent/vminfo/vmrun"},
+		pkg: "agent/vminfo/vmmstate", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vminfo/system", "agent/vminfo/vmrun", "agent/vmsource"},
 		why: "incarnations are kept from what the store tells, without HTTP of servers",
 	},
 	{
@@ -552,7 +558,7 @@ var importTable = []row{
 		why: "the commands for VMs and the agent open a node's VMs the same way",
 	},
 	{
-		pkg: "cmd/rutter/node", may: []string{"agent", "agent/answer", "agent/filter", "agent/link", "agent/link/plan", "agent/link/view", "agent/metrics", "agent/ports", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "projections/desired", "varp", "agent/underlay", "agent/vmsource"},
+		pkg: "cmd/rutter/node", may: []string{"agent", "agent/answer", "agent/filter", "agent/link", "agent/link/plan", "agent/link/view", "agent/metrics", "agent/ports", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "projections/desired", "varp", "agent/underlay", "agent/vmsource", "agent/vmsource/registered", "agent/vminfo/vmdoc", "cmd/rutter/output"},
 		why: "one constructor of a compute node, for the command, the demo, dev and tests; it has no Raft",
 	},
 	{

@@ -46,6 +46,7 @@ var rawAllowed = map[string]map[string]string{
 	"cmd/rutter/netlab/enter.go":            {"os.Stdout": "given to this program in a namespace", "os.Stderr": "given to this program in a namespace"},
 	"cmd/rutter/localhttp/protect.go":       {"json.NewEncoder": "answers HTTP"},
 	"cmd/rutter/node/status.go":             {"json.NewEncoder": "answers HTTP"},
+	"cmd/rutter/node/forward.go":            {"json.NewEncoder": "answers HTTP", ".Write": "answers HTTP, as a server did"},
 	"cmd/rutter/varpdcmd/varpd.go":          {"json.NewEncoder": "answers HTTP"},
 	"cmd/rutter/clustercmd/skip.go":         {".Write": "to a file"},
 	"cmd/rutter/serve/gate.go":              {".Write": "to a connection"},

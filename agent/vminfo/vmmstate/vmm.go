@@ -171,6 +171,7 @@ func (m *Table) follow(ctx context.Context) error {
 		}
 		for _, event := range events {
 			seq = event.Seq
+			m.passed(event)
 			m.observe(event.UUID)
 		}
 		if len(events) > 0 {
@@ -379,59 +380,6 @@ func (m *Table) Register(id, vm log.UUID) (VMM, error) {
 		return VMM{}, fmt.Errorf("vminfo: there are %d VMMs already", maxVMMs)
 	}
 	m.setLocked(VMM{ID: id, VM: vm, State: VMMStarting})
-	return *m.vmms[id], nil
-}
-
-// Ended ends the VMM of a VM that its own program stopped, before the store shows that:
-// destroyed, or failed if there is a failure. A VM without a VMM is nothing to end.
-func (m *Table) Ended(vm log.UUID, failure string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	held := m.activeLocked(vm)
-	if held == nil {
-		return
-	}
-	m.ended[vm] = held.PID
-	next := *held
-	if next.State, next.Reason = VMMDestroyed, failure; failure != "" {
-		next.State = VMMFailed
-	}
-	m.setLocked(next)
-}
-
-// refused says why a VM cannot be started or stopped from here.
-func (m *Table) refused(vm log.UUID) error {
-	if m.cfg.Refuses == nil {
-		return nil
-	}
-	return m.cfg.Refuses(vm)
-}
-
-// Unregister ends a VMM by force if it has not ended, and returns the resulting state.
-// The stored VMM is removed when that state is recorded.
-func (m *Table) Unregister(id log.UUID) (VMM, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	held := m.vmms[id]
-	if held == nil {
-		return VMM{}, fmt.Errorf("%w: %s", ErrNoVMM, id)
-	}
-	m.lookLocked(held.VM)
-	if held = m.vmms[id]; held.Final() {
-		return *held, nil
-	}
-	if err := m.refused(held.VM); err != nil {
-		return *held, err
-	}
-	if err := m.enqueueLocked(held.VM, m.stopJob(*held, true)); err != nil {
-		return *held, err
-	}
-	if held.PID != 0 {
-		m.ended[held.VM] = held.PID
-	}
-	ended := *held
-	ended.State, ended.Reason = VMMDestroyed, ""
-	m.setLocked(ended)
 	return *m.vmms[id], nil
 }
 

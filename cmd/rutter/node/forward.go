@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"rutter/agent/vminfo"
 	"rutter/agent/vminfo/vmrun"
@@ -75,6 +76,19 @@ func answerFailure(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // the client is gone
 }
 
+// controlWithin is how long a source may take to start or stop a VM.
+const controlWithin = 2 * time.Minute
+
+// allow gives a request more time than the server of the socket gives others.
+func allow(w http.ResponseWriter, within time.Duration) error {
+	control, until := http.NewResponseController(w), time.Now().Add(within)
+	err := errors.Join(control.SetReadDeadline(until), control.SetWriteDeadline(until))
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return err
+}
+
 // control serves what root asks about VMs that have no manifest: each request goes to the
 // VM's own source.
 func (n *vmSide) control(mux *http.ServeMux) {
@@ -82,6 +96,9 @@ func (n *vmSide) control(mux *http.ServeMux) {
 	act := func(do func(r *http.Request, vm log.UUID) error) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			vm, err := log.ParseUUID(r.PathValue("uuid"))
+			if err == nil {
+				err = allow(w, controlWithin)
+			}
 			if err == nil {
 				err = do(r, vm)
 			}
