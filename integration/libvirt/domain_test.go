@@ -108,15 +108,20 @@ func (w *world) controls(n *node, d *domain) {
 	}
 }
 
-// migrates: a domain migrates to the other node where an operator has placed it, with its
-// NIC and address. The node that it left forgets it, and takes nothing away.
+// migrates: a domain migrates to the other node once an operator has placed it there, and
+// not before, with its NIC and address. The node that it left forgets it, and takes nothing away.
 func (w *world) migrates(d *domain) {
 	w.t.Helper()
 	from, to := w.nodes[0], w.nodes[1]
 	to.answers()
 	before := d.is("running", from)
+	migrate := []string{"migrate", "--live", d.name, to.uri(), "--migrateuri", "unix://" + w.dir + "/m.sock", "--persistent", "--undefinesource"}
+	if text, err := from.try(migrate...); err == nil || !strings.Contains(text, "the links of "+d.name) {
+		w.t.Errorf("to a node on which no operator placed it: %v, %s", err, text)
+	}
+	d.is("running", from)
 	w.placed(d, to)
-	from.virsh("migrate", "--live", d.name, to.uri(), "--migrateuri", "unix://"+w.dir+"/m.sock", "--persistent", "--undefinesource")
+	from.virsh(migrate...)
 	w.until("the node that it left forgets it", func() error {
 		vms, err := (&registered.Client{Source: "libvirt", Socket: from.socket()}).List(w.t.Context())
 		if err == nil && len(vms) > 0 {

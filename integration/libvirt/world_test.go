@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
 	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/netlab"
@@ -28,7 +31,7 @@ var program string
 func TestMain(m *testing.M) { os.Exit(rig.Run(m, &program)) }
 
 // patience bounds each wait, of a machine that may be busy.
-const patience = 40 * time.Second
+const patience = 2 * time.Minute
 
 // world is a server and two compute nodes with an agent and a libvirtd each. The second
 // node has a VM beside that, the peer.
@@ -36,7 +39,6 @@ type world struct {
 	t       *testing.T
 	dir     string
 	cluster *bench.Cluster
-	api     *client.Client
 	owner   log.UUID
 	network log.UUID
 	nodes   []*node
@@ -104,10 +106,7 @@ func newWorld(t *testing.T) *world {
 	w.kernel = kernel
 	server := netip.MustParsePrefix("192.0.2.254/24")
 	w.must(errors.Join(err, netlab.AddBridge("underlay"), netlab.AddAddress("underlay", server)))
-	w.cluster = rig.Cluster(t, bench.Options{Program: program, Servers: 1, Dir: filepath.Join(w.dir, "cluster"), Host: server.Addr().String(), Flags: []string{"--insecure", "--log-level=error"}})
-	w.api, err = client.New(client.Config{Servers: w.cluster.Client.Servers(), Await: patience})
-	w.must(err)
-	t.Cleanup(w.api.Close)
+	w.cluster = rig.Cluster(t, bench.Options{Program: program, Servers: 1, TLS: true, Dir: filepath.Join(w.dir, "cluster"), Host: server.Addr().String(), Flags: []string{"--log-level=error"}})
 	for i := range 2 {
 		w.nodes = append(w.nodes, w.newNode(i))
 	}
@@ -184,7 +183,8 @@ func (w *world) newNode(i int) *node {
 	for _, folder := range []string{"netns", "socket", "libvirt/hooks", "run", "lib", "cache", "log/qemu"} {
 		w.must(os.MkdirAll(filepath.Join(n.dir, folder), 0o700))
 	}
-	var err error
+	_, err := (tlsgate.Issuer{Folder: filepath.Join(w.dir, "cluster", "pki")}).Issue(filepath.Join(n.dir, "tls"), tlsgate.Grant{Identity: matrix.Identity{Role: matrix.CN, UUID: n.cn}, Life: pki.Life})
+	w.must(err)
 	n.ns, err = netlab.Create(n.dir, name)
 	w.must(err)
 	w.t.Cleanup(func() { _ = n.ns.Delete() })
@@ -209,7 +209,7 @@ func (n *node) startAgent() {
 		Name: "agent of " + n.name, Program: program, LogFile: filepath.Join(n.dir, "agent.log"),
 		Launch: func(cmd *exec.Cmd) error { return n.ns.Do(cmd.Start) },
 		Args: []string{
-			"agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "data"), "--svp", "off", "--listen", "off", "--socket", n.socket(), "--insecure",
+			"agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "data"), "--svp", "off", "--listen", "off", "--socket", n.socket(), "--tls-dir", filepath.Join(n.dir, "tls"),
 			"--servers", strings.Join(n.w.cluster.Client.Servers(), ","), "--netns", filepath.Join(n.dir, "netns"), "--etc-netns", filepath.Join(n.dir, "etc"),
 			"--port-security", "on", "--require-port-security", "--underlay-interface", "e0", "--vminfod", "127.0.0.1:9090", "--manifests", "off",
 			"--libvirt", n.uri(),
@@ -351,7 +351,7 @@ func (n *node) virsh(args ...string) string {
 // rutter runs a command on the node.
 func (n *node) rutter(args ...string) (string, error) {
 	cmd := exec.Command(program, args...)
-	cmd.Env = append(os.Environ(), "RUTTER_SERVERS="+strings.Join(n.w.cluster.Client.Servers(), ","), "RUTTER_AGENT_SOCKET="+n.socket())
+	cmd.Env = append(os.Environ(), "RUTTER_AGENT_SOCKET="+n.socket())
 	var text []byte
 	err := n.ns.Do(func() (err error) {
 		text, err = cmd.CombinedOutput()
@@ -377,7 +377,7 @@ const domainXML = `<domain type='qemu'>
   <uuid>%[2]s</uuid>
   <metadata>
     <rutter:vm xmlns:rutter='urn:rutter:libvirt:1' owner='%[3]s'>
-      <rutter:nic dev='%[1]s' network='front'/>
+      <rutter:nic dev='%[1]s' network='%[8]s'/>
     </rutter:vm>
   </metadata>
   <memory unit='MiB'>96</memory>
@@ -407,7 +407,7 @@ const domainXML = `<domain type='qemu'>
 func (n *node) define(name string) *domain {
 	n.w.t.Helper()
 	d := &domain{w: n.w, id: client.NewChangeID(), name: name, console: filepath.Join(n.w.dir, name+".console")}
-	text := fmt.Sprintf(domainXML, name, d.id, n.w.owner, n.w.kernel, filepath.Join(n.w.dir, "initrd"), n.w.peerIP, d.console)
+	text := fmt.Sprintf(domainXML, name, d.id, n.w.owner, n.w.kernel, filepath.Join(n.w.dir, "initrd"), n.w.peerIP, d.console, n.w.network)
 	file := filepath.Join(n.w.dir, name+".xml")
 	n.w.must(os.WriteFile(file, []byte(text), 0o600))
 	n.virsh("define", file)
@@ -444,7 +444,7 @@ func (d *domain) logged() (vm log.VM, nic log.NIC, err error) {
 }
 
 func (d *domain) get(path string, into any) error {
-	text, err := d.w.api.Raw(d.w.t.Context(), "GET", path, nil)
+	text, err := d.w.cluster.Client.Raw(d.w.t.Context(), "GET", path, nil)
 	if err != nil {
 		return err
 	}

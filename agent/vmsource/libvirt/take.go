@@ -44,9 +44,24 @@ func (t Taking) Submit(ctx context.Context, change *log.Change, wait time.Durati
 		return result, err
 	}
 	t.await(ctx, change)
-	// It is refused again, now with what is there already: that is the registration's.
-	again := &log.Change{ID: t.NewID(), Ops: change.Ops}
-	return t.Servers.Submit(ctx, again, wait)
+	return result, taken(change)
+}
+
+// taken is the refusal to make what a change makes because it is there already: the VM and
+// its NICs came along.
+func taken(change *log.Change) *log.Refusal {
+	r := &log.Refusal{Code: log.CodeInvalidParameters, Message: "the VM and its NICs are there already"}
+	for _, op := range change.Ops {
+		id := ""
+		switch o := op.Object.(type) {
+		case *log.VM:
+			id = o.UUID.String()
+		case *log.NIC:
+			id = o.MAC.String()
+		}
+		r.Errors = append(r.Errors, log.FieldError{Code: log.ElementDuplicate, Type: op.Kind.String(), ID: id})
+	}
+	return r
 }
 
 // await waits until this node's part of the log has the NICs of a change on this node.
