@@ -153,7 +153,7 @@ func (s *Source) listen(ctx context.Context) error {
 		err := s.cfg.Virsh.Events(ctx, func() {
 			pause = firstPause
 			s.Scan()
-		}, s.heard)
+		}, s.observed)
 		if ctx.Err() != nil {
 			break
 		}
@@ -181,8 +181,8 @@ func (s *Source) answers(err error) {
 	s.trouble = text
 }
 
-// heard is called for each event.
-func (s *Source) heard(e Event) {
+// observed is called for each event.
+func (s *Source) observed(e Event) {
 	s.mu.Lock()
 	s.events++
 	f := s.touched[e.Domain]

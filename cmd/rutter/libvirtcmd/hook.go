@@ -70,7 +70,7 @@ func hook(c *cli.Context) error {
 // say tells what is no error. libvirt shows the error output of a hook that fails only, so
 // the node's log has it too.
 func say(w io.Writer, format string, args ...any) {
-	output.Printf(w, "rutter: "+format+"\n", args...)
+	output.Printf(w, "rutter: %s\n", fmt.Sprintf(format, args...))
 	if logger, err := syslog.New(syslog.LOG_DAEMON|syslog.LOG_WARNING, "rutter-libvirt-hook"); err == nil {
 		_ = logger.Warning(fmt.Sprintf(format, args...))
 		_ = logger.Close()
