@@ -30,6 +30,7 @@ import (
 	"rutter/cmd/rutter/devcmd"
 	"rutter/cmd/rutter/importcmd"
 	"rutter/cmd/rutter/internal/app"
+	"rutter/cmd/rutter/libvirtcmd"
 	"rutter/cmd/rutter/logcmd"
 	"rutter/cmd/rutter/lookupcmd"
 	"rutter/cmd/rutter/objects"
@@ -122,7 +123,7 @@ func commands() []*cli.Command {
 		[]*cli.Command{
 			cncmd.Command(), cncmd.TaskCommand(),
 			logcmd.Command(), snoopcmd.ChangefeedCommand(), importcmd.Command(), tritoncmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
-			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), cnicmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
+			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), cnicmd.Command(), libvirtcmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
 			settings().Command(), completioncmd.Command(completed), versionCommand(),
 		},
 	)

@@ -463,6 +463,10 @@ var importTable = []row{
 		why:   "programs of the node register VMs without knowing the agent's parts",
 	},
 	{
+		pkg: "agent/vmsource/libvirt", may: []string{"log", "agent/vminfo/vmdoc", "agent/vmsource", "agent/vmsource/registered", "projections"},
+		why: "domains are registered as other VMs are; libvirt is known here only",
+	},
+	{
 		pkg: "agent/vminfo", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vmsource"},
 		tests: []string{"agent/vminfo/vminfod"},
 		why:   "what is served is what the store has, whatever told it",
@@ -563,7 +567,11 @@ var importTable = []row{
 		why: "the commands for VMs and the agent open a node's VMs the same way",
 	},
 	{
-		pkg: "cmd/rutter/node", may: []string{"agent", "agent/answer", "agent/filter", "agent/link", "agent/link/plan", "agent/link/view", "agent/metrics", "agent/ports", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "projections/desired", "varp", "agent/underlay", "agent/vmsource", "agent/vmsource/registered", "agent/vminfo/vmdoc", "cmd/rutter/output"},
+		pkg: "cmd/rutter/libvirtcmd", may: []string{"agent/vmsource/libvirt", "agent/vmsource/registered", "cmd/rutter/output", "cmd/rutter/term", "log"},
+		why: "libvirt's hook is a program of its own, which knows the agent's socket only",
+	},
+	{
+		pkg: "cmd/rutter/node", may: []string{"agent", "agent/answer", "agent/filter", "agent/link", "agent/link/plan", "agent/link/view", "agent/metrics", "agent/ports", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "projections/desired", "varp", "agent/underlay", "agent/vmsource", "agent/vmsource/registered", "agent/vminfo/vmdoc", "cmd/rutter/output", "agent/vmsource/libvirt"},
 		why: "one constructor of a compute node, for the command, the demo, dev and tests; it has no Raft",
 	},
 	{

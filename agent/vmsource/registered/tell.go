@@ -277,6 +277,18 @@ func (s *Source) Delete(ctx context.Context, id log.UUID) error {
 	})
 }
 
+// Forget removes a registration whose VM is on another node now: its NICs stay in the log.
+func (s *Source) Forget(ctx context.Context, id log.UUID) error {
+	s.mu.Lock()
+	s.interruptLocked(id)
+	s.mu.Unlock()
+	return s.leave(ctx, id, func(r *record) bool {
+		before := r.Leaving
+		r.Leaving, r.NICs = true, nil
+		return !before
+	})
+}
+
 // DeleteNIC removes one NIC of a VM, as Delete does.
 func (s *Source) DeleteNIC(ctx context.Context, id log.UUID, key string) error {
 	return s.leave(ctx, id, func(r *record) bool {

@@ -18,6 +18,7 @@ import (
 	"rutter/agent/link/view"
 	"rutter/agent/ports"
 	"rutter/agent/underlay"
+	"rutter/agent/vmsource/libvirt"
 	"rutter/agent/vmsource/registered"
 	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/localhttp"
@@ -62,6 +63,7 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "socket", EnvVars: []string{"RUTTER_AGENT_SOCKET"}, Value: localhttp.DefaultSocket, Usage: "`PATH` of the Unix socket at which root may change this node's VMs (rutter vm), or off"},
 		&cli.StringFlag{Name: "socket-group", EnvVars: []string{"RUTTER_AGENT_SOCKET_GROUP"}, Usage: "`GROUP` whose members may use the socket as root does"},
 		&cli.StringFlag{Name: "vm-sources", EnvVars: []string{"RUTTER_VM_SOURCES"}, Value: "cni,libvirt,local", Usage: "`NAMES` of the sources in which programs of this node may register VMs at the socket, separated by commas, or off"},
+		&cli.StringFlag{Name: "libvirt", EnvVars: []string{"RUTTER_LIBVIRT"}, Value: "off", Usage: "`URI` of this node's libvirtd, such as qemu:///system, whose domains are followed by virsh beside its hook, or off"},
 		&cli.StringFlag{Name: "cn-api", EnvVars: []string{"RUTTER_CN_API"}, Value: "off", Usage: "`ADDRESS` on the admin network at which servers reach this node's VMs when it has no connection with them, as in 10.0.0.11:5309, or off; it needs --tls-dir, or --insecure"},
 		&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
 		&cli.IntFlag{Name: "ahead", EnvVars: []string{"RUTTER_AGENT_AHEAD"}, Value: link.DefaultAhead, Usage: "`ENTRIES` of one vnet that the kernel gets before they are asked for; vnets with more are on demand (-1: none is)"},
@@ -202,9 +204,12 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	opts.VMs = &node.VMOptions{
 		Folders: vmhost.FoldersOf(c), CgroupAsked: c.IsSet("vm-cgroup"),
 		Vminfod: c.String("vminfod"), VminfodAsked: c.IsSet("vminfod"), SyncNICs: c.Bool("nic-sync"), Metadata: c.Bool("report-metadata"),
-		SourcesAsked: c.IsSet("vm-sources"),
+		SourcesAsked: c.IsSet("vm-sources") || c.String("libvirt") != "off",
 	}
 	if opts.VMs.Sources, err = sourcesOf(c.String("vm-sources")); err != nil {
+		return opts, err
+	}
+	if opts.VMs.Libvirt, err = libvirtOf(c, opts.VMs.Sources); err != nil {
 		return opts, err
 	}
 	opts.Tasks = &node.TaskOptions{
@@ -240,6 +245,19 @@ func sourcesOf(text string) (names []string, err error) {
 		return nil, term.Usagef("--vm-sources: %d names, want at most %d", len(names), maxSources)
 	}
 	return names, nil
+}
+
+// libvirtOf reads --libvirt: "" if it is off.
+func libvirtOf(c *cli.Context, sources []string) (uri string, err error) {
+	switch uri = c.String("libvirt"); {
+	case uri == "off":
+		return "", nil
+	case uri == "" || strings.HasPrefix(uri, "-"):
+		return "", term.Usagef("--libvirt %q: want the URI of a libvirtd, such as qemu:///system, or off", uri)
+	case !slices.Contains(sources, libvirt.SourceName):
+		return "", term.Usagef("--libvirt %s: the domains are VMs of the source %s, which --vm-sources leaves out", uri, libvirt.SourceName)
+	}
+	return uri, nil
 }
 
 // checkDoors refuses addresses at which the agent would let in whom it must not.

@@ -13,6 +13,7 @@ import (
 	"rutter/agent"
 	"rutter/agent/vminfo/vmdoc"
 	"rutter/agent/vmsource"
+	"rutter/agent/vmsource/libvirt"
 	"rutter/agent/vmsource/registered"
 	"rutter/api/client"
 	"rutter/cmd/rutter/output"
@@ -36,16 +37,25 @@ func newRegistrations(opts *Options, n *vmSide, found *troubles) (*registrations
 	r := &registrations{sources: make(map[string]*registered.Source), api: opts.Servers.API, vms: n}
 	var list []vmsource.Source
 	for _, name := range opts.VMs.Sources {
-		source, err := registered.New(registered.Config{
+		cfg := registered.Config{
 			Name: name, Folder: workFolder(opts.Folder, filepath.Join("vmsource", name), found, opts.Logger),
 			CN: opts.CN, Node: r, Servers: r, NewID: client.NewChangeID, Logger: opts.Logger,
-		})
+		}
+		if name == libvirt.SourceName {
+			cfg.Servers = libvirt.Taking{Servers: r, CN: opts.CN, Node: r, NewID: client.NewChangeID}
+			cfg.Refers = "virsh does (or start the agent with --libvirt qemu:///system)"
+		}
+		source, err := registered.New(cfg)
 		if err != nil {
 			opts.Logger.Error("no program can register VMs in a source", "source", name, "error", err)
 			found.note("no program can register VMs in the source " + name + ": " + err.Error())
 			continue
 		}
 		r.sources[name] = source
+		if uri := opts.VMs.Libvirt; uri != "" && name == libvirt.SourceName {
+			list = append(list, libvirt.New(libvirt.Config{Registry: source, Virsh: libvirt.Virsh{URI: uri}, Logger: opts.Logger}))
+			continue
+		}
 		list = append(list, source)
 	}
 	return r, list

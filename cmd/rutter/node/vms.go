@@ -55,6 +55,8 @@ type VMOptions struct {
 	// SourcesAsked: they are served also if the node has no other VMs. Otherwise a node whose
 	// VMs another program has would say that it has none.
 	SourcesAsked bool
+	// Libvirt is the URI of the libvirtd whose domains are followed; "": none.
+	Libvirt string
 }
 
 // newVMSide makes the parts that the options ask for: nil if the node has no VMs.
