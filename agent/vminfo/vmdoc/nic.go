@@ -31,7 +31,7 @@ func CompletedNICs(nics []Value, brand string) []Value {
 		c.missing("interface", StringValue(prefix+strconv.Itoa(i)))
 		c.addresses()
 		list[i] = c.v
-		primary = primary || isTrue(nic, "primary")
+		primary = primary || IsTrue(nic, "primary")
 	}
 	if !primary && len(list) > 0 {
 		list[0] = list[0].With("primary", BoolValue(true))
@@ -42,8 +42,8 @@ func CompletedNICs(nics []Value, brand string) []Value {
 // completedNIC is how many fields CompletedNICs may add to one.
 const completedNIC = 7
 
-// isTrue reads a boolean in vmadm's forms: true, "true", 1, "1".
-func isTrue(v Value, name string) bool {
+// IsTrue reads a boolean field of an object in vmadm's forms: true, "true", 1, "1".
+func IsTrue(v Value, name string) bool {
 	field, _ := v.Get(name)
 	return field.kind == kindBool && field.text != "" || field.Literal() == "true" || field.Literal() == "1"
 }
@@ -93,10 +93,13 @@ func ownAddress(nic Value) []Value {
 }
 
 // Addressed reports whether the link of each NIC of a VM has an address: by KernelIPs,
-// or where that is not known by ips.
+// or where that is not known by ips. A NIC with a tap needs none: the guest has it.
 func Addressed(vm Value) bool {
 	nics, _ := vm.Get("nics")
 	for _, nic := range nics.Items() {
+		if isTap(nic) {
+			continue
+		}
 		ips, known := nic.Get(KernelIPs)
 		if !known {
 			ips, _ = nic.Get("ips")
