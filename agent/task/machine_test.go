@@ -22,7 +22,7 @@ import (
 	"rutter/agent/vminfo/system"
 	"rutter/agent/vminfo/vmmstate"
 	"rutter/agent/vminfo/vmrun"
-	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 	"rutter/log"
 )
 
@@ -57,7 +57,7 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, err := vminfo.New(vminfo.Config{Sources: []vmstore.Source{folder}})
+	service, err := vminfo.New(vminfo.Config{Sources: []vmsource.Source{folder}})
 	if err != nil {
 		t.Fatal(err)
 	}

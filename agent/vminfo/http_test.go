@@ -20,21 +20,24 @@ import (
 	"rutter/agent/vminfo/vmdoc"
 	"rutter/agent/vminfo/vminfod"
 	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 	"rutter/log"
 )
 
 // listSource is a source whose VMs a test puts.
 type listSource struct {
 	first []vmdoc.VM
-	sink  vmstore.Sink
+	sink  vmsource.Sink
 	scans int
 }
 
-func (l *listSource) Name() string           { return "list" }
-func (l *listSource) Scan()                  { l.scans++ }
-func (l *listSource) Status() vmstore.Status { return vmstore.Status{Name: "list", State: "watching"} }
+func (l *listSource) Name() string { return "list" }
+func (l *listSource) Scan()        { l.scans++ }
+func (l *listSource) Status() vmsource.Status {
+	return vmsource.Status{Name: "list", State: "watching"}
+}
 
-func (l *listSource) Run(ctx context.Context, sink vmstore.Sink) error {
+func (l *listSource) Run(ctx context.Context, sink vmsource.Sink) error {
 	for _, vm := range l.first {
 		if _, _, err := sink.Put(vm); err != nil {
 			return err
@@ -70,7 +73,7 @@ type server struct {
 func newServer(t *testing.T, cfg Config, first ...vmdoc.VM) *server {
 	t.Helper()
 	source := &listSource{first: first}
-	cfg.Sources = []vmstore.Source{source}
+	cfg.Sources = []vmsource.Source{source}
 	service, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -169,7 +172,7 @@ func TestHTTPStatus(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		300500 * time.Millisecond: "300.5s (5.01m)", 1500 * time.Millisecond: "1.5s", 2 * time.Hour: "7200s (2h)", 36 * time.Hour: "129600s (1.5d)",
 	} {
-		if got := vmstore.PrettySeconds(d); got != want {
+		if got := vmsource.PrettySeconds(d); got != want {
 			t.Errorf("%s: got %s, want %s", d, got, want)
 		}
 	}
@@ -337,7 +340,7 @@ func TestStreamMirrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mirror, err := New(Config{Sources: []vmstore.Source{stream}})
+	mirror, err := New(Config{Sources: []vmsource.Source{stream}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +400,7 @@ func TestStoreRefusesAnotherSource(t *testing.T) {
 	if _, _, err := s.Put("a", vm); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.Put("b", vm); !errors.Is(err, vmstore.ErrDuplicate) {
+	if _, _, err := s.Put("b", vm); !errors.Is(err, vmsource.ErrDuplicate) {
 		t.Errorf("got %v, want ErrDuplicate", err)
 	}
 	if s.Delete("b", vm.UUID) || s.Count() != 1 {

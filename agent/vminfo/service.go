@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 )
 
 // Bounds of the HTTP service.
@@ -35,7 +36,7 @@ const (
 // Config configures a Service. Zeros mean the defaults.
 type Config struct {
 	// Sources are where VMs come from; at least one.
-	Sources []vmstore.Source
+	Sources []vmsource.Source
 	// Store bounds what is kept for readers.
 	Store vmstore.Config
 	// Listeners bounds how many clients follow events at once. Default 256.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"rutter/agent/vminfo/vmdoc"
-	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 )
 
 // Status is the answer to /status: the form of today's vminfod, the fields of RFD 39,
@@ -26,10 +26,10 @@ type Status struct {
 	CurTime         string                    `json:"curTime"` // monotonic: seconds.nanoseconds
 	Queue           QueueStatus               `json:"queue"`
 	LastRefresh     *string                   `json:"lastRefresh"`
-	RefreshErrors   []vmstore.Failure         `json:"refreshErrors"`
+	RefreshErrors   []vmsource.Failure        `json:"refreshErrors"`
 	EventsListeners map[string]ListenerStatus `json:"eventsListeners"`
-	RefreshLog      []vmstore.Refresh         `json:"refreshLog,omitempty"` // full only
-	FSWatcher       []vmstore.Status          `json:"fswatcher,omitempty"`  // full only
+	RefreshLog      []vmsource.Refresh        `json:"refreshLog,omitempty"` // full only
+	FSWatcher       []vmsource.Status         `json:"fswatcher,omitempty"`  // full only
 	Rutter          ServiceStatus             `json:"rutter"`
 }
 
@@ -74,14 +74,14 @@ type ListenerStatus struct {
 
 // ServiceStatus has what vminfod has no field for.
 type ServiceStatus struct {
-	Log         string           `json:"log"` // id of the events
-	Seq         uint64           `json:"seq"`
-	Events      int              `json:"events"` // kept
-	EventBytes  int              `json:"eventBytes"`
-	Lost        uint64           `json:"listenersLost"`
-	Refused     uint64           `json:"listenersRefused"`
-	MaxListener int              `json:"listenersMost"`
-	Sources     []vmstore.Status `json:"sources"`
+	Log         string            `json:"log"` // id of the events
+	Seq         uint64            `json:"seq"`
+	Events      int               `json:"events"` // kept
+	EventBytes  int               `json:"eventBytes"`
+	Lost        uint64            `json:"listenersLost"`
+	Refused     uint64            `json:"listenersRefused"`
+	MaxListener int               `json:"listenersMost"`
+	Sources     []vmsource.Status `json:"sources"`
 }
 
 // Status returns the service's status; full also with what vminfod leaves out
@@ -91,10 +91,10 @@ func (s *Service) Status(full bool) Status {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	status := Status{
-		PID: os.Getpid(), Uptime: vmstore.PrettySeconds(now.Sub(s.started)),
+		PID: os.Getpid(), Uptime: vmsource.PrettySeconds(now.Sub(s.started)),
 		Memory:  MemoryStatus{RSS: residentBytes(), HeapTotal: mem.HeapSys, HeapUsed: mem.HeapAlloc, External: mem.Sys - mem.HeapSys},
 		CurDate: vmdoc.FormatDate(now), CurTime: s.clock(now), NumVMs: s.store.Count(),
-		RefreshErrors: []vmstore.Failure{}, Status: "working", EventsListeners: make(map[string]ListenerStatus),
+		RefreshErrors: []vmsource.Failure{}, Status: "working", EventsListeners: make(map[string]ListenerStatus),
 	}
 	s.addOwn(&status, now)
 	waiting := 0
@@ -137,7 +137,7 @@ func (s *Service) addOwn(status *Status, now time.Time) {
 		l := s.listeners[id]
 		status.EventsListeners[id] = ListenerStatus{
 			UserAgent: l.userAgent, CreatedTime: s.clock(l.created), CreatedDate: vmdoc.FormatDate(l.created),
-			CreatedAgo: vmstore.PrettySeconds(now.Sub(l.created)), Behind: own.Seq - min(own.Seq, l.sent),
+			CreatedAgo: vmsource.PrettySeconds(now.Sub(l.created)), Behind: own.Seq - min(own.Seq, l.sent),
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"rutter/agent/vminfo/manifests"
 	"rutter/agent/vminfo/vmmstate"
 	"rutter/agent/vminfo/vmrun"
-	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -106,7 +106,7 @@ func newNodeOn(t *testing.T, dir string, known *fakeLog) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.service, err = vminfo.New(vminfo.Config{Sources: []vmstore.Source{folder}}); err != nil {
+	if n.service, err = vminfo.New(vminfo.Config{Sources: []vmsource.Source{folder}}); err != nil {
 		t.Fatal(err)
 	}
 	if n.vmms, err = vmmstate.New(vmmstate.Config{

@@ -339,7 +339,7 @@ var importTable = []row{
 	},
 	{
 		pkg: "agent/task", may: []string{"log", "log/vmrule", "projections", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore"},
-		tests: []string{"agent/internal/guesttest", "agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system", "projections/rules"},
+		tests: []string{"agent/internal/guesttest", "agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system", "projections/rules", "agent/vmsource"},
 		why:   "what a node is asked to do is done without knowing how the asking came",
 	},
 	{
@@ -436,11 +436,19 @@ var importTable = []row{
 	},
 	{
 		pkg: "agent/vmlink", may: []string{"log", "log/feed", "log/vmobject", "agent/vminfo", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmstore"},
-		tests: []string{"agent/vminfo/manifests", "agent/vminfo/vmrun"},
+		tests: []string{"agent/vminfo/manifests", "agent/vminfo/vmrun", "agent/vmsource"},
 		why:   "what VMs say goes over the connection of an agent, which it knows by an interface only",
 	},
 	{
-		pkg: "agent/vminfo", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/vmstore"},
+		pkg: "agent/vmsource", may: []string{"log", "agent/vminfo/vmdoc"},
+		why: "what runs VMs and what watches them know each other by one interface",
+	},
+	{
+		pkg: "agent/vmsource/registered", may: []string{"log", "agent/vminfo/vmdoc", "agent/vmsource"},
+		why: "programs of the node register VMs without knowing the agent's parts",
+	},
+	{
+		pkg: "agent/vminfo", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vmsource"},
 		tests: []string{"agent/vminfo/vminfod"},
 		why:   "what is served is what the store has, whatever told it",
 	},
@@ -449,7 +457,7 @@ var importTable = []row{
 		why: "the JSON of a VM is a value, which knows no system",
 	},
 	{
-		pkg: "agent/vminfo/vmstore", may: []string{"log", "agent/vminfo/vmdoc"},
+		pkg: "agent/vminfo/vmstore", may: []string{"log", "agent/vminfo/vmdoc", "agent/vmsource"},
 		why: "sources and readers of VMs meet in a store, and do not know each other",
 	},
 	{
@@ -457,12 +465,12 @@ var importTable = []row{
 		why: "what the node has of a VM is found alike by who watches it and by who runs it",
 	},
 	{
-		pkg: "agent/vminfo/manifests", may: []string{"log", "agent/internal/nlmsg", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vminfo/system"},
+		pkg: "agent/vminfo/manifests", may: []string{"log", "agent/internal/nlmsg", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vminfo/system", "agent/vmsource"},
 		tests: []string{"agent/vminfo/internal/vmtest"},
 		why:   "the VMs of a node are watched without knowing the servers",
 	},
 	{
-		pkg: "agent/vminfo/vminfod", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/vmstore"},
+		pkg: "agent/vminfo/vminfod", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vmsource"},
 		why: "whoever reads a vminfod need not know what serves it",
 	},
 	{
@@ -475,7 +483,7 @@ var importTable = []row{
 		why: "incarnations are kept from what the store tells, without HTTP of servers",
 	},
 	{
-		pkg: "agent/vminfo/internal/vmtest", may: []string{"log", "agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/vmstore"},
+		pkg: "agent/vminfo/internal/vmtest", may: []string{"log", "agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/vmstore", "agent/vmsource"},
 		why: "tests of a source and of a runner want a node to look at",
 	},
 	{
@@ -536,11 +544,11 @@ var importTable = []row{
 		why: "an address is taken and lost without knowing what agrees on the leader, so that it can be tested without servers",
 	},
 	{
-		pkg: "cmd/rutter/vmhost", may: []string{"agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system", "agent/vminfo/vmdoc", "agent/vminfo/vminfod", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "api/client", "api/triton/vmapi", "cmd/rutter/localhttp", "cmd/rutter/output", "cmd/rutter/term", "log", "log/vmrule"},
+		pkg: "cmd/rutter/vmhost", may: []string{"agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system", "agent/vminfo/vmdoc", "agent/vminfo/vminfod", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "api/client", "api/triton/vmapi", "cmd/rutter/localhttp", "cmd/rutter/output", "cmd/rutter/term", "log", "log/vmrule", "agent/vmsource"},
 		why: "the commands for VMs and the agent open a node's VMs the same way",
 	},
 	{
-		pkg: "cmd/rutter/node", may: []string{"agent", "agent/answer", "agent/filter", "agent/link", "agent/link/plan", "agent/link/view", "agent/metrics", "agent/ports", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "projections/desired", "varp", "agent/underlay"},
+		pkg: "cmd/rutter/node", may: []string{"agent", "agent/answer", "agent/filter", "agent/link", "agent/link/plan", "agent/link/view", "agent/metrics", "agent/ports", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "projections/desired", "varp", "agent/underlay", "agent/vmsource"},
 		why: "one constructor of a compute node, for the command, the demo, dev and tests; it has no Raft",
 	},
 	{

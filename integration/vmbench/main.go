@@ -31,7 +31,7 @@ import (
 
 	"rutter/agent/vminfo"
 	"rutter/agent/vminfo/manifests"
-	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 )
 
 func main() {
@@ -162,7 +162,7 @@ func start(ctx context.Context, folder string) (*node, <-chan error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	service, err := vminfo.New(vminfo.Config{Sources: []vmstore.Source{source}})
+	service, err := vminfo.New(vminfo.Config{Sources: []vmsource.Source{source}})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"rutter/agent/vminfo/system"
 	"rutter/agent/vminfo/vmdoc"
-	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 	"rutter/log"
 )
 
@@ -96,7 +96,7 @@ type Folder struct {
 	poll          *poller
 	net           *addressSockets // nil: addresses cannot be read
 	roots         [roots]root
-	sink          vmstore.Sink
+	sink          vmsource.Sink
 	byFile        map[string]*vmRecord // by the name of the manifest
 	byUUID        map[log.UUID]*vmRecord
 	byZone        map[string]*vmRecord
@@ -119,7 +119,7 @@ type Folder struct {
 	scratch       []byte // buffer for texts that are not kept
 
 	mu     sync.Mutex // protects status
-	status vmstore.Status
+	status vmsource.Status
 }
 
 // vmRecord is the state of one VM.
@@ -147,7 +147,7 @@ type vmRecord struct {
 // asideFile is a manifest that is put aside; duplicate means that another manifest has
 // the same VM.
 type asideFile struct {
-	vmstore.Aside
+	vmsource.Aside
 	duplicate bool
 }
 
@@ -160,7 +160,7 @@ func New(cfg Config) (*Folder, error) {
 	cfg.NetNS = cmp.Or(cfg.NetNS, system.DefaultNetNS)
 	cfg.Cgroup = cmp.Or(cfg.Cgroup, system.DefaultCgroup())
 	cfg.Machines = cmp.Or(cfg.Machines, "/run/systemd/machines")
-	cfg.ScanEvery = cmp.Or(cfg.ScanEvery, vmstore.DefaultScanEvery)
+	cfg.ScanEvery = cmp.Or(cfg.ScanEvery, vmsource.DefaultScanEvery)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -173,7 +173,7 @@ func New(cfg Config) (*Folder, error) {
 	for kind, path := range []string{cfg.Manifests, cfg.PIDs, cfg.NetNS, cfg.Cgroup, cfg.Machines} {
 		f.roots[kind] = root{path: path, wd: -1}
 	}
-	f.status = vmstore.Status{Name: f.Name(), State: "stopped", Aside: []vmstore.Aside{}, Log: []vmstore.Refresh{}, Errors: []vmstore.Failure{}}
+	f.status = vmsource.Status{Name: f.Name(), State: "stopped", Aside: []vmsource.Aside{}, Log: []vmsource.Refresh{}, Errors: []vmsource.Failure{}}
 	return f, nil
 }
 
@@ -189,7 +189,7 @@ func (f *Folder) Scan() {
 }
 
 // Run implements Source.
-func (f *Folder) Run(ctx context.Context, sink vmstore.Sink) (err error) {
+func (f *Folder) Run(ctx context.Context, sink vmsource.Sink) (err error) {
 	if f.poll, err = openPoller(); err != nil {
 		return err
 	}
@@ -325,7 +325,7 @@ func (f *Folder) skip(reason string) {
 			return
 		}
 	}
-	if len(f.status.Skips) < vmstore.KeptRefreshes*2 {
+	if len(f.status.Skips) < vmsource.KeptRefreshes*2 {
 		f.status.Skips = append(f.status.Skips, reason)
 	}
 }
@@ -335,15 +335,15 @@ func (f *Folder) fail(err error) {
 	f.cfg.Logger.Warn("VM folder", "folder", f.cfg.Manifests, "error", err)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.status.Errors = vmstore.KeepLast(f.status.Errors, vmstore.Failure{Date: time.Now().UTC(), Err: err.Error()})
+	f.status.Errors = vmsource.KeepLast(f.status.Errors, vmsource.Failure{Date: time.Now().UTC(), Err: err.Error()})
 }
 
 // Status implements Source.
-func (f *Folder) Status() vmstore.Status {
+func (f *Folder) Status() vmsource.Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.status
 	s.Skips = append([]string(nil), s.Skips...)
-	s.Aside = append([]vmstore.Aside{}, s.Aside...)
+	s.Aside = append([]vmsource.Aside{}, s.Aside...)
 	return s
 }

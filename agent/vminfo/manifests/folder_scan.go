@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"rutter/agent/vminfo/system"
-	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 )
 
 // scan is a full inspection, in slices between events. A difference that it finds was
@@ -16,7 +16,7 @@ import (
 type scan struct {
 	began  time.Time
 	names  []string // manifests still to be inspected
-	missed []vmstore.Missed
+	missed []vmsource.Missed
 }
 
 // beginScan begins a scan that is due or was requested.
@@ -70,13 +70,13 @@ func (f *Folder) scanOn(now time.Time) {
 	f.status.LastScan = now.UTC()
 	if len(s.missed) > 0 {
 		f.status.Missed += len(s.missed)
-		f.status.Log = vmstore.KeepLast(f.status.Log, vmstore.Refresh{Date: now.UTC(), Took: vmstore.PrettySeconds(now.Sub(s.began)), VMChanges: s.missed})
+		f.status.Log = vmsource.KeepLast(f.status.Log, vmsource.Refresh{Date: now.UTC(), Took: vmsource.PrettySeconds(now.Sub(s.began)), VMChanges: s.missed})
 		f.cfg.Logger.Warn("a scan found changes without events", "changes", len(s.missed), "first", s.missed[0].Zonename)
 	}
 }
 
-func (f *Folder) recordMissed(m vmstore.Missed) {
-	if len(f.scan.missed) < vmstore.MaxMissed {
+func (f *Folder) recordMissed(m vmsource.Missed) {
+	if len(f.scan.missed) < vmsource.MaxMissed {
 		f.scan.missed = append(f.scan.missed, m)
 	}
 }
@@ -100,12 +100,12 @@ func (f *Folder) scanFile(name string, now time.Time) {
 		if f.roots[rootManifests].wd < 0 || system.Exists(filepath.Join(f.cfg.Manifests, name)) {
 			return
 		}
-		f.recordMissed(vmstore.Missed{Zonename: vm.zone, Action: "delete"})
+		f.recordMissed(vmsource.Missed{Zonename: vm.zone, Action: "delete"})
 		f.forget(name, now)
 		return
 	case err != nil || vm == nil || vm.uuid != m.UUID:
 		if vm == nil && err == nil && f.byUUID[m.UUID] == nil {
-			f.recordMissed(vmstore.Missed{Zonename: m.Zone, Action: "create"})
+			f.recordMissed(vmsource.Missed{Zonename: m.Zone, Action: "create"})
 		}
 		f.readFile(name, now)
 		return
@@ -120,7 +120,7 @@ func (f *Folder) scanFile(name string, now time.Time) {
 		return
 	}
 	if changes, changed := f.publish(vm, body, hash, now); changed {
-		f.recordMissed(vmstore.Missed{Zonename: vm.zone, Action: "modify", Changes: changes})
+		f.recordMissed(vmsource.Missed{Zonename: vm.zone, Action: "modify", Changes: changes})
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 	"rutter/agent/vminfo/system"
 	"rutter/agent/vminfo/vmdoc"
-	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 	"rutter/log"
 )
 
@@ -130,11 +130,11 @@ func (f *Folder) putAside(name string, id log.UUID, duplicate bool, reason strin
 	if ok && known.Reason == reason {
 		return
 	}
-	if !ok && len(f.aside) >= vmstore.MaxAside {
+	if !ok && len(f.aside) >= vmsource.MaxAside {
 		f.unidentified = true
 		return
 	}
-	f.aside[name] = asideFile{vmstore.Aside{Name: name, UUID: id, Reason: reason, Since: time.Now().UTC()}, duplicate}
+	f.aside[name] = asideFile{vmsource.Aside{Name: name, UUID: id, Reason: reason, Since: time.Now().UTC()}, duplicate}
 	f.cfg.Logger.Warn("a manifest is put aside", "manifest", name, "reason", reason)
 	f.reportAside()
 }
@@ -147,8 +147,8 @@ func (f *Folder) takeBack(name string) {
 }
 
 func (f *Folder) reportAside() {
-	list := make([]vmstore.Aside, 0, len(f.aside))
-	f.unidentified = len(f.aside) >= vmstore.MaxAside
+	list := make([]vmsource.Aside, 0, len(f.aside))
+	f.unidentified = len(f.aside) >= vmsource.MaxAside
 	for _, a := range f.aside {
 		f.unidentified = f.unidentified || a.UUID.IsZero()
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"rutter/agent/vminfo/vmdoc"
-	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 	"rutter/log"
 )
 
@@ -41,7 +41,7 @@ type Stream struct {
 	scan chan struct{}
 
 	mu     sync.Mutex // protects status
-	status vmstore.Status
+	status vmsource.Status
 }
 
 // NewStream returns a source that has started nothing.
@@ -51,12 +51,12 @@ func NewStream(cfg StreamConfig) (*Stream, error) {
 	}
 	cfg.RetryEvery = cmp.Or(cfg.RetryEvery, defaultRetryEvery)
 	cfg.ReadyTimeout = cmp.Or(cfg.ReadyTimeout, defaultReadyTimeout)
-	cfg.ScanEvery = cmp.Or(cfg.ScanEvery, vmstore.DefaultScanEvery)
+	cfg.ScanEvery = cmp.Or(cfg.ScanEvery, vmsource.DefaultScanEvery)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Stream{cfg: cfg, scan: make(chan struct{}, 1)}
-	s.status = vmstore.Status{Name: s.Name(), State: "stopped", Aside: []vmstore.Aside{}, Log: []vmstore.Refresh{}, Errors: []vmstore.Failure{}}
+	s.status = vmsource.Status{Name: s.Name(), State: "stopped", Aside: []vmsource.Aside{}, Log: []vmsource.Refresh{}, Errors: []vmsource.Failure{}}
 	return s, nil
 }
 
@@ -72,13 +72,13 @@ func (s *Stream) Scan() {
 }
 
 // Status implements Source.
-func (s *Stream) Status() vmstore.Status {
+func (s *Stream) Status() vmsource.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
 }
 
-func (s *Stream) update(change func(*vmstore.Status)) {
+func (s *Stream) update(change func(*vmsource.Status)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.status)
@@ -88,7 +88,7 @@ func (s *Stream) update(change func(*vmstore.Status)) {
 var errScan = errors.New("vminfo: the whole set is asked for")
 
 // Run implements Source. The VMs stay as they were while the vminfod is away.
-func (s *Stream) Run(ctx context.Context, sink vmstore.Sink) error {
+func (s *Stream) Run(ctx context.Context, sink vmsource.Sink) error {
 	var place, before Position
 	scanned := false
 	for {
@@ -103,9 +103,9 @@ func (s *Stream) Run(ctx context.Context, sink vmstore.Sink) error {
 			continue
 		}
 		s.cfg.Logger.Warn("a vminfod's events ended", "vminfod", s.cfg.Client.base, "error", err)
-		s.update(func(st *vmstore.Status) {
+		s.update(func(st *vmsource.Status) {
 			st.State, st.Complete = "waiting: "+err.Error(), false
-			st.Errors = vmstore.KeepLast(st.Errors, vmstore.Failure{Date: time.Now().UTC(), Err: err.Error()})
+			st.Errors = vmsource.KeepLast(st.Errors, vmsource.Failure{Date: time.Now().UTC(), Err: err.Error()})
 		})
 		select {
 		case <-time.After(s.cfg.RetryEvery):
@@ -117,7 +117,7 @@ func (s *Stream) Run(ctx context.Context, sink vmstore.Sink) error {
 
 // follow reads one stream until it ends. scanned means that it begins with a scan,
 // after what was read up to before: a difference is then a missed event.
-func (s *Stream) follow(ctx context.Context, sink vmstore.Sink, place *Position, before Position, scanned bool) error {
+func (s *Stream) follow(ctx context.Context, sink vmsource.Sink, place *Position, before Position, scanned bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(s.cfg.ReadyTimeout, func() { cancel(fmt.Errorf("vminfo: no ready line: %w", vmdoc.ErrTimeout)) })
@@ -137,7 +137,7 @@ func (s *Stream) follow(ctx context.Context, sink vmstore.Sink, place *Position,
 	}
 	*place = events.Position
 	sink.Loaded()
-	s.update(func(st *vmstore.Status) { st.State, st.Complete = "following", len(st.Aside) == 0 })
+	s.update(func(st *vmsource.Status) { st.State, st.Complete = "following", len(st.Aside) == 0 })
 	again := time.AfterFunc(s.cfg.ScanEvery, s.Scan)
 	defer again.Stop()
 	stop := make(chan struct{})
@@ -170,9 +170,9 @@ func because(ctx context.Context, err error) error {
 }
 
 // Load makes the sink hold the VMs of a ready line.
-func (s *Stream) Load(sink vmstore.Sink, ready Message, scanned bool) {
+func (s *Stream) Load(sink vmsource.Sink, ready Message, scanned bool) {
 	began := time.Now()
-	var missed []vmstore.Missed
+	var missed []vmsource.Missed
 	here := make(map[log.UUID]bool, len(ready.VMs))
 	for _, v := range ready.VMs {
 		vm, err := vmdoc.ParseVM(v)
@@ -186,27 +186,27 @@ func (s *Stream) Load(sink vmstore.Sink, ready Message, scanned bool) {
 			s.putAside(vm.UUID.String(), err)
 		}
 		if changed {
-			missed = append(missed, vmstore.Missed{Zonename: vm.Zonename, Action: "modify", Changes: changes})
+			missed = append(missed, vmsource.Missed{Zonename: vm.Zonename, Action: "modify", Changes: changes})
 		}
 	}
 	for _, id := range sink.UUIDs() {
 		if !here[id] && sink.Delete(id) {
-			missed = append(missed, vmstore.Missed{Zonename: id.String(), Action: "delete"})
+			missed = append(missed, vmsource.Missed{Zonename: id.String(), Action: "delete"})
 		}
 	}
-	s.update(func(st *vmstore.Status) {
+	s.update(func(st *vmsource.Status) {
 		st.Scans++
 		st.LastScan = began.UTC()
 		if scanned && len(missed) > 0 {
 			st.Missed += len(missed)
-			st.Log = vmstore.KeepLast(st.Log, vmstore.Refresh{Date: began.UTC(), Took: vmstore.PrettySeconds(time.Since(began)), VMChanges: missed[:min(len(missed), vmstore.MaxMissed)]})
+			st.Log = vmsource.KeepLast(st.Log, vmsource.Refresh{Date: began.UTC(), Took: vmsource.PrettySeconds(time.Since(began)), VMChanges: missed[:min(len(missed), vmsource.MaxMissed)]})
 		}
 	})
 }
 
 // Take applies a message to the sink.
-func (s *Stream) Take(sink vmstore.Sink, m Message) {
-	s.update(func(st *vmstore.Status) { st.Events++ })
+func (s *Stream) Take(sink vmsource.Sink, m Message) {
+	s.update(func(st *vmsource.Status) { st.Events++ })
 	switch m.Type {
 	case "create", "modify":
 		vm, err := vmdoc.ParseVM(m.VM)
@@ -227,9 +227,9 @@ func (s *Stream) Take(sink vmstore.Sink, m Message) {
 }
 
 func (s *Stream) putAside(name string, err error) {
-	s.update(func(st *vmstore.Status) {
-		if len(st.Aside) < vmstore.MaxAside {
-			st.Aside = append(st.Aside, vmstore.Aside{Name: name, Reason: err.Error(), Since: time.Now().UTC()})
+	s.update(func(st *vmsource.Status) {
+		if len(st.Aside) < vmsource.MaxAside {
+			st.Aside = append(st.Aside, vmsource.Aside{Name: name, Reason: err.Error(), Since: time.Now().UTC()})
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vmsource"
 	"rutter/log"
 )
 
@@ -19,8 +20,6 @@ var (
 	ErrLost = errors.New("vminfo: these events are not kept any more")
 	// ErrAhead: the position is after the last event, so it is of another store.
 	ErrAhead = errors.New("vminfo: a place after the last event")
-	// ErrDuplicate: another source has a VM of that UUID.
-	ErrDuplicate = errors.New("vminfo: another source has this VM")
 )
 
 // Bounds of the events that a store keeps for its readers: a slow reader may be that
@@ -105,14 +104,14 @@ func (s *Store) GoLive() {
 	s.live = true
 }
 
-// Put stores a VM. It returns what changed: nil and false if nothing did. ErrDuplicate:
+// Put stores a VM. It returns what changed: nil and false if nothing did. vmsource.ErrDuplicate:
 // another source has the VM, which stays as it is.
 func (s *Store) Put(source string, vm vmdoc.VM) ([]vmdoc.Change, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, known := s.vms[vm.UUID]
 	if known && before.source != source {
-		return nil, false, fmt.Errorf("%w: %s has %s", ErrDuplicate, before.source, vm.UUID)
+		return nil, false, fmt.Errorf("%w: %s has %s", vmsource.ErrDuplicate, before.source, vm.UUID)
 	}
 	if known && string(before.vm.JSON) == string(vm.JSON) {
 		return nil, false, nil

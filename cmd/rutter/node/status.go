@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"rutter/agent/vminfo/vmrun"
-	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 
 	"rutter/agent"
 	"rutter/agent/netsync"
@@ -42,13 +42,13 @@ type Status struct {
 
 // VMStatus is the status of an agent's VMs.
 type VMStatus struct {
-	VMs     int              `json:"vms"`
-	VMMs    int              `json:"vmms"`
-	Vminfod string           `json:"vminfod"` // its address, or why there is none
-	Sources []vmstore.Status `json:"sources"`
-	QEMU    string           `json:"qemu"` // its path, or why there is none
-	Link    vmlink.Status    `json:"link"`
-	NICs    *netsync.Status  `json:"nics,omitempty"`
+	VMs     int               `json:"vms"`
+	VMMs    int               `json:"vmms"`
+	Vminfod string            `json:"vminfod"` // its address, or why there is none
+	Sources []vmsource.Status `json:"sources"`
+	QEMU    string            `json:"qemu"` // its path, or why there is none
+	Link    vmlink.Status     `json:"link"`
+	NICs    *netsync.Status   `json:"nics,omitempty"`
 }
 
 func (n *vmSide) status() *VMStatus {

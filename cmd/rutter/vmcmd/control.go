@@ -17,7 +17,7 @@ import (
 	"rutter/agent/vminfo/vminfod"
 	"rutter/agent/vminfo/vmmstate"
 	"rutter/agent/vminfo/vmrun"
-	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 
 	"github.com/urfave/cli/v2"
 
@@ -219,7 +219,7 @@ func (a *vmAction) duplicates() (names []string) {
 }
 
 // asides are the manifests of the VM that the vminfod has put aside.
-func (a *vmAction) asides() (list []vmstore.Aside) {
+func (a *vmAction) asides() (list []vmsource.Aside) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.c.Context), time.Second)
 	defer cancel()
 	var s vminfo.Status

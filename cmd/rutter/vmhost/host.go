@@ -7,7 +7,7 @@ import (
 	"rutter/agent/vminfo/system"
 	"rutter/agent/vminfo/vminfod"
 	"rutter/agent/vminfo/vmrun"
-	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 	"rutter/log"
 
 	"github.com/urfave/cli/v2"
@@ -56,7 +56,7 @@ func FoldersOf(c *cli.Context) Folders {
 // NewService makes the service of the VMs of f: nil if there are none; folder is
 // nil if there are no manifests.
 func NewService(f Folders, logger *slog.Logger) (service *vminfo.Service, folder *manifests.Folder, err error) {
-	var sources []vmstore.Source
+	var sources []vmsource.Source
 	if f.Manifests != "off" {
 		if folder, err = manifests.New(manifests.Config{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup, CN: f.CN, Logger: logger}); err != nil {
 			return nil, nil, err

@@ -11,7 +11,7 @@ import (
 
 	"rutter/agent/vminfo/vmdoc"
 	"rutter/agent/vminfo/vminfod"
-	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 
 	"github.com/urfave/cli/v2"
 
@@ -83,7 +83,7 @@ func WriteTable(out io.Writer, answer []byte) error {
 }
 
 // WriteSources prints the sources of VMs, and which manifests are left out and why.
-func WriteSources(w io.Writer, title string, sources []vmstore.Status) {
+func WriteSources(w io.Writer, title string, sources []vmsource.Status) {
 	for _, source := range sources {
 		output.Printf(w, "%s   %s: %s; %d scans found %d changes that events had missed\n", title, source.Name, source.State, source.Scans, source.Missed)
 		for _, skip := range source.Skips {

@@ -17,6 +17,7 @@ import (
 	"rutter/agent/vminfo"
 	"rutter/agent/vminfo/manifests"
 	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 )
 
 // patience bounds each wait of a test.
@@ -54,7 +55,7 @@ func (s *Site) Run(scanEvery time.Duration) {
 	if err != nil {
 		s.T.Fatal(err)
 	}
-	if s.Service, err = vminfo.New(vminfo.Config{Sources: []vmstore.Source{folder}}); err != nil {
+	if s.Service, err = vminfo.New(vminfo.Config{Sources: []vmsource.Source{folder}}); err != nil {
 		s.T.Fatal(err)
 	}
 	s.Folder, s.Store = folder, s.Service.Store()

@@ -1,7 +1,8 @@
-package vmstore
+package vmsource
 
 import (
 	"context"
+	"errors"
 	"math"
 	"strconv"
 	"time"
@@ -23,6 +24,10 @@ type Source interface {
 	// Status returns the source's status.
 	Status() Status
 }
+
+// ErrDuplicate: another source has a VM of that UUID. The VM stays the other's until that
+// source lets it go.
+var ErrDuplicate = errors.New("vminfo: another source has this VM")
 
 // Sink receives what a source reports. It is called from the goroutine of the source's
 // Run.
@@ -122,20 +127,3 @@ const (
 	// DefaultScanEvery is the time between two full scans, as vminfod has it.
 	DefaultScanEvery = 5 * time.Minute
 )
-
-// Sink returns the store's side for one source. loaded is called for each
-// [Sink.Loaded].
-func (s *Store) Sink(source string, loaded func()) Sink { return &storeSink{s, source, loaded} }
-
-type storeSink struct {
-	store  *Store
-	source string
-	loaded func()
-}
-
-func (s *storeSink) Put(vm vmdoc.VM) ([]vmdoc.Change, bool, error) { return s.store.Put(s.source, vm) }
-
-func (s *storeSink) Delete(id log.UUID) bool { return s.store.Delete(s.source, id) }
-
-func (s *storeSink) UUIDs() []log.UUID { return s.store.UUIDs(s.source) }
-func (s *storeSink) Loaded()           { s.loaded() }
