@@ -11,6 +11,17 @@ import (
 // namespace; SmartOS has no such field.
 const KernelIPs = "kernel_ips"
 
+// ExitReason is the field of a VM that does not run with QEMU's word for why it ended
+// (ShutdownCause of qapi/run-state.json), such as GuestShutdown; absent if QEMU said none.
+const ExitReason = "exit_reason"
+
+// Values of ExitReason about which the node knows more than the word.
+const (
+	GuestShutdown = "guest-shutdown" // the guest switched itself off
+	GuestReset    = "guest-reset"    // it rebooted, and qemu_extra_opts say that this is the end
+	GuestPanic    = "guest-panic"    // its kernel reported that it cannot go on
+)
+
 // CompletedNICs returns the NICs of a VM of that brand with the fields that SmartOS shows
 // of every NIC: interface by place; ip, netmask and ips from one another; gateways from
 // gateway; and the first is primary if none is.
@@ -97,7 +108,7 @@ func ownAddress(nic Value) []Value {
 func Addressed(vm Value) bool {
 	nics, _ := vm.Get("nics")
 	for _, nic := range nics.Items() {
-		if isTap(nic) {
+		if attach, _, _ := AttachOf(nic); attach.Kind == AttachTap { // others are counted
 			continue
 		}
 		ips, known := nic.Get(KernelIPs)

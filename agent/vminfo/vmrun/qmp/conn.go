@@ -181,5 +181,13 @@ func (c *Conn) Next() (Event, error) {
 	}
 }
 
+// Kept returns the events that came before an answer and were not returned by Next. They are
+// there also when Execute failed.
+func (c *Conn) Kept() []Event {
+	kept := c.kept
+	c.kept = nil
+	return kept
+}
+
 // Close ends the connection, and with it a Next or Execute that waits.
 func (c *Conn) Close() error { return c.conn.Close() }

@@ -106,4 +106,3 @@ func bootIndex(place int) string {
 	}
 	return ",bootindex=" + strconv.Itoa(place)
 }
-

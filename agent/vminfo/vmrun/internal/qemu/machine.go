@@ -107,16 +107,15 @@ func (q *Machine) readNICs(v vmdoc.Value) error {
 		if err != nil {
 			return fmt.Errorf("nics.%d.mac: %w", i, err)
 		}
-		attach, _ := vmdoc.TapAttach(item, mac).Get(vmdoc.Attach)
-		if attach.Text("kind") != vmdoc.AttachTap {
+		attach, err := system.QEMUAttach(item)
+		if err != nil {
+			return fmt.Errorf("nics.%d.%w", i, err)
+		}
+		if attach.Kind != vmdoc.AttachTap {
 			q.OwnNetworks = true
 			continue
 		}
-		device := attach.Text("device")
-		if device == "" {
-			device = vmdoc.TapName(mac)
-		}
-		q.NICs = append(q.NICs, NIC{MAC: mac, Tap: device, Primary: vmdoc.IsTrue(item, "primary")})
+		q.NICs = append(q.NICs, NIC{MAC: mac, Tap: attach.Device, Primary: vmdoc.IsTrue(item, "primary")})
 	}
 	if n := len(q.NICs); n > MaxNICs {
 		return fmt.Errorf("nics: %d with a tap, a VM of QEMU may have %d", n, MaxNICs)
