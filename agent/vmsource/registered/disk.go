@@ -1,0 +1,134 @@
+package registered
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"rutter/agent/vmsource"
+	"rutter/log"
+)
+
+const (
+	fileSuffix    = ".json"
+	damagedSuffix = ".damaged"
+)
+
+// load reads the folder. A file that is no record is moved aside and named in the status;
+// its NICs stay in the log until an operator decides.
+func (s *Source) load() error {
+	if err := os.MkdirAll(s.cfg.Folder, 0o700); err != nil {
+		return fmt.Errorf("registered: %s: %w", s.cfg.Name, err)
+	}
+	files, err := os.ReadDir(s.cfg.Folder)
+	if err != nil {
+		return fmt.Errorf("registered: %s: %w", s.cfg.Name, err)
+	}
+	for _, file := range files {
+		name := file.Name()
+		switch {
+		case strings.HasSuffix(name, damagedSuffix):
+			s.damaged(strings.TrimSuffix(name, damagedSuffix), errors.New("it was found damaged before; its NICs stay in the log: register the VM anew, or remove the file"))
+		case strings.HasPrefix(name, "."):
+			_ = os.Remove(filepath.Join(s.cfg.Folder, name)) // of a write that did not end
+		case strings.HasSuffix(name, fileSuffix):
+			if err := s.loadFile(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Source) loadFile(name string) error {
+	path := filepath.Join(s.cfg.Folder, name)
+	info, err := os.Stat(path)
+	var text []byte
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular() || info.Size() > maxFile:
+		err = fmt.Errorf("%w: it is no file of at most %d bytes", errDamaged, maxFile)
+	default:
+		text, err = os.ReadFile(path)
+	}
+	if err != nil && !errors.Is(err, errDamaged) {
+		return fmt.Errorf("registered: %s: %w", s.cfg.Name, err)
+	}
+	var r *record
+	if err == nil {
+		r, err = decodeRecord(text)
+	}
+	if err == nil && name != r.UUID.String()+fileSuffix {
+		err = fmt.Errorf("%w: it is about VM %s", errDamaged, r.UUID)
+	}
+	if err == nil && len(s.vms) >= MaxVMs {
+		err = fmt.Errorf("%w: there are %d VMs already", errDamaged, MaxVMs)
+	}
+	if err != nil {
+		s.damaged(name, err)
+		s.cfg.Logger.Error("a registration is damaged and put aside: its NICs stay in the log", "source", s.cfg.Name, "file", path+damagedSuffix, "error", err)
+		if err := os.Rename(path, path+damagedSuffix); err != nil {
+			return fmt.Errorf("registered: %s: %w", s.cfg.Name, err)
+		}
+		return nil
+	}
+	s.vms[r.UUID] = newEntry(r)
+	return nil
+}
+
+// damaged names a file in the status.
+func (s *Source) damaged(name string, cause error) {
+	if len(s.bad) >= maxAside {
+		return
+	}
+	id, _ := log.ParseUUID(strings.TrimSuffix(name, fileSuffix)) // zero: unknown
+	s.bad = append(s.bad, vmsource.Aside{Name: name, UUID: id, Reason: cause.Error(), Since: time.Now().UTC()})
+}
+
+// save writes a record's file, as a whole or not at all, and onto the disk.
+func (s *Source) save(r *record) error {
+	text, err := r.encode()
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(s.cfg.Folder, ".new-*")
+	if err != nil {
+		return fmt.Errorf("registered: VM %s is not on disk: %w", r.UUID, err)
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // it was renamed, unless something failed
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), s.path(r.UUID))
+	}
+	if err == nil {
+		err = s.syncFolder()
+	}
+	if err != nil {
+		return fmt.Errorf("registered: VM %s is not on disk: %w", r.UUID, err)
+	}
+	return nil
+}
+
+// remove removes a record's file.
+func (s *Source) remove(id log.UUID) error {
+	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("registered: VM %s: %w", id, err)
+	}
+	return s.syncFolder()
+}
+
+func (s *Source) path(id log.UUID) string {
+	return filepath.Join(s.cfg.Folder, id.String()+fileSuffix)
+}
+
+func (s *Source) syncFolder() error {
+	folder, err := os.Open(s.cfg.Folder)
+	if err != nil {
+		return fmt.Errorf("registered: %w", err)
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}
