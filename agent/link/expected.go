@@ -181,6 +181,9 @@ func (t *expected) noteStep(s *plan.Step, index int32) {
 func (t *expected) noteMade(l plan.Link, index int32) {
 	l.Up = l.Up && l.Peer == nil // a later step puts it up
 	l.Index, l.Ours, l.Peer = index, true, nil
+	if l.As != l.Name {
+		l.Now = l.As
+	}
 	if l.IsFabric() {
 		l.Alias = "" // it comes with a later step
 	}

@@ -169,6 +169,7 @@ func (m *Manager) Number(want desired.Fabric) (uint32, bool) { return m.numbers.
 func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (Result, error) {
 	now := m.cfg.Now()
 	m.doubt = true // until the end of the pass
+	want.Attach(m.attachOf)
 	namespaces := namespacesOf(&want, &m.numbers)
 	if listener, ok := m.cfg.Kernel.(Listener); ok {
 		listener.Observed() // the dump shows those changes
@@ -253,6 +254,7 @@ func (m *Manager) assign(want desired.Links, have plan.Snapshot) error {
 			m.numbers.Assign(w.MAC, taken.in(w.Namespace))
 			changed = true
 		}
+		changed = m.numbers.Tell(w.MAC, w.Attach) || changed
 		changed = m.numbers.Put(w.MAC, w.Namespace) || changed
 	}
 	if !changed {
@@ -371,6 +373,7 @@ func (m *Manager) report(result *Result, work plan.Work) {
 		}
 	}
 	m.reportBridges(result, work.Steps, seen)
+	result.Failures = append(result.Failures, m.refusals()...)
 	for _, f := range result.Failures {
 		if !f.RetryAt.IsZero() && (result.RetryAt.IsZero() || f.RetryAt.Before(result.RetryAt)) {
 			result.RetryAt = f.RetryAt
@@ -381,7 +384,7 @@ func (m *Manager) report(result *Result, work plan.Work) {
 
 func sameFabric(a, b desired.Fabric) bool {
 	return a.MAC == b.MAC && a.VNet == b.VNet && a.VLAN == b.VLAN && a.MTU == b.MTU && a.VM == b.VM &&
-		a.Namespace == b.Namespace && a.Gateway == b.Gateway && a.Hold == b.Hold && a.Security == b.Security &&
+		a.Namespace == b.Namespace && a.Gateway == b.Gateway && a.Hold == b.Hold && a.Security == b.Security && a.Attach == b.Attach &&
 		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.Allowed, b.Allowed) && slices.Equal(a.Routes, b.Routes) && slices.Equal(a.Resolvers, b.Resolvers)
 }
 

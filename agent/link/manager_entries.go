@@ -27,6 +27,7 @@ import (
 // Result.Look means that only a pass can tell.
 func (m *Manager) Apply(ctx context.Context, delta desired.LinksDelta) Result {
 	now := m.cfg.Now()
+	delta.Attach(m.attachOf)
 	var result Result
 	if delta.Part != nil {
 		// What goes to a NIC that leaves this node is forwarded before its link is deleted. What

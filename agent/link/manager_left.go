@@ -256,7 +256,11 @@ func (m *Manager) settle(macs []log.MAC, fabrics []desired.Fabric, have *plan.Sn
 	}
 	for _, mac := range macs {
 		if !wanted[mac] && len(at[mac]) == 0 && !paired[mac] && !slices.ContainsFunc(m.numbers.Places(mac), unread) {
+			waiting := m.numbers.SameName(m.numbers.Attach(mac), mac)
 			changed = m.numbers.Release(mac) || changed
+			for _, other := range waiting {
+				m.stirred[other] = true // the name of its tap is free now
+			}
 		}
 	}
 	if !changed {

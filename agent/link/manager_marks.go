@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -28,8 +29,63 @@ type marks struct {
 	identify bool           // the kernel calls Manager.identify itself
 	unsaved  bool           // the numbers changed since they were saved
 	renamed  map[plan.LinkKey]string
+	// told is what the sources of VMs say now, and refused what of that cannot be: see Attach.
+	told    map[log.MAC]desired.Attach
+	refused map[log.MAC]error
 	// others are clusters whose marks the last comparison without a known view saw.
 	others []log.UUID
+}
+
+// Attach takes where links of NICs end, as the sources of VMs say now (see
+// agent.Agent.SetAttachments), and returns the NICs that it changes, in order: each needs a
+// part, or a pass. What cannot be is not taken, and a Failure of its NIC. m keeps told. It is
+// called by the goroutine that calls Pass.
+func (m *Manager) Attach(told map[log.MAC]desired.Attach) (changed []log.MAC) {
+	refused, unsaved := map[log.MAC]error{}, false
+	for mac, a := range told {
+		if err := plan.CheckAttach(a); err != nil {
+			refused[mac] = fmt.Errorf("%w: %w", plan.ErrAttach, err)
+			continue
+		}
+		before := m.numbers.Attach(mac)
+		if m.numbers.Tell(mac, a) {
+			changed = append(append(changed, mac), m.numbers.SameName(before, mac)...)
+			unsaved = true
+		}
+	}
+	for _, list := range []map[log.MAC]error{refused, m.marks.refused} {
+		for mac := range list {
+			if (refused[mac] == nil) != (m.marks.refused[mac] == nil) {
+				changed = append(changed, mac)
+			}
+		}
+	}
+	m.marks.told, m.marks.refused = told, refused
+	if unsaved && m.saveNumbers() != nil {
+		m.marks.unsaved = true // the next pass saves them, or fails
+	}
+	changed = slices.DeleteFunc(changed, func(mac log.MAC) bool { _, numbered := m.numbers.Lookup(mac); return !numbered })
+	slices.SortFunc(changed, log.MAC.Compare)
+	return slices.Compact(changed)
+}
+
+// attachOf returns where the link of a NIC is to end.
+func (m *Manager) attachOf(mac log.MAC) desired.Attach {
+	if a, is := m.marks.told[mac]; is && m.marks.refused[mac] == nil {
+		return a
+	}
+	return m.numbers.Attach(mac)
+}
+
+// refusals are the NICs of this node whose source says what cannot be.
+func (m *Manager) refusals() (list []Failure) {
+	for mac, err := range m.marks.refused {
+		if _, numbered := m.numbers.Lookup(mac); numbered {
+			list = append(list, Failure{Object: plan.Object{Kind: plan.ObjectFabric, MAC: mac}, Err: err})
+		}
+	}
+	slices.SortFunc(list, func(a, b Failure) int { return a.Object.MAC.Compare(b.Object.MAC) })
+	return list
 }
 
 // SetCluster sets the cluster whose log is followed: links are marked for it from the next
@@ -78,8 +134,8 @@ func (m *Manager) identify(have *plan.Snapshot) {
 	}
 	for i := range have.Links {
 		l := &have.Links[i]
-		if delete(m.marks.renamed, l.Key()); l.Ours && l.Now != "" {
-			m.marks.renamed[l.Key()] = l.Place() + " was made as " + l.Name
+		if delete(m.marks.renamed, l.Key()); l.Ours && l.NameNow() != l.NameToBe() {
+			m.marks.renamed[l.Key()] = l.Place() + " was made as " + l.NameToBe()
 		}
 	}
 }
@@ -102,7 +158,9 @@ func (m *Manager) claim(want *desired.Links, have *plan.Snapshot) {
 	taken := takenNames(have)
 	for i := range have.Links {
 		l := &have.Links[i]
-		if mac := l.MarkedPort(); l.Kind == plan.KindVeth && l.Namespace == "" && ports[mac] {
+		if mac := l.MarkedPort(); l.Kind == plan.KindTap && l.Namespace == "" && ports[mac] {
+			m.claimTap(want, l, mac, taken)
+		} else if l.Kind == plan.KindVeth && l.Namespace == "" && ports[mac] {
 			if n, is := plan.PortNumber(l.NameNow()); is && m.numbers.Adopt(mac, n) {
 				m.marks.unsaved = true
 			}
@@ -124,6 +182,22 @@ func (m *Manager) claim(want *desired.Links, have *plan.Snapshot) {
 		}
 		m.marks.unsaved = true
 	}
+}
+
+// claimTap gives a MAC without a number the tap that bears our mark for it, as it is: it may
+// be a running VM's, and what was told of it is lost with the number.
+func (m *Manager) claimTap(want *desired.Links, l *plan.Link, mac log.MAC, taken names) {
+	mark, _ := plan.ParseMark(l.Alias)
+	a := desired.Attach{Tap: true, Name: l.NameNow(), User: l.User}
+	if mark.Cluster != m.numbers.Cluster() || a.User == desired.NoUser || plan.CheckAttach(a) != nil {
+		return
+	}
+	m.numbers.Assign(mac, taken.in(""))
+	m.marks.unsaved = true
+	if _, told := m.marks.told[mac]; !told {
+		m.numbers.Tell(mac, a)
+	}
+	want.Attach(m.attachOf)
 }
 
 // names are the fabric numbers of links in the kernel.

@@ -113,7 +113,7 @@ func (p *partRun) find() {
 				continue
 			}
 			namespaces[list[i].Namespace] = true
-			p.read.All = p.read.All || list[i].Namespace == "" && !numbered // its name must be free
+			p.read.All = p.read.All || list[i].Namespace == "" && !numbered && !list[i].Attach.Tap // its name must be free
 		}
 		for _, name := range p.numbers.Places(mac) {
 			namespaces[name] = true
@@ -288,7 +288,8 @@ func (p *partRun) number() error {
 			name := plan.PortName(n)
 			p.own[name], p.read.Links = true, append(p.read.Links, name)
 		}
-		changed = p.numbers.Put(w.MAC, w.Namespace) || changed || fresh
+		changed = p.numbers.Tell(w.MAC, w.Attach) || changed || fresh
+		changed = p.numbers.Put(w.MAC, w.Namespace) || changed
 	}
 	if !changed {
 		return nil

@@ -55,6 +55,9 @@ func nameOf(l *plan.Link) string {
 	if l.IsFabric() {
 		return plan.Object{Kind: plan.ObjectFabric, MAC: l.MAC}.String()
 	}
+	if l.Kind == plan.KindTap {
+		return plan.Object{Kind: plan.ObjectFabric, MAC: l.MarkedPort()}.String()
+	}
 	return l.Kind + " " + l.Name
 }
 
@@ -69,6 +72,7 @@ var _ namespaceLister = (*Netlink)(nil)
 // links that was wanted count. Without was, all of ours in all namespaces count,
 // because where they were put is unknown.
 func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.Links) (Surplus, error) {
+	want.Attach(m.attachOf)
 	namespaces := namespacesOf(&want, &m.numbers)
 	var before map[string]struct{}
 	if was != nil {
@@ -95,7 +99,7 @@ func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.
 	var s Surplus
 	for i := range have.Links {
 		l := &have.Links[i]
-		if !l.Ours || l.Host || l.Kind == plan.KindBridge { // they come and go with fabric links
+		if !l.Ours || l.Host && l.Kind != plan.KindTap || l.Kind == plan.KindBridge { // they come and go with fabric links
 			continue
 		}
 		name := nameOf(l)
@@ -106,6 +110,9 @@ func (m *Manager) Surplus(ctx context.Context, was *desired.Links, want desired.
 			m.surplus[linkEntry{at: l.Key()}] = struct{}{}
 			if l.Parent != "" {
 				m.surplus[linkEntry{at: plan.LinkKey{Namespace: "", Name: l.Parent}}] = struct{}{}
+			}
+			if l.Kind == plan.KindTap && l.Master != "" {
+				m.surplus[linkEntry{at: plan.LinkKey{Namespace: "", Name: l.Master}}] = struct{}{}
 			}
 			if host := hosts[l.Parent]; host != nil && l.IsFabric() {
 				m.surplus[linkEntry{at: plan.LinkKey{Namespace: "", Name: host.Master}}] = struct{}{}

@@ -206,6 +206,9 @@ func (r *run) add(i int) error {
 			return fmt.Errorf("%w: %s", plan.ErrNotMade, s.Spec.Master)
 		}
 	}
+	if s.Change&plan.ChangeUser != 0 {
+		return r.setUser(i, index)
+	}
 	r.encode(i, index)
 	return nil
 }
@@ -253,6 +256,9 @@ func (r *run) addLink(i int) error {
 	index := h.nextIndex()
 	h.index[l.Key()] = index
 	delete(r.failed, l.Key())
+	if l.Kind == plan.KindTap {
+		return r.addTap(i, l, index)
+	}
 	if l.Peer != nil {
 		r.addPair(i, l, index, parent, netns)
 		return nil
@@ -277,19 +283,6 @@ func (r *run) addLink(i int) error {
 		r.encodeSet(i, l, index, plan.ChangeQuietIPv6|plan.ChangeMark)
 	}
 	return nil
-}
-
-// nextIndex chooses the ifindex of a new link. It does not follow the ifindexes that it
-// sees: a guest can choose those of its links, also the highest one.
-func (h *Netlink) nextIndex() int32 {
-	for {
-		if h.lastIndex++; h.lastIndex < plan.FirstIndex {
-			h.lastIndex = plan.FirstIndex // after the highest
-		}
-		if _, taken := h.taken[h.lastIndex]; !taken {
-			return h.lastIndex
-		}
-	}
 }
 
 // encodeSet appends the messages of an OpSetLink.
@@ -470,6 +463,8 @@ func (r *run) acknowledge(q request, op *netlink.OpError) {
 		err = fmt.Errorf("%w: %s", plan.ErrNotMade, s.Spec.Needs())
 	case s.Op == plan.OpAddLink && s.Spec.Kind == plan.KindVLAN && errno == unix.EOPNOTSUPP:
 		err = plan.ErrNo8021Q
+	case errno == unix.EEXIST && s.Spec != nil && s.Spec.As != "":
+		err = fmt.Errorf("%w: a link %s is there: rename or remove it", plan.ErrForeign, s.Spec.As)
 	case errno == unix.EXFULL:
 		err = plan.ErrBridgeFull
 	case s.Op != plan.OpAddLink && r.failed[at]:

@@ -252,3 +252,16 @@ func (h *Netlink) number(sp *namespaceConn) (int32, error) {
 	}
 	return namespaceID(h.own.conn, sp)
 }
+
+// nextIndex chooses the ifindex of a new link. It does not follow the ifindexes that it
+// sees: a guest can choose those of its links, also the highest one.
+func (h *Netlink) nextIndex() int32 {
+	for {
+		if h.lastIndex++; h.lastIndex < plan.FirstIndex {
+			h.lastIndex = plan.FirstIndex // after the highest
+		}
+		if _, taken := h.taken[h.lastIndex]; !taken {
+			return h.lastIndex
+		}
+	}
+}

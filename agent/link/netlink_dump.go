@@ -320,10 +320,12 @@ func (d *dumper) details(conn *netlink.Conn, ours map[int32]int) error {
 	return nil
 }
 
-// kindOf is what may be on a link: KindVeth is a port of a bridge of our own namespace, and
+// kindOf is what may be on a link: KindVeth is a port of a bridge of our own namespace (a tap too), and
 // each other link that may be a fabric link is as a macvlan.
 func kindOf(l *plan.Link) string {
 	switch {
+	case l.Kind == plan.KindTap && l.Namespace == "":
+		return plan.KindVeth
 	case l.Kind != plan.KindVeth:
 		return l.Kind
 	case l.Below != 0 && l.MasterIndex == 0: // its peer is in our own namespace

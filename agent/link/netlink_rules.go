@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rutter/agent/filter"
+	"rutter/agent/link/internal/tap"
 	"rutter/agent/link/internal/wire"
 	"rutter/agent/link/plan"
 )
@@ -94,6 +95,54 @@ func (r *run) addPair(i int, l *plan.Link, index, master int32, netns int) {
 	q := r.message(i, unix.RTM_NEWLINK, flagsCreate, start)
 	q.index, q.peer = index, peer
 	r.encodeSet(i, l.Peer, peer, plan.ChangeQuietIPv6|plan.ChangeMark|plan.ChangeFlags)
+}
+
+// addTap makes a tap, which is a port of a bridge and stays down. It becomes persistent when
+// it is complete, so that none is left without its mark, wherever this process ends.
+func (r *run) addTap(i int, l *plan.Link, index int32) error {
+	r.flush()
+	made, err := tap.Make(int(r.h.own.file.Fd()), l.NameToBe(), index, l.User)
+	if err != nil {
+		r.failLink(l)
+		if errors.Is(err, tap.ErrTaken) {
+			err = fmt.Errorf("%w: %w", plan.ErrForeign, err)
+		}
+		return err
+	}
+	defer func() { _ = made.Close() }() // nothing is written
+	first := len(r.requests)
+	r.encodeSet(i, l, index, plan.ChangeQuietIPv6|plan.ChangeMark|plan.ChangeMTU|plan.ChangeMAC)
+	r.encodeSet(i, l, index, plan.ChangeMaster|plan.ChangeFlags)
+	r.requests[first].index = index
+	if r.flush(); r.errs == nil || r.errs[i] == nil {
+		err = made.Keep()
+	}
+	if err != nil || r.errs != nil && r.errs[i] != nil {
+		r.failLink(l)
+	}
+	return err
+}
+
+// setUser sets who may open a tap, and then what else a step changes.
+func (r *run) setUser(i int, index int32) error {
+	r.flush()
+	s := r.steps[i]
+	name, ok := r.h.nameOf(index)
+	if !ok {
+		return fmt.Errorf("%w: %s", plan.ErrNotMade, s.Link)
+	}
+	err := tap.SetUser(int(r.h.own.file.Fd()), name, index, s.Spec.User)
+	r.encodeSet(i, s.Spec, index, s.Change&^plan.ChangeUser)
+	return err
+}
+
+// nameOf returns the name in the kernel of a link of our own namespace.
+func (h *Netlink) nameOf(index int32) (string, bool) {
+	l, err := h.readLinkAt(index)
+	if err != nil || l == nil {
+		return "", false
+	}
+	return l.Name, true
 }
 
 // rules executes the steps about rules that begin at step i, in one transaction, and

@@ -21,6 +21,10 @@ var (
 	// ErrBridgeFull is wrapped when a bridge has as many ports as the kernel allows
 	// (BR_MAX_PORTS, linux net/bridge/br_private.h): no further VM is attached to it.
 	ErrBridgeFull = errors.New("link: the bridge has 1,023 ports, which is the most: have fewer VMs of this vnet and VLAN on this node")
+	// ErrAttach is wrapped when a NIC cannot be attached where the source of its VM says: the
+	// name is no device's, or one of ours, or another NIC has it, or there is no port
+	// security, without which there is no bridge for a tap. What the NIC has stays.
+	ErrAttach = errors.New("link: it cannot be attached as its VM's source says")
 	// ErrNotMade is wrapped for objects on a link that could not be made. The cause is
 	// reported with that link.
 	ErrNotMade = errors.New("link: the link that this needs is not there")

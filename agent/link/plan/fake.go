@@ -272,6 +272,9 @@ func (f *Fake) addLink(spec *Link) error {
 	if spec.Peer != nil {
 		return f.addPair(made)
 	}
+	if spec.Kind == KindTap {
+		return f.addTap(made)
+	}
 	if spec.Parent != "" {
 		parent := f.at(LinkKey{"", spec.Parent})
 		if parent == nil {
@@ -296,7 +299,7 @@ func (f *Fake) addLink(spec *Link) error {
 		made.Alias = "" // the kernel takes none at creation
 		made.ARP, made.ND = Probes{Known: true, Mcast: 3}, Probes{Known: true, Mcast: 3}
 	}
-	return f.AddLink(made)
+	return f.addAs(made)
 }
 
 func (f *Fake) setLink(l *Link, s *Step) error {
@@ -309,7 +312,7 @@ func (f *Fake) setLink(l *Link, s *Step) error {
 	if s.Change&ChangeMAC != 0 {
 		l.Neighs = nil
 	}
-	if s.Change&ChangeName != 0 && !f.Rename(l.Namespace, l.Name, s.Spec.Name) {
+	if s.Change&ChangeName != 0 && !f.Rename(l.Namespace, l.Name, s.Spec.NameToBe()) {
 		return ErrNotMade
 	}
 	if s.Change&ChangeMaster != 0 {
@@ -319,6 +322,7 @@ func (f *Fake) setLink(l *Link, s *Step) error {
 	}
 	master := l.Master
 	l.Apply(s)
+	l.As, l.Now = "", ""
 	l.Master = master // by the name that the bridge has now
 	return nil
 }

@@ -16,7 +16,7 @@ func (f *Fake) addPair(made Link) error {
 	if bridge == nil {
 		return ErrNotMade
 	}
-	if f.Find(host.Key()) != nil || f.Find(made.Key()) != nil {
+	if f.Find(host.Key()) != nil || f.Find(LinkKey{made.Namespace, made.NameToBe()}) != nil {
 		return syscall.EEXIST
 	}
 	delete(f.index, made.Key())
@@ -29,7 +29,35 @@ func (f *Fake) addPair(made Link) error {
 	made.Index = FirstIndex + f.lastIndex
 	made.Parent, made.Peer, made.Alias, made.Ours, made.Up = host.Name, nil, "", false, false
 	made.ARP, made.ND = Probes{Known: true, Mcast: 3}, Probes{Known: true, Mcast: 3}
-	return f.AddLink(made)
+	return f.addAs(made)
+}
+
+// addAs adds a link under the name that it is to have, and remembers it by the other one.
+func (f *Fake) addAs(made Link) error {
+	at := made.Key()
+	made.Name, made.As = made.NameToBe(), ""
+	if err := f.AddLink(made); err != nil || made.Key() == at {
+		return err
+	}
+	if f.index == nil {
+		f.index = map[LinkKey]int32{}
+	}
+	f.index[at] = made.Index
+	return nil
+}
+
+// addTap makes a tap, which is a port of a bridge and down.
+func (f *Fake) addTap(made Link) error {
+	bridge := f.at(LinkKey{"", made.Master})
+	if bridge == nil {
+		return ErrNotMade
+	}
+	if f.Find(LinkKey{"", made.NameToBe()}) != nil {
+		return syscall.EBUSY
+	}
+	delete(f.index, made.Key())
+	made.Master, made.Index, made.Up = bridge.Name, FirstIndex+f.lastIndex, false
+	return f.addAs(made)
 }
 
 // join makes a link a port of a bridge.

@@ -40,7 +40,7 @@ func Identify(have *Snapshot, want *desired.Links, numbers Numbers, undo bool) {
 	for i := range have.Links {
 		l := &have.Links[i]
 		renamed = renamed || l.Now != ""
-		l.Name, l.Now, l.Ours, l.RenameBack, l.Host = l.NameNow(), "", false, false, false
+		l.Name, l.Now, l.As, l.Ours, l.RenameBack, l.Host = l.NameNow(), "", "", false, false, false
 		if l.Namespace == "" {
 			d.own[l.Index] = l
 		}
@@ -48,7 +48,7 @@ func Identify(have *Snapshot, want *desired.Links, numbers Numbers, undo bool) {
 	d.each(func(l *Link) bool { return l.Kind == KindVXLAN }, d.link)
 	d.each(func(l *Link) bool { return l.Kind == KindVLAN }, d.link)
 	d.each(func(l *Link) bool { return l.Kind == KindBridge && l.Namespace == "" }, d.bridge)
-	d.each(func(l *Link) bool { return l.Kind == KindVeth && l.Namespace == "" }, d.host)
+	d.each(func(l *Link) bool { return (l.Kind == KindVeth || l.Kind == KindTap) && l.Namespace == "" }, d.host)
 	d.each(func(l *Link) bool { return l.Kind == KindMacvlan || l.Kind == KindVeth && !l.Host }, d.link)
 	for i := range have.Links {
 		renamed = d.finish(&have.Links[i], undo) || renamed
@@ -168,7 +168,8 @@ func (d *identifier) bridge(l *Link) {
 }
 
 // host decides about a veth link of our own namespace, which may be the node's end of the
-// pair of a fabric link.
+// pair of a fabric link, or about a tap there. A tap is never without its mark: it becomes
+// persistent after it has that.
 func (d *identifier) host(l *Link) {
 	mark, has := ParseMark(l.Alias)
 	name := ""
@@ -184,12 +185,18 @@ func (d *identifier) host(l *Link) {
 		d.claims = append(d.claims, claim{link: l, rank: rankNone}) // of a NIC of which nothing is remembered
 	case has:
 		return
-	case d.numbers.isMyGroup(l.Group) && KindOfName(l.Name) == KindVeth:
+	case l.Kind == KindVeth && d.numbers.isMyGroup(l.Group) && KindOfName(l.Name) == KindVeth:
 		d.claims = append(d.claims, claim{l, l.Name, rankName})
 	default:
 		return
 	}
 	l.Host, l.Parent = true, "" // its peer is on it, and not below it
+	c := &d.claims[len(d.claims)-1]
+	n, _ := PortNumber(c.name)
+	mac, owned := d.numbers.Owner(n)
+	if w := d.nics[mac]; owned && w != nil && w.Attach.Tap != (l.Kind == KindTap) {
+		c.rank = rankElsewhere // a pair and a tap of one NIC: the wanted one has the name
+	}
 }
 
 // end decides about the other end of a pair of ours. A guest cannot make one.
@@ -299,6 +306,33 @@ func (l *Link) rename(name string) {
 // unique is a Name that no other link has or can have.
 func (l *Link) unique() string { return fmt.Sprintf("%s#%d", l.NameNow(), l.Index) }
 
+// renamesBack reports whether a link of ours is to get the name that it is to have. It does
+// not need that of another program if undo is false, except if it has the name that we gave
+// it before the source of its VM told another one.
+func (d *identifier) renamesBack(l *Link, undo bool) bool {
+	if KindOfName(l.Name) == "" {
+		return false
+	}
+	before := false
+	if number, ok := FabricNumber(l.Name); ok || l.Kind == KindTap {
+		if !ok {
+			number, _ = PortNumber(l.Name)
+		}
+		mac, _ := d.numbers.Owner(number)
+		if w := d.nics[mac]; w != nil && w.Attach.Tap == (l.Kind == KindTap) {
+			l.As = w.Attach.Name
+			before = l.NameNow() == d.numbers.was(mac) || l.As != "" && l.NameNow() == l.Name
+		}
+	}
+	to := l.NameToBe()
+	if before || !undo || l.NameNow() == to {
+		return before && l.NameNow() != to // if another link has the name, the kernel says so
+	}
+	return !slices.ContainsFunc(d.have.Links, func(other Link) bool {
+		return other.Namespace == l.Namespace && other.NameNow() == to
+	})
+}
+
 // finish completes what depends on all links, and reports whether the link has another
 // Name than in the kernel.
 func (d *identifier) finish(l *Link, undo bool) bool {
@@ -310,9 +344,7 @@ func (d *identifier) finish(l *Link, undo bool) bool {
 		}
 	}
 	if l.Ours {
-		l.RenameBack = undo && l.Now != "" && KindOfName(l.Name) != "" && !slices.ContainsFunc(d.have.Links, func(other Link) bool {
-			return other.Namespace == l.Namespace && other.NameNow() == l.Name
-		})
+		l.RenameBack = d.renamesBack(l, undo)
 		return l.Now != ""
 	}
 	// What is on a foreign link is not looked at, so that nothing of it is taken for an

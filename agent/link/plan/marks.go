@@ -132,7 +132,7 @@ func MayBeOurs(l *Link) bool {
 		return true
 	}
 	switch l.Kind {
-	case KindVXLAN, KindVLAN, KindMacvlan, KindBridge, KindVeth:
+	case KindVXLAN, KindVLAN, KindMacvlan, KindBridge, KindVeth, KindTap:
 	default:
 		return false
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"rutter/log"
 )
 
 // The kinds of link as the kernel calls them (IFLA_INFO_KIND, linux/if_link.h).
@@ -13,6 +15,7 @@ const (
 	KindMacvlan = "macvlan"
 	KindBridge  = "bridge"
 	KindVeth    = "veth"
+	KindTap     = "tun" // a tap: the kernel has one kind for it and for tunnels
 )
 
 const (
@@ -47,6 +50,14 @@ func BridgeName(vnet uint32, vlan uint16) string {
 // PortName returns the name of the node's end of the veth pair whose other end is the
 // fabric link with number n.
 func PortName(n uint32) string { return portPrefix + strconv.FormatUint(uint64(n), 10) }
+
+// TapMAC returns the address of the tap whose NIC has number n. It must not be the guest's,
+// which the bridge would then take for its own, nor one that the hypervisor's process chose.
+// Its first byte is the highest that is local and for one, as libvirt has it, so that no
+// bridge takes it as the bridge's.
+func TapMAC(n uint32) log.MAC {
+	return log.MAC{0xfe, 0x72, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
+}
 
 // ParentName returns the name of the link below a fabric link: the VLAN's, or
 // the VXLAN's for an untagged fabric (VLAN 0).

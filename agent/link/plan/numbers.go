@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"rutter/log"
+	"rutter/projections/desired"
 )
 
 // Numbers is what must be remembered of the links that were made: the number space of
@@ -27,12 +28,24 @@ type Numbers struct {
 type numberEntry struct {
 	N          uint32   `json:"n"`
 	Namespaces []string `json:"namespaces"`
+	// Attach is what was told last of where the link ends; nil: nothing, or the default.
+	// Versions without attachments skip it, and lose it when they save.
+	Attach *attachEntry `json:"attach,omitempty"`
 
 	// Of the entry of the zero MAC, which is no NIC's, and has a number that no NIC gets.
 	// Versions without marks read it, and then remove it: after them, links without marks
 	// are adopted again.
 	Clusters []log.UUID `json:"clusters,omitempty"`
 	Marked   bool       `json:"marked,omitempty"`
+}
+
+// attachEntry is a desired.Attach.
+type attachEntry struct {
+	Tap  bool   `json:"tap,omitempty"`
+	Name string `json:"name,omitempty"`
+	User uint32 `json:"user,omitempty"`
+	// Was is the name before, from which the link is renamed; "": fabric<N>.
+	Was string `json:"was,omitempty"`
 }
 
 // maxClusters bounds the clusters whose marks are ours. A node leaves a cluster when that
@@ -202,6 +215,68 @@ func (n *Numbers) Settle(mac log.MAC, namespace string) (changed bool) {
 	return true
 }
 
+// Attach returns where the link of mac ends, as it was told last; the zero Attach if it was
+// not, or if mac has no number.
+func (n Numbers) Attach(mac log.MAC) (a desired.Attach) {
+	if e := n.byMAC[mac].Attach; e != nil {
+		a = desired.Attach{Tap: e.Tap, Name: e.Name, User: e.User}
+	}
+	return a
+}
+
+// Tell records where the link of mac ends, and reports whether that is new. A MAC without a
+// number has nothing recorded. CheckAttach must have accepted a.
+func (n *Numbers) Tell(mac log.MAC, a desired.Attach) (changed bool) {
+	entry, ok := n.byMAC[mac]
+	before := n.Attach(mac)
+	if !ok || before == a {
+		return false
+	}
+	told := &attachEntry{Tap: a.Tap, Name: a.Name, User: a.User}
+	switch {
+	case before.Tap != a.Tap: // another link
+	case before.Name != a.Name:
+		told.Was = before.Name
+	case entry.Attach != nil:
+		told.Was = entry.Attach.Was
+	}
+	if entry.Attach = told; *told == (attachEntry{}) {
+		entry.Attach = nil
+	}
+	n.byMAC[mac] = entry
+	return true
+}
+
+// was returns the names from which the link of mac is renamed to the one that is wanted.
+func (n Numbers) was(mac log.MAC) string {
+	if e := n.byMAC[mac].Attach; e != nil {
+		return e.Was
+	}
+	return ""
+}
+
+// tapOf returns the MAC other than mac that has a tap of a name, and goes first: the
+// lowest below mac.
+func (n Numbers) tapOf(name string, mac log.MAC) (other log.MAC) {
+	for m, entry := range n.byMAC {
+		if e := entry.Attach; e != nil && e.Tap && e.Name == name && m.Compare(mac) < 0 && (other.IsZero() || m.Compare(other) < 0) {
+			other = m
+		}
+	}
+	return other
+}
+
+// SameName returns the MACs that were told the same name of a tap as mac, in order.
+func (n Numbers) SameName(a desired.Attach, mac log.MAC) (macs []log.MAC) {
+	for m, entry := range n.byMAC {
+		if e := entry.Attach; a.Tap && m != mac && e != nil && e.Tap && e.Name == a.Name {
+			macs = append(macs, m)
+		}
+	}
+	slices.SortFunc(macs, log.MAC.Compare)
+	return macs
+}
+
 // Release frees the number of mac. It is called when a dump has shown that the
 // link is gone.
 func (n *Numbers) Release(mac log.MAC) (changed bool) {
@@ -250,6 +325,9 @@ func (n *Numbers) UnmarshalJSON(data []byte) error {
 		}
 		if entry.N >= maxNumber {
 			return fmt.Errorf("fabric numbers: %s has %d, above %d", mac, entry.N, maxNumber-1)
+		}
+		if e := entry.Attach; e != nil && CheckAttach(desired.Attach{Tap: e.Tap, Name: e.Name, User: e.User}) != nil {
+			entry.Attach = nil // the source says it again, and a tap in the kernel says it itself
 		}
 		read.put(mac, entry)
 	}

@@ -154,7 +154,7 @@ func (p *planner) markWanted() {
 	for _, w := range p.want.Fabrics {
 		if n, ok := p.numbers.Lookup(w.MAC); ok {
 			p.kept[LinkKey{w.Namespace, FabricName(n)}] = true
-			p.kept[LinkKey{"", PortName(n)}] = p.secure.On
+			p.kept[LinkKey{"", PortName(n)}] = p.secure.On || w.Attach.Tap // a tap stays with the VM that has it open
 		}
 	}
 	if p.secure.On {
@@ -270,6 +270,12 @@ func (p *planner) clearName(o Object, spec, have *Link) bool {
 		p.block(o, "%w: %s has MAC %s on %s: %s", ErrForeign, l.Place(), l.MAC, l.Parent, l.Stranger())
 		return false
 	}
+	if spec.As != "" {
+		if l := p.named[LinkKey{spec.Namespace, spec.As}]; l != nil && l != have && !l.Ours && !p.gone[l.Key()] {
+			p.block(o, "%w: %s", ErrForeign, l.Stranger())
+			return false
+		}
+	}
 	l := p.named[spec.Key()]
 	if l == nil || l == have || p.gone[l.Key()] {
 		return true
@@ -299,7 +305,7 @@ func SameBuild(a, b *Link) bool {
 // VLAN device.
 func Changes(want, have *Link, hold bool) Change {
 	var change Change
-	if want.IsFabric() && want.MAC != have.MAC {
+	if (want.IsFabric() || want.Kind == KindTap) && want.MAC != have.MAC {
 		change |= ChangeMAC
 	}
 	if want.MTU != have.MTU && !hold {
@@ -324,6 +330,9 @@ func Changes(want, have *Link, hold bool) Change {
 	}
 	if have.RenameBack {
 		change |= ChangeName
+	}
+	if want.Kind == KindTap && want.User != have.User {
+		change |= ChangeUser
 	}
 	return change
 }

@@ -26,10 +26,14 @@ func (p *planner) fabrics() {
 		}
 		w := &p.want.Fabrics[i]
 		o := Object{Kind: ObjectFabric, MAC: w.MAC}
+		if w.Attach.Tap {
+			p.tap(o, w)
+			continue
+		}
 		at := p.fabric[i].key
 		spec := &Link{
 			Namespace: at.Namespace, Name: at.Name, Kind: KindMacvlan, Parent: ParentName(w.VNet, w.VLAN),
-			MTU: w.MTU, MAC: w.MAC, Up: true, Bridge: true,
+			MTU: w.MTU, MAC: w.MAC, Up: true, Bridge: true, As: w.Attach.Name,
 		}
 		var state *linkState
 		if p.secure.On {
@@ -68,6 +72,9 @@ func (p *planner) clearConflict(i int) bool {
 	}
 	at := LinkKey{w.Namespace, FabricName(n)}
 	p.fabric[i].key = at
+	if !p.checkAttach(o, w) {
+		return false
+	}
 	if err := CheckNamespace(w.Namespace); w.Namespace != "" && err != nil {
 		p.block(o, "%w", err)
 		return false
@@ -317,7 +324,7 @@ func resolvConf(resolvers []netip.Addr) string {
 // pruneLinks deletes our links that are not wanted. A deleted link takes the links on
 // it along, so only the lowest ones are listed.
 func (p *planner) pruneLinks(links []Link) {
-	for _, kind := range []string{KindVXLAN, KindVLAN, KindVeth, KindBridge, KindMacvlan} {
+	for _, kind := range []string{KindVXLAN, KindVLAN, KindVeth, KindTap, KindBridge, KindMacvlan} {
 		for i := range links {
 			l := &links[i]
 			if l.Kind != kind || p.kept[l.Key()] || p.gone[l.Key()] || !l.Ours {

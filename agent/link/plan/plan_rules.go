@@ -22,6 +22,7 @@ type guarded struct {
 type guardedLink struct {
 	object Object
 	name   string
+	as     string // the name in the kernel, if it is another one
 	state  *linkState
 }
 
@@ -106,7 +107,7 @@ func (p *planner) segmentRules(g *guardedLink, rules *heldRules) {
 }
 
 func (p *planner) portRules(g *guardedPort, rules *heldRules) {
-	want := PortRules(g.fabric, g.name)
+	want := PortRules(g.fabric, cmp.Or(g.as, g.name))
 	is := false
 	if have := g.state.have; have != nil {
 		want.Index, want.Name = uint32(have.Index), have.NameNow()

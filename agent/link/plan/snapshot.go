@@ -63,7 +63,9 @@ type Link struct {
 	// one that we gave it: all steps have that name, and the kernel's user knows the
 	// ifindex. Now is then the name in the kernel, if that is another one.
 	Name, Now string
-	Kind      string // IFLA_INFO_KIND: "vxlan", "vlan", "macvlan", or what a foreign link is
+	// As is the name in the kernel that a link of a NIC is to have; "": Name.
+	As   string
+	Kind string // IFLA_INFO_KIND: "vxlan", "vlan", "macvlan", or what a foreign link is
 	// Parent is the name of the link below, in our own namespace; "" if there is none,
 	// or if it cannot be one of ours.
 	Parent string
@@ -78,7 +80,7 @@ type Link struct {
 	Group uint32 // IFLA_GROUP, see GroupOf
 	Known string // the Name of this link, if it was ours in the last dump, or was made since
 	// Ours is set by Identify. RenameBack: the name in the kernel is not accepted, and
-	// Name is free.
+	// As, or Name, is free.
 	Ours, RenameBack bool
 
 	VNI       uint32     // vxlan
@@ -93,7 +95,8 @@ type Link struct {
 	Bridge    bool       // macvlan: in bridge mode, spec/kernel.md section 1
 	STP       bool       // bridge
 	Snooping  bool       // bridge: of multicast
-	Host      bool       // veth: the node's end of the pair of a fabric link
+	Host      bool       // the node's end of the pair of a fabric link, or a tap
+	User      uint32     // tap: who may open it; desired.NoUser: any user of the node
 	QuietIPv6 bool       // vxlan, vlan: the kernel gives it no IPv6 address of its own
 
 	ARP, ND Probes // macvlan: how neighbours are asked for, IPv4 and IPv6
@@ -131,6 +134,9 @@ func (l *Link) IsFabric() bool { return l.Kind == KindMacvlan || l.Kind == KindV
 func (l *Link) Needs() string {
 	if l.Peer != nil {
 		return l.Peer.Master
+	}
+	if l.Kind == KindTap {
+		return l.Master
 	}
 	return l.Parent
 }
@@ -172,6 +178,9 @@ func (l *Link) Key() LinkKey { return LinkKey{l.Namespace, l.Name} }
 
 // NameNow returns the name of a link in the kernel.
 func (l *Link) NameNow() string { return cmp.Or(l.Now, l.Name) }
+
+// NameToBe returns the name that a link is to have in the kernel.
+func (l *Link) NameToBe() string { return cmp.Or(l.As, l.Name) }
 
 // Place returns the name of a link in the kernel, with its namespace, for messages.
 func (l *Link) Place() string {
@@ -247,6 +256,8 @@ func (l *Link) String() string {
 		fmt.Fprintf(&b, "%s address %s app_probes %d/%d", flagText(" mode bridge", l.Bridge), l.MAC, l.ARP.App, l.ND.App)
 	case KindBridge:
 		fmt.Fprintf(&b, "%s%s", flagText(" stp", l.STP), flagText(" mcast_snooping", l.Snooping))
+	case KindTap:
+		fmt.Fprintf(&b, " address %s user %d master %s%s", l.MAC, l.User, l.Master, l.Flags)
 	case KindVeth:
 		if l.Host {
 			fmt.Fprintf(&b, " master %s%s", l.Master, l.Flags)
@@ -298,11 +309,17 @@ func (l *Link) Apply(s *Step) {
 		if s.Change&ChangeMAC != 0 {
 			l.MAC = s.Spec.MAC
 		}
+		if s.Change&ChangeUser != 0 {
+			l.User = s.Spec.User
+		}
 		if s.Change&ChangeMark != 0 {
 			l.Alias, l.Group = s.Spec.Alias, s.Spec.Group
 		}
 		if s.Change&ChangeName != 0 {
-			l.Now, l.RenameBack = "", false
+			l.As, l.Now, l.RenameBack = s.Spec.As, "", false
+			if l.As != "" && l.As != l.Name {
+				l.Now = l.As
+			}
 		}
 		if s.Change&ChangeMaster != 0 {
 			l.Master = s.Spec.Master

@@ -61,6 +61,7 @@ const (
 	ChangeFlags
 	ChangeBridge // STP, Snooping
 	ChangeDown
+	ChangeUser // of a tap
 )
 
 // Step is one change of the kernel. It is idempotent, and prints itself as the command
@@ -260,7 +261,10 @@ func (s Step) changeText() string {
 		b.WriteString(" type bridge stp_state 0 mcast_snooping 0")
 	}
 	if s.Change&ChangeName != 0 {
-		b.WriteString(" name " + s.Spec.Name)
+		b.WriteString(" name " + s.Spec.NameToBe())
+	}
+	if s.Change&ChangeUser != 0 {
+		fmt.Fprintf(&b, " user %d", s.Spec.User)
 	}
 	if s.Change&ChangeMark != 0 {
 		fmt.Fprintf(&b, " alias %q group %d", s.Spec.Alias, s.Spec.Group)
@@ -323,12 +327,15 @@ func addLinkText(l *Link) string {
 	case KindBridge:
 		return fmt.Sprintf("ip link add %s mtu %d alias %q group %d type bridge stp_state 0 mcast_snooping 0", l.Name, l.MTU, l.Alias, l.Group)
 	}
+	if l.Kind == KindTap {
+		return fmt.Sprintf("ip tuntap add %s mode tap user %d vnet_hdr && ip link set %s address %s mtu %d alias %q group %d master %s", l.NameToBe(), l.User, l.NameToBe(), l.MAC, l.MTU, l.Alias, l.Group, l.Master)
+	}
 	netns := ""
 	if l.Namespace != "" {
 		netns = " netns " + l.Namespace
 	}
 	if h := l.Peer; h != nil {
-		return fmt.Sprintf("ip link add %s mtu %d alias %q group %d master %s type veth peer name %s%s address %s mtu %d group %d", h.Name, h.MTU, h.Alias, h.Group, h.Master, l.Name, netns, l.MAC, l.MTU, l.Group)
+		return fmt.Sprintf("ip link add %s mtu %d alias %q group %d master %s type veth peer name %s%s address %s mtu %d group %d", h.Name, h.MTU, h.Alias, h.Group, h.Master, l.NameToBe(), netns, l.MAC, l.MTU, l.Group)
 	}
-	return fmt.Sprintf("ip link add link %s name %s%s address %s mtu %d up group %d type macvlan mode bridge", l.Parent, l.Name, netns, l.MAC, l.MTU, l.Group)
+	return fmt.Sprintf("ip link add link %s name %s%s address %s mtu %d up group %d type macvlan mode bridge", l.Parent, l.NameToBe(), netns, l.MAC, l.MTU, l.Group)
 }

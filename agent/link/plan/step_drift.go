@@ -72,6 +72,9 @@ func (s Step) driftOfLink() string {
 	if s.Change&ChangeQuietIPv6 != 0 {
 		was = append(was, "was given IPv6 addresses")
 	}
+	if s.Change&ChangeUser != 0 {
+		was = append(was, "had another user")
+	}
 	if s.Change&ChangeName != 0 {
 		was = append(was, "was renamed")
 	}

@@ -73,7 +73,7 @@ func (e *Encoder) VLAN(l *plan.Link, index, parent int32) {
 // once, in the namespace of the descriptor netns (our own if negative).
 func (e *Encoder) Macvlan(l *plan.Link, index, parent int32, netns int) {
 	e.LinkHeader(index, unix.IFF_UP, unix.IFF_UP)
-	e.AttrText(unix.IFLA_IFNAME, l.Name)
+	e.AttrText(unix.IFLA_IFNAME, l.NameToBe())
 	e.Attr32(unix.IFLA_GROUP, l.Group)
 	e.Attr32(unix.IFLA_MTU, l.MTU)
 	e.attrMAC(unix.IFLA_ADDRESS, l.MAC)
@@ -122,7 +122,7 @@ func (e *Encoder) Pair(l *plan.Link, index, peer, master int32, netns int) {
 		e.Nest(unix.IFLA_INFO_DATA, func() {
 			e.Nest(vethInfoPeer, func() {
 				e.LinkHeader(index, 0, 0)
-				e.AttrText(unix.IFLA_IFNAME, l.Name)
+				e.AttrText(unix.IFLA_IFNAME, l.NameToBe())
 				e.Attr32(unix.IFLA_GROUP, l.Group)
 				e.Attr32(unix.IFLA_MTU, l.MTU)
 				e.attrMAC(unix.IFLA_ADDRESS, l.MAC)
@@ -196,7 +196,7 @@ func (e *Encoder) Set(l *plan.Link, index int32, change plan.Change) {
 		e.attrMAC(unix.IFLA_ADDRESS, l.MAC)
 	}
 	if change&plan.ChangeName != 0 {
-		e.AttrText(unix.IFLA_IFNAME, l.Name)
+		e.AttrText(unix.IFLA_IFNAME, l.NameToBe())
 	}
 	if change&plan.ChangeMark != 0 {
 		e.AttrText(unix.IFLA_IFALIAS, l.Alias)

@@ -108,6 +108,13 @@ func (l *RawLink) parseInfo(b []byte) {
 		})
 	case plan.KindVXLAN:
 		nlmsg.Attrs(data, l.parseVXLAN)
+	case plan.KindTap:
+		l.User = desired.NoUser // without an owner any user of the node may open it
+		nlmsg.Attrs(data, func(typ uint16, value []byte) {
+			if typ == tunOwner {
+				l.User = AsU32(value)
+			}
+		})
 	case plan.KindVLAN:
 		nlmsg.Attrs(data, func(typ uint16, value []byte) {
 			if typ == unix.IFLA_VLAN_ID {

@@ -29,6 +29,7 @@ const (
 	operUp               = 6      // IF_OPER_UP, linux/if.h
 	vethInfoPeer         = 1      // VETH_INFO_PEER, linux/veth.h
 	brStpState           = 5      // IFLA_BR_STP_STATE
+	tunOwner             = 1      // IFLA_TUN_OWNER (linux/if_link.h)
 	brMcastSnooping      = 23     // IFLA_BR_MCAST_SNOOPING
 	brportLearning       = 8      // IFLA_BRPORT_LEARNING
 	brportUnicastFlood   = 9      // IFLA_BRPORT_UNICAST_FLOOD
