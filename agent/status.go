@@ -183,6 +183,22 @@ func kindOfWait(c link.Concern) feed.WaitKind {
 	return feed.WaitNode
 }
 
+// WaitsOf returns up to which seq this node's kernel has the log but for objects that wait,
+// and those of them that are of a VM. It may be called from any goroutine.
+func (a *Agent) WaitsOf(vm log.UUID) (reached log.Seq, waits []WaitStatus) {
+	a.replica.mu.RLock()
+	reached = a.replica.reached
+	a.replica.mu.RUnlock()
+	a.reconciler.mu.Lock()
+	defer a.reconciler.mu.Unlock()
+	for i := range a.reconciler.waits {
+		if w := &a.reconciler.waits[i]; w.VM == vm {
+			waits = append(waits, WaitStatus{Object: w.String(), NIC: w.NIC, VM: w.VM, VNet: w.VNet, Idle: w.Idle})
+		}
+	}
+	return reached, waits
+}
+
 // statusOfWaits counts what waits and what is idle, and lists the first of them.
 func (r *reconciler) statusOfWaits() (waiting, idle int, list []WaitStatus) {
 	list = make([]WaitStatus, 0, min(len(r.waits), maxListed))

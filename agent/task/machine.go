@@ -11,6 +11,7 @@ import (
 	"rutter/agent/vminfo/vmmstate"
 	"rutter/agent/vminfo/vmrun"
 	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 	"rutter/log"
 )
 
@@ -38,8 +39,10 @@ type vmms interface {
 // vm`: each is done when its effect is seen.
 type Machines struct {
 	Runner vmRunner
-	Store  *vmstore.Store
-	VMMs   vmms
+	// Control starts and stops VMs, each by its own source; nil: Runner does.
+	Control vmsource.Control
+	Store   *vmstore.Store
+	VMMs    vmms
 	// Check refuses updates of a VM that are not allowed here, and sends the requested
 	// changes of its NICs to the log; nil: all updates are allowed.
 	Check func(ctx context.Context, manifest, fields vmdoc.Value) error
@@ -172,8 +175,24 @@ func textOf(v vmdoc.Value, name string) string {
 
 func runs(v vmdoc.Value, there bool) bool { return there && textOf(v, "state") == "running" }
 
-func (m *Machines) boot(ctx context.Context, a action) error {
-	if err := m.Runner.Prepare(ctx, a.id); err != nil {
+// control is what starts and stops VMs.
+func (m *Machines) control() vmsource.Control {
+	if m.Control == nil {
+		return m.Runner
+	}
+	return m.Control
+}
+
+// prepare makes a VM's namespace, where its source has that done before the start, and waits
+// for the addresses of its NICs there.
+func (m *Machines) prepare(ctx context.Context, a action) error {
+	preparer, is := m.control().(vmsource.Preparer)
+	if !is {
+		return nil
+	}
+	if err := preparer.Prepare(ctx, a.id); errors.Is(err, vmsource.ErrNoPreparation) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	prepared := func(v vmdoc.Value, there bool) bool {
@@ -182,7 +201,14 @@ func (m *Machines) boot(ctx context.Context, a action) error {
 	if err := m.await(ctx, a.id, prepared); err != nil {
 		return fmt.Errorf("waiting for its NICs (are they in the log, on this compute node?): %w", err)
 	}
-	if err := m.Runner.Start(ctx, a.id); err != nil && !errors.Is(err, vmrun.ErrRunning) {
+	return nil
+}
+
+func (m *Machines) boot(ctx context.Context, a action) error {
+	if err := m.prepare(ctx, a); err != nil {
+		return err
+	}
+	if err := m.control().Start(ctx, a.id); err != nil && !errors.Is(err, vmrun.ErrRunning) {
 		return err
 	}
 	return m.await(ctx, a.id, runs)
@@ -193,7 +219,7 @@ func (m *Machines) shutdown(ctx context.Context, a action) error {
 	var err error
 	switch {
 	case !managed:
-		err = m.Runner.Stop(ctx, a.id, a.Force)
+		err = m.control().Stop(ctx, a.id, a.Force)
 	case a.Force:
 		_, err = m.VMMs.Unregister(vmm.ID)
 	default:
@@ -240,10 +266,19 @@ func (m *Machines) reboot(ctx context.Context, a action) error {
 	return m.VMMs.Settled(ctx, a.id)
 }
 
+// manifest reads the manifest of a VM. Of a VM of another source the error says whose it is.
+func (m *Machines) manifest(id log.UUID) (vmdoc.Value, error) {
+	v, err := m.Runner.Manifest(id)
+	if holder := m.Store.Holder(id); errors.Is(err, vmrun.ErrNoVM) && holder != "" {
+		return v, fmt.Errorf("VM %s is one of %s and has no manifest: it is changed and removed there: %w", id, holder, err)
+	}
+	return v, err
+}
+
 // destroy ends a VM and removes its manifest. The node's NIC sync then removes its NICs
 // from the log.
 func (m *Machines) destroy(ctx context.Context, a action) error {
-	if _, err := m.Runner.Manifest(a.id); err != nil {
+	if _, err := m.manifest(a.id); err != nil {
 		return err
 	}
 	// A VMM that is being stopped must not be stopped a second time meanwhile.
@@ -316,7 +351,7 @@ func (m *Machines) update(ctx context.Context, params json.RawMessage) (any, err
 		return nil, err
 	}
 	fields = fields.Without("uuid")
-	manifest, err := m.Runner.Manifest(id)
+	manifest, err := m.manifest(id)
 	if err == nil {
 		err = m.mayChoose(id, manifest, vmdoc.Updated(manifest, fields))
 	}

@@ -67,7 +67,7 @@ func newNode(t *testing.T) *node {
 	if err := os.Mkdir(path("vms"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	n.vmms, err = vmmstate.New(vmmstate.Config{Folder: path("vmms"), Store: service.Store(), Ready: service.Ready(), Starter: n.runner, Adopts: folder.Name()})
+	n.vmms, err = vmmstate.New(vmmstate.Config{Folder: path("vmms"), Store: service.Store(), Ready: service.Ready(), Starter: n.runner, Adopts: []string{folder.Name()}})
 	if err != nil {
 		t.Fatal(err)
 	}

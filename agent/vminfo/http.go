@@ -81,9 +81,7 @@ func (s *Service) handle(w http.ResponseWriter, r *http.Request) {
 			write(w, []byte(notAllowed))
 			return
 		}
-		for _, source := range s.cfg.Sources {
-			source.Scan()
-		}
+		s.scan()
 		write(w, []byte(`{"scan":"begun"}`))
 	default:
 		w.WriteHeader(http.StatusNotFound)

@@ -1,6 +1,7 @@
 package vminfo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"rutter/agent/vminfo/vmstore"
 	"rutter/agent/vmsource"
+	"rutter/log"
 )
 
 // Bounds of the HTTP service.
@@ -33,6 +35,13 @@ const (
 	idleTimeout = 2 * time.Minute
 )
 
+// Defaults of the times of sources: Config.
+const (
+	defaultLoadWithin = 10 * time.Second
+	defaultRestartMin = time.Second
+	defaultRestartMax = time.Minute
+)
+
 // Config configures a Service. Zeros mean the defaults.
 type Config struct {
 	// Sources are where VMs come from; at least one.
@@ -50,6 +59,12 @@ type Config struct {
 	// request a scan. Other clients get the public fields (vmdoc.Public). The error says
 	// why the client is unknown; then it gets no VMs. nil: each client may.
 	Allow func(*http.Request) (bool, error)
+	// LoadWithin is how long the service waits at its start for the VMs of each source.
+	// Default 10 s.
+	LoadWithin time.Duration
+	// RestartMin and RestartMax bound the pause before a source that ended is run again.
+	// Defaults 1 s and 1 min.
+	RestartMin, RestartMax time.Duration
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
@@ -65,10 +80,12 @@ type Service struct {
 	mu        sync.Mutex // protects what follows
 	state     string     // stopped, booting, running: as vminfod names them
 	listeners map[string]*listener
-	lost      uint64 // listeners that were too slow
-	refused   uint64 // listeners over the bound
-	limited   int    // listeners that see the public fields only
-	unknown   bool   // it was logged that a client is unknown
+	lost      uint64            // listeners that were too slow
+	refused   uint64            // listeners over the bound
+	limited   int               // listeners that see the public fields only
+	unknown   bool              // it was logged that a client is unknown
+	loaded    map[string]bool   // sources that have told their VMs once, by name
+	failed    map[string]string // sources that do not run, and why
 }
 
 // New returns a service that has started nothing.
@@ -82,13 +99,22 @@ func New(cfg Config) (*Service, error) {
 	if cfg.WriteTimeout == 0 {
 		cfg.WriteTimeout = defaultWriteTimeout
 	}
+	cfg.LoadWithin = cmp.Or(cfg.LoadWithin, defaultLoadWithin)
+	cfg.RestartMin, cfg.RestartMax = cmp.Or(cfg.RestartMin, defaultRestartMin), cmp.Or(cfg.RestartMax, defaultRestartMax)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	names := make(map[string]bool)
+	for _, source := range cfg.Sources {
+		if names[source.Name()] {
+			return nil, fmt.Errorf("vminfo: two sources have the name %q", source.Name())
+		}
+		names[source.Name()] = true
 	}
 	store := vmstore.New(cfg.Store)
 	return &Service{
 		cfg: cfg, store: store, started: store.Cfg.Now(), ready: make(chan struct{}),
-		state: "stopped", listeners: make(map[string]*listener),
+		state: "stopped", listeners: make(map[string]*listener), loaded: make(map[string]bool), failed: make(map[string]string),
 	}, nil
 }
 
@@ -104,7 +130,7 @@ func (s *Service) Complete() bool {
 		return false
 	}
 	for _, source := range s.cfg.Sources {
-		if !source.Status().Complete {
+		if !s.statusOf(source).Complete {
 			return false
 		}
 	}
@@ -114,9 +140,10 @@ func (s *Service) Complete() bool {
 // Ready is closed when every source has been loaded.
 func (s *Service) Ready() <-chan struct{} { return s.ready }
 
-// Run runs the sources, and serves on listener once they are loaded; with a nil
-// listener it serves nothing. It ends with ctx, and then returns nil. It always closes
-// the listener.
+// Run runs the sources, and serves on listener once they are loaded, or Config.LoadWithin is
+// over. A source that ends is run again after a pause that grows. With a nil listener it
+// serves nothing. It ends with ctx, and then returns nil, or with an error of the listener,
+// which it always closes.
 func (s *Service) Run(ctx context.Context, listener net.Listener) error {
 	if listener != nil {
 		defer listener.Close()
@@ -124,20 +151,34 @@ func (s *Service) Run(ctx context.Context, listener net.Listener) error {
 	s.become("booting")
 	defer s.become("stopped")
 	g, running := errgroup.WithContext(ctx)
+	s.store.OnReleased(s.scan)
 	var loading sync.WaitGroup
 	for _, source := range s.cfg.Sources {
 		loading.Add(1)
-		sink := s.store.Sink(source.Name(), sync.OnceFunc(loading.Done))
+		loaded := sync.OnceFunc(func() {
+			s.loadedFrom(source.Name())
+			loading.Done()
+		})
 		g.Go(func() error {
-			defer sink.Loaded() // do not wait for a source that failed
-			if err := source.Run(running, sink); err != nil && running.Err() == nil {
-				return fmt.Errorf("vminfo: %s: %w", source.Name(), err)
-			}
+			s.follow(running, source, loaded)
 			return nil
 		})
 	}
-	g.Go(func() error {
+	all := make(chan struct{})
+	g.Go(func() error { // it ends with the sources: each of them calls loaded
 		loading.Wait()
+		close(all)
+		return nil
+	})
+	g.Go(func() error {
+		late := time.NewTimer(s.cfg.LoadWithin)
+		defer late.Stop()
+		select {
+		case <-all:
+		case <-late.C:
+			s.cfg.Logger.Error("not every source of VMs has told its VMs: the others go on, and none of its VMs is taken for gone", "waited", s.cfg.LoadWithin)
+		case <-running.Done():
+		}
 		if running.Err() != nil {
 			return nil
 		}
@@ -151,6 +192,96 @@ func (s *Service) Run(ctx context.Context, listener net.Listener) error {
 		return s.serve(running, listener)
 	})
 	return g.Wait()
+}
+
+// follow runs a source until ctx ends, and again after each end of its own. Its VMs stay as
+// they were meanwhile.
+func (s *Service) follow(ctx context.Context, source vmsource.Source, loaded func()) {
+	sink := s.store.Sink(source.Name(), loaded)
+	defer loaded()
+	for pause := s.cfg.RestartMin; ; pause = min(2*pause, s.cfg.RestartMax) {
+		began := time.Now()
+		err := source.Run(ctx, sink)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errEnded
+		}
+		loaded() // do not wait for a source that failed
+		if time.Since(began) > s.cfg.RestartMax {
+			pause = s.cfg.RestartMin
+		}
+		s.cfg.Logger.Error("a source of VMs failed: its VMs stay as they were, and it begins anew", "source", source.Name(), "error", err, "again", pause)
+		s.fail(source.Name(), fmt.Sprintf("failed: %v; its VMs stay as they were, and it begins again at %s", err, time.Now().Add(pause).UTC().Format(time.RFC3339)))
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		s.fail(source.Name(), "")
+	}
+}
+
+// errEnded: a source ended although it was not asked to.
+var errEnded = errors.New("vminfo: the source ended by itself")
+
+// scan asks each source for a full scan.
+func (s *Service) scan() {
+	for _, source := range s.cfg.Sources {
+		source.Scan()
+	}
+}
+
+func (s *Service) loadedFrom(source string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loaded[source] = true
+}
+
+// fail records why a source does not run; "": it does.
+func (s *Service) fail(source, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.failed, source)
+	if why != "" {
+		s.failed[source] = why
+	}
+}
+
+// statusOf is the status of a source. One that failed, or has told nothing yet, is not
+// complete, whatever it says.
+func (s *Service) statusOf(source vmsource.Source) vmsource.Status {
+	st := source.Status()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if why := s.failed[source.Name()]; why != "" {
+		st.State, st.Complete = why, false
+	}
+	st.Complete = st.Complete && s.loaded[source.Name()]
+	return st
+}
+
+// Control returns what starts and stops a VM: the control of its own source. Errors are a
+// vmsource.ErrNoControl, which says what to do. A VM that no source has is controlled by the
+// first source that has a control, which says that there is none.
+func (s *Service) Control(vm log.UUID) (vmsource.Control, error) {
+	holder := s.store.Holder(vm)
+	for _, source := range s.cfg.Sources {
+		controlled, is := source.(vmsource.Controlled)
+		switch {
+		case holder == "" && is:
+			if control, err := controlled.Control(); err == nil {
+				return control, nil
+			}
+		case holder != source.Name():
+		case is:
+			return controlled.Control()
+		default:
+			return nil, fmt.Errorf("%w: %s runs it: ask that one", vmsource.ErrNoControl, holder)
+		}
+	}
+	return nil, fmt.Errorf("%w: no source of this node has VM %s, and none starts VMs", vmsource.ErrNoControl, vm)
 }
 
 func (s *Service) become(state string) {

@@ -100,7 +100,7 @@ func (s *Service) Status(full bool) Status {
 	waiting := 0
 	var last time.Time
 	for _, source := range s.cfg.Sources {
-		st := source.Status()
+		st := s.statusOf(source)
 		waiting += st.Waiting
 		if st.LastScan.After(last) {
 			last = st.LastScan

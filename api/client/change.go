@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
+	"time"
 
 	"rutter/log"
 )
@@ -28,6 +30,17 @@ type opJSON struct {
 // change may be submitted again, also after an error: it is done once. A refusal is a
 // *log.Refusal as the error.
 func (c *Client) Submit(ctx context.Context, change *log.Change) (log.Result, error) {
+	return c.submit(ctx, change, c.awaiting())
+}
+
+// SubmitAwaiting is Submit, and returns when every compute node that the change concerns has
+// it in its kernel. If that does not happen within the time, the error is a *PendingError:
+// the change is written, and submitting it again waits on.
+func (c *Client) SubmitAwaiting(ctx context.Context, change *log.Change, within time.Duration) (log.Result, error) {
+	return c.submit(ctx, change, url.Values{"wait": {"fabric"}, "timeout": {within.String()}})
+}
+
+func (c *Client) submit(ctx context.Context, change *log.Change, query url.Values) (log.Result, error) {
 	body := changeJSON{ID: change.ID}
 	for _, op := range change.Ops {
 		fields, err := fieldsOf(op)
@@ -41,7 +54,7 @@ func (c *Client) Submit(ctx context.Context, change *log.Change) (log.Result, er
 		return log.Result{}, fmt.Errorf("client: change %s: %w", change.ID, err)
 	}
 	var r resultJSON
-	if _, err = c.do(ctx, request{method: http.MethodPost, path: "/changes", body: b, query: c.awaiting()}, &r); err != nil {
+	if _, err = c.do(ctx, request{method: http.MethodPost, path: "/changes", body: b, query: query}, &r); err != nil {
 		return log.Result{}, err
 	}
 	return log.Result{ChangeID: r.ChangeID, First: r.First, Last: r.Last, Events: r.Events, IDs: r.IDs}, nil

@@ -199,6 +199,9 @@ func (f *Folder) publish(vm *vmRecord, body []byte, hash uint64, now time.Time) 
 		f.putAside(vm.file, vm.uuid, true, err.Error())
 		return nil, false
 	}
+	if vm.body == 0 {
+		f.takeBack(vm.file) // another source let the VM go
+	}
 	vm.body = hash
 	if changed && f.loaded {
 		if vm.nextPublish.Before(now) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,8 +41,9 @@ type Stream struct {
 	cfg  StreamConfig
 	scan chan struct{}
 
-	mu     sync.Mutex // protects status
-	status vmsource.Status
+	mu      sync.Mutex // protects what follows
+	status  vmsource.Status
+	unknown int // of those aside: VMs that no source has
 }
 
 // NewStream returns a source that has started nothing.
@@ -137,7 +139,7 @@ func (s *Stream) follow(ctx context.Context, sink vmsource.Sink, place *Position
 	}
 	*place = events.Position
 	sink.Loaded()
-	s.update(func(st *vmsource.Status) { st.State, st.Complete = "following", len(st.Aside) == 0 })
+	s.update(func(st *vmsource.Status) { st.State, st.Complete = "following", s.unknown == 0 })
 	again := time.AfterFunc(s.cfg.ScanEvery, s.Scan)
 	defer again.Stop()
 	stop := make(chan struct{})
@@ -172,6 +174,7 @@ func because(ctx context.Context, err error) error {
 // Load makes the sink hold the VMs of a ready line.
 func (s *Stream) Load(sink vmsource.Sink, ready Message, scanned bool) {
 	began := time.Now()
+	s.update(func(st *vmsource.Status) { st.Aside, s.unknown = []vmsource.Aside{}, 0 })
 	var missed []vmsource.Missed
 	here := make(map[log.UUID]bool, len(ready.VMs))
 	for _, v := range ready.VMs {
@@ -223,13 +226,21 @@ func (s *Stream) Take(sink vmsource.Sink, m Message) {
 			return
 		}
 		sink.Delete(id)
+		s.update(func(st *vmsource.Status) {
+			st.Aside = slices.DeleteFunc(st.Aside, func(a vmsource.Aside) bool { return a.UUID == id })
+		})
 	}
 }
 
 func (s *Stream) putAside(name string, err error) {
 	s.update(func(st *vmsource.Status) {
-		if len(st.Aside) < vmsource.MaxAside {
-			st.Aside = append(st.Aside, vmsource.Aside{Name: name, Reason: err.Error(), Since: time.Now().UTC()})
+		if !errors.Is(err, vmsource.ErrDuplicate) {
+			s.unknown++
+		}
+		known := slices.ContainsFunc(st.Aside, func(a vmsource.Aside) bool { return a.Name == name && a.Reason == err.Error() })
+		if !known && len(st.Aside) < vmsource.MaxAside {
+			id, _ := log.ParseUUID(name) // zero: not known
+			st.Aside = append(st.Aside, vmsource.Aside{Name: name, UUID: id, Reason: err.Error(), Since: time.Now().UTC()})
 		}
 	})
 }

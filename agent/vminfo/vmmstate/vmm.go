@@ -89,9 +89,11 @@ type Config struct {
 	Ready <-chan struct{}
 	// Starter starts and stops VMs.
 	Starter Starter
-	// Adopts is the name of the source whose VMs get a VMM when they run without one,
-	// whatever started them. "": none do.
-	Adopts string
+	// Refuses says why a VM cannot be started or stopped from here; nil: each can.
+	Refuses func(vm log.UUID) error
+	// Adopts are the names of the sources whose VMs get a VMM when they run without one,
+	// whatever started them.
+	Adopts []string
 	// Ring is called for each VMM with a state that the log does not have. It must not
 	// block, and may be called again for the same VMM: a ring is a hint. nil: no rings.
 	Ring func(id log.UUID)
@@ -189,8 +191,8 @@ func (m *Table) observeAll() uint64 {
 	for _, vmm := range m.List() {
 		vms = append(vms, vmm.VM)
 	}
-	if m.cfg.Adopts != "" {
-		vms = append(vms, m.cfg.Store.UUIDs(m.cfg.Adopts)...)
+	for _, source := range m.cfg.Adopts {
+		vms = append(vms, m.cfg.Store.UUIDs(source)...)
 	}
 	for part := range slices.Chunk(vms, saveBatch) {
 		m.mu.Lock()
@@ -253,15 +255,12 @@ func (m *Table) observeLocked(vm log.UUID) {
 
 // seen is the store's knowledge of a VM.
 func (m *Table) seen(vm log.UUID) (running bool, pid int, adopt bool) {
-	held, ok := m.cfg.Store.From(m.cfg.Adopts, vm)
-	adopt = ok
+	held, source, ok := m.cfg.Store.From(vm)
 	if !ok {
-		if held, ok = m.cfg.Store.Get(vm); !ok {
-			return false, 0, false
-		}
+		return false, 0, false
 	}
 	state, pid := runningOf(held.JSON)
-	return state == "running", pid, adopt
+	return state == "running", pid, slices.Contains(m.cfg.Adopts, source)
 }
 
 // runningOf reads a VM's state and init process; 0 means none.
@@ -386,6 +385,31 @@ func (m *Table) Register(id, vm log.UUID) (VMM, error) {
 	return *m.vmms[id], nil
 }
 
+// Ended ends the VMM of a VM that its own program stopped, before the store shows that:
+// destroyed, or failed if there is a failure. A VM without a VMM is nothing to end.
+func (m *Table) Ended(vm log.UUID, failure string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	held := m.activeLocked(vm)
+	if held == nil {
+		return
+	}
+	m.ended[vm] = held.PID
+	next := *held
+	if next.State, next.Reason = VMMDestroyed, failure; failure != "" {
+		next.State = VMMFailed
+	}
+	m.setLocked(next)
+}
+
+// refused says why a VM cannot be started or stopped from here.
+func (m *Table) refused(vm log.UUID) error {
+	if m.cfg.Refuses == nil {
+		return nil
+	}
+	return m.cfg.Refuses(vm)
+}
+
 // Unregister ends a VMM by force if it has not ended, and returns the resulting state.
 // The stored VMM is removed when that state is recorded.
 func (m *Table) Unregister(id log.UUID) (VMM, error) {
@@ -398,6 +422,9 @@ func (m *Table) Unregister(id log.UUID) (VMM, error) {
 	m.lookLocked(held.VM)
 	if held = m.vmms[id]; held.Final() {
 		return *held, nil
+	}
+	if err := m.refused(held.VM); err != nil {
+		return *held, err
 	}
 	if err := m.enqueueLocked(held.VM, m.stopJob(*held, true)); err != nil {
 		return *held, err
@@ -456,6 +483,9 @@ func (m *Table) SetState(id log.UUID, want string, migration log.UUID) (vmm VMM,
 	}
 	next := *held
 	var job func(context.Context)
+	if err := m.refused(held.VM); err != nil && !held.Final() && want != "migration_target" {
+		return *held, false, err
+	}
 	switch {
 	case held.Final() && want == "stopped":
 		return *held, false, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 	"rutter/log"
 )
 
@@ -190,6 +191,8 @@ func writeVMMError(w http.ResponseWriter, err error) {
 		code, name = http.StatusGone, "NO_SUCH_INSTANCE" // ended, and not yet recorded
 	case errors.Is(err, ErrBusy):
 		code, name = http.StatusServiceUnavailable, "ServiceUnavailable"
+	case errors.Is(err, vmsource.ErrNoControl):
+		code, name = http.StatusConflict, "InvalidRequest"
 	case errors.Is(err, ErrVMMClash):
 		code, name = http.StatusConflict, "ObjectAlreadyExists"
 	}

@@ -12,6 +12,7 @@ import (
 	"rutter/agent/vminfo/vmdoc"
 	"rutter/agent/vminfo/vmrun"
 	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
 	"rutter/log"
 )
 
@@ -25,23 +26,24 @@ const maxVMMJobsWaiting = 1000
 // into its namespace.
 const nicsWithin = 30 * time.Second
 
-// preparer is a Starter that makes the namespace of a VM before its start, so that NICs
-// can be put into it; *Runner does.
-type preparer interface {
-	Prepare(ctx context.Context, vm log.UUID) error
-}
-
 // An interface that is asserted at run time stops matching without an error when a name
 // changes.
-var _ preparer = (*vmrun.Runner)(nil)
+var _ vmsource.Preparer = (*vmrun.Runner)(nil)
+
+// rebooter is a Starter that reboots VMs whose sources do that by themselves; vminfo.Router
+// is one.
+type rebooter interface {
+	Reboot(ctx context.Context, vm log.UUID) (done bool, err error)
+}
 
 // start starts a VM once its NICs are there.
 func (m *Table) start(ctx context.Context, vm log.UUID) error {
-	if p, ok := m.cfg.Starter.(preparer); ok {
-		if err := p.Prepare(ctx, vm); err != nil {
-			return err
+	if p, ok := m.cfg.Starter.(vmsource.Preparer); ok {
+		err := p.Prepare(ctx, vm)
+		if err == nil {
+			err = m.awaitNICs(ctx, vm)
 		}
-		if err := m.awaitNICs(ctx, vm); err != nil {
+		if err != nil && !errors.Is(err, vmsource.ErrNoPreparation) {
 			return err
 		}
 	}
@@ -198,6 +200,12 @@ func (m *Table) stopJob(vmm VMM, force bool) func(context.Context) {
 
 func (m *Table) rebootJob(vmm VMM) func(context.Context) {
 	return func(ctx context.Context) {
+		if r, ok := m.cfg.Starter.(rebooter); ok {
+			if done, err := r.Reboot(ctx, vmm.VM); done {
+				m.rebooted(vmm.ID, err)
+				return
+			}
+		}
 		err := m.cfg.Starter.Stop(ctx, vmm.VM, false)
 		if err == nil || errors.Is(err, vmrun.ErrNotRunning) {
 			err = m.start(ctx, vmm.VM)
@@ -206,6 +214,22 @@ func (m *Table) rebootJob(vmm VMM) func(context.Context) {
 			m.becomeFailed(vmm.ID, err)
 		}
 	}
+}
+
+// rebooted ends the reboot of a VMM whose VM's source did it, or could not.
+func (m *Table) rebooted(id log.UUID, cause error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	held := m.vmms[id]
+	if held == nil || held.State != VMMRebooting {
+		return
+	}
+	next := *held
+	next.State = VMMRunning
+	if cause != nil {
+		next.Reason = "it was not rebooted: " + cause.Error()
+	}
+	m.setLocked(next)
 }
 
 // stillStopping records on a VMM why its VM did not stop.

@@ -61,7 +61,7 @@ type vmmSite struct {
 	folder  string
 	starter *fakeStarter
 	vmms    *Table
-	adopts  string
+	adopts  []string
 	stop    func()
 
 	mu   sync.Mutex // protects rung
@@ -185,7 +185,7 @@ func TestVMMQuickRestart(t *testing.T) {
 // would get a second VMM when it is seen.
 func TestStopBeforeItIsSeen(t *testing.T) {
 	s := newVMMSite(t.TempDir())
-	s.adopts = "fake"
+	s.adopts = []string{"fake"}
 	vm, id := vmmID(1), vmmID(100)
 	s.starter.set(vm, "stopped", 0)
 	s.starter.hold = make(chan struct{})
@@ -360,7 +360,7 @@ func FuzzVersion(f *testing.F) {
 // failure. A VM that was ended by request is not adopted while it still runs.
 func TestVMMAdoption(t *testing.T) {
 	s := newVMMSite(t.TempDir())
-	s.adopts = "fake"
+	s.adopts = []string{"fake"}
 	vm := vmmID(1)
 	s.starter.set(vm, "running", 7) // before the agent looks
 	s.run(t)
@@ -424,7 +424,7 @@ func TestVMMAdoptsMany(t *testing.T) {
 	}
 	const number = 10_000
 	s := newVMMSite(t.TempDir())
-	s.adopts = "fake"
+	s.adopts = []string{"fake"}
 	for i := range number {
 		s.starter.set(vmmID(i), "running", 100+i)
 	}

@@ -63,6 +63,9 @@ type Store struct {
 	bytes   int     // of their lines
 	seq     uint64  // of the last
 	changed chan struct{}
+	// contested are the VMs that further sources have.
+	contested map[log.UUID]bool
+	released  func() // called after one of contested was let go; without the lock
 }
 
 type record struct {
@@ -81,7 +84,7 @@ func New(cfg Config) *Store {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Store{Cfg: cfg, id: NewID(), vms: make(map[log.UUID]record), changed: make(chan struct{})}
+	return &Store{Cfg: cfg, id: NewID(), vms: make(map[log.UUID]record), changed: make(chan struct{}), contested: make(map[log.UUID]bool)}
 }
 
 // RandomUUID returns a random UUID (version 4).
@@ -111,6 +114,7 @@ func (s *Store) Put(source string, vm vmdoc.VM) ([]vmdoc.Change, bool, error) {
 	defer s.mu.Unlock()
 	before, known := s.vms[vm.UUID]
 	if known && before.source != source {
+		s.contested[vm.UUID] = true
 		return nil, false, fmt.Errorf("%w: %s has %s", vmsource.ErrDuplicate, before.source, vm.UUID)
 	}
 	if known && string(before.vm.JSON) == string(vm.JSON) {
@@ -149,15 +153,39 @@ func parsed(vm vmdoc.VM) vmdoc.Value {
 
 // Delete removes a VM of a source, and returns whether it was there.
 func (s *Store) Delete(source string, id log.UUID) bool {
+	gone, released := s.delete(source, id)
+	if released != nil {
+		released()
+	}
+	return gone
+}
+
+// delete is Delete, and returns what is to be called if a further source has the VM.
+func (s *Store) delete(source string, id log.UUID) (gone bool, released func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, known := s.vms[id]
 	if !known || before.source != source {
-		return false
+		return false, nil
 	}
 	delete(s.vms, id)
 	s.record("delete", before.vm, nil)
-	return true
+	if s.contested[id] {
+		delete(s.contested, id)
+		return true, s.released
+	}
+	return true, nil
+}
+
+// OnReleased sets what is called after a source let a VM go that another one has too. It is
+// set before the first change.
+func (s *Store) OnReleased(fn func()) { s.released = fn }
+
+// Holder returns the name of the source that has a VM; "": none.
+func (s *Store) Holder(id log.UUID) string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.vms[id].source
 }
 
 // UUIDs lists the VMs of a source, in order.
@@ -229,12 +257,12 @@ func (s *Store) Get(id log.UUID) (vmdoc.VM, bool) {
 	return h.vm, ok
 }
 
-// From returns a VM if it is the source's.
-func (s *Store) From(source string, id log.UUID) (vmdoc.VM, bool) {
+// From returns a VM with the name of its source.
+func (s *Store) From(id log.UUID) (vm vmdoc.VM, source string, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	h, ok := s.vms[id]
-	return h.vm, ok && h.source == source
+	return h.vm, h.source, ok
 }
 
 // Find returns a VM by its zonename or its UUID, in text.

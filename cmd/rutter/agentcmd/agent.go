@@ -18,6 +18,7 @@ import (
 	"rutter/agent/link/view"
 	"rutter/agent/ports"
 	"rutter/agent/underlay"
+	"rutter/agent/vmsource/registered"
 	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/node"
@@ -60,6 +61,7 @@ func Flags() []cli.Flag {
 		statusFlag(),
 		&cli.StringFlag{Name: "socket", EnvVars: []string{"RUTTER_AGENT_SOCKET"}, Value: localhttp.DefaultSocket, Usage: "`PATH` of the Unix socket at which root may change this node's VMs (rutter vm), or off"},
 		&cli.StringFlag{Name: "socket-group", EnvVars: []string{"RUTTER_AGENT_SOCKET_GROUP"}, Usage: "`GROUP` whose members may use the socket as root does"},
+		&cli.StringFlag{Name: "vm-sources", EnvVars: []string{"RUTTER_VM_SOURCES"}, Value: "cni,libvirt,local", Usage: "`NAMES` of the sources in which programs of this node may register VMs at the socket, separated by commas, or off"},
 		&cli.StringFlag{Name: "cn-api", EnvVars: []string{"RUTTER_CN_API"}, Value: "off", Usage: "`ADDRESS` on the admin network at which servers reach this node's VMs when it has no connection with them, as in 10.0.0.11:5309, or off; it needs --tls-dir, or --insecure"},
 		&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
 		&cli.IntFlag{Name: "ahead", EnvVars: []string{"RUTTER_AGENT_AHEAD"}, Value: link.DefaultAhead, Usage: "`ENTRIES` of one vnet that the kernel gets before they are asked for; vnets with more are on demand (-1: none is)"},
@@ -200,6 +202,10 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	opts.VMs = &node.VMOptions{
 		Folders: vmhost.FoldersOf(c), CgroupAsked: c.IsSet("vm-cgroup"),
 		Vminfod: c.String("vminfod"), VminfodAsked: c.IsSet("vminfod"), SyncNICs: c.Bool("nic-sync"), Metadata: c.Bool("report-metadata"),
+		SourcesAsked: c.IsSet("vm-sources"),
+	}
+	if opts.VMs.Sources, err = sourcesOf(c.String("vm-sources")); err != nil {
+		return opts, err
 	}
 	opts.Tasks = &node.TaskOptions{
 		Execute: c.Bool("allow-execute"), Sysinfo: c.Bool("sysinfo"), Setup: !c.Bool("unsetup"),
@@ -213,6 +219,27 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	}
 	opts.HoldRemovals, err = holdShare(c.String("hold-removals"))
 	return opts, err
+}
+
+// maxSources bounds the sources in which programs may register VMs.
+const maxSources = 16
+
+// sourcesOf reads --vm-sources.
+func sourcesOf(text string) (names []string, err error) {
+	if text == "off" {
+		return nil, nil
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		name = strings.TrimSpace(name)
+		if !registered.IsName(name) || slices.Contains(names, name) {
+			return nil, term.Usagef("--vm-sources %q: want different names of 1 to 32 lower-case letters, digits and '-', separated by commas, or off", text)
+		}
+		names = append(names, name)
+	}
+	if len(names) > maxSources {
+		return nil, term.Usagef("--vm-sources: %d names, want at most %d", len(names), maxSources)
+	}
+	return names, nil
 }
 
 // checkDoors refuses addresses at which the agent would let in whom it must not.

@@ -9,6 +9,7 @@ import (
 	"rutter/agent"
 	"rutter/agent/netsync"
 	"rutter/agent/vmlink"
+	"rutter/log/feed"
 )
 
 // nicSync synchronizes the NICs of a node's VMs with the log.
@@ -24,21 +25,29 @@ type nicSync struct {
 // local is an agent's Local: the VM link, and the other parts that follow the state.
 type local struct {
 	*vmlink.Link
-	nics *nicSync
+	vms *vmSide
+}
+
+// Connected implements agent.Local.
+func (l local) Connected(ctx context.Context, conn *feed.Conn) {
+	l.Link.Connected(ctx, conn)
+	if l.vms.registered != nil {
+		l.vms.registered.connected()
+	}
 }
 
 // Advanced implements agent.Local.
 func (l local) Advanced() {
 	l.Link.Advanced()
-	l.nics.wake()
+	if l.vms.nics != nil {
+		l.vms.nics.wake()
+	}
+	if l.vms.registered != nil {
+		l.vms.registered.advanced()
+	}
 }
 
-func (n *vmSide) local() agent.Local {
-	if n.nics == nil {
-		return n.link
-	}
-	return local{n.link, n.nics}
-}
+func (n *vmSide) local() agent.Local { return local{n.link, n} }
 
 func (s *nicSync) wake() {
 	select {

@@ -129,6 +129,9 @@ func Open(opts Options) (*Node, error) {
 		cfg.View = opts.View.Read
 	}
 	if n.agent, err = agent.New(cfg); err == nil {
+		if n.vms != nil && n.vms.registered != nil {
+			n.vms.registered.agent.Store(n.agent)
+		}
 		if opts.Kernel.Attached != nil {
 			n.answers = answer.New(answer.Config{Log: answer.View{CN: opts.CN, Read: n.agent.View}, Logger: opts.Logger})
 		}
@@ -236,7 +239,7 @@ func (n *Node) serveLocal(ctx context.Context, handler http.Handler, g *errgroup
 	if !enabled(n.opts.Socket.Path) {
 		return nil
 	}
-	guarded, err := n.opts.Socket.Guarded(handler)
+	guarded, err := n.opts.Socket.Guarded(n.rootHandler(handler))
 	if err != nil {
 		return fmt.Errorf("--socket-group: %w", err)
 	}

@@ -90,6 +90,16 @@ func (n *Node) handler() http.Handler {
 	return mux
 }
 
+// rootHandler adds to what each user may read what only root may ask for.
+func (n *Node) rootHandler(each http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", each)
+	if n.vms != nil && n.vms.registered != nil {
+		n.vms.registered.handle(mux)
+	}
+	return mux
+}
+
 // ports returns what port security does on the node.
 func (n *Node) ports(ctx context.Context) ports.Status {
 	owners := map[log.MAC]ports.Owner{}

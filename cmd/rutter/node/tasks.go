@@ -15,6 +15,7 @@ import (
 	"rutter/agent/sysinfo"
 	"rutter/agent/sysinfo/probe"
 	"rutter/agent/task"
+	"rutter/agent/vminfo"
 	"rutter/api/client"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmhost"
@@ -110,7 +111,7 @@ func (n *vmSide) machines(api *client.Client, programs bool) *task.Machines {
 	if n == nil || n.runner == nil {
 		return nil
 	}
-	return &task.Machines{Runner: n.runner, Store: n.service.Store(), VMMs: n.vmms, Check: vmhost.TaskRule(api), Programs: programs}
+	return &task.Machines{Runner: n.runner, Control: vminfo.Router{Service: n.service}, Store: n.service.Store(), VMMs: n.vmms, Check: vmhost.TaskRule(api), Programs: programs}
 }
 
 func portOf(address string) uint16 {

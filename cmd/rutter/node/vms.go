@@ -18,6 +18,7 @@ import (
 	"rutter/agent/netsync"
 	"rutter/agent/vminfo"
 	"rutter/agent/vmlink"
+	"rutter/agent/vmsource"
 	"rutter/api/client"
 	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/term"
@@ -33,8 +34,10 @@ type vmSide struct {
 	link    *vmlink.Link
 	nics    *nicSync      // nil: NICs are not synchronized
 	runner  *vmrun.Runner // nil: another program runs the VMs
-	listen  string        // of the vminfod, or off
-	skipped string        // why the vminfod does not listen although it should
+	// registered are the sources of what programs register.
+	registered *registrations
+	listen     string // of the vminfod, or off
+	skipped    string // why the vminfod does not listen although it should
 }
 
 // VMOptions say where a node's VMs are, and at which addresses they are served.
@@ -47,33 +50,40 @@ type VMOptions struct {
 	VminfodAsked bool
 	SyncNICs     bool // synchronize the NICs in manifests with those in the log
 	Metadata     bool // report VMs' metadata, which may have secrets
+	// Sources are the names of the sources in which programs of the node register VMs.
+	Sources []string
+	// SourcesAsked: they are served also if the node has no other VMs. Otherwise a node whose
+	// VMs another program has would say that it has none.
+	SourcesAsked bool
 }
 
 // newVMSide makes the parts that the options ask for: nil if the node has no VMs.
 func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 	want, api, logger := opts.VMs, opts.Servers.API, opts.Logger
 	want.Folders.CN = opts.CN
-	service, folder, err := vmhost.NewService(want.Folders, logger)
-	if err != nil || service == nil {
+	n := &vmSide{listen: want.Vminfod}
+	var more []vmsource.Source
+	if want.SourcesAsked || want.Folders.Manifests != "off" || want.Folders.Follow != "" {
+		n.registered, more = newRegistrations(opts, n, found)
+	}
+	here, err := vmhost.NewLocal(want.Folders, logger, more...)
+	if err != nil || here.Service == nil {
 		return nil, err
 	}
-	n := &vmSide{service: service, listen: want.Vminfod}
+	n.service, n.runner = here.Service, here.Runner
+	router := vminfo.Router{Service: n.service}
 	cfg := vmmstate.Config{
-		Folder: workFolder(opts.Folder, "vmms", found, logger), Store: service.Store(), Ready: service.Ready(), Starter: noStarter{}, Logger: logger,
+		Folder: workFolder(opts.Folder, "vmms", found, logger), Store: n.service.Store(), Ready: n.service.Ready(), Starter: router, Refuses: router.Refuses,
+		Adopts: here.Adopts, Logger: logger,
 		Ring: func(id log.UUID) { n.link.Ring(id) },
 	}
-	var runner *vmrun.Runner
-	if folder != nil {
-		if runner, err = vmhost.NewRunner(want.Folders); err != nil {
-			return nil, err
-		}
-		switch err := runner.CheckCgroup(); {
+	if n.runner != nil {
+		switch err := n.runner.CheckCgroup(); {
 		case err != nil && want.CgroupAsked:
 			return nil, term.Usagef("--vm-cgroup: %w", err)
 		case err != nil:
 			logger.Warn("no VM can be started by this agent", "error", err)
 		}
-		n.runner, cfg.Starter, cfg.Adopts = runner, runner, folder.Name()
 	}
 	if n.vmms, err = vmmstate.New(cfg); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoVMMs, err)
@@ -81,27 +91,16 @@ func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 	if want.SyncNICs {
 		n.nics = &nicSync{
 			cfg:  netsync.Config{CN: opts.CN, Folder: opts.Folder, Servers: api, NewID: client.NewChangeID, Logger: logger},
-			node: netsync.NewLocal(service, runner, n.vmms), woken: make(chan struct{}, 1),
+			node: netsync.NewLocal(n.service, n.runner, n.vmms), woken: make(chan struct{}, 1),
 		}
 	}
-	n.link, err = vmlink.New(vmlink.Config{CN: opts.CN, Service: service, VMMs: n.vmms, Servers: api, Metadata: want.Metadata, Logger: logger})
+	n.link, err = vmlink.New(vmlink.Config{CN: opts.CN, Service: n.service, VMMs: n.vmms, Servers: api, Metadata: want.Metadata, Logger: logger})
 	return n, err
 }
 
 // errNoVMMs: the file of the VMMs cannot be read. The node's network does not depend on
 // it.
 var errNoVMMs = errors.New("the VM side of this agent does not run")
-
-// noStarter is the Starter of a node whose VMs another program runs.
-type noStarter struct{}
-
-var errNotOurs = errors.New("the VMs of this compute node are run by another program: ask that one")
-
-// Start implements vminfo.Starter.
-func (noStarter) Start(context.Context, log.UUID) error { return errNotOurs }
-
-// Stop implements vminfo.Starter.
-func (noStarter) Stop(context.Context, log.UUID, bool) error { return errNotOurs }
 
 // vminfodListener opens the port of the vminfod. If another program has the port and
 // the user did not give the address, the agent runs without it, because the network of
@@ -150,6 +149,10 @@ func (n *vmSide) run(ctx context.Context, a *agent.Agent, listener net.Listener)
 	g.Go(func() error { return n.service.Run(ctx, listener) })
 	g.Go(func() error { return n.vmms.Run(ctx) })
 	g.Go(func() error { return n.link.Run(ctx, a) })
+	g.Go(func() error {
+		(&attaching{store: n.service.Store(), agent: a}).run(ctx)
+		return nil
+	})
 	if n.nics != nil {
 		g.Go(func() error {
 			return restarting(ctx, "NICs in step with the log", n.nics.cfg.Logger, func(ctx context.Context) error { return n.nics.run(ctx, a) })

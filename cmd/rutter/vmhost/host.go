@@ -53,32 +53,48 @@ func FoldersOf(c *cli.Context) Folders {
 	return Folders{Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup"), Follow: c.String("follow-vminfod"), Users: c.String("vminfod-users")}
 }
 
-// NewService makes the service of the VMs of f: nil if there are none; folder is
-// nil if there are no manifests.
-func NewService(f Folders, logger *slog.Logger) (service *vminfo.Service, folder *manifests.Folder, err error) {
+// Local has the VMs of this node.
+type Local struct {
+	Service *vminfo.Service
+	Runner  *vmrun.Runner // nil: no manifests
+	// Adopts are the names of the sources whose VMs run on this node because of programs of
+	// its own: they get VMMs.
+	Adopts []string
+}
+
+// NewLocal makes the service of the VMs of f and of more sources: its Service is nil if
+// there are none.
+func NewLocal(f Folders, logger *slog.Logger, more ...vmsource.Source) (l Local, err error) {
 	var sources []vmsource.Source
 	if f.Manifests != "off" {
-		if folder, err = manifests.New(manifests.Config{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup, CN: f.CN, Logger: logger}); err != nil {
-			return nil, nil, err
+		if l.Runner, err = NewRunner(f); err != nil {
+			return l, err
 		}
-		sources = append(sources, folder)
+		folder, err := newFolderSource(manifests.Config{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup, CN: f.CN, Logger: logger}, l.Runner)
+		if err != nil {
+			return l, err
+		}
+		sources, l.Adopts = append(sources, folder), append(l.Adopts, folder.Name())
+	}
+	for _, source := range more {
+		sources, l.Adopts = append(sources, source), append(l.Adopts, source.Name())
 	}
 	if f.Follow != "" {
 		stream, err := vminfod.NewStream(vminfod.StreamConfig{Client: clientOf(f.Follow, "rutter"), Logger: logger})
 		if err != nil {
-			return nil, nil, err
+			return l, err
 		}
 		sources = append(sources, stream)
 	}
 	if len(sources) == 0 {
-		return nil, nil, nil
+		return l, nil
 	}
 	users, err := localhttp.ParseUsers(f.Users)
 	if err != nil {
-		return nil, nil, term.Usagef("--vminfod-users: %w", err)
+		return l, term.Usagef("--vminfod-users: %w", err)
 	}
-	service, err = vminfo.New(vminfo.Config{Sources: sources, Protect: localhttp.Protect, Allow: users.Allow, Logger: logger})
-	return service, folder, err
+	l.Service, err = vminfo.New(vminfo.Config{Sources: sources, Protect: localhttp.Protect, Allow: users.Allow, Logger: logger})
+	return l, err
 }
 
 // NewRunner is the runner of the VMs of f.

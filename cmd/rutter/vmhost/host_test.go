@@ -10,11 +10,11 @@ import (
 // A folder of manifests that is left empty, as an environment variable without a value
 // leaves it, is a mistake. It does not make a node without VMs: off does.
 func TestManifestsAreNamedOrOff(t *testing.T) {
-	if _, _, err := vmhost.NewService(vmhost.Folders{}, slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := vmhost.NewLocal(vmhost.Folders{}, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("no folder of manifests is named, and nothing refuses that")
 	}
-	service, folder, err := vmhost.NewService(vmhost.Folders{Manifests: "off"}, slog.New(slog.DiscardHandler))
-	if service != nil || folder != nil || err != nil {
-		t.Errorf("manifests off: service %v, folder %v, %v; want none", service, folder, err)
+	local, err := vmhost.NewLocal(vmhost.Folders{Manifests: "off"}, slog.New(slog.DiscardHandler))
+	if local.Service != nil || local.Runner != nil || err != nil {
+		t.Errorf("manifests off: %+v, %v; want none", local, err)
 	}
 }

@@ -237,14 +237,14 @@ func vminfoServeCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			service, _, err := vmhost.NewService(vmhost.FoldersOf(c), logger)
+			here, err := vmhost.NewLocal(vmhost.FoldersOf(c), logger)
 			if err != nil {
 				return err
 			}
-			if service == nil {
+			if here.Service == nil {
 				return term.Usagef("--manifests off without --follow-vminfod: there would be no VMs to serve")
 			}
-			return runVMInfo(c.Context, service, c.String("vminfod"))
+			return runVMInfo(c.Context, here.Service, c.String("vminfod"))
 		},
 	}
 }

@@ -1,0 +1,228 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"rutter/agent"
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmstore"
+	"rutter/agent/vmsource"
+	"rutter/agent/vmsource/registered"
+	"rutter/api/client"
+	"rutter/cmd/rutter/output"
+	"rutter/log"
+	"rutter/projections"
+	"rutter/projections/desired"
+)
+
+// registrations are the sources in which programs of the node register VMs. It is their
+// registered.Node and their registered.Servers.
+type registrations struct {
+	sources map[string]*registered.Source
+	api     *client.Client
+	vms     *vmSide
+	agent   atomic.Pointer[agent.Agent] // nil until it is open
+}
+
+// newRegistrations makes the sources of the names. A source whose folder cannot be read is
+// left out, and operators are told: the node's network does not depend on it.
+func newRegistrations(opts *Options, n *vmSide, found *troubles) (*registrations, []vmsource.Source) {
+	r := &registrations{sources: make(map[string]*registered.Source), api: opts.Servers.API, vms: n}
+	var list []vmsource.Source
+	for _, name := range opts.VMs.Sources {
+		source, err := registered.New(registered.Config{
+			Name: name, Folder: workFolder(opts.Folder, filepath.Join("vmsource", name), found, opts.Logger),
+			CN: opts.CN, Node: r, Servers: r, NewID: client.NewChangeID, Logger: opts.Logger,
+		})
+		if err != nil {
+			opts.Logger.Error("no program can register VMs in a source", "source", name, "error", err)
+			found.note("no program can register VMs in the source " + name + ": " + err.Error())
+			continue
+		}
+		r.sources[name] = source
+		list = append(list, source)
+	}
+	return r, list
+}
+
+// handle serves the registrations. It is for the socket, which lets in root only.
+func (r *registrations) handle(mux *http.ServeMux) {
+	mux.Handle("/vmsource/", registered.Handler(r.sources))
+}
+
+// advanced says that the node's part of the log changed.
+func (r *registrations) advanced() {
+	for _, source := range r.sources {
+		source.Advanced()
+	}
+}
+
+// connected says that there may be a server again.
+func (r *registrations) connected() {
+	for _, source := range r.sources {
+		source.Wake()
+	}
+}
+
+// View implements registered.Node.
+func (r *registrations) View(fn func(state *projections.State)) {
+	if a := r.agent.Load(); a != nil {
+		a.View(fn)
+		return
+	}
+	fn(projections.NewSmallState())
+}
+
+// Waits implements registered.Node.
+func (r *registrations) Waits(vm log.UUID) (reached log.Seq, waits map[log.MAC]string, idle map[log.MAC]bool) {
+	waits, idle = make(map[log.MAC]string), make(map[log.MAC]bool)
+	a := r.agent.Load()
+	if a == nil {
+		return 0, waits, idle
+	}
+	reached, list := a.WaitsOf(vm)
+	for _, w := range list {
+		waits[w.NIC] = w.Object
+		if w.Idle {
+			idle[w.NIC] = true
+		}
+	}
+	return reached, waits, idle
+}
+
+// Attaching implements registered.Node.
+func (r *registrations) Attaching(at map[log.MAC]vmdoc.Attach) {
+	a := r.agent.Load()
+	if a == nil {
+		return
+	}
+	told := make(map[log.MAC]desired.Attach, len(at))
+	for mac, one := range at {
+		told[mac] = attachOf(one)
+	}
+	a.SetAttachments(told)
+}
+
+func attachOf(a vmdoc.Attach) desired.Attach {
+	return desired.Attach{Tap: a.Kind == vmdoc.AttachTap, Name: a.Device, User: a.User}
+}
+
+// Holder implements registered.Node.
+func (r *registrations) Holder(vm log.UUID) string { return r.vms.service.Store().Holder(vm) }
+
+// Ended implements registered.Node.
+func (r *registrations) Ended(vm log.UUID, failure string) { r.vms.vmms.Ended(vm, failure) }
+
+// Submit implements registered.Servers.
+func (r *registrations) Submit(ctx context.Context, change *log.Change, wait time.Duration) (log.Result, error) {
+	if wait <= 0 {
+		return r.api.Submit(ctx, change)
+	}
+	result, err := r.api.SubmitAwaiting(ctx, change, wait)
+	if pending, is := errors.AsType[*client.PendingError](err); is {
+		return result, &registered.PendingError{Message: pending.Message}
+	}
+	return result, err
+}
+
+// Network implements registered.Servers.
+func (r *registrations) Network(ctx context.Context, name string) (network log.UUID, err error) {
+	list, err := r.api.List(ctx, "/networks", url.Values{"name": {name}})
+	if err != nil {
+		return network, err
+	}
+	if len(list) != 1 {
+		return network, &log.Refusal{Code: log.CodeResourceNotFound, Message: fmt.Sprintf("%d networks that this node may see have the name %q", len(list), name)}
+	}
+	return log.ParseUUID(output.Text(list[0]["uuid"]))
+}
+
+// attaching tells an agent where the links of NICs end, as the sources of VMs say.
+type attaching struct {
+	store *vmstore.Store
+	agent *agent.Agent
+	known map[log.UUID]told
+}
+
+// told is what one VM says, by the text that says it.
+type told struct {
+	text *byte
+	at   map[log.MAC]desired.Attach
+}
+
+// run tells until ctx ends: all at once, and after each change what is so now.
+func (t *attaching) run(ctx context.Context) {
+	t.known = make(map[log.UUID]told)
+	var last map[log.MAC]desired.Attach
+	for {
+		_, _, seq := t.store.Kept()
+		if now := t.now(); last == nil || !maps.Equal(last, now) {
+			t.agent.SetAttachments(now)
+			last = now
+		}
+		events, changed, err := t.store.Since(seq, 1)
+		if err != nil || len(events) > 0 {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// now is what the VMs say now of their NICs. A NIC that the log has as another VM's is not
+// this one's to say.
+func (t *attaching) now() map[log.MAC]desired.Attach {
+	vms, _ := t.store.List()
+	all, here := make(map[log.MAC]desired.Attach), make(map[log.UUID]told, len(vms))
+	for _, vm := range vms {
+		one := t.known[vm.UUID]
+		if one.text != &vm.JSON[0] {
+			one = told{&vm.JSON[0], attachmentsOf(vm)}
+		}
+		here[vm.UUID] = one
+		t.agent.View(func(state *projections.State) {
+			for mac, at := range one.at {
+				rec, ok := state.Get(log.KindNIC, mac.String())
+				if _, twice := all[mac]; !twice && (!ok || rec.Object.(*log.NIC).BelongsToUUID == vm.UUID) {
+					all[mac] = at
+				}
+			}
+		})
+	}
+	t.known = here
+	return all
+}
+
+// attachmentsOf reads what a VM says. What cannot be read is not told, so that it stays as
+// it was.
+func attachmentsOf(vm vmdoc.VM) map[log.MAC]desired.Attach {
+	v, err := vmdoc.ParseValue(vm.JSON)
+	if err != nil {
+		return nil
+	}
+	at := make(map[log.MAC]desired.Attach)
+	nics, _ := v.Get("nics")
+	for _, nic := range nics.Items() {
+		mac, err := log.ParseMAC(nic.Text("mac"))
+		if err != nil {
+			continue
+		}
+		if one, ok, err := vmdoc.AttachOf(nic); err == nil && ok {
+			at[mac] = attachOf(one)
+		} else if err == nil {
+			at[mac] = desired.Attach{}
+		}
+	}
+	return at
+}
