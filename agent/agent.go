@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -176,17 +177,19 @@ func (a *Agent) condition() (c feed.Condition) {
 
 // SetAttachments says where the links of NICs end, as the sources of VMs have it now: told
 // has each NIC of each VM that a source lists, with the zero Attach where the VM says
-// nothing. A NIC that is not in told keeps what was told of it last, also by an earlier
-// process (it is on disk beside the number of its link) and before the log has the NIC for
-// the first time; what was told ends with the NIC. So a source that died, or is not
-// complete, says nothing of the NICs that it lacks, and takes nothing away. A NIC of which
-// nothing was ever told has the zero Attach.
+// nothing. Each call is all that they say now: what is told of a MAC before the log has its
+// NIC counts from the NIC's first moment, if it is in the last call then.
 //
-// A NIC whose attachment is another one is programmed soon, by itself. An Attach that fails
-// its Check is not taken: the NIC keeps what it had, and its status says why. The caller
-// makes sure that a source tells only of the NICs of its own VMs. SetAttachments may be
-// called from any goroutine; it keeps no reference to told.
-func (a *Agent) SetAttachments(told map[log.MAC]desired.Attach) { a.reconciler.attach(told) }
+// A NIC that is not in told keeps what was told of it last, also by an earlier process (it is
+// on disk beside the number of its link); what was told ends with the NIC. So a source that
+// died, or is not complete, says nothing of the NICs that it lacks, and takes nothing away. A
+// NIC of which nothing was ever told has the zero Attach.
+//
+// A NIC whose attachment is another one is programmed soon, by itself. What cannot be (see
+// plan.CheckAttach) is not taken: the NIC keeps what it had, and a failure of it says why.
+// The caller makes sure that a source tells only of the NICs of its own VMs. SetAttachments
+// may be called from any goroutine, also before Run; it keeps no reference to told.
+func (a *Agent) SetAttachments(told map[log.MAC]desired.Attach) { a.reconciler.tell(told) }
 
 func (a *Agent) isOnDemand(vnet uint32) bool {
 	r := a.reconciler
@@ -241,14 +244,27 @@ func (a *Agent) OpenTasks() (tasks []*log.Task) {
 
 // attachingKernel is a Kernel whose links end where sources of VMs say; *link.Manager is one.
 type attachingKernel interface {
-	// Told takes what Agent.SetAttachments was told.
-	Told(told map[log.MAC]desired.Attach)
+	// Attach takes what Agent.SetAttachments was told, and returns the NICs that it changes.
+	Attach(told map[log.MAC]desired.Attach) (changed []log.MAC)
 }
 
-// attach gives the kernel what sources of VMs told, and has the NICs looked at.
-func (r *reconciler) attach(told map[log.MAC]desired.Attach) {
-	if kernel, ok := r.kernel.(attachingKernel); ok {
-		kernel.Told(maps.Clone(told))
-		wake(r.woken)
+// told is where links of NICs end, as SetAttachments had it last; nil: the kernel has it.
+type told = atomic.Pointer[map[log.MAC]desired.Attach]
+
+// tell leaves what sources of VMs told to the goroutine that uses the kernel.
+func (r *reconciler) tell(to map[log.MAC]desired.Attach) {
+	to = maps.Clone(to)
+	r.told.Store(&to)
+	wake(r.woken)
+}
+
+// attach gives the kernel what sources of VMs told since the last call, and has the NICs
+// looked at that this changes.
+func (r *reconciler) attach() {
+	to := r.told.Swap(nil)
+	if kernel, ok := r.kernel.(attachingKernel); ok && to != nil {
+		if changed := kernel.Attach(*to); len(changed) > 0 {
+			noteNICs(r.replica, changed)
+		}
 	}
 }

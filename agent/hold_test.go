@@ -45,6 +45,7 @@ type node struct {
 	kernel *plan.Fake
 	folder string
 	share  int
+	secure plan.Secure
 	wrap   func(m *link.Manager) Kernel // nil: the manager is the agent's kernel
 	s      *servers
 	agent  *Agent
@@ -68,7 +69,7 @@ func (n *node) start() *Agent {
 	a, err := New(Config{
 		CN: cnID(1), Folder: n.folder, Servers: []string{"one"}, Dialer: n.s, HoldRemovals: n.share,
 		Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (Kernel, error) {
-			m := link.NewManager(link.ManagerConfig{Kernel: listed{n.kernel}, Numbers: numbers, Save: save})
+			m := link.NewManager(link.ManagerConfig{Kernel: listed{n.kernel}, Numbers: numbers, Save: save, Secure: n.secure})
 			if n.wrap != nil {
 				return n.wrap(m), nil
 			}

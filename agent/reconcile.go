@@ -43,6 +43,7 @@ type reconciler struct {
 	report  func() // sends the servers the kernel's progress
 	reach   func() // makes the follower try the servers at once
 	woken   chan struct{}
+	told    told // see tell
 	logger  *slog.Logger
 
 	due      time.Time // when a pass must be made; zero: not before the sweep
@@ -83,6 +84,8 @@ var (
 	_ demandKernel  = (*link.Manager)(nil)
 	_ surplusKernel = (*link.Manager)(nil)
 	_ markingKernel = (*link.Manager)(nil)
+
+	_ attachingKernel = (*link.Manager)(nil)
 )
 
 // replicaSource looks up single entries in the log's state.
@@ -211,6 +214,7 @@ func (r *reconciler) pass(ctx context.Context) {
 	began := time.Now()
 	r.due = time.Time{}
 	r.mark()
+	r.attach()
 	r.judge(ctx)
 	want := r.replica.wanted(&r.limits)
 	r.keep(want.kept)
@@ -244,6 +248,7 @@ func (r *reconciler) pass(ctx context.Context) {
 // requests a pass if that does not cover everything.
 func (r *reconciler) apply(ctx context.Context) {
 	began := time.Now()
+	r.attach()
 	delta, at, ok := r.replica.delta()
 	if !ok && r.passed && at.waits && r.waitsForScope(began) {
 		return

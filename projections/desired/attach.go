@@ -2,6 +2,7 @@ package desired
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -63,14 +64,18 @@ func (a Attach) String() string {
 	return "device fabric<N>"
 }
 
-// Attach sets where each link ends, as of says. A tap has no neighbours: they are the
-// guest's own business. The slices of links are changed in place.
+// Attach sets where each link ends, as of says. A tap is in no namespace, and has no routes,
+// resolvers and neighbours: they are the guest's own business. Its addresses are those from
+// which the guest may send. The slices of links are changed in place.
 func (l *Links) Attach(of func(mac log.MAC) Attach) {
 	taps := false
 	for i := range l.Fabrics {
 		f := &l.Fabrics[i]
 		f.Attach = of(f.MAC)
-		taps = taps || f.Attach.Tap
+		if f.Attach.Tap {
+			taps = true
+			f.Namespace, f.Gateway, f.Routes, f.Resolvers = "", netip.Addr{}, nil, nil
+		}
 	}
 	if taps {
 		l.Neighs = slices.DeleteFunc(l.Neighs, func(n Neigh) bool { return of(n.Link).Tap })

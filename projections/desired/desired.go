@@ -107,7 +107,7 @@ type Fabric struct {
 	VLAN      uint16 // 0: untagged
 	MTU       uint32 // the network's, never above what the stack below carries
 	VM        log.UUID
-	Namespace string // network namespace by name (ip-netns(8)); "" is the agent's own
+	Namespace string // network namespace by name (ip-netns(8)); "" is the agent's own, also that of a tap
 	Addresses []netip.Prefix
 	// Allowed are further addresses from which the VM may send, beside Addresses: at most
 	// log.MaxAllowedIPs, sorted. The VM itself configures those that it uses.

@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"rutter/agent/filter"
 	"rutter/agent/link/internal/linktest"
+	"rutter/log"
 	"rutter/projections/desired"
 )
 
@@ -125,6 +127,7 @@ func TestPlanSecuredSettles(t *testing.T) {
 				numbers.Put(w.MAC, w.Namespace)
 			}
 			secure := Secure{On: rapid.Bool().Draw(t, "on"), Required: rapid.Bool().Draw(t, "required")}
+			drawAttach(t, &want, &numbers, secure.On)
 			applySecured(t, f, want, numbers, secure)
 			if n := len(table.Held.Ports); secure.On && n != len(want.Fabrics) || !secure.On && n != 0 {
 				t.Fatalf("%d ports have rules, of %d: %+v", n, len(want.Fabrics), table.Held)
@@ -171,6 +174,24 @@ func drawLinks(t *rapid.T) desired.Links {
 	slices.SortStableFunc(want.Segments, desired.CompareSegment)
 	want.Segments = slices.CompactFunc(want.Segments, func(a, b desired.Segment) bool { return desired.CompareSegment(a, b) == 0 })
 	return want
+}
+
+// drawAttach draws where the links of NICs end: each in one of its ways, or another one than
+// before. Names are not those of other NICs.
+func drawAttach(t *rapid.T, want *desired.Links, numbers *Numbers, taps bool) {
+	told := map[log.MAC]desired.Attach{}
+	for i := range want.Fabrics {
+		mac := want.Fabrics[i].MAC
+		n := rapid.IntRange(0, 5).Draw(t, "attach")
+		switch {
+		case n < 2:
+			told[mac] = desired.Attach{Name: fmt.Sprintf("eth%d%d", n, mac[5])}
+		case n < 4 && taps:
+			told[mac] = desired.Attach{Tap: true, Name: fmt.Sprintf("tap%d%d", n, mac[5]), User: uint32(n)}
+		}
+		numbers.Tell(mac, told[mac])
+	}
+	want.Attach(func(mac log.MAC) desired.Attach { return told[mac] })
 }
 
 // damage changes something of the kernel, as another program or a guest would.

@@ -30,6 +30,7 @@ func TestNoStepLeavesAGap(t *testing.T) {
 				numbers.Put(w.MAC, w.Namespace)
 			}
 			secure := Secure{On: rapid.Bool().Draw(t, "on"), Required: true}
+			drawAttach(t, &want, &numbers, secure.On)
 			for range rapid.IntRange(0, 3).Draw(t, "deaths") {
 				steps := stepsTo(f, want, numbers, secure)
 				steps = steps[:rapid.IntRange(0, len(steps)).Draw(t, "steps")]
@@ -54,7 +55,10 @@ func checkGaps(t *rapid.T, f *Fake, table *linktest.Table, want *desired.Links, 
 	t.Helper()
 	for _, l := range f.Links {
 		guarded := slices.ContainsFunc(table.Held.Ports, func(p filter.Port) bool { return p.Index == uint32(l.Index) })
-		if l.Namespace == "" && KindOfName(l.Name) == KindVeth && l.Up && !guarded {
+		if mark, _ := ParseMark(l.Alias); l.Kind == KindTap && (l.Namespace != "" || mark.port().IsZero()) {
+			t.Fatalf("after %s: %s has no mark", after, l.Name)
+		}
+		if l.Namespace == "" && (KindOfName(l.Name) == KindVeth || l.Kind == KindTap) && l.Up && !guarded {
 			t.Fatalf("after %s: %s is up without rules", after, l.Name)
 		}
 		for _, e := range l.FDB {
