@@ -72,7 +72,7 @@ func (v *vm) configures(c *console) {
 	if got := c.run("cat /sys/class/net/eth0/mtu"); got != strconv.Itoa(mtu) {
 		v.t.Errorf("its MTU is %s, want %d", got, mtu)
 	}
-	c.run("udhcpc -i eth0 -n -q -f -t 20 -T 1 >/dev/null 2>&1")
+	c.run("udhcpc -i eth0 -n -q -f -t 20 -T 1 -s /usr/share/udhcpc/default.script >/dev/null 2>&1")
 	if got := c.run("ip -4 -o addr show eth0"); !strings.Contains(got, v.ip.String()+"/24") {
 		v.t.Errorf("its address by DHCP: %s, want %s", got, v.ip)
 	}
@@ -103,7 +103,7 @@ func pingFrom(to netip.Addr) string {
 func (v *vm) drops() uint64 {
 	v.t.Helper()
 	sum := uint64(0)
-	for line := range strings.Lines(v.must("agent", "status", "--metrics")) {
+	for line := range strings.Lines(v.metrics()) {
 		if strings.HasPrefix(line, "rutter_agent_port_drops_total{") && strings.Contains(line, v.mac.String()) {
 			number := strings.Fields(line)
 			n, _ := strconv.ParseUint(number[len(number)-1], 10, 64)

@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -261,6 +264,28 @@ func (v *vm) field(name string) any {
 func (v *vm) pid() int {
 	number, _ := v.field("pid").(float64)
 	return int(number)
+}
+
+// metrics are those of the node's agent.
+func (n *node) metrics() string {
+	n.t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		err = n.ns.Do(func() error {
+			conn, err = new(net.Dialer).DialContext(ctx, network, address)
+			return err
+		})
+		return conn, err
+	}}
+	answer, err := (&http.Client{Transport: transport, Timeout: patience}).Get("http://127.0.0.1:5309/metrics")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return string(text)
 }
 
 // at reads a field of an object at one server.
