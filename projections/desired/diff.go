@@ -85,6 +85,9 @@ func textOfFabric(f Fabric) string {
 	if f.Hold {
 		text += " held"
 	}
+	if f.Attach != (Attach{}) {
+		text += " " + f.Attach.String()
+	}
 	return text
 }
 

@@ -63,6 +63,7 @@ func ParseKernelQuery(path string) (q KernelQuery, is bool, err error) {
 const (
 	RoleVM     = "fabric"   // in the VM's namespace
 	RoleHost   = "host end" // of that link, with port security
+	RoleTap    = "tap"      // instead of both, where a hypervisor has the other end
 	RoleBridge = "bridge"
 	RoleVLAN   = "vlan"
 	RoleVXLAN  = "vxlan"
@@ -81,7 +82,7 @@ const (
 // bounded: see the constants.
 type KernelView struct {
 	NIC       log.MAC `json:"mac"`
-	Namespace string  `json:"namespace"` // of the VM; "" is the node's own
+	Namespace string  `json:"namespace"` // of the VM; "" is the node's own, or the NIC has a tap
 	// OnDemand: entries of the vnet are programmed when the kernel asks for them.
 	OnDemand  bool           `json:"on_demand"`
 	Links     []KernelLink   `json:"links"`
@@ -114,6 +115,8 @@ type KernelLink struct {
 	TxErrors  uint64 `json:"tx_errors"`
 	RxDropped uint64 `json:"rx_dropped"`
 	TxDropped uint64 `json:"tx_dropped"`
+	// Closed: it is a tap that no program has open.
+	Closed bool `json:"closed,omitempty"`
 }
 
 // KernelNeigh is a neighbour entry of the fabric link.

@@ -165,8 +165,8 @@ func (v *KernelView) link(role string) *KernelLink {
 // missing.
 func (j *kernelJudge) links() {
 	whole := len(j.v.Unknown) == 0
-	vm := j.v.link(RoleVM)
-	if vm == nil && whole {
+	vm, tap := j.v.link(RoleVM), j.v.link(RoleTap)
+	if vm == nil && tap == nil && whole {
 		j.fault("kernel-link", seeAgent, "%s has no fabric link with the MAC %s in the namespace %q of its VM", j.k.host, j.k.NIC, j.v.Namespace)
 	}
 	if j.v.link(RoleVXLAN) == nil && whole {
@@ -176,6 +176,9 @@ func (j *kernelJudge) links() {
 		if l := &j.v.Links[i]; !l.Up {
 			j.fault("kernel-link-down", seeAgent, "the link %s (%s) on %s is down", l.Name, l.Role, j.k.host)
 		}
+	}
+	if tap != nil {
+		j.tap(tap)
 	}
 	if vm == nil {
 		return
@@ -196,6 +199,20 @@ func (j *kernelJudge) links() {
 	has := func(p netip.Prefix) bool { return p.Addr() == j.k.end.IP }
 	if j.k.end.IP.IsValid() && whole && !slices.ContainsFunc(j.v.Addresses, has) {
 		j.fault("kernel-address", seeAgent, "%s on %s has not the address %s", vm.Name, j.k.host, j.k.end.IP)
+	}
+}
+
+// tap looks at the tap of a NIC. Its other end, with its addresses, routes and neighbours,
+// is in the guest, which no kernel of a node shows.
+func (j *kernelJudge) tap(l *KernelLink) {
+	if l.Master == "" {
+		j.fault("kernel-bridge", seeAgent, "%s on %s is in no bridge", l.Name, j.k.host)
+	}
+	if l.Closed {
+		j.doubt("kernel-tap-closed", "start the VM, and see the log of its hypervisor", "no program has the tap %s on %s open: the VM does not run, or its hypervisor has not opened it", l.Name, j.k.host)
+	}
+	if l.MTU > j.k.end.MTU {
+		j.doubt("kernel-mtu", seeAgent, "the MTU of %s on %s is %d, and of the network %d", l.Name, j.k.host, l.MTU, j.k.end.MTU)
 	}
 }
 

@@ -39,6 +39,13 @@ func kernelOf(t *desired.Trace, k *desired.TraceKernel) *desired.KernelView {
 	}
 }
 
+// tapped makes of a view that of a NIC with a tap: nothing of the guest is in it.
+func tapped(v *desired.KernelView) {
+	v.Links = v.Links[1:]
+	v.Links[0].Role, v.Links[0].Name, v.Links[0].Kind = desired.RoleTap, "rt1", "tun"
+	v.Namespace, v.Addresses, v.Neighbour, v.Security.Rules.Port = "", nil, nil, "rt1"
+}
+
 // Each difference of the first kernel from the log is made in a fabric that is well, and
 // must be named.
 func TestTraceOfKernels(t *testing.T) {
@@ -81,6 +88,11 @@ func TestTraceOfKernels(t *testing.T) {
 		{"drops that rise", func(first, v *desired.KernelView) { first.Drops["ip"], v.Drops["ip"] = 3, 15 }, desired.Doubtful, "kernel-drops", "rose by 12: the VM sends from an address that is not its"},
 		{"drops of before", func(first, v *desired.KernelView) { first.Drops["ip"], v.Drops["ip"] = 3, 3 }, desired.Reachable, "", "3 packets were dropped at the port"},
 		{"strangers on the underlay", func(first, v *desired.KernelView) { v.Underlay["peer"] = 2 }, desired.Doubtful, "kernel-underlay-drops", "rose by 2: VXLAN packets come from a sender that is no peer"},
+		{"tap", func(_, v *desired.KernelView) { tapped(v) }, desired.Reachable, "", ""},
+		{"tap that is closed", func(_, v *desired.KernelView) { tapped(v); v.Links[0].Closed = true }, desired.Doubtful, "kernel-tap-closed", "no program has the tap rt1"},
+		{"tap that is down", func(_, v *desired.KernelView) { tapped(v); v.Links[0].Up = false }, desired.Unreachable, "kernel-link-down", "the link rt1 (tap)"},
+		{"tap in no bridge", func(_, v *desired.KernelView) { tapped(v); v.Links[0].Master = "" }, desired.Unreachable, "kernel-bridge", "rt1 on"},
+		{"tap with another MTU", func(_, v *desired.KernelView) { tapped(v); v.Links[0].MTU = 1500 }, desired.Doubtful, "kernel-mtu", "is 1500, and of the network 1400"},
 		{"drops of a link", func(first, v *desired.KernelView) { v.Links[3].TxDropped = 4 }, desired.Doubtful, "kernel-lost", "tx_dropped of sdcvxl10 on"},
 		{"a counter that began anew", func(first, v *desired.KernelView) { first.Drops["ip"], v.Drops["ip"] = 9, 1 }, desired.Reachable, "", "1 packets were dropped"},
 	} {

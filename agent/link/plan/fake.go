@@ -312,8 +312,11 @@ func (f *Fake) setLink(l *Link, s *Step) error {
 	if s.Change&ChangeMAC != 0 {
 		l.Neighs = nil
 	}
-	if s.Change&ChangeName != 0 && !f.Rename(l.Namespace, l.Name, s.Spec.NameToBe()) {
-		return ErrNotMade
+	if s.Change&ChangeName != 0 {
+		if !f.Rename(l.Namespace, l.Name, s.Spec.NameToBe()) {
+			return ErrNotMade
+		}
+		f.know(LinkKey{s.Namespace, s.Link}, l)
 	}
 	if s.Change&ChangeMaster != 0 {
 		if err := f.join(l, s.Spec.Master); err != nil {

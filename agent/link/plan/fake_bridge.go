@@ -36,14 +36,22 @@ func (f *Fake) addPair(made Link) error {
 func (f *Fake) addAs(made Link) error {
 	at := made.Key()
 	made.Name, made.As = made.NameToBe(), ""
-	if err := f.AddLink(made); err != nil || made.Key() == at {
+	if err := f.AddLink(made); err != nil {
 		return err
+	}
+	f.know(at, &made)
+	return nil
+}
+
+// know remembers a link by the name that it has in steps, if it has another one now.
+func (f *Fake) know(at LinkKey, l *Link) {
+	if l.Key() == at {
+		return
 	}
 	if f.index == nil {
 		f.index = map[LinkKey]int32{}
 	}
-	f.index[at] = made.Index
-	return nil
+	f.index[at] = l.Index
 }
 
 // addTap makes a tap, which is a port of a bridge and down.

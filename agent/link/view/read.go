@@ -47,7 +47,7 @@ type rawLink struct {
 	name, kind          string
 	mac                 log.MAC
 	mtu                 uint32
-	up                  bool
+	up, running         bool
 	outside             bool // its other end, or the link below it, is in another namespace
 	stats               []byte
 }
@@ -73,7 +73,7 @@ func parseLink(body []byte) (*rawLink, bool) {
 	if !ok {
 		return nil, false
 	}
-	l := &rawLink{index: parsed.Index, peer: parsed.ParentIndex, name: parsed.Name, kind: parsed.Kind, mac: parsed.MAC, mtu: parsed.MTU, up: parsed.Up, outside: parsed.ParentNS >= 0}
+	l := &rawLink{index: parsed.Index, peer: parsed.ParentIndex, name: parsed.Name, kind: parsed.Kind, mac: parsed.MAC, mtu: parsed.MTU, up: parsed.Up, running: parsed.Running, outside: parsed.ParentNS >= 0}
 	nlmsg.Attrs(body[unix.SizeofIfInfomsg:], func(typ uint16, value []byte) {
 		switch typ {
 		case unix.IFLA_MASTER:

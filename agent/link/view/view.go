@@ -149,10 +149,14 @@ func (w *walk) unknown(what string, err error) {
 	}
 }
 
-// vm reads the fabric link, and returns its host end; nil: it has none. Root of a VM may
+// vm reads the fabric link, and returns its host end, or the tap; nil: it has none. Root of a VM may
 // give the link another MAC: with port security it is known by its host end.
 func (w *walk) vm(ctx context.Context, folder string) (host *rawLink) {
 	host = w.ruled()
+	if host != nil && host.kind == plan.KindTap {
+		w.v.Namespace = "" // the guest has its other end
+		return host
+	}
 	conn := w.own
 	if w.q.Namespace != "" {
 		file, err := link.OpenNamespace(folder, w.q.Namespace)
@@ -200,6 +204,9 @@ func (w *walk) vm(ctx context.Context, folder string) (host *rawLink) {
 func (w *walk) node(host *rawLink) {
 	if host != nil {
 		found := host.as(desired.RoleHost)
+		if host.kind == plan.KindTap {
+			found.Role, found.Closed = desired.RoleTap, !host.running
+		}
 		var bridge *rawLink
 		if host.master != 0 {
 			var err error
@@ -258,12 +265,12 @@ func (w *walk) rules(ctx context.Context, source ports.Source) {
 	w.unknown("drops", err)
 }
 
-// ruled returns the host end whose rules are those of the NIC; nil: there is none.
+// ruled returns the host end, or the tap, whose rules are those of the NIC; nil: there is none.
 func (w *walk) ruled() *rawLink {
 	for i := range w.state.Ports {
 		if p := &w.state.Ports[i]; p.MAC == w.q.Query.NIC {
 			l, err := linkAt(w.own, int32(p.Index))
-			if w.unknown("the host end "+p.Name, err); l != nil && l.kind == kindVeth {
+			if w.unknown("the host end "+p.Name, err); l != nil && (l.kind == kindVeth || l.kind == plan.KindTap) {
 				return l
 			}
 		}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"rutter/agent/filter"
 	"rutter/agent/ports"
 	"rutter/cmd/rutter/netlab"
@@ -125,6 +127,30 @@ func TestDropsThatRise(t *testing.T) {
 	}
 	if n := last.Neighbour; n == nil || !n.MAC.IsZero() || n.State != "incomplete" && n.State != "failed" {
 		t.Errorf("the neighbour that nothing answers for: %+v", n)
+	}
+}
+
+// TestTapIsShown: a NIC with a tap has that in place of a link in a namespace, and it shows
+// whether a program has it open.
+func TestTapIsShown(t *testing.T) {
+	v := newVM(t, func() error { return nil })
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	must(t, err)
+	ifr, err := unix.NewIfreq("rt1")
+	must(t, err)
+	ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+	must(t, unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr), unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1), unix.Close(fd))
+	t.Cleanup(func() { must(t, netlab.DeleteLink("rt1")) })
+	must(t, netlab.SetMaster("rt1", "br5v0"), netlab.SetUp("rt1", true))
+	tap, err := net.InterfaceByName("rt1")
+	must(t, err)
+	state, err := v.table.Read(t.Context())
+	must(t, err)
+	must(t, v.table.Apply(t.Context(), []filter.Change{{DelPort: state.Ports[0].Index}, {SetPort: &filter.Port{Index: uint32(tap.Index), Name: "rt1", MAC: nic}}})...)
+	t.Cleanup(func() { must(t, v.table.Apply(context.Background(), []filter.Change{{DelPort: uint32(tap.Index)}})...) })
+	got := v.view(t)
+	if len(got.Links) != 2 || got.Links[0].Role != desired.RoleTap || got.Links[0].Name != "rt1" || got.Links[0].Master != "br5v0" || !got.Links[0].Up || !got.Links[0].Closed || got.Namespace != "" || got.Security.Rules == nil {
+		t.Errorf("%+v", got)
 	}
 }
 
