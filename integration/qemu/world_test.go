@@ -106,7 +106,7 @@ func newWorld(t *testing.T) *world {
 	ops := []log.Op{
 		create("mtu name", &log.NICTag{Name: "u", MTU: 1600}),
 		create("mtu name nic_tag provision_end_ip provision_start_ip subnet uuid", &log.Network{UUID: underlay, Name: "u", NICTag: "u", MTU: 1600, Subnet: prefix("192.0.2.0/24"), ProvisionStart: addr("192.0.2.1"), ProvisionEnd: addr("192.0.2.250")}),
-		create("fabric mtu name nic_tag owner_uuids provision_end_ip provision_start_ip subnet uuid vnet_id", &log.Network{UUID: w.network, Name: "f", NICTag: "u", Fabric: true, VNetID: 7, MTU: mtu, OwnerUUIDs: []log.UUID{w.owner}, Subnet: prefix("10.0.0.0/24"), ProvisionStart: addr("10.0.0.5"), ProvisionEnd: addr("10.0.0.200")}),
+		create("dhcp fabric mtu name nic_tag owner_uuids provision_end_ip provision_start_ip subnet uuid vnet_id", &log.Network{UUID: w.network, Name: "f", NICTag: "u", DHCP: true, Fabric: true, VNetID: 7, MTU: mtu, OwnerUUIDs: []log.UUID{w.owner}, Subnet: prefix("10.0.0.0/24"), ProvisionStart: addr("10.0.0.5"), ProvisionEnd: addr("10.0.0.200")}),
 	}
 	for i := range 2 {
 		n := w.newNode(i + 1)
