@@ -86,7 +86,7 @@ func buildGuest(t *testing.T, dir string) guest {
 func initrd(t *testing.T, busybox []byte, modules string) []byte {
 	t.Helper()
 	var a archive
-	for _, folder := range []string{"bin", "dev", "proc", "sys", "modules", "etc", "etc/acpi", "etc/acpi/PWRF", "usr", "usr/share", "usr/share/udhcpc"} {
+	for _, folder := range []string{"bin", "dev", "proc", "sys", "modules", "etc", "etc/acpi", "etc/acpi/PWRF", "usr", "usr/share", "usr/share/udhcpc", "var", "var/log", "var/run"} {
 		a.add(folder, 0o40755, nil)
 	}
 	a.add("bin/busybox", 0o100755, busybox)

@@ -173,7 +173,7 @@ func (v *vm) survives(c *console, other *vm) {
 	}
 }
 
-// vmm is the VM's VMM at one server, and a field of it.
+// ended waits until each server has a VMM of the VM ended, with its reason.
 func (v *vm) ended(id, state, reason string) {
 	v.t.Helper()
 	for _, s := range v.c.Servers {
@@ -185,13 +185,17 @@ func (v *vm) ended(id, state, reason string) {
 	v.everywhere("stopped")
 }
 
-// active is the id of the VM's VMM.
-func (v *vm) active() string {
+// active is the id of the VM's VMM that has not ended.
+func (v *vm) active() (id string) {
 	v.t.Helper()
-	id := ""
-	v.until("it has a VMM", func() bool {
-		id = v.at(v.c.Servers[0], "/vms/"+v.id.String(), "active_vmm")
-		return len(id) == len(v.id.String())
+	v.until("the VM has a VMM in the log", func() bool {
+		vmms, err := v.c.Client.List(v.t.Context(), "/vmms", map[string][]string{"instance_id": {v.id.String()}})
+		for _, vmm := range vmms {
+			if state := vmm["state"]; err == nil && state != "failed" && state != "destroyed" {
+				id = fmt.Sprint(vmm["id"])
+			}
+		}
+		return id != ""
 	})
 	return id
 }
