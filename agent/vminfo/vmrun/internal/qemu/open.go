@@ -24,11 +24,11 @@ const (
 // ErrNoKVM: the node cannot run machines by its processor's virtualization.
 var ErrNoKVM = errors.New("this node has no KVM")
 
-// kvmPath and vhostPath are devices of the node.
-const (
-	kvmPath   = "/dev/kvm"
-	vhostPath = "/dev/vhost-net"
-)
+// kvmPath is the node's device of KVM; a variable for tests.
+var kvmPath = "/dev/kvm"
+
+// vhostPath is the node's device that moves the packets of taps in the kernel.
+const vhostPath = "/dev/vhost-net"
 
 // kvmVersion is KVM_API_VERSION, and kvmGetVersion KVM_GET_API_VERSION (linux/kvm.h).
 const (
