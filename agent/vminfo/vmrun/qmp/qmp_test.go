@@ -52,9 +52,9 @@ func TestTranscript(t *testing.T) {
 	}
 	lines := strings.SplitAfter(strings.TrimSpace(string(text)), "\n")
 	socket := serve(t, func(conn net.Conn, in *bufio.Reader) {
-		for _, line := range lines {
+		for i, line := range lines {
 			_, _ = io.WriteString(conn, strings.TrimRight(line, "\n")+"\r\n")
-			if strings.Contains(line, `"event"`) {
+			if strings.Contains(line, `"event"`) || i == len(lines)-1 {
 				continue
 			}
 			if _, err := in.ReadString('\n'); err != nil {
