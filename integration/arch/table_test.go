@@ -478,7 +478,7 @@ var importTable = []row{
 		why: "QEMU's protocol is spoken alike by who watches a machine and by who ends it",
 	},
 	{
-		pkg: "agent/vminfo/vmrun", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/system"},
+		pkg: "agent/vminfo/vmrun", may: []string{"log", "agent/vminfo/vmrun/qmp", "agent/vminfo/vmdoc", "agent/vminfo/system"},
 		tests: []string{"agent/internal/guesttest", "agent/vminfo/internal/vmtest", "agent/vminfo/vmstore"},
 		why:   "VMs are started and stopped without being watched",
 	},

@@ -91,7 +91,7 @@ type Folder struct {
 	find     system.Finder
 	scanning atomic.Bool            // a full scan is requested
 	current  atomic.Pointer[poller] // of the last Run
-	told     machinesTold
+	machines machineChanges
 
 	// The rest belongs to Run's goroutine.
 	poll          *poller
@@ -270,7 +270,7 @@ func (f *Folder) work(now time.Time) time.Time {
 		f.mounts = time.Time{}
 		f.lookForNamespaces()
 	}
-	for _, id := range f.told.take() {
+	for _, id := range f.machines.take() {
 		f.mark(f.byUUID[id])
 	}
 	for name, due := range f.files {

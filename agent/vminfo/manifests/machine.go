@@ -34,18 +34,18 @@ type machine struct {
 
 	mu        sync.Mutex
 	connected bool
-	heard     chan struct{} // closed when the connection that was last made has ended
+	closed    chan struct{} // closed when the connection that was last made has ended
 	runState  string        // QEMU's; unanswered
 	reason    string        // of the end, once QEMU sent it
 }
 
-// machinesTold are the VMs whose machines changed.
-type machinesTold struct {
+// machineChanges are the VMs whose machines changed.
+type machineChanges struct {
 	mu  sync.Mutex
 	vms map[log.UUID]bool
 }
 
-func (t *machinesTold) add(id log.UUID) {
+func (t *machineChanges) add(id log.UUID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.vms == nil {
@@ -54,7 +54,7 @@ func (t *machinesTold) add(id log.UUID) {
 	t.vms[id] = true
 }
 
-func (t *machinesTold) take() []log.UUID {
+func (t *machineChanges) take() []log.UUID {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	list := make([]log.UUID, 0, len(t.vms))
@@ -79,7 +79,7 @@ func (f *Folder) followMachine(vm *vmRecord) {
 	go func() {
 		defer close(m.done)
 		m.run(ctx, socket, func() {
-			f.told.add(id)
+			f.machines.add(id)
 			poll.wake()
 		})
 	}()
@@ -95,13 +95,13 @@ func (f *Folder) machineEnded(vm *vmRecord) string {
 	vm.machine = nil
 	defer m.close()
 	m.mu.Lock()
-	connected, heard := m.connected, m.heard
+	connected, closed := m.connected, m.closed
 	m.mu.Unlock()
 	if connected {
 		late := time.NewTimer(lastWords)
 		defer late.Stop()
 		select {
-		case <-heard:
+		case <-closed:
 		case <-late.C:
 		}
 	}
@@ -140,10 +140,10 @@ func (m *machine) run(ctx context.Context, socket string, changed func()) {
 func (m *machine) follow(ctx context.Context, conn *qmp.Conn, changed func()) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	heard := make(chan struct{})
-	defer close(heard)
+	closed := make(chan struct{})
+	defer close(closed)
 	m.mu.Lock()
-	m.connected, m.heard = true, heard
+	m.connected, m.closed = true, closed
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()

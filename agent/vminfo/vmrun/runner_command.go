@@ -19,6 +19,10 @@ func (r *Runner) ordinary() bool {
 	return slices.Contains([]string{ordinaryNetNS, "/var" + ordinaryNetNS}, filepath.Clean(r.cfg.NetNS))
 }
 
+// QEMU returns the path of the QEMU that runs VMs with virtual hardware, or why there is
+// none: system.QEMU.
+func QEMU() (path string, err error) { return system.QEMU() }
+
 // program is what runs as a VM.
 type program struct {
 	line []string

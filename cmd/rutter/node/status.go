@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"rutter/agent/vminfo/system"
+	"rutter/agent/vminfo/vmrun"
 	"rutter/agent/vmsource"
 
 	"rutter/agent"
@@ -62,7 +62,7 @@ func (n *vmSide) status() *VMStatus {
 	}
 	s.NICs = n.nics.status()
 	var err error
-	if s.QEMU, err = system.QEMU(); err != nil {
+	if s.QEMU, err = vmrun.QEMU(); err != nil {
 		s.QEMU = "none (" + err.Error() + "): VMs of brand kvm and bhyve run their init in its place"
 	}
 	return s
