@@ -12,20 +12,45 @@ if ! command -v dpkg >/dev/null; then
 	exit 0
 fi
 
-missing=()
+# A package with unpack: before its name is unpacked into a folder of its own, without its
+# scripts, or, if it has only a dependency, that one.
+unpacked=/var/cache/rutter-tests
+unpack() {
+	local name=$1 real temp
+	temp=$(mktemp -d)
+	real=$(apt-cache depends --no-recommends --no-suggests "$name" | awk '$1 == "Depends:" {print $2; exit}')
+	[[ $real == linux-image-* ]] || real=$name
+	(cd "$temp" && apt-get download -qq -o APT::Sandbox::User=root "$real") && rm -rf "$unpacked/$name" "$unpacked/$name.new" && mkdir -p "$unpacked" &&
+		dpkg -x "$temp"/*.deb "$unpacked/$name.new" && mv "$unpacked/$name.new" "$unpacked/$name"
+	local rc=$?
+	rm -rf "$temp"
+	return $rc
+}
+
+missing=() folders=()
 for name in "${wanted[@]}"; do
+	if [[ $name == unpack:* ]]; then
+		[[ -e $unpacked/${name#unpack:} || ${name##*-} != "$(dpkg --print-architecture)" ]] || folders+=("${name#unpack:}")
+		continue
+	fi
 	dpkg -s "$name" 2>/dev/null | grep -q '^Status: .* installed$' || missing+=("$name")
 done
-[ ${#missing[@]} -gt 0 ] || exit 0
+[ $((${#missing[@]} + ${#folders[@]})) -gt 0 ] || exit 0
 
 if [ "$(id -u)" -ne 0 ]; then
-	echo "packages: ${missing[*]} missing, so what needs them skips; as root: apt-get install --no-install-recommends ${missing[*]}"
+	echo "packages: ${missing[*]} ${folders[*]} missing, so what needs them skips; as root: $0"
 	exit 0
 fi
 
-echo "packages: installing ${missing[*]}"
+echo "packages: installing ${missing[*]} ${folders[*]}"
 export DEBIAN_FRONTEND=noninteractive
-if ! { apt-get update -qq && apt-get install -qq -y --no-install-recommends "${missing[@]}"; } >/dev/null; then
+if ! { apt-get update -qq && { [ ${#missing[@]} -eq 0 ] || apt-get install -qq -y --no-install-recommends "${missing[@]}"; }; } >/dev/null; then
 	echo "packages: could not install ${missing[*]}; mend apt, or run 'go test ./...', which skips what needs them." >&2
 	exit 1
 fi
+for name in "${folders[@]}"; do
+	unpack "$name" || {
+		echo "packages: could not unpack $name; mend apt, or run 'go test ./...', which skips what needs it." >&2
+		exit 1
+	}
+done

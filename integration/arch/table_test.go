@@ -484,7 +484,7 @@ var importTable = []row{
 		why: "what the node has of a VM is found alike by who watches it and by who runs it",
 	},
 	{
-		pkg: "agent/vminfo/manifests", may: []string{"log", "agent/internal/nlmsg", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vminfo/system", "agent/vmsource"},
+		pkg: "agent/vminfo/manifests", may: []string{"agent/vminfo/vmrun/qmp", "log", "agent/internal/nlmsg", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vminfo/system", "agent/vmsource"},
 		tests: []string{"agent/vminfo/internal/vmtest"},
 		why:   "the VMs of a node are watched without knowing the servers",
 	},
@@ -493,7 +493,11 @@ var importTable = []row{
 		why: "whoever reads a vminfod need not know what serves it",
 	},
 	{
-		pkg: "agent/vminfo/vmrun", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/system"},
+		pkg: "agent/vminfo/vmrun/qmp",
+		why: "QEMU's protocol is spoken alike by who watches a machine and by who ends it",
+	},
+	{
+		pkg: "agent/vminfo/vmrun", may: []string{"log", "agent/vminfo/vmrun/qmp", "agent/vminfo/vmdoc", "agent/vminfo/system"},
 		tests: []string{"agent/internal/guesttest", "agent/vminfo/internal/vmtest", "agent/vminfo/vmstore"},
 		why:   "VMs are started and stopped without being watched",
 	},

@@ -21,6 +21,8 @@ type observed struct {
 	cn        log.UUID                   // zero: not shown
 	memory    int64                      // bytes; 0 no limit; -1: no cgroup
 	addresses map[log.MAC][]netip.Prefix // of the links in the namespace; nil: not read
+	qemu      bool                       // QEMU runs it, or would
+	machine   *machine                   // what QEMU says of it; nil: it is not followed
 }
 
 // compose makes the VM of a manifest and the observed state, without last_modified.
@@ -38,6 +40,12 @@ func compose(m system.Manifest, f observed) vmdoc.Value {
 			v = v.With("exit_status", vmdoc.IntValue(int64(f.exit.status)))
 		}
 		v = v.With("exit_timestamp", vmdoc.StringValue(vmdoc.FormatDate(f.exit.at)))
+		if f.exit.reason != "" {
+			v = v.With(vmdoc.ExitReason, vmdoc.StringValue(f.exit.reason))
+		}
+	}
+	if f.pid > 0 && f.machine != nil {
+		v = v.With("qemu_state", vmdoc.StringValue(f.machine.state()))
 	}
 	if !f.cn.IsZero() {
 		v = v.With("server_uuid", vmdoc.StringValue(f.cn.String()))
@@ -49,6 +57,11 @@ func compose(m system.Manifest, f observed) vmdoc.Value {
 	v = vmdoc.Completed(v)
 	nics, _ := v.Get("nics")
 	list := vmdoc.CompletedNICs(nics.Items(), v.Text("brand"))
+	if f.qemu {
+		for i, nic := range list {
+			list[i] = withTap(nic)
+		}
+	}
 	if f.addresses != nil {
 		for i, nic := range list {
 			list[i] = withAddresses(nic, f.addresses)
@@ -58,7 +71,7 @@ func compose(m system.Manifest, f observed) vmdoc.Value {
 }
 
 // observedFields are never the manifest's.
-var observedFields = []string{"pid", "boot_timestamp", "exit_status", "exit_timestamp"}
+var observedFields = []string{"pid", "boot_timestamp", "exit_status", "exit_timestamp", vmdoc.ExitReason, "qemu_state"}
 
 // stateOf returns VMAPI's name of the observed state. A VM that does not run may be one
 // that is being made; only its maker knows.
@@ -93,4 +106,14 @@ func withAddresses(nic vmdoc.Value, links map[log.MAC][]netip.Prefix) vmdoc.Valu
 		ips[i] = vmdoc.StringValue(p.String())
 	}
 	return nic.With(vmdoc.KernelIPs, vmdoc.ArrayValue(ips...))
+}
+
+// withTap is a NIC of a VM that QEMU runs. One whose attach is wrong stays as it is: the
+// VM's start is refused with the reason.
+func withTap(nic vmdoc.Value) vmdoc.Value {
+	attach, err := system.QEMUAttach(nic)
+	if err != nil {
+		return nic
+	}
+	return nic.With(vmdoc.AttachField, attach.Value())
 }

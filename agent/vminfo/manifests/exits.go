@@ -18,7 +18,8 @@ import (
 type exit struct {
 	at     time.Time // zero: no end is known
 	status int
-	known  bool // status
+	known  bool   // status
+	reason string // of QEMU's end, by QEMU itself; "": not known
 }
 
 // exitFile is the form of UUID.exit beside the manifest: it outlives the agent and the
@@ -26,6 +27,7 @@ type exit struct {
 type exitFile struct {
 	Timestamp time.Time `json:"exit_timestamp"`
 	Status    *int      `json:"exit_status,omitempty"`
+	Reason    string    `json:"exit_reason,omitempty"`
 }
 
 // exitSuffix is that of a VM's exitFile.
@@ -55,7 +57,7 @@ func (f *Folder) loadExit(vm *vmRecord) {
 	if json.Unmarshal(text[:n], &saved) != nil || saved.Timestamp.IsZero() {
 		return
 	}
-	vm.exit = exit{at: saved.Timestamp}
+	vm.exit = exit{at: saved.Timestamp, reason: saved.Reason}
 	if saved.Status != nil {
 		vm.exit.status, vm.exit.known = *saved.Status, true
 	}
@@ -68,7 +70,7 @@ func (f *Folder) loadExit(vm *vmRecord) {
 // saveExit writes it. Without permission it is known until this program ends.
 func (f *Folder) saveExit(vm *vmRecord) {
 	path := f.exitPath(vm)
-	saved := exitFile{Timestamp: vm.exit.at.UTC()}
+	saved := exitFile{Timestamp: vm.exit.at.UTC(), Reason: vm.exit.reason}
 	if vm.exit.known {
 		saved.Status = &vm.exit.status
 	}
@@ -113,7 +115,7 @@ func (f *Folder) ended(vm *vmRecord) {
 	pid, fd := vm.pid, vm.pidfd
 	delete(f.byFD, fd)
 	vm.pid, vm.pidfd, vm.boot = 0, -1, time.Time{}
-	vm.exit = exit{at: time.Now()}
+	vm.exit = exit{at: time.Now(), reason: f.machineEnded(vm)}
 	status, err := system.ExitStatus(pid, fd)
 	if errors.Is(err, system.ErrNotReaped) && f.poll.hangup(fd) == nil {
 		vm.endedPID, vm.endedFD, f.byEndedFD[fd] = pid, fd, vm

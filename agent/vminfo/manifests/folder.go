@@ -91,6 +91,7 @@ type Folder struct {
 	find     system.Finder
 	scanning atomic.Bool            // a full scan is requested
 	current  atomic.Pointer[poller] // of the last Run
+	machines machineChanges
 
 	// The rest belongs to Run's goroutine.
 	poll          *poller
@@ -130,6 +131,7 @@ type vmRecord struct {
 	text     []byte      // of the manifest, compact
 	fresh    vmdoc.Value // the same, until it was inspected; then null
 	nics     bool
+	hardware bool      // its brand has virtual hardware
 	modified time.Time // of the VM
 	body     uint64    // hash of what was reported last; 0: nothing
 
@@ -138,6 +140,7 @@ type vmRecord struct {
 	exit        exit // of the last init process, while none runs
 	endedPID    int
 	endedFD     int       // its pidfd until it is reaped; -1: none
+	machine     *machine  // while QEMU runs it; nil: not followed
 	namespace   uint64    // inode of the namespace; 0: none
 	nsid        int32     // -1: none
 	cgroup      int32     // wd; -1: none
@@ -240,6 +243,11 @@ func (f *Folder) closeNet() {
 			_ = unix.Close(fd)
 		}
 	}
+	for _, vm := range f.byUUID {
+		if vm.machine != nil {
+			vm.machine.close()
+		}
+	}
 	if f.net != nil {
 		f.net.close()
 	}
@@ -261,6 +269,9 @@ func (f *Folder) work(now time.Time) time.Time {
 	if !f.mounts.IsZero() && !f.mounts.After(now) {
 		f.mounts = time.Time{}
 		f.lookForNamespaces()
+	}
+	for _, id := range f.machines.take() {
+		f.mark(f.byUUID[id])
 	}
 	for name, due := range f.files {
 		if due.After(now) {

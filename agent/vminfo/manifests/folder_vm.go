@@ -85,6 +85,7 @@ func (f *Folder) adopt(name string, m system.Manifest, modified, now time.Time) 
 		vm.zone, f.byZone[m.Zone] = m.Zone, vm
 	}
 	vm.text, vm.fresh, vm.nics = bytes.Clone(m.Value.AppendJSON(f.scratch[:0])), m.Value, m.Nics
+	vm.hardware = m.Value.Hardware()
 	f.mark(vm)
 }
 
@@ -220,7 +221,11 @@ func (f *Folder) gather(vm *vmRecord) observed {
 	defer ns.Close()
 	f.watchCgroup(vm)
 	f.watchProcess(vm, ns)
-	facts := observed{namespace: ns.Fd >= 0, pid: vm.pid, boot: vm.boot, memory: -1, exit: vm.exit, cn: f.cfg.CN}
+	facts := observed{namespace: ns.Fd >= 0, pid: vm.pid, boot: vm.boot, memory: -1, exit: vm.exit, cn: f.cfg.CN, machine: vm.machine}
+	if vm.hardware {
+		_, err := system.QEMU()
+		facts.qemu = err == nil
+	}
 	if vm.cgroup >= 0 {
 		facts.memory = system.MemoryLimit(f.find.CgroupOf(vm.uuid))
 	}
@@ -298,12 +303,14 @@ func (f *Folder) watchProcess(vm *vmRecord, ns system.Namespace) {
 	}
 	vm.pid, vm.pidfd, vm.boot = p.Pid, p.Fd, p.Boot
 	f.byFD[p.Fd] = vm
+	f.followMachine(vm)
 }
 
 func (f *Folder) dropProcess(vm *vmRecord) {
 	if vm.pidfd < 0 {
 		return
 	}
+	f.machineEnded(vm)
 	delete(f.byFD, vm.pidfd)
 	_ = unix.Close(vm.pidfd) // this also removes it from epoll
 	vm.pid, vm.pidfd, vm.boot = 0, -1, time.Time{}

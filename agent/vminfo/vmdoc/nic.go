@@ -12,6 +12,17 @@ import (
 // namespace; SmartOS has no such field.
 const KernelIPs = "kernel_ips"
 
+// ExitReason is the field of a VM that does not run with QEMU's word for why it ended
+// (ShutdownCause of qapi/run-state.json), such as GuestShutdown; absent if QEMU said none.
+const ExitReason = "exit_reason"
+
+// Values of ExitReason about which the node knows more than the word.
+const (
+	GuestShutdown = "guest-shutdown" // the guest switched itself off
+	GuestReset    = "guest-reset"    // it rebooted, and qemu_extra_opts say that this is the end
+	GuestPanic    = "guest-panic"    // its kernel reported that it cannot go on
+)
+
 // CompletedNICs returns the NICs of a VM of that brand with the fields that SmartOS shows
 // of every NIC: interface by place; ip, netmask and ips from one another; gateways from
 // gateway; and the first is primary if none is.
@@ -32,7 +43,7 @@ func CompletedNICs(nics []Value, brand string) []Value {
 		c.missing("interface", StringValue(prefix+strconv.Itoa(i)))
 		c.addresses()
 		list[i] = c.v
-		primary = primary || isTrue(nic, "primary")
+		primary = primary || IsTrue(nic, "primary")
 	}
 	if !primary && len(list) > 0 {
 		list[0] = list[0].With("primary", BoolValue(true))
@@ -43,8 +54,8 @@ func CompletedNICs(nics []Value, brand string) []Value {
 // completedNIC is how many fields CompletedNICs may add to one.
 const completedNIC = 7
 
-// isTrue reads a boolean in vmadm's forms: true, "true", 1, "1".
-func isTrue(v Value, name string) bool {
+// IsTrue reads a boolean field of an object in vmadm's forms: true, "true", 1, "1".
+func IsTrue(v Value, name string) bool {
 	field, _ := v.Get(name)
 	return field.kind == kindBool && field.text != "" || field.Literal() == "true" || field.Literal() == "1"
 }
@@ -98,10 +109,13 @@ func Addressed(vm Value) bool { return len(Unaddressed(vm)) == 0 }
 
 // Unaddressed returns those NICs of a VM, as MAC and NIC tag, whose link has no address: by
 // KernelIPs, or where that is not known by ips. NICs that are OffFabric have no link to
-// wait for.
+// wait for, and one with a tap needs no address on it: the guest has it.
 func Unaddressed(vm Value) (nics []string) {
 	all, _ := vm.Get("nics")
 	for _, nic := range all.Items() {
+		if attach, _, _ := AttachOf(nic); attach.Kind == AttachTap { // others are counted
+			continue
+		}
 		ips, known := nic.Get(KernelIPs)
 		if !known {
 			ips, _ = nic.Get("ips")

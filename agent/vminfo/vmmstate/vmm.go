@@ -235,6 +235,9 @@ func (m *Table) observeLocked(vm log.UUID) {
 	vmm := m.activeLocked(vm)
 	if vmm != nil {
 		next, reason := nextState(*vmm, running, pid, m.waiting[vm] != nil)
+		if next == VMMFailed && vmm.State == VMMRunning {
+			next, reason = m.whyEnded(vm, reason)
+		}
 		updated := *vmm
 		updated.State, updated.Reason = next, reason
 		if running && next == VMMRunning {

@@ -34,6 +34,10 @@ var (
 // defaultGrace is how long an init process may take to end by itself.
 const defaultGrace = 10 * time.Second
 
+// defaultPowerDown is how long a machine may take to shut down: less than what `rutter vm
+// stop` waits, so that it gets its answer.
+const defaultPowerDown = 45 * time.Second
+
 // Config configures a Runner: the folders of Config, with the same
 // defaults.
 type Config struct {
@@ -41,6 +45,9 @@ type Config struct {
 	// Grace is how long an init process may take to end after SIGTERM before it
 	// is killed. Default 10 s.
 	Grace time.Duration
+	// PowerDown is how long a machine of QEMU may take to shut down after its power button
+	// was pressed, before QEMU is ended. Default 45 s.
+	PowerDown time.Duration
 }
 
 // Runner starts and stops the VMs of a folder of manifests. It keeps no state: what
@@ -65,6 +72,7 @@ func New(cfg Config) (*Runner, error) {
 	cfg.NetNS = cmp.Or(cfg.NetNS, system.DefaultNetNS)
 	cfg.Cgroup = cmp.Or(cfg.Cgroup, system.DefaultCgroup())
 	cfg.Grace = cmp.Or(cfg.Grace, defaultGrace)
+	cfg.PowerDown = cmp.Or(cfg.PowerDown, defaultPowerDown)
 	return &Runner{cfg: cfg, finder: system.Finder{PIDs: cfg.PIDs, Cgroup: cfg.Cgroup}, lives: initLives}, nil
 }
 
@@ -96,7 +104,9 @@ func (r *Runner) find(m system.Manifest) (system.Process, bool) {
 }
 
 // Prepare makes the namespace of a VM and its cgroup with the limit from the manifest;
-// what exists stays. Then the agent can put NICs into the namespace.
+// what exists stays. Then the agent can put NICs into the namespace. Of a machine of QEMU it
+// waits until its taps are there, at most 30 s (tapsWithin). Errors: ErrNoKVM, ErrNoTap, and
+// about fields.
 func (r *Runner) Prepare(ctx context.Context, id log.UUID) error {
 	m, err := r.load(id)
 	if err != nil {
@@ -106,13 +116,21 @@ func (r *Runner) Prepare(ctx context.Context, id log.UUID) error {
 	if err != nil {
 		return err
 	}
-	defer unlock()
-	return r.prepare(ctx, m)
+	err = r.prepare(ctx, m)
+	unlock()
+	if err != nil {
+		return err
+	}
+	return r.awaitTaps(ctx, m)
 }
 
 func (r *Runner) prepare(ctx context.Context, m system.Manifest) error {
 	id := m.UUID
-	if _, err := programOf(m); err != nil {
+	p, err := programOf(m)
+	if err == nil && p.machine != nil {
+		err = p.machine.Check()
+	}
+	if err != nil {
 		return fmt.Errorf("vminfo: VM %s: %w", id, err)
 	}
 	ns := system.OpenNamespace(r.cfg.NetNS, m.Zone)
@@ -149,8 +167,8 @@ func (r *Runner) pidFile(id log.UUID) string {
 	return filepath.Join(r.cfg.PIDs, id.String()+".pid")
 }
 
-// Stop ends a VM: its init process by SIGTERM, after the grace or with force by
-// SIGKILL, then what is left in its cgroup. Then it removes the cgroup, the namespace
+// Stop ends a VM: its init process by SIGTERM, after the grace or with force by SIGKILL; a
+// machine of QEMU by its power button, after Config.PowerDown by QMP's quit; then what is left in its cgroup. Then it removes the cgroup, the namespace
 // and the pid file. ErrNotRunning if none of these existed.
 func (r *Runner) Stop(ctx context.Context, id log.UUID, force bool) error {
 	m, err := r.load(id)
@@ -164,7 +182,7 @@ func (r *Runner) Stop(ctx context.Context, id log.UUID, force bool) error {
 	defer unlock()
 	p, ran := r.find(m)
 	if ran {
-		err = r.end(ctx, p, force)
+		err = r.end(ctx, id, p, force)
 		_ = unix.Close(p.Fd)
 		if err != nil {
 			return fmt.Errorf("vminfo: VM %s: %w", id, err)
@@ -180,8 +198,14 @@ func (r *Runner) Stop(ctx context.Context, id log.UUID, force bool) error {
 }
 
 // end signals a process by its pidfd, so that no other process is hit, and waits.
-func (r *Runner) end(ctx context.Context, p system.Process, force bool) error {
+func (r *Runner) end(ctx context.Context, id log.UUID, p system.Process, force bool) error {
 	signals := []unix.Signal{unix.SIGTERM, unix.SIGKILL}
+	if socket := r.controlOf(id); !force && system.Exists(socket) {
+		if ended, err := r.powerDown(ctx, socket, p); ended || err != nil {
+			return err
+		}
+		force = true
+	}
 	if force || endsUnasked(p.Pid) {
 		signals = signals[1:]
 	}
@@ -245,7 +269,7 @@ func (r *Runner) clear(ctx context.Context, m system.Manifest) error {
 	if err := os.Remove(r.pidFile(m.UUID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return errors.Join(r.removeCgroups(m.UUID), r.freeUsers(m.UUID))
+	return errors.Join(os.RemoveAll(system.QEMUFolder(r.cfg.PIDs, m.UUID)), r.removeCgroups(m.UUID), r.freeUsers(m.UUID))
 }
 
 // killAll kills what is in a cgroup.

@@ -101,7 +101,7 @@ func (r *Runner) limit(m system.Manifest) error {
 	}
 	memory := int64(0) // none
 	switch {
-	case p.hardware:
+	case p.machine != nil:
 		memory = m.Number("ram", vmdoc.DefaultRAM) + vmdoc.HardwareMemory
 	case !p.idle:
 		memory = vmdoc.DefaultMemory

@@ -39,22 +39,9 @@ const (
 // awaitInit lets a process become the VM's init, and returns when it has run for a
 // moment. It then writes the pid file.
 func (r *Runner) awaitInit(ctx context.Context, id log.UUID, child *isolate.Child, program string) error {
-	ended := make(chan error, 1)
-	within, cancel := context.WithTimeout(ctx, initWithin)
-	err := child.Run(within)
-	cancel()
+	ended, err := r.become(ctx, id, child, program)
 	if err != nil {
-		child.Abort()
-		_ = child.Wait()
-		if errors.Is(err, isolate.ErrNotFound) || errors.Is(err, isolate.ErrCannotRun) {
-			return fmt.Errorf("%w: %s: %w", ErrNoInit, program, err)
-		}
 		return err
-	}
-	go func() { ended <- child.Wait() }() // a zombie would keep its namespace's number
-	// It may end at once; it counts as having run.
-	if err := r.writePID(id, child.PID); err != nil {
-		return errors.Join(errLate, err)
 	}
 	select {
 	case how := <-ended:
@@ -67,6 +54,29 @@ func (r *Runner) awaitInit(ctx context.Context, id log.UUID, child *isolate.Chil
 	default:
 		return nil
 	}
+}
+
+// become lets a process become the VM's program, and writes the pid file. ended receives
+// how it ended.
+func (r *Runner) become(ctx context.Context, id log.UUID, child *isolate.Child, program string) (ended <-chan error, err error) {
+	within, cancel := context.WithTimeout(ctx, initWithin)
+	err = child.Run(within)
+	cancel()
+	if err != nil {
+		child.Abort()
+		_ = child.Wait()
+		if errors.Is(err, isolate.ErrNotFound) || errors.Is(err, isolate.ErrCannotRun) {
+			err = fmt.Errorf("%w: %s: %w", ErrNoInit, program, err)
+		}
+		return nil, err
+	}
+	end := make(chan error, 1)
+	go func() { end <- child.Wait() }() // a zombie would keep its namespace's number
+	// It may end at once; it counts as having run.
+	if err := r.writePID(id, child.PID); err != nil {
+		return nil, errors.Join(errLate, err)
+	}
+	return end, nil
 }
 
 // whyEnded says how a program ended. The cause is only text: its exit status is not

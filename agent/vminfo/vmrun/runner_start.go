@@ -24,8 +24,8 @@ const maxHostname = 64
 // Start starts the init process of a VM in what Prepare made. The process outlives this
 // program. The manifest's "init" is its command line, a list of strings, and "root" the
 // folder that is its file system; without an init, it sleeps. It runs apart from the
-// node, as package isolate says. Errors: ErrRunning, ErrNoRoot, ErrRoot, ErrNoInit,
-// ErrInitEnded.
+// node, as package isolate says. A machine of QEMU has started when QEMU answers. Errors:
+// ErrRunning, ErrNoRoot, ErrRoot, ErrNoInit, ErrInitEnded, ErrNoKVM, ErrNoTap.
 func (r *Runner) Start(ctx context.Context, id log.UUID) error {
 	m, err := r.load(id)
 	if err != nil {
@@ -71,23 +71,28 @@ func (r *Runner) run(ctx context.Context, m system.Manifest) error {
 	if r.ordinary() {
 		cfg.Resolver = filepath.Join(etcNetNS, m.Zone, "resolv.conf")
 	}
-	if p.hardware {
-		cfg.Devices, cfg.DeviceGroup = qemuDevices, deviceGroup()
+	if p.machine != nil {
+		return r.runMachine(ctx, m, p, cfg)
 	}
-	if cfg.Files, err = p.openDisks(); err != nil {
-		return err
-	}
-	defer closeAll(cfg.Files)
-	child, err := isolate.Begin(cfg)
+	child, err := r.begin(m.UUID, cfg)
 	if err != nil {
 		return err
 	}
-	if err := r.admit(m.UUID, child.PID); err != nil {
+	return r.awaitInit(ctx, m.UUID, child, p.line[0])
+}
+
+// begin starts the process of a VM, which waits in the VM's cgroups.
+func (r *Runner) begin(id log.UUID, cfg isolate.Config) (*isolate.Child, error) {
+	child, err := isolate.Begin(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.admit(id, child.PID); err != nil {
 		child.Abort()
 		_ = child.Wait()
-		return err
+		return nil, err
 	}
-	return r.awaitInit(ctx, m.UUID, child, p.line[0])
+	return child, nil
 }
 
 // hostname is the name that a VM's programs see of their machine.

@@ -49,6 +49,8 @@ type Config struct {
 	Line []string
 	// Files stay open in the program, from descriptor FirstFile on.
 	Files []*os.File
+	// Stderr is the program's standard error; nil: what it writes is lost.
+	Stderr *os.File
 	// Devices are names in /dev besides devices that the program may open, if the
 	// node has them, and DeviceGroup the node's group for them; 0: none.
 	Devices     []string
@@ -118,6 +120,9 @@ func command(cfg *Config, channel *os.File) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe") //nolint:noctx // the VM outlives the request
 	cmd.Args = []string{system.WaitingName}
 	cmd.Env = []string{"PATH=" + searchPath, "HOME=/root"} // nothing of this process's own
+	if cfg.Stderr != nil {
+		cmd.Stderr = cfg.Stderr
+	}
 	cmd.ExtraFiles = append([]*os.File{channel}, cfg.Files...)
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(cfg.Base), Size: UserCount}}
 	groups, member := ids, []uint32(nil)

@@ -1,0 +1,239 @@
+package qemu
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"rutter/agent/vminfo/system"
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/cmd/rutter/netlab"
+)
+
+// TestQEMU: a machine of a real QEMU that emulates its processor boots Linux, gets its
+// address by DHCP from the log and its MTU from the tap, reaches a VM on another node, and
+// sends only as itself. Its packets flow on, and its process is the same, while the agent is
+// killed and started again, and while all servers are killed. Then QMP follows it again: it
+// is stopped by its power button, it switches itself off, and a killed QEMU is a failure, at
+// every server.
+func TestQEMU(t *testing.T) {
+	t.Parallel()
+	g := buildGuest(t, t.TempDir())
+	if !enter(t) {
+		return
+	}
+	w := newWorld(t)
+	other := w.nodes[1].create("alias=web1", "max_physical_memory=64")
+	m := w.nodes[0].machine(g)
+	c := m.console()
+	m.everywhere("running")
+	m.configures(c)
+	m.reaches(c, other)
+	m.sendsAsItself(c, other)
+	m.survives(c, other)
+	m.stops()
+	m.switchesItselfOff()
+	m.isKilled()
+}
+
+// machine makes a VM that QEMU runs.
+func (n *node) machine(g guest) *vm {
+	n.t.Helper()
+	return n.create("alias=web0", "brand=kvm", "accel=tcg", "ram=96", "vcpus=1", "kernel="+g.kernel, "initrd="+g.initrd, "append=console=ttyS0 quiet loglevel=1 tsc=reliable")
+}
+
+// console opens the serial console of the VM, when its guest is there.
+func (v *vm) console() *console {
+	v.t.Helper()
+	socket := filepath.Join(system.QEMUFolder(filepath.Join(v.node.dir, "run"), v.id), system.QEMUConsole)
+	if info, err := os.Stat(filepath.Dir(socket)); err != nil || info.Mode().Perm() != 0o700 {
+		v.t.Errorf("the folder of its sockets: %v, %v, want mode 0700", info, err)
+	}
+	// A socket's address has 107 bytes.
+	link := filepath.Join("/run", strconv.Itoa(v.pid()))
+	if err := os.Symlink(filepath.Dir(socket), link); err != nil {
+		v.t.Fatal(err)
+	}
+	return openConsole(v.t, filepath.Join(link, system.QEMUConsole))
+}
+
+// configures: what the guest has of its network is the log's.
+func (v *vm) configures(c *console) {
+	v.t.Helper()
+	if got := c.run("cat /sys/class/net/eth0/address"); got != v.mac.String() {
+		v.t.Errorf("its MAC is %s, want %s", got, v.mac)
+	}
+	if got := c.run("cat /sys/class/net/eth0/mtu"); got != strconv.Itoa(mtu) {
+		v.t.Errorf("its MTU is %s, want %d", got, mtu)
+	}
+	c.run("udhcpc -i eth0 -n -q -f -t 20 -T 1 -s /usr/share/udhcpc/default.script >/dev/null 2>&1")
+	if got := c.run("ip -4 -o addr show eth0"); !strings.Contains(got, v.ip.String()+"/24") {
+		v.t.Errorf("its address by DHCP: %s, want %s", got, v.ip)
+	}
+	nic := v.field("nics").([]any)[0].(map[string]any)
+	attach, _ := nic["attach"].(map[string]any)
+	if attach["kind"] != vmdoc.AttachTap || attach["device"] != vmdoc.TapName(v.mac) {
+		v.t.Errorf("its NIC is attached at %v", attach)
+	}
+	if got := v.field("qemu_state"); got != "running" {
+		v.t.Errorf("QEMU says that it is %v", got)
+	}
+}
+
+// reaches: packets pass both ways, as large as the MTU allows.
+func (v *vm) reaches(c *console, other *vm) {
+	v.t.Helper()
+	c.run(pingFrom(other.ip))
+	c.run(fmt.Sprintf("ping -c 1 -W 20 -s %d %s >/dev/null", mtu-28, other.ip))
+	v.t.Log("the guest reaches a VM of another node")
+}
+
+// pingFrom is a command of the guest that pings until it is answered.
+func pingFrom(to netip.Addr) string {
+	return fmt.Sprintf("n=0; until ping -c 1 -W 1 %s >/dev/null; do n=$((n+1)); [ $n -lt 40 ] || break; done; [ $n -lt 40 ]", to)
+}
+
+// drops are the frames that port security dropped on the node.
+func (v *vm) drops() uint64 {
+	v.t.Helper()
+	sum := uint64(0)
+	for line := range strings.Lines(v.metrics()) {
+		if strings.HasPrefix(line, "rutter_agent_port_drops_total{") && strings.Contains(line, v.mac.String()) {
+			number := strings.Fields(line)
+			n, _ := strconv.ParseUint(number[len(number)-1], 10, 64)
+			sum += n
+		}
+	}
+	return sum
+}
+
+// sendsAsItself: frames with another address of IP or of Ethernet are dropped at its port.
+func (v *vm) sendsAsItself(c *console, other *vm) {
+	v.t.Helper()
+	before := v.drops()
+	c.run("ip addr add 10.0.0.177/24 dev eth0")
+	c.fails(fmt.Sprintf("ping -c 2 -W 1 -I 10.0.0.177 %s >/dev/null", other.ip))
+	c.run("ip addr del 10.0.0.177/24 dev eth0")
+	v.until("a frame with another IP address is counted as dropped", func() bool { return v.drops() > before })
+	before = v.drops()
+	c.run("ip link set eth0 down; ip link set eth0 address 02:00:00:00:00:99; ip link set eth0 up")
+	c.fails(fmt.Sprintf("ping -c 2 -W 1 %s >/dev/null", other.ip))
+	v.until("a frame with another MAC is counted as dropped", func() bool { return v.drops() > before })
+	c.run("ip link set eth0 down; ip link set eth0 address " + v.mac.String() + "; ip link set eth0 up")
+	c.run(pingFrom(other.ip))
+}
+
+// flows pings the machine from another VM until it answered several times.
+func (v *vm) flows(from *vm, when string) {
+	v.t.Helper()
+	zone := netlab.Namespace{Dir: "/run/netns", Name: from.id.String()}
+	answered := 0
+	v.until("packets flow "+when, func() bool {
+		if _, err := zone.Ping(v.ip, 56, time.Second); err == nil {
+			answered++
+		}
+		return answered == 5
+	})
+}
+
+// survives: neither the agent nor the servers are needed for packets, and QEMU outlives
+// them.
+func (v *vm) survives(c *console, other *vm) {
+	v.t.Helper()
+	pid := v.pid()
+	v.flows(other, "before")
+	if err := v.agent.Stop(syscall.SIGKILL); err != nil {
+		v.t.Fatal(err)
+	}
+	v.flows(other, "without the agent")
+	for _, s := range v.c.Servers {
+		if err := s.Stop(syscall.SIGKILL); err != nil {
+			v.t.Fatal(err)
+		}
+	}
+	v.flows(other, "without agent and servers")
+	v.startAgent()
+	v.flows(other, "with the agent from its own disk")
+	v.until("QMP is taken up again", func() bool { return v.field("qemu_state") == "running" })
+	for _, s := range v.c.Servers {
+		if err := s.Start(); err != nil {
+			v.t.Fatal(err)
+		}
+	}
+	v.everywhere("running")
+	c.run(pingFrom(other.ip))
+	if now := v.pid(); now != pid || pid == 0 {
+		v.t.Errorf("its process was %d and is %d", pid, now)
+	}
+}
+
+// ended waits until each server has a VMM of the VM ended, with its reason.
+func (v *vm) ended(id, state, reason string) {
+	v.t.Helper()
+	for _, s := range v.c.Servers {
+		v.until(fmt.Sprintf("%s has VMM %s", s.ID, state), func() bool { return v.at(s, "/vmms/"+id, "state") == state })
+		if got := v.at(s, "/vmms/"+id, "reason"); reason != "" && !strings.Contains(got, reason) {
+			v.t.Errorf("%s has the reason %q, want %q", s.ID, got, reason)
+		}
+	}
+	v.everywhere("stopped")
+}
+
+// active is the id of the VM's VMM that has not ended.
+func (v *vm) active() (id string) {
+	v.t.Helper()
+	v.until("the VM has a VMM in the log", func() bool {
+		vmms, err := v.c.Client.List(v.t.Context(), "/vmms", map[string][]string{"instance_id": {v.id.String()}})
+		for _, vmm := range vmms {
+			if state := vmm["state"]; err == nil && state != "failed" && state != "destroyed" {
+				id = fmt.Sprint(vmm["id"])
+			}
+		}
+		return id != ""
+	})
+	return id
+}
+
+// stops: the guest sees its power button.
+func (v *vm) stops() {
+	v.t.Helper()
+	vmm := v.active()
+	v.must("vm", "stop", v.id.String(), "--wait=cluster")
+	v.ended(vmm, "destroyed", "")
+	if got := v.field("exit_reason"); got != vmdoc.GuestShutdown {
+		v.t.Errorf("it ended by %v, want %s", got, vmdoc.GuestShutdown)
+	}
+}
+
+func (v *vm) start() *console {
+	v.t.Helper()
+	v.must("vm", "start", v.id.String())
+	return v.console()
+}
+
+// switchesItselfOff: that is not a failure.
+func (v *vm) switchesItselfOff() {
+	v.t.Helper()
+	c := v.start()
+	vmm := v.active()
+	_, _ = c.try("poweroff -f", time.Second) // it does not answer any more
+	v.ended(vmm, "destroyed", "")
+}
+
+// isKilled: that is one.
+func (v *vm) isKilled() {
+	v.t.Helper()
+	v.must("vm", "start", v.id.String())
+	vmm := v.active()
+	v.everywhere("running")
+	if err := syscall.Kill(v.pid(), syscall.SIGKILL); err != nil {
+		v.t.Fatal(err)
+	}
+	v.ended(vmm, "failed", "ended")
+}
