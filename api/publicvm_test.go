@@ -43,8 +43,10 @@ func TestTenantsSeeNoInternalMetadata(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/log/state?kind=vm", "/log/history?kind=vm&object=" + readerVM, fmt.Sprintf("/log/diff?from=1&to=%d", head), "/snapshot", "/vms/lookup?text=x",
-		fmt.Sprintf("/vms/%s?at=%d", readerVM, head), fmt.Sprintf("/vms?owner_uuid=%s&at=%d", readerOwner, head), "/vms/" + readerVM + "/history"} {
+	for _, path := range []string{
+		"/log/state?kind=vm", "/log/history?kind=vm&object=" + readerVM, fmt.Sprintf("/log/diff?from=1&to=%d", head), "/snapshot", "/vms/lookup?text=x",
+		fmt.Sprintf("/vms/%s?at=%d", readerVM, head), fmt.Sprintf("/vms?owner_uuid=%s&at=%d", readerOwner, head), "/vms/" + readerVM + "/history",
+	} {
 		if w := b.call("GET", path, "", asHeader, "reader"); w.Code != http.StatusForbidden || strings.Contains(w.Body.String(), secret) {
 			t.Errorf("%s: %d %s, want it refused", path, w.Code, w.Body)
 		}

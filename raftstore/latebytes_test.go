@@ -16,8 +16,26 @@ import (
 // late are elements that a writer puts where later programs have fields: of each type, of
 // wrong lengths, and in forms that no program writes.
 var late = [][]byte{
-	{0xa0}, {0xa3, 'a', 'n', 'y'}, {0xa2, '{', '}'}, {0xd9, 1, 'x'}, {0}, {1}, {0xcd, 5, 0xdc}, {0xcc, 7}, {0xc0}, {0xc2}, {0xc3}, {0x90}, {0x91, 0xa1, 'x'}, {0x91, 0x90}, {0x80},
-	{0x91, 0xc4, 4, 10, 0, 0, 1}, append([]byte{0xc4, 16}, make([]byte, 16)...), append([]byte{0xc4, 16}, bytes.Repeat([]byte{7}, 16)...), {0xc4, 0}, {0xc4, 3, 1, 2, 3}, {0xca, 0, 0, 0, 0},
+	{0xa0},
+	{0xa3, 'a', 'n', 'y'},
+	{0xa2, '{', '}'},
+	{0xd9, 1, 'x'},
+	{0},
+	{1},
+	{0xcd, 5, 0xdc},
+	{0xcc, 7},
+	{0xc0},
+	{0xc2},
+	{0xc3},
+	{0x90},
+	{0x91, 0xa1, 'x'},
+	{0x91, 0x90},
+	{0x80},
+	{0x91, 0xc4, 4, 10, 0, 0, 1},
+	append([]byte{0xc4, 16}, make([]byte, 16)...), append([]byte{0xc4, 16}, bytes.Repeat([]byte{7}, 16)...),
+	{0xc4, 0},
+	{0xc4, 3, 1, 2, 3},
+	{0xca, 0, 0, 0, 0},
 }
 
 // withLate returns the bytes of a change whose object has elements behind the fields of the

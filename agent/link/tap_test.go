@@ -565,8 +565,17 @@ func TestDeviceNames(t *testing.T) {
 func TestRefusedAttachments(t *testing.T) {
 	w, cn1, _, a, _ := tapped(t, (*world).secure)
 	for _, bad := range []desired.Attach{
-		{Tap: true}, {Tap: true, Name: "port7"}, {Name: "fabric3"}, {Tap: true, Name: "br5v0"}, {Tap: true, Name: "sdcvxl9"}, {Tap: true, Name: "sixteen-letters-"},
-		{Name: "a/b"}, {Name: ".."}, {Tap: true, Name: "tap%d"}, {Name: "eth0", User: 7}, {Tap: true, Name: "rt2", User: desired.NoUser},
+		{Tap: true},
+		{Tap: true, Name: "port7"},
+		{Name: "fabric3"},
+		{Tap: true, Name: "br5v0"},
+		{Tap: true, Name: "sdcvxl9"},
+		{Tap: true, Name: "sixteen-letters-"},
+		{Name: "a/b"},
+		{Name: ".."},
+		{Tap: true, Name: "tap%d"},
+		{Name: "eth0", User: 7},
+		{Tap: true, Name: "rt2", User: desired.NoUser},
 	} {
 		if changed := cn1.m.Attach(map[log.MAC]desired.Attach{mac(1): bad, mac(99): bad}); len(changed) > 1 {
 			t.Errorf("%+v: changed %v", bad, changed)

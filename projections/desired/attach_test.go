@@ -55,8 +55,21 @@ func TestAttachIsChecked(t *testing.T) {
 		}
 	}
 	for _, a := range []Attach{
-		{Tap: true}, {Name: "sixteen-letters-"}, {Name: "."}, {Name: ".."}, {Name: "a/b"}, {Name: "a b"}, {Name: "a:b"}, {Name: "eth%d"}, {Name: "eth0\n"}, {Name: "größe"},
-		{Name: "lo"}, {Name: "all"}, {Name: "default"}, {Name: "eth0", User: 1}, {Tap: true, Name: "tap0", User: NoUser},
+		{Tap: true},
+		{Name: "sixteen-letters-"},
+		{Name: "."},
+		{Name: ".."},
+		{Name: "a/b"},
+		{Name: "a b"},
+		{Name: "a:b"},
+		{Name: "eth%d"},
+		{Name: "eth0\n"},
+		{Name: "größe"},
+		{Name: "lo"},
+		{Name: "all"},
+		{Name: "default"},
+		{Name: "eth0", User: 1},
+		{Tap: true, Name: "tap0", User: NoUser},
 	} {
 		if err := a.Check(); err == nil {
 			t.Errorf("%+v was accepted", a)

@@ -72,6 +72,7 @@ func minimal(metadata, interfaces string) string {
 
 // metadata is our element, and tap an interface of ours.
 func metadata(nics string) string { return `<r:vm xmlns:r="` + Namespace + `">` + nics + `</r:vm>` }
+
 func tap(mac, device string) string {
 	return `<interface type='ethernet'><mac address='` + mac + `'/><target dev='` + device + `' managed='no'/></interface>`
 }

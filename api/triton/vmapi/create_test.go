@@ -242,7 +242,9 @@ func TestBadMachines(t *testing.T) {
 		{full("customer_metadata", `{"a":{}}`), "customer_metadata", "Invalid"},
 		{full("locality", `{"near":7}`), "vm", "Invalid"},
 		{full("affinity", `7`), "affinity", "Invalid"},
-		{`[]`, "body", "Invalid"}, {`null`, "body", "Invalid"}, {``, "body", "Invalid"},
+		{`[]`, "body", "Invalid"},
+		{`null`, "body", "Invalid"},
+		{``, "body", "Invalid"},
 	} {
 		status, text := ask(h, "POST", "/vms", c.body)
 		var p struct {

@@ -176,8 +176,13 @@ func TestCodesOfTheAgent(t *testing.T) {
 		code string
 		want uint
 	}{
-		{registered.CodeInvalid, 7}, {registered.CodeRefused, 100}, {registered.CodeOther, 100}, {registered.CodeTooMany, 11},
-		{registered.CodeServers, 11}, {registered.CodeWaiting, 11}, {registered.CodeInternal, 999},
+		{registered.CodeInvalid, 7},
+		{registered.CodeRefused, 100},
+		{registered.CodeOther, 100},
+		{registered.CodeTooMany, 11},
+		{registered.CodeServers, 11},
+		{registered.CodeWaiting, 11},
+		{registered.CodeInternal, 999},
 	} {
 		s.set(func() { s.refusal = &registered.Error{Code: test.code, Message: "why", VM: vm} })
 		e := call(t, "ADD", s.conf("1.1.0", fmt.Sprintf(`"netns": %q`, dir)), attachment(ns)...).failed(t)
