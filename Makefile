@@ -8,7 +8,9 @@ TOOL      := go tool -modfile=scripts/tools.mod
 UNITS      = $(shell go list ./raftstore ./raftstore/history ./api/... ./... | grep -v '/integration')
 # Most of what the other tests do is to wait for processes, so some run at the same time;
 # integration/arch only reads.
-WHOLE      = $(shell go list $(addprefix ./integration,/ /operate /guest /triton /tls /console) ./integration/... | grep -v '/integration/arch$$')
+WHOLE      = $(shell go list $(addprefix ./integration,/ /operate /guest /triton /tls /console) ./integration/... | grep -v -e '/integration/arch$$' $(addprefix -e ,$(ALONE:.%=%$$)))
+# What starts machines, containers and libvirtd, which want the processors for themselves.
+ALONE      = ./integration/cni ./integration/libvirt ./integration/qemu
 SIDEWAYS   = -p $$(($$(nproc) + 1)) -parallel $$((2 * $$(nproc)))
 BENCHED    = $(shell grep -rl --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname | sort -u)
 FUZZTIME  ?= 10s
@@ -29,6 +31,7 @@ test: packages build vet fmt-check ## everything that a change must pass, in a f
 	go test -timeout 15m -vet=off $(SIDEWAYS) $(UNITS)
 	@scripts/fuzz.sh $(FUZZCHANGE) FuzzChange
 	RUTTER_PROGRAM=$(CURDIR)/bin/rutter go test -timeout 40m -count=1 -vet=off $(SIDEWAYS) $(WHOLE)
+	RUTTER_PROGRAM=$(CURDIR)/bin/rutter go test -timeout 20m -count=1 -vet=off -p 1 $(ALONE)
 
 quick: ## unit tests of the packages that differ from BASE (HEAD~), and of those that import them
 	@scripts/quick.sh $(BASE)
