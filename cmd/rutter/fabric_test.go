@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +18,7 @@ import (
 	"rutter/agent/link"
 	"rutter/api/client"
 	"rutter/cmd/rutter/await"
+	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/node"
 	"rutter/cmd/rutter/serve"
 	"rutter/log"
@@ -69,25 +68,14 @@ func (f *freezable) Apply(ctx context.Context, delta desired.LinksDelta) link.Re
 	return f.Manager.Apply(ctx, delta)
 }
 
-// freePort counts on from anywhere: two processes that test do not begin alike.
-var freePort atomic.Uint32
-
-func init() { freePort.Store(rand.Uint32N(12_000)) }
-
-// freeAddress is a loopback address without a listener. Its port is none of those that
-// the kernel hands out meanwhile (net.ipv4.ip_local_port_range), nor one that was
-// handed out here before.
+// freeAddress is a loopback address without a listener, of this process alone.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	for range 1000 {
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+freePort.Add(1)%12_000))
-		if err == nil {
-			listener.Close()
-			return listener.Addr().String()
-		}
+	ports, err := bench.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free")
-	return ""
+	return fmt.Sprintf("127.0.0.1:%d", ports[0])
 }
 
 // testCluster is three servers in this process.
