@@ -99,12 +99,14 @@ func (n *node) address6(vm, address string, bits int) {
 	})
 }
 
-// fails waits until the kernel of a VM gives up an address that the log does not have.
+// fails waits until the kernel of a VM gives up an address that the log does not have. Soon
+// after that it may forget that it asked.
 func (n *node) fails(vm, address string) {
 	n.t.Helper()
 	_, _ = n.vm(vm).Ping(netip.MustParseAddr(address), 56, time.Millisecond)
 	n.eventually("the end of the requests for "+address, func() bool {
-		return strings.Contains(n.sh(vm, "ip neigh show "+address), "FAILED")
+		out := n.sh(vm, "ip neigh show "+address)
+		return out == "" || strings.Contains(out, "FAILED")
 	})
 }
 
