@@ -228,7 +228,7 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 // startTask writes a task for the VM's compute node, and answers 202 with its id; with sync
 // when it has ended.
 func (s *Service) startTask(w http.ResponseWriter, r *http.Request, vm *log.VM, task string, params map[string]any, sync bool) error {
-	if err := s.cfg.Store.Ready(); err != nil {
+	if err := s.cfg.Store.AwaitReady(r.Context()); err != nil {
 		return err
 	}
 	if vm.State == destroyed && task != "machine_destroy" { // VMAPI starts that job again

@@ -37,7 +37,10 @@ type Store interface {
 	Changed() <-chan struct{}
 	WaitSeq(ctx context.Context, seq log.Seq) error
 	Consistent(ctx context.Context) (log.Seq, error)
+	// Ready is nil when this server can serve; it answers at once, for probes.
 	Ready() error
+	// AwaitReady is Ready for reads and writes: it may wait a while for a leader.
+	AwaitReady(ctx context.Context) error
 	Serving() error
 }
 
