@@ -148,7 +148,7 @@ func (s *Service) putVM(w http.ResponseWriter, r *http.Request) error {
 		UUID  *string `json:"uuid"`
 	}
 	if err := json.Unmarshal(body, &object); err != nil || r.URL.Query().Has("action") || object.State == nil || object.UUID == nil {
-		sync, err := flags(r, nil)
+		sync, err := s.waits.flags(r, nil)
 		if err != nil {
 			return err
 		}
