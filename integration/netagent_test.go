@@ -66,6 +66,7 @@ func TestNetAgent(t *testing.T) {
 		{"VMs as vminfod of SmartOS shows them", (*netAgent).smartOSForm},
 		{"VMs by tasks", (*netAgent).tasks},
 		{"VMs whose networks are given", (*netAgent).networksGiven},
+		{"VMs that VMAPI makes", (*netAgent).madeByVMAPI},
 		{"commands by tasks", (*netAgent).commands},
 		{"15 a VM is deleted", (*netAgent).deleteVM},
 	} {

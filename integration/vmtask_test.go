@@ -156,6 +156,106 @@ func (a *netAgent) networksGiven(t *testing.T) {
 	a.until("the NIC of a VM that was not made is gone", func() bool { return strings.TrimSpace(listed()) == "[]" })
 }
 
+// madeByVMAPI: without an old VMAPI behind, a VM is made, gets NICs and loses them; an
+// answer with sync=true is not before the node's report is in the log. What was made for a
+// task that failed is freed at every server, also if the leader ends between.
+func (a *netAgent) madeByVMAPI(t *testing.T) {
+	one, other := a.c.Servers[0], a.c.Servers[1]
+	vm := log.UUID{0xab, 6: 0x40, 8: 0x80, 15: 20}
+	path := "/vmapi/vms/" + vm.String()
+	body := func(more string) string {
+		return fmt.Sprintf(`{"uuid":%q,"alias":"vmapi%d","brand":"lx","ram":64,"owner_uuid":%q,"networks":[{"uuid":%q}]%s}`, vm, vm[15], a.vmWorld.owner, a.vmNode.vmWorld.network, more)
+	}
+	onNode := fmt.Sprintf(`,"server_uuid":%q`, a.cn)
+	did := func(s *bench.Server, path, body string) {
+		t.Helper()
+		if status, text, err := a.posts(s, path, body); status != http.StatusAccepted {
+			t.Fatalf("POST %s: %d %s (%v)", path, status, text, err)
+		}
+	}
+	macs := func(s *bench.Server) (list []string) {
+		t.Helper()
+		var nics []struct{ MAC string }
+		if text := a.text(s, "/napi/nics?consistent&belongs_to_uuid="+vm.String()); json.Unmarshal([]byte(text), &nics) != nil {
+			t.Fatalf("NICs of the VM: %s", text)
+		}
+		for _, nic := range nics {
+			list = append(list, nic.MAC)
+		}
+		return list
+	}
+	a.awaits("the node's status", "running", func() string { return a.value("/servers/"+a.cn.String(), "status") }) // else each VM's state is unknown
+	did(one, "/vmapi/vms?sync=true", body(onNode))
+	if got := a.field(one, "/vms/"+vm.String(), "state"); got != "running" {
+		t.Errorf("the VM is %s after the answer", got)
+	}
+	first := macs(other)
+	did(other, path+"?action=add_nics&sync=true", fmt.Sprintf(`{"networks":[{"uuid":%q}]}`, a.vmNode.vmWorld.network))
+	if got := macs(one); len(first) != 1 || len(got) != 2 || len(a.manifest(vm).NICs) != 2 {
+		t.Fatalf("the VM had %v and has %v, in the manifest %v", first, got, a.manifest(vm).NICs)
+	}
+	own := a.newMAC() // a NIC that NAPI was asked for
+	if status, answer := a.at(one, http.MethodPost, "/napi/nics", fmt.Sprintf(`{"mac":%q,"belongs_to_type":"zone","belongs_to_uuid":%q,"owner_uuid":%q,"network_uuid":%q,"cn_uuid":%q}`, own, vm, a.vmWorld.owner, a.vmNode.vmWorld.network, a.cn)); status != http.StatusOK {
+		t.Fatalf("NAPI: %d %s", status, answer.Failure)
+	}
+	did(one, path+"?action=add_nics&sync=true", fmt.Sprintf(`{"macs":[%q]}`, own))
+	if a.local(vm, own, "mac") != own {
+		t.Errorf("the manifest has not NIC %s: %v", own, a.manifest(vm).NICs)
+	}
+	did(other, path+"?action=remove_nics&sync=true", fmt.Sprintf(`{"macs":[%q]}`, own))
+	if got := macs(other); len(got) != 2 || a.local(vm, own, "mac") != "" {
+		t.Errorf("after remove_nics the log has %v, the manifest %v", got, a.manifest(vm).NICs)
+	}
+	status, gone := a.at(other, http.MethodDelete, path+"?sync=true", "")
+	if got := macs(one); status != http.StatusAccepted || len(got) != 0 {
+		t.Errorf("delete: %d %s, and NICs %v are left", status, gone.Failure, got)
+	}
+	// A node that refuses, while the leader ends between the task and its end.
+	vm[15]++
+	a.stopAgent()
+	leader := a.c.leader()
+	asked := a.c.Servers[0]
+	if asked == leader {
+		asked = a.c.Servers[1]
+	}
+	answered := make(chan string, 1)
+	go func() {
+		status, text, err := a.posts(asked, "/vmapi/vms?sync=true", body(onNode+`,"init":["/bin/true"]`))
+		answered <- fmt.Sprintf("%d %s (%v)", status, text, err)
+	}()
+	a.until("the VM is in the log", func() bool { return a.field(asked, "/vms/"+vm.String(), "state") == "provisioning" })
+	a.c.signal(leader, syscall.SIGKILL)
+	a.vmWorld.t = a.whole
+	a.startAgentWith("--servers", strings.Join(a.c.Client.Servers(), ","))
+	a.vmWorld.t = t
+	if got := <-answered; !strings.HasPrefix(got, "500 ") || !strings.Contains(got, "params.init") {
+		t.Errorf("the node's refusal: %s", got)
+	}
+	a.c.start(leader)
+	a.c.waitReady(leader)
+	for _, s := range a.c.Servers {
+		a.until(s.ID+" has freed what was made", func() bool {
+			return strings.Contains(a.field(s, "/vms/"+vm.String(), "state"), "not found") && len(macs(s)) == 0
+		})
+	}
+}
+
+// posts asks one server, also beside the test's own goroutine.
+func (a *netAgent) posts(s *bench.Server, path, body string) (status int, text string, err error) {
+	request, err := http.NewRequestWithContext(a.whole.Context(), http.MethodPost, s.URL+path, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	read, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(read), err
+}
+
 // text is what a server answers to GET.
 func (a *netAgent) text(s *bench.Server, path string) string {
 	a.t.Helper()

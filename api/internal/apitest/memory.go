@@ -209,6 +209,20 @@ func (m *Memory) Ready() error {
 	return m.errors.Ready
 }
 
+// AwaitReady returns what Ready does when Errors.Election is closed, or ctx ends.
+func (m *Memory) AwaitReady(ctx context.Context) error {
+	m.mu.RLock()
+	election := m.errors.Election
+	m.mu.RUnlock()
+	if election != nil {
+		select {
+		case <-election:
+		case <-ctx.Done():
+		}
+	}
+	return m.Ready()
+}
+
 // FailWrites makes the next n changes fail with err.
 func (m *Memory) FailWrites(n int, err error) {
 	m.mu.Lock()
@@ -326,7 +340,12 @@ func (m *Memory) Tag(t T, name string) {
 }
 
 // Errors are what methods of a Memory return.
-type Errors struct{ Ready, Serving, Consistent error }
+type Errors struct {
+	Ready, Serving, Consistent error
+	// Election is closed when there is a leader, for which AwaitReady waits; nil: it does
+	// not wait.
+	Election <-chan struct{}
+}
 
 // Fail sets what methods return from now on.
 func (m *Memory) Fail(errors Errors) {

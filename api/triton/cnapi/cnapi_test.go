@@ -101,6 +101,33 @@ func TestUnready(t *testing.T) {
 	}
 }
 
+// TestProbeWithoutLeader: a probe is answered at once while there is no leader; what reads
+// or writes waits for one.
+func TestProbeWithoutLeader(t *testing.T) {
+	store := newMemory()
+	s := newService(t, store, nil)
+	elected := make(chan struct{})
+	store.Fail(apitest.Errors{Ready: errors.New("no leader"), Election: elected})
+	ask(t, s, "GET /ping", "", 503)
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/servers", nil))
+		if w.Code != 200 {
+			t.Errorf("a read in an election: %d %s", w.Code, w.Body)
+		}
+	}()
+	store.Fail(apitest.Errors{Election: elected})
+	select {
+	case <-answered:
+		t.Error("a read did not wait for the leader")
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(elected)
+	<-answered
+}
+
 // A status that was made before vm-agent's PUT, and comes after it, takes no VM back.
 func TestStaleStatus(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Second)

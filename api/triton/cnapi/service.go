@@ -1,6 +1,7 @@
 package cnapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -32,8 +33,10 @@ type Store interface {
 	// Consistent returns when this server has applied all that was acknowledged
 	// anywhere before the call.
 	Consistent(ctx context.Context) (log.Seq, error)
-	// Ready is nil when this server can serve.
+	// Ready is nil when this server can serve; it answers at once, for probes.
 	Ready() error
+	// AwaitReady is Ready for reads and writes: it may wait a while for a leader.
+	AwaitReady(ctx context.Context) error
 	// Serving is nil, or why nothing of this server's state may be shown.
 	Serving() error
 }
@@ -249,8 +252,10 @@ func (s *Service) Handler() http.Handler { return s.table.Handler() }
 // answering serves an endpoint, if this server can serve.
 func (s *Service) answering(e endpoint) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if err := s.ready(); err != nil && !e.always {
-			return err
+		if !e.always {
+			if err := s.ready(s.store.AwaitReady(r.Context())); err != nil {
+				return err
+			}
 		}
 		r, err := rest.NoteContent(r)
 		if err != nil {
@@ -260,20 +265,16 @@ func (s *Service) answering(e endpoint) rest.Endpoint {
 	}
 }
 
-// ready is nil, or the answer of a server that cannot serve.
-func (s *Service) ready() error {
-	err := s.store.Serving()
-	if err == nil {
-		err = s.store.Ready()
-	}
-	if err != nil {
+// ready is nil, or the answer of a server that cannot serve; err is what the store said of it.
+func (s *Service) ready(err error) error {
+	if err := cmp.Or(s.store.Serving(), err); err != nil {
 		return failure(http.StatusServiceUnavailable, rest.CodeUnavailable, "this server cannot serve: %v", err)
 	}
 	return nil
 }
 
 func (s *Service) ping(w http.ResponseWriter, r *http.Request) error {
-	if err := s.ready(); err != nil {
+	if err := s.ready(s.store.Ready()); err != nil {
 		return err
 	}
 	rest.WriteJSON(w, r, http.StatusOK, map[string]any{"ready": true, "healthy": true, "services": map[string]string{"log": "online"}})

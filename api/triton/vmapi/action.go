@@ -94,7 +94,7 @@ func (s *Service) action(w http.ResponseWriter, r *http.Request) error {
 	if text, named := fields["action"].(string); named && action == "" {
 		action = text
 	}
-	sync, err := flags(r, fields)
+	sync, err := s.waits.flags(r, fields)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (s *Service) noAction(r *http.Request) error {
 }
 
 // flags reads sync, and refuses values of it and of idempotent that are no truth values.
-func flags(r *http.Request, fields map[string]any) (sync bool, err error) {
+func (l *syncWaits) flags(r *http.Request, fields map[string]any) (sync bool, err error) {
 	for _, name := range []string{"sync", "idempotent"} {
 		text := r.URL.Query().Get(name)
 		if value, given := fields[name]; given && value != nil {
@@ -151,6 +151,9 @@ func flags(r *http.Request, fields map[string]any) (sync bool, err error) {
 			return false, invalid(name, "Invalid parameter: it must be true or false")
 		}
 		sync = sync || name == "sync" && text == "true"
+	}
+	if sync && l.waiting.Load() >= l.most {
+		return false, fail(http.StatusServiceUnavailable, rest.CodeOverloaded, "%d requests with sync=true wait at this server, the most that may: nothing was written; leave sync out, and read GET /jobs/UUID", l.most)
 	}
 	return sync, nil
 }
@@ -218,7 +221,7 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 	if vm.ServerUUID.IsZero() {
 		return unallocated()
 	}
-	sync, err := flags(r, nil)
+	sync, err := s.waits.flags(r, nil)
 	if err != nil {
 		return err
 	}
@@ -228,7 +231,7 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 // startTask writes a task for the VM's compute node, and answers 202 with its id; with sync
 // when it has ended.
 func (s *Service) startTask(w http.ResponseWriter, r *http.Request, vm *log.VM, task string, params map[string]any, sync bool) error {
-	if err := s.cfg.Store.Ready(); err != nil {
+	if err := s.cfg.Store.AwaitReady(r.Context()); err != nil {
 		return err
 	}
 	if vm.State == destroyed && task != "machine_destroy" { // VMAPI starts that job again

@@ -34,7 +34,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	m, err := readMachine(r, body)
+	m, err := readMachine(&s.waits, r, body)
 	if err != nil {
 		return err
 	}

@@ -464,3 +464,38 @@ func TestRequestsOwnFields(t *testing.T) {
 		t.Errorf("the node is asked for %v, want the alias", object)
 	}
 }
+
+// TestSyncFlood: so many answers to sync=true wait at a server, and no more: the next is
+// refused before anything is written.
+func TestSyncFlood(t *testing.T) {
+	m, _ := placing(t, nil)
+	s, err := New(Config{Store: m, SyncWaits: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, vm := s.Handler(), "/vms/"+theVM.String()
+	answer := asking(t.Context(), h, "POST", vm+"?action=stop&sync=true", `{}`)
+	task := m.taken(t)
+	for s.waits.waiting.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	before := m.seq
+	for _, one := range []struct{ method, path, body string }{
+		{"POST", vm + "?action=stop&sync=true", `{}`},
+		{"POST", vm, `{"action":"stop","sync":"true"}`},
+		{"DELETE", vm + "?sync=true", ""},
+		{"POST", "/vms?sync=true", newMachine(`,"server_uuid":"` + theCN.String() + `"`)},
+	} {
+		if status, body := ask(h, one.method, one.path, one.body); status != http.StatusServiceUnavailable || !strings.Contains(body, "Overloaded") {
+			t.Errorf("%s %s while one waits: %d %s", one.method, one.path, status, body)
+		}
+	}
+	if m.seq != before {
+		t.Error("a request that was refused has written")
+	}
+	m.ended(t, task, log.TaskFailure, "no", "")
+	<-answer
+	if n := s.waits.waiting.Load(); n != 0 {
+		t.Errorf("%d wait after the last answer", n)
+	}
+}

@@ -87,13 +87,13 @@ var fieldForms = func() map[string]func(value any) (any, string) {
 }()
 
 // readMachine reads the body of POST /vms. All that is wrong with it is in one answer.
-func readMachine(r *http.Request, body []byte) (*machine, error) {
+func readMachine(waits *syncWaits, r *http.Request, body []byte) (*machine, error) {
 	object, err := vmobject.Parse(body)
 	if err != nil {
 		return nil, invalid("body", "%v", err)
 	}
 	m := &machine{}
-	if m.sync, err = flags(r, object); err != nil {
+	if m.sync, err = waits.flags(r, object); err != nil {
 		return nil, err
 	}
 	var wrong problems

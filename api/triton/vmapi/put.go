@@ -148,7 +148,7 @@ func (s *Service) putVM(w http.ResponseWriter, r *http.Request) error {
 		UUID  *string `json:"uuid"`
 	}
 	if err := json.Unmarshal(body, &object); err != nil || r.URL.Query().Has("action") || object.State == nil || object.UUID == nil {
-		sync, err := flags(r, nil)
+		sync, err := s.waits.flags(r, nil)
 		if err != nil {
 			return err
 		}
@@ -292,7 +292,7 @@ func (s *Service) writeBody(r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, fail(http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "the body is cut, or larger than %d bytes", maxPutBody)
 	}
-	return body, errors.Join(s.cfg.Store.Ready(), s.cfg.Store.Serving())
+	return body, errors.Join(s.cfg.Store.AwaitReady(r.Context()), s.cfg.Store.Serving())
 }
 
 // consistent returns when this server has what any server acknowledged before the call;

@@ -1,6 +1,7 @@
 package vmapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,7 +38,10 @@ type Store interface {
 	Changed() <-chan struct{}
 	WaitSeq(ctx context.Context, seq log.Seq) error
 	Consistent(ctx context.Context) (log.Seq, error)
+	// Ready is nil when this server can serve; it answers at once, for probes.
 	Ready() error
+	// AwaitReady is Ready for reads and writes: it may wait a while for a leader.
+	AwaitReady(ctx context.Context) error
 	Serving() error
 }
 
@@ -54,6 +58,9 @@ type Config struct {
 	// Place chooses a server for a new VM; nil: POST /vms needs a server_uuid. An error is
 	// an answer.
 	Place func(r *http.Request, req *designation.Request) (*designation.Result, error)
+	// SyncWaits bounds the answers to sync=true that this server owes at once; default
+	// 1024.
+	SyncWaits int
 	// Changefeeds are the routes of the change feed, served beside VMAPI's; may be nil.
 	Changefeeds []rest.Route
 	// Gone returns the last event of a VM that the log does not have any more, or nil: it
@@ -64,7 +71,10 @@ type Config struct {
 }
 
 // Service is VMAPI's surface.
-type Service struct{ cfg Config }
+type Service struct {
+	cfg   Config
+	waits syncWaits
+}
 
 // New returns a service, or what cfg lacks.
 func New(cfg Config) (*Service, error) {
@@ -80,7 +90,9 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Service{cfg: cfg}, nil
+	s := &Service{cfg: cfg}
+	s.waits.most = int64(cmp.Or(cfg.SyncWaits, maxSyncWaits))
+	return s, nil
 }
 
 func invalid(field, format string, args ...any) *rest.Error {

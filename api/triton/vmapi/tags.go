@@ -64,7 +64,7 @@ func (s *Service) getMember(of string) rest.Endpoint {
 // VM's compute node does it.
 func (s *Service) setMembers(of string, all bool) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		sync, err := flags(r, nil)
+		sync, err := s.waits.flags(r, nil)
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func plainMembers(object map[string]any) bool {
 // removeMembers answers DELETE /vms/UUID/tags and /vms/UUID/tags/KEY, and of the metadata.
 func (s *Service) removeMembers(of string) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		sync, err := flags(r, nil)
+		sync, err := s.waits.flags(r, nil)
 		if err != nil {
 			return err
 		}

@@ -30,6 +30,7 @@ type memory struct {
 }
 
 func (m *memory) Ready() error                                { return m.down }
+func (m *memory) AwaitReady(context.Context) error            { return m.down }
 func (m *memory) Serving() error                              { return m.down }
 func (m *memory) WaitSeq(context.Context, log.Seq) error      { return nil }
 func (m *memory) Consistent(context.Context) (log.Seq, error) { return m.seq, nil }

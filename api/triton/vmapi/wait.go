@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"rutter/api/internal/rest"
@@ -23,6 +24,17 @@ const (
 	wakeGather = 10 * time.Millisecond
 )
 
+// maxSyncWaits bounds the answers to sync=true that a server owes at once: each looks at
+// the state whenever the log changes.
+const maxSyncWaits = 1024
+
+// syncWaits counts the answers that wait. Requests at the same time may each find the last
+// place: the bound is of work, and not exact.
+type syncWaits struct {
+	waiting atomic.Int64
+	most    int64
+}
+
 // codeFailed is the code of VMAPI's answer to a job that failed: restify's, for an error
 // without a code of its own.
 const codeFailed = "Error"
@@ -33,6 +45,8 @@ const codeFailed = "Error"
 func (s *Service) answerTask(w http.ResponseWriter, r *http.Request, sync bool, vm log.UUID, made log.Result, at int) error {
 	id := made.IDs[at]
 	if sync {
+		s.waits.waiting.Add(1)
+		defer s.waits.waiting.Add(-1)
 		if err := s.awaitTask(w, r, vm, id, made.Last); err != nil {
 			return err
 		}

@@ -27,19 +27,29 @@ func (s SurfaceStore) Propose(ctx context.Context, c *log.Change) (log.Result, e
 	return s.Store.Propose(ctx, c)
 }
 
-// leaderWithin is how long Ready waits for a leader. After the end of the leader's process
-// there is another within milliseconds, after a partition within a second or two.
+// leaderWithin is how long AwaitReady waits for a leader. After the end of the leader's
+// process there is another within milliseconds, after a partition within a second or two.
 const leaderWithin = 3 * time.Second
 
-// Ready is the store's, except that it waits leaderWithin for a leader. Triton's programs
-// do not ask again: a job of theirs fails by one 503 that it gets between two leaders.
-func (s SurfaceStore) Ready() error { return awaitLeader(s.Store.Ready, leaderWithin) }
+// AwaitReady returns what Ready does, except that it waits leaderWithin for a leader, or
+// until ctx ends. Triton's programs do not ask again: a job of theirs fails by one 503 that
+// it gets between two leaders. Probes use Ready, which answers at once.
+func (s SurfaceStore) AwaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaderWithin)
+	defer cancel()
+	return awaitLeader(ctx, s.Store.Ready)
+}
 
-// awaitLeader returns what ready does, but raftstore.ErrNoLeader only after a time.
-func awaitLeader(ready func() error, within time.Duration) error {
-	for until := time.Now().Add(within); ; time.Sleep(leaderPause) {
+// awaitLeader returns what ready does, but raftstore.ErrNoLeader only when ctx has ended.
+func awaitLeader(ctx context.Context, ready func() error) error {
+	for {
 		err := ready()
-		if !errors.Is(err, raftstore.ErrNoLeader) || time.Now().After(until) {
+		if !errors.Is(err, raftstore.ErrNoLeader) {
+			return err
+		}
+		select {
+		case <-time.After(leaderPause):
+		case <-ctx.Done():
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package storeapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http/httptest"
@@ -48,15 +49,19 @@ func TestAwaitLeader(t *testing.T) {
 		}
 		return nil
 	}
-	if err := awaitLeader(elected, time.Minute); err != nil || asked != 4 {
+	if err := awaitLeader(t.Context(), elected); err != nil || asked != 4 {
 		t.Errorf("an election: %v after %d", err, asked)
 	}
 	for _, want := range []error{raftstore.ErrNoLeader, raftstore.ErrNotReady} {
 		asked = 0
 		never := func() error { asked++; return want }
-		within := map[bool]time.Duration{true: 20 * time.Millisecond, false: time.Minute}[errors.Is(want, raftstore.ErrNoLeader)]
-		if err := awaitLeader(never, within); !errors.Is(err, want) || errors.Is(want, raftstore.ErrNotReady) && asked != 1 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if errors.Is(want, raftstore.ErrNoLeader) {
+			cancel() // as that of a client that has gone
+		}
+		if err := awaitLeader(ctx, never); !errors.Is(err, want) || asked != 1 {
 			t.Errorf("%v: %v after %d", want, err, asked)
 		}
+		cancel()
 	}
 }
