@@ -699,3 +699,22 @@ func TestTapNameIsFreed(t *testing.T) {
 		}
 	}
 }
+
+// TestDriftWhileABatchHangs: a batch of ours that is not acknowledged hides what another program
+// does to a link for a bounded time only.
+func TestDriftWhileABatchHangs(t *testing.T) {
+	w := newWorld(t)
+	w.namespace("zA")
+	want, _ := w.two(0, false)
+	g := guard(w, want, time.Hour, &linktest.Table{})
+	g.m.cfg.Secure = required
+	g.m.Attach(map[log.MAC]desired.Attach{mac(1): {Tap: true, Name: "rt1"}})
+	w.pass(g.m, clone(want))
+	g.h.expected.note(nil, nil)
+	defer g.h.expected.noted()
+	w.raw("cn1", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.Set(&plan.Link{MTU: 1200}, w.linkNow("cn1", "rt1").Index, plan.ChangeMTU) })
+	w.eventually("the change is seen", func() bool {
+		_, other := g.h.Observed()
+		return other
+	})
+}
