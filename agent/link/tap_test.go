@@ -718,3 +718,28 @@ func TestDriftWhileABatchHangs(t *testing.T) {
 		return other
 	})
 }
+
+// TestTapIsDownWithoutItsBridge: while a VM runs, port security goes off. Its tap is down, also
+// in each pass that follows, so that nothing that the guest sends reaches the node's own stack.
+// With port security on again the tap is up in its bridge, and the guest goes on.
+func TestTapIsDownWithoutItsBridge(t *testing.T) {
+	w, cn1, _, a, _ := tapped(t, (*world).secure)
+	w.guest(a)
+	index := w.linkNow("cn1", "rt1").Index
+	cn1.m.cfg.Secure = plan.Secure{}
+	for range 2 {
+		mustPass(t, cn1.m, clone(a))
+		if l := w.linkNow("cn1", "rt1"); l.Index != index || l.Up || l.MasterIndex != 0 {
+			t.Errorf("without port security: %+v", l)
+		}
+	}
+	cn1.m.cfg.Secure = required
+	mustPass(t, cn1.m, clone(a))
+	if l := w.linkNow("cn1", "rt1"); l.Index != index || !l.Up || l.MasterIndex == 0 {
+		t.Errorf("with port security again: %+v", l)
+	}
+	w.reaches("192.168.5.2")
+	if result := w.pass(cn1.m, clone(a)); len(result.Steps) != 0 {
+		t.Errorf("a pass after it: %v", texts(result.Steps))
+	}
+}
