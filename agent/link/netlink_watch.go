@@ -253,11 +253,16 @@ func (w *watch) observeCarrier(typ uint16, body []byte) (reached bool) {
 	return reached
 }
 
-// settle handles what follows within watchQuiet and while a batch of ours is under way, and
-// what is queued then: otherwise a link would be judged by one of the states on its way,
-// when the kernel or this goroutine is slow.
+// watchBusy bounds how long links are not judged because batches of ours are under way. Then
+// one may be judged by a state on its way, which costs a pass; without a bound, batches that
+// follow each other, or one that hangs, would hide what others do to our links.
+const watchBusy = 2 * time.Second
+
+// settle handles what follows within watchQuiet and while a batch of ours is under way, at
+// most for watchBusy, and what is queued then: otherwise a link would be judged by one of the
+// states on its way, when the kernel or this goroutine is slow.
 func (w *watch) settle(ctx context.Context) error {
-	conn := w.conn
+	conn, end := w.conn, time.Now().Add(watchBusy)
 	if err := conn.SetReadDeadline(time.Now().Add(watchQuiet)); err != nil {
 		return err
 	}
@@ -272,7 +277,7 @@ func (w *watch) settle(ctx context.Context) error {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return fmt.Errorf("link: watch: %w", err)
 		}
-		if w.expected.busy() {
+		if w.expected.busy() && time.Now().Before(end) {
 			if err := conn.SetReadDeadline(time.Now().Add(watchQuiet)); err != nil {
 				return err
 			}

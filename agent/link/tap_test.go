@@ -699,3 +699,47 @@ func TestTapNameIsFreed(t *testing.T) {
 		}
 	}
 }
+
+// TestDriftWhileABatchHangs: a batch of ours that is not acknowledged hides what another program
+// does to a link for a bounded time only.
+func TestDriftWhileABatchHangs(t *testing.T) {
+	w := newWorld(t)
+	w.namespace("zA")
+	want, _ := w.two(0, false)
+	g := guard(w, want, time.Hour, &linktest.Table{})
+	g.m.cfg.Secure = required
+	g.m.Attach(map[log.MAC]desired.Attach{mac(1): {Tap: true, Name: "rt1"}})
+	w.pass(g.m, clone(want))
+	g.h.expected.note(nil, nil)
+	defer g.h.expected.noted()
+	w.raw("cn1", unix.RTM_NEWLINK, 0, func(e *wire.Encoder) { e.Set(&plan.Link{MTU: 1200}, w.linkNow("cn1", "rt1").Index, plan.ChangeMTU) })
+	w.eventually("the change is seen", func() bool {
+		_, other := g.h.Observed()
+		return other
+	})
+}
+
+// TestTapIsDownWithoutItsBridge: while a VM runs, port security goes off. Its tap is down, also
+// in each pass that follows, so that nothing that the guest sends reaches the node's own stack.
+// With port security on again the tap is up in its bridge, and the guest goes on.
+func TestTapIsDownWithoutItsBridge(t *testing.T) {
+	w, cn1, _, a, _ := tapped(t, (*world).secure)
+	w.guest(a)
+	index := w.linkNow("cn1", "rt1").Index
+	cn1.m.cfg.Secure = plan.Secure{}
+	for range 2 {
+		mustPass(t, cn1.m, clone(a))
+		if l := w.linkNow("cn1", "rt1"); l.Index != index || l.Up || l.MasterIndex != 0 {
+			t.Errorf("without port security: %+v", l)
+		}
+	}
+	cn1.m.cfg.Secure = required
+	mustPass(t, cn1.m, clone(a))
+	if l := w.linkNow("cn1", "rt1"); l.Index != index || !l.Up || l.MasterIndex == 0 {
+		t.Errorf("with port security again: %+v", l)
+	}
+	w.reaches("192.168.5.2")
+	if result := w.pass(cn1.m, clone(a)); len(result.Steps) != 0 {
+		t.Errorf("a pass after it: %v", texts(result.Steps))
+	}
+}

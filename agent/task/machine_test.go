@@ -364,11 +364,15 @@ func TestProgramsAreNotChosen(t *testing.T) {
 	vm := fmt.Sprintf(`{"uuid":%q,"owner_uuid":%q`, machine, machine)
 	manifest := filepath.Join(n.dir, "vms", machine+".json")
 	for more, name := range map[string]string{
-		`,"init":["touch","` + mark + `"]`:                 "params.init",
-		`,"root":"/","init":["/bin/sh"]`:                   "params.init, params.root",
-		`,"brand":"kvm","qemu_extra_opts":["-cdrom","/x"]`: "params.qemu_extra_opts",
-		`,"brand":"kvm","disks":[{"path":"/dev/sda"}]`:     "params.disks",
-		`,"zonename":"other"`:                              "params.zonename",
+		`,"init":["touch","` + mark + `"]`:                                                           "params.init",
+		`,"root":"/","init":["/bin/sh"]`:                                                             "params.init, params.root",
+		`,"brand":"kvm","qemu_extra_opts":["-cdrom","/x"]`:                                           "params.qemu_extra_opts",
+		`,"brand":"kvm","disks":[{"path":"/dev/sda"}]`:                                               "params.disks",
+		`,"zonename":"other"`:                                                                        "params.zonename",
+		`,"brand":"kvm","kernel":"/etc/shadow","append":"x"`:                                         "params.append, params.kernel",
+		`,"brand":"kvm","kernel":"/boot/vmlinuz","initrd":"/etc/shadow"`:                             "params.initrd, params.kernel",
+		`,"brand":"kvm","accel":"tcg"`:                                                               "params.accel",
+		`,"nics":[{"mac":"02:00:00:00:00:01","attach":{"kind":"tap","device":"eth1","user":65534}}]`: "params.nics",
 	} {
 		_, err := n.do("machine_create", vm+more+"}")
 		if !errors.Is(err, ErrPrograms) || !strings.Contains(err.Error(), name+":") || !strings.Contains(err.Error(), "--allow-execute") {
@@ -379,7 +383,8 @@ func TestProgramsAreNotChosen(t *testing.T) {
 		}
 	}
 	n.must("machine_create", vm+`,"autoboot":false}`)
-	for _, more := range []string{`"init":["touch","` + mark + `"]`, `"root":"/"`, `"zonename":"other"`, `"disks":[{"path":"/dev/sda"}]`} {
+	for _, more := range []string{`"init":["touch","` + mark + `"]`, `"root":"/"`, `"zonename":"other"`, `"disks":[{"path":"/dev/sda"}]`, `"kernel":"/etc/shadow"`, `"initrd":"/etc/shadow"`,
+		`"nics":[{"mac":"02:00:00:00:00:01","attach":{"kind":"tap","device":"eth1"}}]`, `"add_nics":[{"mac":"02:00:00:00:00:01","attach":{"kind":"tap","device":"eth1"}}]`} {
 		before, _ := os.ReadFile(manifest)
 		if _, err := n.do("machine_update", `{"uuid":"`+machine+`",`+more+`}`); !errors.Is(err, ErrPrograms) {
 			t.Errorf("update with %s: %v", more, err)

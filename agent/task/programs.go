@@ -26,10 +26,14 @@ func (m *Machines) mayChoose(id log.UUID, before, after vmdoc.Value) error {
 	var changed []string
 	for name, value := range is {
 		if !bytes.Equal(was[name], value) {
+			name, _, _ = strings.Cut(name, " ")
 			changed = append(changed, "params."+name)
 		}
 	}
 	for name := range was {
+		if strings.HasPrefix(name, nicsAttach) {
+			continue // a NIC that goes chooses nothing
+		}
 		if _, stays := is[name]; !stays {
 			changed = append(changed, "params."+name)
 		}
@@ -38,10 +42,15 @@ func (m *Machines) mayChoose(id log.UUID, before, after vmdoc.Value) error {
 		return nil
 	}
 	slices.Sort(changed)
+	changed = slices.Compact(changed)
 	return fmt.Errorf("%s: %w: leave it out, write the manifest on the node itself (rutter vm create, rutter vm update), or let its agent take it (rutter agent --allow-execute)", strings.Join(changed, ", "), ErrPrograms)
 }
 
-// programsOf are the fields of a manifest that choose what runs.
+// nicsAttach is the name in programsOf of how one NIC is attached, before its MAC. Tasks may
+// change what else a NIC has, and other NICs.
+const nicsAttach = "nics "
+
+// programsOf are the fields of a manifest that choose what runs, and how each NIC is attached.
 func programsOf(id log.UUID, manifest vmdoc.Value) map[string]json.RawMessage {
 	var fields map[string]json.RawMessage
 	if manifest.IsObject() {
@@ -49,7 +58,20 @@ func programsOf(id log.UUID, manifest vmdoc.Value) map[string]json.RawMessage {
 	}
 	chosen := make(map[string]json.RawMessage)
 	for _, name := range vmrule.Programs(id.String(), fields) {
-		chosen[name] = fields[name]
+		if name != "nics" {
+			chosen[name] = fields[name]
+			continue
+		}
+		list, _ := manifest.Get(name)
+		for i, nic := range list.Items() {
+			if attach, has := nic.Get(vmdoc.AttachField); has {
+				mac := strings.ToLower(textOf(nic, "mac"))
+				if mac == "" {
+					mac = fmt.Sprint(i) // it gets one when it is made
+				}
+				chosen[nicsAttach+mac] = attach.AppendJSON(nil)
+			}
+		}
 	}
 	return chosen
 }

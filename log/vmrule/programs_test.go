@@ -19,6 +19,10 @@ func TestPrograms(t *testing.T) {
 		`{"disks":[{"size":1},{"path":"/dev/sda"}]}`:                                        "disks",
 		`{"add_disks":[{"path":"/dev/sda"}],"update_disks":1}`:                              "add_disks update_disks",
 		`{"zonename":"global"}`:                                                             "zonename",
+		`{"kernel":"/etc/shadow","initrd":"/etc/shadow","append":"x"}`:                      "append initrd kernel",
+		`{"accel":"tcg","boot":"order=nc"}`:                                                 "accel",
+		`{"nics":[{"mac":"a"}],"add_nics":[{"attach":{}}]}`:                                 "add_nics",
+		`{"nics":[{"mac":"a","attach":{"kind":"tap","device":"eth1"}}],"update_nics":2}`:    "nics",
 		`{"filesystems":[{"source":"/"}]}`:                                                  "filesystems",
 	} {
 		var fields map[string]json.RawMessage

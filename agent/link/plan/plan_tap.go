@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"rutter/log"
 	"rutter/projections/desired"
@@ -41,10 +42,20 @@ func (p *planner) tryAttach(o Object, w *desired.Fabric) {
 	}
 	if w.Attach.Tap && !p.secure.On {
 		p.block(o, "%w: tap %s is to be a port of a bridge, and without port security there are none: start the agent with --port-security on, or attach the NIC in a namespace", ErrAttach, w.Attach.Name)
+		p.closeTap(o, w)
 		return
 	}
 	if other := p.nameTakenBy(w); !other.IsZero() {
 		p.block(o, "%w: NIC %s has the name %s already: give one of the two another name", ErrAttach, other, w.Attach.Name)
+	}
+}
+
+// closeTap puts the tap of a NIC down before it loses its bridge and its rules: what a guest
+// sends by a tap that is up and no port goes to the node's own stack, from where it reaches the
+// node's addresses, and the node's VXLAN devices (SAFETY E4). The hypervisor keeps it open.
+func (p *planner) closeTap(o Object, w *desired.Fabric) {
+	if l := p.linkOf(w); l != nil && l.Up {
+		p.rebuild = slices.Insert(p.rebuild, 0, Step{Op: OpSetLink, Object: o, Link: l.Name, Change: ChangeDown})
 	}
 }
 

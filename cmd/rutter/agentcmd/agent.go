@@ -116,7 +116,7 @@ func secure(c *cli.Context, folder string, kernel *link.Netlink, table filter.Ta
 // taskFlags are those of an agent's tasks and sysinfo.
 func taskFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "allow-execute", EnvVars: []string{"RUTTER_ALLOW_EXECUTE"}, Usage: "let operators choose what runs on this compute node: commands that they send, and the programs of VMs (init, root, qemu_extra_opts, disks by path) that tasks make or change; without it, only manifests that root writes on the node choose those"},
+		&cli.BoolFlag{Name: "allow-execute", EnvVars: []string{"RUTTER_ALLOW_EXECUTE"}, Usage: "let operators choose what runs on this compute node: commands that they send, and the programs of VMs (init, root, qemu_extra_opts, kernel, initrd, disks by path, how NICs are attached) that tasks make or change; without it, only manifests that root writes on the node choose those"},
 		&cli.BoolFlag{Name: "sysinfo", EnvVars: []string{"RUTTER_SYSINFO"}, Value: true, Usage: "tell the servers what this compute node is, at its begin and when that changes (--sysinfo=false: no)"},
 		&cli.BoolFlag{Name: "report-metadata", EnvVars: []string{"RUTTER_REPORT_METADATA"}, Usage: "report customer_metadata and internal_metadata of VMs to the servers, with the other fields that VMAPI shows; they may have passwords and keys, which every reader of the log sees"},
 		&cli.StringFlag{Name: "nic-tags", EnvVars: []string{"RUTTER_NIC_TAGS"}, Value: "/etc/rutter/nic_tags", Usage: "`FILE` of the NIC tags that the links of this node provide: lines TAG_nic=MAC or TAG_nic=LINK"},

@@ -167,18 +167,17 @@ func (c *Conn) Next() (Event, error) {
 		return e, nil
 	}
 	_ = c.conn.SetDeadline(time.Time{}) // as in within
-	for {
-		m, err := c.read()
-		if errors.Is(err, unix.ECONNRESET) {
-			err = io.EOF // it ended before it had read all that was sent to it
-		}
-		if err != nil {
-			return Event{}, fmt.Errorf("qmp: %w", err)
-		}
-		if m.Event != nil {
-			return m.event(), nil
-		}
+	m, err := c.read()
+	if errors.Is(err, unix.ECONNRESET) {
+		err = io.EOF // it ended before it had read all that was sent to it
 	}
+	if err != nil {
+		return Event{}, fmt.Errorf("qmp: %w", err)
+	}
+	if m.Event == nil { // else a QEMU could send them as fast as this program reads
+		return Event{}, fmt.Errorf("%w: an answer to nothing", ErrMessage)
+	}
+	return m.event(), nil
 }
 
 // Kept returns the events that came before an answer and were not returned by Next. They are

@@ -217,3 +217,40 @@ func FuzzMessage(f *testing.F) {
 		}
 	})
 }
+
+// TestAnswersToNothing: a QEMU that sends answers to no command, without an end, is left at the
+// first: its reader does not read them as fast as they come.
+func TestAnswersToNothing(t *testing.T) {
+	for _, line := range []string{`{"return":{}}`, `{"return":{},"id":1}`, `{"error":{"class":"a","desc":"b"}}`, `{"QMP":{}}`} {
+		socket := serve(t, func(conn net.Conn, in *bufio.Reader) {
+			_, err := io.WriteString(conn, `{"QMP":{}}`+"\n")
+			if _, asked := in.ReadString('\n'); asked != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, `{"return":{},"id":1}`+"\n")
+			for err == nil {
+				_, err = io.WriteString(conn, line+"\n")
+			}
+		})
+		c, err := Open(t.Context(), socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := c.Next()
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, ErrMessage) {
+				t.Errorf("%s: %v", line, err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Errorf("%s: it is read on and on", line)
+			_ = c.Close()
+			<-ended
+		}
+		_ = c.Close()
+	}
+}
