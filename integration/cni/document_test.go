@@ -1,21 +1,30 @@
 package cni
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"rutter/api/auth/matrix"
+	"rutter/cmd/rutter/netlab"
 	"rutter/log"
 )
 
-// TestContainersDocument runs each command of the section Containers of docs/vms.md, on a node
-// with the settings that the page takes for given.
-func TestContainersDocument(t *testing.T) {
-	t.Parallel()
-	if !enter(t) {
-		return
-	}
+// documented is a node on which the commands of docs/vms.md are run as they are there, and the
+// operator of its cluster.
+type documented struct {
+	*node
+	t        *testing.T
+	env      []string
+	operator []string
+}
+
+// newDocumented makes two nodes, the first with the settings that the page takes for given.
+func newDocumented(t *testing.T) (*documented, *node) {
 	w := newWorldWith(t, func(n *node) {
 		if n.i == 0 {
 			n.zones, n.socket = "/run/netns", "/run/rutter/agent.sock"
@@ -31,29 +40,110 @@ func TestContainersDocument(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	ada := filepath.Join(w.dir, "ada")
+	w.issue(ada, matrix.Identity{Role: matrix.Operator, Name: "ada"})
+	return &documented{
+		node: n, t: t, env: []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "NETCONFPATH=" + n.dir + "/etc/cni/net.d"},
+		operator: []string{"RUTTER_SERVER=" + w.cluster.Client.Servers()[0], "RUTTER_TLS_DIR=" + ada},
+	}, w.nodes[1]
+}
+
+// blocks are the blocks of commands of a section: where they are run, and a script.
+func (d *documented) blocks(section string, n int) (all [][2]string) {
+	d.t.Helper()
 	text, err := os.ReadFile("../../docs/vms.md")
 	if err != nil {
-		t.Fatal(err)
+		d.t.Fatal(err)
 	}
-	_, section, found := strings.Cut(string(text), "\n## Containers\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	blocks := strings.Split(section, "\n```")
-	if !found || len(blocks) != 7 {
-		t.Fatalf("%d pieces of the section, want 3 blocks of commands", len(blocks))
+	_, rest, found := strings.Cut(string(text), "\n## "+section+"\n")
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	pieces := strings.Split(rest, "\n```")
+	if !found || len(pieces) != 2*n+1 {
+		d.t.Fatalf("section %s: %d pieces, want %d blocks of commands", section, len(pieces), n)
 	}
-	env := []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "RUTTER_SERVER=" + w.cluster.Client.Servers()[0]}
-	for i := 1; i < len(blocks); i += 2 {
-		kind, script, _ := strings.Cut(blocks[i], "\n")
+	for i := 1; i < len(pieces); i += 2 {
+		kind, script, _ := strings.Cut(pieces[i], "\n")
 		for _, path := range []string{"/usr/local/bin", "/opt/cni/bin", "/etc/cni/net.d"} {
-			script = strings.ReplaceAll(script, path, n.dir+path)
+			script = strings.ReplaceAll(script, path, d.dir+path)
 		}
-		if kind != "sh operator" && kind != "sh node" {
-			t.Fatalf("a block of %q: it says where its commands are run", kind)
-		}
-		out := must[string](t)(n.run(t.Context(), append(env, "NETCONFPATH="+n.dir+"/etc/cni/net.d"), "set -eu\n"+script, "sh"))
-		if strings.Contains(script, "cnitool add") && (!strings.Contains(out, "mtu 1400") || !strings.Contains(out, "inet 10.0.0.")) {
+		all = append(all, [2]string{kind, script})
+	}
+	return all
+}
+
+// do runs one block. A node has its own certificate only, the operator another one.
+func (d *documented) do(block [2]string) string {
+	d.t.Helper()
+	env := d.env
+	switch block[0] {
+	case "sh operator":
+		env = slices.Concat(d.env, d.operator)
+	case "sh node":
+	default:
+		d.t.Fatalf("a block of %q: it says where its commands are run", block[0])
+	}
+	return must[string](d.t)(d.run(d.t.Context(), env, "set -eu\n"+block[1], "sh"))
+}
+
+// close takes back that nodes make NICs on network web.
+func (d *documented) close() {
+	d.t.Helper()
+	d.do([2]string{"sh operator", "rutter network update " + networks["web"].String() + " self_provision=off"})
+}
+
+const opens = " self_provision=any"
+
+// TestContainersDocument runs each command of the section Containers of docs/vms.md, on a node
+// that has its certificate and nothing else of the network.
+func TestContainersDocument(t *testing.T) {
+	t.Parallel()
+	if !enter(t) {
+		return
+	}
+	w, _ := newDocumented(t)
+	w.close()
+	w.conf("web", "")
+	early := w.container("early")
+	if _, err := w.tool("add", "web", early); err == nil || !strings.Contains(err.Error(), "rutter network update "+networks["web"].String()+opens) {
+		t.Errorf("a network that is not open: got %v, want the command that opens it", err)
+	}
+	must[result](t)(w.tool("del", "web", early))
+	for _, block := range w.blocks("Containers", 3) {
+		out := w.do(block)
+		if strings.Contains(block[1], "cnitool add") && (!strings.Contains(out, "mtu 1400") || !strings.Contains(out, "inet 10.0.0.")) {
 			t.Errorf("the container's interface: got %s", out)
 		}
 	}
-	n.none()
+	w.none()
+}
+
+// TestRegisterDocument runs each command of the section about VMs that programs register, on such
+// a node. A container of another node reaches the VM.
+func TestRegisterDocument(t *testing.T) {
+	t.Parallel()
+	if !enter(t) {
+		return
+	}
+	w, other := newDocumented(t)
+	w.close()
+	blocks := w.blocks("VMs that programs register", 3)
+	w.do(blocks[0])
+	out := w.do(blocks[1])
+	address := regexp.MustCompile(`inet (10\.0\.0\.\d+)/24`).FindStringSubmatch(out)
+	if address == nil || !strings.Contains(out, "mtu 1400") {
+		t.Fatalf("the VM's interface: got %s", out)
+	}
+	var vms []struct{ NICs []struct{ State string } }
+	if err := json.Unmarshal([]byte(out[strings.LastIndex(out, "\n[")+1:]), &vms); err != nil || len(vms) != 1 || vms[0].NICs[0].State != "attached" {
+		t.Errorf("the list: got %s, %v", out, err)
+	}
+	other.conf("web", "")
+	box := other.container("box")
+	ip := must[result](t)(other.tool("add", "web", box)).ip(t)
+	if _, err := (netlab.Namespace{Dir: "/run/netns", Name: "web1"}).Ping(ip, 56, patience); err != nil {
+		t.Errorf("ping of %s from %s: %v", ip, address[1], err)
+	}
+	must[result](t)(other.tool("del", "web", box))
+	w.do(blocks[2])
+	w.none()
 }
