@@ -2,7 +2,10 @@ package cni
 
 import (
 	"encoding/json"
+	"errors"
+	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -145,5 +148,48 @@ func TestRegisterDocument(t *testing.T) {
 	}
 	must[result](t)(other.tool("del", "web", box))
 	w.do(blocks[2])
+	w.none()
+}
+
+// TestLifeDocument runs each command of the section about a VM's life, with busybox as what runs.
+// A container of another node reaches the VM as soon as create has returned.
+func TestLifeDocument(t *testing.T) {
+	t.Parallel()
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Skipf("no busybox here: %v; Debian has it as busybox-static (scripts/debian-packages.txt)", err)
+	}
+	if !enter(t) {
+		return
+	}
+	w, other := newDocumented(t)
+	w.env = append(w.env, "RUTTER_AGENT_SOCKET="+w.socket, "RUTTER_NETNS="+w.zones, "RUTTER_VM_RUN=/run/rutter/vms", "RUTTER_MANIFESTS="+filepath.Join(w.dir, "manifests"))
+	root := "/var/lib/rutter-vms/web0"
+	if err := errors.Join(os.MkdirAll("/var/lib/rutter-vms", 0o700), os.MkdirAll(root+"/usr/sbin", 0o755), copyProgram(busybox, root+"/usr/sbin/httpd")); err != nil {
+		t.Fatal(err)
+	}
+	script := strings.ReplaceAll(w.blocks("A VM's life", 1)[0][1], "\\\n", "")
+	id := ""
+	for line := range strings.Lines(script) {
+		if id != "" {
+			line = regexp.MustCompile(`\bUUID\b`).ReplaceAllString(line, id)
+		}
+		out := w.do([2]string{"sh node", line})
+		t.Logf("%s%s", line, out)
+		if id != "" || !strings.Contains(line, " create ") {
+			continue
+		}
+		id = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`).FindString(out)
+		nics := must[[]map[string]any](t)(w.w.cluster.Client.List(t.Context(), "/nics", map[string][]string{"belongs_to_uuid": {id}}))
+		if len(nics) != 1 {
+			t.Fatalf("the NICs of VM %q are %v: %s", id, nics, out)
+		}
+		other.conf("web", "")
+		box := other.container("box")
+		must[result](t)(other.tool("add", "web", box))
+		if _, err := box.Ping(netip.MustParseAddr(nics[0]["ip"].(string)), 56, patience); err != nil {
+			t.Errorf("ping of the VM: %v", err)
+		}
+	}
 	w.none()
 }

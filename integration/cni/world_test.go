@@ -232,7 +232,7 @@ func (n *node) start() {
 		Args: []string{
 			"agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "data"), "--svp", "off", "--listen", "off", "--socket", n.socket, "--tls-dir", filepath.Join(n.dir, "tls"),
 			"--servers", strings.Join(n.w.cluster.Client.Servers(), ","), "--netns", n.zones, "--etc-netns", filepath.Join(n.dir, "etc"),
-			"--manifests", filepath.Join(n.dir, "manifests"), "--vminfod", "off",
+			"--manifests", filepath.Join(n.dir, "manifests"), "--vminfod", "127.0.0.1:9090",
 			"--port-security", "on", "--require-port-security", "--underlay-interface", "e0",
 		},
 	}
