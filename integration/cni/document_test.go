@@ -1,8 +1,10 @@
 package cni
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -46,7 +48,10 @@ func newDocumented(t *testing.T) (*documented, *node) {
 	ada := filepath.Join(w.dir, "ada")
 	w.issue(ada, matrix.Identity{Role: matrix.Operator, Name: "ada"})
 	return &documented{
-		node: n, t: t, env: []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "NETCONFPATH=" + n.dir + "/etc/cni/net.d"},
+		node: n, t: t, env: []string{
+			"PATH=" + bin + ":" + os.Getenv("PATH"), "NETCONFPATH=" + n.dir + "/etc/cni/net.d", "RUTTER_AGENT_SOCKET=" + n.socket,
+			"RUTTER_NETNS=" + n.zones, "RUTTER_VM_RUN=/run/rutter/vms", "RUTTER_MANIFESTS=" + filepath.Join(n.dir, "manifests"),
+		},
 		operator: []string{"RUTTER_SERVER=" + w.cluster.Client.Servers()[0], "RUTTER_TLS_DIR=" + ada},
 	}, w.nodes[1]
 }
@@ -163,7 +168,6 @@ func TestLifeDocument(t *testing.T) {
 		return
 	}
 	w, other := newDocumented(t)
-	w.env = append(w.env, "RUTTER_AGENT_SOCKET="+w.socket, "RUTTER_NETNS="+w.zones, "RUTTER_VM_RUN=/run/rutter/vms", "RUTTER_MANIFESTS="+filepath.Join(w.dir, "manifests"))
 	root := "/var/lib/rutter-vms/web0"
 	if err := errors.Join(os.MkdirAll("/var/lib/rutter-vms", 0o700), os.MkdirAll(root+"/usr/sbin", 0o755), copyProgram(busybox, root+"/usr/sbin/httpd")); err != nil {
 		t.Fatal(err)
@@ -192,4 +196,60 @@ func TestLifeDocument(t *testing.T) {
 		}
 	}
 	w.none()
+}
+
+// TestMachineDocument runs the command of the section about machines of QEMU, with an empty disk
+// and by emulation: QEMU opens the disk and the tap, and create returns when the tap is a port.
+func TestMachineDocument(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+		t.Skipf("no QEMU here: %v; Debian has it as qemu-system-x86 (scripts/debian-packages.txt)", err)
+	}
+	if !enter(t) {
+		return
+	}
+	w, _ := newDocumented(t)
+	w.do([2]string{"sh operator", "rutter network update " + networks["web"].String() + " dhcp=true"})
+	disk := "/var/lib/rutter-vms/db0.qcow2"
+	if err := errors.Join(os.Mkdir(filepath.Dir(disk), 0o700), os.WriteFile(disk, emptyQCOW2(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	script := strings.Replace(w.blocks("Machines of QEMU", 1)[0][1], "brand=kvm", "brand=kvm accel=tcg", 1)
+	id := regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`).FindString(w.do([2]string{"sh node", script}))
+	var vm struct {
+		QEMUState string `json:"qemu_state"`
+		NICs      []struct{ Attach struct{ Device string } }
+	}
+	w.until("QEMU runs", func() error {
+		out, err := w.run(t.Context(), w.env, "rutter vm get "+id, "sh")
+		if err = errors.Join(err, json.Unmarshal([]byte(out), &vm)); err == nil && vm.QEMUState != "running" {
+			err = fmt.Errorf("got %s", out)
+		}
+		return err
+	})
+	if out := w.do([2]string{"sh node", "ip link show master br7v0 dev " + vm.NICs[0].Attach.Device}); !strings.Contains(out, "mtu 1400") {
+		t.Errorf("the tap: got %s", out)
+	}
+	w.do([2]string{"sh node", "rutter vm stop --force " + id + "; rutter vm delete --wait=fabric " + id})
+	w.none()
+}
+
+// emptyQCOW2 is an image of 64 MiB without data, in clusters of 64 KiB: header, table of counts,
+// counts, and the table of clusters (docs/interop/qcow2.txt of QEMU).
+func emptyQCOW2() []byte {
+	image := make([]byte, 4<<16)
+	put := binary.BigEndian
+	copy(image, "QFI\xfb")
+	put.PutUint32(image[4:], 2)         // version
+	put.PutUint32(image[20:], 16)       // bits of a cluster
+	put.PutUint64(image[24:], 64<<20)   // size
+	put.PutUint32(image[36:], 1)        // entries of the table of clusters
+	put.PutUint64(image[40:], 3<<16)    // its place
+	put.PutUint64(image[48:], 1<<16)    // place of the table of counts
+	put.PutUint32(image[56:], 1)        // clusters of it
+	put.PutUint64(image[1<<16:], 2<<16) // place of the counts
+	for i := range 4 {
+		put.PutUint16(image[2<<16+2*i:], 1)
+	}
+	return image
 }
