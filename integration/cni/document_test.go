@@ -28,9 +28,12 @@ type documented struct {
 	operator []string
 }
 
-// newDocumented makes two nodes, the first with the settings that the page takes for given.
+// newDocumented makes two nodes, the first with the settings that the page takes for given, and a
+// fabric by the page's commands.
 func newDocumented(t *testing.T) (*documented, *node) {
 	w := newWorldWith(t, func(n *node) {
+		n.cn = log.UUID{0x56, 0x4d, 0x69, 0xb1, 0xa1, 0x78, 0x4f, 0xbe, 0xb3, 0x6f, 0x3f, 0x2b, 0x7f, 0xd7, 0xed, byte(n.i + 1)}
+		n.w.fresh = true
 		if n.i == 0 {
 			n.zones, n.socket = "/run/netns", "/run/rutter/agent.sock"
 		}
@@ -47,13 +50,15 @@ func newDocumented(t *testing.T) (*documented, *node) {
 	}
 	ada := filepath.Join(w.dir, "ada")
 	w.issue(ada, matrix.Identity{Role: matrix.Operator, Name: "ada"})
-	return &documented{
+	d := &documented{
 		node: n, t: t, env: []string{
 			"PATH=" + bin + ":" + os.Getenv("PATH"), "NETCONFPATH=" + n.dir + "/etc/cni/net.d", "RUTTER_AGENT_SOCKET=" + n.socket,
 			"RUTTER_NETNS=" + n.zones, "RUTTER_VM_RUN=/run/rutter/vms", "RUTTER_MANIFESTS=" + filepath.Join(n.dir, "manifests"),
 		},
 		operator: []string{"RUTTER_SERVER=" + w.cluster.Client.Servers()[0], "RUTTER_TLS_DIR=" + ada},
-	}, w.nodes[1]
+	}
+	d.do(d.blocks("A fabric for VMs", 1)[0])
+	return d, w.nodes[1]
 }
 
 // blocks are the blocks of commands of a section: where they are run, and a script.
@@ -93,10 +98,10 @@ func (d *documented) do(block [2]string) string {
 	return must[string](d.t)(d.run(d.t.Context(), env, "set -eu\n"+block[1], "sh"))
 }
 
-// close takes back that nodes make NICs on network web.
-func (d *documented) close() {
+// open lets nodes make NICs on network web.
+func (d *documented) open() {
 	d.t.Helper()
-	d.do([2]string{"sh operator", "rutter network update " + networks["web"].String() + " self_provision=off"})
+	d.do([2]string{"sh operator", "rutter network update " + networks["web"].String() + opens})
 }
 
 const opens = " self_provision=any"
@@ -109,7 +114,6 @@ func TestContainersDocument(t *testing.T) {
 		return
 	}
 	w, _ := newDocumented(t)
-	w.close()
 	w.conf("web", "")
 	early := w.container("early")
 	if _, err := w.tool("add", "web", early); err == nil || !strings.Contains(err.Error(), "rutter network update "+networks["web"].String()+opens) {
@@ -133,7 +137,6 @@ func TestRegisterDocument(t *testing.T) {
 		return
 	}
 	w, other := newDocumented(t)
-	w.close()
 	blocks := w.blocks("VMs that programs register", 3)
 	w.do(blocks[0])
 	out := w.do(blocks[1])
@@ -168,6 +171,7 @@ func TestLifeDocument(t *testing.T) {
 		return
 	}
 	w, other := newDocumented(t)
+	w.open()
 	root := "/var/lib/rutter-vms/web0"
 	if err := errors.Join(os.MkdirAll("/var/lib/rutter-vms", 0o700), os.MkdirAll(root+"/usr/sbin", 0o755), copyProgram(busybox, root+"/usr/sbin/httpd")); err != nil {
 		t.Fatal(err)
@@ -209,7 +213,7 @@ func TestMachineDocument(t *testing.T) {
 		return
 	}
 	w, _ := newDocumented(t)
-	w.do([2]string{"sh operator", "rutter network update " + networks["web"].String() + " dhcp=true"})
+	w.open()
 	disk := "/var/lib/rutter-vms/db0.qcow2"
 	if err := errors.Join(os.Mkdir(filepath.Dir(disk), 0o700), os.WriteFile(disk, emptyQCOW2(), 0o600)); err != nil {
 		t.Fatal(err)

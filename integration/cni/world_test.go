@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -105,6 +106,7 @@ type world struct {
 	cluster *bench.Cluster
 	owner   log.UUID
 	change  func(*node) // before it is made
+	fresh   bool        // the log has the nodes, and no network
 	nodes   [2]*node
 }
 
@@ -130,11 +132,14 @@ func newWorldWith(t *testing.T, change func(*node), owner log.UUID) *world {
 		t.Fatal(err)
 	}
 	w.cluster = rig.Cluster(t, bench.Options{Program: program, Servers: 1, TLS: true, Dir: filepath.Join(w.dir, "cluster"), Host: address.Addr().String(), Flags: []string{"--log-level=error"}})
-	ops := w.networks()
+	var servers, nics []log.Op
 	for i := range w.nodes {
-		n, more := w.newNode(i)
-		w.nodes[i] = n
-		ops = append(ops, more...)
+		n, server, nic := w.newNode(i)
+		w.nodes[i], servers, nics = n, append(servers, server), append(nics, nic)
+	}
+	ops := slices.Concat(servers, w.networks(), nics)
+	if w.fresh {
+		ops = servers
 	}
 	if _, err := w.cluster.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
 		t.Fatal(err)
@@ -180,10 +185,10 @@ func (w *world) networks() []log.Op {
 	return ops
 }
 
-// newNode makes node i's namespace, and returns the operations that put it into the log.
-func (w *world) newNode(i int) (*node, []log.Op) {
+// newNode makes node i's namespace, and returns the operations that put it, and its address, into the log.
+func (w *world) newNode(i int) (n *node, server, nic log.Op) {
 	name := fmt.Sprintf("cn%d", i)
-	n := &node{w: w, i: i, cn: client.NewChangeID(), dir: filepath.Join(w.dir, name)}
+	n = &node{w: w, i: i, cn: client.NewChangeID(), dir: filepath.Join(w.dir, name)}
 	n.zones, n.socket = filepath.Join(n.dir, "netns"), filepath.Join(n.dir, "agent.sock")
 	w.change(n)
 	if err := errors.Join(os.MkdirAll(n.zones, 0o755), os.MkdirAll(filepath.Join(n.dir, "conf"), 0o755), os.MkdirAll(filepath.Join(n.dir, "bin"), 0o755), os.Symlink(program, filepath.Join(n.dir, "bin", "rutter"))); err != nil {
@@ -198,10 +203,8 @@ func (w *world) newNode(i int) (*node, []log.Op) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return n, []log.Op{
-		create("hostname uuid", &log.Server{UUID: n.cn, Hostname: name}),
-		create("belongs_to_type belongs_to_uuid cn_uuid ip mac network_uuid owner_uuid underlay", &log.NIC{MAC: mac, BelongsToType: "server", BelongsToUUID: n.cn, CNUUID: n.cn, OwnerUUID: w.owner, NetworkUUID: underlayNetwork, Underlay: true, IP: addr}),
-	}
+	return n, create("hostname uuid", &log.Server{UUID: n.cn, Hostname: name}),
+		create("belongs_to_type belongs_to_uuid cn_uuid ip mac network_uuid owner_uuid underlay", &log.NIC{MAC: mac, BelongsToType: "server", BelongsToUUID: n.cn, CNUUID: n.cn, OwnerUUID: w.owner, NetworkUUID: underlayNetwork, Underlay: true, IP: addr})
 }
 
 // issue writes a certificate with its key into a folder.
