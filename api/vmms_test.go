@@ -86,7 +86,7 @@ func (s *vmmSite) send(m feed.Message) {
 func (s *vmmSite) answer(want string, status uint16, body string) {
 	s.t.Helper()
 	for {
-		_ = s.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = s.conn.SetReadDeadline(time.Now().Add(time.Minute))
 		f, err := s.reader.Next()
 		if err != nil {
 			s.t.Fatal(err)
@@ -207,7 +207,7 @@ func TestInventoryAndLookup(t *testing.T) {
 		items = append(items, feed.InventoryVM{UUID: vm.UUID, Object: b})
 	}
 	s.send(&feed.Inventory{Number: 1, Whole: true, First: true, Last: true, VMs: items})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := s.store.WaitSeq(ctx, 6); err != nil {
 		t.Fatal(err)

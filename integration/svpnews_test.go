@@ -160,7 +160,7 @@ func (w *newsWay) acknowledge(t *testing.T, server int, records []varp.Record) {
 // the servers in at give it.
 func (w *newsWay) has(t *testing.T, server int, what string, at ...int) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		records := w.poll(t, server)
 		if len(records) == 0 {
 			return

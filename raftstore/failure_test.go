@@ -151,9 +151,7 @@ func TestDiskFails(t *testing.T) {
 			if err := test.damage(n); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-			defer cancel()
-			result, err := n.Propose(ctx, tagChange(newID(), "after"))
+			result, err := n.Propose(patience(t), tagChange(newID(), "after"))
 			acked := map[string]log.Result{"before": first}
 			if err == nil {
 				acked["after"] = result // changes.db is off the path of acknowledgement

@@ -89,12 +89,24 @@ func (n *node) pings(vm, to string) {
 	}
 }
 
-// fails waits until the kernel of a VM gives up an address that the log does not have.
+// address6 gives a VM an address of IPv6. The kernel accepts packets to it from its local
+// route on, which it makes a while after it has answered (addrconf_dad_work).
+func (n *node) address6(vm, address string, bits int) {
+	n.t.Helper()
+	n.sh(vm, fmt.Sprintf("ip addr add %s/%d dev eth0 nodad", address, bits))
+	n.eventually("the local route of "+address, func() bool {
+		return strings.Contains(n.sh(vm, "ip -6 route show table local"), "local "+address+" ")
+	})
+}
+
+// fails waits until the kernel of a VM gives up an address that the log does not have. Soon
+// after that it may forget that it asked.
 func (n *node) fails(vm, address string) {
 	n.t.Helper()
 	_, _ = n.vm(vm).Ping(netip.MustParseAddr(address), 56, time.Millisecond)
 	n.eventually("the end of the requests for "+address, func() bool {
-		return strings.Contains(n.sh(vm, "ip neigh show "+address), "FAILED")
+		out := n.sh(vm, "ip neigh show "+address)
+		return out == "" || strings.Contains(out, "FAILED")
 	})
 }
 

@@ -297,8 +297,8 @@ func TestIPv6Guest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.sh("vm25", "ip addr add fd00:1::5/128 dev eth0 nodad")
-	n.sh("vm26", "ip addr add fd00:1::6/64 dev eth0 nodad")
+	n.address6("vm25", "fd00:1::5", 128)
+	n.address6("vm26", "fd00:1::6", 64)
 	n.pings("vm25", "fd00:1::6")
 	// Without a request the advertisements come again.
 	before := n.answerer.Counters().Answered[KindRouter]

@@ -25,7 +25,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // cloud is a log, with a Log of its first node.
 type cloud struct {

@@ -55,11 +55,13 @@ func TestSilentServer(t *testing.T) {
 
 // A reader that takes its time is no silent server.
 func TestSlowReaderIsNotSilence(t *testing.T) {
+	sent := make(chan struct{})
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		for range 3 {
 			fmt.Fprintln(w, "x")
 			_ = http.NewResponseController(w).Flush()
 		}
+		close(sent)
 	})
 	c.cfg.Silence = time.Second // longer than a machine stands still
 	response, err := c.stream(t.Context(), request{method: http.MethodGet, path: "/log"})
@@ -67,6 +69,7 @@ func TestSlowReaderIsNotSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
+	<-sent // only the reader takes its time
 	b := make([]byte, 2)
 	for {
 		n, err := response.Body.Read(b)

@@ -15,7 +15,7 @@ import (
 )
 
 // namedWithin is how long a command may take that has nothing to wait for.
-const namedWithin = 20 * time.Second
+const namedWithin = time.Minute
 
 // ends runs the program and returns its exit code and what it said; the test ends if
 // it does not. The signal, if it is not 0, comes after that time.

@@ -133,7 +133,7 @@ func TestWatermarkThatCannotBe(t *testing.T) {
 func audited(t *testing.T, server *bench.Server, cn log.UUID) bool {
 	t.Helper()
 	folder := server.Args[slices.Index(server.Args, "--data")+1]
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	for ctx.Err() == nil {
 		b, err := os.ReadFile(filepath.Join(folder, audit.Name))

@@ -20,7 +20,7 @@ const (
 	apiPort  = 7420
 	raftPort = 7421
 	// patience is how long a whole cluster may take to be well again.
-	patience = 30 * time.Second
+	patience = time.Minute
 )
 
 // cluster is three servers, each in its namespace.

@@ -19,7 +19,7 @@ const (
 	// latest recovery after its last fault, or it proves nothing. On an idle
 	// machine that is so long before the last fault.
 	leastWrites, leastReads = 200, 200
-	recovery                = 40 * time.Second
+	recovery                = 2 * time.Minute
 )
 
 // setting reads a whole number from the environment.

@@ -172,7 +172,7 @@ func (w *wire) tries() int {
 
 // Lives of the nodes' certificates here: renewal is due before two thirds of it.
 const (
-	nearLife = 12 * time.Second // of the node that is never cut off
+	nearLife = 24 * time.Second // of the node that is never cut off
 	farLife  = 30 * time.Second // of the one that is: 10 s are left when it first asks
 )
 

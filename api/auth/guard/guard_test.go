@@ -219,20 +219,16 @@ func TestScansTakeTurns(t *testing.T) {
 	s := newScans()
 	s.others, s.operators = make(chan struct{}, 1), make(chan struct{}, 1)
 	reader := func(name string) matrix.Identity { return matrix.Identity{Role: matrix.Reader, Name: name} }
-	enter := func(who matrix.Identity) (func(), error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		defer cancel()
-		leave, _, err := s.enter(ctx, who)
-		return leave, err
-	}
-	leave, err := enter(reader("a"))
+	leave, _, err := s.enter(t.Context(), reader("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"a", "b"} {
-		if _, err := enter(reader(name)); err == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond) // it cannot be waited for that nothing is let in
+		if _, _, err := s.enter(ctx, reader(name)); err == nil {
 			t.Errorf("reader %s ran beside reader a", name)
 		}
+		cancel()
 	}
 	people, rest, err := s.enter(t.Context(), matrix.Identity{Role: matrix.Operator, Name: "ops"})
 	if err != nil || rest != operatorsRest {
@@ -240,7 +236,7 @@ func TestScansTakeTurns(t *testing.T) {
 	}
 	people()
 	leave()
-	if leave, err = enter(reader("b")); err != nil {
+	if leave, _, err = s.enter(t.Context(), reader("b")); err != nil {
 		t.Fatal(err)
 	}
 	leave()

@@ -242,7 +242,7 @@ func (b *bed) vm(id string) *log.VM {
 // await waits for a condition.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for until := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for until := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatalf("waited in vain: %s", what)
 		}

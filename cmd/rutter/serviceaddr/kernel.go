@@ -26,14 +26,17 @@ const kernelTimeout = time.Second
 var errLate = errors.New("the proof of leadership is too old")
 
 // kernel sets addresses by rtnetlink, in the network namespace of its thread at open.
-type kernel struct{ conn *netlink.Conn }
+type kernel struct {
+	conn    *netlink.Conn
+	timeout time.Duration // of each message
+}
 
 func openKernel() (*kernel, error) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
-	return &kernel{conn}, nil
+	return &kernel{conn, kernelTimeout}, nil
 }
 
 func (k *kernel) close() error { return k.conn.Close() }
@@ -77,7 +80,7 @@ func (k *kernel) set(a Address, index int, renew bool, may func() bool) error {
 	if err != nil {
 		return err
 	}
-	if err := k.conn.SetDeadline(time.Now().Add(kernelTimeout)); err != nil {
+	if err := k.conn.SetDeadline(time.Now().Add(k.timeout)); err != nil {
 		return err
 	}
 	if !may() {
@@ -92,7 +95,7 @@ func (k *kernel) drop(a Address, index int) error {
 	if err != nil {
 		return err
 	}
-	if err := k.conn.SetDeadline(time.Now().Add(kernelTimeout)); err != nil {
+	if err := k.conn.SetDeadline(time.Now().Add(k.timeout)); err != nil {
 		return err
 	}
 	if err := k.exchange(m); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
@@ -141,7 +144,7 @@ func (k *kernel) find(ip netip.Addr) (all []found, err error) {
 	if ip.Is6() {
 		header[0] = unix.AF_INET6
 	}
-	if err := k.conn.SetDeadline(time.Now().Add(kernelTimeout)); err != nil {
+	if err := k.conn.SetDeadline(time.Now().Add(k.timeout)); err != nil {
 		return nil, err
 	}
 	answers, err := k.conn.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETADDR, Flags: netlink.Request | netlink.Dump}, Data: header})

@@ -47,6 +47,7 @@ func inNamespace(t *testing.T, own ...string) *kernel {
 	if err != nil {
 		t.Fatal(err)
 	}
+	k.timeout = time.Minute // on a busy machine the kernel's lock for its links is waited for
 	t.Cleanup(func() { _ = k.close() })
 	return k
 }
@@ -76,17 +77,10 @@ func gone(t *testing.T, k *kernel, a Address, since time.Time) time.Duration {
 	t.Helper()
 	for {
 		all, err := k.find(a.IP())
-		if errors.Is(err, os.ErrDeadlineExceeded) { // a busy kernel: its answer may still come, to that socket
-			again, failed := openKernel()
-			if failed != nil {
-				t.Fatal(failed)
-			}
-			defer again.close()
-			k = again
-		} else if err != nil {
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err == nil && len(all) == 0 {
+		if len(all) == 0 {
 			return time.Since(since)
 		}
 		if time.Since(since) > time.Minute {
@@ -106,32 +100,51 @@ func TestKernelLosesIt(t *testing.T) {
 			t.Run(text, func(t *testing.T) {
 				t.Parallel()
 				k, a := inNamespace(t, "10.0.0.1/24", "fd00::1/64"), mustParse(t, text)
-				index := indexOf(t, "l0")
-				if err := k.set(a, index, false, always); err != nil {
-					t.Fatal(err)
-				}
-				renewed := time.Now()
-				for range 3 {
-					time.Sleep(renewEvery)
-					renewed = time.Now()
-					if err := k.set(a, index, true, always); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if disturbed {
-					time.Sleep(Lifetime - 60*time.Millisecond)
-					if err := errors.Join(netlab.AddAddress("l0", netip.MustParsePrefix("10.1.0.1/24")), netlab.AddAddress("l0", netip.MustParsePrefix("fd01::1/64"))); err != nil {
-						t.Fatal(err)
-					}
-				}
-				took := gone(t, k, a, renewed)
-				t.Logf("disturbed %v: gone %v after the last renewal", disturbed, took)
-				if took < Lifetime-50*time.Millisecond {
-					t.Errorf("gone %v after the last renewal, before %v", took, Lifetime)
+				for !losesIt(t, k, a, disturbed) {
+					t.Log("once more: the kernel was busy")
 				}
 			})
 		}
 	}
+}
+
+// losesIt renews an address for a while, and judges when the kernel deletes it. It returns
+// false if that is not to be judged: Linux may delete an address early that was renewed
+// while its check of lifetimes waited for the lock of all links, from when it reckons
+// (check_lifetime). It waited if the renewal did, or if that came after the address's time.
+func losesIt(t *testing.T, k *kernel, a Address, disturbed bool) (judged bool) {
+	t.Helper()
+	index := indexOf(t, "l0")
+	if err := k.set(a, index, false, always); err != nil {
+		t.Fatal(err)
+	}
+	judged = true
+	renewed := time.Now()
+	for range 3 {
+		time.Sleep(renewEvery)
+		last := renewed
+		renewed = time.Now()
+		if err := k.set(a, index, true, always); err != nil {
+			t.Fatal(err)
+		}
+		judged = time.Since(renewed) < 5*time.Millisecond && time.Since(last) < Lifetime/2
+	}
+	if disturbed {
+		time.Sleep(Lifetime - 60*time.Millisecond)
+		other := []netip.Prefix{netip.MustParsePrefix("10.1.0.1/24"), netip.MustParsePrefix("fd01::1/64")}
+		if err := errors.Join(netlab.AddAddress("l0", other[0]), netlab.AddAddress("l0", other[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	took := gone(t, k, a, renewed)
+	t.Logf("disturbed %v: gone %v after the last renewal", disturbed, took)
+	if took >= Lifetime-50*time.Millisecond {
+		return true
+	}
+	if judged {
+		t.Errorf("gone %v after the last renewal, before %v", took, Lifetime)
+	}
+	return judged
 }
 
 // A server's own connections never come from the service address, also if the link's own
