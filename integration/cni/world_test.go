@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,6 +20,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
 	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/netlab"
@@ -94,13 +98,15 @@ func buildTool(t *testing.T) string {
 	return path
 }
 
-// world is a cluster of one server and two compute nodes, with two fabric networks.
+// world is a cluster of one server and two compute nodes, with two fabric networks that are
+// open to nodes. All connections have TLS: a node has its own certificate only.
 type world struct {
 	t       *testing.T
 	dir     string
 	cluster *bench.Cluster
 	owner   log.UUID
 	change  func(*node) // before it is made
+	fresh   bool        // the log has the nodes, and no network
 	nodes   [2]*node
 }
 
@@ -125,12 +131,15 @@ func newWorldWith(t *testing.T, change func(*node), owner log.UUID) *world {
 	if err := errors.Join(netlab.AddBridge("underlay"), netlab.AddAddress("underlay", address)); err != nil {
 		t.Fatal(err)
 	}
-	w.cluster = rig.Cluster(t, bench.Options{Program: program, Servers: 1, Dir: filepath.Join(w.dir, "cluster"), Host: address.Addr().String(), Flags: []string{"--insecure", "--log-level=error"}})
-	ops := w.networks()
+	w.cluster = rig.Cluster(t, bench.Options{Program: program, Servers: 1, TLS: true, Dir: filepath.Join(w.dir, "cluster"), Host: address.Addr().String(), Flags: []string{"--log-level=error"}})
+	var servers, nics []log.Op
 	for i := range w.nodes {
-		n, more := w.newNode(i)
-		w.nodes[i] = n
-		ops = append(ops, more...)
+		n, server, nic := w.newNode(i)
+		w.nodes[i], servers, nics = n, append(servers, server), append(nics, nic)
+	}
+	ops := slices.Concat(servers, w.networks(), nics)
+	if w.fresh {
+		ops = servers
 	}
 	if _, err := w.cluster.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
 		t.Fatal(err)
@@ -148,7 +157,15 @@ func create(set string, o log.Object) log.Op {
 	return log.Op{Action: log.Create, Kind: o.Kind(), Set: strings.Fields(set), Object: o}
 }
 
-var underlayNetwork = client.NewChangeID()
+// underlayNetwork is the network of the nodes, networks are those of containers, by name. That of
+// web is the UUID in docs/vms.md.
+var (
+	underlayNetwork = client.NewChangeID()
+	networks        = map[string]log.UUID{
+		"web": {0x0e, 0x70, 0xde, 0x36, 0xa4, 0x0b, 0x4a, 0xc0, 0x94, 0x29, 0x81, 0x9f, 0x5f, 0xf8, 0x20, 0x11},
+		"db":  client.NewChangeID(),
+	}
+)
 
 // networks are the operations that make the networks: the underlay, web and db.
 func (w *world) networks() []log.Op {
@@ -160,7 +177,7 @@ func (w *world) networks() []log.Op {
 	for i, name := range []string{"web", "db"} {
 		ip := func(last byte) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i), 0, last}) }
 		ops = append(ops, create("fabric gateway mtu name nic_tag owner_uuids provision_end_ip provision_start_ip resolvers routes self_provision subnet uuid vnet_id", &log.Network{
-			UUID: client.NewChangeID(), Name: name, NICTag: "u", Fabric: true, VNetID: 7 + uint32(i), MTU: 1400, OwnerUUIDs: []log.UUID{w.owner}, SelfProvision: log.SelfProvisionAny,
+			UUID: networks[name], Name: name, NICTag: "u", Fabric: true, VNetID: 7 + uint32(i), MTU: 1400, OwnerUUIDs: []log.UUID{w.owner}, SelfProvision: log.SelfProvisionAny,
 			Subnet: netip.PrefixFrom(ip(0), 24), ProvisionStart: ip(5), ProvisionEnd: ip(200), Gateway: ip(1), Resolvers: []netip.Addr{ip(2)},
 			Routes: []log.Route{{Dst: fmt.Sprintf("10.20%d.0.0/16", i), Gateway: ip(3).String()}},
 		}))
@@ -168,15 +185,16 @@ func (w *world) networks() []log.Op {
 	return ops
 }
 
-// newNode makes node i's namespace, and returns the operations that put it into the log.
-func (w *world) newNode(i int) (*node, []log.Op) {
+// newNode makes node i's namespace, and returns the operations that put it, and its address, into the log.
+func (w *world) newNode(i int) (n *node, server, nic log.Op) {
 	name := fmt.Sprintf("cn%d", i)
-	n := &node{w: w, i: i, cn: client.NewChangeID(), dir: filepath.Join(w.dir, name)}
+	n = &node{w: w, i: i, cn: client.NewChangeID(), dir: filepath.Join(w.dir, name)}
 	n.zones, n.socket = filepath.Join(n.dir, "netns"), filepath.Join(n.dir, "agent.sock")
 	w.change(n)
 	if err := errors.Join(os.MkdirAll(n.zones, 0o755), os.MkdirAll(filepath.Join(n.dir, "conf"), 0o755), os.MkdirAll(filepath.Join(n.dir, "bin"), 0o755), os.Symlink(program, filepath.Join(n.dir, "bin", "rutter"))); err != nil {
 		w.t.Fatal(err)
 	}
+	w.issue(filepath.Join(n.dir, "tls"), matrix.Identity{Role: matrix.CN, UUID: n.cn})
 	n.ns = w.space(n.dir, name)
 	mac, out, addr := [6]byte{0, 0, 0x5e, 0, 0x53, byte(i + 1)}, fmt.Sprintf("v%d", i), netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
 	err := errors.Join(netlab.AddVeth(out, "e0", n.ns, 1600), netlab.SetMaster(out, "underlay"), netlab.SetUp(out, true), n.ns.Do(func() error {
@@ -185,9 +203,15 @@ func (w *world) newNode(i int) (*node, []log.Op) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return n, []log.Op{
-		create("hostname uuid", &log.Server{UUID: n.cn, Hostname: name}),
-		create("belongs_to_type belongs_to_uuid cn_uuid ip mac network_uuid owner_uuid underlay", &log.NIC{MAC: mac, BelongsToType: "server", BelongsToUUID: n.cn, CNUUID: n.cn, OwnerUUID: w.owner, NetworkUUID: underlayNetwork, Underlay: true, IP: addr}),
+	return n, create("hostname uuid", &log.Server{UUID: n.cn, Hostname: name}),
+		create("belongs_to_type belongs_to_uuid cn_uuid ip mac network_uuid owner_uuid underlay", &log.NIC{MAC: mac, BelongsToType: "server", BelongsToUUID: n.cn, CNUUID: n.cn, OwnerUUID: w.owner, NetworkUUID: underlayNetwork, Underlay: true, IP: addr})
+}
+
+// issue writes a certificate with its key into a folder.
+func (w *world) issue(folder string, who matrix.Identity) {
+	w.t.Helper()
+	if _, err := (tlsgate.Issuer{Folder: filepath.Join(w.dir, "cluster", "pki")}).Issue(folder, tlsgate.Grant{Identity: who, Life: pki.Life}); err != nil {
+		w.t.Fatal(err)
 	}
 }
 
@@ -209,9 +233,9 @@ func (n *node) start() {
 		Name: fmt.Sprintf("agent of cn%d", n.i), Program: program, LogFile: filepath.Join(n.dir, "agent.log"),
 		Launch: func(cmd *exec.Cmd) error { return n.ns.Do(cmd.Start) },
 		Args: []string{
-			"agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "data"), "--svp", "off", "--listen", "off", "--socket", n.socket, "--insecure",
+			"agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "data"), "--svp", "off", "--listen", "off", "--socket", n.socket, "--tls-dir", filepath.Join(n.dir, "tls"),
 			"--servers", strings.Join(n.w.cluster.Client.Servers(), ","), "--netns", n.zones, "--etc-netns", filepath.Join(n.dir, "etc"),
-			"--manifests", filepath.Join(n.dir, "manifests"), "--vminfod", "off",
+			"--manifests", filepath.Join(n.dir, "manifests"), "--vminfod", "127.0.0.1:9090",
 			"--port-security", "on", "--require-port-security", "--underlay-interface", "e0",
 		},
 	}
@@ -219,10 +243,15 @@ func (n *node) start() {
 }
 
 // conf writes the node's configuration for a network of that name, with more members of the
-// plugin, and returns its path's folder. Its name is the network's.
+// plugin, and returns the plugin's own. Its name is the network's. A node with a certificate finds
+// a network on which it has no NIC by its UUID only.
 func (n *node) conf(network, more string, after ...string) string {
 	n.w.t.Helper()
-	plugins := append([]string{fmt.Sprintf(`{"type": "rutter", "network": %q, "owner_uuid": %q, "socket": %q, "netns": %q, "capabilities": {"ips": true, "mac": true}%s}`, network, n.w.owner, n.socket, n.zones, more)}, after...)
+	asked := network
+	if id, has := networks[network]; has {
+		asked = id.String()
+	}
+	plugins := append([]string{fmt.Sprintf(`{"type": "rutter", "network": %q, "owner_uuid": %q, "socket": %q, "netns": %q, "capabilities": {"ips": true, "mac": true}%s}`, asked, n.w.owner, n.socket, n.zones, more)}, after...)
 	versions := `"1.0.0", "1.1.0"` // podman 4 knows the first, and reads cniVersion only
 	if len(after) > 0 {
 		versions = `"1.0.0"` // as the plugins of Debian 12

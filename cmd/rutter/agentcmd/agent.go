@@ -39,6 +39,7 @@ func Command(join *cli.Command) *cli.Command {
 			"  --servers http://10.0.0.1:7420,http://10.0.0.2:7420,http://10.0.0.3:7420",
 			"rutter agent --cn 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 --servers http://10.0.0.1:7420 \\",
 			"  --port-security on --underlay-interface bond0",
+			"rutter agent --config /etc/rutter/rutter.toml --vm-sources cni,libvirt,local --libvirt qemu:///system",
 			"rutter agent status",
 		),
 		Flags:  Flags(),

@@ -58,6 +58,7 @@ type standIn struct {
 	refusal  *registered.Error
 	state    string
 	silent   bool                      // takes requests and never answers
+	dying    int                       // how many requests for a VM get no answer, but the end of the connection
 	kernel   func(registered.Attached) // makes a NIC's link
 }
 
@@ -99,6 +100,27 @@ func (s *standIn) set(change func()) {
 	change()
 }
 
+// await waits until there were n requests that begin so.
+func (s *standIn) await(begin string, n int) {
+	s.t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		were := 0
+		s.set(func() {
+			for _, r := range s.requests {
+				if strings.HasPrefix(r, begin) {
+					were++
+				}
+			}
+		})
+		if were >= n {
+			return
+		}
+		if time.Now().After(end) {
+			s.t.Fatalf("%d requests begin with %q, want %d", were, begin, n)
+		}
+	}
+}
+
 func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,6 +136,10 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		answer(s.refusal)
 		return
+	}
+	if s.dying > 0 && text != "" && r.Method == http.MethodGet {
+		s.dying--
+		panic(http.ErrAbortHandler)
 	}
 	vm, has := s.vms[id]
 	switch {

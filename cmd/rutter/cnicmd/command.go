@@ -50,15 +50,16 @@ there. Run without arguments by a runtime, the program is this command.
 	"ln -s /usr/local/bin/rutter /opt/cni/bin/rutter",
 	"CNI_COMMAND=VERSION rutter cni",
 ) + `
-/etc/cni/net.d/10-rutter.conflist, for the network "web" of the log:
+
+/etc/cni/net.d/10-rutter.conflist, for a network of the log:
 
   {"cniVersion": "1.0.0", "cniVersions": ["1.0.0", "1.1.0"], "name": "web", "plugins": [{
-    "type": "rutter", "network": "web",
+    "type": "rutter", "network": "0e70de36-a40b-4ac0-9429-819f5ff82011",
     "owner_uuid": "930896af-bf8c-48d4-885c-6573a94b1853",
     "capabilities": {"ips": true, "mac": true}}]}
 
-  network     name or UUID of a network of the log, which self_provision opens to
-              this node
+  network     UUID of a network of the log, which self_provision opens to this node;
+              or its name, where the node has a NIC on it already
   owner_uuid  owner of the containers' NICs
   mtu         bytes; ADD fails if the network has another one; left out: any
   timeout     of one command, such as 30s; left out: 60s

@@ -72,20 +72,37 @@ func (p *plugin) put(id log.UUID, r registered.Registration) (vm registered.VM, 
 	return vm, cniError(err)
 }
 
-// free refuses an interface that the container has from another program.
+// free refuses an interface that the container has from another program. One that an agent made
+// for another container of the same namespace is waited for, for convergence or half of the
+// timeout: the agent takes it away when the log has that container's DEL.
 func (p *plugin) free(id log.UUID, args *skel.CmdArgs) error {
-	vm, err := p.client.Get(p.ctx, id)
-	if err == nil && vm.NIC(p.keyOf(args.IfName)) != nil {
-		return nil // of an earlier ADD
-	}
-	_, err = readDevice(args.Netns, args.IfName)
-	switch {
-	case errors.Is(err, errNoDevice):
-		return nil
-	case err != nil:
+	var vm registered.VM
+	err := p.again(func() (err error) {
+		vm, err = p.client.Get(p.ctx, id)
 		return err
+	})
+	var answered *registered.Error
+	switch {
+	case err == nil && vm.NIC(p.keyOf(args.IfName)) != nil:
+		return nil // of an earlier ADD
+	case err != nil && !(errors.As(err, &answered) && answered.Code == registered.CodeUnknown):
+		return cniError(err)
 	}
-	return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("CNI_IFNAME %s: the container has an interface of that name already, which this plugin did not make under configuration %q", args.IfName, p.conf.Name), "")
+	end := time.Now().Add(min(convergence, p.conf.timeout/2))
+	for {
+		d, err := readDevice(args.Netns, args.IfName)
+		switch {
+		case errors.Is(err, errNoDevice):
+			return nil
+		case err != nil:
+			return err
+		case !d.marked:
+			return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("CNI_IFNAME %s: the container has an interface of that name already, which this plugin did not make under configuration %q", args.IfName, p.conf.Name), "")
+		case time.Now().After(end):
+			return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("CNI_IFNAME %s: the namespace has an interface of that name, with MAC %s, which an agent made for another container or configuration: it goes when the log has its DEL, which takes a server", args.IfName, d.mac), "")
+		}
+		time.Sleep(retryEvery)
+	}
 }
 
 // del takes a container's NIC away. It succeeds if there is none, and while no server

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"rutter/agent/link/plan"
 )
 
 // device is an interface as the kernel has it.
@@ -19,6 +21,7 @@ type device struct {
 	mtu       int
 	up        bool
 	veth      bool
+	marked    bool           // its alias is of the form of an agent's
 	peer      int            // the ifindex of a veth's other end, in that end's namespace
 	addresses []netip.Prefix // without IPv6 link-local ones
 	routes    []netip.Prefix // of the main table, by this interface; the default one is 0.0.0.0/0 or ::/0
@@ -103,6 +106,8 @@ func (d *device) readLink(m *syscall.NetlinkMessage) bool {
 			is.mac = net.HardwareAddr(a.Value).String()
 		case unix.IFLA_MTU:
 			is.mtu = number(a.Value)
+		case unix.IFLA_IFALIAS:
+			_, is.marked = plan.ParseMark(unix.ByteSliceToString(a.Value))
 		case unix.IFLA_LINK:
 			is.peer = number(a.Value)
 		case unix.IFLA_LINKINFO:

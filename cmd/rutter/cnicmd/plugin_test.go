@@ -14,8 +14,10 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
 
+	"rutter/agent/link/plan"
 	"rutter/agent/vmsource/registered"
 	"rutter/cmd/rutter/netlab"
 	"rutter/log"
@@ -381,6 +383,53 @@ func TestAddOfAnInterfaceThatIsThere(t *testing.T) {
 	t.Cleanup(func() { _ = netlab.DeleteLink("other") })
 	if e := call(t, "ADD", s.conf("1.1.0", fmt.Sprintf(`"netns": %q`, dir)), attachment(ns)...).failed(t); e.Code != 4 || len(s.vms) != 0 {
 		t.Errorf("got %+v and %v, want code 4 and no VM", e, s.vms)
+	}
+}
+
+// An agent that dies while a repeated ADD asks for the container is waited for, and the
+// container's own interface is not taken for another program's.
+func TestAgentDiesInAnADD(t *testing.T) {
+	dir := t.TempDir()
+	ns := container(t, dir)
+	s := newStandIn(t)
+	s.links(ns)
+	conf := s.conf("1.1.0", fmt.Sprintf(`"netns": %q`, dir))
+	first := ok(t, "ADD", conf, attachment(ns)...)
+	s.set(func() { s.dying = 2 })
+	if again := ok(t, "ADD", conf, attachment(ns)...); again != first || s.dying != 0 {
+		t.Errorf("got %s, want %s; %d requests were not asked", again, first, s.dying)
+	}
+}
+
+// The interface of a container that was deleted in the same namespace is waited for, and named
+// if it does not go.
+func TestAddAfterAnotherContainer(t *testing.T) {
+	dir := t.TempDir()
+	ns := container(t, dir)
+	s := newStandIn(t)
+	s.links(ns)
+	if err := netlab.AddVeth("other", "eth0", ns, 1400); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netlab.DeleteLink("other") })
+	alias := plan.Mark{Cluster: nodeUUID, Object: "nic 90:b8:d0:00:00:09"}.String()
+	if err := ns.Do(func() error {
+		return exec.Command("ip", "link", "set", "eth0", "address", "90:b8:d0:00:00:09", "alias", alias).Run()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	e := call(t, "ADD", s.conf("1.1.0", fmt.Sprintf(`"netns": %q, "timeout": "1s"`, dir)), attachment(ns)...).failed(t)
+	if e.Code != types.ErrTryAgainLater || !strings.Contains(e.Msg, "90:b8:d0:00:00:09") || len(s.vms) != 0 {
+		t.Errorf("got %+v and %v, want code 11 with the MAC, and no VM", e, s.vms)
+	}
+	ended := make(chan answer, 1)
+	go func() { ended <- call(t, "ADD", s.conf("1.1.0", fmt.Sprintf(`"netns": %q`, dir)), attachment(ns)...) }()
+	s.await("GET ", 2) // of both
+	if err := netlab.DeleteLink("other"); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-ended; a.code != 0 {
+		t.Errorf("after the link has gone: got %+v", a)
 	}
 }
 

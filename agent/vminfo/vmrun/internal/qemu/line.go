@@ -44,9 +44,11 @@ func (q *Machine) Line(path string, d Descriptors) []string {
 	}
 	disks, nic := q.bootIndexes()
 	for i, disk := range q.Disks {
+		// The descriptor is for reading and writing. With auto-read-only QEMU looks in the set for
+		// one that only reads, and ends.
 		set := i + 1
 		line = append(line, "-add-fd", fmt.Sprintf("fd=%d,set=%d", d.Disks[i], set),
-			"-drive", fmt.Sprintf("id=disk%d,if=none,format=%s,file=/dev/fdset/%d", i, disk.Format, set),
+			"-drive", fmt.Sprintf("id=disk%d,if=none,format=%s,file=/dev/fdset/%d,auto-read-only=off", i, disk.Format, set),
 			"-device", fmt.Sprintf("virtio-blk-%s,drive=disk%d%s", q.bus(), i, bootIndex(disks[i])))
 	}
 	for i, n := range q.NICs {
