@@ -91,12 +91,14 @@ type Source struct {
 	woken chan struct{} // holds a token when Run is to look at the VMs
 	moved atomic.Bool   // the log was read on since the VMs were shown
 
-	mu     sync.Mutex // protects what follows; held while a file is written
-	vms    map[log.UUID]*entry
-	ops    map[log.UUID]*opLock // of the VMs of which the log is asked now
-	bad    []vmsource.Aside     // damaged files
-	aside  map[log.UUID]vmsource.Aside
-	status vmsource.Status
+	mu  sync.Mutex // protects what follows; held while a file is written
+	vms map[log.UUID]*entry
+	ops map[log.UUID]*opLock // of the VMs of which the log is asked now
+	bad []vmsource.Aside     // damaged files
+	// nameless: a damaged file does not say which VM it is about.
+	nameless bool
+	aside    map[log.UUID]vmsource.Aside
+	status   vmsource.Status
 }
 
 // entry is one VM.
@@ -162,7 +164,7 @@ func (s *Source) Status() vmsource.Status {
 		st.Aside = append(st.Aside, a)
 	}
 	slices.SortFunc(st.Aside, func(a, b vmsource.Aside) int { return cmp.Compare(a.Name, b.Name) })
-	st.Complete = st.Complete && len(s.bad) == 0
+	st.Complete, st.Listed = st.Complete && !s.nameless, st.Listed && !s.nameless
 	for _, e := range s.vms {
 		if e.unsettled() {
 			st.Waiting++
@@ -185,6 +187,7 @@ func (s *Source) Run(ctx context.Context, sink vmsource.Sink) error {
 	s.refresh(sink)
 	s.mu.Lock()
 	s.status.State, s.status.Complete = "registered by programs of this node", true
+	s.status.Listed = true // as the files are, also where their program does not answer
 	s.mu.Unlock()
 	sink.Loaded()
 	defer func() {
