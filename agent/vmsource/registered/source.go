@@ -43,7 +43,8 @@ type Node interface {
 	// wait, and those of a VM: by the MAC of the NIC, with the reason. idle are those that
 	// wait only because the VM is not to run.
 	Waits(vm log.UUID) (reached log.Seq, waits map[log.MAC]string, idle map[log.MAC]bool)
-	// Attaching says where the links of NICs will end that the log is about to have.
+	// Attaching says that Source.Attachments changed. at are those of NICs that the log is
+	// about to have. When it returns, the node knows.
 	Attaching(at map[log.MAC]vmdoc.Attach)
 	// Holder returns the name of the source that has a VM, "" if none has.
 	Holder(vm log.UUID) string

@@ -107,16 +107,10 @@ func (r *registrations) Waits(vm log.UUID) (reached log.Seq, waits map[log.MAC]s
 }
 
 // Attaching implements registered.Node.
-func (r *registrations) Attaching(at map[log.MAC]vmdoc.Attach) {
-	a := r.agent.Load()
-	if a == nil {
-		return
+func (r *registrations) Attaching(map[log.MAC]vmdoc.Attach) {
+	if t := r.vms.attaching.Load(); t != nil {
+		t.tell()
 	}
-	told := make(map[log.MAC]desired.Attach, len(at))
-	for mac, one := range at {
-		told[mac] = attachOf(one)
-	}
-	a.SetAttachments(told)
 }
 
 func attachOf(a vmdoc.Attach) desired.Attach {
