@@ -191,7 +191,8 @@ func TestLetGo(t *testing.T) {
 			settle()
 			_, taps := n.tap("rt1")
 			eth0 := n.kernel.Find(plan.LinkKey{Namespace: vmID(1).String(), Name: "eth0"})
-			if taps == 1 != want || eth0 != nil != want {
+			other := n.kernel.Find(plan.LinkKey{Namespace: vmID(1).String(), Name: plan.FabricName(0)})
+			if taps == 1 != want || eth0 != nil != want || other != nil {
 				t.Errorf("%s: %d taps, eth0 %v; want them: %v\n%s", what, taps, eth0, want, n.kernel)
 			}
 			if s := n.agent.Status(); len(s.Kernel.Failures) != 0 || s.Programmed != n.s.head() {

@@ -67,7 +67,7 @@ func (l *Local) Watch(ctx context.Context, wake func()) {
 
 // VMs implements Node.
 func (l *Local) VMs() (vms []VM, gone func(vm log.UUID) bool) {
-	gone = l.service.Gone() // before the list: what comes meanwhile is in the list
+	unseen := l.service.Gone() // before the list: what comes meanwhile is in the list
 	bad := make(map[log.UUID]bool)
 	list, _ := l.service.Store().List()
 	for _, shown := range list {
@@ -85,7 +85,7 @@ func (l *Local) VMs() (vms []VM, gone func(vm log.UUID) bool) {
 		}
 		p.seen = false
 	}
-	return vms, func(vm log.UUID) bool { return !bad[vm] && gone(vm) }
+	return vms, func(vm log.UUID) bool { return !bad[vm] && unseen(vm) }
 }
 
 // read reads a VM if it has changed. A manifest that cannot be read is not written

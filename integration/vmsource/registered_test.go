@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os/exec"
 	"strings"
@@ -84,6 +85,14 @@ func TestRegisteredVMs(t *testing.T) {
 		}
 		ping()
 	}
+	tap := first.registration("tapped")
+	tap.NICs[0].Attach = &vmdoc.Attach{Kind: vmdoc.AttachTap, Device: "tap0"}
+	if _, err := first.client().Put(t.Context(), client.NewChangeID(), tap, registered.Wait{For: registered.WaitNode, Within: patience}); err != nil {
+		t.Fatal(err)
+	}
+	if noLink(first.ns, "tap0") == nil || noLink(a.Namespace, "eth0") == nil {
+		t.Error("the links are not there, or not found")
+	}
 	w.serversDown(a, again, ping)
 	refused(t, first)
 	first.until("the log is told", func() error {
@@ -113,7 +122,7 @@ func (w *world) serversDown(a guest, again func(time.Duration) (registered.VM, e
 		w.t.Errorf("new: %v after %s", err, time.Since(began))
 	}
 	vms, err := first.client().List(w.t.Context())
-	if err != nil || len(vms) != 2 {
+	if err != nil || len(vms) != 3 {
 		w.t.Fatalf("listed: %+v, %v", vms, err)
 	}
 	for _, vm := range vms {
@@ -121,17 +130,35 @@ func (w *world) serversDown(a guest, again func(time.Duration) (registered.VM, e
 			w.t.Error(err)
 		}
 	}
+	gone := func(what string) {
+		w.t.Helper()
+		first.until(what, func() error {
+			return errors.Join(noLink(a.Namespace, "eth0"), noLink(first.ns, "tap0"))
+		})
+	}
+	gone("the links of what was deleted are gone, while the log has the NICs")
 	if err := first.agent.Stop(syscall.SIGKILL); err != nil {
 		w.t.Fatal(err)
 	}
 	first.start()
 	first.until("the socket", func() error { _, err := first.client().Get(w.t.Context(), a.id); return isUnknown(err) })
+	gone("after a restart")
 	if err := w.cluster.Servers[0].Start(); err != nil {
 		w.t.Fatal(err)
 	}
 	if err := w.cluster.AwaitReady(context.WithoutCancel(w.t.Context()), w.cluster.Servers[0]); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// noLink is nil if a namespace has no link of that name.
+func noLink(ns netlab.Namespace, name string) error {
+	return ns.Do(func() error {
+		if _, err := net.InterfaceByName(name); err == nil {
+			return fmt.Errorf("%s is there", name)
+		}
+		return nil
+	})
 }
 
 // isUnknown is nil for the error of a VM that is not registered.
