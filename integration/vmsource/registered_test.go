@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"rutter/agent/vminfo/vmdoc"
 	"rutter/agent/vmsource/registered"
 	"rutter/api/client"
@@ -125,10 +127,12 @@ func (w *world) serversDown(a guest, again func(time.Duration) (registered.VM, e
 	if err != nil || len(vms) != 3 {
 		w.t.Fatalf("listed: %+v, %v", vms, err)
 	}
+	var deleting errgroup.Group // each waits a while for the log
 	for _, vm := range vms {
-		if err := first.client().Delete(w.t.Context(), vm.UUID); err != nil {
-			w.t.Error(err)
-		}
+		deleting.Go(func() error { return first.client().Delete(w.t.Context(), vm.UUID) })
+	}
+	if err := deleting.Wait(); err != nil {
+		w.t.Error(err)
 	}
 	gone := func(what string) {
 		w.t.Helper()
