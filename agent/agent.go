@@ -185,6 +185,9 @@ func (a *Agent) condition() (c feed.Condition) {
 // died, or is not complete, says nothing of the NICs that it lacks, and takes nothing away. A
 // NIC of which nothing was ever told has the zero Attach.
 //
+// A NIC with None has no link while it is in told, also one that the log has: its VM let it
+// go. What was told of it before ends.
+//
 // A NIC whose attachment is another one is programmed soon, by itself. What cannot be (see
 // plan.CheckAttach) is not taken: the NIC keeps what it had, and a failure of it says why.
 // The caller makes sure that a source tells only of the NICs of its own VMs. SetAttachments

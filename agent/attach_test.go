@@ -173,3 +173,41 @@ func TestToldBeforeTheNIC(t *testing.T) {
 		}
 	})
 }
+
+// TestLetGo: the tap and the link of NICs that were let go are removed while the log has the
+// NICs, come back with no restart, and are made again when they are let go no more.
+func TestLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := tapNode(t)
+		n.kernel.AddNamespace(vmID(1).String())
+		n.s.change(nicOp(t, macOf(8), 1, 1, 1, "10.0.0.18"))
+		a := n.start()
+		defer n.end()
+		at := map[log.MAC]desired.Attach{macOf(1): {Tap: true, Name: "rt1"}, macOf(8): {Name: "eth0"}}
+		a.SetAttachments(at)
+		settle()
+		there := func(what string, want bool) {
+			t.Helper()
+			settle()
+			_, taps := n.tap("rt1")
+			eth0 := n.kernel.Find(plan.LinkKey{Namespace: vmID(1).String(), Name: "eth0"})
+			other := n.kernel.Find(plan.LinkKey{Namespace: vmID(1).String(), Name: plan.FabricName(0)})
+			if taps == 1 != want || eth0 != nil != want || other != nil {
+				t.Errorf("%s: %d taps, eth0 %v; want them: %v\n%s", what, taps, eth0, want, n.kernel)
+			}
+			if s := n.agent.Status(); len(s.Kernel.Failures) != 0 || s.Programmed != n.s.head() {
+				t.Errorf("%s: failures %v, programmed %d of %d", what, s.Kernel.Failures, s.Programmed, n.s.head())
+			}
+		}
+		there("before", true)
+		none := map[log.MAC]desired.Attach{macOf(1): {None: true}, macOf(8): {None: true}}
+		a.SetAttachments(none)
+		there("let go", false)
+		n.end()
+		n.told = none
+		n.start()
+		there("the next process", false)
+		n.agent.SetAttachments(at)
+		there("let go no more", true)
+	})
+}

@@ -50,6 +50,7 @@ type node struct {
 	s      *servers
 	agent  *Agent
 	stop   func()
+	told   map[log.MAC]desired.Attach // SetAttachments before Run; nil: not called
 }
 
 // listed is a kernel that knows its namespaces, as the real one does.
@@ -79,6 +80,9 @@ func (n *node) start() *Agent {
 	})
 	if err != nil {
 		n.t.Fatal(err)
+	}
+	if n.told != nil {
+		a.SetAttachments(n.told)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -47,6 +47,9 @@ func (m *Manager) Attach(told map[log.MAC]desired.Attach) (changed []log.MAC) {
 			refused[mac] = fmt.Errorf("%w: %w", plan.ErrAttach, err)
 			continue
 		}
+		if a.None {
+			continue // what was told of it before ends with its link
+		}
 		before := m.numbers.Attach(mac)
 		if m.numbers.Tell(mac, a) {
 			changed = append(append(changed, mac), m.numbers.SameName(before, mac)...)
@@ -60,11 +63,19 @@ func (m *Manager) Attach(told map[log.MAC]desired.Attach) (changed []log.MAC) {
 			}
 		}
 	}
+	was := m.marks.attach
 	m.marks.attach, m.marks.refused = told, refused
 	if unsaved && m.saveNumbers() != nil {
 		m.marks.unsaved = true // the next pass saves them, or fails
 	}
 	changed = slices.DeleteFunc(changed, func(mac log.MAC) bool { _, numbered := m.numbers.Lookup(mac); return !numbered })
+	for _, list := range []map[log.MAC]desired.Attach{was, told} { // one that was let go has no number
+		for mac := range list {
+			if was[mac].None != told[mac].None {
+				changed = append(changed, mac)
+			}
+		}
+	}
 	slices.SortFunc(changed, log.MAC.Compare)
 	return slices.Compact(changed)
 }

@@ -55,12 +55,12 @@ type attempt struct {
 
 // input is what a pass sees.
 type input struct {
-	now      time.Time
-	vms      []VM // by UUID
-	complete bool // complete: a VM that is not in vms is gone
-	host     Host // the node's own NICs
-	state    *projections.State
-	place    Part
+	now   time.Time
+	vms   []VM                   // by UUID
+	gone  func(vm log.UUID) bool // of a VM that is not in vms: it may exist no more
+	host  Host                   // the node's own NICs
+	state *projections.State
+	place Part
 }
 
 // change is one change of a plan, about one NIC.
@@ -225,7 +225,7 @@ func (c *core) send(in *input, p *plan, mac log.MAC, key string, id log.UUID, op
 // that has it now, or nil.
 func (c *core) release(in *input, p *plan, claim *claim, at *VM) {
 	vm := find(in.vms, claim.VM)
-	if vm == nil && !in.complete {
+	if vm == nil && !in.gone(claim.VM) {
 		return // a NIC of an unknown VM may still exist
 	}
 	if vm != nil && vm.HandsOff {

@@ -240,7 +240,7 @@ func (m *model) Raw(ctx context.Context, _, path string, body []byte) (json.RawM
 }
 
 // VMs implements Node.
-func (m *model) VMs() (vms []VM, whole bool) {
+func (m *model) VMs() (vms []VM, gone func(vm log.UUID) bool) {
 	for _, id := range m.ids() {
 		vm, err := VMOf(m.vms[id], m.vms[id])
 		if err != nil {
@@ -248,7 +248,8 @@ func (m *model) VMs() (vms []VM, whole bool) {
 		}
 		vms = append(vms, vm)
 	}
-	return vms, !m.faulty || m.rand.IntN(4) > 0
+	whole := !m.faulty || m.rand.IntN(4) > 0
+	return vms, func(log.UUID) bool { return whole }
 }
 
 func (m *model) ids() []log.UUID {

@@ -66,14 +66,15 @@ func (l *Local) Watch(ctx context.Context, wake func()) {
 }
 
 // VMs implements Node.
-func (l *Local) VMs() (vms []VM, whole bool) {
-	whole = l.service.Complete()
+func (l *Local) VMs() (vms []VM, gone func(vm log.UUID) bool) {
+	unseen := l.service.Gone() // before the list: what comes meanwhile is in the list
+	bad := make(map[log.UUID]bool)
 	list, _ := l.service.Store().List()
 	for _, shown := range list {
 		p := l.read(shown)
 		p.seen = true
 		if p.bad {
-			whole = false
+			bad[shown.UUID] = true
 			continue
 		}
 		vms = append(vms, p.vm)
@@ -84,7 +85,7 @@ func (l *Local) VMs() (vms []VM, whole bool) {
 		}
 		p.seen = false
 	}
-	return vms, whole
+	return vms, func(vm log.UUID) bool { return !bad[vm] && unseen(vm) }
 }
 
 // read reads a VM if it has changed. A manifest that cannot be read is not written

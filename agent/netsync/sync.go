@@ -27,8 +27,9 @@ type Log interface {
 
 // Node has the VMs of this compute node. Its methods are called from one goroutine.
 type Node interface {
-	// VMs returns them, by UUID, and whether these are all.
-	VMs() (vms []VM, whole bool)
+	// VMs returns them, by UUID, and what says of another VM whether it is known to be gone:
+	// one that is neither may still exist.
+	VMs() (vms []VM, gone func(vm log.UUID) bool)
 	// Edit writes a VM's manifest again, unless the VM is gone. change may be called
 	// more than once.
 	Edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) error
@@ -145,7 +146,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 // pass makes one pass, does the work that it found, and returns when the next is due.
 func (s *Syncer) pass(ctx context.Context) time.Duration {
 	in := input{now: s.now()}
-	in.vms, in.complete = s.cfg.Node.VMs()
+	in.vms, in.gone = s.cfg.Node.VMs()
 	if s.cfg.Host != nil {
 		in.host = s.cfg.Host()
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -121,8 +122,8 @@ func New(cfg Config) (*Service, error) {
 // Store is the set of VMs, for use in the same process.
 func (s *Service) Store() *vmstore.Store { return s.store }
 
-// Complete reports whether every source sees all of its VMs now. Only then is a VM that
-// no source has known to be gone.
+// Complete reports whether every source lists all of its VMs now (vmsource.Status.Lists).
+// Then a VM that no source has, and none has aside, is known to be gone.
 func (s *Service) Complete() bool {
 	select {
 	case <-s.ready:
@@ -130,11 +131,36 @@ func (s *Service) Complete() bool {
 		return false
 	}
 	for _, source := range s.cfg.Sources {
-		if !s.statusOf(source).Complete {
+		if st := s.statusOf(source); !st.Lists() {
 			return false
 		}
 	}
 	return true
+}
+
+// Gone returns what says whether a VM is known to be gone, by the sources as they are now:
+// none has it, or something aside that may be it, and the source that had it last lists its
+// VMs now. Where no source had it since the service began, all must list theirs.
+func (s *Service) Gone() func(vm log.UUID) bool {
+	select {
+	case <-s.ready:
+	default:
+		return func(log.UUID) bool { return false }
+	}
+	all, lists, aside := true, make(map[string]bool), make([]vmsource.Status, 0, len(s.cfg.Sources))
+	for _, source := range s.cfg.Sources {
+		st := s.statusOf(source)
+		lists[source.Name()] = st.Lists()
+		all = all && st.Lists()
+		aside = append(aside, st)
+	}
+	return func(vm log.UUID) bool {
+		holder, last := s.store.Last(vm)
+		if holder || !all && !lists[last] {
+			return false
+		}
+		return !slices.ContainsFunc(aside, func(st vmsource.Status) bool { return st.Has(vm) })
+	}
 }
 
 // Ready is closed when every source has been loaded.
@@ -258,7 +284,7 @@ func (s *Service) statusOf(source vmsource.Source) vmsource.Status {
 	if why := s.failed[source.Name()]; why != "" {
 		st.State, st.Complete = why, false
 	}
-	st.Complete = st.Complete && s.loaded[source.Name()]
+	st.Complete, st.Listed = st.Complete && s.loaded[source.Name()], st.Listed && s.loaded[source.Name()]
 	return st
 }
 

@@ -22,12 +22,19 @@ type scripted struct {
 	mu    sync.Mutex
 	began int
 	refer error // of its Control
-	ctl   vmsource.Control
+	// status, if not nil, is its status but for the name.
+	status *vmsource.Status
+	ctl    vmsource.Control
 }
 
 func (s *scripted) Name() string { return s.name }
 func (s *scripted) Scan()        {}
 func (s *scripted) Status() vmsource.Status {
+	if s.status != nil {
+		st := *s.status
+		st.Name = s.name
+		return st
+	}
 	return vmsource.Status{Name: s.name, State: "runs", Complete: true}
 }
 func (s *scripted) Control() (vmsource.Control, error) { return s.ctl, s.refer }
@@ -181,5 +188,46 @@ func TestRouter(t *testing.T) {
 	}
 	if _, err := vminfo.New(vminfo.Config{Sources: []vmsource.Source{&scripted{name: "a"}, &scripted{name: "a"}}}); err == nil {
 		t.Error("two sources of one name are one")
+	}
+}
+
+// TestGoneBySource: what a source lets go is gone although another one does not list its VMs.
+// What that one may have is not, nor what a damaged file may be about.
+func TestGoneBySource(t *testing.T) {
+	t.Parallel()
+	gone, damaged, unknown := log.UUID{1, 15: 1}, log.UUID{1, 15: 2}, log.UUID{1, 15: 3}
+	for _, c := range []struct {
+		what    string
+		other   vmsource.Status
+		unknown bool // is taken for gone
+	}{
+		{"it is complete", vmsource.Status{Complete: true}, true},
+		{"it does not see its VMs, and lists them", vmsource.Status{Listed: true, Aside: []vmsource.Aside{{Name: damaged.String() + ".json"}}}, true},
+		{"it does not list them", vmsource.Status{Aside: []vmsource.Aside{{UUID: damaged}}}, false},
+	} {
+		let := make(chan struct{})
+		lets := func(ctx context.Context, sink vmsource.Sink) error {
+			_, _, err := sink.Put(vmNamed(t, gone, "a"))
+			sink.Loaded()
+			<-let
+			sink.Delete(gone)
+			<-ctx.Done()
+			return err
+		}
+		service := runService(t, vminfo.Config{Sources: []vmsource.Source{
+			&scripted{name: "folder", runs: []func(context.Context, vmsource.Sink) error{lets}},
+			&scripted{name: "other", status: &c.other, runs: []func(context.Context, vmsource.Sink) error{has()}},
+		}})
+		if service.Gone()(gone) {
+			t.Errorf("%s: a VM that is there is gone", c.what)
+		}
+		close(let)
+		eventually(t, c.what+": what was let go is gone", func() bool { return service.Gone()(gone) })
+		if len(c.other.Aside) > 0 && service.Gone()(damaged) {
+			t.Errorf("%s: the VM of a damaged file is gone", c.what)
+		}
+		if got := service.Gone()(unknown); got != c.unknown || service.Complete() != c.unknown {
+			t.Errorf("%s: a VM that no source had: gone %v, complete %v, want %v", c.what, got, service.Complete(), c.unknown)
+		}
 	}
 }

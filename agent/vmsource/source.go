@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"rutter/agent/vminfo/vmdoc"
@@ -49,7 +51,10 @@ type Status struct {
 	State string `json:"state"` // what it does, or why it cannot
 	// Complete: the source has seen all of its VMs, and sees them now. Otherwise a VM
 	// that it does not report may still exist.
-	Complete bool      `json:"complete"`
+	Complete bool `json:"complete"`
+	// Listed: a VM that is neither reported nor in Aside is not the source's, even while it
+	// is not complete: it keeps the list of its VMs itself, and cannot see how they are.
+	Listed   bool      `json:"listed,omitempty"`
 	Skips    []string  `json:"skips,omitempty"`
 	Aside    []Aside   `json:"aside"` // what it cannot use, by name
 	Scans    int       `json:"scans"` // full scans
@@ -60,6 +65,16 @@ type Status struct {
 	Events   uint64    `json:"events"`    // received from the system
 	Merged   uint64    `json:"coalesced"` // VMs that changed again before they were reported
 	Waiting  int       `json:"waiting"`   // VMs with changes that were not reported yet
+}
+
+// Lists reports whether a VM that the source neither reports nor has aside is not its own.
+func (s *Status) Lists() bool { return s.Complete || s.Listed }
+
+// Has reports whether something aside is about a VM, or has its name.
+func (s *Status) Has(vm log.UUID) bool {
+	return slices.ContainsFunc(s.Aside, func(a Aside) bool {
+		return a.UUID == vm || strings.TrimSuffix(a.Name, ".json") == vm.String()
+	})
 }
 
 // Aside is something that a source found and does not use. Its VM, if any, stays as it

@@ -439,7 +439,7 @@ var importTable = []row{
 		why: "a node without an agent resolves by SVP alone: of ours it needs the protocol and the kernel",
 	},
 	{
-		pkg: "agent/netsync", may: []string{"log", "log/report", "projections", "agent/sysinfo", "agent/vminfo", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmrun"},
+		pkg: "agent/netsync", may: []string{"log", "log/report", "projections", "agent/sysinfo", "agent/vminfo", "agent/vminfo/vmdoc", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vmsource"},
 		tests: []string{"api/triton/netreport", "projections/rules"},
 		why:   "what VMs and the log say of NICs is compared without knowing how servers are reached",
 	},

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"rutter/agent/vminfo/vmdoc"
 	"rutter/agent/vmsource/registered"
@@ -84,6 +87,14 @@ func TestRegisteredVMs(t *testing.T) {
 		}
 		ping()
 	}
+	tap := first.registration("tapped")
+	tap.NICs[0].Attach = &vmdoc.Attach{Kind: vmdoc.AttachTap, Device: "tap0"}
+	if _, err := first.client().Put(t.Context(), client.NewChangeID(), tap, registered.Wait{For: registered.WaitNode, Within: patience}); err != nil {
+		t.Fatal(err)
+	}
+	if noLink(first.ns, "tap0") == nil || noLink(a.Namespace, "eth0") == nil {
+		t.Error("the links are not there, or not found")
+	}
 	w.serversDown(a, again, ping)
 	refused(t, first)
 	first.until("the log is told", func() error {
@@ -113,25 +124,45 @@ func (w *world) serversDown(a guest, again func(time.Duration) (registered.VM, e
 		w.t.Errorf("new: %v after %s", err, time.Since(began))
 	}
 	vms, err := first.client().List(w.t.Context())
-	if err != nil || len(vms) != 2 {
+	if err != nil || len(vms) != 3 {
 		w.t.Fatalf("listed: %+v, %v", vms, err)
 	}
+	var deleting errgroup.Group // each waits a while for the log
 	for _, vm := range vms {
-		if err := first.client().Delete(w.t.Context(), vm.UUID); err != nil {
-			w.t.Error(err)
-		}
+		deleting.Go(func() error { return first.client().Delete(w.t.Context(), vm.UUID) })
 	}
+	if err := deleting.Wait(); err != nil {
+		w.t.Error(err)
+	}
+	gone := func(what string) {
+		w.t.Helper()
+		first.until(what, func() error {
+			return errors.Join(noLink(a.Namespace, "eth0"), noLink(first.ns, "tap0"))
+		})
+	}
+	gone("the links of what was deleted are gone, while the log has the NICs")
 	if err := first.agent.Stop(syscall.SIGKILL); err != nil {
 		w.t.Fatal(err)
 	}
 	first.start()
 	first.until("the socket", func() error { _, err := first.client().Get(w.t.Context(), a.id); return isUnknown(err) })
+	gone("after a restart")
 	if err := w.cluster.Servers[0].Start(); err != nil {
 		w.t.Fatal(err)
 	}
 	if err := w.cluster.AwaitReady(context.WithoutCancel(w.t.Context()), w.cluster.Servers[0]); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// noLink is nil if a namespace has no link of that name.
+func noLink(ns netlab.Namespace, name string) error {
+	return ns.Do(func() error {
+		if _, err := net.InterfaceByName(name); err == nil {
+			return fmt.Errorf("%s is there", name)
+		}
+		return nil
+	})
 }
 
 // isUnknown is nil for the error of a VM that is not registered.

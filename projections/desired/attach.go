@@ -28,12 +28,18 @@ type Attach struct {
 	Name string
 	// User is the user id that may open the tap, beside those with CAP_NET_ADMIN.
 	User uint32
+	// None: the VM let the NIC go, and the log is not told yet. It has no link.
+	None bool
 }
 
 // Check says why a source cannot have such an attachment. Names that are those of other
 // links of the node are found only when the link is made.
 func (a Attach) Check() error {
 	switch {
+	case a.None && a != Attach{None: true}:
+		return fmt.Errorf("a NIC that was let go has no tap, device or user: send none of them")
+	case a.None:
+		return nil
 	case a.Name == "" && a.Tap:
 		return fmt.Errorf("a tap needs the name of its device: send device, such as tap0")
 	case a.Name == "":
@@ -56,6 +62,8 @@ func (a Attach) Check() error {
 // String describes it, such as "tap rt90b8d0000001 of user 64055".
 func (a Attach) String() string {
 	switch {
+	case a.None:
+		return "nothing: it was let go"
 	case a.Tap:
 		return fmt.Sprintf("tap %s of user %d", a.Name, a.User)
 	case a.Name != "":
@@ -66,8 +74,10 @@ func (a Attach) String() string {
 
 // Attach sets where each link ends, as of says. A tap is in no namespace, and has no routes,
 // resolvers and neighbours: they are the guest's own business. Its addresses are those from
-// which the guest may send. The slices of links are changed in place.
+// which the guest may send. A NIC that was let go has no link. The slices of links are changed
+// in place.
 func (l *Links) Attach(of func(mac log.MAC) Attach) {
+	l.Fabrics = slices.DeleteFunc(l.Fabrics, func(f Fabric) bool { return of(f.MAC).None })
 	taps := map[log.MAC]bool{}
 	for i := range l.Fabrics {
 		f := &l.Fabrics[i]
@@ -77,9 +87,7 @@ func (l *Links) Attach(of func(mac log.MAC) Attach) {
 			f.Namespace, f.Gateway, f.Routes, f.Resolvers = "", netip.Addr{}, nil, nil
 		}
 	}
-	if len(taps) > 0 {
-		l.Neighs = slices.DeleteFunc(l.Neighs, func(n Neigh) bool { return taps[n.Link] })
-	}
+	l.Neighs = slices.DeleteFunc(l.Neighs, func(n Neigh) bool { return taps[n.Link] || of(n.Link).None })
 }
 
 // Attach is Links.Attach for what changes of them.
@@ -87,6 +95,6 @@ func (d *LinksDelta) Attach(of func(mac log.MAC) Attach) {
 	if d.Part != nil {
 		d.Part.Links.Attach(of)
 	}
-	onTap := func(n Neigh) bool { return of(n.Link).Tap }
-	d.Neighs, d.NoNeighs = slices.DeleteFunc(d.Neighs, onTap), slices.DeleteFunc(d.NoNeighs, onTap)
+	ours := func(n Neigh) bool { a := of(n.Link); return a.Tap || a.None }
+	d.Neighs, d.NoNeighs = slices.DeleteFunc(d.Neighs, ours), slices.DeleteFunc(d.NoNeighs, ours)
 }

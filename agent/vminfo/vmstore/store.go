@@ -65,7 +65,9 @@ type Store struct {
 	changed chan struct{}
 	// contested are the VMs that further sources have.
 	contested map[log.UUID]bool
-	released  func() // called after one of contested was let go; without the lock
+	// left are the sources that let VMs go which none has since, at most maxLeft.
+	left     map[log.UUID]string
+	released func() // called after one of contested was let go; without the lock
 }
 
 type record struct {
@@ -84,7 +86,7 @@ func New(cfg Config) *Store {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Store{Cfg: cfg, id: NewID(), vms: make(map[log.UUID]record), changed: make(chan struct{}), contested: make(map[log.UUID]bool)}
+	return &Store{Cfg: cfg, id: NewID(), vms: make(map[log.UUID]record), changed: make(chan struct{}), contested: make(map[log.UUID]bool), left: make(map[log.UUID]string)}
 }
 
 // RandomUUID returns a random UUID (version 4).
@@ -131,6 +133,7 @@ func (s *Store) Put(source string, vm vmdoc.VM) ([]vmdoc.Change, bool, error) {
 		kind = "modify"
 	}
 	s.vms[vm.UUID] = record{vm, source}
+	delete(s.left, vm.UUID)
 	s.record(kind, vm, changes)
 	return changes, true, nil
 }
@@ -169,6 +172,10 @@ func (s *Store) delete(source string, id log.UUID) (gone bool, released func()) 
 		return false, nil
 	}
 	delete(s.vms, id)
+	if len(s.left) >= maxLeft {
+		clear(s.left) // then of those it is not known
+	}
+	s.left[id] = source
 	s.record("delete", before.vm, nil)
 	if s.contested[id] {
 		delete(s.contested, id)
@@ -186,6 +193,20 @@ func (s *Store) Holder(id log.UUID) string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.vms[id].source
+}
+
+// maxLeft bounds the VMs that no source has, of which the store knows the last one.
+const maxLeft = 1 << 16
+
+// Last returns the name of the source that had a VM last, "" if that is not known, and
+// whether one has it now.
+func (s *Store) Last(id log.UUID) (has bool, source string) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if h, here := s.vms[id]; here {
+		return true, h.source
+	}
+	return false, s.left[id]
 }
 
 // UUIDs lists the VMs of a source, in order.

@@ -80,12 +80,16 @@ func (s *Source) loadFile(name string) error {
 	return nil
 }
 
-// damaged names a file in the status.
+// damaged names a file in the status. One whose name is not that of a VM, or that the status
+// has no place for, may be about each VM that the log has.
 func (s *Source) damaged(name string, cause error) {
+	id, err := log.ParseUUID(strings.TrimSuffix(name, fileSuffix))
+	if err != nil || len(s.bad) >= maxAside {
+		s.nameless = true
+	}
 	if len(s.bad) >= maxAside {
 		return
 	}
-	id, _ := log.ParseUUID(strings.TrimSuffix(name, fileSuffix)) // zero: unknown
 	s.bad = append(s.bad, vmsource.Aside{Name: name, UUID: id, Reason: cause.Error(), Since: time.Now().UTC()})
 }
 

@@ -264,11 +264,25 @@ func TestDamagedFile(t *testing.T) {
 	}
 	for range 2 { // also the second start says it
 		s = m.start(folder, newSink())
+		until(t, "it runs", func() bool { return s.Status().Complete })
 		st := s.Status()
-		if st.Complete || len(st.Aside) != 1 || st.Aside[0].UUID != webVM || len(m.nics(webVM)) != 1 {
+		if !st.Listed || len(st.Aside) != 1 || st.Aside[0].UUID != webVM || len(m.nics(webVM)) != 1 {
 			t.Errorf("got %+v; the log has %v", st, m.nics(webVM))
 		}
 		s.stop()
+	}
+	strange := filepath.Join(folder, "strange.json")
+	if err := os.WriteFile(strange, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = m.start(folder, newSink())
+	until(t, "it runs", func() bool { return s.Status().State != "stopped" })
+	if st := s.Status(); st.Lists() {
+		t.Errorf("a file that may be about each VM takes none for gone: %+v", st)
+	}
+	s.stop()
+	if err := os.Remove(strange + damagedSuffix); err != nil {
+		t.Fatal(err)
 	}
 	s = m.start(folder, newSink())
 	defer s.stop()

@@ -150,6 +150,31 @@ func (n *nicRecord) attach() vmdoc.Attach {
 	return a
 }
 
+// Attachment is where the link of a NIC of a registered VM ends.
+type Attachment struct {
+	VM  log.UUID
+	MAC log.MAC
+	// Asked: the log may not have the NIC yet.
+	Asked bool
+	// Left: the VM let the NIC go, and the log is not told yet.
+	Left bool
+	At   vmdoc.Attach
+}
+
+// Attachments are those of all NICs that the source has, and of those that are let go until
+// the log is told.
+func (s *Source) Attachments() (list []Attachment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.vms {
+		for i := range e.NICs {
+			n := &e.NICs[i]
+			list = append(list, Attachment{e.UUID, n.MAC, !n.Held, e.Leaving || n.Leaving, n.attach()})
+		}
+	}
+	return list
+}
+
 func object() vmdoc.Value {
 	v, err := vmdoc.ParseValue([]byte("{}"))
 	if err != nil {

@@ -43,7 +43,8 @@ type Node interface {
 	// wait, and those of a VM: by the MAC of the NIC, with the reason. idle are those that
 	// wait only because the VM is not to run.
 	Waits(vm log.UUID) (reached log.Seq, waits map[log.MAC]string, idle map[log.MAC]bool)
-	// Attaching says where the links of NICs will end that the log is about to have.
+	// Attaching says that Source.Attachments changed. at are those of NICs that the log is
+	// about to have. When it returns, the node knows.
 	Attaching(at map[log.MAC]vmdoc.Attach)
 	// Holder returns the name of the source that has a VM, "" if none has.
 	Holder(vm log.UUID) string
@@ -91,12 +92,14 @@ type Source struct {
 	woken chan struct{} // holds a token when Run is to look at the VMs
 	moved atomic.Bool   // the log was read on since the VMs were shown
 
-	mu     sync.Mutex // protects what follows; held while a file is written
-	vms    map[log.UUID]*entry
-	ops    map[log.UUID]*opLock // of the VMs of which the log is asked now
-	bad    []vmsource.Aside     // damaged files
-	aside  map[log.UUID]vmsource.Aside
-	status vmsource.Status
+	mu  sync.Mutex // protects what follows; held while a file is written
+	vms map[log.UUID]*entry
+	ops map[log.UUID]*opLock // of the VMs of which the log is asked now
+	bad []vmsource.Aside     // damaged files
+	// nameless: a damaged file does not say which VM it is about.
+	nameless bool
+	aside    map[log.UUID]vmsource.Aside
+	status   vmsource.Status
 }
 
 // entry is one VM.
@@ -162,7 +165,7 @@ func (s *Source) Status() vmsource.Status {
 		st.Aside = append(st.Aside, a)
 	}
 	slices.SortFunc(st.Aside, func(a, b vmsource.Aside) int { return cmp.Compare(a.Name, b.Name) })
-	st.Complete = st.Complete && len(s.bad) == 0
+	st.Complete, st.Listed = st.Complete && !s.nameless, st.Listed && !s.nameless
 	for _, e := range s.vms {
 		if e.unsettled() {
 			st.Waiting++
@@ -185,6 +188,7 @@ func (s *Source) Run(ctx context.Context, sink vmsource.Sink) error {
 	s.refresh(sink)
 	s.mu.Lock()
 	s.status.State, s.status.Complete = "registered by programs of this node", true
+	s.status.Listed = true // as the files are, also where their program does not answer
 	s.mu.Unlock()
 	sink.Loaded()
 	defer func() {

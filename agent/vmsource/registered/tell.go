@@ -321,6 +321,7 @@ func (s *Source) leave(ctx context.Context, id log.UUID, mark func(r *record) bo
 	if r.Leaving && marked {
 		s.cfg.Node.Ended(id, "")
 	}
+	s.cfg.Node.Attaching(nil) // its links go now, whenever the log is told
 	s.Wake()
 	enough := time.NewTimer(s.cfg.DeleteWithin)
 	defer enough.Stop()
@@ -409,6 +410,7 @@ func (s *Source) deleteNIC(ctx context.Context, r *record, n nicRecord) error {
 	s.edit(r.UUID, func(r *record) {
 		r.NICs = slices.DeleteFunc(r.NICs, func(kept nicRecord) bool { return kept.MAC == n.MAC })
 	})
+	s.cfg.Node.Attaching(nil)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"maps"
+	"sync"
 
 	"rutter/agent"
 	"rutter/agent/vminfo/vmdoc"
@@ -14,9 +15,13 @@ import (
 
 // attaching tells an agent where the links of NICs end, as the sources of VMs say.
 type attaching struct {
-	store *vmstore.Store
-	agent *agent.Agent
+	store      *vmstore.Store
+	agent      *agent.Agent
+	registered *registrations // nil: no program registers VMs
+
+	mu    sync.Mutex // protects what follows; held while the agent is told
 	known map[log.UUID]stated
+	last  map[log.MAC]desired.Attach // what the agent was told
 }
 
 // stated is what one VM says, by the text that says it.
@@ -27,14 +32,9 @@ type stated struct {
 
 // run tells until ctx ends: all at once, and after each change what is so now.
 func (t *attaching) run(ctx context.Context) {
-	t.known = make(map[log.UUID]stated)
-	var last map[log.MAC]desired.Attach
 	for {
 		_, _, seq := t.store.Kept()
-		if now := t.now(); last == nil || !maps.Equal(last, now) {
-			t.agent.SetAttachments(now)
-			last = now
-		}
+		t.tell()
 		events, changed, err := t.store.Since(seq, 1)
 		if err != nil || len(events) > 0 {
 			continue
@@ -44,6 +44,17 @@ func (t *attaching) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// tell tells the agent what is so now. It may be called from any goroutine.
+func (t *attaching) tell() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	if t.last == nil || !maps.Equal(t.last, now) {
+		t.agent.SetAttachments(now)
+		t.last = now
 	}
 }
 
@@ -68,7 +79,31 @@ func (t *attaching) now() map[log.MAC]desired.Attach {
 		})
 	}
 	t.known = here
+	if t.registered != nil {
+		t.agent.View(func(state *projections.State) { t.addRegistered(state, all) })
+	}
 	return all
+}
+
+// addRegistered adds what only the sources of registered VMs know: the NICs that the log is
+// about to have, and those that were let go before the log is told.
+func (t *attaching) addRegistered(state *projections.State, all map[log.MAC]desired.Attach) {
+	for name, source := range t.registered.sources {
+		for _, a := range source.Attachments() {
+			if holder := t.store.Holder(a.VM); holder != "" && holder != name {
+				continue
+			}
+			rec, known := state.Get(log.KindNIC, a.MAC.String())
+			if known && rec.Object.(*log.NIC).BelongsToUUID != a.VM || !known && !a.Asked {
+				continue
+			}
+			if a.Left {
+				all[a.MAC] = desired.Attach{None: true}
+			} else if _, said := all[a.MAC]; !said {
+				all[a.MAC] = attachOf(a.At)
+			}
+		}
+	}
 }
 
 // attachmentsOf reads what a VM says. What cannot be read is not told, so that it stays as

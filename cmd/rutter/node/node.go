@@ -129,8 +129,8 @@ func Open(opts Options) (*Node, error) {
 		cfg.View = opts.View.Read
 	}
 	if n.agent, err = agent.New(cfg); err == nil {
-		if n.vms != nil && n.vms.registered != nil {
-			n.vms.registered.agent.Store(n.agent)
+		if n.vms != nil {
+			n.vms.follow(n.agent)
 		}
 		if opts.Kernel.Attached != nil {
 			n.answers = answer.New(answer.Config{Log: answer.View{CN: opts.CN, Read: n.agent.View}, Logger: opts.Logger})

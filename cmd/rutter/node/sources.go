@@ -32,7 +32,7 @@ type registrations struct {
 }
 
 // newRegistrations makes the sources of the names. A source whose folder cannot be read is
-// left out, and operators are told: the node's network does not depend on it.
+// an unreadable one, and operators are told: the node's network does not depend on it.
 func newRegistrations(opts *Options, n *vmSide, found *troubles) (*registrations, []vmsource.Source) {
 	r := &registrations{sources: make(map[string]*registered.Source), api: opts.Servers.API, vms: n}
 	var list []vmsource.Source
@@ -49,6 +49,7 @@ func newRegistrations(opts *Options, n *vmSide, found *troubles) (*registrations
 		if err != nil {
 			opts.Logger.Error("no program can register VMs in a source", "source", name, "error", err)
 			found.note("no program can register VMs in the source " + name + ": " + err.Error())
+			list = append(list, unreadable{name, err.Error()})
 			continue
 		}
 		r.sources[name] = source
@@ -59,6 +60,28 @@ func newRegistrations(opts *Options, n *vmSide, found *troubles) (*registrations
 		list = append(list, source)
 	}
 	return r, list
+}
+
+// unreadable is a source of which nothing can be read. It is never complete, so that its VMs
+// are not taken for gone.
+type unreadable struct{ name, why string }
+
+// Name implements vmsource.Source.
+func (u unreadable) Name() string { return u.name }
+
+// Run implements vmsource.Source.
+func (u unreadable) Run(ctx context.Context, sink vmsource.Sink) error {
+	sink.Loaded()
+	<-ctx.Done()
+	return nil
+}
+
+// Scan implements vmsource.Source.
+func (u unreadable) Scan() {}
+
+// Status implements vmsource.Source.
+func (u unreadable) Status() vmsource.Status {
+	return vmsource.Status{Name: u.name, State: "cannot be read, until the agent starts again: " + u.why, Aside: []vmsource.Aside{}, Log: []vmsource.Refresh{}, Errors: []vmsource.Failure{}}
 }
 
 // handle serves the registrations. It is for the socket, which lets in root only.
@@ -107,16 +130,10 @@ func (r *registrations) Waits(vm log.UUID) (reached log.Seq, waits map[log.MAC]s
 }
 
 // Attaching implements registered.Node.
-func (r *registrations) Attaching(at map[log.MAC]vmdoc.Attach) {
-	a := r.agent.Load()
-	if a == nil {
-		return
+func (r *registrations) Attaching(map[log.MAC]vmdoc.Attach) {
+	if t := r.vms.attaching.Load(); t != nil {
+		t.tell()
 	}
-	told := make(map[log.MAC]desired.Attach, len(at))
-	for mac, one := range at {
-		told[mac] = attachOf(one)
-	}
-	a.SetAttachments(told)
 }
 
 func attachOf(a vmdoc.Attach) desired.Attach {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"syscall"
 
 	"rutter/agent/vminfo/vmmstate"
@@ -36,8 +37,9 @@ type vmSide struct {
 	runner  *vmrun.Runner // nil: another program runs the VMs
 	// registered are the sources of what programs register.
 	registered *registrations
-	listen     string // of the vminfod, or off
-	skipped    string // why the vminfod does not listen although it should
+	attaching  atomic.Pointer[attaching] // nil until the agent is open
+	listen     string                    // of the vminfod, or off
+	skipped    string                    // why the vminfod does not listen although it should
 }
 
 // VMOptions say where a node's VMs are, and at which addresses they are served.
@@ -145,6 +147,17 @@ func (n *vmSide) serveServers(ctx context.Context, address string, servers *Conn
 	return nil
 }
 
+// follow gives the VM side its agent, before that runs: what was let go before this process
+// gets no links again.
+func (n *vmSide) follow(a *agent.Agent) {
+	if n.registered != nil {
+		n.registered.agent.Store(a)
+	}
+	t := &attaching{store: n.service.Store(), agent: a, registered: n.registered}
+	n.attaching.Store(t)
+	t.tell()
+}
+
 // run runs the VM side of agent a until ctx ends.
 func (n *vmSide) run(ctx context.Context, a *agent.Agent, listener net.Listener) error {
 	g, ctx := errgroup.WithContext(ctx)
@@ -152,7 +165,7 @@ func (n *vmSide) run(ctx context.Context, a *agent.Agent, listener net.Listener)
 	g.Go(func() error { return n.vmms.Run(ctx) })
 	g.Go(func() error { return n.link.Run(ctx, a) })
 	g.Go(func() error {
-		(&attaching{store: n.service.Store(), agent: a}).run(ctx)
+		n.attaching.Load().run(ctx)
 		return nil
 	})
 	if n.nics != nil {
