@@ -14,6 +14,7 @@ import (
 	"rutter/agent/vminfo/system"
 	"rutter/agent/vminfo/vmdoc"
 	"rutter/cmd/rutter/netlab"
+	"rutter/integration/tinyguest"
 )
 
 // TestQEMU: a machine of a real QEMU that emulates its processor boots Linux, gets its
@@ -24,7 +25,7 @@ import (
 // every server.
 func TestQEMU(t *testing.T) {
 	t.Parallel()
-	g := buildGuest(t, t.TempDir())
+	g := tinyguest.Build(t, t.TempDir())
 	if !enter(t) {
 		return
 	}
@@ -43,13 +44,13 @@ func TestQEMU(t *testing.T) {
 }
 
 // machine makes a VM that QEMU runs.
-func (n *node) machine(g guest) *vm {
+func (n *node) machine(g tinyguest.Guest) *vm {
 	n.t.Helper()
-	return n.create("alias=web0", "brand=kvm", "accel=tcg", "ram=96", "vcpus=1", "kernel="+g.kernel, "initrd="+g.initrd, "append=console=ttyS0 quiet loglevel=1 tsc=reliable")
+	return n.create("alias=web0", "brand=kvm", "accel=tcg", "ram=96", "vcpus=1", "kernel="+g.Kernel, "initrd="+g.Initrd, "append="+tinyguest.Append)
 }
 
 // console opens the serial console of the VM, when its guest is there.
-func (v *vm) console() *console {
+func (v *vm) console() *tinyguest.Console {
 	v.t.Helper()
 	socket := filepath.Join(system.QEMUFolder(filepath.Join(v.node.dir, "run"), v.id), system.QEMUConsole)
 	if info, err := os.Stat(filepath.Dir(socket)); err != nil || info.Mode().Perm() != 0o700 {
@@ -60,20 +61,20 @@ func (v *vm) console() *console {
 	if err := os.Symlink(filepath.Dir(socket), link); err != nil {
 		v.t.Fatal(err)
 	}
-	return openConsole(v.t, filepath.Join(link, system.QEMUConsole))
+	return tinyguest.Open(v.t, filepath.Join(link, system.QEMUConsole))
 }
 
 // configures: what the guest has of its network is the log's.
-func (v *vm) configures(c *console) {
+func (v *vm) configures(c *tinyguest.Console) {
 	v.t.Helper()
-	if got := c.run("cat /sys/class/net/eth0/address"); got != v.mac.String() {
+	if got := c.Run("cat /sys/class/net/eth0/address"); got != v.mac.String() {
 		v.t.Errorf("its MAC is %s, want %s", got, v.mac)
 	}
-	if got := c.run("cat /sys/class/net/eth0/mtu"); got != strconv.Itoa(mtu) {
+	if got := c.Run("cat /sys/class/net/eth0/mtu"); got != strconv.Itoa(mtu) {
 		v.t.Errorf("its MTU is %s, want %d", got, mtu)
 	}
-	c.run("udhcpc -i eth0 -n -q -f -t 20 -T 1 -s /usr/share/udhcpc/default.script >/dev/null 2>&1")
-	if got := c.run("ip -4 -o addr show eth0"); !strings.Contains(got, v.ip.String()+"/24") {
+	c.Run(tinyguest.Lease)
+	if got := c.Run("ip -4 -o addr show eth0"); !strings.Contains(got, v.ip.String()+"/24") {
 		v.t.Errorf("its address by DHCP: %s, want %s", got, v.ip)
 	}
 	nic := v.field("nics").([]any)[0].(map[string]any)
@@ -87,16 +88,16 @@ func (v *vm) configures(c *console) {
 }
 
 // reaches: packets pass both ways, as large as the MTU allows.
-func (v *vm) reaches(c *console, other *vm) {
+func (v *vm) reaches(c *tinyguest.Console, other *vm) {
 	v.t.Helper()
-	c.run(pingFrom(other.ip))
-	c.run(fmt.Sprintf("ping -c 1 -W 20 -s %d %s >/dev/null", mtu-28, other.ip))
+	c.Run(pingFrom(other.ip))
+	c.Run(fmt.Sprintf("until ping -c 1 -W 2 -s %d %s >/dev/null; do :; done", mtu-28, other.ip))
 	v.t.Log("the guest reaches a VM of another node")
 }
 
 // pingFrom is a command of the guest that pings until it is answered.
 func pingFrom(to netip.Addr) string {
-	return fmt.Sprintf("n=0; until ping -c 1 -W 1 %s >/dev/null; do n=$((n+1)); [ $n -lt 40 ] || break; done; [ $n -lt 40 ]", to)
+	return fmt.Sprintf("until ping -c 1 -W 1 %s >/dev/null; do sleep 0.1; done", to)
 }
 
 // drops are the frames that port security dropped on the node.
@@ -114,19 +115,19 @@ func (v *vm) drops() uint64 {
 }
 
 // sendsAsItself: frames with another address of IP or of Ethernet are dropped at its port.
-func (v *vm) sendsAsItself(c *console, other *vm) {
+func (v *vm) sendsAsItself(c *tinyguest.Console, other *vm) {
 	v.t.Helper()
 	before := v.drops()
-	c.run("ip addr add 10.0.0.177/24 dev eth0")
-	c.fails(fmt.Sprintf("ping -c 2 -W 1 -I 10.0.0.177 %s >/dev/null", other.ip))
-	c.run("ip addr del 10.0.0.177/24 dev eth0")
+	c.Run("ip addr add 10.0.0.177/24 dev eth0")
+	c.Fails(fmt.Sprintf("ping -c 2 -W 1 -I 10.0.0.177 %s >/dev/null", other.ip))
+	c.Run("ip addr del 10.0.0.177/24 dev eth0")
 	v.until("a frame with another IP address is counted as dropped", func() bool { return v.drops() > before })
 	before = v.drops()
-	c.run("ip link set eth0 down; ip link set eth0 address 02:00:00:00:00:99; ip link set eth0 up")
-	c.fails(fmt.Sprintf("ping -c 2 -W 1 %s >/dev/null", other.ip))
+	c.Run("ip link set eth0 down; ip link set eth0 address 02:00:00:00:00:99; ip link set eth0 up")
+	c.Fails(fmt.Sprintf("ping -c 2 -W 1 %s >/dev/null", other.ip))
 	v.until("a frame with another MAC is counted as dropped", func() bool { return v.drops() > before })
-	c.run("ip link set eth0 down; ip link set eth0 address " + v.mac.String() + "; ip link set eth0 up")
-	c.run(pingFrom(other.ip))
+	c.Run("ip link set eth0 down; ip link set eth0 address " + v.mac.String() + "; ip link set eth0 up")
+	c.Run(pingFrom(other.ip))
 }
 
 // flows pings the machine from another VM until it answered several times.
@@ -144,7 +145,7 @@ func (v *vm) flows(from *vm, when string) {
 
 // survives: neither the agent nor the servers are needed for packets, and QEMU outlives
 // them.
-func (v *vm) survives(c *console, other *vm) {
+func (v *vm) survives(c *tinyguest.Console, other *vm) {
 	v.t.Helper()
 	pid := v.pid()
 	v.flows(other, "before")
@@ -167,7 +168,7 @@ func (v *vm) survives(c *console, other *vm) {
 		}
 	}
 	v.everywhere("running")
-	c.run(pingFrom(other.ip))
+	c.Run(pingFrom(other.ip))
 	if now := v.pid(); now != pid || pid == 0 {
 		v.t.Errorf("its process was %d and is %d", pid, now)
 	}
@@ -211,7 +212,7 @@ func (v *vm) stops() {
 	}
 }
 
-func (v *vm) start() *console {
+func (v *vm) start() *tinyguest.Console {
 	v.t.Helper()
 	v.must("vm", "start", v.id.String())
 	return v.console()
@@ -222,7 +223,7 @@ func (v *vm) switchesItselfOff() {
 	v.t.Helper()
 	c := v.start()
 	vmm := v.active()
-	_, _ = c.try("poweroff -f", time.Second) // it does not answer any more
+	_, _ = c.Try("poweroff -f", time.Second) // it does not answer any more
 	v.ended(vmm, "destroyed", "")
 }
 

@@ -32,7 +32,7 @@ import (
 )
 
 // patience bounds each wait, of a machine that may be busy.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // mtu is that of the fabric.
 const mtu = 1400
