@@ -288,9 +288,10 @@ func (n *node) startLibvirt() {
 	})
 }
 
+// lives reports whether a process has not ended.
 func lives(pid int) bool {
-	_, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
-	return err == nil
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	return err == nil && !strings.Contains(string(text), "\nState:\tZ")
 }
 
 // killLibvirt kills the node's libvirtd; its QEMUs go on.

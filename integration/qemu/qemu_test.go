@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -39,6 +40,8 @@ func TestQEMU(t *testing.T) {
 	m.sendsAsItself(c, other)
 	m.survives(c, other)
 	m.stops()
+	m.isRefusedToAnother()
+	m.panics()
 	m.switchesItselfOff()
 	m.isKilled()
 }
@@ -225,6 +228,33 @@ func (v *vm) switchesItselfOff() {
 	vmm := v.active()
 	_, _ = c.Try("poweroff -f", time.Second) // it does not answer any more
 	v.ended(vmm, "destroyed", "")
+}
+
+// panics: a guest's kernel that cannot go on is a failure, with QEMU's own word for it.
+func (v *vm) panics() {
+	v.t.Helper()
+	c := v.start()
+	vmm := v.active()
+	c.Panic()
+	v.ended(vmm, "failed", "")
+	if got := v.field("exit_reason"); got != vmdoc.GuestPanic {
+		v.t.Errorf("it ended by %v, want %s", got, vmdoc.GuestPanic)
+	}
+}
+
+// isRefusedToAnother: a QEMU that is told to take the tap of another VM does not get it,
+// also while no process has it open.
+func (v *vm) isRefusedToAnother() {
+	v.t.Helper()
+	tap := vmdoc.TapName(v.mac)
+	if err := v.node.ns.Do(func() error { _, err := net.InterfaceByName(tap); return err }); err != nil {
+		v.t.Fatalf("the tap of the VM: %v", err)
+	}
+	out, err := v.rutter("vm", "create", "alias=thief", "owner_uuid="+v.owner.String(), "brand=kvm", "accel=tcg", "ram=64", "vcpus=1",
+		fmt.Sprintf(`qemu_extra_opts=["-netdev","tap,id=a,ifname=%s,script=no,downscript=no","-device","virtio-net-pci,netdev=a"]`, tap), "--start", "--wait=node")
+	if err == nil || !strings.Contains(out, "tun") {
+		v.t.Errorf("a QEMU with the tap of another VM: %v\n%s\nwant it refused", err, out)
+	}
 }
 
 // isKilled: that is one.

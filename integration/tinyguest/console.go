@@ -46,6 +46,15 @@ func Open(t testing.TB, socket string) *Console {
 	}
 }
 
+// Panic ends the guest's first process, and so its kernel.
+func (c *Console) Panic() {
+	c.t.Helper()
+	_ = c.conn.SetDeadline(time.Now().Add(patience)) // as in Try
+	if _, err := fmt.Fprintln(c.conn, panicLine); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 // errStatus: a line's status was not 0.
 var errStatus = errors.New("its status is not 0")
 

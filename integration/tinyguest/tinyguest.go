@@ -55,7 +55,9 @@ if [ "$peer" ]; then
 	echo "guest: reached $peer"
 fi
 while :; do
-	if read -r line; then eval "$line"; else sleep 1; fi
+	read -r line || sleep 1
+	case $line in panic) exit 1;; esac
+	(eval "$line") # a part of a line, as it is read early, may be none of the shell's
 done
 `
 
@@ -70,6 +72,9 @@ echo "guest: leased $ip/$mask mtu $(cat /sys/class/net/$interface/mtu)"
 
 // Lease is the command by which the guest asks for its address.
 const Lease = "until udhcpc -i eth0 -n -q -f -t 10 -T 1 -s /lease >/dev/null 2>&1; do :; done"
+
+// panicLine is the line on the console by which the guest's first process ends.
+const panicLine = "panic"
 
 // powerButton is what acpid(8) runs.
 const powerButton = "#!/bin/busybox sh\nexec poweroff -f\n"
