@@ -1,10 +1,12 @@
 package qemu
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -36,6 +38,7 @@ func TestQEMU(t *testing.T) {
 	c := m.console()
 	m.everywhere("running")
 	m.configures(c)
+	m.writes(c)
 	m.reaches(c, other)
 	m.sendsAsItself(c, other)
 	m.survives(c, other)
@@ -49,7 +52,81 @@ func TestQEMU(t *testing.T) {
 // machine makes a VM that QEMU runs.
 func (n *node) machine(g tinyguest.Guest) *vm {
 	n.t.Helper()
-	return n.create("alias=web0", "brand=kvm", "accel=tcg", "ram=96", "vcpus=1", "kernel="+g.Kernel, "initrd="+g.Initrd, "append="+tinyguest.Append)
+	disk := filepath.Join(n.dir, "db0.qcow2")
+	if err := os.WriteFile(disk, qcow2(64<<20), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	words := documented(n.t)
+	for i, word := range words {
+		for old, now := range map[string]string{
+			"owner_uuid=930896af-bf8c-48d4-885c-6573a94b1853": "owner_uuid=" + n.owner.String(),
+			"0e70de36-a40b-4ac0-9429-819f5ff82011":            n.network.String(),
+			"/var/lib/rutter-vms/db0.qcow2":                   disk, "ram=1024": "ram=96", "vcpus=2": "vcpus=1",
+		} {
+			word = strings.ReplaceAll(word, old, now)
+		}
+		words[i] = word
+	}
+	return n.made(append(words, "accel=tcg", "kernel="+g.Kernel, "initrd="+g.Initrd, "append="+tinyguest.Append))
+}
+
+// documented are the words after rutter of the command of docs/vms.md that makes a machine.
+func documented(t *testing.T) []string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/vms.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Machines of QEMU\n")
+	_, command, _ := strings.Cut(section, "```\n")
+	command, _, found := strings.Cut(command, "```\n")
+	if !found || !strings.HasPrefix(command, "rutter vm create ") {
+		t.Fatalf("docs/vms.md has no command that makes a machine: %.200q", command)
+	}
+	out, err := exec.Command("sh", "-ec", `rutter() { printf '%s\n' "$@"; }`+"\n"+command).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+// qcow2 is an empty disk of that many bytes, at most 512 MiB, in QEMU's form qcow2
+// (docs/interop/qcow2.txt of QEMU): a header, a table and a block of counts of references,
+// and the first table of its clusters.
+func qcow2(size uint64) []byte {
+	const cluster = 64 << 10
+	image := make([]byte, 4*cluster)
+	order := binary.BigEndian
+	copy(image, "QFI\xfb")
+	order.PutUint32(image[4:], 2)          // version
+	order.PutUint32(image[20:], 16)        // bits of a cluster
+	order.PutUint64(image[24:], size)      // of the disk
+	order.PutUint32(image[36:], 1)         // entries of the first table
+	order.PutUint64(image[40:], 3*cluster) // where it is
+	order.PutUint64(image[48:], cluster)   // where the table of counts is
+	order.PutUint32(image[56:], 1)         // its clusters
+	order.PutUint64(image[cluster:], 2*cluster)
+	for i := range 4 {
+		order.PutUint16(image[2*cluster+2*i:], 1)
+	}
+	return image
+}
+
+// writes: the guest has the size of the disk in the file, and not that of the file.
+func (v *vm) writes(c *tinyguest.Console) {
+	v.t.Helper()
+	if got := c.Run("cat /sys/class/block/vda/size"); got != "131072" {
+		v.t.Errorf("its disk has %s sectors, want those of 64 MiB", got)
+	}
+	c.Run("echo kept-on-disk | dd of=/dev/vda bs=512 seek=100000 conv=fsync 2>/dev/null")
+}
+
+// keeps: what was written is on its disk.
+func (v *vm) keeps(c *tinyguest.Console) {
+	v.t.Helper()
+	if got := c.Run("dd if=/dev/vda bs=512 skip=100000 count=1 2>/dev/null | head -c 12; echo"); got != "kept-on-disk" {
+		v.t.Errorf("its disk has %q", got)
+	}
 }
 
 // console opens the serial console of the VM, when its guest is there.
@@ -225,6 +302,7 @@ func (v *vm) start() *tinyguest.Console {
 func (v *vm) switchesItselfOff() {
 	v.t.Helper()
 	c := v.start()
+	v.keeps(c)
 	vmm := v.active()
 	_, _ = c.Try("poweroff -f", time.Second) // it does not answer any more
 	v.ended(vmm, "destroyed", "")
@@ -251,7 +329,7 @@ func (v *vm) isRefusedToAnother() {
 		v.t.Fatalf("the tap of the VM: %v", err)
 	}
 	out, err := v.rutter("vm", "create", "alias=thief", "owner_uuid="+v.owner.String(), "brand=kvm", "accel=tcg", "ram=64", "vcpus=1",
-		fmt.Sprintf(`qemu_extra_opts=["-netdev","tap,id=a,ifname=%s,script=no,downscript=no","-device","virtio-net-pci,netdev=a"]`, tap), "--start", "--wait=node")
+		fmt.Sprintf(`qemu_extra_opts=["-netdev","tap,id=a,ifname=%s,script=no,downscript=no","-device","virtio-net-pci,netdev=a"]`, tap), "--start", "--wait=here")
 	if err == nil || !strings.Contains(out, "tun") {
 		v.t.Errorf("a QEMU with the tap of another VM: %v\n%s\nwant it refused", err, out)
 	}

@@ -31,19 +31,28 @@ func Open(t testing.TB, socket string) *Console {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	c := &Console{t: t, conn: conn, in: bufio.NewReader(conn)}
-	for deadline := time.Now().Add(patience); ; {
-		if time.Now().After(deadline) {
-			t.Fatal("the guest does not answer at its console")
+	c.awaitBoot()
+	return c
+}
+
+// awaitBoot returns when the guest has answered any line: while it boots, it reads a part of
+// a line, or nothing.
+func (c *Console) awaitBoot() {
+	c.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		_ = c.conn.SetDeadline(time.Now().Add(time.Second)) // as in Try
+		_, err := fmt.Fprintln(c.conn, "echo @@0 0")
+		for text := ""; err == nil; {
+			if text, err = c.in.ReadString('\n'); err == nil && strings.HasPrefix(text, "@@0") {
+				c.Run("true") // what was answered late comes before it
+				return
+			}
 		}
-		// While it boots, it reads a part of a line, or nothing.
-		_, err := c.Try("true", 200*time.Millisecond)
-		if err == nil {
-			return c
-		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, errStatus) {
-			t.Fatalf("console: %v", err)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			c.t.Fatalf("console: %v", err)
 		}
 	}
+	c.t.Fatal("the guest does not answer at its console")
 }
 
 // Panic ends the guest's first process, and so its kernel.
