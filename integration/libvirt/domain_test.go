@@ -16,11 +16,11 @@ import (
 // agent and the server are killed and start again. What happened meanwhile is seen after.
 func TestDomain(t *testing.T) {
 	t.Parallel()
-	needs(t)
+	guest := needs(t)
 	if !inside(t) {
 		return
 	}
-	w := newWorld(t)
+	w := newWorld(t, guest)
 	n := w.nodes[0]
 	n.answers()
 	d := n.define("web0")

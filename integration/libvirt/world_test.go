@@ -22,6 +22,7 @@ import (
 	"rutter/cmd/rutter/netlab"
 	"rutter/cmd/rutter/subprocess"
 	"rutter/integration/rig"
+	"rutter/integration/tinyguest"
 	"rutter/log"
 )
 
@@ -31,7 +32,7 @@ var program string
 func TestMain(m *testing.M) { os.Exit(rig.Run(m, &program)) }
 
 // patience bounds each wait, of a machine that may be busy.
-const patience = 2 * time.Minute
+const patience = 3 * time.Minute
 
 // world is a server and two compute nodes with an agent and a libvirtd each. The second
 // node has a VM beside that, the peer.
@@ -44,7 +45,7 @@ type world struct {
 	nodes   []*node
 	peer    netlab.Namespace
 	peerIP  netip.Addr
-	kernel  string
+	guest   tinyguest.Guest
 }
 
 // node is one compute node.
@@ -58,8 +59,8 @@ type node struct {
 	libvirt *subprocess.Process // the first process of its libvirtd's namespaces
 }
 
-// needs skips the test where a part of it is missing.
-func needs(t *testing.T) {
+// needs skips the test where a part of it is missing, and makes the guest.
+func needs(t *testing.T) tinyguest.Guest {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts libvirtd and QEMU: skipped with -short")
@@ -67,14 +68,10 @@ func needs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("libvirtd changes users and mounts: run as root")
 	}
-	for _, tool := range []string{"libvirtd", "virsh", "qemu-system-x86_64", "unshare", "ip"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("no %s here (packages libvirt-daemon-system, libvirt-clients, qemu-system-x86): %v", tool, err)
-		}
-	}
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		t.Skipf("no taps here: %v", err)
 	}
+	return tinyguest.Build(t, t.TempDir(), "libvirtd", "virsh", "unshare", "ip")
 }
 
 // inside runs the test again in namespaces of its own, and reports whether it is there.
@@ -96,16 +93,11 @@ func inside(t *testing.T) bool {
 	return false
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, guest tinyguest.Guest) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), owner: client.NewChangeID(), network: client.NewChangeID(), peerIP: netip.MustParseAddr("10.0.0.11")}
-	kernel, err := buildGuest(filepath.Join(w.dir, "initrd"))
-	if errors.Is(err, errNoGuest) {
-		t.Skip(err)
-	}
-	w.kernel = kernel
+	w := &world{t: t, guest: guest, dir: t.TempDir(), owner: client.NewChangeID(), network: client.NewChangeID(), peerIP: netip.MustParseAddr("10.0.0.11")}
 	server := netip.MustParsePrefix("192.0.2.254/24")
-	w.must(errors.Join(err, netlab.AddBridge("underlay"), netlab.AddAddress("underlay", server)))
+	w.must(errors.Join(netlab.AddBridge("underlay"), netlab.AddAddress("underlay", server)))
 	w.cluster = rig.Cluster(t, bench.Options{Program: program, Servers: 1, TLS: true, Dir: filepath.Join(w.dir, "cluster"), Host: server.Addr().String(), Flags: []string{"--log-level=error"}})
 	for i := range 2 {
 		w.nodes = append(w.nodes, w.newNode(i))
@@ -279,13 +271,27 @@ func (n *node) startLibvirt() {
 	}
 	n.w.must(n.libvirt.Start())
 	n.w.t.Cleanup(func() {
+		first, _ := childOf(n.libvirt.PID(), "sh") // 0: it did not begin
 		if err := n.libvirt.Stop(syscall.SIGKILL); err != nil {
 			n.w.t.Error(err)
+		}
+		// The first process of a process namespace is gone when all others are.
+		for end := time.Now().Add(patience); first != 0 && lives(first); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				n.w.t.Errorf("process %d of %s is left", first, n.libvirt.Name)
+				break
+			}
 		}
 		if n.w.t.Failed() {
 			n.w.t.Logf("%s said last:\n%s", n.libvirt.Name, n.libvirt.Tail())
 		}
 	})
+}
+
+// lives reports whether a process has not ended.
+func lives(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	return err == nil && !strings.Contains(string(text), "\nState:\tZ")
 }
 
 // killLibvirt kills the node's libvirtd; its QEMUs go on.
@@ -386,7 +392,7 @@ const domainXML = `<domain type='qemu'>
     <type arch='x86_64' machine='pc'>hvm</type>
     <kernel>%[4]s</kernel>
     <initrd>%[5]s</initrd>
-    <cmdline>console=ttyS0 quiet panic=-1 no_timer_check nokaslr mitigations=off cryptomgr.notests peer=%[6]s</cmdline>
+    <cmdline>%[6]s</cmdline>
   </os>
   <features><acpi/></features>
   <devices>
@@ -407,7 +413,7 @@ const domainXML = `<domain type='qemu'>
 func (n *node) define(name string) *domain {
 	n.w.t.Helper()
 	d := &domain{w: n.w, id: client.NewChangeID(), name: name, console: filepath.Join(n.w.dir, name+".console")}
-	text := fmt.Sprintf(domainXML, name, d.id, n.w.owner, n.w.kernel, filepath.Join(n.w.dir, "initrd"), n.w.peerIP, d.console, n.w.network)
+	text := fmt.Sprintf(domainXML, name, d.id, n.w.owner, n.w.guest.Kernel, n.w.guest.Initrd, tinyguest.Append+" "+tinyguest.Peer+n.w.peerIP.String(), d.console, n.w.network)
 	file := filepath.Join(n.w.dir, name+".xml")
 	n.w.must(os.WriteFile(file, []byte(text), 0o600))
 	n.virsh("define", file)

@@ -1,9 +1,12 @@
 package qemu
 
 import (
+	"encoding/binary"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,6 +17,7 @@ import (
 	"rutter/agent/vminfo/system"
 	"rutter/agent/vminfo/vmdoc"
 	"rutter/cmd/rutter/netlab"
+	"rutter/integration/tinyguest"
 )
 
 // TestQEMU: a machine of a real QEMU that emulates its processor boots Linux, gets its
@@ -24,7 +28,7 @@ import (
 // every server.
 func TestQEMU(t *testing.T) {
 	t.Parallel()
-	g := buildGuest(t, t.TempDir())
+	g := tinyguest.Build(t, t.TempDir())
 	if !enter(t) {
 		return
 	}
@@ -34,22 +38,99 @@ func TestQEMU(t *testing.T) {
 	c := m.console()
 	m.everywhere("running")
 	m.configures(c)
+	m.writes(c)
 	m.reaches(c, other)
 	m.sendsAsItself(c, other)
 	m.survives(c, other)
 	m.stops()
+	m.isRefusedToAnother()
+	m.panics()
 	m.switchesItselfOff()
 	m.isKilled()
 }
 
 // machine makes a VM that QEMU runs.
-func (n *node) machine(g guest) *vm {
+func (n *node) machine(g tinyguest.Guest) *vm {
 	n.t.Helper()
-	return n.create("alias=web0", "brand=kvm", "accel=tcg", "ram=96", "vcpus=1", "kernel="+g.kernel, "initrd="+g.initrd, "append=console=ttyS0 quiet loglevel=1 tsc=reliable")
+	disk := filepath.Join(n.dir, "db0.qcow2")
+	if err := os.WriteFile(disk, qcow2(64<<20), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	words := documented(n.t)
+	for i, word := range words {
+		for old, now := range map[string]string{
+			"owner_uuid=930896af-bf8c-48d4-885c-6573a94b1853": "owner_uuid=" + n.owner.String(),
+			"0e70de36-a40b-4ac0-9429-819f5ff82011":            n.network.String(),
+			"/var/lib/rutter-vms/db0.qcow2":                   disk, "ram=1024": "ram=96", "vcpus=2": "vcpus=1",
+		} {
+			word = strings.ReplaceAll(word, old, now)
+		}
+		words[i] = word
+	}
+	return n.made(append(words, "accel=tcg", "kernel="+g.Kernel, "initrd="+g.Initrd, "append="+tinyguest.Append))
+}
+
+// documented are the words after rutter of the command of docs/vms.md that makes a machine.
+func documented(t *testing.T) []string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/vms.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Machines of QEMU\n")
+	_, command, _ := strings.Cut(section, "```\n")
+	command, _, found := strings.Cut(command, "```\n")
+	if !found || !strings.HasPrefix(command, "rutter vm create ") {
+		t.Fatalf("docs/vms.md has no command that makes a machine: %.200q", command)
+	}
+	out, err := exec.Command("sh", "-ec", `rutter() { printf '%s\n' "$@"; }`+"\n"+command).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+// qcow2 is an empty disk of that many bytes, at most 512 MiB, in QEMU's form qcow2
+// (docs/interop/qcow2.txt of QEMU): a header, a table and a block of counts of references,
+// and the first table of its clusters.
+func qcow2(size uint64) []byte {
+	const cluster = 64 << 10
+	image := make([]byte, 4*cluster)
+	order := binary.BigEndian
+	copy(image, "QFI\xfb")
+	order.PutUint32(image[4:], 2)          // version
+	order.PutUint32(image[20:], 16)        // bits of a cluster
+	order.PutUint64(image[24:], size)      // of the disk
+	order.PutUint32(image[36:], 1)         // entries of the first table
+	order.PutUint64(image[40:], 3*cluster) // where it is
+	order.PutUint64(image[48:], cluster)   // where the table of counts is
+	order.PutUint32(image[56:], 1)         // its clusters
+	order.PutUint64(image[cluster:], 2*cluster)
+	for i := range 4 {
+		order.PutUint16(image[2*cluster+2*i:], 1)
+	}
+	return image
+}
+
+// writes: the guest has the size of the disk in the file, and not that of the file.
+func (v *vm) writes(c *tinyguest.Console) {
+	v.t.Helper()
+	if got := c.Run("cat /sys/class/block/vda/size"); got != "131072" {
+		v.t.Errorf("its disk has %s sectors, want those of 64 MiB", got)
+	}
+	c.Run("echo kept-on-disk | dd of=/dev/vda bs=512 seek=100000 conv=fsync 2>/dev/null")
+}
+
+// keeps: what was written is on its disk.
+func (v *vm) keeps(c *tinyguest.Console) {
+	v.t.Helper()
+	if got := c.Run("dd if=/dev/vda bs=512 skip=100000 count=1 2>/dev/null | head -c 12; echo"); got != "kept-on-disk" {
+		v.t.Errorf("its disk has %q", got)
+	}
 }
 
 // console opens the serial console of the VM, when its guest is there.
-func (v *vm) console() *console {
+func (v *vm) console() *tinyguest.Console {
 	v.t.Helper()
 	socket := filepath.Join(system.QEMUFolder(filepath.Join(v.node.dir, "run"), v.id), system.QEMUConsole)
 	if info, err := os.Stat(filepath.Dir(socket)); err != nil || info.Mode().Perm() != 0o700 {
@@ -60,20 +141,20 @@ func (v *vm) console() *console {
 	if err := os.Symlink(filepath.Dir(socket), link); err != nil {
 		v.t.Fatal(err)
 	}
-	return openConsole(v.t, filepath.Join(link, system.QEMUConsole))
+	return tinyguest.Open(v.t, filepath.Join(link, system.QEMUConsole))
 }
 
 // configures: what the guest has of its network is the log's.
-func (v *vm) configures(c *console) {
+func (v *vm) configures(c *tinyguest.Console) {
 	v.t.Helper()
-	if got := c.run("cat /sys/class/net/eth0/address"); got != v.mac.String() {
+	if got := c.Run("cat /sys/class/net/eth0/address"); got != v.mac.String() {
 		v.t.Errorf("its MAC is %s, want %s", got, v.mac)
 	}
-	if got := c.run("cat /sys/class/net/eth0/mtu"); got != strconv.Itoa(mtu) {
+	if got := c.Run("cat /sys/class/net/eth0/mtu"); got != strconv.Itoa(mtu) {
 		v.t.Errorf("its MTU is %s, want %d", got, mtu)
 	}
-	c.run("udhcpc -i eth0 -n -q -f -t 20 -T 1 -s /usr/share/udhcpc/default.script >/dev/null 2>&1")
-	if got := c.run("ip -4 -o addr show eth0"); !strings.Contains(got, v.ip.String()+"/24") {
+	c.Run(tinyguest.Lease)
+	if got := c.Run("ip -4 -o addr show eth0"); !strings.Contains(got, v.ip.String()+"/24") {
 		v.t.Errorf("its address by DHCP: %s, want %s", got, v.ip)
 	}
 	nic := v.field("nics").([]any)[0].(map[string]any)
@@ -87,16 +168,16 @@ func (v *vm) configures(c *console) {
 }
 
 // reaches: packets pass both ways, as large as the MTU allows.
-func (v *vm) reaches(c *console, other *vm) {
+func (v *vm) reaches(c *tinyguest.Console, other *vm) {
 	v.t.Helper()
-	c.run(pingFrom(other.ip))
-	c.run(fmt.Sprintf("ping -c 1 -W 20 -s %d %s >/dev/null", mtu-28, other.ip))
+	c.Run(pingFrom(other.ip))
+	c.Run(fmt.Sprintf("until ping -c 1 -W 2 -s %d %s >/dev/null; do :; done", mtu-28, other.ip))
 	v.t.Log("the guest reaches a VM of another node")
 }
 
 // pingFrom is a command of the guest that pings until it is answered.
 func pingFrom(to netip.Addr) string {
-	return fmt.Sprintf("n=0; until ping -c 1 -W 1 %s >/dev/null; do n=$((n+1)); [ $n -lt 40 ] || break; done; [ $n -lt 40 ]", to)
+	return fmt.Sprintf("until ping -c 1 -W 1 %s >/dev/null; do sleep 0.1; done", to)
 }
 
 // drops are the frames that port security dropped on the node.
@@ -114,19 +195,19 @@ func (v *vm) drops() uint64 {
 }
 
 // sendsAsItself: frames with another address of IP or of Ethernet are dropped at its port.
-func (v *vm) sendsAsItself(c *console, other *vm) {
+func (v *vm) sendsAsItself(c *tinyguest.Console, other *vm) {
 	v.t.Helper()
 	before := v.drops()
-	c.run("ip addr add 10.0.0.177/24 dev eth0")
-	c.fails(fmt.Sprintf("ping -c 2 -W 1 -I 10.0.0.177 %s >/dev/null", other.ip))
-	c.run("ip addr del 10.0.0.177/24 dev eth0")
+	c.Run("ip addr add 10.0.0.177/24 dev eth0")
+	c.Fails(fmt.Sprintf("ping -c 2 -W 1 -I 10.0.0.177 %s >/dev/null", other.ip))
+	c.Run("ip addr del 10.0.0.177/24 dev eth0")
 	v.until("a frame with another IP address is counted as dropped", func() bool { return v.drops() > before })
 	before = v.drops()
-	c.run("ip link set eth0 down; ip link set eth0 address 02:00:00:00:00:99; ip link set eth0 up")
-	c.fails(fmt.Sprintf("ping -c 2 -W 1 %s >/dev/null", other.ip))
+	c.Run("ip link set eth0 down; ip link set eth0 address 02:00:00:00:00:99; ip link set eth0 up")
+	c.Fails(fmt.Sprintf("ping -c 2 -W 1 %s >/dev/null", other.ip))
 	v.until("a frame with another MAC is counted as dropped", func() bool { return v.drops() > before })
-	c.run("ip link set eth0 down; ip link set eth0 address " + v.mac.String() + "; ip link set eth0 up")
-	c.run(pingFrom(other.ip))
+	c.Run("ip link set eth0 down; ip link set eth0 address " + v.mac.String() + "; ip link set eth0 up")
+	c.Run(pingFrom(other.ip))
 }
 
 // flows pings the machine from another VM until it answered several times.
@@ -144,7 +225,7 @@ func (v *vm) flows(from *vm, when string) {
 
 // survives: neither the agent nor the servers are needed for packets, and QEMU outlives
 // them.
-func (v *vm) survives(c *console, other *vm) {
+func (v *vm) survives(c *tinyguest.Console, other *vm) {
 	v.t.Helper()
 	pid := v.pid()
 	v.flows(other, "before")
@@ -167,7 +248,7 @@ func (v *vm) survives(c *console, other *vm) {
 		}
 	}
 	v.everywhere("running")
-	c.run(pingFrom(other.ip))
+	c.Run(pingFrom(other.ip))
 	if now := v.pid(); now != pid || pid == 0 {
 		v.t.Errorf("its process was %d and is %d", pid, now)
 	}
@@ -211,7 +292,7 @@ func (v *vm) stops() {
 	}
 }
 
-func (v *vm) start() *console {
+func (v *vm) start() *tinyguest.Console {
 	v.t.Helper()
 	v.must("vm", "start", v.id.String())
 	return v.console()
@@ -221,9 +302,37 @@ func (v *vm) start() *console {
 func (v *vm) switchesItselfOff() {
 	v.t.Helper()
 	c := v.start()
+	v.keeps(c)
 	vmm := v.active()
-	_, _ = c.try("poweroff -f", time.Second) // it does not answer any more
+	_, _ = c.Try("poweroff -f", time.Second) // it does not answer any more
 	v.ended(vmm, "destroyed", "")
+}
+
+// panics: a guest's kernel that cannot go on is a failure, with QEMU's own word for it.
+func (v *vm) panics() {
+	v.t.Helper()
+	c := v.start()
+	vmm := v.active()
+	c.Panic()
+	v.ended(vmm, "failed", "")
+	if got := v.field("exit_reason"); got != vmdoc.GuestPanic {
+		v.t.Errorf("it ended by %v, want %s", got, vmdoc.GuestPanic)
+	}
+}
+
+// isRefusedToAnother: a QEMU that is told to take the tap of another VM does not get it,
+// also while no process has it open.
+func (v *vm) isRefusedToAnother() {
+	v.t.Helper()
+	tap := vmdoc.TapName(v.mac)
+	if err := v.node.ns.Do(func() error { _, err := net.InterfaceByName(tap); return err }); err != nil {
+		v.t.Fatalf("the tap of the VM: %v", err)
+	}
+	out, err := v.rutter("vm", "create", "alias=thief", "owner_uuid="+v.owner.String(), "brand=kvm", "accel=tcg", "ram=64", "vcpus=1",
+		fmt.Sprintf(`qemu_extra_opts=["-netdev","tap,id=a,ifname=%s,script=no,downscript=no","-device","virtio-net-pci,netdev=a"]`, tap), "--start", "--wait=here")
+	if err == nil || !strings.Contains(out, "tun") {
+		v.t.Errorf("a QEMU with the tap of another VM: %v\n%s\nwant it refused", err, out)
+	}
 }
 
 // isKilled: that is one.

@@ -32,7 +32,7 @@ import (
 )
 
 // patience bounds each wait, of a machine that may be busy.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // mtu is that of the fabric.
 const mtu = 1400
@@ -235,7 +235,13 @@ type vm struct {
 // create makes a VM with a NIC of the fabric and starts it.
 func (n *node) create(fields ...string) *vm {
 	n.t.Helper()
-	args := append([]string{"vm", "create", "owner_uuid=" + n.owner.String(), fmt.Sprintf(`nics=[{"network_uuid":%q}]`, n.network), "--start", "--wait=fabric", "-o", "json"}, fields...)
+	return n.made(append([]string{"vm", "create", "owner_uuid=" + n.owner.String(), fmt.Sprintf(`nics=[{"network_uuid":%q}]`, n.network), "--start", "--wait=fabric"}, fields...))
+}
+
+// made runs a command that makes a VM with a NIC.
+func (n *node) made(args []string) *vm {
+	n.t.Helper()
+	args = append(args, "-o", "json")
 	var made struct{ UUID log.UUID }
 	if out := n.must(args...); json.Unmarshal([]byte(out), &made) != nil || made.UUID.IsZero() {
 		n.t.Fatalf("vm create said %s", out)

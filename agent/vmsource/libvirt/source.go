@@ -36,6 +36,8 @@ type Registry interface {
 type Config struct {
 	Registry Registry
 	Virsh    Virsh
+	// Owner owns the domains whose metadata name none, and which no hook has registered.
+	Owner log.UUID
 	// PIDs is the folder of libvirt's pid files of domains, NAME.pid; "": DefaultPIDs.
 	PIDs string
 	// ScanEvery is the time between two full scans; 0: vmsource.DefaultScanEvery.
@@ -161,10 +163,13 @@ func (s *Source) listen(ctx context.Context) error {
 		if !wait(ctx, pause) {
 			break
 		}
-		pause = min(2*pause, lastPause)
+		pause = longer(pause)
 	}
 	return ctx.Err()
 }
+
+// longer is the pause after a pause.
+func longer(pause time.Duration) time.Duration { return min(2*pause, lastPause) }
 
 // answers keeps whether libvirt answers.
 func (s *Source) answers(err error) {
@@ -359,14 +364,15 @@ func (s *Source) follow(ctx context.Context, l Listed, before map[log.UUID]regis
 	if l.State.Runs() {
 		state = registered.StateRunning
 	}
-	if known && vm.State == state && same(vm, d) {
+	if known && vm.State == state && vm.RunState == l.State.Word() && same(vm, d) {
 		return s.trim(ctx, vm, d, l.State)
 	}
-	if now, has := byUUID(s.cfg.Registry.List())[l.UUID]; has != known || now.State != vm.State {
+	if now, has := byUUID(s.cfg.Registry.List())[l.UUID]; has != known || now.State != vm.State || now.RunState != vm.RunState {
 		s.rouse()
 		return nil
 	}
-	r := d.Registration(state, log.UUID{})
+	r := d.Registration(state, s.ownerOf(known))
+	r.RunState = l.State.Word()
 	if state == registered.StateRunning {
 		r.PID = s.pid(l.Name)
 	} else {
@@ -377,6 +383,14 @@ func (s *Source) follow(ctx context.Context, l Listed, before map[log.UUID]regis
 	defer cancel()
 	_, err := s.cfg.Registry.Put(ctx, l.UUID, r, registered.Wait{For: registered.WaitNone, Within: putTakes * 9 / 10})
 	return err
+}
+
+// ownerOf is the owner of a domain whose metadata name none: a registration keeps its own.
+func (s *Source) ownerOf(known bool) log.UUID {
+	if known {
+		return log.UUID{}
+	}
+	return s.cfg.Owner
 }
 
 // same reports whether a registration has what the domain has.

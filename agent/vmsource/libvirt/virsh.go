@@ -3,6 +3,7 @@ package libvirt
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -40,6 +41,8 @@ type Virsh struct {
 	URI string // of the libvirtd, as qemu:///system
 	// Program is virsh itself; "": found by the PATH.
 	Program string
+	// Within bounds one question; 0: virshTakes.
+	Within time.Duration
 }
 
 // State is a domain's state and its reason, as virsh domstats gives them: libvirt's
@@ -71,6 +74,23 @@ func (s State) Runs() bool {
 		return true
 	}
 	return false
+}
+
+// Word is what the domain does, where its running or not does not say it: "" otherwise.
+func (s State) Word() string {
+	switch s.Code {
+	case statePaused:
+		return "paused"
+	case statePMSuspended:
+		return "pmsuspended"
+	case stateCrashed:
+		return "crashed"
+	case stateShutoff:
+		if s.Reason == shutoffCrashed {
+			return "crashed"
+		}
+	}
+	return ""
 }
 
 // moves reports whether the domain is paused because it starts, or migrates from or to here:
@@ -225,7 +245,8 @@ func (v Virsh) command(ctx context.Context, args ...string) *exec.Cmd {
 
 // run runs one virsh and returns what it printed.
 func (v Virsh) run(ctx context.Context, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, virshTakes)
+	within := cmp.Or(v.Within, virshTakes)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	out, failed := &capped{most: maxOutput}, &capped{most: maxErrors}
 	cmd := v.command(ctx, args...)
@@ -233,7 +254,7 @@ func (v Virsh) run(ctx context.Context, args ...string) ([]byte, error) {
 	err := cmd.Run()
 	switch {
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("%w: %s did not answer in %s", ErrVirsh, v.URI, virshTakes)
+		return nil, fmt.Errorf("%w: %s did not answer in %s", ErrVirsh, v.URI, within)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w: %s", ErrVirsh, err, failed.line())
 	case out.cut:

@@ -18,6 +18,9 @@ type Registration struct {
 	Zonename string `json:"zonename,omitempty"`
 	// State is running or stopped. "": running, of a new VM.
 	State string `json:"state,omitempty"`
+	// RunState is the word of the VM's program for what it does in State, such as paused. It
+	// belongs to State: it goes with a registration that has State and no RunState.
+	RunState string `json:"run_state,omitempty"`
 	// PID is the process of the VM, shown while it runs. 0: unknown.
 	PID   int    `json:"pid,omitempty"`
 	RAM   uint64 `json:"ram,omitempty"` // MiB
@@ -64,6 +67,7 @@ type VM struct {
 	OwnerUUID log.UUID   `json:"owner_uuid"`
 	Zonename  string     `json:"zonename"`
 	State     string     `json:"state"`
+	RunState  string     `json:"run_state,omitempty"`
 	NICs      []Attached `json:"nics"`
 }
 

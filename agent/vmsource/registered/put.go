@@ -227,6 +227,9 @@ func (r *record) take(reg *Registration) error {
 		r.OwnerUUID = reg.OwnerUUID
 	}
 	r.Zonename, r.Brand, r.State = cmp.Or(reg.Zonename, r.Zonename), cmp.Or(reg.Brand, r.Brand), cmp.Or(reg.State, r.State)
+	if reg.State != "" || reg.RunState != "" {
+		r.RunState = reg.RunState
+	}
 	r.RAM, r.VCPUs, r.PID = cmp.Or(reg.RAM, r.RAM), cmp.Or(reg.VCPUs, r.VCPUs), cmp.Or(reg.PID, r.PID)
 	if reg.Tags != nil {
 		r.Tags = reg.Tags

@@ -48,6 +48,8 @@ type record struct {
 	// NICs.
 	Leaving bool        `json:"leaving,omitempty"`
 	NICs    []nicRecord `json:"nics,omitempty"`
+	// RunState is the word of the VM's program for what it does in State.
+	RunState string `json:"run_state,omitempty"`
 }
 
 // nicRecord is one NIC of a record.
@@ -137,6 +139,8 @@ func (r *record) check() error {
 		return fmt.Errorf("state %q: want %s or %s", r.State, StateRunning, StateStopped)
 	case r.PID < 0:
 		return fmt.Errorf("pid %d: want the number of a process, or none", r.PID)
+	case !isText(r.RunState):
+		return fmt.Errorf("run_state %q: want at most %d bytes without control characters", clip(r.RunState), MaxText)
 	case !isText(r.Alias), !isText(r.Brand), r.Brand == "":
 		return fmt.Errorf("alias %q, brand %q: want at most %d bytes without control characters", clip(r.Alias), clip(r.Brand), MaxText)
 	case !isZone(r.Zonename):

@@ -67,6 +67,7 @@ func (s *Source) document(r *record) vmdoc.Value {
 	text("zonename", r.Zonename)
 	text("brand", r.Brand)
 	text("state", r.State)
+	text("run_state", r.RunState)
 	zone := "running"
 	if r.State == StateStopped {
 		zone = "installed"
@@ -185,7 +186,7 @@ func object() vmdoc.Value {
 
 // answer is a VM as its program sees it.
 func (s *Source) answer(r *record) VM {
-	vm := VM{UUID: r.UUID, Source: s.cfg.Name, Alias: r.Alias, OwnerUUID: r.OwnerUUID, Zonename: r.Zonename, State: r.State, NICs: []Attached{}}
+	vm := VM{UUID: r.UUID, Source: s.cfg.Name, Alias: r.Alias, OwnerUUID: r.OwnerUUID, Zonename: r.Zonename, State: r.State, RunState: r.RunState, NICs: []Attached{}}
 	known, primary := s.inLog(r), r.primary()
 	reached, waits, _ := s.cfg.Node.Waits(r.UUID)
 	for i := range r.NICs {

@@ -54,7 +54,7 @@ func newRegistrations(opts *Options, n *vmSide, found *troubles) (*registrations
 		}
 		r.sources[name] = source
 		if uri := opts.VMs.Libvirt; uri != "" && name == libvirt.SourceName {
-			list = append(list, libvirt.New(libvirt.Config{Registry: source, Virsh: libvirt.Virsh{URI: uri}, Logger: opts.Logger}))
+			list = append(list, libvirt.New(libvirt.Config{Registry: source, Virsh: libvirt.Virsh{URI: uri}, Owner: opts.VMs.LibvirtOwner, Logger: opts.Logger}))
 			continue
 		}
 		list = append(list, source)

@@ -59,6 +59,8 @@ type VMOptions struct {
 	SourcesAsked bool
 	// Libvirt is the URI of the libvirtd whose domains are followed; "": none.
 	Libvirt string
+	// LibvirtOwner owns its domains that name no owner; zero: such a domain is put aside.
+	LibvirtOwner log.UUID
 }
 
 // newVMSide makes the parts that the options ask for: nil if the node has no VMs.

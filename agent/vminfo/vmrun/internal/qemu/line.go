@@ -44,11 +44,10 @@ func (q *Machine) Line(path string, d Descriptors) []string {
 	}
 	disks, nic := q.bootIndexes()
 	for i, disk := range q.Disks {
-		// The descriptor is for reading and writing. With auto-read-only QEMU looks in the set for
-		// one that only reads, and ends.
 		set := i + 1
+		// QEMU would open a disk for reading first, which the descriptor for both is refused for.
 		line = append(line, "-add-fd", fmt.Sprintf("fd=%d,set=%d", d.Disks[i], set),
-			"-drive", fmt.Sprintf("id=disk%d,if=none,format=%s,file=/dev/fdset/%d,auto-read-only=off", i, disk.Format, set),
+			"-drive", fmt.Sprintf("id=disk%d,if=none,format=%s,auto-read-only=off,file=/dev/fdset/%d", i, disk.Format, set),
 			"-device", fmt.Sprintf("virtio-blk-%s,drive=disk%d%s", q.bus(), i, bootIndex(disks[i])))
 	}
 	for i, n := range q.NICs {
