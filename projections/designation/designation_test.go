@@ -64,6 +64,16 @@ func (c *cloud) server(n int, edit func(s *log.Server)) *log.Server {
 	return s
 }
 
+// ofAgent makes a server one of Rutter's agent.
+func ofAgent(s *log.Server) { s.Sysinfo = strings.Replace(s.Sysinfo, "{", `{"Rutter Agent":"v1",`, 1) }
+
+// underlayNIC puts the underlay NIC of the first server.
+func underlayNIC(c *cloud) {
+	net := &log.Network{UUID: vm(900), NICTag: "underlay"}
+	c.put(net)
+	c.put(&log.NIC{MAC: log.MAC{2, 0, 0, 0, 9, 1}, BelongsToType: "server", BelongsToUUID: cn(1), NetworkUUID: net.UUID, Underlay: true})
+}
+
 func (c *cloud) vm(n, on int, owner string, ram uint64, edit func(v *log.VM)) {
 	o, _ := log.ParseUUID(owner)
 	v := &log.VM{UUID: vm(n), OwnerUUID: o, ServerUUID: cn(on), State: "running", Brand: "joyent", MaxPhysicalMemory: ram, CPUCap: 100, Quota: 10}
@@ -123,6 +133,9 @@ func TestFilters(t *testing.T) {
 		{name: "tag missing", vm: `,"ram":1024`, rest: `,"nic_tag_requirements":[["external"],["manta","mantanat"]]`, step: "NIC Tags", why: "manta, mantanat"},
 		{name: "tag down", vm: `,"ram":1024`, rest: `,"nic_tag_requirements":[["storage"]]`, step: "NIC Tags", why: `NIC e1 for tag "storage" is down`},
 		{name: "tag of several", vm: `,"ram":1024`, rest: `,"nic_tag_requirements":[["r1","external"],["sdc_overlay"]]`, want: 1},
+		{name: "tag of a NIC of Rutter's agent", vm: `,"ram":1024`, rest: `,"nic_tag_requirements":[["other","underlay"]]`, edit: ofAgent, more: underlayNIC, want: 1},
+		{name: "tag of a NIC of another agent", vm: `,"ram":1024`, rest: `,"nic_tag_requirements":[["underlay"]]`, more: underlayNIC, step: "NIC Tags", why: "underlay"},
+		{name: "tag of another server's NIC", vm: `,"ram":1024`, rest: `,"nic_tag_requirements":[["underlay"]]`, edit: ofAgent, step: "NIC Tags", why: "underlay"},
 		{name: "old platform", vm: `,"ram":1024`, pkg: `,"min_platform":{"7.0":"20270101T000000Z"}`, step: "platform", why: "Package requires min platforms"},
 		{name: "new version", vm: `,"ram":1024`, pkg: `,"min_platform":{"6.5":"20270101T000000Z","smartos":"20270101T000000Z"}`, want: 1},
 		{name: "traits", vm: `,"ram":1024,"traits":{"ssd":true}`, step: "traits", why: `require {"ssd":true} but server has {}`},

@@ -18,6 +18,7 @@ type Facts struct {
 	SDCVersion string
 	Bhyve      bool
 	MaxVCPUs   uint64
+	Agent      bool // it is of a node with Rutter's agent
 	// Interfaces: the sysinfo has Network Interfaces.
 	Interfaces bool
 	online     map[string]bool
@@ -54,11 +55,12 @@ func FactsOf(sysinfo string) *Facts {
 		MaxVCPUs any                `json:"Bhyve Max Vcpus"`
 		NICs     map[string]wireNIC `json:"Network Interfaces"`
 		VNICs    map[string]wireNIC `json:"Virtual Network Interfaces"`
+		Agent    string             `json:"Rutter Agent"`
 	}
 	_ = decode([]byte(sysinfo), &w) // what was read until an error counts
 	f := &Facts{
 		Cores: either(whole(w.Cores), either(whole(w.Online), whole(w.Count))), PoolMiB: whole(w.Pool) << 10, Platform: w.Platform, SDCVersion: w.Version, Bhyve: w.Bhyve == true || w.Bhyve == "true",
-		MaxVCPUs: whole(w.MaxVCPUs), Interfaces: w.NICs != nil, online: map[string]bool{}, offline: map[string]string{},
+		MaxVCPUs: whole(w.MaxVCPUs), Agent: w.Agent != "", Interfaces: w.NICs != nil, online: map[string]bool{}, offline: map[string]string{},
 	}
 	if f.SDCVersion == "" {
 		f.SDCVersion = "6.5" // which did not say so

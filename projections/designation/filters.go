@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"rutter/log"
+	"rutter/projections"
 )
 
 func keepSetup(_ *run, c *candidate) string {
@@ -96,10 +97,30 @@ func (r *run) keepTags() {
 					return fmt.Sprintf("NIC %s for tag %q is down", link, tag)
 				}
 			}
+			if c.facts.Agent && r.hasNICOn(c.UUID, set) {
+				continue
+			}
 			return "Server must have one of the NIC Tags: " + strings.Join(set, ", ")
 		}
 		return ""
 	})
+}
+
+// hasNICOn reports whether a server has a NIC in the log on one of the NIC tags, such as its
+// underlay NIC. Rutter's agent makes that NIC, and its sysinfo names a tag only if a file of
+// the node does.
+func (r *run) hasNICOn(server log.UUID, tags []string) (has bool) {
+	r.view(func(s *projections.State) {
+		for row := range projections.NICsOf(server).NICs(s) {
+			nic := row.NIC()
+			tag := nic.NICTag
+			if net := s.Network(nic.NetworkUUID); net != nil {
+				tag = net.NICTag
+			}
+			has = has || slices.Contains(tags, tag) || slices.ContainsFunc(nic.NICTagsProvided, func(tag string) bool { return slices.Contains(tags, tag) })
+		}
+	})
+	return has
 }
 
 func keepPlatforms(r *run, c *candidate) string {
