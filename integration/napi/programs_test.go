@@ -35,7 +35,7 @@ func TestWriteChoosesNoProgram(t *testing.T) {
 			t.Fatalf("%s asks %s for %s %s: got %d %s, want %d", who, surface, request, body, status, said, want)
 		}
 	}
-	must(writer, "cnapi", "POST /servers/"+cn+"/sysinfo", `{"sysinfo": {"UUID": "`+cn+`", "Hostname": "cn2"}}`, 200)
+	must(writer, "cnapi", "POST /servers/"+cn+"/sysinfo", `{"sysinfo": {"UUID": "`+cn+`", "Hostname": "cn2", "Rutter Agent": "v1"}}`, 200)
 	status, answer := ask(t, http.DefaultClient, "POST", c.Servers[0].URL+"/vms", `{"uuid":"`+vm+`","alias":"a","owner_uuid":"`+owner+`","state":"running","server_uuid":"`+cn+`"}`)
 	if status/100 != 2 {
 		t.Fatalf("the VM is not made: %d %v", status, answer)
