@@ -383,8 +383,10 @@ func TestProgramsAreNotChosen(t *testing.T) {
 		}
 	}
 	n.must("machine_create", vm+`,"autoboot":false}`)
-	for _, more := range []string{`"init":["touch","` + mark + `"]`, `"root":"/"`, `"zonename":"other"`, `"disks":[{"path":"/dev/sda"}]`, `"kernel":"/etc/shadow"`, `"initrd":"/etc/shadow"`,
-		`"nics":[{"mac":"02:00:00:00:00:01","attach":{"kind":"tap","device":"eth1"}}]`, `"add_nics":[{"mac":"02:00:00:00:00:01","attach":{"kind":"tap","device":"eth1"}}]`} {
+	for _, more := range []string{
+		`"init":["touch","` + mark + `"]`, `"root":"/"`, `"zonename":"other"`, `"disks":[{"path":"/dev/sda"}]`, `"kernel":"/etc/shadow"`, `"initrd":"/etc/shadow"`,
+		`"nics":[{"mac":"02:00:00:00:00:01","attach":{"kind":"tap","device":"eth1"}}]`, `"add_nics":[{"mac":"02:00:00:00:00:01","attach":{"kind":"tap","device":"eth1"}}]`,
+	} {
 		before, _ := os.ReadFile(manifest)
 		if _, err := n.do("machine_update", `{"uuid":"`+machine+`",`+more+`}`); !errors.Is(err, ErrPrograms) {
 			t.Errorf("update with %s: %v", more, err)

@@ -75,13 +75,13 @@ func TestLine(t *testing.T) {
 func TestReadRefuses(t *testing.T) {
 	nics, disks := strings.Repeat(`{"mac":"90:b8:d0:00:00:01"},`, MaxNICs+1), strings.Repeat(`{"path":"/a"},`, MaxDisks+1)
 	for fields, want := range map[string]string{
-		`,"accel":"hvf"`:                                                                  `accel "hvf": want "kvm", or "tcg"`,
-		`,"disks":[{}]`:                                                                   "disks.0.path",
-		`,"disks":[{"path":"a"}]`:                                                         "disks.0.path",
-		`,"disks":[{"path":"/a","format":"vmdk"}]`:                                        "disks.0.format",
-		`,"disks":[` + strings.TrimSuffix(disks, ",") + `]`:                               "may have 16",
-		`,"nics":[` + strings.TrimSuffix(nics, ",") + `]`:                                 "may have 8",
-		`,"nics":[{"mac":"90:b8:d0:00:00:01","attach":{"kind":"x"}}]`:                     "nics.0.attach.kind",
+		`,"accel":"hvf"`:                                              `accel "hvf": want "kvm", or "tcg"`,
+		`,"disks":[{}]`:                                               "disks.0.path",
+		`,"disks":[{"path":"a"}]`:                                     "disks.0.path",
+		`,"disks":[{"path":"/a","format":"vmdk"}]`:                    "disks.0.format",
+		`,"disks":[` + strings.TrimSuffix(disks, ",") + `]`:           "may have 16",
+		`,"nics":[` + strings.TrimSuffix(nics, ",") + `]`:             "may have 8",
+		`,"nics":[{"mac":"90:b8:d0:00:00:01","attach":{"kind":"x"}}]`: "nics.0.attach.kind",
 		`,"nics":[{"mac":"90:b8:d0:00:00:01","attach":{"kind":"tap","device":"a,fd=3"}}]`: "nics.0.attach.device",
 		`,"boot":"cd"`:        "want order=",
 		`,"boot":"order=cx"`:  "want order=",
