@@ -326,14 +326,14 @@ func play(seed uint64) string {
 		n.cut()
 		n.connect(w.draw(3))
 	}
+	for range 4 { // a ring may find a server that is about to give up an earlier one: agents ring on
+		time.Sleep(30 * time.Second)
+		w.ringAgain()
+	}
 	time.Sleep(2 * time.Minute)
 	failure := w.judge()
 	if failure == "" { // an end that did not ring, found by a call: its CN rings again
-		for _, n := range w.nodes {
-			n.mu.Lock()
-			n.ringAgain()
-			n.mu.Unlock()
-		}
+		w.ringAgain()
 		time.Sleep(time.Minute)
 		failure = w.judgeForgotten()
 	}
@@ -347,6 +347,15 @@ func play(seed uint64) string {
 	crawling.Wait()
 	time.Sleep(time.Minute) // what was on its way
 	return failure
+}
+
+// ringAgain has each CN ring for what is not recorded, as agents do until nothing is left.
+func (w *world) ringAgain() {
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		n.ringAgain()
+		n.mu.Unlock()
+	}
 }
 
 // step is one thing that happens.

@@ -42,6 +42,7 @@ func (s store) Changed() <-chan struct{}                     { return make(chan 
 func (s store) WaitSeq(context.Context, log.Seq) error       { return nil }
 func (s store) Consistent(context.Context) (log.Seq, error)  { return s.seq, nil }
 func (s store) Ready() error                                 { return nil }
+func (s store) AwaitReady(context.Context) error             { return nil }
 func (s store) Serving() error                               { return nil }
 func (s store) Entries(log.Seq, int) ([]log.Entry, error)    { return nil, nil }
 func (s store) CheckCursor(log.Cursor) error                 { return nil }

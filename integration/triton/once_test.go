@@ -47,6 +47,8 @@ func (b backend) View(fn func(state *projections.State, head log.Cursor)) {
 	b.Store.View(func(v raftstore.View) { fn(v.State, v.Head) })
 }
 
+func (b backend) AwaitReady(context.Context) error { return b.Ready() }
+
 func (s *onceServer) start(t *testing.T) {
 	t.Helper()
 	var err error
