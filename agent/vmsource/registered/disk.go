@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -135,4 +136,11 @@ func (s *Source) syncFolder() error {
 		return fmt.Errorf("registered: %w", err)
 	}
 	return errors.Join(folder.Sync(), folder.Close())
+}
+
+// mendedLocked removes a damaged file of a VM that was registered anew.
+func (s *Source) mendedLocked(id log.UUID) {
+	s.bad = slices.DeleteFunc(s.bad, func(a vmsource.Aside) bool {
+		return a.Name == id.String()+fileSuffix && os.Remove(s.path(id)+damagedSuffix) == nil
+	})
 }

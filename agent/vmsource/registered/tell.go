@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -242,8 +241,11 @@ func (s *Source) dropRefused(id log.UUID) error {
 	}
 	r := e.clone()
 	r.NICs = slices.DeleteFunc(r.NICs, func(n nicRecord) bool { return n.Reason != "" })
-	if !r.Known && len(r.NICs) == 0 && !e.shown {
-		return s.forgetLocked(e)
+	if !r.Known && len(r.NICs) == 0 {
+		if !e.shown {
+			return s.forgetLocked(e)
+		}
+		r.Leaving = true // who was shown the VM is told of its end
 	}
 	return s.keepLocked(e, r)
 }
@@ -255,13 +257,6 @@ func (s *Source) forgetLocked(e *entry) error {
 	}
 	delete(s.vms, e.UUID)
 	return nil
-}
-
-// mendedLocked removes a damaged file of a VM that was registered anew.
-func (s *Source) mendedLocked(id log.UUID) {
-	s.bad = slices.DeleteFunc(s.bad, func(a vmsource.Aside) bool {
-		return a.Name == id.String()+fileSuffix && os.Remove(s.path(id)+damagedSuffix) == nil
-	})
 }
 
 // Delete removes a registration. Errors are of this node only: the log is told now or
