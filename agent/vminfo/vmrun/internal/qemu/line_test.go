@@ -73,21 +73,22 @@ func TestLine(t *testing.T) {
 
 // TestReadRefuses: each field that cannot be is named.
 func TestReadRefuses(t *testing.T) {
+	const attached = `,"nics":[{"mac":"90:b8:d0:00:00:01","attach":`
 	nics, disks := strings.Repeat(`{"mac":"90:b8:d0:00:00:01"},`, MaxNICs+1), strings.Repeat(`{"path":"/a"},`, MaxDisks+1)
 	for fields, want := range map[string]string{
-		`,"accel":"hvf"`:                                              `accel "hvf": want "kvm", or "tcg"`,
-		`,"disks":[{}]`:                                               "disks.0.path",
-		`,"disks":[{"path":"a"}]`:                                     "disks.0.path",
-		`,"disks":[{"path":"/a","format":"vmdk"}]`:                    "disks.0.format",
-		`,"disks":[` + strings.TrimSuffix(disks, ",") + `]`:           "may have 16",
-		`,"nics":[` + strings.TrimSuffix(nics, ",") + `]`:             "may have 8",
-		`,"nics":[{"mac":"90:b8:d0:00:00:01","attach":{"kind":"x"}}]`: "nics.0.attach.kind",
-		`,"nics":[{"mac":"90:b8:d0:00:00:01","attach":{"kind":"tap","device":"a,fd=3"}}]`: "nics.0.attach.device",
-		`,"boot":"cd"`:        "want order=",
-		`,"boot":"order=cx"`:  "want order=",
-		`,"kernel":"vmlinuz"`: "from / on",
-		`,"initrd":"/a"`:      "add kernel",
-		`,"append":"quiet"`:   "add kernel",
+		`,"accel":"hvf"`:                                    `accel "hvf": want "kvm", or "tcg"`,
+		`,"disks":[{}]`:                                     "disks.0.path",
+		`,"disks":[{"path":"a"}]`:                           "disks.0.path",
+		`,"disks":[{"path":"/a","format":"vmdk"}]`:          "disks.0.format",
+		`,"disks":[` + strings.TrimSuffix(disks, ",") + `]`: "may have 16",
+		`,"nics":[` + strings.TrimSuffix(nics, ",") + `]`:   "may have 8",
+		attached + `{"kind":"x"}}]`:                         "nics.0.attach.kind",
+		attached + `{"kind":"tap","device":"a,fd=3"}}]`:     "nics.0.attach.device",
+		`,"boot":"cd"`:                                      "want order=",
+		`,"boot":"order=cx"`:                                "want order=",
+		`,"kernel":"vmlinuz"`:                               "from / on",
+		`,"initrd":"/a"`:                                    "add kernel",
+		`,"append":"quiet"`:                                 "add kernel",
 		`,"kernel":"/a","append":"` + strings.Repeat("a", MaxAppend+1) + `"`: "may have 2047",
 		`,"qemu_extra_opts":[true]`:             "no list of strings",
 		`,"qemu_extra_opts":["-sandbox","off"]`: "leave it out",
