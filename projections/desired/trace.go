@@ -209,7 +209,7 @@ func (t *Trace) Judge(far func(cn log.UUID) Far) {
 		name := hostOf(end)
 		switch {
 		case !f.Known:
-			t.find(Fault, "cn-silent", end.CN, "start rutter agent on it, and look at its log", "%s has no session with any server: nobody knows what its kernel has", name)
+			t.find(Fault, "cn-silent", end.CN, "start rutter agent on it, and look at its log", "%s has no session with any server: what its kernel has is unknown", name)
 			continue
 		case !f.Alive:
 			t.find(Doubt, "cn-gone", end.CN, "what it had programmed still works; look at the machine, then at rutter agent on it", "the session of %s has ended at seq %d", name, f.Programmed)
