@@ -123,7 +123,7 @@ func ShownValue(kind Kind, field string, v Value) Value {
 		return v
 	case n == 0:
 		return nil
-	case n%1e6 == 0:
+	case n%1_000_000 == 0:
 		return t.String()
 	default:
 		return t.Std().Format(nanoLayout)

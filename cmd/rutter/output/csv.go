@@ -11,8 +11,8 @@ import (
 // as in a table, so a record is a line; an empty cell of a table, "-", is nothing. What a
 // spreadsheet would take for a formula is written as text: see line.AppendCSV.
 func CSV(w io.Writer, header []string, rows [][]string) error {
-	out := line.AppendCSV(nil, header...)
-	for _, row := range rows {
+	var out []byte
+	for _, row := range append([][]string{header}, rows...) {
 		cells := make([]string, len(row))
 		for i, cell := range row {
 			if cell != "-" {
