@@ -1,11 +1,15 @@
 package lookupcmd
 
 import (
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/urfave/cli/v2"
 
 	"rutter/log"
 	"rutter/projections/desired"
@@ -67,5 +71,38 @@ func TestPrintKernelOfATap(t *testing.T) {
 	want := "rt1 (tap): up, MTU 1400, in br5v0, no program has it open\nbr5v0 (bridge): up, MTU 1450\n"
 	if !strings.HasPrefix(got+"\n", want) || strings.Contains(got, "neighbour") || strings.Contains(got, "addresses") {
 		t.Errorf("got\n%s", got)
+	}
+}
+
+// The exit code of each verdict is that of the page.
+func TestTraceExitCodes(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "trace.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for verdict, want := range map[string]int{desired.Reachable: 0, desired.Unreachable: 1, desired.Doubtful: 3, desired.Routed: 3} {
+		if got := exitCode(verdict); got != want {
+			t.Errorf("%s: %d, want %d", verdict, got, want)
+		}
+		row := ""
+		for line := range strings.Lines(string(page)) {
+			if strings.HasPrefix(line, "| `") && strings.Contains(line, "`"+verdict+"`") && row == "" {
+				row = line
+			}
+		}
+		if !strings.Contains(row, "| "+strconv.Itoa(want)+" |") {
+			t.Errorf("%s is in docs/trace.md as %q, want exit code %d", verdict, row, want)
+		}
+	}
+}
+
+// --live asks the kernels as they are now, and nothing else.
+func TestTraceLiveExcludes(t *testing.T) {
+	for _, args := range [][]string{{"--at", "5"}, {"--data", "."}, {"--no-kernels"}} {
+		app := &cli.App{Writer: io.Discard, ErrWriter: io.Discard, Commands: []*cli.Command{TraceCommand(nil)}, ExitErrHandler: func(*cli.Context, error) {}}
+		err := app.Run(append(append([]string{"rutter", "trace", "--live"}, args...), "a", "b"))
+		if want := "--live and " + args[0] + " exclude each other"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", args, err, want)
+		}
 	}
 }
