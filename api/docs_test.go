@@ -4,17 +4,17 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
-	"rutter/api/auth/matrix"
+	"rutter/api/internal/openapi"
 	"rutter/log"
 )
 
-// docs/api.md has a line of each route, with who may ask it as the matrix has it.
+// docs/api.md has the tables of routes that the code makes. RUTTER_WRITE=1 writes them.
 func TestDocsHaveTheRoutes(t *testing.T) {
-	text, err := os.ReadFile("../docs/api.md")
+	const page = "../docs/api.md"
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,70 +22,59 @@ func TestDocsHaveTheRoutes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	endpoints := s.Endpoints()
-	documented := make(map[string]string) // by METHOD /pattern, the line
-	for line := range strings.Lines(string(text)) {
-		cells := strings.Split(line, "|")
-		if len(cells) < 5 || !strings.Contains(cells[1], "/") {
-			continue
+	made := string(text)
+	for section, rows := range tablesOf(t, s.Described()) {
+		_, after, found := strings.Cut(made, "\n## "+section+"\n")
+		_, table, more := strings.Cut(after, "\n"+tableHead)
+		if !found || !more {
+			t.Fatalf("docs/api.md has no section %q with a table", section)
 		}
-		route := strings.Trim(strings.TrimSpace(cells[1]), "`")
-		if strings.TrimSpace(cells[3]) == "" {
-			t.Errorf("%s: the line does not say what it answers", route)
+		if end := strings.Index(table, "\n\n"); end >= 0 {
+			table = table[:end+1]
 		}
-		documented[route] = line
+		made = strings.Replace(made, tableHead+table, tableHead+rows, 1)
 	}
-	used := make(map[string]bool)
-	for _, endpoint := range endpoints {
-		route := endpoint
-		if _, own := documented[route]; !own {
-			method, pattern, _ := strings.Cut(endpoint, " /")
-			_, rest, more := strings.Cut(pattern, "/")
-			if route = method + " /KIND"; more {
-				route += "/" + rest
-			}
+	if os.Getenv("RUTTER_WRITE") != "" {
+		if err := os.WriteFile(page, []byte(made), 0o644); err != nil {
+			t.Fatal(err)
 		}
-		used[route] = true
-		if want := fmt.Sprintf("| `%s` | %s |", route, whoMay(matrix.Find(endpoint))); !strings.HasPrefix(documented[route], want) {
-			t.Errorf("%s: docs/api.md must have a line that begins with %s", endpoint, want)
-		}
+		return
 	}
-	for route := range documented {
-		if !used[route] {
-			t.Errorf("docs/api.md has %s, which is not served", route)
-		}
+	if made != string(text) {
+		t.Error("docs/api.md differs from the routes: run this test with RUTTER_WRITE=1 and read what it wrote")
 	}
 }
 
-// whoMay lists the roles of a row; local ones may whatever operators may.
-func whoMay(row *matrix.Row) string {
-	var all, own []string
-	for _, role := range slices.DeleteFunc(matrix.Roles(), func(r matrix.Role) bool { return r == matrix.Local }) {
-		switch row.For(matrix.Identity{Role: role, UUID: log.UUID{1}}) {
-		case matrix.Allow:
-			all = append(all, role.String())
-		case matrix.Own:
-			own = append(own, role.String())
-		default:
-			if role == matrix.Foreign && row.For(matrix.Identity{Role: role, Write: true}) == matrix.Allow {
-				all = append(all, role.String()+" that may write")
+const tableHead = "| route | who may | answers |\n|---|---|---|\n"
+
+// tablesOf returns the rows of each section. The paths of kinds that are alike have one row.
+func tablesOf(t *testing.T, endpoints []openapi.Endpoint) map[string]string {
+	kindOfRow := func(e openapi.Endpoint) string {
+		for _, k := range kinds {
+			if rest, of := strings.CutPrefix(e.Pattern, "/"+k.path); of && k.kind != log.KindSetting {
+				if a, ok := aboutKind(k, e.Method, rest); ok && a.Answers == e.About.Answers {
+					return "/KIND" + rest
+				}
 			}
 		}
+		return e.Pattern
 	}
-	if row.For(matrix.Identity{Role: matrix.Reader, Owners: []log.UUID{{1}}}) == matrix.Own {
-		own = append(own, "tenants' readers")
-	}
-	text := strings.Join(all, ", ")
-	if len(all) == len(matrix.Roles())-2 { // without local and expired, which may only renew
-		text = "everybody"
-	}
-	if own != nil {
-		if text != "" {
-			text += "; "
+	who, tables := map[string]string{}, map[string]string{}
+	for _, e := range endpoints {
+		if e.About.Answers == "" || e.About.Section == "" {
+			t.Errorf("%s %s: nothing says what it answers", e.Method, e.Pattern)
 		}
-		text += "of its own: " + strings.Join(own, ", ")
+		name := e.Method + " " + kindOfRow(e)
+		if was, seen := who[name]; seen {
+			if was != e.Who {
+				t.Errorf("%s %s: %s may, but the row %s says %s", e.Method, e.Pattern, e.Who, name, was)
+			}
+			continue
+		}
+		who[name] = e.Who
+		tables[e.About.Section] += fmt.Sprintf("| `%s` | %s | %s |\n", name, e.Who, e.About.Answers)
 	}
-	return text
+	return tables
 }
 
 // Reads have HEAD as well, which stands in no line.

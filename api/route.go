@@ -29,6 +29,7 @@ func (s *Server) table() []rest.Route {
 		(&clusterRoutes{s.store, s.guard, s.read, s.cfg.Cluster, s.cfg.Retainer, s.cfg.Backups, s.logger}).routes(),
 		(&grantRoutes{s.store, s.cfg.NewID, s.guard, s.write, s.logger}).routes(),
 		s.health.routes(),
+		s.described.routes(),
 		s.nodes.Routes(),
 		s.barrier.Routes(),
 		[]rest.Route{
@@ -56,7 +57,7 @@ var pathsRemedy = func() string {
 			paths.WriteString("/" + path + ", ")
 		}
 	}
-	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /wait, /lookup, /trace, /cluster, /status, /console, /ping, /livez, /readyz and /metrics"
+	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /wait, /lookup, /trace, /cluster, /status, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
 }()
 
 // own is the table of this package's routes.

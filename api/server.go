@@ -133,21 +133,22 @@ func (c Config) withDefaults() (Config, error) {
 
 // Server answers HTTP requests. See the package comment for its concurrency.
 type Server struct {
-	cfg     Config        // immutable
-	store   backend.Store // cfg.Store
-	logger  *slog.Logger
-	metrics *metrics
-	tail    *logread.Tail
-	feed    *feedserver.Server
-	logs    *logserver.Server
-	barrier *nodes.Barrier
-	nodes   *nodes.Routes
-	guard   *guard.Guard
-	read    *backend.Reader
-	write   *backend.Writer
-	health  *healthRoutes
-	mux     *http.ServeMux
-	handler http.Handler // of every path, whatever the header Host says
+	cfg       Config        // immutable
+	store     backend.Store // cfg.Store
+	logger    *slog.Logger
+	metrics   *metrics
+	tail      *logread.Tail
+	feed      *feedserver.Server
+	logs      *logserver.Server
+	barrier   *nodes.Barrier
+	nodes     *nodes.Routes
+	guard     *guard.Guard
+	read      *backend.Reader
+	write     *backend.Writer
+	described *describedRoutes
+	health    *healthRoutes
+	mux       *http.ServeMux
+	handler   http.Handler // of every path, whatever the header Host says
 
 	// draining is closed when the server stops: streams end with their last frame.
 	draining     chan struct{}
@@ -190,6 +191,7 @@ func New(cfg Config) (*Server, error) {
 	s.health = &healthRoutes{
 		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, lines: cfg.Lines, feeds: s.feed.SessionCount, draining: s.draining,
 	}
+	s.described = newDescribed(cfg.Version, s.Described)
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("api: metrics: %w", err)
 	}

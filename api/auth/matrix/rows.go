@@ -108,6 +108,7 @@ func clusterRows() []Row {
 		row("GET /livez", open, "", "whether the process lives"),
 		row("GET /readyz", open, "", "whether it serves; without the reasons for those who have no certificate"),
 		row("GET /status", reads, "", "head, members, versions"),
+		row("GET /openapi.json", open, "", "what the API is; nothing of the cluster"),
 		row("GET /metrics", reads, "", "counts; no object is named"),
 		row("GET /console", reads, "", "it leads to the page"),
 		row("GET /console/", reads, "", "a page that asks the API with its reader's own rights"),

@@ -124,6 +124,11 @@ func heldOf(cn log.UUID, answer *feed.Response, out *holdForm) error {
 	return rest.Fail(status, answered.Code, "look at what it holds: rutter cn sessions", "CN %s: %s", cn, answered.Message)
 }
 
+// acceptForm is the body of POST /cns/UUID/accept.
+type acceptForm struct {
+	Hold string `json:"hold"` // ID of a holdForm
+}
+
 // accept answers POST /cns/UUID/accept: the CN executes what it holds back, if that is
 // the hold in the body.
 func (s *Routes) accept(w http.ResponseWriter, r *http.Request) error {
@@ -135,9 +140,7 @@ func (s *Routes) accept(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var in struct {
-		Hold string `json:"hold"`
-	}
+	var in acceptForm
 	if err := json.Unmarshal(body, &in); err != nil || in.Hold == "" {
 		return rest.BadParameter("hold", log.ElementMissing, `send {"hold":"ID"}, as GET /cns names it`, "the body does not name the hold that is accepted")
 	}
