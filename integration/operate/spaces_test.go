@@ -239,8 +239,6 @@ start() {
 	caps=$(says CapabilityBoundingSet | tr 'A-Z ' 'a-z\n' | sed -n 's/^cap_/,+/p' | tr -d '\n')
 	setsid setpriv --no-new-privs --inh-caps=-all --bounding-set=-all$caps $(says ExecStart) >>/var/log/$unit.log 2>&1 </dev/null &
 	echo $! >$pid
-	# As with a daemon of its own: the commands after it find its socket.
-	[ $unit != rutter-agent ] || until [ -S /run/rutter/agent.sock ] && rutter agent status >/dev/null 2>&1; do lives || { tail /var/log/$unit.log; exit 1; }; sleep 0.05; done
 }
 stop() {
 	lives || return 0

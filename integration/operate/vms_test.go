@@ -89,14 +89,13 @@ func (s *spaces) deploy() {
 func replaced(g tinyguest.Guest) map[string]string {
 	words := tinyguest.Append + " " + tinyguest.Peer + "10.7.0.11"
 	return map[string]string{
-		"brand=kvm ram=1024 vcpus=2":  "brand=kvm accel=tcg ram=96 vcpus=1 kernel=" + g.Kernel + " initrd=" + g.Initrd + " append='" + words + "'",
-		"<domain type='kvm'>":         "<domain type='qemu'>",
-		"<memory unit='MiB'>1024":     "<memory unit='MiB'>96",
-		"<type arch='x86_64'>hvm":     "<type arch='x86_64' machine='pc'>hvm",
-		"</type>\n  </os>":            "</type>\n    <kernel>" + g.Kernel + "</kernel>\n    <initrd>" + g.Initrd + "</initrd>\n    <cmdline>" + words + "</cmdline>\n  </os>",
-		"do sleep 1; done":            "do sleep 0.1; done",
-		"systemd-analyze verify ":     "! command -v systemd-analyze || systemd-analyze verify ",
-		"go install github.com/conta": "",
+		"brand=kvm ram=1024 vcpus=2": "brand=kvm accel=tcg ram=96 vcpus=1 kernel=" + g.Kernel + " initrd=" + g.Initrd + " append='" + words + "'",
+		"<domain type='kvm'>":        "<domain type='qemu'>",
+		"<memory unit='MiB'>1024":    "<memory unit='MiB'>96",
+		"<type arch='x86_64'>hvm":    "<type arch='x86_64' machine='pc'>hvm",
+		"</type>\n  </os>":           "</type>\n    <kernel>" + g.Kernel + "</kernel>\n    <initrd>" + g.Initrd + "</initrd>\n    <cmdline>" + words + "</cmdline>\n  </os>",
+		"do sleep 1; done":           "do sleep 0.1; done",
+		"systemd-analyze verify ":    "! command -v systemd-analyze || systemd-analyze verify ",
 	}
 }
 
@@ -151,15 +150,15 @@ stdio_handler = "file"
 func (s *spaces) checks(b step, name, out string) {
 	s.t.Helper()
 	wants := map[string][]string{
-		"rutter agent status\n":       {"port security enforced", "compute node  " + nodeID[:35]},
-		"zonename=web1":               {"inet 10.7.0.11/24", "mtu 1400"},
-		"ping -c 1 ":                  {" 0% packet loss"},
-		"web2 ip address":             {"inet 10.7.0.", "mtu 1400", `"state":"attached"`},
-		"cnitool check":               {"inet 10.7.0.", "mtu 1400"},
-		"stat -c '%G %a'":             {"operators 660"},
-		"rutter vm lookup":            {"5595d88c-6e4d-4bda-b58e-97dd02e30000"},
-		"virsh start db1":             {"Domain 'db1' started"},
-		"rutter vminfo vms --human\n": {"running"},
+		"rutter agent status --wait 1m\n": {"port security enforced", "compute node  " + nodeID[:35]},
+		"zonename=web1":                   {"inet 10.7.0.11/24", "mtu 1400"},
+		"ping -c 1 ":                      {" 0% packet loss"},
+		"web2 ip address":                 {"inet 10.7.0.", "mtu 1400", `"state":"attached"`},
+		"cnitool check":                   {"inet 10.7.0.", "mtu 1400"},
+		"stat -c '%G %a'":                 {"operators 660"},
+		"rutter vm lookup":                {"5595d88c-6e4d-4bda-b58e-97dd02e30000"},
+		"virsh start db1":                 {"Domain 'db1' started"},
+		"rutter vminfo vms --human\n":     {"running"},
 	}
 	for words, list := range wants {
 		if !strings.Contains(b.script, words) || name == "cn1" && words == "rutter vminfo vms --human\n" {

@@ -47,7 +47,7 @@ func Command(join *cli.Command) *cli.Command {
 		Subcommands: []*cli.Command{join, {
 			Name: "status", Usage: "what the agent of this machine says of itself", Action: printStatus,
 			Flags:       append([]cli.Flag{output.Flag()}, askFlags()...),
-			Description: term.Examples("rutter agent status", "rutter agent status -o json", "rutter agent status --agent /run/rutter/agent.sock"),
+			Description: term.Examples("rutter agent status", "rutter agent status -o json", "rutter agent status --wait 1m"),
 		}, portsCommand()},
 	}
 }

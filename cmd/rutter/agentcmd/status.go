@@ -35,6 +35,7 @@ func askFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "agent", EnvVars: []string{"RUTTER_AGENT_SOCKET"}, Value: localhttp.DefaultSocket, Usage: "`PATH` of the agent's socket, which is asked first, or off; it is root's, and other users ask at --listen"},
 		&cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_AGENT_LISTEN"}, Value: "127.0.0.1:5309", Usage: "`ADDRESS` at which the agent serves its status, asked where its socket does not answer, or off; without --agent, only what this names is asked"},
+		&cli.DurationFlag{Name: "wait", Usage: "ask again for this `TIME` until the agent answers, as after its start"},
 	}
 }
 
@@ -59,15 +60,26 @@ func statusOf(c *cli.Context) (s node.Status, err error) {
 	if len(all) == 0 {
 		return s, term.Usagef("--agent off --listen off: name the agent's socket by --agent, or its address by --listen")
 	}
-	failures := make([]string, 0, len(all))
-	for _, door := range all {
-		if s, err = statusAt(c.Context, door); err == nil {
-			return s, nil
+	for deadline := time.Now().Add(c.Duration("wait")); ; {
+		failures := make([]string, 0, len(all))
+		for _, door := range all {
+			if s, err = statusAt(c.Context, door); err == nil {
+				return s, nil
+			}
+			failures = append(failures, err.Error())
 		}
-		failures = append(failures, err.Error())
+		if !time.Now().Before(deadline) || c.Context.Err() != nil {
+			return s, term.NoAnswerError(fmt.Sprintf("no agent answers: %s (does it run here? --agent names another socket, --listen another address)", strings.Join(failures, "; ")))
+		}
+		select {
+		case <-c.Context.Done():
+		case <-time.After(askAgain):
+		}
 	}
-	return s, term.NoAnswerError(fmt.Sprintf("no agent answers: %s (does it run here? --agent names another socket, --listen another address)", strings.Join(failures, "; ")))
 }
+
+// askAgain is the pause until an agent that did not answer is asked again (--wait).
+const askAgain = 100 * time.Millisecond
 
 // statusAt asks an agent at its socket or its address.
 func statusAt(ctx context.Context, door string) (s node.Status, err error) {

@@ -1,12 +1,14 @@
 package agentcmd
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -83,4 +85,24 @@ func answering(t *testing.T, l net.Listener, cn string) {
 	})}
 	go func() { _ = server.Serve(l) }() // until Close
 	t.Cleanup(func() { _ = server.Close() })
+}
+
+// TestStatusWaits: with --wait, an agent that begins to answer later is waited for.
+func TestStatusWaits(t *testing.T) {
+	socket := localhttp.Socket{Path: filepath.Join(t.TempDir(), "agent.sock")}
+	began := make(chan error, 1)
+	go func() {
+		time.Sleep(2 * askAgain)
+		l, err := socket.Listen(t.Context())
+		if err == nil {
+			answering(t, l, "00000000-0000-4000-8000-000000000001")
+		}
+		began <- err
+	}()
+	var out strings.Builder
+	app := &cli.App{Writer: &out, Commands: []*cli.Command{Command(&cli.Command{Name: "join"})}, ExitErrHandler: func(*cli.Context, error) {}}
+	err := app.Run(strings.Fields("rutter agent status --wait 1m --listen off --agent " + socket.Path))
+	if err = errors.Join(<-began, err); err != nil || !strings.Contains(out.String(), "-000000000001") {
+		t.Errorf("%v: %s", err, out.String())
+	}
 }
