@@ -49,6 +49,8 @@ func TestVMsDocument(t *testing.T) {
 			s.checks(b, name, s.must(name, script))
 		}
 	}
+	// Each VM of the page was deleted, with its NICs in the log.
+	s.must("admin", `for i in $(seq 600); do [ "$(rutter nic list belongs_to_type=zone -o json | tr -d ' \n')" != '[]' ] || exit 0; sleep 0.1; done; rutter nic list; exit 1`)
 }
 
 // buildCNITool makes cnitool, in the version of scripts/tools.mod.

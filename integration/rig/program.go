@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 )
 
 // Tests is a testing.M.
@@ -43,6 +44,7 @@ func Run(m Tests, path *string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	sweep("/sys/fs/cgroup", time.Now())
 	return m.Run()
 }
 
