@@ -16,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"rutter/api/client"
 	"rutter/cmd/rutter/netlab"
+	"rutter/log"
 )
 
 // TestContainersOfTwoNodes: containers of two nodes reach each other as soon as ADD has
@@ -54,6 +56,7 @@ func TestContainersOfTwoNodes(t *testing.T) {
 			}
 		}},
 		{"CHECK", func(t *testing.T) { must[result](t)(first.tool("check", "web", a)) }},
+		{"a network that is not open", func(t *testing.T) { closed(t, first) }},
 		{"two networks", func(t *testing.T) { twoNetworks(t, first, a) }},
 		{"the agent crashes", func(t *testing.T) { crashAgent(t, first, ping) }},
 		{"the servers are down", func(t *testing.T) { serversDown(t, w, a, b, ping) }},
@@ -114,6 +117,25 @@ func compareResult(t *testing.T, r result, c netlab.Namespace) {
 	if len(r.Routes) != 2 || r.IPs[0].Gateway != "10.0.0.1" || !reflect.DeepEqual(r.DNS.Nameservers, []string{"10.0.0.2"}) {
 		t.Errorf("got %+v, want two routes, gateway 10.0.0.1 and resolver 10.0.0.2", r)
 	}
+}
+
+// closed has ADD refused on a network that operators have not opened to nodes, with the command
+// that opens it.
+func closed(t *testing.T, n *node) {
+	id := networks["db"]
+	opens := func(to string) {
+		op := log.Op{Action: log.Update, Kind: log.KindNetwork, ID: id.String(), Set: []string{"self_provision"}, Object: &log.Network{UUID: id, SelfProvision: to}}
+		if _, err := n.w.cluster.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: []log.Op{op}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opens(log.SelfProvisionOff)
+	early := n.container("early")
+	if _, err := n.tool("add", "db", early); err == nil || !strings.Contains(err.Error(), "rutter network update "+id.String()+" self_provision=any") {
+		t.Errorf("a network that is not open: got %v, want the command that opens it", err)
+	}
+	must[result](t)(n.tool("del", "db", early))
+	opens(log.SelfProvisionAny)
 }
 
 // twoNetworks gives a container a second interface, with an address of its choice, and takes

@@ -105,8 +105,6 @@ type world struct {
 	dir     string
 	cluster *bench.Cluster
 	owner   log.UUID
-	change  func(*node) // before it is made
-	fresh   bool        // the log has the nodes, and no network
 	nodes   [2]*node
 }
 
@@ -122,11 +120,8 @@ type node struct {
 	agent  *subprocess.Process
 }
 
-func newWorld(t *testing.T) *world { return newWorldWith(t, func(*node) {}, client.NewChangeID()) }
-
-// newWorldWith is newWorld with settings of nodes changed, and an owner.
-func newWorldWith(t *testing.T, change func(*node), owner log.UUID) *world {
-	w := &world{t: t, dir: t.TempDir(), owner: owner, change: change}
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, dir: t.TempDir(), owner: client.NewChangeID()}
 	address := netip.MustParsePrefix("192.0.2.254/24")
 	if err := errors.Join(netlab.AddBridge("underlay"), netlab.AddAddress("underlay", address)); err != nil {
 		t.Fatal(err)
@@ -138,9 +133,6 @@ func newWorldWith(t *testing.T, change func(*node), owner log.UUID) *world {
 		w.nodes[i], servers, nics = n, append(servers, server), append(nics, nic)
 	}
 	ops := slices.Concat(servers, w.networks(), nics)
-	if w.fresh {
-		ops = servers
-	}
 	if _, err := w.cluster.Client.Submit(t.Context(), &log.Change{ID: client.NewChangeID(), Ops: ops}); err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +182,6 @@ func (w *world) newNode(i int) (n *node, server, nic log.Op) {
 	name := fmt.Sprintf("cn%d", i)
 	n = &node{w: w, i: i, cn: client.NewChangeID(), dir: filepath.Join(w.dir, name)}
 	n.zones, n.socket = filepath.Join(n.dir, "netns"), filepath.Join(n.dir, "agent.sock")
-	w.change(n)
 	if err := errors.Join(os.MkdirAll(n.zones, 0o755), os.MkdirAll(filepath.Join(n.dir, "conf"), 0o755), os.MkdirAll(filepath.Join(n.dir, "bin"), 0o755), os.Symlink(program, filepath.Join(n.dir, "bin", "rutter"))); err != nil {
 		w.t.Fatal(err)
 	}

@@ -199,7 +199,7 @@ rutter cert issue cn `+nodeID+` --dir /root/pki --out /etc/rutter/tls
 rutter config check /etc/rutter/rutter.toml`)
 	h.install("cn1", "rutter-agent.service")
 	// Without rights it says what it lacks; with them it would run on.
-	out, err := h.sh("cn1", "timeout -s TERM 2 unshare --user ROOT/exec --svp off --listen off")
+	out, err := h.sh("cn1", "timeout -s TERM 2 unshare --user ROOT/exec --svp off --listen off --socket off")
 	if err == nil || strings.Contains(out, "flag provided") || strings.Contains(out, "is missing") {
 		t.Errorf("%v: %s", err, out)
 	}

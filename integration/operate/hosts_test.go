@@ -181,7 +181,7 @@ func (h *hosts) install(name, unit string, more ...string) {
 // unit starts no agent.
 func (h *hosts) installAgent(name string) {
 	h.t.Helper()
-	h.install(name, "rutter-agent.service", "--svp", "off", "--listen", "off", "--vminfod", "off", "--manifests", "off",
+	h.install(name, "rutter-agent.service", "--svp", "off", "--listen", "off", "--socket", "off", "--vminfod", "off", "--manifests", "off",
 		"--netns", h.path(name, "/netns"), "--etc-netns", h.path(name, "/etc/netns"))
 	if os.Geteuid() != 0 {
 		h.write(name, "/exec", "#!/bin/bash\nexec sleep infinity\n", 0o755)

@@ -235,13 +235,7 @@ type vm struct {
 // create makes a VM with a NIC of the fabric and starts it.
 func (n *node) create(fields ...string) *vm {
 	n.t.Helper()
-	return n.made(append([]string{"vm", "create", "owner_uuid=" + n.owner.String(), fmt.Sprintf(`nics=[{"network_uuid":%q}]`, n.network), "--start", "--wait=fabric"}, fields...))
-}
-
-// made runs a command that makes a VM with a NIC.
-func (n *node) made(args []string) *vm {
-	n.t.Helper()
-	args = append(args, "-o", "json")
+	args := append([]string{"vm", "create", "-o", "json", "owner_uuid=" + n.owner.String(), fmt.Sprintf(`nics=[{"network_uuid":%q}]`, n.network), "--start", "--wait=fabric"}, fields...)
 	var made struct{ UUID log.UUID }
 	if out := n.must(args...); json.Unmarshal([]byte(out), &made) != nil || made.UUID.IsZero() {
 		n.t.Fatalf("vm create said %s", out)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 )
 
 // Tests is a testing.M.
@@ -17,8 +18,11 @@ type Tests interface {
 // it is not set, each package builds its own.
 const Env = "RUTTER_PROGRAM"
 
-// socketEnv is the variable of an agent's --socket.
-const socketEnv = "RUTTER_AGENT_SOCKET"
+// Variables of an agent's --socket and --etc-netns.
+const (
+	socketEnv = "RUTTER_AGENT_SOCKET"
+	etcEnv    = "RUTTER_ETC_NETNS"
+)
 
 // Run builds rutter as `make build` does, or copies the one that Env names, sets path to
 // it, runs the tests and removes it. It returns the code to exit with: 1 if there is none.
@@ -33,10 +37,14 @@ func Run(m Tests, path *string) int {
 	if err == nil && os.Getenv(socketEnv) == "" {
 		err = os.Setenv(socketEnv, "off") // agents of tests do not share the node's socket
 	}
+	if err == nil && os.Getenv(etcEnv) == "" {
+		err = os.Setenv(etcEnv, filepath.Join(dir, "etc-netns")) // an interrupted test leaves none in /etc/netns
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	sweep("/sys/fs/cgroup", time.Now())
 	return m.Run()
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -55,13 +56,15 @@ func (c *Console) awaitBoot() {
 	c.t.Fatal("the guest does not answer at its console")
 }
 
-// Panic ends the guest's first process, and so its kernel.
+// Panic ends the guest's first process, and so its kernel. It is the last use of a console:
+// what the kernel says is read and dropped, because QEMU waits for a client that reads nothing.
 func (c *Console) Panic() {
 	c.t.Helper()
 	_ = c.conn.SetDeadline(time.Now().Add(patience)) // as in Try
 	if _, err := fmt.Fprintln(c.conn, panicLine); err != nil {
 		c.t.Fatal(err)
 	}
+	go func() { _, _ = io.Copy(io.Discard, c.conn) }() // ends with the guest
 }
 
 // errStatus: a line's status was not 0.

@@ -46,8 +46,8 @@ func Command(join *cli.Command) *cli.Command {
 		Action: run,
 		Subcommands: []*cli.Command{join, {
 			Name: "status", Usage: "what the agent of this machine says of itself", Action: printStatus,
-			Flags:       []cli.Flag{output.Flag(), statusFlag()},
-			Description: term.Examples("rutter agent status", "rutter agent status -o json"),
+			Flags:       append([]cli.Flag{output.Flag()}, askFlags()...),
+			Description: term.Examples("rutter agent status", "rutter agent status -o json", "rutter agent status --wait 1m"),
 		}, portsCommand()},
 	}
 }

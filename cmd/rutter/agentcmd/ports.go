@@ -22,10 +22,10 @@ const dropsShown = 10
 func portsCommand() *cli.Command {
 	return &cli.Command{
 		Name: "ports", Usage: "the ports of this machine's VMs that have rules: what they let through, and what they dropped", Action: printPorts,
-		Flags: []cli.Flag{
-			output.Flag(), statusFlag(),
+		Flags: append([]cli.Flag{
+			output.Flag(),
 			&cli.IntFlag{Name: "limit", Value: 100, Usage: "at most `N` of them, those that dropped most first; 0: all. JSON has all"},
-		},
+		}, askFlags()...),
 		Description: term.Examples("rutter agent ports", "rutter agent ports --limit 0", "rutter agent ports -o json"),
 	}
 }

@@ -3,6 +3,7 @@ package agentcmd
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -29,30 +30,81 @@ func statusFlag() cli.Flag {
 	return &cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_AGENT_LISTEN"}, Value: "127.0.0.1:5309", Usage: "`ADDRESS` at which the agent serves its status, and nothing that changes anything, or off"}
 }
 
-// statusOf asks the agent at --listen for its status.
+// askFlags are where a command asks the agent for its status.
+func askFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "agent", EnvVars: []string{"RUTTER_AGENT_SOCKET"}, Value: localhttp.DefaultSocket, Usage: "`PATH` of the agent's socket, which is asked first, or off; it is root's, and other users ask at --listen"},
+		&cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_AGENT_LISTEN"}, Value: "127.0.0.1:5309", Usage: "`ADDRESS` at which the agent serves its status, asked where its socket does not answer, or off; without --agent, only what this names is asked"},
+		&cli.DurationFlag{Name: "wait", Usage: "ask again for this `TIME` until the agent answers, as after its start"},
+	}
+}
+
+// doors are where a command asks the agent, in their order.
+func doors(c *cli.Context) (all []string) {
+	socket, address := c.String("agent"), c.String("listen")
+	if socket != "off" && (!c.IsSet("listen") || address == "off" || c.IsSet("agent")) {
+		all = append(all, socket)
+	}
+	if address != "off" {
+		all = append(all, address)
+	}
+	return all
+}
+
+// statusOf asks the agent for its status, at its socket first.
 func statusOf(c *cli.Context) (s node.Status, err error) {
 	if err := term.NoArguments(c); err != nil {
 		return s, err
 	}
-	ctx, cancel := context.WithTimeout(c.Context, localhttp.Limit)
+	all := doors(c)
+	if len(all) == 0 {
+		return s, term.Usagef("--agent off --listen off: name the agent's socket by --agent, or its address by --listen")
+	}
+	for deadline := time.Now().Add(c.Duration("wait")); ; {
+		failures := make([]string, 0, len(all))
+		for _, door := range all {
+			if s, err = statusAt(c.Context, door); err == nil {
+				return s, nil
+			}
+			failures = append(failures, err.Error())
+		}
+		if !time.Now().Before(deadline) || c.Context.Err() != nil {
+			return s, term.NoAnswerError(fmt.Sprintf("no agent answers: %s (does it run here? --agent names another socket, --listen another address)", strings.Join(failures, "; ")))
+		}
+		select {
+		case <-c.Context.Done():
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+// askAgain is the pause until an agent that did not answer is asked again (--wait).
+const askAgain = 100 * time.Millisecond
+
+// statusAt asks an agent at its socket or its address.
+func statusAt(ctx context.Context, door string) (s node.Status, err error) {
+	ctx, cancel := context.WithTimeout(ctx, localhttp.Limit)
 	defer cancel()
-	base, transport := localhttp.Reach(c.String("listen"))
+	base, transport := localhttp.Reach(door)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/status", nil)
 	if err != nil {
-		return s, term.Usagef("--listen %q: %w", c.String("listen"), err)
+		return s, fmt.Errorf("%q: %w", door, err)
 	}
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return s, term.NoAnswerError(fmt.Sprintf("no agent answers at %s: %v (does it run there? --listen names another address, or its socket)", c.String("listen"), err))
+		return s, fmt.Errorf("%s: %w", door, errors.Unwrap(err))
 	}
 	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return s, fmt.Errorf("%s: status %s", door, response.Status)
+	}
 	if err := json.NewDecoder(response.Body).Decode(&s); err != nil {
-		return s, fmt.Errorf("agent status: %w", err)
+		return s, fmt.Errorf("%s: %w", door, err)
 	}
 	return s, nil
 }
 
-// printStatus prints the status of the agent at --listen.
+// printStatus prints the status of the agent.
 func printStatus(c *cli.Context) error {
 	s, err := statusOf(c)
 	if err != nil {
