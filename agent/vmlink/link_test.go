@@ -299,6 +299,18 @@ func TestRings(t *testing.T) {
 	}
 }
 
+// The first state of a VMM that an operator has placed is rung for, although the log has its
+// generation: what was placed is no state that the node told.
+func TestRingForWhatWasPlaced(t *testing.T) {
+	n := newNode(t)
+	if _, err := n.vmms.Register(id(50), id(7)); err != nil {
+		t.Fatal(err)
+	}
+	n.log.put(&log.VMM{UUID: id(50), InstanceID: id(7), SledID: id(1), State: "creating", Gen: 1})
+	n.run()
+	n.wait("POST /vmms/" + id(50).String() + "/doorbell?cn=" + id(1).String())
+}
+
 // A state that the log has is not rung for, also after a restart of the agent.
 func TestNoRingForWhatIsRecorded(t *testing.T) {
 	n := newNode(t)

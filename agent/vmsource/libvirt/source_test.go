@@ -54,6 +54,7 @@ func (r *registry) Put(_ context.Context, id log.UUID, put registered.Registrati
 	}
 	r.puts = append(r.puts, put)
 	vm.UUID, vm.State, vm.RunState = id, put.State, put.RunState
+	vm.Away = vm.Away && put.State != registered.StateRunning
 	if put.Alias != "" {
 		vm.Alias = put.Alias
 	}
@@ -64,6 +65,15 @@ func (r *registry) Put(_ context.Context, id log.UUID, put registered.Registrati
 	}
 	r.vms[id] = vm
 	return vm, nil
+}
+
+func (r *registry) Away(id log.UUID, away bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	vm := r.vms[id]
+	vm.Away = away
+	r.vms[id] = vm
+	return nil
 }
 
 func (r *registry) remove(what string, id log.UUID) error {

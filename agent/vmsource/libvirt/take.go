@@ -12,8 +12,9 @@ import (
 )
 
 // Taking is a registered.Servers by which a domain that migrates to this node comes to it in
-// the log: its VM is on another node there. The log lets a node take a VM only while an
-// operator's VMM of it is placed on the node, so the attempt costs nothing where none is.
+// the log: its VM is on another node there. A node takes a VM only while an operator's VMM of
+// it is placed on the node. The log refuses it elsewhere where nodes have certificates; where
+// they have none, only the node itself can.
 type Taking struct {
 	registered.Servers
 	CN    log.UUID
@@ -37,6 +38,9 @@ func (t Taking) Submit(ctx context.Context, change *log.Change, wait time.Durati
 		return result, err
 	}
 	id := change.Ops[vm].Object.(*log.VM).UUID
+	if !t.placed(id) {
+		return result, err
+	}
 	_, takeErr := t.Servers.Submit(ctx, &log.Change{ID: t.NewID(), Ops: []log.Op{{
 		Action: log.Update, Kind: log.KindVM, ID: id.String(), Set: []string{"server_uuid"}, Object: &log.VM{UUID: id, ServerUUID: t.CN},
 	}}}, 0)
@@ -46,6 +50,21 @@ func (t Taking) Submit(ctx context.Context, change *log.Change, wait time.Durati
 	t.await(ctx, change)
 	return result, taken(change)
 }
+
+// placed reports whether an operator has placed a VM on this node: a VMM of it that was made
+// for a VM of another node, and has not ended.
+func (t Taking) placed(vm log.UUID) (is bool) {
+	t.Node.View(func(state *projections.State) {
+		for rec := range state.VMMsOf(vm) {
+			m := rec.Object.(*log.VMM)
+			is = is || m.SledID == t.CN && (m.Placed || m.State == "creating") && !slices.Contains(ended, m.State)
+		}
+	})
+	return is
+}
+
+// ended are the states of VMMs that have ended.
+var ended = []string{"destroyed", "failed", "saga_unwound"}
 
 // taken is the refusal to make what a change makes because it is there already: the VM and
 // its NICs came along.

@@ -62,13 +62,15 @@ const (
 type VM struct {
 	UUID log.UUID `json:"uuid"`
 	// Source is that which has registered it.
-	Source    string     `json:"source"`
-	Alias     string     `json:"alias,omitempty"`
-	OwnerUUID log.UUID   `json:"owner_uuid"`
-	Zonename  string     `json:"zonename"`
-	State     string     `json:"state"`
-	RunState  string     `json:"run_state,omitempty"`
-	NICs      []Attached `json:"nics"`
+	Source    string   `json:"source"`
+	Alias     string   `json:"alias,omitempty"`
+	OwnerUUID log.UUID `json:"owner_uuid"`
+	Zonename  string   `json:"zonename"`
+	State     string   `json:"state"`
+	RunState  string   `json:"run_state,omitempty"`
+	// Away: the VM's program has moved it to another node.
+	Away bool       `json:"away,omitempty"`
+	NICs []Attached `json:"nics"`
 }
 
 // NIC returns the NIC of that key, nil if the VM has none.

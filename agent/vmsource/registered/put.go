@@ -115,7 +115,7 @@ func (s *Source) settledBefore(ctx context.Context, id log.UUID, reg *Registrati
 		if err == nil {
 			return s.recordOf(id), nil
 		}
-		if !errors.Is(err, errNotShown) {
+		if !isSoon(err) {
 			return nil, failed(CodeServers, "VM %s: what was removed of it is in the log still, and no server answers: %v; repeat it", id, err)
 		}
 		s.Wake()
@@ -196,6 +196,9 @@ func (s *Source) merged(id log.UUID, before *record, reg *Registration) (r *reco
 		})
 	}
 	change := s.cfg.NewID()
+	if r.Away && r.State == StateRunning {
+		s.back(r, change)
+	}
 	for i := range reg.NICs {
 		asked := &reg.NICs[i]
 		if n := r.nic(asked.Key); n != nil {
@@ -218,6 +221,20 @@ func (s *Source) merged(id log.UUID, before *record, reg *Registration) (r *reco
 		made = made || !r.NICs[i].Held && !r.NICs[i].Leaving
 	}
 	return r, made, nil
+}
+
+// back has the log asked for the VM and the NICs of a record that runs here again, after it
+// was on another node: what the log has here is held.
+func (s *Source) back(r *record, change log.UUID) {
+	r.Away, r.Known = false, false
+	for i, l := range s.inLog(r) {
+		n := &r.NICs[i]
+		if n.Leaving || l.nic != nil && l.nic.CNUUID == s.cfg.CN {
+			r.Known = r.Known || !n.Leaving
+			continue
+		}
+		n.Held, n.Fabric, n.Given, n.Change = false, false, true, change
+	}
 }
 
 // take takes the fields of a registration that are given.

@@ -26,6 +26,8 @@ type Servers interface {
 	Submit(ctx context.Context, change *log.Change, wait time.Duration) (log.Result, error)
 	// Network returns the UUID of the network of that name, as far as this node may see it.
 	Network(ctx context.Context, name string) (log.UUID, error)
+	// NIC returns a NIC as the log has it now, nil if it has none that this node may see.
+	NIC(ctx context.Context, mac log.MAC) (*log.NIC, error)
 }
 
 // PendingError: a change is written, and some kernels do not have it yet.

@@ -9,6 +9,7 @@ import (
 
 	"rutter/agent/vmsource"
 	"rutter/log"
+	"rutter/projections"
 )
 
 // opLock lets one request at a time ask the log about a VM.
@@ -284,6 +285,20 @@ func (s *Source) Forget(ctx context.Context, id log.UUID) error {
 	})
 }
 
+// Away says whether the VM's program has moved a registered VM to another node. It is so
+// until a registration says that the VM runs here.
+func (s *Source) Away(id log.UUID, away bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.vms[id]
+	if e == nil || e.Away == away {
+		return nil
+	}
+	r := e.clone()
+	r.Away = away
+	return s.keepLocked(e, r)
+}
+
 // DeleteNIC removes one NIC of a VM, as Delete does.
 func (s *Source) DeleteNIC(ctx context.Context, id log.UUID, key string) error {
 	return s.leave(ctx, id, func(r *record) bool {
@@ -339,6 +354,13 @@ func (s *Source) leave(ctx context.Context, id log.UUID, mark func(r *record) bo
 // errNotShown: the VM's end is to be reported first.
 var errNotShown = errors.New("registered: the VM was not shown yet")
 
+// errNotSeen: this node's part of the log does not have what the servers have yet.
+var errNotSeen = errors.New("registered: this node's part of the log is behind")
+
+// isSoon reports whether an error of tell says that it is to be done again soon, and not
+// that no server answered.
+func isSoon(err error) bool { return errors.Is(err, errNotShown) || errors.Is(err, errNotSeen) }
+
 // tell tells the log what is to be told of a VM. The caller has its lock. Errors say that
 // no server answered.
 func (s *Source) tell(ctx context.Context, id log.UUID) error {
@@ -373,31 +395,39 @@ func (s *Source) tell(ctx context.Context, id log.UUID) error {
 }
 
 // deleteNIC deletes a NIC in the log, and then in the record. The id of the change is on
-// disk before it is sent: it is done once, so that a late one cannot delete another NIC.
+// disk before it is sent: it is done once, so that a late one cannot delete another NIC. It
+// names the NIC as it was when it was this VM's on this node, so that a NIC that has come to
+// another node stays.
 func (s *Source) deleteNIC(ctx context.Context, r *record, n nicRecord) error {
-	change := func(do func(n *nicRecord)) {
+	change := func(id log.UUID, seq log.Seq) {
+		n.Delete, n.DeleteSeq = id, seq
 		s.edit(r.UUID, func(r *record) {
 			for i := range r.NICs {
 				if r.NICs[i].MAC == n.MAC {
-					do(&r.NICs[i])
+					r.NICs[i].Delete, r.NICs[i].DeleteSeq = id, seq
 				}
 			}
 		})
 	}
-	if n.Held {
-		if n.Delete.IsZero() {
-			n.Delete = s.cfg.NewID()
-			change(func(kept *nicRecord) { kept.Delete = n.Delete })
+	if n.Held && n.DeleteSeq == 0 {
+		seq, err := s.ownSeq(ctx, r, &n)
+		if err != nil {
+			return err
 		}
-		_, err := s.cfg.Servers.Submit(ctx, &log.Change{ID: n.Delete, Ops: []log.Op{{Action: log.Delete, Kind: log.KindNIC, ID: n.MAC.String()}}}, 0)
+		if seq > 0 {
+			change(s.cfg.NewID(), seq)
+		}
+	}
+	if n.Held && n.DeleteSeq > 0 {
+		_, err := s.cfg.Servers.Submit(ctx, &log.Change{ID: n.Delete, Ops: []log.Op{{Action: log.Delete, Kind: log.KindNIC, ID: n.MAC.String(), IfSeq: n.DeleteSeq}}}, 0)
 		var refusal *log.Refusal
 		switch {
 		case err == nil:
 		case !errors.As(err, &refusal):
 			return err
-		case refusal.Code == log.CodeTooOld:
-			change(func(kept *nicRecord) { kept.Delete = log.UUID{} })
-			return nil
+		case refusal.Code == log.CodeTooOld, refusal.Code == log.CodePreconditionFailed:
+			change(log.UUID{}, 0)
+			return errNotSeen
 		case refusal.Code != log.CodeResourceNotFound:
 			s.cfg.Logger.Warn("a NIC of a VM that is registered no more stays in the log", "source", s.cfg.Name, "vm", r.UUID, "nic", n.MAC, "reason", refusal)
 		}
@@ -407,6 +437,33 @@ func (s *Source) deleteNIC(ctx context.Context, r *record, n nicRecord) error {
 	})
 	s.cfg.Node.Attaching(nil)
 	return nil
+}
+
+// ownSeq is the seq of a NIC that is this VM's on this node; 0: the log has it no more, or on
+// another node, or as another VM's. What this node's part of the log does not say, a server
+// is asked.
+func (s *Source) ownSeq(ctx context.Context, r *record, n *nicRecord) (log.Seq, error) {
+	own := func(nic *log.NIC) bool { return nic.BelongsToUUID == r.UUID && nic.CNUUID == s.cfg.CN }
+	var seq log.Seq
+	s.cfg.Node.View(func(state *projections.State) {
+		if rec, ok := state.Get(log.KindNIC, n.MAC.String()); ok && own(rec.Object.(*log.NIC)) {
+			seq = rec.Seq
+		}
+	})
+	if seq > 0 {
+		return seq, nil
+	}
+	nic, err := s.cfg.Servers.NIC(ctx, n.MAC)
+	switch {
+	case err != nil:
+		return 0, err
+	case nic == nil:
+		return 0, nil
+	case own(nic):
+		return 0, errNotSeen
+	}
+	s.cfg.Logger.Info("a NIC of a VM that is registered no more is not this node's, and stays in the log", "source", s.cfg.Name, "vm", r.UUID, "nic", n.MAC, "cn", nic.CNUUID)
+	return 0, nil
 }
 
 // tellAlways tells the log what is to be told until ctx ends: soon after each token in
@@ -484,7 +541,7 @@ func (s *Source) tellAll(ctx context.Context, last *log.UUID) (left bool, err er
 			return s.tell(ctx, id)
 		}()
 		switch {
-		case errors.Is(err, errNotShown), errors.Is(err, context.Canceled) && ctx.Err() == nil:
+		case isSoon(err), errors.Is(err, context.Canceled) && ctx.Err() == nil:
 			left = true
 		case err != nil:
 			return left, err

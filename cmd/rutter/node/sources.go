@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -168,4 +169,17 @@ func (r *registrations) Network(ctx context.Context, name string) (network log.U
 		return network, &log.Refusal{Code: log.CodeResourceNotFound, Message: fmt.Sprintf("%d networks that this node may see have the name %q", len(list), name)}
 	}
 	return log.ParseUUID(output.Text(list[0]["uuid"]))
+}
+
+// NIC implements registered.Servers.
+func (r *registrations) NIC(ctx context.Context, mac log.MAC) (*log.NIC, error) {
+	text, err := r.api.Raw(ctx, http.MethodGet, "/nics/"+mac.String()+"?consistent=true", nil)
+	if refusal, is := errors.AsType[*log.Refusal](err); is && (refusal.Code == log.CodeResourceNotFound || refusal.Code == log.CodeNotAuthorized) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	nic := new(log.NIC)
+	return nic, json.Unmarshal(text, nic)
 }
