@@ -393,3 +393,78 @@ func history(t *testing.T, seed uint64) {
 		}
 	}
 }
+
+// TestNICOfAnotherNode: a node deletes no NIC that has come to another node, also where no
+// certificate keeps it from that: neither with its registration, nor alone, nor by a deletion
+// that was on its way when the NIC moved, nor after a restart.
+func TestNICOfAnotherNode(t *testing.T) {
+	t.Parallel()
+	for _, insecure := range []bool{false, true} {
+		m := newModel(t, 1)
+		m.insecure = insecure
+		folder := t.TempDir()
+		s := m.start(folder, newSink())
+		vm, err := s.Put(t.Context(), webVM, web("eth0", "eth1"), within(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		move := func(to log.UUID) {
+			m.operator(log.Op{Action: log.Update, Kind: log.KindVM, ID: webVM.String(), Set: []string{"server_uuid"}, Object: &log.VM{ServerUUID: to}})
+			for _, n := range vm.NICs {
+				m.operator(log.Op{Action: log.Update, Kind: log.KindNIC, ID: n.MAC.String(), Set: []string{"cn_uuid"}, Object: &log.NIC{CNUUID: to}})
+			}
+		}
+		m.set(func() { m.down = true })
+		if err := s.DeleteNIC(t.Context(), webVM, "eth1"); err != nil {
+			t.Fatal(err)
+		}
+		s.edit(webVM, func(r *record) { // it was sent, and comes late
+			r.NICs[1].Delete, r.NICs[1].DeleteSeq = m.newID(), m.seq
+		})
+		move(otherCN)
+		if err := s.Delete(t.Context(), webVM); err != nil {
+			t.Fatal(err)
+		}
+		s.stop()
+		m.set(func() { m.down = false })
+		s = m.start(folder, newSink())
+		until(t, "the registration is gone", func() bool { files, _ := os.ReadDir(folder); return len(files) == 0 })
+		s.stop()
+		if nics := m.nics(webVM); len(nics) != 2 {
+			t.Errorf("insecure %t: the log has %v, want both on the other node", insecure, nics)
+		}
+	}
+}
+
+// TestAwayAndBack: that a VM moved to another node is on disk. One that runs here again has
+// the log asked for its NICs, which it may hold here already.
+func TestAwayAndBack(t *testing.T) {
+	t.Parallel()
+	m := newModel(t, 1)
+	folder := t.TempDir()
+	s := m.start(folder, newSink())
+	if _, err := s.Put(t.Context(), webVM, web("eth0"), within(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Away(webVM, true); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	s = m.start(folder, newSink())
+	defer s.stop()
+	if vm, err := s.Get(webVM); err != nil || !vm.Away {
+		t.Errorf("after a restart: %+v, %v", vm, err)
+	}
+	vm, err := s.Put(t.Context(), webVM, Registration{State: StateRunning}, within(time.Minute))
+	if err != nil || vm.Away || len(vm.NICs) != 1 || len(m.nics(webVM)) != 1 {
+		t.Fatalf("it is back: %+v, %v", vm, err)
+	}
+	if err := s.Away(webVM, true); err != nil {
+		t.Fatal(err)
+	}
+	m.operator(log.Op{Action: log.Update, Kind: log.KindVM, ID: webVM.String(), Set: []string{"server_uuid"}, Object: &log.VM{ServerUUID: otherCN}})
+	m.operator(log.Op{Action: log.Update, Kind: log.KindNIC, ID: vm.NICs[0].MAC.String(), Set: []string{"cn_uuid"}, Object: &log.NIC{CNUUID: otherCN}})
+	if _, err := s.Put(t.Context(), webVM, Registration{State: StateRunning}, within(time.Minute)); codeOf(err) != CodeRefused {
+		t.Errorf("it runs here, and the log has it on another node: got %v, want %s", err, CodeRefused)
+	}
+}
