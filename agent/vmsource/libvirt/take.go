@@ -20,6 +20,9 @@ type Taking struct {
 	CN    log.UUID
 	Node  registered.Node
 	NewID func() log.UUID
+	// Placed reports whether an operator has placed a VM on this node, as the servers know: a
+	// VMM of it here that was made for a VM of another node, and has not ended.
+	Placed func(ctx context.Context, vm log.UUID) (bool, error)
 }
 
 // seen bounds how long the NICs of a VM that was taken are waited for, in this node's part
@@ -38,8 +41,8 @@ func (t Taking) Submit(ctx context.Context, change *log.Change, wait time.Durati
 		return result, err
 	}
 	id := change.Ops[vm].Object.(*log.VM).UUID
-	if !t.placed(id) {
-		return result, err
+	if placed, askErr := t.Placed(ctx, id); askErr != nil || !placed {
+		return result, errors.Join(err, askErr)
 	}
 	_, takeErr := t.Servers.Submit(ctx, &log.Change{ID: t.NewID(), Ops: []log.Op{{
 		Action: log.Update, Kind: log.KindVM, ID: id.String(), Set: []string{"server_uuid"}, Object: &log.VM{UUID: id, ServerUUID: t.CN},
@@ -50,21 +53,6 @@ func (t Taking) Submit(ctx context.Context, change *log.Change, wait time.Durati
 	t.await(ctx, change)
 	return result, taken(change)
 }
-
-// placed reports whether an operator has placed a VM on this node: a VMM of it that was made
-// for a VM of another node, and has not ended.
-func (t Taking) placed(vm log.UUID) (is bool) {
-	t.Node.View(func(state *projections.State) {
-		for rec := range state.VMMsOf(vm) {
-			m := rec.Object.(*log.VMM)
-			is = is || m.SledID == t.CN && (m.Placed || m.State == "creating") && !slices.Contains(ended, m.State)
-		}
-	})
-	return is
-}
-
-// ended are the states of VMMs that have ended.
-var ended = []string{"destroyed", "failed", "saga_unwound"}
 
 // taken is the refusal to make what a change makes because it is there already: the VM and
 // its NICs came along.

@@ -167,6 +167,17 @@ func (m *model) Network(_ context.Context, name string) (log.UUID, error) {
 	return log.UUID{}, &log.Refusal{Code: log.CodeResourceNotFound, Message: name}
 }
 
+// HasVM implements Servers.
+func (m *model) HasVM(_ context.Context, id log.UUID) (bool, error) {
+	if m.isDown() {
+		return false, errLost
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	vm := m.state.VM(id)
+	return vm != nil && vm.ServerUUID == modelCN, nil
+}
+
 // NIC implements Servers.
 func (m *model) NIC(_ context.Context, mac log.MAC) (nic *log.NIC, err error) {
 	if m.isDown() {

@@ -101,6 +101,11 @@ func (r *record) unsettled() bool {
 	return r.Leaving || slices.ContainsFunc(r.NICs, func(n nicRecord) bool { return n.Leaving || !n.Held && n.Reason == "" })
 }
 
+// asked reports whether the log was asked for the VM and has not answered.
+func (r *record) asked() bool {
+	return !r.Known && slices.ContainsFunc(r.NICs, func(n nicRecord) bool { return !n.Held && n.Reason == "" })
+}
+
 // errDamaged: a file is no record.
 var errDamaged = errors.New("registered: the file is damaged")
 

@@ -26,6 +26,8 @@ type Servers interface {
 	Submit(ctx context.Context, change *log.Change, wait time.Duration) (log.Result, error)
 	// Network returns the UUID of the network of that name, as far as this node may see it.
 	Network(ctx context.Context, name string) (log.UUID, error)
+	// HasVM reports whether the log has a VM on this node now.
+	HasVM(ctx context.Context, id log.UUID) (bool, error)
 	// NIC returns a NIC as the log has it now, nil if it has none that this node may see.
 	NIC(ctx context.Context, mac log.MAC) (*log.NIC, error)
 }
@@ -250,6 +252,9 @@ func (s *Source) refresh(sink vmsource.Sink) {
 		// A VM that the log knows was shown once, so that its end is reported too.
 		if r.Leaving && (shown || !r.Known) {
 			continue
+		}
+		if r.asked() && !shown {
+			continue // the log may have it on another node
 		}
 		here[r.UUID] = !r.Leaving
 		s.show(sink, e, r)

@@ -108,7 +108,13 @@ func (s *Source) make(ctx context.Context, id log.UUID) error {
 		if err != nil && !errors.As(err, &refusal) {
 			return err
 		}
-		if err := s.conclude(id, change, refusal); err != nil {
+		here := false
+		if refusal != nil && isDuplicate(refusal, log.KindVM, id.String()) {
+			if here, err = s.cfg.Servers.HasVM(ctx, id); err != nil {
+				return err
+			}
+		}
+		if err := s.conclude(id, change, refusal, here); err != nil {
 			return err
 		}
 	}
@@ -147,9 +153,16 @@ func (s *Source) creation(r *record, id log.UUID) *log.Change {
 	return c
 }
 
-// conclude takes the log's answer to a creation. It returns the refusal if the NICs are not
-// made in any form.
-func (s *Source) conclude(id, change log.UUID, refusal *log.Refusal) error {
+// isDuplicate reports whether a refusal says that an object exists already.
+func isDuplicate(refusal *log.Refusal, kind log.Kind, id string) bool {
+	return slices.ContainsFunc(refusal.Errors, func(e log.FieldError) bool {
+		return e.Code == log.ElementDuplicate && e.Type == kind.String() && e.ID == id
+	})
+}
+
+// conclude takes the log's answer to a creation. here: the log has the VM on this node. It
+// returns the refusal if the NICs are not made in any form.
+func (s *Source) conclude(id, change log.UUID, refusal *log.Refusal, here bool) error {
 	final := error(nil)
 	s.edit(id, func(r *record) {
 		of := func(do func(n *nicRecord)) {
@@ -168,7 +181,7 @@ func (s *Source) conclude(id, change log.UUID, refusal *log.Refusal) error {
 			of(func(n *nicRecord) { n.Held = true })
 		case refusal.Code == log.CodeTooOld:
 			s.again(r, change)
-		case s.exists(r, change, refusal):
+		case s.exists(r, change, refusal, here):
 			s.again(r, change)
 		default:
 			final = refusal
@@ -204,17 +217,15 @@ func (s *Source) again(r *record, change log.UUID) {
 	}
 }
 
-// exists reports whether a refusal is about an object that exists already, and changes the
-// record so that the next form of the change does not make it.
-func (s *Source) exists(r *record, change log.UUID, refusal *log.Refusal) bool {
-	found := false
+// exists reports whether a refusal is about an object that exists already on this node, and
+// changes the record so that the next form of the change does not make it.
+func (s *Source) exists(r *record, change log.UUID, refusal *log.Refusal, here bool) bool {
+	found := here && !r.Known
+	r.Known = r.Known || here
 	known := s.inLog(r)
 	for _, e := range refusal.Errors {
 		if e.Code != log.ElementDuplicate {
 			continue
-		}
-		if e.Type == log.KindVM.String() && e.ID == r.UUID.String() && !r.Known {
-			r.Known, found = true, true
 		}
 		for i := range r.NICs {
 			n := &r.NICs[i]
@@ -222,7 +233,7 @@ func (s *Source) exists(r *record, change log.UUID, refusal *log.Refusal) bool {
 				continue
 			}
 			if known[i].nic != nil {
-				found = true // again holds it
+				found = found || known[i].nic.CNUUID == s.cfg.CN // again holds it
 			} else if !n.Given {
 				n.MAC, found = randomMAC(), true
 			}

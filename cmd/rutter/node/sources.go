@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 // registrations are the sources in which programs of the node register VMs. It is their
 // registered.Node and their registered.Servers.
 type registrations struct {
+	cn      log.UUID
 	sources map[string]*registered.Source
 	api     *client.Client
 	vms     *vmSide
@@ -35,7 +37,7 @@ type registrations struct {
 // newRegistrations makes the sources of the names. A source whose folder cannot be read is
 // an unreadable one, and operators are told: the node's network does not depend on it.
 func newRegistrations(opts *Options, n *vmSide, found *troubles) (*registrations, []vmsource.Source) {
-	r := &registrations{sources: make(map[string]*registered.Source), api: opts.Servers.API, vms: n}
+	r := &registrations{cn: opts.CN, sources: make(map[string]*registered.Source), api: opts.Servers.API, vms: n}
 	var list []vmsource.Source
 	for _, name := range opts.VMs.Sources {
 		cfg := registered.Config{
@@ -43,7 +45,7 @@ func newRegistrations(opts *Options, n *vmSide, found *troubles) (*registrations
 			CN: opts.CN, Node: r, Servers: r, NewID: client.NewChangeID, Logger: opts.Logger,
 		}
 		if name == libvirt.SourceName {
-			cfg.Servers = libvirt.Taking{Servers: r, CN: opts.CN, Node: r, NewID: client.NewChangeID}
+			cfg.Servers = libvirt.Taking{Servers: r, CN: opts.CN, Node: r, NewID: client.NewChangeID, Placed: r.placed}
 			cfg.Refers = "virsh does (or start the agent with --libvirt qemu:///system)"
 		}
 		source, err := registered.New(cfg)
@@ -171,15 +173,44 @@ func (r *registrations) Network(ctx context.Context, name string) (network log.U
 	return log.ParseUUID(output.Text(list[0]["uuid"]))
 }
 
+// HasVM implements registered.Servers.
+func (r *registrations) HasVM(ctx context.Context, id log.UUID) (bool, error) {
+	vm := new(log.VM)
+	is, err := r.has(ctx, "/vms/"+id.String(), vm)
+	return is && vm.ServerUUID == r.cn, err
+}
+
 // NIC implements registered.Servers.
 func (r *registrations) NIC(ctx context.Context, mac log.MAC) (*log.NIC, error) {
-	text, err := r.api.Raw(ctx, http.MethodGet, "/nics/"+mac.String()+"?consistent=true", nil)
-	if refusal, is := errors.AsType[*log.Refusal](err); is && (refusal.Code == log.CodeResourceNotFound || refusal.Code == log.CodeNotAuthorized) {
-		return nil, nil
-	}
-	if err != nil {
+	nic := new(log.NIC)
+	if is, err := r.has(ctx, "/nics/"+mac.String(), nic); err != nil || !is {
 		return nil, err
 	}
-	nic := new(log.NIC)
-	return nic, json.Unmarshal(text, nic)
+	return nic, nil
+}
+
+// has reads an object as the log has it now, if this node may see it.
+func (r *registrations) has(ctx context.Context, path string, o log.Object) (bool, error) {
+	text, err := r.api.Raw(ctx, http.MethodGet, path+"?consistent=true", nil)
+	if refusal, is := errors.AsType[*log.Refusal](err); is && (refusal.Code == log.CodeResourceNotFound || refusal.Code == log.CodeNotAuthorized) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, json.Unmarshal(text, o)
+}
+
+// placed is libvirt.Taking's Placed.
+func (r *registrations) placed(ctx context.Context, vm log.UUID) (bool, error) {
+	ended := []string{"destroyed", "failed", "saga_unwound"}
+	text, err := r.api.Raw(ctx, http.MethodGet, "/vmms?consistent=true&instance_id="+vm.String(), nil)
+	if err != nil {
+		return false, err
+	}
+	var list []log.VMM
+	err = json.Unmarshal(text, &list)
+	return slices.ContainsFunc(list, func(m log.VMM) bool {
+		return m.SledID == r.cn && (m.Placed || m.State == statePlaced) && !slices.Contains(ended, m.State)
+	}), err
 }

@@ -164,6 +164,9 @@ func (n *vmSide) follow(a *agent.Agent) {
 	t.tell()
 }
 
+// statePlaced is the state of a VMM that was placed, and of which no node has told a state.
+const statePlaced = "creating"
+
 // placedVMM finds the VMM of a VM that an operator has placed on this node, and that no node
 // has told a state of: the newest, if there are several.
 func (n *vmSide) placedVMM(cn log.UUID) func(vm log.UUID) (id log.UUID, gen uint64, is bool) {
@@ -176,7 +179,7 @@ func (n *vmSide) placedVMM(cn log.UUID) func(vm log.UUID) (id log.UUID, gen uint
 		a.View(func(state *projections.State) {
 			for rec := range state.VMMsOf(vm) {
 				m := rec.Object.(*log.VMM)
-				if m.SledID == cn && m.State == "creating" && (newest == nil || newer(m, newest)) {
+				if m.SledID == cn && m.State == statePlaced && (newest == nil || newer(m, newest)) {
 					newest = m
 				}
 			}
