@@ -35,6 +35,7 @@ type model struct {
 	faulty    bool
 	insecure  bool                     // nodes have no certificates: each may write everything
 	held      map[log.UUID]string      // VMs of other sources
+	zones     map[string]log.UUID      // zonenames of VMs of other sources
 	told      map[log.MAC]vmdoc.Attach // attachments
 	ended     map[log.UUID]string      // VMs that ended, and why
 	waits     map[log.MAC]string       // NICs that the kernel does not have
@@ -231,6 +232,16 @@ func (m *model) Holder(vm log.UUID) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.held[vm]
+}
+
+// ZoneHolder implements Node.
+func (m *model) ZoneHolder(zone string) (vm log.UUID, source string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if id, ok := m.zones[zone]; ok {
+		return id, "folder"
+	}
+	return vm, ""
 }
 
 // Ended implements Node.

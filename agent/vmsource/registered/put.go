@@ -76,6 +76,11 @@ func (s *Source) putLocked(ctx context.Context, id log.UUID, reg *Registration) 
 	if err != nil {
 		return err
 	}
+	if before == nil || before.Zonename != after.Zonename {
+		if vm, source := s.cfg.Node.ZoneHolder(after.Zonename); source != "" && source != s.cfg.Name && vm != id {
+			return zoneTaken(after.Zonename, vm, source)
+		}
+	}
 	if err := s.accept(ctx, before, after); err != nil {
 		return err
 	}
@@ -360,6 +365,9 @@ func (s *Source) accept(ctx context.Context, before, after *record) error {
 		return failed(CodeTooMany, "%s has %d registrations, with those that are being removed: no more are kept", s.cfg.Name, MaxVMs)
 	}
 	for _, other := range s.vms {
+		if other.UUID != after.UUID && other.Zonename == after.Zonename && !other.Leaving && (before == nil || before.Zonename != after.Zonename) {
+			return zoneTaken(after.Zonename, other.UUID, s.cfg.Name)
+		}
 		for i := range other.NICs {
 			if mac := other.NICs[i].MAC; other.UUID != after.UUID && after.hasMAC(mac) {
 				return failed(CodeInvalid, "mac %s is that of a NIC of VM %s", mac, other.UUID)
@@ -375,6 +383,11 @@ func (s *Source) accept(ctx context.Context, before, after *record) error {
 	s.vms[after.UUID] = e
 	s.mendedLocked(after.UUID)
 	return nil
+}
+
+// zoneTaken refuses a zonename that another VM has.
+func zoneTaken(zone string, vm log.UUID, source string) *Error {
+	return failed(CodeInvalid, "zonename %s is that of VM %s of %s, whose links would be this VM's too: give this VM another, or leave it out (the VM's UUID)", zone, vm, source)
 }
 
 func (r *record) hasMAC(mac log.MAC) bool {

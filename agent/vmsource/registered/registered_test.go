@@ -119,8 +119,9 @@ func TestServersDown(t *testing.T) {
 	if vm, err := s.Put(t.Context(), webVM, web("eth0"), within(time.Minute)); err != nil || vm.NICs[0].State != NICAttached {
 		t.Errorf("known: %+v, %v", vm, err)
 	}
-	other := log.UUID{2, 15: 1}
-	if _, err := s.Put(t.Context(), other, web("eth0"), Wait{Within: 50 * time.Millisecond}); codeOf(err) != CodeServers {
+	other, second := log.UUID{2, 15: 1}, web("eth0")
+	second.Zonename = "web1"
+	if _, err := s.Put(t.Context(), other, second, Wait{Within: 50 * time.Millisecond}); codeOf(err) != CodeServers {
 		t.Errorf("new: got %v, want %s", err, CodeServers)
 	}
 	if err := s.Delete(t.Context(), webVM); err != nil {
@@ -151,8 +152,8 @@ func TestRefusals(t *testing.T) {
 	m := newModel(t, 4)
 	s := m.start(t.TempDir(), newSink())
 	defer s.stop()
-	m.set(func() { m.held[otherCN] = "folder" })
-	_, taken := s.Put(t.Context(), log.UUID{9, 15: 9}, Registration{OwnerUUID: modelOwner, NICs: []NIC{{Key: "a", Network: "open", MAC: log.MAC{2, 9}}}}, Wait{})
+	m.set(func() { m.held[otherCN] = "folder"; m.zones = map[string]log.UUID{"db0": otherCN} })
+	_, taken := s.Put(t.Context(), log.UUID{9, 15: 9}, Registration{OwnerUUID: modelOwner, Zonename: "a0", NICs: []NIC{{Key: "a", Network: "open", MAC: log.MAC{2, 9}}}}, Wait{})
 	if taken != nil {
 		t.Fatal(taken)
 	}
@@ -171,6 +172,8 @@ func TestRefusals(t *testing.T) {
 		{"a VM of another source", otherCN, web("eth0"), CodeOther, "folder"},
 		{"no network", webVM, Registration{OwnerUUID: modelOwner, NICs: []NIC{{Key: "a"}}}, CodeInvalid, "network"},
 		{"a zonename that leaves the folder", webVM, Registration{OwnerUUID: modelOwner, Zonename: "../x"}, CodeInvalid, "zonename"},
+		{"the zonename of a VM of another source", webVM, Registration{OwnerUUID: modelOwner, Zonename: "db0"}, CodeInvalid, "zonename db0 is that of VM " + otherCN.String() + " of folder"},
+		{"the zonename of another VM", webVM, Registration{OwnerUUID: modelOwner, Zonename: "a0"}, CodeInvalid, "zonename a0 is that of VM " + log.UUID{9, 15: 9}.String()},
 		{"a key that leaves the path", webVM, Registration{OwnerUUID: modelOwner, NICs: []NIC{{Key: "../x", Network: "open"}}}, CodeInvalid, "key"},
 		{"two addresses", webVM, Registration{OwnerUUID: modelOwner, NICs: []NIC{{Key: "a", Network: "open", IPs: make([]netip.Addr, 2)}}}, CodeInvalid, "ips"},
 		{"a group's MAC", webVM, Registration{OwnerUUID: modelOwner, NICs: []NIC{{Key: "a", Network: "open", MAC: log.MAC{1}}}}, CodeInvalid, "mac"},

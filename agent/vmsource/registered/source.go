@@ -52,6 +52,8 @@ type Node interface {
 	Attaching(at map[log.MAC]vmdoc.Attach)
 	// Holder returns the name of the source that has a VM, "" if none has.
 	Holder(vm log.UUID) string
+	// ZoneHolder returns the VM that has a zonename, and its source; "": none has it.
+	ZoneHolder(zone string) (vm log.UUID, source string)
 	// Ended says that a VM is no longer to run because its own program stopped it: failure is
 	// "" unless it ended by itself, with an error.
 	Ended(vm log.UUID, failure string)
@@ -244,7 +246,7 @@ func (s *Source) refresh(sink vmsource.Sink) {
 		list = append(list, e)
 	}
 	s.mu.Unlock()
-	here := make(map[log.UUID]bool, len(list))
+	here, shows := make(map[log.UUID]bool, len(list)), make([]func(), 0, len(list))
 	for _, e := range list {
 		s.mu.Lock()
 		r, shown := e.record, e.shown
@@ -257,11 +259,19 @@ func (s *Source) refresh(sink vmsource.Sink) {
 			continue // the log may have it on another node
 		}
 		here[r.UUID] = !r.Leaving
-		s.show(sink, e, r)
+		shows = append(shows, func() { s.show(sink, e, r) })
 	}
-	for _, id := range sink.UUIDs() {
-		if !here[id] {
+	for _, id := range sink.UUIDs() { // first, so that their zonenames are free
+		if _, is := here[id]; !is {
 			sink.Delete(id)
+		}
+	}
+	for _, show := range shows {
+		show()
+	}
+	for id, stays := range here {
+		if !stays {
+			sink.Delete(id) // it was shown once, so that its end is reported
 		}
 	}
 	s.mu.Lock()

@@ -146,6 +146,11 @@ func attachOf(a vmdoc.Attach) desired.Attach {
 // Holder implements registered.Node.
 func (r *registrations) Holder(vm log.UUID) string { return r.vms.service.Store().Holder(vm) }
 
+// ZoneHolder implements registered.Node.
+func (r *registrations) ZoneHolder(zone string) (vm log.UUID, source string) {
+	return r.vms.service.Store().ZoneHolder(zone)
+}
+
 // Ended implements registered.Node.
 func (r *registrations) Ended(vm log.UUID, failure string) { r.vms.vmms.Ended(vm, failure) }
 
