@@ -15,6 +15,7 @@ import (
 	"rutter/agent/vminfo/vmmstate"
 	"rutter/log"
 	"rutter/log/feed"
+	"rutter/projections"
 )
 
 // Bounds of a Link.
@@ -36,6 +37,9 @@ type Servers interface {
 // State is this node's part of the log; *agent.Agent has it.
 type State interface {
 	Object(kind log.Kind, id string) (log.Object, bool)
+	// Part calls fn with the state, and whether all that this node must know was held at
+	// least once: agent.Agent.Part. fn must not keep the state.
+	Part(fn func(state *projections.State, cluster log.UUID, seq log.Seq, complete bool))
 }
 
 // Config configures a Link. All fields except Logger and the times must be given.
@@ -47,6 +51,9 @@ type Config struct {
 	VMMs    *vmmstate.Table
 	// Servers are those of the cluster.
 	Servers Servers
+	// PartAfter is how long a source that is not complete holds up the VMs of the others on a
+	// new connection. Default 2 s.
+	PartAfter time.Duration
 	// Metadata: customer_metadata and internal_metadata are reported too. They may have
 	// passwords and keys, which every reader of the log would see.
 	Metadata bool
@@ -109,6 +116,9 @@ func New(cfg Config) (*Link, error) {
 	}
 	if cfg.RingMax == 0 {
 		cfg.RingMax = 30 * time.Second
+	}
+	if cfg.PartAfter == 0 {
+		cfg.PartAfter = 2 * time.Second
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -24,6 +24,7 @@ import (
 	"rutter/agent/vmsource"
 	"rutter/log"
 	"rutter/log/feed"
+	"rutter/projections"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -50,6 +51,19 @@ func (f *fakeLog) Object(kind log.Kind, name string) (log.Object, bool) {
 	defer f.mu.Unlock()
 	o, ok := f.objects[kind.String()+name]
 	return o, ok
+}
+
+// Part implements State. The objects are all that the node must know.
+func (f *fakeLog) Part(fn func(*projections.State, log.UUID, log.Seq, bool)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	state := projections.NewState()
+	for _, o := range f.objects {
+		if err := state.Load(projections.Record{Object: o, Revision: 1, Seq: 1}); err != nil {
+			panic(err)
+		}
+	}
+	fn(state, log.UUID{}, 1, true)
 }
 
 func (f *fakeLog) put(o log.Object) {
@@ -84,6 +98,7 @@ func (idle) Stop(context.Context, log.UUID, bool) error { return nil }
 type node struct {
 	t         *testing.T
 	manifests string
+	more      []vmsource.Source // beside the folder
 	service   *vminfo.Service
 	vmms      *vmmstate.Table
 	link      *Link
@@ -100,13 +115,22 @@ func newNode(t *testing.T) *node {
 // newNodeOn is a node over what another one left in dir, and the log has.
 func newNodeOn(t *testing.T, dir string, known *fakeLog) *node {
 	t.Helper()
-	n := &node{t: t, manifests: filepath.Join(dir, "manifests"), log: known}
+	n := &node{t: t, log: known}
 	n.servers = &fakeServers{asked: make(chan string, 100), answer: func(string, string) error { return nil }}
+	n.make(dir)
+	return n
+}
+
+// make makes the parts of a node over dir.
+func (n *node) make(dir string) {
+	t := n.t
+	t.Helper()
+	n.manifests = filepath.Join(dir, "manifests")
 	folder, err := manifests.New(manifests.Config{Manifests: n.manifests, PIDs: dir, NetNS: dir, Cgroup: dir, Machines: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.service, err = vminfo.New(vminfo.Config{Sources: []vmsource.Source{folder}}); err != nil {
+	if n.service, err = vminfo.New(vminfo.Config{Sources: append([]vmsource.Source{folder}, n.more...)}); err != nil {
 		t.Fatal(err)
 	}
 	if n.vmms, err = vmmstate.New(vmmstate.Config{
@@ -115,10 +139,9 @@ func newNodeOn(t *testing.T, dir string, known *fakeLog) *node {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if n.link, err = New(Config{CN: id(1), Service: n.service, VMMs: n.vmms, Servers: n.servers, RingMin: 20 * time.Millisecond, RingMax: 50 * time.Millisecond}); err != nil {
+	if n.link, err = New(Config{CN: id(1), Service: n.service, VMMs: n.vmms, Servers: n.servers, RingMin: 20 * time.Millisecond, RingMax: 50 * time.Millisecond, PartAfter: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	return n
 }
 
 // run runs the node until the test ends.
