@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"rutter/agent/vmsource"
 	"rutter/log"
 )
@@ -94,8 +96,8 @@ func (s *Source) damaged(name string, cause error) {
 	s.bad = append(s.bad, vmsource.Aside{Name: name, UUID: id, Reason: cause.Error(), Since: time.Now().UTC()})
 }
 
-// save writes a record's file, as a whole or not at all, and onto the disk.
-func (s *Source) save(r *record) error {
+// saveFile is Source.save.
+func (s *Source) saveFile(r *record) error {
 	text, err := r.encode()
 	if err != nil {
 		return err
@@ -136,6 +138,19 @@ func (s *Source) syncFolder() error {
 		return fmt.Errorf("registered: %w", err)
 	}
 	return errors.Join(folder.Sync(), folder.Close())
+}
+
+// diskFailed is the error of a registration that is not on disk: of a disk that has no room,
+// or takes no writes, with what to do.
+func (s *Source) diskFailed(err error) *Error {
+	for cause, text := range map[error]string{
+		unix.ENOSPC: "the disk is full", unix.EDQUOT: "the quota of the disk is used up", unix.EROFS: "the disk takes no writes (it may be mounted read-only because of a fault)",
+	} {
+		if errors.Is(err, cause) {
+			return failed(CodeDisk, "%v: %s at %s: make room there (df %[3]s), and repeat it; what was registered before stays, and its VMs run on", err, text, s.cfg.Folder)
+		}
+	}
+	return failed(CodeInternal, "%v", err)
 }
 
 // mendedLocked removes a damaged file of a VM that was registered anew.

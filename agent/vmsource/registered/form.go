@@ -129,9 +129,10 @@ const (
 	CodeOther    = "OtherSource"     // 409: another source has the VM
 	CodeRefused  = "Refused"         // 409: the log refuses it
 	CodeTooMany  = "TooMany"         // 507: a limit of this node
+	CodeDisk     = "DiskFull"        // 507: the agent's disk has no room, or takes no writes
 	CodeServers  = "NoServers"       // 503: no server answered in time
 	CodeWaiting  = "Waiting"         // 504: done, and not there in time; PUT again continues
-	CodeInternal = "InternalError"   // 500: of the agent, such as a full disk
+	CodeInternal = "InternalError"   // 500: of the agent
 )
 
 // Error is the answer to a request that did not succeed.

@@ -352,6 +352,8 @@ func (r *record) onePrimary(reg *Registration) {
 
 // accept writes the record to disk, unless the VM was deleted or changed meanwhile.
 func (s *Source) accept(ctx context.Context, before, after *record) error {
+	s.disk.Lock()
+	defer s.disk.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.vms[after.UUID]
@@ -378,7 +380,7 @@ func (s *Source) accept(ctx context.Context, before, after *record) error {
 		e = newEntry(after)
 	}
 	if err := s.keepLocked(e, after); err != nil {
-		return failed(CodeInternal, "%v", err)
+		return s.diskFailed(err)
 	}
 	s.vms[after.UUID] = e
 	s.mendedLocked(after.UUID)
@@ -430,7 +432,7 @@ func (s *Source) madeNow(ctx context.Context, id log.UUID, made bool) error {
 		return nil
 	case errors.As(err, &refusal):
 		if err := s.dropRefused(id); err != nil {
-			return failed(CodeInternal, "%v", err)
+			return s.diskFailed(err)
 		}
 		return failed(CodeRefused, "VM %s: the log refuses its NICs: %v%s", id, refusal, Hint(refusal, networks...))
 	case errors.Is(context.Cause(ctx), errDeleted):

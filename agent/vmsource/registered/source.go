@@ -98,7 +98,13 @@ type Source struct {
 	woken chan struct{} // holds a token when Run is to look at the VMs
 	moved atomic.Bool   // the log was read on since the VMs were shown
 
-	mu  sync.Mutex // protects what follows; held while a file is written
+	// disk is held by who changes records, also while a file is written: taken before mu. A
+	// disk that hangs holds up those who write, not those who read.
+	disk sync.Mutex
+	// save writes a record's file, as a whole or not at all, and onto the disk.
+	save func(r *record) error
+
+	mu  sync.Mutex // protects what follows
 	vms map[log.UUID]*entry
 	ops map[log.UUID]*opLock // of the VMs of which the log is asked now
 	bad []vmsource.Aside     // damaged files
@@ -133,6 +139,7 @@ func New(cfg Config) (*Source, error) {
 	}
 	s := &Source{cfg: cfg, woken: make(chan struct{}, 1), vms: make(map[log.UUID]*entry), ops: make(map[log.UUID]*opLock), aside: make(map[log.UUID]vmsource.Aside)}
 	s.status = vmsource.Status{Name: cfg.Name, State: "stopped", Log: []vmsource.Refresh{}, Errors: []vmsource.Failure{}}
+	s.save = s.saveFile
 	return s, s.load()
 }
 
@@ -302,9 +309,13 @@ func (s *Source) show(sink vmsource.Sink, e *entry, r *record) {
 	}
 }
 
-// keepLocked writes a record to disk, and replaces the one of an entry. The lock is held.
+// keepLocked writes a record to disk, and replaces the one of an entry. Both locks are held;
+// mu is let go while the file is written.
 func (s *Source) keepLocked(e *entry, r *record) error {
-	if err := s.save(r); err != nil {
+	s.mu.Unlock()
+	err := s.save(r)
+	s.mu.Lock()
+	if err != nil {
 		return err
 	}
 	e.record = r

@@ -9,7 +9,6 @@ import (
 
 	"rutter/agent/vmsource"
 	"rutter/log"
-	"rutter/projections"
 )
 
 // opLock lets one request at a time ask the log about a VM.
@@ -73,6 +72,8 @@ func (s *Source) interruptLocked(id log.UUID) {
 // edit changes the record of a VM, on disk too. What is not on disk is settled again after
 // a restart, so an error is only logged.
 func (s *Source) edit(id log.UUID, change func(r *record)) {
+	s.disk.Lock()
+	defer s.disk.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.vms[id]
@@ -245,6 +246,8 @@ func (s *Source) exists(r *record, change log.UUID, refusal *log.Refusal, here b
 // dropRefused removes the NICs that the log refused, and the registration if nothing of it
 // is in the log.
 func (s *Source) dropRefused(id log.UUID) error {
+	s.disk.Lock()
+	defer s.disk.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.vms[id]
@@ -262,104 +265,16 @@ func (s *Source) dropRefused(id log.UUID) error {
 	return s.keepLocked(e, r)
 }
 
-// forgetLocked removes a registration of which the log has nothing.
+// forgetLocked removes a registration of which the log has nothing. Locks are as for keepLocked.
 func (s *Source) forgetLocked(e *entry) error {
-	if err := s.remove(e.UUID); err != nil {
+	s.mu.Unlock()
+	err := s.remove(e.UUID)
+	s.mu.Lock()
+	if err != nil {
 		return err
 	}
 	delete(s.vms, e.UUID)
 	return nil
-}
-
-// Delete removes a registration. Errors are of this node only: the log is told now or
-// later, also after a restart.
-func (s *Source) Delete(ctx context.Context, id log.UUID) error {
-	s.mu.Lock()
-	s.interruptLocked(id)
-	s.mu.Unlock()
-	return s.leave(ctx, id, func(r *record) bool {
-		before := r.Leaving
-		r.Leaving = true
-		return !before
-	})
-}
-
-// Forget removes a registration whose VM is on another node now: its NICs stay in the log.
-func (s *Source) Forget(ctx context.Context, id log.UUID) error {
-	s.mu.Lock()
-	s.interruptLocked(id)
-	s.mu.Unlock()
-	return s.leave(ctx, id, func(r *record) bool {
-		before := r.Leaving
-		r.Leaving, r.NICs = true, nil
-		return !before
-	})
-}
-
-// Away says whether the VM's program has moved a registered VM to another node. It is so
-// until a registration says that the VM runs here.
-func (s *Source) Away(id log.UUID, away bool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.vms[id]
-	if e == nil || e.Away == away {
-		return nil
-	}
-	r := e.clone()
-	r.Away = away
-	return s.keepLocked(e, r)
-}
-
-// DeleteNIC removes one NIC of a VM, as Delete does.
-func (s *Source) DeleteNIC(ctx context.Context, id log.UUID, key string) error {
-	return s.leave(ctx, id, func(r *record) bool {
-		n := r.nic(key)
-		if n == nil {
-			return false
-		}
-		n.Leaving = true
-		return true
-	})
-}
-
-// leave marks what is to go on disk, and has the log told soon.
-func (s *Source) leave(ctx context.Context, id log.UUID, mark func(r *record) bool) error {
-	s.mu.Lock()
-	e := s.vms[id]
-	if e == nil {
-		s.mu.Unlock()
-		return nil
-	}
-	r := e.clone()
-	marked := mark(r)
-	if marked {
-		if err := s.keepLocked(e, r); err != nil {
-			s.mu.Unlock()
-			return failed(CodeInternal, "%v: nothing was removed; repeat it", err)
-		}
-	}
-	s.mu.Unlock()
-	if r.Leaving && marked {
-		s.cfg.Node.Ended(id, "")
-	}
-	s.cfg.Node.Attaching(nil) // its links go now, whenever the log is told
-	s.Wake()
-	enough := time.NewTimer(s.cfg.DeleteWithin)
-	defer enough.Stop()
-	look := time.NewTicker(lookMin)
-	defer look.Stop()
-	for {
-		if now := s.recordOf(id); now == nil || !now.unsettled() {
-			return nil
-		}
-		select {
-		case <-look.C:
-		case <-enough.C:
-			return nil
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }
 
 // errNotShown: the VM's end is to be reported first.
@@ -393,6 +308,8 @@ func (s *Source) tell(ctx context.Context, id log.UUID) error {
 			return err
 		}
 	}
+	s.disk.Lock()
+	defer s.disk.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.vms[id]
@@ -403,78 +320,6 @@ func (s *Source) tell(ctx context.Context, id log.UUID) error {
 		return errNotShown
 	}
 	return s.forgetLocked(e)
-}
-
-// deleteNIC deletes a NIC in the log, and then in the record. The id of the change is on
-// disk before it is sent: it is done once, so that a late one cannot delete another NIC. It
-// names the NIC as it was when it was this VM's on this node, so that a NIC that has come to
-// another node stays.
-func (s *Source) deleteNIC(ctx context.Context, r *record, n nicRecord) error {
-	change := func(id log.UUID, seq log.Seq) {
-		n.Delete, n.DeleteSeq = id, seq
-		s.edit(r.UUID, func(r *record) {
-			for i := range r.NICs {
-				if r.NICs[i].MAC == n.MAC {
-					r.NICs[i].Delete, r.NICs[i].DeleteSeq = id, seq
-				}
-			}
-		})
-	}
-	if n.Held && n.DeleteSeq == 0 {
-		seq, err := s.ownSeq(ctx, r, &n)
-		if err != nil {
-			return err
-		}
-		if seq > 0 {
-			change(s.cfg.NewID(), seq)
-		}
-	}
-	if n.Held && n.DeleteSeq > 0 {
-		_, err := s.cfg.Servers.Submit(ctx, &log.Change{ID: n.Delete, Ops: []log.Op{{Action: log.Delete, Kind: log.KindNIC, ID: n.MAC.String(), IfSeq: n.DeleteSeq}}}, 0)
-		var refusal *log.Refusal
-		switch {
-		case err == nil:
-		case !errors.As(err, &refusal):
-			return err
-		case refusal.Code == log.CodeTooOld, refusal.Code == log.CodePreconditionFailed:
-			change(log.UUID{}, 0)
-			return errNotSeen
-		case refusal.Code != log.CodeResourceNotFound:
-			s.cfg.Logger.Warn("a NIC of a VM that is registered no more stays in the log", "source", s.cfg.Name, "vm", r.UUID, "nic", n.MAC, "reason", refusal)
-		}
-	}
-	s.edit(r.UUID, func(r *record) {
-		r.NICs = slices.DeleteFunc(r.NICs, func(kept nicRecord) bool { return kept.MAC == n.MAC })
-	})
-	s.cfg.Node.Attaching(nil)
-	return nil
-}
-
-// ownSeq is the seq of a NIC that is this VM's on this node; 0: the log has it no more, or on
-// another node, or as another VM's. What this node's part of the log does not say, a server
-// is asked.
-func (s *Source) ownSeq(ctx context.Context, r *record, n *nicRecord) (log.Seq, error) {
-	own := func(nic *log.NIC) bool { return nic.BelongsToUUID == r.UUID && nic.CNUUID == s.cfg.CN }
-	var seq log.Seq
-	s.cfg.Node.View(func(state *projections.State) {
-		if rec, ok := state.Get(log.KindNIC, n.MAC.String()); ok && own(rec.Object.(*log.NIC)) {
-			seq = rec.Seq
-		}
-	})
-	if seq > 0 {
-		return seq, nil
-	}
-	nic, err := s.cfg.Servers.NIC(ctx, n.MAC)
-	switch {
-	case err != nil:
-		return 0, err
-	case nic == nil:
-		return 0, nil
-	case own(nic):
-		return 0, errNotSeen
-	}
-	s.cfg.Logger.Info("a NIC of a VM that is registered no more is not this node's, and stays in the log", "source", s.cfg.Name, "vm", r.UUID, "nic", n.MAC, "cn", nic.CNUUID)
-	return 0, nil
 }
 
 // tellAlways tells the log what is to be told until ctx ends: soon after each token in

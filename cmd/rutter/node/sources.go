@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -28,6 +29,7 @@ import (
 // registered.Node and their registered.Servers.
 type registrations struct {
 	cn      log.UUID
+	served  []string // names of the sources in which programs may register VMs
 	sources map[string]*registered.Source
 	api     *client.Client
 	vms     *vmSide
@@ -37,9 +39,14 @@ type registrations struct {
 // newRegistrations makes the sources of the names. A source whose folder cannot be read is
 // an unreadable one, and operators are told: the node's network does not depend on it.
 func newRegistrations(opts *Options, n *vmSide, found *troubles) (*registrations, []vmsource.Source) {
-	r := &registrations{cn: opts.CN, sources: make(map[string]*registered.Source), api: opts.Servers.API, vms: n}
+	left := leftSources(opts.Folder, opts.VMs.Sources)
+	for _, name := range left {
+		opts.Logger.Warn("VMs are registered in a source that is switched off: they are kept, and no program can register VMs in it", "source", name)
+		found.note("VMs are registered in the source " + name + ", which --vm-sources does not name: they are kept, with their NICs. Name it again, or remove each VM by rutter vm delete (rutter vm lookup names them)")
+	}
+	r := &registrations{cn: opts.CN, served: opts.VMs.Sources, sources: make(map[string]*registered.Source), api: opts.Servers.API, vms: n}
 	var list []vmsource.Source
-	for _, name := range opts.VMs.Sources {
+	for _, name := range slices.Concat(opts.VMs.Sources, left) {
 		cfg := registered.Config{
 			Name: name, Folder: workFolder(opts.Folder, filepath.Join("vmsource", name), found, opts.Logger),
 			CN: opts.CN, Node: r, Servers: r, NewID: client.NewChangeID, Logger: opts.Logger,
@@ -63,6 +70,26 @@ func newRegistrations(opts *Options, n *vmSide, found *troubles) (*registrations
 		list = append(list, source)
 	}
 	return r, list
+}
+
+// names are those of the sources.
+func (r *registrations) names() []string {
+	if r == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(r.sources))
+}
+
+// leftSources are the sources that are not among names, and have files of VMs.
+func leftSources(data string, names []string) (left []string) {
+	files, _ := filepath.Glob(filepath.Join(data, "vmsource", "*", "*")) // the pattern is right
+	for _, file := range files {
+		name := filepath.Base(filepath.Dir(file))
+		if registered.IsName(name) && !slices.Contains(names, name) && !slices.Contains(left, name) {
+			left = append(left, name)
+		}
+	}
+	return left
 }
 
 // unreadable is a source of which nothing can be read. It is never complete, so that its VMs
@@ -89,7 +116,13 @@ func (u unreadable) Status() vmsource.Status {
 
 // handle serves the registrations. It is for the socket, which lets in root only.
 func (r *registrations) handle(mux *http.ServeMux) {
-	mux.Handle("/vmsource/", registered.Handler(r.sources))
+	sources := make(map[string]*registered.Source)
+	for _, name := range r.served {
+		if source := r.sources[name]; source != nil {
+			sources[name] = source
+		}
+	}
+	mux.Handle("/vmsource/", registered.Handler(sources))
 }
 
 // advanced says that the node's part of the log changed.

@@ -71,7 +71,7 @@ func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 	want.Folders.CN = opts.CN
 	n := &vmSide{listen: want.Vminfod}
 	var more []vmsource.Source
-	if want.SourcesAsked || want.Folders.Manifests != "off" || want.Folders.Follow != "" {
+	if want.SourcesAsked || want.Folders.Manifests != "off" || want.Folders.Follow != "" || len(leftSources(opts.Folder, want.Sources)) > 0 {
 		n.registered, more = newRegistrations(opts, n, found)
 	}
 	here, err := vmhost.NewLocal(want.Folders, logger, more...)
@@ -100,7 +100,7 @@ func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 	if want.SyncNICs {
 		n.nics = &nicSync{
 			cfg:  netsync.Config{CN: opts.CN, Folder: opts.Folder, Servers: api, NewID: client.NewChangeID, Logger: logger},
-			node: netsync.NewLocal(n.service, n.runner, n.vmms, want.Sources...), woken: make(chan struct{}, 1),
+			node: netsync.NewLocal(n.service, n.runner, n.vmms, n.registered.names()...), woken: make(chan struct{}, 1),
 		}
 	}
 	n.link, err = vmlink.New(vmlink.Config{CN: opts.CN, Service: n.service, VMMs: n.vmms, Servers: api, Metadata: want.Metadata, Logger: logger})
