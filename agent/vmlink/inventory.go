@@ -14,7 +14,6 @@ import (
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/log/vmobject"
-	"rutter/projections"
 )
 
 const (
@@ -132,12 +131,7 @@ func (r *reporter) become(what string) {
 // log may lack some.
 func (r *reporter) unseen() (vms []log.UUID, known bool) {
 	gone, store := r.cfg.Service.Gone(), r.cfg.Service.Store()
-	r.state.Part(func(state *projections.State, _ log.UUID, _ log.Seq, complete bool) {
-		known = complete
-		for rec := range state.VMsOn(r.cfg.CN) {
-			vms = append(vms, rec.Object.(*log.VM).UUID)
-		}
-	})
+	vms, known = r.state.VMsHere()
 	vms = slices.DeleteFunc(vms, func(id log.UUID) bool { return store.Holder(id) != "" || gone(id) })
 	return append([]log.UUID{}, vms...), known // never nil
 }

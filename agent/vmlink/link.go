@@ -15,7 +15,6 @@ import (
 	"rutter/agent/vminfo/vmmstate"
 	"rutter/log"
 	"rutter/log/feed"
-	"rutter/projections"
 )
 
 // Bounds of a Link.
@@ -37,9 +36,8 @@ type Servers interface {
 // State is this node's part of the log; *agent.Agent has it.
 type State interface {
 	Object(kind log.Kind, id string) (log.Object, bool)
-	// Part calls fn with the state, and whether all that this node must know was held at
-	// least once: agent.Agent.Part. fn must not keep the state.
-	Part(fn func(state *projections.State, cluster log.UUID, seq log.Seq, complete bool))
+	// VMsHere are the VMs that the log has on this node; complete: none of them is missing.
+	VMsHere() (vms []log.UUID, complete bool)
 }
 
 // Config configures a Link. All fields except Logger and the times must be given.

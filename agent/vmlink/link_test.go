@@ -24,7 +24,6 @@ import (
 	"rutter/agent/vmsource"
 	"rutter/log"
 	"rutter/log/feed"
-	"rutter/projections"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -53,17 +52,16 @@ func (f *fakeLog) Object(kind log.Kind, name string) (log.Object, bool) {
 	return o, ok
 }
 
-// Part implements State. The objects are all that the node must know.
-func (f *fakeLog) Part(fn func(*projections.State, log.UUID, log.Seq, bool)) {
+// VMsHere implements State.
+func (f *fakeLog) VMsHere() (vms []log.UUID, complete bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	state := projections.NewState()
 	for _, o := range f.objects {
-		if err := state.Load(projections.Record{Object: o, Revision: 1, Seq: 1}); err != nil {
-			panic(err)
+		if vm, is := o.(*log.VM); is && vm.ServerUUID == id(1) {
+			vms = append(vms, vm.UUID)
 		}
 	}
-	fn(state, log.UUID{}, 1, true)
+	return vms, true
 }
 
 func (f *fakeLog) put(o log.Object) {

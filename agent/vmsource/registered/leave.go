@@ -67,7 +67,7 @@ func (s *Source) DeleteNIC(ctx context.Context, id log.UUID, key string) error {
 func (s *Source) leave(ctx context.Context, id log.UUID, mark func(r *record) bool) error {
 	r, marked, err := s.mark(id, mark)
 	if err != nil {
-		e := s.diskFailed(err)
+		e := diskFailed(s.cfg.Folder, err)
 		e.Message += ": nothing was removed; repeat it"
 		return e
 	}

@@ -380,7 +380,7 @@ func (s *Source) accept(ctx context.Context, before, after *record) error {
 		e = newEntry(after)
 	}
 	if err := s.keepLocked(e, after); err != nil {
-		return s.diskFailed(err)
+		return diskFailed(s.cfg.Folder, err)
 	}
 	s.vms[after.UUID] = e
 	s.mendedLocked(after.UUID)
@@ -432,7 +432,7 @@ func (s *Source) madeNow(ctx context.Context, id log.UUID, made bool) error {
 		return nil
 	case errors.As(err, &refusal):
 		if err := s.dropRefused(id); err != nil {
-			return s.diskFailed(err)
+			return diskFailed(s.cfg.Folder, err)
 		}
 		return failed(CodeRefused, "VM %s: the log refuses its NICs: %v%s", id, refusal, Hint(refusal, networks...))
 	case errors.Is(context.Cause(ctx), errDeleted):
