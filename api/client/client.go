@@ -83,7 +83,7 @@ type Client struct {
 	cfg     Config // immutable
 	servers []*url.URL
 	http    *http.Client
-	patient *http.Client // of requests that a server answers when it has waited
+	patient *http.Client  // of requests that a server answers when it has waited
 	current atomic.Uint32 // index of the server that answered last
 }
 
