@@ -230,6 +230,18 @@ func (a *Agent) Part(fn func(state *projections.State, cluster log.UUID, seq log
 	fn(r.state, r.cursor.Cluster, r.cursor.Seq, r.complete && r.reset == nil && r.view.phase == settled)
 }
 
+// VMsHere returns the VMs that the log has on this compute node. complete is false while some
+// may be missing: see Part.
+func (a *Agent) VMsHere() (vms []log.UUID, complete bool) {
+	a.Part(func(state *projections.State, _ log.UUID, _ log.Seq, whole bool) {
+		complete = whole
+		for rec := range state.VMsOn(a.cfg.CN) {
+			vms = append(vms, rec.Object.(*log.VM).UUID)
+		}
+	})
+	return vms, complete
+}
+
 // Incarnation is the number of this process. It is higher than those of all earlier
 // processes.
 func (a *Agent) Incarnation() uint64 { return a.follower.incarnation }

@@ -42,6 +42,7 @@ type model struct {
 	servers []*netreport.Service
 	late    []func() // reports on their way
 	faulty  bool
+	placed  bool // the log places the VMs
 	bound   bool // the node has a certificate, and the log decides what it may write
 
 	view    *projections.State // the agent's part of the log
@@ -243,6 +244,7 @@ func (m *model) Raw(ctx context.Context, _, path string, body []byte) (json.RawM
 func (m *model) VMs() (vms []VM, gone func(vm log.UUID) bool) {
 	for _, id := range m.ids() {
 		vm, err := VMOf(m.vms[id], m.vms[id])
+		vm.Placed = m.placed
 		if err != nil {
 			m.t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package netsync
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"rutter/agent/vminfo"
 	"rutter/agent/vminfo/vmdoc"
@@ -20,6 +21,7 @@ type Local struct {
 	service *vminfo.Service
 	runner  *vmrun.Runner // nil: another program has the manifests
 	vmms    *vmmstate.Table
+	placed  []string // sources whose VMs the log places
 	known   map[log.UUID]*parsed
 }
 
@@ -32,9 +34,10 @@ type parsed struct {
 	seen  bool
 }
 
-// NewLocal returns the node of a service. runner may be nil.
-func NewLocal(service *vminfo.Service, runner *vmrun.Runner, vmms *vmmstate.Table) *Local {
-	return &Local{service: service, runner: runner, vmms: vmms, known: make(map[log.UUID]*parsed)}
+// NewLocal returns the node of a service. runner may be nil. placed are the names of the
+// sources whose VMs the log places: VM.Placed.
+func NewLocal(service *vminfo.Service, runner *vmrun.Runner, vmms *vmmstate.Table, placed ...string) *Local {
+	return &Local{service: service, runner: runner, vmms: vmms, placed: placed, known: make(map[log.UUID]*parsed)}
 }
 
 // Watch calls wake after each change of a VM, until ctx ends.
@@ -110,6 +113,7 @@ func (l *Local) read(shown vmdoc.VM) *parsed {
 	}
 	if err == nil {
 		p.vm, err = VMOf(value, manifest)
+		p.vm.Placed = slices.Contains(l.placed, l.service.Store().Holder(shown.UUID))
 	}
 	p.bad = err != nil
 	return p

@@ -14,6 +14,9 @@ type VM struct {
 	State string   // as vminfod names it
 	// HandsOff: do_not_inventory. The VM is being moved; nothing of it is changed.
 	HandsOff bool
+	// Placed: the log says on which node the VM is, and its source follows that. Its NICs are
+	// not taken from another node.
+	Placed bool
 	// Manifest is what its next start uses; null if another program has the manifests,
 	// so that they are not written.
 	Manifest vmdoc.Value

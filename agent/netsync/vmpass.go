@@ -162,7 +162,7 @@ func spoofing(n *log.NIC) map[string]*bool {
 // refuses it from a node, and what the node knows better must not be refused with it.
 func (v *vmPass) recordStates(nic *NIC, remote *log.NIC, rec projections.Record) {
 	here := remote.CNUUID == v.cn
-	if !here && !remote.CNUUID.IsZero() && remote.State == "running" && v.vm.State != "running" {
+	if !here && !remote.CNUUID.IsZero() && (v.vm.Placed || remote.State == "running" && v.vm.State != "running") {
 		return // it runs there: this is its origin or its target
 	}
 	want := log.Clone(remote).(*log.NIC)

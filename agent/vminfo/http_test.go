@@ -408,6 +408,44 @@ func TestStoreRefusesAnotherSource(t *testing.T) {
 	}
 }
 
+// TestZonenameOfTwo: a VM with the zonename of another, whatever their sources, is refused with
+// who has it, and its source is told when the name is free: the other VM went, or has another.
+func TestZonenameOfTwo(t *testing.T) {
+	s := vmstore.New(vmstore.Config{})
+	freed := 0
+	s.OnReleased(func() { freed++ })
+	zone := func(n int, name string) vmdoc.VM { return testVM(t, n, fmt.Sprintf(`,"zonename":%q`, name)) }
+	put := func(source string, vm vmdoc.VM, want string) {
+		t.Helper()
+		_, _, err := s.Put(source, vm)
+		if want == "" && err != nil || want != "" && (!errors.Is(err, vmsource.ErrZonename) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("VM %s: %v, want %q", vm.UUID, err, want)
+		}
+	}
+	first, second := zone(1, "web0"), zone(2, "web0")
+	put("a", first, "")
+	for _, source := range []string{"a", "b"} {
+		put(source, second, "web0 is that of VM "+first.UUID.String()+" of a")
+	}
+	if vm, source := s.ZoneHolder("web0"); vm != first.UUID || source != "a" || s.Count() != 1 {
+		t.Errorf("it is that of %s of %q", vm, source)
+	}
+	put("a", zone(1, "web1"), "")
+	if freed != 1 {
+		t.Errorf("told %d times that it is free, want once", freed)
+	}
+	put("b", second, "")
+	put("a", zone(1, "web0"), "of b")
+	s.Delete("b", second.UUID)
+	if freed != 2 {
+		t.Errorf("told %d times that it is free, want twice", freed)
+	}
+	put("a", zone(1, "web0"), "")
+	if _, source := s.ZoneHolder("web1"); source != "" {
+		t.Errorf("a name that was given up is that of %q", source)
+	}
+}
+
 // TestStoreEvents: the events fold to the set, whatever is done, and the number of kept
 // events is bounded.
 func TestStoreEvents(t *testing.T) {

@@ -2,6 +2,7 @@ package vminfo
 
 import (
 	"context"
+	"fmt"
 
 	"rutter/agent/vmsource"
 	"rutter/log"
@@ -13,7 +14,7 @@ type Router struct{ Service *Service }
 
 // Start implements vmsource.Control.
 func (r Router) Start(ctx context.Context, vm log.UUID) error {
-	control, err := r.Service.Control(vm)
+	control, err := r.starting(vm)
 	if err != nil {
 		return err
 	}
@@ -32,7 +33,7 @@ func (r Router) Stop(ctx context.Context, vm log.UUID, force bool) error {
 // Prepare implements vmsource.Preparer. vmsource.ErrNoPreparation: the source prepares
 // nothing.
 func (r Router) Prepare(ctx context.Context, vm log.UUID) error {
-	control, err := r.Service.Control(vm)
+	control, err := r.starting(vm)
 	if err != nil {
 		return err
 	}
@@ -40,6 +41,15 @@ func (r Router) Prepare(ctx context.Context, vm log.UUID) error {
 		return preparer.Prepare(ctx, vm)
 	}
 	return vmsource.ErrNoPreparation
+}
+
+// starting is the control of a VM that is to be started. One that its source has put aside,
+// because of its zonename for one, is not: it could get the links of another VM.
+func (r Router) starting(vm log.UUID) (vmsource.Control, error) {
+	if why := r.Service.asideOf(vm); why != "" {
+		return nil, fmt.Errorf("%w: VM %s is put aside: %s", vmsource.ErrNoControl, vm, why)
+	}
+	return r.Service.Control(vm)
 }
 
 // Reboot reboots a VM whose source does that by itself; done is false for others.

@@ -310,6 +310,21 @@ func (s *Service) Control(vm log.UUID) (vmsource.Control, error) {
 	return nil, fmt.Errorf("%w: no source of this node has VM %s, and none starts VMs", vmsource.ErrNoControl, vm)
 }
 
+// asideOf returns why a VM that no source shows is put aside; "": it is not.
+func (s *Service) asideOf(vm log.UUID) string {
+	if s.store.Holder(vm) != "" {
+		return ""
+	}
+	for _, source := range s.cfg.Sources {
+		for _, a := range source.Status().Aside {
+			if a.UUID == vm {
+				return a.Reason
+			}
+		}
+	}
+	return ""
+}
+
 func (s *Service) become(state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -231,3 +231,23 @@ func TestGoneBySource(t *testing.T) {
 		}
 	}
 }
+
+// TestAsideIsNotStarted: a VM that its source has put aside, because of its zonename for one,
+// is not started: the error has the reason. One that another source shows is.
+func TestAsideIsNotStarted(t *testing.T) {
+	t.Parallel()
+	aside, shown := log.UUID{1, 15: 1}, log.UUID{1, 15: 2}
+	source := &scripted{
+		name: "folder", runs: []func(context.Context, vmsource.Sink) error{has(vmNamed(t, shown, "web0"))}, ctl: new(starts),
+		status: &vmsource.Status{Complete: true, Aside: []vmsource.Aside{{UUID: aside, Reason: "the zonename web0 is that of another VM"}, {UUID: shown, Reason: "its new manifest is damaged"}}},
+	}
+	router := vminfo.Router{Service: runService(t, vminfo.Config{Sources: []vmsource.Source{source}})}
+	for _, start := range []func(context.Context, log.UUID) error{router.Start, router.Prepare} {
+		if err := start(t.Context(), aside); !errors.Is(err, vmsource.ErrNoControl) || !strings.Contains(err.Error(), "the zonename web0") {
+			t.Errorf("got %v, want the reason", err)
+		}
+	}
+	if err := router.Start(t.Context(), shown); err != nil {
+		t.Errorf("one that is shown: %v", err)
+	}
+}

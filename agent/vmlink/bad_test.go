@@ -1,6 +1,7 @@
 package vmlink
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/agent/vmsource"
 	"rutter/log"
 	"rutter/log/feed"
 )
@@ -87,6 +89,54 @@ func TestBadManifestsAreNoDeletion(t *testing.T) {
 			again.run()
 			check(again)
 		})
+	}
+}
+
+// stuck is a source that is never complete, and has told no VM.
+type stuck struct{}
+
+func (stuck) Name() string            { return "stuck" }
+func (stuck) Scan()                   {}
+func (stuck) Status() vmsource.Status { return vmsource.Status{Name: "stuck", State: "cannot be read"} }
+func (stuck) Run(ctx context.Context, sink vmsource.Sink) error {
+	sink.Loaded()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestSourceThatCannotBeRead: a source that cannot be read holds up its own VMs only. On a new
+// connection the VMs of the others are reported as they are, those that it may have as the log
+// has them, and none is taken for gone.
+func TestSourceThatCannotBeRead(t *testing.T) {
+	n := newNode(t)
+	n.more = []vmsource.Source{stuck{}}
+	n.make(t.TempDir())
+	var err error
+	if n.link, err = New(Config{CN: id(1), Service: n.service, VMMs: n.vmms, Servers: n.servers, PartAfter: time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	n.write(1, owned+`,"quota":10`)
+	for vm, cn := range map[int]log.UUID{1: id(1), 7: id(1), 8: id(2)} {
+		n.log.put(&log.VM{UUID: id(vm), ServerUUID: cn, OwnerUUID: id(900), Zonename: id(vm).String(), State: "running"})
+	}
+	n.run()
+	s := n.connect()
+	m := next[*feed.Inventory](t, s)
+	if !m.Whole || !m.Last || len(m.VMs) != 2 {
+		t.Fatalf("got %+v, want the VM of the folder and the one that the source may have", m)
+	}
+	if vm := decoded(t, m, id(1)); vm.Quota != 10 || vm.State != "stopped" {
+		t.Errorf("got %+v, want the VM of the folder as it is", vm)
+	}
+	if vm := decoded(t, m, id(7)); vm.State != "running" {
+		t.Errorf("got %+v, want the VM that may exist as the log has it", vm)
+	}
+	if status := n.link.Status().Inventory; !strings.Contains(status, "not complete") {
+		t.Errorf("the status is %q", status)
+	}
+	n.write(2, owned)
+	if m := next[*feed.Inventory](t, s); m.Whole || decoded(t, m, id(2)).UUID != id(2) {
+		t.Errorf("got %+v, want what changes", m)
 	}
 }
 

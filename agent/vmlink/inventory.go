@@ -37,6 +37,10 @@ type reporter struct {
 	number   uint64
 	seq      uint64 // of the store's events: everything up to here was sent
 	complete bool   // the complete set was sent
+	// part: of VMs that sources do not show, the set has those that may exist, as the log has
+	// them. The complete set is sent when each source is complete.
+	part  bool
+	began time.Time
 }
 
 // reportAll sends the inventory over each connection in turn.
@@ -49,7 +53,7 @@ func (l *Link) reportAll(ctx context.Context, state State) {
 	for {
 		select {
 		case c := <-l.linked:
-			r := &reporter{Link: l, state: state, conn: c}
+			r := &reporter{Link: l, state: state, conn: c, began: time.Now()}
 			r.run(ctx)
 		case <-ctx.Done():
 			return
@@ -65,14 +69,19 @@ func (r *reporter) run(ctx context.Context) {
 	defer look.Stop()
 	for {
 		if !r.complete && r.cfg.Service.Complete() {
-			if r.all() != nil {
+			if r.all(nil) != nil {
+				return
+			}
+		} else if !r.complete && !r.part && time.Since(r.began) >= r.cfg.PartAfter {
+			unseen, known := r.unseen()
+			if known && r.all(unseen) != nil {
 				return
 			}
 		}
 		events, changed, err := store.Since(r.seq, eventBatch)
 		if err != nil { // events were lost
 			_, _, r.seq = store.Kept()
-			r.complete = false
+			r.complete, r.part = false, false
 			continue
 		}
 		if len(events) > 0 {
@@ -85,7 +94,7 @@ func (r *reporter) run(ctx context.Context) {
 		if r.complete {
 			tick = nil
 		} else {
-			r.become("waiting: a source of VMs is not complete, so none is taken for gone")
+			r.wait()
 		}
 		select {
 		case <-changed:
@@ -99,6 +108,16 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
+// reportedPart is the status while a source is not complete.
+const reportedPart = "reported; a source of VMs is not complete, so none of its VMs is taken for gone"
+
+// wait shows for what the complete set waits.
+func (r *reporter) wait() {
+	if !r.part {
+		r.become("waiting: a source of VMs is not complete, so none is taken for gone")
+	}
+}
+
 func (r *reporter) become(what string) {
 	r.update(func(s *Status) {
 		if s.Inventory != what {
@@ -107,8 +126,19 @@ func (r *reporter) become(what string) {
 	})
 }
 
-// all sends the complete set.
-func (r *reporter) all() error {
+// unseen are the VMs that the log has on this node, and no source shows, although they may
+// exist: those of sources that are not complete. known is false while this node's part of the
+// log may lack some.
+func (r *reporter) unseen() (vms []log.UUID, known bool) {
+	gone, store := r.cfg.Service.Gone(), r.cfg.Service.Store()
+	vms, known = r.state.VMsHere()
+	vms = slices.DeleteFunc(vms, func(id log.UUID) bool { return store.Holder(id) != "" || gone(id) })
+	return append([]log.UUID{}, vms...), known // never nil
+}
+
+// all sends the complete set, if unseen is nil. Otherwise it has unseen too, as the log has
+// them, so that none of them is taken for gone.
+func (r *reporter) all(unseen []log.UUID) error {
 	store := r.cfg.Service.Store()
 	vms, seq := store.List()
 	r.update(func(s *Status) { s.Refused, s.LeftOut = nil, nil })
@@ -118,7 +148,7 @@ func (r *reporter) all() error {
 			list = append(list, item)
 		}
 	}
-	list = append(list, r.aside(store)...)
+	list = append(list, r.aside(store, unseen)...)
 	for first := true; first || len(list) > 0; first = false {
 		n := count(list)
 		m := &feed.Inventory{Whole: true, First: first, Last: n == len(list), VMs: list[:n]}
@@ -127,8 +157,13 @@ func (r *reporter) all() error {
 		}
 		list = list[n:]
 	}
-	r.complete, r.seq = true, seq
+	r.seq = seq
 	r.update(func(s *Status) { s.Inventories++ })
+	if r.part = unseen != nil; r.part {
+		r.become(reportedPart)
+		return nil
+	}
+	r.complete = true
 	r.become("reported")
 	return nil
 }
@@ -282,10 +317,16 @@ func (r *reporter) asRecorded(vm log.UUID) (feed.InventoryVM, bool) {
 }
 
 // aside are the VMs whose manifests cannot be read, as the log has them: the VMs that
-// the manifests, or their names, are about.
-func (r *reporter) aside(store *vmstore.Store) []feed.InventoryVM {
+// the manifests, or their names, are about; and unseen.
+func (r *reporter) aside(store *vmstore.Store, unseen []log.UUID) []feed.InventoryVM {
 	var list []feed.InventoryVM
 	seen := make(map[log.UUID]bool)
+	for _, id := range unseen {
+		seen[id] = true
+		if item, ok := r.asRecorded(id); ok {
+			list = append(list, item)
+		}
+	}
 	for _, source := range r.cfg.Service.Status(false).Rutter.Sources {
 		for _, a := range source.Aside {
 			named, _ := log.ParseUUID(strings.TrimSuffix(a.Name, ".json")) // zero: its name says nothing

@@ -36,6 +36,8 @@ type Servers interface {
 // State is this node's part of the log; *agent.Agent has it.
 type State interface {
 	Object(kind log.Kind, id string) (log.Object, bool)
+	// VMsHere are the VMs that the log has on this node; complete: none of them is missing.
+	VMsHere() (vms []log.UUID, complete bool)
 }
 
 // Config configures a Link. All fields except Logger and the times must be given.
@@ -47,6 +49,9 @@ type Config struct {
 	VMMs    *vmmstate.Table
 	// Servers are those of the cluster.
 	Servers Servers
+	// PartAfter is how long a source that is not complete holds up the VMs of the others on a
+	// new connection. Default 2 s.
+	PartAfter time.Duration
 	// Metadata: customer_metadata and internal_metadata are reported too. They may have
 	// passwords and keys, which every reader of the log would see.
 	Metadata bool
@@ -109,6 +114,9 @@ func New(cfg Config) (*Link, error) {
 	}
 	if cfg.RingMax == 0 {
 		cfg.RingMax = 30 * time.Second
+	}
+	if cfg.PartAfter == 0 {
+		cfg.PartAfter = 2 * time.Second
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

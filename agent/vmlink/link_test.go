@@ -52,6 +52,18 @@ func (f *fakeLog) Object(kind log.Kind, name string) (log.Object, bool) {
 	return o, ok
 }
 
+// VMsHere implements State.
+func (f *fakeLog) VMsHere() (vms []log.UUID, complete bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, o := range f.objects {
+		if vm, is := o.(*log.VM); is && vm.ServerUUID == id(1) {
+			vms = append(vms, vm.UUID)
+		}
+	}
+	return vms, true
+}
+
 func (f *fakeLog) put(o log.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,6 +96,7 @@ func (idle) Stop(context.Context, log.UUID, bool) error { return nil }
 type node struct {
 	t         *testing.T
 	manifests string
+	more      []vmsource.Source // beside the folder
 	service   *vminfo.Service
 	vmms      *vmmstate.Table
 	link      *Link
@@ -100,13 +113,22 @@ func newNode(t *testing.T) *node {
 // newNodeOn is a node over what another one left in dir, and the log has.
 func newNodeOn(t *testing.T, dir string, known *fakeLog) *node {
 	t.Helper()
-	n := &node{t: t, manifests: filepath.Join(dir, "manifests"), log: known}
+	n := &node{t: t, log: known}
 	n.servers = &fakeServers{asked: make(chan string, 100), answer: func(string, string) error { return nil }}
+	n.make(dir)
+	return n
+}
+
+// make makes the parts of a node over dir.
+func (n *node) make(dir string) {
+	t := n.t
+	t.Helper()
+	n.manifests = filepath.Join(dir, "manifests")
 	folder, err := manifests.New(manifests.Config{Manifests: n.manifests, PIDs: dir, NetNS: dir, Cgroup: dir, Machines: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.service, err = vminfo.New(vminfo.Config{Sources: []vmsource.Source{folder}}); err != nil {
+	if n.service, err = vminfo.New(vminfo.Config{Sources: append([]vmsource.Source{folder}, n.more...)}); err != nil {
 		t.Fatal(err)
 	}
 	if n.vmms, err = vmmstate.New(vmmstate.Config{
@@ -115,10 +137,9 @@ func newNodeOn(t *testing.T, dir string, known *fakeLog) *node {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if n.link, err = New(Config{CN: id(1), Service: n.service, VMMs: n.vmms, Servers: n.servers, RingMin: 20 * time.Millisecond, RingMax: 50 * time.Millisecond}); err != nil {
+	if n.link, err = New(Config{CN: id(1), Service: n.service, VMMs: n.vmms, Servers: n.servers, RingMin: 20 * time.Millisecond, RingMax: 50 * time.Millisecond, PartAfter: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	return n
 }
 
 // run runs the node until the test ends.
@@ -297,6 +318,18 @@ func TestRings(t *testing.T) {
 			t.Fatal("a final state that the log has is still kept")
 		}
 	}
+}
+
+// The first state of a VMM that an operator has placed is rung for, although the log has its
+// generation: what was placed is no state that the node told.
+func TestRingForWhatWasPlaced(t *testing.T) {
+	n := newNode(t)
+	if _, err := n.vmms.Register(id(50), id(7)); err != nil {
+		t.Fatal(err)
+	}
+	n.log.put(&log.VMM{UUID: id(50), InstanceID: id(7), SledID: id(1), State: "creating", Gen: 1})
+	n.run()
+	n.wait("POST /vmms/" + id(50).String() + "/doorbell?cn=" + id(1).String())
 }
 
 // A state that the log has is not rung for, also after a restart of the agent.

@@ -69,7 +69,7 @@ func (r *ringer) round(ctx context.Context, now time.Time) time.Time {
 	still := make(map[log.UUID]*attempt, len(waiting))
 	for _, vmm := range waiting {
 		held, known := r.held(vmm)
-		if known && held.Gen >= vmm.Gen {
+		if known && recorded(held, vmm) {
 			if err := r.cfg.VMMs.Recorded(vmm.ID, vmm.Gen); err != nil {
 				r.cfg.Logger.Error("a VMM that is recorded cannot be removed", "vmm", vmm.ID, "error", err)
 			}
@@ -104,6 +104,15 @@ func earliest(a, b time.Time) time.Time {
 	}
 	return a
 }
+
+// recorded reports whether the log has the state of a VMM, or a newer one. What is placed
+// is no state that a node told, so the first one is newer with the same generation.
+func recorded(held *log.VMM, vmm vmmstate.VMM) bool {
+	return held.Gen > vmm.Gen || held.Gen == vmm.Gen && held.State != statePlaced
+}
+
+// statePlaced is the state of a VMM of which no node has told a state.
+const statePlaced = "creating"
 
 // held is the log's record of a VMM.
 func (r *ringer) held(vmm vmmstate.VMM) (*log.VMM, bool) {

@@ -32,6 +32,10 @@ type Source interface {
 // source lets it go.
 var ErrDuplicate = errors.New("vminfo: another source has this VM")
 
+// ErrZonename: another VM of the node has the zonename, which is the name of its network
+// namespace. The second VM is put aside until the first lets it go.
+var ErrZonename = errors.New("vminfo: another VM has this zonename")
+
 // Sink receives what a source reports. It is called from the goroutine of the source's
 // Run.
 type Sink interface {

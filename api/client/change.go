@@ -36,12 +36,13 @@ func (c *Client) Submit(ctx context.Context, change *log.Change) (log.Result, er
 
 // SubmitAwaiting is Submit, and returns when every compute node that the change concerns has
 // it in its kernel. If that does not happen within the time, the error is a *PendingError:
-// the change is written, and submitting it again waits on. It is submitted anew in parts of
-// the time that an attempt may take.
+// the change is written, and submitting it again waits on. The server waits in the request
+// that writes it, so a node, which may wait for its own changes only, submits it once; again
+// only if the server fails, or after each maxWait.
 func (c *Client) SubmitAwaiting(ctx context.Context, change *log.Change, within time.Duration) (log.Result, error) {
 	for end := time.Now().Add(within); ; {
 		left := time.Until(end)
-		part := max(min(left, c.cfg.AttemptTimeout*3/4), time.Millisecond).Round(time.Millisecond)
+		part := max(min(left, maxWait), time.Millisecond).Round(time.Millisecond)
 		result, err := c.submit(ctx, change, url.Values{"wait": {"fabric"}, "timeout": {part.String()}})
 		if _, pending := errors.AsType[*PendingError](err); !pending || left <= part || ctx.Err() != nil {
 			return result, err

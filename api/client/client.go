@@ -83,6 +83,7 @@ type Client struct {
 	cfg     Config // immutable
 	servers []*url.URL
 	http    *http.Client
+	patient *http.Client  // of requests that a server answers when it has waited
 	current atomic.Uint32 // index of the server that answered last
 }
 
@@ -120,6 +121,7 @@ func New(cfg Config) (*Client, error) {
 		DialContext: c.cfg.Dial, DialTLSContext: c.cfg.DialTLS, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 30 * time.Second,
 		ResponseHeaderTimeout: c.cfg.AttemptTimeout,
 	}}
+	c.patient = patientOf(c.http)
 	return c, nil
 }
 
@@ -136,7 +138,10 @@ func (c *Client) dial(ctx context.Context, u *url.URL) (net.Conn, error) {
 }
 
 // Close drops idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.http.CloseIdleConnections()
+	c.patient.CloseIdleConnections()
+}
 
 // Servers returns the base URLs.
 func (c *Client) Servers() []string {
@@ -175,11 +180,12 @@ type request struct {
 // do sends r to one server after another until one answers, and decodes the answer into
 // out, if out is not nil. A refusal is a *log.Refusal.
 func (c *Client) do(ctx context.Context, r request, out any) (http.Header, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	waits := c.waitOf(r)
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout+waits)
 	defer cancel()
 	var header http.Header
 	err := c.untilAnswered(ctx, func(ctx context.Context, server *url.URL) error {
-		attempt, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
+		attempt, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout+waits)
 		defer cancel()
 		response, err := c.send(attempt, server, r)
 		if err != nil {
@@ -285,7 +291,7 @@ func (c *Client) send(ctx context.Context, server *url.URL, r request) (*http.Re
 	for name, values := range r.headers {
 		request.Header[name] = values
 	}
-	response, err := c.http.Do(request)
+	response, err := c.clientFor(r).Do(request)
 	if err != nil {
 		return nil, retry{err}
 	}

@@ -251,6 +251,9 @@ func (l *Conn) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all 
 		rec, known := state.Get(log.KindVM, id.String())
 		said := l.reported.vms[id]
 		if said != nil && !said.DoNotInventory {
+			if known && leftBehind(state, l.cn, rec.Object.(*log.VM)) {
+				continue
+			}
 			if op, differs := has(said, l.cn, rec, known, state.Feature() >= log.FeatureTriton); differs {
 				ops = append(ops, op)
 			}
@@ -265,6 +268,27 @@ func (l *Conn) opsOf(state *projections.State, dirty map[log.UUID]struct{}, all 
 		}
 	}
 	return ops
+}
+
+// leftBehind reports whether the log has a VM on another CN, and there a newer VMM of it than
+// on this one, neither of which has ended: the VM migrates, so that both CNs have it, and it is
+// not this one's any more.
+func leftBehind(state *projections.State, cn log.UUID, vm *log.VM) bool {
+	if vm.ServerUUID.IsZero() || vm.ServerUUID == cn {
+		return false
+	}
+	var here, there log.Seq
+	for rec := range state.VMMsOf(vm.UUID) {
+		m := rec.Object.(*log.VMM)
+		switch {
+		case !onCN(m.State) && m.State != stateCreating:
+		case m.SledID == cn:
+			here = max(here, rec.Seq)
+		case m.SledID == vm.ServerUUID:
+			there = max(there, rec.Seq)
+		}
+	}
+	return here > 0 && there > here
 }
 
 // has returns the operation that makes the log match a CN's report of a VM that it has.

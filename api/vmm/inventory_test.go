@@ -282,3 +282,44 @@ func TestLastModifiedAloneIsNoEvent(t *testing.T) {
 		}
 	})
 }
+
+// TestInventoryOfAMigration: while a VM migrates, both CNs have it. It stays on the one with
+// the newer VMM, whatever the other one reports, until that VMM has ended.
+func TestInventoryOfAMigration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := alone(t, nil)
+		defer run(s)()
+		line := s.Connect(testCN, false, nil)
+		one, other := vm(0x21, "running"), testUUID(0x77)
+		whole(line, one)
+		settle()
+		change := func(o log.Object, set ...string) {
+			t.Helper()
+			id, _ := newID()
+			op := log.Op{Action: log.Update, Kind: o.Kind(), ID: o.ID(), Set: set, Object: o}
+			if r, err := c.propose(&log.Change{ID: id, Ops: []log.Op{op}}); err != nil || r.Refusal != nil {
+				t.Fatal(err, r.Refusal)
+			}
+		}
+		c.create(t, &log.VMM{UUID: testVMM, InstanceID: one.UUID, SledID: testCN, State: "running", Gen: 1})
+		placed := &log.VMM{UUID: testUUID(0x99), InstanceID: one.UUID, SledID: other, State: "creating", Gen: 1}
+		c.create(t, placed)
+		change(&log.VM{UUID: one.UUID, ServerUUID: other}, "server_uuid")
+		report := func(want string) {
+			t.Helper()
+			one.Quota++
+			line.Report(&feed.Inventory{VMs: []feed.InventoryVM{inventoryVM(one)}})
+			settle()
+			if got := c.vms(); len(got) != 1 || got[0] != want {
+				t.Errorf("the log has %v, want %s", got, want)
+			}
+		}
+		report("21 running 10 at 77")
+		placed.State, placed.Gen = "running", 1
+		change(placed, "gen", "state")
+		report("21 running 10 at 77")
+		placed.State, placed.Gen = "failed", 2
+		change(placed, "gen", "state")
+		report("21 running 13 at 1")
+	})
+}

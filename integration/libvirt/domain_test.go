@@ -9,6 +9,7 @@ import (
 
 	"rutter/agent/vmsource/registered"
 	"rutter/cmd/rutter/subprocess"
+	"rutter/log"
 )
 
 // TestDomain: a domain of a real libvirtd gets its NIC from the log before its guest runs,
@@ -20,7 +21,7 @@ func TestDomain(t *testing.T) {
 	if !inside(t) {
 		return
 	}
-	w := newWorld(t, guest)
+	w := newWorld(t, guest, true)
 	n := w.nodes[0]
 	n.answers()
 	d := n.define("web0")
@@ -33,6 +34,25 @@ func TestDomain(t *testing.T) {
 	w.survives(n, nic.IP)
 	w.refuses(n)
 	w.controls(n, d)
+	w.migrates(d)
+}
+
+// TestMigrationWithoutCertificates: where no certificate keeps nodes from what is another's,
+// the nodes themselves do: a domain migrates only to where an operator has placed it, and
+// keeps its NIC.
+func TestMigrationWithoutCertificates(t *testing.T) {
+	t.Parallel()
+	guest := needs(t)
+	if !inside(t) {
+		return
+	}
+	w := newWorld(t, guest, false)
+	n := w.nodes[0]
+	n.answers()
+	d := n.define("web0")
+	n.virsh("start", "web0")
+	nic := d.is("running", n)
+	w.reached(nic.IP)
 	w.migrates(d)
 }
 
@@ -120,7 +140,7 @@ func (w *world) migrates(d *domain) {
 		w.t.Errorf("to a node on which no operator placed it: %v, %s", err, text)
 	}
 	d.is("running", from)
-	w.placed(d, to)
+	vmm := w.placed(d, to)
 	from.virsh(migrate...)
 	w.until("the node that it left forgets it", func() error {
 		vms, err := (&registered.Client{Source: "libvirt", Socket: from.socket()}).List(w.t.Context())
@@ -133,4 +153,26 @@ func (w *world) migrates(d *domain) {
 		w.t.Errorf("its NIC was %s at %s, and is %s at %s", before.MAC, before.IP, after.MAC, after.IP)
 	}
 	w.reached(before.IP)
+	w.until("the VMM that was placed is the one that runs, and the other one has ended", func() error { return d.runsAs(vmm) })
+}
+
+// runsAs checks that one VMM of the domain runs and each other one has ended.
+func (d *domain) runsAs(vmm log.UUID) error {
+	var list []log.VMM
+	if err := d.get("/vmms?instance_id="+d.id.String(), &list); err != nil {
+		return err
+	}
+	runs := false
+	for _, m := range list {
+		switch ended := m.State == "destroyed" || m.State == "failed"; {
+		case m.UUID == vmm && m.State == "running":
+			runs = true
+		case m.UUID == vmm || !ended:
+			return fmt.Errorf("VMM %s is %s, of generation %d", m.UUID, m.State, m.Gen)
+		}
+	}
+	if !runs {
+		return fmt.Errorf("the log has %d VMMs, without %s", len(list), vmm)
+	}
+	return nil
 }

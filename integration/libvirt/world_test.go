@@ -39,6 +39,7 @@ const patience = 3 * time.Minute
 type world struct {
 	t       *testing.T
 	dir     string
+	secure  bool // servers and nodes have certificates
 	cluster *bench.Cluster
 	owner   log.UUID
 	network log.UUID
@@ -93,12 +94,16 @@ func inside(t *testing.T) bool {
 	return false
 }
 
-func newWorld(t *testing.T, guest tinyguest.Guest) *world {
+func newWorld(t *testing.T, guest tinyguest.Guest, secure bool) *world {
 	t.Helper()
-	w := &world{t: t, guest: guest, dir: t.TempDir(), owner: client.NewChangeID(), network: client.NewChangeID(), peerIP: netip.MustParseAddr("10.0.0.11")}
+	w := &world{t: t, secure: secure, guest: guest, dir: t.TempDir(), owner: client.NewChangeID(), network: client.NewChangeID(), peerIP: netip.MustParseAddr("10.0.0.11")}
 	server := netip.MustParsePrefix("192.0.2.254/24")
 	w.must(errors.Join(netlab.AddBridge("underlay"), netlab.AddAddress("underlay", server)))
-	w.cluster = rig.Cluster(t, bench.Options{Program: program, Servers: 1, TLS: true, Dir: filepath.Join(w.dir, "cluster"), Host: server.Addr().String(), Flags: []string{"--log-level=error"}})
+	flags := []string{"--log-level=error"}
+	if !secure {
+		flags = append(flags, "--insecure")
+	}
+	w.cluster = rig.Cluster(t, bench.Options{Program: program, Servers: 1, TLS: secure, Dir: filepath.Join(w.dir, "cluster"), Host: server.Addr().String(), Flags: flags})
 	for i := range 2 {
 		w.nodes = append(w.nodes, w.newNode(i))
 	}
@@ -175,8 +180,11 @@ func (w *world) newNode(i int) *node {
 	for _, folder := range []string{"netns", "socket", "libvirt/hooks", "run", "lib", "cache", "log/qemu"} {
 		w.must(os.MkdirAll(filepath.Join(n.dir, folder), 0o700))
 	}
-	_, err := (tlsgate.Issuer{Folder: filepath.Join(w.dir, "cluster", "pki")}).Issue(filepath.Join(n.dir, "tls"), tlsgate.Grant{Identity: matrix.Identity{Role: matrix.CN, UUID: n.cn}, Life: pki.Life})
-	w.must(err)
+	if w.secure {
+		_, err := (tlsgate.Issuer{Folder: filepath.Join(w.dir, "cluster", "pki")}).Issue(filepath.Join(n.dir, "tls"), tlsgate.Grant{Identity: matrix.Identity{Role: matrix.CN, UUID: n.cn}, Life: pki.Life})
+		w.must(err)
+	}
+	var err error
 	n.ns, err = netlab.Create(n.dir, name)
 	w.must(err)
 	w.t.Cleanup(func() { _ = n.ns.Delete() })
@@ -201,11 +209,16 @@ func (n *node) startAgent() {
 		Name: "agent of " + n.name, Program: program, LogFile: filepath.Join(n.dir, "agent.log"),
 		Launch: func(cmd *exec.Cmd) error { return n.ns.Do(cmd.Start) },
 		Args: []string{
-			"agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "data"), "--svp", "off", "--listen", "off", "--socket", n.socket(), "--tls-dir", filepath.Join(n.dir, "tls"),
+			"agent", "--cn", n.cn.String(), "--data", filepath.Join(n.dir, "data"), "--svp", "off", "--listen", "off", "--socket", n.socket(),
 			"--servers", strings.Join(n.w.cluster.Client.Servers(), ","), "--netns", filepath.Join(n.dir, "netns"), "--etc-netns", filepath.Join(n.dir, "etc"),
 			"--port-security", "on", "--require-port-security", "--underlay-interface", "e0", "--vminfod", "127.0.0.1:9090", "--manifests", "off",
 			"--libvirt", n.uri(),
 		},
+	}
+	if n.w.secure {
+		n.agent.Args = append(n.agent.Args, "--tls-dir", filepath.Join(n.dir, "tls"))
+	} else {
+		n.agent.Args = append(n.agent.Args, "--insecure")
 	}
 	rig.Start(n.w.t, n.agent)
 }

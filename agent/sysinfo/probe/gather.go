@@ -188,6 +188,9 @@ func (s Source) addLinks(i *sysinfo.Info, links []Link) {
 			nic.Virtual = true // made by the kernel, without hardware, as a bridge or macvlan
 			nic.Host = s.lower(folder)
 		}
+		if nic.Virtual && s.there(folder+"/tun_flags") {
+			continue // a tap is a NIC of a VM, and no NIC of the node
+		}
 		if !nic.Virtual {
 			nic.Tags = tags.of(&nic)
 		}

@@ -37,6 +37,7 @@ func node(t *testing.T) (Source, *[]Link) {
 		"sys/class/dmi/id/sys_vendor": "Maker\n", "sys/class/dmi/id/product_serial": "S1\n",
 		"sys/block/sda/size": "2000000000\n", "sys/block/sda/device/x": "", "sys/block/loop0/size": "8\n",
 		"sys/class/net/eth0/device/x": "", "sys/class/net/bond0/bonding/mode": "802.3ad 4\n", "sys/class/net/bond0/bonding/slaves": "eth1 eth0\n",
+		"sys/class/net/web0/tun_flags":                 "0x1002\n",
 		"sys/class/net/eth0/bonding_slave/perm_hwaddr": "00:00:00:00:00:01\n", "sys/class/net/mv0/lower_eth0/x": "",
 		"proc/net/vlan/ext0": "ext0  VID: 4\t REORDER_HDR: 1\nDevice: eth0\n", "tags": "# tags\nadmin_nic=00:00:00:00:00:01\nexternal_nic=bond0\n",
 	} {
@@ -49,6 +50,7 @@ func node(t *testing.T) (Source, *[]Link) {
 		{"mv0", mac(7), true, netip.Addr{}},
 		{"bond0", mac(2), true, netip.Addr{}},
 		{"ext0", mac(3), false, netip.MustParseAddr("10.88.0.2")},
+		{"web0", mac(8), true, netip.Addr{}}, // a tap of a VM, whose name a domain chose
 		{"sdcvxl10", mac(4), true, netip.Addr{}},
 		{"vx10v2", mac(5), true, netip.Addr{}},
 		{"veth1a2", mac(6), true, netip.Addr{}},

@@ -310,7 +310,10 @@ func (f *Folder) dropProcess(vm *vmRecord) {
 	if vm.pidfd < 0 {
 		return
 	}
-	f.machineEnded(vm)
+	if vm.machine != nil {
+		vm.machine.close() // nothing waits for the reason of its end
+		vm.machine = nil
+	}
 	delete(f.byFD, vm.pidfd)
 	_ = unix.Close(vm.pidfd) // this also removes it from epoll
 	vm.pid, vm.pidfd, vm.boot = 0, -1, time.Time{}

@@ -31,6 +31,7 @@ const unanswered = "unknown"
 type machine struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the goroutine has ended
+	hurry  chan struct{} // closed when the process has ended: what is left is taken at once
 
 	mu        sync.Mutex
 	connected bool
@@ -73,7 +74,7 @@ func (f *Folder) followMachine(vm *vmRecord) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	m := &machine{cancel: cancel, done: make(chan struct{}), runState: unanswered}
+	m := &machine{cancel: cancel, done: make(chan struct{}), hurry: make(chan struct{}), runState: unanswered}
 	vm.machine = m
 	id, poll := vm.uuid, f.poll
 	go func() {
@@ -94,6 +95,7 @@ func (f *Folder) machineEnded(vm *vmRecord) string {
 	}
 	vm.machine = nil
 	defer m.close()
+	close(m.hurry)
 	m.mu.Lock()
 	connected, closed := m.connected, m.closed
 	m.mu.Unlock()
@@ -189,6 +191,7 @@ func (m *machine) follow(ctx context.Context, conn *qmp.Conn, changed func()) {
 		if wait := time.Until(due.Add(-eventBurst * eventEvery)); wait > 0 {
 			select {
 			case <-time.After(wait):
+			case <-m.hurry: // the socket has no more than its buffer, and then its end
 			case <-ctx.Done():
 				return
 			}

@@ -234,7 +234,7 @@ func (s *Stream) Take(sink vmsource.Sink, m Message) {
 
 func (s *Stream) putAside(name string, err error) {
 	s.update(func(st *vmsource.Status) {
-		if !errors.Is(err, vmsource.ErrDuplicate) {
+		if !errors.Is(err, vmsource.ErrDuplicate) && !errors.Is(err, vmsource.ErrZonename) {
 			s.unknown++
 		}
 		known := slices.ContainsFunc(st.Aside, func(a vmsource.Aside) bool { return a.Name == name && a.Reason == err.Error() })

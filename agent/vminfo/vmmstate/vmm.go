@@ -94,6 +94,10 @@ type Config struct {
 	// Adopts are the names of the sources whose VMs get a VMM when they run without one,
 	// whatever started them.
 	Adopts []string
+	// Placed returns the VMM of a VM that the log has on this node and that no node has told
+	// a state of: an operator has made it for a VM that comes. The VM that runs takes it into
+	// use. gen is its generation in the log. nil: none is placed.
+	Placed func(vm log.UUID) (vmm log.UUID, gen uint64, is bool)
 	// Ring is called for each VMM with a state that the log does not have. It must not
 	// block, and may be called again for the same VMM: a ring is a hint. nil: no rings.
 	Ring func(id log.UUID)
@@ -281,7 +285,14 @@ func (m *Table) adoptLocked(vm log.UUID, pid int) {
 		m.cfg.Logger.Error("a VM runs without a VMM: there are too many", "vm", vm, "vmms", len(m.vmms))
 		return
 	}
-	m.setLocked(VMM{ID: vmstore.RandomUUID(), VM: vm, State: VMMRunning, PID: pid})
+	vmm := VMM{ID: vmstore.RandomUUID(), VM: vm, State: VMMRunning, PID: pid}
+	if m.cfg.Placed != nil {
+		if id, gen, is := m.cfg.Placed(vm); is && m.vmms[id] == nil {
+			// The first state that a node tells counts with the generation of what was placed.
+			vmm.ID, vmm.Gen = id, max(gen, 1)-1
+		}
+	}
+	m.setLocked(vmm)
 }
 
 // nextState is the next state of a VMM whose VM is seen running as pid, or not. A VM that

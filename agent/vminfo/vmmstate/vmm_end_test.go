@@ -94,3 +94,45 @@ func TestVMMOfOtherSources(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
+
+// TestPlaced: a VM that runs without a VMM takes the one into use that an operator has placed
+// here for it, once; its first state has the generation of what was placed.
+func TestPlaced(t *testing.T) {
+	t.Parallel()
+	s := newVMMSite(t.TempDir())
+	s.adopts = []string{"fake"}
+	vm, placed := vmmID(1), vmmID(100)
+	s.placed = func(of log.UUID) (log.UUID, uint64, bool) { return placed, 3, of == vm }
+	s.run(t)
+	defer func() { s.stop() }()
+	s.starter.set(vm, "running", 1000)
+	if got := s.wait(t, placed, VMMRunning); got.Gen != 3 || got.VM != vm || got.PID != 1000 {
+		t.Errorf("got %+v", got)
+	}
+	s.vmms.Ended(vm, "")
+	if got := s.wait(t, placed, VMMDestroyed); got.Gen != 4 {
+		t.Errorf("got %+v", got)
+	}
+	// The log may have the state that was placed still; the VMM has ended all the same.
+	s.starter.set(vm, "stopped", 0)
+	s.starter.set(vm, "running", 1001)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if again, is := s.vmms.Active(vm); is {
+			if again.ID == placed || again.Gen != 1 {
+				t.Errorf("got %+v", again)
+			}
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the VM that runs again has no VMM")
+		}
+	}
+	other := vmmID(2)
+	s.starter.set(other, "running", 1002)
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if _, is := s.vmms.Active(other); is {
+			return
+		}
+	}
+	t.Fatal("a VM for which none is placed has no VMM")
+}

@@ -62,6 +62,7 @@ type vmmSite struct {
 	starter *fakeStarter
 	vmms    *Table
 	adopts  []string
+	placed  func(vm log.UUID) (log.UUID, uint64, bool)
 	stop    func()
 
 	mu   sync.Mutex // protects rung
@@ -75,7 +76,7 @@ func newVMMSite(folder string) *vmmSite {
 }
 
 func (s *vmmSite) run(t interface{ Fatal(...any) }) {
-	vmms, err := New(Config{Folder: s.folder, Store: s.starter.store, Starter: s.starter, Adopts: s.adopts, Ring: func(id log.UUID) {
+	vmms, err := New(Config{Folder: s.folder, Store: s.starter.store, Starter: s.starter, Adopts: s.adopts, Placed: s.placed, Ring: func(id log.UUID) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.rung[id]++

@@ -58,10 +58,11 @@ type Store struct {
 
 	mu      sync.RWMutex // protects what follows
 	vms     map[log.UUID]record
-	live    bool    // changes are events
-	events  []Event // the last of them, by seq
-	bytes   int     // of their lines
-	seq     uint64  // of the last
+	zones   map[string]log.UUID // the VMs by zonename
+	live    bool                // changes are events
+	events  []Event             // the last of them, by seq
+	bytes   int                 // of their lines
+	seq     uint64              // of the last
 	changed chan struct{}
 	// contested are the VMs that further sources have.
 	contested map[log.UUID]bool
@@ -86,7 +87,7 @@ func New(cfg Config) *Store {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Store{Cfg: cfg, id: NewID(), vms: make(map[log.UUID]record), changed: make(chan struct{}), contested: make(map[log.UUID]bool), left: make(map[log.UUID]string)}
+	return &Store{Cfg: cfg, id: NewID(), vms: make(map[log.UUID]record), zones: make(map[string]log.UUID), changed: make(chan struct{}), contested: make(map[log.UUID]bool), left: make(map[log.UUID]string)}
 }
 
 // RandomUUID returns a random UUID (version 4).
@@ -110,32 +111,66 @@ func (s *Store) GoLive() {
 }
 
 // Put stores a VM. It returns what changed: nil and false if nothing did. vmsource.ErrDuplicate:
-// another source has the VM, which stays as it is.
+// another source has the VM, which stays as it is. vmsource.ErrZonename: another VM has its
+// zonename, so that the two would share their links.
 func (s *Store) Put(source string, vm vmdoc.VM) ([]vmdoc.Change, bool, error) {
+	changes, changed, released, err := s.put(source, vm)
+	if released != nil {
+		released()
+	}
+	return changes, changed, err
+}
+
+// put is Put, and returns what is to be called if a zonename is free that another VM wants.
+func (s *Store) put(source string, vm vmdoc.VM) (changes []vmdoc.Change, changed bool, released func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, known := s.vms[vm.UUID]
 	if known && before.source != source {
 		s.contested[vm.UUID] = true
-		return nil, false, fmt.Errorf("%w: %s has %s", vmsource.ErrDuplicate, before.source, vm.UUID)
+		return nil, false, nil, fmt.Errorf("%w: %s has %s", vmsource.ErrDuplicate, before.source, vm.UUID)
+	}
+	if other, taken := s.zones[vm.Zonename]; taken && other != vm.UUID {
+		s.contested[other] = true
+		return nil, false, nil, fmt.Errorf("%w: %s is that of VM %s of %s: give one of them another", vmsource.ErrZonename, vm.Zonename, other, s.vms[other].source)
 	}
 	if known && string(before.vm.JSON) == string(vm.JSON) {
-		return nil, false, nil
+		return nil, false, nil, nil
 	}
 	value := parsed(vm)
 	vm.Public = value.Public().AppendJSON(nil)
-	kind, changes := "create", []vmdoc.Change(nil)
+	kind := "create"
 	if known {
 		if changes = changesOf(parsed(before.vm), value); len(changes) == 0 {
 			s.vms[vm.UUID] = record{vm, source}
-			return nil, false, nil
+			return nil, false, nil, nil
 		}
 		kind = "modify"
 	}
+	if known && before.vm.Zonename != vm.Zonename {
+		delete(s.zones, before.vm.Zonename)
+		if s.contested[vm.UUID] {
+			released = s.released
+		}
+	}
 	s.vms[vm.UUID] = record{vm, source}
+	if vm.Zonename != "" {
+		s.zones[vm.Zonename] = vm.UUID
+	}
 	delete(s.left, vm.UUID)
 	s.record(kind, vm, changes)
-	return changes, true, nil
+	return changes, true, released, nil
+}
+
+// ZoneHolder returns the VM that has a zonename, and its source; "": none has it.
+func (s *Store) ZoneHolder(zone string) (vm log.UUID, source string) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	vm, taken := s.zones[zone]
+	if !taken {
+		return vm, ""
+	}
+	return vm, s.vms[vm].source
 }
 
 // changesOf compares two states of a VM. A new time of the last change alone is not a
@@ -172,6 +207,9 @@ func (s *Store) delete(source string, id log.UUID) (gone bool, released func()) 
 		return false, nil
 	}
 	delete(s.vms, id)
+	if s.zones[before.vm.Zonename] == id {
+		delete(s.zones, before.vm.Zonename)
+	}
 	if len(s.left) >= maxLeft {
 		clear(s.left) // then of those it is not known
 	}

@@ -30,6 +30,8 @@ type Registry interface {
 	Forget(ctx context.Context, id log.UUID) error
 	// DeleteNIC removes one NIC of a VM.
 	DeleteNIC(ctx context.Context, id log.UUID, key string) error
+	// Away keeps on disk whether a VM migrated to another node: registered.VM.Away.
+	Away(id log.UUID, away bool) error
 }
 
 // Config configures a Source. Registry, Virsh.URI and Logger must be given.
@@ -73,7 +75,6 @@ type Source struct {
 	due     bool       // all domains are to be read again
 	touched map[string]fate
 	domains map[log.UUID]Domain // as they were read last
-	away    map[log.UUID]bool   // registered VMs that migrated to another node
 	trouble string              // why libvirt does not answer; "": it does
 	bad     map[string]vmsource.Aside
 	failed  []vmsource.Failure
@@ -99,7 +100,7 @@ func New(cfg Config) *Source {
 	}
 	return &Source{
 		cfg: cfg, wake: make(chan struct{}, 1), due: true, trouble: "it was not asked yet",
-		touched: make(map[string]fate), domains: make(map[log.UUID]Domain), away: make(map[log.UUID]bool), bad: make(map[string]vmsource.Aside),
+		touched: make(map[string]fate), domains: make(map[log.UUID]Domain), bad: make(map[string]vmsource.Aside),
 	}
 }
 
@@ -240,7 +241,10 @@ func (s *Source) scan(ctx context.Context) error {
 		s.again(touched)
 		return err
 	}
-	s.left(list, before, touched)
+	if err := s.left(list, before, touched); err != nil {
+		s.again(touched)
+		return err
+	}
 	there := make(map[log.UUID]bool)
 	for _, l := range list {
 		there[l.UUID] = true
@@ -268,28 +272,32 @@ func (s *Source) again(touched map[string]fate) {
 	}
 }
 
-// left keeps which VMs have migrated to another node, until they run here again.
-func (s *Source) left(list []Listed, before map[log.UUID]registered.VM, touched map[string]fate) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// left keeps on disk which VMs have migrated to another node. One that runs here again is
+// registered anew by follow.
+func (s *Source) left(list []Listed, before map[log.UUID]registered.VM, touched map[string]fate) error {
+	away := make(map[log.UUID]bool)
 	for id, vm := range before {
-		if touched[vm.Alias].migrated {
-			s.away[id] = true
-		}
+		away[id] = vm.Away || touched[vm.Alias].migrated
 	}
 	for _, l := range list {
 		switch {
 		case l.State.Code == stateShutoff && l.State.Reason == shutoffMigrated:
-			s.away[l.UUID] = true
+			away[l.UUID] = true
 		case l.State.Runs() && !l.State.moves():
-			delete(s.away, l.UUID)
+			away[l.UUID] = before[l.UUID].Away
 		}
 	}
-	for id := range s.away {
-		if _, has := before[id]; !has {
-			delete(s.away, id)
+	for id, vm := range before {
+		if vm.Away == away[id] {
+			continue
 		}
+		if err := s.cfg.Registry.Away(id, away[id]); err != nil {
+			return err
+		}
+		vm.Away = away[id]
+		before[id] = vm
 	}
+	return nil
 }
 
 func byUUID(vms []registered.VM) map[log.UUID]registered.VM {
@@ -364,7 +372,7 @@ func (s *Source) follow(ctx context.Context, l Listed, before map[log.UUID]regis
 	if l.State.Runs() {
 		state = registered.StateRunning
 	}
-	if known && vm.State == state && vm.RunState == l.State.Word() && same(vm, d) {
+	if known && !(vm.Away && l.State.Runs()) && vm.State == state && vm.RunState == l.State.Word() && same(vm, d) {
 		return s.trim(ctx, vm, d, l.State)
 	}
 	if now, has := byUUID(s.cfg.Registry.List())[l.UUID]; has != known || now.State != vm.State || now.RunState != vm.RunState {
@@ -433,11 +441,8 @@ func (s *Source) trim(ctx context.Context, vm registered.VM, d Domain, state Sta
 func (s *Source) gone(ctx context.Context, vm registered.VM, f fate) error {
 	ctx, cancel := context.WithTimeout(ctx, putTakes)
 	defer cancel()
-	s.mu.Lock()
-	away := s.away[vm.UUID]
-	s.mu.Unlock()
 	switch {
-	case away:
+	case vm.Away:
 		return s.cfg.Registry.Forget(ctx, vm.UUID)
 	case f.undefined:
 		return s.cfg.Registry.Delete(ctx, vm.UUID)

@@ -54,6 +54,7 @@ func (r *registry) Put(_ context.Context, id log.UUID, put registered.Registrati
 	}
 	r.puts = append(r.puts, put)
 	vm.UUID, vm.State, vm.RunState = id, put.State, put.RunState
+	vm.Away = vm.Away && put.State != registered.StateRunning
 	if put.Alias != "" {
 		vm.Alias = put.Alias
 	}
@@ -64,6 +65,15 @@ func (r *registry) Put(_ context.Context, id log.UUID, put registered.Registrati
 	}
 	r.vms[id] = vm
 	return vm, nil
+}
+
+func (r *registry) Away(id log.UUID, away bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	vm := r.vms[id]
+	vm.Away = away
+	r.vms[id] = vm
+	return nil
 }
 
 func (r *registry) remove(what string, id log.UUID) error {
@@ -111,10 +121,11 @@ var webOwner = log.UUID{6: 0x40, 8: 0x80, 15: 9}
 // desk is a Source that runs, with its virsh.
 type desk struct {
 	*Source
-	t   *testing.T
-	reg *registry
-	dir string
-	id  log.UUID
+	t    *testing.T
+	reg  *registry
+	dir  string
+	id   log.UUID
+	stop func() // of the Source that runs
 }
 
 func newDesk(t *testing.T, owner log.UUID) *desk {
@@ -129,6 +140,9 @@ func newDesk(t *testing.T, owner log.UUID) *desk {
 
 // run begins a Source, as an agent that starts does.
 func (d *desk) run(owner log.UUID) (stop func()) {
+	if d.stop != nil {
+		d.stop()
+	}
 	d.Source = New(Config{
 		Registry: d.reg, Owner: owner, PIDs: d.dir, ScanEvery: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 		Virsh: Virsh{URI: "qemu:///test", Program: filepath.Join(d.dir, "virsh"), Within: 2 * time.Second},
@@ -137,6 +151,7 @@ func (d *desk) run(owner log.UUID) (stop func()) {
 	done := make(chan struct{})
 	go func(s *Source) { _ = s.Run(ctx, nil); close(done) }(d.Source) // it returns ctx's error
 	stop = func() { cancel(); <-done }
+	d.stop = stop
 	d.t.Cleanup(stop)
 	return stop
 }
@@ -270,6 +285,34 @@ func TestDomainThatIsGone(t *testing.T) {
 	if _, _, removed := d.reg.vm(d.id); removed != "" {
 		t.Errorf("removed %q", removed)
 	}
+}
+
+// TestMigratedBeforeARestart: a domain that migrated away and stays defined here is not taken
+// for gone with its NICs when it is undefined later, although neither the agent nor libvirtd
+// remembers the migration by itself. One that runs here again is registered anew.
+func TestMigratedBeforeARestart(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, webOwner)
+	d.shows(registered.StateRunning, "")
+	d.state(stateShutoff, shutoffMigrated)
+	d.until("it is kept", func() bool { vm, _, _ := d.reg.vm(d.id); return vm.Away })
+	d.run(webOwner) // as after a restart of the agent: only the registry is what it was
+	d.state(stateShutoff, 0)
+	d.scansMore()
+	d.until("events are told", func() bool { return d.Status().Complete })
+	d.event("Undefined Removed")
+	d.until("the event", func() bool { return d.Status().Events > 0 })
+	d.file("list", "\n")
+	d.until("it is forgotten", func() bool { _, _, removed := d.reg.vm(d.id); return removed != "" })
+	if _, _, removed := d.reg.vm(d.id); removed != "forget "+webUUID {
+		t.Errorf("removed %q", removed)
+	}
+	d = newDesk(t, webOwner)
+	d.shows(registered.StateRunning, "")
+	d.state(stateShutoff, shutoffMigrated)
+	d.until("it is kept", func() bool { vm, _, _ := d.reg.vm(d.id); return vm.Away })
+	d.state(stateRunning, 1)
+	d.until("it is registered anew", func() bool { vm, _, _ := d.reg.vm(d.id); return !vm.Away && vm.State == registered.StateRunning })
 }
 
 // TestPauses: a libvirt that does not answer is asked after pauses that double to a bound.

@@ -12,13 +12,17 @@ import (
 )
 
 // Taking is a registered.Servers by which a domain that migrates to this node comes to it in
-// the log: its VM is on another node there. The log lets a node take a VM only while an
-// operator's VMM of it is placed on the node, so the attempt costs nothing where none is.
+// the log: its VM is on another node there. A node takes a VM only while an operator's VMM of
+// it is placed on the node. The log refuses it elsewhere where nodes have certificates; where
+// they have none, only the node itself can.
 type Taking struct {
 	registered.Servers
 	CN    log.UUID
 	Node  registered.Node
 	NewID func() log.UUID
+	// Placed reports whether an operator has placed a VM on this node, as the servers know: a
+	// VMM of it here that was made for a VM of another node, and has not ended.
+	Placed func(ctx context.Context, vm log.UUID) (bool, error)
 }
 
 // seen bounds how long the NICs of a VM that was taken are waited for, in this node's part
@@ -37,6 +41,9 @@ func (t Taking) Submit(ctx context.Context, change *log.Change, wait time.Durati
 		return result, err
 	}
 	id := change.Ops[vm].Object.(*log.VM).UUID
+	if placed, askErr := t.Placed(ctx, id); askErr != nil || !placed {
+		return result, errors.Join(err, askErr)
+	}
 	_, takeErr := t.Servers.Submit(ctx, &log.Change{ID: t.NewID(), Ops: []log.Op{{
 		Action: log.Update, Kind: log.KindVM, ID: id.String(), Set: []string{"server_uuid"}, Object: &log.VM{UUID: id, ServerUUID: t.CN},
 	}}}, 0)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"rutter/agent/vmsource"
 	"rutter/log"
 )
@@ -94,8 +96,8 @@ func (s *Source) damaged(name string, cause error) {
 	s.bad = append(s.bad, vmsource.Aside{Name: name, UUID: id, Reason: cause.Error(), Since: time.Now().UTC()})
 }
 
-// save writes a record's file, as a whole or not at all, and onto the disk.
-func (s *Source) save(r *record) error {
+// saveFile is Source.save.
+func (s *Source) saveFile(r *record) error {
 	text, err := r.encode()
 	if err != nil {
 		return err
@@ -110,7 +112,7 @@ func (s *Source) save(r *record) error {
 		err = os.Rename(f.Name(), s.path(r.UUID))
 	}
 	if err == nil {
-		err = s.syncFolder()
+		err = syncFolder(s.cfg.Folder)
 	}
 	if err != nil {
 		return fmt.Errorf("registered: VM %s is not on disk: %w", r.UUID, err)
@@ -123,19 +125,32 @@ func (s *Source) remove(id log.UUID) error {
 	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("registered: VM %s: %w", id, err)
 	}
-	return s.syncFolder()
+	return syncFolder(s.cfg.Folder)
 }
 
 func (s *Source) path(id log.UUID) string {
 	return filepath.Join(s.cfg.Folder, id.String()+fileSuffix)
 }
 
-func (s *Source) syncFolder() error {
-	folder, err := os.Open(s.cfg.Folder)
+func syncFolder(name string) error {
+	folder, err := os.Open(name)
 	if err != nil {
 		return fmt.Errorf("registered: %w", err)
 	}
 	return errors.Join(folder.Sync(), folder.Close())
+}
+
+// diskFailed is the error of a registration that is not on disk: of a disk that has no room,
+// or takes no writes, with what to do.
+func diskFailed(folder string, err error) *Error {
+	for cause, text := range map[error]string{
+		unix.ENOSPC: "the disk is full", unix.EDQUOT: "the quota of the disk is used up", unix.EROFS: "the disk takes no writes (it may be mounted read-only because of a fault)",
+	} {
+		if errors.Is(err, cause) {
+			return failed(CodeDisk, "%v: %s at %s: make room there (df %[3]s), and repeat it; what was registered before stays, and its VMs run on", err, text, folder)
+		}
+	}
+	return failed(CodeInternal, "%v", err)
 }
 
 // mendedLocked removes a damaged file of a VM that was registered anew.

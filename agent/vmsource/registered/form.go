@@ -62,13 +62,15 @@ const (
 type VM struct {
 	UUID log.UUID `json:"uuid"`
 	// Source is that which has registered it.
-	Source    string     `json:"source"`
-	Alias     string     `json:"alias,omitempty"`
-	OwnerUUID log.UUID   `json:"owner_uuid"`
-	Zonename  string     `json:"zonename"`
-	State     string     `json:"state"`
-	RunState  string     `json:"run_state,omitempty"`
-	NICs      []Attached `json:"nics"`
+	Source    string   `json:"source"`
+	Alias     string   `json:"alias,omitempty"`
+	OwnerUUID log.UUID `json:"owner_uuid"`
+	Zonename  string   `json:"zonename"`
+	State     string   `json:"state"`
+	RunState  string   `json:"run_state,omitempty"`
+	// Away: the VM's program has moved it to another node.
+	Away bool       `json:"away,omitempty"`
+	NICs []Attached `json:"nics"`
 }
 
 // NIC returns the NIC of that key, nil if the VM has none.
@@ -127,9 +129,10 @@ const (
 	CodeOther    = "OtherSource"     // 409: another source has the VM
 	CodeRefused  = "Refused"         // 409: the log refuses it
 	CodeTooMany  = "TooMany"         // 507: a limit of this node
+	CodeDisk     = "DiskFull"        // 507: the agent's disk has no room, or takes no writes
 	CodeServers  = "NoServers"       // 503: no server answered in time
 	CodeWaiting  = "Waiting"         // 504: done, and not there in time; PUT again continues
-	CodeInternal = "InternalError"   // 500: of the agent, such as a full disk
+	CodeInternal = "InternalError"   // 500: of the agent
 )
 
 // Error is the answer to a request that did not succeed.

@@ -146,7 +146,7 @@ func (s *Source) List() []VM {
 // statusOf is the HTTP status of an error's code.
 var statusOf = map[string]int{
 	CodeInvalid: http.StatusBadRequest, CodeUnknown: http.StatusNotFound, CodeOther: http.StatusConflict, CodeRefused: http.StatusConflict,
-	CodeTooMany: http.StatusInsufficientStorage, CodeServers: http.StatusServiceUnavailable, CodeWaiting: http.StatusGatewayTimeout, CodeInternal: http.StatusInternalServerError,
+	CodeTooMany: http.StatusInsufficientStorage, CodeDisk: http.StatusInsufficientStorage, CodeServers: http.StatusServiceUnavailable, CodeWaiting: http.StatusGatewayTimeout, CodeInternal: http.StatusInternalServerError,
 }
 
 // reply writes an answer: 204 without one. A failed write means that the client is gone.

@@ -76,6 +76,11 @@ func (s *Source) putLocked(ctx context.Context, id log.UUID, reg *Registration) 
 	if err != nil {
 		return err
 	}
+	if before == nil || before.Zonename != after.Zonename {
+		if vm, source := s.cfg.Node.ZoneHolder(after.Zonename); source != "" && source != s.cfg.Name && vm != id {
+			return zoneTaken(after.Zonename, vm, source)
+		}
+	}
 	if err := s.accept(ctx, before, after); err != nil {
 		return err
 	}
@@ -115,7 +120,7 @@ func (s *Source) settledBefore(ctx context.Context, id log.UUID, reg *Registrati
 		if err == nil {
 			return s.recordOf(id), nil
 		}
-		if !errors.Is(err, errNotShown) {
+		if !isSoon(err) {
 			return nil, failed(CodeServers, "VM %s: what was removed of it is in the log still, and no server answers: %v; repeat it", id, err)
 		}
 		s.Wake()
@@ -196,6 +201,9 @@ func (s *Source) merged(id log.UUID, before *record, reg *Registration) (r *reco
 		})
 	}
 	change := s.cfg.NewID()
+	if r.Away && r.State == StateRunning {
+		s.back(r, change)
+	}
 	for i := range reg.NICs {
 		asked := &reg.NICs[i]
 		if n := r.nic(asked.Key); n != nil {
@@ -218,6 +226,20 @@ func (s *Source) merged(id log.UUID, before *record, reg *Registration) (r *reco
 		made = made || !r.NICs[i].Held && !r.NICs[i].Leaving
 	}
 	return r, made, nil
+}
+
+// back has the log asked for the VM and the NICs of a record that runs here again, after it
+// was on another node: what the log has here is held.
+func (s *Source) back(r *record, change log.UUID) {
+	r.Away, r.Known = false, false
+	for i, l := range s.inLog(r) {
+		n := &r.NICs[i]
+		if n.Leaving || l.nic != nil && l.nic.CNUUID == s.cfg.CN {
+			r.Known = r.Known || !n.Leaving
+			continue
+		}
+		n.Held, n.Fabric, n.Given, n.Change = false, false, true, change
+	}
 }
 
 // take takes the fields of a registration that are given.
@@ -330,6 +352,8 @@ func (r *record) onePrimary(reg *Registration) {
 
 // accept writes the record to disk, unless the VM was deleted or changed meanwhile.
 func (s *Source) accept(ctx context.Context, before, after *record) error {
+	s.disk.Lock()
+	defer s.disk.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.vms[after.UUID]
@@ -343,6 +367,9 @@ func (s *Source) accept(ctx context.Context, before, after *record) error {
 		return failed(CodeTooMany, "%s has %d registrations, with those that are being removed: no more are kept", s.cfg.Name, MaxVMs)
 	}
 	for _, other := range s.vms {
+		if other.UUID != after.UUID && other.Zonename == after.Zonename && !other.Leaving && (before == nil || before.Zonename != after.Zonename) {
+			return zoneTaken(after.Zonename, other.UUID, s.cfg.Name)
+		}
 		for i := range other.NICs {
 			if mac := other.NICs[i].MAC; other.UUID != after.UUID && after.hasMAC(mac) {
 				return failed(CodeInvalid, "mac %s is that of a NIC of VM %s", mac, other.UUID)
@@ -353,11 +380,16 @@ func (s *Source) accept(ctx context.Context, before, after *record) error {
 		e = newEntry(after)
 	}
 	if err := s.keepLocked(e, after); err != nil {
-		return failed(CodeInternal, "%v", err)
+		return diskFailed(s.cfg.Folder, err)
 	}
 	s.vms[after.UUID] = e
 	s.mendedLocked(after.UUID)
 	return nil
+}
+
+// zoneTaken refuses a zonename that another VM has.
+func zoneTaken(zone string, vm log.UUID, source string) *Error {
+	return failed(CodeInvalid, "zonename %s is that of VM %s of %s, whose links would be this VM's too: give this VM another, or leave it out (the VM's UUID)", zone, vm, source)
 }
 
 func (r *record) hasMAC(mac log.MAC) bool {
@@ -400,7 +432,7 @@ func (s *Source) madeNow(ctx context.Context, id log.UUID, made bool) error {
 		return nil
 	case errors.As(err, &refusal):
 		if err := s.dropRefused(id); err != nil {
-			return failed(CodeInternal, "%v", err)
+			return diskFailed(s.cfg.Folder, err)
 		}
 		return failed(CodeRefused, "VM %s: the log refuses its NICs: %v%s", id, refusal, Hint(refusal, networks...))
 	case errors.Is(context.Cause(ctx), errDeleted):

@@ -50,6 +50,8 @@ type record struct {
 	NICs    []nicRecord `json:"nics,omitempty"`
 	// RunState is the word of the VM's program for what it does in State.
 	RunState string `json:"run_state,omitempty"`
+	// Away: the VM's program has moved it to another node. Its NICs are not this node's.
+	Away bool `json:"away,omitempty"`
 }
 
 // nicRecord is one NIC of a record.
@@ -71,6 +73,8 @@ type nicRecord struct {
 	// Leaving: the NIC was detached; Delete is the change that deletes it in the log.
 	Leaving bool     `json:"leaving,omitempty"`
 	Delete  log.UUID `json:"delete,omitzero"`
+	// DeleteSeq is the seq of the NIC that Delete deletes; 0: Delete was not sent.
+	DeleteSeq log.Seq `json:"delete_seq,omitempty"`
 	// Reason is why the log refused to make it.
 	Reason string `json:"reason,omitempty"`
 }
@@ -95,6 +99,11 @@ func (r *record) nic(key string) *nicRecord {
 // unsettled reports whether something of the record is to be told to the log.
 func (r *record) unsettled() bool {
 	return r.Leaving || slices.ContainsFunc(r.NICs, func(n nicRecord) bool { return n.Leaving || !n.Held && n.Reason == "" })
+}
+
+// asked reports whether the log was asked for the VM and has not answered.
+func (r *record) asked() bool {
+	return !r.Known && slices.ContainsFunc(r.NICs, func(n nicRecord) bool { return !n.Held && n.Reason == "" })
 }
 
 // errDamaged: a file is no record.

@@ -119,8 +119,9 @@ func TestServersDown(t *testing.T) {
 	if vm, err := s.Put(t.Context(), webVM, web("eth0"), within(time.Minute)); err != nil || vm.NICs[0].State != NICAttached {
 		t.Errorf("known: %+v, %v", vm, err)
 	}
-	other := log.UUID{2, 15: 1}
-	if _, err := s.Put(t.Context(), other, web("eth0"), Wait{Within: 50 * time.Millisecond}); codeOf(err) != CodeServers {
+	other, second := log.UUID{2, 15: 1}, web("eth0")
+	second.Zonename = "web1"
+	if _, err := s.Put(t.Context(), other, second, Wait{Within: 50 * time.Millisecond}); codeOf(err) != CodeServers {
 		t.Errorf("new: got %v, want %s", err, CodeServers)
 	}
 	if err := s.Delete(t.Context(), webVM); err != nil {
@@ -151,8 +152,8 @@ func TestRefusals(t *testing.T) {
 	m := newModel(t, 4)
 	s := m.start(t.TempDir(), newSink())
 	defer s.stop()
-	m.set(func() { m.held[otherCN] = "folder" })
-	_, taken := s.Put(t.Context(), log.UUID{9, 15: 9}, Registration{OwnerUUID: modelOwner, NICs: []NIC{{Key: "a", Network: "open", MAC: log.MAC{2, 9}}}}, Wait{})
+	m.set(func() { m.held[otherCN] = "folder"; m.zones = map[string]log.UUID{"db0": otherCN} })
+	_, taken := s.Put(t.Context(), log.UUID{9, 15: 9}, Registration{OwnerUUID: modelOwner, Zonename: "a0", NICs: []NIC{{Key: "a", Network: "open", MAC: log.MAC{2, 9}}}}, Wait{})
 	if taken != nil {
 		t.Fatal(taken)
 	}
@@ -171,6 +172,8 @@ func TestRefusals(t *testing.T) {
 		{"a VM of another source", otherCN, web("eth0"), CodeOther, "folder"},
 		{"no network", webVM, Registration{OwnerUUID: modelOwner, NICs: []NIC{{Key: "a"}}}, CodeInvalid, "network"},
 		{"a zonename that leaves the folder", webVM, Registration{OwnerUUID: modelOwner, Zonename: "../x"}, CodeInvalid, "zonename"},
+		{"the zonename of a VM of another source", webVM, Registration{OwnerUUID: modelOwner, Zonename: "db0"}, CodeInvalid, "zonename db0 is that of VM " + otherCN.String() + " of folder"},
+		{"the zonename of another VM", webVM, Registration{OwnerUUID: modelOwner, Zonename: "a0"}, CodeInvalid, "zonename a0 is that of VM " + log.UUID{9, 15: 9}.String()},
 		{"a key that leaves the path", webVM, Registration{OwnerUUID: modelOwner, NICs: []NIC{{Key: "../x", Network: "open"}}}, CodeInvalid, "key"},
 		{"two addresses", webVM, Registration{OwnerUUID: modelOwner, NICs: []NIC{{Key: "a", Network: "open", IPs: make([]netip.Addr, 2)}}}, CodeInvalid, "ips"},
 		{"a group's MAC", webVM, Registration{OwnerUUID: modelOwner, NICs: []NIC{{Key: "a", Network: "open", MAC: log.MAC{1}}}}, CodeInvalid, "mac"},
@@ -391,5 +394,80 @@ func history(t *testing.T, seed uint64) {
 				t.Errorf("seed %d: NIC %s of VM %s is registered, and not in the log", seed, mac, id)
 			}
 		}
+	}
+}
+
+// TestNICOfAnotherNode: a node deletes no NIC that has come to another node, also where no
+// certificate keeps it from that: neither with its registration, nor alone, nor by a deletion
+// that was on its way when the NIC moved, nor after a restart.
+func TestNICOfAnotherNode(t *testing.T) {
+	t.Parallel()
+	for _, insecure := range []bool{false, true} {
+		m := newModel(t, 1)
+		m.insecure = insecure
+		folder := t.TempDir()
+		s := m.start(folder, newSink())
+		vm, err := s.Put(t.Context(), webVM, web("eth0", "eth1"), within(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		move := func(to log.UUID) {
+			m.operator(log.Op{Action: log.Update, Kind: log.KindVM, ID: webVM.String(), Set: []string{"server_uuid"}, Object: &log.VM{ServerUUID: to}})
+			for _, n := range vm.NICs {
+				m.operator(log.Op{Action: log.Update, Kind: log.KindNIC, ID: n.MAC.String(), Set: []string{"cn_uuid"}, Object: &log.NIC{CNUUID: to}})
+			}
+		}
+		m.set(func() { m.down = true })
+		if err := s.DeleteNIC(t.Context(), webVM, "eth1"); err != nil {
+			t.Fatal(err)
+		}
+		s.edit(webVM, func(r *record) { // it was sent, and comes late
+			r.NICs[1].Delete, r.NICs[1].DeleteSeq = m.newID(), m.seq
+		})
+		move(otherCN)
+		if err := s.Delete(t.Context(), webVM); err != nil {
+			t.Fatal(err)
+		}
+		s.stop()
+		m.set(func() { m.down = false })
+		s = m.start(folder, newSink())
+		until(t, "the registration is gone", func() bool { files, _ := os.ReadDir(folder); return len(files) == 0 })
+		s.stop()
+		if nics := m.nics(webVM); len(nics) != 2 {
+			t.Errorf("insecure %t: the log has %v, want both on the other node", insecure, nics)
+		}
+	}
+}
+
+// TestAwayAndBack: that a VM moved to another node is on disk. One that runs here again has
+// the log asked for its NICs, which it may hold here already.
+func TestAwayAndBack(t *testing.T) {
+	t.Parallel()
+	m := newModel(t, 1)
+	folder := t.TempDir()
+	s := m.start(folder, newSink())
+	if _, err := s.Put(t.Context(), webVM, web("eth0"), within(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Away(webVM, true); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	s = m.start(folder, newSink())
+	defer s.stop()
+	if vm, err := s.Get(webVM); err != nil || !vm.Away {
+		t.Errorf("after a restart: %+v, %v", vm, err)
+	}
+	vm, err := s.Put(t.Context(), webVM, Registration{State: StateRunning}, within(time.Minute))
+	if err != nil || vm.Away || len(vm.NICs) != 1 || len(m.nics(webVM)) != 1 {
+		t.Fatalf("it is back: %+v, %v", vm, err)
+	}
+	if err := s.Away(webVM, true); err != nil {
+		t.Fatal(err)
+	}
+	m.operator(log.Op{Action: log.Update, Kind: log.KindVM, ID: webVM.String(), Set: []string{"server_uuid"}, Object: &log.VM{ServerUUID: otherCN}})
+	m.operator(log.Op{Action: log.Update, Kind: log.KindNIC, ID: vm.NICs[0].MAC.String(), Set: []string{"cn_uuid"}, Object: &log.NIC{CNUUID: otherCN}})
+	if _, err := s.Put(t.Context(), webVM, Registration{State: StateRunning}, within(time.Minute)); codeOf(err) != CodeRefused {
+		t.Errorf("it runs here, and the log has it on another node: got %v, want %s", err, CodeRefused)
 	}
 }

@@ -186,7 +186,7 @@ func object() vmdoc.Value {
 
 // answer is a VM as its program sees it.
 func (s *Source) answer(r *record) VM {
-	vm := VM{UUID: r.UUID, Source: s.cfg.Name, Alias: r.Alias, OwnerUUID: r.OwnerUUID, Zonename: r.Zonename, State: r.State, RunState: r.RunState, NICs: []Attached{}}
+	vm := VM{UUID: r.UUID, Source: s.cfg.Name, Alias: r.Alias, OwnerUUID: r.OwnerUUID, Zonename: r.Zonename, State: r.State, RunState: r.RunState, Away: r.Away, NICs: []Attached{}}
 	known, primary := s.inLog(r), r.primary()
 	reached, waits, _ := s.cfg.Node.Waits(r.UUID)
 	for i := range r.NICs {

@@ -26,6 +26,10 @@ type Servers interface {
 	Submit(ctx context.Context, change *log.Change, wait time.Duration) (log.Result, error)
 	// Network returns the UUID of the network of that name, as far as this node may see it.
 	Network(ctx context.Context, name string) (log.UUID, error)
+	// HasVM reports whether the log has a VM on this node now.
+	HasVM(ctx context.Context, id log.UUID) (bool, error)
+	// NIC returns a NIC as the log has it now, nil if it has none that this node may see.
+	NIC(ctx context.Context, mac log.MAC) (*log.NIC, error)
 }
 
 // PendingError: a change is written, and some kernels do not have it yet.
@@ -48,6 +52,8 @@ type Node interface {
 	Attaching(at map[log.MAC]vmdoc.Attach)
 	// Holder returns the name of the source that has a VM, "" if none has.
 	Holder(vm log.UUID) string
+	// ZoneHolder returns the VM that has a zonename, and its source; "": none has it.
+	ZoneHolder(zone string) (vm log.UUID, source string)
 	// Ended says that a VM is no longer to run because its own program stopped it: failure is
 	// "" unless it ended by itself, with an error.
 	Ended(vm log.UUID, failure string)
@@ -92,7 +98,13 @@ type Source struct {
 	woken chan struct{} // holds a token when Run is to look at the VMs
 	moved atomic.Bool   // the log was read on since the VMs were shown
 
-	mu  sync.Mutex // protects what follows; held while a file is written
+	// disk is held by who changes records, also while a file is written: taken before mu. A
+	// disk that hangs holds up those who write, not those who read.
+	disk sync.Mutex
+	// save writes a record's file, as a whole or not at all, and onto the disk.
+	save func(r *record) error
+
+	mu  sync.Mutex // protects what follows
 	vms map[log.UUID]*entry
 	ops map[log.UUID]*opLock // of the VMs of which the log is asked now
 	bad []vmsource.Aside     // damaged files
@@ -127,6 +139,7 @@ func New(cfg Config) (*Source, error) {
 	}
 	s := &Source{cfg: cfg, woken: make(chan struct{}, 1), vms: make(map[log.UUID]*entry), ops: make(map[log.UUID]*opLock), aside: make(map[log.UUID]vmsource.Aside)}
 	s.status = vmsource.Status{Name: cfg.Name, State: "stopped", Log: []vmsource.Refresh{}, Errors: []vmsource.Failure{}}
+	s.save = s.saveFile
 	return s, s.load()
 }
 
@@ -240,7 +253,7 @@ func (s *Source) refresh(sink vmsource.Sink) {
 		list = append(list, e)
 	}
 	s.mu.Unlock()
-	here := make(map[log.UUID]bool, len(list))
+	here, shows := make(map[log.UUID]bool, len(list)), make([]func(), 0, len(list))
 	for _, e := range list {
 		s.mu.Lock()
 		r, shown := e.record, e.shown
@@ -249,12 +262,23 @@ func (s *Source) refresh(sink vmsource.Sink) {
 		if r.Leaving && (shown || !r.Known) {
 			continue
 		}
+		if r.asked() && !shown {
+			continue // the log may have it on another node
+		}
 		here[r.UUID] = !r.Leaving
-		s.show(sink, e, r)
+		shows = append(shows, func() { s.show(sink, e, r) })
 	}
-	for _, id := range sink.UUIDs() {
-		if !here[id] {
+	for _, id := range sink.UUIDs() { // first, so that their zonenames are free
+		if _, is := here[id]; !is {
 			sink.Delete(id)
+		}
+	}
+	for _, show := range shows {
+		show()
+	}
+	for id, stays := range here {
+		if !stays {
+			sink.Delete(id) // it was shown once, so that its end is reported
 		}
 	}
 	s.mu.Lock()
@@ -285,9 +309,13 @@ func (s *Source) show(sink vmsource.Sink, e *entry, r *record) {
 	}
 }
 
-// keepLocked writes a record to disk, and replaces the one of an entry. The lock is held.
+// keepLocked writes a record to disk, and replaces the one of an entry. Both locks are held;
+// mu is let go while the file is written.
 func (s *Source) keepLocked(e *entry, r *record) error {
-	if err := s.save(r); err != nil {
+	s.mu.Unlock()
+	err := s.save(r)
+	s.mu.Lock()
+	if err != nil {
 		return err
 	}
 	e.record = r

@@ -72,6 +72,8 @@ func (s *Source) interruptLocked(id log.UUID) {
 // edit changes the record of a VM, on disk too. What is not on disk is settled again after
 // a restart, so an error is only logged.
 func (s *Source) edit(id log.UUID, change func(r *record)) {
+	s.disk.Lock()
+	defer s.disk.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.vms[id]
@@ -107,7 +109,13 @@ func (s *Source) make(ctx context.Context, id log.UUID) error {
 		if err != nil && !errors.As(err, &refusal) {
 			return err
 		}
-		if err := s.conclude(id, change, refusal); err != nil {
+		here := false
+		if refusal != nil && isDuplicate(refusal, log.KindVM, id.String()) {
+			if here, err = s.cfg.Servers.HasVM(ctx, id); err != nil {
+				return err
+			}
+		}
+		if err := s.conclude(id, change, refusal, here); err != nil {
 			return err
 		}
 	}
@@ -146,9 +154,16 @@ func (s *Source) creation(r *record, id log.UUID) *log.Change {
 	return c
 }
 
-// conclude takes the log's answer to a creation. It returns the refusal if the NICs are not
-// made in any form.
-func (s *Source) conclude(id, change log.UUID, refusal *log.Refusal) error {
+// isDuplicate reports whether a refusal says that an object exists already.
+func isDuplicate(refusal *log.Refusal, kind log.Kind, id string) bool {
+	return slices.ContainsFunc(refusal.Errors, func(e log.FieldError) bool {
+		return e.Code == log.ElementDuplicate && e.Type == kind.String() && e.ID == id
+	})
+}
+
+// conclude takes the log's answer to a creation. here: the log has the VM on this node. It
+// returns the refusal if the NICs are not made in any form.
+func (s *Source) conclude(id, change log.UUID, refusal *log.Refusal, here bool) error {
 	final := error(nil)
 	s.edit(id, func(r *record) {
 		of := func(do func(n *nicRecord)) {
@@ -167,7 +182,7 @@ func (s *Source) conclude(id, change log.UUID, refusal *log.Refusal) error {
 			of(func(n *nicRecord) { n.Held = true })
 		case refusal.Code == log.CodeTooOld:
 			s.again(r, change)
-		case s.exists(r, change, refusal):
+		case s.exists(r, change, refusal, here):
 			s.again(r, change)
 		default:
 			final = refusal
@@ -203,17 +218,15 @@ func (s *Source) again(r *record, change log.UUID) {
 	}
 }
 
-// exists reports whether a refusal is about an object that exists already, and changes the
-// record so that the next form of the change does not make it.
-func (s *Source) exists(r *record, change log.UUID, refusal *log.Refusal) bool {
-	found := false
+// exists reports whether a refusal is about an object that exists already on this node, and
+// changes the record so that the next form of the change does not make it.
+func (s *Source) exists(r *record, change log.UUID, refusal *log.Refusal, here bool) bool {
+	found := here && !r.Known
+	r.Known = r.Known || here
 	known := s.inLog(r)
 	for _, e := range refusal.Errors {
 		if e.Code != log.ElementDuplicate {
 			continue
-		}
-		if e.Type == log.KindVM.String() && e.ID == r.UUID.String() && !r.Known {
-			r.Known, found = true, true
 		}
 		for i := range r.NICs {
 			n := &r.NICs[i]
@@ -221,7 +234,7 @@ func (s *Source) exists(r *record, change log.UUID, refusal *log.Refusal) bool {
 				continue
 			}
 			if known[i].nic != nil {
-				found = true // again holds it
+				found = found || known[i].nic.CNUUID == s.cfg.CN // again holds it
 			} else if !n.Given {
 				n.MAC, found = randomMAC(), true
 			}
@@ -233,6 +246,8 @@ func (s *Source) exists(r *record, change log.UUID, refusal *log.Refusal) bool {
 // dropRefused removes the NICs that the log refused, and the registration if nothing of it
 // is in the log.
 func (s *Source) dropRefused(id log.UUID) error {
+	s.disk.Lock()
+	defer s.disk.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.vms[id]
@@ -250,94 +265,27 @@ func (s *Source) dropRefused(id log.UUID) error {
 	return s.keepLocked(e, r)
 }
 
-// forgetLocked removes a registration of which the log has nothing.
+// forgetLocked removes a registration of which the log has nothing. Locks are as for keepLocked.
 func (s *Source) forgetLocked(e *entry) error {
-	if err := s.remove(e.UUID); err != nil {
+	s.mu.Unlock()
+	err := s.remove(e.UUID)
+	s.mu.Lock()
+	if err != nil {
 		return err
 	}
 	delete(s.vms, e.UUID)
 	return nil
 }
 
-// Delete removes a registration. Errors are of this node only: the log is told now or
-// later, also after a restart.
-func (s *Source) Delete(ctx context.Context, id log.UUID) error {
-	s.mu.Lock()
-	s.interruptLocked(id)
-	s.mu.Unlock()
-	return s.leave(ctx, id, func(r *record) bool {
-		before := r.Leaving
-		r.Leaving = true
-		return !before
-	})
-}
-
-// Forget removes a registration whose VM is on another node now: its NICs stay in the log.
-func (s *Source) Forget(ctx context.Context, id log.UUID) error {
-	s.mu.Lock()
-	s.interruptLocked(id)
-	s.mu.Unlock()
-	return s.leave(ctx, id, func(r *record) bool {
-		before := r.Leaving
-		r.Leaving, r.NICs = true, nil
-		return !before
-	})
-}
-
-// DeleteNIC removes one NIC of a VM, as Delete does.
-func (s *Source) DeleteNIC(ctx context.Context, id log.UUID, key string) error {
-	return s.leave(ctx, id, func(r *record) bool {
-		n := r.nic(key)
-		if n == nil {
-			return false
-		}
-		n.Leaving = true
-		return true
-	})
-}
-
-// leave marks what is to go on disk, and has the log told soon.
-func (s *Source) leave(ctx context.Context, id log.UUID, mark func(r *record) bool) error {
-	s.mu.Lock()
-	e := s.vms[id]
-	if e == nil {
-		s.mu.Unlock()
-		return nil
-	}
-	r := e.clone()
-	marked := mark(r)
-	if marked {
-		if err := s.keepLocked(e, r); err != nil {
-			s.mu.Unlock()
-			return failed(CodeInternal, "%v: nothing was removed; repeat it", err)
-		}
-	}
-	s.mu.Unlock()
-	if r.Leaving && marked {
-		s.cfg.Node.Ended(id, "")
-	}
-	s.cfg.Node.Attaching(nil) // its links go now, whenever the log is told
-	s.Wake()
-	enough := time.NewTimer(s.cfg.DeleteWithin)
-	defer enough.Stop()
-	look := time.NewTicker(lookMin)
-	defer look.Stop()
-	for {
-		if now := s.recordOf(id); now == nil || !now.unsettled() {
-			return nil
-		}
-		select {
-		case <-look.C:
-		case <-enough.C:
-			return nil
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
 // errNotShown: the VM's end is to be reported first.
 var errNotShown = errors.New("registered: the VM was not shown yet")
+
+// errNotSeen: this node's part of the log does not have what the servers have yet.
+var errNotSeen = errors.New("registered: this node's part of the log is behind")
+
+// isSoon reports whether an error of tell says that it is to be done again soon, and not
+// that no server answered.
+func isSoon(err error) bool { return errors.Is(err, errNotShown) || errors.Is(err, errNotSeen) }
 
 // tell tells the log what is to be told of a VM. The caller has its lock. Errors say that
 // no server answered.
@@ -360,6 +308,8 @@ func (s *Source) tell(ctx context.Context, id log.UUID) error {
 			return err
 		}
 	}
+	s.disk.Lock()
+	defer s.disk.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.vms[id]
@@ -370,43 +320,6 @@ func (s *Source) tell(ctx context.Context, id log.UUID) error {
 		return errNotShown
 	}
 	return s.forgetLocked(e)
-}
-
-// deleteNIC deletes a NIC in the log, and then in the record. The id of the change is on
-// disk before it is sent: it is done once, so that a late one cannot delete another NIC.
-func (s *Source) deleteNIC(ctx context.Context, r *record, n nicRecord) error {
-	change := func(do func(n *nicRecord)) {
-		s.edit(r.UUID, func(r *record) {
-			for i := range r.NICs {
-				if r.NICs[i].MAC == n.MAC {
-					do(&r.NICs[i])
-				}
-			}
-		})
-	}
-	if n.Held {
-		if n.Delete.IsZero() {
-			n.Delete = s.cfg.NewID()
-			change(func(kept *nicRecord) { kept.Delete = n.Delete })
-		}
-		_, err := s.cfg.Servers.Submit(ctx, &log.Change{ID: n.Delete, Ops: []log.Op{{Action: log.Delete, Kind: log.KindNIC, ID: n.MAC.String()}}}, 0)
-		var refusal *log.Refusal
-		switch {
-		case err == nil:
-		case !errors.As(err, &refusal):
-			return err
-		case refusal.Code == log.CodeTooOld:
-			change(func(kept *nicRecord) { kept.Delete = log.UUID{} })
-			return nil
-		case refusal.Code != log.CodeResourceNotFound:
-			s.cfg.Logger.Warn("a NIC of a VM that is registered no more stays in the log", "source", s.cfg.Name, "vm", r.UUID, "nic", n.MAC, "reason", refusal)
-		}
-	}
-	s.edit(r.UUID, func(r *record) {
-		r.NICs = slices.DeleteFunc(r.NICs, func(kept nicRecord) bool { return kept.MAC == n.MAC })
-	})
-	s.cfg.Node.Attaching(nil)
-	return nil
 }
 
 // tellAlways tells the log what is to be told until ctx ends: soon after each token in
@@ -484,7 +397,7 @@ func (s *Source) tellAll(ctx context.Context, last *log.UUID) (left bool, err er
 			return s.tell(ctx, id)
 		}()
 		switch {
-		case errors.Is(err, errNotShown), errors.Is(err, context.Canceled) && ctx.Err() == nil:
+		case isSoon(err), errors.Is(err, context.Canceled) && ctx.Err() == nil:
 			left = true
 		case err != nil:
 			return left, err

@@ -18,6 +18,13 @@ import (
 // maxForwarded bounds the body of a request that is passed on to a server, in bytes.
 const maxForwarded = 1 << 20
 
+// maxWaits bounds how long a server waits for one request, and forwardWithin what the way to it
+// takes beside that.
+const (
+	maxWaits      = 10 * time.Minute
+	forwardWithin = 35 * time.Second
+)
+
 // forward passes what `rutter vm` asks servers on to them, with the node's certificate: so a
 // command of root on the node needs no certificate of its own, and has the rights of the
 // node. It is for the socket.
@@ -27,6 +34,9 @@ func (n *Node) forward(mux *http.ServeMux) {
 		if err != nil {
 			answerFailure(w, http.StatusRequestEntityTooLarge, &log.Refusal{Code: "TooLarge", Message: err.Error()})
 			return
+		}
+		if within, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil && r.URL.Query().Has("wait") {
+			_ = allow(w, min(within, maxWaits)+forwardWithin) // without it, the answer comes late
 		}
 		path := r.URL.EscapedPath()
 		if r.URL.RawQuery != "" {

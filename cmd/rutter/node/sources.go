@@ -2,11 +2,14 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +28,8 @@ import (
 // registrations are the sources in which programs of the node register VMs. It is their
 // registered.Node and their registered.Servers.
 type registrations struct {
+	cn      log.UUID
+	served  []string // names of the sources in which programs may register VMs
 	sources map[string]*registered.Source
 	api     *client.Client
 	vms     *vmSide
@@ -34,15 +39,20 @@ type registrations struct {
 // newRegistrations makes the sources of the names. A source whose folder cannot be read is
 // an unreadable one, and operators are told: the node's network does not depend on it.
 func newRegistrations(opts *Options, n *vmSide, found *troubles) (*registrations, []vmsource.Source) {
-	r := &registrations{sources: make(map[string]*registered.Source), api: opts.Servers.API, vms: n}
+	left := leftSources(opts.Folder, opts.VMs.Sources)
+	for _, name := range left {
+		opts.Logger.Warn("VMs are registered in a source that is switched off: they are kept, and no program can register VMs in it", "source", name)
+		found.note("VMs are registered in the source " + name + ", which --vm-sources does not name: they are kept, with their NICs. Name it again, or remove each VM by rutter vm delete (rutter vm lookup names them)")
+	}
+	r := &registrations{cn: opts.CN, served: opts.VMs.Sources, sources: make(map[string]*registered.Source), api: opts.Servers.API, vms: n}
 	var list []vmsource.Source
-	for _, name := range opts.VMs.Sources {
+	for _, name := range slices.Concat(opts.VMs.Sources, left) {
 		cfg := registered.Config{
 			Name: name, Folder: workFolder(opts.Folder, filepath.Join("vmsource", name), found, opts.Logger),
 			CN: opts.CN, Node: r, Servers: r, NewID: client.NewChangeID, Logger: opts.Logger,
 		}
 		if name == libvirt.SourceName {
-			cfg.Servers = libvirt.Taking{Servers: r, CN: opts.CN, Node: r, NewID: client.NewChangeID}
+			cfg.Servers = libvirt.Taking{Servers: r, CN: opts.CN, Node: r, NewID: client.NewChangeID, Placed: r.placed}
 			cfg.Refers = "virsh does (or start the agent with --libvirt qemu:///system)"
 		}
 		source, err := registered.New(cfg)
@@ -60,6 +70,26 @@ func newRegistrations(opts *Options, n *vmSide, found *troubles) (*registrations
 		list = append(list, source)
 	}
 	return r, list
+}
+
+// names are those of the sources.
+func (r *registrations) names() []string {
+	if r == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(r.sources))
+}
+
+// leftSources are the sources that are not among names, and have files of VMs.
+func leftSources(data string, names []string) (left []string) {
+	files, _ := filepath.Glob(filepath.Join(data, "vmsource", "*", "*")) // the pattern is right
+	for _, file := range files {
+		name := filepath.Base(filepath.Dir(file))
+		if registered.IsName(name) && !slices.Contains(names, name) && !slices.Contains(left, name) {
+			left = append(left, name)
+		}
+	}
+	return left
 }
 
 // unreadable is a source of which nothing can be read. It is never complete, so that its VMs
@@ -86,7 +116,13 @@ func (u unreadable) Status() vmsource.Status {
 
 // handle serves the registrations. It is for the socket, which lets in root only.
 func (r *registrations) handle(mux *http.ServeMux) {
-	mux.Handle("/vmsource/", registered.Handler(r.sources))
+	sources := make(map[string]*registered.Source)
+	for _, name := range r.served {
+		if source := r.sources[name]; source != nil {
+			sources[name] = source
+		}
+	}
+	mux.Handle("/vmsource/", registered.Handler(sources))
 }
 
 // advanced says that the node's part of the log changed.
@@ -143,6 +179,11 @@ func attachOf(a vmdoc.Attach) desired.Attach {
 // Holder implements registered.Node.
 func (r *registrations) Holder(vm log.UUID) string { return r.vms.service.Store().Holder(vm) }
 
+// ZoneHolder implements registered.Node.
+func (r *registrations) ZoneHolder(zone string) (vm log.UUID, source string) {
+	return r.vms.service.Store().ZoneHolder(zone)
+}
+
 // Ended implements registered.Node.
 func (r *registrations) Ended(vm log.UUID, failure string) { r.vms.vmms.Ended(vm, failure) }
 
@@ -168,4 +209,46 @@ func (r *registrations) Network(ctx context.Context, name string) (network log.U
 		return network, &log.Refusal{Code: log.CodeResourceNotFound, Message: fmt.Sprintf("%d networks that this node may see have the name %q", len(list), name)}
 	}
 	return log.ParseUUID(output.Text(list[0]["uuid"]))
+}
+
+// HasVM implements registered.Servers.
+func (r *registrations) HasVM(ctx context.Context, id log.UUID) (bool, error) {
+	vm := new(log.VM)
+	is, err := r.has(ctx, "/vms/"+id.String(), vm)
+	return is && vm.ServerUUID == r.cn, err
+}
+
+// NIC implements registered.Servers.
+func (r *registrations) NIC(ctx context.Context, mac log.MAC) (*log.NIC, error) {
+	nic := new(log.NIC)
+	if is, err := r.has(ctx, "/nics/"+mac.String(), nic); err != nil || !is {
+		return nil, err
+	}
+	return nic, nil
+}
+
+// has reads an object as the log has it now, if this node may see it.
+func (r *registrations) has(ctx context.Context, path string, o log.Object) (bool, error) {
+	text, err := r.api.Raw(ctx, http.MethodGet, path+"?consistent=true", nil)
+	if refusal, is := errors.AsType[*log.Refusal](err); is && (refusal.Code == log.CodeResourceNotFound || refusal.Code == log.CodeNotAuthorized) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, json.Unmarshal(text, o)
+}
+
+// placed is libvirt.Taking's Placed.
+func (r *registrations) placed(ctx context.Context, vm log.UUID) (bool, error) {
+	ended := []string{"destroyed", "failed", "saga_unwound"}
+	text, err := r.api.Raw(ctx, http.MethodGet, "/vmms?consistent=true&instance_id="+vm.String(), nil)
+	if err != nil {
+		return false, err
+	}
+	var list []log.VMM
+	err = json.Unmarshal(text, &list)
+	return slices.ContainsFunc(list, func(m log.VMM) bool {
+		return m.SledID == r.cn && (m.Placed || m.State == statePlaced) && !slices.Contains(ended, m.State)
+	}), err
 }

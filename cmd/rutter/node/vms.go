@@ -25,6 +25,7 @@ import (
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmhost"
 	"rutter/log"
+	"rutter/projections"
 )
 
 // vmSide has the VMs of a node: their sources, their vminfod, and the link that reports
@@ -37,9 +38,10 @@ type vmSide struct {
 	runner  *vmrun.Runner // nil: another program runs the VMs
 	// registered are the sources of what programs register.
 	registered *registrations
-	attaching  atomic.Pointer[attaching] // nil until the agent is open
-	listen     string                    // of the vminfod, or off
-	skipped    string                    // why the vminfod does not listen although it should
+	agent      atomic.Pointer[agent.Agent] // nil until it is open
+	attaching  atomic.Pointer[attaching]   // nil until the agent is open
+	listen     string                      // of the vminfod, or off
+	skipped    string                      // why the vminfod does not listen although it should
 }
 
 // VMOptions say where a node's VMs are, and at which addresses they are served.
@@ -69,7 +71,7 @@ func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 	want.Folders.CN = opts.CN
 	n := &vmSide{listen: want.Vminfod}
 	var more []vmsource.Source
-	if want.SourcesAsked || want.Folders.Manifests != "off" || want.Folders.Follow != "" {
+	if want.SourcesAsked || want.Folders.Manifests != "off" || want.Folders.Follow != "" || len(leftSources(opts.Folder, want.Sources)) > 0 {
 		n.registered, more = newRegistrations(opts, n, found)
 	}
 	here, err := vmhost.NewLocal(want.Folders, logger, more...)
@@ -81,7 +83,8 @@ func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 	cfg := vmmstate.Config{
 		Folder: workFolder(opts.Folder, "vmms", found, logger), Store: n.service.Store(), Ready: n.service.Ready(), Starter: router, Refuses: router.Refuses,
 		Adopts: here.Adopts, Logger: logger,
-		Ring: func(id log.UUID) { n.link.Ring(id) },
+		Ring:   func(id log.UUID) { n.link.Ring(id) },
+		Placed: n.placedVMM(opts.CN),
 	}
 	if n.runner != nil {
 		switch err := n.runner.CheckCgroup(); {
@@ -97,7 +100,7 @@ func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 	if want.SyncNICs {
 		n.nics = &nicSync{
 			cfg:  netsync.Config{CN: opts.CN, Folder: opts.Folder, Servers: api, NewID: client.NewChangeID, Logger: logger},
-			node: netsync.NewLocal(n.service, n.runner, n.vmms), woken: make(chan struct{}, 1),
+			node: netsync.NewLocal(n.service, n.runner, n.vmms, n.registered.names()...), woken: make(chan struct{}, 1),
 		}
 	}
 	n.link, err = vmlink.New(vmlink.Config{CN: opts.CN, Service: n.service, VMMs: n.vmms, Servers: api, Metadata: want.Metadata, Logger: logger})
@@ -155,9 +158,41 @@ func (n *vmSide) follow(a *agent.Agent) {
 	if n.registered != nil {
 		n.registered.agent.Store(a)
 	}
+	n.agent.Store(a)
 	t := &attaching{store: n.service.Store(), agent: a, registered: n.registered}
 	n.attaching.Store(t)
 	t.tell()
+}
+
+// statePlaced is the state of a VMM that was placed, and of which no node has told a state.
+const statePlaced = "creating"
+
+// placedVMM finds the VMM of a VM that an operator has placed on this node, and that no node
+// has told a state of: the newest, if there are several.
+func (n *vmSide) placedVMM(cn log.UUID) func(vm log.UUID) (id log.UUID, gen uint64, is bool) {
+	return func(vm log.UUID) (id log.UUID, gen uint64, is bool) {
+		a := n.agent.Load()
+		if a == nil {
+			return id, 0, false
+		}
+		var newest *log.VMM
+		a.View(func(state *projections.State) {
+			for rec := range state.VMMsOf(vm) {
+				m := rec.Object.(*log.VMM)
+				if m.SledID == cn && m.State == statePlaced && (newest == nil || newer(m, newest)) {
+					newest = m
+				}
+			}
+			if newest != nil {
+				id, gen, is = newest.UUID, newest.Gen, true
+			}
+		})
+		return id, gen, is
+	}
+}
+
+func newer(m, than *log.VMM) bool {
+	return m.TimeUpdated > than.TimeUpdated || m.TimeUpdated == than.TimeUpdated && m.UUID.Compare(than.UUID) > 0
 }
 
 // run runs the VM side of agent a until ctx ends.

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -68,6 +69,43 @@ func TestLine(t *testing.T) {
 	want, err := os.ReadFile(golden)
 	if err != nil || string(want) != got.String() {
 		t.Errorf("got %s\n(%v; -write writes it)", got.String(), err)
+	}
+}
+
+// TestExtraOptions: qemu_extra_opts may describe a machine, and may neither open files, sockets
+// and programs, nor lift what confines QEMU, in whatever form that is written.
+func TestExtraOptions(t *testing.T) {
+	extra := func(words ...string) string {
+		text, err := json.Marshal(words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return `,"qemu_extra_opts":` + string(text)
+	}
+	for _, words := range [][]string{
+		{"-cpu", "host"}, {"--smp", "4,sockets=2"}, {"-device", "virtio-rng-pci"}, {"-object", "rng-builtin,id=r"}, {"-no-reboot"}, {"-bios", "/usr/share/ovmf/OVMF.fd"},
+		{"-drive", "if=pflash,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE.fd"}, {"-netdev", "user,id=a,restrict=on"}, {"-global", "virtio-net-pci.romfile="}, {"-fw_cfg", "name=opt/a,string=b"},
+	} {
+		if q, err := read(t, extra(words...)); err != nil || len(q.Extra) != len(words) {
+			t.Errorf("%v: %v, %v", words, q.Extra, err)
+		}
+	}
+	for _, words := range [][]string{
+		{"-readconfig", "/usr/a"}, {"--readconfig", "/usr/a"}, {"-writeconfig", "/a"}, {"-chardev", "file,id=a,path=/a"}, {"-monitor", "stdio"}, {"-mon", "a"}, {"-qmp", "unix:/a"},
+		{"-serial", "file:/a"}, {"-parallel", "/dev/lp0"}, {"-incoming", "exec:id"}, {"-plugin", "/usr/a.so"}, {"-semihosting"}, {"-semihosting-config", "arg=a"}, {"-D", "/a"}, {"-trace", "file=/a"},
+		{"-L", "/a"}, {"-gdb", "tcp::1"}, {"-s"}, {"-fsdev", "local,id=a,path=/"}, {"-virtfs", "local"}, {"-tpmdev", "passthrough"}, {"-set", "drive.a.file=/a"}, {"-loadvm", "a"}, {"-hda", "/a"}, {"-cdrom", "/a"},
+		{"-blockdev", "file"}, {"-vnc", ":1"}, {"-net", "tap"}, {"-nic", "tap"}, {"-acpitable", "file=/a"}, {"-sandbox", "off"}, {"-add-fd", "fd=4,set=1"}, {"-kernel", "/a"},
+		{"/etc/passwd"}, {"@/a"}, {"-no-reboot", "/a"}, {"-cpu"}, {"---cpu", "a"}, {"cpu", "host"},
+		{"-fw_cfg", "name=opt/a,file=/etc/shadow"}, {"-smbios", "file=/a"}, {"-drive", "file=/a"}, {"-drive", "file.filename=/usr/../a"}, {"-drive", "file=json:{}"}, {"-drive", "file=/dev/fdset/1"},
+		{"-netdev", "tap,id=a"}, {"-netdev", "tap,id=a,script=/a,downscript=no"}, {"-netdev", "tap,id=a,script=no,downscript=no,script=/a"}, {"-netdev", "tap,id=a,fd=3,script=no,downscript=no"},
+		{"-netdev", "type=bridge,helper=/a"}, {"-netdev", "user,guestfwd=tcp:1-cmd:id"}, {"-netdev", "user,smb=/"}, {"-netdev", "user,tftp=/"}, {"-netdev", `{"type":"tap"}`}, {"-netdev", "vhost-user,chardev=a"},
+		{"-object", "memory-backend-file,id=a,mem-path=/a"}, {"-object", "rng-random,filename=/a"}, {"-object", "secret,id=a,file=/a"}, {"-object", "qom-type=input-linux,evdev=/a"}, {"-object", "filter-dump,file=/a"},
+		{"-machine", "q35,kernel=/a"}, {"-M", "q35,accel=tcg"}, {"-machine", "dumpdtb=/a"}, {"-device", "loader,file=/a"}, {"-device", "virtio-net-pci,vhostfd=3"}, {"-global", "loader.file=/a"},
+		{"-global", "driver=loader,property=file,value=/a"}, {"-bios", "/a"}, {"-bios", "/usr/../a"}, {"-icount", "rr=record,rrfile=/a"},
+	} {
+		if _, err := read(t, extra(words...)); err == nil || !strings.Contains(err.Error(), "qemu_extra_opts") {
+			t.Errorf("%v: %v, want it refused", words, err)
+		}
 	}
 }
 

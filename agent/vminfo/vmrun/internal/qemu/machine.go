@@ -56,10 +56,6 @@ type Machine struct {
 	Extra       []string
 }
 
-// disallowed are the options that qemu_extra_opts may not have: they lift or move what
-// confines QEMU, or take a descriptor that was opened for something else.
-var disallowed = []string{"sandbox", "runas", "chroot", "run-with", "daemonize", "add-fd", "pidfile", "accel", "enable-kvm", "kernel", "initrd", "append"}
-
 // Read reads a manifest. The errors name fields.
 func Read(m system.Manifest) (Machine, error) {
 	v := m.Value
@@ -164,21 +160,6 @@ func (q *Machine) readKernel(v vmdoc.Value) error {
 	}
 	if len(q.Append) > MaxAppend || strings.ContainsRune(q.Append, 0) {
 		return fmt.Errorf("append: %d bytes, a kernel's command line may have %d, without a zero", len(q.Append), MaxAppend)
-	}
-	return nil
-}
-
-func (q *Machine) readExtra(v vmdoc.Value) error {
-	extra, _ := v.Get("qemu_extra_opts")
-	for _, item := range extra.Items() {
-		word, isText := item.String()
-		if !isText {
-			return errors.New("qemu_extra_opts is no list of strings")
-		}
-		if strings.HasPrefix(word, "-") && slices.Contains(disallowed, strings.TrimLeft(word, "-")) {
-			return fmt.Errorf("qemu_extra_opts: %s: the agent chooses that by the manifest's other fields, and confines QEMU: leave it out", word)
-		}
-		q.Extra = append(q.Extra, word)
 	}
 	return nil
 }
