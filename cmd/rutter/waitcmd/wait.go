@@ -27,7 +27,7 @@ func Command() *cli.Command {
 			term.ServersFlag(), output.Flag(),
 			&cli.StringFlag{Name: "seq", Usage: "`SEQ` that they must have programmed, or a cursor, which is refused if it is of another log than the servers'; the head, if not given"},
 			&cli.StringSliceFlag{Name: "scope", Usage: "all, vnet:N, cn:UUID or network:UUID: `SCOPE` whose compute nodes are meant; those of the whole change that SEQ is of, if not given, and all without SEQ"},
-			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "give up after this `TIME`"},
+			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "end the whole command after this `TIME`; 0s: say how it is now"},
 		},
 		Action: runWait,
 	}
@@ -37,7 +37,7 @@ func runWait(c *cli.Context) error {
 	if err := term.NoArguments(c); err != nil {
 		return err
 	}
-	q := client.Barrier{Timeout: c.Duration("timeout")}
+	q := client.Barrier{Timeout: term.ServerWait(c.Duration("timeout"))}
 	if text := c.String("seq"); text != "" {
 		var err error
 		if q.Cursor, err = log.ParseCursor(text); err != nil {
