@@ -241,7 +241,7 @@ func (c *Client) silent(server *url.URL) {
 	if c.cfg.Silent == nil {
 		return
 	}
-	if _, told := c.told.LoadOrStore(server.String(), true); !told {
+	if _, before := c.named.LoadOrStore(server.String(), true); !before {
 		c.cfg.Silent(server.String())
 	}
 }

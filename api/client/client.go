@@ -94,7 +94,7 @@ type Client struct {
 	servers []*url.URL
 	http    *http.Client
 	current atomic.Uint32 // index of the server that answered last
-	told    sync.Map      // of servers' URLs: those of which Silent was called
+	named   sync.Map      // of servers' URLs: those of which Silent was called
 }
 
 // New returns a client, or an error that says what cfg lacks. It makes no connection.

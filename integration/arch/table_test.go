@@ -79,6 +79,10 @@ var importTable = []row{
 		why: "what a damaged bbolt file looks like is the same for a server's files and a compute node's cache",
 	},
 	{
+		pkg: "log/moment", may: []string{"log"},
+		why: "a place of the log is named alike at a terminal and at a server",
+	},
+	{
 		pkg: "log/line", may: []string{"log"},
 		why: "how entries look is the same wherever they come from",
 	},
@@ -231,7 +235,7 @@ var importTable = []row{
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
 	{
-		pkg: "api/backend", may: []string{"log", "projections", "api/auth/guard", "api/auth/matrix", "api/internal/rest", "projections/underlay"},
+		pkg: "api/backend", may: []string{"log/moment", "log", "projections", "api/auth/guard", "api/auth/matrix", "api/internal/rest", "projections/underlay"},
 		why: "reading the state freshly and writing to it is the same for every route, whatever it shows",
 	},
 	{
@@ -543,7 +547,7 @@ var importTable = []row{
 		why: "a server is held against data, without a client of Rutter's own API",
 	},
 	{
-		pkg: "cmd/rutter/term", may: []string{"api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "log", "varp"},
+		pkg: "cmd/rutter/term", may: []string{"api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "log", "log/moment", "varp"},
 		why: "flags, usage and servers are named alike by every command, whatever it does",
 	},
 	{
@@ -648,7 +652,7 @@ const maxFuncLines = 70
 var longFuncs = map[string]string{}
 
 // pureDirs are the packages that must give the same answer on every server.
-var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/rules": true, "projections/underlay": true}
+var pureDirs = map[string]bool{"log": true, "log/line": true, "log/moment": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/rules": true, "projections/underlay": true}
 
 // impureImports are the standard packages that bring a clock, randomness, a
 // goroutine, a file, a socket or a logger; a name stands for everything below it

@@ -170,23 +170,22 @@ func (s *pastLog) makeLocal(ctx context.Context) (err error) {
 	return errors.Join(err, os.Remove(name)) // the unpacked files are open
 }
 
-// seqAt turns SEQ or TIME into a seq. "" is the head. For a cluster, the servers look a
-// time up.
+// seqAt returns the seq that a text of package moment names. "" is the head. For a
+// cluster, the servers look a time up.
 func (s *pastLog) seqAt(ctx context.Context, text string) (log.Seq, error) {
 	if text == "" {
 		return s.head, nil
 	}
-	if seq, err := strconv.ParseUint(text, 10, 64); err == nil {
-		return log.Seq(seq), nil
+	m, err := term.Moment(ctx, text)
+	switch {
+	case err != nil:
+		return 0, err
+	case m.IsSeq:
+		return m.Seq, nil
+	case s.folder != nil:
+		return s.folder.SeqAt(m.Time)
 	}
-	at, err := log.ParseTime(text)
-	if err != nil {
-		return 0, term.Usagef("%q: want a seq, or a time as in 2026-11-21T09:00:00Z", text)
-	}
-	if s.folder != nil {
-		return s.folder.SeqAt(at)
-	}
-	answer, err := s.api.State(ctx, url.Values{"at": {text}, "kind": {"nic_tag"}})
+	answer, err := s.api.State(ctx, url.Values{"at": {m.String()}, "kind": {"nic_tag"}})
 	if err != nil {
 		return 0, err
 	}

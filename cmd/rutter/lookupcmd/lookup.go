@@ -171,12 +171,16 @@ func finder(c *cli.Context, open OpenPast) (find func(context.Context, query) (c
 		return offlineFinder(c, open)
 	}
 	if addresses == "" {
+		at, err := term.MomentText(c.Context, c.String("at"))
+		if err != nil {
+			return nil, nil, err
+		}
 		api, err := term.NewClient(c)
 		return func(ctx context.Context, q query) (client.Mapping, error) {
 			if q.ip.IsValid() {
-				return api.VL3At(ctx, q.vnet, q.ip, c.String("at"))
+				return api.VL3At(ctx, q.vnet, q.ip, at)
 			}
-			return api.VL2At(ctx, q.vnet, q.mac, c.String("at"))
+			return api.VL2At(ctx, q.vnet, q.mac, at)
 		}, func() error { return nil }, err
 	}
 	if c.IsSet("at") {

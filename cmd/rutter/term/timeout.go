@@ -59,7 +59,7 @@ func (e *TimeoutError) Unwrap() error { return e.Err }
 // flag --wait counts only with that flag. An action that is not done in time goes on while
 // the program ends.
 func Bounded(c *cli.Context, action cli.ActionFunc) error {
-	c.Context = context.WithValue(c.Context, toldKey{}, new(sync.Map))
+	c.Context = context.WithValue(c.Context, noticesKey{}, &notices{w: errWriter(c)})
 	timeout := c.Duration("timeout")
 	if timeout < 0 {
 		return Usagef("--timeout %s: want a time from 0s on", timeout)
@@ -96,26 +96,42 @@ func waits(c *cli.Context) bool {
 	return true
 }
 
-// toldKey is the key of the servers that a command has named as silent.
-type toldKey struct{}
+// noticesKey is the key of a command's notices.
+type noticesKey struct{}
+
+// notices are what a command reports on standard error beside its output, each once.
+type notices struct {
+	w    io.Writer
+	said sync.Map // of texts
+}
+
+func (t *notices) say(text string) {
+	if _, again := t.said.LoadOrStore(text, true); !again {
+		_, _ = t.w.Write([]byte(text)) // the terminal is gone
+	}
+}
+
+func errWriter(c *cli.Context) io.Writer {
+	if c.App == nil || c.App.ErrWriter == nil {
+		return io.Discard
+	}
+	return c.App.ErrWriter
+}
+
+func noticesOf(ctx context.Context) *notices {
+	if t, is := ctx.Value(noticesKey{}).(*notices); is {
+		return t
+	}
+	return &notices{w: io.Discard}
+}
 
 // silentTo returns client.Config's Silent for a command: it names each server once.
-func silentTo(c *cli.Context, servers []string) func(string) {
-	w := io.Discard
-	if c.App != nil && c.App.ErrWriter != nil {
-		w = c.App.ErrWriter
+func silentTo(ctx context.Context, servers []string) func(string) {
+	rest := "waiting on"
+	if len(servers) > 1 {
+		rest = "asking the next one"
 	}
-	told, _ := c.Context.Value(toldKey{}).(*sync.Map)
 	return func(server string) {
-		if told != nil {
-			if _, again := told.LoadOrStore(strings.TrimSuffix(server, "/"), true); again {
-				return
-			}
-		}
-		rest := "waiting on"
-		if len(servers) > 1 {
-			rest = "asking the next one"
-		}
-		_, _ = fmt.Fprintf(w, "rutter: %s has not answered for %s: %s\n", server, Patience, rest) // the terminal is gone
+		noticesOf(ctx).say(fmt.Sprintf("rutter: %s has not answered for %s: %s\n", strings.TrimSuffix(server, "/"), Patience, rest))
 	}
 }
