@@ -1,8 +1,8 @@
 // Package moment reads the places of a log that people and programs name: a seq, a time in
 // one of several forms, or how long ago. Commands and servers read them alike.
 //
-// It is pure as package log is: the caller gives the present time and the time zone of
-// "local". All that is here may be called concurrently.
+// It has no clock: the caller gives the present time and the time zone of "local". It
+// knows time zones, which package log may not. All that is here may be called concurrently.
 package moment
 
 import (

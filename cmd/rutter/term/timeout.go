@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"time"
@@ -58,8 +57,11 @@ func (e *TimeoutError) Unwrap() error { return e.Err }
 // Bounded runs action for at most --timeout and lateMargin. The default of a command with a
 // flag --wait counts only with that flag. An action that is not done in time goes on while
 // the program ends.
-func Bounded(c *cli.Context, action cli.ActionFunc) error {
-	c.Context = context.WithValue(c.Context, noticesKey{}, &notices{w: errWriter(c)})
+//
+// print prints what a command reports beside its output; it may be called from any
+// goroutine.
+func Bounded(c *cli.Context, print func(text string), action cli.ActionFunc) error {
+	c.Context = context.WithValue(c.Context, noticesKey{}, &notices{print: print})
 	timeout := c.Duration("timeout")
 	if timeout < 0 {
 		return Usagef("--timeout %s: want a time from 0s on", timeout)
@@ -101,28 +103,21 @@ type noticesKey struct{}
 
 // notices are what a command reports on standard error beside its output, each once.
 type notices struct {
-	w    io.Writer
-	said sync.Map // of texts
+	print func(text string)
+	said  sync.Map // of texts
 }
 
 func (t *notices) say(text string) {
 	if _, again := t.said.LoadOrStore(text, true); !again {
-		_, _ = t.w.Write([]byte(text)) // the terminal is gone
+		t.print(text)
 	}
-}
-
-func errWriter(c *cli.Context) io.Writer {
-	if c.App == nil || c.App.ErrWriter == nil {
-		return io.Discard
-	}
-	return c.App.ErrWriter
 }
 
 func noticesOf(ctx context.Context) *notices {
 	if t, is := ctx.Value(noticesKey{}).(*notices); is {
 		return t
 	}
-	return &notices{w: io.Discard}
+	return &notices{print: func(string) {}}
 }
 
 // silentTo returns client.Config's Silent for a command: it names each server once.

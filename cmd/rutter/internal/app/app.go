@@ -17,6 +17,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 )
 
@@ -91,7 +92,9 @@ func boundLife(c *cli.Command) {
 		c.Flags = append(slices.Clone(c.Flags), term.TimeoutFlag())
 	}
 	action := c.Action
-	c.Action = func(c *cli.Context) error { return term.Bounded(c, action) }
+	c.Action = func(c *cli.Context) error {
+		return term.Bounded(c, func(text string) { output.Print(c.App.ErrWriter, text) }, action)
+	}
 }
 
 // FlagNamed is the flag whose first name is name, or nil.
