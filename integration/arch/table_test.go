@@ -115,6 +115,10 @@ var importTable = []row{
 		why:   "what a kernel must hold follows from the state alone, on a server as on the compute node",
 	},
 	{
+		pkg: "projections/naming", may: []string{"log", "projections"},
+		why: "what a name means is the same for a path, a command and a log without a server",
+	},
+	{
 		pkg: "projections/answers", may: []string{"log", "projections", "projections/desired"},
 		tests: []string{"log/changetest", "projections/internal/worldtest", "projections/rules"},
 		why:   "what a guest is told follows from the state alone, and is what its kernel has",
@@ -230,12 +234,12 @@ var importTable = []row{
 		why: "what raft-wal lacks is added in one place, which can go when it has it",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/internal/logread", "api/internal/logserver", "api/internal/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/auth/webcheck", "api/backend", "api/internal/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/internal/rest", "projections/desired"},
+		pkg: "api", may: []string{"projections/naming", "log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/internal/logread", "api/internal/logserver", "api/internal/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/auth/webcheck", "api/backend", "api/internal/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/internal/rest", "projections/desired"},
 		tests: []string{"raftstore", "api/client", "api/internal/apitest"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
 	{
-		pkg: "api/backend", may: []string{"log/moment", "log", "projections", "api/auth/guard", "api/auth/matrix", "api/internal/rest", "projections/underlay"},
+		pkg: "api/backend", may: []string{"projections/naming", "log/moment", "log", "projections", "api/auth/guard", "api/auth/matrix", "api/internal/rest", "projections/underlay"},
 		why: "reading the state freshly and writing to it is the same for every route, whatever it shows",
 	},
 	{
@@ -253,7 +257,7 @@ var importTable = []row{
 		why:   "the stream of a compute node needs a connection and the log, and no HTTP",
 	},
 	{
-		pkg: "api/internal/nodes", may: []string{"log", "log/feed", "projections", "projections/desired", "api/backend", "api/internal/logread", "api/internal/logserver", "api/feedserver", "api/liveness", "api/vmm", "api/internal/rest", "api/auth/guard", "api/auth/matrix", "api/auth/audit"},
+		pkg: "api/internal/nodes", may: []string{"projections/naming", "log", "log/feed", "projections", "projections/desired", "api/backend", "api/internal/logread", "api/internal/logserver", "api/feedserver", "api/liveness", "api/vmm", "api/internal/rest", "api/auth/guard", "api/auth/matrix", "api/auth/audit"},
 		why: "what HTTP says of compute nodes is one surface: their feed, sessions, holds and barriers",
 	},
 	{
@@ -652,7 +656,7 @@ const maxFuncLines = 70
 var longFuncs = map[string]string{}
 
 // pureDirs are the packages that must give the same answer on every server.
-var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/rules": true, "projections/underlay": true}
+var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/naming": true, "projections/rules": true, "projections/underlay": true}
 
 // impureImports are the standard packages that bring a clock, randomness, a
 // goroutine, a file, a socket or a logger; a name stands for everything below it

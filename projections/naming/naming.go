@@ -154,23 +154,23 @@ func ownerOf(o log.Object) (owner log.UUID) {
 func (r *resolver) byName(kind log.Kind) {
 	switch kind {
 	case log.KindNIC:
-		for vm := range r.s.NamedRecords(log.KindVM, r.text) {
+		for vm := range projections.Named(log.KindVM, r.text).Records(r.s) {
 			if r.sees == nil || r.sees(vm.Object) {
 				r.each(r.s.NICsOf(vm.Object.(*log.VM).UUID), "name")
 			}
 		}
 	case log.KindVMM:
-		for vm := range r.s.NamedRecords(log.KindVM, r.text) {
+		for vm := range projections.Named(log.KindVM, r.text).Records(r.s) {
 			if r.sees == nil || r.sees(vm.Object) {
 				r.each(r.s.VMMsOf(vm.Object.(*log.VM).UUID), "name")
 			}
 		}
 	default:
-		r.each(r.s.NamedRecords(kind, r.text), "name")
+		r.each(projections.Named(kind, r.text).Records(r.s), "name")
 	}
 	owner, name, qualified := strings.Cut(r.text, "/")
 	if id, err := log.ParseUUID(owner); qualified && err == nil && len(r.Matches) == 0 {
-		for rec := range r.s.NamedRecords(kind, name) {
+		for rec := range projections.Named(kind, name).Records(r.s) {
 			if slices.Contains(append(log.FieldTexts(rec.Object, "owner_uuid"), log.FieldTexts(rec.Object, "owner_uuids")...), id.String()) {
 				r.add(rec, "name")
 			}
@@ -204,7 +204,7 @@ func (r *resolver) byAddress(kind log.Kind) {
 	}
 	ip = ip.Unmap()
 	if kind == log.KindServer {
-		r.each(r.s.ServersAt(ip), "address")
+		r.each(projections.ServersAt(ip).Records(r.s), "address")
 	}
 	for rec := range r.s.List(log.KindNetwork) {
 		if network := rec.Object.(*log.Network); network.Subnet.Contains(ip) {
@@ -239,10 +239,10 @@ func (r *resolver) byPrefix(kind log.Kind) {
 		return
 	}
 	if id := strings.ToLower(r.text); !strings.ContainsAny(id, "-:") {
-		r.each(r.s.WithPrefix(kind, digits), "prefix")
+		r.each(projections.WithPrefix(r.s, kind, digits), "prefix")
 		return
 	}
-	for rec := range r.s.WithPrefix(kind, digits) { // separators are to stand in their places
+	for rec := range projections.WithPrefix(r.s, kind, digits) { // separators are to stand in their places
 		if strings.HasPrefix(rec.Object.ID(), strings.ToLower(r.text)) {
 			r.add(rec, "prefix")
 		}

@@ -16,7 +16,7 @@ func Moment(ctx context.Context, text string) (moment.Moment, error) {
 		return m, UsageError{err}
 	}
 	if m.Assumed {
-		noticesOf(ctx).say(fmt.Sprintf("rutter: %s is %s\n", text, m))
+		noticesOf(ctx).say(fmt.Sprintf("%s is %s", text, m))
 	}
 	return m, nil
 }

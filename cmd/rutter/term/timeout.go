@@ -127,6 +127,6 @@ func silentTo(ctx context.Context, servers []string) func(string) {
 		rest = "asking the next one"
 	}
 	return func(server string) {
-		noticesOf(ctx).say(fmt.Sprintf("rutter: %s has not answered for %s: %s\n", strings.TrimSuffix(server, "/"), Patience, rest))
+		noticesOf(ctx).say(fmt.Sprintf("%s has not answered for %s: %s", strings.TrimSuffix(server, "/"), Patience, rest))
 	}
 }

@@ -93,7 +93,7 @@ func boundLife(c *cli.Command) {
 	}
 	action := c.Action
 	c.Action = func(c *cli.Context) error {
-		return term.Bounded(c, func(text string) { output.Print(c.App.ErrWriter, text) }, action)
+		return term.Bounded(c, func(text string) { output.Printf(c.App.ErrWriter, "rutter: %s\n", text) }, action)
 	}
 }
 
