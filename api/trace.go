@@ -79,7 +79,7 @@ func (l *lookupRoutes) traceAt(w http.ResponseWriter, r *http.Request, p rest.Pa
 		return err
 	}
 	t, err := desired.TraceOf(p.Text("from"), p.Text("to"), func(want desired.TraceWant) (*projections.State, error) {
-		part := backend.PastPart{CNs: want.CNs, Mentions: want.Mentions, Whole: want.Whole}
+		part := backend.PastPart{CNs: want.CNs, Mentions: want.Mentions, Kinds: []log.Kind{log.KindRouter}, Whole: want.Whole}
 		for _, mac := range want.NICs {
 			part.Objects = append(part.Objects, backend.PastObject{Kind: log.KindNIC, ID: mac.String()})
 		}

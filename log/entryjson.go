@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // This file has the JSON form of events, as GET /log prints them, one line for
 // each. It is for people and programs, not for storage: times of an object have
-// milliseconds there, and fields of newer programs are left out. Only
+// milliseconds there, old values of times too if they have no more digits, and fields of newer programs are left out. Only
 // Entry.Bytes are exact, and hashed.
 
 // Line is an entry in its JSON form: what a program that reads GET /log gets. It
@@ -53,7 +54,7 @@ func (e *Event) form() (eventJSON, error) {
 	}
 	f := eventJSON{
 		Kind: e.Kind, Action: e.Action, ID: e.ID, Revision: e.Revision, Actor: e.Actor, ChangeID: e.ChangeID,
-		More: e.More, Scopes: e.Scopes, Object: object, Changed: e.Changed,
+		More: e.More, Scopes: e.Scopes, Object: object, Changed: shownChanges(e.Kind, e.Changed),
 	}
 	if e.Time != 0 {
 		f.Time = e.Time.Std().Format(nanoLayout)
@@ -83,12 +84,75 @@ func (e *Event) setForm(f *eventJSON) error {
 	}
 	for _, c := range f.Changed {
 		old, err := jsonValue(c.Old)
+		if err == nil && isTimeField(f.Kind, c.Path) {
+			old, err = readTimeValue(old)
+		}
 		if err != nil {
 			return fmt.Errorf("event of %s %s: changed %s: %w", f.Kind, f.ID, c.Path, err)
 		}
 		e.Changed = append(e.Changed, FieldChange{c.Path, old})
 	}
 	return nil
+}
+
+// timeFieldsOf has the names of each kind's fields that are times.
+var timeFieldsOf = func() (of [256]map[string]bool) {
+	for kind, row := range kinds {
+		if row == nil {
+			continue
+		}
+		of[kind] = map[string]bool{}
+		for _, s := range slots(row.fields.newObject()) {
+			if _, is := s.p.(*Time); is {
+				of[kind][s.name] = true
+			}
+		}
+	}
+	return of
+}()
+
+func isTimeField(kind Kind, field string) bool { return timeFieldsOf[kind][field] }
+
+// ShownValue returns a field's value in the form in which JSON and people get it: a time,
+// which a Value has in nanoseconds since 1970, as RFC 3339 with milliseconds, or with all
+// its digits if it has more; nil for no time. Other values are returned as they are.
+func ShownValue(kind Kind, field string, v Value) Value {
+	n, is := v.(uint64)
+	switch t := Time(n); {
+	case !is || !isTimeField(kind, field):
+		return v
+	case n == 0:
+		return nil
+	case n%1_000_000 == 0:
+		return t.String()
+	default:
+		return t.Std().Format(nanoLayout)
+	}
+}
+
+// shownChanges returns changes with their old values as ShownValue gives them.
+func shownChanges(kind Kind, changed []FieldChange) []FieldChange {
+	if !slices.ContainsFunc(changed, func(c FieldChange) bool { return isTimeField(kind, c.Path) }) {
+		return changed
+	}
+	shown := slices.Clone(changed)
+	for i := range shown {
+		shown[i].Old = ShownValue(kind, shown[i].Path, shown[i].Old)
+	}
+	return shown
+}
+
+// readTimeValue turns an old value of a time back into a Value. Older programs
+// wrote nanoseconds since 1970, which are taken too.
+func readTimeValue(v Value) (Value, error) {
+	switch v := v.(type) {
+	case nil:
+		return uint64(0), nil
+	case string:
+		t, err := ParseTime(v)
+		return uint64(t), err
+	}
+	return v, nil
 }
 
 // jsonValue turns an old value, as JSON with numbers kept as text gave it, into

@@ -3,6 +3,7 @@ package log
 import (
 	"encoding/json"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -104,4 +105,46 @@ func FuzzEventJSON(f *testing.F) {
 			t.Fatalf("%s: %v", printed, err)
 		}
 	})
+}
+
+// An old value that is a time is RFC 3339 in JSON, and comes back with all its digits. The
+// form that older programs wrote, nanoseconds since 1970, is read too.
+func TestOldTimesInJSON(t *testing.T) {
+	const ms = uint64(1795251600123e6)
+	for _, c := range []struct {
+		old  uint64
+		want string
+	}{
+		{ms, `"2026-11-21T09:00:00.123Z"`},
+		{ms + 1, `"2026-11-21T09:00:00.123000001Z"`},
+		{0, `null`},
+	} {
+		e := &Event{
+			Kind: KindVM, Action: Update, ID: UUID{1}.String(), Revision: 2, Time: Time(ms), Actor: "a",
+			Object:  &VM{UUID: UUID{1}, Quota: 5, LastModified: Time(ms)},
+			Changed: []FieldChange{{"quota", uint64(1795251600123000000)}, {"last_modified", c.old}},
+		}
+		text, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := `"changed":[{"path":"quota","old":1795251600123000000},{"path":"last_modified","old":` + c.want + `}]`
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%d: %s, want %s", c.old, text, want)
+		}
+		older := strings.Replace(string(text), `"old":`+c.want+`}`, `"old":`+strconv.FormatUint(c.old, 10)+`}`, 1)
+		for _, form := range []string{string(text), older} {
+			var back Event
+			if err := json.Unmarshal([]byte(form), &back); err != nil || !reflect.DeepEqual(back.Changed, e.Changed) {
+				t.Errorf("%s: read as %+v, %v", form, back.Changed, err)
+			}
+		}
+		if c.old != ms {
+			continue
+		}
+		wrong := strings.Replace(string(text), `"old":`+c.want+`}`, `"old":"noon"}`, 1)
+		if err := json.Unmarshal([]byte(wrong), new(Event)); err == nil || !strings.Contains(err.Error(), "RFC 3339") {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
 }

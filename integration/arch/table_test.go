@@ -555,7 +555,7 @@ var importTable = []row{
 		why: "flags, usage and servers are named alike by every command, whatever it does",
 	},
 	{
-		pkg: "cmd/rutter/output", may: []string{"cmd/rutter/term"},
+		pkg: "cmd/rutter/output", may: []string{"cmd/rutter/term", "log/line"},
 		why: "what is printed looks alike for every command, and is no command itself",
 	},
 	{

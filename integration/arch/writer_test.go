@@ -52,7 +52,7 @@ var rawAllowed = map[string]map[string]string{
 	"cmd/rutter/serve/gate.go":              {".Write": "to a connection"},
 	"cmd/rutter/bench/agentsim/agent.go":    {".Write": "to a connection"},
 	"cmd/rutter/bench/agentsim/scenario.go": {".Write": "a change, to a server"},
-	"cmd/rutter/logcmd/bisect.go":           {".Write": "to the standard input of the user's command"},
+	"cmd/rutter/logcmd/bisect.go":           {".Write": "to the standard input of the user's command", "output.Escaped": "lines of package log/line"},
 	"cmd/rutter/logcmd/replay_map.go":       {".Write": "to a file and a hash"},
 	"cmd/rutter/logcmd/file.go":             {"output.Binary": "an archive"},
 	"cmd/rutter/logcmd/cn.go":               {"output.Escaped": "lines of package log/line"},

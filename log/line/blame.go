@@ -10,6 +10,7 @@ import (
 type Origin struct {
 	Field string    `json:"field"`
 	Value log.Value `json:"value"`
+	Name  string    `json:"name,omitempty"` // of what Value names; a caller of Shown sets it
 	// Seq is the entry that set the value. It is 0 if that entry is older than the
 	// first one that was added. Then Time, Actor and Change are unknown too.
 	Seq    log.Seq   `json:"seq"`
@@ -52,6 +53,16 @@ func (b *Blame) Add(l log.Line) error {
 // Last returns the object's last entry, and whether an entry was added.
 func (b *Blame) Last() (log.Line, bool) { return b.last, b.last.Event != nil }
 
+// Shown returns the origins with their values as JSON has them: times as texts.
+func (b *Blame) Shown() []Origin {
+	fields := b.Fields()
+	for i := range fields {
+		o := &fields[i]
+		o.Value, o.Old = log.ShownValue(b.last.Event.Kind, o.Field, o.Value), log.ShownValue(b.last.Event.Kind, o.Field, o.Old)
+	}
+	return fields
+}
+
 // Fields returns the origins in the order of the object's fields: of those that
 // are set, and of those that were changed to nothing.
 func (b *Blame) Fields() []Origin {
@@ -71,14 +82,15 @@ func (b *Blame) Fields() []Origin {
 	return fields
 }
 
-// AppendBlame appends the origins as text: one line for each field.
-func AppendBlame(out []byte, b *Blame, colour bool) []byte {
-	p := NewPrinter(Options{Colour: colour})
+// AppendBlame appends the origins as text: one line for each field. Of o it takes the
+// colours and the names.
+func AppendBlame(out []byte, b *Blame, o Options) []byte {
+	p := NewPrinter(Options{Colour: o.Colour, Names: o.Names})
 	fields := b.Fields()
 	width, values := 0, make([]string, len(fields))
 	for i, o := range fields {
 		width = max(width, len(o.Field))
-		values[i] = Value(o.Field, o.Value)
+		values[i] = p.value(o.Field, o.Value)
 	}
 	if last, ok := b.Last(); ok && last.Event.Action == log.Delete {
 		out = p.lines(out, last)
@@ -93,7 +105,7 @@ func AppendBlame(out []byte, b *Blame, colour bool) []byte {
 		out = append(p.put(append(out, ' '), p.p.path, pad(o.Field, width)), ' ')
 		out = p.put(out, p.p.is, values[i])
 		if o.Old != nil {
-			out = append(append(out, "  was "...), Value(o.Field, o.Old)...)
+			out = append(append(out, "  was "...), p.value(o.Field, o.Old)...)
 		}
 		if o.Seq > 0 {
 			out = p.put(out, p.p.actor, "  by "+safe(o.Actor)+"  change "+o.Change.String())

@@ -89,6 +89,19 @@ func TestGolden(t *testing.T) {
 	golden(t, "colour.golden", printed(t, Options{Colour: true}, example()))
 	golden(t, "colour-table.golden", printed(t, Options{Format: Table, Colour: true}, example()))
 	golden(t, "values.golden", printed(t, Options{Values: true}, example()))
+	names := func(field, uuid string) string {
+		switch {
+		case field == "owner_uuid" && uuid == example()[0].Event.ID:
+			return "admin"
+		case field == "uuid" && uuid == example()[0].Event.ID:
+			return "x) \x1b[31mred"
+		}
+		return ""
+	}
+	nic := example()[2]
+	nic.Event.Action, nic.Event.Changed = log.Create, nil
+	golden(t, "names.golden", printed(t, Options{Values: true, Names: names}, append(example()[:1], nic)))
+	golden(t, "made.golden", printed(t, Options{Names: names}, append(example()[:1], nic)))
 }
 
 // The line that spec/vminfod.md gives as its example.
@@ -163,13 +176,13 @@ func TestBlame(t *testing.T) {
 	if err := b.Add(lines[2]); err == nil {
 		t.Error("an event of another object was taken")
 	}
-	golden(t, "blame.golden", AppendBlame(nil, &b, false))
-	golden(t, "blame-colour.golden", AppendBlame(nil, &b, true))
+	golden(t, "blame.golden", AppendBlame(nil, &b, Options{}))
+	golden(t, "blame-colour.golden", AppendBlame(nil, &b, Options{Colour: true}))
 	var young Blame // its creation is not kept any more
 	if err := young.Add(lines[1]); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "blame-young.golden", AppendBlame(nil, &young, false))
+	golden(t, "blame-young.golden", AppendBlame(nil, &young, Options{}))
 }
 
 // The blame of a history names, for each field, the last entry that changed it.

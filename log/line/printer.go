@@ -24,11 +24,13 @@ const (
 	NDJSON Format = "ndjson"
 	// YAML is one sequence of mappings.
 	YAML Format = "yaml"
+	// CSV is RFC 4180: a header, and one record for each field that changed.
+	CSV Format = "csv"
 )
 
 // Formats lists the names of the formats, the default first.
 func Formats() []string {
-	return []string{string(Lines), string(Table), string(JSON), string(NDJSON), string(YAML)}
+	return []string{string(Lines), string(Table), string(JSON), string(NDJSON), string(YAML), string(CSV)}
 }
 
 // Options say how a Printer prints.
@@ -36,8 +38,12 @@ type Options struct {
 	Format Format
 	// Colour marks parts of Lines and Table for a terminal (ECMA-48).
 	Colour bool
-	// Values makes Lines show what a created object held, a line for each field.
+	// Values makes Lines show what a created object held, a line for each field. Else the
+	// line of a created object has the fields that lists of its kind have.
 	Values bool
+	// Names returns the name of what a field's UUID names, or "". Lines, Table and blames
+	// show it behind the UUID. Nil: no names.
+	Names func(field, uuid string) string
 }
 
 // A Printer turns entries into bytes. The bytes that Append and End add always end with
@@ -72,6 +78,11 @@ func (p *Printer) Append(b []byte, l log.Line) ([]byte, error) {
 			b = p.header(b)
 		}
 		return p.row(b, l), nil
+	case CSV:
+		if first {
+			b = AppendCSV(b, csvHeader...)
+		}
+		return p.records(b, l), nil
 	}
 	text, err := plainJSON(l)
 	if err != nil {
@@ -99,6 +110,8 @@ func (p *Printer) End(b []byte) []byte {
 		return append(b, "]\n"...)
 	case p.o.Format == Table && p.printed == 0:
 		return p.header(b)
+	case p.o.Format == CSV && p.printed == 0:
+		return AppendCSV(b, csvHeader...)
 	}
 	return b
 }

@@ -48,14 +48,15 @@ func (p *Printer) tail(b []byte, l log.Line) []byte {
 func (p *Printer) lines(b []byte, l log.Line) []byte {
 	e := l.Event
 	if e.Action != log.Update || len(e.Changed) == 0 {
-		b = p.tail(p.put(p.head(b, l), p.actionColour(e.Action), e.Action.String()), l)
-		if !p.o.Values || e.Action != log.Create {
-			return b
+		b = p.put(p.head(b, l), p.actionColour(e.Action), e.Action.String())
+		if e.Action != log.Create || !p.o.Values {
+			return p.tail(p.made(b, e, " :: "), l)
 		}
+		b = p.tail(b, l)
 		for _, name := range log.FieldNames(e.Kind) {
 			if value, _ := log.Field(e.Object, name); value != nil && value != false && value != uint64(0) {
 				b = append(p.put(p.head(b, l), p.p.path, name), " set :: "...)
-				b = p.tail(p.put(b, p.p.is, Value(name, value)), l)
+				b = p.tail(p.put(b, p.p.is, p.value(name, value)), l)
 			}
 		}
 		return b
@@ -70,8 +71,87 @@ func (p *Printer) lines(b []byte, l log.Line) []byte {
 // change appends the old and the new value of a field.
 func (p *Printer) change(b []byte, e *log.Event, change log.FieldChange) []byte {
 	now, _ := log.Field(e.Object, change.Path)
-	b = p.put(b, p.p.was, Value(change.Path, change.Old))
-	return p.put(append(b, " -> "...), p.p.is, Value(change.Path, now))
+	b = p.put(b, p.p.was, p.value(change.Path, change.Old))
+	return p.put(append(b, " -> "...), p.p.is, p.value(change.Path, now))
+}
+
+const (
+	// maxMade bounds the fields that the line of a created object of a kind without a list
+	// has.
+	maxMade = 6
+	// maxMadeText bounds the bytes of a value in such a line.
+	maxMadeText = 120
+)
+
+// made appends the fields of a created object that lists of its kind have, except its id.
+// before stands before the first one.
+func (p *Printer) made(b []byte, e *log.Event, before string) []byte {
+	if e.Action != log.Create {
+		return b
+	}
+	described := e.Kind.Describe()
+	var names []string
+	for _, c := range described.Command.Columns {
+		names = append(names, c.Field)
+	}
+	if names == nil {
+		names = log.FieldNames(e.Kind)
+	}
+	n := 0
+	for _, name := range names {
+		value, _ := log.Field(e.Object, name)
+		if name == described.IDField || value == nil || value == false || value == uint64(0) || value == "" {
+			continue
+		}
+		if n++; n > maxMade && described.Command.Columns == nil {
+			break
+		}
+		text := p.value(name, value)
+		if len(text) > maxMadeText {
+			text = "…"
+		}
+		b = append(p.put(append(b, before...), p.p.path, name), ' ')
+		b = p.put(b, p.p.is, text)
+		before = ", "
+	}
+	return b
+}
+
+// value is Value with the names of what it names.
+func (p *Printer) value(field string, v log.Value) string {
+	text := Value(field, v)
+	if p.o.Names == nil {
+		return text
+	}
+	var uuids []string
+	switch v := v.(type) {
+	case string:
+		uuids = []string{v}
+	case []string:
+		uuids = v
+	}
+	var names []string
+	for _, uuid := range uuids {
+		if name := p.o.Names(field, uuid); name != "" {
+			names = append(names, Name(name))
+		}
+	}
+	if names == nil {
+		return text
+	}
+	return text + " (" + strings.Join(names, ", ") + ")"
+}
+
+// Name returns a name that others chose as it is if it has only letters, digits and the
+// marks of host names, else quoted: it cannot be taken for what stands around it.
+func Name(text string) string {
+	odd := func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '.' && r != '-' && r != '_'
+	}
+	if strings.IndexFunc(text, odd) < 0 && strings.IndexFunc(text, hidden) < 0 {
+		return text
+	}
+	return strconv.Quote(text)
 }
 
 func (p *Printer) actionColour(a log.Action) string {
@@ -117,7 +197,10 @@ func (p *Printer) row(b []byte, l log.Line) []byte {
 		}
 		b = p.change(append(p.put(b, p.p.path, safe(change.Path)), ' '), e, change)
 	}
-	if len(e.Changed) == 0 {
+	switch made := p.made(nil, e, "  "); {
+	case len(made) > 0:
+		b = append(b, made...)
+	case len(e.Changed) == 0:
 		b = append(b, "  -"...)
 	}
 	return append(b, '\n')

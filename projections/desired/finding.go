@@ -17,15 +17,15 @@ const (
 
 // Levels of a Finding.
 const (
-	Fault = "fault" // packets do not arrive
-	Doubt = "doubt" // they may not
+	Fault = "fault" // a cause: packets do not arrive
+	Doubt = "doubt" // they may not arrive, or it is unknown whether they do
 	Note  = "note"  // good to know
 )
 
 // Finding is one thing that a Trace found, with what to do about it.
 type Finding struct {
 	Level  string   `json:"level"`
-	Code   string   `json:"code"` // stable, for programs
+	Code   string   `json:"code"` // stable, for programs: one of Codes
 	CN     log.UUID `json:"cn_uuid,omitzero"`
 	Text   string   `json:"text"`
 	Remedy string   `json:"remedy,omitempty"`
@@ -89,10 +89,10 @@ func (t *Trace) rank() int {
 			rank += 100
 		case f.Level == Fault:
 			rank += 10
-		case f.Level == Doubt:
-			rank++
 		case f.Code == "routed":
 			rank += 5
+		case f.Level == Doubt:
+			rank++
 		}
 	}
 	return rank

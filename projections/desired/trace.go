@@ -65,9 +65,22 @@ const maxTracePairs = 64
 // networks or vnets. It costs little more than finding them; with an alias, a
 // look at every VM. What it does not know is how far the CNs are: see Judge.
 func NewTrace(s *projections.State, from, to string) Trace {
-	sources := traceEnds(s, from)
-	targets := traceEnds(s, to)
-	if ip, err := netip.ParseAddr(to); err == nil {
+	return TraceBetween(s, TraceName{Asked: from, ID: from}, TraceName{Asked: to, ID: to})
+}
+
+// TraceName names an end of a trace.
+type TraceName struct {
+	Asked string // as its texts call it
+	ID    string // as it is looked for: see NewTrace. A UUID costs no look at every VM
+}
+
+// TraceBetween is NewTrace for a caller that knows the UUIDs of VMs that were named by
+// their aliases.
+func TraceBetween(s *projections.State, fromName, toName TraceName) Trace {
+	sources := traceEnds(s, fromName)
+	targets := traceEnds(s, toName)
+	from, to := fromName.Asked, toName.Asked
+	if ip, err := netip.ParseAddr(toName.ID); err == nil {
 		targets = endsAt(s, to, ip.Unmap(), sources)
 	}
 	best := Trace{From: TraceEnd{Asked: from}, To: TraceEnd{Asked: to}}
@@ -93,20 +106,20 @@ func NewTrace(s *projections.State, from, to string) Trace {
 	return best.judged()
 }
 
-// traceEnds are the NICs of a VM, or the NIC, that text names.
-func traceEnds(s *projections.State, text string) (ends []TraceEnd) {
-	if mac, err := log.ParseMAC(text); err == nil {
+// traceEnds are the NICs of a VM, or the NIC, that a name names.
+func traceEnds(s *projections.State, name TraceName) (ends []TraceEnd) {
+	if mac, err := log.ParseMAC(name.ID); err == nil {
 		if r, ok := s.Get(log.KindNIC, mac.String()); ok {
-			return []TraceEnd{endOf(s, text, r)}
+			return []TraceEnd{endOf(s, name.Asked, r)}
 		}
 		return nil
 	}
-	if id, err := log.ParseUUID(text); err == nil {
-		return endsOfVM(s, text, id)
+	if id, err := log.ParseUUID(name.ID); err == nil {
+		return endsOfVM(s, name.Asked, id)
 	}
 	for r := range s.List(log.KindVM) {
-		if vm := r.Object.(*log.VM); vm.Alias == text && text != "" {
-			ends = append(ends, endsOfVM(s, text, vm.UUID)...)
+		if vm := r.Object.(*log.VM); vm.Alias == name.ID && name.ID != "" {
+			ends = append(ends, endsOfVM(s, name.Asked, vm.UUID)...)
 		}
 	}
 	return ends
@@ -209,7 +222,7 @@ func (t *Trace) Judge(far func(cn log.UUID) Far) {
 		name := hostOf(end)
 		switch {
 		case !f.Known:
-			t.find(Fault, "cn-silent", end.CN, "start rutter agent on it, and look at its log", "%s has no session with any server: nobody knows what its kernel has", name)
+			t.find(Fault, "cn-silent", end.CN, "start rutter agent on it, and look at its log", "%s has no session with any server: what its kernel has is unknown", name)
 			continue
 		case !f.Alive:
 			t.find(Doubt, "cn-gone", end.CN, "what it had programmed still works; look at the machine, then at rutter agent on it", "the session of %s has ended at seq %d", name, f.Programmed)

@@ -209,7 +209,7 @@ func (j *kernelJudge) tap(l *KernelLink) {
 		j.fault("kernel-bridge", seeAgent, "%s on %s is in no bridge", l.Name, j.k.host)
 	}
 	if l.Closed {
-		j.doubt("kernel-tap-closed", "start the VM, and see the log of its hypervisor", "no program has the tap %s on %s open: the VM does not run, or its hypervisor has not opened it", l.Name, j.k.host)
+		j.fault("kernel-tap-closed", "start the VM, and see the log of its hypervisor", "no program has the tap %s on %s open: the VM does not run, or its hypervisor has not opened it", l.Name, j.k.host)
 	}
 	if l.MTU > j.k.end.MTU {
 		j.doubt("kernel-mtu", seeAgent, "the MTU of %s on %s is %d, and of the network %d", l.Name, j.k.host, l.MTU, j.k.end.MTU)
@@ -230,9 +230,9 @@ func (j *kernelJudge) entries() {
 		case n == nil:
 			j.fault("kernel-neighbour", seeAgent, "the neighbour for %s on %s is missing", to.IP, k.host)
 		case n.MAC.IsZero():
-			j.fault("kernel-neighbour", seeAgent, "the neighbour for %s on %s is %s: it has no MAC", to.IP, k.host, n.State)
+			j.fault("kernel-neighbour-failed", seeAgent, "the neighbour for %s on %s is %s: it has no MAC", to.IP, k.host, n.State)
 		case n.MAC != to.NIC:
-			j.fault("kernel-neighbour", seeAgent, "the neighbour for %s on %s is %s, and the log has %s", to.IP, k.host, n.MAC, to.NIC)
+			j.fault("kernel-neighbour-mac", seeAgent, "the neighbour for %s on %s is %s, and the log has %s", to.IP, k.host, n.MAC, to.NIC)
 		}
 	}
 	if f := j.v.Forward; vxlan != nil && k.Query.VTEP.IsValid() {
@@ -242,7 +242,7 @@ func (j *kernelJudge) entries() {
 		case f == nil:
 			j.fault("kernel-forward", seeAgent, "the forwarding entry of %s for %s on %s is missing", vxlan.Name, to.NIC, k.host)
 		case f.VTEP != k.Query.VTEP:
-			j.fault("kernel-forward", seeAgent, "the forwarding entry of %s for %s on %s leads to %s, and the log has %s", vxlan.Name, to.NIC, k.host, f.VTEP, k.Query.VTEP)
+			j.fault("kernel-forward-vtep", seeAgent, "the forwarding entry of %s for %s on %s leads to %s, and the log has %s", vxlan.Name, to.NIC, k.host, f.VTEP, k.Query.VTEP)
 		}
 	}
 }
@@ -256,7 +256,7 @@ func (j *kernelJudge) security() {
 		j.doubt("kernel-security", "rutter agent status on the node says why", "%s cannot hold the rules of port security: %s", k.host, cmp.Or(s.Why, "its agent says not why"))
 		return
 	default:
-		j.find(Note, "kernel-security", k.CN, "rutter agent --port-security on", "%s runs without port security%s", k.host, because(s.Why))
+		j.find(Note, "kernel-security-off", k.CN, "rutter agent --port-security on", "%s runs without port security%s", k.host, because(s.Why))
 		return
 	}
 	if s.Peer != nil && !*s.Peer {
@@ -271,13 +271,13 @@ func (j *kernelJudge) security() {
 	}
 	want := SecurityOf(k.end.nic).Relaxed()
 	if !slices.Equal(r.Relaxed, want) {
-		j.doubt("kernel-rules", seeAgent, "the rules of %s on %s allow %s, and the log allows %s", r.Port, k.host, listed(r.Relaxed), listed(want))
+		j.doubt("kernel-rules-relaxed", seeAgent, "the rules of %s on %s allow %s, and the log allows %s", r.Port, k.host, listed(r.Relaxed), listed(want))
 	}
 	if r.MAC != k.NIC && !slices.Contains(r.Relaxed, "allow_mac_spoofing") {
-		j.fault("kernel-rules", seeAgent, "the rules of %s on %s let through the MAC %s only, and the NIC has %s", r.Port, k.host, r.MAC, k.NIC)
+		j.fault("kernel-rules-mac", seeAgent, "the rules of %s on %s let through the MAC %s only, and the NIC has %s", r.Port, k.host, r.MAC, k.NIC)
 	}
 	if ip := k.end.IP; ip.IsValid() && !slices.Contains(r.Addresses, ip) && !slices.Contains(r.Relaxed, "allow_ip_spoofing") {
-		j.fault("kernel-rules", seeAgent, "the rules of %s on %s do not let through %s, its own address", r.Port, k.host, ip)
+		j.fault("kernel-rules-address", seeAgent, "the rules of %s on %s do not let through %s, its own address", r.Port, k.host, ip)
 	}
 }
 

@@ -66,11 +66,11 @@ func TestTraceOfKernels(t *testing.T) {
 		{"MTU", func(_, v *desired.KernelView) { v.Links[0].MTU = 9000 }, desired.Doubtful, "kernel-mtu", "is 9000, and of the network 1400"},
 		{"no address", func(_, v *desired.KernelView) { v.Addresses = nil }, desired.Unreachable, "kernel-address", "has not the address"},
 		{"no neighbour", func(_, v *desired.KernelView) { v.Neighbour = nil }, desired.Unreachable, "kernel-neighbour", "is missing"},
-		{"neighbour that failed", func(_, v *desired.KernelView) { v.Neighbour = &desired.KernelNeigh{State: "failed"} }, desired.Unreachable, "kernel-neighbour", "is failed: it has no MAC"},
-		{"another neighbour", func(_, v *desired.KernelView) { v.Neighbour.MAC = log.MAC{2, 5: 9} }, desired.Unreachable, "kernel-neighbour", "is 02:00:00:00:00:09, and the log has"},
+		{"neighbour that failed", func(_, v *desired.KernelView) { v.Neighbour = &desired.KernelNeigh{State: "failed"} }, desired.Unreachable, "kernel-neighbour-failed", "is failed: it has no MAC"},
+		{"another neighbour", func(_, v *desired.KernelView) { v.Neighbour.MAC = log.MAC{2, 5: 9} }, desired.Unreachable, "kernel-neighbour-mac", "is 02:00:00:00:00:09, and the log has"},
 		{"on demand", func(_, v *desired.KernelView) { v.OnDemand, v.Neighbour, v.Forward = true, nil, nil }, desired.Reachable, "", "is asked for with the first packet"},
 		{"no forwarding entry", func(_, v *desired.KernelView) { v.Forward = nil }, desired.Unreachable, "kernel-forward", "is missing"},
-		{"another VTEP", func(_, v *desired.KernelView) { v.Forward.VTEP = netip.MustParseAddr("192.0.2.9") }, desired.Unreachable, "kernel-forward", "leads to 192.0.2.9"},
+		{"another VTEP", func(_, v *desired.KernelView) { v.Forward.VTEP = netip.MustParseAddr("192.0.2.9") }, desired.Unreachable, "kernel-forward-vtep", "leads to 192.0.2.9"},
 		{"unread", func(_, v *desired.KernelView) {
 			v.Links, v.Neighbour, v.Forward, v.Security.Rules, v.Unknown = nil, nil, nil, nil, []string{"namespace z: it is a FIFO"}
 		}, desired.Reachable, "", "this is not known: namespace z: it is a FIFO"},
@@ -78,9 +78,9 @@ func TestTraceOfKernels(t *testing.T) {
 		{"no rules", func(_, v *desired.KernelView) { v.Security.Rules = nil }, desired.Unreachable, "kernel-rules", "has no rules"},
 		{"rules of another address", func(_, v *desired.KernelView) {
 			v.Security.Rules.Addresses = []netip.Addr{netip.MustParseAddr("10.0.0.99")}
-		}, desired.Unreachable, "kernel-rules", "its own address"},
-		{"rules of another MAC", func(_, v *desired.KernelView) { v.Security.Rules.MAC = log.MAC{2, 5: 9} }, desired.Unreachable, "kernel-rules", "let through the MAC 02:00:00:00:00:09 only"},
-		{"rules that allow more", func(_, v *desired.KernelView) { v.Security.Rules.Relaxed = []string{"allow_ip_spoofing"} }, desired.Doubtful, "kernel-rules", "allow allow_ip_spoofing, and the log allows nothing more"},
+		}, desired.Unreachable, "kernel-rules-address", "its own address"},
+		{"rules of another MAC", func(_, v *desired.KernelView) { v.Security.Rules.MAC = log.MAC{2, 5: 9} }, desired.Unreachable, "kernel-rules-mac", "let through the MAC 02:00:00:00:00:09 only"},
+		{"rules that allow more", func(_, v *desired.KernelView) { v.Security.Rules.Relaxed = []string{"allow_ip_spoofing"} }, desired.Doubtful, "kernel-rules-relaxed", "allow allow_ip_spoofing, and the log allows nothing more"},
 		{"unsupported", func(_, v *desired.KernelView) {
 			v.Security = desired.KernelSecurity{Mode: desired.SecurityUnsupported, Why: "no nf_tables"}
 		}, desired.Doubtful, "kernel-security", "no nf_tables"},
@@ -89,7 +89,7 @@ func TestTraceOfKernels(t *testing.T) {
 		{"drops of before", func(first, v *desired.KernelView) { first.Drops["ip"], v.Drops["ip"] = 3, 3 }, desired.Reachable, "", "3 packets were dropped at the port"},
 		{"strangers on the underlay", func(first, v *desired.KernelView) { v.Underlay["peer"] = 2 }, desired.Doubtful, "kernel-underlay-drops", "rose by 2: VXLAN packets come from a sender that is no peer"},
 		{"tap", func(_, v *desired.KernelView) { tapped(v) }, desired.Reachable, "", ""},
-		{"tap that is closed", func(_, v *desired.KernelView) { tapped(v); v.Links[0].Closed = true }, desired.Doubtful, "kernel-tap-closed", "no program has the tap rt1"},
+		{"tap that is closed", func(_, v *desired.KernelView) { tapped(v); v.Links[0].Closed = true }, desired.Unreachable, "kernel-tap-closed", "no program has the tap rt1"},
 		{"tap that is down", func(_, v *desired.KernelView) { tapped(v); v.Links[0].Up = false }, desired.Unreachable, "kernel-link-down", "the link rt1 (tap)"},
 		{"tap in no bridge", func(_, v *desired.KernelView) { tapped(v); v.Links[0].Master = "" }, desired.Unreachable, "kernel-bridge", "rt1 on"},
 		{"tap with another MTU", func(_, v *desired.KernelView) { tapped(v); v.Links[0].MTU = 1500 }, desired.Doubtful, "kernel-mtu", "is 1500, and of the network 1400"},
@@ -130,6 +130,48 @@ func TestTraceOfKernels(t *testing.T) {
 				t.Errorf("summary: %s", got.Summary)
 			}
 		})
+	}
+}
+
+// A verdict of both kernels is asked for: a kernel that is not known, or in part, or that
+// was not asked, is a doubt. A kernel that is known takes nothing from the verdict.
+func TestTraceRequiresKernels(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(k *desired.TraceKernel)
+		code  string
+	}{
+		"known":    {func(*desired.TraceKernel) {}, ""},
+		"silent":   {func(k *desired.TraceKernel) { k.View, k.Unknown = nil, "no answer" }, "kernel-unknown"},
+		"in part":  {func(k *desired.TraceKernel) { k.View.Unknown = []string{"namespace z"} }, "kernel-part-unknown"},
+		"no watch": {func(k *desired.TraceKernel) { k.Unknown = "too slow" }, ""},
+	} {
+		w := worldtest.Settled(t, rules.Decide)
+		for _, op := range []string{`update network #31# {"mtu": 1400}`, `update server #11# {"status": "running"}`, `update server #12# {"status": "running"}`} {
+			w.Must(op)
+		}
+		got := desired.NewTrace(w.State, changetest.UUID(21).String(), changetest.UUID(22).String())
+		got.Judge(ready)
+		asked := got.Kernels()
+		for i := range asked {
+			asked[i].View = kernelOf(&got, &asked[i])
+		}
+		c.spoil(&asked[1])
+		got.JudgeKernels(asked)
+		if got.Verdict != desired.Reachable {
+			t.Errorf("%s: %s without the need of kernels", name, got.Verdict)
+		}
+		got.RequireKernels()
+		at := slices.IndexFunc(got.Findings, func(f desired.Finding) bool { return f.Level == desired.Doubt })
+		switch {
+		case c.code == "" && (got.Verdict != desired.Reachable || at >= 0):
+			t.Errorf("%s: %s, %+v", name, got.Verdict, got.Findings)
+		case c.code != "" && (got.Verdict != desired.Doubtful || at < 0 || got.Findings[at].Code != c.code):
+			t.Errorf("%s: %s, %+v; want %s", name, got.Verdict, got.Findings, c.code)
+		}
+		got.KernelsAsked = nil
+		if got.RequireKernels(); got.Verdict != desired.Doubtful || !slices.ContainsFunc(got.Findings, func(f desired.Finding) bool { return f.Code == "kernel-not-asked" }) {
+			t.Errorf("%s: %s without an asked kernel, %+v", name, got.Verdict, got.Findings)
+		}
 	}
 }
 

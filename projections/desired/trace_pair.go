@@ -3,6 +3,7 @@ package desired
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"rutter/log"
 	"rutter/projections"
@@ -23,6 +24,7 @@ func tracePair(s *projections.State, from, to TraceEnd) Trace {
 	if from.net.Fabric && to.net.Fabric && from.Network == to.Network && from.CN != (log.UUID{}) && to.CN != (log.UUID{}) {
 		traceEntries(s, &t, from, to)
 		traceEntries(s, &t, to, from)
+		t.unwanted()
 	}
 	return t
 }
@@ -30,12 +32,12 @@ func tracePair(s *projections.State, from, to TraceEnd) Trace {
 // traceEnd looks at one end alone.
 func traceEnd(s *projections.State, t *Trace, end *TraceEnd) {
 	name := end.Asked
-	if !end.VM.IsZero() && end.State != "running" {
-		level := Fault
-		if end.State == "provisioning" {
-			level = Doubt
-		}
-		t.find(level, "vm-not-running", end.CN, "rutter vm list on its CN says more; start it", "the VM %s is %s", name, end.State)
+	switch {
+	case end.VM.IsZero() || end.State == "running":
+	case end.State == "provisioning":
+		t.find(Doubt, "vm-provisioning", end.CN, "wait until it runs: rutter log history vm "+end.VM.String(), "the VM %s is %s", name, end.State)
+	default:
+		t.find(Fault, "vm-not-running", end.CN, "rutter vm list on its CN says more; start it", "the VM %s is %s", name, end.State)
 	}
 	if end.nic == nil {
 		t.find(Fault, "no-nic", end.CN, "rutter nic create --network … --owner …", "the VM %s has no NIC", name)
@@ -47,24 +49,23 @@ func traceEnd(s *projections.State, t *Trace, end *TraceEnd) {
 	case end.net == nil:
 		t.find(Fault, "network-unknown", end.CN, "", "NIC %s of %s is on network %s, which the log does not have", end.NIC, name, end.Network)
 	case !end.nic.IP.IsValid():
-		t.find(Fault, "nic-no-address", end.CN, "rutter nic update "+end.NIC.String()+" --set ip=…", "NIC %s of %s has no address, so nobody has a neighbour entry for it", end.NIC, name)
+		t.find(Fault, "nic-no-address", end.CN, "rutter nic update "+end.NIC.String()+" --set ip=…", "NIC %s of %s has no address, so no CN has a neighbour entry for it", end.NIC, name)
 	}
 	if end.nic.BelongsToType != "zone" {
-		t.find(Note, "not-a-vm", end.CN, "", "NIC %s belongs to a %s, whose own links Rutter does not make", end.NIC, end.nic.BelongsToType)
+		t.find(Doubt, "not-a-vm", end.CN, "look at its links on the machine itself", "NIC %s belongs to a %s: Rutter does not make its links, and the log does not say whether they are there", end.NIC, end.nic.BelongsToType)
 	}
 	if end.CN.IsZero() || end.nic.CNUUID.IsZero() {
 		t.find(Fault, "no-cn", end.CN, "rutter nic update "+end.NIC.String()+" --set cn_uuid=…", "NIC %s of %s is on no CN", end.NIC, name)
 		return
 	}
-	if vm, ok := s.Get(log.KindVM, end.VM.String()); ok && vm.Object.(*log.VM).ServerUUID != end.nic.CNUUID {
-		t.find(Doubt, "nic-elsewhere", end.CN, "is it migrating? else set the NIC's cn_uuid to the VM's server_uuid",
-			"NIC %s is on CN %s, and its VM %s on CN %s", end.NIC, end.nic.CNUUID, name, vm.Object.(*log.VM).ServerUUID)
+	if vm, ok := s.Get(log.KindVM, end.VM.String()); ok {
+		tracePlace(s, t, end, vm.Object.(*log.VM))
 	}
 	switch r, ok := s.Get(log.KindServer, end.CN.String()); {
 	case !ok:
 		t.find(Doubt, "cn-not-in-log", end.CN, "rutter cn create --uuid "+end.CN.String(), "CN %s is not in the log", end.CN)
 	case r.Object.(*log.Server).Status == "unknown":
-		t.find(Doubt, "cn-unknown", end.CN, "look at the machine; its kernel keeps what it had", "%s is unknown: no server hears it", hostOf(*end))
+		t.find(Doubt, "cn-unknown", end.CN, "look at the machine; its kernel keeps what it had", "the status of %s is unknown: it sends no server anything", hostOf(*end))
 	}
 }
 
@@ -77,10 +78,11 @@ func traceNetworks(s *projections.State, t *Trace) {
 		t.find(Fault, "other-vnet", log.UUID{}, "give one of them a NIC on the other's vnet, or a router between them",
 			"%s is on %s and %s on %s: nothing of Rutter's joins them", t.From.Asked, placeName(from), t.To.Asked, placeName(to))
 		return
+	case traceRouter(s, t, from, to):
 	case !from.Gateway.IsValid() || !to.Gateway.IsValid():
 		t.find(Fault, "no-gateway", log.UUID{}, "rutter network update … --set gateway=…", "they are on two networks, %s and %s, and not both have a gateway", from.Name, to.Name)
 	default:
-		t.find(Note, "routed", log.UUID{}, "look at the routers, then trace from each end to its own gateway",
+		t.find(Doubt, "routed", log.UUID{}, "look at the routers, then trace from each end to its own gateway",
 			"they are on two networks: %s sends to its gateway %s, and %s answers by %s", from.Name, from.Gateway, to.Name, to.Gateway)
 		traceGateway(s, t, from)
 		traceGateway(s, t, to)
@@ -93,10 +95,41 @@ func traceNetworks(s *projections.State, t *Trace) {
 	}
 }
 
+// traceGateway looks for what has the address of a fabric's gateway.
 func traceGateway(s *projections.State, t *Trace, net *log.Network) {
-	if _, ok := s.NICAt(net.UUID, net.Gateway); !ok && net.Fabric {
-		t.find(Doubt, "gateway-nobody", log.UUID{}, "give the router a NIC with that address", "no NIC has the address %s, the gateway of %s", net.Gateway, net.Name)
+	if _, ok := s.NICAt(net.UUID, net.Gateway); ok || !net.Fabric {
+		return
 	}
+	for r := range s.NICsOn(net.UUID) {
+		if nic := r.Object.(*log.NIC); slices.Contains(nic.AllowedIPs, net.Gateway) {
+			t.find(Doubt, "gateway-shared", nic.CNUUID, "trace to the NIC that has it now", "the address %s, the gateway of %s, is no NIC's own: NIC %s may have it among others", net.Gateway, net.Name, nic.MAC)
+			return
+		}
+	}
+	t.find(Fault, "gateway-nobody", log.UUID{}, "give the router a NIC with that address", "no NIC has the address %s, the gateway of %s: packets to it do not arrive", net.Gateway, net.Name)
+}
+
+// traceRouter looks for a router of the log that joins two networks, and reports whether
+// there is one.
+func traceRouter(s *projections.State, t *Trace, from, to *log.Network) bool {
+	for r := range s.List(log.KindRouter) { // there are few
+		router := r.Object.(*log.Router)
+		if !slices.Contains(router.Networks, from.UUID) || !slices.Contains(router.Networks, to.UUID) {
+			continue
+		}
+		t.find(Doubt, "routed", router.CNUUID, "trace from each end to the router's address on its network",
+			"they are on two networks, %s and %s, which the router %s joins: the log does not say whether it passes packets on", from.Name, to.Name, router.Name)
+		for i, uuid := range router.Networks {
+			if uuid != from.UUID && uuid != to.UUID || i >= len(router.Addresses) {
+				continue
+			}
+			if _, ok := s.NICAt(uuid, router.Addresses[i]); !ok {
+				t.find(Fault, "router-nobody", router.CNUUID, "give the VM of the router a NIC with that address", "no NIC has the address %s, that of the router %s: packets to it do not arrive", router.Addresses[i], router.Name)
+			}
+		}
+		return true
+	}
+	return false
 }
 
 func placeName(n *log.Network) string {

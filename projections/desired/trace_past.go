@@ -30,7 +30,7 @@ func TraceOf(from, to string, load func(TraceWant) (*projections.State, error)) 
 			return Trace{}, err
 		}
 		t := NewTrace(s, from, to)
-		if want.Whole || !want.more(append(append(traceEnds(s, from), traceEnds(s, to)...), t.From, t.To)) {
+		if want.Whole || !want.more(append(append(traceEnds(s, TraceName{from, from}), traceEnds(s, TraceName{to, to})...), t.From, t.To)) {
 			return t, nil
 		}
 	}

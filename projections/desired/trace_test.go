@@ -45,6 +45,28 @@ func TestTrace(t *testing.T) {
 			`delete nic 00:00:00:00:02:01`,
 			`create nic {"mac": "020000000009", "belongs_to_type": "zone", "belongs_to_uuid": "#22#", "owner_uuid": "#1#", "cn_uuid": "#12#", "network_uuid": "#35#"}`,
 		}, verdict: desired.Routed, code: "routed"},
+		{name: "gateway without a NIC", ops: []string{
+			`create network {"uuid": "#35#", "name": "more", "nic_tag": "overlay", "subnet": "10.5.0.0/24", "gateway": "10.5.0.1", "mtu": 1400, "owner_uuids": ["#1#"], "fabric": true, "vnet_id": 10}`,
+			`create nic {"mac": "020000000012", "belongs_to_type": "other", "belongs_to_uuid": "#40#", "owner_uuid": "#1#", "cn_uuid": "#11#", "network_uuid": "#31#", "ip": "10.0.0.1"}`,
+			`delete nic 00:00:00:00:02:01`,
+			`create nic {"mac": "020000000009", "belongs_to_type": "zone", "belongs_to_uuid": "#22#", "owner_uuid": "#1#", "cn_uuid": "#12#", "network_uuid": "#35#"}`,
+		}, verdict: desired.Unreachable, code: "gateway-nobody"},
+		{name: "VM that is made", ops: []string{`update vm #22# {"state": "provisioning"}`}, verdict: desired.Doubtful, code: "vm-provisioning"},
+		{name: "NIC on another CN than its VM", ops: []string{`update nic 00:00:00:00:02:01 {"cn_uuid": "#11#"}`}, verdict: desired.Unreachable, code: "nic-elsewhere"},
+		{name: "VM on no CN", ops: []string{
+			`create vm {"uuid": "#25#", "owner_uuid": "#1#", "state": "running"}`,
+			`create nic {"mac": "020000000014", "belongs_to_type": "zone", "belongs_to_uuid": "#25#", "owner_uuid": "#1#", "cn_uuid": "#12#", "network_uuid": "#31#"}`,
+		}, to: "02:00:00:00:00:14", verdict: desired.Doubtful, code: "vm-unplaced"},
+		{name: "VMM on another CN", ops: []string{`create vmm {"id": "#40#", "instance_id": "#22#", "sled_id": "#11#", "state": "running", "gen": 1}`}, verdict: desired.Unreachable, code: "vmm-elsewhere"},
+		{name: "VMM that ended on another CN", ops: []string{`create vmm {"id": "#40#", "instance_id": "#22#", "sled_id": "#11#", "state": "destroyed", "gen": 1}`}, verdict: desired.Reachable},
+		{name: "VMM where the NIC is", ops: []string{`create vmm {"id": "#40#", "instance_id": "#22#", "sled_id": "#12#", "state": "running", "gen": 1}`}, verdict: desired.Reachable},
+		{name: "VMMs on both CNs", ops: []string{
+			`create vmm {"id": "#40#", "instance_id": "#22#", "sled_id": "#12#", "state": "migrating", "gen": 1}`,
+			`create vmm {"id": "#41#", "instance_id": "#22#", "sled_id": "#11#", "state": "migrating", "gen": 1}`,
+		}, verdict: desired.Doubtful, code: "vm-migrating"},
+		{name: "NIC of no VM", ops: []string{
+			`create nic {"mac": "020000000014", "belongs_to_type": "other", "belongs_to_uuid": "#40#", "owner_uuid": "#1#", "cn_uuid": "#12#", "network_uuid": "#31#"}`,
+		}, to: "02:00:00:00:00:14", verdict: desired.Doubtful, code: "not-a-vm"},
 		{name: "another network without a gateway, of another MTU", ops: []string{
 			`create network {"uuid": "#35#", "name": "more", "nic_tag": "overlay", "subnet": "10.5.0.0/24", "mtu": 1300, "owner_uuids": ["#1#"], "fabric": true, "vnet_id": 10}`,
 			`delete nic 00:00:00:00:02:01`,

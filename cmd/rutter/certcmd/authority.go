@@ -164,7 +164,7 @@ func showCommand() *cli.Command {
 	return &cli.Command{
 		Name: "show", Usage: "what stands in certificates", ArgsUsage: "FILE|FOLDER …",
 		Description: term.Examples("rutter cert show ./pki", "rutter cert show ~/.rutter-tls/tls.crt -o json"),
-		Flags:       []cli.Flag{output.Flag()},
+		Flags:       []cli.Flag{output.TableFlag()},
 		Action:      show,
 	}
 }

@@ -22,7 +22,7 @@ func listCommand() *cli.Command {
 	return &cli.Command{
 		Name: "list", Usage: "the certificates that the cluster knows of",
 		Description: term.Examples("rutter cert list", "rutter cert list -o ndjson") + "\n\nServers tell of their own, and of those that they issue. What rutter cert issue made is in it if it was told\nwhich cluster it is for (-s), or after rutter cert record.",
-		Flags:       []cli.Flag{term.ServersFlag(), output.Flag()},
+		Flags:       []cli.Flag{term.ServersFlag(), output.TableFlag()},
 		Action: func(c *cli.Context) error {
 			d, err := pkiclient.Open(c)
 			if err != nil {
@@ -102,7 +102,7 @@ func TokenCommand() *cli.Command {
 			},
 			{
 				Name: "list", Usage: "the tokens that there are, and who used them", Action: listTokens,
-				Flags:       []cli.Flag{term.ServersFlag(), output.Flag()},
+				Flags:       []cli.Flag{term.ServersFlag(), output.TableFlag()},
 				Description: term.Examples("rutter token list"),
 			},
 			{

@@ -41,7 +41,7 @@ func Command() *cli.Command {
 				Description: term.Examples("rutter cluster status", "rutter cluster status --wait 2m     # between two restarts", "rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -o json"),
 			},
 			{
-				Name: "members", Usage: "who belongs to the cluster, who has a vote, who leads", Flags: flags, Action: clusterMembers,
+				Name: "members", Usage: "who belongs to the cluster, who has a vote, who leads", Flags: []cli.Flag{term.ServersFlag(), output.TableFlag()}, Action: clusterMembers,
 				Description: term.Examples("rutter cluster members", "rutter cluster members -o json"),
 			},
 			{

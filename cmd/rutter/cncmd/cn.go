@@ -28,7 +28,7 @@ func Command() *cli.Command {
 		Description: term.Examples("rutter cn show 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"),
 	}, &cli.Command{
 		Name: "sessions", Usage: "who is connected to which server, and how far behind", Action: cnSessions,
-		Flags: []cli.Flag{term.ServersFlag(), output.Flag()},
+		Flags: []cli.Flag{term.ServersFlag(), output.TableFlag()},
 		Description: term.Examples(
 			"rutter cn sessions",
 			"rutter cn sessions -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -s http://10.0.0.3:7420",
@@ -46,8 +46,7 @@ func cnSessions(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return output.One(c, sessions, func(out io.Writer) {
-		w := output.Aligned(out)
+	rows := func(w io.Writer) {
 		output.Print(w, "CN\tHOSTNAME\tSERVER\tSINCE\tAPPLIED\tPROGRAMMED\tBEHIND\tHELD\n")
 		for _, s := range sessions {
 			since := "-"
@@ -56,6 +55,13 @@ func cnSessions(c *cli.Context) error {
 			}
 			output.Printf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", s.CN, output.Text(s.Hostname), s.Server, since, s.Applied, s.Programmed, s.Lag, holdCell(s.Hold))
 		}
+	}
+	if c.String("output") == "csv" {
+		return output.Table(c, sessions, rows)
+	}
+	return output.One(c, sessions, func(out io.Writer) {
+		w := output.Aligned(out)
+		rows(w)
 		_ = w.Flush() // the terminal is gone
 		printHolds(out, sessions)
 	})

@@ -62,6 +62,7 @@ var sessionColumns = []output.Column{
 	ofSession("LAG", func(s *client.Session) string { return s.Lag.String() }),
 	ofSession("LAG-MS", func(s *client.Session) string { return fmt.Sprint(s.BehindMS) }),
 	ofSession("PROGRAMMED", func(s *client.Session) string { return s.Programmed.String() }),
+	ofSession("FAILING", func(s *client.Session) string { return fmt.Sprint(s.Failing) }),
 	ofSession("DIGEST", digestCell),
 	ofSession("LAST-RESET", func(s *client.Session) string { return s.LastReset }),
 }
@@ -79,7 +80,7 @@ func digestCell(s *client.Session) string {
 func ofSession(title string, value func(*client.Session) string) output.Column {
 	return output.Computed(title, func(o map[string]any) string {
 		s, ok := o["connection"].(*client.Session)
-		if !ok {
+		if !ok || s == nil {
 			return "-"
 		}
 		return output.Text(value(s))
@@ -105,9 +106,7 @@ func cnList(o objects.Collection) cli.ActionFunc {
 			byCN[sessions[i].CN.String()] = &sessions[i]
 		}
 		for _, object := range list {
-			if s := byCN[output.Text(object["uuid"])]; s != nil {
-				object["connection"] = s
-			}
+			object["connection"] = byCN[output.Text(object["uuid"])] // null in JSON: no session
 		}
 		return output.Objects(c, list, append(append(objects.Columns(log.KindServer), lastHeardColumn), sessionColumns...))
 	}

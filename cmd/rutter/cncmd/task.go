@@ -21,7 +21,7 @@ import (
 
 // TaskCommand has the commands for tasks of compute nodes.
 func TaskCommand() *cli.Command {
-	flags := []cli.Flag{term.ServersFlag(), output.Flag()}
+	flags := []cli.Flag{term.ServersFlag(), output.TableFlag()}
 	return &cli.Command{
 		Name: "task", Usage: "what compute nodes are asked to do: start, list and wait for tasks", Category: "Inventory",
 		Description: term.Examples(

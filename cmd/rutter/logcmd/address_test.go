@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"rutter/cmd/rutter/logcmd/internal/names"
 	"rutter/log"
 )
 
@@ -27,8 +28,8 @@ func TestHoldingOfAnIPObject(t *testing.T) {
 	} {
 		l := log.Line{Seq: 7, Event: &log.Event{Kind: log.KindIP, Action: c.action, ID: is.ID(), Actor: "napi", Object: c.object, Changed: c.changed}}
 		h, ok := holdingOf(l, addr)
-		if want := l.Event.Time.String() + " #7 10.0.0.1 " + c.want + "  by napi  change " + (log.UUID{}).String(); !ok || h.text(addr) != want {
-			t.Errorf("%s: got %v\n%s\nwant\n%s", c.action, ok, h.text(addr), want)
+		if want := l.Event.Time.String() + " #7 10.0.0.1 " + c.want + "  by napi  change " + (log.UUID{}).String(); !ok || h.text(addr, names.None()) != want {
+			t.Errorf("%s: got %v\n%s\nwant\n%s", c.action, ok, h.text(addr, names.None()), want)
 		}
 		if _, ok := holdingOf(l, netip.MustParseAddr("10.0.0.2")); ok {
 			t.Errorf("%s: it is about another address too", c.action)
@@ -61,8 +62,8 @@ func TestHoldingOfANICThatMoves(t *testing.T) {
 			t.Errorf("%s: it did something with the address: %v", c.name, ok)
 			continue
 		}
-		if want := l.Event.Time.String() + " #7 10.0.0.1 " + c.want + "  by napi  change " + (log.UUID{}).String(); ok && h.text(addr) != want {
-			t.Errorf("%s: got\n%s\nwant\n%s", c.name, h.text(addr), want)
+		if want := l.Event.Time.String() + " #7 10.0.0.1 " + c.want + "  by napi  change " + (log.UUID{}).String(); ok && h.text(addr, names.None()) != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", c.name, h.text(addr, names.None()), want)
 		}
 	}
 }

@@ -44,20 +44,25 @@ func (a *At) Part(ctx context.Context, part history.Part) (*projections.State, e
 	return a.s.folder.PartAt(ctx, part, a.Seq)
 }
 
-// Trace is State.Trace at the place.
+// Trace says why one VM can or cannot reach another at the place.
 func (a *At) Trace(ctx context.Context, from, to string) (desired.Trace, error) {
-	t, err := desired.TraceOf(from, to, func(want desired.TraceWant) (*projections.State, error) {
-		if want.Whole {
-			return a.s.folder.StateAt(ctx, a.Seq)
-		}
-		part := history.Part{CNs: want.CNs, Mentions: want.Mentions}
-		for _, mac := range want.NICs {
-			part.Objects = append(part.Objects, history.Ref{Kind: log.KindNIC, ID: mac.String()})
-		}
-		return a.Part(ctx, part)
-	})
+	t, err := a.s.trace(ctx, a.Seq, from, to)
 	if err == nil {
 		t.AsOf(a.Seq)
 	}
 	return t, err
+}
+
+// trace is desired.NewTrace on the state of a folder at a seq.
+func (s *pastLog) trace(ctx context.Context, seq log.Seq, from, to string) (desired.Trace, error) {
+	return desired.TraceOf(from, to, func(want desired.TraceWant) (*projections.State, error) {
+		if want.Whole {
+			return s.folder.StateAt(ctx, seq)
+		}
+		part := history.Part{CNs: want.CNs, Mentions: want.Mentions, Kinds: []log.Kind{log.KindRouter}}
+		for _, mac := range want.NICs {
+			part.Objects = append(part.Objects, history.Ref{Kind: log.KindNIC, ID: mac.String()})
+		}
+		return s.folder.PartAt(ctx, part, seq)
+	})
 }

@@ -2,16 +2,17 @@ package logcmd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/logcmd/internal/names"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
+	"rutter/log/line"
 	"rutter/projections"
 	"rutter/projections/desired"
 )
@@ -20,7 +21,7 @@ import (
 func diffCommand() *cli.Command {
 	return &cli.Command{
 		Name: "diff", Usage: "what changed between two places of a log, or where two logs part", ArgsUsage: "[A B]", Action: logDiff,
-		Flags: append(partFlags(), term.ServersFlag(), term.DataFlag(), output.Flag("table", "ndjson"),
+		Flags: append(partFlags(), term.ServersFlag(), term.DataFlag(), output.Flag("table", "json", "ndjson", "csv"),
 			&cli.StringFlag{Name: "from", Usage: "from the state after this `SEQ|TIME`"},
 			&cli.StringFlag{Name: "to", Usage: "to the state after this `SEQ|TIME`; the head if it is left out"}),
 		Description: "With --from: the objects that differ, and with --cn what the kernel of that CN had to change for it. With two data folders, snapshot files or URLs A and B: the first entry that is not the same, with exit code 1.\n\n" + term.Examples(
@@ -56,12 +57,12 @@ func logDiff(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	out := diffPrinter{w: c.App.Writer, json: c.String("output") != "table"}
+	out := newDiffPrinter(c, s.names(c.Context))
 	out.objects(projections.DiffRecords(p.records(before), p.records(after)))
 	if p.has == log.ScopeCN {
 		out.links("", desired.DiffLinks(desired.Of(before, p.cn), desired.Of(after, p.cn)))
 	}
-	return out.err
+	return out.end()
 }
 
 func (s *pastLog) stateAt(c *cli.Context, flag string, p statePart) (*projections.State, error) {
@@ -76,25 +77,51 @@ func (s *pastLog) stateAt(c *cli.Context, flag string, p statePart) (*projection
 	return state, nil
 }
 
-// diffPrinter prints differences, one in a line.
+// diffPrinter prints differences: one in a line, an array of JSON, or records of CSV.
 type diffPrinter struct {
-	w    io.Writer
-	json bool
-	err  error
+	w      io.Writer
+	json   bool   // no text for people
+	format string // json, csv, or "": as json says
+	names  *names.Finder
+	all    []any // of JSON
+	rows   [][]string
+	err    error
+}
+
+func newDiffPrinter(c *cli.Context, found *names.Finder) *diffPrinter {
+	format := c.String("output")
+	return &diffPrinter{w: c.App.Writer, json: format != "table", format: format, names: found, all: []any{}}
+}
+
+// diffHeader has the columns of CSV.
+var diffHeader = []string{"cn", "action", "kind", "id", "name", "seq", "field", "old", "new"}
+
+// end writes what is written at once.
+func (d *diffPrinter) end() error {
+	switch {
+	case d.err != nil:
+		return d.err
+	case d.format == "json":
+		return output.Indented(d.w, d.all)
+	case d.format == "csv":
+		return output.CSV(d.w, diffHeader, d.rows)
+	}
+	return nil
 }
 
 // print prints v as JSON, or text and what belongs to it, a line each.
 func (d *diffPrinter) print(v any, text string, parts ...string) {
-	if d.err != nil {
-		return
-	}
-	if d.json {
+	switch {
+	case d.err != nil, d.format == "csv":
+	case d.format == "json":
+		d.all = append(d.all, v)
+	case d.json:
 		d.err = output.JSON(d.w, v)
-		return
-	}
-	d.err = output.Printf(d.w, "%s\n", text)
-	for _, part := range parts {
-		d.err = errors.Join(d.err, output.Printf(d.w, "    %s\n", part))
+	default:
+		d.err = output.Printf(d.w, "%s\n", text)
+		for _, part := range parts {
+			d.err = errors.Join(d.err, output.Printf(d.w, "    %s\n", part))
+		}
 	}
 }
 
@@ -109,35 +136,80 @@ func sign(a log.Action) string {
 	return "~"
 }
 
+// diffField is a field that differs, in JSON.
+type diffField struct {
+	Path    string    `json:"path"`
+	Old     log.Value `json:"old"`
+	New     log.Value `json:"new"`
+	OldName string    `json:"old_name,omitempty"` // of what the value names
+	NewName string    `json:"new_name,omitempty"`
+}
+
+// diffObject is an object that differs, in JSON.
+type diffObject struct {
+	Action  log.Action  `json:"action"`
+	Kind    log.Kind    `json:"kind"`
+	ID      string      `json:"id"`
+	Name    string      `json:"name,omitempty"`
+	Seq     log.Seq     `json:"seq,omitempty"`
+	Changed []diffField `json:"changed,omitempty"`
+}
+
 func (d *diffPrinter) objects(changes []projections.ObjectChange) {
 	for _, c := range changes {
-		type field struct {
-			Path string    `json:"path"`
-			Old  log.Value `json:"old"`
-			New  log.Value `json:"new"`
-		}
-		form := struct {
-			Action  log.Action `json:"action"`
-			Kind    log.Kind   `json:"kind"`
-			ID      string     `json:"id"`
-			Seq     log.Seq    `json:"seq,omitempty"`
-			Changed []field    `json:"changed,omitempty"`
-		}{Action: c.Action, Kind: c.Kind, ID: c.ID}
+		form := diffObject{Action: c.Action, Kind: c.Kind, ID: c.ID}
 		at := ""
 		if c.After != nil {
-			form.Seq = c.After.Seq
+			form.Seq, form.Name = c.After.Seq, names.Own(c.After.Object)
 			at = fmt.Sprintf(" #%d", form.Seq)
+		} else {
+			form.Name = d.names.Of(c.Kind, c.ID)
+		}
+		if form.Name != "" {
+			at = " (" + line.Name(form.Name) + ")" + at
 		}
 		text := fmt.Sprintf("%s %s %s%s", sign(c.Action), c.Kind, c.ID, at)
 		var parts []string
 		for _, changed := range c.Changed {
 			now, _ := log.Field(c.After.Object, changed.Path)
-			form.Changed = append(form.Changed, field{changed.Path, changed.Old, now})
-			old, _ := json.Marshal(changed.Old)
-			value, _ := json.Marshal(now)
-			parts = append(parts, fmt.Sprintf("%s :: %s -> %s", changed.Path, old, value))
+			f := diffField{
+				Path: changed.Path, Old: log.ShownValue(c.Kind, changed.Path, changed.Old), New: log.ShownValue(c.Kind, changed.Path, now),
+				OldName: d.named(changed.Path, changed.Old), NewName: d.named(changed.Path, now),
+			}
+			form.Changed = append(form.Changed, f)
+			parts = append(parts, fmt.Sprintf("%s :: %s -> %s", f.Path, d.value(f.Path, f.Old, f.OldName), d.value(f.Path, f.New, f.NewName)))
+			d.row("", c.Action, form, f.Path, output.Text(f.Old), output.Text(f.New))
+		}
+		if len(c.Changed) == 0 {
+			d.row("", c.Action, form, "", "", "")
 		}
 		d.print(form, text, parts...)
+	}
+}
+
+// named is the name of what a value names, or "".
+func (d *diffPrinter) named(field string, v log.Value) string {
+	uuid, _ := v.(string)
+	return d.names.Name(field, uuid)
+}
+
+// value is a value for people, with the name of what it names.
+func (d *diffPrinter) value(field string, v log.Value, name string) string {
+	text := line.Value(field, v)
+	if name != "" {
+		text += " (" + line.Name(name) + ")"
+	}
+	return text
+}
+
+// row adds a record of CSV.
+func (d *diffPrinter) row(cn string, action log.Action, form diffObject, field, old, now string) {
+	if d.format == "csv" {
+		seq := ""
+		if form.Seq > 0 {
+			seq = form.Seq.String()
+		}
+		d.rows = append(d.rows, []string{cn, action.String(), form.Kind.String(), form.ID, form.Name, seq, field, old, now})
 	}
 }
 
@@ -150,6 +222,9 @@ func (d *diffPrinter) links(of string, changes []desired.LinkChange) {
 			text = c.After
 		case log.Update:
 			text += " -> " + c.After
+		}
+		if d.format == "csv" {
+			d.rows = append(d.rows, []string{of, c.Action.String(), c.What, c.Key, "", "", "", c.Before, c.After})
 		}
 		d.print(struct {
 			CN     string     `json:"cn,omitempty"`

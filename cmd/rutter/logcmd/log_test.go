@@ -118,7 +118,7 @@ func TestCommandsOnAFile(t *testing.T) {
 		n    int // lines; 0: any
 	}{
 		{"tail -n 2", head + `04.000Z #4 nic 90:b8:d0:00:00:01 ip changed :: "10.0.0.1" -> "10.0.0.2"  by napi`, 2},
-		{"tail -n 1 --action create", "#1 nic 90:b8:d0:00:00:01 create  by napi", 1},
+		{"tail -n 1 --action create", "#1 nic 90:b8:d0:00:00:01 create :: ip \"10.0.0.1\", ", 1},
 		{"show --after 1 --limit 2", "#3 nic", 2},
 		{"show --from -1", "#5 nic 90:b8:d0:00:00:01 delete", 1},
 		{"show --from " + head + "03Z --until 4", "#3 nic", 2},
@@ -192,7 +192,7 @@ func TestWrongUsage(t *testing.T) {
 		{"replay --to - --serve 127.0.0.1:0 " + path, "exclude each other"},
 		{"replay --speed 2x " + path, "--speed is for"},
 		{"replay --map x " + path, "--map is for"},
-		{"tail -o xml", "want lines, table, json, ndjson or yaml"},
+		{"tail -o xml", "want lines, table, json, ndjson, yaml or csv"},
 	} {
 		err := run(t.Context(), io.Discard, strings.Fields(test.args))
 		if !errors.As(err, new(term.UsageError)) || !strings.Contains(err.Error(), test.want) {

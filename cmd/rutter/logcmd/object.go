@@ -1,6 +1,7 @@
 package logcmd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/logcmd/internal/names"
 	"rutter/cmd/rutter/logprint"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
@@ -62,7 +64,7 @@ func historyLines(c *cli.Context) (err error) {
 			}
 		}
 	}
-	if err := logprint.Print(c, counted, false, line.Options{Values: true}); err != nil || found {
+	if err := logprint.Print(c, counted, false, line.Options{Values: true, Names: namesIn(c.Context, from).Name}); err != nil || found {
 		return err
 	}
 	return nothingOf(kind, id)
@@ -108,16 +110,27 @@ func blame(c *cli.Context) (err error) {
 	if !ok {
 		return nothingOf(kind, id)
 	}
+	names := namesIn(c.Context, from)
 	answer := struct {
 		Kind    log.Kind      `json:"kind"`
 		ID      string        `json:"id"`
 		Seq     log.Seq       `json:"seq"` // of its last event
 		Deleted bool          `json:"deleted"`
 		Fields  []line.Origin `json:"fields"`
-	}{last.Event.Kind, last.Event.ID, last.Seq, last.Event.Action == log.Delete, b.Fields()}
+	}{last.Event.Kind, last.Event.ID, last.Seq, last.Event.Action == log.Delete, named(b.Shown(), names)}
 	return output.One(c, answer, func(w io.Writer) {
-		_ = output.Escaped(w, line.AppendBlame(nil, &b, term.Coloured(w))) // the terminal is gone
+		_ = output.Escaped(w, line.AppendBlame(nil, &b, line.Options{Colour: term.Coloured(w), Names: names.Name})) // the terminal is gone
 	})
+}
+
+// named sets the names of what the values name.
+func named(fields []line.Origin, names *names.Finder) []line.Origin {
+	for i := range fields {
+		if uuid, is := fields[i].Value.(string); is {
+			fields[i].Name = names.Name(fields[i].Field, uuid)
+		}
+	}
+	return fields
 }
 
 // holding is one event that gave, moved or took an address, or set fields of its IP object.
@@ -130,6 +143,7 @@ type holding struct {
 	Network log.UUID   `json:"network_uuid"`
 	Owner   log.UUID   `json:"owner_uuid"`
 	Belongs log.UUID   `json:"belongs_to_uuid"`
+	Names   *heldNames `json:"names,omitempty"`
 	Set     []setField `json:"set,omitempty"` // of the IP object
 	Actor   string     `json:"actor"`
 	Change  log.UUID   `json:"change_id"`
@@ -141,6 +155,20 @@ type holder struct {
 	Belongs log.UUID `json:"belongs_to_uuid"`
 }
 
+// heldNames are the names of the network and of what the address belongs to.
+type heldNames struct {
+	Network string `json:"network,omitempty"`
+	Belongs string `json:"belongs_to,omitempty"`
+}
+
+// called is a UUID with its name, if that is known.
+func called(names *names.Finder, field string, id log.UUID) string {
+	if name := names.Name(field, id.String()); name != "" {
+		return id.String() + " (" + line.Name(name) + ")"
+	}
+	return id.String()
+}
+
 // setField is a field of an IP object that an event set.
 type setField struct {
 	Field string    `json:"field"`
@@ -149,13 +177,15 @@ type setField struct {
 }
 
 // text is the line of a holding.
-func (h *holding) text(addr netip.Addr) string {
-	what := fmt.Sprintf("nic %s of %s on network %s", h.MAC, h.Belongs, h.Network)
+func (h *holding) text(addr netip.Addr, names *names.Finder) string {
+	belongs := func(id log.UUID) string { return called(names, "belongs_to_uuid", id) }
+	network := func(id log.UUID) string { return called(names, "network_uuid", id) }
+	what := fmt.Sprintf("nic %s of %s on network %s", h.MAC, belongs(h.Belongs), network(h.Network))
 	if h.From != nil {
-		what += fmt.Sprintf(", from %s on network %s", h.From.Belongs, h.From.Network)
+		what += fmt.Sprintf(", from %s on network %s", belongs(h.From.Belongs), network(h.From.Network))
 	}
 	if h.MAC == "" {
-		what = fmt.Sprintf("ip object on network %s", h.Network)
+		what = fmt.Sprintf("ip object on network %s", network(h.Network))
 		for _, f := range h.Set {
 			if what += ", " + f.Field + " "; f.Old != nil {
 				what += ":: " + line.Value(f.Field, f.Old) + " -> "
@@ -198,9 +228,17 @@ func blameAddress(c *cli.Context, text string) (err error) {
 	if len(held) == 0 {
 		return fmt.Errorf("the log keeps no event that gave %s to a NIC or took it, or changed its IP object", addr)
 	}
+	names := namesIn(c.Context, from)
+	for i := range held {
+		h := &held[i]
+		found := heldNames{names.Name("network_uuid", h.Network.String()), names.Name("belongs_to_uuid", h.Belongs.String())}
+		if found != (heldNames{}) {
+			h.Names = &found
+		}
+	}
 	return output.One(c, held, func(w io.Writer) {
 		for _, h := range held {
-			output.Printf(w, "%s\n", h.text(addr))
+			output.Printf(w, "%s\n", h.text(addr, names))
 		}
 	})
 }
@@ -255,14 +293,27 @@ func ofIPObject(l log.Line, ip *log.IP) holding {
 		for _, name := range log.FieldNames(e.Kind) {
 			value, _ := log.Field(ip, name)
 			if value != nil && value != false && name != "ip" && name != "network_uuid" {
-				h.Set = append(h.Set, setField{name, nil, value})
+				h.Set = append(h.Set, setField{name, nil, log.ShownValue(e.Kind, name, value)})
 			}
 		}
 	case log.Update:
 		for _, c := range e.Changed {
 			value, _ := log.Field(ip, c.Path)
-			h.Set = append(h.Set, setField{c.Path, c.Old, value})
+			h.Set = append(h.Set, setField{c.Path, log.ShownValue(e.Kind, c.Path, c.Old), log.ShownValue(e.Kind, c.Path, value)})
 		}
 	}
 	return h
+}
+
+// namesIn returns what finds names in a log; without names in an export.
+func namesIn(ctx context.Context, from reader) *names.Finder {
+	switch from := from.(type) {
+	case servers:
+		return names.OfServers(ctx, from.Client)
+	case *stored:
+		if from.folder != nil {
+			return names.OfFolder(ctx, from.folder)
+		}
+	}
+	return names.None()
 }

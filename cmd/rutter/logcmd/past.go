@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/logcmd/internal/names"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -344,6 +345,14 @@ func (s *pastLog) entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entr
 			after = batch[len(batch)-1].Seq
 		}
 	}
+}
+
+// names returns what finds names in a log.
+func (s *pastLog) names(ctx context.Context) *names.Finder {
+	if s.folder != nil {
+		return names.OfFolder(ctx, s.folder)
+	}
+	return names.OfServers(ctx, s.api)
 }
 
 // closeJoining closes the source and joins its error to err.

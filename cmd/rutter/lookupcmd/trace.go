@@ -30,10 +30,14 @@ func TraceCommand(open OpenPast) *cli.Command {
 			"rutter trace web1 db1 --at 2026-11-21T14:03:00Z   # as the log had it then",
 			"rutter trace web1 db1 --data /var/lib/rutter      # of a stopped server",
 			"rutter trace web1 db1 --watch 5s              # which packet counters rise, while you ping",
-		) + "\n\nIt looks at the NICs, networks, vnets, VLANs and MTUs of both, at the underlay between their compute nodes (CNs), at every entry that both kernels need, and whether each CN has programmed the seq that it follows from. Then it asks the agents of both CNs what their kernels have: links, addresses, entries, the rules of port security and what they dropped, and which counters rise while it looks; --no-kernels leaves that out. A CN that does not answer within 3 s is named, and what its kernel has is not known. It ends with 0 if they can reach each other, though through a gateway or with doubts, and with 1 if they cannot.",
+			"rutter trace web1 db1 --live && echo reached  # only if both kernels say so too",
+			"rutter trace web1 db1 -o json | jq -r '.findings[].code'",
+		) + "\n\nIt looks at the NICs, networks, vnets, VLANs and MTUs of both, at the underlay between their compute nodes (CNs), at every entry that both kernels need, and whether each CN has programmed the seq that it follows from. Then it asks the agents of both CNs what their kernels have: links, addresses, entries, the rules of port security and what they dropped, and which counters rise while it looks. A CN that does not answer within 3 s is named in a note; with --live it is a doubt. --no-kernels asks no kernel.\n\n" +
+			"Exit codes: 0 if they reach each other by everything that was looked at; 1 if there is a cause for which packets do not arrive; 3 if there is no cause, and at least one doubt: a gateway must pass packets on, something is behind, or with --live a kernel is not known. Each cause, doubt and note has a stable code, in brackets and in the JSON form; docs/trace.md lists them.",
 		Flags: []cli.Flag{
 			term.ServersFlag(), term.DataFlag(), output.Flag(),
 			&cli.StringFlag{Name: "at", Usage: "as it was after the entry `SEQ|TIME`; what kernels had then is not known"},
+			&cli.BoolFlag{Name: "live", Usage: "what is not known of the kernels of both CNs is a doubt: exit code 3"},
 			&cli.BoolFlag{Name: "no-kernels", Usage: "do not ask the agents of both CNs what their kernels have"},
 			&cli.DurationFlag{Name: "watch", Value: time.Second, Usage: "look twice at the kernels, with this `TIME` between, up to 10s; 0s: once, without what rises"},
 		},
@@ -48,17 +52,36 @@ func runTrace(c *cli.Context, open OpenPast) error {
 	if watch := c.Duration("watch"); watch < 0 || watch > maxWatch {
 		return term.Usagef("--watch %s: want a time up to %s", watch, maxWatch)
 	}
+	for _, past := range [...]string{"at", "data", "no-kernels"} {
+		if c.Bool("live") && c.IsSet(past) {
+			return term.Usagef("--live and --%s exclude each other: --live asks the kernels as they are now", past)
+		}
+	}
 	t, err := traceOf(c, open, c.Args().Get(0), c.Args().Get(1))
 	if err != nil {
 		return err
 	}
+	if c.Bool("live") {
+		t.RequireKernels()
+	}
 	if err := output.One(c, t, func(w io.Writer) { printTrace(w, &t) }); err != nil {
 		return err
 	}
-	if t.Verdict == desired.Unreachable {
-		return cli.Exit("", term.ExitFailed) // the verdict is printed above
+	if code := exitCode(t.Verdict); code != 0 {
+		return cli.Exit("", code) // the verdict is printed above
 	}
 	return nil
+}
+
+// exitCode is the exit code of a verdict. docs/trace.md has the same table.
+func exitCode(verdict string) int {
+	switch verdict {
+	case desired.Reachable:
+		return 0
+	case desired.Unreachable:
+		return term.ExitFailed
+	}
+	return term.ExitDoubtful
 }
 
 // traceOf asks the servers, or reads the log that --data names.
@@ -135,7 +158,7 @@ func printTrace(out io.Writer, t *desired.Trace) {
 		output.Print(out, "\n")
 	}
 	for _, f := range t.Findings {
-		output.Printf(out, "%s: %s\n", f.Level, f.Text)
+		output.Printf(out, "%s: %s [%s]\n", f.Level, f.Text, f.Code)
 		if f.Remedy != "" {
 			output.Printf(out, "       %s\n", f.Remedy)
 		}

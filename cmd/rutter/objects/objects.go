@@ -48,7 +48,7 @@ func Command(kind log.Kind) *cli.Command {
 	d := kind.Describe()
 	name, e := d.Command.Name, d.Command.Example
 	o := Of(kind)
-	flags := slices.Clip([]cli.Flag{term.ServersFlag(), output.Flag()})
+	flags := slices.Clip([]cli.Flag{term.ServersFlag(), output.TableFlag()})
 	return &cli.Command{
 		Name: name, Usage: d.Command.Usage, Category: "Objects",
 		Description: term.Examples(
@@ -61,7 +61,7 @@ func Command(kind log.Kind) *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "list", Usage: "list them; FIELD=VALUE selects", ArgsUsage: "[FIELD=VALUE ...]", Flags: flags, Action: o.list,
-				Description: term.Examples("rutter "+name+" list", "rutter "+name+" list "+e.Pick+" -o ndjson"),
+				Description: term.Examples("rutter "+name+" list", "rutter "+name+" list "+e.Pick+" -o ndjson", "rutter "+name+" list -o csv > "+name+".csv"),
 			},
 			{
 				Name: "get", Usage: "show one", ArgsUsage: "ID", Flags: flags, Action: o.get,
@@ -216,7 +216,7 @@ func (o Collection) delete(c *cli.Context) error {
 }
 
 func (o Collection) print(c *cli.Context, object client.Object) error {
-	if c.String("output") == "table" {
+	if format := c.String("output"); format == "table" || format == "csv" {
 		return output.Objects(c, []map[string]any{object}, o.Columns)
 	}
 	return output.One(c, object, nil)

@@ -57,9 +57,18 @@ func Text(v any) string {
 	}
 }
 
-// Objects prints a list of objects.
+// Objects prints a list of objects. The flag is that of TableFlag.
 func Objects(c *cli.Context, objects []map[string]any, columns []Column) error {
 	switch c.String("output") {
+	case "csv":
+		header, rows := make([]string, len(columns)), make([][]string, len(objects))
+		for i, col := range columns {
+			header[i] = col.title
+			for n, o := range objects {
+				rows[n] = append(rows[n], col.value(o))
+			}
+		}
+		return CSV(c.App.Writer, header, rows)
 	case "json":
 		return One(c, objects, nil)
 	case "ndjson":

@@ -34,6 +34,9 @@ func Flag(formats ...string) cli.Flag {
 	}
 }
 
+// TableFlag is -o of a command whose table is also printed as CSV, by Objects or Table.
+func TableFlag() cli.Flag { return Flag("table", "json", "ndjson", "csv") }
+
 // One prints v as JSON if -o says so, or with table for people.
 func One(c *cli.Context, v any, table func(io.Writer)) error {
 	switch c.String("output") {
@@ -47,7 +50,13 @@ func One(c *cli.Context, v any, table func(io.Writer)) error {
 }
 
 // Table is One with a table: fill writes its lines, with tabs between the cells.
+// With TableFlag it is printed as CSV too: the first line is the header.
 func Table(c *cli.Context, v any, fill func(io.Writer)) error {
+	if c.String("output") == "csv" {
+		var text bytes.Buffer
+		fill(&text)
+		return csvOf(c.App.Writer, text.String())
+	}
 	return One(c, v, func(out io.Writer) {
 		w := Aligned(out)
 		fill(w)

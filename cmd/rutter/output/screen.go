@@ -28,7 +28,7 @@ type Screen struct {
 func NewScreen(out io.Writer) *Screen { return &Screen{out: out} }
 
 // Write implements io.Writer. The error is that of the writer below.
-func (s *Screen) Write(p []byte) (int, error) { return s.write(p, false) }
+func (s *Screen) Write(p []byte) (int, error) { return s.write(p, mayPass{}) }
 
 // End writes what is left of an incomplete character.
 func (s *Screen) End() error {
@@ -37,7 +37,7 @@ func (s *Screen) End() error {
 	if len(s.tail) == 0 {
 		return nil
 	}
-	b := appendScreen(nil, s.tail, false)
+	b := appendScreen(nil, s.tail, mayPass{})
 	s.tail = nil
 	_, err := s.out.Write(b)
 	return err
@@ -46,7 +46,13 @@ func (s *Screen) End() error {
 // Under returns the writer below, for term.Terminal.
 func (s *Screen) Under() io.Writer { return s.out }
 
-func (s *Screen) write(p []byte, colours bool) (int, error) {
+// mayPass says which control characters pass a Screen besides newlines and tabs.
+type mayPass struct {
+	colours bool // sequences that choose a colour
+	crlf    bool // the carriage return before a newline, as RFC 4180 wants it
+}
+
+func (s *Screen) write(p []byte, pass mayPass) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := p
@@ -59,7 +65,7 @@ func (s *Screen) write(p []byte, colours bool) (int, error) {
 		b = b[:cut]
 	}
 	if i := firstHidden(b); i < len(b) {
-		s.buf = appendScreen(append(s.buf[:0], b[:i]...), b[i:], colours)
+		s.buf = appendScreen(append(s.buf[:0], b[:i]...), b[i:], pass)
 		b = s.buf
 	}
 	if len(b) == 0 {
@@ -102,11 +108,11 @@ func firstHidden(b []byte) int {
 }
 
 // appendScreen appends text with hidden characters escaped, except newlines, tabs and,
-// with colours, the sequences that choose a colour.
-func appendScreen(b, text []byte, colours bool) []byte {
+// with pass, what that names.
+func appendScreen(b, text []byte, pass mayPass) []byte {
 	for len(text) > 0 {
 		r, n := utf8.DecodeRune(text)
-		if colours && r == '\x1b' {
+		if pass.colours && r == '\x1b' {
 			if length := colourLength(text); length > 0 {
 				b = append(b, text[:length]...)
 				text = text[length:]
@@ -116,7 +122,7 @@ func appendScreen(b, text []byte, colours bool) []byte {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			b = append(b, '\\', 'x', hexDigits[text[0]>>4], hexDigits[text[0]&15])
-		case r == '\n', r == '\t', !Hidden(r):
+		case r == '\n', r == '\t', !Hidden(r), pass.crlf && r == '\r' && len(text) > 1 && text[1] == '\n':
 			b = append(b, text[:n]...)
 		default:
 			b = appendEscaped(b, r)
@@ -146,12 +152,12 @@ func colourLength(text []byte) int {
 }
 
 // Escaped writes text in which our own code has escaped what others chose, newlines too:
-// lines of package log/line, lines of JSON. On a terminal with colours, sequences that
-// choose a colour pass. Package integration/arch has a list of the callers.
+// lines of package log/line, lines of JSON, CSV. On a terminal with colours, sequences
+// that choose a colour pass, and carriage returns before newlines do. Package integration/arch has a list of the callers.
 func Escaped(w io.Writer, text []byte) error {
 	var err error
 	if s, ok := w.(*Screen); ok {
-		_, err = s.write(text, term.Coloured(s))
+		_, err = s.write(text, mayPass{colours: term.Coloured(s), crlf: true})
 	} else {
 		_, err = w.Write(text)
 	}

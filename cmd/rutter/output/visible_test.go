@@ -78,10 +78,10 @@ func TestScreen(t *testing.T) {
 
 func TestColoursPassOnly(t *testing.T) {
 	const text = "\x1b[31mred\x1b[0m\x1b[2J\x1b]0;x\a\x1b[31"
-	if got, want := string(appendScreen(nil, []byte(text), true)), "\x1b[31mred\x1b[0m"+`\u001b[2J\u001b]0;x\u0007\u001b[31`; got != want {
+	if got, want := string(appendScreen(nil, []byte(text), mayPass{colours: true})), "\x1b[31mred\x1b[0m"+`\u001b[2J\u001b]0;x\u0007\u001b[31`; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := string(appendScreen(nil, []byte(text), false)); strings.Contains(got, "\x1b") {
+	if got := string(appendScreen(nil, []byte(text), mayPass{})); strings.Contains(got, "\x1b") {
 		t.Errorf("without colours: %q", got)
 	}
 }

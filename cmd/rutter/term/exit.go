@@ -15,7 +15,9 @@ const (
 	ExitFailed  = 1
 	ExitUsage   = 2
 	ExitRefused = 3
-	ExitNoReply = 4
+	// ExitDoubtful is that of a question whose answer is neither yes nor no.
+	ExitDoubtful = 3
+	ExitNoReply  = 4
 	// ExitInterrupted is the exit code that a shell reports for a program that SIGINT
 	// ended.
 	ExitInterrupted = 130
