@@ -591,7 +591,11 @@ var importTable = []row{
 		why: "what a write waits for is said alike by each command that writes",
 	},
 	{
-		pkg: "cmd/rutter/objects", may: []string{"api/client", "cmd/rutter/await", "cmd/rutter/output", "cmd/rutter/term", "log"},
+		pkg: "cmd/rutter/named", may: []string{"api/client", "cmd/rutter/output", "cmd/rutter/term", "log", "projections", "projections/naming"},
+		why: "every command takes names, and lists candidates, in the same way",
+	},
+	{
+		pkg: "cmd/rutter/objects", may: []string{"cmd/rutter/named", "api/client", "cmd/rutter/await", "cmd/rutter/output", "cmd/rutter/term", "log"},
 		why: "every kind has the same commands, to which those of some kinds add",
 	},
 	{

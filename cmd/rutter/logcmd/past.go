@@ -41,8 +41,8 @@ type pastLog struct {
 // partFlags name a part of the state.
 func partFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "cn", Usage: "only what the CN with this `UUID` must know"},
-		&cli.StringFlag{Name: "vnet", Usage: "only what is on the vnet with this `NUMBER`"},
+		&cli.StringFlag{Name: "cn", Usage: "only what the CN with this `UUID|NAME` must know"},
+		&cli.StringFlag{Name: "vnet", Usage: "only what is on the vnet with this `NUMBER`, or of the fabric network with this name"},
 	}
 }
 
@@ -226,16 +226,19 @@ func partOf(c *cli.Context) (p statePart, err error) {
 	}
 	if text := c.String("cn"); text != "" {
 		p.has = log.ScopeCN
-		if p.cn, err = log.ParseUUID(text); err != nil {
+		o, err := found(c, log.KindServer, text)
+		if err != nil {
+			return p, err
+		}
+		if p.cn, err = log.ParseUUID(o.ID); err != nil {
 			return p, term.Usagef("--cn: %w", err)
 		}
 	}
 	if text := c.String("vnet"); text != "" {
-		scope, err := log.ParseScope("vnet:" + text)
-		if err != nil {
-			return p, term.Usagef("--vnet: want a number from 0 to %d", log.MaxVNet)
+		p.has = log.ScopeVNet
+		if p.vnet, err = vnetOf(c, text); err != nil {
+			return p, term.Usagef("--vnet: %w", err)
 		}
-		p.has, p.vnet = log.ScopeVNet, scope.VNet
 	}
 	if text := c.String("kind"); text != "" {
 		if p.kind, err = log.ParseKind(text); err != nil {

@@ -36,6 +36,10 @@ func newReading(c *cli.Context) (*reading, error) {
 	r := &reading{values: url.Values{}, moment: func(text string) (moment.Moment, error) { return term.Moment(c.Context, text) }}
 	for _, name := range query.Names() {
 		if value := c.String(name); value != "" {
+			value, err := filterIDs(c, name, value)
+			if err != nil {
+				return nil, err
+			}
 			r.values.Set(name, value)
 		}
 	}

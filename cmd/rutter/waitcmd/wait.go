@@ -3,12 +3,14 @@ package waitcmd
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
 	"rutter/cmd/rutter/await"
+	"rutter/cmd/rutter/named"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -33,6 +35,25 @@ func Command() *cli.Command {
 	}
 }
 
+// scopeNamed reads a scope, in which a compute node or a network may be named as people
+// know it, and a vnet by a fabric network on it.
+func scopeNamed(c *cli.Context, text string) (log.Scope, error) {
+	kind, name, _ := strings.Cut(text, ":")
+	switch kind {
+	case "cn", "network":
+		id, err := named.ID(c, map[string]log.Kind{"cn": log.KindServer, "network": log.KindNetwork}[kind], name)
+		if err != nil {
+			return log.Scope{}, err
+		}
+		text = kind + ":" + id
+	}
+	scope, err := log.ParseScope(text)
+	if err != nil {
+		return scope, term.Usagef("--scope: %w", err)
+	}
+	return scope, nil
+}
+
 func runWait(c *cli.Context) error {
 	if err := term.NoArguments(c); err != nil {
 		return err
@@ -47,9 +68,9 @@ func runWait(c *cli.Context) error {
 		}
 	}
 	for _, text := range c.StringSlice("scope") {
-		scope, err := log.ParseScope(text)
+		scope, err := scopeNamed(c, text)
 		if err != nil {
-			return term.Usagef("--scope: %w", err)
+			return err
 		}
 		q.Scopes = append(q.Scopes, scope)
 	}
