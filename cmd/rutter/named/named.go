@@ -82,17 +82,17 @@ func one(noun, text string, found []client.Named, more bool) (client.Named, erro
 	case 1:
 		return found[0], nil
 	}
-	var list strings.Builder
+	var list string // its names are made visible: they may be of others
 	for _, o := range found {
-		fmt.Fprintf(&list, "\n%s %s %s", o.Kind, o.ID, output.Visible(o.Name))
+		list += fmt.Sprintf("\n%s %s %s", o.Kind, o.ID, output.Visible(o.Name))
 		if !o.Owner.IsZero() {
-			fmt.Fprintf(&list, " of owner %s", o.Owner)
+			list += " of owner " + o.Owner.String()
 		}
 	}
 	if more {
-		list.WriteString("\nand others")
+		list += "\nand others"
 	}
-	return client.Named{}, term.Usagef("%s names several objects of kind %s: give the id of one of them%s", output.Visible(text), noun, list.String())
+	return client.Named{}, term.Usagef("%s names several objects of kind %s: give the id of one of them%s", output.Visible(text), noun, list)
 }
 
 // VNet returns the number of the vnet that text is, or that the fabric network which it
