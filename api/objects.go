@@ -88,18 +88,18 @@ func (o *objectRoutes) list(k *kindRoute) rest.Endpoint {
 // get answers GET /KIND/ID.
 func (o *objectRoutes) get(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		id, err := k.id(r)
+		p, err := rest.Query(r, "at")
 		if err != nil {
 			return err
 		}
-		p, err := rest.Query(r, "at")
+		m, err := o.read.Named(w, r, p, k.kind, r.PathValue("id"))
 		if err != nil {
 			return err
 		}
 		if err := o.read.Fresh(r, p); err != nil {
 			return err
 		}
-		return o.answerObject(w, r, p, k, id)
+		return o.answerObject(w, r, p, k, m.ID)
 	}
 }
 
@@ -146,15 +146,16 @@ func (o *objectRoutes) create(k *kindRoute) rest.Endpoint {
 // address of its provision range.
 func (o *objectRoutes) provision(w http.ResponseWriter, r *http.Request) error {
 	nics, networks := kindOf(log.KindNIC), kindOf(log.KindNetwork)
-	text, err := networks.id(r)
+	m, err := o.read.Named(w, r, rest.Parameters{}, networks.kind, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
+	w.Header().Del(backend.HeaderID) // it is not the NIC's
 	object, set, err := readObject(r, log.KindNIC)
 	if err != nil {
 		return err
 	}
-	nic, network := object.(*log.NIC), uuidOf(text)
+	nic, network := object.(*log.NIC), uuidOf(m.ID)
 	if !nic.NetworkUUID.IsZero() && nic.NetworkUUID != network {
 		return rest.BadParameter("network_uuid", log.ElementInvalid, "leave it out, or use the path of that network", "the path says network %s, the body %s", network, nic.NetworkUUID)
 	}
@@ -166,38 +167,44 @@ func (o *objectRoutes) provision(w http.ResponseWriter, r *http.Request) error {
 // update answers PUT /KIND/ID, and POST for VMAPI and CNAPI.
 func (o *objectRoutes) update(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		id, err := k.id(r)
-		if err != nil {
-			return err
-		}
-		op, err := rest.IfMatch(r)
+		op, err := o.opOn(w, r, k)
 		if err != nil {
 			return err
 		}
 		if k.kind == log.KindVM {
-			return o.updateVM(w, r, k, id, op)
+			return o.updateVM(w, r, k, op.ID, op)
 		}
 		object, set, err := readObject(r, k.kind)
 		if err != nil {
 			return err
 		}
-		op.Action, op.Kind, op.ID, op.Set, op.Object = log.Update, k.kind, id, set, object
+		op.Action, op.Kind, op.Set, op.Object = log.Update, k.kind, set, object
 		return o.writeOne(w, r, k, op)
 	}
+}
+
+// opOn returns an operation on the object that the path names, under the condition of the
+// request.
+func (o *objectRoutes) opOn(w http.ResponseWriter, r *http.Request, k *kindRoute) (op log.Op, err error) {
+	if op, err = rest.IfMatch(r); err != nil {
+		return op, err
+	}
+	m, err := o.read.Named(w, r, rest.Parameters{}, k.kind, r.PathValue("id"))
+	if err != nil {
+		return op, err
+	}
+	op.ID = m.ID
+	return op, backend.Unchanged(&op, m)
 }
 
 // remove answers DELETE /KIND/ID.
 func (o *objectRoutes) remove(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		id, err := k.id(r)
+		op, err := o.opOn(w, r, k)
 		if err != nil {
 			return err
 		}
-		op, err := rest.IfMatch(r)
-		if err != nil {
-			return err
-		}
-		op.Action, op.Kind, op.ID = log.Delete, k.kind, id
+		op.Action, op.Kind = log.Delete, k.kind
 		return o.writeOne(w, r, k, op)
 	}
 }
@@ -238,7 +245,7 @@ func kindOf(kind log.Kind) *kindRoute {
 // parameters except kind and object.
 func (o *objectRoutes) history(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		id, err := k.id(r)
+		m, err := o.read.Named(w, r, rest.Parameters{}, k.kind, r.PathValue("id"))
 		if err != nil {
 			return err
 		}
@@ -247,7 +254,7 @@ func (o *objectRoutes) history(k *kindRoute) rest.Endpoint {
 			return rest.BadParameter("object", log.ElementInvalid, "use GET /log", "the path names the object")
 		}
 		q.Set("kind", k.kind.String())
-		q.Set("object", id)
+		q.Set("object", m.ID)
 		of := r.Clone(r.Context())
 		of.URL.RawQuery = q.Encode()
 		return o.log(w, of)

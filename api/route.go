@@ -25,6 +25,7 @@ func (s *Server) table() []rest.Route {
 		(&changeRoutes{s.store, s.write}).routes(),
 		writestream.New(s.store, s.guard, s.logger, &s.acknowledged, s.draining, s.streams.Enter).Routes(),
 		(&pastRoutes{s.store, s.cfg.Past, s.guard, s.read}).routes(),
+		(&nameRoutes{s.read}).routes(),
 		(&lookupRoutes{s.store, s.read, s.nodes, s.nodes}).routes(),
 		(&clusterRoutes{s.store, s.guard, s.read, s.cfg.Cluster, s.cfg.Retainer, s.cfg.Backups, s.logger}).routes(),
 		(&grantRoutes{s.store, s.cfg.NewID, s.guard, s.write, s.logger}).routes(),
@@ -57,7 +58,7 @@ var pathsRemedy = func() string {
 			paths.WriteString("/" + path + ", ")
 		}
 	}
-	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /wait, /lookup, /trace, /cluster, /status, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
+	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /wait, /names, /lookup, /trace, /cluster, /status, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
 }()
 
 // own is the table of this package's routes.

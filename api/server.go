@@ -184,7 +184,7 @@ func New(cfg Config) (*Server, error) {
 	})
 	about := nodes.Config{
 		Store: cfg.Store, Tail: s.tail, Feed: s.feed, VMMs: cfg.VMMs, Fabric: cfg.Fabric, Logger: cfg.Logger, Guard: s.guard, Streams: s.streams,
-		ServerID: func() string { return cfg.Store.Status().ID }, Fresh: s.read.Fresh, ViewAt: s.serversAt,
+		ServerID: func() string { return cfg.Store.Status().ID }, Fresh: s.read.Fresh, ViewAt: s.serversAt, Named: s.read.Named,
 	}
 	s.nodes, s.barrier = nodes.New(about), nodes.NewBarrier(about)
 	s.write = backend.NewWriter(cfg.Store, s.guard, &s.acknowledged, cfg.NewID, backend.FabricWait{Wanted: s.barrier.Wanted, Await: s.barrier.Await})

@@ -91,7 +91,7 @@ func (s *store) rehome(network log.UUID) {
 // sameIndex reports whether two states of one object stand in the same places
 // of every index, so that the second can take the first's place.
 func sameIndex(a, b log.Object) bool {
-	if !sameDeclared(a, b) {
+	if !sameDeclared(a, b) || PlainName(a) != PlainName(b) {
 		return false
 	}
 	k := keptAs(a.Kind())
@@ -129,6 +129,7 @@ func (s *store) index(r *row) {
 		k.places(s, r.object(), placing{r, true})
 	}
 	s.placeDeclared(placing{r, true})
+	s.placeName(placing{r, true})
 	if s.digests != nil {
 		s.count(r, s.digests.add)
 	}
@@ -142,6 +143,7 @@ func (s *store) unindex(r *row) {
 		k.places(s, r.object(), placing{r, false})
 	}
 	s.placeDeclared(placing{r, false})
+	s.placeName(placing{r, false})
 }
 
 // count counts a row in, or out of, the digests of its scopes as they are now.

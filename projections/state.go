@@ -19,6 +19,7 @@ type State struct {
 // feature version does, until SetFeature names another.
 func NewState() *State {
 	s := &State{store: *newStore(), feature: log.FeatureVersion}
+	s.plain = plainNames{map[plainName]*row{}, sets[plainName]{}}
 	s.interest = newInterest()
 	s.digests = newDigests()
 	return s
@@ -30,6 +31,7 @@ func NewState() *State {
 func NewSmallState() *State {
 	s := NewState()
 	s.shapes = shapes{}
+	s.plain = plainNames{} // agents are not asked for names
 	return s
 }
 

@@ -31,6 +31,7 @@ type store struct {
 	subnets    sets[uint32]   // networks that may not overlap, by subnet; see subnetGroup
 	fabricsOf  sets[log.UUID] // fabric networks by owner
 	names      netNames       // networks by name; not in a small state
+	plain      plainNames     // objects by the names that people know them by
 	nicsOnTag  sets[string]   // NICs that name a NIC tag themselves
 	nicsOnNet  sets[log.UUID] // NICs by network
 	nicsOnVNet sets[uint32]   // NICs by vnet

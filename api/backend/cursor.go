@@ -25,6 +25,11 @@ func SeqParameter(ctx context.Context, store Cursors, p rest.Parameters, name st
 	text := p.Text(name)
 	if !IsCursor(text) {
 		seq, err := p.Number(name, 0, 0, 1<<64-1)
+		if number, hash := strings.CutPrefix(text, "#"); hash {
+			if seq, err := log.ParseSeq(number); err == nil {
+				return seq, nil
+			}
+		}
 		return log.Seq(seq), err
 	}
 	cursor, err := log.ParseCursor(text)

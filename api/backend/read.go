@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/internal/rest"
 	"rutter/log"
+	"rutter/log/moment"
 	"rutter/projections"
 )
 
@@ -154,19 +156,25 @@ func (v *Reader) InSlices(w http.ResponseWriter, r *http.Request, p rest.Paramet
 // own.
 const wholesAtOnce = 1
 
+// MomentParameter reads a parameter that names a place of the log, by this server's clock.
+func MomentParameter(text, name string) (moment.Moment, error) {
+	m, err := moment.Parse(text, time.Now(), nil)
+	if err != nil {
+		return m, rest.BadParameter(name, log.ElementInvalid, "send "+moment.Forms, "got %q: %v", text, errors.Unwrap(err))
+	}
+	return m, nil
+}
+
 // AtParameter reads the query's at: a seq or a time.
 func (v *Reader) AtParameter(p rest.Parameters, name string) (log.Seq, error) {
 	if v.past == nil {
 		return 0, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "leave "+name+" out", "this server cannot answer for the past")
 	}
-	if seq, err := strconv.ParseUint(p.Text(name), 10, 64); err == nil {
-		return log.Seq(seq), nil
+	m, err := MomentParameter(p.Text(name), name)
+	if err != nil || m.IsSeq {
+		return m.Seq, err
 	}
-	at, err := log.ParseTime(p.Text(name))
-	if err != nil {
-		return 0, rest.BadParameter(name, log.ElementInvalid, "send a seq, or a time as in 2026-11-21T09:00:00Z", "got %q", p.Text(name))
-	}
-	return v.past.SeqAt(at)
+	return v.past.SeqAt(m.Time)
 }
 
 // ViewAt calls fn with the state that the query asks for: the present one, or with at a

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -74,6 +74,16 @@ type Config struct {
 	// with ErrCertificate at once. Without it requests continue until Timeout, as
 	// daemons need.
 	Unwelcome func(error) error
+	// Patience, if not 0, is how long a server may say nothing before it counts as
+	// silent: Silent is called, and of a read the next server is asked while the first
+	// one may still answer. The next server of a write is asked in its place, with the
+	// same change id. A server that may take its time over a request counts as silent
+	// only if it does not answer GET /livez either. 0: only AttemptTimeout counts, as
+	// daemons need, which must not ask a slow cluster twice.
+	Patience time.Duration
+	// Silent, if not nil, is called once for each server that is silent, from any
+	// goroutine.
+	Silent func(server string)
 	// Warn, if not nil, receives each warning of a server about a write that it accepted.
 	Warn func(text string)
 }
@@ -85,6 +95,7 @@ type Client struct {
 	http    *http.Client
 	patient *http.Client  // of requests that a server answers when it has waited
 	current atomic.Uint32 // index of the server that answered last
+	named   sync.Map      // of servers' URLs: those of which Silent was called
 }
 
 // New returns a client, or an error that says what cfg lacks. It makes no connection.
@@ -177,81 +188,48 @@ type request struct {
 	headers http.Header
 }
 
+// answer is an answer of a server, read whole.
+type answer struct {
+	header http.Header
+	body   []byte
+}
+
 // do sends r to one server after another until one answers, and decodes the answer into
 // out, if out is not nil. A refusal is a *log.Refusal.
 func (c *Client) do(ctx context.Context, r request, out any) (http.Header, error) {
 	waits := c.waitOf(r)
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout+waits)
 	defer cancel()
-	var header http.Header
-	err := c.untilAnswered(ctx, func(ctx context.Context, server *url.URL) error {
-		attempt, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout+waits)
+	got, err := ask(ctx, c, mannerOf(r), func(ctx context.Context, server *url.URL) (got answer, err error) {
+		ctx, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout+waits)
 		defer cancel()
-		response, err := c.send(attempt, server, r)
+		response, err := c.send(ctx, server, r)
 		if err != nil {
-			return err
+			return got, err
 		}
 		defer response.Body.Close()
-		header = response.Header
-		if c.cfg.Warn != nil {
-			for _, text := range response.Header.Values(HeaderWarning) {
-				c.cfg.Warn(text)
-			}
+		got.header = response.Header
+		got.body, err = bodyOf(response)
+		return got, err
+	}, nil)
+	if c.cfg.Warn != nil {
+		for _, text := range got.header.Values(HeaderWarning) {
+			c.cfg.Warn(text)
 		}
-		return readAnswer(response, out)
-	})
-	if texts := header.Values(headerAbsent); err == nil && len(texts) > 0 && c.cfg.Absent != nil {
+	}
+	if err == nil {
+		err = decode(got.body, out)
+	}
+	if texts := got.header.Values(headerAbsent); err == nil && len(texts) > 0 && c.cfg.Absent != nil {
 		c.cfg.Absent(texts)
 	}
-	return header, err
+	return got.header, err
 }
 
 // retry wraps an error of an attempt after which the next server is asked.
 type retry struct{ error }
 
 func (r retry) Unwrap() error { return r.error }
-
-// untilAnswered calls attempt for the server that answered last, then for the next
-// ones, while it returns a retry and ctx lasts.
-func (c *Client) untilAnswered(ctx context.Context, attempt func(context.Context, *url.URL) error) error {
-	backoff := minBackoff
-	unwelcome := 0      // servers in a row
-	var uncertain error // of an attempt that a server may have executed
-	for tries := 1; ; tries++ {
-		i := c.current.Load()
-		err := attempt(ctx, c.servers[int(i)%len(c.servers)])
-		var again retry
-		if err == nil || !errors.As(err, &again) {
-			if err != nil && uncertain != nil && undone(err) { // that of this try
-				return fmt.Errorf("%w: %w; it is not known what became of an earlier try: %w", ErrUnavailable, err, uncertain)
-			}
-			return err
-		}
-		if why := c.unwelcome(again.error); why == nil {
-			unwelcome = 0
-		} else if unwelcome++; unwelcome >= len(c.servers) {
-			return fmt.Errorf("%w: %w", ErrCertificate, why)
-		}
-		if !undone(again.error) {
-			uncertain = again.error
-		}
-		c.current.CompareAndSwap(i, i+1)
-		if tries%len(c.servers) != 0 && ctx.Err() == nil {
-			continue
-		}
-		// Each server was asked: wait, with a random part of up to half, so that many
-		// clients do not retry together.
-		select {
-		case <-ctx.Done():
-			if uncertain != nil && undone(again.error) {
-				return fmt.Errorf("%w: %w; it is not known what became of an earlier try: %w", ErrUnavailable, again.error, uncertain)
-			}
-			return fmt.Errorf("%w: %w", ErrUnavailable, again.error)
-		case <-time.After(max(backoff-rand.N(backoff/2), afterOf(again))):
-		}
-		backoff = min(2*backoff, maxBackoff)
-	}
-}
 
 // maxAfter bounds the accepted Retry-After, in seconds.
 const maxAfter = 3600
@@ -300,28 +278,42 @@ func (c *Client) send(ctx context.Context, server *url.URL, r request) (*http.Re
 
 // readAnswer decodes a server's answer, or converts it into an error.
 func readAnswer(response *http.Response, out any) error {
+	body, err := bodyOf(response)
+	if err != nil {
+		return err
+	}
+	return decode(body, out)
+}
+
+// bodyOf reads an answer of success whole, or converts another one into an error.
+func bodyOf(response *http.Response) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))
 	if err != nil {
-		return retry{err}
+		return nil, retry{err}
 	}
 	if len(body) > maxAnswerBytes {
-		return fmt.Errorf("client: answer of more than %d bytes: ask for less, with a limit", maxAnswerBytes)
+		return nil, fmt.Errorf("client: answer of more than %d bytes: ask for less, with a limit", maxAnswerBytes)
 	}
 	if response.StatusCode == http.StatusAccepted {
 		if pending := pendingOf(body); pending != nil {
-			return pending
+			return nil, pending
 		}
 	}
 	if response.StatusCode < 300 {
-		if out == nil || len(body) == 0 {
-			return nil
-		}
-		if err := json.Unmarshal(body, out); err != nil {
-			return fmt.Errorf("client: answer is not as expected: %w", err)
-		}
+		return body, nil
+	}
+	return nil, answerError(response, body)
+}
+
+// decode reads the body of an answer of success into out, which may be nil.
+func decode(body []byte, out any) error {
+	if out == nil || len(body) == 0 {
 		return nil
 	}
-	return answerError(response, body)
+	if err := json.Unmarshal(body, out); err != nil {
+		return fmt.Errorf("client: answer is not as expected: %w", err)
+	}
+	return nil
 }
 
 // answerError makes the error of an unsuccessful answer.

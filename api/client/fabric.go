@@ -121,25 +121,33 @@ func (c *Client) Wait(ctx context.Context, b Barrier) (Verdict, error) {
 	deadline := time.Now().Add(b.Timeout)
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout+c.cfg.Timeout)
 	defer cancel()
-	var v Verdict
-	err := c.untilAnswered(ctx, func(ctx context.Context, server *url.URL) error {
-		left := max(time.Until(deadline), 0)
-		query.Set("timeout", left.Round(time.Millisecond).String())
-		attempt, cancel := context.WithTimeout(ctx, left+c.cfg.AttemptTimeout)
-		defer cancel()
-		response, err := c.send(attempt, server, request{method: http.MethodGet, path: "/wait", query: query})
-		if err != nil {
-			return err
+	return ask(ctx, c, manner{read: true, slow: true}, func(ctx context.Context, server *url.URL) (v Verdict, err error) {
+		query := query
+		for {
+			left := max(time.Until(deadline), 0)
+			err := c.waitOnce(ctx, server, query, left, &v)
+			if refusal, is := errors.AsType[*log.Refusal](err); is && query.Has("vm") && refusesParameter(refusal, "vm") {
+				query = cloneQuery(query)
+				query.Del("vm") // the server does not know it
+				continue
+			}
+			return v, err
 		}
-		defer response.Body.Close()
-		err = readAnswer(response, &v)
-		if refusal, is := errors.AsType[*log.Refusal](err); is && query.Has("vm") && response.StatusCode == http.StatusUnprocessableEntity && refusesParameter(refusal, "vm") {
-			query.Del("vm") // the server does not know it
-			return retry{err}
-		}
+	}, nil)
+}
+
+// waitOnce asks one server, which answers after left at the latest.
+func (c *Client) waitOnce(ctx context.Context, server *url.URL, query url.Values, left time.Duration, v *Verdict) error {
+	query = cloneQuery(query)
+	query.Set("timeout", left.Round(time.Millisecond).String())
+	ctx, cancel := context.WithTimeout(ctx, left+c.cfg.AttemptTimeout)
+	defer cancel()
+	response, err := c.send(ctx, server, request{method: http.MethodGet, path: "/wait", query: query})
+	if err != nil {
 		return err
-	})
-	return v, err
+	}
+	defer response.Body.Close()
+	return readAnswer(response, v)
 }
 
 // refusesParameter reports whether a refusal is of a query parameter.

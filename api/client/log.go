@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net"
 	"net/http"
@@ -164,21 +165,37 @@ func nextOf(line []byte) (next log.Cursor, ok bool) {
 func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 	deadline, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	var response *http.Response
-	err := c.untilAnswered(deadline, func(_ context.Context, server *url.URL) error {
+	return ask(deadline, c, manner{read: true, slow: true}, func(try context.Context, server *url.URL) (*http.Response, error) {
 		// The body outlives the deadline of finding a server.
-		answer, err := c.send(ctx, server, r)
+		ctx, cancel := context.WithCancel(ctx)
+		begun := context.AfterFunc(try, cancel)
+		response, err := c.send(ctx, server, r)
+		if err == nil && response.StatusCode >= 300 {
+			err = errors.Join(readAnswer(response, nil), response.Body.Close())
+		}
 		if err != nil {
-			return err
+			begun()
+			cancel()
+			return nil, err
 		}
-		if answer.StatusCode >= 300 {
-			defer answer.Body.Close()
-			return readAnswer(answer, nil)
+		response.Body = &cancelled{response.Body, cancel}
+		if !begun() { // another server was faster, or the time is over
+			return nil, errors.Join(retry{try.Err()}, response.Body.Close())
 		}
-		response = answer
-		return nil
-	})
-	return response, err
+		return response, nil
+	}, func(response *http.Response) { response.Body.Close() })
+}
+
+// cancelled is a body that ends its request when it is closed.
+type cancelled struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+// Close implements io.Closer.
+func (b *cancelled) Close() error {
+	b.cancel()
+	return b.ReadCloser.Close()
 }
 
 // Upgrade is the protocol that GET /feed switches to (architecture section 6).

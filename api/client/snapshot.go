@@ -34,28 +34,13 @@ func (c *Client) Snapshot(ctx context.Context, w io.Writer, progress func(done, 
 	var s Snapshot
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	begin, stop := context.WithTimeout(ctx, c.cfg.Timeout)
-	defer stop()
-	var body io.ReadCloser
-	err := c.untilAnswered(begin, func(_ context.Context, server *url.URL) error {
-		// The stream may take longer than an attempt: its own context bounds it.
-		response, err := c.send(ctx, server, request{method: http.MethodGet, path: "/snapshot"})
-		if err != nil {
-			return err
-		}
-		if response.StatusCode != http.StatusOK {
-			defer response.Body.Close()
-			return readAnswer(response, nil)
-		}
-		body = response.Body
-		s, err = snapshotOf(server, response)
-		return err
-	})
+	response, err := c.open(ctx, request{method: http.MethodGet, path: "/snapshot"})
 	if err != nil {
-		if body != nil {
-			err = errors.Join(err, body.Close())
-		}
 		return s, err
+	}
+	body := response.Body
+	if s, err = snapshotOf(response); err != nil {
+		return s, errors.Join(err, body.Close())
 	}
 	defer body.Close()
 	idle := time.AfterFunc(snapshotIdle, func() { cancel(errStill) })
@@ -78,8 +63,9 @@ func (c *Client) Snapshot(ctx context.Context, w io.Writer, progress func(done, 
 // errStill ends a stream without progress.
 var errStill = fmt.Errorf("client: nothing came for %v", snapshotIdle)
 
-func snapshotOf(server *url.URL, response *http.Response) (s Snapshot, err error) {
-	s.Server, s.Bytes = server.String(), response.ContentLength
+func snapshotOf(response *http.Response) (s Snapshot, err error) {
+	of := response.Request.URL
+	s.Server, s.Bytes = (&url.URL{Scheme: of.Scheme, Host: of.Host}).String(), response.ContentLength
 	seq, err := strconv.ParseUint(response.Header.Get(HeaderSeq), 10, 64)
 	if err == nil {
 		s.Seq = log.Seq(seq)

@@ -101,6 +101,7 @@ func (c *Client) StatusOf(ctx context.Context, server string) (Status, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
 	defer cancel()
+	defer c.watch(u)()
 	response, err := c.send(ctx, u, request{method: http.MethodGet, path: "/status"})
 	if err != nil {
 		return s, err
@@ -194,6 +195,7 @@ func (c *Client) Sessions(ctx context.Context, server string) ([]Session, error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
 	defer cancel()
+	defer c.watch(u)()
 	response, err := c.send(ctx, u, request{method: http.MethodGet, path: "/cns"})
 	if err != nil {
 		return nil, err

@@ -296,6 +296,7 @@ func (c *Client) dialStream(ctx context.Context, server int) (_ *connection, err
 	u := c.servers[server]
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
 	defer cancel()
+	defer c.watch(u)()
 	raw, err := c.dial(ctx, u)
 	if err != nil {
 		return nil, err

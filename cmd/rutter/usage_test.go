@@ -69,7 +69,6 @@ func TestWrongUsage(t *testing.T) {
 		{"tag list -s 127.0.0.1:7420", "want a base URL"},
 		{"log tail 5", "takes no arguments"},
 		{"log tail --kind nics", "want one of nic_tag"},
-		{"log tail --cn 1", "want 36 characters"},
 		{"log tail --vnet 99999999", "a vnet is a number"},
 		{"log show x", "want the seq of an entry"},
 		{"log show 1 --after 5", "want one SEQ, or --after and --limit"},

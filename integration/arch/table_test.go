@@ -79,6 +79,10 @@ var importTable = []row{
 		why: "what a damaged bbolt file looks like is the same for a server's files and a compute node's cache",
 	},
 	{
+		pkg: "log/moment", may: []string{"log"},
+		why: "a place of the log is named alike at a terminal and at a server",
+	},
+	{
 		pkg: "log/line", may: []string{"log"},
 		why: "how entries look is the same wherever they come from",
 	},
@@ -109,6 +113,10 @@ var importTable = []row{
 		pkg: "projections/desired", may: []string{"log", "projections", "projections/underlay"},
 		tests: []string{"log/changetest", "projections/internal/worldtest", "projections/rules"},
 		why:   "what a kernel must hold follows from the state alone, on a server as on the compute node",
+	},
+	{
+		pkg: "projections/naming", may: []string{"log", "projections"},
+		why: "what a name means is the same for a path, a command and a log without a server",
 	},
 	{
 		pkg: "projections/answers", may: []string{"log", "projections", "projections/desired"},
@@ -226,12 +234,12 @@ var importTable = []row{
 		why: "what raft-wal lacks is added in one place, which can go when it has it",
 	},
 	{
-		pkg: "api", may: []string{"log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/internal/logread", "api/internal/logserver", "api/internal/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/auth/webcheck", "api/backend", "api/internal/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/internal/rest", "projections/desired", "api/internal/openapi"},
+		pkg: "api", may: []string{"projections/naming", "log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/internal/logread", "api/internal/logserver", "api/internal/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/auth/webcheck", "api/backend", "api/internal/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/internal/rest", "projections/desired", "api/internal/openapi"},
 		tests: []string{"raftstore", "api/client", "api/internal/apitest"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
 	{
-		pkg: "api/backend", may: []string{"log", "projections", "api/auth/guard", "api/auth/matrix", "api/internal/rest", "projections/underlay"},
+		pkg: "api/backend", may: []string{"projections/naming", "log/moment", "log", "projections", "api/auth/guard", "api/auth/matrix", "api/internal/rest", "projections/underlay"},
 		why: "reading the state freshly and writing to it is the same for every route, whatever it shows",
 	},
 	{
@@ -249,7 +257,7 @@ var importTable = []row{
 		why:   "the stream of a compute node needs a connection and the log, and no HTTP",
 	},
 	{
-		pkg: "api/internal/nodes", may: []string{"log", "log/feed", "projections", "projections/desired", "api/backend", "api/internal/logread", "api/internal/logserver", "api/feedserver", "api/liveness", "api/vmm", "api/internal/rest", "api/auth/guard", "api/auth/matrix", "api/auth/audit", "api/internal/openapi"},
+		pkg: "api/internal/nodes", may: []string{"projections/naming", "log", "log/feed", "projections", "projections/desired", "api/backend", "api/internal/logread", "api/internal/logserver", "api/feedserver", "api/liveness", "api/vmm", "api/internal/rest", "api/auth/guard", "api/auth/matrix", "api/auth/audit", "api/internal/openapi"},
 		why: "what HTTP says of compute nodes is one surface: their feed, sessions, holds and barriers",
 	},
 	{
@@ -547,7 +555,7 @@ var importTable = []row{
 		why: "a server is held against data, without a client of Rutter's own API",
 	},
 	{
-		pkg: "cmd/rutter/term", may: []string{"api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "log", "varp"},
+		pkg: "cmd/rutter/term", may: []string{"api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "log", "log/moment", "varp"},
 		why: "flags, usage and servers are named alike by every command, whatever it does",
 	},
 	{
@@ -587,7 +595,11 @@ var importTable = []row{
 		why: "what a write waits for is said alike by each command that writes",
 	},
 	{
-		pkg: "cmd/rutter/objects", may: []string{"api/client", "cmd/rutter/await", "cmd/rutter/output", "cmd/rutter/term", "log"},
+		pkg: "cmd/rutter/named", may: []string{"api/client", "cmd/rutter/output", "cmd/rutter/term", "log", "projections", "projections/naming"},
+		why: "every command takes names, and lists candidates, in the same way",
+	},
+	{
+		pkg: "cmd/rutter/objects", may: []string{"cmd/rutter/named", "api/client", "cmd/rutter/await", "cmd/rutter/output", "cmd/rutter/term", "log"},
 		why: "every kind has the same commands, to which those of some kinds add",
 	},
 	{
@@ -652,7 +664,7 @@ const maxFuncLines = 70
 var longFuncs = map[string]string{}
 
 // pureDirs are the packages that must give the same answer on every server.
-var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/rules": true, "projections/underlay": true}
+var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/naming": true, "projections/rules": true, "projections/underlay": true}
 
 // impureImports are the standard packages that bring a clock, randomness, a
 // goroutine, a file, a socket or a logger; a name stands for everything below it

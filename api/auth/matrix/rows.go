@@ -84,6 +84,7 @@ func logRows() []Row {
 		row("POST /cns/{id}/accept", rules, "", "it lets a node take away what works: operators only"),
 		row("GET /cns/{id}/feed", reads, "", "what a CN would be sent, for people; the CN itself has the feed"),
 		row("GET /wait", reads, "", "names CNs that are late"),
+		row("GET /names", ownReads, ownObjects, "others' objects are no candidates, and make no name ambiguous"),
 		row("GET /lookup/vl2", reads.with(cn, Own), "vnets that one of its NICs is on", "the same that SVP tells it"),
 		row("GET /lookup/vl3", reads.with(cn, Own), "vnets that one of its NICs is on", "the same that SVP tells it"),
 		row("GET /trace", reads, "", "names objects on the whole way"),

@@ -2,10 +2,12 @@ package logserver
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 
 	"rutter/api/auth/guard"
 	"rutter/api/auth/matrix"
+	"rutter/api/backend"
 	"rutter/api/internal/logread"
 	"rutter/api/internal/rest"
 	"rutter/log"
@@ -73,7 +75,17 @@ func (s *Server) parse(r *http.Request) (*query, error) {
 	if q.follow && !p.Has("limit") {
 		q.limit = 1<<64 - 1
 	}
-	if q.filter, err = logquery.Parse(p.Values()); err != nil {
+	values := maps.Clone(p.Values())
+	for _, name := range []string{"since", "until"} {
+		if text := p.Text(name); text != "" && len(values[name]) == 1 {
+			at, err := backend.MomentParameter(text, name)
+			if err != nil {
+				return nil, err
+			}
+			values.Set(name, at.String())
+		}
+	}
+	if q.filter, err = logquery.Parse(values); err != nil {
 		return nil, badFilter(err)
 	}
 	if err := s.cfg.Fresh(r, p); err != nil {

@@ -132,7 +132,7 @@ type acceptForm struct {
 // accept answers POST /cns/UUID/accept: the CN executes what it holds back, if that is
 // the hold in the body.
 func (s *Routes) accept(w http.ResponseWriter, r *http.Request) error {
-	cn, err := pathCN(r)
+	cn, err := s.pathCN(w, r)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/naming"
 )
 
 // Store is the log and its state, as this package reads them.
@@ -59,6 +60,8 @@ type Config struct {
 	ServerID func() string
 	// Fresh waits as a query's consistent and min_seq ask.
 	Fresh func(*http.Request, rest.Parameters) error
+	// Named returns the one object of a kind that a text names; see backend.Reader.
+	Named func(w http.ResponseWriter, r *http.Request, p rest.Parameters, kind log.Kind, text string) (naming.Match, error)
 	// ViewAt calls fn with the state that a query's at asks for. The state has at least
 	// the server object of one CN, or of all if cn is zero.
 	ViewAt func(w http.ResponseWriter, r *http.Request, p rest.Parameters, cn log.UUID, fn func(*projections.State)) error
@@ -88,13 +91,13 @@ func (s *Routes) Routes() []rest.Route {
 	}
 }
 
-// pathCN is the CN that a path names.
-func pathCN(r *http.Request) (log.UUID, error) {
-	cn, err := log.ParseUUID(r.PathValue("id"))
+// pathCN is the CN that a path names: by its UUID, or as people know its server object.
+func (s *Routes) pathCN(w http.ResponseWriter, r *http.Request) (log.UUID, error) {
+	m, err := s.cfg.Named(w, r, rest.Parameters{}, log.KindServer, r.PathValue("id"))
 	if err != nil {
-		return cn, rest.BadParameter("uuid", log.ElementInvalid, "send a UUID of 36 characters", "%v", err)
+		return log.UUID{}, err
 	}
-	return cn, nil
+	return log.ParseUUID(m.ID)
 }
 
 // CodeUnreachable is the answer when a CN cannot be asked.

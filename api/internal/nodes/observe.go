@@ -35,7 +35,7 @@ type scopeDigestForm struct {
 // holds its interest and is at ?after (default: the head), as lines of JSON. It makes
 // no session.
 func (s *Routes) observe(w http.ResponseWriter, r *http.Request) error {
-	cn, err := pathCN(r)
+	cn, err := s.pathCN(w, r)
 	if err != nil {
 		return err
 	}

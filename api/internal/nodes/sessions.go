@@ -155,7 +155,7 @@ func (s *Routes) Everywhere(ctx context.Context, head log.Seq) ([]Session, error
 
 // get answers GET /cns/UUID.
 func (s *Routes) get(w http.ResponseWriter, r *http.Request) error {
-	cn, err := pathCN(r)
+	cn, err := s.pathCN(w, r)
 	if err != nil {
 		return err
 	}

@@ -51,6 +51,7 @@ var parameters = map[string]parameter{
 	"since":   text("not before this time, RFC 3339"),
 	"until":   text("not after this seq or time"),
 
+	"name":     text("a name, an address, or the beginning of an id"),
 	"from":     text("the first place, or the VM at which packets begin"),
 	"to":       text("the second place, or the VM or address to which packets go"),
 	"mac":      text("a MAC address"),

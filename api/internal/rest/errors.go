@@ -40,6 +40,8 @@ type Error struct {
 	Errors  []log.FieldError `json:"errors,omitempty"`
 	// Fabric is the progress of a write that not every CN has programmed.
 	Fabric any `json:"fabric,omitempty"`
+	// Candidates are the objects that an ambiguous name means.
+	Candidates any `json:"candidates,omitempty"`
 	// Budget is the one that is used up, with the time to retry.
 	Budget *budget.Exceeded `json:"budget,omitempty"`
 }

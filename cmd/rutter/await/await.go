@@ -37,11 +37,11 @@ const ExitMissing = term.ExitFailed
 func Flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "wait", Usage: "fabric: wait until every compute node that is concerned has it in its kernel, except links of VMs that are not to run; `WHAT` to wait for"},
-		&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "with --wait: give up after this `TIME`; who is missing is named with what it lacks, and what was written stays written"},
+		&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "end the whole command after this `TIME`, by default only with --wait; who is missing is named with what it lacks, and what was written stays written"},
 	}
 }
 
-// timeoutOf returns the time that a write waits for the fabric. 0: it does not wait.
+// timeoutOf returns the time that servers wait for the fabric after a write. 0: not at all.
 func timeoutOf(c *cli.Context) (time.Duration, error) {
 	switch what, timeout := c.String("wait"), c.Duration("timeout"); {
 	case what == "":
@@ -51,7 +51,7 @@ func timeoutOf(c *cli.Context) (time.Duration, error) {
 	case timeout < time.Millisecond || timeout > liveness.MaxTimeout:
 		return 0, term.Usagef("--timeout %v: want 1ms to %v", timeout, liveness.MaxTimeout)
 	default:
-		return timeout.Round(time.Millisecond), nil
+		return max(term.ServerWait(timeout).Round(time.Millisecond), time.Millisecond), nil
 	}
 }
 

@@ -2,6 +2,7 @@ package certcmd
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"rutter/api/auth/enrol"
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
+	"rutter/cmd/rutter/named"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/pkiclient"
 	"rutter/cmd/rutter/term"
@@ -125,9 +127,9 @@ func TokenCommand() *cli.Command {
 }
 
 func createToken(c *cli.Context) error {
-	cn, err := log.ParseUUID(c.String("cn"))
+	cn, err := named.UUID(c, log.KindServer, c.String("cn"))
 	if err != nil {
-		return term.Usagef("--cn: %w", err)
+		return fmt.Errorf("--cn: %w", err)
 	}
 	if c.Duration("ttl") <= 0 {
 		return term.Usagef("--ttl %v: want a time, as in 10m", c.Duration("ttl"))

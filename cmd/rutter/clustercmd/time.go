@@ -143,10 +143,11 @@ func timeSet(c *cli.Context) error {
 	}
 	var to log.Time
 	if text := c.String("to"); text != "now" {
-		var err error
-		if to, err = log.ParseTime(text); err != nil || to == 0 {
+		m, err := term.Moment(c.Context, text)
+		if err != nil || m.IsSeq {
 			return term.Usagef("--to %q: want a time as in 2026-11-21T09:00:00Z, or now", text)
 		}
+		to = m.Time
 	}
 	api, err := clusterClient(c)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/named"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -37,15 +38,15 @@ type acceptance struct {
 }
 
 func cnAccept(c *cli.Context) error {
-	var named []log.UUID
+	var asked []log.UUID
 	for _, text := range c.Args().Slice() {
-		cn, err := log.ParseUUID(text)
+		cn, err := named.UUID(c, log.KindServer, text)
 		if err != nil {
-			return term.UsageError{Err: err}
+			return err
 		}
-		named = append(named, cn)
+		asked = append(asked, cn)
 	}
-	if (len(named) == 0) != c.Bool("all") {
+	if (len(asked) == 0) != c.Bool("all") {
 		return term.Usagef("want the UUIDs of compute nodes, or --all")
 	}
 	api, err := term.NewClient(c)
@@ -60,10 +61,10 @@ func cnAccept(c *cli.Context) error {
 	var failed error
 	for i := range sessions {
 		s := &sessions[i]
-		if s.Hold == nil || s.Gone || !c.Bool("all") && !slices.Contains(named, s.CN) {
+		if s.Hold == nil || s.Gone || !c.Bool("all") && !slices.Contains(asked, s.CN) {
 			continue
 		}
-		named = slices.DeleteFunc(named, func(cn log.UUID) bool { return cn == s.CN })
+		asked = slices.DeleteFunc(asked, func(cn log.UUID) bool { return cn == s.CN })
 		a := acceptance{CN: s.CN, Hold: *s.Hold}
 		if id := c.String("hold"); id != "" && id != a.Hold.ID {
 			err = fmt.Errorf("it holds %s now", a.Hold.ID)
@@ -78,7 +79,7 @@ func cnAccept(c *cli.Context) error {
 		}
 		done = append(done, a)
 	}
-	for _, cn := range named {
+	for _, cn := range asked {
 		failed = errors.Join(failed, fmt.Errorf("CN %s holds nothing back, or is not connected", cn))
 	}
 	return errors.Join(output.One(c, done, func(out io.Writer) { printAccepted(out, done) }), failed)

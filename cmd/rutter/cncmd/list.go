@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/named"
 	"rutter/cmd/rutter/objects"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
@@ -122,9 +123,9 @@ func cnShow(c *cli.Context) error {
 	if c.NArg() != 1 {
 		return term.Usagef("want the UUID of one compute node")
 	}
-	cn, err := log.ParseUUID(c.Args().First())
+	cn, err := named.UUID(c, log.KindServer, c.Args().First())
 	if err != nil {
-		return term.UsageError{Err: err}
+		return err
 	}
 	api, err := term.NewClient(c)
 	if err != nil {

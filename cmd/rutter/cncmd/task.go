@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/named"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmhost"
@@ -94,6 +95,13 @@ func taskList(c *cli.Context) error {
 	for flag, name := range map[string]string{"cn": "server_uuid", "status": "status"} {
 		if c.IsSet(flag) {
 			query.Set(name, c.String(flag))
+		}
+		if flag == "cn" && c.IsSet(flag) {
+			cn, err := named.ID(c, log.KindServer, c.String(flag))
+			if err != nil {
+				return err
+			}
+			query.Set(name, cn)
 		}
 	}
 	raw, err := api.Raw(c.Context, http.MethodGet, "/cnapi/tasks?"+query.Encode(), nil)
@@ -183,9 +191,9 @@ func taskRun(c *cli.Context) error {
 	if c.NArg() < 2 {
 		return term.Usagef("want a compute node and a task, as in: rutter task run 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 nop")
 	}
-	cn, err := log.ParseUUID(c.Args().First())
+	cn, err := named.UUID(c, log.KindServer, c.Args().First())
 	if err != nil {
-		return term.UsageError{Err: err}
+		return err
 	}
 	params := map[string]any{}
 	for _, arg := range c.Args().Slice()[2:] {

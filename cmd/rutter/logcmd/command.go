@@ -42,7 +42,7 @@ func filterFlags() []cli.Flag {
 		"ip":      "only NICs that have this `ADDRESS`, before or after the event, and its IP object",
 		"actor":   "only changes of this `ACTOR`",
 		"path":    "only updates that changed this `FIELD`, such as gateway",
-		"until":   "not after this `PLACE`: a seq, a time, or how long ago",
+		"until":   "not after this `PLACE`: a seq (1042, #1042), a time (2026-11-22T01:20:30Z, \"2026-11-22 01:20\", 01:20:30 of today; UTC unless Z, +01:00 or local follows), or how long ago (5m, 90m ago, 7d)",
 	}
 	var flags []cli.Flag
 	for _, name := range query.Names() {
@@ -67,7 +67,7 @@ func readFlags(more ...cli.Flag) []cli.Flag {
 }
 
 func fromFlag() cli.Flag {
-	return &cli.StringFlag{Name: "from", Usage: "begin at this `PLACE`: a seq, a time as in 2026-11-21T09:00:00Z, how long ago as in 90m or 7d, -N for the last N entries, or a cursor"}
+	return &cli.StringFlag{Name: "from", Usage: "begin at this `PLACE`: a seq (1042, #1042), a time (2026-11-22T01:20:30Z, \"2026-11-22 01:20\", 01:20:30 of today; UTC unless Z, +01:00 or local follows), how long ago (5m, 90m ago, 7d), -N for the last N entries, or a cursor"}
 }
 
 func tailCommand() *cli.Command {
@@ -86,7 +86,7 @@ func showCommand() *cli.Command {
 	return &cli.Command{
 		Name: "show", Usage: "entries from a place on, or one by its seq", ArgsUsage: "[SEQ]", Action: show,
 		Flags: readFlags(fromFlag(),
-			&cli.Uint64Flag{Name: "after", Usage: "entries after this `SEQ`"},
+			&cli.StringFlag{Name: "after", Usage: "entries after this `SEQ`, or from this TIME on"},
 			&cli.Uint64Flag{Name: "limit", Usage: "at most `N` entries; 0 for all"}),
 		Description: term.Examples("rutter log show 1042", "rutter log show --after 1000 --limit 50 --cn "+exampleCN,
 			"rutter log show --from 2026-11-21T14:00:00Z --until 2026-11-21T14:05:00Z --vnet 4385813",
@@ -140,7 +140,7 @@ func exportCommand() *cli.Command {
 		Name: "export", Usage: "write the log to a file that can be verified without a server", ArgsUsage: "FILE", Action: export,
 		Flags: []cli.Flag{
 			term.ServersFlag(), term.DataFlag(),
-			&cli.Uint64Flag{Name: "after", Usage: "entries after this `SEQ`; without it, all that are kept"},
+			&cli.StringFlag{Name: "after", Usage: "entries after this `SEQ|TIME`; without it, all that are kept"},
 		},
 		Description: term.Examples("rutter log export log.rlog", "rutter log export --after 1000000 - | zstd > log.rlog.zst", "rutter log tail --data log.rlog"),
 	}

@@ -98,6 +98,24 @@ func appendDump(b []byte, e log.Entry, asJSON bool) ([]byte, error) {
 // progressEvery is the number of entries between two lines of progress.
 const progressEvery = 1 << 20
 
+// exportAfter returns the seq that --after names. A time is that of the last entry that is
+// not after it.
+func exportAfter(c *cli.Context) (seq log.Seq, err error) {
+	m, err := term.Moment(c.Context, c.String("after"))
+	if err != nil {
+		return 0, term.Usagef("--after %w", err)
+	}
+	if m.IsSeq {
+		return m.Seq, nil
+	}
+	past, err := openPast(c)
+	if err != nil {
+		return 0, err
+	}
+	defer closeJoining(past, &err)
+	return past.seqAt(c.Context, m.String())
+}
+
 func export(c *cli.Context) (err error) {
 	if c.NArg() != 1 {
 		return term.Usagef("want one argument, FILE, or - for standard output")
@@ -110,7 +128,10 @@ func export(c *cli.Context) (err error) {
 	defer func() { err = errors.Join(err, from.Close()) }()
 	var after *log.Seq
 	if c.IsSet("after") {
-		seq := log.Seq(c.Uint64("after"))
+		seq, err := exportAfter(c)
+		if err != nil {
+			return err
+		}
 		after = &seq
 	}
 	header, head, err := from.begins(c.Context, after)

@@ -171,7 +171,7 @@ func TestWrongUsage(t *testing.T) {
 		{"tail --kind nics", "--kind: "},
 		{"tail --owner me", "want 36 characters"},
 		{"tail --path Gateway", "is no name of a field"},
-		{"tail --until soon", "give a seq, or a time"},
+		{"tail --until soon", "want a seq as in 1042"},
 		{"tail --follow --data " + path, "nothing comes to a file"},
 		{"show --from soon", "how long ago"},
 		{"show --from -0", "want -N"},

@@ -46,6 +46,9 @@ func historyLines(c *cli.Context) (err error) {
 	default:
 		return term.Usagef("want one object, [KIND] ID, as in: rutter log history nic 90:b8:d0:10:02:00")
 	}
+	if id, err = objectID(c, kind, id); err != nil {
+		return err
+	}
 	r, err := ofObject(kind, id)
 	if err != nil {
 		return err
@@ -88,6 +91,9 @@ func blame(c *cli.Context) (err error) {
 	if c.IsSet("network") {
 		return term.Usagef("--network goes with an address: rutter log blame ip ADDRESS --network UUID")
 	}
+	if id, err = objectID(c, kind, id); err != nil {
+		return err
+	}
 	r, err := ofObject(kind, id)
 	if err != nil {
 		return err
@@ -117,14 +123,14 @@ func blame(c *cli.Context) (err error) {
 		Seq     log.Seq       `json:"seq"` // of its last event
 		Deleted bool          `json:"deleted"`
 		Fields  []line.Origin `json:"fields"`
-	}{last.Event.Kind, last.Event.ID, last.Seq, last.Event.Action == log.Delete, named(b.Shown(), names)}
+	}{last.Event.Kind, last.Event.ID, last.Seq, last.Event.Action == log.Delete, nameOf(b.Shown(), names)}
 	return output.One(c, answer, func(w io.Writer) {
 		_ = output.Escaped(w, line.AppendBlame(nil, &b, line.Options{Colour: term.Coloured(w), Names: names.Name})) // the terminal is gone
 	})
 }
 
-// named sets the names of what the values name.
-func named(fields []line.Origin, names *names.Finder) []line.Origin {
+// nameOf sets the names of what the values name.
+func nameOf(fields []line.Origin, names *names.Finder) []line.Origin {
 	for i := range fields {
 		if uuid, is := fields[i].Value.(string); is {
 			fields[i].Name = names.Name(fields[i].Field, uuid)

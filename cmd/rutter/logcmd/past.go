@@ -41,8 +41,8 @@ type pastLog struct {
 // partFlags name a part of the state.
 func partFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "cn", Usage: "only what the CN with this `UUID` must know"},
-		&cli.StringFlag{Name: "vnet", Usage: "only what is on the vnet with this `NUMBER`"},
+		&cli.StringFlag{Name: "cn", Usage: "only what the CN with this `UUID|NAME` must know"},
+		&cli.StringFlag{Name: "vnet", Usage: "only what is on the vnet with this `NUMBER`, or of the fabric network with this name"},
 	}
 }
 
@@ -171,23 +171,22 @@ func (s *pastLog) makeLocal(ctx context.Context) (err error) {
 	return errors.Join(err, os.Remove(name)) // the unpacked files are open
 }
 
-// seqAt turns SEQ or TIME into a seq. "" is the head. For a cluster, the servers look a
-// time up.
+// seqAt returns the seq that a text of package moment names. "" is the head. For a
+// cluster, the servers look a time up.
 func (s *pastLog) seqAt(ctx context.Context, text string) (log.Seq, error) {
 	if text == "" {
 		return s.head, nil
 	}
-	if seq, err := strconv.ParseUint(text, 10, 64); err == nil {
-		return log.Seq(seq), nil
+	m, err := term.Moment(ctx, text)
+	switch {
+	case err != nil:
+		return 0, err
+	case m.IsSeq:
+		return m.Seq, nil
+	case s.folder != nil:
+		return s.folder.SeqAt(m.Time)
 	}
-	at, err := log.ParseTime(text)
-	if err != nil {
-		return 0, term.Usagef("%q: want a seq, or a time as in 2026-11-21T09:00:00Z", text)
-	}
-	if s.folder != nil {
-		return s.folder.SeqAt(at)
-	}
-	answer, err := s.api.State(ctx, url.Values{"at": {text}, "kind": {"nic_tag"}})
+	answer, err := s.api.State(ctx, url.Values{"at": {m.String()}, "kind": {"nic_tag"}})
 	if err != nil {
 		return 0, err
 	}
@@ -227,16 +226,19 @@ func partOf(c *cli.Context) (p statePart, err error) {
 	}
 	if text := c.String("cn"); text != "" {
 		p.has = log.ScopeCN
-		if p.cn, err = log.ParseUUID(text); err != nil {
+		o, err := found(c, log.KindServer, text)
+		if err != nil {
+			return p, err
+		}
+		if p.cn, err = log.ParseUUID(o.ID); err != nil {
 			return p, term.Usagef("--cn: %w", err)
 		}
 	}
 	if text := c.String("vnet"); text != "" {
-		scope, err := log.ParseScope("vnet:" + text)
-		if err != nil {
-			return p, term.Usagef("--vnet: want a number from 0 to %d", log.MaxVNet)
+		p.has = log.ScopeVNet
+		if p.vnet, err = vnetOf(c, text); err != nil {
+			return p, term.Usagef("--vnet: %w", err)
 		}
-		p.has, p.vnet = log.ScopeVNet, scope.VNet
 	}
 	if text := c.String("kind"); text != "" {
 		if p.kind, err = log.ParseKind(text); err != nil {

@@ -5,12 +5,12 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"rutter/cmd/rutter/term"
 	"rutter/log"
+	"rutter/log/moment"
 	"rutter/log/query"
 )
 
@@ -27,20 +27,28 @@ type reading struct {
 	cursor log.Cursor // of begin cursor
 	follow bool
 	limit  uint64 // 0: all
+	// moment is term.Moment of the command.
+	moment func(text string) (moment.Moment, error)
 }
 
 // newReading parses the filters, and refuses wrong ones.
 func newReading(c *cli.Context) (*reading, error) {
-	r := &reading{values: url.Values{}}
+	r := &reading{values: url.Values{}, moment: func(text string) (moment.Moment, error) { return term.Moment(c.Context, text) }}
 	for _, name := range query.Names() {
 		if value := c.String(name); value != "" {
+			value, err := filterIDs(c, name, value)
+			if err != nil {
+				return nil, err
+			}
 			r.values.Set(name, value)
 		}
 	}
 	if until := r.values.Get("until"); until != "" {
-		if at, ok := ago(until); ok {
-			r.values.Set("until", at)
+		at, err := term.MomentText(c.Context, until)
+		if err != nil {
+			return nil, term.Usagef("--until %w", err)
 		}
+		r.values.Set("until", at)
 	}
 	return r, r.parse()
 }
@@ -67,23 +75,20 @@ func (r *reading) from(text string) error {
 		}
 		return r.back(n)
 	}
-	if seq, err := log.ParseSeq(text); err == nil {
-		r.after = max(seq, 1) - 1
-		r.begin = ""
-		return nil
-	}
 	if cursor, err := log.ParseCursor(text); err == nil {
 		r.begin, r.cursor = "cursor", cursor
 		r.values.Set("cursor", text)
 		return nil
 	}
-	if at, ok := ago(text); ok {
-		text = at
+	m, err := r.moment(text)
+	switch {
+	case err != nil:
+		return term.Usagef("--from %w; or -N for the last N entries, or a cursor", err)
+	case m.IsSeq:
+		r.after, r.begin = max(m.Seq, 1)-1, ""
+		return nil
 	}
-	if at, err := log.ParseTime(text); err != nil || at == 0 {
-		return term.Usagef("--from %q: want a seq, a time as in 2026-11-21T09:00:00Z, how long ago as in 90m or 7d, -N, or a cursor", text)
-	}
-	return r.since(text)
+	return r.since(m.String())
 }
 
 func (r *reading) since(text string) error {
@@ -97,18 +102,4 @@ func (r *reading) back(n uint64) error {
 	r.begin, r.last = "last", n
 	r.values.Set("last", strconv.FormatUint(n, 10))
 	return nil
-}
-
-// ago returns the time that lies a duration in the past, if text is a duration.
-func ago(text string) (string, bool) {
-	unit := time.Duration(1)
-	number := text
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		unit, number = 24, days+"h"
-	}
-	d, err := time.ParseDuration(number)
-	if err != nil || d <= 0 || d > (1<<62)/24 {
-		return "", false
-	}
-	return time.Now().Add(-unit * d).UTC().Format(time.RFC3339Nano), true
 }

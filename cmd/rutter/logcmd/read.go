@@ -2,6 +2,7 @@ package logcmd
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -70,7 +71,7 @@ func (r *reading) shown(c *cli.Context) error {
 	}
 	switch {
 	case c.NArg() == 1:
-		seq, err := log.ParseSeq(c.Args().First())
+		seq, err := log.ParseSeq(strings.TrimPrefix(c.Args().First(), "#"))
 		if err != nil || seq == 0 {
 			return term.Usagef("%q: want the seq of an entry, from 1", c.Args().First())
 		}
@@ -78,7 +79,14 @@ func (r *reading) shown(c *cli.Context) error {
 		r.values.Set("until", seq.String())
 		return nil
 	case c.IsSet("after"):
-		r.after = log.Seq(c.Uint64("after"))
+		m, err := r.moment(c.String("after"))
+		if err != nil {
+			return term.Usagef("--after %w", err)
+		}
+		if !m.IsSeq {
+			return r.since(m.String())
+		}
+		r.after = m.Seq
 		return nil
 	}
 	return r.from(c.String("from"))

@@ -1,6 +1,7 @@
 package lookupcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ func Command(open OpenPast) *cli.Command {
 		&cli.StringFlag{Name: "svp", Usage: "ask the SVP servers at `ADDRESSES` (an agent's, for example), separated by commas, in place of a server's API"},
 		term.DataFlag(),
 		&cli.StringFlag{Name: "at", Usage: "as it was after the entry `SEQ|TIME`; not with --svp"},
-		&cli.DurationFlag{Name: "timeout", Value: 5 * time.Second, Usage: "end each lookup after this `TIME`"},
+		&cli.DurationFlag{Name: "timeout", Usage: "end the whole command after this `TIME`; without it each lookup after 5s"},
 	}
 	return &cli.Command{
 		Name: "lookup", Usage: "who has an address on a vnet, and on which CN", Category: "The log",
@@ -76,6 +77,11 @@ type query struct {
 
 // lookupsAtOnce bounds the questions under way.
 const lookupsAtOnce = 256
+
+// defaultTimeout bounds each lookup without --timeout.
+const defaultTimeout = 5 * time.Second
+
+func timeoutOf(c *cli.Context) time.Duration { return cmp.Or(c.Duration("timeout"), defaultTimeout) }
 
 // errNotFound: no NIC has the address.
 var errNotFound = errors.New("nobody has it")
@@ -121,7 +127,7 @@ func lookUp(c *cli.Context, open OpenPast, vl2 bool) (err error) {
 	g.SetLimit(lookupsAtOnce)
 	for i, q := range queries {
 		g.Go(func() error {
-			bounded, cancel := context.WithTimeout(ctx, c.Duration("timeout"))
+			bounded, cancel := context.WithTimeout(ctx, timeoutOf(c))
 			defer cancel()
 			var err error
 			var refusal *log.Refusal
@@ -165,18 +171,22 @@ func finder(c *cli.Context, open OpenPast) (find func(context.Context, query) (c
 		return offlineFinder(c, open)
 	}
 	if addresses == "" {
+		at, err := term.MomentText(c.Context, c.String("at"))
+		if err != nil {
+			return nil, nil, err
+		}
 		api, err := term.NewClient(c)
 		return func(ctx context.Context, q query) (client.Mapping, error) {
 			if q.ip.IsValid() {
-				return api.VL3At(ctx, q.vnet, q.ip, c.String("at"))
+				return api.VL3At(ctx, q.vnet, q.ip, at)
 			}
-			return api.VL2At(ctx, q.vnet, q.mac, c.String("at"))
+			return api.VL2At(ctx, q.vnet, q.mac, at)
 		}, func() error { return nil }, err
 	}
 	if c.IsSet("at") {
 		return nil, nil, term.Usagef("--at and --svp exclude each other: SVP knows nothing of the past")
 	}
-	svp, err := varp.NewClient(varp.ClientConfig{Servers: strings.Split(addresses, ","), Timeout: c.Duration("timeout")})
+	svp, err := varp.NewClient(varp.ClientConfig{Servers: strings.Split(addresses, ","), Timeout: timeoutOf(c)})
 	if err != nil {
 		return nil, nil, term.UsageError{Err: err}
 	}

@@ -100,7 +100,11 @@ func traceOf(c *cli.Context, open OpenPast, from, to string) (t desired.Trace, e
 	}
 	query := url.Values{"from": {from}, "to": {to}, "consistent": {"1"}}
 	if c.IsSet("at") {
-		query.Set("at", c.String("at"))
+		at, err := term.MomentText(c.Context, c.String("at"))
+		if err != nil {
+			return t, err
+		}
+		query.Set("at", at)
 	} else if !c.Bool("no-kernels") {
 		query.Set("kernels", "1")
 		query.Set("watch_ms", strconv.FormatInt(c.Duration("watch").Milliseconds(), 10))

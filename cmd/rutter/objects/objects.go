@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 
 	"rutter/api/client"
 	"rutter/cmd/rutter/await"
+	"rutter/cmd/rutter/named"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -64,7 +66,7 @@ func Command(kind log.Kind) *cli.Command {
 				Description: term.Examples("rutter "+name+" list", "rutter "+name+" list "+e.Pick+" -o ndjson", "rutter "+name+" list -o csv > "+name+".csv"),
 			},
 			{
-				Name: "get", Usage: "show one", ArgsUsage: "ID", Flags: flags, Action: o.get,
+				Name: "get", Usage: "show one, by its id, name, alias, hostname, address or MAC, or the beginning of its id", ArgsUsage: "ID", Flags: flags, Action: o.get,
 				Description: term.Examples("rutter "+name+" get "+e.ID, "rutter "+name+" get "+e.ID+" -o json"),
 			},
 			{
@@ -119,6 +121,13 @@ func (o Collection) Selected(c *cli.Context) (*client.Client, []client.Object, e
 	if err != nil {
 		return nil, nil, err
 	}
+	for name := range query {
+		value, err := named.Reference(c, name, query.Get(name))
+		if err != nil {
+			return nil, nil, err
+		}
+		query.Set(name, value)
+	}
 	api, err := term.NewClient(c)
 	if err != nil {
 		return nil, nil, err
@@ -129,11 +138,11 @@ func (o Collection) Selected(c *cli.Context) (*client.Client, []client.Object, e
 
 // Named returns the object that a command names.
 func (o Collection) Named(c *cli.Context) (client.Object, error) {
-	path, err := o.one(c)
+	api, err := term.NewClient(c)
 	if err != nil {
 		return nil, err
 	}
-	api, err := term.NewClient(c)
+	path, _, err := o.one(c, api)
 	if err != nil {
 		return nil, err
 	}
@@ -156,12 +165,22 @@ func (o Collection) get(c *cli.Context) error {
 	return o.print(c, object)
 }
 
-// one returns the path of the object that the first argument names.
-func (o Collection) one(c *cli.Context) (string, error) {
-	if c.NArg() < 1 {
-		return "", term.Usagef("the id is missing: %s %s", c.Command.HelpName, c.Command.ArgsUsage)
+// one returns the path of the object that the first argument names, and the Etag that it
+// must have for a write: that of --if-match, else of the object that a name was found to
+// mean, so that a write is refused if the name may mean another by then.
+func (o Collection) one(c *cli.Context, api *client.Client) (path, etag string, err error) {
+	if err := o.oneNamed(c); err != nil {
+		return "", "", err
 	}
-	return o.Path + "/" + c.Args().First(), nil
+	found, err := named.Object(c.Context, api, o.Kind, c.Args().First())
+	return o.Path + "/" + found.ID, cmp.Or(c.String("if-match"), found.ETag), err
+}
+
+func (o Collection) oneNamed(c *cli.Context) error {
+	if c.NArg() < 1 || c.Args().First() == "" {
+		return term.Usagef("the id is missing: %s %s", c.Command.HelpName, c.Command.ArgsUsage)
+	}
+	return nil
 }
 
 func (o Collection) create(c *cli.Context) error {
@@ -181,8 +200,7 @@ func (o Collection) create(c *cli.Context) error {
 }
 
 func (o Collection) update(c *cli.Context) error {
-	path, err := o.one(c)
-	if err != nil {
+	if err := o.oneNamed(c); err != nil {
 		return err
 	}
 	body, err := o.body(c, c.Args().Tail())
@@ -193,7 +211,11 @@ func (o Collection) update(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	object, err := api.Update(c.Context, path, body, c.String("if-match"))
+	path, etag, err := o.one(c, api)
+	if err != nil {
+		return err
+	}
+	object, err := api.Update(c.Context, path, body, etag)
 	if err != nil {
 		return await.Pending(c, err)
 	}
@@ -201,8 +223,7 @@ func (o Collection) update(c *cli.Context) error {
 }
 
 func (o Collection) delete(c *cli.Context) error {
-	path, err := o.one(c)
-	if err != nil {
+	if err := o.oneNamed(c); err != nil {
 		return err
 	}
 	if c.NArg() > 1 {
@@ -212,7 +233,11 @@ func (o Collection) delete(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return await.Pending(c, api.Delete(c.Context, path, c.String("if-match")))
+	path, etag, err := o.one(c, api)
+	if err != nil {
+		return err
+	}
+	return await.Pending(c, api.Delete(c.Context, path, etag))
 }
 
 func (o Collection) print(c *cli.Context, object client.Object) error {
@@ -238,6 +263,10 @@ func (o Collection) body(c *cli.Context, args []string) ([]byte, error) {
 		name, value, ok := strings.Cut(arg, "=")
 		if !ok {
 			return nil, term.Usagef("%q: want FIELD=VALUE", arg)
+		}
+		value, err := named.Reference(c, name, value)
+		if err != nil {
+			return nil, err
 		}
 		fields[name] = fieldValue(o.Kind, name, value)
 	}

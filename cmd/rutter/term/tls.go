@@ -95,7 +95,7 @@ func ClientConfigOf(c *cli.Context, servers []string) (client.Config, error) {
 	if keeper != nil && len(servers) == 1 && servers[0] == plainDefault && !c.IsSet("server") {
 		servers = []string{secureDefault}
 	}
-	return client.Config{Servers: servers, DialTLS: DialServer(keeper), Unwelcome: unwelcome(keeper)}, nil
+	return client.Config{Servers: servers, DialTLS: DialServer(keeper), Unwelcome: unwelcome(keeper), Patience: Patience, Silent: silentTo(c.Context, servers)}, nil
 }
 
 // unwelcome is client.Config's, for commands: they end with the reason. Daemons

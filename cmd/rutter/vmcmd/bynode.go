@@ -75,7 +75,7 @@ func (a *vmAction) awaitByNode(ctx context.Context, api *client.Client, r *vmRes
 		return nil
 	}
 	deadline, _ := ctx.Deadline()
-	_, err := api.SubmitAwaiting(ctx, a.written, time.Until(deadline))
+	_, err := api.SubmitAwaiting(ctx, a.written, term.ServerWait(time.Until(deadline)))
 	if pending, is := errors.AsType[*client.PendingError](err); is {
 		await.PrintVerdict(a.c.App.ErrWriter, pending.Verdict)
 		return fmt.Errorf("%s: %w", pending.Message, vmdoc.ErrTimeout)

@@ -9,6 +9,7 @@ import (
 
 	"rutter/api/client"
 	"rutter/cmd/rutter/logprint"
+	"rutter/cmd/rutter/named"
 	"rutter/cmd/rutter/objects"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
@@ -57,9 +58,9 @@ func vmmHistory(c *cli.Context) error {
 	if c.NArg() != 1 {
 		return term.Usagef("want the id of one VMM, as in: rutter vmm history %s", term.ExampleVM)
 	}
-	id, err := log.ParseUUID(c.Args().First())
+	id, err := named.UUID(c, log.KindVMM, c.Args().First())
 	if err != nil {
-		return term.UsageError{Err: err}
+		return err
 	}
 	api, err := term.NewClient(c)
 	if err != nil {

@@ -75,7 +75,7 @@ func (a *vmAction) wait(ctx context.Context) (vmResult, error) {
 	if err != nil || len(scopes) == 0 {
 		return r, err
 	}
-	v, err := api.Wait(ctx, client.Barrier{Seq: r.Seq, Scopes: scopes, VM: a.id, Timeout: time.Until(deadline)})
+	v, err := api.Wait(ctx, client.Barrier{Seq: r.Seq, Scopes: scopes, VM: a.id, Timeout: term.ServerWait(time.Until(deadline))})
 	if err != nil {
 		return r, err
 	}

@@ -3,12 +3,14 @@ package waitcmd
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
 	"rutter/cmd/rutter/await"
+	"rutter/cmd/rutter/named"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -27,17 +29,36 @@ func Command() *cli.Command {
 			term.ServersFlag(), output.Flag(),
 			&cli.StringFlag{Name: "seq", Usage: "`SEQ` that they must have programmed, or a cursor, which is refused if it is of another log than the servers'; the head, if not given"},
 			&cli.StringSliceFlag{Name: "scope", Usage: "all, vnet:N, cn:UUID or network:UUID: `SCOPE` whose compute nodes are meant; those of the whole change that SEQ is of, if not given, and all without SEQ"},
-			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "give up after this `TIME`"},
+			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "end the whole command after this `TIME`; 0s: say how it is now"},
 		},
 		Action: runWait,
 	}
+}
+
+// scopeNamed reads a scope, in which a compute node or a network may be named as people
+// know it, and a vnet by a fabric network on it.
+func scopeNamed(c *cli.Context, text string) (log.Scope, error) {
+	kind, name, _ := strings.Cut(text, ":")
+	switch kind {
+	case "cn", "network":
+		id, err := named.ID(c, map[string]log.Kind{"cn": log.KindServer, "network": log.KindNetwork}[kind], name)
+		if err != nil {
+			return log.Scope{}, err
+		}
+		text = kind + ":" + id
+	}
+	scope, err := log.ParseScope(text)
+	if err != nil {
+		return scope, term.Usagef("--scope: %w", err)
+	}
+	return scope, nil
 }
 
 func runWait(c *cli.Context) error {
 	if err := term.NoArguments(c); err != nil {
 		return err
 	}
-	q := client.Barrier{Timeout: c.Duration("timeout")}
+	q := client.Barrier{Timeout: term.ServerWait(c.Duration("timeout"))}
 	if text := c.String("seq"); text != "" {
 		var err error
 		if q.Cursor, err = log.ParseCursor(text); err != nil {
@@ -47,9 +68,9 @@ func runWait(c *cli.Context) error {
 		}
 	}
 	for _, text := range c.StringSlice("scope") {
-		scope, err := log.ParseScope(text)
+		scope, err := scopeNamed(c, text)
 		if err != nil {
-			return term.Usagef("--scope: %w", err)
+			return err
 		}
 		q.Scopes = append(q.Scopes, scope)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 )
 
@@ -66,8 +67,9 @@ func noCommand(c *cli.Context, name string) error {
 // wrong value in an environment variable.
 func usageError(_ *cli.Context, err error, _ bool) error { return term.UsageError{Err: err} }
 
-// Prepare turns mistakes in flags of the commands into usage errors, and adds the
-// certificate flags to each command that asks servers.
+// Prepare turns mistakes in flags of the commands into usage errors, adds the
+// certificate flags and --timeout to each command that asks servers, and makes commands
+// keep to --timeout.
 func Prepare(commands []*cli.Command) {
 	for _, c := range commands {
 		c.OnUsageError = usageError
@@ -75,7 +77,23 @@ func Prepare(commands []*cli.Command) {
 		if FlagNamed(c.Flags, "server") != nil && FlagNamed(c.Flags, "tls-dir") == nil {
 			c.Flags = append(slices.Clone(c.Flags), term.TLSFlags()...)
 		}
+		boundLife(c)
 		Prepare(c.Subcommands)
+	}
+}
+
+// boundLife makes a command that asks servers, and is none that runs on, end by its
+// --timeout.
+func boundLife(c *cli.Command) {
+	if c.Action == nil || FlagNamed(c.Flags, "tls-dir") == nil || FlagNamed(c.Flags, "log-level") != nil {
+		return
+	}
+	if FlagNamed(c.Flags, "timeout") == nil {
+		c.Flags = append(slices.Clone(c.Flags), term.TimeoutFlag())
+	}
+	action := c.Action
+	c.Action = func(c *cli.Context) error {
+		return term.Bounded(c, func(text string) { output.Printf(c.App.ErrWriter, "rutter: %s\n", text) }, action)
 	}
 }
 
