@@ -10,9 +10,9 @@ import (
 
 // lateZeros are the late fields of a kind, unset, as they stand before a newer field.
 var lateZeros = map[log.Kind][]byte{
-	log.KindServer: {0, 0, 0x90}, // two integers, a list
-	log.KindVM:     {0xa0},       // a text
-	log.KindNICTag: {0xc4, 0},    // a UUID
+	log.KindServer: {0, 0, 0x90, 0x90}, // two integers, two lists
+	log.KindVM:     {0xa0, 0x90},       // a text, a list
+	log.KindNICTag: {0xc4, 0, 0x90},    // a UUID, a list
 }
 
 // withUnknown returns o with one more field of n bytes, as a newer program would write it.
