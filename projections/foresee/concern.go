@@ -49,7 +49,7 @@ func (c *concern) note(s *projections.State, o log.Object, step *step) {
 			return path != "state" && path != "server_uuid" && path != "zonename" && path != "uuid"
 		}) {
 			c.direct[o.ServerUUID] = true
-			c.vms[o.UUID] = true
+			c.noteVM(s, o.UUID, c.direct)
 		}
 	case *log.Network:
 		c.noteNetwork(s, o, step)
@@ -88,7 +88,7 @@ func (c *concern) noteNIC(s *projections.State, nic *log.NIC) {
 		c.direct[cn] = true
 	}
 	if nic.BelongsToType == "zone" && !nic.BelongsToUUID.IsZero() {
-		c.vms[nic.BelongsToUUID] = true
+		c.noteVM(s, nic.BelongsToUUID, c.direct)
 	}
 	n := s.Network(nic.NetworkUUID)
 	if n != nil {
@@ -111,8 +111,20 @@ func (c *concern) noteUnderlay(s *projections.State, cn log.UUID) {
 	}
 	for r := range s.NICsOnCN(cn) {
 		if nic := r.Object.(*log.NIC); nic.BelongsToType == "zone" {
-			c.vms[nic.BelongsToUUID] = true
+			c.noteVM(s, nic.BelongsToUUID, c.others)
 		}
+	}
+}
+
+// noteVM adds a VM, and the nodes of its NICs, which share its resolvers and its default
+// route, to nodes.
+func (c *concern) noteVM(s *projections.State, vm log.UUID, nodes map[log.UUID]bool) {
+	if c.vms[vm] {
+		return // its nodes are noted
+	}
+	c.vms[vm] = true
+	for r := range s.NICsOf(vm) {
+		nodes[projections.CNOf(r.Object.(*log.NIC))] = true
 	}
 }
 
@@ -130,7 +142,7 @@ func (c *concern) noteNetwork(s *projections.State, n *log.Network, step *step) 
 func (c *concern) noteVMsOn(s *projections.State, network log.UUID) {
 	for r := range s.NICsOn(network) {
 		if nic := r.Object.(*log.NIC); nic.BelongsToType == "zone" {
-			c.vms[nic.BelongsToUUID] = true
+			c.noteVM(s, nic.BelongsToUUID, c.others)
 		}
 	}
 }
