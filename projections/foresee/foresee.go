@@ -99,11 +99,14 @@ func (o *Outcome) Events() (n int) {
 // or seed, it gets one of its place in the list; addresses and MACs are drawn from these,
 // so that those of the servers may be others.
 //
+// An operation's IfSeq, or IfMatch, may be what the object has in the state, also if an
+// earlier change of the list changes the object: then it means what that made of it.
+//
 // The state is as before when Of returns, and differs meanwhile: nothing else may use it
 // at the same time. A change of the cluster's time moves no time here. It costs what
 // deciding the changes costs, and the bounds above.
 func Of(state *projections.State, head log.Seq, changes []*log.Change) Outcome {
-	f := &fold{state: state, head: head}
+	f := &fold{state: state, head: head, firsts: map[first]projections.Record{}}
 	out := Outcome{Head: head, Changes: make([]Change, 0, len(changes)), Objects: []Object{}, Nodes: []Node{}, Pairs: []Pair{}}
 	for i, c := range changes {
 		out.Changes = append(out.Changes, f.change(stamped(state, c, i)))
@@ -145,12 +148,48 @@ type fold struct {
 	state *projections.State
 	head  log.Seq // after the steps
 	steps []step
-	there bool // the state is the one after the steps
+	// firsts are the objects of the steps as they were before all of them.
+	firsts map[first]projections.Record
+}
+
+// first names an object.
+type first struct {
+	kind log.Kind
+	id   string
+}
+
+// lift makes the conditions of a change that hold before the steps hold after them.
+func (f *fold) lift(c *log.Change) {
+	cloned := false
+	for i := range c.Ops {
+		op := &c.Ops[i]
+		if op.IfSeq == 0 && op.IfMatch == 0 {
+			continue
+		}
+		is, ok := f.state.Get(op.Kind, op.ID)
+		if !ok {
+			continue
+		}
+		was, touched := f.firsts[first{op.Kind, is.Object.ID()}]
+		if _, _, met := op.Condition(was.Revision, was.Seq); !touched || !met {
+			continue
+		}
+		if !cloned {
+			c.Ops, cloned = slices.Clone(c.Ops), true
+			op = &c.Ops[i]
+		}
+		if op.IfSeq != 0 {
+			op.IfSeq = is.Seq
+		}
+		if op.IfMatch != 0 {
+			op.IfMatch = is.Revision
+		}
+	}
 }
 
 // change decides a change and applies its events.
 func (f *fold) change(c *log.Change) Change {
-	f.there = true
+	f.lift(c)
 	events, result := rules.Decide(f.state, c)
 	out := Change{Result: result}
 	if result.Refusal != nil {
@@ -171,6 +210,9 @@ func (f *fold) change(c *log.Change) Change {
 			s.after = projections.Record{Object: e.Object, Revision: e.Revision, Seq: f.head}
 		}
 		f.steps = append(f.steps, s)
+		if _, touched := f.firsts[first{s.kind, s.id}]; !touched {
+			f.firsts[first{s.kind, s.id}] = s.before
+		}
 		f.set(s, s.after)
 	}
 	return out
@@ -180,14 +222,12 @@ func (f *fold) back() {
 	for _, s := range slices.Backward(f.steps) {
 		f.set(s, s.before)
 	}
-	f.there = false
 }
 
 func (f *fold) forward() {
 	for _, s := range f.steps {
 		f.set(s, s.after)
 	}
-	f.there = true
 }
 
 func (f *fold) set(s step, r projections.Record) {

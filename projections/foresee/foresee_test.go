@@ -167,6 +167,22 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// A condition that holds before a list of changes holds after those of them that changed
+// the object, and no other one does.
+func TestConditionsAcrossChanges(t *testing.T) {
+	w := running(t)
+	vm, _ := w.State.Get(log.KindVM, changetest.UUID(22).String())
+	update := func(alias string, seq log.Seq) []string {
+		return []string{fmt.Sprintf(`update vm #22# @%d-%d {"alias": %q}`, vm.Revision, seq, alias)}
+	}
+	if out := of(w, update("a", vm.Seq), update("b", vm.Seq)); out.Refusals() != 0 || out.Objects[0].Name != "b" {
+		t.Errorf("%+v", out.Changes)
+	}
+	if out := of(w, update("a", vm.Seq), update("b", vm.Seq-1)); out.Refusals() != 1 {
+		t.Errorf("another seq is taken: %+v", out.Changes)
+	}
+}
+
 // What is foreseen is what then happens: events, links of every node, and the way between
 // every two VMs that share a vnet or a network. The state is untouched.
 func TestForeseenIsWhatHappens(t *testing.T) {
