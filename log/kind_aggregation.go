@@ -27,6 +27,13 @@ var aggregationKind = kind{
 			Why:    "its bonds, of its own NICs, as its sysinfo has them",
 		},
 	},
+	docs: []FieldDoc{
+		{Name: "belongs_to_uuid", Text: "The server whose NICs they are; with the name it is the id.", Default: "that of the NICs", Document: "server", Refers: KindServer},
+		{Name: "name", Text: "The name of the aggregation, which ends in a digit, as in aggr0."},
+		{Name: "lacp_mode", Text: "How the links negotiate.", Default: "off", Values: []string{"off", "active", "passive"}},
+		{Name: "macs", Text: "The NICs of the aggregation, 1 to 16 of one server."},
+		{Name: "nic_tags_provided", Text: "The NIC tags that it carries.", Default: "none", Refers: KindNICTag},
+	},
 	fields: fields[Aggregation](func(a *Aggregation, v visitor) {
 		v.uuid("belongs_to_uuid", &a.BelongsToUUID)
 		v.str("name", &a.Name)

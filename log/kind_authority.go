@@ -27,6 +27,12 @@ var authorityKind = kind{
 		Guarded:   true,
 		Options:   []Option{OptionLockOut},
 	},
+	docs: []FieldDoc{
+		{Name: "name", Text: "The name of the set of authorities, which is the id.", Values: []string{"clients", "peers"}},
+		{Name: "generation", Text: "How often it changed.", By: SetByDeciding},
+		{Name: "issuing", Text: "The key id of the authority that signs from now on."},
+		{Name: "certificates", Text: "All authorities that are trusted, base64 of DER."},
+	},
 	fields: fields[Authority](func(a *Authority, v visitor) {
 		v.str("name", &a.Name)
 		v.u64("generation", &a.Generation)

@@ -42,6 +42,18 @@ var certificateKind = kind{
 		},
 		Guarded: true,
 	},
+	docs: []FieldDoc{
+		{Name: "serial", Text: "The serial number in hexadecimal, which is the id."},
+		{Name: "identity", Text: "Whose it is: cn:UUID, server:NAME, operator:NAME or reader:NAME."},
+		{Name: "authority", Text: "The set of authorities that it is of.", Values: []string{"clients", "peers"}},
+		{Name: "issuer", Text: "The key id of the authority that signed it."},
+		{Name: "key", Text: "The key id of its public key."},
+		{Name: "not_before", Text: "When it begins to be valid."},
+		{Name: "not_after", Text: "When it ends."},
+		{Name: "replaces", Text: "The serial of the certificate that asked for this one.", Default: "none"},
+		{Name: "replaces_key", Text: "The key id of that certificate.", Default: "none"},
+		{Name: "token", Text: "The token that bought it.", Default: "none"},
+	},
 	fields: fields[Certificate](func(c *Certificate, v visitor) {
 		v.str("serial", &c.Serial)
 		v.str("identity", &c.Identity)

@@ -24,6 +24,13 @@ var fabricVLANKind = kind{
 		IDField: "vlan_id", IDForm: IDPair,
 		Immutable: []string{"owner_uuid", "vlan_id", "vnet_id"},
 	},
+	docs: []FieldDoc{
+		{Name: "owner_uuid", Text: "The owner of the fabric."},
+		{Name: "vlan_id", Text: "The VLAN, 0 or 2 to 4094; with the owner it is the id."},
+		{Name: "vnet_id", Text: "The VXLAN network id of the owner's fabric.", Default: "that of the owner's fabrics, else a free one"},
+		{Name: "name", Text: "The name of the VLAN.", Default: "none"},
+		{Name: "description", Text: "What people want to remember.", Default: "none"},
+	},
 	fields: fields[FabricVLAN](func(f *FabricVLAN, v visitor) {
 		v.uuid("owner_uuid", &f.OwnerUUID)
 		v.u32("vlan_id", &f.VLANID)

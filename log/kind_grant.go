@@ -27,6 +27,13 @@ var grantKind = kind{
 		Immutable: []string{"subject"},
 		Guarded:   true,
 	},
+	docs: []FieldDoc{
+		{Name: "subject", Text: "Who is meant: reader:NAME, foreign:ADDRESS or foreign:CIDR; it is the id."},
+		{Name: "owner_uuids", Text: "The tenants to whose objects a reader is limited.", Default: "none"},
+		{Name: "read", Text: "The surfaces that a foreign program may read: napi, cnapi, vmapi.", Default: "none"},
+		{Name: "write", Text: "The surfaces that it may write as well.", Default: "none"},
+		{Name: "comment", Text: "What people want to remember.", Default: "none"},
+	},
 	fields: fields[Grant](func(g *Grant, v visitor) {
 		v.str("subject", &g.Subject)
 		v.uuids("owner_uuids", &g.OwnerUUIDs)

@@ -26,6 +26,14 @@ var ipKind = kind{
 		IDField: "ip", IDForm: IDPair,
 		Options: []Option{OptionAnyOwner, OptionNoNIC},
 	},
+	docs: []FieldDoc{
+		{Name: "network_uuid", Text: "The network of the address; with the address it is the id.", Document: "network", Refers: KindNetwork},
+		{Name: "ip", Text: "The address."},
+		{Name: "reserved", Text: "The address is never given to a NIC that names none.", Default: "false"},
+		{Name: "belongs_to_type", Text: "What the address belongs to while no NIC has it, as in zone, server or other.", Default: "none"},
+		{Name: "belongs_to_uuid", Text: "The UUID of what the address belongs to while no NIC has it.", Default: "none"},
+		{Name: "owner_uuid", Text: "The owner of the address.", Default: "none"},
+	},
 	fields: fields[IP](func(i *IP, v visitor) {
 		v.uuid("network_uuid", &i.NetworkUUID)
 		v.addr("ip", &i.IP)

@@ -39,6 +39,18 @@ var migrationKind = kind{
 			Why: "each side is told by the CN of its VMM, of the VM of that VMM",
 		},
 	},
+	docs: []FieldDoc{
+		{Name: "id", Text: "The id of the migration.", Default: "one that the servers choose"},
+		{Name: "instance_id", Text: "The VM that moves.", Refers: KindVM},
+		{Name: "source_propolis_id", Text: "The VMM that the VM leaves.", Default: "none", Refers: KindVMM},
+		{Name: "source_state", Text: "How far the side that it leaves is.", Values: []string{"pending", "in_progress", "failed", "completed"}, By: SetByNodes},
+		{Name: "source_gen", Text: "How often that side was reported; it only grows.", By: SetByNodes},
+		{Name: "time_source_updated", Text: "When that side was last reported.", By: SetByNodes},
+		{Name: "target_propolis_id", Text: "The VMM that the VM comes to.", Default: "none", Refers: KindVMM},
+		{Name: "target_state", Text: "How far the side that it comes to is.", Values: []string{"pending", "in_progress", "failed", "completed"}, By: SetByNodes},
+		{Name: "target_gen", Text: "How often that side was reported; it only grows.", By: SetByNodes},
+		{Name: "time_target_updated", Text: "When that side was last reported.", By: SetByNodes},
+	},
 	fields: fields[Migration](func(m *Migration, v visitor) {
 		v.uuid("id", &m.UUID)
 		v.uuid("instance_id", &m.InstanceID)

@@ -24,6 +24,14 @@ var networkPoolKind = kind{
 		IDField: "uuid", IDForm: IDUUID,
 		Immutable: []string{"uuid"},
 	},
+	docs: []FieldDoc{
+		{Name: "uuid", Text: "The id of the pool.", Default: "one that the servers choose"},
+		{Name: "name", Text: "The name of the pool."},
+		{Name: "description", Text: "What people want to remember.", Default: "none"},
+		{Name: "family", Text: "The family of its networks.", Values: []string{"ipv4", "ipv6"}, By: SetByDeciding},
+		{Name: "networks", Text: "The networks, in the order in which they are filled, 1 to 64.", Refers: KindNetwork},
+		{Name: "owner_uuids", Text: "The owners whose VMs may use the pool; none: all may.", Default: "none"},
+	},
 	fields: fields[NetworkPool](func(p *NetworkPool, v visitor) {
 		v.uuid("uuid", &p.UUID)
 		v.str("name", &p.Name)

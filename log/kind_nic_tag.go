@@ -36,6 +36,12 @@ var nicTagKind = kind{
 			},
 		},
 	},
+	docs: []FieldDoc{
+		{Name: "name", Text: "The name of the tag, of letters, digits and underscores; it is the id."},
+		{Name: "uuid", Text: "A UUID that other programs know the tag by.", Default: "one that the servers choose"},
+		{Name: "mtu", Text: "The largest MTU of the networks on the tag.", Unit: "bytes", Default: "1500"},
+		{Name: "reported_by", Text: "The server from whose sysinfo the tag was made; none if people made it.", By: SetByNodes, Refers: KindServer},
+	},
 	fields: fields[NICTag](func(t *NICTag, v visitor) {
 		v.str("name", &t.Name)
 		v.uuid("uuid", &t.UUID)

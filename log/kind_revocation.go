@@ -46,6 +46,17 @@ var revocationKind = kind{
 		Guarded:   true,
 		Options:   []Option{OptionLockOut},
 	},
+	docs: []FieldDoc{
+		{Name: "subject", Text: "Which certificates are meant, as in cn:UUID or serial:HEX; it is the id."},
+		{Name: "identity", Text: "Whose certificates they are, where the subject does not say it.", Default: "none"},
+		{Name: "issued_before", Text: "Certificates that begin before are meant.", Default: "the time of the change"},
+		{Name: "until", Text: "When the last of the certificates ends by itself.", Default: "never"},
+		{Name: "reason", Text: "Why they were revoked.", Default: "none"},
+		{Name: "created", Text: "When it was made.", By: SetByDeciding},
+		{Name: "by_order", Text: "The order of the log decides which are meant, and no clock.", By: SetByDeciding},
+		{Name: "good", Text: "The certificates that were granted afterwards.", By: SetByDeciding},
+		{Name: "voters", Text: "The servers that voted when it was made.", By: SetByDeciding},
+	},
 	fields: fields[Revocation](func(r *Revocation, v visitor) {
 		v.str("subject", &r.Subject)
 		v.str("identity", &r.Identity)

@@ -30,6 +30,18 @@ var routerKind = kind{
 		IDField: "uuid", IDForm: IDUUID,
 		Immutable: []string{"uuid", "owner_uuid"},
 	},
+	docs: []FieldDoc{
+		{Name: "uuid", Text: "The id of the router.", Default: "one that the servers choose"},
+		{Name: "name", Text: "The name of the router."},
+		{Name: "description", Text: "What people want to remember.", Default: "none"},
+		{Name: "owner_uuid", Text: "The owner of the router and of its networks.", Default: "that of the networks"},
+		{Name: "family", Text: "The family of its networks.", Values: []string{"ipv4", "ipv6"}, By: SetByDeciding},
+		{Name: "networks", Text: "The fabric networks that it joins, 2 to 32, all of its owner.", Refers: KindNetwork},
+		{Name: "addresses", Text: "Its address on each of the networks, in their order.", Default: "free ones"},
+		{Name: "vnet_ids", Text: "The vnets of its networks.", By: SetByDeciding},
+		{Name: "vm_uuid", Text: "The VM that forwards.", Default: "none", Document: "vm", Refers: KindVM},
+		{Name: "cn_uuid", Text: "The compute node that this VM is on.", By: SetByDeciding, Refers: KindServer},
+	},
 	fields: fields[Router](func(r *Router, v visitor) {
 		v.uuid("uuid", &r.UUID)
 		v.str("name", &r.Name)

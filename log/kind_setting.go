@@ -43,6 +43,10 @@ var settingKind = kind{
 			},
 		},
 	},
+	docs: []FieldDoc{
+		{Name: "name", Text: "The name of the setting, which is the id."},
+		{Name: "value", Text: "Its value; docs/api.md has what each setting may have."},
+	},
 	fields: fields[Setting](func(s *Setting, v visitor) {
 		v.str("name", &s.Name)
 		v.str("value", &s.Value)

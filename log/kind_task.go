@@ -53,6 +53,25 @@ var taskKind = kind{
 			Why:    "it claims what it is asked to do, and tells how that went",
 		},
 	},
+	docs: []FieldDoc{
+		{Name: "id", Text: "The id of the task.", Default: "one that the servers choose"},
+		{Name: "req_id", Text: "The id of the request that made it.", Default: "none"},
+		{Name: "task", Text: "What is to be done, as in machine_start."},
+		{Name: "params", Text: "With what it is to be done.", Default: "none", JSON: true},
+		{Name: "server_uuid", Text: "The compute node that does it.", Refers: KindServer},
+		{Name: "status", Text: "How far it is.", Values: []string{"queued", "active", "complete", "failure"}, By: SetByNodes},
+		{Name: "via", Text: "How it comes to its compute node.", Default: "feed", Values: []string{"feed", "http"}},
+		{Name: "created", Text: "When it was made.", By: SetByDeciding},
+		{Name: "deadline", Text: "When it is given up.", By: SetByDeciding},
+		{Name: "timeout", Text: "How long it may take.", Unit: "seconds", Default: "3600"},
+		{Name: "claimed_by", Text: "The incarnation of the program that does it.", By: SetByNodes},
+		{Name: "claimant", Text: "The server that does it, of a task via http.", By: SetByNodes},
+		{Name: "started", Text: "When it was claimed.", By: SetByDeciding},
+		{Name: "finished", Text: "When it ended.", By: SetByDeciding},
+		{Name: "failure", Text: "Why it failed.", By: SetByNodes},
+		{Name: "result", Text: "What came of it.", By: SetByNodes, JSON: true},
+		{Name: "history", Text: "What happened on the way, each a JSON object.", By: SetByNodes},
+	},
 	fields: fields[Task](func(t *Task, v visitor) {
 		v.uuid("id", &t.UUID)
 		v.str("req_id", &t.ReqID)

@@ -37,6 +37,20 @@ var ticketKind = kind{
 		IDField: "uuid", IDForm: IDUUID,
 		Immutable: []string{"uuid", "server_uuid", "scope", "id", "place", "created_at", "updated_at"},
 	},
+	docs: []FieldDoc{
+		{Name: "uuid", Text: "The id of the ticket.", Default: "one that the servers choose"},
+		{Name: "server_uuid", Text: "The compute node that it is about; none: no server.", Default: "none", Refers: KindServer},
+		{Name: "scope", Text: "What kind of thing it is for, as in vm."},
+		{Name: "id", Text: "The thing that it is for."},
+		{Name: "action", Text: "What its holder wants to do.", Default: "none"},
+		{Name: "reqid", Text: "The id of the request that made it.", Default: "none"},
+		{Name: "extra", Text: "What its holder wants to keep with it.", Default: "none", JSON: true},
+		{Name: "status", Text: "Whose turn it is.", Default: "queued", Values: []string{"queued", "active", "finished", "expired"}},
+		{Name: "place", Text: "Its place in the line: the lowest that waits is next.", By: SetByDeciding},
+		{Name: "created_at", Text: "When it was made.", By: SetByDeciding},
+		{Name: "updated_at", Text: "When it last changed.", By: SetByDeciding},
+		{Name: "expires_at", Text: "When it ends by itself."},
+	},
 	fields: fields[Ticket](func(t *Ticket, v visitor) {
 		v.uuid("uuid", &t.UUID)
 		v.uuid("server_uuid", &t.ServerUUID)

@@ -27,6 +27,16 @@ var tokenKind = kind{
 		Immutable: []string{"uuid", "hash", "cn_uuid", "created", "expires", "used", "voided"},
 		Guarded:   true,
 	},
+	docs: []FieldDoc{
+		{Name: "uuid", Text: "The id, which is the public half of the token.", Default: "one that the servers choose"},
+		{Name: "hash", Text: "The SHA-256 of the secret half, which is not kept."},
+		{Name: "cn_uuid", Text: "The compute node whose certificate it buys.", Refers: KindServer},
+		{Name: "created", Text: "When it was made.", By: SetByDeciding},
+		{Name: "expires", Text: "When it ends."},
+		{Name: "used_by", Text: "The key id of the public key that redeemed it.", By: SetByDeciding},
+		{Name: "used", Text: "When it was redeemed.", By: SetByDeciding},
+		{Name: "voided", Text: "When a revocation made it useless.", By: SetByDeciding},
+	},
 	fields: fields[Token](func(t *Token, v visitor) {
 		v.uuid("uuid", &t.UUID)
 		v.str("hash", &t.Hash)

@@ -69,6 +69,24 @@ var vmKind = kind{
 			},
 		},
 	},
+	docs: []FieldDoc{
+		{Name: "uuid", Text: "The id of the VM.", Default: "one that the servers choose"},
+		{Name: "alias", Text: "The name of the VM.", Default: "none"},
+		{Name: "owner_uuid", Text: "The owner of the VM."},
+		{Name: "brand", Text: "What kind of VM it is, as in kvm.", Default: "none"},
+		{Name: "state", Text: "What the VM does, as in running or stopped.", By: SetByNodes},
+		{Name: "zone_state", Text: "What its zone does.", By: SetByNodes},
+		{Name: "server_uuid", Text: "The compute node that the VM is on.", Default: "none", Document: "server", Refers: KindServer},
+		{Name: "zonename", Text: "The name of its network namespace.", Default: "the UUID"},
+		{Name: "max_physical_memory", Text: "The memory of the VM.", Unit: "MiB", Default: "none"},
+		{Name: "quota", Text: "The disk space of the VM.", Unit: "GiB", Default: "none"},
+		{Name: "cpu_cap", Text: "How much processor time the VM may use.", Unit: "percent of one CPU", Default: "no limit"},
+		{Name: "image_uuid", Text: "The image that it was made from.", Default: "none"},
+		{Name: "create_timestamp", Text: "When the VM was created.", By: SetByDeciding},
+		{Name: "last_modified", Text: "When the VM last changed.", By: SetByDeciding},
+		{Name: "do_not_inventory", Text: "The VM is left out of lists of VMAPI.", Default: "false"},
+		{Name: "properties", Text: "The VM's other fields, as VMAPI has them: tags, metadata, disks and more.", Default: "none", JSON: true},
+	},
 	fields: fields[VM](func(m *VM, v visitor) {
 		v.uuid("uuid", &m.UUID)
 		v.str("alias", &m.Alias)

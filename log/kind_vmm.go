@@ -45,6 +45,16 @@ var vmmKind = kind{
 			},
 		},
 	},
+	docs: []FieldDoc{
+		{Name: "id", Text: "The id of the VMM.", Default: "one that the servers choose"},
+		{Name: "instance_id", Text: "The VM that it runs.", Refers: KindVM},
+		{Name: "sled_id", Text: "The compute node that runs it.", Refers: KindServer},
+		{Name: "state", Text: "What the VMM does, as in starting or running.", By: SetByNodes},
+		{Name: "gen", Text: "How often its compute node changed its state; it only grows.", By: SetByNodes},
+		{Name: "time_updated", Text: "When its compute node last changed its state.", By: SetByNodes},
+		{Name: "reason", Text: "Why it failed.", By: SetByNodes},
+		{Name: "placed", Text: "It was made for its compute node, which may take the VM.", By: SetByDeciding},
+	},
 	fields: fields[VMM](func(m *VMM, v visitor) {
 		v.uuid("id", &m.UUID)
 		v.uuid("instance_id", &m.InstanceID)

@@ -32,6 +32,8 @@ type kind struct {
 	fields fieldTable
 	scope  scopeTable // nil: objects of the kind belong to no scope, or to several
 	late   lateTable  // nil: all fields are of the first version
+	// docs say of each field what people are told; FieldDocs has them with what follows.
+	docs []FieldDoc
 }
 
 // written returns how many fields of an object of the kind, which has no other, are encoded.

@@ -102,6 +102,15 @@ var importTable = []row{
 		why:   "the look at interfaces and paths needs the log's VTEPs, and nothing of the links",
 	},
 	{
+		pkg: "projections/documents", may: []string{"log", "projections"},
+		tests: []string{"log/changetest", "projections/rules", "projections/internal/worldtest"},
+		why:   "what a document means follows from the state alone, so that a plan is what an apply does",
+	},
+	{
+		pkg: "projections/documents/source", may: []string{"log", "projections/documents"},
+		why: "the text of documents is read and written the same way by all commands, and has no part in what they mean",
+	},
+	{
 		pkg: "projections/designation", may: []string{"log", "projections"},
 		why: "which server a VM goes to follows from the state alone, so that every server says the same",
 	},
@@ -648,7 +657,7 @@ const maxFuncLines = 70
 var longFuncs = map[string]string{}
 
 // pureDirs are the packages that must give the same answer on every server.
-var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/rules": true, "projections/underlay": true}
+var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/documents": true, "projections/rules": true, "projections/underlay": true}
 
 // impureImports are the standard packages that bring a clock, randomness, a
 // goroutine, a file, a socket or a logger; a name stands for everything below it
