@@ -70,6 +70,9 @@ func SortLabels(labels []string) {
 	})
 }
 
+// labelsText is the documentation of labels, which is that of each kind.
+const labelsText = "Labels as KEY=VALUE, each key once, by which objects are found and sets of documents named."
+
 // FieldLabels is the JSON name of labels.
 const FieldLabels = "labels"
 
