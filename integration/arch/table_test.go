@@ -109,7 +109,7 @@ var importTable = []row{
 	{
 		pkg: "projections/documents/source", may: []string{"log", "projections/documents"},
 		tests: []string{"log/changetest", "projections", "projections/rules", "projections/internal/worldtest"},
-		why: "the text of documents is read and written the same way by all commands, and has no part in what they mean",
+		why:   "the text of documents is read and written the same way by all commands, and has no part in what they mean",
 	},
 	{
 		pkg: "projections/designation", may: []string{"log", "projections"},
