@@ -40,6 +40,8 @@ type Author struct {
 // stampFields returns how many fields encodeStamps writes.
 func (c *Change) stampFields() int {
 	switch {
+	case len(c.Reverts) > 0:
+		return authorFields + 2
 	case !c.Content.IsZero():
 		return authorFields + 1
 	case c.By != (Author{}):
@@ -48,7 +50,7 @@ func (c *Change) stampFields() int {
 	return 0
 }
 
-// encodeStamps writes the author, and the content after it, as far as there are any.
+// encodeStamps writes the author, the content and what is reverted, as far as there are any.
 func (c *Change) encodeStamps(v *encoder) {
 	n := c.stampFields()
 	if n > 0 {
@@ -58,10 +60,16 @@ func (c *Change) encodeStamps(v *encoder) {
 	if n > authorFields {
 		v.bin(c.Content[:])
 	}
+	if n > authorFields+1 {
+		c.Reverts.encode(v)
+	}
 }
 
 func (c *Change) decodeStamps(v *decoder) {
 	v.u8((*uint8)(&c.By.Role))
 	v.uuid("", &c.By.CN)
 	copy(c.Content[:], v.bin(len(c.Content)))
+	if v.strict >= FeatureDeclared { // programs of before pass over it, whatever it is
+		c.Reverts.decode(v)
+	}
 }

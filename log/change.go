@@ -12,7 +12,10 @@ type Change struct {
 	Time  Time   // stamped by the leader
 	Seed  uint64 // stamped by the leader; MACs and vnet ids are drawn from it
 	Ops   []Op
-	By    Author // stamped by the server that the client asked
+	// Reverts are the entries that the change takes back, as its client says; each of its
+	// events has them. They are no part of its content.
+	Reverts Reverts
+	By      Author // stamped by the server that the client asked
 	// Content is what the ID belongs to, stamped by the server that the client
 	// asked if Ops are not all that it was asked for (RequestContent), else by the
 	// leader (Encoder.Content).

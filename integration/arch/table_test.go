@@ -108,7 +108,8 @@ var importTable = []row{
 	},
 	{
 		pkg: "projections/documents/source", may: []string{"log", "projections/documents"},
-		why: "the text of documents is read and written the same way by all commands, and has no part in what they mean",
+		tests: []string{"log/changetest", "projections", "projections/rules", "projections/internal/worldtest"},
+		why:   "the text of documents is read and written the same way by all commands, and has no part in what they mean",
 	},
 	{
 		pkg: "projections/designation", may: []string{"log", "projections"},
@@ -636,6 +637,7 @@ var testImports = map[string]string{
 	"pgregory.net/rapid":                "belongs into tests",
 	"github.com/anishathalye/porcupine": "belongs into tests",
 	"github.com/chromedp":               "belongs into tests",
+	"github.com/santhosh-tekuri":        "belongs into tests",
 }
 
 // maxFileLines is the length from which a file without _test in its name needs

@@ -18,10 +18,11 @@ import (
 // made of it, and what came of them. It ends as events or as a refusal.
 type draft struct {
 	projections.Overlay
-	change *log.Change
-	time   log.Time
-	kinds  *[256]*kindRules // by number
-	events []*log.Event
+	change  *log.Change
+	time    log.Time
+	kinds   *[256]*kindRules // by number
+	reverts log.Reverts      // of the change, where its events have them
+	events  []*log.Event
 
 	at       int              // place of the operation at hand
 	problems []log.FieldError // of the operation at hand
@@ -46,6 +47,7 @@ func (d *draft) emit(before projections.Record, after log.Object) string {
 	}
 	e := &log.Event{
 		Revision: before.Revision + 1, Time: d.time, Actor: d.change.Actor, ChangeID: d.change.ID, Object: after,
+		Reverts: d.reverts,
 	}
 	var scopes, now []log.Scope
 	if before.Object != nil {
