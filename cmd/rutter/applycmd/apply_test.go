@@ -229,7 +229,7 @@ func TestPlanIsWhatApplyDoes(t *testing.T) {
 			}
 			again, err := makeSet(f.cloud(), docsFrom(t, text), nil, time.Now())
 			if err != nil || !again.empty() {
-				t.Fatalf("a second run has to do: %v %+v\n%s", err, again.outcome.Objects, text)
+				t.Fatalf("a second run has to do: %v %+v %s\n%+v\n%s", err, again.outcome.Objects, refusedText(&again.outcome), again.changes, text)
 			}
 		}
 	})
