@@ -119,7 +119,7 @@ func (r *resolver) readField(d *draft, name string) {
 		return
 	}
 	d.set(f.FieldDoc.Name, name, value)
-	if of := belongsTo[name]; of != "" && f.FieldDoc.Name == belongsToUUID {
+	if of := belongsTo[name]; of != "" && f.FieldDoc.Name == belongsToUUID && d.doc.Kind != log.KindAggregation {
 		if _, twice := d.from[belongsToType]; twice {
 			r.problem(d, name, "leave out belongs_to_type", "it says the same as belongs_to_type")
 			return
