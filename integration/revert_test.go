@@ -105,7 +105,7 @@ func TestRevert(t *testing.T) {
 		t.Fatalf("a plan wrote: the head is %d, and was %d", now, head)
 	}
 
-	out := r.wantRevert(0, "written: first", bad.ChangeID.String(), "--yes")
+	out := r.wantRevert(0, "written: first", bad.ChangeID.String(), "--yes", "--wait", "fabric")
 	if got := sortedWords(r.tags()); got != sortedWords(want) {
 		t.Fatalf("got %s, want %s\n%s", got, want, out)
 	}

@@ -383,6 +383,9 @@ func FuzzDecodeChange(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(example)
+	reverting := exampleChange()
+	reverting.Reverts = Reverts{{3, 4}, {9, 9}}
+	f.Add(must(NewEncoder().Change(reverting)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := DecodeChange(b)
 		var d ChangeDecoder

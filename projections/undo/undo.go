@@ -3,6 +3,7 @@ package undo
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -143,18 +144,8 @@ func Of(state *projections.State, head log.Seq, lines []log.Line, chosen func(lo
 // skip notes what of a track is left as it is.
 func (p *Plan) skip(t *track) {
 	if t.reported > 0 {
-		fields := slices.Sorted(maps(t.reportedFields))
+		fields := slices.Sorted(maps.Keys(t.reportedFields))
 		p.Skipped = append(p.Skipped, Skipped{Object: t.object(), Entries: t.reported, Fields: fields, Why: t.reportedWhy})
-	}
-}
-
-func maps(set map[string]bool) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		for name := range set {
-			if !yield(name) {
-				return
-			}
-		}
 	}
 }
 

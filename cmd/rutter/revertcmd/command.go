@@ -52,7 +52,7 @@ func Command() *cli.Command {
 	}
 }
 
-// revert is one run of the command.
+// run is one run of the command: what was found, and how it is printed.
 type run struct {
 	c      *cli.Context
 	plan   *undo.Plan
