@@ -362,3 +362,21 @@ func TestManyEntries(t *testing.T) {
 	w.write(p)
 	same(t, "the revert", asked(w.State), was)
 }
+
+// TestReportsAreLeft: what a compute node says of its VM is a report, also of a field that
+// people may set; and a revocation is not taken back by a wide choice.
+func TestReportsAreLeft(t *testing.T) {
+	w := settled(t)
+	place := w.head()
+	w.do("cn:"+changetest.UUID(11).String(), `update vm #21# {"alias": "reported"}`)
+	p := w.plan("", after(place))
+	if len(p.Steps) > 0 || len(p.Skipped) != 1 || p.Refused(false) != nil {
+		t.Errorf("a report: %+v", p)
+	}
+	place = w.head()
+	w.do("bob", `create revocation {"subject": "cn:00000000-0000-0000-0000-00000000000b"}`)
+	p = w.plan("", after(place))
+	if len(p.Steps) > 0 || len(p.Impossible) != 1 || p.Refused(false) == nil || p.Refused(true) != nil {
+		t.Errorf("a revocation: %+v", p)
+	}
+}
