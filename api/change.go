@@ -46,6 +46,8 @@ func uuidOf(text string) log.UUID {
 type changeForm struct {
 	ID  log.UUID `json:"id"`
 	Ops []opForm `json:"ops"`
+	// Reverts are the entries that the change takes back.
+	Reverts log.Reverts `json:"reverts"`
 }
 
 type opForm struct {
@@ -128,7 +130,7 @@ func parseChange(body []byte) (*log.Change, error) {
 			return nil, err
 		}
 	}
-	c := &log.Change{ID: form.ID, Ops: make([]log.Op, len(form.Ops))}
+	c := &log.Change{ID: form.ID, Ops: make([]log.Op, len(form.Ops)), Reverts: form.Reverts}
 	for i, op := range form.Ops {
 		parsed, err := op.parse()
 		if err != nil {

@@ -334,3 +334,26 @@ func TestAServerThatDiffersShowsNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestLabelsAndReverts: lists are filtered by labels, a change says what it takes back, and
+// its entries say it; what cannot be read is refused.
+func TestLabelsAndReverts(t *testing.T) {
+	b := newBed(t)
+	b.must("POST", "/nic_tags", `{"name":"one","labels":["tier=1","set=web=2"]}`)
+	b.must("POST", "/nic_tags", `{"name":"two"}`)
+	for query, want := range map[string]string{"labels=set=web%3D2": "one", "labels=tier=1,set=x": "one", "labels=set=web": "", "labels=set": ""} {
+		w := b.call("GET", "/nic_tags?"+query, "")
+		if got := w.Body.String(); w.Code != 200 || strings.Contains(got, `"one"`) != (want == "one") || strings.Contains(got, `"two"`) {
+			t.Errorf("%s: %s", query, pretty(w))
+		}
+	}
+	b.must("POST", "/changes", `{"reverts":"#1-#2","ops":[{"action":"delete","kind":"nic_tag","id":"two"}]}`)
+	if w := b.call("GET", "/log?after=2", ""); !strings.Contains(w.Body.String(), `"reverts":"#1-#2"`) {
+		t.Errorf("the entry is %s", w.Body)
+	}
+	for _, bad := range []string{"x", "#2-#1", "#0"} {
+		if w := b.call("POST", "/changes", `{"reverts":"`+bad+`","ops":[{"action":"delete","kind":"nic_tag","id":"one"}]}`); w.Code != http.StatusBadRequest && w.Code != 422 && w.Code != 409 {
+			t.Errorf("%s: %s", bad, pretty(w))
+		}
+	}
+}

@@ -116,6 +116,14 @@ func TestGoldenChangeAndResult(t *testing.T) {
 	if back, err := DecodeChange(b); err != nil || !reflect.DeepEqual(back, c) {
 		t.Errorf("decoded %+v, %v\nwant %+v", back, err, c)
 	}
+	c.Reverts = Reverts{{1042, 1042}, {1050, 1060}}
+	if b, err = enc.Change(c); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "change-reverts-v1.hex", append([]byte(hex.EncodeToString(b)), '\n'))
+	if back, err := DecodeChange(b); err != nil || !reflect.DeepEqual(back, c) {
+		t.Errorf("decoded %+v, %v\nwant %+v", back, err, c)
+	}
 	for name, r := range map[string]*Result{
 		"refused-invalid": {ChangeID: c.ID, Refusal: &Refusal{Code: CodeInvalidParameters, Message: "m", Errors: []FieldError{{Field: "macs", Code: ElementInvalid, Message: "unknown MAC addresses", Invalid: []string{"90:b8:d0:00:00:01"}}}}},
 		"accepted":        {ChangeID: c.ID, First: 7, Last: 8, Events: 2, IDs: []string{"a", "b"}},
@@ -217,7 +225,7 @@ func TestUnknownFieldsAndKindsSurvive(t *testing.T) {
 		return buf.Bytes()
 	}
 	event := func(enc *msgpack.Encoder, kind uint64, object func()) {
-		enc.EncodeArrayLen(12)
+		enc.EncodeArrayLen(13)
 		enc.EncodeUint(kind)
 		enc.EncodeUint(1)
 		enc.EncodeString("thing")
@@ -229,16 +237,18 @@ func TestUnknownFieldsAndKindsSurvive(t *testing.T) {
 		enc.EncodeArrayLen(0)
 		object()
 		enc.EncodeArrayLen(0)
+		enc.EncodeArrayLen(0) // it reverts nothing
 		enc.EncodeMap(map[string]any{"from": "the future"})
 	}
 	for name, b := range map[string][]byte{
 		"known kind": raw(func(enc *msgpack.Encoder) {
 			event(enc, uint64(KindNICTag), func() {
-				enc.EncodeArrayLen(6)
+				enc.EncodeArrayLen(7)
 				enc.EncodeString("thing")
 				enc.EncodeBytesLen(0)
 				enc.EncodeUint(1500)
 				enc.EncodeBytesLen(0)
+				enc.EncodeArrayLen(0)
 				enc.EncodeString("unknown field")
 				enc.EncodeBool(true)
 			})
@@ -373,6 +383,9 @@ func FuzzDecodeChange(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(example)
+	reverting := exampleChange()
+	reverting.Reverts = Reverts{{3, 4}, {9, 9}}
+	f.Add(must(NewEncoder().Change(reverting)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := DecodeChange(b)
 		var d ChangeDecoder

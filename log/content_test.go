@@ -31,6 +31,7 @@ func TestContent(t *testing.T) {
 	same := map[string]func(c *Change){
 		"stamps":            func(c *Change) { c.Time, c.Seed, c.Content = 5, 6, Content{1} },
 		"who asks":          func(c *Change) { c.Actor, c.By = "cn:x", Author{Role: RoleCN, CN: UUID{9}} },
+		"what it reverts":   func(c *Change) { c.Reverts = Reverts{{1, 2}} },
 		"another id":        func(c *Change) { c.ID = UUID{2} },
 		"order of fields":   func(c *Change) { c.Ops[0].Set = []string{"nic_tag", "vlan_id"} },
 		"a field not meant": func(c *Change) { c.Ops[0].Object.(*NIC).State = "stopped" },

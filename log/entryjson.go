@@ -35,6 +35,7 @@ type eventJSON struct {
 	Scopes   []Scope         `json:"scopes"`
 	Object   json.RawMessage `json:"object"`
 	Changed  []FieldChange   `json:"changed,omitempty"`
+	Reverts  Reverts         `json:"reverts,omitempty"`
 }
 
 // lineJSON is the JSON form of an entry: the event's with its place.
@@ -55,6 +56,7 @@ func (e *Event) form() (eventJSON, error) {
 	f := eventJSON{
 		Kind: e.Kind, Action: e.Action, ID: e.ID, Revision: e.Revision, Actor: e.Actor, ChangeID: e.ChangeID,
 		More: e.More, Scopes: e.Scopes, Object: object, Changed: shownChanges(e.Kind, e.Changed),
+		Reverts: e.Reverts,
 	}
 	if e.Time != 0 {
 		f.Time = e.Time.Std().Format(nanoLayout)
@@ -72,7 +74,7 @@ func (e *Event) setForm(f *eventJSON) error {
 	}
 	*e = Event{
 		Kind: f.Kind, Action: f.Action, ID: f.ID, Revision: f.Revision, Time: at, Actor: f.Actor, ChangeID: f.ChangeID,
-		More: f.More, Scopes: f.Scopes,
+		More: f.More, Scopes: f.Scopes, Reverts: f.Reverts,
 	}
 	if len(e.Scopes) == 0 {
 		e.Scopes = nil

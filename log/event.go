@@ -31,6 +31,8 @@ type Event struct {
 	// Changed are the fields of an update with their old values, in codec
 	// order; empty on create and delete.
 	Changed []FieldChange
+	// Reverts are the entries that the change of the event takes back; from FeatureDeclared on.
+	Reverts Reverts
 	extra
 }
 

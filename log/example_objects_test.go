@@ -182,6 +182,13 @@ func goldenEvents(t *testing.T) map[string]*Event {
 			o := filled(t, kind)
 			all[kind.String()] = &Event{Kind: kind, Action: Create, ID: o.ID(), Revision: 1, Time: 1795251600123456789, Actor: "napi", Object: o}
 		}
+		if o := NewObject(kind); LabelsOf(o) != nil { // and one with labels, by a change that reverts
+			*LabelsOf(o) = []string{"owner/team=net", "set=web"}
+			all[kind.String()+"_labels"] = &Event{
+				Kind: kind, Action: Create, ID: o.ID(), Revision: 1, Time: 1795251600123456789, Actor: "operator/ada", Object: o,
+				Reverts: Reverts{{1042, 1042}, {1050, 1060}},
+			}
+		}
 	}
 	return all
 }
@@ -317,6 +324,10 @@ func ips() *rapid.Generator[netip.Addr] {
 	)
 }
 
+func drawReverts(t *rapid.T) Reverts {
+	return RevertsOf(rapid.SliceOfN(rapid.Map(rapid.Uint64Range(1, 1<<40), func(n uint64) Seq { return Seq(n) }), 0, 3).Draw(t, "reverts"))
+}
+
 func drawEvent(t *rapid.T) *Event {
 	kind := rapid.SampledFrom(Kinds()).Draw(t, "kind")
 	o := drawObject(t, kind)
@@ -326,6 +337,7 @@ func drawEvent(t *rapid.T) *Event {
 		Actor: rapid.String().Draw(t, "actor"), ChangeID: uuids().Draw(t, "change"),
 		More: rapid.Uint32().Draw(t, "more"), Object: o,
 		Changed: Diff(o, drawObject(t, kind)),
+		Reverts: drawReverts(t),
 	}
 	if rapid.Bool().Draw(t, "scoped") {
 		e.Scopes = []Scope{AllScope(), CNScope(uuids().Draw(t, "cn")), VNetScope(rapid.Uint32().Draw(t, "vnet")), NetworkScope(uuids().Draw(t, "network"))}

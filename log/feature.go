@@ -4,7 +4,7 @@ package log
 // apply. The replicated one decides what is written (SAFETY D1): whatever servers
 // agree on, an event, a result, a refusal's text, what is remembered of change
 // ids, is what the program of that version made, byte for byte.
-const FeatureVersion = 6
+const FeatureVersion = 7
 
 // The feature versions. Code asks for the one that brought what it does.
 const (
@@ -34,4 +34,8 @@ const (
 	// per cloud, and per owner for fabrics; a fabric network says whether a NIC has its
 	// gateway's address; a VM has VMAPI's other properties.
 	FeatureTriton = 6
+	// FeatureDeclared: the log says what people declare and what they take back. A change
+	// may name the entries that it reverts, and each of its events does; objects of the
+	// kinds that people declare have labels.
+	FeatureDeclared = 7
 )

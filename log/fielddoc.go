@@ -116,6 +116,8 @@ var fieldDocs = func() (all [len(kinds)][]FieldDoc) {
 			d := FieldDoc{Name: s.name}
 			if i := slices.IndexFunc(row.docs, func(d FieldDoc) bool { return d.Name == s.name }); i >= 0 {
 				d = row.docs[i]
+			} else if s.name == FieldLabels {
+				d.Text = labelsText
 			}
 			d.Type = typeOf(s)
 			d.Since = Kind(k).since(s.name)

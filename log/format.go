@@ -16,17 +16,18 @@ import (
 //
 //	0      1
 //	| vers | msgpack array [kind, action, id, revision, time, actor, change id,
-//	|      |   more, scopes, object, changed, …]
+//	|      |   more, scopes, object, changed, reverts, …]
 //
 //	kind, action, revision, more  unsigned   scopes   array of bin: type byte, then vnet (4) or uuid (16)
 //	time      signed, ns since 1970          object   array of fields, in the order of its kind's file
 //	id, actor string                         changed  array of alternating path (string) and old value
+//	reverts   array of alternating first and last seq, if there are any
 //	change id bin 16
 //
 // A change, as a client's write stream and the raft log carry it:
 //
 //	0      1
-//	| vers | msgpack array [id, actor, time, seed, ops, role, cn, content (bin 16), …]
+//	| vers | msgpack array [id, actor, time, seed, ops, role, cn, content (bin 16), reverts, …]
 //	op: array [action, kind, id, if-match, set (array of strings), object (array, or nil), options (array of
 //	    strings, if there are any or if-seq follows), if-seq (unless it is 0), …]
 //

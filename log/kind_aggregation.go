@@ -11,6 +11,7 @@ type Aggregation struct {
 	LACPMode        string   `json:"lacp_mode"`       // off, active or passive
 	MACs            []MAC    `json:"macs"`            // of NICs
 	NICTagsProvided []string `json:"nic_tags_provided,omitempty"`
+	Labels          []string `json:"labels,omitempty"` // KEY=VALUE, sorted, at most MaxLabels; from FeatureDeclared on
 	extra
 }
 
@@ -39,7 +40,9 @@ var aggregationKind = kind{
 		v.str("lacp_mode", &a.LACPMode)
 		v.macs("macs", &a.MACs)
 		v.strs("nic_tags_provided", &a.NICTagsProvided)
+		labels(v, &a.Labels)
 	}),
+	late:  late[Aggregation]{{1, FeatureDeclared, func(a *Aggregation) bool { return len(a.Labels) == 0 }}},
 	scope: scopes[Aggregation](func(a *Aggregation) Scope { return onCN(a.BelongsToUUID) }),
 }
 
@@ -48,3 +51,6 @@ func (*Aggregation) Kind() Kind { return KindAggregation }
 
 // ID implements Object: SERVER-NAME, as NAPI has it.
 func (a *Aggregation) ID() string { return a.BelongsToUUID.String() + "-" + a.Name }
+
+// LabelList implements Labelled.
+func (a *Aggregation) LabelList() *[]string { return &a.Labels }

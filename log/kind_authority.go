@@ -24,6 +24,7 @@ var authorityKind = kind{
 		Name: "authority", Noun: "authority", Title: "Authority",
 		IDField: "name", IDForm: IDText,
 		Immutable: []string{"name", "generation"},
+		Final:     "authorities are rotated, with rutter cert rotate",
 		Guarded:   true,
 		Options:   []Option{OptionLockOut},
 	},

@@ -40,6 +40,7 @@ var certificateKind = kind{
 		Immutable: []string{
 			"serial", "identity", "authority", "issuer", "key", "not_before", "not_after", "replaces", "replaces_key", "token",
 		},
+		Final:   "certificates are issued and revoked, never made again",
 		Guarded: true,
 	},
 	docs: []FieldDoc{

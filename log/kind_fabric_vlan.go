@@ -8,11 +8,12 @@ const KindFabricVLAN Kind = 8
 // FabricVLAN is a VLAN of an owner's fabric, which is one vnet. Field names:
 // NAPI (spec/napi.md section 3.1).
 type FabricVLAN struct {
-	OwnerUUID   UUID   `json:"owner_uuid"`
-	VLANID      uint32 `json:"vlan_id"` // 0, 2 to 4094
-	VNetID      uint32 `json:"vnet_id"` // the owner's
-	Name        string `json:"name"`
-	Description string `json:"description,omitempty"`
+	OwnerUUID   UUID     `json:"owner_uuid"`
+	VLANID      uint32   `json:"vlan_id"` // 0, 2 to 4094
+	VNetID      uint32   `json:"vnet_id"` // the owner's
+	Name        string   `json:"name"`
+	Description string   `json:"description,omitempty"`
+	Labels      []string `json:"labels,omitempty"` // KEY=VALUE, sorted, at most MaxLabels; from FeatureDeclared on
 	extra
 }
 
@@ -36,7 +37,9 @@ var fabricVLANKind = kind{
 		v.u32("vnet_id", &f.VNetID)
 		v.str("name", &f.Name)
 		v.str("description", &f.Description)
+		labels(v, &f.Labels)
 	}),
+	late: late[FabricVLAN]{{1, FeatureDeclared, func(f *FabricVLAN) bool { return len(f.Labels) == 0 }}},
 }
 
 // Kind implements Object.
@@ -49,3 +52,6 @@ func (f *FabricVLAN) ID() string { return FabricVLANID(f.OwnerUUID, f.VLANID) }
 func FabricVLANID(owner UUID, vlan uint32) string {
 	return owner.String() + ":" + strconv.FormatUint(uint64(vlan), 10)
 }
+
+// LabelList implements Labelled.
+func (f *FabricVLAN) LabelList() *[]string { return &f.Labels }

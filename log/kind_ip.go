@@ -15,6 +15,7 @@ type IP struct {
 	BelongsToType string     `json:"belongs_to_type,omitempty"`
 	BelongsToUUID UUID       `json:"belongs_to_uuid,omitzero"` // empty while a NIC has the address
 	OwnerUUID     UUID       `json:"owner_uuid,omitzero"`
+	Labels        []string   `json:"labels,omitempty"` // KEY=VALUE, sorted, at most MaxLabels; from FeatureDeclared on
 	extra
 }
 
@@ -40,7 +41,9 @@ var ipKind = kind{
 		v.str("belongs_to_type", &i.BelongsToType)
 		v.uuid("belongs_to_uuid", &i.BelongsToUUID)
 		v.uuid("owner_uuid", &i.OwnerUUID)
+		labels(v, &i.Labels)
 	}),
+	late: late[IP]{{1, FeatureDeclared, func(i *IP) bool { return len(i.Labels) == 0 }}},
 }
 
 // Kind implements Object.
@@ -51,3 +54,6 @@ func (i *IP) ID() string { return IPID(i.NetworkUUID, i.IP) }
 
 // IPID is the id of the IP object of a network's address.
 func IPID(network UUID, ip netip.Addr) string { return network.String() + ":" + ip.String() }
+
+// LabelList implements Labelled.
+func (i *IP) LabelList() *[]string { return &i.Labels }

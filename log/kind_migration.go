@@ -26,6 +26,7 @@ var migrationKind = kind{
 		Name: "migration", Noun: "migration", Title: "Migration",
 		IDField: "id", IDForm: IDUUID,
 		Immutable: []string{"id", "instance_id"},
+		Final:     "a migration records what was done to a VM",
 		Required:  []Required{{"instance_id", "send the UUID of the VM"}},
 		CN: &Rights{
 			Create: []string{

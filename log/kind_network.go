@@ -30,8 +30,9 @@ type Network struct {
 	// FeatureConfined on: one of SelfProvisions, or "" for the default.
 	SelfProvision string `json:"self_provision,omitempty"`
 	// Of fabric networks, from FeatureWire on.
-	DHCP      bool `json:"dhcp,omitempty"`      // nodes answer DHCP requests of its VMs
-	Broadcast bool `json:"broadcast,omitempty"` // broadcast and multicast reach its VMs on all nodes
+	DHCP      bool     `json:"dhcp,omitempty"`      // nodes answer DHCP requests of its VMs
+	Broadcast bool     `json:"broadcast,omitempty"` // broadcast and multicast reach its VMs on all nodes
+	Labels    []string `json:"labels,omitempty"`    // KEY=VALUE, sorted, at most MaxLabels; from FeatureDeclared on
 	extra
 }
 
@@ -56,7 +57,7 @@ var networkKind = kind{
 		TenantField: "owner_uuids",
 		Options:     []Option{OptionAllocateSubnet},
 		Path:        "networks",
-		Filters:     []string{"fabric", "family", "name", "nic_tag", "uuid", "vlan_id", "vnet_id"},
+		Filters:     []string{"fabric", "family", "labels", "name", "nic_tag", "uuid", "vlan_id", "vnet_id"},
 		Command: Command{
 			Name: "network", Usage: "networks, fabric networks among them",
 			Columns: []Column{{"UUID", "uuid"}, {"NAME", "name"}, {"SUBNET", "subnet"}, {"TAG", "nic_tag"}, {"VLAN", "vlan_id"}, {"VNET", "vnet_id"}, {"GATEWAY", "gateway"}, {"MTU", "mtu"}},
@@ -117,10 +118,12 @@ var networkKind = kind{
 			v.boolean("dhcp", &n.DHCP)
 			v.boolean("broadcast", &n.Broadcast)
 		}
+		labels(v, &n.Labels)
 	}),
 	late: late[Network]{
 		{1, FeatureConfined, func(n *Network) bool { return n.SelfProvision == "" }},
 		{2, FeatureWire, func(n *Network) bool { return !n.DHCP && !n.Broadcast }},
+		{1, FeatureDeclared, func(n *Network) bool { return len(n.Labels) == 0 }},
 	},
 	scope: scopes[Network](func(n *Network) Scope {
 		if n.Fabric {
@@ -135,3 +138,6 @@ func (*Network) Kind() Kind { return KindNetwork }
 
 // ID implements Object: the network's UUID.
 func (n *Network) ID() string { return n.UUID.String() }
+
+// LabelList implements Labelled.
+func (n *Network) LabelList() *[]string { return &n.Labels }

@@ -7,12 +7,13 @@ const KindNetworkPool Kind = 7
 // first that has room. Its NIC tags are those of its networks. Field names:
 // NAPI (spec/napi.md section 3.1).
 type NetworkPool struct {
-	UUID        UUID   `json:"uuid"` // the id
-	Name        string `json:"name"`
-	Description string `json:"description,omitempty"`
-	Family      string `json:"family"`   // that of its networks
-	Networks    []UUID `json:"networks"` // in the order in which they are filled
-	OwnerUUIDs  []UUID `json:"owner_uuids,omitempty"`
+	UUID        UUID     `json:"uuid"` // the id
+	Name        string   `json:"name"`
+	Description string   `json:"description,omitempty"`
+	Family      string   `json:"family"`   // that of its networks
+	Networks    []UUID   `json:"networks"` // in the order in which they are filled
+	OwnerUUIDs  []UUID   `json:"owner_uuids,omitempty"`
+	Labels      []string `json:"labels,omitempty"` // KEY=VALUE, sorted, at most MaxLabels; from FeatureDeclared on
 	extra
 }
 
@@ -38,7 +39,9 @@ var networkPoolKind = kind{
 		v.str("family", &p.Family)
 		v.uuids("networks", &p.Networks)
 		v.uuids("owner_uuids", &p.OwnerUUIDs)
+		labels(v, &p.Labels)
 	}),
+	late: late[NetworkPool]{{1, FeatureDeclared, func(p *NetworkPool) bool { return len(p.Labels) == 0 }}},
 }
 
 // Kind implements Object.
@@ -46,3 +49,6 @@ func (*NetworkPool) Kind() Kind { return KindNetworkPool }
 
 // ID implements Object: the pool's UUID.
 func (p *NetworkPool) ID() string { return p.UUID.String() }
+
+// LabelList implements Labelled.
+func (p *NetworkPool) LabelList() *[]string { return &p.Labels }

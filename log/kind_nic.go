@@ -36,6 +36,7 @@ type NIC struct {
 	// AllowedIPs: further source addresses of a VM's frames on a fabric, such as one that a
 	// pair of VMs shares, from FeatureWire on: sorted, at most MaxAllowedIPs.
 	AllowedIPs Addresses `json:"allowed_ips,omitempty"`
+	Labels     []string  `json:"labels,omitempty"` // KEY=VALUE, sorted, at most MaxLabels; from FeatureDeclared on
 	extra
 }
 
@@ -64,7 +65,7 @@ var nicKind = kind{
 			Why:    "of the VMs that are placed on it, as net-agent does; a new one only on a network that self_provision opens, with an address that is free to all",
 		},
 		Path:    "nics",
-		Filters: []string{"belongs_to_type", "belongs_to_uuid", "cn_uuid", "ip", "network_uuid", "owner_uuid", "primary", "state", "underlay"},
+		Filters: []string{"belongs_to_type", "belongs_to_uuid", "cn_uuid", "ip", "labels", "network_uuid", "owner_uuid", "primary", "state", "underlay"},
 		Command: Command{
 			Name: "nic", Usage: "network interfaces of VMs and servers",
 			Columns: []Column{{"MAC", "mac"}, {"IP", "ip"}, {"TYPE", "belongs_to_type"}, {"BELONGS TO", "belongs_to_uuid"}, {"NETWORK", "network_uuid"}, {"CN", "cn_uuid"}, {"STATE", "state"}},
@@ -131,10 +132,12 @@ var nicKind = kind{
 		if takes(v, FeatureWire) {
 			v.addrs("allowed_ips", (*[]netip.Addr)(&n.AllowedIPs))
 		}
+		labels(v, &n.Labels)
 	}),
 	late: late[NIC]{
 		{2, FeaturePerNode, func(n *NIC) bool { return n.VXLANPort == 0 && n.UnderlayMTU == 0 }},
 		{1, FeatureWire, func(n *NIC) bool { return len(n.AllowedIPs) == 0 }},
+		{1, FeatureDeclared, func(n *NIC) bool { return len(n.Labels) == 0 }},
 	},
 }
 
@@ -143,3 +146,6 @@ func (*NIC) Kind() Kind { return KindNIC }
 
 // ID implements Object: the MAC with colons.
 func (n *NIC) ID() string { return n.MAC.String() }
+
+// LabelList implements Labelled.
+func (n *NIC) LabelList() *[]string { return &n.Labels }

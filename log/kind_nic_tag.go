@@ -11,7 +11,8 @@ type NICTag struct {
 	MTU  uint32 `json:"mtu"` // bytes, 1500 to 9000
 	// ReportedBy is the server from whose sysinfo the tag was made, from FeatureTriton on;
 	// not set of a tag that an operator or a program made.
-	ReportedBy UUID `json:"reported_by,omitzero"`
+	ReportedBy UUID     `json:"reported_by,omitzero"`
+	Labels     []string `json:"labels,omitempty"` // KEY=VALUE, sorted, at most MaxLabels; from FeatureDeclared on
 	extra
 }
 
@@ -23,7 +24,7 @@ var nicTagKind = kind{
 		Immutable: []string{"name", "uuid", "reported_by"},
 		Drawn:     "uuid",
 		Path:      "nic_tags",
-		Filters:   []string{"mtu", "uuid"},
+		Filters:   []string{"labels", "mtu", "uuid"},
 		Command: Command{
 			Name: "tag", Usage: "NIC tags: the physical networks",
 			Columns: []Column{{"NAME", "name"}, {"MTU", "mtu"}, {"UUID", "uuid"}},
@@ -48,8 +49,9 @@ var nicTagKind = kind{
 		if takes(v, FeatureTriton) {
 			v.uuid("reported_by", &t.ReportedBy)
 		}
+		labels(v, &t.Labels)
 	}),
-	late:  late[NICTag]{{1, FeatureTriton, func(t *NICTag) bool { return t.ReportedBy.IsZero() }}},
+	late:  late[NICTag]{{1, FeatureTriton, func(t *NICTag) bool { return t.ReportedBy.IsZero() }}, {1, FeatureDeclared, func(t *NICTag) bool { return len(t.Labels) == 0 }}},
 	scope: scopes[NICTag](func(_ *NICTag) Scope { return AllScope() }),
 }
 
@@ -58,3 +60,6 @@ func (*NICTag) Kind() Kind { return KindNICTag }
 
 // ID implements Object: the tag's name.
 func (t *NICTag) ID() string { return t.Name }
+
+// LabelList implements Labelled.
+func (t *NICTag) LabelList() *[]string { return &t.Labels }

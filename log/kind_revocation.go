@@ -43,6 +43,7 @@ var revocationKind = kind{
 		Name: "revocation", Noun: "revocation", Title: "Revocation",
 		IDField: "subject", IDForm: IDText,
 		Immutable: []string{"subject", "identity", "created"},
+		Final:     "a revocation keeps a certificate out: rutter cert issues another",
 		Guarded:   true,
 		Options:   []Option{OptionLockOut},
 	},

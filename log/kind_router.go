@@ -19,6 +19,7 @@ type Router struct {
 	VNets       []uint32  `json:"vnet_ids"`         // those of Networks, sorted
 	VMUUID      UUID      `json:"vm_uuid,omitzero"` // the VM that forwards, if it is known
 	CNUUID      UUID      `json:"cn_uuid,omitzero"` // the CN that this VM is on
+	Labels      []string  `json:"labels,omitempty"` // KEY=VALUE, sorted, at most MaxLabels; from FeatureDeclared on
 	extra
 }
 
@@ -52,7 +53,9 @@ var routerKind = kind{
 		v.u32s("vnet_ids", &r.VNets)
 		v.uuid("vm_uuid", &r.VMUUID)
 		v.uuid("cn_uuid", &r.CNUUID)
+		labels(v, &r.Labels)
 	}),
+	late: late[Router]{{1, FeatureDeclared, func(r *Router) bool { return len(r.Labels) == 0 }}},
 }
 
 // Kind implements Object.
@@ -60,3 +63,6 @@ func (*Router) Kind() Kind { return KindRouter }
 
 // ID implements Object: the router's UUID.
 func (r *Router) ID() string { return r.UUID.String() }
+
+// LabelList implements Labelled.
+func (r *Router) LabelList() *[]string { return &r.Labels }

@@ -52,6 +52,7 @@ type Server struct {
 	// UnderlayPaths are paths to other VTEPs that carry less than UnderlayMTU, as the CN
 	// last reported: PathTo in text, the narrowest first, at most MaxPaths.
 	UnderlayPaths []string `json:"underlay_paths,omitempty"`
+	Labels        []string `json:"labels,omitempty"` // KEY=VALUE, sorted, at most MaxLabels; from FeatureDeclared on
 	extra
 }
 
@@ -70,7 +71,7 @@ var serverKind = kind{
 			Why:    "what it finds in its own machine; its status is judged by the servers, all else is the operators'",
 		},
 		Path:    "servers",
-		Filters: []string{"datacenter", "headnode", "hostname", "setup", "status", "uuid"},
+		Filters: []string{"datacenter", "headnode", "hostname", "labels", "setup", "status", "uuid"},
 		Command: Command{
 			Name: "cn", Usage: "compute nodes (CNs): their objects and sessions",
 			Columns: []Column{{"UUID", "uuid"}, {"HOSTNAME", "hostname"}, {"STATUS", "status"}, {"SETUP", "setup"}},
@@ -151,10 +152,11 @@ var serverKind = kind{
 			v.u32("underlay_mtu", &s.UnderlayMTU)
 			v.strs("underlay_paths", &s.UnderlayPaths)
 		}
+		labels(v, &s.Labels)
 	}),
 	late: late[Server]{{3, FeaturePerNode, func(s *Server) bool {
 		return s.VXLANPort == 0 && s.UnderlayMTU == 0 && len(s.UnderlayPaths) == 0
-	}}},
+	}}, {1, FeatureDeclared, func(s *Server) bool { return len(s.Labels) == 0 }}},
 	scope: scopes[Server](func(s *Server) Scope { return onCN(s.UUID) }),
 }
 
@@ -190,3 +192,6 @@ func ParsePathTo(text string) (p PathTo, err error) {
 	}
 	return p, nil
 }
+
+// LabelList implements Labelled.
+func (s *Server) LabelList() *[]string { return &s.Labels }

@@ -48,6 +48,7 @@ var taskKind = kind{
 		Name: "task", Noun: "task", Title: "Task",
 		IDField: "id", IDForm: IDUUID,
 		Immutable: []string{"id", "req_id", "task", "params", "server_uuid", "via", "created", "deadline", "timeout", "started", "finished"},
+		Final:     "a task records what was asked of a compute node, and what came of it",
 		CN: &Rights{
 			Update: []string{"claimed_by", "failure", "history", "result", "status"},
 			Why:    "it claims what it is asked to do, and tells how that went",

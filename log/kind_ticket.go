@@ -36,6 +36,7 @@ var ticketKind = kind{
 		Name: "ticket", Noun: "ticket", Title: "Ticket",
 		IDField: "uuid", IDForm: IDUUID,
 		Immutable: []string{"uuid", "server_uuid", "scope", "id", "place", "created_at", "updated_at"},
+		Final:     "a ticket is a place in a line, and its turn does not come again",
 	},
 	docs: []FieldDoc{
 		{Name: "uuid", Text: "The id of the ticket.", Default: "one that the servers choose"},

@@ -25,6 +25,7 @@ var tokenKind = kind{
 		Name: "token", Noun: "token", Title: "Token",
 		IDField: "uuid", IDForm: IDUUID,
 		Immutable: []string{"uuid", "hash", "cn_uuid", "created", "expires", "used", "voided"},
+		Final:     "a token is used once",
 		Guarded:   true,
 	},
 	docs: []FieldDoc{

@@ -24,7 +24,8 @@ type VM struct {
 	// Properties are the VM's other fields as VMAPI has them (tags, metadata, disks,
 	// billing_id, …): one canonical JSON object in text, at most MaxProperties bytes, from
 	// FeatureTriton on. api/triton/vmapi shows them beside the fields above.
-	Properties string `json:"properties,omitempty"`
+	Properties string   `json:"properties,omitempty"`
+	Labels     []string `json:"labels,omitempty"` // KEY=VALUE, sorted, at most MaxLabels; from FeatureDeclared on
 	extra
 }
 
@@ -56,7 +57,7 @@ var vmKind = kind{
 			Why:    "the machine is the source of truth for the VMs that are placed on it; it makes one that no other object names, and takes one of which an operator registered a VMM there; it says once, of a VM that it makes, whose it is",
 		},
 		Path:    "vms",
-		Filters: []string{"alias", "brand", "owner_uuid", "server_uuid", "uuid"},
+		Filters: []string{"alias", "brand", "labels", "owner_uuid", "server_uuid", "uuid"},
 		Command: Command{
 			Name: "inventory", Usage: "VMs as the log has them, of all compute nodes",
 			Columns: []Column{{"UUID", "uuid"}, {"ALIAS", "alias"}, {"STATE", "state"}, {"CN", "server_uuid"}, {"OWNER", "owner_uuid"}},
@@ -105,8 +106,9 @@ var vmKind = kind{
 		if takes(v, FeatureTriton) {
 			v.str("properties", &m.Properties)
 		}
+		labels(v, &m.Labels)
 	}),
-	late:  late[VM]{{1, FeatureTriton, func(m *VM) bool { return m.Properties == "" }}},
+	late:  late[VM]{{1, FeatureTriton, func(m *VM) bool { return m.Properties == "" }}, {1, FeatureDeclared, func(m *VM) bool { return len(m.Labels) == 0 }}},
 	scope: scopes[VM](func(m *VM) Scope { return onCN(m.ServerUUID) }),
 }
 
@@ -115,3 +117,6 @@ func (*VM) Kind() Kind { return KindVM }
 
 // ID implements Object: the VM's UUID.
 func (m *VM) ID() string { return m.UUID.String() }
+
+// LabelList implements Labelled.
+func (m *VM) LabelList() *[]string { return &m.Labels }

@@ -26,6 +26,7 @@ var vmmKind = kind{
 		Name: "vmm", Noun: "vmm", Title: "VMM",
 		IDField: "id", IDForm: IDUUID,
 		Immutable: []string{"id", "instance_id", "placed", "sled_id"},
+		Final:     "a VMM is what a compute node says of an incarnation of a VM",
 		Required:  []Required{{"instance_id", "send the UUID of the VM"}, {"sled_id", "send the UUID of the CN"}},
 		CN: &Rights{
 			Create: []string{"gen", "id", "instance_id", "reason", "sled_id", "state", "time_updated"},

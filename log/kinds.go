@@ -117,6 +117,8 @@ type Description struct {
 	Guarded bool
 	// Options are those that an operation may have.
 	Options []Option
+	// Final says why changes of the kind are never taken back; "": they can be.
+	Final string
 	// CN is what a compute node may write of the kind; nil: nothing.
 	CN *Rights
 	// TenantField is the JSON name of the field with the owner, or the owners, to

@@ -34,7 +34,11 @@ func encodeRaw(enc *msgpack.Encoder, write func(*encoder)) error {
 func (e *Event) EncodeMsgpack(enc *msgpack.Encoder) error { return encodeRaw(enc, e.encode) }
 
 func (e *Event) encode(v *encoder) {
-	v.array(eventFields + len(e.raw))
+	more := len(e.raw)
+	if more > 0 || len(e.Reverts) > 0 {
+		more++ // what stands behind it keeps its place
+	}
+	v.array(eventFields + more)
 	v.uint(uint64(e.Kind))
 	v.uint(uint64(e.Action))
 	v.text(e.ID)
@@ -54,6 +58,9 @@ func (e *Event) encode(v *encoder) {
 	for _, c := range e.Changed {
 		v.text(c.Path)
 		v.value(c.Old)
+	}
+	if more > 0 {
+		e.Reverts.encode(v)
 	}
 	v.extras(e.raw)
 }
@@ -83,6 +90,7 @@ func (e *Event) decode(v *decoder) {
 		e.Changed = append(e.Changed, c)
 	}
 	v.leave(changed)
+	e.Reverts.decode(v)
 	e.raw = v.leave(outer)
 }
 

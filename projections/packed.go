@@ -75,7 +75,7 @@ func (s shapes) drop(shape *nicShape) {
 // has no place in the packed form.
 func (s *store) pack(o log.Object) *packedNIC {
 	n, ok := o.(*log.NIC)
-	if s.shapes == nil || !ok || n.Underlay || n.VXLANPort != 0 || n.UnderlayMTU != 0 || len(n.NICTagsProvided) > 0 || len(n.AllowedIPs) > 0 || n.IP.Zone() != "" || log.HasUnknownFields(n) {
+	if s.shapes == nil || !ok || n.Underlay || n.VXLANPort != 0 || n.UnderlayMTU != 0 || len(n.NICTagsProvided) > 0 || len(n.AllowedIPs) > 0 || len(n.Labels) > 0 || n.IP.Zone() != "" || log.HasUnknownFields(n) {
 		return nil
 	}
 	p := &packedNIC{

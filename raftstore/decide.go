@@ -161,6 +161,9 @@ const trialBytes = 2 << 10
 // that was accepted.
 func (pr *proposer) refuseEarly(c *log.Change, size int) (log.Result, bool) {
 	refusal := longID(c)
+	if refusal == nil {
+		refusal = pr.store.tooEarly(c)
+	}
 	if refusal == nil && size >= trialBytes {
 		refusal = pr.try(c)
 	}
@@ -169,6 +172,26 @@ func (pr *proposer) refuseEarly(c *log.Change, size int) (log.Result, bool) {
 	}
 	pr.store.counters.early.Add(1)
 	return log.Result{ChangeID: c.ID, Refusal: refusal}, true
+}
+
+// tooEarly refuses a change that names what it reverts, before all servers know what that
+// is: they would write it without. It is asked of the server that a client asked, too,
+// because the leader may be of an older program.
+func (s *Store) tooEarly(c *log.Change) *log.Refusal {
+	if len(c.Reverts) == 0 {
+		return nil
+	}
+	s.mu.RLock()
+	feature := s.state.Feature()
+	s.mu.RUnlock()
+	if feature >= log.FeatureDeclared {
+		return nil
+	}
+	return &log.Refusal{Code: log.CodeInvalidParameters, Message: "Invalid parameters", Errors: []log.FieldError{{
+		Field: "reverts", Code: log.ElementInvalid,
+		Message: fmt.Sprintf("the cluster's feature version is %d, and changes name what they revert from version %d on", feature, log.FeatureDeclared),
+		Remedy:  "upgrade every server, wait until the feature version rises, and send it again; or send the change without it",
+	}}}
 }
 
 // longID refuses an operation on an id that is too long for any object.

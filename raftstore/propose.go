@@ -159,6 +159,9 @@ func notWritten(err error) error {
 // that it was not. ctx's error is wrapped if it was the cause. Propose only reads the
 // change.
 func (s *Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
+	if refusal := s.tooEarly(c); refusal != nil {
+		return log.Result{ChangeID: c.ID, Refusal: refusal}, nil
+	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	var forwarded []byte

@@ -16,6 +16,8 @@ import (
 type changeJSON struct {
 	ID  log.UUID `json:"id"`
 	Ops []opJSON `json:"ops"`
+	// Reverts are the entries that the change takes back.
+	Reverts log.Reverts `json:"reverts,omitempty"`
 }
 
 type opJSON struct {
@@ -51,7 +53,7 @@ func (c *Client) SubmitAwaiting(ctx context.Context, change *log.Change, within 
 }
 
 func (c *Client) submit(ctx context.Context, change *log.Change, query url.Values) (log.Result, error) {
-	body := changeJSON{ID: change.ID}
+	body := changeJSON{ID: change.ID, Reverts: change.Reverts}
 	for _, op := range change.Ops {
 		fields, err := fieldsOf(op)
 		if err != nil {

@@ -13,11 +13,13 @@ type Origin struct {
 	Name  string    `json:"name,omitempty"` // of what Value names; a caller of Shown sets it
 	// Seq is the entry that set the value. It is 0 if that entry is older than the
 	// first one that was added. Then Time, Actor and Change are unknown too.
-	Seq    log.Seq   `json:"seq"`
-	Time   log.Time  `json:"time,omitzero"`
-	Actor  string    `json:"actor,omitempty"`
-	Change log.UUID  `json:"change_id,omitzero"`
-	Old    log.Value `json:"old"` // before that entry
+	Seq   log.Seq  `json:"seq"`
+	Time  log.Time `json:"time,omitzero"`
+	Actor string   `json:"actor,omitempty"`
+	// Reverts are the entries that this one takes back.
+	Reverts log.Reverts `json:"reverts,omitempty"`
+	Change  log.UUID    `json:"change_id,omitzero"`
+	Old     log.Value   `json:"old"` // before that entry
 }
 
 // A Blame finds which event set each field of one object. The events are added in
@@ -34,7 +36,7 @@ func (b *Blame) Add(l log.Line) error {
 		return fmt.Errorf("seq %d is of %s %s, and this is the blame of %s %s", l.Seq, e.Kind, e.ID, b.last.Event.Kind, b.last.Event.ID)
 	}
 	b.last = l
-	origin := Origin{Seq: l.Seq, Time: e.Time, Actor: e.Actor, Change: e.ChangeID}
+	origin := Origin{Seq: l.Seq, Time: e.Time, Actor: e.Actor, Change: e.ChangeID, Reverts: e.Reverts}
 	if e.Action == log.Create || b.origins == nil {
 		b.origins = make(map[string]Origin)
 	}
@@ -109,6 +111,7 @@ func AppendBlame(out []byte, b *Blame, o Options) []byte {
 		}
 		if o.Seq > 0 {
 			out = p.put(out, p.p.actor, "  by "+safe(o.Actor)+"  change "+o.Change.String())
+			out = p.reverts(out, o.Reverts)
 		}
 		out = append(out, '\n')
 	}

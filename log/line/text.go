@@ -40,7 +40,16 @@ func (p *Printer) head(b []byte, l log.Line) []byte {
 
 // tail appends the end of each line of an entry.
 func (p *Printer) tail(b []byte, l log.Line) []byte {
-	return append(p.put(b, p.p.actor, "  by "+safe(l.Event.Actor)), '\n')
+	b = p.put(b, p.p.actor, "  by "+safe(l.Event.Actor))
+	return append(p.reverts(b, l.Event.Reverts), '\n')
+}
+
+// reverts appends which entries an entry takes back, if any.
+func (p *Printer) reverts(b []byte, r log.Reverts) []byte {
+	if len(r) == 0 {
+		return b
+	}
+	return p.put(b, p.p.actor, "  reverts "+r.String())
 }
 
 // lines appends an entry in vminfod's form (spec/vminfod.md section 5.4): one line for
@@ -203,7 +212,7 @@ func (p *Printer) row(b []byte, l log.Line) []byte {
 	case len(e.Changed) == 0:
 		b = append(b, "  -"...)
 	}
-	return append(b, '\n')
+	return append(p.reverts(b, e.Reverts), '\n')
 }
 
 func pad(text string, width int) string {

@@ -45,6 +45,7 @@ const (
 // found on its own interface, for its own programs.
 var ofLogNIC = func() []string {
 	names := append(log.FieldNames(log.KindNIC), "gateway", "gateways", "gateway_provisioned", "ips", "kernel_ips", "mtu", "netmask", "resolvers", "routes")
+	names = slices.DeleteFunc(names, func(name string) bool { return name == log.FieldLabels }) // VMAPI does not know the log's
 	slices.Sort(names)
 	return names
 }()

@@ -169,13 +169,18 @@ func routerAt(d *draft, o *log.IP) *log.Router {
 
 // putIP makes the event, if any, that turns one state of an address into another.
 func putIP(d *draft, before projections.Record, after *log.IP) {
-	says := after.Reserved || after.BelongsToType != "" || !after.BelongsToUUID.IsZero() || !after.OwnerUUID.IsZero()
+	says := saysMore(after)
 	switch {
 	case !says && before.Object != nil:
 		d.emit(before, nil)
 	case says && (before.Object == nil || !log.Equal(before.Object, after)):
 		d.emit(before, after)
 	}
+}
+
+// saysMore reports whether an address says something that is kept, its labels apart.
+func saysMore(o *log.IP) bool {
+	return o.Reserved || o.BelongsToType != "" || !o.BelongsToUUID.IsZero() || !o.OwnerUUID.IsZero()
 }
 
 // settleAllowed brings the further addresses of a NIC into their one form.

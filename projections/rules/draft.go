@@ -18,10 +18,11 @@ import (
 // made of it, and what came of them. It ends as events or as a refusal.
 type draft struct {
 	projections.Overlay
-	change *log.Change
-	time   log.Time
-	kinds  *[256]*kindRules // by number
-	events []*log.Event
+	change  *log.Change
+	time    log.Time
+	kinds   *[256]*kindRules // by number
+	reverts log.Reverts      // of the change, where its events have them
+	events  []*log.Event
 
 	at       int              // place of the operation at hand
 	problems []log.FieldError // of the operation at hand
@@ -46,6 +47,7 @@ func (d *draft) emit(before projections.Record, after log.Object) string {
 	}
 	e := &log.Event{
 		Revision: before.Revision + 1, Time: d.time, Actor: d.change.Actor, ChangeID: d.change.ID, Object: after,
+		Reverts: d.reverts,
 	}
 	var scopes, now []log.Scope
 	if before.Object != nil {
@@ -321,4 +323,42 @@ func usedBy(field, kind, id, remedy string) log.FieldError {
 		Field: field, Code: log.ElementUsedBy, Message: fmt.Sprintf("In use by %s \"%s\"", kind, id),
 		Remedy: remedy, Type: kind, ID: id,
 	}
+}
+
+// declared reports whether log.FeatureDeclared holds.
+func declared(d *draft) bool { return d.State().Feature() >= log.FeatureDeclared }
+
+// settleLabels brings the labels of an object that an operation sets into their one form,
+// and notes what is wrong with them. after is the draft's own. Labels that a log has from
+// before log.FeatureDeclared, which no program checked, stay until they are set.
+func settleLabels(d *draft, before, after log.Object) {
+	labels := log.LabelsOf(after)
+	if labels == nil || len(*labels) == 0 || !declared(d) {
+		return
+	}
+	if before != nil && slices.Equal(*labels, *log.LabelsOf(before)) {
+		return
+	}
+	sorted := slices.Clone(*labels)
+	log.SortLabels(sorted)
+	*labels = sorted
+	if problem, remedy := log.CheckLabels(sorted); problem != "" {
+		d.bad(log.FieldLabels, problem, remedy)
+	}
+}
+
+// checkReverts notes what is wrong with the entries that a change names. Programs of before
+// log.FeatureDeclared pass over them, so that this one decides then as if there were none.
+func checkReverts(d *draft) {
+	if !declared(d) || len(d.change.Reverts) == 0 {
+		return
+	}
+	if err := d.change.Reverts.Check(); err != nil {
+		d.bad("reverts", err.Error(), "send seqs and ranges of them in order, as in #1042,#1050-#1060")
+		return
+	}
+	if d.change.By.Role == log.RoleCN {
+		d.bad("reverts", "a compute node takes back nothing", "use the certificate of an operator")
+	}
+	d.reverts = d.change.Reverts
 }

@@ -32,6 +32,7 @@ func opIP(d *draft, op *log.Op) string {
 		return ""
 	}
 	checkIPObject(d, op, before, after, net)
+	checkIPLabels(d, op, before.Object, after)
 	if d.refused() {
 		return ""
 	}
@@ -78,21 +79,41 @@ func targetIP(d *draft, op *log.Op) (before projections.Record, after *log.IP) {
 		after = named
 	}
 	if op.Action != log.Delete {
+		known := ipFields(d)
 		for _, name := range op.Set {
-			if !slices.Contains(ipFields, name) {
+			if !slices.Contains(known, name) {
 				d.problem(log.FieldError{Field: d.show(name), Code: log.ElementUnknown, Message: "ip has no field " + d.quote(name), Remedy: "leave it out"})
 			}
 		}
 		set := slices.DeleteFunc(slices.Clone(op.Set), func(name string) bool { return name == "ip" || name == "network_uuid" })
 		if op.Action == log.Create {
 			set = []string{"belongs_to_type", "belongs_to_uuid", "owner_uuid", "reserved"}
+			if declared(d) {
+				set = append(set, log.FieldLabels)
+			}
 		}
 		log.Assign(after, op.Object, set)
 	}
 	return before, after
 }
 
-var ipFields = log.FieldNames(log.KindIP)
+// ipFields are the fields of an address at this feature version.
+func ipFields(d *draft) []string {
+	names := log.FieldNames(log.KindIP)
+	return names[:len(names)-len(log.KindIP.FieldsAfter(d.State().Feature()))]
+}
+
+// checkIPLabels checks the labels of an address. They alone make no object of it: an
+// address that says nothing else is free, as NAPI shows it, and its labels go with the rest.
+func checkIPLabels(d *draft, op *log.Op, before log.Object, after *log.IP) {
+	if !declared(d) {
+		return
+	}
+	settleLabels(d, before, after)
+	if given(op, log.FieldLabels) && len(after.Labels) > 0 && !saysMore(after) {
+		d.bad(log.FieldLabels, "an address has labels only while it is reserved or belongs to something", "reserve it, or leave the labels out")
+	}
+}
 
 // checkIPObject checks an address as it would stand, and brings it into its one
 // form: while a NIC has it, the NIC says whose it is.

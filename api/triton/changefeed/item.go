@@ -78,6 +78,9 @@ func subResources(event *log.Event) []string {
 	}
 	var subs, kept []string
 	for _, c := range event.Changed {
+		if notTritons(c.Path) {
+			continue
+		}
 		if isBookkeeping(c.Path) {
 			kept = append(kept, c.Path)
 			continue

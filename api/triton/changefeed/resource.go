@@ -48,6 +48,9 @@ var bookkeeping = []string{"modified_timestamp", "last_modified", "last_updated"
 // isBookkeeping reports whether a field is one of those.
 func isBookkeeping(path string) bool { return slices.Contains(bookkeeping, path) }
 
+// notTritons reports whether a field is one that Triton's services do not have.
+func notTritons(path string) bool { return path == log.FieldLabels }
+
 // resources are what can be asked for, by name; immutable.
 var resources = func() map[string]*Resource {
 	all := make(map[string]*Resource)
@@ -57,6 +60,7 @@ var resources = func() map[string]*Resource {
 		if p.kind == log.KindVM {
 			r.SubResources = vmSubResources()
 		}
+		r.SubResources = slices.DeleteFunc(r.SubResources, notTritons)
 		slices.Sort(r.SubResources)
 		all[r.Resource] = r
 	}

@@ -50,6 +50,7 @@ func changedOfVM(event *log.Event, vm *log.VM) []string {
 	var subs, kept []string
 	for _, c := range event.Changed {
 		switch {
+		case notTritons(c.Path):
 		case isBookkeeping(c.Path):
 			kept = append(kept, c.Path)
 		case c.Path == "properties":

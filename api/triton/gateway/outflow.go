@@ -355,7 +355,7 @@ func empty(value any) bool {
 }
 
 // ofLog are the fields of a VM that the log has below FeatureTriton.
-var ofLog = append(slices.DeleteFunc(log.FieldNames(log.KindVM), func(name string) bool { return name == "properties" }), "nics", "ram", "resolvers", "routes")
+var ofLog = append(slices.DeleteFunc(log.FieldNames(log.KindVM), func(name string) bool { return name == "properties" || name == log.FieldLabels }), "nics", "ram", "resolvers", "routes")
 
 // send sends those of some VMs, or of all, that the old VMAPI has otherwise, and ends those
 // that are gone.

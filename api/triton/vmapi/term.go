@@ -92,7 +92,7 @@ func (s *subject) values(name string) []string {
 			return s.diskImage()
 		}
 	}
-	if value, typed := log.Field(s.vm, name); typed && value != nil && value != "" {
+	if value, typed := log.Field(s.vm, name); typed && name != log.FieldLabels && value != nil && value != "" {
 		return []string{plain(value)}
 	}
 	if value, is := s.parsed()[name]; is {

@@ -9,14 +9,13 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/planprint"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
-	"rutter/projections"
-	"rutter/projections/desired"
-	"rutter/projections/rules"
+	"rutter/projections/foresee"
 )
 
-// whatIf decides changes on the state, and prints their results.
+// whatIf decides changes on the state, and prints what they would do.
 func whatIf(c *cli.Context, s *pastLog) error {
 	in, err := term.Input(c.Context, c.String("what-if"))
 	if err != nil {
@@ -27,60 +26,35 @@ func whatIf(c *cli.Context, s *pastLog) error {
 	if err != nil {
 		return err
 	}
-	before := linksOf(state)
-	out := &diffPrinter{w: c.App.Writer, json: c.String("output") != "table"}
-	seq, refused := s.head, 0
+	var changes []*log.Change
 	decoder := json.NewDecoder(in)
-	for n := 1; out.err == nil; n++ {
-		change, err := readChange(decoder, n)
+	for n := 1; ; n++ {
+		change, err := readChange(decoder)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			return fmt.Errorf("change %d of %s: %w", n, c.String("what-if"), err)
 		}
-		change.Time, change.Seed = state.Time(), uint64(n)
-		events, result := rules.Decide(state, change)
-		if result.Refusal != nil {
-			refused++
-			out.print(result, fmt.Sprintf("change %d is refused: %s", n, result.Refusal))
-			continue
-		}
-		for _, e := range events {
-			seq++
-			out.print(log.Line{Seq: seq, Event: e}, fmt.Sprintf("change %d: %s %s %s rev=%d", n, e.Action, e.Kind, e.ID, e.Revision))
-			if _, err := state.Apply(seq, e); err != nil {
-				return err
-			}
+		changes = append(changes, change)
+	}
+	outcome := foresee.Of(state, s.head, changes)
+	if err := planprint.Outcome(c.App.Writer, c.String("output"), &outcome); err != nil {
+		return err
+	}
+	if c.String("output") == "table" {
+		if err := output.Printf(c.App.Writer, "%s\n", planprint.Count(&outcome)); err != nil {
+			return err
 		}
 	}
-	after := linksOf(state)
-	for _, cn := range state.CNs(log.AllScope()) {
-		if changes := desired.DiffLinks(before[cn], after[cn]); len(changes) > 0 {
-			if !out.json {
-				output.Printf(c.App.Writer, "CN %s:\n", cn)
-			}
-			out.links(cn.String(), changes)
-		}
-		delete(before, cn)
+	if n := outcome.Refusals(); n > 0 {
+		return fmt.Errorf("%d changes would be refused", n)
 	}
-	if out.err == nil && refused > 0 {
-		return fmt.Errorf("%d changes would be refused", refused)
-	}
-	return out.err
+	return nil
 }
 
-// linksOf returns the links of all CNs.
-func linksOf(state *projections.State) map[log.UUID]desired.Links {
-	links := map[log.UUID]desired.Links{}
-	for _, cn := range state.CNs(log.AllScope()) {
-		links[cn] = desired.Of(state, cn)
-	}
-	return links
-}
-
-// readChange reads the nth change, as POST /changes has it.
-func readChange(in *json.Decoder, n int) (*log.Change, error) {
+// readChange reads a change, as POST /changes has it; foresee.Of gives it an id.
+func readChange(in *json.Decoder) (*log.Change, error) {
 	var form struct {
 		Ops []struct {
 			Action  log.Action      `json:"action"`
@@ -94,7 +68,7 @@ func readChange(in *json.Decoder, n int) (*log.Change, error) {
 	if err := in.Decode(&form); err != nil {
 		return nil, err
 	}
-	change := &log.Change{ID: log.UUID{6: 0x70, 8: 0x80, 15: byte(n)}, Actor: "what-if"}
+	change := &log.Change{Actor: "what-if"}
 	for _, o := range form.Ops {
 		op := log.Op{Action: o.Action, Kind: o.Kind, ID: o.ID, IfMatch: o.IfMatch, IfSeq: o.IfSeq}
 		if o.Object != nil {

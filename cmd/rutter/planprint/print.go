@@ -1,0 +1,289 @@
+package planprint
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"rutter/cmd/rutter/output"
+	"rutter/log"
+	"rutter/projections/foresee"
+)
+
+// Counts is how many objects a plan makes, changes and deletes. A replaced object is
+// counted as such only.
+type Counts struct {
+	Create  int `json:"create"`
+	Update  int `json:"update"`
+	Delete  int `json:"delete"`
+	Replace int `json:"replace"`
+	Refused int `json:"refused"` // changes
+}
+
+// Count counts the objects and the refused changes of an outcome.
+func Count(o *foresee.Outcome) Counts {
+	n := Counts{Refused: o.Refusals()}
+	for i := range o.Objects {
+		switch o.Objects[i].Action {
+		case foresee.Create:
+			n.Create++
+		case foresee.Update:
+			n.Update++
+		case foresee.Delete:
+			n.Delete++
+		case foresee.Replace:
+			n.Replace++
+		}
+	}
+	return n
+}
+
+// Zero reports whether there is nothing to do.
+func (n Counts) Zero() bool { return n == Counts{} }
+
+// String returns the counts as a last line has them: "2 to create, 1 to update".
+func (n Counts) String() string {
+	var parts []string
+	for _, part := range []struct {
+		n    int
+		text string
+	}{{n.Create, "to create"}, {n.Update, "to update"}, {n.Delete, "to delete"}, {n.Replace, "to replace"}, {n.Refused, "refused changes"}} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.text))
+		}
+	}
+	if parts == nil {
+		return "nothing to do"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Outcome prints an outcome in a format: table, json or ndjson. The first is for people and
+// ends without a line of counts; the last has a line of JSON for each refused operation,
+// object, link and pair, which say in "sort" what they are, and one of counts.
+func Outcome(w io.Writer, format string, o *foresee.Outcome) error {
+	switch format {
+	case "json":
+		return output.Indented(w, o)
+	case "ndjson":
+		return lines(w, o)
+	}
+	p := &printer{w: w}
+	p.refused(o)
+	p.objects(o)
+	p.nodes(o)
+	p.pairs(o)
+	return p.err
+}
+
+// printer prints for people. After the first error it prints nothing.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) printf(format string, args ...any) {
+	if p.err == nil {
+		p.err = output.Printf(p.w, format, args...)
+	}
+}
+
+func (p *printer) refused(o *foresee.Outcome) {
+	for n := range o.Changes {
+		c := &o.Changes[n]
+		if c.Result.Refusal == nil {
+			continue
+		}
+		p.printf("change %d would be refused:\n", n+1)
+		for _, r := range c.Refused {
+			if r.Op < 0 {
+				p.printf("! %s\n", r.Refusal)
+				continue
+			}
+			p.printf("! %s %s %s: %s\n", r.Action, r.Kind, Called(r.ID, r.Name), r.Refusal)
+		}
+		if len(c.Refused) == foresee.MaxRefused {
+			p.printf("  and perhaps more: the first %d are named\n", len(c.Refused))
+		}
+	}
+}
+
+// Called is an object's id with its name, for people.
+func Called(id, name string) string {
+	if name == "" {
+		return id
+	}
+	return fmt.Sprintf("%s (%s)", id, name)
+}
+
+// Mark is the sign of an action in front of a line.
+func Mark(action string) string {
+	switch action {
+	case foresee.Create:
+		return "+"
+	case foresee.Delete:
+		return "-"
+	case foresee.Replace:
+		return "-/+"
+	}
+	return "~"
+}
+
+func (p *printer) objects(o *foresee.Outcome) {
+	for i := range o.Objects {
+		p.object(&o.Objects[i])
+	}
+}
+
+func (p *printer) object(x *foresee.Object) {
+	p.printf("%s %s %s\n", Mark(x.Action), x.Kind, Called(x.ID, x.Name))
+	if x.Action == foresee.Delete {
+		return
+	}
+	times := log.TimeFields()
+	for i := range x.Fields {
+		f := &x.Fields[i]
+		if _, isTime := slices.BinarySearch(times, f.Path); isTime || f.New == x.ID {
+			continue // the servers write times; the id stands above
+		}
+		if x.Action == foresee.Create {
+			p.printf("      %s: %s\n", f.Path, valueText(f.New, f.Names))
+		} else {
+			p.printf("      %s: %s -> %s\n", f.Path, valueText(f.Old, f.Names), valueText(f.New, f.Names))
+		}
+	}
+}
+
+// valueText returns a value as JSON has it, with the names of what it names.
+func valueText(v log.Value, names map[string]string) string {
+	switch v := v.(type) {
+	case string:
+		if name := names[v]; name != "" {
+			return fmt.Sprintf("%s (%s)", jsonText(v), name)
+		}
+	case []string:
+		all := make([]string, len(v))
+		for i, text := range v {
+			all[i] = valueText(text, names)
+		}
+		return "[" + strings.Join(all, ", ") + "]"
+	}
+	return jsonText(v)
+}
+
+func jsonText(v any) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Sprint(v)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+func (p *printer) nodes(o *foresee.Outcome) {
+	for i := range o.Nodes {
+		n := &o.Nodes[i]
+		p.printf("CN %s:\n", Called(n.CN.String(), n.Hostname))
+		for j := range n.Links {
+			l := &n.Links[j]
+			text := l.Before
+			switch l.Action {
+			case log.Create:
+				text = l.After
+			case log.Update:
+				text += " -> " + l.After
+			}
+			p.printf("    %s %s %s", Mark(l.Action.String()), l.What, Called(l.Key, l.Name))
+			if text != "" {
+				p.printf(": %s", text)
+			}
+			p.printf("\n")
+		}
+	}
+	if o.NodesLooked < o.NodesConcerned {
+		p.printf("kernels: looked at %d of %d nodes\n", o.NodesLooked, o.NodesConcerned)
+	}
+}
+
+func (p *printer) pairs(o *foresee.Outcome) {
+	if len(o.Pairs) > 0 {
+		p.printf("reachability:\n")
+	}
+	for i := range o.Pairs {
+		pair := &o.Pairs[i]
+		from, to := orID(pair.FromName, pair.From), orID(pair.ToName, pair.To)
+		switch pair.Change {
+		case foresee.Lost:
+			p.printf("    - %s and %s lose each other: %s\n", from, to, pair.Why)
+		case foresee.Gained:
+			p.printf("    + %s and %s can reach each other\n", from, to)
+		default:
+			p.printf("    ? %s and %s may lose packets: %s\n", from, to, pair.Why)
+		}
+	}
+	if o.PairsLooked < o.PairsConcerned {
+		p.printf("reachability: looked at %d of at most %d pairs of VMs\n", o.PairsLooked, o.PairsConcerned)
+	}
+}
+
+func orID(name string, id log.UUID) string {
+	if name == "" {
+		return id.String()
+	}
+	return name
+}
+
+// lines prints an outcome as lines of JSON.
+func lines(w io.Writer, o *foresee.Outcome) error {
+	var all error
+	put := func(v any) {
+		if all == nil {
+			all = output.JSON(w, v)
+		}
+	}
+	for n := range o.Changes {
+		for i := range o.Changes[n].Refused {
+			put(struct {
+				Sort   string `json:"sort"`
+				Change int    `json:"change"` // from 1
+				*foresee.Refused
+			}{"refused", n + 1, &o.Changes[n].Refused[i]})
+		}
+	}
+	for i := range o.Objects {
+		put(struct {
+			Sort string `json:"sort"`
+			*foresee.Object
+		}{"object", &o.Objects[i]})
+	}
+	for i := range o.Nodes {
+		n := &o.Nodes[i]
+		for j := range n.Links {
+			put(struct {
+				Sort     string   `json:"sort"`
+				CN       log.UUID `json:"cn_uuid"`
+				Hostname string   `json:"hostname,omitempty"`
+				*foresee.Link
+			}{"link", n.CN, n.Hostname, &n.Links[j]})
+		}
+	}
+	for i := range o.Pairs {
+		put(struct {
+			Sort string `json:"sort"`
+			*foresee.Pair
+		}{"pair", &o.Pairs[i]})
+	}
+	put(struct {
+		Sort string `json:"sort"`
+		Counts
+		NodesLooked    int `json:"nodes_looked_at"`
+		NodesConcerned int `json:"nodes_concerned"`
+		PairsLooked    int `json:"pairs_looked_at"`
+		PairsConcerned int `json:"pairs_concerned"`
+	}{"counts", Count(o), o.NodesLooked, o.NodesConcerned, o.PairsLooked, o.PairsConcerned})
+	return all
+}
