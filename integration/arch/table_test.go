@@ -107,6 +107,11 @@ var importTable = []row{
 		why:   "what a document means follows from the state alone, so that a plan is what an apply does",
 	},
 	{
+		pkg: "projections/documents/schema", may: []string{"log", "projections/documents"},
+		tests: []string{"projections/documents/source", "projections/rules", "projections/internal/worldtest"},
+		why:   "what a form may have follows from the table of kinds, for an editor, a command and the API",
+	},
+	{
 		pkg: "projections/documents/source", may: []string{"log", "projections/documents"},
 		tests: []string{"log/changetest", "projections", "projections/rules", "projections/internal/worldtest"},
 		why:   "the text of documents is read and written the same way by all commands, and has no part in what they mean",
@@ -659,7 +664,7 @@ const maxFuncLines = 70
 var longFuncs = map[string]string{}
 
 // pureDirs are the packages that must give the same answer on every server.
-var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/documents": true, "projections/rules": true, "projections/underlay": true}
+var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/documents": true, "projections/documents/schema": true, "projections/rules": true, "projections/underlay": true}
 
 // impureImports are the standard packages that bring a clock, randomness, a
 // goroutine, a file, a socket or a logger; a name stands for everything below it
