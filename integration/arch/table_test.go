@@ -598,6 +598,10 @@ var importTable = []row{
 		why: "what a write waits for is said alike by each command that writes",
 	},
 	{
+		pkg: "cmd/rutter/declarecmd", may: []string{"cmd/rutter/output", "cmd/rutter/term", "log", "projections", "projections/documents", "projections/documents/schema", "projections/documents/source"},
+		why: "documents are made of a state, wherever that was read",
+	},
+	{
 		pkg: "cmd/rutter/objects", may: []string{"api/client", "cmd/rutter/await", "cmd/rutter/output", "cmd/rutter/term", "log"},
 		why: "every kind has the same commands, to which those of some kinds add",
 	},
