@@ -103,7 +103,7 @@ var importTable = []row{
 	},
 	{
 		pkg: "projections/documents", may: []string{"log", "projections"},
-		tests: []string{"log/changetest", "projections/rules", "projections/internal/worldtest"},
+		tests: []string{"projections/documents/source", "projections/rules", "projections/internal/worldtest"},
 		why:   "what a document means follows from the state alone, so that a plan is what an apply does",
 	},
 	{
