@@ -26,7 +26,7 @@ var aggregationKind = kind{
 			Update: []string{"lacp_mode", "macs", "nic_tags_provided"},
 			Why:    "its bonds, of its own NICs, as its sysinfo has them",
 		},
-		Path:    "aggregations",
+		Path:    "server_aggregations",
 		Filters: []string{"belongs_to_uuid", "labels", "lacp_mode", "macs", "name"},
 		Command: Command{
 			Name: "aggregation", Usage: "groups of NICs of a server that act as one link",

@@ -23,7 +23,7 @@ var networkPoolKind = kind{
 		Name: "network_pool", Noun: "network pool", Title: "Network pool",
 		IDField: "uuid", IDForm: IDUUID,
 		Immutable: []string{"uuid"},
-		Path:      "network_pools",
+		Path:      "pools",
 		Filters:   []string{"family", "labels", "name", "networks", "uuid"},
 		Command: Command{
 			Name: "pool", Usage: "network pools: a NIC gets the first network that has room",

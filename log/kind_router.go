@@ -29,7 +29,7 @@ var routerKind = kind{
 		Name: "router", Noun: "router", Title: "Router",
 		IDField: "uuid", IDForm: IDUUID,
 		Immutable: []string{"uuid", "owner_uuid"},
-		Path:      "routers",
+		Path:      "fabric_routers",
 		Filters:   []string{"cn_uuid", "labels", "name", "networks", "owner_uuid", "uuid", "vm_uuid"},
 		Command: Command{
 			Name: "router", Usage: "routers: they join fabric networks of one owner",

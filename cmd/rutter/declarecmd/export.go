@@ -1,10 +1,8 @@
 package declarecmd
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -113,7 +111,11 @@ func writeDocuments(c *cli.Context, docs []documents.Document) error {
 	isFolder := strings.HasSuffix(path, "/") || err == nil && info.IsDir()
 	switch {
 	case path == "" || path == source.Standard:
-		return writeTo(c.App.Writer, form, docs)
+		text, err := textOf(form, docs)
+		if err != nil {
+			return err
+		}
+		return output.Escaped(c.App.Writer, text)
 	case !isFolder:
 		return replaceFile(path, form, docs)
 	}
@@ -139,37 +141,30 @@ func writeDocuments(c *cli.Context, docs []documents.Document) error {
 	return nil
 }
 
-// writeTo writes documents one after another.
-func writeTo(w io.Writer, form string, docs []documents.Document) error {
-	var b []byte
+// textOf is the text of documents, in which values are quoted that a reader could take for
+// something else.
+func textOf(form string, docs []documents.Document) (b []byte, err error) {
 	for i := range docs {
-		if form == "json" {
-			var err error
-			if b, err = source.AppendJSON(b[:0], &docs[i]); err != nil {
-				return err
-			}
-		} else {
-			b = source.AppendYAML(b[:0], &docs[i])
-		}
-		if _, err := w.Write(b); err != nil {
-			return err
+		if form != "json" {
+			b = source.AppendYAML(b, &docs[i])
+		} else if b, err = source.AppendJSON(b, &docs[i]); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return b, nil
 }
 
 // replaceFile writes a file whole: a reader sees the old one or the new one.
 func replaceFile(name, form string, docs []documents.Document) error {
-	var b bytes.Buffer
-	if err := writeTo(&b, form, docs); err != nil {
+	text, err := textOf(form, docs)
+	if err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(b.Bytes())
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	err = errors.Join(f.Chmod(0o644), f.Close(), os.WriteFile(f.Name(), text, 0o644))
 	if err == nil {
 		err = os.Rename(f.Name(), name)
 	}
