@@ -202,6 +202,9 @@ func writing(s *Step) log.Op {
 		for _, c := range log.Diff(s.Before, s.After) {
 			op.Set = append(op.Set, c.Path)
 		}
+		if s.Kind == log.KindNIC && slices.Contains(op.Set, "network_uuid") && slices.Contains(s.Object.Set, "ip") && !slices.Contains(op.Set, "ip") {
+			op.Set = append(op.Set, "ip") // else deciding draws one on the other network
+		}
 		slices.Sort(op.Set)
 	}
 	if s.Verb == Replace {
