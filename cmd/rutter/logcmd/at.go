@@ -66,3 +66,21 @@ func (s *pastLog) trace(ctx context.Context, seq log.Seq, from, to string) (desi
 		return s.folder.PartAt(ctx, part, seq)
 	})
 }
+
+// StateAt returns the whole state that the flags --server, --data and --at name, and the
+// seq of its last entry.
+func StateAt(c *cli.Context) (state *projections.State, seq log.Seq, err error) {
+	s, err := openPast(c)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer closeJoining(s, &err)
+	if seq, err = s.seqAt(c.Context, c.String("at")); err != nil {
+		return nil, 0, err
+	}
+	if err = s.checkNotBefore(c.Context, c.String("at"), seq); err != nil {
+		return nil, 0, err
+	}
+	state, err = s.state(c.Context, seq, statePart{})
+	return state, seq, err
+}
