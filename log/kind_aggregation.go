@@ -26,6 +26,18 @@ var aggregationKind = kind{
 			Update: []string{"lacp_mode", "macs", "nic_tags_provided"},
 			Why:    "its bonds, of its own NICs, as its sysinfo has them",
 		},
+		Path:    "server_aggregations",
+		Filters: []string{"belongs_to_uuid", "labels", "lacp_mode", "macs", "name"},
+		Command: Command{
+			Name: "aggregation", Usage: "groups of NICs of a server that act as one link",
+			Columns: []Column{{"SERVER", "belongs_to_uuid"}, {"NAME", "name"}, {"LACP", "lacp_mode"}, {"MACS", "macs"}, {"TAGS", "nic_tags_provided"}},
+			Example: Example{
+				ID:     "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01-aggr0",
+				Pick:   "lacp_mode=active",
+				Create: "name=aggr0 macs=MAC,MAC",
+				Change: "lacp_mode=passive",
+			},
+		},
 	},
 	docs: []FieldDoc{
 		{Name: "belongs_to_uuid", Text: "The server whose NICs they are; with the name it is the id.", Default: "that of the NICs", Document: "server", Refers: KindServer},

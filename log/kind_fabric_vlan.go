@@ -23,6 +23,18 @@ var fabricVLANKind = kind{
 		Name: "fabric_vlan", Noun: "vlan", Title: "VLAN",
 		IDField: "vlan_id", IDForm: IDPair,
 		Immutable: []string{"owner_uuid", "vlan_id", "vnet_id"},
+		Path:      "fabric_vlans",
+		Filters:   []string{"labels", "name", "owner_uuid", "vlan_id", "vnet_id"},
+		Command: Command{
+			Name: "vlan", Usage: "VLANs of fabrics",
+			Columns: []Column{{"OWNER", "owner_uuid"}, {"VLAN", "vlan_id"}, {"VNET", "vnet_id"}, {"NAME", "name"}},
+			Example: Example{
+				ID:     "930896af-bf8c-48d4-885c-6573a94b1853:4",
+				Pick:   "vnet_id=1234",
+				Create: "owner_uuid=OWNER vlan_id=4 name=web",
+				Change: "name=web1",
+			},
+		},
 	},
 	docs: []FieldDoc{
 		{Name: "owner_uuid", Text: "The owner of the fabric."},

@@ -25,6 +25,18 @@ var ipKind = kind{
 		Name: "ip", Noun: "IP", Title: "IP",
 		IDField: "ip", IDForm: IDPair,
 		Options: []Option{OptionAnyOwner, OptionNoNIC},
+		Path:    "ips",
+		Filters: []string{"belongs_to_uuid", "ip", "labels", "network_uuid", "owner_uuid", "reserved"},
+		Command: Command{
+			Name: "ip", Usage: "addresses that are reserved, or belong to what has no NIC",
+			Columns: []Column{{"NETWORK", "network_uuid"}, {"IP", "ip"}, {"RESERVED", "reserved"}, {"TYPE", "belongs_to_type"}, {"BELONGS TO", "belongs_to_uuid"}, {"OWNER", "owner_uuid"}},
+			Example: Example{
+				ID:     "0e70de36-a40b-4ac0-9429-819f5ff82011:10.1.0.9",
+				Pick:   "reserved=true",
+				Create: "network_uuid=NETWORK ip=10.1.0.9 reserved=true",
+				Change: "reserved=false",
+			},
+		},
 	},
 	docs: []FieldDoc{
 		{Name: "network_uuid", Text: "The network of the address; with the address it is the id.", Document: "network", Refers: KindNetwork},

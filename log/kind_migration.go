@@ -39,6 +39,18 @@ var migrationKind = kind{
 			},
 			Why: "each side is told by the CN of its VMM, of the VM of that VMM",
 		},
+		Path:    "migrations",
+		Filters: []string{"instance_id", "source_propolis_id", "target_propolis_id"},
+		Command: Command{
+			Name: "migration", Usage: "moves of VMs from one VMM to another",
+			Columns: []Column{{"ID", "id"}, {"VM", "instance_id"}, {"FROM", "source_propolis_id"}, {"STATE", "source_state"}, {"TO", "target_propolis_id"}, {"STATE", "target_state"}},
+			Example: Example{
+				ID:     "0e70de36-a40b-4ac0-9429-819f5ff82014",
+				Pick:   "instance_id=VM",
+				Create: "instance_id=VM source_propolis_id=VMM source_gen=1 source_state=pending",
+				Change: "source_gen=2 source_state=failed",
+			},
+		},
 	},
 	docs: []FieldDoc{
 		{Name: "id", Text: "The id of the migration.", Default: "one that the servers choose"},

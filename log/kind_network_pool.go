@@ -23,6 +23,18 @@ var networkPoolKind = kind{
 		Name: "network_pool", Noun: "network pool", Title: "Network pool",
 		IDField: "uuid", IDForm: IDUUID,
 		Immutable: []string{"uuid"},
+		Path:      "pools",
+		Filters:   []string{"family", "labels", "name", "networks", "uuid"},
+		Command: Command{
+			Name: "pool", Usage: "network pools: a NIC gets the first network that has room",
+			Columns: []Column{{"UUID", "uuid"}, {"NAME", "name"}, {"FAMILY", "family"}, {"NETWORKS", "networks"}},
+			Example: Example{
+				ID:     "0e70de36-a40b-4ac0-9429-819f5ff82012",
+				Pick:   "family=ipv4",
+				Create: "name=public networks=NETWORK,NETWORK",
+				Change: "description=racks1-4",
+			},
+		},
 	},
 	docs: []FieldDoc{
 		{Name: "uuid", Text: "The id of the pool.", Default: "one that the servers choose"},

@@ -29,6 +29,18 @@ var routerKind = kind{
 		Name: "router", Noun: "router", Title: "Router",
 		IDField: "uuid", IDForm: IDUUID,
 		Immutable: []string{"uuid", "owner_uuid"},
+		Path:      "fabric_routers",
+		Filters:   []string{"cn_uuid", "labels", "name", "networks", "owner_uuid", "uuid", "vm_uuid"},
+		Command: Command{
+			Name: "router", Usage: "routers: they join fabric networks of one owner",
+			Columns: []Column{{"UUID", "uuid"}, {"NAME", "name"}, {"OWNER", "owner_uuid"}, {"NETWORKS", "networks"}, {"ADDRESSES", "addresses"}, {"VM", "vm_uuid"}},
+			Example: Example{
+				ID:     "0e70de36-a40b-4ac0-9429-819f5ff82013",
+				Pick:   "name=edge",
+				Create: "name=edge networks=NETWORK,NETWORK vm_uuid=VM",
+				Change: "description=north",
+			},
+		},
 	},
 	docs: []FieldDoc{
 		{Name: "uuid", Text: "The id of the router.", Default: "one that the servers choose"},

@@ -28,6 +28,7 @@ import (
 	"rutter/cmd/rutter/cnicmd"
 	"rutter/cmd/rutter/completioncmd"
 	"rutter/cmd/rutter/configcmd"
+	"rutter/cmd/rutter/declarecmd"
 	"rutter/cmd/rutter/devcmd"
 	"rutter/cmd/rutter/importcmd"
 	"rutter/cmd/rutter/internal/app"
@@ -122,6 +123,7 @@ func commands() []*cli.Command {
 		[]*cli.Command{vmcmd.Command(), vmcmd.VMMCommand()},
 		objects.OtherCommands(),
 		[]*cli.Command{
+			declarecmd.ExportCommand(logcmd.StateAt), declarecmd.ExplainCommand(),
 			cncmd.Command(), cncmd.TaskCommand(),
 			logcmd.Command(), snoopcmd.ChangefeedCommand(), applycmd.PlanCommand(), applycmd.ApplyCommand(), importcmd.Command(), tritoncmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
 			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), cnicmd.Command(), libvirtcmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),

@@ -103,8 +103,13 @@ var importTable = []row{
 	},
 	{
 		pkg: "projections/documents", may: []string{"log", "projections"},
-		tests: []string{"log/changetest", "projections/rules", "projections/internal/worldtest"},
+		tests: []string{"projections/documents/source", "projections/rules", "projections/internal/worldtest"},
 		why:   "what a document means follows from the state alone, so that a plan is what an apply does",
+	},
+	{
+		pkg: "projections/documents/schema", may: []string{"log", "projections/documents"},
+		tests: []string{"projections/documents/source", "projections/rules", "projections/internal/worldtest"},
+		why:   "what a form may have follows from the table of kinds, for an editor, a command and the API",
 	},
 	{
 		pkg: "projections/documents/source", may: []string{"log", "projections/documents"},
@@ -608,6 +613,10 @@ var importTable = []row{
 		why: "what a write waits for is said alike by each command that writes",
 	},
 	{
+		pkg: "cmd/rutter/declarecmd", may: []string{"cmd/rutter/output", "cmd/rutter/term", "log", "projections", "projections/documents", "projections/documents/schema", "projections/documents/source"},
+		why: "documents are made of a state, wherever that was read",
+	},
+	{
 		pkg: "cmd/rutter/objects", may: []string{"api/client", "cmd/rutter/await", "cmd/rutter/output", "cmd/rutter/term", "log"},
 		why: "every kind has the same commands, to which those of some kinds add",
 	},
@@ -674,7 +683,7 @@ const maxFuncLines = 70
 var longFuncs = map[string]string{}
 
 // pureDirs are the packages that must give the same answer on every server.
-var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/documents": true, "projections/foresee": true, "projections/rules": true, "projections/underlay": true}
+var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/documents": true, "projections/documents/schema": true, "projections/foresee": true, "projections/rules": true, "projections/underlay": true}
 
 // impureImports are the standard packages that bring a clock, randomness, a
 // goroutine, a file, a socket or a logger; a name stands for everything below it

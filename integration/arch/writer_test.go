@@ -59,6 +59,7 @@ var rawAllowed = map[string]map[string]string{
 	"cmd/rutter/logcmd/object.go":           {"output.Escaped": "lines of package log/line"},
 	"cmd/rutter/logcmd/state.go":            {"output.Escaped": "values in JSON"},
 	"cmd/rutter/logcmd/replay.go":           {"output.Escaped": "the dump quotes values"},
+	"cmd/rutter/declarecmd/export.go":       {"output.Escaped": "documents quote values"},
 	"cmd/rutter/logprint/print.go":          {"output.Escaped": "lines of package log/line"},
 }
 

@@ -106,7 +106,7 @@ func (p *Plan) add(state *projections.State, o *Object) {
 
 // saysNothing reports whether an address carries nothing: then there is no object of it.
 func saysNothing(ip *log.IP) bool {
-	return !ip.Reserved && ip.BelongsToType == "" && ip.BelongsToUUID.IsZero() && ip.OwnerUUID.IsZero()
+	return !ip.Reserved && ip.BelongsToType == "" && ip.BelongsToUUID.IsZero() && ip.OwnerUUID.IsZero() && len(ip.Labels) == 0
 }
 
 // prune adds the deletes of selected objects that are not declared.

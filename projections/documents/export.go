@@ -192,3 +192,19 @@ func (e *exporter) routes(n *log.Network) any {
 	}
 	return own
 }
+
+// Withheld counts the selected VMs that have Secrets, which Export leaves out.
+func Withheld(state *projections.State, selection Selection) (n int) {
+	for rec := range state.List(log.KindVM) {
+		vm := rec.Object.(*log.VM)
+		if !selection.Has(vm) {
+			continue
+		}
+		v, _ := fromJSON(vm.Properties)
+		fields, _ := v.(map[string]any)
+		if slices.ContainsFunc(Secrets, func(name string) bool { _, has := fields[name]; return has }) {
+			n++
+		}
+	}
+	return n
+}

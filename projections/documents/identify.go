@@ -87,7 +87,7 @@ func (r *resolver) needs(d *draft, fields ...string) bool {
 		case ok:
 			name = f.Name
 		}
-		r.problem(d, name, "send it", "a %s is found by it", d.doc.Kind.Describe().Noun)
+		r.problem(d, name, "send it", "objects of kind %s are found by it", d.doc.Kind)
 	}
 	return !d.bad
 }
@@ -211,11 +211,11 @@ func (r *resolver) idOf(d *draft, json, text string, of []log.Kind) string {
 	found := r.dir.find(text, of...)
 	switch len(found) {
 	case 0:
-		r.problem(d, d.from[json], "declare it among these documents, create it first, or send its UUID", "there is no %s %s", noun, log.Quote(text))
+		r.problem(d, d.from[json], "declare it among these documents, create it first, or send its UUID", "there is no %s \"%s\"", noun, log.Quote(text))
 	case 1:
 		return found[0].id
 	default:
-		r.problem(d, d.from[json], "send OWNER/NAME, or the UUID of one: "+ids(found), "%d objects are called %s", len(found), log.Quote(text))
+		r.problem(d, d.from[json], "send OWNER/NAME, or the UUID of one: "+ids(found), "%d objects are called \"%s\"", len(found), log.Quote(text))
 	}
 	return ""
 }

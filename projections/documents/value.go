@@ -63,12 +63,12 @@ func scalar(of log.FieldType, v any) (any, error) {
 		return nil, errors.New("it is no single value")
 	case of == log.TypeBoolean:
 		if plain != "true" && plain != "false" {
-			return nil, fmt.Errorf("%s is neither true nor false", log.Quote(string(plain)+text))
+			return nil, fmt.Errorf("\"%s\" is neither true nor false", log.Quote(string(plain)+text))
 		}
 		return plain == "true", nil
 	case of == log.TypeNumber || of == log.TypeLarge:
 		if plain == "" || strings.Trim(string(plain), "0123456789") != "" {
-			return nil, fmt.Errorf("%s is no whole number of 0 or more", log.Quote(string(plain)+text))
+			return nil, fmt.Errorf("\"%s\" is no whole number of 0 or more", log.Quote(string(plain)+text))
 		}
 		return json.Number(strings.TrimLeft(string(plain[:len(plain)-1]), "0") + string(plain[len(plain)-1:])), nil
 	case isPlain:
@@ -86,6 +86,8 @@ func wanted(f log.FieldDoc) string {
 		return "a map of destination to gateway, as in {10.2.0.0/16: 10.1.0.1}"
 	case f.Type == log.TypeAddress:
 		return "an IP address"
+	case f.Type == log.TypeBoolean:
+		return "true or false"
 	}
 	return "a " + f.Type.String()
 }

@@ -58,7 +58,7 @@ var commandGroups = []struct {
 		cells: reads, why: "they ask the API for what concerns everybody, or for the past",
 		names: []string{
 			"vm lookup", "vmm history", "cn sessions", "log tail", "log show", "log history", "log blame", "log stats", "log dump", "log export",
-			"log state", "log diff", "log bisect", "log replay", "plan", "changefeed snoop", "wait", "trace", "cluster status", "cluster members",
+			"log state", "export", "log diff", "log bisect", "log replay", "plan", "changefeed snoop", "wait", "trace", "cluster status", "cluster members",
 			"cluster retention show", "cluster time show", "task list", "task show", "task wait", "bench read", "bench replay",
 		},
 	},
@@ -80,7 +80,7 @@ var commandGroups = []struct {
 		names: []string{
 			"server", "agent status", "agent ports", "agent join", "cert init", "cert issue", "cert show", "cert rotate issue", "cert trust", "varpd", "dev", "demo", "bench agents", "vm create", "vm update", "vm delete", "vm start", "vm stop", "vm reboot", "cni", "libvirt-hook",
 			"log verify", "svp snoop", "vminfo ping", "vminfo status", "vminfo vms", "vminfo vm", "vminfo events", "vminfo serve", "cluster recover", "cluster skip",
-			"snapshot inspect", "snapshot restore", "snapshot compact", "config print", "config check", "completion bash", "completion zsh", "completion fish", "version",
+			"snapshot inspect", "snapshot restore", "snapshot compact", "config print", "config check", "completion bash", "completion zsh", "completion fish", "version", "explain",
 		},
 	},
 	{

@@ -61,3 +61,21 @@ func (a *At) Trace(ctx context.Context, from, to string) (desired.Trace, error) 
 	}
 	return t, err
 }
+
+// StateAt returns the whole state that the flags --server, --data and --at name, and the
+// seq of its last entry.
+func StateAt(c *cli.Context) (state *projections.State, seq log.Seq, err error) {
+	s, err := openPast(c)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer closeJoining(s, &err)
+	if seq, err = s.seqAt(c.Context, c.String("at")); err != nil {
+		return nil, 0, err
+	}
+	if err = s.checkNotBefore(c.Context, c.String("at"), seq); err != nil {
+		return nil, 0, err
+	}
+	state, err = s.state(c.Context, seq, statePart{})
+	return state, seq, err
+}

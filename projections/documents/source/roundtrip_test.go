@@ -69,7 +69,9 @@ func apply(t changetest.Tester, w *worldtest.World, p *documents.Plan) {
 // more draws an operation of the kinds and fields that worldtest leaves out.
 func more(t *rapid.T) log.Op {
 	pick := func(all ...string) string { return rapid.SampledFrom(all).Draw(t, "pick") }
-	switch worldtest.Even(t, 16, "more") {
+	switch worldtest.Even(t, 18, "more") {
+	case 16, 17:
+		return changetest.Op(t, fmt.Sprintf(`update %s {"labels": [%s]}`, pick("network #31#", "vm #21#", "server #11#", "nic 00:00:00:00:01:00", "nic_tag external", "ip #31#:10.0.0.3"), pick(``, `"set=web"`, `"app/x=~", "set=12:30"`)))
 	case 0:
 		return changetest.Op(t, fmt.Sprintf(`create network_pool {"name": %q, "networks": [%s]}`, pick("pool", "one", "yes"), pick(`"#30#"`, `"#31#"`, `"#32#", "#31#"`, `"#31#", "#33#"`)))
 	case 1:
