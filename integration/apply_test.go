@@ -166,6 +166,12 @@ func TestPlanAndApply(t *testing.T) {
 		}
 	}
 
+	if out, code, text := run("export"); code != 0 {
+		t.Errorf("export: %s", text)
+	} else if plan, code, text := run("plan", "-f", documentsIn(t, out)); code != 0 || plan != "nothing to do\n" {
+		t.Errorf("a plan of one's own export: exit code %d, %s\n%s", code, text, plan)
+	}
+
 	// A saved plan is written as it is, once, and not if another client was faster.
 	wide := documentsIn(t, strings.ReplaceAll(appliedGround, "vnet_id: 10", "vnet_id: 10, mtu: 1400")+appliedNICs(3))
 	saved := filepath.Join(t.TempDir(), "wide.plan")
