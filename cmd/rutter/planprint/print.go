@@ -42,9 +42,6 @@ func Count(o *foresee.Outcome) Counts {
 	return n
 }
 
-// Zero reports whether there is nothing to do.
-func (n Counts) Zero() bool { return n == Counts{} }
-
 // String returns the counts as a last line has them: "2 to create, 1 to update".
 func (n Counts) String() string {
 	var parts []string
