@@ -37,6 +37,7 @@ import (
 	"rutter/cmd/rutter/lookupcmd"
 	"rutter/cmd/rutter/objects"
 	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/revertcmd"
 	"rutter/cmd/rutter/servercmd"
 	"rutter/cmd/rutter/snoopcmd"
 	"rutter/cmd/rutter/term"
@@ -125,7 +126,7 @@ func commands() []*cli.Command {
 		[]*cli.Command{
 			declarecmd.ExportCommand(logcmd.StateAt), declarecmd.ExplainCommand(),
 			cncmd.Command(), cncmd.TaskCommand(),
-			logcmd.Command(), snoopcmd.ChangefeedCommand(), applycmd.PlanCommand(), applycmd.ApplyCommand(), importcmd.Command(), tritoncmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
+			logcmd.Command(revertcmd.Command()), snoopcmd.ChangefeedCommand(), applycmd.PlanCommand(), applycmd.ApplyCommand(), importcmd.Command(), tritoncmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
 			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), cnicmd.Command(), libvirtcmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
 			settings().Command(), completioncmd.Command(completed), versionCommand(),
 		},

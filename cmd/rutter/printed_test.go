@@ -224,6 +224,7 @@ var arguments = map[string][]string{
 	"log export":     {""},
 	"log diff":       {"--from 1 --to 30", "1 30"},
 	"log bisect":     {"--check false"},
+	"log revert":     {"--from 1", "3"},
 	"token revoke":   {objectID(log.KindToken)},
 	"lookup vl2":     {"1 " + hostileMAC},
 	"lookup vl3":     {"1 10.0.0.7"},

@@ -117,6 +117,11 @@ var importTable = []row{
 		why:   "the text of documents is read and written the same way by all commands, and has no part in what they mean",
 	},
 	{
+		pkg: "projections/undo", may: []string{"log", "projections", "projections/rules"},
+		tests: []string{"log/changetest", "projections/internal/worldtest"},
+		why:   "what takes entries back is found by the rules that will decide it, from the log and the state alone",
+	},
+	{
 		pkg: "projections/designation", may: []string{"log", "projections"},
 		why: "which server a VM goes to follows from the state alone, so that every server says the same",
 	},
@@ -569,6 +574,10 @@ var importTable = []row{
 		why:   "what documents ask for is computed by pure packages, and written as any client writes",
 	},
 	{
+		pkg: "cmd/rutter/revertcmd", may: []string{"log", "log/line", "log/query", "projections", "projections/foresee", "projections/undo", "api/client", "cmd/rutter/await", "cmd/rutter/output", "cmd/rutter/planprint", "cmd/rutter/term"},
+		why: "what takes entries back is read and written as any client does",
+	},
+	{
 		pkg: "cmd/rutter/tritoncmd", may: []string{"api/triton/conformance", "cmd/rutter/output", "cmd/rutter/term"},
 		why: "a server is held against data, without a client of Rutter's own API",
 	},
@@ -683,7 +692,7 @@ const maxFuncLines = 70
 var longFuncs = map[string]string{}
 
 // pureDirs are the packages that must give the same answer on every server.
-var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/documents": true, "projections/documents/schema": true, "projections/foresee": true, "projections/rules": true, "projections/underlay": true}
+var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/documents": true, "projections/documents/schema": true, "projections/foresee": true, "projections/rules": true, "projections/undo": true, "projections/underlay": true}
 
 // impureImports are the standard packages that bring a clock, randomness, a
 // goroutine, a file, a socket or a logger; a name stands for everything below it

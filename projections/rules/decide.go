@@ -111,7 +111,7 @@ func (d *draft) create(op *log.Op, rules *kindRules) string {
 		d.fillUUID(log.UUIDField(o, field))
 	}
 	rules.special.fillIn(d, o, op)
-	d.settleLabels(nil, o)
+	settleLabels(d, nil, o)
 	rules.special.settleUpdate(d, nil, o, op)
 	d.checkDeclared(nil, o, rules)
 	rules.special.checkUpdate(d, nil, o, op)
@@ -189,7 +189,7 @@ func (d *draft) update(op *log.Op, rules *kindRules) string {
 		return ""
 	}
 	d.keepImmutable(before.Object, after, op.Set, rules)
-	d.settleLabels(before.Object, after)
+	settleLabels(d, before.Object, after)
 	rules.special.settleUpdate(d, before.Object, after, op)
 	if !d.refused() && log.Equal(before.Object, after) {
 		rules.special.withoutEffect(d, after, op)
@@ -279,7 +279,7 @@ func (d *draft) checkChange() {
 	if len(c.Actor) > log.MaxActorBytes {
 		d.bad("actor", fmt.Sprintf("the actor's name has %d bytes", len(c.Actor)), fmt.Sprintf("use at most %d", log.MaxActorBytes))
 	}
-	d.checkReverts()
+	checkReverts(d)
 }
 
 // meets reports whether an object is what the operation was made for, and refuses

@@ -109,7 +109,7 @@ func checkIPLabels(d *draft, op *log.Op, before log.Object, after *log.IP) {
 	if !declared(d) {
 		return
 	}
-	d.settleLabels(before, after)
+	settleLabels(d, before, after)
 	if given(op, log.FieldLabels) && len(after.Labels) > 0 && !saysMore(after) {
 		d.bad(log.FieldLabels, "an address has labels only while it is reserved or belongs to something", "reserve it, or leave the labels out")
 	}

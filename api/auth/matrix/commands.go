@@ -65,7 +65,7 @@ var commandGroups = []struct {
 	{
 		cells: ownWrites, own: ownFields, why: "they write objects by the API",
 		names: []string{
-			"bench append", "bench failover", "task run", "import napi", "apply",
+			"bench append", "bench failover", "task run", "import napi", "apply", "log revert",
 		},
 	},
 	{

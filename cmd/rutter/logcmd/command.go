@@ -14,16 +14,16 @@ import (
 
 const exampleCN = "564d69b1-a178-4fbe-b36f-3f2b7fd7ed01"
 
-// Command is `rutter log`.
-func Command() *cli.Command {
+// Command is `rutter log`, with the commands that other packages have.
+func Command(more ...*cli.Command) *cli.Command {
 	return &cli.Command{
 		Name: "log", Usage: "read the log", Category: "The log",
 		Description: term.Examples("rutter log tail -n 20 --follow", "rutter log show --after 1042 --kind nic", "rutter log show 1042 -o json",
 			"rutter log blame nic 90:b8:d0:10:02:00", "rutter log stats --from 24h"),
-		Subcommands: []*cli.Command{
+		Subcommands: append([]*cli.Command{
 			tailCommand(), showCommand(), historyCommand(), blameCommand(), statsCommand(), dumpCommand(), exportCommand(), importCommand(),
 			stateCommand(), diffCommand(), verifyCommand(), bisectCommand(), replayCommand(),
-		},
+		}, more...),
 	}
 }
 
