@@ -139,6 +139,11 @@ var importTable = []row{
 		why: "what a name means is the same for a path, a command and a log without a server",
 	},
 	{
+		pkg: "projections/foresee", may: []string{"log", "projections", "projections/desired", "projections/rules"},
+		tests: []string{"log/changetest", "projections/internal/worldtest"},
+		why:   "what changes would do follows from the state and the rules alone, for a plan as for a revert",
+	},
+	{
 		pkg: "projections/answers", may: []string{"log", "projections", "projections/desired"},
 		tests: []string{"log/changetest", "projections/internal/worldtest", "projections/rules"},
 		why:   "what a guest is told follows from the state alone, and is what its kernel has",
@@ -571,6 +576,16 @@ var importTable = []row{
 		why: "what another system knows is judged by the rules of the log, and written as any client writes",
 	},
 	{
+		pkg: "cmd/rutter/planprint", may: []string{"log", "projections/foresee", "cmd/rutter/output"},
+		tests: []string{"projections/desired"},
+		why:   "a plan looks the same wherever it comes from",
+	},
+	{
+		pkg: "cmd/rutter/applycmd", may: []string{"log", "projections", "projections/documents", "projections/documents/source", "projections/foresee", "api/client", "cmd/rutter/await", "cmd/rutter/output", "cmd/rutter/planprint", "cmd/rutter/term"},
+		tests: []string{"log/changetest", "projections/rules"},
+		why:   "what documents ask for is computed by pure packages, and written as any client writes",
+	},
+	{
 		pkg: "cmd/rutter/revertcmd", may: []string{"log", "log/line", "log/query", "projections", "projections/foresee", "projections/undo", "api/client", "cmd/rutter/await", "cmd/rutter/output", "cmd/rutter/planprint", "cmd/rutter/term"},
 		why: "what takes entries back is read and written as any client does",
 	},
@@ -693,7 +708,7 @@ const maxFuncLines = 70
 var longFuncs = map[string]string{}
 
 // pureDirs are the packages that must give the same answer on every server.
-var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/documents": true, "projections/documents/schema": true, "projections/naming": true, "projections/rules": true, "projections/undo": true, "projections/underlay": true}
+var pureDirs = map[string]bool{"log": true, "log/line": true, "log/query": true, "projections": true, "projections/designation": true, "projections/desired": true, "projections/documents": true, "projections/documents/schema": true, "projections/foresee": true, "projections/naming": true, "projections/rules": true, "projections/undo": true, "projections/underlay": true}
 
 // impureImports are the standard packages that bring a clock, randomness, a
 // goroutine, a file, a socket or a logger; a name stands for everything below it

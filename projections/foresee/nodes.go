@@ -81,17 +81,22 @@ func (f *fold) affordable(nodes []log.UUID) []log.UUID {
 		if i == MaxNodes {
 			return nodes[:i]
 		}
-		seen := map[uint32]bool{}
+		vnets := map[uint32]int{} // entries of each
 		for r := range projections.NICsOnCN(cn).NICs(f.state) {
 			scope := r.Home()
 			if scope.Type != log.ScopeVNet {
 				continue
 			}
-			if !seen[scope.VNet] {
-				seen[scope.VNet] = true
-				cost += projections.NICsOnVNet(scope.VNet).Len(f.state)
+			if _, seen := vnets[scope.VNet]; !seen {
+				vnets[scope.VNet] = projections.NICsOnVNet(scope.VNet).Len(f.state)
 			}
-			cost += projections.NICsOnNetwork(r.Network()).Len(f.state)
+			vnets[scope.VNet] += projections.NICsOnNetwork(r.Network()).Len(f.state)
+		}
+		for vnet, n := range vnets {
+			if n > Ahead { // it is on demand: only the other nodes are listed
+				n = f.state.CountCNs(log.VNetScope(vnet))
+			}
+			cost += n
 		}
 		if cost > MaxEntries && i > 0 {
 			return nodes[:i]

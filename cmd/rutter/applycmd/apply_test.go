@@ -458,3 +458,22 @@ func TestSaved(t *testing.T) {
 		}
 	}
 }
+
+// Documents that name each other in a circle, or one thing twice, are an error or a refusal
+// that names them.
+func TestCircles(t *testing.T) {
+	for _, text := range []string{
+		"kind: network_pool\nname: a\nspec: {networks: [a]}\n",
+		"kind: network_pool\nname: a\nspec: {networks: [b]}\n---\nkind: network_pool\nname: b\nspec: {networks: [a]}\n",
+		"kind: nic_tag\nname: a\nspec: {mtu: 1500}\n---\nkind: nic_tag\nname: a\nspec: {mtu: 9000}\n",
+	} {
+		f := newServers()
+		s, err := makeSet(f.cloud(), docsFrom(t, text), nil, time.Now())
+		if err == nil {
+			err = accepted(s, 2, accepts{true, true})
+		}
+		if err == nil || !strings.Contains(err.Error(), "a") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

@@ -56,7 +56,7 @@ something to do; 3 the servers would refuse it, or it must be accepted by a flag
 	"rutter plan -f net.yaml -f vms.json --detailed-exitcode",
 	"rutter plan -f cloud/ --prune --set-label set=web          # what has the label and no document is deleted",
 	"rutter plan -f cloud/ --out web.plan && rutter apply web.plan",
-	"rutter export --labels set=web | rutter plan -f - -o ndjson",
+	"rutter export --label set=web | rutter plan -f - -o ndjson",
 )
 
 // ApplyCommand is `rutter apply`.

@@ -11,5 +11,6 @@
 // that its object has there, or makes an object whose id the documents give: what was
 // written meanwhile by others is never overwritten, and what is written twice is refused.
 //
-// Concurrency: a command runs in one goroutine. A second one keeps the write stream.
+// Concurrency: a command runs in one goroutine. Others keep the write stream, and
+// ask each server for its head.
 package applycmd

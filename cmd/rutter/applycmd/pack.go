@@ -109,11 +109,8 @@ func identify(changes []*log.Change, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		h := sha256.New()
-		fmt.Fprintf(h, "rutter apply %d\n", i)
-		h.Write(b)
-		var id log.UUID
-		copy(id[:], h.Sum(nil))
+		sum := sha256.Sum256(append(fmt.Appendf(nil, "rutter apply %d\n", i), b...))
+		id := log.UUID(sum[:16])
 		var at [8]byte
 		binary.BigEndian.PutUint64(at[:], uint64(now.Truncate(idHour).UnixMilli()))
 		copy(id[:6], at[2:]) // RFC 9562 section 5.7

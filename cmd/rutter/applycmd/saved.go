@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"rutter/cmd/rutter/output"
 	"rutter/log"
 )
 
@@ -48,7 +49,7 @@ func save(name string, cluster log.UUID, head log.Seq, changes []*log.Change) (e
 			err = errors.Join(err, os.Remove(out.Name()))
 		}
 	}()
-	if err := json.NewEncoder(out).Encode(s); err != nil {
+	if err := output.JSON(out, s); err != nil {
 		return errors.Join(err, out.Close())
 	}
 	if err := errors.Join(out.Sync(), out.Close()); err != nil {

@@ -21,15 +21,55 @@ type cloud struct {
 	state   *projections.State
 }
 
-// read reads the whole state of the servers.
+// Times of reading a state.
+const (
+	headWithin = time.Second            // for the answers of all servers to how far they are
+	readWithin = 10 * time.Second       // for a server to have what another one has
+	readAgain  = 100 * time.Millisecond // after a server that is behind
+)
+
+// newest returns the highest head of the servers that answer in time.
+func newest(ctx context.Context, api *client.Client) (head log.Seq) {
+	ctx, cancel := context.WithTimeout(ctx, headWithin)
+	defer cancel()
+	heads := make(chan log.Seq)
+	for _, server := range api.Servers() {
+		go func() {
+			status, err := api.StatusOf(ctx, server)
+			if err != nil {
+				status.Head.Seq = 0
+			}
+			heads <- status.Head.Seq
+		}()
+	}
+	for range api.Servers() {
+		head = max(head, <-heads)
+	}
+	return head
+}
+
+// read reads the whole state of the servers, of one that has what any of them has: a
+// server that is behind would show as undone what an apply before wrote.
 func read(ctx context.Context, api *client.Client) (*cloud, error) {
+	head, end := newest(ctx, api), time.Now().Add(readWithin)
 	status, err := api.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
 	answer, err := api.State(ctx, nil)
+	for err == nil && answer.Seq < head && time.Now().Before(end) {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(readAgain):
+		}
+		answer, err = api.State(ctx, nil)
+	}
 	if err != nil {
 		return nil, err
+	}
+	if answer.Seq < head {
+		return nil, fmt.Errorf("the server that answers has seq %d, and another one %d: name the other one with -s", answer.Seq, head)
 	}
 	c := &cloud{cluster: status.Head.Cluster, head: answer.Seq, state: projections.NewPart()}
 	if status.Detail.Feature > 0 {

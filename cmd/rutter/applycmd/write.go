@@ -67,13 +67,13 @@ func (r *receipt) line() string {
 	case r.whole():
 		return fmt.Sprintf("written as #%d to #%d; to take it back: rutter log revert --from %d --until %d", r.First, r.Last, r.First, r.Last)
 	}
-	var ids []string
+	var ranges []string
 	for _, c := range r.Changes {
 		if c.Events > 0 {
-			ids = append(ids, c.ID.String())
+			ranges = append(ranges, fmt.Sprintf("%d-%d", c.First, c.Last))
 		}
 	}
-	return fmt.Sprintf("written as %d entries from #%d to #%d, with entries of others between; to take it back: rutter log revert %s", r.Events, r.First, r.Last, strings.Join(ids, " "))
+	return fmt.Sprintf("written as %d entries from #%d to #%d, with entries of others between; to take it back: rutter log revert %s", r.Events, r.First, r.Last, strings.Join(ranges, ","))
 }
 
 // writer writes the changes of a set, one after the other.

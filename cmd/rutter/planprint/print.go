@@ -1,11 +1,12 @@
 package planprint
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"rutter/cmd/rutter/output"
@@ -41,9 +42,6 @@ func Count(o *foresee.Outcome) Counts {
 	return n
 }
 
-// Zero reports whether there is nothing to do.
-func (n Counts) Zero() bool { return n == Counts{} }
-
 // String returns the counts as a last line has them: "2 to create, 1 to update".
 func (n Counts) String() string {
 	var parts []string
@@ -71,42 +69,33 @@ func Outcome(w io.Writer, format string, o *foresee.Outcome) error {
 	case "ndjson":
 		return lines(w, o)
 	}
-	p := &printer{w: w}
+	p := printer{bufio.NewWriter(w)}
 	p.refused(o)
 	p.objects(o)
 	p.nodes(o)
 	p.pairs(o)
-	return p.err
+	return p.Flush()
 }
 
-// printer prints for people. After the first error it prints nothing.
-type printer struct {
-	w   io.Writer
-	err error
-}
+// printer prints for people. After the first error, which Flush returns, it prints nothing.
+type printer struct{ *bufio.Writer }
 
-func (p *printer) printf(format string, args ...any) {
-	if p.err == nil {
-		p.err = output.Printf(p.w, format, args...)
-	}
-}
-
-func (p *printer) refused(o *foresee.Outcome) {
+func (p printer) refused(o *foresee.Outcome) {
 	for n := range o.Changes {
 		c := &o.Changes[n]
 		if c.Result.Refusal == nil {
 			continue
 		}
-		p.printf("change %d would be refused:\n", n+1)
+		output.Printf(p, "change %d would be refused:\n", n+1)
 		for _, r := range c.Refused {
 			if r.Op < 0 {
-				p.printf("! %s\n", r.Refusal)
+				output.Printf(p, "! %s\n", r.Refusal)
 				continue
 			}
-			p.printf("! %s %s %s: %s\n", r.Action, r.Kind, Called(r.ID, r.Name), r.Refusal)
+			output.Printf(p, "! %s %s %s: %s\n", r.Action, r.Kind, Called(r.ID, r.Name), r.Refusal)
 		}
 		if len(c.Refused) == foresee.MaxRefused {
-			p.printf("  and perhaps more: the first %d are named\n", len(c.Refused))
+			output.Printf(p, "  and perhaps more: the first %d are named\n", len(c.Refused))
 		}
 	}
 }
@@ -132,14 +121,14 @@ func Mark(action string) string {
 	return "~"
 }
 
-func (p *printer) objects(o *foresee.Outcome) {
+func (p printer) objects(o *foresee.Outcome) {
 	for i := range o.Objects {
 		p.object(&o.Objects[i])
 	}
 }
 
-func (p *printer) object(x *foresee.Object) {
-	p.printf("%s %s %s\n", Mark(x.Action), x.Kind, Called(x.ID, x.Name))
+func (p printer) object(x *foresee.Object) {
+	output.Printf(p, "%s %s %s\n", Mark(x.Action), x.Kind, Called(x.ID, x.Name))
 	if x.Action == foresee.Delete {
 		return
 	}
@@ -150,14 +139,14 @@ func (p *printer) object(x *foresee.Object) {
 			continue // the servers write times; the id stands above
 		}
 		if x.Action == foresee.Create {
-			p.printf("      %s: %s\n", f.Path, valueText(f.New, f.Names))
+			output.Printf(p, "      %s: %s\n", f.Path, valueText(f.New, f.Names))
 		} else {
-			p.printf("      %s: %s -> %s\n", f.Path, valueText(f.Old, f.Names), valueText(f.New, f.Names))
+			output.Printf(p, "      %s: %s -> %s\n", f.Path, valueText(f.Old, f.Names), valueText(f.New, f.Names))
 		}
 	}
 }
 
-// valueText returns a value as JSON has it, with the names of what it names.
+// valueText returns a value, texts in quotes, with the names of what it names.
 func valueText(v log.Value, names map[string]string) string {
 	switch v := v.(type) {
 	case string:
@@ -175,19 +164,20 @@ func valueText(v log.Value, names map[string]string) string {
 }
 
 func jsonText(v any) string {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	if text, is := v.(string); is {
+		return strconv.Quote(text)
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
 		return fmt.Sprint(v)
 	}
-	return strings.TrimSpace(b.String())
+	return string(b)
 }
 
-func (p *printer) nodes(o *foresee.Outcome) {
+func (p printer) nodes(o *foresee.Outcome) {
 	for i := range o.Nodes {
 		n := &o.Nodes[i]
-		p.printf("CN %s:\n", Called(n.CN.String(), n.Hostname))
+		output.Printf(p, "CN %s:\n", Called(n.CN.String(), n.Hostname))
 		for j := range n.Links {
 			l := &n.Links[j]
 			text := l.Before
@@ -197,36 +187,36 @@ func (p *printer) nodes(o *foresee.Outcome) {
 			case log.Update:
 				text += " -> " + l.After
 			}
-			p.printf("    %s %s %s", Mark(l.Action.String()), l.What, Called(l.Key, l.Name))
+			output.Printf(p, "    %s %s %s", Mark(l.Action.String()), l.What, Called(l.Key, l.Name))
 			if text != "" {
-				p.printf(": %s", text)
+				output.Printf(p, ": %s", text)
 			}
-			p.printf("\n")
+			output.Printf(p, "\n")
 		}
 	}
 	if o.NodesLooked < o.NodesConcerned {
-		p.printf("kernels: looked at %d of %d nodes\n", o.NodesLooked, o.NodesConcerned)
+		output.Printf(p, "kernels: looked at %d of %d nodes\n", o.NodesLooked, o.NodesConcerned)
 	}
 }
 
-func (p *printer) pairs(o *foresee.Outcome) {
+func (p printer) pairs(o *foresee.Outcome) {
 	if len(o.Pairs) > 0 {
-		p.printf("reachability:\n")
+		output.Printf(p, "reachability:\n")
 	}
 	for i := range o.Pairs {
 		pair := &o.Pairs[i]
 		from, to := orID(pair.FromName, pair.From), orID(pair.ToName, pair.To)
 		switch pair.Change {
 		case foresee.Lost:
-			p.printf("    - %s and %s lose each other: %s\n", from, to, pair.Why)
+			output.Printf(p, "    - %s and %s lose each other: %s\n", from, to, pair.Why)
 		case foresee.Gained:
-			p.printf("    + %s and %s can reach each other\n", from, to)
+			output.Printf(p, "    + %s and %s can reach each other\n", from, to)
 		default:
-			p.printf("    ? %s and %s may lose packets: %s\n", from, to, pair.Why)
+			output.Printf(p, "    ? %s and %s may lose packets: %s\n", from, to, pair.Why)
 		}
 	}
 	if o.PairsLooked < o.PairsConcerned {
-		p.printf("reachability: looked at %d of at most %d pairs of VMs\n", o.PairsLooked, o.PairsConcerned)
+		output.Printf(p, "reachability: looked at %d of at most %d pairs of VMs\n", o.PairsLooked, o.PairsConcerned)
 	}
 }
 
