@@ -33,9 +33,10 @@ const (
 	growAfter = 4
 )
 
-// Submitter submits a change and returns its result: a client.Stream, whose errors it has.
+// Submitter submits a change, and returns what waits for its result: a client.Stream,
+// whose errors it has.
 type Submitter interface {
-	Submit(ctx context.Context, change *log.Change) (log.Result, error)
+	Start(ctx context.Context, change *log.Change) (wait func(context.Context) (log.Result, error), err error)
 }
 
 // Item is a change to write.
@@ -185,38 +186,37 @@ func (w *Writer) await() error {
 }
 
 // Wait waits until everything that was added is settled, or, after an error, until
-// nothing is under way, and returns that error.
+// nothing is under way, hands on what was answered, and returns that error.
 func (w *Writer) Wait() error {
 	for {
-		err := w.handOn()
+		_ = w.handOn() // the error is w.failed
 		w.mu.Lock()
-		done := len(w.held) == 0 || w.failed != nil && w.flying == 0
-		err = errors.Join(err, w.failed)
+		done, stopped, err := len(w.held) == 0, w.failed != nil && w.flying == 0, w.failed
 		w.mu.Unlock()
 		if done {
 			w.hands.Wait()
 			return err
 		}
-		if w.await() != nil {
+		if !stopped && w.await() != nil {
 			w.hands.Wait() // they end with the context
 			w.end(w.ctx.Err())
 		}
 	}
 }
 
-// end notes why the Writer ends, if it does not end yet.
+// end notes why the Writer ends. What a caller says of a refusal tells more than it.
 func (w *Writer) end(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.failed, w.refused = cmp.Or(w.failed, err), 0
+	if w.failed == nil {
+		w.failed, w.refused = err, 0
+	} else if errors.As(w.failed, new(*RefusedError)) {
+		w.failed = err
+	}
 }
 
-// Held returns how many changes are not settled.
-func (w *Writer) Held() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.held)
-}
+// Settle hands on results that are there, as Add does.
+func (w *Writer) Settle() error { return w.handOn() }
 
 // take adds a job behind those that it must follow.
 func (w *Writer) take(item Item) {
@@ -291,19 +291,31 @@ func (w *Writer) submit() {
 		}
 		j.state = underWay
 		w.flying++
-		w.hands.Go(func() { w.do(j) })
+		// Here, so that the servers get the changes in the order of Add as far as they can.
+		var wait func(context.Context) (log.Result, error)
+		var err error
+		if !time.Now().Before(w.until) {
+			wait, err = w.to.Start(w.ctx, j.Change)
+		}
+		w.hands.Go(func() { w.do(j, wait, err) })
 	}
 }
 
-// do submits a job until it is answered.
-func (w *Writer) do(j *job) {
+// do awaits the answer of a job that was started, or could not be (err), or, if wait is
+// nil, must be; and submits it again while the servers are overloaded.
+func (w *Writer) do(j *job, wait func(context.Context) (log.Result, error), err error) {
 	ctx, cancel := context.WithTimeout(w.ctx, w.o.Patience)
 	defer cancel()
 	rest := restAfter
 	for {
-		result, err := log.Result{}, w.awaitRest(ctx)
+		result := log.Result{}
+		if wait == nil && err == nil {
+			if err = w.awaitRest(ctx); err == nil {
+				wait, err = w.to.Start(ctx, j.Change)
+			}
+		}
 		if err == nil {
-			result, err = w.to.Submit(ctx, j.Change)
+			result, err = wait(ctx)
 		}
 		if !errors.Is(err, client.ErrOverloaded) || ctx.Err() != nil {
 			w.answered(j, result, err)
@@ -315,7 +327,7 @@ func (w *Writer) do(j *job) {
 			pause = max(pause, budget.After)
 		}
 		w.slowDown(pause)
-		rest = min(2*rest, longestRest)
+		wait, err, rest = nil, nil, min(2*rest, longestRest)
 	}
 }
 
@@ -410,33 +422,37 @@ func wake(ch chan<- struct{}) {
 }
 
 // handOn hands on the results that are there, in the order of the items: after an error
-// also those behind a change that has none.
+// also those behind a change that has none. It returns why the Writer ends.
 func (w *Writer) handOn() error {
 	for {
-		w.mu.Lock()
-		var next *job
-		for next == nil && len(w.held) > 0 && (w.held[0].state == answered || w.failed != nil && w.flying == 0) {
-			if first := w.held[0]; first.state == answered {
-				next = first
-			} else {
-				w.bytes -= first.Size
-			}
-			if next != nil {
-				w.bytes -= next.Size
-			}
-			w.held[0] = nil
-			w.held = w.held[1:]
-		}
-		w.mu.Unlock()
-		if next == nil {
-			return nil
-		}
-		if next.Settled == nil {
-			continue
-		}
-		if err := next.Settled(next.result, next.err); err != nil {
-			w.end(err)
+		j, err := w.next()
+		if j == nil {
 			return err
 		}
+		if j.Settled == nil {
+			continue
+		}
+		if err := j.Settled(j.result, j.err); err != nil {
+			w.end(err)
+		}
 	}
+}
+
+// next returns the next job to hand on, or nil and why the Writer ends.
+func (w *Writer) next() (*job, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.held) > 0 {
+		first := w.held[0]
+		if first.state != answered && (w.failed == nil || w.flying > 0) {
+			break
+		}
+		w.bytes -= first.Size
+		w.held[0] = nil
+		w.held = w.held[1:]
+		if first.state == answered {
+			return first, nil
+		}
+	}
+	return nil, w.failed
 }
