@@ -29,6 +29,10 @@ const (
 	// longestRest the longest.
 	restAfter   = 100 * time.Millisecond
 	longestRest = 5 * time.Second
+	// alone is how many of the first changes are submitted one after another: a target that
+	// takes none of them is left as it was, and a short list is made in its order wherever
+	// it is sent.
+	alone = 32
 	// growAfter is how many answers make the number under way one larger again.
 	growAfter = 4
 )
@@ -95,6 +99,7 @@ type Writer struct {
 	things  map[key]*thing
 	failed  error // ends it
 	added   uint64
+	done    uint64 // answered
 	// refused is the number of the first job that was refused, if that ended it: those
 	// before it are still submitted.
 	refused uint64
@@ -282,7 +287,7 @@ func (j *job) follow(earlier *job) {
 
 // submit begins with the jobs that are ready, as many as may be under way.
 func (w *Writer) submit() {
-	for len(w.ready) > 0 && w.flying < w.limit && w.ctx.Err() == nil {
+	for len(w.ready) > 0 && w.flying < w.most() && w.ctx.Err() == nil {
 		j := w.ready[0]
 		w.ready[0] = nil
 		w.ready = w.ready[1:]
@@ -299,6 +304,14 @@ func (w *Writer) submit() {
 		}
 		w.hands.Go(func() { w.do(j, wait, err) })
 	}
+}
+
+// most is how many jobs may be under way now.
+func (w *Writer) most() int {
+	if w.done < alone {
+		return 1
+	}
+	return w.limit
 }
 
 // do awaits the answer of a job that was started, or could not be (err), or, if wait is
@@ -371,6 +384,7 @@ func (w *Writer) answered(j *job, result log.Result, err error) {
 		return
 	}
 	j.state, j.result, j.err = answered, result, err
+	w.done++
 	w.forget(j)
 	if err != nil && !w.o.GoOn {
 		if w.failed == nil || j.number < w.refused {
