@@ -2,12 +2,14 @@ package logcmd
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/logprint"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -146,22 +148,24 @@ func (p *pace) wait(ctx context.Context, at log.Time) error {
 // replayLines prints the entries as GET /log has them.
 func replayLines(c *cli.Context, s *pastLog, speed uint64) error {
 	p := pace{speed: speed}
+	w := logprint.NewWriter(c.App.Writer, speed > 0 || term.Terminal(c.App.Writer))
 	for e, err := range s.entries(c.Context, s.floor) {
+		var event *log.Event
+		if err == nil {
+			event, err = e.Event()
+		}
+		if err == nil && p.wait(c.Context, event.Time) != nil {
+			return nil // the user interrupted it
+		}
+		if err == nil {
+			err = w.Append(func(b []byte) ([]byte, error) {
+				b, err := log.Line{Seq: e.Seq, Chain: e.Hash.Prefix(), Event: event}.AppendJSON(b)
+				return append(b, '\n'), err
+			})
+		}
 		if err != nil {
-			return err
-		}
-		if speed > 0 {
-			event, err := e.Event()
-			if err != nil {
-				return err
-			}
-			if p.wait(c.Context, event.Time) != nil {
-				return nil // the user interrupted it
-			}
-		}
-		if err := output.JSON(c.App.Writer, e); err != nil {
-			return err
+			return errors.Join(err, w.Flush())
 		}
 	}
-	return nil
+	return w.Flush()
 }
