@@ -20,7 +20,7 @@ import (
 	"rutter/cmd/rutter/bench"
 	"rutter/cmd/rutter/bench/load"
 	"rutter/integration/bench/figures"
-	"rutter/log"
+	"rutter/integration/bench/madelog"
 )
 
 // keys are the values that the last line has, in its order.
@@ -85,11 +85,11 @@ func (s *suite) replay(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		u, err := s.measure(ctx, fmt.Sprintf("updates%d", round), updatesLog, round)
+		u, err := s.measure(ctx, fmt.Sprintf("updates%d", round), madelog.Updates, byte(round))
 		if err != nil {
 			return err
 		}
-		m, err := s.measure(ctx, fmt.Sprintf("mixed%d", round), mixedLog, mixedRound+round)
+		m, err := s.measure(ctx, fmt.Sprintf("mixed%d", round), madelog.Mixed, byte(mixedRound+round))
 		if err != nil {
 			return err
 		}
@@ -103,13 +103,10 @@ func (s *suite) replay(ctx context.Context) error {
 
 // measure makes a log, replays it into the cluster, and returns the changes in a second:
 // of the whole command, from its start to its end.
-func (s *suite) measure(ctx context.Context, name string, fill func(*maker, int) error, round int) (perSecond float64, err error) {
+func (s *suite) measure(ctx context.Context, name string, fill madelog.Fill, round byte) (perSecond float64, err error) {
 	dir := filepath.Join(s.dir, name)
-	m, err := newMaker(dir, round)
+	changes, _, err := madelog.Make(dir, fill, round, s.changes)
 	if err != nil {
-		return 0, err
-	}
-	if err := errors.Join(fill(m, s.changes), m.w.Close()); err != nil {
 		return 0, err
 	}
 	var urls []string
@@ -121,7 +118,7 @@ func (s *suite) measure(ctx context.Context, name string, fill func(*maker, int)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("replay of %s: %w: %s", name, err, out)
 	}
-	return float64(m.changes) / time.Since(begun).Seconds(), nil
+	return float64(changes) / time.Since(begun).Seconds(), nil
 }
 
 // show measures the printing of entries by this program and by an older one, in turn.
@@ -180,9 +177,4 @@ func (n *lineCounter) Write(b []byte) (int, error) {
 func median(values []float64) float64 {
 	slices.Sort(values)
 	return values[len(values)/2]
-}
-
-// uuid names the nth thing of a sort, of the log of one round.
-func uuid(sort, round byte, n int) log.UUID {
-	return log.UUID{0: sort, 1: round, 6: 0x40, 8: 0x80, 12: byte(n >> 24), 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}
 }

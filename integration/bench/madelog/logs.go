@@ -1,6 +1,7 @@
-package main
+package madelog
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,6 +13,29 @@ import (
 	"rutter/raftstore/history"
 )
 
+// uuid names the nth thing of a sort, of the log of one round.
+func uuid(sort, round byte, n int) log.UUID {
+	return log.UUID{0: sort, 1: round, 6: 0x40, 8: 0x80, 12: byte(n >> 24), 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}
+}
+
+// Make makes the folder of a log with about so many changes, and returns how many they
+// are, and its cluster. Logs of different rounds have nothing in common.
+func Make(dir string, fill Fill, round byte, changes int) (made int, cluster log.UUID, err error) {
+	cluster = log.UUID{0: 0x99, 1: round, 6: 0x40, 8: 0x80, 15: 1}
+	w, err := history.CreateFolder(dir, history.FolderStart{Cluster: cluster})
+	if err != nil {
+		return 0, cluster, err
+	}
+	m := &maker{w: w, enc: log.NewEncoder(), round: round, now: log.TimeOf(time.Now().Add(-24 * time.Hour))}
+	if err := fill(m, changes); err != nil {
+		return 0, cluster, errors.Join(err, w.Abandon())
+	}
+	return m.changes, cluster, w.Close()
+}
+
+// Fill makes the changes of a log: Updates or Mixed.
+type Fill func(m *maker, changes int) error
+
 // maker makes the folder of a log, by the rules of the servers.
 type maker struct {
 	w       *history.FolderWriter
@@ -20,12 +44,6 @@ type maker struct {
 	round   byte
 	changes int
 	now     log.Time
-}
-
-// newMaker begins a folder. Logs of different rounds have nothing in common.
-func newMaker(dir string, round int) (*maker, error) {
-	w, err := history.CreateFolder(dir, history.FolderStart{Cluster: log.UUID{0: 0x99, 1: byte(round), 6: 0x40, 8: 0x80, 15: 1}})
-	return &maker{w: w, enc: log.NewEncoder(), round: byte(round), now: log.TimeOf(time.Now().Add(-24 * time.Hour))}, err
 }
 
 // change makes a change of one operation, and appends its events.
@@ -70,8 +88,8 @@ func (m *maker) vm(n int) *log.VM {
 	return &log.VM{UUID: uuid('v', m.round, n), Alias: text, Brand: text, ZoneState: text, OwnerUUID: uuid('o', m.round, n%50), State: "running", ServerUUID: uuid('s', m.round, n%20), Quota: 10}
 }
 
-// updatesLog is a log of updates of VMs, one after another, behind their creation.
-func updatesLog(m *maker, changes int) error {
+// Updates is a log of updates of VMs, one after another, behind their creation.
+func Updates(m *maker, changes int) error {
 	vms := changes / 16
 	for n := range vms {
 		if err := m.create(m.vm(n)); err != nil {
@@ -93,8 +111,8 @@ const (
 	mixedStep     = 8
 )
 
-// mixedLog is a log of eight kinds that refer to each other, as a cloud makes it.
-func mixedLog(m *maker, changes int) error {
+// Mixed is a log of eight kinds that refer to each other, as a cloud makes it.
+func Mixed(m *maker, changes int) error {
 	tag := fmt.Sprintf("bulk%d", m.round)
 	if err := m.create(&log.NICTag{Name: tag, UUID: uuid('t', m.round, 0)}); err != nil {
 		return err
