@@ -150,6 +150,8 @@ func numbers(all ...uint32) (b []byte) {
 // refer adds what an object refers to, and what it has that others cannot have.
 func (k *keys) refer(o log.Object, h how) {
 	switch o := o.(type) {
+	case *log.NICTag:
+		k.taken(h, keyOf(ofName, o.UUID[:]))
 	case *log.NIC:
 		k.uuids(o.BelongsToUUID, o.NetworkUUID, o.CNUUID)
 		k.tags(o.NICTag)

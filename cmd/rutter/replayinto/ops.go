@@ -117,6 +117,9 @@ func opOf(e *log.Event) (op log.Op, ok bool, err error) {
 			op.Set = append(op.Set, field.Path)
 		}
 	}
+	if e.Kind == log.KindNIC && slices.Contains(op.Set, "network_uuid") && !slices.Contains(op.Set, "ip") {
+		op.Set = append(op.Set, "ip") // else the target chooses one, and not the same of the other network
+	}
 	slices.Sort(op.Set)
 	return op, len(op.Set) > 0, nil
 }
