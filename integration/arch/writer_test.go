@@ -59,7 +59,6 @@ var rawAllowed = map[string]map[string]string{
 	"cmd/rutter/logcmd/file.go":             {"output.Binary": "an archive"},
 	"cmd/rutter/logcmd/cn.go":               {"output.Escaped": "lines of package log/line"},
 	"cmd/rutter/logcmd/object.go":           {"output.Escaped": "lines of package log/line"},
-	"cmd/rutter/logcmd/state.go":            {"output.Escaped": "values in JSON"},
 	"cmd/rutter/logcmd/replay.go":           {"output.Escaped": "the dump quotes values"},
 	"cmd/rutter/logprint/print.go":          {"output.Escaped": "lines of package log/line"},
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"rutter/cmd/rutter/output"
 )
 
 // Times between two displays of progress.
@@ -79,16 +81,16 @@ func percent(done, all uint64) uint64 { return min(uint64(float64(done)/float64(
 func (p *Progress) print(line string) {
 	if p.terminal {
 		p.open = true
-		fmt.Fprintf(p.out, "\r%s\x1b[K", line)
+		output.Printf(p.out, "\r%s\x1b[K", line)
 		return
 	}
-	fmt.Fprintln(p.out, line)
+	output.Printf(p.out, "%s\n", line)
 }
 
 // End ends the terminal's line.
 func (p *Progress) End() {
 	if p.open {
 		p.open = false
-		fmt.Fprintln(p.out)
+		output.Print(p.out, "\n")
 	}
 }

@@ -3,7 +3,6 @@ package logcmd
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"time"
 
@@ -57,7 +56,7 @@ func repeatIn(c *cli.Context, from replayinto.Source, to string, speed uint64) e
 		return err
 	}
 	defer api.Close()
-	progress := bulkwrite.NewProgress(c.App.ErrWriter, term.Terminal(os.Stderr), "entries", time.Now)
+	progress := bulkwrite.NewProgress(c.App.ErrWriter, term.Terminal(c.App.ErrWriter), "entries", time.Now)
 	o := replayinto.Options{Map: c.String("map"), GoOn: c.Bool("go-on"), Show: progress.Show}
 	if speed > 0 {
 		p := pace{speed: speed}
