@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: vuln reproducible quick module bench-security bench-inspect bench-kernel bench-wire build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
+.PHONY: bench-bulk vuln reproducible quick module bench-security bench-inspect bench-kernel bench-wire build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
 
 VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -74,6 +74,9 @@ rivals: # what the benches measure against, from a module file of its own
 bench-inspect: build ## how people read the log: scan, state of the past, tail, console; the first run makes a large log. PART=state, scan or live for one part
 	@scripts/install-packages.sh browser-packages.txt
 	go run ./integration/bench/inspect -part $(or $(PART),all)
+
+bench-bulk: build ## many changes and many entries: replays of updates and of mixed kinds beside append_512, and log show as ndjson, about two minutes; the last line is key=value. PART=replay or show for one part; OLD=PROGRAM: an older program beside it
+	go run ./integration/bench/bulk -part $(or $(PART),all) $(if $(OLD),-old $(OLD))
 
 bench-vmstate: build ## the VMs of one compute node, ten thousand of them, and rings at three servers, half a minute; the last line is key=value
 	go run ./integration/vmbench -program bin/rutter

@@ -49,7 +49,7 @@ type lineJSON struct {
 const nanoLayout = "2006-01-02T15:04:05.000000000Z"
 
 func (e *Event) form() (eventJSON, error) {
-	object, err := json.Marshal(e.Object)
+	object, err := AppendObjectJSON(nil, e.Object)
 	if err != nil {
 		return eventJSON{}, fmt.Errorf("event of %s %s: %w", e.Kind, e.ID, err)
 	}
@@ -189,7 +189,7 @@ func (e *Event) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(f)
+	return appendStruct(nil, &f)
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -203,11 +203,7 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 
 // MarshalJSON implements json.Marshaler.
 func (l Line) MarshalJSON() ([]byte, error) {
-	f, err := l.Event.form()
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(lineJSON{l.Seq, f, l.Chain.String()})
+	return l.AppendJSON(nil)
 }
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -36,7 +36,57 @@ type LogQuery struct {
 // nothing more. Errors: a *log.Refusal if the position cannot be served (older than
 // what is kept, or of another log), ErrUnavailable, ctx's.
 func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error] {
-	return func(yield func(log.Line, error) bool) {
+	return readLog(ctx, c, q, func(text []byte) (line log.Line, seq log.Seq, chain log.ChainPrefix, err error) {
+		err = json.Unmarshal(text, &line)
+		return line, line.Seq, line.Chain, err
+	})
+}
+
+// LogText is Log that yields each entry as the line of JSON that the server sent, without
+// its newline, in a fraction of the time. Each is one JSON value. The bytes are valid
+// until the next one.
+func (c *Client) LogText(ctx context.Context, q LogQuery) iter.Seq2[[]byte, error] {
+	return readLog(ctx, c, q, func(text []byte) ([]byte, log.Seq, log.ChainPrefix, error) {
+		seq, chain, err := placeOf(text)
+		return text, seq, chain, err
+	})
+}
+
+// placeOf returns the place of an entry that is a line of JSON.
+func placeOf(text []byte) (seq log.Seq, chain log.ChainPrefix, err error) {
+	if !json.Valid(text) {
+		return 0, chain, errors.New("the line is no JSON")
+	}
+	if rest, ok := bytes.CutPrefix(text, []byte(`{"seq":`)); ok { // as servers of this version write it
+		digits, _, _ := bytes.Cut(rest, []byte(","))
+		if rest, ok = bytes.CutSuffix(rest, []byte(`"}`)); ok && bytes.HasSuffix(rest[:max(len(rest)-chainDigits, 0)], []byte(`,"chain":"`)) {
+			if seq, err = log.ParseSeq(string(digits)); err == nil {
+				chain, err = log.ParseChainPrefix(string(rest[len(rest)-chainDigits:]))
+			}
+			if err == nil {
+				return seq, chain, nil
+			}
+		}
+	}
+	var line struct {
+		Seq   log.Seq `json:"seq"`
+		Chain string  `json:"chain"`
+	}
+	if err = json.Unmarshal(text, &line); err == nil {
+		chain, err = log.ParseChainPrefix(line.Chain)
+	}
+	return line.Seq, chain, err
+}
+
+// chainDigits is the length of a chain prefix as text.
+const chainDigits = 2 * len(log.ChainPrefix{})
+
+// parsed reads the line of an entry: what is yielded of it, and its place.
+type parsed[T any] func(text []byte) (line T, seq log.Seq, chain log.ChainPrefix, err error)
+
+// readLog is Log with any form of the lines.
+func readLog[T any](ctx context.Context, c *Client, q LogQuery, parse parsed[T]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
 		// Without a cluster until an entry arrives, because the caller gave only a seq.
 		at := logPosition{Cursor: log.Cursor{Seq: q.After}, lines: ^uint64(0)}
 		if n, err := strconv.ParseUint(q.Query.Get("limit"), 10, 64); err == nil {
@@ -44,7 +94,7 @@ func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error]
 		}
 		for {
 			at.more = false
-			stopped, err := c.logOnce(ctx, q, &at, yield)
+			stopped, err := logOnce(ctx, c, q, &at, parse, yield)
 			if stopped {
 				return
 			}
@@ -55,7 +105,8 @@ func (c *Client) Log(ctx context.Context, q LogQuery) iter.Seq2[log.Line, error]
 				continue // the stream ended: continue from the last entry
 			}
 			if err != nil {
-				yield(log.Line{}, err)
+				var none T
+				yield(none, err)
 			}
 			return
 		}
@@ -71,7 +122,7 @@ type logPosition struct {
 
 // logOnce reads one answer of GET /log, and advances at. The error is a retry if the
 // stream broke after it had begun.
-func (c *Client) logOnce(ctx context.Context, q LogQuery, at *logPosition, yield func(log.Line, error) bool) (stopped bool, err error) {
+func logOnce[T any](ctx context.Context, c *Client, q LogQuery, at *logPosition, parse parsed[T], yield func(T, error) bool) (stopped bool, err error) {
 	query := cloneQuery(q.Query)
 	if at.Seq > 0 || !query.Has("last") && !query.Has("since") && !query.Has("cursor") {
 		for _, name := range []string{"last", "since", "cursor"} { // where to begin was found
@@ -104,11 +155,11 @@ func (c *Client) logOnce(ctx context.Context, q LogQuery, at *logPosition, yield
 			at.Cursor, at.more = next, true
 			continue
 		}
-		var line log.Line
-		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+		line, seq, chain, err := parse(lines.Bytes())
+		if err != nil {
 			return false, fmt.Errorf("client: line after seq %d: %w", at.Seq, err)
 		}
-		at.Cursor = log.Cursor{Cluster: cluster, Seq: line.Seq, Chain: line.Chain}
+		at.Cursor = log.Cursor{Cluster: cluster, Seq: seq, Chain: chain}
 		at.lines--
 		if !yield(line, nil) {
 			return true, nil

@@ -81,28 +81,46 @@ func (c *Client) NewStream() *Stream {
 
 // Submit writes a change as a whole, as Client.Submit does; a refusal is a *log.Refusal
 // as the error. Any number of goroutines may call it. Changes that are submitted
-// concurrently have no order.
+// concurrently have no order (see Start).
 //
 // Errors: ErrOverloaded (a *BudgetError too), log.ErrNoRoom, ErrBadChange, log.ErrTooLarge (all: not written, if
 // they do not wrap ErrUnavailable as well); ErrUnavailable, with ctx's error,
 // and ErrStreamEnded: it may have been written.
 func (s *Stream) Submit(ctx context.Context, change *log.Change) (log.Result, error) {
+	wait, err := s.Start(ctx, change)
+	if err != nil {
+		return log.Result{}, err
+	}
+	return wait(ctx)
+}
+
+// Start is Submit that does not wait for the answer: wait does, and must be called once.
+// The changes that one goroutine starts are sent in that order; while nothing fails, the
+// leader decides them in that order. It is a promise only for changes that do not depend
+// on each other: one that is not decided at once is sent again behind later ones.
+func (s *Stream) Start(ctx context.Context, change *log.Change) (wait func(context.Context) (log.Result, error), err error) {
 	enc := encoders.Get().(*log.Encoder)
 	encoded, err := enc.Change(change)
 	encoders.Put(enc)
 	if err != nil {
-		return log.Result{}, err
+		return nil, err
 	}
 	select {
 	case s.slots <- struct{}{}:
 	case <-ctx.Done():
-		return log.Result{}, fmt.Errorf("client: change %s was not sent: %w", change.ID, ctx.Err())
+		return nil, fmt.Errorf("client: change %s was not sent: %w", change.ID, ctx.Err())
 	}
-	defer func() { <-s.slots }()
 	c := &call{id: change.ID, change: encoded, done: make(chan streamAnswer, 1)}
 	if err := s.add(c); err != nil {
-		return log.Result{}, err
+		<-s.slots
+		return nil, err
 	}
+	return func(ctx context.Context) (log.Result, error) { return s.wait(ctx, c) }, nil
+}
+
+// wait waits for the answer of a call, and gives its slot back.
+func (s *Stream) wait(ctx context.Context, c *call) (log.Result, error) {
+	defer func() { <-s.slots }()
 	select {
 	case a := <-c.done:
 		if a.err == nil && a.result.Refusal != nil {

@@ -84,6 +84,13 @@ func (p *Printer) Append(b []byte, l log.Line) ([]byte, error) {
 		}
 		return p.records(b, l), nil
 	}
+	if p.o.Format == NDJSON {
+		var err error
+		if b, err = l.AppendJSON(b); err != nil {
+			return b, fmt.Errorf("seq %d: %w", l.Seq, err)
+		}
+		return append(b, '\n'), nil
+	}
 	text, err := plainJSON(l)
 	if err != nil {
 		return nil, fmt.Errorf("seq %d: %w", l.Seq, err)

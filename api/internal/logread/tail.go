@@ -1,7 +1,6 @@
 package logread
 
 import (
-	"encoding/json"
 	"fmt"
 	"sync"
 
@@ -76,7 +75,7 @@ func (d *Decoded) Line() ([]byte, error) {
 				return
 			}
 		}
-		d.line, d.lineErr = json.Marshal(log.Line{Seq: d.Seq, Chain: d.Hash.Prefix(), Event: event})
+		d.line, d.lineErr = log.Line{Seq: d.Seq, Chain: d.Hash.Prefix(), Event: event}.AppendJSON(nil)
 		d.line = append(d.line, '\n')
 	})
 	return d.line, d.lineErr

@@ -21,7 +21,7 @@ func importCommand() *cli.Command {
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "to", Usage: "`WHERE`: a new data folder, or the URL of a cluster"},
 			&cli.StringFlag{Name: "onto", Usage: "the file goes on from this data `FOLDER` or snapshot file, which is copied"},
-			mapFlag(),
+			mapFlag(), goOnFlag(),
 		}, term.TLSFlags()...),
 		Description: "Every checksum and the chain are verified on the way; nothing is left of a folder that could not be made whole. Without --to there is `rutter log verify FILE`, which only looks.\n\n" + term.Examples(
 			"rutter log import log.rlog --to /tmp/copy",
@@ -73,6 +73,8 @@ func logImport(c *cli.Context) (err error) {
 		return term.Usagef("want --to FOLDER or --to URL; rutter log verify FILE only verifies it")
 	case c.IsSet("map") && !isURL(to):
 		return term.Usagef("--map is for --to URL")
+	case c.IsSet("go-on") && !isURL(to):
+		return term.Usagef("--go-on is for --to URL")
 	case c.IsSet("onto") && isURL(to):
 		return term.Usagef("--onto is for --to FOLDER: replay that one into the cluster first")
 	}

@@ -41,7 +41,7 @@ func tail(c *cli.Context) (err error) {
 	if err != nil || n == 0 && !r.follow {
 		return err
 	}
-	return logprint.Print(c, from.lines(c.Context, r), r.follow, line.Options{})
+	return printed(c, from, r, line.Options{})
 }
 
 func show(c *cli.Context) (err error) {
@@ -57,7 +57,15 @@ func show(c *cli.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	return logprint.Print(c, from.lines(c.Context, r), false, line.Options{Values: c.NArg() == 1})
+	return printed(c, from, r, line.Options{Values: c.NArg() == 1})
+}
+
+// printed prints the entries of a reading. What a server sent as JSON is not made again.
+func printed(c *cli.Context, from reader, r *reading, o line.Options) error {
+	if live, ok := from.(servers); ok && c.String("output") == string(line.NDJSON) {
+		return logprint.PrintText(c, live.LogText(c.Context, live.query(r)), r.follow)
+	}
+	return logprint.Print(c, from.lines(c.Context, r), r.follow, o)
 }
 
 // shown parses the arguments of show: one seq, or a begin and a limit.

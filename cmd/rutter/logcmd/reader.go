@@ -91,10 +91,14 @@ func (s servers) entries(ctx context.Context, after log.Seq) iter.Seq2[log.Entry
 }
 
 func (s servers) lines(ctx context.Context, r *reading) iter.Seq2[log.Line, error] {
+	return s.Log(ctx, s.query(r))
+}
+
+func (s servers) query(r *reading) client.LogQuery {
 	if r.limit > 0 {
 		r.values.Set("limit", fmt.Sprint(r.limit))
 	}
-	return s.Log(ctx, client.LogQuery{After: r.after, Follow: r.follow, Query: r.values})
+	return client.LogQuery{After: r.after, Follow: r.follow, Query: r.values}
 }
 
 // stored is a log that is read without a server.

@@ -2,12 +2,14 @@ package logcmd
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/logprint"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -23,17 +25,18 @@ func replayCommand() *cli.Command {
 			&cli.StringFlag{Name: "until", Usage: "only up to this `SEQ|TIME`"},
 			&cli.StringFlag{Name: "speed", Usage: "into a cluster or to -: at `N` times the speed at which it happened, as in 10x; at once if it is left out"},
 			&cli.StringFlag{Name: "serve", Usage: "serve the API and the console of it at this `ADDRESS`, read-only, as in 127.0.0.1:7430"},
-			mapFlag(),
+			mapFlag(), goOnFlag(),
 			&cli.StringFlag{Name: "what-if", Usage: "apply the changes of this `FILE` to the state and say what would come of it; nothing is written. - is standard input"},
 			output.Flag("table", "ndjson"),
 		}, term.TLSFlags()...),
-		Description: "Into another cluster each change is decided anew and gets an id and seqs of its own; the map file has which are whose. A second run goes on where the first one ended, and changes nothing that is there. Of a log whose first entries are not kept, the objects that it begins with are made first. Tasks, tickets, settings, tokens, revocations, grants, authorities and certificates are a cluster's own, and are skipped, as the map file says; all else is made: NIC tags, networks, pools, fabric VLANs, addresses, NICs, aggregations, routers, servers, VMs, VMMs and migrations. A replay into a folder has everything, byte for byte.\n\n" +
+		Description: "Into another cluster each change is decided anew and gets an id and seqs of its own; the map file has which are whose. A run that was ended at any moment, also by a crash, goes on when it is run again with the same map file, and the one beside it that ends in .resume: nothing is made twice, and nothing left out. Many changes are under way at once; those that name the same objects keep their order. A change that the cluster refuses ends the run, and is in the map file with the reason; the next run tries it again. Of a log whose first entries are not kept, the objects that it begins with are made first. Tasks, tickets, settings, tokens, revocations, grants, authorities and certificates are a cluster's own, and are skipped, as the map file says; all else is made: NIC tags, networks, pools, fabric VLANs, addresses, NICs, aggregations, routers, servers, VMs, VMMs and migrations. A replay into a folder has everything, byte for byte.\n\n" +
 			"The file of --what-if has changes as POST /changes takes them: {\"ops\": [{\"action\": \"update\", \"kind\": \"network\", \"id\": …, \"object\": {…}}]}, one after the other.\n\n" + term.Examples(
 			"rutter log replay /var/lib/rutter --to /tmp/copy --until 2026-11-21T14:03:00Z",
 			"rutter log replay snapshot.rutter --to dump",
 			"rutter log replay http://127.0.0.1:7420 --serve 127.0.0.1:7430 --until 1042   # the console of that moment",
 			"rutter log replay http://127.0.0.1:7420 --to - --speed 10x",
 			"rutter log replay /var/lib/rutter --to http://127.0.0.1:9000 --map ids.ndjson",
+			"rutter log replay /var/lib/rutter --to http://127.0.0.1:9000 --go-on   # past changes that it refuses",
 			"rutter log replay http://127.0.0.1:7420 --what-if changes.json",
 		),
 	}
@@ -60,6 +63,8 @@ func replayFlags(c *cli.Context) (speed uint64, err error) {
 		return 0, term.Usagef("--speed is for --to - and --to URL")
 	case c.IsSet("map") && !isURL(to):
 		return 0, term.Usagef("--map is for --to URL")
+	case c.IsSet("go-on") && !isURL(to):
+		return 0, term.Usagef("--go-on is for --to URL")
 	}
 	return speed, nil
 }
@@ -143,22 +148,24 @@ func (p *pace) wait(ctx context.Context, at log.Time) error {
 // replayLines prints the entries as GET /log has them.
 func replayLines(c *cli.Context, s *pastLog, speed uint64) error {
 	p := pace{speed: speed}
+	w := logprint.NewWriter(c.App.Writer, speed > 0 || term.Terminal(c.App.Writer))
 	for e, err := range s.entries(c.Context, s.floor) {
+		var event *log.Event
+		if err == nil {
+			event, err = e.Event()
+		}
+		if err == nil && p.wait(c.Context, event.Time) != nil {
+			return nil // the user interrupted it
+		}
+		if err == nil {
+			err = w.Append(func(b []byte) ([]byte, error) {
+				b, err := log.Line{Seq: e.Seq, Chain: e.Hash.Prefix(), Event: event}.AppendJSON(b)
+				return append(b, '\n'), err
+			})
+		}
 		if err != nil {
-			return err
-		}
-		if speed > 0 {
-			event, err := e.Event()
-			if err != nil {
-				return err
-			}
-			if p.wait(c.Context, event.Time) != nil {
-				return nil // the user interrupted it
-			}
-		}
-		if err := output.JSON(c.App.Writer, e); err != nil {
-			return err
+			return errors.Join(err, w.Flush())
 		}
 	}
-	return nil
+	return w.Flush()
 }

@@ -2,10 +2,12 @@ package logcmd
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/logprint"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -29,11 +31,11 @@ func stateCommand() *cli.Command {
 
 // stateLine is an object in ndjson, as GET /log/state has it.
 type stateLine struct {
-	Kind     log.Kind     `json:"kind"`
-	ID       string       `json:"id"`
-	Revision log.Revision `json:"revision"`
-	Seq      log.Seq      `json:"seq"`
-	Object   log.Object   `json:"object"`
+	Kind     log.Kind        `json:"kind"`
+	ID       string          `json:"id"`
+	Revision log.Revision    `json:"revision"`
+	Seq      log.Seq         `json:"seq"`
+	Object   json.RawMessage `json:"object"`
 }
 
 func logState(c *cli.Context) (err error) {
@@ -60,23 +62,28 @@ func logState(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	w := logprint.NewWriter(c.App.Writer, term.Terminal(c.App.Writer))
 	for rec := range p.records(state) {
-		line, err := lineOfRecord(rec, c.String("output") != "table")
+		err := w.Append(func(b []byte) ([]byte, error) {
+			line, err := lineOfRecord(rec, c.String("output") != "table")
+			return append(b, line...), err
+		})
 		if err != nil {
-			return err
-		}
-		if err := output.Escaped(c.App.Writer, line); err != nil {
-			return err
+			return errors.Join(err, w.Flush())
 		}
 	}
-	return nil
+	return w.Flush()
 }
 
 // lineOfRecord is an object as a line of JSON, or as text with all fields that are set.
 func lineOfRecord(rec projections.Record, asJSON bool) ([]byte, error) {
 	o := rec.Object
 	if asJSON {
-		b, err := json.Marshal(stateLine{o.Kind(), o.ID(), rec.Revision, rec.Seq, o})
+		object, err := log.AppendObjectJSON(nil, o)
+		if err != nil {
+			return nil, err
+		}
+		b, err := json.Marshal(stateLine{o.Kind(), o.ID(), rec.Revision, rec.Seq, object})
 		return append(b, '\n'), err
 	}
 	line := fmt.Appendf(nil, "%s %s rev=%d seq=%d", o.Kind(), output.Visible(o.ID()), rec.Revision, rec.Seq)

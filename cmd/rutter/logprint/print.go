@@ -38,6 +38,20 @@ func Print(c *cli.Context, lines iter.Seq2[log.Line, error], follow bool, o line
 	return w.Flush()
 }
 
+// PrintText prints entries that are lines of JSON already, as Print does as ndjson.
+func PrintText(c *cli.Context, texts iter.Seq2[[]byte, error], follow bool) error {
+	w := NewWriter(c.App.Writer, follow || term.Terminal(c.App.Writer))
+	for text, err := range texts {
+		if err == nil {
+			err = w.Append(func(b []byte) ([]byte, error) { return append(append(b, text...), '\n'), nil })
+		}
+		if err != nil {
+			return errors.Join(Ended(c.Context, err, follow), w.Flush())
+		}
+	}
+	return w.Flush()
+}
+
 // Ended returns the error of a reading that ended with err: nil if ctx has ended
 // and the reading followed the log, because its user has then seen enough.
 func Ended(ctx context.Context, err error, follow bool) error {
