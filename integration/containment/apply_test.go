@@ -104,7 +104,7 @@ func withUnknownField(t *testing.T, size int) *log.Change {
 	return change
 }
 
-// vmWith returns a VM with one more field of n bytes, behind its late one.
+// vmWith returns a VM with one more field of n bytes, behind its late ones.
 func vmWith(t *testing.T, n int) log.Object {
 	t.Helper()
 	b, err := log.NewEncoder().Object(&log.VM{Alias: "a"})
@@ -117,8 +117,8 @@ func vmWith(t *testing.T, n int) log.Object {
 	if b[1] == 0xdc {
 		fields, rest = binary.BigEndian.Uint16(b[2:]), b[4:]
 	}
-	with := append(binary.BigEndian.AppendUint16([]byte{b[0], 0xdc}, fields+2), rest...)
-	with = append(with, 0xa0)                                           // no properties
+	with := append(binary.BigEndian.AppendUint16([]byte{b[0], 0xdc}, fields+3), rest...)
+	with = append(with, 0xa0, 0x90)                                     // no properties, no labels
 	with = binary.BigEndian.AppendUint32(append(with, 0xc6), uint32(n)) // bin 32
 	o, err := log.DecodeObject(log.KindVM, "", append(with, bytes.Repeat([]byte{1}, n)...))
 	if err != nil {
