@@ -17,7 +17,8 @@ func TestResolverOfTheAgentsFolder(t *testing.T) {
 	b.cfg.EtcNetNS = t.TempDir()
 	root, of := guesttest.Root(t), filepath.Join(b.cfg.EtcNetNS, b.zone+"-1")
 	const text = "nameserver 10.0.0.2\n"
-	if err := errors.Join(os.MkdirAll(of, 0o755), os.WriteFile(filepath.Join(of, "resolv.conf"), []byte(text), 0o644),
+	if err := errors.Join(os.Chmod(filepath.Dir(b.cfg.EtcNetNS), 0o755), os.MkdirAll(of, 0o755), // a VM's users must be able to pass
+		os.WriteFile(filepath.Join(of, "resolv.conf"), []byte(text), 0o644),
 		os.MkdirAll(filepath.Join(root, "etc"), 0o755), os.WriteFile(filepath.Join(root, "etc/resolv.conf"), nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
