@@ -115,6 +115,9 @@ func (o *objectRoutes) answerObject(w http.ResponseWriter, r *http.Request, p re
 		}
 		if ok {
 			found = show(state, guard.GrantOf(r).Shown(rec.Object))
+			if vm, is := rec.Object.(*log.VM); is && isOwn(guard.GrantOf(r).Who, vm) {
+				found = shown{object: guard.GrantOf(r).Shown(vm)}
+			}
 		}
 	}); err != nil {
 		return err

@@ -61,3 +61,20 @@ func TestTenantsSeeNoInternalMetadata(t *testing.T) {
 		}
 	}
 }
+
+// TestStateOfOwnVMs: of a compute node that is not taken for running, others get the state
+// unknown of its VMs; itself what it reported, so that a command on a node that has just
+// joined need not wait until the log takes the node for running.
+func TestStateOfOwnVMs(t *testing.T) {
+	b := bedOf(t, Config{Identify: byHeader})
+	here, far, vm := testUUID(7), testUUID(8), testUUID(21)
+	for i, cn := range []log.UUID{here, far} {
+		b.must("POST", "/servers", fmt.Sprintf(`{"uuid":"%s","hostname":"cn%d"}`, cn, i))
+	}
+	b.must("POST", "/vms", fmt.Sprintf(`{"uuid":"%s","owner_uuid":"%s","state":"running","server_uuid":"%s"}`, vm, testUUID(9), here))
+	for who, want := range map[string]string{here.String(): `"state":"running"`, "operator": `"state":"unknown"`, far.String(): "ResourceNotFound"} {
+		if w := b.call("GET", "/vms/"+vm.String(), "", asHeader, who); !strings.Contains(w.Body.String(), want) {
+			t.Errorf("to %s: %d %s, want %s", who, w.Code, w.Body, want)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"rutter/api/auth/guard"
+	"rutter/api/auth/matrix"
 	"rutter/api/backend"
 	"rutter/api/internal/nodes"
 	"rutter/api/internal/rest"
@@ -34,6 +35,13 @@ func vmForm(state *projections.State, vm *log.VM) *log.VM {
 	seen := *vm
 	seen.State = unknownState
 	return &seen
+}
+
+// isOwn reports whether a VM is on the compute node that asks. To it, the state is as it
+// reported it, also before the log takes the node for running: a command on the node can
+// then see that its work is in the log.
+func isOwn(who matrix.Identity, vm *log.VM) bool {
+	return who.Role == matrix.CN && who.UUID == vm.ServerUUID
 }
 
 // Bounds of a lookup.

@@ -2,7 +2,9 @@ package answer
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"rutter/projections/answers"
@@ -23,15 +25,14 @@ type reader struct {
 
 // run answers until ctx ends. A socket that fails is opened again.
 func (r *reader) run(ctx context.Context) {
-	said := ""
+	var said failing
 	for {
 		err := r.serve(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		r.answerer.tally.failed.Add(1)
-		if text := err.Error(); text != said {
-			said = text
+		if said.isNews(err) {
 			r.answerer.cfg.Logger.Warn("requests of VMs for addresses are not answered on a segment; it is tried again", "bridge", r.segment.Name, "error", err)
 		}
 		select {
@@ -40,6 +41,25 @@ func (r *reader) run(ctx context.Context) {
 		case <-time.After(reopenAfter):
 		}
 	}
+}
+
+// failing is what a reader's socket failed with.
+type failing struct {
+	gone bool   // last, because the bridge is gone or down
+	said string // the last text that was news
+}
+
+// isNews reports whether a failure is to be logged: not again, and not the first of a bridge
+// that is gone. A bridge goes with its last NIC, and its reader soon after: that is no
+// failure. One that is still to be read when it is tried again is missing.
+func (f *failing) isNews(err error) bool {
+	before := f.gone
+	f.gone = errors.Is(err, syscall.ENETDOWN) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO)
+	if text := err.Error(); text != f.said && (before || !f.gone) {
+		f.said = text
+		return true
+	}
+	return false
 }
 
 // serve answers on one socket until it fails or ctx ends.

@@ -102,6 +102,9 @@ const (
 	hurryHold = 250 * time.Millisecond
 	// askAgain is how soon a server that did not answer is asked again.
 	askAgain = 200 * time.Millisecond
+	// whereGap is how old the answers of a server may be when it is asked where an unknown
+	// compute node is; older ones are asked for again at once (Where).
+	whereGap = 50 * time.Millisecond
 )
 
 // Fabric is the leader's knowledge of all sessions, and access to it from any server.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"rutter/log"
 )
@@ -101,7 +102,8 @@ func (r *leaderTerm) list(after log.UUID) []Known {
 }
 
 // Where returns the id of the server with the newest session of a CN that the leader
-// knows; "" if the CN has none. Errors: ErrNoLeader, ctx's.
+// knows; "" if the CN has none, and then the servers are asked soon. Errors: ErrNoLeader,
+// ctx's.
 func (f *Fabric) Where(ctx context.Context, cn log.UUID) (string, error) {
 	if r := f.current(); r != nil {
 		return r.where(cn), nil
@@ -126,8 +128,21 @@ func (f *Fabric) answerWhere(body []byte) ([]byte, error) {
 func (r *leaderTerm) where(cn log.UUID) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s := r.cns[cn]; s != nil && r.alive(s, r.now()) {
+	now := r.now()
+	if s := r.cns[cn]; s != nil && r.alive(s, now) {
 		return s.server
 	}
+	r.askSoon(now)
 	return ""
+}
+
+// askSoon asks the servers now that were not asked for whereGap: a compute node whose
+// session is not known may have come since. The caller holds the lock.
+func (r *leaderTerm) askSoon(now time.Duration) {
+	for _, v := range r.views {
+		if v.takeBack != nil && now-v.fresh >= whereGap {
+			v.needed = v.begun
+			v.takeBack()
+		}
+	}
 }

@@ -299,6 +299,16 @@ func TestWhereAndExpunged(t *testing.T) {
 				}
 			}
 		}
+		// One that has just come is asked for at once, not with the next round.
+		wait(300 * time.Millisecond)
+		c.nodes[1].table.Put(connect(cns[2], 1, 1))
+		if got, err := c.nodes[2].fabric.Where(t.Context(), cns[2]); err != nil || got != "" {
+			t.Errorf("before any server was asked, it is at %q, %v", got, err)
+		}
+		wait(whereGap)
+		if got, err := c.nodes[2].fabric.Where(t.Context(), cns[2]); err != nil || got != "s1" {
+			t.Errorf("after %s, it is at %q, %v; want s1", whereGap, got, err)
+		}
 		c.nodes[2].table.Put(gone(connect(cns[1], 1, 1)))
 		wait(time.Minute)
 		if got := strings.Join(c.store.statuses(), ", "); strings.Count(got, "cn1") != 1 || !strings.Contains(got, "cn1 expunged") {

@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -41,6 +42,7 @@ func TestQEMU(t *testing.T) {
 	m.reaches(c, other)
 	m.sendsAsItself(c, other)
 	m.survives(c, other)
+	m.hangs(c, other)
 	m.stops()
 	m.isRefusedToAnother()
 	m.panics()
@@ -221,6 +223,33 @@ func (v *vm) survives(c *tinyguest.Console, other *vm) {
 	if now := v.pid(); now != pid || pid == 0 {
 		v.t.Errorf("its process was %d and is %d", pid, now)
 	}
+}
+
+// hangs: beside a QEMU that answers nothing, an agent that starts makes other VMs, and does not
+// take the one that hangs for ended; when QEMU goes on, so does the VM.
+func (v *vm) hangs(c *tinyguest.Console, other *vm) {
+	v.t.Helper()
+	pid := v.pid()
+	if err := errors.Join(syscall.Kill(pid, syscall.SIGSTOP), v.agent.Stop(syscall.SIGKILL)); err != nil {
+		v.t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
+	v.startAgent()
+	beside := v.create("alias=beside", "max_physical_memory=64")
+	beside.everywhere("running")
+	beside.flows(other, "beside a QEMU that hangs")
+	if got := v.field("qemu_state"); got != "unknown" || v.field("state") != "running" {
+		v.t.Errorf("QEMU, which answers nothing, is %v, and its VM %v", got, v.field("state"))
+	}
+	v.everywhere("running")
+	v.must("vm", "stop", beside.id.String(), "--force")
+	v.must("vm", "delete", beside.id.String())
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		v.t.Fatal(err)
+	}
+	v.until("QMP is taken up again", func() bool { return v.field("qemu_state") == "running" })
+	c.Run(pingFrom(other.ip))
+	v.flows(other, "after QEMU hung")
 }
 
 // ended waits until each server has a VMM of the VM ended, with its reason.

@@ -87,6 +87,7 @@ func TestRegisteredVMs(t *testing.T) {
 		}
 		ping()
 	}
+	first.programs(a, ping)
 	tap := first.registration("tapped")
 	tap.NICs[0].Attach = &vmdoc.Attach{Kind: vmdoc.AttachTap, Device: "tap0"}
 	if _, err := first.client().Put(t.Context(), client.NewChangeID(), tap, registered.Wait{For: registered.WaitNode, Within: patience}); err != nil {
@@ -104,6 +105,33 @@ func TestRegisteredVMs(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// programs: the program that registered a VM is killed, which takes nothing away, and begins
+// again: it registers the VM with another process, and that is the same VM and NIC.
+func (n *node) programs(a guest, ping func()) {
+	n.w.t.Helper()
+	for range 2 {
+		program := exec.CommandContext(n.w.t.Context(), "sleep", "1000")
+		if err := program.Start(); err != nil {
+			n.w.t.Fatal(err)
+		}
+		r := n.registration("a")
+		r.PID = program.Process.Pid
+		vm, err := n.client().Put(n.w.t.Context(), a.id, r, registered.Wait{For: registered.WaitFabric, Within: patience})
+		if err != nil || vm.NICs[0].IPs[0].Addr() != a.ip || vm.State != "running" {
+			n.w.t.Errorf("by its program's process %d: %+v, %v", r.PID, vm, err)
+		}
+		ping()
+		if err := program.Process.Kill(); err != nil {
+			n.w.t.Fatal(err)
+		}
+		_ = program.Wait() // it was killed
+		ping()
+	}
+	if macs, err := n.macs(); err != nil || len(macs) != 1 {
+		n.w.t.Errorf("the log has %v, %v, want its one NIC", macs, err)
+	}
 }
 
 // serversDown kills the servers: packets flow on, what is known is answered, what is new fails

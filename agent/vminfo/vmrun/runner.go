@@ -42,6 +42,10 @@ const defaultPowerDown = 45 * time.Second
 // defaults.
 type Config struct {
 	Manifests, PIDs, NetNS, Cgroup string
+	// EtcNetNS is where the agent writes the resolv.conf of network namespaces, which VMs
+	// with a root get. Default /etc/netns, which has no files of namespaces in another
+	// folder than that of ip-netns(8).
+	EtcNetNS string
 	// Grace is how long an init process may take to end after SIGTERM before it
 	// is killed. Default 10 s.
 	Grace time.Duration
@@ -71,6 +75,7 @@ func New(cfg Config) (*Runner, error) {
 	cfg.PIDs = cmp.Or(cfg.PIDs, system.DefaultPIDs)
 	cfg.NetNS = cmp.Or(cfg.NetNS, system.DefaultNetNS)
 	cfg.Cgroup = cmp.Or(cfg.Cgroup, system.DefaultCgroup())
+	cfg.EtcNetNS = filepath.Clean(cmp.Or(cfg.EtcNetNS, ordinaryEtcNetNS))
 	cfg.Grace = cmp.Or(cfg.Grace, defaultGrace)
 	cfg.PowerDown = cmp.Or(cfg.PowerDown, defaultPowerDown)
 	return &Runner{cfg: cfg, finder: system.Finder{PIDs: cfg.PIDs, Cgroup: cfg.Cgroup}, lives: initLives}, nil

@@ -25,7 +25,7 @@ func manifestFor(t *testing.T, fields string) system.Manifest {
 func TestProgram(t *testing.T) {
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
-	kvm := `,"brand":"kvm","ram":512,"vcpus":2,"disks":[{"path":"/dev/zvol/a"}],"root":"/vms/a","init":["/sbin/init"],"qemu_extra_opts":["-rtc","base=utc"]`
+	kvm := `,"brand":"kvm","ram":512,"vcpus":2,"disks":[{"path":"/dev/zvol/a"}],"root":"/vms/a","init":["/sbin/init"],"qemu_extra_opts":["-cpu","max"]`
 	if p, err := programOf(manifestFor(t, kvm)); err != nil || !slices.Equal(p.line, []string{"/sbin/init"}) || p.root != "/vms/a" {
 		t.Errorf("without QEMU: %+v, %v", p, err)
 	}

@@ -15,8 +15,8 @@ import (
 	"rutter/log"
 )
 
-// etcNetNS is where ip-netns(8) has the files of namespaces.
-const etcNetNS = "/etc/netns"
+// ordinaryEtcNetNS is where ip-netns(8) has the files of namespaces.
+const ordinaryEtcNetNS = "/etc/netns"
 
 // maxHostname bounds the bytes of a machine's name (uname(2)).
 const maxHostname = 64
@@ -68,8 +68,8 @@ func (r *Runner) run(ctx context.Context, m system.Manifest) error {
 		}
 		defer cfg.Root.Close()
 	}
-	if r.ordinary() {
-		cfg.Resolver = filepath.Join(etcNetNS, m.Zone, "resolv.conf")
+	if r.cfg.EtcNetNS != ordinaryEtcNetNS || r.ordinary() {
+		cfg.Resolver = filepath.Join(r.cfg.EtcNetNS, m.Zone, "resolv.conf")
 	}
 	if p.machine != nil {
 		return r.runMachine(ctx, m, p, cfg)

@@ -149,6 +149,13 @@ func (s *Source) deleteNIC(ctx context.Context, r *record, n nicRecord) error {
 			change(log.UUID{}, 0)
 			return errNotSeen
 		case refusal.Code != log.CodeResourceNotFound:
+			// Something else of this node may have deleted it meanwhile, and of a NIC that is
+			// not there the servers say that it is not this node's.
+			if nic, err := s.cfg.Servers.NIC(ctx, n.MAC); err != nil {
+				return err
+			} else if nic == nil {
+				break
+			}
 			s.cfg.Logger.Warn("a NIC of a VM that is registered no more stays in the log", "source", s.cfg.Name, "vm", r.UUID, "nic", n.MAC, "reason", refusal)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -22,7 +23,8 @@ import (
 // model is a compute node, the log as servers decide it, and the way between them: requests
 // and answers are lost, come late, and come twice.
 type model struct {
-	t testing.TB
+	logger *slog.Logger // of the sources; nil: none
+	t      testing.TB
 
 	mu        sync.Mutex // protects what follows
 	rand      *rand.Rand
@@ -335,7 +337,7 @@ type running struct {
 func (m *model) start(folder string, into *sink) *running {
 	m.t.Helper()
 	s, err := New(Config{
-		Name: "test", Folder: folder, CN: modelCN, Node: m, Servers: m, NewID: m.newID, RetryMin: time.Millisecond, RetryMax: 4 * time.Millisecond, DeleteWithin: 20 * time.Millisecond,
+		Name: "test", Folder: folder, CN: modelCN, Node: m, Servers: m, NewID: m.newID, RetryMin: time.Millisecond, RetryMax: 4 * time.Millisecond, DeleteWithin: 20 * time.Millisecond, Logger: m.logger,
 	})
 	if err != nil {
 		m.t.Fatal(err)

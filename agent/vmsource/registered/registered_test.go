@@ -1,7 +1,9 @@
 package registered
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -469,5 +471,34 @@ func TestAwayAndBack(t *testing.T) {
 	m.operator(log.Op{Action: log.Update, Kind: log.KindNIC, ID: vm.NICs[0].MAC.String(), Set: []string{"cn_uuid"}, Object: &log.NIC{CNUUID: otherCN}})
 	if _, err := s.Put(t.Context(), webVM, Registration{State: StateRunning}, within(time.Minute)); codeOf(err) != CodeRefused {
 		t.Errorf("it runs here, and the log has it on another node: got %v, want %s", err, CodeRefused)
+	}
+}
+
+// TestGoneAlready: a NIC that something else of the node deletes at the same time is gone, and
+// nothing is said against that.
+func TestGoneAlready(t *testing.T) {
+	t.Parallel()
+	m := newModel(t, 1)
+	folder := t.TempDir()
+	var said bytes.Buffer // read when the source has ended
+	m.logger = slog.New(slog.NewTextHandler(&said, nil))
+	s := m.start(folder, newSink())
+	vm, err := s.Put(t.Context(), webVM, web("eth0"), within(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.set(func() { m.down = true })
+	if err := s.Delete(t.Context(), webVM); err != nil {
+		t.Fatal(err)
+	}
+	s.edit(webVM, func(r *record) { // it is on its way
+		r.NICs[0].Delete, r.NICs[0].DeleteSeq = m.newID(), m.seq
+	})
+	m.operator(log.Op{Action: log.Delete, Kind: log.KindNIC, ID: vm.NICs[0].MAC.String()})
+	m.set(func() { m.down = false })
+	until(t, "the registration is gone", func() bool { files, _ := os.ReadDir(folder); return len(files) == 0 })
+	s.stop()
+	if text := said.String(); strings.Contains(text, "stays in the log") {
+		t.Errorf("the node's log says: %s", text)
 	}
 }

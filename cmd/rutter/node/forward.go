@@ -99,6 +99,9 @@ func allow(w http.ResponseWriter, within time.Duration) error {
 	return err
 }
 
+// errNoReboot: the VM's source has no reboot of its own.
+var errNoReboot = errors.New("the VM's source has no reboot: stop and start it")
+
 // control serves what root asks about VMs that have no manifest: each request goes to the
 // VM's own source.
 func (n *vmSide) control(mux *http.ServeMux) {
@@ -117,6 +120,8 @@ func (n *vmSide) control(mux *http.ServeMux) {
 				w.WriteHeader(http.StatusNoContent)
 			case errors.Is(err, vmsource.ErrNoControl):
 				answerFailure(w, http.StatusConflict, &log.Refusal{Code: "NoControl", Message: err.Error()})
+			case errors.Is(err, errNoReboot):
+				answerFailure(w, http.StatusNotImplemented, &log.Refusal{Code: "NoReboot", Message: err.Error()})
 			case errors.Is(err, vmrun.ErrNoVM):
 				answerFailure(w, http.StatusNotFound, &log.Refusal{Code: log.CodeResourceNotFound, Message: err.Error()})
 			default:
@@ -127,6 +132,13 @@ func (n *vmSide) control(mux *http.ServeMux) {
 	mux.HandleFunc("POST /vms/{uuid}/start", act(func(r *http.Request, vm log.UUID) error { return router.Start(r.Context(), vm) }))
 	mux.HandleFunc("POST /vms/{uuid}/stop", act(func(r *http.Request, vm log.UUID) error {
 		return router.Stop(r.Context(), vm, r.URL.Query().Has("force"))
+	}))
+	mux.HandleFunc("POST /vms/{uuid}/reboot", act(func(r *http.Request, vm log.UUID) error {
+		done, err := router.Reboot(r.Context(), vm)
+		if err == nil && !done {
+			err = errNoReboot
+		}
+		return err
 	}))
 	mux.HandleFunc("DELETE /vms/{uuid}", act(func(r *http.Request, vm log.UUID) error {
 		holder := n.service.Store().Holder(vm)

@@ -117,13 +117,35 @@ func (a *vmAction) elsewhere(ctx context.Context) (done string, other bool, err 
 	case "delete":
 		return "is removed from its source", true, a.visible(ctx, seen(""), send(http.MethodDelete, base))
 	}
+	if force == "" { // a source that reboots by itself keeps the VM's process, and so its links
+		err := a.tellAgent(ctx, http.MethodPost, base+"/reboot")
+		if refusal, is := errors.AsType[*agentRefusal](err); !is || !refusal.hasNone() {
+			return "is told to reboot by its source", true, err
+		}
+	}
 	if err := a.visible(ctx, seen("stopped"), send(http.MethodPost, base+"/stop"+force)); err != nil {
 		return "", true, err
 	}
 	return "was rebooted", true, a.visible(ctx, seen("running"), send(http.MethodPost, base+"/start"))
 }
 
-// tellAgent sends a request to this node's agent, and returns what it says against it.
+// agentRefusal is what this node's agent says against a request.
+type agentRefusal struct {
+	status int // of HTTP
+	text   string
+}
+
+// Error implements error.
+func (r *agentRefusal) Error() string { return r.text }
+
+// hasNone reports whether the agent, or the VM's source, has no such act: an agent of an
+// earlier version has no reboot.
+func (r *agentRefusal) hasNone() bool {
+	return slices.Contains([]int{http.StatusNotImplemented, http.StatusNotFound, http.StatusMethodNotAllowed}, r.status)
+}
+
+// tellAgent sends a request to this node's agent, and returns what it says against it, an
+// *agentRefusal.
 func (a *vmAction) tellAgent(ctx context.Context, method, path string) error {
 	base, transport := localhttp.Reach(a.c.String("agent"))
 	request, err := http.NewRequestWithContext(ctx, method, base+path, http.NoBody)
@@ -143,5 +165,5 @@ func (a *vmAction) tellAgent(ctx context.Context, method, path string) error {
 	if json.Unmarshal(text, refusal) != nil || refusal.Message == "" {
 		refusal.Message = response.Status
 	}
-	return fmt.Errorf("VM %s: %s", a.id, refusal.Message)
+	return &agentRefusal{response.StatusCode, fmt.Sprintf("VM %s: %s", a.id, refusal.Message)}
 }

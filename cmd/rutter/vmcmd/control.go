@@ -63,6 +63,7 @@ func vmActionFlags(within time.Duration, more ...cli.Flag) []cli.Flag {
 		&cli.DurationFlag{Name: "timeout", Value: within, Usage: "`TIME` until the change must be visible"},
 		&cli.StringFlag{Name: "wait", EnvVars: []string{"RUTTER_WAIT"}, Value: waitHere, Usage: "return when the change is visible here, in the cluster's log, or in the fabric: `here, cluster or fabric`"},
 		&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
+		&cli.StringFlag{Name: "etc-netns", EnvVars: []string{"RUTTER_ETC_NETNS"}, Value: "/etc/netns", Usage: "`FOLDER` in which the agent writes NAMESPACE/resolv.conf, as its --etc-netns says"},
 	), vmhost.FolderFlags()...)
 }
 

@@ -42,15 +42,17 @@ type Folders struct {
 	Manifests string // off: none
 	PIDs      string // of the VMs' init processes
 	NetNS     string // named network namespaces, as ip-netns(8) keeps them
+	EtcNetNS  string // of their resolv.conf; "": as ip-netns(8) keeps it
 	Cgroup    string
 	Follow    string   // address of another vminfod; "": none
 	CN        log.UUID // shown as the VMs' server_uuid; zero: not shown
 	Users     string   // who may see all of VMs by our vminfod: localhttp.ParseUsers
 }
 
-// FoldersOf are those that the flags name: FolderFlags or ServiceFlags, and --netns.
+// FoldersOf are those that the flags name: FolderFlags or ServiceFlags, --netns, and
+// --etc-netns where it is one.
 func FoldersOf(c *cli.Context) Folders {
-	return Folders{Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), Cgroup: c.String("vm-cgroup"), Follow: c.String("follow-vminfod"), Users: c.String("vminfod-users")}
+	return Folders{Manifests: c.String("manifests"), PIDs: c.String("vm-run"), NetNS: c.String("netns"), EtcNetNS: c.String("etc-netns"), Cgroup: c.String("vm-cgroup"), Follow: c.String("follow-vminfod"), Users: c.String("vminfod-users")}
 }
 
 // Local has the VMs of this node.
@@ -99,5 +101,5 @@ func NewLocal(f Folders, logger *slog.Logger, more ...vmsource.Source) (l Local,
 
 // NewRunner is the runner of the VMs of f.
 func NewRunner(f Folders) (*vmrun.Runner, error) {
-	return vmrun.New(vmrun.Config{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup})
+	return vmrun.New(vmrun.Config{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, EtcNetNS: f.EtcNetNS, Cgroup: f.Cgroup})
 }
