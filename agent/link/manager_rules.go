@@ -254,10 +254,13 @@ func (m *Manager) wasGuarded(o plan.Object, want *desired.Links) (is, ok bool) {
 		is, _ = m.wasGuarded(plan.Object{Kind: plan.ObjectBridge, VNet: want.Fabrics[j].VNet, VLAN: want.Fabrics[j].VLAN}, want)
 		return is && sameFabric(m.last.Fabrics[i], want.Fabrics[j]), true
 	case plan.ObjectBridge:
+		if o.Name != "" { // a bridge of no segment that is wanted now
+			return !slices.ContainsFunc(plan.SegmentsOf(&m.last), func(s desired.Segment) bool { return plan.BridgeName(s.VNet, s.VLAN) == o.Name }), true
+		}
 		find := func(w *desired.Links) (desired.Segment, bool) {
 			list := plan.SegmentsOf(w)
 			i, found := slices.BinarySearchFunc(list, desired.Segment{VNet: o.VNet, VLAN: o.VLAN}, desired.CompareSegment)
-			if !found || o.Name != "" {
+			if !found {
 				return desired.Segment{}, false
 			}
 			return list[i], true
