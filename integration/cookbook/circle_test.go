@@ -144,8 +144,8 @@ func (c *circle) steps() []step {
 				}
 			},
 			after: func(string) {
-				c.reach(false)
 				c.othersWrite(lateEntries)
+				c.reach(false)
 				planted = c.updateOf("operator:bob", good)
 			},
 		},
@@ -240,6 +240,9 @@ func (c *circle) same(good log.Seq) {
 	}
 	diff, err := c.command(fmt.Sprintf("rutter log diff --vnet 20 --from %d -o ndjson", good))
 	c.must(err)
+	if strings.Count(diff, "\n") != 1 {
+		c.Errorf("log diff: want the NIC alone in %s", diff)
+	}
 	for line := range strings.Lines(diff) {
 		var object struct {
 			Changed []struct{ Path string }

@@ -151,13 +151,15 @@ func (c *circle) command(text string) (string, error) {
 	return string(out), err
 }
 
-// reach waits until VMs on both nodes reach each other, or until neither does.
+// reach waits until VMs on both nodes reach each other, or until neither does, and both
+// kernels have all that the log has.
 func (c *circle) reach(want bool) {
 	c.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		_, toDB := c.vms["web"].Ping(netip.MustParseAddr("10.20.1.11"), 56, 200*time.Millisecond)
 		_, toWeb := c.vms["db"].Ping(netip.MustParseAddr("10.20.1.10"), 56, 200*time.Millisecond)
 		if want && toDB == nil && toWeb == nil || !want && toDB != nil && toWeb != nil {
+			await(c.T, c.Context(), c.cluster.Client)
 			return
 		}
 		if time.Now().After(end) || c.Context().Err() != nil {
