@@ -122,7 +122,7 @@ func (r *run) refused() error {
 
 // agreed asks on the terminal.
 func (r *run) agreed() bool {
-	output.Printf(r.c.App.ErrWriter, "Take back %s in %d changes? [yes/no] ", r.plan.Reverts(), len(r.parts))
+	output.Printf(r.c.App.ErrWriter, "Take back %s in %s? [yes/no] ", r.plan.Reverts(), r.changes())
 	answer, err := bufio.NewReader(io.LimitReader(os.Stdin, 16)).ReadString('\n')
 	return (err == nil || errors.Is(err, io.EOF)) && strings.TrimSpace(answer) == "yes"
 }
@@ -207,7 +207,23 @@ func (r *run) show(receipt *Receipt) error {
 	}
 	r.notes(out)
 	if len(r.parts) == 0 && len(r.plan.Conflicts) == 0 && len(r.plan.Impossible) == 0 {
-		return output.Printf(out, "nothing to do: of %d entries that were chosen, none has to be taken back\n", r.plan.Entries)
+		return output.Printf(out, "nothing to do: of %s, none has to be taken back\n", r.chosen())
 	}
-	return output.Printf(out, "%s, in %d changes, of %d entries that were chosen\n", planprint.Count(&r.look), len(r.parts), r.plan.Entries)
+	return output.Printf(out, "%s, in %s, of %s\n", planprint.Count(&r.look), r.changes(), r.chosen())
+}
+
+// changes says how many changes the plan is.
+func (r *run) changes() string {
+	if len(r.parts) == 1 {
+		return "1 change"
+	}
+	return fmt.Sprintf("%d changes", len(r.parts))
+}
+
+// chosen says how many entries the user chose.
+func (r *run) chosen() string {
+	if r.plan.Entries == 1 {
+		return "1 entry that was chosen"
+	}
+	return fmt.Sprintf("%d entries that were chosen", r.plan.Entries)
 }
