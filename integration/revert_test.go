@@ -105,7 +105,7 @@ func TestRevert(t *testing.T) {
 		t.Fatalf("a plan wrote: the head is %d, and was %d", now, head)
 	}
 
-	out := r.wantRevert(0, "written: first", bad.ChangeID.String(), "--yes", "--wait", "fabric")
+	out := r.wantRevert(0, "written as #", bad.ChangeID.String(), "--yes", "--wait", "fabric")
 	if got := sortedWords(r.tags()); got != sortedWords(want) {
 		t.Fatalf("got %s, want %s\n%s", got, want, out)
 	}
@@ -152,7 +152,7 @@ func TestTwoRevertAtOnce(t *testing.T) {
 	written := 0
 	for i, code := range codes {
 		switch {
-		case code == 0 && strings.Contains(outs[i], "written: first"):
+		case code == 0 && strings.Contains(outs[i], "written as #"):
 			written++
 		case code == 0 && strings.Contains(outs[i], "nothing to do"): // it came later
 		case code == 3 && strings.Contains(outs[i], "came first"):
@@ -181,7 +181,7 @@ func TestRevertOfMany(t *testing.T) {
 	}
 	r.level()
 	r.signal(r.leader(), syscall.SIGKILL)
-	r.wantRevert(0, "written: first", "--from", (before + 1).String(), "--until", (before + 2000).String(), "--yes")
+	r.wantRevert(0, "written as #", "--from", (before + 1).String(), "--until", (before + 2000).String(), "--yes")
 	if got := r.tags(); got != "kept=1500" {
 		t.Errorf("left: %.200s", got)
 	}

@@ -718,3 +718,24 @@ func TestBroadcastAsksOtherNodes(t *testing.T) {
 		}
 	}
 }
+
+// TestSecuredSegmentLeft: the bridge and device of a segment that the node's last NIC left
+// go, and are not reported as another program's.
+func TestSecuredSegmentLeft(t *testing.T) {
+	w := newWorld(t)
+	w.namespace("zA")
+	was := w.neighbours(0, "zA")
+	next := clone(was)
+	next.VXLANs[0].VNet, next.Fabrics[0].VNet = 6, 6
+	next.FDB, next.Peers = nil, nil
+	g := w.secure("cn1", required)
+	w.pass(g.m, was)
+	result := w.pass(g.m, next)
+	if len(result.Drift) != 0 {
+		t.Errorf("drift: got %v, want none", texts(result.Drift))
+	}
+	gone := slices.ContainsFunc(result.Steps, func(s plan.Step) bool { return s.Op == plan.OpDelLink && s.Link == "br5v0" })
+	if !gone || !result.Matched {
+		t.Errorf("br5v0 was deleted: %v, matched %v: %v", gone, result.Matched, texts(result.Steps))
+	}
+}

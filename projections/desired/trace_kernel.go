@@ -259,7 +259,7 @@ func (j *kernelJudge) security() {
 		j.find(Note, "kernel-security-off", k.CN, "rutter agent --port-security on", "%s runs without port security%s", k.host, because(s.Why))
 		return
 	}
-	if s.Peer != nil && !*s.Peer {
+	if s.Peer != nil && !*s.Peer && k.end.VNet == k.to.VNet { // nodes of different vnets need not be peers
 		j.fault("kernel-peer", seeAgent, "%s does not take VXLAN packets of vnet %d from %s", k.host, k.end.VNet, k.Query.VTEP)
 	}
 	r := s.Rules

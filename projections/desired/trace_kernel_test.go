@@ -207,3 +207,24 @@ func TestKernelQueryPath(t *testing.T) {
 		}
 	}
 }
+
+// TestTraceOfKernelsOfTwoVNets: that nodes are no peers is a fault only of a vnet that both
+// NICs are on.
+func TestTraceOfKernelsOfTwoVNets(t *testing.T) {
+	w := worldtest.Settled(t, rules.Decide)
+	for _, other := range []bool{false, true} {
+		got := desired.NewTrace(w.State, changetest.UUID(21).String(), changetest.UUID(22).String())
+		if other {
+			got.To.VNet++
+		}
+		asked := got.Kernels()
+		for i := range asked {
+			asked[i].View = kernelOf(&got, &asked[i])
+			*asked[i].View.Security.Peer = false
+		}
+		got.JudgeKernels(asked)
+		if has := slices.ContainsFunc(got.Findings, func(f desired.Finding) bool { return f.Code == "kernel-peer" }); has == other {
+			t.Errorf("on two vnets: %v, kernel-peer: %v: %+v", other, has, got.Findings)
+		}
+	}
+}

@@ -124,7 +124,11 @@ func TestReceipt(t *testing.T) {
 	if got := r.line(); got != "nothing was written" {
 		t.Error(got)
 	}
-	r.add(log.Result{First: 5, Last: 9, Events: 5}, false)
+	r.add(log.Result{First: 5, Last: 5, Events: 1}, false)
+	if got := r.line(); got != "written as #5; to take it back: rutter log revert 5" {
+		t.Error(got)
+	}
+	r.add(log.Result{First: 6, Last: 9, Events: 4}, false)
 	r.add(log.Result{First: 12, Last: 12}, false) // without effect
 	if got := r.line(); got != "written as #5 to #9; to take it back: rutter log revert --from 5 --until 9" {
 		t.Error(got)

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/planprint"
 	"rutter/log"
 	"rutter/projections/foresee"
 )
@@ -56,24 +56,15 @@ func (r *receipt) add(result log.Result, before bool) {
 	r.Events += int(result.Events)
 }
 
-// whole reports whether all entries from the first to the last one are of the receipt.
-func (r *receipt) whole() bool { return int(r.Last-r.First)+1 == r.Events }
-
 // line says what was written, and how it is taken back.
 func (r *receipt) line() string {
-	switch {
-	case r.Events == 0:
-		return "nothing was written"
-	case r.whole():
-		return fmt.Sprintf("written as #%d to #%d; to take it back: rutter log revert --from %d --until %d", r.First, r.Last, r.First, r.Last)
-	}
-	var ranges []string
+	var ranges []log.SeqRange
 	for _, c := range r.Changes {
 		if c.Events > 0 {
-			ranges = append(ranges, fmt.Sprintf("%d-%d", c.First, c.Last))
+			ranges = append(ranges, log.SeqRange{First: c.First, Last: c.Last})
 		}
 	}
-	return fmt.Sprintf("written as %d entries from #%d to #%d, with entries of others between; to take it back: rutter log revert %s", r.Events, r.First, r.Last, strings.Join(ranges, ","))
+	return planprint.Receipt(ranges)
 }
 
 // writer writes the changes of a set, one after the other.

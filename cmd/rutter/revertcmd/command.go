@@ -46,7 +46,7 @@ func Command() *cli.Command {
 			"rutter log revert 1042",
 			"rutter log revert 019a5b1c-4f2e-7c3d-8e4f-a1b2c3d4e5f6 --yes --wait fabric   # all of a change",
 			"rutter log revert --from 1042 --until 1060",
-			"rutter log revert --actor operator/bob --from 2h --kind network --path gateway",
+			"rutter log revert --actor operator:bob --from 2h --kind network --path gateway",
 			"rutter log revert 1042 --take nic/90:b8:d0:10:02:00=was --take now",
 			"rutter log revert 1042 -o json   # the plan, for a program"),
 	}
@@ -122,7 +122,7 @@ func (r *run) refused() error {
 
 // agreed asks on the terminal.
 func (r *run) agreed() bool {
-	output.Printf(r.c.App.ErrWriter, "Take back %s in %d changes? [yes/no] ", r.plan.Reverts(), len(r.parts))
+	output.Printf(r.c.App.ErrWriter, "Take back %s in %s? [yes/no] ", r.plan.Reverts(), r.changes())
 	answer, err := bufio.NewReader(io.LimitReader(os.Stdin, 16)).ReadString('\n')
 	return (err == nil || errors.Is(err, io.EOF)) && strings.TrimSpace(answer) == "yes"
 }
@@ -132,6 +132,8 @@ type Receipt struct {
 	First   log.Seq    `json:"first"`
 	Last    log.Seq    `json:"last"`
 	Changes []log.UUID `json:"changes"`
+
+	ranges []log.SeqRange // of each change
 }
 
 // write writes the changes, one after the other. Only the last one waits for the fabric. After
@@ -156,6 +158,9 @@ func (r *run) write(api, waiting *client.Client) (*Receipt, error) {
 			receipt = &Receipt{First: result.First}
 		}
 		receipt.Last, receipt.Changes = result.Last, append(receipt.Changes, part.Change.ID)
+		if result.First > 0 {
+			receipt.ranges = append(receipt.ranges, log.SeqRange{First: result.First, Last: result.Last})
+		}
 		if isLate {
 			return receipt, await.Pending(r.c, err)
 		}
@@ -192,7 +197,7 @@ func (r *run) show(receipt *Receipt) error {
 		return r.lines(receipt)
 	}
 	if receipt != nil {
-		return output.Printf(out, "written: first %s, last %s\n", receipt.First, receipt.Last)
+		return output.Printf(out, "%s\n", planprint.Receipt(receipt.ranges))
 	}
 	if len(r.parts) > 0 {
 		output.Printf(out, "what takes back %s, after seq %s:\n", r.plan.Reverts(), r.plan.Head)
@@ -202,7 +207,23 @@ func (r *run) show(receipt *Receipt) error {
 	}
 	r.notes(out)
 	if len(r.parts) == 0 && len(r.plan.Conflicts) == 0 && len(r.plan.Impossible) == 0 {
-		return output.Printf(out, "nothing to do: of %d entries that were chosen, none has to be taken back\n", r.plan.Entries)
+		return output.Printf(out, "nothing to do: of %s, none has to be taken back\n", r.chosen())
 	}
-	return output.Printf(out, "%s, in %d changes, of %d entries that were chosen\n", planprint.Count(&r.look), len(r.parts), r.plan.Entries)
+	return output.Printf(out, "%s, in %s, of %s\n", planprint.Count(&r.look), r.changes(), r.chosen())
+}
+
+// changes says how many changes the plan is.
+func (r *run) changes() string {
+	if len(r.parts) == 1 {
+		return "1 change"
+	}
+	return fmt.Sprintf("%d changes", len(r.parts))
+}
+
+// chosen says how many entries the user chose.
+func (r *run) chosen() string {
+	if r.plan.Entries == 1 {
+		return "1 entry that was chosen"
+	}
+	return fmt.Sprintf("%d entries that were chosen", r.plan.Entries)
 }
