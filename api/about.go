@@ -44,7 +44,7 @@ var about = map[string]openapi.About{
 	"POST /networks/{id}/nics": {Section: aboutObjects, Answers: "200 with a new NIC on the network, with an address of its provision range", Query: nodes.Waiting, Body: openapi.Object{Kind: log.KindNIC, Update: true}, Answer: new(log.NIC)},
 	"PUT /vmms/{id}":           {Section: aboutObjects, Answers: "204: a doorbell of older agents; the body is ignored", Status: http.StatusNoContent},
 
-	"POST /changes": {Section: aboutChanges, Answers: "`{\"ops\": [{\"action\", \"kind\", \"id\", \"if_match\", \"if_seq\", \"object\"}]}`, all or none: `change_id`, `first`, `last`, `events` and `ids`", Query: nodes.Waiting, Body: changeForm{}, Answer: resultForm{}},
+	"POST /changes": {Section: aboutChanges, Answers: "`{\"ops\": [{\"action\", \"kind\", \"id\", \"if_match\", \"if_seq\", \"object\"}]}`, and `\"reverts\"` (as in `\"#1042,#1050-#1060\"`) if it takes back entries, all or none: `change_id`, `first`, `last`, `events` and `ids`", Query: nodes.Waiting, Body: changeForm{}, Answer: resultForm{}},
 	"GET /write":    {Section: aboutChanges, Answers: "101: the connection becomes a write stream (package `log/intake`)", Status: http.StatusSwitchingProtocols},
 	"POST /write":   {Section: aboutChanges, Answers: "the same", Status: http.StatusSwitchingProtocols},
 
