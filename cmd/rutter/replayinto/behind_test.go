@@ -21,6 +21,13 @@ func TestServerThatStaysBehind(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		w.Header().Set("Content-Type", feed.LogMedia)
+		end, err := feed.Append(nil, &feed.Bookmark{Seq: 0})
+		if err == nil {
+			_, err = w.Write(end)
+		}
+		if err != nil {
+			t.Error(err)
+		}
 	}))
 	defer server.Close()
 	api, err := client.New(client.Config{Servers: []string{server.URL}})
