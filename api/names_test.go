@@ -1,12 +1,16 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"rutter/api/backend"
+	"rutter/log"
 )
 
 // Paths take names, addresses and the beginnings of ids, and answer with the id.
@@ -88,5 +92,76 @@ func TestWriteByAChangedName(t *testing.T) {
 	}
 	if w := b.call("DELETE", "/vms/web0", ""); w.Code != http.StatusNoContent || w.Header().Get(backend.HeaderID) != vm {
 		t.Errorf("DELETE: %s %v", pretty(w), w.Header())
+	}
+}
+
+// between is a store in which something happens after a write was looked up and before it is
+// decided.
+type between struct {
+	*memory
+	happen func()
+}
+
+// Propose implements backend.Store.
+func (b *between) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
+	if happen := b.happen; happen != nil {
+		b.happen = nil
+		happen()
+	}
+	return b.memory.Propose(ctx, c)
+}
+
+// A name that another object takes between the look-up and the decision deletes and changes
+// neither; what is addressed by its id has no such condition.
+func TestNameMovesBeforeTheDecision(t *testing.T) {
+	store := &between{memory: newMemory()}
+	s, err := New(Config{Version: "test", Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bedWith(t, store.memory, s)
+	b.furnish()
+	mine, other := testUUID(770).String(), testUUID(771).String()
+	for id, alias := range map[string]string{mine: "web", other: "old"} {
+		b.must("POST", "/vms", `{"uuid":"`+id+`","alias":"`+alias+`","owner_uuid":"`+ownerA.String()+`","state":"running","server_uuid":"`+cn1.String()+`"}`)
+	}
+	for _, method := range []string{"DELETE", "PUT"} {
+		store.happen = func() {
+			b.must("PUT", "/vms/"+mine, `{"alias":"old"}`)
+			b.must("PUT", "/vms/"+other, `{"alias":"web"}`)
+		}
+		if w := b.call(method, "/vms/web", `{"quota":11}`); w.Code != http.StatusPreconditionFailed {
+			t.Errorf("%s: %s", method, pretty(w))
+		}
+		if vm := b.must("GET", "/vms/"+mine, ""); vm["quota"] == 11.0 {
+			t.Errorf("%s has changed it: %v", method, vm)
+		}
+		b.must("GET", "/vms/"+other, "")
+		mine, other = other, mine
+	}
+	store.happen = func() { b.must("PUT", "/vms/"+mine, `{"alias":"x"}`) }
+	if w := b.call("DELETE", "/vms/"+mine, ""); w.Code != http.StatusNoContent {
+		t.Errorf("DELETE by id: %s", pretty(w))
+	}
+}
+
+// A write by a name that is sent again, because its answer was lost, is the same change: the
+// first try has changed the object, and so the condition that the name stands for.
+func TestRetryOfAWriteByName(t *testing.T) {
+	b := newBed(t)
+	b.furnish()
+	b.must("PUT", "/networks/"+fabricA.String(), `{"name":"blue"}`)
+	for path, body := range map[string]string{"/networks/blue": `{"description":"once"}`, "/servers/cn1": `{"comments":"once"}`} {
+		for range 2 {
+			id := log.UUID(uuid.Must(uuid.NewV7())).String()
+			first := b.call("PUT", path, body, "Rutter-Change-Id", id)
+			again := b.call("PUT", path, body, "Rutter-Change-Id", id)
+			if first.Code != http.StatusOK || again.Code != http.StatusOK || first.Header().Get("Etag") != again.Header().Get("Etag") {
+				t.Errorf("PUT %s: %s, and again %s", path, pretty(first), pretty(again))
+			}
+			if w := b.call("PUT", path, strings.Replace(body, "once", "twice", 1), "Rutter-Change-Id", id); w.Code == http.StatusOK {
+				t.Errorf("another content: %s", pretty(w))
+			}
+		}
 	}
 }

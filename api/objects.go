@@ -9,6 +9,7 @@ import (
 	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/naming"
 )
 
 // objectRoutes are the paths of the kinds of objects.
@@ -170,6 +171,7 @@ func (o *objectRoutes) provision(w http.ResponseWriter, r *http.Request) error {
 // update answers PUT /KIND/ID, and POST for VMAPI and CNAPI.
 func (o *objectRoutes) update(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		r = withContent(r, k)
 		op, err := o.opOn(w, r, k)
 		if err != nil {
 			return err
@@ -200,9 +202,23 @@ func (o *objectRoutes) opOn(w http.ResponseWriter, r *http.Request, k *kindRoute
 	return op, backend.Unchanged(&op, m)
 }
 
+// withContent is a request whose path names its object in another way than by the id, with its
+// content: a retry may find the object changed by the first try, and is the same change.
+func withContent(r *http.Request, k *kindRoute) *http.Request {
+	if _, is := naming.IsID(k.kind, r.PathValue("id")); is || r.PathValue("id") == "" {
+		return r
+	}
+	with, err := rest.NoteContent(r)
+	if err != nil {
+		return r // readBody returns the error
+	}
+	return with
+}
+
 // remove answers DELETE /KIND/ID.
 func (o *objectRoutes) remove(k *kindRoute) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		r = withContent(r, k)
 		op, err := o.opOn(w, r, k)
 		if err != nil {
 			return err
@@ -221,7 +237,7 @@ func (o *objectRoutes) writeOne(w http.ResponseWriter, r *http.Request, k *kindR
 	if err != nil {
 		return err
 	}
-	result, err := o.write.Propose(w, r, &log.Change{ID: id, Ops: []log.Op{op}})
+	result, err := o.write.Propose(w, r, &log.Change{ID: id, Ops: []log.Op{op}, Content: rest.ContentOf(r)})
 	if err != nil {
 		return err
 	}

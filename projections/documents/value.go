@@ -62,19 +62,34 @@ func scalar(of log.FieldType, v any) (any, error) {
 	case !isPlain && !isText:
 		return nil, errors.New("it is no single value")
 	case of == log.TypeBoolean:
-		if plain != "true" && plain != "false" {
+		truth, is := truthOf(plain)
+		if !is {
 			return nil, fmt.Errorf("\"%s\" is neither true nor false", log.Quote(string(plain)+text))
 		}
-		return plain == "true", nil
+		return truth, nil
 	case of == log.TypeNumber || of == log.TypeLarge:
 		if plain == "" || strings.Trim(string(plain), "0123456789") != "" {
 			return nil, fmt.Errorf("\"%s\" is no whole number of 0 or more", log.Quote(string(plain)+text))
 		}
-		return json.Number(strings.TrimLeft(string(plain[:len(plain)-1]), "0") + string(plain[len(plain)-1:])), nil
+		if len(plain) > 1 && plain[0] == '0' { // 12 to one reader of YAML, 10 to another
+			return nil, fmt.Errorf("\"%s\" begins with 0, which some take for base eight", log.Quote(string(plain)))
+		}
+		return json.Number(plain), nil
 	case isPlain:
 		return string(plain), nil
 	}
 	return text, nil
+}
+
+// truthOf returns what a plain value says if it is a truth: YAML has each in three forms.
+func truthOf(v Plain) (truth, is bool) {
+	switch v {
+	case "true", "True", "TRUE":
+		return true, true
+	case "false", "False", "FALSE":
+		return false, true
+	}
+	return false, false
 }
 
 // wanted says in words what a field takes.
@@ -118,8 +133,8 @@ func toJSON(v any, depth int) (any, error) {
 	}
 	switch v := v.(type) {
 	case Plain:
-		if v == "true" || v == "false" {
-			return v == "true", nil
+		if truth, is := truthOf(v); is {
+			return truth, nil
 		}
 		if json.Valid([]byte(v)) {
 			return json.Number(v), nil

@@ -65,10 +65,12 @@ func IsID(kind log.Kind, text string) (id string, is bool) {
 }
 
 // Resolve returns what text names among the objects of kinds that sees reports: by the
-// whole id; else by the exact name, where OWNER/NAME is the name with the UUID of its
-// owner, and a NIC or a VMM has the name of its VM; else by an address or a MAC that a NIC
-// has, which also names its VM or server; else by at least MinPrefix digits that begin the
-// id. The first of these that finds anything counts. sees may be nil: everything is seen.
+// whole id, which never means anything else; by the exact name, where OWNER/NAME is the
+// name with the UUID of its owner, and a NIC or a VMM has the name of its VM; by an address
+// or a MAC that a NIC has, which also names its VM or server; and by at least MinPrefix
+// digits that begin the id. None of the latter wins over another: who names an object like
+// the beginning of the id of another, or like its address, makes the text ambiguous, and
+// takes nothing that is meant for the other. sees may be nil: everything is seen.
 func Resolve(s *projections.State, kinds []log.Kind, text string, sees func(log.Object) bool) Found {
 	r := &resolver{s: s, text: text, sees: sees}
 	if text == "" || len(text) > MaxText {
@@ -85,13 +87,10 @@ func Resolve(s *projections.State, kinds []log.Kind, text string, sees func(log.
 	}
 	_, uuid := IsID(log.KindVM, text)
 	_, mac := IsID(log.KindNIC, text)
-	if uuid || mac && slices.Equal(kinds, []log.Kind{log.KindNIC}) {
+	if uuid || mac && (len(r.Matches) > 0 || slices.Equal(kinds, []log.Kind{log.KindNIC})) {
 		return r.Found // only ever an id
 	}
 	for _, stage := range []func(log.Kind){r.byName, r.byAddress, r.byPrefix} {
-		if len(r.Matches) > 0 {
-			break
-		}
 		for _, kind := range kinds {
 			stage(kind)
 		}

@@ -117,6 +117,54 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// A tenant that names its VM like the beginning of another's UUID, its address or its MAC
+// does not take what is meant for the other: the text then names both.
+func TestNamesThatLookLikeIDs(t *testing.T) {
+	for kind, texts := range map[log.Kind][]string{
+		log.KindVM:      {"5595d88c-6e4d-4bda-b58e-97dd02e30001"[:35], "5595d88c6e4d4bdab58e97dd02e30001", "10.0.0.5", "90:b8:d0:00:00:01", "90b8d0000001"},
+		log.KindNIC:     {"10.0.0.5", "90:b8:d0:00:00:0"},
+		log.KindNetwork: {"0e70de36"},
+		log.KindServer:  {"564d69b1", "10.99.0.1", "10.1.0.9"},
+	} {
+		for _, text := range texts {
+			s := world(t)
+			before := naming.Resolve(s, []log.Kind{kind}, text, nil).Matches
+			if len(before) == 0 {
+				t.Errorf("%s %q names nothing", kind, text)
+			}
+			a := id(t, ownerA)
+			var attack log.Object
+			switch kind {
+			case log.KindServer:
+				attack = &log.Server{UUID: id(t, "88888888-6e4d-4bda-b58e-97dd02e30003"), Hostname: text}
+			case log.KindNetwork:
+				attack = &log.Network{UUID: id(t, "88888888-6e4d-4bda-b58e-97dd02e30003"), Name: text, Subnet: netip.MustParsePrefix("10.7.0.0/24"), OwnerUUIDs: []log.UUID{a}}
+			default:
+				attack = &log.VM{UUID: id(t, thief), Alias: text, OwnerUUID: a}
+			}
+			if err := s.Load(projections.Record{Object: attack, Revision: 2, Seq: 90}); err != nil {
+				t.Fatal(err)
+			}
+			after := naming.Resolve(s, []log.Kind{kind}, text, nil).Matches
+			for _, m := range before {
+				if !slices.ContainsFunc(after, func(n naming.Match) bool { return n.ID == m.ID }) {
+					t.Errorf("%s %q names %s no more: %v", kind, text, m.ID, after)
+				}
+			}
+			if len(after) < 2 {
+				t.Errorf("%s %q is unique: %v", kind, text, after)
+			}
+		}
+	}
+	s := world(t)
+	if err := s.Load(projections.Record{Object: &log.VM{UUID: id(t, thief), Alias: "external", OwnerUUID: id(t, ownerB)}, Revision: 2, Seq: 90}); err != nil {
+		t.Fatal(err)
+	}
+	if got := ids(naming.Resolve(s, naming.Kinds, "external", nil)); !strings.Contains(got, thief) || !strings.Contains(got, "external by id") {
+		t.Errorf("a VM named like a NIC tag: %s", got)
+	}
+}
+
 // Who may not see an object does not learn of it: neither as a candidate, nor because a
 // name is not unique.
 func TestOnlyWhatIsSeen(t *testing.T) {

@@ -168,11 +168,17 @@ func (k *keys) refer(o log.Object, h how) {
 		for _, owner := range o.OwnerUUIDs {
 			if o.Fabric {
 				k.reads = append(k.reads, keyOf(ofVLAN, owner[:], numbers(o.VLANID)))
+				k.taken(h, keyOf(ofVLAN, owner[:])) // the last one gives up the owner's vnet
 			}
+		}
+		if o.Fabric {
+			k.taken(h, keyOf(ofVLAN, numbers(o.VNetID)))
 		}
 	case *log.FabricVLAN:
 		k.writes = append(k.writes, keyOf(ofVLAN, o.OwnerUUID[:], numbers(o.VLANID)))
-		k.taken(h, keyOf(ofVLAN, o.OwnerUUID[:]))
+		if h != keeps { // its vnet is compared with those of the owner's networks, and not theirs with its own
+			k.writes = append(k.writes, keyOf(ofVLAN, o.OwnerUUID[:]))
+		}
 		k.taken(h, keyOf(ofVLAN, numbers(o.VNetID)))
 	case *log.NetworkPool:
 		k.uuids(o.Networks...)

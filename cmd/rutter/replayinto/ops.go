@@ -18,7 +18,7 @@ var ownKinds = []log.Kind{
 }
 
 // stampedFields are set by the server that decides an update, and refused from clients.
-var stampedFields = map[log.Kind][]string{log.KindNIC: {"created_timestamp", "modified_timestamp"}}
+var stampedFields = map[log.Kind][]string{log.KindNIC: {"created_timestamp", "modified_timestamp"}, log.KindVMM: {"placed"}}
 
 // firstKinds are created before other kinds when the log has no creates for its first
 // objects, because other objects refer to them.
@@ -63,22 +63,30 @@ func beforeRouters(state *projections.State, o log.Object) log.Object {
 // id; without operations if there is none for another cluster.
 func itemOf(events []*log.Event) (item bulkwrite.Item, err error) {
 	item.Change = new(log.Change)
+	withRouter := slices.ContainsFunc(events, func(e *log.Event) bool { return e.Kind == log.KindRouter })
 	for _, e := range events {
 		op, ok, err := opOf(e)
 		if err != nil {
 			return item, err
 		}
-		if !ok {
-			continue
+		touch, wrong := touchOf(e)
+		if wrong != nil {
+			return item, wrong
 		}
-		touch, err := touchOf(e)
-		if err != nil {
-			return item, err
+		if !ok || withRouter && (isOfRouter(touch.Before) || isOfRouter(touch.After)) {
+			continue
 		}
 		item.Change.Ops = append(item.Change.Ops, op)
 		item.Touches = append(item.Touches, touch)
 	}
 	return item, nil
+}
+
+// isOfRouter reports whether an object is an address that a router has: one that is made,
+// changed and deleted with its router makes the target itself.
+func isOfRouter(o log.Object) bool {
+	ip, is := o.(*log.IP)
+	return is && ip.BelongsToType == "router"
 }
 
 // touchOf says what an event touches.

@@ -1,6 +1,7 @@
 package replayinto
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,8 @@ type Options struct {
 	// Show, if not nil, is called now and then with how many entries are settled, and how
 	// many there are, or 0.
 	Show func(done, all uint64)
+
+	behindFor time.Duration // instead of the constant, in tests
 }
 
 // Outcome is what a replay did. It counts changes of the source, of which each object
@@ -61,12 +64,25 @@ type replay struct {
 	out      *bulkwrite.Writer
 	maps     *mapFile
 	ids      *resume
-	inTarget map[changeTag]mappedChange // in the target's log, and not in maps
-	scanned  log.Seq                    // up to which inTarget was read
-	seen     log.Seq                    // the highest of the target's that is known
-	pending  []pending                  // not settled, in order
-	settled  log.Seq                    // of the source
-	early    []mapping                  // to write when maps is open
+	inTarget map[changeTag]written // in the target's log, and perhaps not in maps
+	scanned  log.Seq               // up to which inTarget was read
+	seen     log.Seq               // the highest of the target's that is known
+	pending  []pending             // not settled, in order
+	settled  log.Seq               // of the source
+	early    []mapping             // to write when maps is open
+}
+
+// written is where a change stands in the target's log. There may be ten million of them,
+// of others most: it has what the change's tag does not say.
+type written struct {
+	first log.Seq
+	ms    uint64 // of the id
+	last  log.Seq
+}
+
+// of is the change with a tag.
+func (w written) of(target log.UUID, tag changeTag) mappedChange {
+	return mappedChange{Cluster: target, First: w.first, Last: w.last, ID: tag.id(w.ms)}
 }
 
 // pending is a change that was handed to the writer.
@@ -103,10 +119,8 @@ func Run(ctx context.Context, api *client.Client, from Source, o Options) (_ Out
 		after = r.ids.After
 	}
 	r.scanned = max(after, status.Floor)
-	for first := true; first || r.scanned < status.Head.Seq; first = false { // the server that was read may be behind
-		if err := r.readTarget(ctx); err != nil {
-			return r.Outcome, err
-		}
+	if err := r.readUpTo(ctx, status.Head.Seq); err != nil {
+		return r.Outcome, err
 	}
 	err = r.write(ctx)
 	return r.Outcome, err
@@ -122,10 +136,47 @@ func (r *replay) openMaps() (err error) {
 	return err
 }
 
+// Bounds of waiting for a server that is behind others.
+const (
+	behindPoll = 50 * time.Millisecond
+	behindFor  = 30 * time.Second
+)
+
+// readUpTo is readTarget up to a seq at least: the server that answers may be behind the one
+// that knew of it, and one that stays where it is for behindFor ends the replay.
+func (r *replay) readUpTo(ctx context.Context, head log.Seq) error {
+	since, at := time.Now(), r.scanned
+	for {
+		if err := r.readTarget(ctx); err != nil || r.scanned >= head {
+			return err
+		}
+		switch {
+		case r.scanned > at:
+			since, at = time.Now(), r.scanned
+		case time.Since(since) > r.behind():
+			return fmt.Errorf("%w: a server shows entries up to seq %d of %d, and has shown no more for %s: name another one", client.ErrUnavailable, r.scanned, head, r.behind())
+		}
+		if err := rest(ctx, behindPoll); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *replay) behind() time.Duration { return cmp.Or(r.o.behindFor, behindFor) }
+
+func rest(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
 // readTarget reads on which changes the target has already.
 func (r *replay) readTarget(ctx context.Context) error {
 	if r.inTarget == nil {
-		r.inTarget = map[changeTag]mappedChange{}
+		r.inTarget = map[changeTag]written{}
 	}
 	for e, err := range r.api.Entries(ctx, r.scanned) {
 		if err != nil {
@@ -135,12 +186,17 @@ func (r *replay) readTarget(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("entry %d of the target: %w", e.Seq, err)
 		}
+		r.scanned = e.Seq
+		ms, is := head.ChangeID.UnixMilli()
 		tag := tagIn(head.ChangeID)
+		if !is || tag.id(uint64(ms)) != head.ChangeID {
+			continue // a replay makes no such id
+		}
 		was, known := r.inTarget[tag]
 		if !known {
-			was = mappedChange{Cluster: r.Target, First: e.Seq, ID: head.ChangeID}
+			was = written{first: e.Seq, ms: uint64(ms)}
 		}
-		was.Last, r.scanned = e.Seq, e.Seq
+		was.last = e.Seq
 		r.inTarget[tag] = was
 	}
 	r.seen = max(r.seen, r.scanned)
@@ -259,7 +315,7 @@ func (r *replay) repeat(ctx context.Context, at place, source mappedChange, even
 	if was, ok := r.inTarget[tag]; ok { // it was written, and its mapping was lost
 		delete(r.inTarget, tag)
 		r.Had++
-		return r.settle(at, mapping{Source: source, Target: was})
+		return r.settle(at, mapping{Source: source, Target: was.of(r.Target, tag)})
 	}
 	item, err := itemOf(events)
 	if err != nil {
@@ -346,14 +402,15 @@ const foundedPoll = 20 * time.Millisecond
 func (r *replay) found(ctx context.Context, at place, source mappedChange, tag changeTag, change *log.Change) error {
 	change.ID = tag.id(uint64(time.Now().UnixMilli()))
 	result, err := r.api.Submit(ctx, change)
-	if err != nil && r.readTarget(ctx) == nil && r.inTarget[tag].Last > 0 {
+	if err != nil && r.readTarget(ctx) == nil && r.inTarget[tag].last > 0 {
 		// A replay that was killed had sent it.
-		result, change.ID, err = log.Result{First: r.inTarget[tag].First, Last: r.inTarget[tag].Last}, r.inTarget[tag].ID, nil
+		was := r.inTarget[tag]
+		result, change.ID, err = log.Result{First: was.first, Last: was.last}, tag.id(was.ms), nil
 	}
 	if err != nil {
 		return fmt.Errorf("%s: the target does not take it, and has all before it: %w", source.name(), err)
 	}
-	for r.Target.IsZero() {
+	for end := time.Now().Add(r.behind()); r.Target.IsZero(); {
 		status, err := r.api.Status(ctx)
 		if err != nil {
 			return err
@@ -361,10 +418,11 @@ func (r *replay) found(ctx context.Context, at place, source mappedChange, tag c
 		if r.Target = status.Head.Cluster; !r.Target.IsZero() {
 			break
 		}
-		select { // that server has not applied the change yet
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(foundedPoll):
+		if time.Now().After(end) {
+			return fmt.Errorf("%w: a server has not applied the cluster's first change for %s: name another one", client.ErrUnavailable, r.behind())
+		}
+		if err := rest(ctx, foundedPoll); err != nil { // that server has not applied the change yet
+			return err
 		}
 	}
 	if r.Target == r.from.Cluster {

@@ -51,7 +51,7 @@ func ExitCode(err error) int {
 		return ExitRefused
 	case errors.As(err, &usage):
 		return ExitUsage
-	case errors.Is(err, client.ErrUnavailable):
+	case errors.Is(err, client.ErrUnavailable), errors.As(err, new(*TimeoutError)):
 		return ExitNoReply
 	case errors.As(err, &coder):
 		return coder.ExitCode()

@@ -106,6 +106,7 @@ func FuzzRead(f *testing.F) {
 		`{"kind":"vm","name":"web","spec":{"properties":{"tags":{"a":[1,1.50,true,null,"x"]}}}}`,
 		"kind: nic\noptions: [any_owner]\nspec: {mac: 90:b8:d0:01:02:03, vm: ~, ip: null}\n---\nkind: setting\nname: a\nspec: {value: 2026-11-22}\n",
 		"kind: server\nname: 0x10\nspec: {comments: \"a\\tb\\u0085\\U0001F600\", traits: {}}\n", "&a *a", "{", "[[", "kind: &x vm", "\ufeffkind: vm\n", "\x00", "? {a: b}\n: c",
+		"kind: server\nspec: {\"0\\0\": 1, \"\\e[31m\": 2}\n",
 	} {
 		f.Add([]byte(text))
 	}

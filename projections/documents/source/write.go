@@ -198,7 +198,8 @@ func AppendJSON(b []byte, doc *documents.Document) ([]byte, error) {
 		for i, name := range specNames(doc) {
 			text, wrong := jsonValue(doc.Spec[name])
 			err = cmp.Or(err, wrong)
-			spec.WriteString([]string{"", ","}[min(i, 1)] + strconv.Quote(name) + ":" + text)
+			key, _ := jsonValue(name) // a text has one
+			spec.WriteString([]string{"", ","}[min(i, 1)] + key + ":" + text)
 		}
 		err = cmp.Or(err, add("spec", json.RawMessage("{"+spec.String()+"}")))
 	}
