@@ -60,8 +60,8 @@ var about = map[string]openapi.About{
 
 	"GET /lookup/vl2": {Section: aboutLookups, Answers: "the node and the underlay address of a MAC: `vnet`, `mac`, `at`", Query: []string{"vnet", "mac", "at"}, Answer: lookupForm{}},
 	"GET /lookup/vl3": {Section: aboutLookups, Answers: "the MAC, the node and the underlay address of an IP: `vnet`, `ip`, `at`", Query: []string{"vnet", "ip", "at"}, Answer: lookupForm{}},
-	"GET /names": {Section: aboutLookups, Answers: "the objects that `name` means, at most ten, with `more` if there are others: `{\"found\": [{\"kind\", \"id\", \"name\", \"owner_uuid\", \"by\", \"etag\", \"vnet_id\"}]}`; `kind` (several separated by commas), `at`", Query: []string{"name", "kind", "at"}, Answer: naming.Found{}},
-	"GET /trace":      {Section: aboutLookups, Answers: "step by step why one VM can reach another: `from`, `to`, `at`; with `kernels`, what the kernels of both nodes have, asked of their agents, and which counters rose within `watch_ms` (1000; up to 10000)", Query: []string{"from", "to", "at", "kernels", "watch_ms"}, Answer: desired.Trace{}},
+	"GET /names":      {Section: aboutLookups, Answers: "the objects that `name` means, at most ten, with `more` if there are others: `{\"found\": [{\"kind\", \"id\", \"name\", \"owner_uuid\", \"by\", \"etag\", \"vnet_id\"}]}`; `kind` (several separated by commas), `at`", Query: []string{"name", "kind", "at"}, Answer: naming.Found{}},
+	"GET /trace":      {Section: aboutLookups, Answers: "step by step why one VM can reach another: `from`, `to`, `at`; each finding has one of the codes of [trace.md](trace.md); with `kernels`, what the kernels of both nodes have, asked of their agents, and which counters rose within `watch_ms` (1000; up to 10000)", Query: []string{"from", "to", "at", "kernels", "watch_ms"}, Answer: desired.Trace{}},
 
 	"GET /cluster":                       {Section: aboutCluster, Answers: "the servers, and which one leads, as this server sees it", Answer: backend.Status{}},
 	"POST /cluster/members":              {Section: aboutCluster, Answers: "the cluster with the new server: `{\"id\", \"address\", \"non_voter\"}`", Body: memberForm{}, Answer: backend.Status{}},
