@@ -37,7 +37,7 @@ func Command() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "status", Usage: "what each server named by --server says of itself", Action: clusterStatus,
-				Flags:       append(slices.Clone(flags), &cli.DurationFlag{Name: "wait", Usage: "wait until each of them is ready, this `TIME` at most"}),
+				Flags:       append([]cli.Flag{term.ServersFlag(), output.TableFlag()}, &cli.DurationFlag{Name: "wait", Usage: "wait until each of them is ready, this `TIME` at most"}),
 				Description: term.Examples("rutter cluster status", "rutter cluster status --wait 2m     # between two restarts", "rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -o json"),
 			},
 			{
@@ -110,7 +110,11 @@ func clusterStatus(c *cli.Context) error {
 		case <-time.After(promotePause):
 		}
 	}
-	err = output.One(c, answers, func(out io.Writer) { writeClusterStatus(out, answers) })
+	if c.String("output") == "csv" {
+		err = output.Table(c, answers, func(w io.Writer) { writeServers(w, answers) })
+	} else {
+		err = output.One(c, answers, func(out io.Writer) { writeClusterStatus(out, answers) })
+	}
 	switch {
 	case err != nil:
 		return err
@@ -138,16 +142,36 @@ func askServers(ctx context.Context, api *client.Client) (answers []serverAnswer
 	return answers, reached, ready
 }
 
+// writeClusterStatus is what people read: the servers, and below them what is to be acted on.
 func writeClusterStatus(out io.Writer, answers []serverAnswer) {
-	var head log.Seq
-	asked := make(map[string]bool)
+	w := output.Aligned(out)
+	writeServers(w, answers)
+	_ = w.Flush() // the terminal is gone
+	asked, missing := make(map[string]bool), make(map[string]string)
 	for _, a := range answers {
-		head = max(head, a.Head.Seq)
 		asked[a.ID] = true
 	}
-	w := output.Aligned(out)
+	for _, a := range answers {
+		for _, m := range a.Members {
+			if !asked[m.ID] {
+				missing[m.ID] = m.Address
+			}
+		}
+	}
+	writeClockAlarms(out, answers)
+	writeAlarms(out, answers)
+	for _, id := range slices.Sorted(maps.Keys(missing)) {
+		output.Printf(out, "%s (peer port %s) is a member too, and was not asked or did not answer: name it with --server\n", id, missing[id])
+	}
+}
+
+// writeServers is a line for each server.
+func writeServers(w io.Writer, answers []serverAnswer) {
+	var head log.Seq
+	for _, a := range answers {
+		head = max(head, a.Head.Seq)
+	}
 	output.Print(w, "SERVER\tID\tSTATE\tTERM\tHEAD\tLAG\tDURABLE\tDATA\tDISK FREE\tCLOCK\tREADY\n")
-	missing := make(map[string]string)
 	for _, a := range answers {
 		if a.Error != "" {
 			output.Printf(w, "%s\t-\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n", a.URL, a.Error)
@@ -162,17 +186,6 @@ func writeClusterStatus(out io.Writer, answers []serverAnswer) {
 		}
 		output.Printf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s of %s\t%s\t%s\n", a.URL, output.Text(a.ID), output.Text(a.State), a.Term, a.Head.Seq, head-a.Head.Seq,
 			d.Durable, output.Size(d.DBBytes+d.RaftBytes), output.Size(d.DiskFree), output.Size(d.DiskBytes), clockOf(d.Clock), ready)
-		for _, m := range a.Members {
-			if !asked[m.ID] {
-				missing[m.ID] = m.Address
-			}
-		}
-	}
-	_ = w.Flush() // the terminal is gone
-	writeClockAlarms(out, answers)
-	writeAlarms(out, answers)
-	for _, id := range slices.Sorted(maps.Keys(missing)) {
-		output.Printf(out, "%s (peer port %s) is a member too, and was not asked or did not answer: name it with --server\n", id, missing[id])
 	}
 }
 

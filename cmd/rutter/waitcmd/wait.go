@@ -57,7 +57,7 @@ func scopeNamed(c *cli.Context, text string) (log.Scope, error) {
 			return named.Object(c.Context, api, kind, text)
 		})
 		if err != nil {
-			return log.Scope{}, err
+			return log.Scope{}, fmt.Errorf("--scope: %w", err)
 		}
 		return log.VNetScope(vnet), nil
 	}
