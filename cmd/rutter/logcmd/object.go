@@ -128,7 +128,7 @@ func blame(c *cli.Context) (err error) {
 		return output.Table(c, answer, func(w io.Writer) {
 			output.Print(w, "FIELD\tVALUE\tNAME\tSEQ\tTIME\tACTOR\tCHANGE\tOLD\n")
 			for _, f := range answer.Fields {
-				output.Printf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", f.Field, line.Value(f.Field, f.Value), f.Name, f.Seq, timeCell(f.Time), f.Actor, idCell(f.Change), line.Value(f.Field, f.Old))
+				output.Printf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", f.Field, valueCell(f.Field, f.Value), f.Name, f.Seq, timeCell(f.Time), f.Actor, idCell(f.Change), valueCell(f.Field, f.Old))
 			}
 		})
 	}
@@ -151,6 +151,18 @@ func timeCell(t log.Time) string {
 		return ""
 	}
 	return t.String()
+}
+
+// valueCell is the value of a field in a cell of a table: a text as it is, none as nothing,
+// and the rest as JSON.
+func valueCell(field string, v log.Value) string {
+	if text, is := v.(string); is {
+		return text
+	}
+	if v == nil {
+		return ""
+	}
+	return line.Value(field, v)
 }
 
 // nameOf sets the names of what the values name.
