@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"rutter/api/internal/apitest"
 	"rutter/api/internal/nodes"
 	"rutter/api/liveness"
 	"rutter/log"
@@ -61,6 +62,8 @@ func TestBarrierOfAWholeChange(t *testing.T) {
 		"seq=1":                        "1: all",
 		"":                             fmt.Sprintf("%d: all", first+3),
 		fmt.Sprintf("seq=%d&scope=vnet:7", first):                      fmt.Sprintf("%d: vnet:7", first),
+		fmt.Sprintf("seq=%d&scope=vnet:%s/net", first, ownerA):         fmt.Sprintf("%d: %s", first, log.VNetScope(apitest.VNetA)),
+		fmt.Sprintf("seq=%d&scope=cn:other0,network:external", first):  fmt.Sprintf("%d: %s %s", first, log.CNScope(cn1), log.NetworkScope(apitest.External)),
 		fmt.Sprintf("seq=%d&scope=vnet:7,%s", first, log.CNScope(cn1)): fmt.Sprintf("%d: vnet:7 %s", first, log.CNScope(cn1)),
 	} {
 		if w := b.call("GET", "/wait?"+query, ""); w.Code != 200 {
@@ -75,7 +78,7 @@ func TestBarrierOfAWholeChange(t *testing.T) {
 		t.Errorf("of what is not kept: %s", pretty(w))
 	}
 	for query, want := range map[string]string{
-		"seq=x": "seq", "scope=vnet:x": "scope", "scope=everybody": "scope", "timeout=soon": "timeout", "timeout=20m": "timeout", "colour=red": "colour",
+		"seq=x": "seq", "scope=vnet:x": "scope", "scope=vnet:external": "scope", "scope=cn:x": "scope", "vm=x&scope=all": "vm", "scope=vnet:1,cn:" + strings.Repeat("other0,cn:", 16) + "other0": "16 names", "scope=everybody": "scope", "timeout=soon": "timeout", "timeout=20m": "timeout", "colour=red": "colour",
 	} {
 		if w := b.call("GET", "/wait?"+query, ""); w.Code != 422 || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%q: %s", query, pretty(w))

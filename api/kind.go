@@ -2,7 +2,6 @@ package api
 
 import (
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,26 +74,6 @@ func (k *kindRoute) filterNames() []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// id reads an id from the path, in the form of the log.
-func (k *kindRoute) id(r *http.Request) (string, error) {
-	text := r.PathValue("id")
-	switch k.kind.Describe().IDForm {
-	case log.IDText, log.IDPair:
-		return text, nil
-	case log.IDMAC:
-		mac, err := log.ParseMAC(text)
-		if err != nil {
-			return "", rest.BadParameter(k.key, log.ElementInvalid, "send a MAC address, as in 90:b8:d0:01:02:03", "%v", err)
-		}
-		return mac.String(), nil
-	}
-	uuid, err := log.ParseUUID(text)
-	if err != nil {
-		return "", rest.BadParameter(k.key, log.ElementInvalid, "send a UUID of 36 characters", "%v", err)
-	}
-	return uuid.String(), nil
 }
 
 // wanted are the values of one filter; an object matches if it has any of them.

@@ -58,6 +58,9 @@ func (o *objectRoutes) list(k *kindRoute) rest.Endpoint {
 		if err != nil {
 			return err
 		}
+		if p, err = o.byNames(w, r, p, k); err != nil {
+			return err
+		}
 		conditions, err := k.conditions(p)
 		if err != nil {
 			return err

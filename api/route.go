@@ -21,7 +21,7 @@ import (
 func (s *Server) table() []rest.Route {
 	return slices.Concat(
 		(&objectRoutes{s.store, s.read, s.write, s.logs.Get}).routes(),
-		(&vmmRoutes{s.store, s.cfg.VMMs, s.guard, &s.acknowledged}).routes(),
+		(&vmmRoutes{s.store, s.read, s.cfg.VMMs, s.guard, &s.acknowledged}).routes(),
 		(&changeRoutes{s.store, s.write}).routes(),
 		writestream.New(s.store, s.guard, s.logger, &s.acknowledged, s.draining, s.streams.Enter).Routes(),
 		(&pastRoutes{s.store, s.cfg.Past, s.guard, s.read}).routes(),

@@ -27,7 +27,7 @@ func (l *lookupRoutes) trace(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, needed := range [...]string{"from", "to"} {
 		if p.Text(needed) == "" {
-			return rest.BadParameter(needed, log.ElementMissing, "send ?from=VM&to=VM or IP; a VM is a UUID, an alias, or the MAC of its NIC", "%s is missing", needed)
+			return rest.BadParameter(needed, log.ElementMissing, "send ?from=VM&to=VM or IP; a VM is a UUID, an alias, a MAC or an address of its NIC, or the beginning of an id", "%s is missing", needed)
 		}
 	}
 	kernels, err := p.Flag("kernels")

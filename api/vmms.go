@@ -19,6 +19,7 @@ import (
 // vmmRoutes are the paths for doorbells of VMMs and for calls to them.
 type vmmRoutes struct {
 	store        backend.Store
+	read         *backend.Reader
 	service      *vmm.Service // nil: this server calls no compute nodes
 	guard        *guard.Guard
 	acknowledged *rest.Acknowledged
@@ -35,23 +36,23 @@ func (m *vmmRoutes) routes() []rest.Route {
 	}
 }
 
-// target returns the service, and the VMM of the path.
-func (m *vmmRoutes) target(r *http.Request) (*vmm.Service, log.UUID, error) {
+// target returns the service, and the VMM of the path, by its id or its VM's name.
+func (m *vmmRoutes) target(w http.ResponseWriter, r *http.Request) (*vmm.Service, log.UUID, error) {
 	if m.service == nil {
 		return nil, log.UUID{}, rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server asks no compute nodes")
 	}
-	text, err := kindOf(log.KindVMM).id(r)
+	found, err := m.read.Named(w, r, rest.Parameters{}, log.KindVMM, r.PathValue("id"))
 	if err != nil {
 		return nil, log.UUID{}, err
 	}
-	return m.service, uuidOf(text), nil
+	return m.service, uuidOf(found.ID), nil
 }
 
 // ring answers POST /vmms/UUID/doorbell, and PUT /vmms/UUID of older agents. It answers
 // at once and ignores the body, which may be of any version.
 func (m *vmmRoutes) ring(status int) rest.Endpoint {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		service, id, err := m.target(r)
+		service, id, err := m.target(w, r)
 		if err != nil {
 			return err
 		}
@@ -61,9 +62,11 @@ func (m *vmmRoutes) ring(status int) rest.Endpoint {
 		}
 		var cn log.UUID
 		if p.Has("cn") {
-			if cn, err = log.ParseUUID(p.Text("cn")); err != nil {
-				return rest.BadParameter("cn", log.ElementInvalid, "send the UUID of the compute node that rings, or leave it out", "%v", err)
+			found, err := m.read.Named(w, r, rest.Parameters{}, log.KindServer, p.Text("cn"))
+			if err != nil {
+				return rest.OfParameter("cn", err)
 			}
+			cn = uuidOf(found.ID)
 		}
 		if !m.ringsOwn(r, id, cn) {
 			return rest.NotFound("vmm")
@@ -79,7 +82,7 @@ func (m *vmmRoutes) ring(status int) rest.Endpoint {
 
 // setState answers PUT /vmms/UUID/state: it sends Omicron's body on to the CN.
 func (m *vmmRoutes) setState(w http.ResponseWriter, r *http.Request) error {
-	service, id, err := m.target(r)
+	service, id, err := m.target(w, r)
 	if err != nil {
 		return err
 	}
@@ -96,7 +99,7 @@ func (m *vmmRoutes) setState(w http.ResponseWriter, r *http.Request) error {
 
 // register answers POST /vmms/UUID/register.
 func (m *vmmRoutes) register(w http.ResponseWriter, r *http.Request) error {
-	service, id, err := m.target(r)
+	service, id, err := m.target(w, r)
 	if err != nil {
 		return err
 	}
@@ -114,7 +117,7 @@ func (m *vmmRoutes) register(w http.ResponseWriter, r *http.Request) error {
 
 // unregister answers POST /vmms/UUID/unregister.
 func (m *vmmRoutes) unregister(w http.ResponseWriter, r *http.Request) error {
-	service, id, err := m.target(r)
+	service, id, err := m.target(w, r)
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,11 @@ func TestCommandsTakeNames(t *testing.T) {
 		{"network delete two", "", 2, "and others"},
 		{"network delete none", "", 3, `no network is named`},
 		{"nic list network_uuid=blue cn_uuid=cn1", "GET /nics ", 0, ""},
+		{"wait --scope vnet:blue", "GET /wait ", 1, "is not everywhere yet"},
+		{"wait --scope vnet:two", "", 2, "two names several"},
+		{"lookup vl3 blue 10.0.0.5", "GET /lookup/vl3 ", 0, ""},
+		{"lookup vl2 two 90:b8:d0:00:00:01", "", 2, "two names several"},
+		{"lookup vl3 none 10.0.0.5", "", 3, "no network is named"},
 		{"nic list network_uuid=two", "", 2, "network_uuid: two names several"},
 	} {
 		mu.Lock()

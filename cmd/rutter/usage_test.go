@@ -53,6 +53,9 @@ func TestWrongUsage(t *testing.T) {
 		{"token create", "--cn is missing: rutter token create --help has examples"},
 		{"agent", "--cn is missing"},
 		{"agent --cn cn1", "want 36 characters"},
+		{"trace a b -o csv", "is not one table: want table, json or ndjson"},
+		{"log stats -o csv", "is not one table"},
+		{"log stats -o yaml", `--output "yaml": want table`},
 		{"agent --cn " + uuid, "--servers is missing"},
 		{"agent --cn " + uuid + " --servers 10.0.0.1:7420", "want a base URL"},
 		{"agent --cn " + uuid + " --servers http://10.0.0.1:7420 --svp 0.0.0.0:1296", "say --insecure"},
@@ -74,7 +77,7 @@ func TestWrongUsage(t *testing.T) {
 		{"log show 1 --after 5", "want one SEQ, or --after and --limit"},
 		{"log show 0", "want the seq of an entry"},
 		{"lookup vl3 1", "want two arguments or more"},
-		{"lookup vl3 x 10.0.0.1", "want a vnet"},
+		{"lookup vl3 99999999 10.0.0.1", "want a vnet"},
 		{"lookup vl3 1 10.0.0", `"10.0.0": want an IP address`},
 		{"lookup vl2 1 10.0.0.1", "want 12 hexadecimal digits"},
 		{"lookup vl2 1 90:b8:d0:00:00:01 --svp nowhere", "want host:port"},
@@ -121,7 +124,7 @@ func TestWrongUsage(t *testing.T) {
 		{"help nonsense", `no command "nonsense"`},
 		{"log help nonsense", `no command "nonsense"`},
 		{"wait --seq x", `--seq "x": want a seq, or a cursor`},
-		{"wait --scope vnet:x", "--scope"},
+		{"wait --scope vnet:99999999", "--scope"},
 		{"wait 5", "takes no arguments"},
 	} {
 		t.Run(test.args, func(t *testing.T) {

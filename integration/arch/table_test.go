@@ -130,7 +130,7 @@ var importTable = []row{
 		why: "which server a VM goes to follows from the state alone, so that every server says the same",
 	},
 	{
-		pkg: "projections/desired", may: []string{"log", "projections", "projections/underlay"},
+		pkg: "projections/desired", may: []string{"log", "projections", "projections/naming", "projections/underlay"},
 		tests: []string{"log/changetest", "projections/internal/worldtest", "projections/rules"},
 		why:   "what a kernel must hold follows from the state alone, on a server as on the compute node",
 	},

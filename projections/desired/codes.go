@@ -16,6 +16,8 @@ func Codes() []Code { return slices.Clone(codes) }
 var codes = []Code{
 	{"from-unknown", Fault, "the log has no VM and no NIC of the first name"},
 	{"to-unknown", Fault, "the log has no VM, NIC or address of the second name, on any vnet of the first end"},
+	{"from-ambiguous", Doubt, "the first name is that of several: the trace is of the pair that is in the best order"},
+	{"to-ambiguous", Doubt, "the second name is that of several: the trace is of the pair that is in the best order"},
 	{"vm-not-running", Fault, "a VM is not running"},
 	{"vm-provisioning", Doubt, "a VM is being made"},
 	{"no-nic", Fault, "a VM has no NIC"},

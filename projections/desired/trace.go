@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/naming"
 )
 
 // TraceEntry is one entry that a CN's kernel needs for the way there or back.
@@ -56,14 +58,13 @@ type Trace struct {
 	KernelsAsked []TraceKernel `json:"kernels,omitempty"`
 }
 
-// bounds of a Trace: VMs that are looked through for an alias are all there are,
-// pairs of NICs are few.
+// maxTracePairs bounds the pairs of NICs that a Trace looks at.
 const maxTracePairs = 64
 
-// NewTrace looks at the way from one VM to another. Each end is a VM by its UUID or
-// its alias, or a NIC by its MAC; to may also be an address, on one of from's
-// networks or vnets. It costs little more than finding them; with an alias, a
-// look at every VM. What it does not know is how far the CNs are: see Judge.
+// NewTrace looks at the way from one VM to another. Each end is a VM or a NIC, named in any
+// way that package naming knows; to may also be an address, which is one on from's networks
+// and vnets. It costs little more than finding them. What it does not know is how far the
+// CNs are: see Judge.
 func NewTrace(s *projections.State, from, to string) Trace {
 	return TraceBetween(s, TraceName{Asked: from, ID: from}, TraceName{Asked: to, ID: to})
 }
@@ -71,58 +72,91 @@ func NewTrace(s *projections.State, from, to string) Trace {
 // TraceName names an end of a trace.
 type TraceName struct {
 	Asked string // as its texts call it
-	ID    string // as it is looked for: see NewTrace. A UUID costs no look at every VM
+	ID    string // as it is looked for: see NewTrace
 }
 
-// TraceBetween is NewTrace for a caller that knows the UUIDs of VMs that were named by
-// their aliases.
+// TraceBetween is NewTrace for a caller that knows the UUIDs of VMs that were named
+// otherwise.
 func TraceBetween(s *projections.State, fromName, toName TraceName) Trace {
-	sources := traceEnds(s, fromName)
-	targets := traceEnds(s, toName)
+	sources, targets := tracedBy(s, fromName), tracedBy(s, toName)
 	from, to := fromName.Asked, toName.Asked
 	if ip, err := netip.ParseAddr(toName.ID); err == nil {
-		targets = endsAt(s, to, ip.Unmap(), sources)
+		targets = traced{ends: endsAt(s, to, ip.Unmap(), sources.ends)}
 	}
 	best := Trace{From: TraceEnd{Asked: from}, To: TraceEnd{Asked: to}}
 	switch {
-	case len(sources) == 0:
+	case len(sources.ends) == 0:
 		best.find(Fault, "from-unknown", log.UUID{}, "name a VM by UUID or alias, or a NIC by MAC: rutter inventory list", "the log has no VM and no NIC %q", from)
-	case len(targets) == 0:
-		best.From = sources[0]
+	case len(targets.ends) == 0:
+		best.From = sources.ends[0]
 		best.find(Fault, "to-unknown", log.UUID{}, "look for it with rutter nic list --where ip=…, and whether it was deleted with rutter log tail", "nothing in the log is %q, on any vnet of %s", to, from)
 	default:
-		pairs := 0
-		for _, a := range sources {
-			for _, b := range targets {
-				if t := tracePair(s, a, b); pairs == 0 || t.rank() < best.rank() {
-					best = t
-				}
-				if pairs++; pairs == maxTracePairs {
-					return best.judged()
-				}
-			}
-		}
+		best = bestPair(s, sources.ends, targets.ends)
+	}
+	if sources.others != "" {
+		best.find(Doubt, "from-ambiguous", log.UUID{}, "name one of them by its id", "%q names %s", from, sources.others)
+	}
+	if targets.others != "" {
+		best.find(Doubt, "to-ambiguous", log.UUID{}, "name one of them by its id", "%q names %s", to, targets.others)
 	}
 	return best.judged()
 }
 
-// traceEnds are the NICs of a VM, or the NIC, that a name names.
-func traceEnds(s *projections.State, name TraceName) (ends []TraceEnd) {
-	if mac, err := log.ParseMAC(name.ID); err == nil {
-		if r, ok := s.Get(log.KindNIC, mac.String()); ok {
-			return []TraceEnd{endOf(s, name.Asked, r)}
+// bestPair is the trace of the two ends that are in the best order.
+func bestPair(s *projections.State, sources, targets []TraceEnd) (best Trace) {
+	pairs := 0
+	for _, a := range sources {
+		for _, b := range targets {
+			if pairs == maxTracePairs {
+				return best
+			}
+			if t := tracePair(s, a, b); pairs == 0 || t.rank() < best.rank() {
+				best = t
+			}
+			pairs++
 		}
-		return nil
 	}
+	return best
+}
+
+// traced are the NICs that an end of a trace can be.
+type traced struct {
+	ends []TraceEnd
+	// others lists the objects that the name means, if it means several.
+	others string
+}
+
+// tracedBy finds the NICs of a VM, or the NIC, that a name names: a whole id first, then
+// what package naming finds as a VM, then as a NIC.
+func tracedBy(s *projections.State, name TraceName) traced {
 	if id, err := log.ParseUUID(name.ID); err == nil {
-		return endsOfVM(s, name.Asked, id)
+		return traced{ends: endsOfVM(s, name.Asked, id)}
 	}
-	for r := range s.List(log.KindVM) {
-		if vm := r.Object.(*log.VM); vm.Alias == name.ID && name.ID != "" {
-			ends = append(ends, endsOfVM(s, name.Asked, vm.UUID)...)
+	found := naming.Resolve(s, []log.Kind{log.KindNIC}, name.ID, nil)
+	if len(found.Matches) == 0 || found.Matches[0].By != "id" && found.Matches[0].By != "address" {
+		if vms := naming.Resolve(s, []log.Kind{log.KindVM}, name.ID, nil); len(vms.Matches) > 0 {
+			found = vms
 		}
 	}
-	return ends
+	var all traced
+	var objects []string
+	for _, m := range found.Matches {
+		r, _ := s.Get(m.Kind, m.ID)
+		switch o := r.Object.(type) {
+		case *log.VM:
+			all.ends = append(all.ends, endsOfVM(s, name.Asked, o.UUID)...)
+		case *log.NIC:
+			all.ends = append(all.ends, endOf(s, name.Asked, r))
+		}
+		objects = append(objects, m.Kind.Describe().Noun+" "+m.ID)
+	}
+	if found.More {
+		objects = append(objects, "others")
+	}
+	if len(objects) > 1 {
+		all.others = strings.Join(objects[:len(objects)-1], ", ") + " and " + objects[len(objects)-1]
+	}
+	return all
 }
 
 // endsOfVM returns the NICs in the order of their addresses, IPv4 first: of pairs

@@ -13,7 +13,7 @@ type TraceWant struct {
 	CNs      []log.UUID // with all that they must know
 	Mentions []log.UUID // VMs, and the NICs that belong to them
 	NICs     []log.MAC
-	Whole    bool // everything: an alias is looked for among all VMs
+	Whole    bool // everything: a name is looked for among all VMs and NICs
 }
 
 // TraceOf is NewTrace on a state of the past, of which load returns what is
@@ -30,7 +30,8 @@ func TraceOf(from, to string, load func(TraceWant) (*projections.State, error)) 
 			return Trace{}, err
 		}
 		t := NewTrace(s, from, to)
-		if want.Whole || !want.more(append(append(traceEnds(s, TraceName{from, from}), traceEnds(s, TraceName{to, to})...), t.From, t.To)) {
+		ends := append(tracedBy(s, TraceName{from, from}).ends, tracedBy(s, TraceName{to, to}).ends...)
+		if want.Whole || !want.more(append(ends, t.From, t.To)) {
 			return t, nil
 		}
 	}

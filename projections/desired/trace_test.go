@@ -32,6 +32,16 @@ func TestTrace(t *testing.T) {
 		{name: "well, by address", to: "10.0.0.4", verdict: desired.Reachable},
 		{name: "well, by MAC", from: "00:00:00:00:02:00", to: "00:00:00:00:02:01", verdict: desired.Reachable},
 		{name: "well, by mapped address", to: "::ffff:10.0.0.4", verdict: desired.Reachable},
+		{name: "well, by alias", ops: []string{`update vm #21# {"alias": "web"}`}, from: "web", verdict: desired.Reachable},
+		{name: "well, from an address", from: "10.0.0.3", to: "10.0.0.4", verdict: desired.Reachable},
+		{name: "well, by the beginning of a MAC", to: "00:00:00:00:02:01"[:16], ops: []string{`delete nic 00:00:00:00:02:00`, `create nic {"mac": "020000000008", "belongs_to_type": "zone", "belongs_to_uuid": "#21#", "owner_uuid": "#1#", "cn_uuid": "#11#", "network_uuid": "#31#"}`}, verdict: desired.Reachable},
+		{name: "alias of two VMs", ops: []string{
+			`update vm #22# {"alias": "web"}`, `create vm {"uuid": "#25#", "owner_uuid": "#1#", "alias": "web", "state": "running"}`,
+		}, to: "web", verdict: desired.Doubtful, code: "to-ambiguous"},
+		{name: "alias that is the UUID of another VM", ops: []string{`create vm {"uuid": "#25#", "owner_uuid": "#1#", "alias": "` + vm2 + `", "state": "stopped"}`}, verdict: desired.Reachable},
+		{name: "address of NICs of two owners", ops: []string{
+			`create nic {"mac": "020000000015", "belongs_to_type": "zone", "belongs_to_uuid": "#22#", "owner_uuid": "#2#", "cn_uuid": "#12#", "network_uuid": "#32#", "ip": "10.0.0.3"}`,
+		}, from: "10.0.0.3", verdict: desired.Doubtful, code: "from-ambiguous"},
 		{name: "VM nobody knows", from: "nobody", verdict: desired.Unreachable, code: "from-unknown"},
 		{name: "address nobody has", to: "10.0.0.77", verdict: desired.Unreachable, code: "to-unknown"},
 		{name: "address of another vnet", ops: []string{`create nic {"mac": "020000000008", "belongs_to_type": "zone", "belongs_to_uuid": "#22#", "owner_uuid": "#2#", "cn_uuid": "#12#", "network_uuid": "#32#"}`}, to: "10.0.0.10", verdict: desired.Unreachable, code: "to-unknown"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,7 +18,11 @@ import (
 	"rutter/api/liveness"
 	"rutter/log"
 	"rutter/projections"
+	"rutter/projections/naming"
 )
+
+// maxWaitNames bounds the names in place of ids among the scopes of one wait.
+const maxWaitNames = 16
 
 // defaultWait is how long a barrier waits by default.
 const defaultWait = 10 * time.Second
@@ -69,11 +74,13 @@ type Barrier struct {
 	metrics *barrierMetrics
 	// fresh waits as a query asks; see Config.Fresh.
 	fresh func(*http.Request, rest.Parameters) error
+	// named finds the object that a name means; see Config.Named.
+	named func(w http.ResponseWriter, r *http.Request, p rest.Parameters, kind log.Kind, text string) (naming.Match, error)
 }
 
-// NewBarrier returns a Barrier. Of cfg it needs Store, Tail, Fabric and Fresh.
+// NewBarrier returns a Barrier. Of cfg it needs Store, Tail, Fabric, Fresh and Named.
 func NewBarrier(cfg Config) *Barrier {
-	return &Barrier{store: cfg.Store, tail: cfg.Tail, fabric: cfg.Fabric, fresh: cfg.Fresh, metrics: newBarrierMetrics()}
+	return &Barrier{store: cfg.Store, tail: cfg.Tail, fabric: cfg.Fabric, fresh: cfg.Fresh, named: cfg.Named, metrics: newBarrierMetrics()}
 }
 
 // Routes returns the paths that wait.
@@ -145,15 +152,22 @@ func (b *Barrier) get(w http.ResponseWriter, r *http.Request) error {
 	if q.Seq, err = b.waitedFor(r.Context(), p, q.Timeout); err != nil {
 		return err
 	}
+	names := 0
 	if p.Has("scope") {
 		for _, text := range strings.Split(p.Text("scope"), ",") {
 			scope, err := log.ParseScope(text)
 			if err != nil {
-				return rest.BadParameter("scope", log.ElementInvalid, "send all, vnet:N, cn:UUID or network:UUID, several parted by commas; none means those of the change", "%v", err)
+				if names++; names > maxWaitNames {
+					return rest.BadParameter("scope", log.ElementInvalid, "send ids, or fewer names", "a wait has scopes by %d names at most", maxWaitNames)
+				}
+				scope, err = b.scopeNamed(w, r, text, err)
+			}
+			if err != nil {
+				return err
 			}
 			q.Scopes = append(q.Scopes, scope)
 		}
-		if q.Concern, err = named(p, q.Scopes); err != nil {
+		if q.Concern, err = b.concern(w, r, p, q.Scopes); err != nil {
 			return err
 		}
 	} else if p.Has("vm") {
@@ -172,15 +186,43 @@ func (b *Barrier) get(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// named returns which objects a wait for scopes is for: those of the VM in the request,
+// scopeNamed reads a scope in which a CN, a network, or a fabric network in place of its
+// vnet, is named; bad says why it is none with an id.
+func (b *Barrier) scopeNamed(w http.ResponseWriter, r *http.Request, text string, bad error) (scope log.Scope, err error) {
+	sort, name, _ := strings.Cut(text, ":")
+	kind := map[string]log.Kind{"cn": log.KindServer, "network": log.KindNetwork, "vnet": log.KindNetwork}[sort]
+	_, number := strconv.ParseUint(name, 10, 64)
+	if kind == 0 || name == "" || sort == "vnet" && number == nil {
+		return scope, rest.BadParameter("scope", log.ElementInvalid, "send all, vnet:N, cn:UUID or network:UUID, several parted by commas; none means those of the change", "%v", bad)
+	}
+	m, err := b.named(w, r, rest.Parameters{}, kind, name)
+	if err != nil {
+		return scope, rest.OfParameter("scope", err)
+	}
+	w.Header().Del(backend.HeaderID) // the answer is not of the object
+	if sort != "vnet" {
+		return log.ParseScope(sort + ":" + m.ID)
+	}
+	if m.VNet == 0 {
+		return scope, rest.BadParameter("scope", log.ElementInvalid, "name a fabric network, or send vnet:N", "network %s has no vnet", name)
+	}
+	return log.VNetScope(m.VNet), nil
+}
+
+// concern returns which objects a wait for scopes is for: those of the VM in the request,
 // else all that is in the scopes.
-func named(p rest.Parameters, scopes []log.Scope) (*liveness.Concern, error) {
+func (b *Barrier) concern(w http.ResponseWriter, r *http.Request, p rest.Parameters, scopes []log.Scope) (*liveness.Concern, error) {
 	if !p.Has("vm") {
 		return concernOfScopes(scopes), nil
 	}
-	vm, err := log.ParseUUID(p.Text("vm"))
+	m, err := b.named(w, r, rest.Parameters{}, log.KindVM, p.Text("vm"))
 	if err != nil {
-		return nil, rest.BadParameter("vm", log.ElementInvalid, "send the UUID of a VM", "%v", err)
+		return nil, rest.OfParameter("vm", err)
+	}
+	w.Header().Del(backend.HeaderID)
+	vm, err := log.ParseUUID(m.ID)
+	if err != nil {
+		return nil, err
 	}
 	return &liveness.Concern{VMs: []log.UUID{vm}}, nil
 }

@@ -36,7 +36,7 @@ func Document(version string, endpoints []Endpoint) ([]byte, error) {
 		"openapi": Version,
 		"info": schema{
 			"title": "Rutter", "version": version, "license": schema{"name": "see the repository"},
-			"description": "The API of a server: objects, changes, the log, compute nodes, lookups and the cluster. Every server accepts every request.",
+			"description": "The API of a server: objects, changes, the log, compute nodes, lookups and the cluster. Every server accepts every request. The paths of NAPI, VMAPI and CNAPI, which programs of Triton use, are not in this document: docs/triton.md lists them.",
 		},
 		"servers": []schema{{"url": "/", "description": "the server that this document is from"}},
 		"tags":    tags,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -52,6 +53,19 @@ func (e *Error) Error() string { return e.Code + ": " + e.Message }
 // Fail returns an error with its status, its code and its remedy, which may be "".
 func Fail(status int, code, remedy, format string, args ...any) *Error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+// OfParameter returns an answer to a bad value, as one to the parameter that has it. Other
+// errors are returned as they are.
+func OfParameter(name string, err error) error {
+	answer, is := errors.AsType[*Error](err)
+	if !is || len(answer.Errors) != 1 {
+		return err
+	}
+	renamed := *answer
+	renamed.Errors = slices.Clone(answer.Errors)
+	renamed.Errors[0].Field = name
+	return &renamed
 }
 
 // BadParameter is NAPI's answer to a parameter that is wrong.

@@ -14,6 +14,13 @@ import (
 // Parameters are a query whose names were checked. The zero value is empty.
 type Parameters struct{ values url.Values }
 
+// With returns the query with another value of a parameter.
+func (p Parameters) With(name, value string) Parameters {
+	values := maps.Clone(p.values)
+	values.Set(name, value)
+	return Parameters{values}
+}
+
 // Freshness are the query parameters that every read of the state takes.
 var Freshness = []string{"consistent", "min_seq"}
 

@@ -30,14 +30,14 @@ func Command() *cli.Command {
 		Description: term.Examples(
 			"rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -s http://10.0.0.3:7420",
 			"rutter cluster join s4 10.0.0.4:7421     # then: rutter cluster promote s4",
-			"rutter cluster remove s2",
+			"rutter cluster remove s2                 # by its ID, the host of its peer port, or its URL",
 			"rutter cluster transfer s1",
 			"rutter cluster recover --data /var/lib/rutter --id s1     # offline, when the majority is lost",
 		),
 		Subcommands: []*cli.Command{
 			{
 				Name: "status", Usage: "what each server named by --server says of itself", Action: clusterStatus,
-				Flags:       append(slices.Clone(flags), &cli.DurationFlag{Name: "wait", Usage: "wait until each of them is ready, this `TIME` at most"}),
+				Flags:       append([]cli.Flag{term.ServersFlag(), output.TableFlag()}, &cli.DurationFlag{Name: "wait", Usage: "wait until each of them is ready, this `TIME` at most"}),
 				Description: term.Examples("rutter cluster status", "rutter cluster status --wait 2m     # between two restarts", "rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -o json"),
 			},
 			{
@@ -55,7 +55,7 @@ func Command() *cli.Command {
 			},
 			{
 				Name: "remove", Usage: "take a server out of the cluster for good, dead or alive", ArgsUsage: "ID", Flags: flags, Action: clusterRemove,
-				Description: term.Examples("rutter cluster remove s2"),
+				Description: term.Examples("rutter cluster remove s2", "rutter cluster remove 10.0.0.2", "rutter cluster remove http://10.0.0.2:7420"),
 			},
 			{
 				Name: "transfer", Usage: "hand leadership over, to the server named or the best one", ArgsUsage: "[ID]", Flags: flags, Action: clusterTransfer,
@@ -110,7 +110,11 @@ func clusterStatus(c *cli.Context) error {
 		case <-time.After(promotePause):
 		}
 	}
-	err = output.One(c, answers, func(out io.Writer) { writeClusterStatus(out, answers) })
+	if c.String("output") == "csv" {
+		err = output.Table(c, answers, func(w io.Writer) { writeServers(w, answers) })
+	} else {
+		err = output.One(c, answers, func(out io.Writer) { writeClusterStatus(out, answers) })
+	}
 	switch {
 	case err != nil:
 		return err
@@ -138,16 +142,36 @@ func askServers(ctx context.Context, api *client.Client) (answers []serverAnswer
 	return answers, reached, ready
 }
 
+// writeClusterStatus is what people read: the servers, and below them what is to be acted on.
 func writeClusterStatus(out io.Writer, answers []serverAnswer) {
-	var head log.Seq
-	asked := make(map[string]bool)
+	w := output.Aligned(out)
+	writeServers(w, answers)
+	_ = w.Flush() // the terminal is gone
+	asked, missing := make(map[string]bool), make(map[string]string)
 	for _, a := range answers {
-		head = max(head, a.Head.Seq)
 		asked[a.ID] = true
 	}
-	w := output.Aligned(out)
+	for _, a := range answers {
+		for _, m := range a.Members {
+			if !asked[m.ID] {
+				missing[m.ID] = m.Address
+			}
+		}
+	}
+	writeClockAlarms(out, answers)
+	writeAlarms(out, answers)
+	for _, id := range slices.Sorted(maps.Keys(missing)) {
+		output.Printf(out, "%s (peer port %s) is a member too, and was not asked or did not answer: name it with --server\n", id, missing[id])
+	}
+}
+
+// writeServers is a line for each server.
+func writeServers(w io.Writer, answers []serverAnswer) {
+	var head log.Seq
+	for _, a := range answers {
+		head = max(head, a.Head.Seq)
+	}
 	output.Print(w, "SERVER\tID\tSTATE\tTERM\tHEAD\tLAG\tDURABLE\tDATA\tDISK FREE\tCLOCK\tREADY\n")
-	missing := make(map[string]string)
 	for _, a := range answers {
 		if a.Error != "" {
 			output.Printf(w, "%s\t-\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n", a.URL, a.Error)
@@ -162,17 +186,6 @@ func writeClusterStatus(out io.Writer, answers []serverAnswer) {
 		}
 		output.Printf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s of %s\t%s\t%s\n", a.URL, output.Text(a.ID), output.Text(a.State), a.Term, a.Head.Seq, head-a.Head.Seq,
 			d.Durable, output.Size(d.DBBytes+d.RaftBytes), output.Size(d.DiskFree), output.Size(d.DiskBytes), clockOf(d.Clock), ready)
-		for _, m := range a.Members {
-			if !asked[m.ID] {
-				missing[m.ID] = m.Address
-			}
-		}
-	}
-	_ = w.Flush() // the terminal is gone
-	writeClockAlarms(out, answers)
-	writeAlarms(out, answers)
-	for _, id := range slices.Sorted(maps.Keys(missing)) {
-		output.Printf(out, "%s (peer port %s) is a member too, and was not asked or did not answer: name it with --server\n", id, missing[id])
 	}
 }
 
@@ -245,12 +258,56 @@ func postCluster(c *cli.Context, method, path string, body any) ([]client.Member
 	return status.Members, nil
 }
 
-// oneID returns the one argument, the id of a server.
+// oneID returns the id of the server that the one argument names.
 func oneID(c *cli.Context) (string, error) {
 	if c.NArg() != 1 || c.Args().First() == "" {
 		return "", term.Usagef("want one argument, the ID of a server: rutter cluster members lists them")
 	}
-	return c.Args().First(), nil
+	return memberID(c, c.Args().First())
+}
+
+// memberID returns the id of the member that text names: by its id, by the HOST:PORT or the
+// host of its peer port, or by the URL of its API. A text that names none is returned as it
+// is: it may be the id of a server that is no member.
+func memberID(c *cli.Context, text string) (string, error) {
+	api, err := clusterClient(c)
+	if err != nil {
+		return "", err
+	}
+	defer api.Close()
+	if strings.Contains(text, "://") {
+		status, err := api.StatusOf(c.Context, text)
+		if err != nil {
+			return "", fmt.Errorf("which server is %s? Give its ID, if it does not answer: rutter cluster members: %w", text, err)
+		}
+		return status.ID, nil
+	}
+	status, err := api.Status(c.Context)
+	if err != nil {
+		return "", err
+	}
+	return memberNamed(status.Members, text)
+}
+
+// memberNamed is memberID among members, of all but URLs.
+func memberNamed(members []client.Member, text string) (string, error) {
+	var at []string
+	if slices.ContainsFunc(members, func(m client.Member) bool { return m.ID == text }) {
+		return text, nil
+	}
+	for _, m := range members {
+		host, _, err := net.SplitHostPort(m.Address)
+		if m.Address == text || err == nil && host == strings.Trim(text, "[]") {
+			at = append(at, m.ID)
+		}
+	}
+	switch len(at) {
+	case 0:
+		return text, nil
+	case 1:
+		return at[0], nil
+	}
+	return "", term.Usagef("%s is the host of several servers: give the ID of one of %s", output.Visible(text), strings.Join(at, ", "))
 }
 
 type newMember struct {
@@ -345,7 +402,14 @@ func clusterTransfer(c *cli.Context) error {
 	if c.NArg() > 1 {
 		return term.Usagef("want at most one argument, the ID of the server that is to lead")
 	}
-	if _, err := postCluster(c, http.MethodPost, "/cluster/transfer", map[string]string{"id": c.Args().First()}); err != nil {
+	id := c.Args().First()
+	if id != "" {
+		var err error
+		if id, err = memberID(c, id); err != nil {
+			return err
+		}
+	}
+	if _, err := postCluster(c, http.MethodPost, "/cluster/transfer", map[string]string{"id": id}); err != nil {
 		return err
 	}
 	output.Print(c.App.Writer, "leadership was handed over\n")

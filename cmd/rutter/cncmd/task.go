@@ -138,6 +138,9 @@ func taskShow(c *cli.Context) error {
 
 func printTask(c *cli.Context, task client.Object) error {
 	return output.Table(c, task, func(w io.Writer) {
+		if c.String("output") == "csv" {
+			output.Print(w, "FIELD\tVALUE\n")
+		}
 		for _, name := range []string{"id", "task", "status", "server_uuid", "via", "timestamp", "started", "finished", "deadline", "failure", "params", "result"} {
 			if value, ok := task[name]; ok {
 				output.Printf(w, "%s\t%s\n", name, output.Text(value))

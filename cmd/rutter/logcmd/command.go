@@ -107,10 +107,11 @@ func blameCommand() *cli.Command {
 	return &cli.Command{
 		Name: "blame", Usage: "which change set each field of an object, and its actor", ArgsUsage: "KIND ID", Action: blame,
 		Flags: []cli.Flag{
-			term.ServersFlag(), term.DataFlag(), output.Flag(),
-			&cli.StringFlag{Name: "network", Usage: "of an address: only on the network with this `UUID`"},
+			term.ServersFlag(), term.DataFlag(), output.TableFlag(),
+			&cli.StringFlag{Name: "network", Usage: "of an address: only on this `NETWORK`, by its UUID or its name"},
 		},
 		Description: term.Examples("rutter log blame nic 90:b8:d0:10:02:00", "rutter log blame network 0e70de36-a40b-4ac0-9429-819f5ff82011",
+			"rutter log blame ip 10.21.12.100 --network blue",
 			"rutter log blame ip 10.21.12.100   # each event that gave, moved or took the address, or changed its IP object",
 			"rutter log blame vm 5595d88c-6e4d-4bda-b58e-97dd02e30001 -o json"),
 	}
@@ -120,7 +121,7 @@ func statsCommand() *cli.Command {
 	return &cli.Command{
 		Name: "stats", Usage: "count entries by kind, action, actor and CN, and how fast they came", Action: stats,
 		Flags:       append([]cli.Flag{term.ServersFlag(), term.DataFlag(), output.Flag(), fromFlag()}, filterFlags()...),
-		Description: term.Examples("rutter log stats", "rutter log stats --from 24h --kind nic", "rutter log stats --data /var/lib/rutter -o json"),
+		Description: term.Examples("rutter log stats", "rutter log stats --from 24h --kind nic", "rutter log stats --data /var/lib/rutter -o json") + "\n\nIt prints several tables, and so has no CSV: -o json has all figures.",
 	}
 }
 

@@ -124,9 +124,45 @@ func blame(c *cli.Context) (err error) {
 		Deleted bool          `json:"deleted"`
 		Fields  []line.Origin `json:"fields"`
 	}{last.Event.Kind, last.Event.ID, last.Seq, last.Event.Action == log.Delete, nameOf(b.Shown(), names)}
+	if c.String("output") == "csv" {
+		return output.Table(c, answer, func(w io.Writer) {
+			output.Print(w, "FIELD\tVALUE\tNAME\tSEQ\tTIME\tACTOR\tCHANGE\tOLD\n")
+			for _, f := range answer.Fields {
+				output.Printf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", f.Field, valueCell(f.Field, f.Value), f.Name, f.Seq, timeCell(f.Time), f.Actor, idCell(f.Change), valueCell(f.Field, f.Old))
+			}
+		})
+	}
 	return output.One(c, answer, func(w io.Writer) {
 		_ = output.Escaped(w, line.AppendBlame(nil, &b, line.Options{Colour: term.Coloured(w), Names: names.Name})) // the terminal is gone
 	})
+}
+
+// idCell is a UUID in a cell of a table; "" if it is none.
+func idCell(id log.UUID) string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.String()
+}
+
+// timeCell is a time in a cell of a table; "" if it is none.
+func timeCell(t log.Time) string {
+	if t == 0 {
+		return ""
+	}
+	return t.String()
+}
+
+// valueCell is the value of a field in a cell of a table: a text as it is, none as nothing,
+// and the rest as JSON.
+func valueCell(field string, v log.Value) string {
+	if text, is := v.(string); is {
+		return text
+	}
+	if v == nil {
+		return ""
+	}
+	return line.Value(field, v)
 }
 
 // nameOf sets the names of what the values name.
@@ -241,6 +277,14 @@ func blameAddress(c *cli.Context, text string) (err error) {
 		if found != (heldNames{}) {
 			h.Names = &found
 		}
+	}
+	if c.String("output") == "csv" {
+		return output.Table(c, held, func(w io.Writer) {
+			output.Print(w, "SEQ\tTIME\tWHAT\tMAC\tNETWORK\tBELONGS TO\tOWNER\tACTOR\tCHANGE\n")
+			for _, h := range held {
+				output.Printf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Seq, h.Time, h.What, h.MAC, idCell(h.Network), idCell(h.Belongs), idCell(h.Owner), h.Actor, idCell(h.Change))
+			}
+		})
 	}
 	return output.One(c, held, func(w io.Writer) {
 		for _, h := range held {

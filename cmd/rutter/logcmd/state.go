@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 
 	"github.com/urfave/cli/v2"
 
@@ -18,12 +20,13 @@ import (
 func stateCommand() *cli.Command {
 	return &cli.Command{
 		Name: "state", Usage: "the objects as they were at a place of the log", Action: logState,
-		Flags: append(partFlags(), term.ServersFlag(), term.DataFlag(), output.Flag("table", "ndjson", "json"),
+		Flags: append(partFlags(), term.ServersFlag(), term.DataFlag(), output.Flag("table", "ndjson", "json", "csv"),
 			&cli.StringFlag{Name: "at", Usage: "after the entry `SEQ|TIME`; the head if it is left out"},
 			&cli.StringFlag{Name: "kind", Usage: "only objects of this `KIND`"}),
 		Description: term.Examples(
 			"rutter log state --at 2026-11-21T14:03:00Z --kind network",
 			"rutter log state --at 1042 --vnet 4385813 -o ndjson",
+			"rutter log state --vnet blue -o csv > objects.csv",
 			"rutter log state --at 1042 --cn 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 --data /var/lib/rutter   # of a stopped server",
 		),
 	}
@@ -62,6 +65,9 @@ func logState(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if c.String("output") == "csv" {
+		return stateCSV(c, p.records(state))
+	}
 	w := logprint.NewWriter(c.App.Writer, term.Terminal(c.App.Writer))
 	for rec := range p.records(state) {
 		err := w.Append(func(b []byte) ([]byte, error) {
@@ -73,6 +79,24 @@ func logState(c *cli.Context) (err error) {
 		}
 	}
 	return w.Flush()
+}
+
+// stateCSV prints objects as CSV, each with its fields as JSON in one cell: the kinds have
+// different ones. rutter KIND list -o csv has a column for each of the important ones.
+func stateCSV(c *cli.Context, records iter.Seq[projections.Record]) error {
+	var failed error
+	err := output.Table(c, nil, func(w io.Writer) {
+		output.Print(w, "KIND\tID\tREVISION\tSEQ\tOBJECT\n")
+		for rec := range records {
+			object, err := log.AppendObjectJSON(nil, rec.Object)
+			if err != nil {
+				failed = err
+				return
+			}
+			output.Printf(w, "%s\t%s\t%d\t%d\t%s\n", rec.Object.Kind(), rec.Object.ID(), rec.Revision, rec.Seq, string(object))
+		}
+	})
+	return errors.Join(failed, err)
 }
 
 // lineOfRecord is an object as a line of JSON, or as text with all fields that are set.

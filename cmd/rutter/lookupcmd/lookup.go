@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/named"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -48,6 +49,7 @@ func Command(open OpenPast) *cli.Command {
 		Name: "lookup", Usage: "who has an address on a vnet, and on which CN", Category: "The log",
 		Description: term.Examples(
 			"rutter lookup vl3 4385813 10.21.12.7",
+			"rutter lookup vl3 blue 10.21.12.7             # the vnet of the fabric network blue",
 			"rutter lookup vl2 4385813 90:b8:d0:10:02:00",
 			"rutter lookup vl3 4385813 10.21.12.7 --at 2026-11-21T14:03:00Z",
 			"rutter lookup vl3 4385813 10.21.12.7 --data /var/lib/rutter   # of a stopped server",
@@ -56,11 +58,11 @@ func Command(open OpenPast) *cli.Command {
 		),
 		Subcommands: []*cli.Command{
 			{
-				Name: "vl2", Usage: "the underlay addresses of MACs", ArgsUsage: "VNET MAC ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, open, true) },
-				Description: term.Examples("rutter lookup vl2 4385813 90:b8:d0:10:02:00"),
+				Name: "vl2", Usage: "the underlay addresses of MACs", ArgsUsage: "VNET|NETWORK MAC ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, open, true) },
+				Description: term.Examples("rutter lookup vl2 4385813 90:b8:d0:10:02:00", "rutter lookup vl2 blue 90:b8:d0:10:02:00"),
 			},
 			{
-				Name: "vl3", Usage: "the MACs and underlay addresses of IPs", ArgsUsage: "VNET IP ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, open, false) },
+				Name: "vl3", Usage: "the MACs and underlay addresses of IPs", ArgsUsage: "VNET|NETWORK IP ...", Flags: flags, Action: func(c *cli.Context) error { return lookUp(c, open, false) },
 				Description: term.Examples("rutter lookup vl3 4385813 10.21.12.7", "rutter lookup vl3 4385813 10.21.12.7 10.21.12.8 fd21:12::7 --svp 127.0.0.1:1296"),
 			},
 		},
@@ -86,17 +88,17 @@ func timeoutOf(c *cli.Context) time.Duration { return cmp.Or(c.Duration("timeout
 // errNotFound: no NIC has the address.
 var errNotFound = errors.New("nobody has it")
 
-func queriesOf(c *cli.Context, vl2 bool) ([]query, error) {
+func queriesOf(c *cli.Context, open OpenPast, vl2 bool) ([]query, error) {
 	if c.NArg() < 2 {
 		return nil, term.Usagef("want two arguments or more, %s", c.Command.ArgsUsage)
 	}
-	scope, err := log.ParseScope("vnet:" + c.Args().Get(0))
+	vnet, err := vnetOf(c, open, c.Args().First())
 	if err != nil {
-		return nil, term.Usagef("%q: want a vnet, a number from 0 to %d", c.Args().Get(0), log.MaxVNet)
+		return nil, err
 	}
 	var queries []query
 	for _, text := range c.Args().Tail() {
-		q := query{text: text, vnet: scope.VNet}
+		q := query{text: text, vnet: vnet}
 		if vl2 {
 			q.mac, err = log.ParseMAC(text)
 		} else {
@@ -112,8 +114,39 @@ func queriesOf(c *cli.Context, vl2 bool) ([]query, error) {
 	return queries, nil
 }
 
+// vnetOf returns the vnet that an argument names, by its number or by a fabric network on
+// it, which is looked up where the addresses are.
+func vnetOf(c *cli.Context, open OpenPast, text string) (uint32, error) {
+	return named.VNet(text, func(kind log.Kind, text string) (client.Named, error) {
+		switch {
+		case c.IsSet("svp"):
+			return client.Named{}, term.Usagef("%q: want the number of a vnet: servers of SVP do not know the names of networks", text)
+		case c.IsSet("data"):
+			at, err := open(c)
+			if err != nil {
+				return client.Named{}, err
+			}
+			state, err := at.Part(c.Context, history.Part{Kinds: []log.Kind{kind}})
+			if err = errors.Join(err, at.Close()); err != nil {
+				return client.Named{}, err
+			}
+			return named.InState(state, kind, text)
+		}
+		at, err := term.MomentText(c.Context, c.String("at"))
+		if err != nil {
+			return client.Named{}, err
+		}
+		api, err := term.NewClient(c)
+		if err != nil {
+			return client.Named{}, err
+		}
+		defer api.Close()
+		return named.At(c.Context, api, kind, text, at)
+	})
+}
+
 func lookUp(c *cli.Context, open OpenPast, vl2 bool) (err error) {
-	queries, err := queriesOf(c, vl2)
+	queries, err := queriesOf(c, open, vl2)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func TraceCommand(open OpenPast) *cli.Command {
 
 func runTrace(c *cli.Context, open OpenPast) error {
 	if c.NArg() != 2 {
-		return term.Usagef("want two arguments, %s: a VM is a UUID, an alias, or the MAC of its NIC", c.Command.ArgsUsage)
+		return term.Usagef("want two arguments, %s: a VM is a UUID, an alias, a MAC or an address of its NIC, or the beginning of an id", c.Command.ArgsUsage)
 	}
 	if watch := c.Duration("watch"); watch < 0 || watch > maxWatch {
 		return term.Usagef("--watch %s: want a time up to %s", watch, maxWatch)

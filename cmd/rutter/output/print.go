@@ -25,9 +25,12 @@ func Flag(formats ...string) cli.Flag {
 	return &cli.StringFlag{
 		Name: "output", Aliases: []string{"o"}, Value: formats[0], EnvVars: []string{"RUTTER_OUTPUT"},
 		Usage: "`FORMAT` of what is printed: " + names,
-		Action: func(_ *cli.Context, format string) error {
+		Action: func(c *cli.Context, format string) error {
 			if slices.Contains(formats, format) {
 				return nil
+			}
+			if format == "csv" {
+				return term.Usagef("--output csv: what %q prints is not one table: want %s", c.Command.FullName(), names)
 			}
 			return term.Usagef("--output %q: want %s", format, names)
 		},

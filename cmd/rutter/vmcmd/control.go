@@ -78,16 +78,16 @@ func vmControlCommands() []*cli.Command {
 	noNICs := &cli.BoolFlag{Name: "no-nics", Usage: "do not wait until the agent has put the NICs into the namespace"}
 	return []*cli.Command{
 		{
-			Name: "start", Usage: "start a VM of this compute node; it is done when it is seen to run", ArgsUsage: "UUID", Flags: vmActionFlags(vmSeenWithin, noNICs),
-			Action: vmControl(startVM), Description: term.Examples("rutter vm start "+term.ExampleVM, "rutter vm start "+term.ExampleVM+" --wait=fabric --timeout 10s"),
+			Name: "start", Usage: "start a VM of this compute node; it is done when it is seen to run", ArgsUsage: "VM", Flags: vmActionFlags(vmSeenWithin, noNICs),
+			Action: vmControl(startVM), Description: term.Examples("rutter vm start web0", "rutter vm start "+term.ExampleVM, "rutter vm start "+term.ExampleVM+" --wait=fabric --timeout 10s"),
 		},
 		{
-			Name: "stop", Usage: "stop a VM of this compute node; it is done when it is seen to be stopped", ArgsUsage: "UUID", Flags: vmActionFlags(vmSeenWithin, force),
-			Action: vmControl(stopVM), Description: term.Examples("rutter vm stop "+term.ExampleVM, "rutter vm stop -F "+term.ExampleVM),
+			Name: "stop", Usage: "stop a VM of this compute node; it is done when it is seen to be stopped", ArgsUsage: "VM", Flags: vmActionFlags(vmSeenWithin, force),
+			Action: vmControl(stopVM), Description: term.Examples("rutter vm stop web0", "rutter vm stop "+term.ExampleVM, "rutter vm stop -F "+term.ExampleVM),
 		},
 		{
-			Name: "reboot", Usage: "stop a VM of this compute node, then start it", ArgsUsage: "UUID", Flags: vmActionFlags(vmSeenWithin, noNICs, force),
-			Action: vmControl(rebootVM), Description: term.Examples("rutter vm reboot "+term.ExampleVM, "rutter vm reboot -F "+term.ExampleVM+" --wait=cluster"),
+			Name: "reboot", Usage: "stop a VM of this compute node, then start it", ArgsUsage: "VM", Flags: vmActionFlags(vmSeenWithin, noNICs, force),
+			Action: vmControl(rebootVM), Description: term.Examples("rutter vm reboot web0", "rutter vm reboot "+term.ExampleVM, "rutter vm reboot -F "+term.ExampleVM+" --wait=cluster"),
 		},
 	}
 }
@@ -110,11 +110,11 @@ type vmAction struct {
 func vmControl(act func(context.Context, *vmAction) (done string, err error)) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if c.NArg() != 1 {
-			return term.Usagef("want the UUID of one VM, as in: rutter vm %s %s", c.Command.Name, term.ExampleVM)
+			return wantVM(c)
 		}
-		id, err := log.ParseUUID(c.Args().First())
+		id, err := vmNamed(c, c.Args().First())
 		if err != nil {
-			return term.UsageError{Err: err}
+			return err
 		}
 		return runVMAction(c, id, act)
 	}

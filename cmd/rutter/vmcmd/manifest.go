@@ -40,12 +40,12 @@ func vmManifestCommands() []*cli.Command {
 			),
 		},
 		{
-			Name: "update", Usage: "change fields of a VM's manifest; null takes a field away", ArgsUsage: "UUID FIELD=VALUE ... | UUID -f FILE",
+			Name: "update", Usage: "change fields of a VM's manifest; null takes a field away", ArgsUsage: "VM FIELD=VALUE ... | VM -f FILE",
 			Flags: vmActionFlags(vmSeenWithin, term.FileFlag()), Action: vmUpdate,
 			Description: term.Examples("rutter vm update "+term.ExampleVM+" quota=20 alias=web7", "rutter vm update "+term.ExampleVM+" max_physical_memory=512 --wait=cluster"),
 		},
 		{
-			Name: "delete", Usage: "stop a VM by force and remove its manifest; what it has in the log goes as well", ArgsUsage: "UUID",
+			Name: "delete", Usage: "stop a VM by force and remove its manifest; what it has in the log goes as well", ArgsUsage: "VM",
 			Flags: vmActionFlags(vmSeenWithin), Action: vmControl(deleteVM),
 			Description: term.Examples("rutter vm delete "+term.ExampleVM, "rutter vm delete "+term.ExampleVM+" --wait=fabric"),
 		},
@@ -262,11 +262,7 @@ func (a *vmAction) cn(ctx context.Context) (cn log.UUID, err error) {
 
 func vmUpdate(c *cli.Context) error {
 	if c.NArg() < 1 {
-		return term.Usagef("want the UUID of one VM and FIELD=VALUE, as in: rutter vm update %s quota=20", term.ExampleVM)
-	}
-	id, err := log.ParseUUID(c.Args().First())
-	if err != nil {
-		return term.UsageError{Err: err}
+		return term.Usagef("want one VM, by its UUID, its alias, a MAC or the beginning of its UUID, and FIELD=VALUE, as in: rutter vm update web0 quota=20")
 	}
 	fields, err := vmFields(c, c.Args().Tail())
 	if err != nil {
@@ -277,6 +273,10 @@ func vmUpdate(c *cli.Context) error {
 	}
 	if _, ok := fields.Get("uuid"); ok {
 		return term.Usagef("uuid: a VM keeps its UUID")
+	}
+	id, err := vmNamed(c, c.Args().First())
+	if err != nil {
+		return err
 	}
 	return runVMAction(c, id, func(ctx context.Context, a *vmAction) (string, error) {
 		v, err := a.runner.Manifest(id)

@@ -2,6 +2,7 @@ package vmcmd
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -27,8 +28,8 @@ func vmShowCommands() []*cli.Command {
 			Description: term.Examples("rutter vm list", "rutter vm list state=running", "rutter vm list -o json"),
 		},
 		{
-			Name: "get", Usage: "one VM of this compute node, with all its fields", ArgsUsage: "UUID", Flags: flags, Action: vmGet,
-			Description: term.Examples("rutter vm get "+term.ExampleVM, "rutter vm get "+term.ExampleVM+" --human"),
+			Name: "get", Usage: "one VM of this compute node, with all its fields", ArgsUsage: "VM", Flags: flags, Action: vmGet,
+			Description: term.Examples("rutter vm get web0", "rutter vm get "+term.ExampleVM, "rutter vm get "+term.ExampleVM+" --human"),
 		},
 		{
 			Name: "lookup", Usage: "the UUIDs of the VMs, of all compute nodes, that have these fields; a value that begins with ~ is a pattern in which * is anything", ArgsUsage: "[FIELD=VALUE ...]",
@@ -105,9 +106,19 @@ func matchesPattern(text, pattern string) bool {
 
 func vmGet(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return term.Usagef("want the UUID of one VM, as in: rutter vm get %s", term.ExampleVM)
+		return wantVM(c)
 	}
-	raw, err := vmhost.Client(c).VM(c.Context, c.Args().First())
+	name := c.Args().First()
+	id, err := vmNamed(c, name)
+	if refusal, is := errors.AsType[*log.Refusal](err); is && refusal.Code == log.CodeResourceNotFound {
+		err = nil // it may be a zonename: vminfod knows
+	} else if err == nil {
+		name = id.String()
+	}
+	if err != nil {
+		return err
+	}
+	raw, err := vmhost.Client(c).VM(c.Context, name)
 	if err != nil {
 		return vmhost.Unreachable(c, err)
 	}

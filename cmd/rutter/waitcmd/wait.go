@@ -23,12 +23,13 @@ func Command() *cli.Command {
 		Description: term.Examples(
 			"rutter wait --seq 1042 --timeout 5s            # whom the change of entry 1042 concerns",
 			"rutter wait --seq 1042 --scope vnet:4385813    # all nodes on that vnet",
+			"rutter wait --seq 1042 --scope vnet:blue       # all nodes on the vnet of the network blue",
 			"rutter wait                                    # all nodes, up to the present head",
 		) + "\n\nIt ends with 0 when all are there; at the deadline it names who is missing, how far they are and what they lack, and ends with 1. Only what the change concerns is waited for, and no link of a VM that is not to run: that is printed as not there yet.",
 		Flags: []cli.Flag{
 			term.ServersFlag(), output.Flag(),
 			&cli.StringFlag{Name: "seq", Usage: "`SEQ` that they must have programmed, or a cursor, which is refused if it is of another log than the servers'; the head, if not given"},
-			&cli.StringSliceFlag{Name: "scope", Usage: "all, vnet:N, cn:UUID or network:UUID: `SCOPE` whose compute nodes are meant; those of the whole change that SEQ is of, if not given, and all without SEQ"},
+			&cli.StringSliceFlag{Name: "scope", Usage: "all, vnet:N, cn:UUID or network:UUID, also by names: `SCOPE` whose compute nodes are meant; those of the whole change that SEQ is of, if not given, and all without SEQ"},
 			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "end the whole command after this `TIME`; 0s: say how it is now"},
 		},
 		Action: runWait,
@@ -46,6 +47,19 @@ func scopeNamed(c *cli.Context, text string) (log.Scope, error) {
 			return log.Scope{}, err
 		}
 		text = kind + ":" + id
+	case "vnet":
+		vnet, err := named.VNet(name, func(kind log.Kind, text string) (client.Named, error) {
+			api, err := term.NewClient(c)
+			if err != nil {
+				return client.Named{}, err
+			}
+			defer api.Close()
+			return named.Object(c.Context, api, kind, text)
+		})
+		if err != nil {
+			return log.Scope{}, fmt.Errorf("--scope: %w", err)
+		}
+		return log.VNetScope(vnet), nil
 	}
 	scope, err := log.ParseScope(text)
 	if err != nil {
