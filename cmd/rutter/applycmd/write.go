@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/planprint"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections/foresee"
 )
@@ -56,24 +57,26 @@ func (r *receipt) add(result log.Result, before bool) {
 	r.Events += int(result.Events)
 }
 
-// whole reports whether all entries from the first to the last one are of the receipt.
-func (r *receipt) whole() bool { return int(r.Last-r.First)+1 == r.Events }
-
-// line says what was written, and how it is taken back.
-func (r *receipt) line() string {
-	switch {
-	case r.Events == 0:
+// line says what was written, and how it is taken back: by a command for which again names
+// the servers.
+func (r *receipt) line(again func(command string) string) string {
+	if r.Events == 0 {
 		return "nothing was written"
-	case r.whole():
-		return fmt.Sprintf("written as #%d to #%d; to take it back: rutter log revert --from %d --until %d", r.First, r.Last, r.First, r.Last)
 	}
-	var ranges []string
+	var ranges []term.Seqs
 	for _, c := range r.Changes {
 		if c.Events > 0 {
-			ranges = append(ranges, fmt.Sprintf("%d-%d", c.First, c.Last))
+			ranges = append(ranges, term.Seqs{First: c.First, Last: c.Last})
 		}
 	}
-	return fmt.Sprintf("written as %d entries from #%d to #%d, with entries of others between; to take it back: rutter log revert %s", r.Events, r.First, r.Last, strings.Join(ranges, ","))
+	what := fmt.Sprintf("#%d to #%d", r.First, r.Last)
+	switch all := int(r.Last-r.First) + 1; {
+	case all == 1:
+		what = fmt.Sprintf("#%d", r.First)
+	case all != r.Events:
+		what = fmt.Sprintf("%d entries from %s, with entries of others between", r.Events, what)
+	}
+	return fmt.Sprintf("written as %s; to take it back: %s", what, again(term.TakeBack(ranges)))
 }
 
 // writer writes the changes of a set, one after the other.
@@ -225,7 +228,7 @@ func refusedText(o *foresee.Outcome) string {
 			if r.Op < 0 {
 				return r.Refusal.Error()
 			}
-			return fmt.Sprintf("%s %s %s: %s", r.Action, r.Kind, r.ID, r.Refusal)
+			return fmt.Sprintf("%s %s %s: %s", r.Action, r.Kind, planprint.Called(r.ID, r.Name), r.Refusal)
 		}
 	}
 	return ""

@@ -16,6 +16,7 @@ import (
 	"rutter/cmd/rutter/planprint"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
+	"rutter/log/moment"
 	"rutter/projections/foresee"
 	"rutter/projections/undo"
 )
@@ -28,7 +29,7 @@ const ExitPlanned = 5
 func Command() *cli.Command {
 	flags := []cli.Flag{
 		term.ServersFlag(), output.Flag("table", "json", "ndjson"),
-		&cli.StringFlag{Name: "from", Usage: "entries from this `PLACE` on: a seq, a time as in 2026-11-21T09:00:00Z, or how long ago as in 90m or 7d"},
+		&cli.StringFlag{Name: "from", Usage: "entries from this `PLACE` on: " + moment.Forms},
 	}
 	flags = append(flags, filterFlags()...)
 	flags = append(flags,
@@ -88,7 +89,7 @@ func revert(c *cli.Context) error {
 		return errors.Join(r.show(nil), exitOf(r.refused(), term.ExitRefused))
 	}
 	if !c.Bool("yes") && (r.format != "table" || !term.Terminal(os.Stdin)) {
-		return errors.Join(r.show(nil), cli.Exit("Nothing was written: say --yes.", ExitPlanned))
+		return errors.Join(r.show(nil), cli.Exit("nothing was written: this is no terminal on which to agree, so add --yes", ExitPlanned))
 	}
 	if r.format == "table" {
 		if err := r.show(nil); err != nil {
@@ -96,7 +97,7 @@ func revert(c *cli.Context) error {
 		}
 	}
 	if !c.Bool("yes") && !r.agreed() {
-		return cli.Exit("Nothing was written.", ExitPlanned)
+		return cli.Exit("nothing was written: the answer was not yes", ExitPlanned)
 	}
 	receipt, err := r.write(api, writer)
 	return errors.Join(r.show(receipt), err)
@@ -122,16 +123,18 @@ func (r *run) refused() error {
 
 // agreed asks on the terminal.
 func (r *run) agreed() bool {
-	output.Printf(r.c.App.ErrWriter, "Take back %s in %d changes? [yes/no] ", r.plan.Reverts(), len(r.parts))
+	output.Printf(r.c.App.ErrWriter, "Take back %s in %s? Only yes is taken as such: ", r.plan.Reverts(), changes(len(r.parts)))
 	answer, err := bufio.NewReader(io.LimitReader(os.Stdin, 16)).ReadString('\n')
 	return (err == nil || errors.Is(err, io.EOF)) && strings.TrimSpace(answer) == "yes"
 }
 
-// Receipt says what was written: rutter log revert --from FIRST --until LAST takes it back.
+// Receipt says what was written.
 type Receipt struct {
 	First   log.Seq    `json:"first"`
 	Last    log.Seq    `json:"last"`
 	Changes []log.UUID `json:"changes"`
+	// ranges are the entries of each change: those of others may lie between.
+	ranges []term.Seqs
 }
 
 // write writes the changes, one after the other. Only the last one waits for the fabric. After
@@ -156,6 +159,7 @@ func (r *run) write(api, waiting *client.Client) (*Receipt, error) {
 			receipt = &Receipt{First: result.First}
 		}
 		receipt.Last, receipt.Changes = result.Last, append(receipt.Changes, part.Change.ID)
+		receipt.ranges = append(receipt.ranges, term.Seqs{First: result.First, Last: result.Last})
 		if isLate {
 			return receipt, await.Pending(r.c, err)
 		}
@@ -192,7 +196,7 @@ func (r *run) show(receipt *Receipt) error {
 		return r.lines(receipt)
 	}
 	if receipt != nil {
-		return output.Printf(out, "written: first %s, last %s\n", receipt.First, receipt.Last)
+		return output.Printf(out, "written: first %s, last %s; to take it back: %s\n", receipt.First, receipt.Last, term.Again(r.c, term.TakeBack(receipt.ranges)))
 	}
 	if len(r.parts) > 0 {
 		output.Printf(out, "what takes back %s, after seq %s:\n", r.plan.Reverts(), r.plan.Head)
@@ -204,5 +208,16 @@ func (r *run) show(receipt *Receipt) error {
 	if len(r.parts) == 0 && len(r.plan.Conflicts) == 0 && len(r.plan.Impossible) == 0 {
 		return output.Printf(out, "nothing to do: of %d entries that were chosen, none has to be taken back\n", r.plan.Entries)
 	}
-	return output.Printf(out, "%s, in %d changes, of %d entries that were chosen\n", planprint.Count(&r.look), len(r.parts), r.plan.Entries)
+	if len(r.parts) == 0 {
+		return nil // why is said by the error
+	}
+	return output.Printf(out, "%s, in %s, of %d entries that were chosen\n", planprint.Count(&r.look), changes(len(r.parts)), r.plan.Entries)
+}
+
+// changes is a number of changes in words.
+func changes(n int) string {
+	if n == 1 {
+		return "1 change"
+	}
+	return fmt.Sprintf("%d changes", n)
 }
