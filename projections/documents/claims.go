@@ -56,7 +56,7 @@ func exchange(steps []*Step) Problem {
 	field, _ := claimOf(steps[0].After)
 	var all []string
 	for _, s := range steps {
-		all = append(all, describe(s.Kind, s.Name, " "+s.ID))
+		all = append(all, describe(s.Kind, s.Name, s.ID))
 	}
 	return Problem{Place: steps[0].Object.Document.Place, Subject: strings.Join(all, ", "), Field: field,
 		Message: "each takes a value that another of them has, which one change cannot do",

@@ -196,7 +196,7 @@ func elsewhere(d *draft) string {
 	if at := d.doc.Place.String(); at != "" {
 		return "at " + at
 	}
-	return describe(d.doc.Kind, d.doc.Name, " "+d.object.Object.ID())
+	return describe(d.doc.Kind, d.doc.Name, d.object.Object.ID())
 }
 
 // build makes the object of a draft.

@@ -37,6 +37,9 @@ func Again(c *cli.Context, command string) string {
 			name = "-s"
 		}
 		for _, value := range values {
+			if value == "" {
+				continue
+			}
 			command += " " + name + " " + quoted(value)
 		}
 	}
