@@ -42,3 +42,14 @@ func TestFilter(t *testing.T) {
 		}
 	}
 }
+
+// An address is named by its network and itself, with a colon or a slash between.
+func TestIDOfAddress(t *testing.T) {
+	t.Parallel()
+	const network = "0e70de36-a40b-4ac0-9429-819f5ff82011"
+	for text, want := range map[string]string{network + ":10.0.0.5": network + ":10.0.0.5", network + "/fd00::5": network + ":fd00::5"} {
+		if got, err := ID(nil, log.KindIP, text); err != nil || got != want {
+			t.Errorf("%s: %s, %v", text, got, err)
+		}
+	}
+}

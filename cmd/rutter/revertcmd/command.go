@@ -33,7 +33,7 @@ func Command() *cli.Command {
 	}
 	flags = append(flags, filterFlags()...)
 	flags = append(flags,
-		&cli.StringSliceFlag{Name: "take", Usage: "where others changed the same since: `WHICH` wins, was (the later change is lost) or now; for one object KIND/ID=WHICH"},
+		&cli.StringSliceFlag{Name: "take", Usage: "where others changed the same since: `WHICH` wins, was (the later change is lost) or now; for one object KIND/ID=WHICH, or its name in the place of its ID"},
 		&cli.BoolFlag{Name: "skip-impossible", Usage: "take back the rest, if some cannot be taken back"},
 		&cli.BoolFlag{Name: "yes", Usage: "write it without a question"})
 	return &cli.Command{
@@ -67,7 +67,7 @@ func revert(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	take, err := takeOf(c.StringSlice("take"))
+	take, err := takeOf(c.StringSlice("take"), finder(c))
 	if err != nil {
 		return err
 	}

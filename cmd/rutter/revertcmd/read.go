@@ -2,6 +2,7 @@ package revertcmd
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -109,7 +110,12 @@ func filterText(c *cli.Context, name, text string) (string, error) {
 		}
 		return at, nil
 	}
-	find := func(kind log.Kind, text string) (client.Named, error) {
+	return named.Filter(finder(c), c.String("kind"), name, text)
+}
+
+// finder finds objects by asking the servers, unless a text is an id.
+func finder(c *cli.Context) named.Finder {
+	return func(kind log.Kind, text string) (client.Named, error) {
 		if id, is := naming.IsID(kind, text); is {
 			return client.Named{Kind: kind, ID: id}, nil
 		}
@@ -120,7 +126,6 @@ func filterText(c *cli.Context, name, text string) (string, error) {
 		defer api.Close()
 		return named.Object(c.Context, api, kind, text)
 	}
-	return named.Filter(find, c.String("kind"), name, text)
 }
 
 func (p *pick) argument(text string) (err error) {
@@ -135,7 +140,7 @@ func (p *pick) argument(text string) (err error) {
 }
 
 // takeOf reads --take: one for all objects, and those of single ones.
-func takeOf(list []string) (func(log.Kind, string) undo.Take, error) {
+func takeOf(list []string, find named.Finder) (func(log.Kind, string) undo.Take, error) {
 	var all undo.Take
 	of := map[string]undo.Take{}
 	for _, text := range list {
@@ -150,7 +155,16 @@ func takeOf(list []string) (func(log.Kind, string) undo.Take, error) {
 			all = which
 			continue
 		}
-		of[object] = which
+		kindText, id, _ := strings.Cut(object, "/")
+		kind, err := log.ParseKind(kindText)
+		if err != nil || id == "" {
+			return nil, term.Usagef("--take %q: want KIND/ID=%s, as in network/blue=%s", text, which, which)
+		}
+		found, err := find(kind, id)
+		if err != nil {
+			return nil, fmt.Errorf("--take %s: %w", text, err)
+		}
+		of[kind.String()+"/"+found.ID] = which
 	}
 	return func(kind log.Kind, id string) undo.Take {
 		if which, is := of[kind.String()+"/"+id]; is {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/api/client"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections/undo"
@@ -51,7 +52,16 @@ func TestUsage(t *testing.T) {
 // TestTakeFlag: the word for one object comes before the one for all.
 func TestTakeFlag(t *testing.T) {
 	t.Parallel()
-	take, err := takeOf([]string{"now", "nic/90:b8:d0:10:02:00=was", "nic_tag/a=b=was"})
+	find := func(kind log.Kind, text string) (client.Named, error) {
+		if kind == log.KindNetwork {
+			text = "the id of " + text
+		}
+		return client.Named{Kind: kind, ID: text}, nil
+	}
+	if _, err := takeOf([]string{"netwrk/a=was"}, find); err == nil {
+		t.Error("a kind that does not exist is taken")
+	}
+	take, err := takeOf([]string{"now", "nic/90:b8:d0:10:02:00=was", "nic_tag/a=b=was", "network/blue=was"}, find)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,12 +69,12 @@ func TestTakeFlag(t *testing.T) {
 		kind log.Kind
 		id   string
 		want undo.Take
-	}{{log.KindNIC, "90:b8:d0:10:02:00", undo.TakeWas}, {log.KindNICTag, "a=b", undo.TakeWas}, {log.KindNIC, "90:b8:d0:10:02:01", undo.TakeNow}} {
+	}{{log.KindNIC, "90:b8:d0:10:02:00", undo.TakeWas}, {log.KindNICTag, "a=b", undo.TakeWas}, {log.KindNetwork, "the id of blue", undo.TakeWas}, {log.KindNIC, "90:b8:d0:10:02:01", undo.TakeNow}} {
 		if got := take(c.kind, c.id); got != c.want {
 			t.Errorf("%s %s: %q, want %q", c.kind, c.id, got, c.want)
 		}
 	}
-	if none, err := takeOf(nil); err != nil || none(log.KindNIC, "x") != "" {
+	if none, err := takeOf(nil, find); err != nil || none(log.KindNIC, "x") != "" {
 		t.Error("without a word something is taken")
 	}
 }
