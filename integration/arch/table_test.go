@@ -576,7 +576,7 @@ var importTable = []row{
 		why: "what another system knows is judged by the rules of the log, and written as any client writes",
 	},
 	{
-		pkg: "cmd/rutter/planprint", may: []string{"log", "projections/foresee", "cmd/rutter/output"},
+		pkg: "cmd/rutter/planprint", may: []string{"log", "projections/foresee", "cmd/rutter/output", "cmd/rutter/term"},
 		tests: []string{"projections/desired"},
 		why:   "a plan looks the same wherever it comes from",
 	},
@@ -586,7 +586,7 @@ var importTable = []row{
 		why:   "what documents ask for is computed by pure packages, and written as any client writes",
 	},
 	{
-		pkg: "cmd/rutter/revertcmd", may: []string{"log", "log/line", "log/query", "projections", "projections/foresee", "projections/undo", "api/client", "cmd/rutter/await", "cmd/rutter/output", "cmd/rutter/planprint", "cmd/rutter/term"},
+		pkg: "cmd/rutter/revertcmd", may: []string{"log", "log/line", "log/moment", "log/query", "projections", "projections/foresee", "projections/naming", "projections/undo", "cmd/rutter/named", "api/client", "cmd/rutter/await", "cmd/rutter/output", "cmd/rutter/planprint", "cmd/rutter/term"},
 		why: "what takes entries back is read and written as any client does",
 	},
 	{

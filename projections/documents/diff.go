@@ -70,7 +70,9 @@ func Diff(state *projections.State, objects []*Object, prune *Selection) (*Plan,
 	if prune != nil {
 		p.prune(state, objects, *prune)
 	}
-	p.order(state)
+	if exchanged := p.order(state); len(exchanged) > 0 {
+		return nil, Problems{exchange(exchanged)}
+	}
 	return p, nil
 }
 
@@ -143,7 +145,9 @@ func (p *Plan) deletes(kind log.Kind, id string) bool {
 // order makes the operations. What must go first goes first: replaced objects, and pruned
 // ones that nothing names which stays. Then the rest is made and changed, kind by kind, and
 // last goes what was named until then.
-func (p *Plan) order(state *projections.State) {
+//
+// It returns the steps for which there is no order, because they exchange values.
+func (p *Plan) order(state *projections.State) (exchanged []*Step) {
 	var late []int
 	for i := len(kinds) - 1; i >= 0; i-- {
 		for at := range p.Steps {
@@ -160,16 +164,25 @@ func (p *Plan) order(state *projections.State) {
 	}
 	for _, kind := range kinds {
 		for _, pass := range []func(*Step) bool{isUpdate, isFixed, isOpen} {
+			var of []*Step
 			for at := range p.Steps {
 				if s := &p.Steps[at]; s.Kind == kind && pass(s) {
-					p.op(s, writing(s))
+					of = append(of, s)
 				}
+			}
+			if len(of) > 1 && isUpdate(of[0]) {
+				sorted, more := freeing(of)
+				of, exchanged = sorted, append(exchanged, more...)
+			}
+			for _, s := range of {
+				p.op(s, writing(s))
 			}
 		}
 	}
 	for _, at := range late {
 		p.op(&p.Steps[at], deletion(state, &p.Steps[at]))
 	}
+	return exchanged
 }
 
 // The passes over the steps of one kind: updates, which free what new objects may need;

@@ -156,6 +156,23 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
+// A value is given up before another object takes it, whatever the order of the documents.
+// A document that lacks what a new network needs means the only network of its name, also
+// if that is a fabric network.
+func TestChain(t *testing.T) {
+	w := worldtest.Settled(t, rules.Decide)
+	w.Must(`create network {"uuid": "#80#", "name": "a", "nic_tag": "external", "subnet": "10.9.0.0/24"}`, `create network {"uuid": "#81#", "name": "b", "nic_tag": "external", "subnet": "10.10.0.0/24"}`)
+	p := applied(t, w, "kind: network\nname: b\nuuid: 00000000-0000-0000-0000-000000000050\n---\nkind: network\nname: c\nuuid: 00000000-0000-0000-0000-000000000051\n", nil)
+	if len(p.Ops) != 2 || p.Ops[0].Object.(*log.Network).Name != "c" {
+		t.Errorf("%s: %+v", verbs(p), p.Ops)
+	}
+	w.Must(`create network {"uuid": "#82#", "name": "fab", "fabric": true, "nic_tag": "overlay", "vlan_id": 9, "subnet": "10.11.0.0/24", "owner_uuids": ["#1#"]}`)
+	p = applied(t, w, "kind: network\nname: fab\nspec: {description: changed}\n", nil)
+	if verbs(p) != "update network" || p.Steps[0].ID != "00000000-0000-0000-0000-000000000052" {
+		t.Errorf("a fabric network by its name: %s %+v", verbs(p), p.Steps)
+	}
+}
+
 // TestReplace: an immutable field that differs deletes the object and makes it again with
 // its id and its other fields.
 func TestReplace(t *testing.T) {
@@ -204,6 +221,7 @@ func TestProblems(t *testing.T) {
 	w := worldtest.Settled(t, rules.Decide)
 	w.Must(`create network_pool {"uuid": "#41#", "name": "twice", "networks": ["#30#"]}`, `create network_pool {"uuid": "#42#", "name": "twice", "networks": ["#30#"]}`)
 	w.Must(`create nic {"belongs_to_type": "zone", "belongs_to_uuid": "#21#", "owner_uuid": "#1#", "network_uuid": "#31#"}`)
+	w.Must(`create network {"uuid": "#80#", "name": "a", "nic_tag": "external", "subnet": "10.9.0.0/24"}`, `create network {"uuid": "#81#", "name": "b", "nic_tag": "external", "subnet": "10.10.0.0/24"}`)
 	vm := "00000000-0000-0000-0000-000000000015"
 	for _, c := range []struct{ text, want string }{
 		{"kind: network\nname: a\nspec:\n  nic_tag: overlay\n  subnte: 10.0.0.0/24\n", `test:5: network "a": subnte: a network has no such field; did you mean subnet?`},
@@ -226,7 +244,10 @@ func TestProblems(t *testing.T) {
 		{"kind: setting\nname: cluster.time\nspec: {value: x}\n", "rutter cluster time set"},
 		{"kind: grant\nname: reader:x\nlabels: {a: b}\n", "a grant has no labels"},
 		{"kind: network\nname: a\noptions: [reserve_ip]\n", "is no option"},
-		{"kind: nic_tag\nname: a\n---\nkind: nic_tag\nname: a\n", "declare it once"},
+		{"kind: nic_tag\nname: a\n---\nkind: nic_tag\nname: a\n", "another document declares it, at test:1; declare it once"},
+		{"kind: nic\nspec: {vm: " + vm + ", network: onee}\n", `there is no network "onee"; did you mean one?`},
+		{"kind: nic_tag\nname: outside\nuuid: 00000000-0000-0000-0000-00000000005a\n", `NIC tag "external" has this uuid, and a tag cannot be renamed; use the name external`},
+		{"kind: network\nname: b\nuuid: 00000000-0000-0000-0000-000000000050\n---\nkind: network\nname: a\nuuid: 00000000-0000-0000-0000-000000000051\n", "each takes a value that another of them has, which one change cannot do; apply one of them with another name"},
 		{"kind: ip\nspec: {network: one}\n", "ip: objects of kind ip are found by it"},
 	} {
 		if _, err := planned(t, w.State, c.text, nil); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -2,6 +2,7 @@ package documents
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -40,7 +41,12 @@ func (r *resolver) identifyOne(d *draft, claimed map[string]bool) {
 	switch kind := d.doc.Kind; kind {
 	case log.KindNIC:
 	case log.KindNICTag:
-		if r.needs(d, "name") && d.text("uuid") == "" {
+		if !r.needs(d, "name") {
+			return
+		}
+		if other := r.tagWith(d.text("uuid")); other != "" && other != d.doc.Name {
+			r.problem(d, "name", "use the name "+log.Quote(other)+", or leave uuid out to make another tag", "NIC tag %q has this uuid, and a tag cannot be renamed", other)
+		} else if d.text("uuid") == "" {
 			if _, ok := r.state.Get(kind, d.doc.Name); !ok {
 				d.set("uuid", "uuid", derivedUUID(kind, "", d.doc.Name).String())
 			}
@@ -72,6 +78,20 @@ func (r *resolver) identifyOne(d *draft, claimed map[string]bool) {
 		}
 		r.dir.declare(kind, name, candidate{kind, d.id, owner})
 	}
+}
+
+// tagWith returns the name of the NIC tag that has a UUID; "" if none has.
+func (r *resolver) tagWith(uuid string) string {
+	id, err := log.ParseUUID(uuid)
+	if err != nil {
+		return ""
+	}
+	for rec := range r.state.List(log.KindNICTag) {
+		if tag, is := rec.Object.(*log.NICTag); is && tag.UUID == id {
+			return tag.Name
+		}
+	}
+	return ""
 }
 
 // needs notes each of the fields that a draft lacks, by which it would be found.
@@ -112,6 +132,10 @@ func (r *resolver) byName(d *draft, claimed map[string]bool) string {
 		return ""
 	}
 	fabric := d.fields["fabric"] == true
+	_, whole := d.fields["subnet"]
+	if _, says := d.fields["fabric"]; kind == log.KindNetwork && !says && !whole {
+		fabric = r.onlyFabric(d.doc.Name) // it changes a network, because it lacks what a new one needs
+	}
 	found := slices.DeleteFunc(r.dir.inState(kind, d.doc.Name), func(c candidate) bool {
 		rec, _ := r.state.Get(kind, c.id)
 		network, _ := rec.Object.(*log.Network)
@@ -144,6 +168,16 @@ func (r *resolver) byName(d *draft, claimed map[string]bool) string {
 		r.problem(d, "uuid", fmt.Sprintf("send uuid %s to mean that one, or another name", id), "the %s that this document once made is now %s", noun, describe(kind, nameOf(rec.Object), id))
 	}
 	return id
+}
+
+// onlyFabric reports whether all networks with a name are fabric networks, and there is one.
+func (r *resolver) onlyFabric(name string) bool {
+	found := r.dir.inState(log.KindNetwork, name)
+	return len(found) > 0 && !slices.ContainsFunc(found, func(c candidate) bool {
+		rec, _ := r.state.Get(log.KindNetwork, c.id)
+		network, is := rec.Object.(*log.Network)
+		return !is || !network.Fabric
+	})
 }
 
 // ids lists candidates.
@@ -211,7 +245,16 @@ func (r *resolver) idOf(d *draft, json, text string, of []log.Kind) string {
 	found := r.dir.find(text, of...)
 	switch len(found) {
 	case 0:
-		r.problem(d, d.from[json], "declare it among these documents, create it first, or send its UUID", "there is no %s \"%s\"", noun, log.Quote(text))
+		remedy := "declare it among these documents, create it first, or send its UUID"
+		var names []string
+		for _, kind := range of {
+			names = slices.AppendSeq(names, maps.Keys(r.dir.names(kind)))
+		}
+		slices.Sort(names)
+		if near := Nearest(text, names); near != "" {
+			remedy = fmt.Sprintf("did you mean %s? Else %s", log.Quote(near), remedy)
+		}
+		r.problem(d, d.from[json], remedy, "there is no %s \"%s\"", noun, log.Quote(text))
 	case 1:
 		return found[0].id
 	default:

@@ -182,13 +182,21 @@ func (r *resolver) objects() (all []*Object) {
 		}
 		key := d.doc.Kind.String() + " " + d.object.Object.ID()
 		if other := seen[key]; other != nil {
-			r.problem(d, "", "declare it once", "another document declares it: %s%s", other.doc.Place, describe(other.doc.Kind, other.doc.Name, " "+d.object.Object.ID()))
+			r.problem(d, "", "declare it once", "another document declares it, %s", elsewhere(other))
 			continue
 		}
 		seen[key] = d
 		all = append(all, d.object)
 	}
 	return all
+}
+
+// elsewhere says where a draft is: its place, or if no file has it what it is.
+func elsewhere(d *draft) string {
+	if at := d.doc.Place.String(); at != "" {
+		return "at " + at
+	}
+	return describe(d.doc.Kind, d.doc.Name, d.object.Object.ID())
 }
 
 // build makes the object of a draft.

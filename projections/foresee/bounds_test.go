@@ -98,3 +98,28 @@ func BenchmarkOf(b *testing.B) {
 		})
 	}
 }
+
+// The vnet of an owner's first fabric network is drawn by the servers: no number is shown.
+// One that the change names, or that follows from the seed of a change of the past, is.
+func TestDrawnVNet(t *testing.T) {
+	t.Parallel()
+	create := func(vnet string) string {
+		return `create network {"name": "new", "fabric": true, "nic_tag": "overlay", "vlan_id": 9, "subnet": "10.9.0.0/24", "mtu": 1400, "owner_uuids": ["#9#"]` + vnet + `}`
+	}
+	for _, c := range []struct {
+		op    string
+		seed  uint64
+		drawn bool
+	}{{create(""), 0, true}, {create(`, "vnet_id": 99`), 0, false}, {create(""), 7, false}} {
+		w := running(t)
+		out := foresee.Of(w.State, log.Seq(len(w.Events)), []*log.Change{{Actor: "planner", Seed: c.seed, Ops: []log.Op{changetest.Op(t, c.op)}}})
+		if len(out.Objects) != 1 {
+			t.Fatalf("%s: %+v", c.op, out)
+		}
+		for _, f := range out.Objects[0].Fields {
+			if f.Path == "vnet_id" && (f.Drawn != c.drawn || (f.New == nil) != c.drawn) {
+				t.Errorf("%s with seed %d: %+v", c.op, c.seed, f)
+			}
+		}
+	}
+}

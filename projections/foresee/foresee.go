@@ -117,6 +117,7 @@ func Of(state *projections.State, head log.Seq, changes []*log.Change) Outcome {
 	out.Objects = f.objects()
 	f.compareNodes(&out, before, after)
 	f.comparePairs(&out, before, after)
+	f.drawn(&out, changes)
 	return out
 }
 

@@ -27,6 +27,8 @@ type Field struct {
 	New  log.Value `json:"new"`
 	// Names are those of the objects that the values name by UUID, for people.
 	Names map[string]string `json:"names,omitempty"`
+	// Drawn: the servers choose the new value when they decide the change; New is nil.
+	Drawn bool `json:"chosen_when_applied,omitempty"`
 }
 
 // span is an object before all steps and after them.

@@ -22,8 +22,11 @@ func (p *Plan) place(state *projections.State, head log.Seq, wanted []*wish) {
 		progress = false
 		var refused []*wish
 		for _, w := range wanted {
-			touched, refusal := f.try(w)
-			if w.why = refusal; refusal != nil {
+			var touched []Object
+			if w.why = nil; w.target != nil || f.has(w.object) { // else it went with another object
+				touched, w.why = f.try(w)
+			}
+			if w.why != nil {
 				refused = append(refused, w)
 				continue
 			}
@@ -44,8 +47,21 @@ func (p *Plan) place(state *projections.State, head log.Seq, wanted []*wish) {
 	}
 	for _, w := range wanted {
 		why, remedy := said(w.why)
+		if exchanged(w, wanted) {
+			remedy = exchangedRemedy
+		}
 		p.Impossible = append(p.Impossible, Impossible{Object: w.object, Action: w.ops[0].Action, Why: why, Remedy: remedy})
 	}
+}
+
+// exchangedRemedy is for objects each of which has what another one is to get back.
+const exchangedRemedy = "if it exchanged a value with another of these, take the entries back in several runs, the last ones first"
+
+// exchanged reports whether another object of the kind is to be updated and cannot be either.
+func exchanged(w *wish, all []*wish) bool {
+	return w.ops[0].Action == log.Update && slices.ContainsFunc(all, func(other *wish) bool {
+		return other != w && other.object.Kind == w.object.Kind && other.ops[0].Action == log.Update
+	})
 }
 
 // amend does what a wish still lacks after all steps, because servers set fields of its
@@ -89,6 +105,12 @@ type folding struct {
 	n     uint64
 	past  []projections.Record // what events found; without an object where there was none
 	keys  []Object
+}
+
+// has reports whether an object is there, after the steps so far.
+func (f *folding) has(o Object) bool {
+	_, is := f.state.Get(o.Kind, o.ID)
+	return is
 }
 
 // try decides a wish and applies its events.

@@ -262,9 +262,13 @@ func (t *track) resolve(take Take) (Conflict, bool) {
 		if !slices.Contains(t.differ(f.was, t.now), name) {
 			continue
 		}
-		if take == TakeWas {
+		changedBack := !slices.Contains(t.differ(f.then, t.now), name) // by others: nothing of theirs is lost
+		if take == TakeWas || take == "" && changedBack {
 			t.target = log.Clone(t.target)
 			log.Assign(t.target, f.was, []string{name})
+		}
+		if changedBack && take == "" {
+			continue
 		}
 		c.Fields = append(c.Fields, Field{name, was, then, now})
 	}

@@ -294,6 +294,42 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// An address that goes with its network, after its router, is no obstacle: all is taken back.
+func TestAddressesGoWithTheirNetworks(t *testing.T) {
+	t.Parallel()
+	w := settled(t)
+	before, from := asked(w.State), w.head()
+	w.do("ada", `create network {"uuid": "#80#", "name": "left", "fabric": true, "nic_tag": "overlay", "vlan_id": 11, "subnet": "10.11.0.0/24", "owner_uuids": ["#1#"], "vnet_id": 10}`)
+	w.do("ada", `create network {"uuid": "#81#", "name": "right", "fabric": true, "nic_tag": "overlay", "vlan_id": 12, "subnet": "10.12.0.0/24", "owner_uuids": ["#1#"], "vnet_id": 10}`)
+	w.do("ada", `create router {"uuid": "#82#", "name": "middle", "owner_uuid": "#1#", "networks": ["#80#", "#81#"]}`)
+	p := w.plan("", after(from))
+	if len(p.Impossible) > 0 {
+		t.Fatalf("impossible: %+v", p.Impossible)
+	}
+	w.write(p)
+	same(t, "taken back", asked(w.State), before)
+}
+
+// What was exchanged over a third value is taken back in several runs, and one run says so.
+func TestExchangeIsNamed(t *testing.T) {
+	t.Parallel()
+	w := settled(t)
+	w.do("ada", `create network {"uuid": "#80#", "name": "a", "nic_tag": "external", "subnet": "10.11.0.0/24"}`)
+	w.do("ada", `create network {"uuid": "#81#", "name": "b", "nic_tag": "external", "subnet": "10.12.0.0/24"}`)
+	before, from := asked(w.State), w.head()
+	w.do("ada", `update network #80# {"name": "x"}`)
+	w.do("ada", `update network #81# {"name": "a"}`)
+	w.do("ada", `update network #80# {"name": "b"}`)
+	p := w.plan("", after(from))
+	if len(p.Impossible) != 2 || !strings.Contains(p.Impossible[0].Remedy, "the last ones first") {
+		t.Fatalf("impossible: %+v", p.Impossible)
+	}
+	for seq := from + 3; seq > from; seq-- {
+		w.write(w.plan("", between(seq, seq)))
+	}
+	same(t, "taken back", asked(w.State), before)
+}
+
 // TestTake: where others changed the same, what was or what is now can be taken.
 func TestTake(t *testing.T) {
 	for take, want := range map[undo.Take]string{undo.TakeWas: "", undo.TakeNow: "mine"} {

@@ -66,7 +66,7 @@ func runApply(c *cli.Context) error {
 	} else {
 		failed = unwritten(c.Context, api, s, done, failed)
 	}
-	return errors.Join(showReceipt(c.App.Writer, format, s, done), failed)
+	return errors.Join(showReceipt(c, format, s, done), failed)
 }
 
 // unwritten says what was not written, and why.

@@ -121,20 +121,20 @@ func TestIdentify(t *testing.T) {
 // The receipt names what was written, as rutter log revert takes it.
 func TestReceipt(t *testing.T) {
 	var r receipt
-	if got := r.line(); got != "nothing was written" {
+	if got := r.line(func(command string) string { return command }); got != "nothing was written" {
 		t.Error(got)
 	}
 	r.add(log.Result{First: 5, Last: 5, Events: 1}, false)
-	if got := r.line(); got != "written as #5; to take it back: rutter log revert 5" {
+	if got := r.line(func(command string) string { return command }); got != "written as #5; to take it back: rutter log revert 5" {
 		t.Error(got)
 	}
 	r.add(log.Result{First: 6, Last: 9, Events: 4}, false)
 	r.add(log.Result{First: 12, Last: 12}, false) // without effect
-	if got := r.line(); got != "written as #5 to #9; to take it back: rutter log revert --from 5 --until 9" {
+	if got := r.line(func(command string) string { return command }); got != "written as #5 to #9; to take it back: rutter log revert --from 5 --until 9" {
 		t.Error(got)
 	}
 	r.add(log.Result{First: 13, Last: 14, Events: 2}, false)
-	if got := r.line(); !strings.HasSuffix(got, "with entries of others between; to take it back: rutter log revert 5-9,13-14") {
+	if got := r.line(func(command string) string { return command }); !strings.HasSuffix(got, "with entries of others between; to take it back: rutter log revert 5-9,13-14") {
 		t.Error(got)
 	}
 }

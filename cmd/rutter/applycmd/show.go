@@ -3,8 +3,11 @@ package applycmd
 import (
 	"io"
 
+	"github.com/urfave/cli/v2"
+
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/planprint"
+	"rutter/cmd/rutter/term"
 	"rutter/projections/foresee"
 )
 
@@ -49,7 +52,8 @@ func show(w io.Writer, format string, s *set, r *receipt) error {
 }
 
 // showReceipt prints what was written: the last line.
-func showReceipt(w io.Writer, format string, s *set, r *receipt) error {
+func showReceipt(c *cli.Context, format string, s *set, r *receipt) error {
+	w := c.App.Writer
 	switch format {
 	case "json":
 		return show(w, format, s, r)
@@ -59,5 +63,5 @@ func showReceipt(w io.Writer, format string, s *set, r *receipt) error {
 			*receipt
 		}{"receipt", r})
 	}
-	return output.Printf(w, "%s\n", r.line())
+	return output.Printf(w, "%s\n", r.line(func(command string) string { return term.Again(c, command) }))
 }

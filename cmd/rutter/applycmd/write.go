@@ -8,6 +8,7 @@ import (
 
 	"rutter/api/client"
 	"rutter/cmd/rutter/planprint"
+	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/projections/foresee"
 )
@@ -56,15 +57,16 @@ func (r *receipt) add(result log.Result, before bool) {
 	r.Events += int(result.Events)
 }
 
-// line says what was written, and how it is taken back.
-func (r *receipt) line() string {
-	var ranges []log.SeqRange
+// line says what was written, and how it is taken back: by a command for which again names
+// the servers.
+func (r *receipt) line(again func(command string) string) string {
+	var ranges []term.Seqs
 	for _, c := range r.Changes {
 		if c.Events > 0 {
-			ranges = append(ranges, log.SeqRange{First: c.First, Last: c.Last})
+			ranges = append(ranges, term.Seqs{First: c.First, Last: c.Last})
 		}
 	}
-	return planprint.Receipt(ranges)
+	return planprint.Receipt(ranges, again)
 }
 
 // writer writes the changes of a set, one after the other.
@@ -216,7 +218,7 @@ func refusedText(o *foresee.Outcome) string {
 			if r.Op < 0 {
 				return r.Refusal.Error()
 			}
-			return fmt.Sprintf("%s %s %s: %s", r.Action, r.Kind, r.ID, r.Refusal)
+			return fmt.Sprintf("%s %s %s: %s", r.Action, r.Kind, planprint.Called(r.ID, r.Name), r.Refusal)
 		}
 	}
 	return ""

@@ -333,7 +333,7 @@ func (b *bisection) print(c *cli.Context, w io.Writer, x *culprit) error {
 	}
 	_ = output.Escaped(w, text)
 	e := x.Entries[0].Event
-	_ = output.Printf(w, "\nby %s at %s, change %s\ntake it back: %s\n", e.Actor, e.Time, e.ChangeID, x.Revert)
+	_ = output.Printf(w, "\nby %s at %s, change %s\ntake it back: %s\n", e.Actor, e.Time, e.ChangeID, term.Again(c, x.Revert))
 	if len(x.Turns) > 1 {
 		_ = output.Printf(w, "\nThe verdict changed %d times:\n", len(x.Turns))
 		for i, t := range x.Turns {

@@ -2,8 +2,6 @@ package logcmd
 
 import (
 	"errors"
-	"strconv"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -61,35 +59,6 @@ func vnetOf(c *cli.Context, text string) (uint32, error) {
 
 // filterIDs returns the value of a filter with ids in the place of names.
 func filterIDs(c *cli.Context, filter, value string) (string, error) {
-	parts := strings.Split(value, ",")
-	for i, part := range parts {
-		if part == "" {
-			continue // refused where filters are read
-		}
-		switch filter {
-		case "vnet":
-			vnet, err := strconv.ParseUint(part, 10, 64)
-			if err != nil {
-				number, err := vnetOf(c, part)
-				if err != nil {
-					return "", term.Usagef("--vnet: %w", err)
-				}
-				vnet = uint64(number)
-			}
-			parts[i] = strconv.FormatUint(vnet, 10)
-		case "cn", "network":
-			o, err := found(c, map[string]log.Kind{"cn": log.KindServer, "network": log.KindNetwork}[filter], part)
-			if err != nil {
-				return "", err
-			}
-			parts[i] = o.ID
-		case "object":
-			id, err := objectID(c, c.String("kind"), part)
-			if err != nil {
-				return "", err
-			}
-			parts[i] = id
-		}
-	}
-	return strings.Join(parts, ","), nil
+	find := func(kind log.Kind, text string) (client.Named, error) { return found(c, kind, text) }
+	return named.Filter(find, c.String("kind"), filter, value)
 }

@@ -28,6 +28,10 @@ func Object(ctx context.Context, api *client.Client, kind log.Kind, text string)
 
 // At is Object at a place of the log; "" is now.
 func At(ctx context.Context, api *client.Client, kind log.Kind, text, at string) (client.Named, error) {
+	if cut := strings.IndexAny(text, ":/"); kind == log.KindIP && cut > 0 {
+		network, err := At(ctx, api, log.KindNetwork, text[:cut], at) // NETWORK:ADDRESS, or with a slash
+		return client.Named{Kind: kind, ID: network.ID + ":" + text[cut+1:], By: "id"}, err
+	}
 	if id, is := naming.IsID(kind, text); is {
 		return client.Named{Kind: kind, ID: id, By: "id"}, nil
 	}
@@ -38,9 +42,13 @@ func At(ctx context.Context, api *client.Client, kind log.Kind, text, at string)
 	return one(kind.Describe().Noun, text, found, more)
 }
 
-// ID is the id of what Object finds, with the servers that a command's flags name. It asks
+// ID is the id of what Object finds, and of an address of a network by the network's name, with the servers that a command's flags name. It asks
 // none for the whole form of an id.
 func ID(c *cli.Context, kind log.Kind, text string) (string, error) {
+	if at := strings.IndexAny(text, ":/"); kind == log.KindIP && at > 0 {
+		network, err := ID(c, log.KindNetwork, text[:at]) // NETWORK:ADDRESS, or with a slash
+		return network + ":" + text[at+1:], err
+	}
 	if id, is := naming.IsID(kind, text); is {
 		return id, nil
 	}

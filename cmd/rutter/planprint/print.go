@@ -50,6 +50,9 @@ func (n Counts) String() string {
 		text string
 	}{{n.Create, "to create"}, {n.Update, "to update"}, {n.Delete, "to delete"}, {n.Replace, "to replace"}, {n.Refused, "refused changes"}} {
 		if part.n > 0 {
+			if part.n == 1 {
+				part.text = strings.TrimSuffix(part.text, "s")
+			}
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.text))
 		}
 	}
@@ -138,9 +141,12 @@ func (p printer) object(x *foresee.Object) {
 		if _, isTime := slices.BinarySearch(times, f.Path); isTime || f.New == x.ID {
 			continue // the servers write times; the id stands above
 		}
-		if x.Action == foresee.Create {
+		switch {
+		case f.Drawn:
+			output.Printf(p, "      %s: chosen when applied\n", f.Path)
+		case x.Action == foresee.Create:
 			output.Printf(p, "      %s: %s\n", f.Path, valueText(f.New, f.Names))
-		} else {
+		default:
 			output.Printf(p, "      %s: %s -> %s\n", f.Path, valueText(f.Old, f.Names), valueText(f.New, f.Names))
 		}
 	}

@@ -95,7 +95,7 @@ func TestOutcome(t *testing.T) {
 }
 
 func TestCounts(t *testing.T) {
-	if n := planprint.Count(outcome()); n != (planprint.Counts{Create: 1, Update: 1, Delete: 1, Replace: 1, Refused: 1}) || n.String() != "1 to create, 1 to update, 1 to delete, 1 to replace, 1 refused changes" {
+	if n := planprint.Count(outcome()); n != (planprint.Counts{Create: 1, Update: 1, Delete: 1, Replace: 1, Refused: 1}) || n.String() != "1 to create, 1 to update, 1 to delete, 1 to replace, 1 refused change" {
 		t.Errorf("%s", n)
 	}
 	if n := (planprint.Counts{}); n.String() != "nothing to do" {

@@ -2,35 +2,27 @@ package planprint
 
 import (
 	"fmt"
-	"strings"
 
-	"rutter/log"
+	"rutter/cmd/rutter/term"
 )
 
-// Receipt says which entries were written, in the order of the log, and how they are taken
-// back. Entries of others may be between two ranges.
-func Receipt(written []log.SeqRange) string {
-	var ranges []log.SeqRange
-	entries := uint64(0)
-	for _, w := range written {
-		entries += uint64(w.Last-w.First) + 1
-		if last := len(ranges) - 1; last >= 0 && ranges[last].Last+1 == w.First {
-			ranges[last].Last = w.Last
-			continue
-		}
-		ranges = append(ranges, w)
-	}
-	switch {
-	case len(ranges) == 0:
+// Receipt says which entries were written, in the order of the log, and by which command
+// they are taken back; again adds to the command how the servers are reached. Entries of
+// others may be between two ranges.
+func Receipt(written []term.Seqs, again func(command string) string) string {
+	if len(written) == 0 {
 		return "nothing was written"
+	}
+	first, last, entries := written[0].First, written[len(written)-1].Last, 0
+	for _, w := range written {
+		entries += int(w.Last-w.First) + 1
+	}
+	what := fmt.Sprintf("#%d to #%d", first, last)
+	switch {
 	case entries == 1:
-		return fmt.Sprintf("written as #%d; to take it back: rutter log revert %d", ranges[0].First, ranges[0].First)
-	case len(ranges) == 1:
-		return fmt.Sprintf("written as #%d to #%d; to take it back: rutter log revert --from %d --until %d", ranges[0].First, ranges[0].Last, ranges[0].First, ranges[0].Last)
+		what = fmt.Sprintf("#%d", first)
+	case entries != int(last-first)+1:
+		what = fmt.Sprintf("%d entries from %s, with entries of others between", entries, what)
 	}
-	var texts []string
-	for _, r := range ranges {
-		texts = append(texts, fmt.Sprintf("%d-%d", r.First, r.Last))
-	}
-	return fmt.Sprintf("written as %d entries from #%d to #%d, with entries of others between; to take it back: rutter log revert %s", entries, ranges[0].First, ranges[len(ranges)-1].Last, strings.Join(texts, ","))
+	return fmt.Sprintf("written as %s; to take it back: %s", what, again(term.TakeBack(written)))
 }

@@ -16,6 +16,7 @@ import (
 	"rutter/cmd/rutter/planprint"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
+	"rutter/log/moment"
 	"rutter/projections/foresee"
 	"rutter/projections/undo"
 )
@@ -28,11 +29,11 @@ const ExitPlanned = 5
 func Command() *cli.Command {
 	flags := []cli.Flag{
 		term.ServersFlag(), output.Flag("table", "json", "ndjson"),
-		&cli.StringFlag{Name: "from", Usage: "entries from this `PLACE` on: a seq, a time as in 2026-11-21T09:00:00Z, or how long ago as in 90m or 7d"},
+		&cli.StringFlag{Name: "from", Usage: "entries from this `PLACE` on: " + moment.Forms},
 	}
 	flags = append(flags, filterFlags()...)
 	flags = append(flags,
-		&cli.StringSliceFlag{Name: "take", Usage: "where others changed the same since: `WHICH` wins, was (the later change is lost) or now; for one object KIND/ID=WHICH"},
+		&cli.StringSliceFlag{Name: "take", Usage: "where others changed the same since: `WHICH` wins, was (the later change is lost) or now; for one object KIND/ID=WHICH, or its name in the place of its ID"},
 		&cli.BoolFlag{Name: "skip-impossible", Usage: "take back the rest, if some cannot be taken back"},
 		&cli.BoolFlag{Name: "yes", Usage: "write it without a question"})
 	return &cli.Command{
@@ -66,7 +67,7 @@ func revert(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	take, err := takeOf(c.StringSlice("take"))
+	take, err := takeOf(c.StringSlice("take"), finder(c))
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func revert(c *cli.Context) error {
 		return errors.Join(r.show(nil), exitOf(r.refused(), term.ExitRefused))
 	}
 	if !c.Bool("yes") && (r.format != "table" || !term.Terminal(os.Stdin)) {
-		return errors.Join(r.show(nil), cli.Exit("Nothing was written: say --yes.", ExitPlanned))
+		return errors.Join(r.show(nil), cli.Exit("nothing was written: this is no terminal on which to agree, so add --yes", ExitPlanned))
 	}
 	if r.format == "table" {
 		if err := r.show(nil); err != nil {
@@ -96,7 +97,7 @@ func revert(c *cli.Context) error {
 		}
 	}
 	if !c.Bool("yes") && !r.agreed() {
-		return cli.Exit("Nothing was written.", ExitPlanned)
+		return cli.Exit("nothing was written: the answer was not yes", ExitPlanned)
 	}
 	receipt, err := r.write(api, writer)
 	return errors.Join(r.show(receipt), err)
@@ -122,18 +123,18 @@ func (r *run) refused() error {
 
 // agreed asks on the terminal.
 func (r *run) agreed() bool {
-	output.Printf(r.c.App.ErrWriter, "Take back %s in %s? [yes/no] ", r.plan.Reverts(), r.changes())
+	output.Printf(r.c.App.ErrWriter, "Take back %s in %s? Only yes is taken as such: ", r.plan.Reverts(), changes(len(r.parts)))
 	answer, err := bufio.NewReader(io.LimitReader(os.Stdin, 16)).ReadString('\n')
 	return (err == nil || errors.Is(err, io.EOF)) && strings.TrimSpace(answer) == "yes"
 }
 
-// Receipt says what was written: rutter log revert --from FIRST --until LAST takes it back.
+// Receipt says what was written.
 type Receipt struct {
 	First   log.Seq    `json:"first"`
 	Last    log.Seq    `json:"last"`
 	Changes []log.UUID `json:"changes"`
-
-	ranges []log.SeqRange // of each change
+	// ranges are the entries of each change: those of others may lie between.
+	ranges []term.Seqs
 }
 
 // write writes the changes, one after the other. Only the last one waits for the fabric. After
@@ -158,8 +159,8 @@ func (r *run) write(api, waiting *client.Client) (*Receipt, error) {
 			receipt = &Receipt{First: result.First}
 		}
 		receipt.Last, receipt.Changes = result.Last, append(receipt.Changes, part.Change.ID)
-		if result.First > 0 {
-			receipt.ranges = append(receipt.ranges, log.SeqRange{First: result.First, Last: result.Last})
+		if result.Events > 0 { // the seqs of a change without effect are those of others
+			receipt.ranges = append(receipt.ranges, term.Seqs{First: result.First, Last: result.Last})
 		}
 		if isLate {
 			return receipt, await.Pending(r.c, err)
@@ -197,7 +198,7 @@ func (r *run) show(receipt *Receipt) error {
 		return r.lines(receipt)
 	}
 	if receipt != nil {
-		return output.Printf(out, "%s\n", planprint.Receipt(receipt.ranges))
+		return output.Printf(out, "%s\n", planprint.Receipt(receipt.ranges, func(command string) string { return term.Again(r.c, command) }))
 	}
 	if len(r.parts) > 0 {
 		output.Printf(out, "what takes back %s, after seq %s:\n", r.plan.Reverts(), r.plan.Head)
@@ -209,15 +210,10 @@ func (r *run) show(receipt *Receipt) error {
 	if len(r.parts) == 0 && len(r.plan.Conflicts) == 0 && len(r.plan.Impossible) == 0 {
 		return output.Printf(out, "nothing to do: of %s, none has to be taken back\n", r.chosen())
 	}
-	return output.Printf(out, "%s, in %s, of %s\n", planprint.Count(&r.look), r.changes(), r.chosen())
-}
-
-// changes says how many changes the plan is.
-func (r *run) changes() string {
-	if len(r.parts) == 1 {
-		return "1 change"
+	if len(r.parts) == 0 {
+		return nil // why is said by the error
 	}
-	return fmt.Sprintf("%d changes", len(r.parts))
+	return output.Printf(out, "%s, in %s, of %s\n", planprint.Count(&r.look), changes(len(r.parts)), r.chosen())
 }
 
 // chosen says how many entries the user chose.
@@ -226,4 +222,12 @@ func (r *run) chosen() string {
 		return "1 entry that was chosen"
 	}
 	return fmt.Sprintf("%d entries that were chosen", r.plan.Entries)
+}
+
+// changes is a number of changes in words.
+func changes(n int) string {
+	if n == 1 {
+		return "1 change"
+	}
+	return fmt.Sprintf("%d changes", n)
 }

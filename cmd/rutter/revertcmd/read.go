@@ -2,19 +2,21 @@ package revertcmd
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"rutter/api/client"
+	"rutter/cmd/rutter/named"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
 	"rutter/log/query"
 	"rutter/projections"
 	"rutter/projections/foresee"
+	"rutter/projections/naming"
 	"rutter/projections/undo"
 )
 
@@ -26,11 +28,11 @@ const MaxEntries = 1 << 20
 func filterFlags() (flags []cli.Flag) {
 	usage := map[string]string{
 		"kind": "only entries about objects of this `KIND`", "action": "only this `ACTION`: create, update or delete",
-		"object": "only entries about the object with this `ID`", "owner": "only objects of the owner with this `UUID`, before or after the entry",
-		"vnet": "only entries on the vnet with this `NUMBER`", "network": "only the network with this `UUID`, and NICs on it before or after the entry",
-		"cn": "only what concerns the CN with this `UUID`", "ip": "only NICs that have this `ADDRESS`, before or after the entry, and its IP object",
+		"object": "only entries about the object with this `ID` or name", "owner": "only objects of the owner with this `UUID`, before or after the entry",
+		"vnet": "only entries on the vnet with this `NUMBER`, or of the fabric network with this name", "network": "only the network with this `UUID` or name, and NICs on it before or after the entry",
+		"cn": "only what concerns the CN with this `UUID` or hostname", "ip": "only NICs that have this `ADDRESS`, before or after the entry, and its IP object",
 		"actor": "only changes of this `ACTOR`", "path": "only updates that changed this `FIELD`, such as gateway",
-		"until": "entries up to this `PLACE`: a seq, a time, or how long ago",
+		"until": "entries up to this `PLACE`, as for --from",
 	}
 	for _, name := range query.Names() {
 		if text, ok := usage[name]; ok {
@@ -59,10 +61,11 @@ func pickOf(c *cli.Context) (*pick, error) {
 		if text == "" || name == "since" {
 			continue
 		}
-		if name == "until" {
-			text = place(text)
-		}
 		given = true
+		text, err := filterText(c, name, text)
+		if err != nil {
+			return nil, err
+		}
 		values.Set(name, text)
 	}
 	filter, err := query.Parse(values)
@@ -74,13 +77,14 @@ func pickOf(c *cli.Context) (*pick, error) {
 	p.matcher = filter.Matcher()
 	if text := c.String("from"); text != "" {
 		given = true
-		if text = place(text); strings.Contains(text, ":") {
-			if _, err := log.ParseTime(text); err != nil {
-				return nil, term.Usagef("--from %q: want a seq, a time as in 2026-11-21T09:00:00Z, or how long ago as in 90m or 7d", text)
-			}
-			p.since = text
-		} else if p.from, err = log.ParseSeq(text); err != nil {
-			return nil, term.Usagef("--from %q: want a seq, a time as in 2026-11-21T09:00:00Z, or how long ago as in 90m or 7d", text)
+		m, err := term.Moment(c.Context, text)
+		switch {
+		case err != nil:
+			return nil, term.Usagef("--from %w", err)
+		case m.IsSeq:
+			p.from = m.Seq
+		default:
+			p.since = m.String()
 		}
 	}
 	switch c.NArg() {
@@ -96,6 +100,34 @@ func pickOf(c *cli.Context) (*pick, error) {
 	return p, nil
 }
 
+// filterText returns the value of a filter as servers read it: ids in the place of names,
+// and times in their one form.
+func filterText(c *cli.Context, name, text string) (string, error) {
+	if name == "until" {
+		at, err := term.MomentText(c.Context, text)
+		if err != nil {
+			return "", term.Usagef("--until %w", err)
+		}
+		return at, nil
+	}
+	return named.Filter(finder(c), c.String("kind"), name, text)
+}
+
+// finder finds objects by asking the servers, unless a text is an id.
+func finder(c *cli.Context) named.Finder {
+	return func(kind log.Kind, text string) (client.Named, error) {
+		if id, is := naming.IsID(kind, text); is {
+			return client.Named{Kind: kind, ID: id}, nil
+		}
+		api, err := term.NewClient(c)
+		if err != nil {
+			return client.Named{}, err
+		}
+		defer api.Close()
+		return named.Object(c.Context, api, kind, text)
+	}
+}
+
 func (p *pick) argument(text string) (err error) {
 	if p.change, err = log.ParseUUID(text); err == nil {
 		return nil
@@ -107,20 +139,8 @@ func (p *pick) argument(text string) (err error) {
 	return nil
 }
 
-// place turns how long ago, and #SEQ, into what the servers read.
-func place(text string) string {
-	number, unit := text, time.Duration(1)
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		number, unit = days+"h", 24
-	}
-	if d, err := time.ParseDuration(number); err == nil && d > 0 && d < 1<<62/24 {
-		return time.Now().Add(-unit * d).UTC().Format(time.RFC3339Nano)
-	}
-	return strings.TrimPrefix(text, "#")
-}
-
 // takeOf reads --take: one for all objects, and those of single ones.
-func takeOf(list []string) (func(log.Kind, string) undo.Take, error) {
+func takeOf(list []string, find named.Finder) (func(log.Kind, string) undo.Take, error) {
 	var all undo.Take
 	of := map[string]undo.Take{}
 	for _, text := range list {
@@ -135,7 +155,16 @@ func takeOf(list []string) (func(log.Kind, string) undo.Take, error) {
 			all = which
 			continue
 		}
-		of[object] = which
+		kindText, id, _ := strings.Cut(object, "/")
+		kind, err := log.ParseKind(kindText)
+		if err != nil || id == "" {
+			return nil, term.Usagef("--take %q: want KIND/ID=%s, as in network/blue=%s", text, which, which)
+		}
+		found, err := find(kind, id)
+		if err != nil {
+			return nil, fmt.Errorf("--take %s: %w", text, err)
+		}
+		of[kind.String()+"/"+found.ID] = which
 	}
 	return func(kind log.Kind, id string) undo.Take {
 		if which, is := of[kind.String()+"/"+id]; is {
@@ -199,7 +228,7 @@ func (r *run) read(api *client.Client, p *pick, take func(log.Kind, string) undo
 		return err
 	}
 	if len(chosen) == 0 {
-		return term.Usagef("no entry is chosen: see rutter log show with the same filters")
+		return term.Usagef("no entry is chosen: see rutter log show with the same filters; what is deleted is found by its id, not by its name")
 	}
 	answer, err := api.State(r.c.Context, url.Values{"at": {head.String()}})
 	if err != nil {
