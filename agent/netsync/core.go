@@ -239,11 +239,11 @@ func (c *core) release(in *input, p *plan, claim *claim, at *VM) {
 		c.send(in, p, claim.MAC, "resolve", claim.Create, c.creation(claim, nil, at))
 		return
 	}
-	if !claim.Held {
-		c.ledger.drop(claim.MAC)
+	nic, rec, known, asked := c.remote(in, claim.MAC)
+	if !claim.Held && known && (nic == nil || nic.State != "running" && nic.State != "stopped") {
+		c.ledger.drop(claim.MAC) // it is still its creator's: this node has said nothing of it
 		return
 	}
-	nic, rec, known, asked := c.remote(in, claim.MAC)
 	if !known || !asked && (nic.BelongsToUUID != claim.VM || c.elsewhere(in, nic)) {
 		c.ask(in, p, claim.MAC, "release") // the node's own record may be old
 		return

@@ -79,3 +79,50 @@ func TestNICOfAMigration(t *testing.T) {
 	delete(m.vms, vm)
 	stays("when the domain is gone here")
 }
+
+// TestNICThatGoesAtOnce: a VM loses a NIC just after the node has said in the log that it
+// runs, and before the node has seen there that it did. It goes from the log all the same.
+func TestNICThatGoesAtOnce(t *testing.T) {
+	for _, whole := range []bool{false, true} { // the VM goes with it
+		m := newModel(t, 1)
+		m.faulty = false
+		mac, vm := log.MAC{0x90, 0xb8, 0xd0, 0, 0, 1}, log.UUID{0xbb, 15: 1}
+		if r := m.operator("a VM with a new NIC",
+			log.Op{Action: log.Create, Kind: log.KindVM, Set: []string{"owner_uuid", "server_uuid", "state", "uuid"}, Object: &log.VM{UUID: vm, OwnerUUID: modelOwner, ServerUUID: modelCN, State: "running"}},
+			log.Op{
+				Action: log.Create, Kind: log.KindNIC, Set: []string{"belongs_to_type", "belongs_to_uuid", "cn_uuid", "ip", "mac", "network_uuid", "owner_uuid", "state"},
+				Object: &log.NIC{MAC: mac, BelongsToType: "zone", BelongsToUUID: vm, OwnerUUID: modelOwner, CNUUID: modelCN, NetworkUUID: modelNets[0], IP: netip.MustParseAddr("10.0.0.20"), State: "provisioning"},
+			},
+		); r != nil {
+			t.Fatal(r)
+		}
+		bare := parse(`{"uuid":%q,"owner_uuid":%q,"state":"running"}`, vm, modelOwner)
+		m.vms[vm] = bare.With("nics", vmdoc.ArrayValue(parse(`{"mac":%q,"nic_tag":"ext","vlan_id":10,"ips":["10.0.0.20/24"]}`, mac)))
+		state := func() string {
+			if r, ok := m.state.Get(log.KindNIC, mac.String()); ok {
+				return r.Object.(*log.NIC).State
+			}
+			return ""
+		}
+		for turn := 0; state() != "running"; turn++ {
+			if turn == 10 {
+				t.Fatal("the node does not say that the NIC runs")
+			}
+			m.follow(1 << 20)
+			m.sync.pass(t.Context())
+			m.now = m.now.Add(maxPause)
+		}
+		m.vms[vm] = bare
+		if whole {
+			delete(m.vms, vm)
+		}
+		for range 5 {
+			m.follow(1 << 20)
+			m.sync.pass(t.Context())
+			m.now = m.now.Add(maxPause)
+		}
+		if got := state(); got != "" {
+			t.Errorf("with its VM %t: the NIC is %s in the log, want it gone", whole, got)
+		}
+	}
+}
