@@ -20,6 +20,9 @@ const (
 	// reportWithin bounds the wait for the node's report of what a task that has ended
 	// left: an agent sends it with the task's result.
 	reportWithin = time.Minute
+	// nicsWithin bounds the wait for the NICs of a destroyed VM to go from the log. They may
+	// stay, where an operator keeps them: the VM is destroyed all the same.
+	nicsWithin = 5 * time.Second
 	// wakeGather is how long changes of the log are gathered before they are looked at.
 	wakeGather = 10 * time.Millisecond
 )
@@ -83,6 +86,16 @@ func (s *Service) awaitTask(w http.ResponseWriter, r *http.Request, vm log.UUID,
 	left := leftBy(t)
 	if !s.until(ctx, func(state *projections.State) bool { return left.isIn(state, vm, made) }) {
 		return fail(http.StatusInternalServerError, codeFailed, "job %s has succeeded, and compute node %s has not reported the VM since: look at rutter agent status there", id, t.ServerUUID)
+	}
+	if left.destroyed { // the node takes its NICs from the log by another report
+		ctx, cancel := context.WithTimeout(r.Context(), nicsWithin)
+		defer cancel()
+		s.until(ctx, func(state *projections.State) bool {
+			for range state.NICsOf(vm) {
+				return false
+			}
+			return true
+		})
 	}
 	return nil
 }
