@@ -16,8 +16,12 @@ func TestFailuresThatAreNews(t *testing.T) {
 		err  error
 		news bool
 	}{
-		{down, false}, {absent, true}, {absent, false}, {down, true},
-		{errors.New("no memory"), true}, {errors.New("no memory"), false},
+		{down, false},
+		{absent, true},
+		{absent, false},
+		{down, true},
+		{errors.New("no memory"), true},
+		{errors.New("no memory"), false},
 	} {
 		if got := f.isNews(step.err); got != step.news {
 			t.Errorf("failure %d, %v: news %v, want %v", i, step.err, got, step.news)

@@ -95,9 +95,10 @@ func TestBadManifestsAreNoDeletion(t *testing.T) {
 // stuck is a source that is never complete, and has told no VM.
 type stuck struct{}
 
-func (stuck) Name() string            { return "stuck" }
-func (stuck) Scan()                   {}
+func (stuck) Name() string { return "stuck" }
+func (stuck) Scan()        {}
 func (stuck) Status() vmsource.Status { return vmsource.Status{Name: "stuck", State: "cannot be read"} }
+
 func (stuck) Run(ctx context.Context, sink vmsource.Sink) error {
 	sink.Loaded()
 	<-ctx.Done()

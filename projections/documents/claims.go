@@ -58,7 +58,9 @@ func exchange(steps []*Step) Problem {
 	for _, s := range steps {
 		all = append(all, describe(s.Kind, s.Name, s.ID))
 	}
-	return Problem{Place: steps[0].Object.Document.Place, Subject: strings.Join(all, ", "), Field: field,
+	return Problem{
+		Place: steps[0].Object.Document.Place, Subject: strings.Join(all, ", "), Field: field,
 		Message: "each takes a value that another of them has, which one change cannot do",
-		Remedy:  "apply one of them with another " + field + " that is free first, then these documents"}
+		Remedy:  "apply one of them with another " + field + " that is free first, then these documents",
+	}
 }

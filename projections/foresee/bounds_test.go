@@ -24,8 +24,10 @@ func cloudOf(t testing.TB, cns, each int) *projections.State {
 		}
 	}
 	net := func(id uint64, name, subnet string, fabric bool) {
-		n := &log.Network{UUID: changetest.UUID(id), Name: name, NICTag: "overlay", Subnet: netip.MustParsePrefix(subnet), MTU: 1400, Fabric: fabric, Family: "ipv4",
-			ProvisionStart: netip.MustParsePrefix(subnet).Addr().Next().Next(), ProvisionEnd: netip.MustParsePrefix(subnet).Addr().Next().Next().Next()}
+		n := &log.Network{
+			UUID: changetest.UUID(id), Name: name, NICTag: "overlay", Subnet: netip.MustParsePrefix(subnet), MTU: 1400, Fabric: fabric, Family: "ipv4",
+			ProvisionStart: netip.MustParsePrefix(subnet).Addr().Next().Next(), ProvisionEnd: netip.MustParsePrefix(subnet).Addr().Next().Next().Next(),
+		}
 		if fabric {
 			n.VNetID, n.OwnerUUIDs = 10, []log.UUID{changetest.UUID(1)}
 		}
@@ -37,14 +39,18 @@ func cloudOf(t testing.TB, cns, each int) *projections.State {
 	for c := range cns {
 		cn := changetest.UUID(1<<32 | uint64(c))
 		put(&log.Server{UUID: cn, Hostname: fmt.Sprint("cn", c), Status: "running"})
-		put(&log.NIC{MAC: log.MAC{2, 1, 0, 0, byte(c >> 8), byte(c)}, BelongsToType: "server", BelongsToUUID: cn, OwnerUUID: changetest.UUID(1),
-			CNUUID: cn, NetworkUUID: changetest.UUID(30), Underlay: true, IP: netip.AddrFrom4([4]byte{192, 168, byte(c >> 8), byte(c)})})
+		put(&log.NIC{
+			MAC: log.MAC{2, 1, 0, 0, byte(c >> 8), byte(c)}, BelongsToType: "server", BelongsToUUID: cn, OwnerUUID: changetest.UUID(1),
+			CNUUID: cn, NetworkUUID: changetest.UUID(30), Underlay: true, IP: netip.AddrFrom4([4]byte{192, 168, byte(c >> 8), byte(c)}),
+		})
 		for v := range each {
 			vm := changetest.UUID(2<<32 | uint64(c*each+v))
 			put(&log.VM{UUID: vm, Zonename: vm.String(), OwnerUUID: changetest.UUID(1), ServerUUID: cn, State: "running"})
 			n := c*each + v + 2
-			put(&log.NIC{MAC: log.MAC{2, 2, 0, byte(n >> 16), byte(n >> 8), byte(n)}, State: "running", BelongsToType: "zone", BelongsToUUID: vm, OwnerUUID: changetest.UUID(1),
-				CNUUID: cn, NetworkUUID: changetest.UUID(31), IP: netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})})
+			put(&log.NIC{
+				MAC: log.MAC{2, 2, 0, byte(n >> 16), byte(n >> 8), byte(n)}, State: "running", BelongsToType: "zone", BelongsToUUID: vm, OwnerUUID: changetest.UUID(1),
+				CNUUID: cn, NetworkUUID: changetest.UUID(31), IP: netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}),
+			})
 		}
 	}
 	return s

@@ -223,9 +223,17 @@ func explainField(c *cli.Context, kind log.Kind, name string) error {
 			in = "none"
 		}
 		for _, line := range []struct{ title, text string }{
-			{"field", kind.String() + "." + f.Name}, {"what it is", f.Text}, {"type", f.Type + elements(f.Type)}, {"unit", f.Unit}, {"values", strings.Join(f.Values, ", ")},
-			{"default", f.Default}, {"names objects of", f.Refers}, {"set by", f.SetBy}, {"in documents", in},
-			{"can be changed", changeable(f)}, {"since feature version", fmt.Sprint(f.Since)},
+			{"field", kind.String() + "." + f.Name},
+			{"what it is", f.Text},
+			{"type", f.Type + elements(f.Type)},
+			{"unit", f.Unit},
+			{"values", strings.Join(f.Values, ", ")},
+			{"default", f.Default},
+			{"names objects of", f.Refers},
+			{"set by", f.SetBy},
+			{"in documents", in},
+			{"can be changed", changeable(f)},
+			{"since feature version", fmt.Sprint(f.Since)},
 		} {
 			if line.text != "" {
 				output.Printf(w, "%s:\t%s\n", line.title, line.text)

@@ -34,7 +34,9 @@ func outcome() *foresee.Outcome {
 		},
 		Objects: []foresee.Object{
 			{Action: foresee.Create, Kind: log.KindNetwork, ID: id(1).String(), Name: hostile, Fields: []foresee.Field{
-				{Path: "uuid", New: id(1).String()}, {Path: "name", New: hostile}, {Path: "mtu", New: uint64(1400)},
+				{Path: "uuid", New: id(1).String()},
+				{Path: "name", New: hostile},
+				{Path: "mtu", New: uint64(1400)},
 				{Path: "owner_uuids", New: []string{id(2).String()}, Names: map[string]string{id(2).String(): "owner"}},
 			}},
 			{Action: foresee.Update, Kind: log.KindVM, ID: id(3).String(), Name: "db", Fields: []foresee.Field{

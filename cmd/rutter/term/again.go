@@ -17,8 +17,12 @@ var connecting = []struct {
 	name      string
 	variables []string
 }{
-	{"server", []string{"RUTTER_SERVER", "RUTTER_SERVERS"}}, {"tls-dir", []string{"RUTTER_TLS_DIR"}}, {"tls-cert", []string{"RUTTER_TLS_CERT"}},
-	{"tls-key", []string{"RUTTER_TLS_KEY"}}, {"tls-ca", []string{"RUTTER_TLS_CA"}}, {"config", []string{"RUTTER_CONFIG"}},
+	{"server", []string{"RUTTER_SERVER", "RUTTER_SERVERS"}},
+	{"tls-dir", []string{"RUTTER_TLS_DIR"}},
+	{"tls-cert", []string{"RUTTER_TLS_CERT"}},
+	{"tls-key", []string{"RUTTER_TLS_KEY"}},
+	{"tls-ca", []string{"RUTTER_TLS_CA"}},
+	{"config", []string{"RUTTER_CONFIG"}},
 }
 
 // Again returns a command line with those flags of this command behind it that say which
