@@ -96,8 +96,12 @@ func TestBadManifestsAreNoDeletion(t *testing.T) {
 type stuck struct{}
 
 func (stuck) Name() string { return "stuck" }
-func (stuck) Scan()        {}
-func (stuck) Status() vmsource.Status { return vmsource.Status{Name: "stuck", State: "cannot be read"} }
+
+func (stuck) Scan() {}
+
+func (stuck) Status() vmsource.Status {
+	return vmsource.Status{Name: "stuck", State: "cannot be read"}
+}
 
 func (stuck) Run(ctx context.Context, sink vmsource.Sink) error {
 	sink.Loaded()
