@@ -214,12 +214,14 @@ func (w *writer) decided(ctx context.Context, c *log.Change) (log.Result, error)
 // refusedText names what of an outcome is refused, for an error.
 func refusedText(o *foresee.Outcome) string {
 	for i := range o.Changes {
-		for _, r := range o.Changes[i].Refused {
-			if r.Op < 0 {
-				return r.Refusal.Error()
-			}
-			return fmt.Sprintf("%s %s %s: %s", r.Action, r.Kind, planprint.Called(r.ID, r.Name), r.Refusal)
+		if len(o.Changes[i].Refused) == 0 {
+			continue
 		}
+		r := &o.Changes[i].Refused[0]
+		if r.Op < 0 {
+			return r.Refusal.Error()
+		}
+		return fmt.Sprintf("%s %s %s: %s", r.Action, r.Kind, planprint.Called(r.ID, r.Name), r.Refusal)
 	}
 	return ""
 }
