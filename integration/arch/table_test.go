@@ -286,7 +286,7 @@ var importTable = []row{
 		why: "what HTTP says of compute nodes is one surface: their feed, sessions, holds and barriers",
 	},
 	{
-		pkg: "api/internal/openapi", may: []string{"log", "api/internal/rest"},
+		pkg: "api/internal/openapi", may: []string{"log", "api/internal/rest", "projections/documents/schema"},
 		why: "the form of OpenAPI is one thing, what each route says of itself another",
 	},
 	{
@@ -686,7 +686,6 @@ var testImports = map[string]string{
 	"pgregory.net/rapid":                "belongs into tests",
 	"github.com/anishathalye/porcupine": "belongs into tests",
 	"github.com/chromedp":               "belongs into tests",
-	"github.com/santhosh-tekuri":        "belongs into tests",
 }
 
 // maxFileLines is the length from which a file without _test in its name needs

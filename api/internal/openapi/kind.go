@@ -1,10 +1,10 @@
 package openapi
 
 import (
-	"slices"
 	"strings"
 
 	"rutter/log"
+	kinds "rutter/projections/documents/schema"
 )
 
 // answerFields are fields that answers have beside those of a kind, which follow from other
@@ -25,84 +25,25 @@ var answerFields = map[log.Kind]schema{
 func word(text string) schema    { return schema{"type": "string", "description": text} }
 func boolean(text string) schema { return schema{"type": "boolean", "description": text} }
 
-// kindSchema is the schema of a kind's objects, from the table of kinds: as they are
-// answered, or as they are sent.
+// kindSchema is the schema of a kind's objects as they are answered, or as they are sent.
 func kindSchema(o Object, answered bool) schema {
+	sent := kinds.Object(o.Kind)
+	fields := sent["properties"].(kinds.Schema)
+	properties := make(schema, len(fields))
+	for name, field := range fields {
+		properties[name] = field
+	}
 	d := o.Kind.Describe()
-	properties := schema{}
-	if answered {
-		for name, s := range answerFields[o.Kind] {
-			properties[name] = s
+	s := schema{"type": "object", "description": strings.TrimSuffix(d.Title+": "+d.Command.Usage, ": "), "properties": properties}
+	switch {
+	case answered:
+		for name, field := range answerFields[o.Kind] {
+			properties[name] = field
 		}
+		return s
+	case !o.Update && sent["required"] != nil:
+		s["required"] = sent["required"]
 	}
-	required := []string{}
-	for _, f := range log.FieldDocs(o.Kind) {
-		properties[f.Name] = fieldSchema(f, answered)
-		if f.Required && !answered && !o.Update {
-			required = append(required, f.Name)
-		}
-	}
-	s := schema{"type": "object", "description": d.Title + ": " + d.Command.Usage, "properties": properties}
-	if d.Command.Usage == "" {
-		s["description"] = d.Title
-	}
-	if len(required) > 0 {
-		slices.Sort(required)
-		s["required"] = required
-	}
-	if !answered {
-		s["additionalProperties"] = false
-	}
+	s["additionalProperties"] = false
 	return s
-}
-
-// fieldSchema is that of one field.
-func fieldSchema(f log.FieldDoc, answered bool) schema {
-	s := typeSchema(f.Type)
-	if f.JSON {
-		s = schema{}
-	}
-	text := []string{f.Text}
-	if f.Unit != "" {
-		text = append(text, "Unit: "+f.Unit+".")
-	}
-	if f.Default != "" {
-		text = append(text, "Default: "+f.Default+".")
-	}
-	if f.Immutable {
-		text = append(text, "No update may change it.")
-	}
-	s["description"] = strings.Join(text, " ")
-	if f.By != log.SetByPeople {
-		s["readOnly"] = true
-	}
-	if f.Values != nil && !answered {
-		s["enum"] = f.Values
-	}
-	return s
-}
-
-// typeSchema is that of a form of values. A value that is sent may be null, which takes the
-// field away.
-func typeSchema(t log.FieldType) schema {
-	if of, list := t.Element(); list {
-		return schema{"type": "array", "maxItems": log.MaxListElements, "items": typeSchema(of)}
-	}
-	switch t {
-	case log.TypeBoolean:
-		return schema{"type": "boolean"}
-	case log.TypeNumber:
-		return schema{"type": "integer", "minimum": 0, "maximum": log.MaxNumber}
-	case log.TypeLarge:
-		return schema{"type": "integer", "minimum": 0}
-	case log.TypeTime:
-		return schema{"type": "string", "format": "date-time"}
-	case log.TypeUUID:
-		return schema{"type": "string", "format": "uuid"}
-	case log.TypeMAC:
-		return schema{"type": "string", "pattern": macPattern}
-	case log.TypeRoutes:
-		return schema{"type": "object", "additionalProperties": schema{"type": "string"}, "description": "gateways by destination"}
-	}
-	return schema{"type": "string"}
 }

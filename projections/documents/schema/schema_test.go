@@ -1,12 +1,11 @@
 package schema_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/google/jsonschema-go/jsonschema"
 
 	"rutter/log"
 	"rutter/projections/documents"
@@ -17,19 +16,18 @@ import (
 )
 
 // compiled is a schema as a validator has it, which checks the schema itself first.
-func compiled(t *testing.T, s schema.Schema) *jsonschema.Schema {
+func compiled(t *testing.T, s schema.Schema) *jsonschema.Resolved {
 	t.Helper()
 	s["$schema"] = schema.Dialect
 	raw, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := jsonschema.NewCompiler()
-	c.DefaultDraft(jsonschema.Draft2020)
-	if err := c.AddResource("rutter.json", parsed(t, raw)); err != nil {
-		t.Fatal(err)
+	form := new(jsonschema.Schema)
+	if err := json.Unmarshal(raw, form); err != nil {
+		t.Fatalf("%v\n%s", err, raw)
 	}
-	made, err := c.Compile("rutter.json")
+	made, err := form.Resolve(nil)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, raw)
 	}
@@ -38,8 +36,8 @@ func compiled(t *testing.T, s schema.Schema) *jsonschema.Schema {
 
 func parsed(t *testing.T, raw []byte) any {
 	t.Helper()
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
+	var v any
+	if err := json.Unmarshal(raw, &v); err != nil {
 		t.Fatalf("%v: %s", err, raw)
 	}
 	return v
