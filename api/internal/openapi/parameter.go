@@ -1,10 +1,5 @@
 package openapi
 
-import (
-	"maps"
-	"slices"
-)
-
 // parameter is a parameter of a query, a path, or a header, which means the same wherever
 // it is taken.
 type parameter struct {
@@ -74,6 +69,3 @@ var pathParameters = map[string]parameter{
 	"id":      text("the id of the object, or its name where that is unique"),
 	"subject": text("the subject of the grant, which may have slashes"),
 }
-
-// Parameters returns the names of the parameters that can be described, sorted.
-func Parameters() []string { return slices.Sorted(maps.Keys(parameters)) }
