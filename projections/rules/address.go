@@ -178,6 +178,13 @@ func putIP(d *draft, before projections.Record, after *log.IP) {
 	}
 }
 
+// keepLabels gives an address that something else takes the labels that it had.
+func keepLabels(d *draft, before projections.Record, after *log.IP) {
+	if was, there := before.Object.(*log.IP); there && declared(d) {
+		after.Labels = was.Labels
+	}
+}
+
 // saysMore reports whether an address says something that is kept, its labels apart.
 func saysMore(o *log.IP) bool {
 	return o.Reserved || o.BelongsToType != "" || !o.BelongsToUUID.IsZero() || !o.OwnerUUID.IsZero()

@@ -46,6 +46,11 @@ func TestLabels(t *testing.T) {
 			t.Error("labels alone keep a free address")
 		}
 	}
+	w.Must(`update ip #31#:10.0.0.78 {"reserved": true, "labels": ["a=1"]}`,
+		`create nic {"mac": "00:00:00:00:02:78", "belongs_to_type": "zone", "belongs_to_uuid": "#21#", "owner_uuid": "#1#", "network_uuid": "#31#", "ip": "10.0.0.78"}`)
+	if r, _ := w.State.Get(log.KindIP, changetest.Expand("#31#:10.0.0.78")); !reflect.DeepEqual(r.Object.(*log.IP).Labels, []string{"a=1"}) {
+		t.Errorf("an address that a NIC took has lost its labels: %+v", r.Object)
+	}
 	c := w.Change(changetest.Op(t, `update nic 00:00:00:00:02:00 {"labels": []}`))
 	c.By = log.Author{Role: log.RoleCN, CN: changetest.UUID(11)}
 	if w.Try(c).Refusal == nil {

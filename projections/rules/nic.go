@@ -372,6 +372,7 @@ func followNIC(d *draft, n *log.NIC, op *log.Op) {
 			return
 		}
 		after.Reserved = before.Object.(*log.IP).Reserved
+		keepLabels(d, before, after)
 	}
 	if asks(op, log.OptionReserveIP) {
 		after.Reserved = true

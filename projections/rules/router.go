@@ -248,10 +248,12 @@ func followRouter(d *draft, before, after *log.Router) {
 		network, ip := after.Networks[i], after.Addresses[i]
 		if addressOn(before, network) != ip {
 			r, _ := d.IP(network, ip)
-			putIP(d, r, &log.IP{
+			o := &log.IP{
 				NetworkUUID: network, IP: ip, Reserved: true,
 				BelongsToType: belongsToRouter, BelongsToUUID: after.UUID, OwnerUUID: after.OwnerUUID,
-			})
+			}
+			keepLabels(d, r, o)
+			putIP(d, r, o)
 		}
 	}
 	for _, n := range rerouted(d, before, after) {
