@@ -343,7 +343,7 @@ func (a *netAgent) commands(t *testing.T) {
 	marks := filepath.Join(a.dir, "marks")
 	script := fmt.Sprintf(`{"script":"echo did >> %s"}`, marks)
 	a.ends(other, a.begin(one, "/execute", script), "complete")
-	if got := a.ends(other, a.begin(one, "/execute", `{"script":"sleep 60","timeout":1}`), "failure"); !strings.Contains(got.Failure, "timed out after 1 s") {
+	if got := a.ends(other, a.begin(one, "/execute", `{"script":"sleep 60","timeout":1}`), "failure"); !strings.Contains(got.Failure, "timed out") { // the node says so, or the servers if it is slow
 		t.Errorf("a command beyond its time: %s", got.Failure)
 	}
 	// Server and agent die while it waits; it is done once, and known elsewhere.
