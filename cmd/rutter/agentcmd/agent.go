@@ -66,6 +66,8 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "vm-sources", EnvVars: []string{"RUTTER_VM_SOURCES"}, Value: "cni,libvirt,local", Usage: "`NAMES` of the sources in which programs of this node may register VMs at the socket, separated by commas, or off"},
 		&cli.StringFlag{Name: "libvirt-owner", EnvVars: []string{"RUTTER_LIBVIRT_OWNER"}, Usage: "`UUID` of the owner of domains whose metadata name none, and which no hook has registered"},
 		&cli.StringFlag{Name: "libvirt", EnvVars: []string{"RUTTER_LIBVIRT"}, Value: "off", Usage: "`URI` of this node's libvirtd, such as qemu:///system, whose domains are followed by virsh beside its hook, or off"},
+		&cli.StringFlag{Name: "metrics", EnvVars: []string{"RUTTER_METRICS"}, Value: "off", Usage: "`ADDRESS` at which a Prometheus on another machine reads this node's metrics, as in 10.0.0.11:5310, or off; it needs --tls-dir, or --insecure"},
+		&cli.StringSliceFlag{Name: "metrics-reader", EnvVars: []string{"RUTTER_METRICS_READER"}, Value: cli.NewStringSlice("prometheus"), Usage: "`NAME` of a reader whose certificate is accepted there, beside those of operators; may be given several times"},
 		&cli.StringFlag{Name: "cn-api", EnvVars: []string{"RUTTER_CN_API"}, Value: "off", Usage: "`ADDRESS` on the admin network at which servers reach this node's VMs when it has no connection with them, as in 10.0.0.11:5309, or off; it needs --tls-dir, or --insecure"},
 		&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
 		&cli.IntFlag{Name: "ahead", EnvVars: []string{"RUTTER_AGENT_AHEAD"}, Value: link.DefaultAhead, Usage: "`ENTRIES` of one vnet that the kernel gets before they are asked for; vnets with more are on demand (-1: none is)"},
@@ -199,6 +201,7 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 		return opts, err
 	}
 	opts.Socket, opts.SocketAsked = socketOf(c), c.IsSet("socket") || c.IsSet("socket-group")
+	opts.Scrape = node.Scrape{Address: c.String("metrics"), Readers: c.StringSlice("metrics-reader")}
 	opts.Folder, opts.SVP, opts.Status, opts.CNAPI = c.String("data"), c.String("svp"), c.String("listen"), c.String("cn-api")
 	if opts.SVPMaxAge = c.Duration("svp-max-age"); opts.SVPMaxAge <= 0 {
 		return opts, term.Usagef("--svp-max-age %s: want a positive time, as in 1m", opts.SVPMaxAge)
@@ -270,8 +273,8 @@ func libvirtOf(c *cli.Context, sources []string) (uri string, err error) {
 // checkDoors refuses addresses at which the agent would let in whom it must not.
 func checkDoors(c *cli.Context) error {
 	_, secure, _ := term.TLSPaths(c)
-	for _, name := range []string{"svp", "listen", "cn-api", "vminfod"} {
-		if err := term.CheckListen(name, c.String(name), c.Bool("insecure") || secure && name == "cn-api"); err != nil {
+	for _, name := range []string{"svp", "listen", "cn-api", "metrics", "vminfod"} {
+		if err := term.CheckListen(name, c.String(name), c.Bool("insecure") || secure && (name == "cn-api" || name == "metrics")); err != nil {
 			return err
 		}
 	}

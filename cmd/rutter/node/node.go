@@ -47,6 +47,8 @@ type Options struct {
 	SVPMaxAge time.Duration
 	// CNAPI is the address at which servers reach the node's VMs. "" and "off": none.
 	CNAPI string
+	// Scrape is where metrics are read from other machines.
+	Scrape Scrape
 	// HoldRemovals is agent.Config's.
 	HoldRemovals int
 
@@ -211,8 +213,8 @@ func (n *Node) serve(ctx context.Context, g *errgroup.Group) error {
 	if err := n.serveLocal(ctx, withSVP(n.handler(), svpStats), g); err != nil {
 		return err
 	}
-	if n.vms == nil {
-		return nil
+	if err := n.serveScrapes(ctx, g); err != nil || n.vms == nil {
+		return err
 	}
 	if err := n.vms.serveServers(ctx, n.opts.CNAPI, n.opts.Servers, g); err != nil {
 		return err

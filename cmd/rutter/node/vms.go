@@ -11,9 +11,10 @@ import (
 
 	"rutter/agent/vminfo/vmmstate"
 	"rutter/agent/vminfo/vmrun"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/tlsgate"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"rutter/agent"
 	"rutter/agent/netsync"
@@ -138,17 +139,13 @@ func (n *vmSide) serveServers(ctx context.Context, address string, servers *Conn
 	if !enabled(address) {
 		return nil
 	}
-	freely := net.ListenConfig{Control: func(_, _ string, socket syscall.RawConn) (err error) {
-		if failed := socket.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_FREEBIND, 1) }); failed != nil {
-			return failed
-		}
-		return err
-	}}
-	listener, err := freely.Listen(ctx, "tcp", address)
+	listener, err := listenFreely(ctx, address)
 	if err != nil {
 		return fmt.Errorf("CN API: %w (--cn-api off, if another daemon holds the port)", err)
 	}
-	g.Go(func() error { return localhttp.Serve(ctx, n.vmms.Handler(), servers.secured(listener)) })
+	g.Go(func() error {
+		return localhttp.Serve(ctx, n.vmms.Handler(), servers.secured(listener, tlsgate.Port{Name: "cn-api", Need: tlsgate.Role(matrix.Server)}))
+	})
 	return nil
 }
 

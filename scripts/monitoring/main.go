@@ -1,0 +1,31 @@
+package main
+
+import (
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	if err := write("."); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// write writes all files below root, the module's folder.
+func write(root string) error {
+	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
+		return fmt.Errorf("run it in the module's folder: %w", err)
+	}
+	all, err := files()
+	if err != nil {
+		return err
+	}
+	for path, b := range all {
+		if err := os.WriteFile(filepath.Join(root, path), b, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
