@@ -76,7 +76,7 @@ func delayAlerts() []alert {
 			shows:   "4",
 			means:   "Somebody deleted a large part of what works, or says that it is gone. The nodes go on with what they have until an operator accepts it.",
 			look:    "rutter cn sessions; rutter log history",
-			do:      "If it was a mistake: rutter log revert. If it is meant: rutter agent accept on the node, as its status says.",
+			do:      "If it was a mistake: rutter log revert. If it is meant: rutter cn accept.",
 			cases: []example{
 				{series: three("rutter_cns_held", "0x10", "4x10", "0x10"), at: "5m", fires: []map[string]string{{}}},
 				{series: three("rutter_cns_held", "0x10", "0x10", "0x10"), at: "5m"},
