@@ -674,10 +674,6 @@ var importTable = []row{
 		why: "what a process may do is taken from it without knowing what it is for",
 	},
 	{
-		pkg: "integration/monitoring", tests: []string{"*"},
-		why: "starts the program beside a real Prometheus",
-	},
-	{
 		pkg: "scripts/monitoring",
 		why: "makes files of tables: it needs the names of metrics, which a test compares with the page",
 	},

@@ -2,14 +2,15 @@ package main
 
 import (
 	"fmt"
-	"log"
+	"log/slog"
 	"os"
 	"path/filepath"
 )
 
 func main() {
 	if err := write("."); err != nil {
-		log.Fatal(err)
+		slog.Error("cannot write the files", "error", err)
+		os.Exit(1)
 	}
 }
 
