@@ -594,7 +594,11 @@ var importTable = []row{
 		why: "a server is held against data, without a client of Rutter's own API",
 	},
 	{
-		pkg: "cmd/rutter/term", may: []string{"api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "log", "log/moment", "varp"},
+		pkg: "cmd/rutter/messages",
+		why: "texts of warnings and what to do: who logs knows nothing of it",
+	},
+	{
+		pkg: "cmd/rutter/term", may: []string{"api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/messages", "log", "log/moment", "varp"},
 		why: "flags, usage and servers are named alike by every command, whatever it does",
 	},
 	{

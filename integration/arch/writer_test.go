@@ -40,7 +40,7 @@ var rawCalls = []struct{ of, call, remedy string }{
 // rawAllowed are the calls that may stand in a file, each with its reason.
 var rawAllowed = map[string]map[string]string{
 	"cmd/rutter/main.go":                    {"os.Stdout": "makes the screens", "os.Stderr": "makes the screens", "slog.NewTextHandler": "the logger of libraries, on the screen"},
-	"cmd/rutter/term/daemon.go":             {"slog.NewTextHandler": "the logger of daemons, on the screen"},
+	"cmd/rutter/term/daemon.go":             {"slog.NewTextHandler": "the logger of daemons, on the screen", "slog.NewJSONHandler": "the same as JSON, for programs"},
 	"cmd/rutter/term/term.go":               {".Under": "looks whether it is a terminal"},
 	"cmd/rutter/term/stream.go":             {"io.Copy": "reads input"},
 	"cmd/rutter/netlab/enter.go":            {"os.Stdout": "given to this program in a namespace", "os.Stderr": "given to this program in a namespace"},

@@ -48,6 +48,7 @@ func Command() *cli.Command {
 			&cli.BoolFlag{Name: "plain", Usage: "without TLS: every address is one of this machine, and the console can be opened in a browser"},
 			&cli.BoolFlag{Name: "empty", Usage: "do not load the demo's networks and VMs"},
 			&cli.StringFlag{Name: "log-level", Value: "warn", Usage: "`LEVEL` of what is logged: debug, info, warn or error"},
+			term.LogFormatFlag(),
 		},
 		Action: runDev,
 	}
@@ -121,7 +122,7 @@ func fillDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder stri
 
 // startDevServers starts the servers and returns their URLs.
 func startDevServers(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, port int) ([]string, error) {
-	logger, err := term.NewLogger(c.App.ErrWriter, c.String("log-level"))
+	logger, err := term.DaemonLogger(c, c.App.ErrWriter)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +185,7 @@ func devClient(c *cli.Context, folder, name string, cfg client.Config) (*client.
 // joins first. With tasks it sends its sysinfo, and does the tasks that need no
 // machine.
 func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string, operator *client.Client) (nodes []*node.Node, err error) {
-	logger, err := term.NewLogger(c.App.ErrWriter, c.String("log-level"))
+	logger, err := term.DaemonLogger(c, c.App.ErrWriter)
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	logger, err := term.NewLogger(c.App.ErrWriter, c.String("log-level"))
+	logger, err := term.DaemonLogger(c, c.App.ErrWriter)
 	if err != nil {
 		return err
 	}

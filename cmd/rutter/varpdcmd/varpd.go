@@ -58,6 +58,7 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "status", EnvVars: []string{"RUTTER_VARPD_STATUS"}, Value: "off", Usage: "`ADDRESS` at which GET /status tells the counts, or off"},
 		&cli.BoolFlag{Name: "insecure", EnvVars: []string{"RUTTER_INSECURE"}, Usage: "allow --status on other than loopback addresses, without TLS"},
 		&cli.StringFlag{Name: "log-level", EnvVars: []string{"RUTTER_LOG_LEVEL"}, Value: "info", Usage: "`LEVEL` of what is logged: debug, info, warn or error"},
+		term.LogFormatFlag(),
 	}
 }
 
@@ -104,7 +105,7 @@ func runVarpd(c *cli.Context) (err error) {
 	if err := term.CheckListen("status", c.String("status"), c.Bool("insecure")); err != nil {
 		return err
 	}
-	logger, err := term.NewLogger(c.App.ErrWriter, c.String("log-level"))
+	logger, err := term.DaemonLogger(c, c.App.ErrWriter)
 	if err != nil {
 		return err
 	}
