@@ -638,7 +638,7 @@ var importTable = []row{
 		why: "what a write waits for is said alike by each command that writes",
 	},
 	{
-		pkg: "cmd/rutter/declarecmd", may: []string{"cmd/rutter/output", "cmd/rutter/term", "log", "projections", "projections/documents", "projections/documents/schema", "projections/documents/source"},
+		pkg: "cmd/rutter/declarecmd", may: []string{"cmd/rutter/messages", "cmd/rutter/output", "cmd/rutter/term", "log", "projections", "projections/documents", "projections/documents/schema", "projections/documents/source"},
 		why: "documents are made of a state, wherever that was read",
 	},
 	{

@@ -4,9 +4,9 @@ import "fmt"
 
 // Message is one warning or error of a log.
 type Message struct {
-	Number int
-	Text   string // as it is logged, without attributes
-	Do     string // what it means for the operator, and what to do
+	Number int    `json:"number"`
+	Text   string `json:"text"` // as it is logged, without attributes
+	Do     string `json:"do"`   // what it means for the operator, and what to do
 }
 
 // section is a part of the page.
@@ -33,4 +33,16 @@ var byText = func() map[string]Message {
 func Find(text string) (m Message, known bool) {
 	m, known = byText[text]
 	return m, known
+}
+
+// ByID returns the message with this id, as in RT012.
+func ByID(id string) (m Message, known bool) {
+	for _, s := range sections {
+		for _, m := range s.messages {
+			if m.ID() == id {
+				return m, true
+			}
+		}
+	}
+	return m, false
 }
