@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/messages"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/projections/documents/source"

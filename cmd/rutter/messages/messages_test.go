@@ -245,7 +245,7 @@ const pageHead = `# Messages of the logs
 <!-- Made from cmd/rutter/messages by RUTTER_WRITE=1 go test ./cmd/rutter/messages; do not edit. -->
 
 Each warning and error of servers, agents and varpd has a number, the attribute id of its
-line: id=RT012 is the heading RT012 here, and `+"`rutter explain RT012`"+` prints the same. The attributes beside it name the node, the server
+line: id=RT012 is the heading RT012 here, and ` + "`rutter explain RT012`" + ` prints the same. The attributes beside it name the node, the server
 or the file, and the error. Lines of Raft's library have part=raft and no number.
 
 A message that is repeated is written at most 20 times at once and then once every two
