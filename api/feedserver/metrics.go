@@ -3,7 +3,7 @@ package feedserver
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"rutter/api/nodemetrics"
+	"rutter/api/internal/nodemetrics"
 	"rutter/log/feed"
 )
 

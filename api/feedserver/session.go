@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"rutter/api/internal/nodemetrics"
 	"rutter/api/liveness"
-	"rutter/api/nodemetrics"
 	"rutter/log"
 	"rutter/log/feed"
 )

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"rutter/api/internal/logread"
-	"rutter/api/nodemetrics"
+	"rutter/api/internal/nodemetrics"
 )
 
 // Times of the watcher.

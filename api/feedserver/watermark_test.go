@@ -10,7 +10,7 @@ import (
 
 	"rutter/api/auth/audit"
 	"rutter/api/internal/apitest"
-	"rutter/api/nodemetrics"
+	"rutter/api/internal/nodemetrics"
 	"rutter/api/liveness"
 	"rutter/log"
 	"rutter/log/feed"

@@ -1,8 +1,8 @@
 package tlsgate
 
 import (
-	"strings"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
