@@ -90,7 +90,7 @@ type offender struct {
 // add takes a CN if it is among the worst. Of equal ones the lower id is kept, so that the
 // series do not change with each scrape.
 func (w *worst) add(o offender) {
-	if o.by <= 0 {
+	if n := len(*w); o.by <= 0 || n == MaxNamed && o.by < (*w)[n-1].by {
 		return
 	}
 	at, _ := slices.BinarySearchFunc(*w, o, func(a, b offender) int {
@@ -148,8 +148,9 @@ func CountBehind(nodes map[log.UUID]*Node) (n int) {
 func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	nodes := c.Nodes()
 	var s sums
+	now := c.Tracker.now()
 	for cn, node := range nodes {
-		s.add(cn, node.Progress())
+		s.add(cn, node.progress(now))
 	}
 	for _, one := range []struct {
 		desc  *prometheus.Desc

@@ -189,8 +189,9 @@ func (n *Node) noteDrift(healed uint64, now time.Time) {
 }
 
 // Progress returns what is known now.
-func (n *Node) Progress() Progress {
-	now := n.tracker.now()
+func (n *Node) Progress() Progress { return n.progress(n.tracker.now()) }
+
+func (n *Node) progress(now time.Time) Progress {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p := n.now

@@ -271,3 +271,50 @@ func TestCollector(t *testing.T) {
 		}
 	})
 }
+
+// The cost of a scrape of 10,000 sessions, half of which are behind, and each of which
+// refuses something, waits and drifts.
+func BenchmarkCollect(b *testing.B) {
+	tracker := New(nil)
+	state := projections.NewState()
+	nodes := make(map[log.UUID]*Node)
+	for i := range 10_000 {
+		node := tracker.NewNode()
+		nodes[log.UUID{1, 14: byte(i >> 8), 15: byte(i)}] = node
+		if i%2 == 0 {
+			node.Begin(1)
+		}
+		for healed := range uint64(2) {
+			node.Said(&feed.Watermark{Healed: healed, Failing: uint32(i), List: 1, Waits: []feed.Wait{{Kind: feed.WaitNIC, NIC: log.MAC{1, byte(i)}}}})
+		}
+	}
+	time.Sleep(namedLag)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(&Collector{
+		Tracker: tracker, Nodes: func() map[log.UUID]*Node { return nodes },
+		View: func(fn func(*projections.State, log.Cursor)) { fn(state, log.Cursor{}) },
+	})
+	for b.Loop() {
+		if _, err := registry.Gather(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// What a change that concerns 10,000 nodes costs in memory while none of them answers.
+func BenchmarkConcerns(b *testing.B) {
+	tracker := New(nil)
+	nodes := make([]*Node, 10_000)
+	for i := range nodes {
+		nodes[i] = tracker.NewNode()
+	}
+	b.ReportAllocs()
+	seq := log.Seq(0)
+	for b.Loop() {
+		seq++
+		tracker.Applied(seq)
+		for _, node := range nodes {
+			node.Concerns(seq, seq)
+		}
+	}
+}
