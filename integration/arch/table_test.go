@@ -277,7 +277,11 @@ var importTable = []row{
 		why: "the log over HTTP needs its entries and who may see them, and no other path",
 	},
 	{
-		pkg: "api/feedserver", may: []string{"log", "log/feed", "projections", "api/internal/logread", "api/liveness", "api/vmm", "api/auth/matrix", "api/auth/audit"},
+		pkg: "api/internal/nodemetrics", may: []string{"log", "log/budget", "log/feed", "projections"},
+		why: "how far nodes are is measured from what they say, and no session waits for it",
+	},
+	{
+		pkg: "api/feedserver", may: []string{"log", "log/feed", "projections", "api/internal/logread", "api/liveness", "api/internal/nodemetrics", "api/vmm", "api/auth/matrix", "api/auth/audit"},
 		tests: []string{"api", "api/backend", "api/internal/apitest"},
 		why:   "the stream of a compute node needs a connection and the log, and no HTTP",
 	},

@@ -185,6 +185,7 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	if c.String("cn") == "" {
 		return opts, term.Usagef("--cn is missing: give the UUID of this compute node's server object")
 	}
+	opts.Version = c.App.Version
 	if opts.CN, err = log.ParseUUID(c.String("cn")); err != nil {
 		return opts, term.Usagef("--cn: %w", err)
 	}

@@ -198,7 +198,7 @@ func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folde
 			}
 			files = &paths
 		}
-		opts := node.Options{CN: cn, Folder: filepath.Join(folder, name), Kernel: node.SimulatedKernel(), Logger: logger.With("agent", name)}
+		opts := node.Options{CN: cn, Version: c.App.Version, Folder: filepath.Join(folder, name), Kernel: node.SimulatedKernel(), Logger: logger.With("agent", name)}
 		if opts.Servers, err = node.Connect(cn, urls, files, opts.Logger); err != nil {
 			return nil, err
 		}

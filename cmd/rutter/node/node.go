@@ -30,6 +30,8 @@ const disabled = "off"
 type Options struct {
 	CN     log.UUID
 	Folder string // of the cache and the files beside it
+	// Version is that of the program, for /metrics.
+	Version string
 	// Servers is the connection to the servers.
 	Servers *Connection
 	Kernel  Kernel

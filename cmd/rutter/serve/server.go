@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api"
@@ -108,7 +109,7 @@ func Open(cfg Options) (_ *Server, err error) {
 	if s.store, err = raftstore.Open(cfg.Store); err != nil {
 		return nil, err
 	}
-	backend, logger := storeapi.Store{Store: s.store}, cfg.Logger.With("server", cfg.Store.ID)
+	backend, logger := storeapi.Store{Store: s.store, Refused: storeapi.NewRefused()}, cfg.Logger.With("server", cfg.Store.ID)
 	if s.audit, err = audit.Open(audit.Config{Folder: cfg.Store.Dir}); err != nil {
 		return nil, err
 	}
@@ -122,7 +123,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		}
 	}
 	gate := newGate(backend, cfg.CNNetworks)
-	s.compare = newAddressWatch(cfg.ServiceAddresses, peersAdapter(backend), logger)
+	s.compare = newAddressWatch(cfg.ServiceAddresses, peersAdapter{s.store}, logger)
 	answers := map[byte]func([]byte) ([]byte, error){askPlaces: s.answerPlaces, askAddresses: s.compare.answer}
 	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, gate, s.tls, answers, logger); err != nil {
 		return nil, err
@@ -152,7 +153,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.addresses = newServiceAddresses(cfg.ServiceAddresses, s.store, logger)
-	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status), serviceaddr.Metrics{Service: s.addresses})
+	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status), s.alarms(), backend.Refused, serviceaddr.Metrics{Service: s.addresses})
 	collectors = append(append(collectors, s.tls.collectors()...), append(append(s.triton.collectors(), s.gateways.collectors()...), s.cnapi.Collectors()...)...)
 	if s.svpListener != nil {
 		if err = s.openSVP(cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
@@ -275,6 +276,9 @@ func (s *Server) Run(ctx context.Context) error {
 	err := g.Wait()
 	return errors.Join(err, s.store.Close(), s.audit.Close())
 }
+
+// Collectors are the metrics of GET /metrics.
+func (s *Server) Collectors() []prometheus.Collector { return s.api.Collectors() }
 
 // Address is the address of the API.
 func (s *Server) Address() net.Addr { return s.apiListener.Addr() }
