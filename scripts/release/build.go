@@ -50,14 +50,16 @@ func release(o options) error {
 		if err != nil {
 			return err
 		}
-		if same.copyright, err = copyright(o, file); err != nil {
+		linked, err := linkedInto(file, arch)
+		if err != nil {
 			return err
 		}
+		same.copyright = copyright(o, linked)
 		items, err := tree(o, program, same)
 		if err != nil {
 			return err
 		}
-		if err := forArch(o, arch, file, items, work); err != nil {
+		if err := forArch(o, arch, linked, items, work); err != nil {
 			return fmt.Errorf("%s: %w", arch, err)
 		}
 		images = append(images, platform{arch: arch, program: program, copyright: same.copyright})
@@ -79,7 +81,7 @@ func release(o options) error {
 }
 
 // forArch makes what each architecture has.
-func forArch(o options, arch, program string, items []item, work string) error {
+func forArch(o options, arch string, l linked, items []item, work string) error {
 	if slices.Contains(o.only, "tar") {
 		if err := writeTarball(o, arch, items); err != nil {
 			return err
@@ -91,7 +93,7 @@ func forArch(o options, arch, program string, items []item, work string) error {
 		}
 	}
 	if slices.Contains(o.only, "sbom") {
-		return writeSBOM(o, arch, program)
+		return writeSBOM(o, arch, items, l)
 	}
 	return nil
 }

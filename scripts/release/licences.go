@@ -34,59 +34,91 @@ type licenceText struct {
 // goModule names the standard library and the runtime as a module.
 const goModule = "stdlib"
 
-// modulesOf are what the build information of a program names, with the licences that
-// are in the module cache, and the standard library. It is sorted by path.
-func modulesOf(program string) ([]module, error) {
+// linked is what is linked into a program of one architecture.
+type linked struct {
+	modules []module // sorted by path; the standard library is goModule
+	// needs are the modules that packages of a module import, by its path; the program's
+	// own module has the path "".
+	needs map[string][]string
+}
+
+// linkedInto reads the build information of a program, and finds the licences in the
+// module cache, which has the modules because the program was built here.
+func linkedInto(program, arch string) (linked, error) {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
-		return nil, err
+		return linked{}, err
 	}
-	folders, err := moduleFolders()
-	if err != nil {
-		return nil, err
-	}
-	version := strings.TrimPrefix(info.GoVersion, "go")
-	if version != strings.TrimPrefix(runtime.Version(), "go") {
-		return nil, fmt.Errorf("%s was built by %s, and this is %s: the licence of another standard library may differ; build it anew", program, info.GoVersion, runtime.Version())
+	if info.GoVersion != runtime.Version() {
+		return linked{}, fmt.Errorf("%s was built by %s, and this is %s, which may have another licence: build it anew", program, info.GoVersion, runtime.Version())
 	}
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
-		return nil, err
+		return linked{}, err
+	}
+	folders, needs, err := imports(arch)
+	if err != nil {
+		return linked{}, err
 	}
 	folders[goModule] = strings.TrimSpace(string(root))
-	all := []module{{path: goModule, version: "v" + version}}
+	l := linked{needs: needs, modules: []module{{path: goModule, version: strings.Replace(info.GoVersion, "go", "v", 1)}}}
 	for _, dep := range info.Deps {
 		if dep.Replace != nil {
 			dep = dep.Replace
 		}
-		all = append(all, module{path: dep.Path, version: dep.Version, sum: dep.Sum})
+		l.modules = append(l.modules, module{path: dep.Path, version: dep.Version, sum: dep.Sum})
 	}
 	var errs []error
-	for i := range all {
-		if all[i].licences, err = licencesIn(folders[all[i].path]); err != nil {
-			errs = append(errs, fmt.Errorf("module %s: %w", all[i].path, err))
+	for i, m := range l.modules {
+		if l.modules[i].licences, err = licencesIn(folders[m.path]); err != nil {
+			errs = append(errs, fmt.Errorf("module %s: %w", m.path, err))
 		}
 	}
-	slices.SortFunc(all, func(a, b module) int { return strings.Compare(a.path, b.path) })
-	return all, errors.Join(errs...)
+	slices.SortFunc(l.modules, func(a, b module) int { return strings.Compare(a.path, b.path) })
+	return l, errors.Join(errs...)
 }
 
-// moduleFolders are the folders of the modules of go.mod, which are downloaded if they
-// are not there.
-func moduleFolders() (map[string]string, error) {
-	out, err := exec.Command("go", "mod", "download", "-json").Output()
+// imports returns the folders of the modules that the program is made of, and which of
+// them imports which.
+func imports(arch string) (folders map[string]string, needs map[string][]string, err error) {
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Module,Standard", "./cmd/rutter")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go mod download: %w", err)
+		return nil, nil, fmt.Errorf("go list: %w", err)
 	}
-	folders := map[string]string{}
+	folders, needs = map[string]string{}, map[string][]string{}
+	of := map[string]string{} // modules by package; what a package imports is listed before it
 	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
-		var m struct{ Path, Dir, Error string }
-		if err := decoder.Decode(&m); errors.Is(err, io.EOF) {
-			return folders, nil
-		} else if err != nil {
-			return nil, err
+		var p struct {
+			ImportPath string
+			Imports    []string
+			Standard   bool
+			Module     *struct {
+				Path, Dir string
+				Main      bool
+			}
 		}
-		folders[m.Path] = m.Dir
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return folders, needs, nil
+		} else if err != nil {
+			return nil, nil, err
+		}
+		switch {
+		case p.Standard:
+			of[p.ImportPath] = goModule
+			continue
+		case !p.Module.Main:
+			of[p.ImportPath] = p.Module.Path
+			folders[p.Module.Path] = p.Module.Dir
+		}
+		from := of[p.ImportPath]
+		for _, name := range p.Imports {
+			if to := of[name]; to != "" && to != from && !slices.Contains(needs[from], to) {
+				needs[from] = append(needs[from], to)
+			}
+		}
 	}
 }
 
@@ -110,7 +142,7 @@ var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([
 // copied may not be published.
 func licencesIn(folder string) ([]licenceText, error) {
 	if folder == "" {
-		return nil, errors.New("it is not in go.mod")
+		return nil, errors.New("it is not in the module cache: go mod download brings it")
 	}
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -143,17 +175,13 @@ func licencesIn(folder string) ([]licenceText, error) {
 
 // copyright is the file of that name: on which conditions the program and each module in
 // it may be copied. A text that several modules have stands once.
-func copyright(o options, program string) ([]byte, error) {
-	modules, err := modulesOf(program)
-	if err != nil {
-		return nil, err
-	}
+func copyright(o options, l linked) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Rutter %s\n\n%s\n", o.version, ownLicence())
 	b.WriteString("\nThe program is linked with the modules below, each under its own licence.\n")
 	var order []string
 	users, texts := map[string][]string{}, map[string]string{}
-	for _, m := range modules {
+	for _, m := range l.modules {
 		for _, l := range m.licences {
 			key := fmt.Sprintf("%x", sha256.Sum256([]byte(l.text)))
 			if users[key] == nil {
@@ -165,7 +193,7 @@ func copyright(o options, program string) ([]byte, error) {
 	for _, key := range order {
 		fmt.Fprintf(&b, "\n%s\n%s\n\n%s\n", strings.Repeat("-", 80), strings.Join(users[key], "\n"), texts[key])
 	}
-	return []byte(b.String()), nil
+	return []byte(b.String())
 }
 
 // ownLicence is what the source says of itself.

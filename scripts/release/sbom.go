@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,18 +15,10 @@ import (
 )
 
 // writeSBOM makes the software bill of materials of a program, in CycloneDX: what the
-// linker put into it by its own build information, and which of that needs which by
-// go.mod.
-func writeSBOM(o options, arch, program string) error {
-	data, err := os.ReadFile(program)
-	if err != nil {
-		return err
-	}
-	modules, err := modulesOf(program)
-	if err != nil {
-		return err
-	}
-	sum := fmt.Sprintf("%x", sha256.Sum256(data))
+// linker put into it by its own build information, and which of that imports which.
+func writeSBOM(o options, arch string, items []item, l linked) error {
+	program := items[slices.IndexFunc(items, func(it item) bool { return it.path == programPath })]
+	sum := fmt.Sprintf("%x", sha256.Sum256(program.data))
 	self := "pkg:generic/rutter@" + o.version + "?arch=" + arch
 	bom := cdx.NewBOM()
 	bom.SerialNumber = "urn:uuid:" + uuid.NewSHA1(uuid.NameSpaceOID, []byte(self+sum)).String()
@@ -40,7 +31,7 @@ func writeSBOM(o options, arch, program string) error {
 	}
 	refs := map[string]string{}
 	var components []cdx.Component
-	for _, m := range modules {
+	for _, m := range l.modules {
 		refs[m.path] = "pkg:golang/" + m.path + "@" + m.version
 		component := cdx.Component{
 			BOMRef: refs[m.path], PackageURL: refs[m.path], Type: cdx.ComponentTypeLibrary,
@@ -52,9 +43,7 @@ func writeSBOM(o options, arch, program string) error {
 		components = append(components, component)
 	}
 	bom.Components = &components
-	if bom.Dependencies, err = dependencies(self, refs); err != nil {
-		return err
-	}
+	bom.Dependencies = dependencies(self, refs, l.needs)
 	file, err := os.Create(filepath.Join(o.out, fmt.Sprintf("rutter-%s-linux-%s.cdx.json", o.version, arch)))
 	if err != nil {
 		return err
@@ -82,40 +71,24 @@ func licenceChoices(m module) *cdx.Licenses {
 	return &all
 }
 
-// dependencies are the edges of go.mod's graph between modules that are linked. refs are
-// these modules' names in the document by path; self is the program's.
-func dependencies(self string, refs map[string]string) (*[]cdx.Dependency, error) {
-	out, err := exec.Command("go", "mod", "graph").Output()
-	if err != nil {
-		return nil, fmt.Errorf("go mod graph: %w", err)
+// dependencies say which linked module imports which. refs are the modules' names in the
+// document by path; self is the program's.
+func dependencies(self string, refs map[string]string, needs map[string][]string) *[]cdx.Dependency {
+	all := []cdx.Dependency{{Ref: self}}
+	paths := map[string]string{self: ""}
+	for path, ref := range refs {
+		all, paths[ref] = append(all, cdx.Dependency{Ref: ref}), path
 	}
-	needs := map[string][]string{self: {refs[goModule]}}
-	for line := range strings.Lines(string(out)) {
-		from, to, _ := strings.Cut(strings.TrimSpace(line), " ")
-		path, version, isModule := strings.Cut(from, "@")
-		source := refs[path]
-		switch {
-		case !isModule: // the main module
-			source = self
-		case !strings.HasSuffix(source, "@"+version): // of a version that is not used
-			continue
-		}
-		path, _, _ = strings.Cut(to, "@")
-		if target := refs[path]; target != "" && path != goModule && !slices.Contains(needs[source], target) {
-			needs[source] = append(needs[source], target)
-		}
-	}
-	var all []cdx.Dependency
-	for _, ref := range refs {
-		all = append(all, cdx.Dependency{Ref: ref})
-	}
-	all = append(all, cdx.Dependency{Ref: self})
 	slices.SortFunc(all, func(a, b cdx.Dependency) int { return strings.Compare(a.Ref, b.Ref) })
 	for i, d := range all {
-		if of := needs[d.Ref]; of != nil {
-			slices.Sort(of)
-			all[i].Dependencies = &of
+		var on []string
+		for _, path := range needs[paths[d.Ref]] {
+			on = append(on, refs[path])
+		}
+		if on != nil {
+			slices.Sort(on)
+			all[i].Dependencies = &on
 		}
 	}
-	return &all, nil
+	return &all
 }

@@ -27,6 +27,9 @@ type item struct {
 	packed bool
 }
 
+// programPath is where the program is installed.
+const programPath = "/usr/bin/rutter"
+
 // folders of the source, and what is installed of them.
 const (
 	systemdDir    = "scripts/systemd"
@@ -37,7 +40,7 @@ const (
 // architecture, made what a program of this machine says about itself.
 func tree(o options, program []byte, made made) ([]item, error) {
 	items := []item{
-		{path: "/usr/bin/rutter", flat: "rutter", mode: 0o755, data: program},
+		{path: programPath, flat: "rutter", mode: 0o755, data: program},
 		{path: "/usr/share/bash-completion/completions/rutter", flat: "completions/rutter.bash", mode: 0o644, data: made.bash},
 		{path: "/usr/share/zsh/vendor-completions/_rutter", flat: "completions/_rutter", mode: 0o644, data: made.zsh},
 		{path: "/usr/share/fish/vendor_completions.d/rutter.fish", flat: "completions/rutter.fish", mode: 0o644, data: made.fish},
@@ -79,7 +82,7 @@ func tree(o options, program []byte, made made) ([]item, error) {
 	}
 	for _, name := range append(below("docs", &errs), "../README.md", "../CHANGELOG.md") {
 		if ext := path.Ext(name); ext == ".md" || ext == ".json" || ext == ".png" || ext == ".svg" {
-			add(filepath.Join("docs", name), "/usr/share/doc/rutter/"+path.Clean("/"+name)[1:], "docs/"+path.Clean("/"+name)[1:], 0o644, false)
+			add(filepath.Join("docs", name), "/usr/share/doc/rutter/"+path.Clean("/" + name)[1:], "docs/"+path.Clean("/" + name)[1:], 0o644, false)
 			page := &items[len(items)-1]
 			page.data = withLinks(page.data)
 		}
