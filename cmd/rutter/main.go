@@ -35,6 +35,7 @@ import (
 	"rutter/cmd/rutter/libvirtcmd"
 	"rutter/cmd/rutter/logcmd"
 	"rutter/cmd/rutter/lookupcmd"
+	"rutter/cmd/rutter/manpages"
 	"rutter/cmd/rutter/objects"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/revertcmd"
@@ -133,7 +134,7 @@ func commands() []*cli.Command {
 			cncmd.Command(), cncmd.TaskCommand(),
 			logcmd.Command(revertcmd.Command()), snoopcmd.ChangefeedCommand(), applycmd.PlanCommand(), applycmd.ApplyCommand(), importcmd.Command(), tritoncmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
 			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), cnicmd.Command(), libvirtcmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
-			settings().Command(), completioncmd.Command(completed), versionCommand(),
+			settings().Command(), completioncmd.Command(completed), manpages.Command(version, completed), versionCommand(),
 		},
 	)
 }
