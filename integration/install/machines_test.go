@@ -129,6 +129,9 @@ func (m *machines) start(name string) {
 	if err := unix.Mount("overlay", root, "overlay", 0, layers); err != nil {
 		m.t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(root, "etc/hostname"), []byte(name+"\n"), 0o644); err != nil {
+		m.t.Fatal(err)
+	}
 	if out, err := output(exec.Command("sh", "-c", wiring, "sh", name, strconv.Itoa(addresses[name]))); err != nil {
 		m.t.Fatalf("%v\n%s", err, out)
 	}

@@ -21,13 +21,18 @@ type Report struct {
 	Stuck string
 }
 
-// lookEvery is the longest time between two looks at a daemon.
-const lookEvery = time.Second
+const (
+	// lookEvery is the longest time between two looks at a daemon.
+	lookEvery = time.Second
+	// readyEvery is that at one that is not ready yet, for which systemctl start waits.
+	readyEvery = 50 * time.Millisecond
+)
 
 // Run runs a daemon, and meanwhile tells systemd what look reports, until run has ended.
-// When ctx is done it says that the daemon stops. look is called about once a second; a
-// look that does not return is as good as one that reports Stuck. Errors of the socket are
-// logged, once until it works again, and hinder nothing.
+// When ctx is done it says that the daemon stops. look is called about once a second, and
+// more often until the daemon is ready; a look that does not return is as good as one that
+// reports Stuck. Errors of the socket are logged, once until it works again, and hinder
+// nothing.
 func (s *Socket) Run(ctx context.Context, look func(now time.Time) Report, logger *slog.Logger, run func(ctx context.Context) error) error {
 	if s == nil {
 		return run(ctx)
@@ -81,13 +86,15 @@ func (s *Socket) tell(ctx context.Context, look func(time.Time) Report, logger *
 	if s.watchdog > 0 {
 		every = min(every, s.watchdog/4)
 	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	t := teller{socket: s, logger: logger}
 	for {
 		t.news(look(time.Now()))
+		next := every
+		if !t.ready {
+			next = min(every, readyEvery)
+		}
 		select {
-		case <-tick.C:
+		case <-time.After(next):
 		case <-ended:
 			t.send("STOPPING=1")
 			return

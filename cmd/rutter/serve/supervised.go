@@ -17,6 +17,8 @@ const (
 	// diskBusy is the age of an operation on disk from which entries wait for the disk. A
 	// disk that hangs is not mended by a restart, and --disk-patience ends the server.
 	diskBusy = time.Second
+	// notRunning is Status.State before Run.
+	notRunning = "Stopped"
 )
 
 // Watched is a server as its supervisor sees it.
@@ -28,14 +30,14 @@ type Watched struct {
 // Watched returns the server for its supervisor, which calls Report.
 func (s *Server) Watched() *Watched { return &Watched{server: s} }
 
-// Report says what the server does. It is ready as soon as it is called, because the ports
-// are open then and Run serves them: a server answers, says what it waits for, and takes
-// part in the election of a leader before there is one. If it were ready only with a
-// leader, the first server of a new cluster could not be started before the second.
+// Report says what the server does. It is ready when its ports are open and its store runs: it
+// answers then, says what it waits for, and takes part in the election of a leader. If it
+// were ready only with a leader, the first server of a new cluster could not be started
+// before the second.
 func (w *Watched) Report(now time.Time) sdnotify.Report {
 	st := w.server.store.Status()
 	return sdnotify.Report{
-		Ready:  true,
+		Ready:  st.State != notRunning,
 		Status: statusLine(&st, len(w.server.sessions.Live())),
 		Stuck:  w.stuck(&st, w.server.store.Unapplied(), now),
 	}
@@ -55,6 +57,8 @@ func (w *Watched) stuck(st *raftstore.Status, waiting uint64, now time.Time) str
 func statusLine(st *raftstore.Status, nodes int) string {
 	var parts []string
 	switch {
+	case st.State == notRunning:
+		return "starts"
 	case st.Diverged != "":
 		parts = append(parts, "serves nothing: "+plain(st.Diverged))
 	case !st.Ready:
