@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,8 @@ import (
 
 const (
 	docPath  = "../../docs/deploy.md"
+	// installed is the program in units and pages.
+	installed = "/usr/bin/rutter"
 	unitPath = "../../scripts/systemd"
 )
 
@@ -130,25 +133,35 @@ func (h *hosts) await(what string, holds func() (string, bool)) {
 	}
 }
 
-// The units are as systemd wants them.
+// exposures are the highest scores of systemd-analyze security (0 is best, 10 is worst) that
+// units may have.
+var exposures = map[string]float64{"rutter-server.service": 2, "rutter-agent.service": 4, "rutter-varpd.service": 4}
+
+// The units are as systemd wants them, and leave no more open than is said.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("needs systemd-analyze, of the Debian package systemd")
 	}
-	for _, unit := range []string{"rutter-server.service", "rutter-agent.service", "rutter-varpd.service"} {
+	for unit, most := range exposures {
 		b, err := os.ReadFile(filepath.Join(unitPath, unit))
 		if err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join(t.TempDir(), unit)
-		if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(b), "/usr/bin/rutter", program)), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(b), installed, program)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.Command(analyze, "verify", path).CombinedOutput()
+		out, err := exec.Command(analyze, "verify", "--man=no", path).CombinedOutput()
 		if err != nil || len(out) > 0 {
 			t.Errorf("%s: %v\n%s", unit, err, out)
+		}
+		out, err = exec.Command(analyze, "security", "--offline=true", "--no-pager", "--threshold="+strconv.Itoa(int(10*most)), path).CombinedOutput()
+		if _, score, _ := strings.Cut(string(out), "Overall exposure level"); err != nil {
+			t.Errorf("%s may have %.1f: %v: %s", unit, most, err, score)
+		} else {
+			t.Logf("%s:%s", unit, strings.TrimSpace(score))
 		}
 	}
 }
