@@ -10,7 +10,7 @@ UNITS      = $(shell go list ./raftstore ./raftstore/history ./api/... ./... | g
 # integration/arch only reads.
 WHOLE      = $(shell go list $(addprefix ./integration,/ /operate /guest /triton /tls /console) ./integration/... | grep -v -e '/integration/arch$$' $(addprefix -e ,$(ALONE:.%=%$$)))
 # What starts machines, containers and libvirtd, which want the processors for themselves.
-ALONE      = ./integration/cni ./integration/libvirt ./integration/qemu
+ALONE      = ./integration/cni ./integration/libvirt ./integration/qemu ./integration/install
 SIDEWAYS   = -p $$(($$(nproc) + 1)) -parallel $$((2 * $$(nproc)))
 BENCHED    = $(shell grep -rl --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname | sort -u)
 FUZZTIME  ?= 10s

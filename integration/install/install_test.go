@@ -29,23 +29,15 @@ const (
 // two VMs that ping, a node whose agent stops, an upgrade under a writer, remove and purge.
 // After a block its checks look whether it did what the page says.
 func TestInstall(t *testing.T) {
-	needs(t)
-	built, debian := os.Getenv(builtEnv), os.Getenv(baseEnv)
-	if built == "" {
-		debian, built = base(t), t.TempDir()
-		for _, version := range []string{oldVersion, newVersion} {
-			makePackage(t, built, version)
-		}
-	}
-	if !inSpaces(t, builtEnv+"="+built, baseEnv+"="+debian) {
+	built, debian, inside := ready(t, oldVersion, newVersion)
+	if !inside {
 		return
 	}
 	begun := time.Now()
 	w := &walk{machines: boot(t, debian, "s1", "s2", "s3", "cn1", "cn2", "admin")}
 	t.Logf("six machines booted in %v", time.Since(begun).Round(time.Millisecond))
-	arch := strings.TrimSpace(w.must("admin", "dpkg --print-architecture"))
-	w.put("admin", filepath.Join(built, "rutter_"+oldVersion+"_"+arch+".deb"), "/root/rutter_"+oldVersion+"_"+arch+".deb")
-	w.put("admin", filepath.Join(built, "rutter_"+newVersion+"_"+arch+".deb"), "/root/new/rutter_"+newVersion+"_"+arch+".deb")
+	w.putPackage("admin", built, oldVersion, "/root")
+	w.putPackage("admin", built, newVersion, "/root/new")
 	all, err := pages.Read(page)
 	if err != nil {
 		t.Fatal(err)
@@ -73,6 +65,40 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	t.Logf("the walk took %v", time.Since(begun).Round(time.Millisecond))
+}
+
+// ready prepares packages and a Debian, and reports whether the test is in its namespaces.
+func ready(t *testing.T, versions ...string) (built, debian string, inside bool) {
+	t.Helper()
+	needs(t)
+	built, debian = os.Getenv(builtEnv), os.Getenv(baseEnv)
+	if built == "" {
+		debian, built = base(t), t.TempDir()
+		for _, version := range versions {
+			makePackage(t, built, version)
+		}
+	}
+	return built, debian, inSpaces(t, builtEnv+"="+built, baseEnv+"="+debian)
+}
+
+// TestSupervision: what the units promise, on one machine.
+func TestSupervision(t *testing.T) {
+	built, debian, inside := ready(t, newVersion)
+	if !inside {
+		return
+	}
+	m := boot(t, debian, "s1")
+	m.putPackage("s1", built, newVersion, "/root")
+	m.must("s1", "apt-get install -y ./rutter_*.deb")
+	supervision(t, m, "s1")
+}
+
+// putPackage puts the package of a version into a folder of a machine.
+func (m *machines) putPackage(name, built, version, folder string) {
+	m.t.Helper()
+	arch := strings.TrimSpace(m.must(name, "dpkg --print-architecture"))
+	file := "rutter_" + version + "_" + arch + ".deb"
+	m.put(name, filepath.Join(built, file), filepath.Join(folder, file))
 }
 
 // makePackage makes the Debian package of a version of this source, as make release does.

@@ -44,7 +44,7 @@ var checks = []check{
 	prints("Two VMs", "ping", " 0% packet loss"),
 	prints("Two VMs", "rutter inventory list", "web1", "web2"),
 	prints("Watching", "StatusText", "servers: s1 s2 s3"),
-	prints("Watching", "RUTTER_LOG_LEVEL", "follows"),
+	prints("Watching", "RUTTER_LOG_LEVEL", "compute node  564d69b1"),
 	prints("A node that stops", "rutter cn list\n", "unknown"),
 	prints("A node that stops", "ping", " 0% packet loss"),
 	{section: "Upgrade", words: "apt-get install", before: writeAlong, after: nothingLost},

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	docPath  = "../../docs/deploy.md"
+	docPath = "../../docs/deploy.md"
 	// installed is the program in units and pages.
 	installed = "/usr/bin/rutter"
-	unitPath = "../../scripts/systemd"
+	unitPath  = "../../scripts/systemd"
 )
 
 // machines are those of the documents.
