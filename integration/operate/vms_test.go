@@ -98,7 +98,7 @@ func replaced(g tinyguest.Guest) map[string]string {
 		"<type arch='x86_64'>hvm":    "<type arch='x86_64' machine='pc'>hvm",
 		"</type>\n  </os>":           "</type>\n    <kernel>" + g.Kernel + "</kernel>\n    <initrd>" + g.Initrd + "</initrd>\n    <cmdline>" + words + "</cmdline>\n  </os>",
 		"do sleep 1; done":           "do sleep 0.1; done",
-		"systemd-analyze verify ":    "! command -v systemd-analyze || systemd-analyze verify ",
+		"systemd-analyze verify ":    "true ",
 	}
 }
 

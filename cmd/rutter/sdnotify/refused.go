@@ -26,7 +26,7 @@ func Refused(ctx context.Context, mistake string) {
 	if s == nil || err != nil || !started() {
 		return
 	}
-	_ = s.send("STATUS=" + line("cannot start: "+mistake)) // there is nobody to tell
+	_ = s.send("STATUS=" + line("cannot start: "+mistake)) // the exit code and the journal say it too
 	if !repeated(mistake) {
 		return
 	}

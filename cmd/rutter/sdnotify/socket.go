@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Socket is where systemd listens. nil says nothing to anybody, which is that of a daemon
-// that systemd did not start. Its methods may be called from any goroutine.
+// Socket is where systemd listens. nil is that of a daemon which systemd did not start, and
+// sends nothing. Its methods may be called from any goroutine.
 type Socket struct {
 	path     string
 	watchdog time.Duration // of the unit (WatchdogSec); 0: none
