@@ -35,9 +35,11 @@ import (
 	"rutter/cmd/rutter/libvirtcmd"
 	"rutter/cmd/rutter/logcmd"
 	"rutter/cmd/rutter/lookupcmd"
+	"rutter/cmd/rutter/manpages"
 	"rutter/cmd/rutter/objects"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/revertcmd"
+	"rutter/cmd/rutter/sdnotify"
 	"rutter/cmd/rutter/servercmd"
 	"rutter/cmd/rutter/snoopcmd"
 	"rutter/cmd/rutter/term"
@@ -83,7 +85,11 @@ func run(ctx context.Context, args []string, rawOut, rawErr io.Writer) int {
 		printError(stderr, text)
 		output.Lines(stderr, "", term.Remedy(err))
 	}
-	return term.ExitCode(err)
+	code := term.ExitCode(err)
+	if code == term.ExitUsage {
+		sdnotify.Refused(ctx, err.Error())
+	}
+	return code
 }
 
 // printError prints the text of an error, in which words of others may stand: only its
@@ -128,7 +134,7 @@ func commands() []*cli.Command {
 			cncmd.Command(), cncmd.TaskCommand(),
 			logcmd.Command(revertcmd.Command()), snoopcmd.ChangefeedCommand(), applycmd.PlanCommand(), applycmd.ApplyCommand(), importcmd.Command(), tritoncmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
 			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), cnicmd.Command(), libvirtcmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
-			settings().Command(), completioncmd.Command(completed), versionCommand(),
+			settings().Command(), completioncmd.Command(completed), manpages.Command(version, completed), versionCommand(),
 		},
 	)
 }

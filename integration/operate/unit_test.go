@@ -42,6 +42,7 @@ func bounding(t *testing.T, units ...string) (all []string) {
 // nothing else.
 func TestAgentUnitCapabilities(t *testing.T) {
 	want := []string{
+		"CAP_CHOWN",            // the group of the agent's socket
 		"CAP_DAC_OVERRIDE",     // /etc/netns/NAME
 		"CAP_NET_ADMIN",        // links
 		"CAP_NET_BIND_SERVICE", // ports of other services on the node
