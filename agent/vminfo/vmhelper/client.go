@@ -41,7 +41,7 @@ const (
 
 // ErrNoHelper: no helper answers, or it went away before it did. What was asked for is not
 // known to be done.
-var ErrNoHelper = errors.New("the helper that runs this node's VMs (rutter vms) does not answer")
+var ErrNoHelper = fmt.Errorf("%w: the helper that runs this node's VMs (rutter vms)", vmsource.ErrUnreachable)
 
 var (
 	_ vmsource.Control  = (*Client)(nil)

@@ -33,6 +33,7 @@ func is(t *testing.T, what string, err, want error) {
 // TestHelperRunsVMs: a VM is made, started, changed, stopped and removed by another process,
 // with the errors of a runner of this one.
 func TestHelperRunsVMs(t *testing.T) {
+	t.Parallel()
 	h := newHelper(t, "run")
 	ctx := t.Context()
 	id := h.write(1, "")
@@ -80,6 +81,7 @@ func TestHelperRunsVMs(t *testing.T) {
 
 // TestErrorsOfVMs: why a VM does not start is known by the client as by the helper.
 func TestErrorsOfVMs(t *testing.T) {
+	t.Parallel()
 	h := newHelper(t, "errors")
 	root := guesttest.Root(t)
 	for _, c := range []struct {
@@ -107,6 +109,7 @@ func TestErrorsOfVMs(t *testing.T) {
 // TestVMsOutliveTheHelper: a VM goes on without its helper, however that ended, and the next
 // helper stops it.
 func TestVMsOutliveTheHelper(t *testing.T) {
+	t.Parallel()
 	h := newHelper(t, "outlive")
 	id := h.write(1, "")
 	is(t, "started", h.Start(t.Context(), id), nil)
@@ -128,6 +131,7 @@ func TestVMsOutliveTheHelper(t *testing.T) {
 // TestKilledInAStart: a helper that is killed at any moment of a start leaves nothing that the
 // next one cannot start or stop; the client's start succeeds by the next one.
 func TestKilledInAStart(t *testing.T) {
+	t.Parallel()
 	h := newHelper(t, "killed")
 	times := 20
 	if testing.Short() {
@@ -166,6 +170,7 @@ func TestKilledInAStart(t *testing.T) {
 // TestHung: a helper that stands still ends the requests under way and refuses new ones at
 // once; VMs run on. When it goes on, it does nothing of what was given up, and serves.
 func TestHung(t *testing.T) {
+	t.Parallel()
 	h := newHelper(t, "hung")
 	running, waiting := h.write(1, ""), h.write(2, "")
 	is(t, "started", h.Start(t.Context(), running), nil)
@@ -216,6 +221,7 @@ func (h *helper) idle() {
 // TestNoHelper: without a helper a request waits for one for a while, and then fails; once
 // that is known it fails at once.
 func TestNoHelper(t *testing.T) {
+	t.Parallel()
 	h := newHelper(t, "none")
 	id := h.write(1, "")
 	h.signal(syscall.SIGKILL)
@@ -236,6 +242,7 @@ func TestNoHelper(t *testing.T) {
 
 // TestClientGone: what a client has asked for ends when it goes away.
 func TestClientGone(t *testing.T) {
+	t.Parallel()
 	h := newHelper(t, "gone")
 	id := h.write(1, "")
 	unlock := h.locked(id)
@@ -258,6 +265,7 @@ func TestClientGone(t *testing.T) {
 
 // TestOtherFolders: a helper of other folders runs nothing for a client, and is named.
 func TestOtherFolders(t *testing.T) {
+	t.Parallel()
 	h := newHelper(t, "folders")
 	id := h.write(1, "")
 	cfg := h.set.Config

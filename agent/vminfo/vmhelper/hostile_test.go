@@ -96,6 +96,7 @@ func (h *helper) asStranger(what string) string {
 // TestStrangers: another user of the node gets nothing done, however many connections it
 // opens, also where the mode of the socket lets it in; root is answered meanwhile.
 func TestStrangers(t *testing.T) {
+	t.Parallel()
 	h := newHelper(t, "strangers")
 	id := h.write(1, "")
 	if got := h.asStranger("start"); !strings.Contains(got, `"codes":["peer"]`) {
@@ -117,6 +118,7 @@ func TestStrangers(t *testing.T) {
 // TestOneProcessHoldsNoOther: a process of root's that holds connections has no more than its
 // share of them, and the agent is served.
 func TestOneProcessHoldsNoOther(t *testing.T) {
+	t.Parallel()
 	h := newHelper(t, "hold")
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), hostVariable+"=hold "+h.set.Socket)
@@ -147,6 +149,7 @@ func TestOneProcessHoldsNoOther(t *testing.T) {
 
 // TestHostileRequests: what is no request is refused or closed, and holds nothing up.
 func TestHostileRequests(t *testing.T) {
+	t.Parallel()
 	h := newHelper(t, "requests")
 	dial := func() net.Conn {
 		t.Helper()
@@ -215,6 +218,7 @@ func TestHostileRequests(t *testing.T) {
 // TestOtherServer: a client sends nothing to a program of another user that listens in the
 // helper's place.
 func TestOtherServer(t *testing.T) {
+	t.Parallel()
 	h := newHelper(t, "other")
 	id := h.write(1, "")
 	h.signal(syscall.SIGKILL)
