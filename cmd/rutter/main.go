@@ -47,6 +47,7 @@ import (
 	"rutter/cmd/rutter/varpdcmd"
 	"rutter/cmd/rutter/vmcmd"
 	"rutter/cmd/rutter/vminfocmd"
+	"rutter/cmd/rutter/vmscmd"
 	"rutter/cmd/rutter/waitcmd"
 	"rutter/log"
 )
@@ -117,6 +118,7 @@ func settings() *configcmd.Settings {
 	return &configcmd.Settings{Commands: commands, Sections: []configcmd.Section{
 		{Name: "server", Flags: servercmd.Flags, Check: servercmd.Check},
 		{Name: "agent", Flags: agentcmd.Flags, Check: agentcmd.Check},
+		{Name: "vms", Flags: vmscmd.Flags, Check: vmscmd.Check},
 		{Name: "varpd", Flags: varpdcmd.Flags, Check: varpdcmd.Check},
 		configcmd.Client(),
 	}}
@@ -125,7 +127,7 @@ func settings() *configcmd.Settings {
 // commands are all of the program, in the order of its help.
 func commands() []*cli.Command {
 	return slices.Concat(
-		[]*cli.Command{servercmd.Command(), agentcmd.Command(certcmd.JoinCommand()), varpdcmd.Command(), devcmd.Command(), devcmd.DemoCommand(), benchcmd.Command()},
+		[]*cli.Command{servercmd.Command(), agentcmd.Command(certcmd.JoinCommand()), vmscmd.Command(), varpdcmd.Command(), devcmd.Command(), devcmd.DemoCommand(), benchcmd.Command()},
 		objects.NetworkCommands(),
 		[]*cli.Command{vmcmd.Command(), vmcmd.VMMCommand()},
 		objects.OtherCommands(),

@@ -543,6 +543,11 @@ var importTable = []row{
 		why:   "VMs are started and stopped without being watched",
 	},
 	{
+		pkg: "agent/vminfo/vmhelper", may: []string{"log", "agent/vminfo/system", "agent/vminfo/vmdoc", "agent/vminfo/vmrun", "agent/vmsource"},
+		tests: []string{"agent/internal/guesttest", "agent/vminfo/internal/vmtest"},
+		why:   "who asks for VMs to be run, and what runs them, are processes with different rights",
+	},
+	{
 		pkg: "agent/vminfo/vmmstate", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vminfo/system", "agent/vminfo/vmrun", "agent/vmsource"},
 		why: "incarnations are kept from what the store tells, without HTTP of servers",
 	},
@@ -626,7 +631,7 @@ var importTable = []row{
 		why: "an address is taken and lost without knowing what agrees on the leader, so that it can be tested without servers",
 	},
 	{
-		pkg: "cmd/rutter/vmhost", may: []string{"agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system", "agent/vminfo/vmdoc", "agent/vminfo/vminfod", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "api/client", "api/triton/vmapi", "cmd/rutter/localhttp", "cmd/rutter/output", "cmd/rutter/term", "log", "log/vmrule", "agent/vmsource"},
+		pkg: "cmd/rutter/vmhost", may: []string{"agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system", "agent/vminfo/vmdoc", "agent/vminfo/vmhelper", "cmd/rutter/confine", "agent/vminfo/vminfod", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "api/client", "api/triton/vmapi", "cmd/rutter/localhttp", "cmd/rutter/output", "cmd/rutter/term", "log", "log/vmrule", "agent/vmsource"},
 		why: "the commands for VMs and the agent open a node's VMs the same way",
 	},
 	{
@@ -634,7 +639,7 @@ var importTable = []row{
 		why: "libvirt's hook is a program of its own, which knows the agent's socket only",
 	},
 	{
-		pkg: "cmd/rutter/node", may: []string{"cmd/rutter/sdnotify", "agent", "agent/answer", "agent/filter", "agent/link", "agent/link/plan", "agent/link/view", "agent/metrics", "agent/ports", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "projections/desired", "varp", "agent/underlay", "agent/vmsource", "agent/vmsource/registered", "agent/vminfo/vmdoc", "cmd/rutter/output", "agent/vmsource/libvirt"},
+		pkg: "cmd/rutter/node", may: []string{"cmd/rutter/sdnotify", "agent", "agent/answer", "agent/filter", "agent/link", "agent/link/plan", "agent/link/view", "agent/metrics", "agent/ports", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "projections/desired", "varp", "agent/underlay", "agent/vmsource", "agent/vmsource/registered", "agent/vminfo/vmdoc", "cmd/rutter/output", "agent/vmsource/libvirt", "agent/vminfo/vmhelper"},
 		why: "one constructor of a compute node, for the command, the demo, dev and tests; it has no Raft",
 	},
 	{

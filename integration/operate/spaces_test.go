@@ -181,7 +181,8 @@ cp BUILT/cnitool bin
 cp -r "REPO/scripts" root/scripts
 case $1 in
 s*) cp root/scripts/systemd/rutter-server.service etc/systemd/system ;;
-cn*) cp root/scripts/systemd/rutter-agent.service etc/systemd/system ;;
+cn*) cp root/scripts/systemd/rutter-agent.service root/scripts/systemd/rutter-vms.service etc/systemd/system
+	sed -i s,/usr/bin/rutter,/usr/local/bin/rutter, etc/systemd/system/rutter-vms.service ;;
 esac
 unshare --net --mount --uts sh -c '
 	set -e

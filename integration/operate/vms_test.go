@@ -2,6 +2,7 @@ package operate
 
 import (
 	"encoding/binary"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"rutter/integration/pages"
+	"rutter/cmd/rutter/confine"
 	"rutter/integration/tinyguest"
 )
 
@@ -50,8 +52,24 @@ func TestVMsDocument(t *testing.T) {
 			s.checks(b, name, s.must(name, script))
 		}
 	}
+	s.unitsAndRights("cn1")
 	// Each VM of the page was deleted, with its NICs in the log.
 	s.must("admin", `for i in $(seq 600); do nics=$(rutter nic list); [[ $nics == *" zone "* ]] || exit 0; sleep 0.1; done; echo "$nics"; exit 1`)
+}
+
+// unitsAndRights compares the capabilities of the agent and of its helper with those that each
+// needs: with these the page was done.
+func (s *spaces) unitsAndRights(name string) {
+	s.t.Helper()
+	for unit, want := range map[string]confine.Set{
+		"rutter-agent": confine.NetAdmin | confine.NetBroadcast | confine.NetRaw | confine.SysAdmin,
+		"rutter-vms":   confine.Helper,
+	} {
+		out := s.must(name, "grep -E '^(CapPrm|CapEff|NoNewPrivs)' /proc/$(cat /run/units/"+unit+")/status")
+		if set := fmt.Sprintf("%016x", uint64(want)); strings.Count(out, set) != 2 || !strings.Contains(out, "NoNewPrivs:\t1") {
+			s.t.Errorf("%s has, and needs %s:\n%s", unit, set, out)
+		}
+	}
 }
 
 // buildCNITool makes cnitool, in the version of scripts/tools.mod.
@@ -159,6 +177,7 @@ func (s *spaces) checks(b pages.Step, name, out string) {
 		"web2 ip address":                 {"inet 10.7.0.", "mtu 1400", `"state":"attached"`},
 		"cnitool check":                   {"inet 10.7.0.", "mtu 1400"},
 		"stat -c '%G %a'":                 {"operators 660"},
+		"rutter vms status":               {"helper     version", "VM helper     /run/rutter-vms/vms.sock, version"},
 		"rutter vm lookup":                {"5595d88c-6e4d-4bda-b58e-97dd02e30000"},
 		"virsh start db1":                 {"Domain 'db1' started"},
 		"rutter vminfo vms --human\n":     {"running"},

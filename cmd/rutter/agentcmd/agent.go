@@ -64,6 +64,7 @@ func Flags() []cli.Flag {
 		statusFlag(),
 		&cli.StringFlag{Name: "socket", EnvVars: []string{"RUTTER_AGENT_SOCKET"}, Value: localhttp.DefaultSocket, Usage: "`PATH` of the Unix socket at which root may change this node's VMs (rutter vm), or off"},
 		&cli.StringFlag{Name: "socket-group", EnvVars: []string{"RUTTER_AGENT_SOCKET_GROUP"}, Usage: "`GROUP` whose members may use the socket as root does"},
+		vmhost.HelperFlag(),
 		&cli.StringFlag{Name: "vm-sources", EnvVars: []string{"RUTTER_VM_SOURCES"}, Value: "cni,libvirt,local", Usage: "`NAMES` of the sources in which programs of this node may register VMs at the socket, separated by commas, or off"},
 		&cli.StringFlag{Name: "libvirt-owner", EnvVars: []string{"RUTTER_LIBVIRT_OWNER"}, Usage: "`UUID` of the owner of domains whose metadata name none, and which no hook has registered"},
 		&cli.StringFlag{Name: "libvirt", EnvVars: []string{"RUTTER_LIBVIRT"}, Value: "off", Usage: "`URI` of this node's libvirtd, such as qemu:///system, whose domains are followed by virsh beside its hook, or off"},
@@ -168,7 +169,7 @@ func run(c *cli.Context) error {
 		return errors.Join(err, kernel.Close())
 	}
 	defer opts.View.Close()
-	opts.Opened = func() { confineAgent(c, opts.Logger) }
+	opts.Opened = func() { confineAgent(c, opts.VMs.Folders.Helper, opts.Logger) }
 	opts.Underlay = new(node.UnderlayOptions)
 	if c.Bool("underlay-probe") {
 		// The socket is opened before the agent drops its capabilities.
@@ -216,6 +217,10 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 		Folders: vmhost.FoldersOf(c), CgroupAsked: c.IsSet("vm-cgroup"),
 		Vminfod: c.String("vminfod"), VminfodAsked: c.IsSet("vminfod"), SyncNICs: c.Bool("nic-sync"), Metadata: c.Bool("report-metadata"),
 		SourcesAsked: c.IsSet("vm-sources") || c.String("libvirt") != "off",
+	}
+	opts.VMs.Folders.Version = c.App.Version
+	if opts.VMs.Folders.Helper, opts.VMs.HelperAsked, err = vmhost.HelperOf(c.String("vm-helper"), opts.VMs.Folders); err != nil {
+		return opts, err
 	}
 	if opts.VMs.Sources, err = sourcesOf(c.String("vm-sources")); err != nil {
 		return opts, err

@@ -156,6 +156,9 @@ func (n *Node) trouble() []string {
 	if n.under != nil {
 		lines = append(lines, n.under.Trouble()...)
 	}
+	if n.vms != nil {
+		lines = append(lines, n.vms.trouble()...)
+	}
 	if n.opts.Kernel.Trouble != nil {
 		lines = append(lines, n.opts.Kernel.Trouble()...)
 	}
