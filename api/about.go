@@ -72,6 +72,8 @@ var about = map[string]openapi.About{
 	"GET /cluster/retention":             {Section: aboutCluster, Answers: "how much of the log is kept, and with `age`, `events` or `bytes` what those values would delete", Query: []string{"age", "events", "bytes"}, Answer: planForm{}},
 	"PUT /cluster/retention":             {Section: aboutCluster, Answers: "the same, after it is set: `{\"age\", \"events\", \"bytes\"}`", Body: retentionForm{}, Answer: planForm{}},
 	"GET /snapshot":                      {Section: aboutCluster, Answers: "the whole store as one file", Media: "application/octet-stream"},
+	"GET /snapshot/schedule":             {Section: aboutCluster, Answers: "the backups that this server makes by its settings: the newest, when the next one is due, and what is wrong", Answer: BackupStatus{}},
+	"POST /snapshot/schedule":            {Section: aboutCluster, Answers: "202: a backup begins; the counts of `GET` tell when it has ended", Answer: BackupStatus{}, Status: http.StatusAccepted},
 	"GET /grants":                        {Section: aboutCluster, Answers: "the grants, as a list", Answer: openapi.List(log.KindGrant)},
 	"PUT /grants/{subject...}":           {Section: aboutCluster, Answers: "200 with the grant: `{\"owner_uuids\"}` of a reader, `{\"read\", \"write\"}` of a program without a certificate", Body: openapi.Object{Kind: log.KindGrant, Update: true}, Answer: new(log.Grant)},
 	"DELETE /grants/{subject...}":        {Section: aboutCluster, Answers: "204", Status: http.StatusNoContent},

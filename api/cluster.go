@@ -40,6 +40,7 @@ type clusterRoutes struct {
 	cluster  Cluster  // nil: membership cannot be changed
 	retainer Retainer // nil: retention cannot be changed
 	backups  Backups  // nil: there are no snapshots
+	schedule Scheduled
 	logger   *slog.Logger
 }
 
@@ -54,6 +55,8 @@ func (c *clusterRoutes) routes() []rest.Route {
 		{Method: "GET", Pattern: "/cluster/retention", Serve: c.getRetention},
 		{Method: "PUT", Pattern: "/cluster/retention", Serve: c.putRetention},
 		{Method: "GET", Pattern: "/snapshot", Serve: c.backup},
+		{Method: "GET", Pattern: "/snapshot/schedule", Serve: c.getSchedule},
+		{Method: "POST", Pattern: "/snapshot/schedule", Serve: c.runSchedule},
 	}
 }
 

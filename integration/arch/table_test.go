@@ -610,7 +610,7 @@ var importTable = []row{
 		why: "the store meets the interfaces of the API in one place, so that neither imports the other",
 	},
 	{
-		pkg: "cmd/rutter/serve", may: []string{"api", "api/auth/allow", "api/auth/audit", "api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/liveness", "api/reach", "api/triton/changefeed", "api/triton/cnapi", "api/triton/gateway", "api/triton/napi", "api/triton/netreport", "api/triton/vmapi", "api/vmm", "cmd/rutter/serviceaddr", "cmd/rutter/storeapi", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "log", "log/budget", "projections", "raftstore", "varp", "api/auth/webcheck", "projections/underlay"},
+		pkg: "cmd/rutter/serve", may: []string{"api", "api/backend", "api/auth/allow", "api/auth/audit", "api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/liveness", "api/reach", "api/triton/changefeed", "api/triton/cnapi", "api/triton/gateway", "api/triton/napi", "api/triton/netreport", "api/triton/vmapi", "api/vmm", "cmd/rutter/backup", "cmd/rutter/serviceaddr", "cmd/rutter/storeapi", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "log", "log/budget", "projections", "raftstore", "varp", "api/auth/webcheck", "projections/underlay"},
 		why: "one constructor of a server, for the command, the demo, dev, tests and benches; it has nothing of a compute node",
 	},
 	{
@@ -664,6 +664,10 @@ var importTable = []row{
 	{
 		pkg: "cmd/rutter/netlab",
 		why: "namespaces and links on one machine need nothing of ours",
+	},
+	{
+		pkg: "cmd/rutter/backup", may: []string{"cmd/rutter/confine", "cmd/rutter/subprocess", "log", "raftstore/offline"},
+		why: "a server's backups are made by a process of their own, which knows files and no server",
 	},
 	{
 		pkg: "cmd/rutter/subprocess",

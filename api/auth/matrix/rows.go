@@ -105,6 +105,8 @@ func clusterRows() []Row {
 		row("GET /cluster/retention", reads, "", "how much is kept"),
 		row("PUT /cluster/retention", rules, "", "what is deleted for ever: operators only"),
 		row("GET /snapshot", rules, "", "the whole log in one file, secrets' hashes included: operators only"),
+		row("GET /snapshot/schedule", reads, "", "how old the backups are; names a folder of the server"),
+		row("POST /snapshot/schedule", rules, "", "it writes to a disk of the server: operators only"),
 		row("GET /ping", open, "", "whether somebody is there"),
 		row("GET /livez", open, "", "whether the process lives"),
 		row("GET /readyz", open, "", "whether it serves; without the reasons for those who have no certificate"),

@@ -2,6 +2,7 @@ package servercmd
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -17,6 +18,7 @@ import (
 
 	"rutter/api/auth/pki"
 	"rutter/api/auth/webcheck"
+	"rutter/cmd/rutter/backup"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/serve"
 	"rutter/cmd/rutter/term"
@@ -26,7 +28,7 @@ import (
 
 // Flags are the flags of `rutter server`. Architecture section 12 has the ports.
 func Flags() []cli.Flag {
-	return append(append(append(term.DaemonFlags(), term.TLSDirFlag()), tritonFlags()...),
+	return append(append(append(append(term.DaemonFlags(), term.TLSDirFlag()), tritonFlags()...), backupFlags()...),
 		&cli.StringFlag{Name: "id", EnvVars: []string{"RUTTER_ID"}, Usage: "this server's `NAME` in the cluster; never reused for another machine"},
 		&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_DATA"}, Value: "/var/lib/rutter", Usage: "`FOLDER` of the log and the state"},
 		&cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_LISTEN"}, Value: "127.0.0.1:7420", Usage: "`ADDRESS` of the API"},
@@ -108,6 +110,12 @@ func run(c *cli.Context) error {
 	headroom := make([]byte, size)
 	// While the state is read the heap only grows, and each collection would scan all
 	// of it. Afterwards the unused memory is returned to the system.
+	if cfg.Backup.Every > 0 {
+		if cfg.BackupLauncher, err = backup.Launch(); err != nil {
+			return fmt.Errorf("--backup-every: %w", err)
+		}
+		defer cfg.BackupLauncher.Close()
+	}
 	usual := debug.SetGCPercent(loadGCPercent)
 	s, err := serve.Open(cfg)
 	debug.SetGCPercent(usual)
@@ -236,6 +244,9 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 		return cfg, term.Usagef("--cert-life %v: want a time of at most %v, as in %v", cfg.CertLife, pki.MaxLife, pki.NodeLife)
 	}
 	if _, err = headroomOf(c.String("gc-headroom")); err != nil {
+		return cfg, err
+	}
+	if cfg.Backup, err = backupOf(c); err != nil {
 		return cfg, err
 	}
 	if cfg.Triton, err = tritonConfigOf(c); err == nil {
