@@ -53,10 +53,10 @@ type order struct {
 
 // report is a line of a job's answer.
 type report struct {
-	Bytes    int64        `json:"bytes,omitempty"` // done; for progress only
-	Verified *log.Cursor  `json:"verified,omitempty"`
-	Listing  *listing     `json:"listing,omitempty"` // the last line, if all went well
-	Error    string       `json:"error,omitempty"`   // the last line, if not
+	Bytes    int64       `json:"bytes,omitempty"` // done; for progress only
+	Verified *log.Cursor `json:"verified,omitempty"`
+	Listing  *listing    `json:"listing,omitempty"` // the last line, if all went well
+	Error    string      `json:"error,omitempty"`   // the last line, if not
 }
 
 // listing is what there is in the folder.

@@ -3,11 +3,12 @@ package backup
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
-	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +21,10 @@ const (
 	launcherName = "rutter-backup-launcher"
 	workerName   = "rutter-backup-worker"
 )
+
+// lastWorker is how long a worker may take to end that the server waits for no longer. One
+// that takes longer waits for its disk.
+const lastWorker = 2 * time.Second
 
 // Asked reports whether the program was started as a launcher or a worker: main calls
 // Work then, and nothing else.
@@ -47,16 +52,18 @@ func Work(args []string) int {
 // launch starts a worker for each connection that the server sends, one at a time. If
 // the one before has not ended, because it waits for its disk, the connection is closed.
 func launch(server *os.File) error {
-	if _, err := confine.Drop(confine.DACOverride); err != nil {
-		return err
-	}
-	var runs atomic.Bool
+	// The server reports it if capabilities cannot be dropped here.
+	confine.DropLogged(confine.DACOverride, nil, slog.New(slog.DiscardHandler))
+	before := make(chan struct{}) // closed when the last worker has ended
+	close(before)
 	for {
 		conn, err := receive(server)
 		if conn == nil || err != nil {
 			return err
 		}
-		if runs.Load() {
+		select {
+		case <-before:
+		case <-time.After(lastWorker):
 			_ = conn.Close() // the server sees that
 			continue
 		}
@@ -69,10 +76,11 @@ func launch(server *os.File) error {
 			fmt.Fprintf(os.Stderr, "%s: start a worker: %v\n", launcherName, err)
 			continue
 		}
-		runs.Store(true)
+		ended := make(chan struct{})
+		before = ended
 		go func() {
 			_ = cmd.Wait() // it told the server how it went
-			runs.Store(false)
+			close(ended)
 		}()
 	}
 }

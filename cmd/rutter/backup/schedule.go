@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"rutter/log"
@@ -174,7 +175,7 @@ func (s *Schedule) step(ctx context.Context, asked bool) {
 	begun := time.Now()
 	s.running(true)
 	defer s.running(false)
-	err := s.run(ctx, order{Folder: s.cfg.Folder, Server: s.cfg.Server, Data: s.cfg.Data}, nil, now)
+	err := s.run(ctx, order{Folder: s.cfg.Folder, Server: s.cfg.Server, Data: s.cfg.Data}, nil)
 	if err == nil && (asked || !now.Before(s.due(now))) {
 		err = s.backUp(ctx, now)
 		if err == nil {
@@ -216,12 +217,12 @@ func (s *Schedule) backUp(ctx context.Context, now time.Time) error {
 	return s.run(ctx, order{
 		Make: true, Folder: s.cfg.Folder, Server: s.cfg.Server, Data: s.cfg.Data, LowWater: s.cfg.LowWater(), Keep: s.cfg.Keep,
 		Size: image.Size, File: File{Cluster: image.Cluster, Seq: image.Seq, At: now},
-	}, image, now)
+	}, image)
 }
 
 // run has a worker do a job, and takes over what it reports. Each step of the worker may
 // take Config.Patience.
-func (s *Schedule) run(ctx context.Context, o order, image io.Reader, now time.Time) error {
+func (s *Schedule) run(ctx context.Context, o order, image io.Reader) error {
 	conn, err := s.cfg.Launcher.start()
 	if err != nil {
 		return err
@@ -242,7 +243,7 @@ func (s *Schedule) run(ctx context.Context, o order, image io.Reader, now time.T
 		}
 		copied <- sent
 	}()
-	l, err := s.follow(conn, o, now)
+	l, err := s.follow(conn, o)
 	_ = conn.Close()
 	sent = <-copied
 	switch {
@@ -251,15 +252,16 @@ func (s *Schedule) run(ctx context.Context, o order, image io.Reader, now time.T
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
 		return fmt.Errorf("the backup's process ended before it was done (another one waits for the disk still, or it was killed): %w", errors.Join(err, sent))
 	}
 	return err
 }
 
 // follow reads what a worker reports, to its end.
-func (s *Schedule) follow(conn net.Conn, o order, now time.Time) (listing, error) {
+func (s *Schedule) follow(conn net.Conn, o order) (listing, error) {
 	in := bufio.NewReaderSize(conn, 64<<10)
+	var refused error
 	for {
 		// While the snapshot is sent, the writer notices a worker that does not read.
 		_ = conn.SetReadDeadline(time.Now().Add(s.cfg.Patience))
@@ -276,13 +278,20 @@ func (s *Schedule) follow(conn net.Conn, o order, now time.Time) (listing, error
 			return listing{}, fmt.Errorf("the report of a backup's process: %w", err)
 		}
 		switch {
+		case refused != nil && (r.Error != "" || r.Listing != nil):
+			return listing{}, refused
 		case r.Error != "":
 			return listing{}, errors.New(r.Error)
 		case r.Listing != nil:
 			return *r.Listing, nil
 		case r.Verified != nil:
-			if err := s.confirm(conn, o, *r.Verified, now); err != nil {
-				return listing{}, err
+			word := "ok\n"
+			if refused = s.confirm(o, *r.Verified); refused != nil {
+				word = "no\n" // it deletes what it made, and reports an error
+			}
+			_ = conn.SetWriteDeadline(time.Now().Add(s.cfg.Patience))
+			if _, err := conn.Write([]byte(word)); err != nil {
+				return listing{}, errors.Join(refused, err)
 			}
 		}
 	}
@@ -301,21 +310,14 @@ func readLine(in *bufio.Reader) (line []byte, err error) {
 	}
 }
 
-// confirm lets a worker name its backup, if what it restored is this server's log.
-func (s *Schedule) confirm(conn net.Conn, o order, at log.Cursor, now time.Time) error {
+// confirm returns nil if what a worker restored is this server's log.
+func (s *Schedule) confirm(o order, at log.Cursor) error {
 	if at.Cluster != o.File.Cluster || at.Seq != o.File.Seq {
 		return fmt.Errorf("the restored backup ends at %s, and the snapshot at seq %d of %s: it is not kept", at, o.File.Seq, o.File.Cluster)
 	}
 	if err := s.cfg.Confirm(at); err != nil {
 		return fmt.Errorf("the restored backup ends at %s, which this server's log does not have: it is not kept: %w", at, err)
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(s.cfg.Patience))
-	if _, err := conn.Write([]byte("ok\n")); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	s.st.Verified = now
-	s.mu.Unlock()
 	return nil
 }
 
