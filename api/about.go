@@ -71,6 +71,8 @@ var about = map[string]openapi.About{
 	"POST /cluster/transfer":             {Section: aboutCluster, Answers: "the cluster: another server leads, the one of `{\"id\"}` if it is given", Body: memberForm{}, Answer: backend.Status{}},
 	"GET /cluster/retention":             {Section: aboutCluster, Answers: "how much of the log is kept, and with `age`, `events` or `bytes` what those values would delete", Query: []string{"age", "events", "bytes"}, Answer: planForm{}},
 	"PUT /cluster/retention":             {Section: aboutCluster, Answers: "the same, after it is set: `{\"age\", \"events\", \"bytes\"}`", Body: retentionForm{}, Answer: planForm{}},
+	"GET /cluster/features":              {Section: aboutCluster, Answers: "the feature version, what each server knows of it, and why it is not higher", Answer: ClusterFeatures{}},
+	"POST /cluster/finalize":             {Section: aboutCluster, Answers: "the same, after every server agreed to the highest version that all know: the upgrade cannot be taken back", Answer: ClusterFeatures{}},
 	"GET /snapshot":                      {Section: aboutCluster, Answers: "the whole store as one file", Media: "application/octet-stream"},
 	"GET /snapshot/schedule":             {Section: aboutCluster, Answers: "the backups that this server makes by its settings: the newest, when the next one is due, and what is wrong", Answer: BackupStatus{}},
 	"POST /snapshot/schedule":            {Section: aboutCluster, Answers: "202: a backup begins; the counts of `GET` tell when it has ended", Answer: BackupStatus{}, Status: http.StatusAccepted},

@@ -50,6 +50,8 @@ type Config struct {
 	Backups Backups // nil: GET /snapshot is answered with 501
 	// Scheduled is the schedule of backups; nil: there is none.
 	Scheduled Scheduled
+	// Upgrader knows the feature versions; nil: 501.
+	Upgrader Upgrader
 	// Retainer reads and sets how much of the log is kept; nil: 501.
 	Retainer Retainer
 	// Past answers ?at=, /log/state, /log/diff and /log/history; nil: 501.

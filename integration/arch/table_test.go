@@ -153,7 +153,7 @@ var importTable = []row{
 		why: "the tests of this folder share a small cloud; how its changes are decided they say themselves",
 	},
 	{
-		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/history", "raftstore/internal/admission", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/clocks", "raftstore/internal/command", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/distrust", "raftstore/internal/hashilog", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/offline", "raftstore/skipped", "projections/rules"},
+		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/history", "raftstore/internal/admission", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/clocks", "raftstore/internal/command", "raftstore/internal/consent", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/distrust", "raftstore/internal/hashilog", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/offline", "raftstore/skipped", "projections/rules"},
 		tests: []string{"raftstore/internal/raftlog/wal", "log/changetest"},
 		why:   "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
@@ -185,6 +185,10 @@ var importTable = []row{
 	{
 		pkg: "raftstore/internal/command", may: []string{"log"},
 		why: "what a raft entry asks for is the same for who applies it and who shows it",
+	},
+	{
+		pkg: "raftstore/internal/consent", may: []string{"log"},
+		why: "what an operator agreed to is one small file, whatever decides by it",
 	},
 	{
 		pkg: "raftstore/internal/digest",

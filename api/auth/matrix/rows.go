@@ -104,6 +104,8 @@ func clusterRows() []Row {
 		row("DELETE /grants/{subject...}", rules, "", "as above"),
 		row("GET /cluster/retention", reads, "", "how much is kept"),
 		row("PUT /cluster/retention", rules, "", "what is deleted for ever: operators only"),
+		row("GET /cluster/features", reads, "", "versions of the servers' programs"),
+		row("POST /cluster/finalize", rules, "", "no older program runs after it: operators only"),
 		row("GET /snapshot", rules, "", "the whole log in one file, secrets' hashes included: operators only"),
 		row("GET /snapshot/schedule", reads, "", "how old the backups are; names a folder of the server"),
 		row("POST /snapshot/schedule", rules, "", "it writes to a disk of the server: operators only"),

@@ -60,8 +60,8 @@ type Options struct {
 	// Backup is the schedule of backups. BackupLauncher is there if it has one.
 	Backup         backup.Settings
 	BackupLauncher *backup.Launcher
-	Version          string
-	Logger           *slog.Logger // the server's name is added to it
+	Version        string
+	Logger         *slog.Logger // the server's name is added to it
 }
 
 // Server is one server: the store, its API and its SVP.
@@ -169,7 +169,7 @@ func Open(cfg Options) (_ *Server, err error) {
 	}
 	if s.api, err = api.New(api.Config{
 		Audit: s.audit, Budgets: cfg.Budgets, Meters: slices.Concat(s.store.Budgets(), s.tls.meters(), s.cnapi.Meters()),
-		Store: alarmedStore{loadedStore{backend, s.mappings}, s.backups.Alarms}, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Scheduled: scheduled{s.backups}, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
+		Store: alarmedStore{loadedStore{backend, s.mappings}, s.backups.Alarms}, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Scheduled: scheduled{s.backups}, Upgrader: storeapi.Upgrader{Membership: s.store.Members()}, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
 		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
 		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {

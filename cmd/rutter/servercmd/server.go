@@ -42,6 +42,7 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "peers", EnvVars: []string{"RUTTER_PEERS"}, Usage: "begin a new cluster of these: `ID=ADDRESS,…`, peer ports, the same list on each of them"},
 		&cli.StringFlag{Name: "raft-log", EnvVars: []string{"RUTTER_RAFT_LOG"}, Value: raftstore.RaftLogBolt, Usage: "`KIND` of raft's own log: boltdb or wal; a start with the other one moves it over"},
 		&cli.DurationFlag{Name: "feature-settle", EnvVars: []string{"RUTTER_FEATURE_SETTLE"}, Value: 10 * time.Minute, Usage: "after an upgrade of every server, this `TIME` passes before the log is written as only the new program can read it; until then the upgrade can be taken back"},
+		&cli.StringFlag{Name: "finalize", EnvVars: []string{"RUTTER_FINALIZE"}, Value: "auto", Usage: "`HOW` the upgrade of every server ends: auto is after --feature-settle; manual is when rutter cluster finalize says so, until which it can be taken back; one server with manual keeps all"},
 		&cli.DurationFlag{Name: "max-clock-offset", EnvVars: []string{"RUTTER_MAX_CLOCK_OFFSET"}, Value: 3 * time.Second, Usage: "a server whose clock is further than this `TIME` from the one that the servers agree on does not lead while another can, and stamps nothing by it; the same on each of them"},
 		&cli.StringFlag{Name: "drill-clock", EnvVars: []string{"RUTTER_DRILL_CLOCK"}, Hidden: true, Usage: "for drills: the file ID in this `FOLDER` has a duration, as in -2m or 8760h, by which this server's clock is taken to be wrong; it may change at any time"},
 		&cli.StringFlag{Name: "disk-low-water", EnvVars: []string{"RUTTER_DISK_LOW_WATER"}, Value: "auto", Usage: "`SIZE` of free space of the data folder below which creates and updates are refused; auto is 1GiB, or a tenth of its file system if that is less"},
@@ -274,7 +275,10 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 func keepingOf(c *cli.Context) (cfg raftstore.Config, err error) {
 	cfg.RaftLog, cfg.FeatureSettle, cfg.MaxClockOffset = c.String("raft-log"), c.Duration("feature-settle"), c.Duration("max-clock-offset")
 	cfg.DiskPatience = c.Duration("disk-patience")
+	cfg.FeatureManual, cfg.Program = c.String("finalize") == "manual", c.App.Version
 	switch {
+	case !cfg.FeatureManual && c.String("finalize") != "auto":
+		return cfg, term.Usagef("--finalize %q: want auto or manual", c.String("finalize"))
 	case cfg.RaftLog != raftstore.RaftLogBolt && cfg.RaftLog != raftstore.RaftLogWAL:
 		return cfg, term.Usagef("--raft-log %q: want %s or %s", cfg.RaftLog, raftstore.RaftLogBolt, raftstore.RaftLogWAL)
 	case cfg.FeatureSettle <= 0:
