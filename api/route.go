@@ -27,7 +27,7 @@ func (s *Server) table() []rest.Route {
 		(&pastRoutes{s.store, s.cfg.Past, s.guard, s.read}).routes(),
 		(&nameRoutes{s.read}).routes(),
 		(&lookupRoutes{s.store, s.read, s.nodes, s.nodes}).routes(),
-		(&clusterRoutes{s.store, s.guard, s.read, s.cfg.Cluster, s.cfg.Retainer, s.cfg.Backups, s.logger}).routes(),
+		(&clusterRoutes{s.store, s.guard, s.read, s.cfg.Cluster, s.cfg.Retainer, s.cfg.Backups, s.cfg.Scheduled, s.cfg.Upgrader, s.logger}).routes(),
 		(&grantRoutes{s.store, s.cfg.NewID, s.guard, s.write, s.logger}).routes(),
 		s.health.routes(),
 		s.described.routes(),

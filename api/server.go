@@ -48,6 +48,10 @@ type Config struct {
 	NewID   func() (log.UUID, error)
 	Cluster Cluster // nil: changes of membership are answered with 501
 	Backups Backups // nil: GET /snapshot is answered with 501
+	// Scheduled is the schedule of backups; nil: there is none.
+	Scheduled Scheduled
+	// Upgrader knows the feature versions; nil: 501.
+	Upgrader Upgrader
 	// Retainer reads and sets how much of the log is kept; nil: 501.
 	Retainer Retainer
 	// Past answers ?at=, /log/state, /log/diff and /log/history; nil: 501.

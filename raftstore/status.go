@@ -41,6 +41,9 @@ type Status struct {
 	Clock Clock `json:"clock"`
 
 	Feature    uint32  `json:"feature_version"`
+	Knows      uint32  `json:"feature_known"`    // the highest that this program knows
+	Agrees     uint32  `json:"feature_agreed"`   // the highest that this server agrees to now
+	Program    string  `json:"program"`          // version
 	RaftLog    string  `json:"raft_log"`         // boltdb or wal
 	RaftBytes  int64   `json:"raft_log_bytes"`   // size of its files
 	DBBytes    int64   `json:"changes_db_bytes"` // size of the file
@@ -95,6 +98,7 @@ func (s *Store) Status() Status {
 	s.mu.RLock()
 	h := s.head
 	st.Head, st.Time, st.Floor, st.Feature = h.Cursor(), h.Time, h.Floor, h.Feature
+	st.Knows, st.Agrees, st.Program = s.cfg.features, s.keeper.agrees(), s.cfg.Program
 	st.Retention, st.RaftLog = h.Retention.OrDefault(), s.cfg.RaftLog
 	st.Applied, st.RingFirst = h.Applied, s.ring.First
 	s.mu.RUnlock()

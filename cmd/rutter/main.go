@@ -21,6 +21,7 @@ import (
 
 	"rutter/cmd/rutter/agentcmd"
 	"rutter/cmd/rutter/applycmd"
+	"rutter/cmd/rutter/backup"
 	"rutter/cmd/rutter/benchcmd"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/clustercmd"
@@ -56,6 +57,9 @@ import (
 var version = "development"
 
 func main() {
+	if backup.Asked(os.Args) {
+		os.Exit(backup.Work(os.Args))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	args := os.Args

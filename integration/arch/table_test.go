@@ -153,7 +153,7 @@ var importTable = []row{
 		why: "the tests of this folder share a small cloud; how its changes are decided they say themselves",
 	},
 	{
-		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/history", "raftstore/internal/admission", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/clocks", "raftstore/internal/command", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/distrust", "raftstore/internal/hashilog", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/offline", "raftstore/skipped", "projections/rules"},
+		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/history", "raftstore/internal/admission", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/clocks", "raftstore/internal/command", "raftstore/internal/consent", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/distrust", "raftstore/internal/hashilog", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/offline", "raftstore/skipped", "projections/rules"},
 		tests: []string{"raftstore/internal/raftlog/wal", "log/changetest"},
 		why:   "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
@@ -185,6 +185,10 @@ var importTable = []row{
 	{
 		pkg: "raftstore/internal/command", may: []string{"log"},
 		why: "what a raft entry asks for is the same for who applies it and who shows it",
+	},
+	{
+		pkg: "raftstore/internal/consent", may: []string{"log"},
+		why: "what an operator agreed to is one small file, whatever decides by it",
 	},
 	{
 		pkg: "raftstore/internal/digest",
@@ -623,7 +627,7 @@ var importTable = []row{
 		why: "the store meets the interfaces of the API in one place, so that neither imports the other",
 	},
 	{
-		pkg: "cmd/rutter/serve", may: []string{"cmd/rutter/sdnotify", "api", "api/auth/allow", "api/auth/audit", "api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/liveness", "api/reach", "api/triton/changefeed", "api/triton/cnapi", "api/triton/gateway", "api/triton/napi", "api/triton/netreport", "api/triton/vmapi", "api/vmm", "cmd/rutter/serviceaddr", "cmd/rutter/storeapi", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "log", "log/budget", "projections", "raftstore", "varp", "api/auth/webcheck", "projections/underlay"},
+		pkg: "cmd/rutter/serve", may: []string{"cmd/rutter/sdnotify", "api", "api/auth/allow", "api/auth/audit", "api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/liveness", "api/reach", "api/triton/changefeed", "api/triton/cnapi", "api/triton/gateway", "api/triton/napi", "api/triton/netreport", "api/triton/vmapi", "api/vmm", "cmd/rutter/serviceaddr", "cmd/rutter/storeapi", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "log", "log/budget", "projections", "raftstore", "varp", "api/auth/webcheck", "projections/underlay", "api/backend", "cmd/rutter/backup"},
 		why: "one constructor of a server, for the command, the demo, dev, tests and benches; it has nothing of a compute node",
 	},
 	{
@@ -677,6 +681,10 @@ var importTable = []row{
 	{
 		pkg: "cmd/rutter/netlab",
 		why: "namespaces and links on one machine need nothing of ours",
+	},
+	{
+		pkg: "cmd/rutter/backup", may: []string{"cmd/rutter/confine", "cmd/rutter/subprocess", "log", "raftstore/offline"},
+		why: "a server's backups are made by a process of their own, which knows files and no server",
 	},
 	{
 		pkg: "cmd/rutter/subprocess",

@@ -59,7 +59,7 @@ var commandGroups = []struct {
 		names: []string{
 			"vm lookup", "vmm history", "cn sessions", "log tail", "log show", "log history", "log blame", "log stats", "log dump", "log export",
 			"log state", "export", "log diff", "log bisect", "log replay", "plan", "changefeed snoop", "wait", "trace", "cluster status", "cluster members",
-			"cluster retention show", "cluster time show", "task list", "task show", "task wait", "bench read", "bench replay",
+			"cluster retention show", "cluster time show", "snapshot schedule", "cluster features", "task list", "task show", "task wait", "bench read", "bench replay",
 		},
 	},
 	{
@@ -71,7 +71,7 @@ var commandGroups = []struct {
 	{
 		cells: rules, why: "they change what the cluster itself is, or take all of it away",
 		names: []string{
-			"cn accept", "cluster join", "cluster promote", "cluster remove", "cluster transfer", "cluster rebuild", "cluster retention set", "cluster time set", "snapshot save", "log import",
+			"cn accept", "cluster join", "cluster promote", "cluster remove", "cluster transfer", "cluster rebuild", "cluster retention set", "cluster time set", "cluster finalize", "snapshot save", "snapshot now", "log import",
 			"grant list", "grant set", "grant remove", "cert record", "cert list", "cert revoke", "cert rotate begin", "cert rotate finish", "token create", "token list", "token revoke",
 		},
 	},

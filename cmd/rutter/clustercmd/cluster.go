@@ -34,7 +34,7 @@ func Command() *cli.Command {
 			"rutter cluster transfer s1",
 			"rutter cluster recover --data /var/lib/rutter --id s1     # offline, when the majority is lost",
 		),
-		Subcommands: []*cli.Command{
+		Subcommands: append([]*cli.Command{
 			{
 				Name: "status", Usage: "what each server named by --server says of itself", Action: clusterStatus,
 				Flags:       append([]cli.Flag{term.ServersFlag(), output.TableFlag()}, &cli.DurationFlag{Name: "wait", Usage: "wait until each of them is ready, this `TIME` at most"}),
@@ -69,7 +69,7 @@ func Command() *cli.Command {
 			retentionCommand(),
 			recoverCommand(),
 			skipCommand(),
-		},
+		}, featureCommands()...),
 	}
 }
 

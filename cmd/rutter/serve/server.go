@@ -25,6 +25,7 @@ import (
 	"rutter/api/triton/netreport"
 	"rutter/api/triton/vmapi"
 	"rutter/api/vmm"
+	"rutter/cmd/rutter/backup"
 	"rutter/cmd/rutter/serviceaddr"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/cmd/rutter/svpview"
@@ -57,8 +58,11 @@ type Options struct {
 	// name them.
 	ServiceAddresses []serviceaddr.Address
 	Drill            *DrillClock // nil: the machine's clock
-	Version          string
-	Logger           *slog.Logger // the server's name is added to it
+	// Backup is the schedule of backups. BackupLauncher is there if it has one.
+	Backup         backup.Settings
+	BackupLauncher *backup.Launcher
+	Version        string
+	Logger         *slog.Logger // the server's name is added to it
 }
 
 // Server is one server: the store, its API and its SVP.
@@ -83,6 +87,7 @@ type Server struct {
 	cnapi      *cnapi.Service
 	addresses  *serviceaddr.Service // nil: none is configured
 	compare    *addressWatch
+	backups    *backup.Schedule // nil: none are scheduled
 
 	apiListener, svpListener net.Listener
 
@@ -111,6 +116,9 @@ func Open(cfg Options) (_ *Server, err error) {
 		return nil, err
 	}
 	backend, logger := storeapi.Store{Store: s.store, Refused: storeapi.NewRefused()}, cfg.Logger.With("server", cfg.Store.ID)
+	logger := cfg.Logger.With("server", cfg.Store.ID)
+	s.backups = newBackups(cfg, s.store, logger)
+	backend := storeapi.Store{Store: s.store}
 	if s.audit, err = audit.Open(audit.Config{Folder: cfg.Store.Dir}); err != nil {
 		return nil, err
 	}
@@ -154,6 +162,7 @@ func Open(cfg Options) (_ *Server, err error) {
 	}
 	s.addresses = newServiceAddresses(cfg.ServiceAddresses, s.store, logger)
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status), s.alarms(), backend.Refused, serviceaddr.Metrics{Service: s.addresses})
+	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status), backup.Metrics{Schedule: s.backups}, serviceaddr.Metrics{Service: s.addresses})
 	collectors = append(append(collectors, s.tls.collectors()...), append(append(s.triton.collectors(), s.gateways.collectors()...), s.cnapi.Collectors()...)...)
 	if s.svpListener != nil {
 		if err = s.openSVP(cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
@@ -165,6 +174,8 @@ func Open(cfg Options) (_ *Server, err error) {
 		Audit: s.audit, Budgets: cfg.Budgets, Meters: slices.Concat(s.store.Budgets(), s.tls.meters(), s.cnapi.Meters()),
 		Store: loadedStore{backend, s.mappings}, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
 		Sessions: s.sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
+		Store: alarmedStore{loadedStore{backend, s.mappings}, s.backups.Alarms}, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Scheduled: scheduled{s.backups}, Upgrader: storeapi.Upgrader{Membership: s.store.Members()}, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
+		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
 		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {
 			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.gateways.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings(), s.addresses.Problems(), s.compare.warnings())
@@ -245,6 +256,7 @@ func (s *Server) Run(ctx context.Context) error {
 		fronts.Go(func() error { return s.addresses.Run(facing) })
 	}
 	fronts.Go(func() error { return s.compare.run(facing) })
+	fronts.Go(func() error { return s.backups.Run(facing) })
 	fronts.Go(func() error { return s.gateways.run(facing) })
 	if s.svp != nil {
 		fronts.Go(func() error { return s.mappings.Run(facing) })
