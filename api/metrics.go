@@ -37,7 +37,7 @@ func newMetrics(s *Server) (*metrics, error) {
 		m.requests, m.seconds,
 		guard.BudgetMetrics{Meters: append(slices.Clone(s.cfg.Meters), s.guard.Meters()...)},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	}, slices.Concat(s.gauges(), s.feed.Collectors(), s.barrier.Collectors(), s.guard.Collectors(), own)...)
+	}, slices.Concat(s.gauges(), s.feed.Collectors(), s.barrier.Collectors(), s.guard.Collectors(), s.support.collectors(), own)...)
 	for _, c := range all {
 		if err := registry.Register(c); err != nil {
 			return nil, err
