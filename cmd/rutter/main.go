@@ -40,6 +40,7 @@ import (
 	"rutter/cmd/rutter/revertcmd"
 	"rutter/cmd/rutter/servercmd"
 	"rutter/cmd/rutter/snoopcmd"
+	"rutter/cmd/rutter/supportcmd"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/tritoncmd"
 	"rutter/cmd/rutter/varpdcmd"
@@ -127,7 +128,7 @@ func commands() []*cli.Command {
 			declarecmd.ExportCommand(logcmd.StateAt), declarecmd.ExplainCommand(),
 			cncmd.Command(), cncmd.TaskCommand(),
 			logcmd.Command(revertcmd.Command()), snoopcmd.ChangefeedCommand(), applycmd.PlanCommand(), applycmd.ApplyCommand(), importcmd.Command(), tritoncmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
-			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), cnicmd.Command(), libvirtcmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
+			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), cnicmd.Command(), libvirtcmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(), supportcmd.Command(),
 			settings().Command(), completioncmd.Command(completed), versionCommand(),
 		},
 	)
