@@ -26,6 +26,9 @@ const (
 	pageTime = support.PartTime + time.Second
 )
 
+// errSilent: a CN does not answer.
+var errSilent = errors.New("it does not answer: no server has a session of it, or it is late")
+
 // support answers GET /cns/ID/support/PART: what the agent of a CN says of itself, asked
 // over its session. Nothing of its answers is trusted. Each answer is recorded in the audit
 // log.
@@ -59,10 +62,13 @@ func (s *Routes) support(w http.ResponseWriter, r *http.Request) error {
 		defer cancel()
 		answer, err := s.cfg.VMMs.AskConnected(ctx, cn, &feed.Request{Method: http.MethodGet, Path: path})
 		if err != nil {
-			return 0, nil, errors.New("it does not answer: no server has a session of it, or it is late")
+			return 0, nil, errSilent
 		}
 		return int(answer.Status), answer.Body, nil
 	})
+	if err != nil && !errors.Is(err, errSilent) {
+		return rest.Fail(http.StatusBadGateway, CodeUnreachable, "see the agent's log", "CN %s: %v", cn, err)
+	}
 	if err != nil {
 		return rest.Fail(http.StatusGatewayTimeout, CodeUnreachable, "ask the agent on its own machine: rutter support bundle --local", "CN %s: %v", cn, err)
 	}

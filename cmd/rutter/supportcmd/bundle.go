@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -147,6 +148,9 @@ func partName(part string) string {
 		return "heap.pb.gz"
 	case support.Status:
 		return "status.json"
+	}
+	if strings.HasSuffix(part, ".json") {
+		return part
 	}
 	return part + ".txt"
 }

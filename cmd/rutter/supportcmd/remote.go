@@ -43,10 +43,10 @@ const (
 var serverPaths = []struct{ part, path string }{
 	{support.Status, "/status"},
 	{support.Ready, "/readyz?verbose=true"},
-	{"servers", "/cluster/servers"},
-	{"cluster", "/cluster"},
+	{"servers.json", "/cluster/servers"},
+	{"cluster.json", "/cluster"},
 	{support.Metrics, "/metrics"},
-	{"sessions", "/cns"},
+	{"sessions.json", "/cns"},
 	{support.Runtime, "/support/" + support.Runtime},
 	{support.Settings, "/support/" + support.Settings},
 	{support.Logs, "/support/" + support.Logs},
