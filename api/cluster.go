@@ -42,7 +42,7 @@ type clusterRoutes struct {
 	backups  Backups  // nil: there are no snapshots
 	// directory is Config.Directory.
 	directory func(context.Context) []Place
-	logger   *slog.Logger
+	logger    *slog.Logger
 }
 
 func (c *clusterRoutes) routes() []rest.Route {

@@ -35,8 +35,8 @@ type Status struct {
 	Alarms   []string       `json:"alarms,omitempty"` // what an operator must act on
 	Detail   Detail         `json:"detail"`
 
-	Known           uint32    `json:"feature_known,omitempty"`    // newest feature version that its program knows; 0: an older program, which does not say it
-	Warnings        []string  `json:"warnings,omitempty"`         // what an operator must act on beside the alarms
+	Known           uint32    `json:"feature_known,omitempty"`   // newest feature version that its program knows; 0: an older program, which does not say it
+	Warnings        []string  `json:"warnings,omitempty"`        // what an operator must act on beside the alarms
 	CertificateEnds time.Time `json:"certificate_ends,omitzero"` // the first of its certificates; zero: it has none
 }
 

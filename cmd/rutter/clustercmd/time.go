@@ -71,7 +71,6 @@ func offsetOf(d time.Duration) string {
 	return text
 }
 
-
 // shownTime is the output of `rutter cluster time`.
 type shownTime struct {
 	Time log.Time `json:"time"` // of the last entry

@@ -251,7 +251,7 @@ func printReady(w io.Writer, folder string, urls []string) {
 		{"network list", "the networks of the demo"},
 		{"nic list", "its NICs, with their addresses"},
 		{"lookup vl3 4385813 10.21.12.100", "which NIC has an address, and on which node"},
-		{"trace 10.21.12.100 10.21.12.101", "why one VM reaches another, step by step"},
+		{"trace blue1 blue5", "why one VM reaches another, step by step"},
 		{"tag create name=first --wait fabric", "a change, and the wait until every node has it"},
 		{"log tail -n 5", "what changed last, and who did it; --follow goes on"},
 		{"cn sessions", "how far each compute node is"},

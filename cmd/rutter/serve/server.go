@@ -64,7 +64,7 @@ type Options struct {
 	Support *support.Source
 	// Debug is the socket at which root gets the same, and profiles.
 	Debug  debugsocket.Options
-	Logger           *slog.Logger // the server's name is added to it
+	Logger *slog.Logger // the server's name is added to it
 }
 
 // Server is one server: the store, its API and its SVP.

@@ -211,4 +211,3 @@ func each(n, atOnce int, do func(i int) error) error {
 	all.Wait()
 	return first
 }
-
