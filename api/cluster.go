@@ -43,11 +43,18 @@ type clusterRoutes struct {
 	schedule Scheduled // nil: no backups are made
 	upgrader Upgrader  // nil: there are no feature versions
 	logger   *slog.Logger
+	cluster  Cluster  // nil: membership cannot be changed
+	retainer Retainer // nil: retention cannot be changed
+	backups  Backups  // nil: there are no snapshots
+	// directory is Config.Directory.
+	directory func(context.Context) []Place
+	logger    *slog.Logger
 }
 
 func (c *clusterRoutes) routes() []rest.Route {
 	return []rest.Route{
 		{Method: "GET", Pattern: "/cluster", Serve: c.getCluster},
+		{Method: "GET", Pattern: "/cluster/servers", Serve: c.getServers},
 		{Method: "POST", Pattern: "/cluster/members", Serve: c.addMember},
 		{Method: "DELETE", Pattern: "/cluster/members/{id}", Serve: c.removeMember},
 		{Method: "POST", Pattern: "/cluster/members/{id}/promote", Serve: c.promote},
@@ -70,6 +77,30 @@ func (c *clusterRoutes) getCluster(w http.ResponseWriter, r *http.Request) error
 	}
 	rest.SetSeq(w, c.store.Head().Seq)
 	rest.WriteJSON(w, r, http.StatusOK, c.store.Status())
+	return nil
+}
+
+// Place is where the API of a server is.
+type Place struct {
+	ID     string `json:"id"`
+	Peer   string `json:"address"` // of its peer port
+	Voter  bool   `json:"voter"`
+	Leader bool   `json:"leader"`
+	// API is the base URL, as the server itself said; "" if it never did.
+	API string `json:"api,omitempty"`
+	// Problem says why the server did not say it now.
+	Problem string `json:"problem,omitempty"`
+}
+
+// getServers answers GET /cluster/servers.
+func (c *clusterRoutes) getServers(w http.ResponseWriter, r *http.Request) error {
+	if c.directory == nil {
+		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server knows no others")
+	}
+	if _, err := rest.Query(r); err != nil {
+		return err
+	}
+	rest.WriteJSON(w, r, http.StatusOK, c.directory(r.Context()))
 	return nil
 }
 

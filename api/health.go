@@ -25,6 +25,8 @@ type healthRoutes struct {
 	lines    func() []string
 	feeds    func() int // compute nodes connected
 	draining <-chan struct{}
+	// certificateEnd is Config.CertificateEnd.
+	certificateEnd func() time.Time
 }
 
 func (h *healthRoutes) routes() []rest.Route {
@@ -133,6 +135,12 @@ type statusForm struct {
 	Floor    log.Seq        `json:"floor"`
 	Feeds    int            `json:"feeds"`
 	Objects  map[string]int `json:"objects"` // by kind
+	// Known is the newest feature version that this server's program knows.
+	Known uint32 `json:"feature_known"`
+	// Warnings are what an operator must act on beside the alarms, as in /readyz?verbose.
+	Warnings []string `json:"warnings,omitempty"`
+	// CertificateEnds is when the first of this server's certificates ends.
+	CertificateEnds time.Time `json:"certificate_ends,omitzero"`
 	backend.Status
 }
 
@@ -150,7 +158,10 @@ func (h *healthRoutes) status(w http.ResponseWriter, r *http.Request) error {
 	}
 	f := statusForm{
 		Status: h.store.Status(), Version: h.version, Uptime: time.Since(h.started).Round(time.Second).String(), Ready: true,
-		Floor: h.store.Floor(), Feeds: h.feeds(), Objects: make(map[string]int),
+		Floor: h.store.Floor(), Feeds: h.feeds(), Objects: make(map[string]int), Known: log.FeatureVersion, Warnings: h.warnings(),
+	}
+	if h.certificateEnd != nil {
+		f.CertificateEnds = h.certificateEnd()
 	}
 	if why := h.notReady(); why != nil {
 		f.Ready, f.NotReady = false, why.Error()

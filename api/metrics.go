@@ -44,6 +44,8 @@ func newMetrics(s *Server) (*metrics, error) {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	}, slices.Concat(s.gauges(), s.feed.Collectors(), s.barrier.Collectors(), s.guard.Collectors(), own)...)
 	for _, c := range m.all {
+	}, slices.Concat(s.gauges(), s.feed.Collectors(), s.barrier.Collectors(), s.guard.Collectors(), s.support.collectors(), own)...)
+	for _, c := range all {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

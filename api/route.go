@@ -28,12 +28,15 @@ func (s *Server) table() []rest.Route {
 		(&nameRoutes{s.read}).routes(),
 		(&lookupRoutes{s.store, s.read, s.nodes, s.nodes}).routes(),
 		(&clusterRoutes{s.store, s.guard, s.read, s.cfg.Cluster, s.cfg.Retainer, s.cfg.Backups, s.cfg.Scheduled, s.cfg.Upgrader, s.logger}).routes(),
+		(&clusterRoutes{s.store, s.guard, s.read, s.cfg.Cluster, s.cfg.Retainer, s.cfg.Backups, s.cfg.Directory, s.logger}).routes(),
 		(&grantRoutes{s.store, s.cfg.NewID, s.guard, s.write, s.logger}).routes(),
 		s.health.routes(),
 		s.described.routes(),
+		s.support.routes(),
 		s.nodes.Routes(),
 		s.barrier.Routes(),
 		[]rest.Route{
+			{Method: "GET", Pattern: "/{$}", Serve: s.root},
 			{Method: "GET", Pattern: "/log", Serve: s.logs.Get},
 			{Method: "GET", Pattern: "/metrics", Serve: rest.Serve(s.metrics.handler)},
 			{Method: "GET", Pattern: strings.TrimSuffix(console.Prefix, "/"), Serve: rest.Serve(http.RedirectHandler(console.Prefix, http.StatusMovedPermanently))},
@@ -58,7 +61,7 @@ var pathsRemedy = func() string {
 			paths.WriteString("/" + path + ", ")
 		}
 	}
-	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /wait, /names, /lookup, /trace, /cluster, /status, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
+	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /wait, /names, /lookup, /trace, /cluster, /support, /status, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
 }()
 
 // own is the table of this package's routes.
@@ -141,7 +144,7 @@ var streamed = map[string]bool{"/feed": true, "/log": true, intake.Path: true, "
 // client that has used up its budget of reading may still use them.
 var unbudgeted = map[string]bool{
 	"/feed": true, "/write": true, "/wait": true, "/changefeeds": true, "/ping": true, "/livez": true, "/readyz": true, "/status": true, "/metrics": true,
-	"/cluster": true, "/snapshot": true, "/cns/{id}/feed": true,
+	"/cluster": true, "/cluster/servers": true, "/{$}": true, "/support/{part}": true, "/snapshot": true, "/cns/{id}/feed": true,
 }
 
 // mayChange refuses writes on a read-only server.

@@ -22,6 +22,7 @@ import (
 	"rutter/api/internal/nodes"
 	"rutter/api/internal/rest"
 	"rutter/api/liveness"
+	"rutter/api/support"
 	"rutter/api/vmm"
 	"rutter/log"
 	"rutter/log/budget"
@@ -90,6 +91,13 @@ type Config struct {
 	Warnings func() []string
 	// Lines returns more lines for /readyz?verbose; nil: there are none.
 	Lines func() []string
+	// CertificateEnd returns when the first of this server's certificates ends, zero without
+	// any; nil: it has none.
+	CertificateEnd func() time.Time
+	// Support has what this server says of itself to operators; nil: 501.
+	Support *support.Source
+	// Directory returns where the APIs of all servers are; nil: 501.
+	Directory func(ctx context.Context) []Place
 	// ReadOnly refuses every change, and the feeds of CNs. It is for a log that no
 	// cluster continues.
 	ReadOnly bool
@@ -150,6 +158,7 @@ type Server struct {
 	read      *backend.Reader
 	write     *backend.Writer
 	described *describedRoutes
+	support   *supportRoutes
 	health    *healthRoutes
 	mux       *http.ServeMux
 	handler   http.Handler // of every path, whatever the header Host says
@@ -194,7 +203,9 @@ func New(cfg Config) (*Server, error) {
 	s.write = backend.NewWriter(cfg.Store, s.guard, &s.acknowledged, cfg.NewID, backend.FabricWait{Wanted: s.barrier.Wanted, Await: s.barrier.Await})
 	s.health = &healthRoutes{
 		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, lines: cfg.Lines, feeds: s.feed.SessionCount, draining: s.draining,
+		certificateEnd: cfg.CertificateEnd,
 	}
+	s.support = &supportRoutes{cfg.Support, s.guard}
 	s.described = newDescribed(cfg.Version, s.Described)
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("api: metrics: %w", err)

@@ -34,6 +34,10 @@ type Status struct {
 	Members  []Member       `json:"members"`
 	Alarms   []string       `json:"alarms,omitempty"` // what an operator must act on
 	Detail   Detail         `json:"detail"`
+
+	Known           uint32    `json:"feature_known,omitempty"`   // newest feature version that its program knows; 0: an older program, which does not say it
+	Warnings        []string  `json:"warnings,omitempty"`        // what an operator must act on beside the alarms
+	CertificateEnds time.Time `json:"certificate_ends,omitzero"` // the first of its certificates; zero: it has none
 }
 
 // Detail is the store's part of the answer; a server may send more fields.

@@ -43,6 +43,7 @@ import (
 	"rutter/cmd/rutter/sdnotify"
 	"rutter/cmd/rutter/servercmd"
 	"rutter/cmd/rutter/snoopcmd"
+	"rutter/cmd/rutter/supportcmd"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/tritoncmd"
 	"rutter/cmd/rutter/varpdcmd"
@@ -113,7 +114,11 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		"A cluster to play with, in one terminal:                    rutter dev",
 		"What happened lately:                                       rutter log tail -n 20",
 		"Who has this address:                                       rutter lookup vl3 4385813 10.21.12.7",
-	)
+		"Are the servers well:                                       rutter cluster status",
+	) + "\n\nExit codes: 0 done; 1 failed; 2 wrong usage; 3 refused by the log or by the servers, or a question whose\n" +
+		"answer is neither yes nor no; 4 no server answered in time; 130 interrupted. The help of a command says\n" +
+		"what else its exit code tells: plan, apply, log revert, log diff, log bisect, log verify, trace, wait,\n" +
+		"import, triton check, cluster status, support bundle, varpd."
 	return a
 }
 
@@ -141,6 +146,8 @@ func commands() []*cli.Command {
 			logcmd.Command(revertcmd.Command()), snoopcmd.ChangefeedCommand(), applycmd.PlanCommand(), applycmd.ApplyCommand(), importcmd.Command(), tritoncmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
 			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), cnicmd.Command(), libvirtcmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
 			settings().Command(), completioncmd.Command(completed), manpages.Command(version, completed), versionCommand(),
+			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), cnicmd.Command(), libvirtcmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(), supportcmd.Command(),
+			settings().Command(), completioncmd.Command(completed), versionCommand(),
 		},
 	)
 }

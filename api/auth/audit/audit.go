@@ -48,6 +48,7 @@ const (
 	Authenticated Event = "authenticated" // a connection with a certificate
 	Handshake     Event = "handshake"     // one that did not get so far
 	Disbelieved   Event = "disbelieved"   // a compute node's report about itself that cannot be true
+	Inspected     Event = "inspected"     // a part of a support bundle was asked for
 	Missed        Event = "missed"        // Count records of one second were left out
 )
 

@@ -83,6 +83,7 @@ func logRows() []Row {
 		row("GET /cns/{id}", reads.with(cn, Own), "its own session", "so that a node can see how it is seen"),
 		row("POST /cns/{id}/accept", rules, "", "it lets a node take away what works: operators only"),
 		row("GET /cns/{id}/feed", reads, "", "what a CN would be sent, for people; the CN itself has the feed"),
+		row("GET /cns/{id}/support/{part}", rules, "", "logs, settings and goroutines of an agent: operators only"),
 		row("GET /wait", reads, "", "names CNs that are late"),
 		row("GET /names", ownReads, ownObjects, "others' objects are no candidates, and make no name ambiguous"),
 		row("GET /lookup/vl2", reads.with(cn, Own), "vnets that one of its NICs is on", "the same that SVP tells it"),
@@ -94,6 +95,7 @@ func logRows() []Row {
 func clusterRows() []Row {
 	return []Row{
 		row("GET /cluster", reads, "", "names and addresses of servers"),
+		row("GET /cluster/servers", reads, "", "where the servers' APIs are, for commands that ask each"),
 		row("POST /cluster/members", rules, "", "a member has every byte: operators only"),
 		row("DELETE /cluster/members/{id}", rules, "", "operators only"),
 		row("POST /cluster/members/{id}/promote", rules, "", "operators only"),
@@ -109,6 +111,8 @@ func clusterRows() []Row {
 		row("GET /snapshot", rules, "", "the whole log in one file, secrets' hashes included: operators only"),
 		row("GET /snapshot/schedule", reads, "", "how old the backups are; names a folder of the server"),
 		row("POST /snapshot/schedule", rules, "", "it writes to a disk of the server: operators only"),
+		row("GET /support/{part}", rules, "", "logs, settings and goroutines of a server: operators only"),
+		row("GET /{$}", open, "", "it names paths; nothing of the cluster"),
 		row("GET /ping", open, "", "whether somebody is there"),
 		row("GET /livez", open, "", "whether the process lives"),
 		row("GET /readyz", open, "", "whether it serves; without the reasons for those who have no certificate"),

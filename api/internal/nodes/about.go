@@ -9,11 +9,12 @@ import (
 func Abouts() map[string]openapi.About {
 	const section = "Compute nodes"
 	return map[string]openapi.About{
-		"GET /feed":             {Section: section, Answers: "101: the connection becomes the feed of the node (package `log/feed`)", Status: 101},
-		"GET /cns":              {Section: section, Answers: "the sessions with this server; with `everywhere` those of all servers, with `at` the compute nodes of the log at that seq", Query: []string{"everywhere", "at"}, Answer: []Session{}},
-		"GET /cns/{id}":         {Section: section, Answers: "the session of one node, with what it holds back", Query: []string{"at"}, Answer: Session{}},
-		"POST /cns/{id}/accept": {Section: section, Answers: "200 when the node may do what it held back: `{\"hold\": ID}`", Body: acceptForm{}, Answer: holdForm{}},
-		"GET /cns/{id}/feed":    {Section: section, Answers: "what the node would be sent, as lines of JSON", Query: []string{"after"}, Answer: frameForm{}, Media: "application/x-ndjson"},
-		"GET /wait":             {Section: section, Answers: "whether each node concerned has programmed a seq, as soon as all have or at the deadline, with the nodes that have not, the reasons, the `objects` that they lack, and what is `absent` because a VM is not to run: `seq`, `scope`, `timeout`; `vm` with `scope` leaves only that VM's links and the devices of the vnets", Query: []string{"seq", "scope", "timeout", "vm"}, Answer: liveness.Verdict{}},
+		"GET /feed":                    {Section: section, Answers: "101: the connection becomes the feed of the node (package `log/feed`)", Status: 101},
+		"GET /cns":                     {Section: section, Answers: "the sessions with this server; with `everywhere` those of all servers, with `at` the compute nodes of the log at that seq", Query: []string{"everywhere", "at"}, Answer: []Session{}},
+		"GET /cns/{id}":                {Section: section, Answers: "the session of one node, with what it holds back", Query: []string{"at"}, Answer: Session{}},
+		"POST /cns/{id}/accept":        {Section: section, Answers: "200 when the node may do what it held back: `{\"hold\": ID}`", Body: acceptForm{}, Answer: holdForm{}},
+		"GET /cns/{id}/feed":           {Section: section, Answers: "what the node would be sent, as lines of JSON", Query: []string{"after"}, Answer: frameForm{}, Media: "application/x-ndjson"},
+		"GET /cns/{id}/support/{part}": {Section: section, Answers: "what the agent of a node says of itself, asked over its session: `logs`, `settings`, `goroutines`, `heap`, `runtime`, `status` or `metrics`, without secrets", Media: "application/octet-stream"},
+		"GET /wait":                    {Section: section, Answers: "whether each node concerned has programmed a seq, as soon as all have or at the deadline, with the nodes that have not, the reasons, the `objects` that they lack, and what is `absent` because a VM is not to run: `seq`, `scope`, `timeout`; `vm` with `scope` leaves only that VM's links and the devices of the vnets", Query: []string{"seq", "scope", "timeout", "vm"}, Answer: liveness.Verdict{}},
 	}
 }

@@ -73,11 +73,13 @@ type Routes struct {
 	store Store // of cfg
 	// kernelAsks has a token for each request that asks CNs for their kernels.
 	kernelAsks chan struct{}
+	// supportAsks has a token for each part of a support bundle that is fetched from a CN.
+	supportAsks chan struct{}
 }
 
 // New returns Routes.
 func New(cfg Config) *Routes {
-	return &Routes{cfg: cfg, store: cfg.Store, kernelAsks: make(chan struct{}, maxKernelAsks)}
+	return &Routes{cfg: cfg, store: cfg.Store, kernelAsks: make(chan struct{}, maxKernelAsks), supportAsks: make(chan struct{}, maxSupportAsks)}
 }
 
 // Routes are the paths of CNs.
@@ -88,6 +90,7 @@ func (s *Routes) Routes() []rest.Route {
 		{Method: "GET", Pattern: "/cns/{id}", Serve: s.get},
 		{Method: "POST", Pattern: "/cns/{id}/accept", Serve: s.accept},
 		{Method: "GET", Pattern: "/cns/{id}/feed", Serve: s.observe},
+		{Method: "GET", Pattern: "/cns/{id}/support/{part}", Serve: s.support},
 	}
 }
 

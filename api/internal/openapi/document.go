@@ -106,6 +106,10 @@ func plainPath(pattern string) (path string, names []string) {
 	segments := strings.Split(pattern, "/")
 	for i, segment := range segments {
 		if strings.HasPrefix(segment, "{") {
+			if segment == "{$}" { // the path ends here
+				segments[i] = ""
+				continue
+			}
 			name := strings.TrimSuffix(strings.Trim(segment, "{}"), "...")
 			names = append(names, name)
 			segments[i] = "{" + name + "}"

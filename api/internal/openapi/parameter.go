@@ -67,5 +67,6 @@ var parameters = map[string]parameter{
 // pathParameters are those of paths, by their name in the pattern.
 var pathParameters = map[string]parameter{
 	"id":      text("the id of the object, or its name where that is unique"),
+	"part":    text("the name of the part"),
 	"subject": text("the subject of the grant, which may have slashes"),
 }

@@ -21,6 +21,8 @@ import (
 	"rutter/agent/vmsource/libvirt"
 	"rutter/agent/vmsource/registered"
 	"rutter/api/auth/tlsgate"
+	"rutter/api/support"
+	"rutter/cmd/rutter/debugsocket"
 	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/node"
 	"rutter/cmd/rutter/output"
@@ -62,6 +64,7 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "svp", EnvVars: []string{"RUTTER_AGENT_SVP"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the local SVP server, or off"},
 		&cli.DurationFlag{Name: "svp-max-age", EnvVars: []string{"RUTTER_AGENT_SVP_MAX_AGE"}, Value: time.Minute, Usage: "say so, in the log and at GET /svp, when no server was heard for this `TIME`; SVP answers all the same"},
 		statusFlag(),
+		debugsocket.Flag("RUTTER_AGENT_"),
 		&cli.StringFlag{Name: "socket", EnvVars: []string{"RUTTER_AGENT_SOCKET"}, Value: localhttp.DefaultSocket, Usage: "`PATH` of the Unix socket at which root may change this node's VMs (rutter vm), or off"},
 		&cli.StringFlag{Name: "socket-group", EnvVars: []string{"RUTTER_AGENT_SOCKET_GROUP"}, Usage: "`GROUP` whose members may use the socket as root does"},
 		vmhost.HelperFlag(),
@@ -202,9 +205,15 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 		return opts, err
 	}
 	if opts.Logger, err = term.DaemonLogger(c, c.App.ErrWriter); err != nil {
+	ring := support.NewRing(support.RingBytes)
+	if opts.Logger, err = term.NewLogger(ring.Tee(c.App.ErrWriter), c.String("log-level")); err != nil {
 		return opts, err
 	}
 	if opts.Servers, err = connect(c, opts.CN, opts.Logger); err != nil {
+		return opts, err
+	}
+	opts.Support = support.New(support.Config{Version: c.App.Version, Ring: ring, Settings: debugsocket.SettingsOf(c, Flags()), Folder: c.String("data")})
+	if opts.Debug, err = debugsocket.OptionsOf(c); err != nil {
 		return opts, err
 	}
 	opts.Socket, opts.SocketAsked = socketOf(c), c.IsSet("socket") || c.IsSet("socket-group")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -28,7 +27,7 @@ func Command() *cli.Command {
 	return &cli.Command{
 		Name: "cluster", Usage: "the servers that agree on the log", Category: "Operating",
 		Description: term.Examples(
-			"rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -s http://10.0.0.3:7420",
+			"rutter cluster status -s http://10.0.0.1:7420     # asks all servers, which it finds by this one",
 			"rutter cluster join s4 10.0.0.4:7421     # then: rutter cluster promote s4",
 			"rutter cluster remove s2                 # by its ID, the host of its peer port, or its URL",
 			"rutter cluster transfer s1",
@@ -40,6 +39,8 @@ func Command() *cli.Command {
 				Flags:       append([]cli.Flag{term.ServersFlag(), output.TableFlag()}, &cli.DurationFlag{Name: "wait", Usage: "wait until each of them is ready, this `TIME` at most"}),
 				Description: term.Examples("rutter cluster status", "rutter cluster status --wait 2m     # between two restarts", "rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -o json"),
 			},
+		Subcommands: []*cli.Command{
+			statusCommand(),
 			{
 				Name: "members", Usage: "who belongs to the cluster, who has a vote, who leads", Flags: []cli.Flag{term.ServersFlag(), output.TableFlag()}, Action: clusterMembers,
 				Description: term.Examples("rutter cluster members", "rutter cluster members -o json"),
@@ -85,122 +86,6 @@ func clusterClient(c *cli.Context) (*client.Client, error) {
 	cfg, err := term.ClientConfig(c)
 	cfg.AttemptTimeout = attemptTimeout
 	return term.OpenClient(cfg, err)
-}
-
-// serverAnswer is the answer of one server, or its error.
-type serverAnswer struct {
-	URL string `json:"url"`
-	client.Status
-	Error string `json:"error,omitempty"`
-}
-
-func clusterStatus(c *cli.Context) error {
-	if err := term.NoArguments(c); err != nil {
-		return err
-	}
-	api, err := term.NewClient(c)
-	if err != nil {
-		return err
-	}
-	answers, reached, ready := askServers(c.Context, api)
-	for end := time.Now().Add(c.Duration("wait")); !ready && time.Now().Before(end); answers, reached, ready = askServers(c.Context, api) {
-		select {
-		case <-c.Context.Done():
-			return c.Context.Err()
-		case <-time.After(promotePause):
-		}
-	}
-	if c.String("output") == "csv" {
-		err = output.Table(c, answers, func(w io.Writer) { writeServers(w, answers) })
-	} else {
-		err = output.One(c, answers, func(out io.Writer) { writeClusterStatus(out, answers) })
-	}
-	switch {
-	case err != nil:
-		return err
-	case !reached:
-		return client.ErrUnavailable
-	case !ready && c.IsSet("wait"):
-		return fmt.Errorf("not every server was ready within %v", c.Duration("wait"))
-	}
-	return nil
-}
-
-// askServers asks each server. ready reports whether each says that it is ready.
-func askServers(ctx context.Context, api *client.Client) (answers []serverAnswer, reached, ready bool) {
-	ready = true
-	for _, server := range api.Servers() {
-		status, err := api.StatusOf(ctx, server)
-		a := serverAnswer{URL: server, Status: status}
-		if err != nil {
-			a.Error = err.Error()
-		}
-		reached = reached || err == nil
-		ready = ready && err == nil && status.Ready
-		answers = append(answers, a)
-	}
-	return answers, reached, ready
-}
-
-// writeClusterStatus is what people read: the servers, and below them what is to be acted on.
-func writeClusterStatus(out io.Writer, answers []serverAnswer) {
-	w := output.Aligned(out)
-	writeServers(w, answers)
-	_ = w.Flush() // the terminal is gone
-	asked, missing := make(map[string]bool), make(map[string]string)
-	for _, a := range answers {
-		asked[a.ID] = true
-	}
-	for _, a := range answers {
-		for _, m := range a.Members {
-			if !asked[m.ID] {
-				missing[m.ID] = m.Address
-			}
-		}
-	}
-	writeClockAlarms(out, answers)
-	writeAlarms(out, answers)
-	for _, id := range slices.Sorted(maps.Keys(missing)) {
-		output.Printf(out, "%s (peer port %s) is a member too, and was not asked or did not answer: name it with --server\n", id, missing[id])
-	}
-}
-
-// writeServers is a line for each server.
-func writeServers(w io.Writer, answers []serverAnswer) {
-	var head log.Seq
-	for _, a := range answers {
-		head = max(head, a.Head.Seq)
-	}
-	output.Print(w, "SERVER\tID\tSTATE\tTERM\tHEAD\tLAG\tDURABLE\tDATA\tDISK FREE\tCLOCK\tREADY\n")
-	for _, a := range answers {
-		if a.Error != "" {
-			output.Printf(w, "%s\t-\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n", a.URL, a.Error)
-			continue
-		}
-		ready, d := "yes", a.Detail
-		if a.NotReady != "" {
-			ready = "no: " + a.NotReady
-		}
-		if d.Diverged != "" {
-			ready = "no: " + d.Diverged
-		}
-		output.Printf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s of %s\t%s\t%s\n", a.URL, output.Text(a.ID), output.Text(a.State), a.Term, a.Head.Seq, head-a.Head.Seq,
-			d.Durable, output.Size(d.DBBytes+d.RaftBytes), output.Size(d.DiskFree), output.Size(d.DiskBytes), clockOf(d.Clock), ready)
-	}
-}
-
-// writeAlarms writes the alarms that operators must look at. An alarm of several
-// servers is written once.
-func writeAlarms(out io.Writer, answers []serverAnswer) {
-	said := make(map[string]bool)
-	for _, a := range answers {
-		for _, alarm := range a.Alarms {
-			if !said[alarm] {
-				said[alarm] = true
-				output.Printf(out, "%s %s\n", "ALARM", alarm)
-			}
-		}
-	}
 }
 
 func clusterMembers(c *cli.Context) error {

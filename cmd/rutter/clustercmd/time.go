@@ -71,18 +71,6 @@ func offsetOf(d time.Duration) string {
 	return text
 }
 
-// writeClockAlarms prints the servers' alarms about clocks, each alarm once.
-func writeClockAlarms(out io.Writer, answers []serverAnswer) {
-	for _, a := range answers {
-		if a.Detail.Clock == nil {
-			continue
-		}
-		for _, alarm := range a.Detail.Clock.Alarms {
-			output.Printf(out, "%s: %s\n", a.ID, alarm)
-		}
-	}
-}
-
 // shownTime is the output of `rutter cluster time`.
 type shownTime struct {
 	Time log.Time `json:"time"` // of the last entry

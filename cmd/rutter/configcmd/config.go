@@ -156,8 +156,10 @@ func (s *Settings) Command() *cli.Command {
 				Description: term.Examples("rutter config print > rutter.toml", "rutter config print agent --config rutter.toml --origin"),
 			},
 			{
-				Name: "check", Usage: "say whether a file's settings would be taken", ArgsUsage: "FILE", Action: s.check,
-				Description: term.Examples("rutter config check /etc/rutter/rutter.toml"),
+				Name: "check", Usage: "say whether a file's settings would be taken, and whether the files and folders that they name are there", ArgsUsage: "FILE", Action: s.check,
+				Flags: []cli.Flag{&cli.BoolFlag{Name: "no-files", Usage: "do not look at files and folders: the settings are those of another machine"}},
+				Description: term.Examples("rutter config check /etc/rutter/rutter.toml", "rutter config check --no-files cn7.toml") +
+					"\n\nWhether a file can be read is tried as the user who runs this: sudo -u rutter rutter config check …\ntries it as a server's user. Exit codes: 0 the settings would be taken; 2 they would not.",
 			},
 		},
 	}
@@ -320,7 +322,15 @@ func (s *Settings) check(c *cli.Context) error {
 		if len(file.sections[section.Name]) == 0 {
 			continue
 		}
-		if err := s.run(c, section, path, nil, section.Check); err != nil {
+		check := func(inner *cli.Context) error {
+			if !c.Bool("no-files") { // first: it names all that is missing, and what to do
+				if err := pathsError(checkPaths(inner, section.Flags())); err != nil {
+					return err
+				}
+			}
+			return section.Check(inner)
+		}
+		if err := s.run(c, section, path, nil, check); err != nil {
 			return term.Usagef("%s: [%s]: %w", path, section.Name, err)
 		}
 		output.Printf(c.App.Writer, "[%s] is right\n", section.Name)

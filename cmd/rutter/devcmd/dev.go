@@ -19,6 +19,7 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
+	"rutter/api/support"
 	"rutter/cmd/rutter/demo"
 	"rutter/cmd/rutter/node"
 	"rutter/cmd/rutter/output"
@@ -123,6 +124,8 @@ func fillDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder stri
 // startDevServers starts the servers and returns their URLs.
 func startDevServers(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, port int) ([]string, error) {
 	logger, err := term.DaemonLogger(c, c.App.ErrWriter)
+	ring := support.NewRing(support.RingBytes)
+	logger, err := term.NewLogger(ring.Tee(c.App.ErrWriter), c.String("log-level"))
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +146,7 @@ func startDevServers(ctx context.Context, c *cli.Context, g *errgroup.Group, fol
 		s, err := serve.Open(serve.Options{
 			Store: raftstore.Config{ID: m.ID, Dir: filepath.Join(folder, m.ID), Listen: m.Address, InitialMembers: members},
 			API:   at(i, 0), SVP: at(i, 2), Version: c.App.Version, Logger: logger, TLS: certificates(m.ID),
-			CNNetworks: loopback,
+			CNNetworks: loopback, Support: support.New(support.Config{Version: c.App.Version, Ring: ring, Folder: filepath.Join(folder, m.ID)}),
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%w (--port chooses others)", err)
@@ -186,6 +189,8 @@ func devClient(c *cli.Context, folder, name string, cfg client.Config) (*client.
 // machine.
 func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string, operator *client.Client) (nodes []*node.Node, err error) {
 	logger, err := term.DaemonLogger(c, c.App.ErrWriter)
+	ring := support.NewRing(support.RingBytes)
+	logger, err := term.NewLogger(ring.Tee(c.App.ErrWriter), c.String("log-level"))
 	if err != nil {
 		return nil, err
 	}
@@ -199,6 +204,8 @@ func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folde
 			files = &paths
 		}
 		opts := node.Options{CN: cn, Version: c.App.Version, Folder: filepath.Join(folder, name), Kernel: node.SimulatedKernel(), Logger: logger.With("agent", name)}
+		opts := node.Options{CN: cn, Folder: filepath.Join(folder, name), Kernel: node.SimulatedKernel(), Logger: logger.With("agent", name)}
+		opts.Support = support.New(support.Config{Version: c.App.Version, Ring: ring, Folder: opts.Folder})
 		if opts.Servers, err = node.Connect(cn, urls, files, opts.Logger); err != nil {
 			return nil, err
 		}
@@ -244,8 +251,18 @@ func printReady(w io.Writer, folder string, urls []string) {
 			option += " --tls-dir " + pkiclient.Operator(devCertificates(folder))
 		}
 	}
-	for _, line := range []string{"network list", "nic create --help", "log tail --follow", "lookup vl3 4385813 10.21.12.100", "cn sessions"} {
-		output.Printf(w, "  %s %s%s\n", os.Args[0], line, option) // the name by which the program was called
+	for _, try := range []struct{ command, shows string }{
+		{"network list", "the networks of the demo"},
+		{"nic list", "its NICs, with their addresses"},
+		{"lookup vl3 4385813 10.21.12.100", "which NIC has an address, and on which node"},
+		{"trace blue1 blue5", "why one VM reaches another, step by step"},
+		{"tag create name=first --wait fabric", "a change, and the wait until every node has it"},
+		{"log tail -n 5", "what changed last, and who did it; --follow goes on"},
+		{"cn sessions", "how far each compute node is"},
+		{"cluster status", "each server, and what is to be seen to"},
+		{"support bundle --cn all", "one file with what all of them say of themselves"},
+	} {
+		output.Printf(w, "  %s %s%s     # %s\n", os.Args[0], try.command, option, try.shows) // the name by which the program was called
 	}
 	console := urls[0] + "/console/"
 	if strings.HasPrefix(urls[0], "https://") {

@@ -18,6 +18,8 @@ import (
 	"rutter/agent/ports"
 	"rutter/agent/underlay"
 	"rutter/api/client"
+	"rutter/api/support"
+	"rutter/cmd/rutter/debugsocket"
 	"rutter/cmd/rutter/localhttp"
 	"rutter/log"
 	"rutter/varp"
@@ -66,6 +68,12 @@ type Options struct {
 	// The caller closes it after Run.
 	View *view.Reader
 
+	// Support has what the node says of itself to operators, over its session and at Debug;
+	// nil: a source without log lines and settings.
+	Support *support.Source
+	// Debug is the socket at which root gets the same, and profiles.
+	Debug debugsocket.Options
+
 	// Opened, if not nil, is called when the ports are open.
 	Opened func()
 	Logger *slog.Logger // nil discards
@@ -100,6 +108,9 @@ func Open(opts Options) (*Node, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.Support == nil {
+		opts.Support = support.New(support.Config{Folder: opts.Folder})
+	}
 	found := new(troubles)
 	n := &Node{opts: opts, found: found}
 	cfg := agent.Config{
@@ -129,6 +140,7 @@ func Open(opts Options) (*Node, error) {
 			return nil, err
 		}
 	}
+	cfg.Local = supportLocal{cfg.Local, support.NewPager(opts.Support)}
 	if opts.View != nil {
 		cfg.View = opts.View.Read
 	}
@@ -140,6 +152,7 @@ func Open(opts Options) (*Node, error) {
 			n.answers = answer.New(answer.Config{Log: answer.View{CN: opts.CN, Read: n.agent.View}, Logger: opts.Logger})
 		}
 		n.metrics, err = metrics.Handler(n.measured())
+		n.addParts(opts.Support)
 	}
 	if err == nil && opts.Underlay != nil {
 		n.under = underlay.New(underlay.Config{
@@ -214,6 +227,9 @@ func (n *Node) serve(ctx context.Context, g *errgroup.Group) error {
 		}
 		svpStats = svp.Stats
 		g.Go(func() error { return svp.Run(ctx, listener) })
+	}
+	if err := n.serveDebug(ctx, g); err != nil {
+		return err
 	}
 	if err := n.serveLocal(ctx, withSVP(n.handler(), svpStats), g); err != nil {
 		return err

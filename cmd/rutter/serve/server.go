@@ -20,12 +20,14 @@ import (
 	"rutter/api/auth/tlsgate"
 	"rutter/api/auth/webcheck"
 	"rutter/api/liveness"
+	"rutter/api/support"
 	"rutter/api/triton/changefeed"
 	"rutter/api/triton/cnapi"
 	"rutter/api/triton/netreport"
 	"rutter/api/triton/vmapi"
 	"rutter/api/vmm"
 	"rutter/cmd/rutter/backup"
+	"rutter/cmd/rutter/debugsocket"
 	"rutter/cmd/rutter/serviceaddr"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/cmd/rutter/svpview"
@@ -63,6 +65,13 @@ type Options struct {
 	BackupLauncher *backup.Launcher
 	Version        string
 	Logger         *slog.Logger // the server's name is added to it
+	Version          string
+	// Support has what the server says of itself to operators; nil: a source without log
+	// lines and settings.
+	Support *support.Source
+	// Debug is the socket at which root gets the same, and profiles.
+	Debug  debugsocket.Options
+	Logger *slog.Logger // the server's name is added to it
 }
 
 // Server is one server: the store, its API and its SVP.
@@ -90,6 +99,8 @@ type Server struct {
 	backups    *backup.Schedule // nil: none are scheduled
 
 	apiListener, svpListener net.Listener
+	debug                    *debugsocket.Server // nil: off
+	places                   *directory
 
 	tls    *serverTLS // nil: none
 	grants *grantFollower
@@ -109,6 +120,9 @@ func Open(cfg Options) (_ *Server, err error) {
 		}
 	}()
 	cfg.Store.Logger, cfg.Triton.Hosts, cfg.Triton.addresses = cfg.Logger, cfg.Hosts, cfg.ServiceAddresses
+	if cfg.Support == nil {
+		cfg.Support = support.New(support.Config{Version: cfg.Version, Folder: cfg.Store.Dir})
+	}
 	if err = s.listen(&cfg); err != nil {
 		return nil, err
 	}
@@ -133,6 +147,8 @@ func Open(cfg Options) (_ *Server, err error) {
 	gate := newGate(backend, cfg.CNNetworks)
 	s.compare = newAddressWatch(cfg.ServiceAddresses, peersAdapter{s.store}, logger)
 	answers := map[byte]func([]byte) ([]byte, error){askPlaces: s.answerPlaces, askAddresses: s.compare.answer}
+	s.places = newDirectory(backend.Status, peersAdapter(backend), cfg.TLS != "", cfg.API, s.apiListener.Addr(), s.store.Status().Address)
+	answers[askAPI] = s.places.answer
 	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, gate, s.tls, answers, logger); err != nil {
 		return nil, err
 	}
@@ -180,13 +196,15 @@ func Open(cfg Options) (_ *Server, err error) {
 		Warnings: func() []string {
 			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.gateways.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings(), s.addresses.Problems(), s.compare.warnings())
 		},
-		Lines: s.addresses.Lines,
+		Lines: s.addresses.Lines, CertificateEnd: s.tls.certificateEnd, Support: cfg.Support, Directory: s.places.places,
 		Mounts: s.tls.mounted(append(append(napiMounts(s.triton.napi.Table()), cnapiMounts(s.cnapi.Table())...), api.Mount{Path: "/changefeeds", Table: s.changefeed.Table()},
 			api.Mount{Path: "/reports", Table: reports.Table(), Strip: true}, api.Mount{Path: "/vmapi", Table: vms.Table(), Strip: true})),
 	}); err != nil {
 		return nil, err
 	}
-	return s, nil
+	s.addParts(cfg.Support)
+	s.debug, err = debugsocket.Open(context.Background(), cfg.Debug, cfg.Support, logger)
+	return s, err
 }
 
 // openTriton makes the surfaces for Triton's programs, with what is behind them, and opens
@@ -257,6 +275,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	fronts.Go(func() error { return s.compare.run(facing) })
 	fronts.Go(func() error { return s.backups.Run(facing) })
+	fronts.Go(func() error { return s.places.run(facing) })
+	fronts.Go(func() error { return s.debug.Run(facing) })
 	fronts.Go(func() error { return s.gateways.run(facing) })
 	if s.svp != nil {
 		fronts.Go(func() error { return s.mappings.Run(facing) })
@@ -315,6 +335,6 @@ func (s *Server) close() error {
 	if s.store != nil {
 		errs = append(errs, s.store.Close())
 	}
-	errs = append(errs, s.audit.Close())
+	errs = append(errs, s.audit.Close(), s.debug.Close())
 	return errors.Join(errs...)
 }

@@ -26,6 +26,9 @@ func confineServer(cfg serve.Options, logger *slog.Logger) {
 		write = append(write, cfg.TLS)
 		read = confine.FoldersOf(cfg.TLS, client.Cert, client.Key, client.CA, peer.Cert, peer.Key, peer.CA)
 	}
+	if folder := cfg.Debug.Folder(); folder != "" {
+		write = append(write, folder) // the socket is removed at the end
+	}
 	if cfg.Drill != nil {
 		read = append(read, filepath.Dir(cfg.Drill.Path))
 	}

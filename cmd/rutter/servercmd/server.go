@@ -19,6 +19,8 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/webcheck"
 	"rutter/cmd/rutter/backup"
+	"rutter/api/support"
+	"rutter/cmd/rutter/debugsocket"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/sdnotify"
 	"rutter/cmd/rutter/serve"
@@ -50,6 +52,7 @@ func Flags() []cli.Flag {
 		&cli.DurationFlag{Name: "disk-patience", EnvVars: []string{"RUTTER_DISK_PATIENCE"}, Value: time.Minute, Usage: "`TIME` for which one operation on disk may hang before the server ends; it gives up the leadership after a second"},
 		&cli.StringSliceFlag{Name: "budget", EnvVars: []string{"RUTTER_BUDGET"}, Usage: "how much one party may have done for it, as `NAME=PER_SECOND` or NAME=PER_SECOND:AT_ONCE, or NAME=off; docs/safety.md has the names; may be given several times"},
 		term.PassphraseFlag(),
+		debugsocket.Flag("RUTTER_"),
 		&cli.StringFlag{Name: "gc-headroom", EnvVars: []string{"RUTTER_GC_HEADROOM"}, Value: "256MiB", Usage: "`SIZE` of garbage that a server with a small state lets lie between two collections; more costs memory, less costs processor time, 0 is the runtime's own measure"},
 		&cli.DurationFlag{Name: "cert-life", EnvVars: []string{"RUTTER_CERT_LIFE"}, Value: pki.NodeLife, Usage: "`TIME` for which the certificates are good that this server issues, to compute nodes and at most so long to itself; they are renewed after half of it"},
 		&cli.StringFlag{Name: "cpuprofile", EnvVars: []string{"RUTTER_CPUPROFILE"}, Hidden: true, Usage: "`FOLDER` for a profile of the whole run, as ID.prof"},
@@ -94,6 +97,8 @@ func run(c *cli.Context) error {
 		return err
 	}
 	logger, err := term.DaemonLogger(c, c.App.ErrWriter)
+	ring := support.NewRing(support.RingBytes)
+	logger, err := term.NewLogger(ring.Tee(c.App.ErrWriter), c.String("log-level"))
 	if err != nil {
 		return err
 	}
@@ -105,6 +110,7 @@ func run(c *cli.Context) error {
 	if cfg.Passphrase, err = term.Passphrase(c); err != nil {
 		return err
 	}
+	cfg.Support = support.New(support.Config{Version: c.App.Version, Ring: ring, Settings: debugsocket.SettingsOf(c, Flags()), Folder: cfg.Store.Dir, Secrets: []string{cfg.Passphrase}})
 	if err := privateServerFolder(cfg.Store, logger); err != nil {
 		return err
 	}
@@ -263,6 +269,9 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 	}
 	if cfg.Budgets, err = budget.Parse(c.StringSlice("budget")); err != nil {
 		return cfg, term.Usagef("--%v", err)
+	}
+	if cfg.Debug, err = debugsocket.OptionsOf(c); err != nil {
+		return cfg, err
 	}
 	cfg.Version, cfg.Store.Budgets = c.App.Version, cfg.Budgets
 	cfg.Store.ID, cfg.Store.Dir, cfg.Store.Listen, cfg.Store.Advertise = c.String("id"), c.String("data"), c.String("raft"), c.String("advertise")
