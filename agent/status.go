@@ -20,10 +20,10 @@ type KernelStatus struct {
 	Applied uint64 `json:"applied"` // rounds between passes, for the entries that events touched
 	// Delay50 and Delay99 are percentiles over the last of these rounds: the time
 	// from the oldest event, applied, to the kernel's acknowledgement.
-	Delay50  time.Duration `json:"delay_p50_ns"`
-	Delay99  time.Duration `json:"delay_p99_ns"`
+	Delay50 time.Duration `json:"delay_p50_ns"`
+	Delay99 time.Duration `json:"delay_p99_ns"`
 	// Delays are all these times of this process.
-	Delays   Delays    `json:"-"`
+	Delays   Delays        `json:"-"`
 	At       time.Time     `json:"at,omitzero"`       // when the last pass began
 	Took     time.Duration `json:"took_ns"`           // by the last pass
 	TookAll  time.Duration `json:"took_all_ns"`       // by all passes of this process
@@ -36,17 +36,17 @@ type KernelStatus struct {
 	// HealedBy counts Healed by the kind of object, and FailingBy counts Failing and Blocked.
 	HealedBy  map[string]uint64 `json:"healed_by,omitempty"`
 	FailingBy map[string]int    `json:"failing_by,omitempty"`
-	Failing  int               `json:"failing"`    // objects that could not be made, as of the last pass, without those of Idle
-	Blocked  int               `json:"blocked"`    // objects that foreign links block
-	Unread   int               `json:"unread"`     // VM namespaces that could not be read, as of the last pass
-	Waiting  int               `json:"waiting"`    // objects that barriers of changes that concern them wait for
+	Failing   int               `json:"failing"` // objects that could not be made, as of the last pass, without those of Idle
+	Blocked   int               `json:"blocked"` // objects that foreign links block
+	Unread    int               `json:"unread"`  // VM namespaces that could not be read, as of the last pass
+	Waiting   int               `json:"waiting"` // objects that barriers of changes that concern them wait for
 	// WaitingNICs are the NICs among the objects of Waiting whose links are not there.
 	WaitingNICs int `json:"waiting_nics"`
-	Idle     int               `json:"idle"`       // links that are not there because their VMs are not to run
-	VNets    int               `json:"vnets"`      // with links of this node, as of the last pass
-	Links    int               `json:"links"`      // wanted: all kinds of links
-	Neighs   int               `json:"neighbours"` // wanted
-	FDB      int               `json:"fdb"`        // wanted
+	Idle        int `json:"idle"`       // links that are not there because their VMs are not to run
+	VNets       int `json:"vnets"`      // with links of this node, as of the last pass
+	Links       int `json:"links"`      // wanted: all kinds of links
+	Neighs      int `json:"neighbours"` // wanted
+	FDB         int `json:"fdb"`        // wanted
 	// Demand is about the vnets that have too many entries to program them ahead.
 	Demand DemandStatus `json:"on_demand"`
 	// Waits are the objects of Waiting, then those of Idle, at most maxListed of both.
@@ -370,9 +370,9 @@ var DelayBounds = [...]time.Duration{
 
 // Delays counts times.
 type Delays struct {
-	Count  uint64
-	Sum    time.Duration
-	UpTo   [len(DelayBounds)]uint64 // the times up to each bound
+	Count uint64
+	Sum   time.Duration
+	UpTo  [len(DelayBounds)]uint64 // the times up to each bound
 }
 
 func (d *Delays) note(took time.Duration) {

@@ -42,10 +42,6 @@ type clusterRoutes struct {
 	backups  Backups   // nil: there are no snapshots
 	schedule Scheduled // nil: no backups are made
 	upgrader Upgrader  // nil: there are no feature versions
-	logger   *slog.Logger
-	cluster  Cluster  // nil: membership cannot be changed
-	retainer Retainer // nil: retention cannot be changed
-	backups  Backups  // nil: there are no snapshots
 	// directory is Config.Directory.
 	directory func(context.Context) []Place
 	logger    *slog.Logger

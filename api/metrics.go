@@ -42,10 +42,8 @@ func newMetrics(s *Server) (*metrics, error) {
 		buildInfo(s.cfg.Version),
 		guard.BudgetMetrics{Meters: append(slices.Clone(s.cfg.Meters), s.guard.Meters()...)},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	}, slices.Concat(s.gauges(), s.feed.Collectors(), s.barrier.Collectors(), s.guard.Collectors(), own)...)
-	for _, c := range m.all {
 	}, slices.Concat(s.gauges(), s.feed.Collectors(), s.barrier.Collectors(), s.guard.Collectors(), s.support.collectors(), own)...)
-	for _, c := range all {
+	for _, c := range m.all {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

@@ -35,8 +35,8 @@ func sample(now time.Time) Config {
 	mac := log.MAC{2, 5: 1}
 	return Config{
 		Version: "1.2.3",
-		Now:   func() time.Time { return now },
-		Agent: func() agent.Status { return status },
+		Now:     func() time.Time { return now },
+		Agent:   func() agent.Status { return status },
 		Ports: func(context.Context) ports.Status {
 			return ports.Status{
 				Mode: ports.Mode{Mode: desired.SecurityEnforced}, Underlay: map[filter.Reason]filter.Count{filter.ReasonPeer: {Packets: 4}},

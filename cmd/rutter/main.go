@@ -144,10 +144,8 @@ func commands() []*cli.Command {
 			declarecmd.ExportCommand(logcmd.StateAt), declarecmd.ExplainCommand(),
 			cncmd.Command(), cncmd.TaskCommand(),
 			logcmd.Command(revertcmd.Command()), snoopcmd.ChangefeedCommand(), applycmd.PlanCommand(), applycmd.ApplyCommand(), importcmd.Command(), tritoncmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
-			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), cnicmd.Command(), libvirtcmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(),
-			settings().Command(), completioncmd.Command(completed), manpages.Command(version, completed), versionCommand(),
 			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), cnicmd.Command(), libvirtcmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(), supportcmd.Command(),
-			settings().Command(), completioncmd.Command(completed), versionCommand(),
+			settings().Command(), completioncmd.Command(completed), manpages.Command(version, completed), versionCommand(),
 		},
 	)
 }

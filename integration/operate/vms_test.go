@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"rutter/integration/pages"
 	"rutter/cmd/rutter/confine"
+	"rutter/integration/pages"
 	"rutter/integration/tinyguest"
 )
 

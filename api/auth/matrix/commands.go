@@ -71,8 +71,7 @@ var commandGroups = []struct {
 	{
 		cells: rules, why: "they change what the cluster itself is, or take all of it away",
 		names: []string{
-			"cn accept", "cluster join", "cluster promote", "cluster remove", "cluster transfer", "cluster rebuild", "cluster retention set", "cluster time set", "cluster finalize", "snapshot save", "snapshot now", "log import",
-			"cn accept", "cluster join", "cluster promote", "cluster remove", "cluster transfer", "cluster rebuild", "cluster retention set", "cluster time set", "snapshot save", "log import", "support bundle",
+			"cn accept", "cluster join", "cluster promote", "cluster remove", "cluster transfer", "cluster rebuild", "cluster retention set", "cluster time set", "cluster finalize", "snapshot save", "snapshot now", "log import", "support bundle",
 			"grant list", "grant set", "grant remove", "cert record", "cert list", "cert revoke", "cert rotate begin", "cert rotate finish", "token create", "token list", "token revoke",
 		},
 	},

@@ -204,9 +204,8 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	if err = checkDoors(c); err != nil {
 		return opts, err
 	}
-	if opts.Logger, err = term.DaemonLogger(c, c.App.ErrWriter); err != nil {
 	ring := support.NewRing(support.RingBytes)
-	if opts.Logger, err = term.NewLogger(ring.Tee(c.App.ErrWriter), c.String("log-level")); err != nil {
+	if opts.Logger, err = term.DaemonLogger(c, ring.Tee(c.App.ErrWriter)); err != nil {
 		return opts, err
 	}
 	if opts.Servers, err = connect(c, opts.CN, opts.Logger); err != nil {

@@ -34,12 +34,6 @@ func Command() *cli.Command {
 			"rutter cluster recover --data /var/lib/rutter --id s1     # offline, when the majority is lost",
 		),
 		Subcommands: append([]*cli.Command{
-			{
-				Name: "status", Usage: "what each server named by --server says of itself", Action: clusterStatus,
-				Flags:       append([]cli.Flag{term.ServersFlag(), output.TableFlag()}, &cli.DurationFlag{Name: "wait", Usage: "wait until each of them is ready, this `TIME` at most"}),
-				Description: term.Examples("rutter cluster status", "rutter cluster status --wait 2m     # between two restarts", "rutter cluster status -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -o json"),
-			},
-		Subcommands: []*cli.Command{
 			statusCommand(),
 			{
 				Name: "members", Usage: "who belongs to the cluster, who has a vote, who leads", Flags: []cli.Flag{term.ServersFlag(), output.TableFlag()}, Action: clusterMembers,

@@ -123,9 +123,8 @@ func fillDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder stri
 
 // startDevServers starts the servers and returns their URLs.
 func startDevServers(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, port int) ([]string, error) {
-	logger, err := term.DaemonLogger(c, c.App.ErrWriter)
 	ring := support.NewRing(support.RingBytes)
-	logger, err := term.NewLogger(ring.Tee(c.App.ErrWriter), c.String("log-level"))
+	logger, err := term.DaemonLogger(c, ring.Tee(c.App.ErrWriter))
 	if err != nil {
 		return nil, err
 	}
@@ -188,9 +187,8 @@ func devClient(c *cli.Context, folder, name string, cfg client.Config) (*client.
 // joins first. With tasks it sends its sysinfo, and does the tasks that need no
 // machine.
 func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string, operator *client.Client) (nodes []*node.Node, err error) {
-	logger, err := term.DaemonLogger(c, c.App.ErrWriter)
 	ring := support.NewRing(support.RingBytes)
-	logger, err := term.NewLogger(ring.Tee(c.App.ErrWriter), c.String("log-level"))
+	logger, err := term.DaemonLogger(c, ring.Tee(c.App.ErrWriter))
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +202,6 @@ func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folde
 			files = &paths
 		}
 		opts := node.Options{CN: cn, Version: c.App.Version, Folder: filepath.Join(folder, name), Kernel: node.SimulatedKernel(), Logger: logger.With("agent", name)}
-		opts := node.Options{CN: cn, Folder: filepath.Join(folder, name), Kernel: node.SimulatedKernel(), Logger: logger.With("agent", name)}
 		opts.Support = support.New(support.Config{Version: c.App.Version, Ring: ring, Folder: opts.Folder})
 		if opts.Servers, err = node.Connect(cn, urls, files, opts.Logger); err != nil {
 			return nil, err

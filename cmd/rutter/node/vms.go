@@ -11,7 +11,6 @@ import (
 
 	"rutter/agent/vminfo/vmhelper"
 	"rutter/agent/vminfo/vmmstate"
-	"rutter/agent/vminfo/vmrun"
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/tlsgate"
 

@@ -64,8 +64,6 @@ type Options struct {
 	Backup         backup.Settings
 	BackupLauncher *backup.Launcher
 	Version        string
-	Logger         *slog.Logger // the server's name is added to it
-	Version          string
 	// Support has what the server says of itself to operators; nil: a source without log
 	// lines and settings.
 	Support *support.Source
@@ -129,10 +127,9 @@ func Open(cfg Options) (_ *Server, err error) {
 	if s.store, err = raftstore.Open(cfg.Store); err != nil {
 		return nil, err
 	}
-	backend, logger := storeapi.Store{Store: s.store, Refused: storeapi.NewRefused()}, cfg.Logger.With("server", cfg.Store.ID)
 	logger := cfg.Logger.With("server", cfg.Store.ID)
 	s.backups = newBackups(cfg, s.store, logger)
-	backend := storeapi.Store{Store: s.store}
+	backend := storeapi.Store{Store: s.store, Refused: storeapi.NewRefused()}
 	if s.audit, err = audit.Open(audit.Config{Folder: cfg.Store.Dir}); err != nil {
 		return nil, err
 	}
@@ -147,7 +144,7 @@ func Open(cfg Options) (_ *Server, err error) {
 	gate := newGate(backend, cfg.CNNetworks)
 	s.compare = newAddressWatch(cfg.ServiceAddresses, peersAdapter{s.store}, logger)
 	answers := map[byte]func([]byte) ([]byte, error){askPlaces: s.answerPlaces, askAddresses: s.compare.answer}
-	s.places = newDirectory(backend.Status, peersAdapter(backend), cfg.TLS != "", cfg.API, s.apiListener.Addr(), s.store.Status().Address)
+	s.places = newDirectory(backend.Status, peersAdapter{s.store}, cfg.TLS != "", cfg.API, s.apiListener.Addr(), s.store.Status().Address)
 	answers[askAPI] = s.places.answer
 	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, gate, s.tls, answers, logger); err != nil {
 		return nil, err
@@ -177,8 +174,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.addresses = newServiceAddresses(cfg.ServiceAddresses, s.store, logger)
-	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status), s.alarms(), backend.Refused, serviceaddr.Metrics{Service: s.addresses})
-	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status), backup.Metrics{Schedule: s.backups}, serviceaddr.Metrics{Service: s.addresses})
+	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status), s.alarms(), backend.Refused, backup.Metrics{Schedule: s.backups}, serviceaddr.Metrics{Service: s.addresses})
 	collectors = append(append(collectors, s.tls.collectors()...), append(append(s.triton.collectors(), s.gateways.collectors()...), s.cnapi.Collectors()...)...)
 	if s.svpListener != nil {
 		if err = s.openSVP(cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
@@ -188,10 +184,8 @@ func Open(cfg Options) (_ *Server, err error) {
 	}
 	if s.api, err = api.New(api.Config{
 		Audit: s.audit, Budgets: cfg.Budgets, Meters: slices.Concat(s.store.Budgets(), s.tls.meters(), s.cnapi.Meters()),
-		Store: loadedStore{backend, s.mappings}, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
-		Sessions: s.sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
 		Store: alarmedStore{loadedStore{backend, s.mappings}, s.backups.Alarms}, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Scheduled: scheduled{s.backups}, Upgrader: storeapi.Upgrader{Membership: s.store.Members()}, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
-		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
+		Sessions: s.sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
 		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {
 			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.gateways.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings(), s.addresses.Problems(), s.compare.warnings())

@@ -18,8 +18,8 @@ import (
 
 	"rutter/api/auth/pki"
 	"rutter/api/auth/webcheck"
-	"rutter/cmd/rutter/backup"
 	"rutter/api/support"
+	"rutter/cmd/rutter/backup"
 	"rutter/cmd/rutter/debugsocket"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/sdnotify"
@@ -96,9 +96,8 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	logger, err := term.DaemonLogger(c, c.App.ErrWriter)
 	ring := support.NewRing(support.RingBytes)
-	logger, err := term.NewLogger(ring.Tee(c.App.ErrWriter), c.String("log-level"))
+	logger, err := term.DaemonLogger(c, ring.Tee(c.App.ErrWriter))
 	if err != nil {
 		return err
 	}
