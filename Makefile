@@ -112,7 +112,7 @@ vuln: ## known vulnerabilities in what the program calls; error 3: some were fou
 release: ## what is published of this commit, in dist/: tarballs, Debian packages, image, bills of materials, checksums. ARCH=amd64 or ONLY=deb,tar for some of it; MAINTAINER='NAME <ADDRESS>'
 	@VERSION="$(VERSION)" ARCH="$(ARCH)" ONLY="$(ONLY)" OUT="$(OUT)" MAINTAINER="$(MAINTAINER)" scripts/release/release.sh
 
-reproducible: ## the program is built twice, in different folders, and must have the same bytes
+reproducible: ## the program and what is released of it are built twice, in different folders, and must have the same bytes
 	@scripts/reproducible.sh '$(VERSION)'
 
 clean: ## what the targets above made
