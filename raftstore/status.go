@@ -3,6 +3,7 @@ package raftstore
 import (
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -135,6 +136,17 @@ func (s *Store) Status() Status {
 		st.Members = append(st.Members, MemberStatus{Member: Member{ID: string(m.ID), Address: string(m.Address)}, Voter: m.Suffrage == raft.Voter, Leader: m.ID == id})
 	}
 	return st
+}
+
+// Unapplied returns how many committed entries of raft wait for this server's state to take
+// them. On a server that works there are few, and not the same ones for long.
+func (s *Store) Unapplied() uint64 {
+	r := s.raft.Load()
+	if r == nil {
+		return 0
+	}
+	waiting, _ := strconv.ParseUint(r.Stats()["fsm_pending"], 10, 64) // raft has it as text only
+	return waiting
 }
 
 // Age returns the time since this server's last contact with a leader: its state is at

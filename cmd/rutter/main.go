@@ -39,6 +39,7 @@ import (
 	"rutter/cmd/rutter/objects"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/revertcmd"
+	"rutter/cmd/rutter/sdnotify"
 	"rutter/cmd/rutter/servercmd"
 	"rutter/cmd/rutter/snoopcmd"
 	"rutter/cmd/rutter/term"
@@ -90,7 +91,11 @@ func run(ctx context.Context, args []string, rawOut, rawErr io.Writer) int {
 		printError(stderr, text)
 		output.Lines(stderr, "", term.Remedy(err))
 	}
-	return term.ExitCode(err)
+	code := term.ExitCode(err)
+	if code == term.ExitUsage {
+		sdnotify.Refused(ctx, err.Error())
+	}
+	return code
 }
 
 // printError prints the text of an error, in which words of others may stand: only its

@@ -4,10 +4,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"rutter/integration/pages"
 )
 
 const (
@@ -49,58 +50,25 @@ func execStart(t *testing.T, unit string) string {
 	return ""
 }
 
-// step is a block of the document to run, or a loss that it speaks of.
-type step struct {
-	path    string
-	line    int
-	section string // the heading that it is under
-	hosts   []string
-	script  string
-	lost    bool
-}
-
-var lossMark = regexp.MustCompile(`^<!-- test: lose ([a-z0-9 ]+) -->$`)
-
 // steps reads a document's blocks.
-func steps(t *testing.T, path string) (all []step) {
+func steps(t *testing.T, path string) []pages.Step {
 	t.Helper()
-	text, err := os.ReadFile(path)
+	all, err := pages.Read(path)
 	if err != nil {
 		t.Fatal(err)
-	}
-	var in *step
-	section := ""
-	for i, line := range strings.Split(string(text), "\n") {
-		switch {
-		case in != nil && line == "```":
-			all = append(all, *in)
-			in = nil
-		case in != nil:
-			in.script += line + "\n"
-		case lossMark.MatchString(line):
-			all = append(all, step{path: path, line: i + 1, section: section, hosts: strings.Fields(lossMark.FindStringSubmatch(line)[1]), lost: true})
-		case strings.HasPrefix(line, "## "):
-			section = strings.TrimPrefix(line, "## ")
-		case strings.HasPrefix(line, "```"):
-			words := strings.Fields(strings.TrimPrefix(line, "```"))
-			if len(words) < 2 || words[0] != "sh" {
-				t.Fatalf("%s:%d: a block of commands says on which hosts they run, as in ```sh s1", path, i+1)
-			}
-			in = &step{path: path, line: i + 1, section: section, hosts: words[1:]}
-		}
 	}
 	return all
 }
 
 // run does what a step says.
-func (h *hosts) run(s step) {
+func (h *hosts) run(s pages.Step) {
 	h.t.Helper()
-	for _, name := range s.hosts {
-		if s.lost {
+	for _, name := range s.Hosts {
+		if s.Lost {
 			h.lose(name)
 			continue
 		}
-		h.t.Logf("%s:%d on %s:\n%s", s.path, s.line, name, h.must(name, s.script))
+		h.t.Logf("%s:%d on %s:\n%s", s.Path, s.Line, name, h.must(name, s.Script))
 	}
 }
 
@@ -114,7 +82,7 @@ func TestDeployDocument(t *testing.T) {
 	}
 	for _, s := range all {
 		h.run(s)
-		if strings.Contains(s.script, "enable --now rutter-agent") {
+		if strings.Contains(s.Script, "enable --now rutter-agent") {
 			h.awaitNode()
 		}
 	}
@@ -175,7 +143,7 @@ func TestUnits(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := filepath.Join(t.TempDir(), unit)
-		if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(b), "/usr/local/bin/rutter", program)), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(b), "/usr/bin/rutter", program)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		out, err := exec.Command(analyze, "verify", path).CombinedOutput()

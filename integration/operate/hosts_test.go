@@ -46,7 +46,7 @@ func newHosts(t *testing.T, names ...string) *hosts {
 				t.Fatal(err)
 			}
 		}
-		for _, at := range []string{"/usr/local/bin/rutter", "/root/rutter.new"} {
+		for _, at := range []string{"/usr/bin/rutter", "/root/rutter.new"} {
 			if err := os.Link(program, h.path(name, at)); err != nil {
 				copyFile(t, program, h.path(name, at))
 			}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"rutter/integration/pages"
 	"rutter/integration/tinyguest"
 )
 
@@ -41,8 +42,8 @@ func TestVMsDocument(t *testing.T) {
 		t.Fatalf("%d blocks found in %s", len(blocks), vmsPath)
 	}
 	for _, b := range blocks {
-		for _, name := range b.hosts {
-			script := b.script
+		for _, name := range b.Hosts {
+			script := b.Script
 			for old, now := range replaced(guest) {
 				script = strings.ReplaceAll(script, old, now)
 			}
@@ -67,21 +68,21 @@ func buildCNITool(t *testing.T, folder string) {
 func (s *spaces) deploy() {
 	s.t.Helper()
 	second := strings.NewReplacer("7ed01", "7ed02", "10.0.0.11", "10.0.0.12")
-	var node []step
+	var node []pages.Step
 	for _, b := range steps(s.t, docPath) {
-		if !deployed[b.section] {
+		if !deployed[b.Section] {
 			continue
 		}
-		if b.section == "A compute node" {
+		if b.Section == "A compute node" {
 			node = append(node, b)
 		}
-		for _, name := range b.hosts {
-			s.must(name, b.script)
+		for _, name := range b.Hosts {
+			s.must(name, b.Script)
 		}
 	}
 	for _, b := range node {
-		for _, name := range b.hosts {
-			s.must(strings.Replace(name, "cn1", "cn2", 1), second.Replace(b.script))
+		for _, name := range b.Hosts {
+			s.must(strings.Replace(name, "cn1", "cn2", 1), second.Replace(b.Script))
 		}
 	}
 }
@@ -149,7 +150,7 @@ stdio_handler = "file"
 
 // checks is what a block's commands must have shown, besides their success, by the words of the
 // block.
-func (s *spaces) checks(b step, name, out string) {
+func (s *spaces) checks(b pages.Step, name, out string) {
 	s.t.Helper()
 	wants := map[string][]string{
 		"rutter agent status --wait 1m\n": {"port security enforced", "compute node  " + nodeID[:35]},
@@ -163,16 +164,16 @@ func (s *spaces) checks(b step, name, out string) {
 		"rutter vminfo vms --human\n":     {"running"},
 	}
 	for words, list := range wants {
-		if !strings.Contains(b.script, words) || name == "cn1" && words == "rutter vminfo vms --human\n" {
+		if !strings.Contains(b.Script, words) || name == "cn1" && words == "rutter vminfo vms --human\n" {
 			continue
 		}
 		for _, want := range list {
 			if !strings.Contains(strings.ReplaceAll(out, `": "`, `":"`), want) {
-				s.t.Errorf("%s:%d on %s: what its commands print lacks %q", b.path, b.line, name, want)
+				s.t.Errorf("%s:%d on %s: what its commands print lacks %q", b.Path, b.Line, name, want)
 			}
 		}
 	}
-	if i := slices.Index(b.hosts, name); strings.Contains(b.script, "systemctl restart rutter-server") && i >= 0 {
+	if i := slices.Index(b.Hosts, name); strings.Contains(b.Script, "systemctl restart rutter-server") && i >= 0 {
 		s.must("admin", "rutter cluster status --wait 2m")
 	}
 }

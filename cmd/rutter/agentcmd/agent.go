@@ -24,6 +24,7 @@ import (
 	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/node"
 	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/sdnotify"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmhost"
 	"rutter/log"
@@ -142,6 +143,10 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	supervisor, err := sdnotify.FromEnvironment()
+	if err != nil {
+		return err
+	}
 	if err := privateFolder(opts.Folder, opts.Logger); err != nil {
 		return err
 	}
@@ -175,7 +180,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return errors.Join(err, kernel.Close())
 	}
-	return errors.Join(n.Run(c.Context), kernel.Close())
+	return errors.Join(supervisor.Run(c.Context, n.Watched().Report, opts.Logger, n.Run), kernel.Close())
 }
 
 // optionsOf reads the flags, without the kernel.

@@ -72,8 +72,9 @@ type Server struct {
 	// mappings are what svp answers lookups from.
 	mappings *varp.Mappings
 
-	fabric *liveness.Fabric
-	vmms   *vmm.Service
+	fabric   *liveness.Fabric
+	sessions *liveness.Table // of compute nodes that are connected to this server
+	vmms     *vmm.Service
 	// changefeed is Triton's, at /changefeeds.
 	changefeed *changefeed.Service
 	triton     *triton // nil until it is made
@@ -112,8 +113,7 @@ func Open(cfg Options) (_ *Server, err error) {
 	if s.audit, err = audit.Open(audit.Config{Folder: cfg.Store.Dir}); err != nil {
 		return nil, err
 	}
-	var sessions *liveness.Table
-	if s.fabric, sessions, err = newFabric(backend, logger); err != nil {
+	if s.fabric, s.sessions, err = newFabric(backend, logger); err != nil {
 		return nil, err
 	}
 	if s.tls != nil {
@@ -134,7 +134,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		cutOff:      func(match func(matrix.Identity) bool) int { return s.api.CutOff(match) },
 		cutPrograms: func(match func(netip.Addr) bool) int { return s.triton.cutOff(match) },
 	}
-	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: sessions.Live, VM: func(id log.UUID, vm *log.VM) map[string]any { return vmapi.FormOfItem(backend.View, id, vm) }}); err != nil {
+	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: s.sessions.Live, VM: func(id log.UUID, vm *log.VM) map[string]any { return vmapi.FormOfItem(backend.View, id, vm) }}); err != nil {
 		return nil, err
 	}
 	if s.cnapi, err = newCNAPI(backend, s.fabric, gate, cfg.Budgets, cfg.Version, logger); err != nil {
@@ -163,7 +163,7 @@ func Open(cfg Options) (_ *Server, err error) {
 	if s.api, err = api.New(api.Config{
 		Audit: s.audit, Budgets: cfg.Budgets, Meters: slices.Concat(s.store.Budgets(), s.tls.meters(), s.cnapi.Meters()),
 		Store: loadedStore{backend, s.mappings}, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
-		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
+		Sessions: s.sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
 		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {
 			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.gateways.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings(), s.addresses.Problems(), s.compare.warnings())

@@ -18,6 +18,7 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/webcheck"
 	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/sdnotify"
 	"rutter/cmd/rutter/serve"
 	"rutter/cmd/rutter/term"
 	"rutter/log/budget"
@@ -94,6 +95,10 @@ func run(c *cli.Context) error {
 		return err
 	}
 	cfg.Logger = logger
+	supervisor, err := sdnotify.FromEnvironment()
+	if err != nil {
+		return err
+	}
 	if cfg.Passphrase, err = term.Passphrase(c); err != nil {
 		return err
 	}
@@ -120,7 +125,7 @@ func run(c *cli.Context) error {
 		return err
 	}
 	confineServer(cfg, logger)
-	err = errors.Join(s.Run(c.Context), stop())
+	err = errors.Join(supervisor.Run(c.Context, s.Watched().Report, logger, s.Run), stop())
 	runtime.KeepAlive(headroom)
 	return err
 }

@@ -23,6 +23,7 @@ import (
 	"rutter/agent/miss"
 	"rutter/agent/varpd"
 	"rutter/cmd/rutter/localhttp"
+	"rutter/cmd/rutter/sdnotify"
 	"rutter/cmd/rutter/term"
 	"rutter/varp"
 )
@@ -144,7 +145,14 @@ func runVarpd(c *cli.Context) (err error) {
 		return term.UsageError{Err: err}
 	}
 	logger.Info("varpd starts", "servers", named, "netns", c.String("netns"))
-	return exitError(serveVarpd(c.Context, daemon, c.String("status"), logger))
+	supervisor, err := sdnotify.FromEnvironment()
+	if err != nil {
+		return err
+	}
+	watched := watched{ready: daemon.Ready(), stats: daemon.Stats, servers: named}
+	return exitError(supervisor.Run(c.Context, watched.report, logger, func(ctx context.Context) error {
+		return serveVarpd(ctx, daemon, c.String("status"), supervisor, logger)
+	}))
 }
 
 // exitError sets the exit code of a start without a server.
@@ -166,7 +174,7 @@ func pendingIn(folder string) func(namespace string) ([]miss.Miss, error) {
 }
 
 // serveVarpd runs a daemon and its status until ctx ends.
-func serveVarpd(ctx context.Context, daemon *varpd.Daemon, status string, logger *slog.Logger) error {
+func serveVarpd(ctx context.Context, daemon *varpd.Daemon, status string, supervisor *sdnotify.Socket, logger *slog.Logger) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if status != "off" {
 		listener, err := localhttp.Listen(status)
@@ -188,7 +196,10 @@ func serveVarpd(ctx context.Context, daemon *varpd.Daemon, status string, logger
 		for {
 			select {
 			case <-rescan:
-				daemon.Rescan() // as linux-cn-varpd does; Rutter never needs it
+				// As linux-cn-varpd does; Rutter never needs it.
+				if err := supervisor.Reload(daemon.Rescan); err != nil {
+					logger.Warn("systemd cannot be told of the rescan", "error", err)
+				}
 			case <-ctx.Done():
 				return nil
 			}
