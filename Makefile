@@ -45,6 +45,7 @@ lint: vet fmt-check ## staticcheck, and deadcode, which must print nothing
 
 vet: ## go vet
 	go vet ./...
+	go vet -modfile=scripts/release.mod -tags release ./scripts/release
 
 fmt-check: ## gofumpt, which must have nothing to change
 	@files=$$($(TOOL) gofumpt -l .) || exit 1; test -z "$$files" || { echo "gofumpt would change these, run '$(TOOL) gofumpt -w .':"; echo "$$files"; exit 1; }

@@ -116,7 +116,7 @@ func withLinks(page []byte) []byte { return ofSource.ReplaceAll(page, []byte("](
 // compressed is data as gzip has it, without a name and a time.
 func compressed(data []byte) []byte {
 	var b bytes.Buffer
-	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	w, err := gzip.NewWriterLevel(&b, gzip.DefaultCompression)
 	if err == nil {
 		_, err = w.Write(data)
 	}
