@@ -60,7 +60,7 @@ func follow(t *testing.T, files map[string][]byte, d descriptor, mediaType strin
 type index struct{ Manifests []descriptor }
 
 // The image has the program and nothing that it does not need; it runs without a root
-// file system of anybody, as a user without rights.
+// file system of a distribution, as a user without rights.
 func TestImage(t *testing.T) {
 	a := made(t)
 	files := blobs(t, a)

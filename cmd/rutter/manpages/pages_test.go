@@ -16,8 +16,10 @@ func commands() []*cli.Command {
 	shared := &cli.StringFlag{Name: "data", Aliases: []string{"d"}, EnvVars: []string{"RUTTER_DATA"}, Value: "/var/lib/rutter", Usage: "`FOLDER` of the log"}
 	return []*cli.Command{
 		{Name: "log", Usage: "read the log", Subcommands: []*cli.Command{
-			{Name: "show", Usage: "print entries", ArgsUsage: "SEQ", Flags: []cli.Flag{shared, &cli.IntFlag{Name: "limit", Value: 5, Usage: "`COUNT` of entries"}},
-				Description: "It reads `both` ends.\nExamples:\n  rutter log show 'it''s'\n  .dotted \\n\n\nWhat follows an empty line is text."},
+			{
+				Name: "show", Usage: "print entries", ArgsUsage: "SEQ", Flags: []cli.Flag{shared, &cli.IntFlag{Name: "limit", Value: 5, Usage: "`COUNT` of entries"}},
+				Description: "It reads `both` ends.\nExamples:\n  rutter log show 'it''s'\n  .dotted \\n\n\nWhat follows an empty line is text.",
+			},
 			{Name: "tail", Usage: "follow", Flags: []cli.Flag{shared}},
 			{Name: "secret", Usage: "nothing", Hidden: true},
 		}},
