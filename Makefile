@@ -45,6 +45,7 @@ lint: vet fmt-check ## staticcheck, and deadcode, which must print nothing
 
 vet: ## go vet
 	go vet ./...
+	go vet -modfile=scripts/release.mod -tags release ./scripts/release
 
 fmt-check: ## gofumpt, which must have nothing to change
 	@files=$$($(TOOL) gofumpt -l .) || exit 1; test -z "$$files" || { echo "gofumpt would change these, run '$(TOOL) gofumpt -w .':"; echo "$$files"; exit 1; }
@@ -112,7 +113,7 @@ vuln: ## known vulnerabilities in what the program calls; error 3: some were fou
 release: ## what is published of this commit, in dist/: tarballs, Debian packages, image, bills of materials, checksums. ARCH=amd64 or ONLY=deb,tar for some of it; MAINTAINER='NAME <ADDRESS>'
 	@VERSION="$(VERSION)" ARCH="$(ARCH)" ONLY="$(ONLY)" OUT="$(OUT)" MAINTAINER="$(MAINTAINER)" scripts/release/release.sh
 
-reproducible: ## the program is built twice, in different folders, and must have the same bytes
+reproducible: ## the program and what is released of it are built twice, in different folders, and must have the same bytes
 	@scripts/reproducible.sh '$(VERSION)'
 
 clean: ## what the targets above made

@@ -70,8 +70,14 @@ func main() {
 	os.Exit(run(ctx, args, os.Stdout, os.Stderr))
 }
 
+// versionFlag is --version of the program itself, which does what the command version does.
+const versionFlag = "version"
+
 // run runs the program and returns its exit code.
 func run(ctx context.Context, args []string, rawOut, rawErr io.Writer) int {
+	if len(args) == 2 && args[1] == "--"+versionFlag {
+		args = []string{args[0], versionCommand().Name}
+	}
 	stdout, stderr := output.NewScreen(rawOut), output.NewScreen(rawErr)
 	defer stderr.End()
 	defer stdout.End()
@@ -109,6 +115,7 @@ func printError(w io.Writer, text string) {
 func newApp(stdout, stderr io.Writer) *cli.App {
 	a := app.New(version, stdout, stderr, commands())
 	settings().Configure(a.Commands)
+	a.Flags = []cli.Flag{&cli.BoolFlag{Name: versionFlag, Usage: "print this program's version and the formats that it knows", DisableDefaultText: true}}
 	a.Description = term.Examples(
 		"Try it, three servers and two compute nodes in namespaces:  rutter demo",
 		"A cluster to play with, in one terminal:                    rutter dev",

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -34,6 +35,9 @@ func release(o options) error {
 	}
 	native, err := programFor(o, runtime.GOARCH, work)
 	if err != nil {
+		return err
+	}
+	if err := sameVersion(o, native); err != nil {
 		return err
 	}
 	same, err := sayAll(o, native, work)
@@ -107,12 +111,23 @@ func programFor(o options, arch, work string) (string, error) {
 	file := filepath.Join(work, "rutter-"+arch)
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+o.version, "-o", file, "./cmd/rutter")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0")
-	cmd.Stderr = os.Stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("go build for %s: %w", arch, err)
+	if _, err := outputOf(cmd); err != nil {
+		return "", err
 	}
 	o.programs[arch] = file
 	return file, nil
+}
+
+// sameVersion refuses a program that was built before from another commit.
+func sameVersion(o options, program string) error {
+	out, err := said(o, program, "--version")
+	if err != nil {
+		return err
+	}
+	if words := strings.Fields(string(out)); len(words) < 2 || words[1] != o.version {
+		return fmt.Errorf("%s --version says %q, and the artefacts are to be of version %s: build it anew", program, bytes.TrimSpace(out), o.version)
+	}
+	return nil
 }
 
 // sayAll asks a program of this machine for completions and man pages.
@@ -150,13 +165,19 @@ func said(o options, program string, args ...string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var errors bytes.Buffer
 	cmd := exec.Command(absolute, args...)
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent", "TZ=UTC", "LC_ALL=C.UTF-8", fmt.Sprintf("SOURCE_DATE_EPOCH=%d", o.built.Unix())}
+	return outputOf(cmd)
+}
+
+// outputOf runs a command and returns what it printed; the error says what it printed
+// about that.
+func outputOf(cmd *exec.Cmd) ([]byte, error) {
+	var errors bytes.Buffer
 	cmd.Stderr = &errors
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w: %s", program, args, err, errors.Bytes())
+		return nil, fmt.Errorf("%s: %w: %s", cmd, err, bytes.TrimSpace(errors.Bytes()))
 	}
 	return out, nil
 }

@@ -30,6 +30,7 @@ func writeDeb(o options, arch string, items []item, work string) error {
 			// systemd makes the server's user (systemd-sysusers) and runs the units.
 			Depends:    []string{"systemd (>= 252)"},
 			Recommends: []string{"iproute2", "ca-certificates"},
+			Deb:        nfpm.Deb{Compression: "gzip:6"}, // as all here: 9 takes twice as long for 0.4% less
 			Suggests:   []string{"bash-completion", "qemu-system", "libvirt-daemon-system", "prometheus"},
 			Scripts: nfpm.Scripts{
 				PostInstall: filepath.Join(debianDir, "postinst"),

@@ -61,7 +61,8 @@ func writeImage(o options, platforms []platform) error {
 	if err != nil {
 		return err
 	}
-	named.Annotations = map[string]string{spec.AnnotationRefName: imageTag(o.version)}
+	name := "rutter:" + imageTag(o.version)
+	named.Annotations = map[string]string{spec.AnnotationRefName: name, "io.containerd.image.name": "localhost/" + name}
 	index, err := json.Marshal(spec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: spec.MediaTypeImageIndex, Manifests: []spec.Descriptor{named}})
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ type module struct {
 
 // licenceText is a file of a module that says on which conditions it may be copied.
 type licenceText struct {
-	id   string // of SPDX, if it is one of knownLicences
+	ids  []string // of SPDX, if they are of knownLicences
 	text string
 }
 
@@ -52,7 +52,7 @@ func linkedInto(program, arch string) (linked, error) {
 	if info.GoVersion != runtime.Version() {
 		return linked{}, fmt.Errorf("%s was built by %s, and this is %s, which may have another licence: build it anew", program, info.GoVersion, runtime.Version())
 	}
-	root, err := exec.Command("go", "env", "GOROOT").Output()
+	root, err := outputOf(exec.Command("go", "env", "GOROOT"))
 	if err != nil {
 		return linked{}, err
 	}
@@ -83,10 +83,9 @@ func linkedInto(program, arch string) (linked, error) {
 func imports(arch string) (folders map[string]string, needs map[string][]string, err error) {
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Module,Standard", "./cmd/rutter")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
+	out, err := outputOf(cmd)
 	if err != nil {
-		return nil, nil, fmt.Errorf("go list: %w", err)
+		return nil, nil, err
 	}
 	folders, needs = map[string]string{}, map[string][]string{}
 	of := map[string]string{} // modules by package; what a package imports is listed before it
@@ -122,15 +121,15 @@ func imports(arch string) (folders map[string]string, needs map[string][]string,
 	}
 }
 
-// knownLicences are recognised by sentences that no other of them has; the first that
-// matches counts.
+// knownLicences are recognised by sentences that no other of them has, except that the
+// BSD licence of three clauses has all of that of two. A file may have several.
 var knownLicences = []struct {
 	id   string
 	text *regexp.Regexp
 }{
 	{"Apache-2.0", regexp.MustCompile(`Apache License,? Version 2\.0`)},
 	{"MPL-2.0", regexp.MustCompile(`(?i)Mozilla Public License,? (Version|v\.) ?2\.0`)},
-	{"MIT", regexp.MustCompile(`Permission is hereby granted, free of charge, to any person obtaining a copy`)},
+	{"MIT", regexp.MustCompile(`(?i)Permission is hereby granted, free of charge, to any person obtaining a ?copy`)},
 	{"ISC", regexp.MustCompile(`Permission to use, copy, modify,? and/?(or)? distribute this software for any purpose`)},
 	{"BSD-3-Clause", regexp.MustCompile(`Redistribution and use in source and binary forms(.*)(Neither the name|The name of the author may not|nor the names of)`)},
 	{"BSD-2-Clause", regexp.MustCompile(`Redistribution and use in source and binary forms`)},
@@ -160,9 +159,8 @@ func licencesIn(folder string) ([]licenceText, error) {
 		l := licenceText{text: strings.TrimSpace(strings.ReplaceAll(string(text), "\r\n", "\n"))}
 		words := strings.Join(strings.Fields(l.text), " ")
 		for _, known := range knownLicences {
-			if known.text.MatchString(words) {
-				l.id = known.id
-				break
+			if known.text.MatchString(words) && !(known.id == "BSD-2-Clause" && slices.Contains(l.ids, "BSD-3-Clause")) {
+				l.ids = append(l.ids, known.id)
 			}
 		}
 		all = append(all, l)

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -48,6 +49,9 @@ func main() {
 	}
 }
 
+// legalVersion are versions of Debian packages without an epoch and a revision.
+var legalVersion = regexp.MustCompile(`^[0-9][A-Za-z0-9.+~]*$`)
+
 // parse reads the command line and SOURCE_DATE_EPOCH.
 func parse(args []string) (options, error) {
 	o := options{programs: map[string]string{}}
@@ -71,6 +75,9 @@ func parse(args []string) (options, error) {
 	}
 	if o.version == "" || o.maintainer == "" {
 		return o, errors.New("-version and -maintainer are missing: run make release")
+	}
+	if !legalVersion.MatchString(o.version) {
+		return o, fmt.Errorf("-version %q is no version of a Debian package: it begins with a digit, and has letters, digits and . + ~ only", o.version)
 	}
 	o.archs, o.only = strings.Split(*archs, ","), strings.Split(*only, ",")
 	for _, part := range o.only {

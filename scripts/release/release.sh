@@ -20,8 +20,7 @@ if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
 	}
 fi
 export SOURCE_DATE_EPOCH
-builder=$(mktemp -d)
-trap 'rm -rf "$builder"' EXIT
-GOFLAGS='' CGO_ENABLED=0 go build -modfile=scripts/release.mod -tags release -o "$builder/release" ./scripts/release
-"$builder/release" -version "$VERSION" -revision "$REVISION" -maintainer "$MAINTAINER" -out "${OUT:-dist}" \
+# go run keeps the linked program in Go's cache.
+exec env GOFLAGS= CGO_ENABLED=0 go run -trimpath -modfile=scripts/release.mod -tags release ./scripts/release \
+	-version "$VERSION" -revision "$REVISION" -maintainer "$MAINTAINER" -out "${OUT:-dist}" \
 	${ARCH:+-arch "$ARCH"} ${ONLY:+-only "$ONLY"} ${PROGRAM:+-program "$(go env GOARCH)=$PROGRAM"}

@@ -48,7 +48,7 @@ func writeSBOM(o options, arch string, items []item, l linked) error {
 	if err != nil {
 		return err
 	}
-	if err := cdx.NewBOMEncoder(file, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom); err != nil {
+	if err := cdx.NewBOMEncoder(file, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6); err != nil {
 		file.Close()
 		return err
 	}
@@ -60,9 +60,11 @@ func licenceChoices(m module) *cdx.Licenses {
 	var all cdx.Licenses
 	var seen []string
 	for _, l := range m.licences {
-		if l.id != "" && !slices.Contains(seen, l.id) {
-			seen = append(seen, l.id)
-			all = append(all, cdx.LicenseChoice{License: &cdx.License{ID: l.id}})
+		for _, id := range l.ids {
+			if !slices.Contains(seen, id) {
+				seen = append(seen, id)
+				all = append(all, cdx.LicenseChoice{License: &cdx.License{ID: id}})
+			}
 		}
 	}
 	if all == nil {

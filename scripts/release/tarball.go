@@ -34,7 +34,7 @@ func writeTarball(o options, arch string, items []item) error {
 		}
 	}
 	var b bytes.Buffer
-	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	w, err := gzip.NewWriterLevel(&b, gzip.DefaultCompression)
 	if err != nil {
 		return err
 	}

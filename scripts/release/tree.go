@@ -30,11 +30,8 @@ type item struct {
 // programPath is where the program is installed.
 const programPath = "/usr/bin/rutter"
 
-// folders of the source, and what is installed of them.
-const (
-	systemdDir    = "scripts/systemd"
-	monitoringDir = "scripts/monitoring"
-)
+// systemdDir has the units, and what belongs to them.
+const systemdDir = "scripts/systemd"
 
 // tree returns all files of one architecture, sorted by path. program is the one of that
 // architecture, made what a program of this machine says about itself.
@@ -73,6 +70,7 @@ func tree(o options, program []byte, made made) ([]item, error) {
 			add(file, "/usr/share/rutter/systemd/"+name, "systemd/"+name, 0o644, false)
 		}
 	}
+	monitoringDir := filepath.Join("scripts", "monitoring")
 	if _, err := os.Stat(monitoringDir); err == nil {
 		for _, name := range below(monitoringDir, &errs) {
 			if path.Ext(name) != ".go" && !strings.Contains(name, "testdata/") {
@@ -118,7 +116,7 @@ func withLinks(page []byte) []byte { return ofSource.ReplaceAll(page, []byte("](
 // compressed is data as gzip has it, without a name and a time.
 func compressed(data []byte) []byte {
 	var b bytes.Buffer
-	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	w, err := gzip.NewWriterLevel(&b, gzip.DefaultCompression)
 	if err == nil {
 		_, err = w.Write(data)
 	}

@@ -30,17 +30,17 @@ func Command(version string, commands func() []*cli.Command) *cli.Command {
 					return term.Usagef("--date %q: want a date, as in 2026-11-23", date)
 				}
 			}
-			return writePages(c.Args().First(), book{version: version, date: c.String("date"), commands: commands()})
+			return writePages(c.Args().First(), manual{version: version, date: c.String("date"), commands: commands()})
 		},
 	}
 }
 
 // writePages makes the folder if it is missing, and writes each page into it.
-func writePages(folder string, b book) error {
+func writePages(folder string, m manual) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("folder of the pages: %w", err)
 	}
-	for name, text := range b.pages() {
+	for name, text := range m.pages() {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
 			return fmt.Errorf("manual page: %w", err)
 		}

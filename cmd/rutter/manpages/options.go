@@ -36,10 +36,9 @@ func optionsOf(flags []cli.Flag) []option {
 			}
 		}
 		if documented.TakesValue() {
-			o.value, o.standard = "VALUE", documented.GetDefaultText()
-			if before, rest, found := strings.Cut(o.usage, "`"); found {
-				name, after, _ := strings.Cut(rest, "`")
-				o.value, o.usage = name, before+name+after
+			o.value, o.standard = "VALUE", strings.Trim(documented.GetDefaultText(), `"`)
+			if parts := strings.SplitN(o.usage, "`", 3); len(parts) == 3 {
+				o.value, o.usage = parts[1], strings.Join(parts, "")
 			}
 		}
 		all = append(all, o)
@@ -54,10 +53,10 @@ func (o option) same(other option) bool {
 
 // path is the file or folder that is the flag's default, or empty.
 func (o option) path() string {
-	if text := strings.Trim(o.standard, `"`); strings.HasPrefix(text, "/") && !strings.ContainsAny(text, " ,") {
-		return text
+	if !strings.HasPrefix(o.standard, "/") || strings.ContainsAny(o.standard, " ,") {
+		return ""
 	}
-	return ""
+	return o.standard
 }
 
 // sharedBy are the flags that at least two of the verbs have and mean the same by.

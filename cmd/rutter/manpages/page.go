@@ -12,8 +12,8 @@ import (
 // program is the name that pages and commands begin with.
 const program = "rutter"
 
-// book is what all pages are made of.
-type book struct {
+// manual is what all pages are made of.
+type manual struct {
 	version  string
 	date     string // as in 2026-11-23, or empty
 	commands []*cli.Command
@@ -28,11 +28,11 @@ type verb struct {
 
 // pages are the texts of all pages by file name: rutter.1 for the program, and one for
 // each of its commands with the commands below it.
-func (b book) pages() map[string]string {
-	pages := map[string]string{program + ".1": b.overview()}
-	for _, c := range b.commands {
+func (m manual) pages() map[string]string {
+	pages := map[string]string{program + ".1": m.overview()}
+	for _, c := range m.commands {
 		if !c.Hidden {
-			pages[program+"-"+c.Name+".1"] = b.page(c)
+			pages[program+"-"+c.Name+".1"] = m.page(c)
 		}
 	}
 	return pages
@@ -54,9 +54,9 @@ func verbsOf(path string, c *cli.Command) []verb {
 }
 
 // page is that of a command of the program and of all below it.
-func (b book) page(c *cli.Command) string {
+func (m manual) page(c *cli.Command) string {
 	verbs := verbsOf(program, c)
-	w := b.begin(program+"-"+c.Name, c.Usage)
+	w := m.begin(program+"-"+c.Name, c.Usage)
 	w.section("SYNOPSIS")
 	for i, v := range verbs {
 		if i > 0 {
@@ -73,13 +73,13 @@ func (b book) page(c *cli.Command) string {
 	w.exitStatus()
 	w.environment(verbs)
 	w.files(verbs, shared)
-	w.seeAlso(b, c)
-	return w.text.String()
+	w.seeAlso(m, c)
+	return strings.Join(w.lines, "\n") + "\n"
 }
 
 // overview is the page of the program itself.
-func (b book) overview() string {
-	w := b.begin(program, "the change log that a private cloud's network runs on")
+func (m manual) overview() string {
+	w := m.begin(program, "the change log that a private cloud's network runs on")
 	w.section("SYNOPSIS")
 	w.line(`.B ` + program)
 	w.line(`.I COMMAND`)
@@ -91,7 +91,7 @@ func (b book) overview() string {
 		"Agents on compute nodes program the kernel's network as the log says. This one program is server, agent and command-line tool.")
 	w.paragraph("Each command has a page of its own, and --help with examples. Flags may come before and after arguments; -- ends flags.")
 	w.section("COMMANDS")
-	sorted := slices.Clone(b.commands)
+	sorted := slices.Clone(m.commands)
 	slices.SortStableFunc(sorted, func(a, b *cli.Command) int { return cmp.Compare(a.Category, b.Category) })
 	category := ""
 	for _, c := range sorted {
@@ -117,25 +117,28 @@ func (b book) overview() string {
 	w.file(documents, "Documentation; begin with README.md there.")
 	w.section("SEE ALSO")
 	var names []string
-	for _, c := range b.commands {
+	for _, c := range m.commands {
 		if !c.Hidden {
 			names = append(names, program+"-"+c.Name)
 		}
 	}
 	w.references(names)
-	return w.text.String()
+	w.end(m)
+	return strings.Join(w.lines, "\n") + "\n"
 }
 
-// described splits the description of a command into text and examples.
+// described splits the description of a command into text and examples, which end with
+// an empty line.
 func described(c *cli.Command) (prose string, examples []string) {
-	prose, rest, found := strings.Cut("\n"+c.Description, "\nExamples:\n")
+	before, rest, found := strings.Cut("\n"+c.Description, "\nExamples:\n")
 	if !found {
-		return strings.TrimSpace(prose), nil
+		return strings.TrimSpace(before), nil
 	}
+	rest, after, _ := strings.Cut(rest, "\n\n")
 	for line := range strings.Lines(rest) {
 		examples = append(examples, strings.TrimPrefix(strings.TrimRight(line, "\n"), "  "))
 	}
-	return strings.TrimSpace(prose), examples
+	return strings.TrimSpace(before + "\n" + after), examples
 }
 
 // sentence is a text of help as a sentence.

@@ -12,21 +12,22 @@ import (
 const documents = "/usr/share/doc/rutter"
 
 // writer makes one page, in the language of man(7).
-type writer struct{ text strings.Builder }
+type writer struct{ lines []string }
 
 // begin begins a page.
-func (b book) begin(name, usage string) *writer {
+func (m manual) begin(name, usage string) *writer {
 	w := &writer{}
-	w.line(fmt.Sprintf(".TH %s 1 %s %s %s", quoted(strings.ToUpper(name)), quoted(b.date), quoted(program+" "+b.version), quoted("Rutter")))
+	w.line(fmt.Sprintf(".TH %s 1 %s %s %s", quoted(strings.ToUpper(name)), quoted(m.date), quoted("Rutter"), quoted("Rutter manual")))
 	// Lines are not stretched to the margin, and words not divided: they are names.
 	w.line(".ad l")
+	w.line(".nr HY 0")
 	w.line(".nh")
 	w.section("NAME")
 	w.line(literal(name) + ` \- ` + literal(usage))
 	return w
 }
 
-func (w *writer) line(text string)    { w.text.WriteString(text + "\n") }
+func (w *writer) line(text string)    { w.lines = append(w.lines, text) }
 func (w *writer) section(name string) { w.line(".SH " + quoted(name)) }
 
 // prose writes text as it comes, line by line.
@@ -133,7 +134,7 @@ func (w *writer) examples(verbs []verb, c *cli.Command) {
 	for _, example := range all {
 		if !slices.Contains(seen, example) {
 			seen = append(seen, example)
-			w.line(literal(example))
+			w.line(code(example))
 		}
 	}
 	w.line(".EE")
@@ -221,16 +222,23 @@ func (w *writer) file(path, text string) {
 }
 
 // seeAlso names the program's page, and those of commands in the same part of its help.
-func (w *writer) seeAlso(b book, c *cli.Command) {
+func (w *writer) seeAlso(m manual, c *cli.Command) {
 	w.section("SEE ALSO")
 	names := []string{program}
-	for _, other := range b.commands {
+	for _, other := range m.commands {
 		if other != c && !other.Hidden && other.Category == c.Category && c.Category != "" {
 			names = append(names, program+"-"+other.Name)
 		}
 	}
 	w.references(names)
+	w.end(m)
+}
+
+// end ends a page.
+func (w *writer) end(m manual) {
 	w.paragraph("Documentation is in " + documents + ".")
+	w.section("VERSION")
+	w.line(literal(program + " " + m.version))
 }
 
 // references writes the names of pages of section 1.
@@ -246,20 +254,23 @@ func (w *writer) references(names []string) {
 }
 
 // characters are those that man(7) shows as others unless they are written in its way.
-var characters = strings.NewReplacer(
-	`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`,
-	// A line may end after these: words such as URLs and lists of choices are long.
-	"/", `/\:`, "|", `|\:`, ",", `,\:`, "=", `=\:`,
-)
+var characters = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`)
 
-// literal is text of one line that is shown as it is.
-func literal(text string) string {
-	text = characters.Replace(text)
-	if strings.HasPrefix(text, ".") {
-		text = `\&` + text
+// breaks are the places where a line may end in a long word, such as a URL or a list of
+// choices.
+var breaks = strings.NewReplacer("/", `/\:`, "|", `|\:`, ",", `,\:`, "=", `=\:`)
+
+// code is a line that is shown as it is, of any length.
+func code(line string) string {
+	line = characters.Replace(line)
+	if strings.HasPrefix(line, ".") {
+		line = `\&` + line
 	}
-	return text
+	return line
 }
+
+// literal is text that is shown as it is, in lines that fit.
+func literal(text string) string { return breaks.Replace(code(text)) }
 
 // quoted is text as one argument of a macro.
 func quoted(text string) string { return `"` + strings.ReplaceAll(literal(text), `"`, `\(dq`) + `"` }
