@@ -134,7 +134,8 @@ func search(t *testing.T, b *Browser, ctx context.Context, text string) {
 	if err := b.Do(ctx, chromedp.KeyEvent("/")); err != nil {
 		t.Fatal(err)
 	}
-	await(t, b, ctx, "document.activeElement.id === 'search-text'")
+	// The page refuses the key; this driver writes it nevertheless.
+	await(t, b, ctx, "document.activeElement.id === 'search-text' && (document.activeElement.value = '', true)")
 	if err := b.Do(ctx, chromedp.KeyEvent(text)); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func TestLogFilters(t *testing.T) {
 	if _, err := c.Client.Create(ctx, "/nic_tags", []byte(`{"name":"needle"}`)); err != nil {
 		t.Fatal(err)
 	}
-	w, err := bench.NewWorkload(2000)
+	w, err := bench.NewWorkload(400)
 	if err != nil {
 		t.Fatal(err)
 	}
