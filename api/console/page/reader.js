@@ -33,6 +33,9 @@ export class Reader {
     setInterval(() => { if (!document.hidden) this.poll(); }, clusterMs);
   }
 
+  // close ends the stream and everything that the worker does, for good.
+  close() { this.worker.terminate(); }
+
   // send tells the worker something.
   send(message, transfer) { this.worker.postMessage(message, transfer || []); }
 
