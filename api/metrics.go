@@ -18,6 +18,7 @@ import (
 
 // metrics are the metrics of this package, and those of Config.Collectors.
 type metrics struct {
+	registry *prometheus.Registry // of all of them
 	handler  http.Handler
 	all      []prometheus.Collector
 	requests *prometheus.CounterVec
@@ -51,6 +52,8 @@ func newMetrics(s *Server) (*metrics, error) {
 	// What cannot be measured does not take away the rest. More
 	// than maxScrapes at a time are answered with 503.
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes})
+	m.registry = registry
+	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return m, nil
 }
 

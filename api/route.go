@@ -32,11 +32,13 @@ func (s *Server) table() []rest.Route {
 		s.health.routes(),
 		s.described.routes(),
 		s.support.routes(),
+		s.overview.Routes(),
 		s.nodes.Routes(),
 		s.barrier.Routes(),
 		[]rest.Route{
 			{Method: "GET", Pattern: "/{$}", Serve: s.root},
 			{Method: "GET", Pattern: "/log", Serve: s.logs.Get},
+			{Method: "GET", Pattern: "/log/search", Serve: s.logs.Search},
 			{Method: "GET", Pattern: "/metrics", Serve: rest.Serve(s.metrics.handler)},
 			{Method: "GET", Pattern: strings.TrimSuffix(console.Prefix, "/"), Serve: rest.Serve(http.RedirectHandler(console.Prefix, http.StatusMovedPermanently))},
 			{Method: "GET", Pattern: console.Prefix, Serve: rest.Serve(console.Handler())},
@@ -61,6 +63,7 @@ var pathsRemedy = func() string {
 		}
 	}
 	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /wait, /names, /lookup, /trace, /cluster, /support, /status, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
+	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /wait, /names, /lookup, /trace, /cluster, /status, /overview, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
 }()
 
 // own is the table of this package's routes.
@@ -144,6 +147,8 @@ var streamed = map[string]bool{"/feed": true, "/log": true, intake.Path: true, "
 var unbudgeted = map[string]bool{
 	"/feed": true, "/write": true, "/wait": true, "/changefeeds": true, "/ping": true, "/livez": true, "/readyz": true, "/status": true, "/metrics": true,
 	"/cluster": true, "/cluster/servers": true, "/{$}": true, "/support/{part}": true, "/snapshot": true, "/cns/{id}/feed": true,
+	"/feed": true, "/write": true, "/wait": true, "/changefeeds": true, "/ping": true, "/livez": true, "/readyz": true, "/status": true, "/overview": true, "/metrics": true,
+	"/cluster": true, "/snapshot": true, "/cns/{id}/feed": true,
 }
 
 // mayChange refuses writes on a read-only server.
