@@ -9,6 +9,7 @@ const newsMs = 100;       // the page is told at most this often
 const firstLines = 1000;  // entries back from the end when a stream is begun
 const longestWait = 5000; // ms between two attempts
 const rateMs = 1000;
+const mostTouched = 200;  // ids of objects that one message names
 
 let stream = null; // the one that is read now
 const map = new HeatMap((m) => postMessage(m));
@@ -54,11 +55,25 @@ function add(line) {
   counts.head = e.seq;
   e.line = line; // of the object only the text is kept
   e.title = titleOf(e);
+  touch(e);
   delete e.object;
   delete e.scopes;
   all.add(e);
   if (matches(e)) { shown.add(e); counts.shown++; }
   news();
+}
+
+// touched are the kinds and objects of the entries since the page was last told.
+let touched = { kinds: new Set(), ids: new Set(), many: false };
+function touch(e) {
+  touched.kinds.add(e.kind);
+  if (touched.ids.size < mostTouched) touched.ids.add(e.id); else touched.many = true;
+}
+function takeTouched() {
+  const t = touched;
+  if (!t.kinds.size) return undefined;
+  touched = { kinds: new Set(), ids: new Set(), many: false };
+  return { kinds: [...t.kinds], ids: [...t.ids], many: t.many };
 }
 
 // titleOf says what an entry is about, in a line.
@@ -196,7 +211,7 @@ function tell(asked) {
   }
   postMessage({
     is: 'log', asked, rows, from: sight.from, length: from.length, counts: { ...counts }, live, broken, past, rate,
-    waiting: frozen ? counts.shown - frozen.counted : 0,
+    waiting: frozen ? counts.shown - frozen.counted : 0, touched: takeTouched(),
   });
 }
 
