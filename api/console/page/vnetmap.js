@@ -1,0 +1,180 @@
+// VNetMap draws the compute nodes of a vnet, by groups: a tile with its name for each of a
+// few, a square for each of many. All of it fits into the window.
+
+import { visible } from './dom.js';
+
+// States of a node, from the worst. Each has a mark of its own beside its colour.
+export const states = ['failing', 'unknown', 'behind', 'programmed'];
+export const words = { failing: 'failing', unknown: 'not known', behind: 'behind', programmed: 'programmed', idle: 'VM not to run' };
+const few = 60;            // nodes that get a tile with their name
+const tall = 360;          // px that the squares may take in all
+const label = 22;          // px of a group's title
+const least = 7, most = 34; // px of a square
+
+export class VNetMap {
+  constructor(canvas, choose) {
+    this.canvas = canvas;
+    this.choose = choose;
+    this.groups = [];
+    this.cells = [];
+    this.at = -1;
+    canvas.addEventListener('click', (e) => this.pick(this.cells.findIndex((c) => e.offsetX >= c.x && e.offsetX < c.x + c.w && e.offsetY >= c.y && e.offsetY < c.y + c.h)));
+    canvas.addEventListener('keydown', (e) => this.key(e));
+    this.dark = matchMedia('(prefers-color-scheme: dark)');
+    this.redraw = () => this.draw();
+    this.dark.addEventListener('change', this.redraw);
+    this.watch = new ResizeObserver(this.redraw);
+    this.watch.observe(canvas.parentElement);
+  }
+
+  leave() {
+    this.watch.disconnect();
+    this.dark.removeEventListener('change', this.redraw);
+  }
+
+  // set gives the groups: {title, nodes}. The chosen node stays chosen.
+  set(groups) {
+    const chosen = this.at >= 0 && this.cells[this.at] ? this.cells[this.at].node.cn_uuid : '';
+    this.groups = groups;
+    this.draw();
+    this.at = chosen ? this.cells.findIndex((c) => c.node.cn_uuid === chosen) : -1;
+    this.draw();
+  }
+
+  pick(i) {
+    if (i < 0 || i >= this.cells.length) return;
+    this.at = i;
+    this.draw();
+    this.choose(this.cells[i].node);
+  }
+
+  pickNode(uuid) { this.pick(this.cells.findIndex((c) => c.node.cn_uuid === uuid)); }
+
+  key(e) {
+    const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.cols, ArrowDown: this.cols }[e.key];
+    if (e.key === 'Home') this.pick(0);
+    else if (e.key === 'End') this.pick(this.cells.length - 1);
+    else if (step) this.pick(this.at < 0 ? 0 : Math.max(0, Math.min(this.cells.length - 1, this.at + step)));
+    else return;
+    e.preventDefault();
+  }
+
+  // size chooses the tiles: large ones for few nodes, else the largest square with which
+  // all fit.
+  size(width) {
+    const n = this.groups.reduce((sum, g) => sum + g.nodes.length, 0);
+    if (n <= few) {
+      const cols = Math.max(1, Math.min(6, Math.floor(width / 150)));
+      return { w: Math.floor(width / cols), h: 54, cols };
+    }
+    for (let cell = most; ; cell--) {
+      const cols = Math.max(1, Math.floor(width / cell));
+      const rows = this.groups.reduce((sum, g) => sum + Math.ceil(g.nodes.length / cols), 0);
+      if (rows * cell + this.groups.length * (label + 6) <= tall || cell <= least) return { w: cell, h: cell, cols };
+    }
+  }
+
+  draw() {
+    const width = this.canvas.parentElement.clientWidth;
+    if (!width) return;
+    const { w, h, cols } = this.size(width);
+    this.cols = cols;
+    this.cells = [];
+    const titles = [];
+    let y = 0;
+    for (const g of this.groups) {
+      if (g.title) { titles.push({ y, text: `${g.title}, ${g.nodes.length}` }); y += label; }
+      g.nodes.forEach((node, i) => this.cells.push({ node, x: (i % cols) * w, y: y + Math.floor(i / cols) * h, w, h }));
+      y += Math.ceil(g.nodes.length / cols) * h + 6;
+    }
+    const height = Math.max(h, y);
+    const scale = Math.min(2, devicePixelRatio || 1);
+    Object.assign(this.canvas, { width: Math.round(width * scale), height: Math.round(height * scale) });
+    this.canvas.style.setProperty('height', `${height}px`);
+    this.canvas.style.setProperty('width', `${width}px`);
+    const c = this.canvas.getContext('2d');
+    c.setTransform(scale, 0, 0, scale, 0, 0);
+    const css = getComputedStyle(document.documentElement);
+    const of = (name) => css.getPropertyValue(name).trim();
+    this.colours = { ink: of('--ink'), soft: of('--soft'), line: of('--line'), card: of('--card'), focus: of('--focus'), failing: of('--bad'), behind: of('--warn'), programmed: of('--good'), unknown: of('--soft') };
+    c.font = '600 12.5px system-ui, "DejaVu Sans", sans-serif';
+    c.textBaseline = 'alphabetic';
+    c.fillStyle = this.colours.soft;
+    for (const t of titles) c.fillText(visible(t.text), 0, t.y + 15);
+    this.cells.forEach((cell, i) => (w > most ? this.tile(c, cell, i === this.at) : this.square(c, cell, i === this.at)));
+  }
+
+  square(c, { node, x, y, w }, chosen) {
+    const side = w > 9 ? w - 2 : w - 1, colour = this.colours[node.state];
+    if (node.state === 'unknown') { // hollow: nothing is known of it
+      c.strokeStyle = colour;
+      c.lineWidth = 1.5;
+      c.strokeRect(x + 1, y + 1, side - 2, side - 2);
+    } else {
+      c.fillStyle = colour;
+      c.fillRect(x, y, side, side);
+    }
+    if (side >= 7) mark(c, node.state, x, y, side, this.colours.card);
+    if (chosen) {
+      c.strokeStyle = this.colours.ink;
+      c.lineWidth = 2;
+      c.strokeRect(x - 0.5, y - 0.5, side + 1, side + 1);
+    }
+  }
+
+  tile(c, { node, x, y, w, h }, chosen) {
+    const g = this.colours, width = w - 8, height = h - 8;
+    c.fillStyle = g.card;
+    c.strokeStyle = chosen ? g.ink : g[node.state];
+    c.lineWidth = chosen ? 2.5 : 1.2;
+    c.setLineDash(node.state === 'unknown' ? [4, 3] : []);
+    c.beginPath();
+    c.roundRect(x + 2, y + 2, width, height, 6);
+    c.fill();
+    c.stroke();
+    c.setLineDash([]);
+    c.fillStyle = g[node.state];
+    c.fillRect(x + 10, y + 11, 11, 11);
+    mark(c, node.state, x + 10, y + 11, 11, g.card);
+    c.fillStyle = g.ink;
+    c.font = '600 13px system-ui, "DejaVu Sans", sans-serif';
+    c.fillText(cut(c, visible(node.hostname || node.cn_uuid), width - 34), x + 27, y + 21);
+    c.font = '11.5px system-ui, "DejaVu Sans", sans-serif';
+    c.fillStyle = g.soft;
+    c.fillText(cut(c, `${node.nics} NIC${node.nics === 1 ? '' : 's'}, ${words[node.state]}`, width - 16), x + 10, y + 38);
+    this.bar(c, node, x + 10, y + h - 13, width - 16);
+  }
+
+  // bar shows the links of a node by state.
+  bar(c, node, x, y, width) {
+    let from = x;
+    for (const state of [...states, 'idle']) {
+      const part = width * (node.links[state] || 0) / Math.max(1, node.nics);
+      c.fillStyle = state === 'idle' ? this.colours.line : this.colours[state];
+      c.fillRect(from, y, part, 3);
+      from += part;
+    }
+  }
+}
+
+// mark draws what tells a state without its colour.
+function mark(c, state, x, y, side, colour) {
+  if (state === 'programmed' || state === 'unknown') return;
+  c.strokeStyle = colour;
+  c.lineWidth = Math.max(1.4, side / 8);
+  c.beginPath();
+  if (state === 'failing') { // a cross
+    c.moveTo(x + 2.5, y + 2.5); c.lineTo(x + side - 2.5, y + side - 2.5);
+    c.moveTo(x + side - 2.5, y + 2.5); c.lineTo(x + 2.5, y + side - 2.5);
+  } else { // a bar
+    c.moveTo(x + 2, y + side / 2); c.lineTo(x + side - 2, y + side / 2);
+  }
+  c.stroke();
+}
+
+function cut(c, text, width) {
+  if (c.measureText(text).width <= width) return text;
+  let n = text.length;
+  while (n > 1 && c.measureText(`${text.slice(0, n)}…`).width > width) n--;
+  return `${text.slice(0, n)}…`;
+}
