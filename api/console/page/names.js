@@ -14,20 +14,32 @@ export class Names {
     this.reader = reader;
     this.at = at;
     this.known = new Map(); // kind/id → name, '' if it has none
+    this.asked = new Map(); // kind/id → a promise of the answer
   }
 
-  // learn asks for the names of ids of a kind that are not known yet. A question that fails
-  // leaves them unknown: the view shows ids then.
+  // learn asks for the names of ids of a kind that are not known yet, and waits for those
+  // that were asked for meanwhile. A question that fails leaves them unknown: the view shows
+  // ids then.
   async learn(kind, ids) {
     if (!by[kind]) return;
-    const [path, field] = by[kind];
-    const missing = [...new Set(ids)].filter((id) => typeof id === 'string' && /^[0-9a-f-]{36}$/.test(id) && !this.known.has(`${kind}/${id}`));
-    for (const id of missing) this.known.set(`${kind}/${id}`, '');
+    const mine = [...new Set(ids)].filter((id) => typeof id === 'string' && /^[0-9a-f-]{36}$/.test(id)).map((id) => `${kind}/${id}`);
+    const missing = mine.filter((key) => !this.known.has(key) && !this.asked.has(key));
     for (let i = 0; i < missing.length; i += batch) {
       const some = missing.slice(i, i + batch);
-      const found = await this.reader.get(path, { uuid: some.join(','), limit: batch }, this.at).catch(() => []);
-      for (const o of found) this.known.set(`${kind}/${o.uuid}`, o[field] || '');
+      const answer = this.read(kind, some);
+      for (const key of some) this.asked.set(key, answer);
     }
+    await Promise.all(mine.map((key) => this.asked.get(key)));
+  }
+
+  async read(kind, keys) {
+    const [path, field] = by[kind];
+    const found = await this.reader.get(path, { uuid: keys.map((key) => key.slice(kind.length + 1)).join(','), limit: batch }, this.at).catch(() => null);
+    for (const key of keys) {
+      this.asked.delete(key);
+      if (found) this.known.set(key, '');
+    }
+    for (const o of found || []) this.known.set(`${kind}/${o.uuid}`, o[field] || '');
   }
 
   of(kind, id) { return this.known.get(`${kind}/${id}`) || ''; }

@@ -73,7 +73,7 @@ function portHop(end, e, t) {
   const lines = [];
   if (!view) lines.push(kernel && kernel.unknown ? `not known: ${kernel.unknown}` : 'the kernel was not asked');
   else {
-    for (const l of view.links.filter((one) => one.role !== 'vxlan')) lines.push(`${l.role} ${l.name}, ${l.up ? 'up' : 'DOWN'}, MTU ${l.mtu}, ${l.rx_packets} in, ${l.tx_packets} out`);
+    for (const l of (view.links || []).filter((one) => one.role !== 'vxlan')) lines.push(`${l.role} ${l.name}, ${l.up ? 'up' : 'DOWN'}, MTU ${l.mtu}, ${l.rx_packets} in, ${l.tx_packets} out`);
     lines.push(`port security ${view.port_security.mode}`);
     for (const m of kernel.moved || []) lines.push(`${m.what} +${m.rose}`);
   }
@@ -83,11 +83,11 @@ function portHop(end, e, t) {
 function cnHop(end, e, t) {
   const kernel = kernelOf(e, t), view = kernel && kernel.view;
   const lines = [];
-  const vxlan = view && view.links.find((l) => l.role === 'vxlan');
+  const vxlan = view && (view.links || []).find((l) => l.role === 'vxlan');
   if (vxlan) lines.push(`${vxlan.name}, ${vxlan.up ? 'up' : 'DOWN'}, vnet ${value(e.vnet)}`);
   if (view && view.neighbour) lines.push(`neighbour ${value(view.neighbour.mac)}, ${view.neighbour.state}`);
   if (view && view.forward) lines.push(`forwards to ${view.forward.vtep}`);
-  for (const entry of t.entries.filter((one) => one.cn_uuid === e.cn_uuid)) {
+  for (const entry of (t.entries || []).filter((one) => one.cn_uuid === e.cn_uuid)) {
     lines.push(`${entry.what}: ${!entry.wanted ? 'the log does not give it' : entry.programmed === undefined ? 'not known' : entry.programmed ? 'programmed' : 'not programmed yet'}`);
   }
   if (e.underlay_ip) lines.push(`underlay ${e.underlay_ip}`);

@@ -9,6 +9,7 @@ export const words = { failing: 'failing', unknown: 'not known', behind: 'behind
 const few = 60;            // nodes that get a tile with their name
 const tall = 360;          // px that the squares may take in all
 const label = 22;          // px of a group's title
+const titleWidth = 130;    // px that a title may take
 const least = 7, most = 34; // px of a square
 
 export class VNetMap {
@@ -74,19 +75,30 @@ export class VNetMap {
     }
   }
 
+  // place gives each node its cell, and each group its title. A group that is short stands
+  // beside the one before it.
+  place(w, h, cols, width) {
+    this.cells = [];
+    const titles = [];
+    let x = 0, y = 0, deep = 0; // deep: px of the row of groups that is being filled
+    for (const g of this.groups) {
+      const wide = Math.max(titleWidth, Math.min(cols, g.nodes.length) * w);
+      if (x > 0 && (g.nodes.length > cols || x + wide > width)) { x = 0; y += deep; deep = 0; }
+      const top = y + (g.title ? label : 0);
+      if (g.title) titles.push({ x, y, text: `${g.title}, ${g.nodes.length}` });
+      g.nodes.forEach((node, i) => this.cells.push({ node, x: x + (i % cols) * w, y: top + Math.floor(i / cols) * h, w, h }));
+      deep = Math.max(deep, top - y + Math.ceil(g.nodes.length / cols) * h + 6);
+      x += Math.ceil((wide + 12) / w) * w;
+    }
+    return { titles, height: y + deep };
+  }
+
   draw() {
     const width = this.canvas.parentElement.clientWidth;
     if (!width) return;
     const { w, h, cols } = this.size(width);
     this.cols = cols;
-    this.cells = [];
-    const titles = [];
-    let y = 0;
-    for (const g of this.groups) {
-      if (g.title) { titles.push({ y, text: `${g.title}, ${g.nodes.length}` }); y += label; }
-      g.nodes.forEach((node, i) => this.cells.push({ node, x: (i % cols) * w, y: y + Math.floor(i / cols) * h, w, h }));
-      y += Math.ceil(g.nodes.length / cols) * h + 6;
-    }
+    const { titles, height: y } = this.place(w, h, cols, width);
     const height = Math.max(h, y);
     const scale = Math.min(2, devicePixelRatio || 1);
     Object.assign(this.canvas, { width: Math.round(width * scale), height: Math.round(height * scale) });
@@ -100,7 +112,7 @@ export class VNetMap {
     c.font = '600 12.5px system-ui, "DejaVu Sans", sans-serif';
     c.textBaseline = 'alphabetic';
     c.fillStyle = this.colours.soft;
-    for (const t of titles) c.fillText(visible(t.text), 0, t.y + 15);
+    for (const t of titles) c.fillText(visible(t.text), t.x, t.y + 15);
     this.cells.forEach((cell, i) => (w > most ? this.tile(c, cell, i === this.at) : this.square(c, cell, i === this.at)));
   }
 
@@ -133,8 +145,8 @@ export class VNetMap {
     c.fill();
     c.stroke();
     c.setLineDash([]);
-    c.fillStyle = g[node.state];
-    c.fillRect(x + 10, y + 11, 11, 11);
+    c.fillStyle = c.strokeStyle = g[node.state];
+    if (node.state === 'unknown') c.strokeRect(x + 11, y + 12, 9, 9); else c.fillRect(x + 10, y + 11, 11, 11);
     mark(c, node.state, x + 10, y + 11, 11, g.card);
     c.fillStyle = g.ink;
     c.font = '600 13px system-ui, "DejaVu Sans", sans-serif';

@@ -34,11 +34,11 @@ export function enter(main, { reader, at, parts, query }) {
   const nets = new PagedTable('Networks', ['Network', 'Subnet', 'VLAN', 'NICs'], (n) => [named('network', n.uuid, n.name), n.subnet, value(n.vlan_id), number(n.nics)], 10);
   const trace = traceForm(reader, at, query);
   const body = el('div', { hidden: true },
-    el('div', { class: 'filters' }, field('Group by', group), field('State', only), field('Name or UUID', find)), bar,
-    el('div', { class: 'vnetsplit' }, el('figure', { class: 'picture' }, canvas, el('figcaption', {}, 'A square is a compute node, in the state of its worst link.')), chosen),
-    trace.node, nodes.node, nets.node);
+    bar,
+    el('div', { class: 'vnetsplit' }, el('div', {}, el('figure', { class: 'picture' }, el('div', { class: 'canvas' }, canvas), el('figcaption', {}, 'A square is a compute node, in the state of its worst link.')), trace.node), chosen),
+    nodes.node, nets.node);
   main.append(head(at ? `Vnets at #${number(at)}` : 'Vnets', fresh, () => ['cn', 'vnet', String(vnet)]),
-    el('div', { class: 'filters' }, field('Vnet', choose)), say, body);
+    el('div', { class: 'filters' }, field('Vnet', choose), field('Group by', group), field('State', only), field('Name or UUID', find)), say, body);
   const map = new VNetMap(canvas, showNode);
   choose.addEventListener('change', () => { location.hash = `#/vnets/${choose.value}`; });
   const refilter = () => {
@@ -139,7 +139,12 @@ function groupsOf(list, by) {
 }
 
 const sorted = (list) => [...list].sort((a, b) => (a.hostname || a.cn_uuid).localeCompare(b.hostname || b.cn_uuid, 'en', { numeric: true }));
-const prefixOf = (n) => (n.hostname || n.cn_uuid).replace(/[-_.]?\d+.*$/, '') || 'only a number';
+// prefixOf is the host name without its last part, or without its number: rack7-cn12 is of
+// rack7, cn12 of cn.
+function prefixOf(n) {
+  const first = (n.hostname || n.cn_uuid).split('.')[0], end = Math.max(first.lastIndexOf('-'), first.lastIndexOf('_'));
+  return (end > 0 ? first.slice(0, end) : first.replace(/\d+$/, '')) || 'only a number';
+}
 
 async function all(reader, path, query, at, most) {
   const found = [];
@@ -191,7 +196,7 @@ function traceForm(reader, at, query) {
     }
     go.disabled = false;
   };
-  const words = () => ['trace', ...(at ? ['--at', String(at)] : kernels.checked ? [] : ['--no-kernels']), from.value.trim() || 'FROM', to.value.trim() || 'TO'];
+  const words = () => ['trace', from.value.trim() || 'FROM', to.value.trim() || 'TO', ...(at ? ['--at', String(at)] : kernels.checked ? [] : ['--no-kernels'])];
   const node = el('section', { class: 'card', 'aria-label': 'Trace' }, el('div', { class: 'viewhead' }, el('h3', {}, 'Where does traffic go, and where does it stop?'), copyCommand(words)),
     el('form', { class: 'filters', onsubmit: ask }, field('From', from), field('To', to), el('label', { class: 'check' }, kernels, ' ask the kernels'), go), answer);
   if (from.value && to.value) ask();

@@ -53,6 +53,8 @@ var parameters = map[string]parameter{
 	"kernels":  flag("ask the agents of both compute nodes what their kernels have"),
 	"watch_ms": number("milliseconds between two looks at the kernels"),
 
+	"ask":        flag("ask the agent of the compute node"),
+	"nic":        text("the MAC of a NIC of the compute node"),
 	"everywhere": flag("the sessions of all servers"),
 	"seq":        text("the seq that is waited for"),
 	"scope":      text("what is waited for" + listWords),
