@@ -8,8 +8,10 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
+	"rutter/api/internal/logserver"
 	"rutter/api/internal/nodes"
 	"rutter/api/internal/openapi"
+	"rutter/api/internal/overview"
 	"rutter/api/vmm"
 	"rutter/log"
 	logquery "rutter/log/query"
@@ -54,6 +56,7 @@ var about = map[string]openapi.About{
 	"POST /vmms/{id}/unregister": {Section: aboutVMMs, Answers: "the result", Answer: vmm.Outcome{}},
 
 	"GET /log":         {Section: aboutLog, Answers: "entries as lines of JSON, as server-sent events (`Accept: text/event-stream`) or in the binary form; `after`, `since`, `until`, `last`, `follow`, `limit` and the filters of `rutter log`; the cursor to continue from is in `Rutter-Cursor`", Query: logQuery, Answer: log.Line{}, Media: linesMedia},
+	"GET /log/search":  {Section: aboutLog, Answers: "the newest entries that the filters of `GET /log` and `text` (anywhere in the line of the entry) select, in answers of bounded cost: `entries` (at most `limit`, the newest first; none with `count`), how many were `looked` at and `found`, and `next`, which is sent as `before` to go on; without `next` nothing older is left", Query: logserver.SearchNames, Answer: logserver.SearchForm{}},
 	"GET /log/state":   {Section: aboutLog, Answers: "the objects at a seq as lines of JSON: `at`, `kind`, `object`, `cn`, `vnet`, `offset`, `limit`; `Rutter-Digest` is that of the whole state", Query: []string{"at", "kind", "object", "cn", "vnet", "offset", "limit"}, Answer: stateLine{}, Media: linesMedia},
 	"GET /log/history": {Section: aboutLog, Answers: "the entries about one object as lines, by an index: `kind`, `object`, `after`, `limit`", Query: []string{"kind", "object", "after", "limit"}, Answer: log.Line{}, Media: linesMedia},
 	"GET /log/diff":    {Section: aboutLog, Answers: "which objects and links differ between two seqs: `from`, `to`, `cn` or `vnet`", Query: []string{"from", "to", "cn", "vnet"}, Answer: diffForm{}},
@@ -80,6 +83,7 @@ var about = map[string]openapi.About{
 	"GET /livez":        {Section: aboutHealth, Answers: "`ok` while the process runs", Media: textMedia},
 	"GET /readyz":       {Section: aboutHealth, Answers: "`ok`, or 503 and why not, which includes that SVP's mappings are not read yet; `verbose` adds everything that an operator must act on", Query: []string{"verbose"}, Media: textMedia},
 	"GET /status":       {Section: aboutHealth, Answers: "version, head, floor, feeds, counts of objects, and the content of `/cluster`", Answer: statusForm{}},
+	"GET /overview":     {Section: aboutHealth, Answers: "what is wrong now, each with what to do; compute nodes by state; what changed in the last hour by kind and by actor; an hour of writes, refused writes, the time to the kernel and nodes behind. One answer is made in a second, for all clients", Answer: overview.Form{}},
 	"GET /metrics":      {Section: aboutHealth, Answers: "[metrics](metrics.md), in the form of Prometheus", Media: textMedia},
 	"GET /openapi.json": {Section: aboutHealth, Answers: "this API as an OpenAPI 3.1 document, made from the table of routes and the table of kinds", Answer: map[string]json.RawMessage{}},
 	"GET /console":      {Section: aboutHealth, Answers: "301: it leads to `/console/`", Status: http.StatusMovedPermanently},

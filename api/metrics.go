@@ -15,6 +15,7 @@ import (
 
 // metrics are the metrics of this package, and those of Config.Collectors.
 type metrics struct {
+	registry *prometheus.Registry // of all of them
 	handler  http.Handler
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
@@ -43,6 +44,7 @@ func newMetrics(s *Server) (*metrics, error) {
 			return nil, err
 		}
 	}
+	m.registry = registry
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return m, nil
 }

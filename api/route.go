@@ -31,10 +31,12 @@ func (s *Server) table() []rest.Route {
 		(&grantRoutes{s.store, s.cfg.NewID, s.guard, s.write, s.logger}).routes(),
 		s.health.routes(),
 		s.described.routes(),
+		s.overview.Routes(),
 		s.nodes.Routes(),
 		s.barrier.Routes(),
 		[]rest.Route{
 			{Method: "GET", Pattern: "/log", Serve: s.logs.Get},
+			{Method: "GET", Pattern: "/log/search", Serve: s.logs.Search},
 			{Method: "GET", Pattern: "/metrics", Serve: rest.Serve(s.metrics.handler)},
 			{Method: "GET", Pattern: strings.TrimSuffix(console.Prefix, "/"), Serve: rest.Serve(http.RedirectHandler(console.Prefix, http.StatusMovedPermanently))},
 			{Method: "GET", Pattern: console.Prefix, Serve: rest.Serve(console.Handler())},
@@ -58,7 +60,7 @@ var pathsRemedy = func() string {
 			paths.WriteString("/" + path + ", ")
 		}
 	}
-	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /vnets, /wait, /names, /lookup, /trace, /cluster, /status, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
+	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /vnets, /wait, /names, /lookup, /trace, /cluster, /status, /overview, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
 }()
 
 // own is the table of this package's routes.
@@ -140,7 +142,7 @@ var streamed = map[string]bool{"/feed": true, "/log": true, intake.Path: true, "
 // unbudgeted are the paths whose answers are counted elsewhere, or cost little. A
 // client that has used up its budget of reading may still use them.
 var unbudgeted = map[string]bool{
-	"/feed": true, "/write": true, "/wait": true, "/changefeeds": true, "/ping": true, "/livez": true, "/readyz": true, "/status": true, "/metrics": true,
+	"/feed": true, "/write": true, "/wait": true, "/changefeeds": true, "/ping": true, "/livez": true, "/readyz": true, "/status": true, "/overview": true, "/metrics": true,
 	"/cluster": true, "/snapshot": true, "/cns/{id}/feed": true,
 }
 

@@ -20,6 +20,7 @@ import (
 	"rutter/api/internal/logread"
 	"rutter/api/internal/logserver"
 	"rutter/api/internal/nodes"
+	"rutter/api/internal/overview"
 	"rutter/api/internal/rest"
 	"rutter/api/liveness"
 	"rutter/api/vmm"
@@ -147,6 +148,7 @@ type Server struct {
 	write     *backend.Writer
 	described *describedRoutes
 	health    *healthRoutes
+	overview  *overview.Overview
 	mux       *http.ServeMux
 	handler   http.Handler // of every path, whatever the header Host says
 
@@ -191,6 +193,10 @@ func New(cfg Config) (*Server, error) {
 	s.health = &healthRoutes{
 		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, lines: cfg.Lines, feeds: s.feed.SessionCount, draining: s.draining,
 	}
+	s.overview = overview.New(overview.Config{
+		Store: cfg.Store, Everywhere: s.nodes.Everywhere, Here: s.nodes.Here, NotReady: s.health.notReady, Warnings: cfg.Warnings, Age: cfg.Age,
+		Metrics: func() prometheus.Gatherer { return s.metrics.registry },
+	})
 	s.described = newDescribed(cfg.Version, s.Described)
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("api: metrics: %w", err)
@@ -229,6 +235,12 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		ConnContext:                  guard.WithIdentity,
 		ErrorLog:                     slog.NewLogLogger(ServerLog{s.logger.Handler()}, slog.LevelDebug),
 	}
+	sampled := make(chan struct{})
+	go func() {
+		defer close(sampled)
+		s.overview.Run(requests)
+	}()
+	defer func() { <-sampled }()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(s.guard.Listener(listener, guard.MaxConnections)) }()
 	var err error

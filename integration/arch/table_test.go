@@ -259,7 +259,7 @@ var importTable = []row{
 		why: "what raft-wal lacks is added in one place, which can go when it has it",
 	},
 	{
-		pkg: "api", may: []string{"projections/naming", "log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/internal/logread", "api/internal/logserver", "api/internal/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/auth/webcheck", "api/backend", "api/internal/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/internal/rest", "projections/desired", "api/internal/openapi"},
+		pkg: "api", may: []string{"projections/naming", "log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/internal/logread", "api/internal/logserver", "api/internal/nodes", "api/internal/overview", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/auth/webcheck", "api/backend", "api/internal/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/internal/rest", "projections/desired", "api/internal/openapi"},
 		tests: []string{"raftstore", "api/client", "api/internal/apitest"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
@@ -284,6 +284,11 @@ var importTable = []row{
 	{
 		pkg: "api/internal/nodes", may: []string{"projections/naming", "log", "log/feed", "projections", "projections/desired", "api/backend", "api/internal/logread", "api/internal/logserver", "api/feedserver", "api/liveness", "api/vmm", "api/internal/rest", "api/auth/guard", "api/auth/matrix", "api/auth/audit", "api/internal/openapi"},
 		why: "what HTTP says of compute nodes is one surface: their feed, sessions, holds and barriers",
+	},
+	{
+		pkg: "api/internal/overview", may: []string{"log", "projections", "api/backend", "api/internal/nodes", "api/internal/rest"},
+		tests: []string{"api/internal/apitest"},
+		why:   "what is wrong and what happened lately is put together of what other packages know, and read by people only",
 	},
 	{
 		pkg: "api/internal/openapi", may: []string{"log", "api/internal/rest", "projections/documents/schema"},

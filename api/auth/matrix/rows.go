@@ -75,6 +75,7 @@ func vmRows() []Row {
 func logRows() []Row {
 	return []Row{
 		row("GET /log", reads.with(tenant, Own), "entries of objects with its owner_uuid, before and after", "the whole history of everybody; a CN has the feed"),
+		row("GET /log/search", reads.with(tenant, Own), "entries of objects with its owner_uuid, before and after", "GET /log, the newest first: what may be read there may be sought here"),
 		row("GET /log/state", reads, "", "the whole state, of any time"),
 		row("GET /log/history", reads, "", "who had an address, of any time"),
 		row("GET /log/diff", reads, "", "the whole state, of any two times"),
@@ -111,6 +112,7 @@ func clusterRows() []Row {
 		row("GET /livez", open, "", "whether the process lives"),
 		row("GET /readyz", open, "", "whether it serves; without the reasons for those who have no certificate"),
 		row("GET /status", reads, "", "head, members, versions"),
+		row("GET /overview", reads, "", "names compute nodes in trouble, and who changed how much"),
 		row("GET /openapi.json", open, "", "what the API is; nothing of the cluster"),
 		row("GET /metrics", reads, "", "counts; no object is named"),
 		row("GET /console", reads, "", "it leads to the page"),

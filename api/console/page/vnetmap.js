@@ -10,6 +10,7 @@ const few = 60;            // nodes that get a tile with their name
 const tall = 360;          // px that the squares may take in all
 const label = 22;          // px of a group's title
 const titleWidth = 130;    // px that a title may take
+const together = 4;        // more groups than that stand side by side, as blocks
 const least = 7, most = 34; // px of a square
 
 export class VNetMap {
@@ -24,12 +25,15 @@ export class VNetMap {
     this.dark = matchMedia('(prefers-color-scheme: dark)');
     this.redraw = () => this.draw();
     this.dark.addEventListener('change', this.redraw);
+    this.theme = new MutationObserver(this.redraw); // the page's own switch of colours
+    this.theme.observe(document.documentElement, { attributes: true });
     this.watch = new ResizeObserver(this.redraw);
     this.watch.observe(canvas.parentElement);
   }
 
   leave() {
     this.watch.disconnect();
+    this.theme.disconnect();
     this.dark.removeEventListener('change', this.redraw);
   }
 
@@ -52,12 +56,21 @@ export class VNetMap {
   pickNode(uuid) { this.pick(this.cells.findIndex((c) => c.node.cn_uuid === uuid)); }
 
   key(e) {
-    const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.cols, ArrowDown: this.cols }[e.key];
-    if (e.key === 'Home') this.pick(0);
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
+    if (e.key === 'ArrowUp' || e.key === 'ArrowDown') this.pick(this.beside(e.key === 'ArrowDown' ? 1 : -1));
+    else if (e.key === 'Home') this.pick(0);
     else if (e.key === 'End') this.pick(this.cells.length - 1);
     else if (step) this.pick(this.at < 0 ? 0 : Math.max(0, Math.min(this.cells.length - 1, this.at + step)));
     else return;
     e.preventDefault();
+  }
+
+  // beside is the cell below (1) or above (-1) the chosen one, or that one.
+  beside(way) {
+    const from = this.cells[this.at];
+    if (!from) return 0;
+    const far = (c) => way * (c.y - from.y) * 1000 + Math.abs(c.x - from.x); // the next row, and there the nearest
+    return this.cells.reduce((best, c, i) => (way * (c.y - from.y) > 0 && (best === this.at || far(c) < far(this.cells[best])) ? i : best), this.at);
   }
 
   // size chooses the tiles: large ones for few nodes, else the largest square with which
@@ -70,8 +83,7 @@ export class VNetMap {
     }
     for (let cell = most; ; cell--) {
       const cols = Math.max(1, Math.floor(width / cell));
-      const rows = this.groups.reduce((sum, g) => sum + Math.ceil(g.nodes.length / cols), 0);
-      if (rows * cell + this.groups.length * (label + 6) <= tall || cell <= least) return { w: cell, h: cell, cols };
+      if (cell <= least || this.place(cell, cell, cols, width).height <= tall) return { w: cell, h: cell, cols };
     }
   }
 
@@ -82,12 +94,13 @@ export class VNetMap {
     const titles = [];
     let x = 0, y = 0, deep = 0; // deep: px of the row of groups that is being filled
     for (const g of this.groups) {
-      const wide = Math.max(titleWidth, Math.min(cols, g.nodes.length) * w);
-      if (x > 0 && (g.nodes.length > cols || x + wide > width)) { x = 0; y += deep; deep = 0; }
+      const own = this.groups.length > together && w <= most ? Math.min(cols, Math.max(Math.ceil(Math.sqrt(4 * g.nodes.length)), Math.ceil(titleWidth / w))) : cols;
+      const wide = Math.max(titleWidth, Math.min(own, g.nodes.length) * w);
+      if (x > 0 && x + wide > width) { x = 0; y += deep; deep = 0; }
       const top = y + (g.title ? label : 0);
       if (g.title) titles.push({ x, y, text: `${g.title}, ${g.nodes.length}` });
-      g.nodes.forEach((node, i) => this.cells.push({ node, x: x + (i % cols) * w, y: top + Math.floor(i / cols) * h, w, h }));
-      deep = Math.max(deep, top - y + Math.ceil(g.nodes.length / cols) * h + 6);
+      g.nodes.forEach((node, i) => this.cells.push({ node, x: x + (i % own) * w, y: top + Math.floor(i / own) * h, w, h }));
+      deep = Math.max(deep, top - y + Math.ceil(g.nodes.length / own) * h + 6);
       x += Math.ceil((wide + 12) / w) * w;
     }
     return { titles, height: y + deep };
@@ -97,7 +110,6 @@ export class VNetMap {
     const width = this.canvas.parentElement.clientWidth;
     if (!width) return;
     const { w, h, cols } = this.size(width);
-    this.cols = cols;
     const { titles, height: y } = this.place(w, h, cols, width);
     const height = Math.max(h, y);
     const scale = Math.min(2, devicePixelRatio || 1);

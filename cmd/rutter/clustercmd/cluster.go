@@ -65,6 +65,7 @@ func Command() *cli.Command {
 				Name: "rebuild", Usage: "make a server that differs from the others replace its state by theirs", ArgsUsage: "ID", Flags: flags, Action: clusterRebuild,
 				Description: term.Examples("rutter cluster rebuild s2     # then: rutter cluster status --wait 10m"),
 			},
+			overviewCommand(),
 			timeCommand(),
 			retentionCommand(),
 			recoverCommand(),
