@@ -55,9 +55,9 @@ type NodeKernel struct {
 	Programmed log.Seq           `json:"programmed"`
 	Reached    log.Seq           `json:"reached"` // but for what waits
 	At         time.Time         `json:"at,omitzero"`
-	TookMS     float64           `json:"took_ms"`      // of the last pass
-	Delay50MS  float64           `json:"delay_p50_ms"` // from an entry's arrival to the kernel
-	Delay99MS  float64           `json:"delay_p99_ms"`
+	Took       time.Duration     `json:"took_ns"`      // of the last pass
+	Delay50    time.Duration     `json:"delay_p50_ns"` // from an entry's arrival to the kernel
+	Delay99    time.Duration     `json:"delay_p99_ns"`
 	VNets      int               `json:"vnets"`
 	Links      int               `json:"links"` // wanted, as the next two
 	Neighbours int               `json:"neighbours"`

@@ -118,8 +118,10 @@ export class VNetMap {
     this.canvas.style.setProperty('width', `${width}px`);
     const c = this.canvas.getContext('2d');
     c.setTransform(scale, 0, 0, scale, 0, 0);
-    const css = getComputedStyle(document.documentElement);
-    const of = (name) => css.getPropertyValue(name).trim();
+    const of = (name) => { // the colour as the page computes it, for light or dark
+      this.canvas.style.setProperty('color', `var(${name})`);
+      return getComputedStyle(this.canvas).color;
+    };
     this.colours = { ink: of('--ink'), soft: of('--soft'), line: of('--line'), card: of('--card'), focus: of('--focus'), failing: of('--bad'), behind: of('--warn'), programmed: of('--good'), unknown: of('--soft') };
     c.font = '600 12.5px system-ui, "DejaVu Sans", sans-serif';
     c.textBaseline = 'alphabetic';

@@ -89,7 +89,7 @@ func (s *Routes) Routes() []rest.Route {
 		{Method: "POST", Pattern: "/cns/{id}/accept", Serve: s.accept},
 		{Method: "GET", Pattern: "/cns/{id}/feed", Serve: s.observe},
 		{Method: "GET", Pattern: "/cns/{id}/status", Serve: s.status},
-		{Method: "GET", Pattern: "/vnets/{id}", Serve: s.vnet},
+		{Method: "GET", Pattern: "/vnets/{vnet}", Serve: s.vnet},
 	}
 }
 

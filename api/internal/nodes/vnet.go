@@ -51,7 +51,7 @@ type VNetNetwork struct {
 }
 
 // LinkStates counts links by state: they are in the kernel; their entry is not there yet;
-// they cannot be made; their VMs are not to run; nobody knows, because the CN has no session.
+// they cannot be made; their VMs are not to run; it is not known, because the CN has no session.
 type LinkStates struct {
 	Programmed int `json:"programmed"`
 	Behind     int `json:"behind"`
@@ -93,9 +93,9 @@ type VNetCN struct {
 
 // vnet answers GET /vnets/ID.
 func (s *Routes) vnet(w http.ResponseWriter, r *http.Request) error {
-	id, err := strconv.ParseUint(r.PathValue("id"), 10, 32)
+	id, err := strconv.ParseUint(r.PathValue("vnet"), 10, 32)
 	if err != nil || id == 0 || id > maxVNet {
-		return rest.BadParameter("id", log.ElementInvalid, "send the number of a vnet: GET /networks?fabric=true lists them as vnet_id", "%q is none", r.PathValue("id"))
+		return rest.BadParameter("vnet", log.ElementInvalid, "send the number of a vnet: GET /networks?fabric=true lists them as vnet_id", "%q is none", r.PathValue("vnet"))
 	}
 	p, err := rest.Query(r, "limit", "offset")
 	if err != nil {

@@ -70,4 +70,5 @@ var parameters = map[string]parameter{
 var pathParameters = map[string]parameter{
 	"id":      text("the id of the object, or its name where that is unique"),
 	"subject": text("the subject of the grant, which may have slashes"),
+	"vnet":    number("the number of the vnet"),
 }

@@ -41,9 +41,8 @@ func (n *Node) report(ctx context.Context) desired.NodeReport {
 
 func kernelReport(s *agent.Status) desired.NodeKernel {
 	k := &s.Kernel
-	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	r := desired.NodeKernel{
-		Matched: k.Matched, Programmed: s.Programmed, Reached: s.Reached, At: k.At, TookMS: ms(k.Took), Delay50MS: ms(k.Delay50), Delay99MS: ms(k.Delay99),
+		Matched: k.Matched, Programmed: s.Programmed, Reached: s.Reached, At: k.At, Took: k.Took, Delay50: k.Delay50, Delay99: k.Delay99,
 		VNets: k.VNets, Links: k.Links, Neighbours: k.Neighs, FDB: k.FDB, OnDemand: k.Demand.VNets, Resident: k.Demand.Resident,
 		Failing: k.Failing, Blocked: k.Blocked, Waiting: k.Waiting, Idle: k.Idle, Healed: k.Healed, HealedBy: k.HealedBy,
 		Failures: k.Failures, Conflicts: k.Conflicts, Drift: k.Drift, Problems: k.Problems,
