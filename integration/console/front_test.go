@@ -89,6 +89,7 @@ func TestSearchBox(t *testing.T) {
 	vm := first(t, ctx, api, "/vms", nil)
 	nic := first(t, ctx, api, "/nics", url.Values{"belongs_to_uuid": {fmt.Sprint(vm["uuid"])}})
 	network := first(t, ctx, api, "/networks", url.Values{"fabric": {"true"}})
+	vnet := fmt.Sprintf("%.0f", network["vnet_id"]) // a number of JSON
 	uuid, alias := fmt.Sprint(vm["uuid"]), fmt.Sprint(vm["alias"])
 	open(t, b, ctx, server, "")
 	await(t, b, ctx, "document.querySelector('.allwell, .problems')")
@@ -110,7 +111,7 @@ func TestSearchBox(t *testing.T) {
 		{fmt.Sprint(nic["ip"]), "/object/nic/"},
 		{uuid[:8], "/object/vm/" + uuid},
 		{fmt.Sprint(network["name"]), "/object/network/" + fmt.Sprint(network["uuid"])},
-		{fmt.Sprint(network["vnet_id"]), "/vnets/" + fmt.Sprint(network["vnet_id"])},
+		{vnet, "/vnets/" + vnet},
 	} {
 		search(t, b, ctx, c.text)
 		await(t, b, ctx, fmt.Sprintf("!document.getElementById('found').hidden && [...document.querySelectorAll('#found li a')].some((a) => a.href.includes(%q))", c.at))
@@ -134,7 +135,8 @@ func search(t *testing.T, b *Browser, ctx context.Context, text string) {
 	if err := b.Do(ctx, chromedp.KeyEvent("/")); err != nil {
 		t.Fatal(err)
 	}
-	await(t, b, ctx, "document.activeElement.id === 'search-text'")
+	// The page refuses the key; this driver writes it nevertheless.
+	await(t, b, ctx, "document.activeElement.id === 'search-text' && (document.activeElement.value = '', true)")
 	if err := b.Do(ctx, chromedp.KeyEvent(text)); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +152,7 @@ func TestLogFilters(t *testing.T) {
 	if _, err := c.Client.Create(ctx, "/nic_tags", []byte(`{"name":"needle"}`)); err != nil {
 		t.Fatal(err)
 	}
-	w, err := bench.NewWorkload(2000)
+	w, err := bench.NewWorkload(400)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +180,7 @@ func TestLogFilters(t *testing.T) {
 	}
 	textOf(t, b, ctx, "document.querySelector('.loglist').scrollTop = 1e6")
 	await(t, b, ctx, "(document.querySelector('.loglist').scrollTop += 5000, document.getElementById('log-state').innerText.includes('600 of them in this list'))")
-	// A filter that somebody writes is in the address; a wrong one is explained.
+	// A filter that is written is in the address; a wrong one is explained.
 	textOf(t, b, ctx, "(() => { const i = document.querySelector('input[name=actor]'); i.value = 'nobody-at-all'; i.dispatchEvent(new Event('input', {bubbles: true})); })()")
 	await(t, b, ctx, fmt.Sprintf("location.hash === '#/log?actor=nobody-at-all' && document.getElementById('log-state').innerText.includes('0 entries match, in the whole log: %s')", grouped(head)))
 	open(t, b, ctx, server, "#/log?since=yesterday-ish")
@@ -235,7 +237,7 @@ func TestAccessible(t *testing.T) {
 	network := first(t, ctx, api, "/networks", url.Values{"fabric": {"true"}})
 	for _, c := range []struct{ name, view, shown string }{
 		{"overview", "", "document.querySelector('.allwell, .problems') && document.querySelectorAll('.spark').length === 4"},
-		{"search", "", "(document.getElementById('search-text').value ||= '1', document.getElementById('search').requestSubmit(), true) && document.querySelectorAll('#found a').length > 0"},
+		{"search", "", "(document.getElementById('search-text').value || (document.getElementById('search-text').value = '1', document.getElementById('search-text').dispatchEvent(new Event('input')))) && document.querySelectorAll('#found a').length > 1"},
 		{"log", "#/log", "document.querySelectorAll('.row:not([hidden])').length > 10"},
 		{"log-entry", "#/log?seq=3", "document.querySelector('.diff')"},
 		{"cluster", "#/cluster", "document.querySelectorAll('main tbody tr').length === 3"},

@@ -8,7 +8,7 @@ const viewNames = { cns: 'Compute nodes', cluster: 'Cluster', vnets: 'Vnets', lo
 
 export function enter(main, { reader, at }) {
   const problems = el('section', { 'aria-label': 'What is wrong now' });
-  const numbers = el('section', { class: 'cards', 'aria-label': 'The last hour' });
+  const numbers = el('section', { class: 'cards four', 'aria-label': 'The last hour' });
   const changes = el('section', { 'aria-label': 'What changed in the last hour' });
   const fresh = freshness(reader, 0, () => read());
   main.append(head('Overview', fresh, () => ['cluster', 'overview']), at ? notice('The overview is of now: what was wrong in the past is not kept.') : '', problems, numbers, changes);
@@ -43,10 +43,10 @@ function showProblems(o) {
     ? `${number(n.connected)} of ${number(n.known)} compute nodes connected${n.here_only ? ' to this server (the leader could not be asked for the others)' : ''}${n.lag_ms > 0 ? `, the worst ${duration(n.lag_ms)} behind` : ''}`
     : 'The log has no compute node yet';
   if (!o.problems.length) {
-    return el('div', { class: 'allwell' }, el('h3', {}, 'Nothing is wrong'), el('p', {}, `${nodes}. The last entry, `, el('a', { href: `#/log?seq=${o.head}` }, `#${number(o.head)}`), ', was written ', when(o.written), '.'));
+    return el('div', { class: 'allwell' }, el('h3', {}, 'Nothing is wrong'), el('p', {}, `${nodes}. `, o.head ? ['The last entry, ', el('a', { href: `#/log?seq=${o.head}` }, `#${number(o.head)}`), ', was written ', when(o.written), '.'] : 'The log is empty.'));
   }
   const worst = o.problems.filter((p) => p.severity === 'bad').length;
-  return [el('h3', {}, `${number(o.problems.length)} ${o.problems.length === 1 ? 'thing needs' : 'things need'} a look${worst ? `, ${number(worst)} of them now` : ''}`),
+  return [el('h3', {}, `${number(o.problems.length)} ${o.problems.length === 1 ? 'thing needs' : 'things need'} a look${worst === o.problems.length ? ' now' : worst ? `, ${number(worst)} of them now` : ''}`),
     el('ul', { class: 'problems' }, o.problems.map(problem)), el('p', { class: 'quiet' }, `${nodes}.`)];
 }
 
@@ -63,13 +63,13 @@ const sum = (values) => values.reduce((a, b) => a + (b || 0), 0);
 function showNumbers(o) {
   const h = o.history, s = h.every_ms / 1000;
   const minutes = Math.round(h.writes.length * s / 60);
-  const of = minutes < 60 ? `${Math.max(1, minutes)} min (this server has run no longer)` : 'the last hour';
+  const of = minutes < 60 ? `the ${Math.max(1, minutes)} min since this server started` : 'the last hour';
   const most = (values) => Math.max(0, ...values.filter((v) => v != null));
   const writes = last(h.writes), kernel = last(h.kernel_ms);
   const one = (title, big, values, label, rest) => el('section', { class: 'card' }, el('h3', {}, title), el('p', { class: 'big' }, big), spark(values, `${title}, ${of}: ${label}`), el('p', { class: 'quiet' }, rest));
   return [
     one('Writes', writes == null ? '–' : `${number(Math.round(writes / s * 10) / 10)}/s`, h.writes, `at most ${number(Math.round(most(h.writes) / s))} entries a second`, `${number(sum(h.writes))} entries in ${of}`),
-    one('99 % in the kernel within', kernel == null ? '–' : duration(kernel), h.kernel_ms, kernel == null ? 'nothing was measured' : `at most ${duration(most(h.kernel_ms))}`, kernel == null ? 'nothing was written that a node here must program' : `at worst ${duration(most(h.kernel_ms))}; nodes of this server`),
+    one('99 % in kernels within', kernel == null ? '–' : duration(kernel), h.kernel_ms, kernel == null ? 'nothing was measured' : `at most ${duration(most(h.kernel_ms))}`, kernel == null ? 'nothing was written that a node here must program' : `at worst ${duration(most(h.kernel_ms))}; nodes of this server`),
     one('Nodes behind', number(o.nodes.behind), h.behind, `at most ${number(most(h.behind))}`, `by over 5 s; at most ${number(most(h.behind))} in ${of}`),
     one('Refused writes', number(sum(h.refused)), h.refused, `${number(sum(h.refused))} in all`, `in ${of}`),
   ];

@@ -43,6 +43,9 @@ var parameters = map[string]parameter{
 	"ip":      text("only NICs that have this address" + listWords),
 	"actor":   text("only what this actor asked for" + listWords),
 	"path":    text("only updates that changed the field with this JSON name" + listWords),
+	"text":    text("only entries whose line has this text, in either case of letters"),
+	"before":  text("only entries before this seq, or what an answer gave as next"),
+	"count":   flag("count, and leave the entries out"),
 	"since":   text("not before this time, RFC 3339"),
 	"until":   text("not after this seq or time"),
 
