@@ -64,6 +64,7 @@ var pathsRemedy = func() string {
 	}
 	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /wait, /names, /lookup, /trace, /cluster, /support, /status, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
 	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /wait, /names, /lookup, /trace, /cluster, /status, /overview, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
+	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /vnets, /wait, /names, /lookup, /trace, /cluster, /status, /overview, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
 }()
 
 // own is the table of this package's routes.
