@@ -94,15 +94,7 @@ var about = map[string]openapi.About{
 	"GET /openapi.json":   {Section: aboutHealth, Answers: "this API as an OpenAPI 3.1 document, made from the table of routes and the table of kinds", Answer: map[string]json.RawMessage{}},
 	"GET /console":        {Section: aboutHealth, Answers: "301: it leads to `/console/`", Status: http.StatusMovedPermanently},
 	"GET /console/":       {Section: aboutHealth, Answers: "the console, an HTML page", Media: pageMedia},
-	"GET /ping":         {Section: aboutHealth, Answers: "NAPI's answer: 503 until this server can serve", Answer: pingForm{}},
-	"GET /livez":        {Section: aboutHealth, Answers: "`ok` while the process runs", Media: textMedia},
-	"GET /readyz":       {Section: aboutHealth, Answers: "`ok`, or 503 and why not, which includes that SVP's mappings are not read yet; `verbose` adds everything that an operator must act on", Query: []string{"verbose"}, Media: textMedia},
-	"GET /status":       {Section: aboutHealth, Answers: "version, head, floor, feeds, counts of objects, and the content of `/cluster`", Answer: statusForm{}},
-	"GET /overview":     {Section: aboutHealth, Answers: "what is wrong now, each with what to do; compute nodes by state; what changed in the last hour by kind and by actor; an hour of writes, refused writes, the time to the kernel and nodes behind. One answer is made in a second, for all clients", Answer: overview.Form{}},
-	"GET /metrics":      {Section: aboutHealth, Answers: "[metrics](metrics.md), in the form of Prometheus", Media: textMedia},
-	"GET /openapi.json": {Section: aboutHealth, Answers: "this API as an OpenAPI 3.1 document, made from the table of routes and the table of kinds", Answer: map[string]json.RawMessage{}},
-	"GET /console":      {Section: aboutHealth, Answers: "301: it leads to `/console/`", Status: http.StatusMovedPermanently},
-	"GET /console/":     {Section: aboutHealth, Answers: "the console, an HTML page", Media: pageMedia},
+	"GET /overview":       {Section: aboutHealth, Answers: "what is wrong now, each with what to do; compute nodes by state; what changed in the last hour by kind and by actor; an hour of writes, refused writes, the time to the kernel and nodes behind. One answer is made in a second, for all clients", Answer: overview.Form{}},
 }
 
 // aboutKind describes an endpoint of a kind's own paths; ok is false if it is none.

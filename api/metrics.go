@@ -53,7 +53,6 @@ func newMetrics(s *Server) (*metrics, error) {
 	// than maxScrapes at a time are answered with 503.
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes})
 	m.registry = registry
-	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return m, nil
 }
 

@@ -62,9 +62,7 @@ var pathsRemedy = func() string {
 			paths.WriteString("/" + path + ", ")
 		}
 	}
-	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /wait, /names, /lookup, /trace, /cluster, /support, /status, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
-	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /wait, /names, /lookup, /trace, /cluster, /status, /overview, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
-	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /vnets, /wait, /names, /lookup, /trace, /cluster, /status, /overview, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
+	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /vnets, /wait, /names, /lookup, /trace, /cluster, /support, /status, /overview, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
 }()
 
 // own is the table of this package's routes.
@@ -146,10 +144,8 @@ var streamed = map[string]bool{"/feed": true, "/log": true, intake.Path: true, "
 // unbudgeted are the paths whose answers are counted elsewhere, or cost little. A
 // client that has used up its budget of reading may still use them.
 var unbudgeted = map[string]bool{
-	"/feed": true, "/write": true, "/wait": true, "/changefeeds": true, "/ping": true, "/livez": true, "/readyz": true, "/status": true, "/metrics": true,
-	"/cluster": true, "/cluster/servers": true, "/{$}": true, "/support/{part}": true, "/snapshot": true, "/cns/{id}/feed": true,
-	"/feed": true, "/write": true, "/wait": true, "/changefeeds": true, "/ping": true, "/livez": true, "/readyz": true, "/status": true, "/overview": true, "/metrics": true,
-	"/cluster": true, "/snapshot": true, "/cns/{id}/feed": true,
+	"/feed": true, "/write": true, "/wait": true, "/changefeeds": true, "/ping": true, "/livez": true, "/readyz": true, "/status": true,
+	"/metrics": true, "/cluster": true, "/cluster/servers": true, "/{$}": true, "/support/{part}": true, "/snapshot": true, "/cns/{id}/feed": true, "/overview": true,
 }
 
 // mayChange refuses writes on a read-only server.
