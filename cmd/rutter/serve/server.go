@@ -28,6 +28,7 @@ import (
 	"rutter/api/vmm"
 	"rutter/cmd/rutter/backup"
 	"rutter/cmd/rutter/debugsocket"
+	"rutter/cmd/rutter/messages"
 	"rutter/cmd/rutter/serviceaddr"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/cmd/rutter/svpview"
@@ -175,6 +176,7 @@ func Open(cfg Options) (_ *Server, err error) {
 	}
 	s.addresses = newServiceAddresses(cfg.ServiceAddresses, s.store, logger)
 	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status), s.alarms(), backend.Refused, backup.Metrics{Schedule: s.backups}, serviceaddr.Metrics{Service: s.addresses})
+	collectors = append(collectors, messages.Collectors("rutter_")...)
 	collectors = append(append(collectors, s.tls.collectors()...), append(append(s.triton.collectors(), s.gateways.collectors()...), s.cnapi.Collectors()...)...)
 	if s.svpListener != nil {
 		if err = s.openSVP(cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
