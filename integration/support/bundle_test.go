@@ -24,7 +24,6 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/bench"
-	"rutter/cmd/rutter/supportcmd"
 	"rutter/integration/rig"
 )
 
@@ -78,7 +77,7 @@ func (c *cluster) run(t *testing.T, folder string, args ...string) (code int, ou
 }
 
 // bundle makes a bundle and reads it.
-func (c *cluster) bundle(t *testing.T, want int, args ...string) (supportcmd.Manifest, map[string]string) {
+func (c *cluster) bundle(t *testing.T, want int, args ...string) (Manifest, map[string]string) {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "b.tar.gz")
 	code, out := c.run(t, c.operator, append([]string{"support", "bundle", "--file", name}, args...)...)
@@ -89,7 +88,7 @@ func (c *cluster) bundle(t *testing.T, want int, args ...string) (supportcmd.Man
 }
 
 // open reads a bundle, with everything in it.
-func open(t *testing.T, name string) (m supportcmd.Manifest, files map[string]string) {
+func open(t *testing.T, name string) (m Manifest, files map[string]string) {
 	t.Helper()
 	info, err := os.Stat(name)
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -326,7 +325,7 @@ func (c *cluster) stopped(t *testing.T) {
 	if took := time.Since(begin); took > timeout+late {
 		t.Errorf("it took %v", took)
 	}
-	if m.Complete || !slices.ContainsFunc(m.Missing, func(one supportcmd.Missing) bool { return strings.HasPrefix(one.What, "servers/s3") }) {
+	if m.Complete || !slices.ContainsFunc(m.Missing, func(one Missing) bool { return strings.HasPrefix(one.What, "servers/s3") }) {
 		t.Errorf("missing: %+v", m.Missing)
 	}
 	for _, id := range []string{"s1", "s2"} {
@@ -338,4 +337,30 @@ func (c *cluster) stopped(t *testing.T) {
 	if code != 3 || !strings.Contains(out, "s3") || !strings.Contains(out, "no answer") {
 		t.Errorf("cluster status: exit code %d: %s", code, out)
 	}
+}
+
+// Missing is what could not be had.
+type Missing struct {
+	What string `json:"what"`
+	Why  string `json:"why"`
+}
+
+// Manifest says what is in a bundle, and what could not be had.
+type Manifest struct {
+	Version  string    `json:"version"` // of the program that made it
+	Began    time.Time `json:"began"`
+	Ended    time.Time `json:"ended"`
+	Parts    []Part    `json:"parts"`
+	Missing  []Missing `json:"missing"`
+	Removed  int       `json:"secrets_removed"` // by this command; servers and agents removed theirs before
+	Complete bool      `json:"complete"`        // nothing is missing
+}
+
+// Part is one file.
+type Part struct {
+	Name   string `json:"name"`
+	From   string `json:"from"` // URL, node or socket
+	Bytes  int    `json:"bytes"`
+	SHA256 string `json:"sha256"`
+	Took   int64  `json:"took_ms"`
 }
