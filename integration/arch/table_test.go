@@ -259,7 +259,7 @@ var importTable = []row{
 		why: "what raft-wal lacks is added in one place, which can go when it has it",
 	},
 	{
-		pkg: "api", may: []string{"projections/naming", "log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/internal/logread", "api/internal/logserver", "api/internal/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/auth/webcheck", "api/backend", "api/internal/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/internal/rest", "projections/desired", "api/internal/openapi"},
+		pkg: "api", may: []string{"api/support", "projections/naming", "log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/internal/logread", "api/internal/logserver", "api/internal/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/auth/webcheck", "api/backend", "api/internal/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/internal/rest", "projections/desired", "api/internal/openapi"},
 		tests: []string{"raftstore", "api/client", "api/internal/apitest"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
@@ -282,7 +282,7 @@ var importTable = []row{
 		why:   "the stream of a compute node needs a connection and the log, and no HTTP",
 	},
 	{
-		pkg: "api/internal/nodes", may: []string{"projections/naming", "log", "log/feed", "projections", "projections/desired", "api/backend", "api/internal/logread", "api/internal/logserver", "api/feedserver", "api/liveness", "api/vmm", "api/internal/rest", "api/auth/guard", "api/auth/matrix", "api/auth/audit", "api/internal/openapi"},
+		pkg: "api/internal/nodes", may: []string{"api/support", "projections/naming", "log", "log/feed", "projections", "projections/desired", "api/backend", "api/internal/logread", "api/internal/logserver", "api/feedserver", "api/liveness", "api/vmm", "api/internal/rest", "api/auth/guard", "api/auth/matrix", "api/auth/audit", "api/internal/openapi"},
 		why: "what HTTP says of compute nodes is one surface: their feed, sessions, holds and barriers",
 	},
 	{
@@ -580,7 +580,7 @@ var importTable = []row{
 		why: "what a daemon says of itself is the same for servers and agents, however it is asked for",
 	},
 	{
-		pkg: "cmd/rutter/debugsocket", may: []string{"api/support", "cmd/rutter/localhttp", "cmd/rutter/term"},
+		pkg: "cmd/rutter/debugsocket", may: []string{"api/support", "cmd/rutter/localhttp", "cmd/rutter/output", "cmd/rutter/term"},
 		why: "servers and agents have the same socket, which knows nothing of what they do",
 	},
 	{

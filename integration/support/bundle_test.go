@@ -24,9 +24,17 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/tlsgate"
 	"rutter/cmd/rutter/bench"
-	"rutter/cmd/rutter/supportcmd"
 	"rutter/integration/rig"
 )
+
+// manifest is what a bundle says of itself, as a program of others reads it.
+type manifest struct {
+	Parts    []struct{ Name, From, SHA256 string }
+	Missing  []missing
+	Complete bool
+}
+
+type missing struct{ What, Why string }
 
 // Secrets that stand somewhere in the cluster of these tests.
 const (
@@ -78,7 +86,7 @@ func (c *cluster) run(t *testing.T, folder string, args ...string) (code int, ou
 }
 
 // bundle makes a bundle and reads it.
-func (c *cluster) bundle(t *testing.T, want int, args ...string) (supportcmd.Manifest, map[string]string) {
+func (c *cluster) bundle(t *testing.T, want int, args ...string) (manifest, map[string]string) {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "b.tar.gz")
 	code, out := c.run(t, c.operator, append([]string{"support", "bundle", "--file", name}, args...)...)
@@ -89,7 +97,7 @@ func (c *cluster) bundle(t *testing.T, want int, args ...string) (supportcmd.Man
 }
 
 // open reads a bundle, with everything in it.
-func open(t *testing.T, name string) (m supportcmd.Manifest, files map[string]string) {
+func open(t *testing.T, name string) (m manifest, files map[string]string) {
 	t.Helper()
 	info, err := os.Stat(name)
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -326,7 +334,7 @@ func (c *cluster) stopped(t *testing.T) {
 	if took := time.Since(begin); took > timeout+late {
 		t.Errorf("it took %v", took)
 	}
-	if m.Complete || !slices.ContainsFunc(m.Missing, func(one supportcmd.Missing) bool { return strings.HasPrefix(one.What, "servers/s3") }) {
+	if m.Complete || !slices.ContainsFunc(m.Missing, func(one missing) bool { return strings.HasPrefix(one.What, "servers/s3") }) {
 		t.Errorf("missing: %+v", m.Missing)
 	}
 	for _, id := range []string{"s1", "s2"} {

@@ -111,9 +111,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		}
 	}()
 	cfg.Store.Logger, cfg.Triton.Hosts, cfg.Triton.addresses = cfg.Logger, cfg.Hosts, cfg.ServiceAddresses
-	if cfg.Support == nil {
-		cfg.Support = support.New(support.Config{Version: cfg.Version, Folder: cfg.Store.Dir})
-	}
+	cfg.Support = supportOf(&cfg)
 	if err = s.listen(&cfg); err != nil {
 		return nil, err
 	}
@@ -135,19 +133,12 @@ func Open(cfg Options) (_ *Server, err error) {
 	}
 	gate := newGate(backend, cfg.CNNetworks)
 	s.compare = newAddressWatch(cfg.ServiceAddresses, peersAdapter(backend), logger)
-	answers := map[byte]func([]byte) ([]byte, error){askPlaces: s.answerPlaces, askAddresses: s.compare.answer}
 	s.places = newDirectory(backend.Status, peersAdapter(backend), cfg.TLS != "", cfg.API, s.apiListener.Addr(), s.store.Status().Address)
-	answers[askAPI] = s.places.answer
+	answers := map[byte]func([]byte) ([]byte, error){askPlaces: s.answerPlaces, askAddresses: s.compare.answer, askAPI: s.places.answer}
 	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, gate, s.tls, answers, logger); err != nil {
 		return nil, err
 	}
-	s.grants = &grantFollower{
-		view: func(fn func(*projections.State)) {
-			backend.View(func(state *projections.State, _ log.Cursor) { fn(state) })
-		},
-		cutOff:      func(match func(matrix.Identity) bool) int { return s.api.CutOff(match) },
-		cutPrograms: func(match func(netip.Addr) bool) int { return s.triton.cutOff(match) },
-	}
+	s.grants = s.newGrantFollower(backend)
 	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: sessions.Live, VM: func(id log.UUID, vm *log.VM) map[string]any { return vmapi.FormOfItem(backend.View, id, vm) }}); err != nil {
 		return nil, err
 	}
@@ -188,9 +179,18 @@ func Open(cfg Options) (_ *Server, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	s.addParts(cfg.Support)
-	s.debug, err = debugsocket.Open(context.Background(), cfg.Debug, cfg.Support, logger)
-	return s, err
+	return s, s.openDebug(&cfg, logger)
+}
+
+// newGrantFollower makes what follows the log's grants.
+func (s *Server) newGrantFollower(store storeapi.Store) *grantFollower {
+	return &grantFollower{
+		view: func(fn func(*projections.State)) {
+			store.View(func(state *projections.State, _ log.Cursor) { fn(state) })
+		},
+		cutOff:      func(match func(matrix.Identity) bool) int { return s.api.CutOff(match) },
+		cutPrograms: func(match func(netip.Addr) bool) int { return s.triton.cutOff(match) },
+	}
 }
 
 // openTriton makes the surfaces for Triton's programs, with what is behind them, and opens

@@ -202,14 +202,8 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 	if err != nil {
 		return cfg, err
 	}
-	ways := 0
-	for _, name := range []string{"bootstrap", "peers", "join"} {
-		if c.IsSet(name) {
-			ways++
-		}
-	}
-	if ways > 1 {
-		return cfg, term.Usagef("--bootstrap, --peers and --join exclude each other: the first begins a cluster of one, the second one of several, the third joins one that runs")
+	if err := checkBeginning(c); err != nil {
+		return cfg, err
 	}
 	// SVP never has TLS: with a tls-dir it lets in the log's nodes only (newSVP).
 	for _, name := range []string{"listen", "raft", "svp"} {
@@ -265,6 +259,20 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 		cfg.Store.Advertise = m.Address
 	}
 	return cfg, nil
+}
+
+// checkBeginning refuses more than one way in which a server may begin.
+func checkBeginning(c *cli.Context) error {
+	ways := 0
+	for _, name := range []string{"bootstrap", "peers", "join"} {
+		if c.IsSet(name) {
+			ways++
+		}
+	}
+	if ways > 1 {
+		return term.Usagef("--bootstrap, --peers and --join exclude each other: the first begins a cluster of one, the second one of several, the third joins one that runs")
+	}
+	return nil
 }
 
 // keepingOf reads the flags of the store about time and files.
