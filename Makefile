@@ -1,8 +1,8 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: bench-bulk vuln reproducible quick module bench-security bench-inspect bench-kernel bench-wire build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
+.PHONY: bench-bulk vuln reproducible release quick module bench-security bench-inspect bench-kernel bench-wire build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
 
-VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION   := $(shell scripts/release/version.sh)
 TOOL      := go tool -modfile=scripts/tools.mod
 # The packages of each part, those that take longest first.
 UNITS      = $(shell go list ./raftstore ./raftstore/history ./api/... ./... | grep -v '/integration')
@@ -10,7 +10,7 @@ UNITS      = $(shell go list ./raftstore ./raftstore/history ./api/... ./... | g
 # integration/arch only reads.
 WHOLE      = $(shell go list $(addprefix ./integration,/ /operate /guest /triton /tls /console) ./integration/... | grep -v -e '/integration/arch$$' $(addprefix -e ,$(ALONE:.%=%$$)))
 # What starts machines, containers and libvirtd, which want the processors for themselves.
-ALONE      = ./integration/cni ./integration/libvirt ./integration/qemu
+ALONE      = ./integration/cni ./integration/libvirt ./integration/qemu ./integration/install
 SIDEWAYS   = -p $$(($$(nproc) + 1)) -parallel $$((2 * $$(nproc)))
 BENCHED    = $(shell grep -rl --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname | sort -u)
 FUZZTIME  ?= 10s
@@ -45,6 +45,7 @@ lint: vet fmt-check ## staticcheck, and deadcode, which must print nothing
 
 vet: ## go vet
 	go vet ./...
+	go vet -modfile=scripts/release.mod -tags release ./scripts/release
 
 fmt-check: ## gofumpt, which must have nothing to change
 	@files=$$($(TOOL) gofumpt -l .) || exit 1; test -z "$$files" || { echo "gofumpt would change these, run '$(TOOL) gofumpt -w .':"; echo "$$files"; exit 1; }
@@ -109,11 +110,14 @@ test-long: packages build ## the long tests, an upgrade from PREVIOUS_RELEASE, t
 vuln: ## known vulnerabilities in what the program calls; error 3: some were found, 4: their data cannot be had from here
 	@scripts/vuln.sh
 
-reproducible: ## the program is built twice, in different folders, and must have the same bytes
+release: ## what is published of this commit, in dist/: tarballs, Debian packages, image, bills of materials, checksums. ARCH=amd64 or ONLY=deb,tar for some of it; MAINTAINER='NAME <ADDRESS>'
+	@VERSION="$(VERSION)" ARCH="$(ARCH)" ONLY="$(ONLY)" OUT="$(OUT)" MAINTAINER="$(MAINTAINER)" scripts/release/release.sh
+
+reproducible: ## the program and what is released of it are built twice, in different folders, and must have the same bytes
 	@scripts/reproducible.sh '$(VERSION)'
 
 clean: ## what the targets above made
-	rm -rf bin
+	rm -rf bin dist
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile

@@ -361,6 +361,7 @@ func (r *reconciler) note(want wanted, result link.Result, err error, began time
 func (r *reconciler) noteFailures(result link.Result) {
 	s := &r.last
 	s.Waiting, s.Idle, s.Waits = r.statusOfWaits()
+	s.WaitingNICs = waitingNICs(r.waits)
 	failures := notIdle(result)
 	s.Failing, s.Blocked = len(failures), len(result.Conflicts)
 	s.Failures = describe(failures, link.Failure.String)
@@ -370,6 +371,10 @@ func (r *reconciler) noteFailures(result link.Result) {
 	}
 	for _, b := range result.Conflicts {
 		failures = append(failures, link.Failure{Object: b.Object, Err: b.Err})
+	}
+	s.FailingBy = make(map[string]int)
+	for i := range failures {
+		s.FailingBy[nameOfKind(failures[i].Object.Kind)]++
 	}
 	r.logFailures(failures, time.Now())
 }

@@ -20,8 +20,10 @@ type KernelStatus struct {
 	Applied uint64 `json:"applied"` // rounds between passes, for the entries that events touched
 	// Delay50 and Delay99 are percentiles over the last of these rounds: the time
 	// from the oldest event, applied, to the kernel's acknowledgement.
-	Delay50  time.Duration `json:"delay_p50_ns"`
-	Delay99  time.Duration `json:"delay_p99_ns"`
+	Delay50 time.Duration `json:"delay_p50_ns"`
+	Delay99 time.Duration `json:"delay_p99_ns"`
+	// Delays are all these times of this process.
+	Delays   Delays        `json:"-"`
 	At       time.Time     `json:"at,omitzero"`       // when the last pass began
 	Took     time.Duration `json:"took_ns"`           // by the last pass
 	TookAll  time.Duration `json:"took_all_ns"`       // by all passes of this process
@@ -31,17 +33,20 @@ type KernelStatus struct {
 	Failure  string        `json:"error,omitempty"`   // why the last pass could not be made
 	Steps    uint64        `json:"steps"`             // done in this process
 	Healed   uint64        `json:"healed"`            // of these, steps that corrected changes by other programs
-	// HealedBy counts Healed by the kind of object.
-	HealedBy map[string]uint64 `json:"healed_by,omitempty"`
-	Failing  int               `json:"failing"`    // objects that could not be made, as of the last pass, without those of Idle
-	Blocked  int               `json:"blocked"`    // objects that foreign links block
-	Unread   int               `json:"unread"`     // VM namespaces that could not be read, as of the last pass
-	Waiting  int               `json:"waiting"`    // objects that barriers of changes that concern them wait for
-	Idle     int               `json:"idle"`       // links that are not there because their VMs are not to run
-	VNets    int               `json:"vnets"`      // with links of this node, as of the last pass
-	Links    int               `json:"links"`      // wanted: all kinds of links
-	Neighs   int               `json:"neighbours"` // wanted
-	FDB      int               `json:"fdb"`        // wanted
+	// HealedBy counts Healed by the kind of object, and FailingBy counts Failing and Blocked.
+	HealedBy  map[string]uint64 `json:"healed_by,omitempty"`
+	FailingBy map[string]int    `json:"failing_by,omitempty"`
+	Failing   int               `json:"failing"` // objects that could not be made, as of the last pass, without those of Idle
+	Blocked   int               `json:"blocked"` // objects that foreign links block
+	Unread    int               `json:"unread"`  // VM namespaces that could not be read, as of the last pass
+	Waiting   int               `json:"waiting"` // objects that barriers of changes that concern them wait for
+	// WaitingNICs are the NICs among the objects of Waiting whose links are not there.
+	WaitingNICs int `json:"waiting_nics"`
+	Idle        int `json:"idle"`       // links that are not there because their VMs are not to run
+	VNets       int `json:"vnets"`      // with links of this node, as of the last pass
+	Links       int `json:"links"`      // wanted: all kinds of links
+	Neighs      int `json:"neighbours"` // wanted
+	FDB         int `json:"fdb"`        // wanted
 	// Demand is about the vnets that have too many entries to program them ahead.
 	Demand DemandStatus `json:"on_demand"`
 	// Waits are the objects of Waiting, then those of Idle, at most maxListed of both.
@@ -199,6 +204,17 @@ func (a *Agent) WaitsOf(vm log.UUID) (reached log.Seq, waits []WaitStatus) {
 	return reached, waits
 }
 
+// waitingNICs counts the NICs whose links are missing and should be there.
+func waitingNICs(waits []feed.Wait) int {
+	nics := make(map[log.MAC]struct{})
+	for i := range waits {
+		if w := &waits[i]; w.Kind == feed.WaitNIC && !w.Idle {
+			nics[w.NIC] = struct{}{}
+		}
+	}
+	return len(nics)
+}
+
 // statusOfWaits counts what waits and what is idle, and lists the first of them.
 func (r *reconciler) statusOfWaits() (waiting, idle int, list []WaitStatus) {
 	list = make([]WaitStatus, 0, min(len(r.waits), maxListed))
@@ -237,7 +253,8 @@ func (r *reconciler) status() KernelStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.Delay50, s.Delay99 = r.delays.percentile(50), r.delays.percentile(99)
-	s.HealedBy = maps.Clone(r.last.HealedBy)
+	s.Delays = r.delays.all
+	s.HealedBy, s.FailingBy = maps.Clone(r.last.HealedBy), r.last.FailingBy // this one is replaced, never changed
 	return s
 }
 
@@ -250,7 +267,7 @@ func (r *reconciler) brief() KernelStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.last
-	s.HealedBy = nil // the map is not copied for each watermark
+	s.HealedBy, s.FailingBy = nil, nil // the first map is not copied for each watermark
 	s.Demand = DemandStatus(asked)
 	return s
 }
@@ -341,11 +358,37 @@ const maxDelays = 4096
 type delays struct {
 	last [maxDelays]time.Duration
 	n    uint64 // the count of all rounds
+	all  Delays
+}
+
+// DelayBounds are the upper bounds of the counts of Delays. A round takes a few
+// milliseconds; seconds are what passes take.
+var DelayBounds = [...]time.Duration{
+	500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 60 * time.Second,
+}
+
+// Delays counts times.
+type Delays struct {
+	Count uint64
+	Sum   time.Duration
+	UpTo  [len(DelayBounds)]uint64 // the times up to each bound
+}
+
+func (d *Delays) note(took time.Duration) {
+	d.Count++
+	d.Sum += took
+	for i, bound := range DelayBounds {
+		if took <= bound {
+			d.UpTo[i]++
+		}
+	}
 }
 
 func (d *delays) note(took time.Duration) {
 	d.last[d.n%maxDelays] = took
 	d.n++
+	d.all.note(took)
 }
 
 // percentile returns the time that p of 100 rounds did not exceed, 0 without rounds.

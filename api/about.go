@@ -8,8 +8,10 @@ import (
 
 	"rutter/api/auth/matrix"
 	"rutter/api/backend"
+	"rutter/api/internal/logserver"
 	"rutter/api/internal/nodes"
 	"rutter/api/internal/openapi"
+	"rutter/api/internal/overview"
 	"rutter/api/vmm"
 	"rutter/log"
 	logquery "rutter/log/query"
@@ -54,6 +56,7 @@ var about = map[string]openapi.About{
 	"POST /vmms/{id}/unregister": {Section: aboutVMMs, Answers: "the result", Answer: vmm.Outcome{}},
 
 	"GET /log":         {Section: aboutLog, Answers: "entries as lines of JSON, as server-sent events (`Accept: text/event-stream`) or in the binary form; `after`, `since`, `until`, `last`, `follow`, `limit` and the filters of `rutter log`; the cursor to continue from is in `Rutter-Cursor`", Query: logQuery, Answer: log.Line{}, Media: linesMedia},
+	"GET /log/search":  {Section: aboutLog, Answers: "the newest entries that the filters of `GET /log` and `text` (anywhere in the line of the entry) select, in answers of bounded cost: `entries` (at most `limit`, the newest first; none with `count`), how many were `looked` at and `found`, and `next`, which is sent as `before` to go on; without `next` nothing older is left", Query: logserver.SearchNames, Answer: logserver.SearchForm{}},
 	"GET /log/state":   {Section: aboutLog, Answers: "the objects at a seq as lines of JSON: `at`, `kind`, `object`, `cn`, `vnet`, `offset`, `limit`; `Rutter-Digest` is that of the whole state", Query: []string{"at", "kind", "object", "cn", "vnet", "offset", "limit"}, Answer: stateLine{}, Media: linesMedia},
 	"GET /log/history": {Section: aboutLog, Answers: "the entries about one object as lines, by an index: `kind`, `object`, `after`, `limit`", Query: []string{"kind", "object", "after", "limit"}, Answer: log.Line{}, Media: linesMedia},
 	"GET /log/diff":    {Section: aboutLog, Answers: "which objects and links differ between two seqs: `from`, `to`, `cn` or `vnet`", Query: []string{"from", "to", "cn", "vnet"}, Answer: diffForm{}},
@@ -72,7 +75,11 @@ var about = map[string]openapi.About{
 	"POST /cluster/transfer":             {Section: aboutCluster, Answers: "the cluster: another server leads, the one of `{\"id\"}` if it is given", Body: memberForm{}, Answer: backend.Status{}},
 	"GET /cluster/retention":             {Section: aboutCluster, Answers: "how much of the log is kept, and with `age`, `events` or `bytes` what those values would delete", Query: []string{"age", "events", "bytes"}, Answer: planForm{}},
 	"PUT /cluster/retention":             {Section: aboutCluster, Answers: "the same, after it is set: `{\"age\", \"events\", \"bytes\"}`", Body: retentionForm{}, Answer: planForm{}},
+	"GET /cluster/features":              {Section: aboutCluster, Answers: "the feature version, what each server knows of it, and why it is not higher", Answer: ClusterFeatures{}},
+	"POST /cluster/finalize":             {Section: aboutCluster, Answers: "the same, after every server agreed to the highest version that all know: the upgrade cannot be taken back", Answer: ClusterFeatures{}},
 	"GET /snapshot":                      {Section: aboutCluster, Answers: "the whole store as one file", Media: "application/octet-stream"},
+	"GET /snapshot/schedule":             {Section: aboutCluster, Answers: "the backups that this server makes by its settings: the newest, when the next one is due, and what is wrong", Answer: BackupStatus{}},
+	"POST /snapshot/schedule":            {Section: aboutCluster, Answers: "202: a backup begins; the counts of `GET` tell when it has ended", Answer: BackupStatus{}, Status: http.StatusAccepted},
 	"GET /grants":                        {Section: aboutCluster, Answers: "the grants, as a list", Answer: openapi.List(log.KindGrant)},
 	"PUT /grants/{subject...}":           {Section: aboutCluster, Answers: "200 with the grant: `{\"owner_uuids\"}` of a reader, `{\"read\", \"write\"}` of a program without a certificate", Body: openapi.Object{Kind: log.KindGrant, Update: true}, Answer: new(log.Grant)},
 	"DELETE /grants/{subject...}":        {Section: aboutCluster, Answers: "204", Status: http.StatusNoContent},
@@ -87,6 +94,7 @@ var about = map[string]openapi.About{
 	"GET /openapi.json":   {Section: aboutHealth, Answers: "this API as an OpenAPI 3.1 document, made from the table of routes and the table of kinds", Answer: map[string]json.RawMessage{}},
 	"GET /console":        {Section: aboutHealth, Answers: "301: it leads to `/console/`", Status: http.StatusMovedPermanently},
 	"GET /console/":       {Section: aboutHealth, Answers: "the console, an HTML page", Media: pageMedia},
+	"GET /overview":       {Section: aboutHealth, Answers: "what is wrong now, each with what to do; compute nodes by state; what changed in the last hour by kind and by actor; an hour of writes, refused writes, the time to the kernel and nodes behind. One answer is made in a second, for all clients", Answer: overview.Form{}},
 }
 
 // aboutKind describes an endpoint of a kind's own paths; ok is false if it is none.

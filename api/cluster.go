@@ -37,9 +37,11 @@ type clusterRoutes struct {
 	store    backend.Store
 	guard    *guard.Guard
 	read     *backend.Reader
-	cluster  Cluster  // nil: membership cannot be changed
-	retainer Retainer // nil: retention cannot be changed
-	backups  Backups  // nil: there are no snapshots
+	cluster  Cluster   // nil: membership cannot be changed
+	retainer Retainer  // nil: retention cannot be changed
+	backups  Backups   // nil: there are no snapshots
+	schedule Scheduled // nil: no backups are made
+	upgrader Upgrader  // nil: there are no feature versions
 	// directory is Config.Directory.
 	directory func(context.Context) []Place
 	logger    *slog.Logger
@@ -56,7 +58,11 @@ func (c *clusterRoutes) routes() []rest.Route {
 		{Method: "POST", Pattern: "/cluster/transfer", Serve: c.transfer},
 		{Method: "GET", Pattern: "/cluster/retention", Serve: c.getRetention},
 		{Method: "PUT", Pattern: "/cluster/retention", Serve: c.putRetention},
+		{Method: "GET", Pattern: "/cluster/features", Serve: c.getFeatures},
+		{Method: "POST", Pattern: "/cluster/finalize", Serve: c.finalize},
 		{Method: "GET", Pattern: "/snapshot", Serve: c.backup},
+		{Method: "GET", Pattern: "/snapshot/schedule", Serve: c.getSchedule},
+		{Method: "POST", Pattern: "/snapshot/schedule", Serve: c.runSchedule},
 	}
 }
 

@@ -2,7 +2,9 @@ package api
 
 import (
 	"net/http"
+	"runtime"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,11 +13,14 @@ import (
 
 	"rutter/api/auth/guard"
 	"rutter/api/internal/rest"
+	"rutter/log"
 )
 
 // metrics are the metrics of this package, and those of Config.Collectors.
 type metrics struct {
+	registry *prometheus.Registry // of all of them
 	handler  http.Handler
+	all      []prometheus.Collector
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 }
@@ -33,19 +38,34 @@ func newMetrics(s *Server) (*metrics, error) {
 	if s.cfg.VMMs != nil {
 		own = append(slices.Clone(own), s.cfg.VMMs.Collectors()...)
 	}
-	all := append([]prometheus.Collector{
+	m.all = append([]prometheus.Collector{
 		m.requests, m.seconds,
+		buildInfo(s.cfg.Version),
 		guard.BudgetMetrics{Meters: append(slices.Clone(s.cfg.Meters), s.guard.Meters()...)},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	}, slices.Concat(s.gauges(), s.feed.Collectors(), s.barrier.Collectors(), s.guard.Collectors(), s.support.collectors(), own)...)
-	for _, c := range all {
+	for _, c := range m.all {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
 	}
-	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	// What cannot be measured does not take away the rest. More
+	// than maxScrapes at a time are answered with 503.
+	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes})
+	m.registry = registry
 	return m, nil
 }
+
+// maxScrapes bounds the requests of /metrics that are answered at the same time, because
+// one of 10,000 sessions takes milliseconds of a processor.
+const maxScrapes = 4
+
+// Collectors are the metrics of GET /metrics.
+func (s *Server) Collectors() []prometheus.Collector { return s.metrics.all }
+
+// BehindCNs is how many compute nodes in session with this server are behind the log
+// (nodemetrics.Behind).
+func (s *Server) BehindCNs() int { return s.feed.Behind() }
 
 // gauges returns the collectors whose values are read on each request of /metrics.
 func (s *Server) gauges() []prometheus.Collector {
@@ -62,6 +82,15 @@ func (s *Server) gauges() []prometheus.Collector {
 		gauge("rutter_warnings", "Things that people must see to: GET /readyz?verbose names them.", func() float64 { return float64(len(s.cfg.Warnings()) + len(s.store.Status().Alarms)) }),
 		gauge("rutter_streams", "Feeds and followed logs.", func() float64 { return float64(s.streams.Load()) }),
 	}
+}
+
+// buildInfo is which program this server runs.
+func buildInfo(version string) prometheus.Collector {
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "rutter_build_info", Help: "1; which program runs: its version, that of Go, and the newest feature version that it knows.",
+	}, []string{"version", "go_version", "feature"})
+	info.WithLabelValues(version, runtime.Version(), strconv.Itoa(log.FeatureVersion)).Set(1)
+	return info
 }
 
 func gauge(name, help string, value func() float64) prometheus.Collector {

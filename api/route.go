@@ -27,16 +27,18 @@ func (s *Server) table() []rest.Route {
 		(&pastRoutes{s.store, s.cfg.Past, s.guard, s.read}).routes(),
 		(&nameRoutes{s.read}).routes(),
 		(&lookupRoutes{s.store, s.read, s.nodes, s.nodes}).routes(),
-		(&clusterRoutes{s.store, s.guard, s.read, s.cfg.Cluster, s.cfg.Retainer, s.cfg.Backups, s.cfg.Directory, s.logger}).routes(),
+		(&clusterRoutes{s.store, s.guard, s.read, s.cfg.Cluster, s.cfg.Retainer, s.cfg.Backups, s.cfg.Scheduled, s.cfg.Upgrader, s.cfg.Directory, s.logger}).routes(),
 		(&grantRoutes{s.store, s.cfg.NewID, s.guard, s.write, s.logger}).routes(),
 		s.health.routes(),
 		s.described.routes(),
 		s.support.routes(),
+		s.overview.Routes(),
 		s.nodes.Routes(),
 		s.barrier.Routes(),
 		[]rest.Route{
 			{Method: "GET", Pattern: "/{$}", Serve: s.root},
 			{Method: "GET", Pattern: "/log", Serve: s.logs.Get},
+			{Method: "GET", Pattern: "/log/search", Serve: s.logs.Search},
 			{Method: "GET", Pattern: "/metrics", Serve: rest.Serve(s.metrics.handler)},
 			{Method: "GET", Pattern: strings.TrimSuffix(console.Prefix, "/"), Serve: rest.Serve(http.RedirectHandler(console.Prefix, http.StatusMovedPermanently))},
 			{Method: "GET", Pattern: console.Prefix, Serve: rest.Serve(console.Handler())},
@@ -60,7 +62,7 @@ var pathsRemedy = func() string {
 			paths.WriteString("/" + path + ", ")
 		}
 	}
-	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /wait, /names, /lookup, /trace, /cluster, /support, /status, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
+	return "the paths are " + paths.String() + "/changes, /log, /feed, /cns, /vnets, /wait, /names, /lookup, /trace, /cluster, /support, /status, /overview, /console, /openapi.json, /ping, /livez, /readyz and /metrics"
 }()
 
 // own is the table of this package's routes.
@@ -142,8 +144,8 @@ var streamed = map[string]bool{"/feed": true, "/log": true, intake.Path: true, "
 // unbudgeted are the paths whose answers are counted elsewhere, or cost little. A
 // client that has used up its budget of reading may still use them.
 var unbudgeted = map[string]bool{
-	"/feed": true, "/write": true, "/wait": true, "/changefeeds": true, "/ping": true, "/livez": true, "/readyz": true, "/status": true, "/metrics": true,
-	"/cluster": true, "/cluster/servers": true, "/{$}": true, "/support/{part}": true, "/snapshot": true, "/cns/{id}/feed": true,
+	"/feed": true, "/write": true, "/wait": true, "/changefeeds": true, "/ping": true, "/livez": true, "/readyz": true, "/status": true,
+	"/metrics": true, "/cluster": true, "/cluster/servers": true, "/{$}": true, "/support/{part}": true, "/snapshot": true, "/cns/{id}/feed": true, "/overview": true,
 }
 
 // mayChange refuses writes on a read-only server.

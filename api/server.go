@@ -20,6 +20,7 @@ import (
 	"rutter/api/internal/logread"
 	"rutter/api/internal/logserver"
 	"rutter/api/internal/nodes"
+	"rutter/api/internal/overview"
 	"rutter/api/internal/rest"
 	"rutter/api/liveness"
 	"rutter/api/support"
@@ -49,6 +50,10 @@ type Config struct {
 	NewID   func() (log.UUID, error)
 	Cluster Cluster // nil: changes of membership are answered with 501
 	Backups Backups // nil: GET /snapshot is answered with 501
+	// Scheduled is the schedule of backups; nil: there is none.
+	Scheduled Scheduled
+	// Upgrader knows the feature versions; nil: 501.
+	Upgrader Upgrader
 	// Retainer reads and sets how much of the log is kept; nil: 501.
 	Retainer Retainer
 	// Past answers ?at=, /log/state, /log/diff and /log/history; nil: 501.
@@ -156,6 +161,7 @@ type Server struct {
 	described *describedRoutes
 	support   *supportRoutes
 	health    *healthRoutes
+	overview  *overview.Overview
 	mux       *http.ServeMux
 	handler   http.Handler // of every path, whatever the header Host says
 
@@ -202,6 +208,10 @@ func New(cfg Config) (*Server, error) {
 		certificateEnd: cfg.CertificateEnd,
 	}
 	s.support = &supportRoutes{cfg.Support, s.guard}
+	s.overview = overview.New(overview.Config{
+		Store: cfg.Store, Everywhere: s.nodes.Everywhere, Here: s.nodes.Here, NotReady: s.health.notReady, Warnings: cfg.Warnings, Age: cfg.Age,
+		Metrics: func() prometheus.Gatherer { return s.metrics.registry },
+	})
 	s.described = newDescribed(cfg.Version, s.Described)
 	if s.metrics, err = newMetrics(s); err != nil {
 		return nil, fmt.Errorf("api: metrics: %w", err)
@@ -240,6 +250,12 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		ConnContext:                  guard.WithIdentity,
 		ErrorLog:                     slog.NewLogLogger(ServerLog{s.logger.Handler()}, slog.LevelDebug),
 	}
+	sampled := make(chan struct{})
+	go func() {
+		defer close(sampled)
+		s.overview.Run(requests)
+	}()
+	defer func() { <-sampled }()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(s.guard.Listener(listener, guard.MaxConnections)) }()
 	var err error

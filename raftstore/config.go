@@ -146,6 +146,13 @@ type Config struct {
 	// leader raises the cluster's version: 10 min. Until then an upgrade can be taken
 	// back.
 	FeatureSettle time.Duration
+	// FeatureManual lets this server agree to a higher feature version only when
+	// Membership.Finalize has said so: until then no time ends in which the upgrade can be
+	// taken back. One such server keeps the version of the whole cluster. A new cluster
+	// begins with the version of its program.
+	FeatureManual bool
+	// Program is the version of the program, for people; others are told.
+	Program string
 
 	// Budgets bound what compute nodes, and programs without a certificate, may write in
 	// a second: those of budget.Table.

@@ -3,8 +3,12 @@ package raftstore
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -14,6 +18,7 @@ import (
 	"rutter/raftstore/history"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/command"
+	"rutter/raftstore/internal/consent"
 	"rutter/raftstore/internal/metarow"
 )
 
@@ -27,6 +32,7 @@ type keeper struct {
 	store   *Store
 	upkeep  *changesdb.Upkeep
 	indexer *history.Indexer
+	consent atomic.Uint32 // the feature version that an operator agreed to; 0: none
 }
 
 // runUpkeep runs the upkeep until ctx is done.
@@ -211,9 +217,8 @@ func (g *keeper) moveFloor(ctx context.Context, r *raft.Raft) error {
 // updated.
 func (g *keeper) raiseFeature(ctx context.Context, r *raft.Raft, since time.Time) (time.Time, error) {
 	g.store.mu.RLock()
-	current := g.store.head.Feature
+	current, version := g.store.head.Feature, g.agrees()
 	g.store.mu.RUnlock()
-	version := g.store.cfg.features
 	if !g.store.lead.leading() || version <= current {
 		return time.Time{}, nil
 	}
@@ -265,4 +270,119 @@ func (a *applier) applyFeature(data []byte) error {
 	}
 	a.becomeOfFeature(max(a.head.Feature, version))
 	return nil
+}
+
+// agrees returns the highest feature version that this server agrees to now. The caller
+// holds the store's lock.
+func (g *keeper) agrees() uint32 {
+	if head := &g.store.head; g.store.cfg.FeatureManual && !head.Cluster.IsZero() {
+		return max(head.Feature, min(g.consent.Load(), g.store.cfg.features))
+	}
+	return g.store.cfg.features
+}
+
+func (g *keeper) loadConsent() error {
+	version, err := consent.Load(g.store.cfg.Dir)
+	g.consent.Store(version)
+	return err
+}
+
+// giveConsent lets this server agree to a feature version. It stays so after a restart.
+func (g *keeper) giveConsent(version uint32) error {
+	if version > g.store.cfg.features {
+		return fmt.Errorf("server %s knows feature version %d, not %d: upgrade it first", g.store.cfg.ID, g.store.cfg.features, version)
+	}
+	if err := consent.Save(g.store.cfg.Dir, version); err != nil {
+		return fmt.Errorf("server %s: %w", g.store.cfg.ID, err)
+	}
+	g.consent.Store(version)
+	g.store.logger.Info("an operator agrees to a feature version", "version", version)
+	return nil
+}
+
+// ServerFeatures is what one server knows and agrees to.
+type ServerFeatures struct {
+	Member
+	Program string `json:"program,omitempty"` // version of its program; "" if it does not report it
+	Knows   uint32 `json:"knows"`             // the highest feature version
+	Agrees  uint32 `json:"agrees"`            // to at most this version now
+	Error   string `json:"error,omitempty"`   // it did not answer
+}
+
+// Features returns what each member knows now, and the version that the cluster has. A
+// member that does not answer within a second has an error.
+func (ms *Membership) Features(ctx context.Context) (cluster uint32, servers []ServerFeatures) {
+	ms.store.mu.RLock()
+	cluster = ms.store.head.Feature
+	members := ms.store.head.Conf.Servers
+	ms.store.mu.RUnlock()
+	servers = make([]ServerFeatures, len(members))
+	var asked sync.WaitGroup
+	for i, m := range members {
+		asked.Go(func() {
+			servers[i].Member = Member{ID: string(m.ID), Address: string(m.Address)}
+			who, err := ms.identityOf(ctx, string(m.Address))
+			if err != nil {
+				servers[i].Error = err.Error()
+				return
+			}
+			servers[i].Program, servers[i].Knows, servers[i].Agrees = who.Program, who.knows(), who.Feature
+		})
+	}
+	asked.Wait()
+	return cluster, servers
+}
+
+// Finalize ends the time in which an upgrade can be taken back: every server agrees to
+// the highest feature version that all of them know, and the cluster has it when Finalize
+// returns. Any server takes the call. It is refused if a member does not answer, because
+// that one may know less.
+func (ms *Membership) Finalize(ctx context.Context) error {
+	return ms.admin(ctx, adminRequest{Do: "finalize"})
+}
+
+// finalizeLocal is Finalize on the leader.
+func (ms *Membership) finalizeLocal(ctx context.Context, r *raft.Raft) error {
+	current, servers := ms.Features(ctx)
+	version, highest, least := uint32(math.MaxUint32), current, ""
+	for _, s := range servers {
+		if s.Error != "" {
+			return fmt.Errorf("finalize: server %s does not answer, and may know less: start it, or remove it: %s", s.ID, s.Error)
+		}
+		if s.Knows < version {
+			version, least = s.Knows, s.ID
+		}
+		highest = max(highest, s.Knows)
+	}
+	switch {
+	case version <= current && highest > current:
+		return fmt.Errorf("finalize: server %s knows feature version %d at most, and others %d: upgrade it first", least, version, highest)
+	case version <= current:
+		return nil // there is nothing higher
+	}
+	for _, s := range servers {
+		if s.Agrees >= version {
+			continue
+		}
+		if err := ms.askConsent(ctx, s.Member, version); err != nil {
+			return fmt.Errorf("finalize: %w; run it again", err)
+		}
+	}
+	if err := awaitFuture(ctx, r.Apply(binary.BigEndian.AppendUint32([]byte{command.Feature}, version), enqueueTimeout)); err != nil {
+		return fmt.Errorf("raise the feature version to %d: %w", version, err)
+	}
+	ms.store.logger.Info("feature version raised", "from", current, "to", version, "by", "an operator")
+	return nil
+}
+
+func (ms *Membership) askConsent(ctx context.Context, m Member, version uint32) error {
+	if m.ID == ms.store.cfg.ID {
+		return ms.store.keeper.giveConsent(version)
+	}
+	payload, err := json.Marshal(adminRequest{Do: "consent", Member: m, Feature: version})
+	if err != nil {
+		return err
+	}
+	_, err = ms.store.endpoint.callPeer(ctx, m.Address, askAdmin, payload)
+	return err
 }

@@ -12,11 +12,12 @@ import (
 
 // adminRequest is a request to the leader to change the cluster.
 type adminRequest struct {
-	Do     string `json:"do"` // add, add-nonvoter, promote, remove, transfer
+	Do     string `json:"do"` // add, add-nonvoter, promote, remove, transfer, retention, finalize; to one server: rebuild, consent
 	Member Member `json:"member"`
 	Passed bool   `json:"passed,omitempty"` // forwarded by a server that took the receiver for the leader
 
 	Retention *Retention `json:"retention,omitempty"`
+	Feature   uint32     `json:"feature_version,omitempty"` // of consent
 }
 
 // maxJoinPause bounds the time between two attempts to join.
@@ -142,6 +143,9 @@ func (ms *Membership) answerAdmin(ctx context.Context, payload []byte) error {
 	if request.Do == "rebuild" && request.Member.ID == ms.store.cfg.ID {
 		return ms.startRebuild()
 	}
+	if request.Do == "consent" && request.Member.ID == ms.store.cfg.ID {
+		return ms.store.keeper.giveConsent(request.Feature)
+	}
 	return ms.admin(ctx, request)
 }
 
@@ -175,6 +179,8 @@ func (ms *Membership) adminLocal(ctx context.Context, request adminRequest) erro
 		future = r.RemoveServer(raft.ServerID(m.ID), 0, enqueueTimeout)
 	case "retention":
 		return ms.store.keeper.setRetentionLocal(ctx, r, request.Retention)
+	case "finalize":
+		return ms.finalizeLocal(ctx, r)
 	case "transfer":
 		return ms.transferLocal(ctx, r, m.ID)
 	default:

@@ -18,14 +18,16 @@ type identity struct {
 	Cluster log.UUID `json:"cluster"` // zero if the server belongs to none yet
 	Applied uint64   `json:"applied_index"`
 	Last    uint64   `json:"last_index"`      // the end of raft's log; 0 from a program that does not report it
-	Feature uint32   `json:"feature_version"` // the highest version that its program knows
+	Feature uint32   `json:"feature_version"` // the highest version that it agrees to now
 	Members []string `json:"members"`         // ids, as the server knows them
 	Skips   string   `json:"skips,omitempty"` // a hash over the skips of the server; "": none, or a program that does not know skips
 
 	// Term is raft's; 0 from a program that reports neither it nor the fields below.
 	Term    uint64 `json:"term,omitempty"`
-	Leader  string `json:"leader,omitempty"`  // the leader's peer address, as the server knows it
-	Stalled bool   `json:"stalled,omitempty"` // its disk hangs
+	Knows   uint32 `json:"feature_known,omitempty"` // the highest version that its program knows; 0: Feature
+	Program string `json:"program,omitempty"`       // version of its program
+	Leader  string `json:"leader,omitempty"`        // the leader's peer address, as the server knows it
+	Stalled bool   `json:"stalled,omitempty"`       // its disk hangs
 	Room    *Room  `json:"room,omitempty"`
 
 	// Window has the bounds of the window of change ids; zero from a program that does
@@ -66,7 +68,7 @@ func (ms *Membership) identity() identity {
 	skips := ms.store.skipping.skipsName()
 	ms.store.mu.RLock()
 	defer ms.store.mu.RUnlock()
-	i := identity{ID: ms.store.cfg.ID, Cluster: ms.store.head.Cluster, Applied: ms.store.head.Applied, Feature: ms.store.cfg.features, Skips: skips, Window: windowBounds{ms.store.cfg.DedupeAge, ms.store.cfg.DedupeCount}}
+	i := identity{ID: ms.store.cfg.ID, Cluster: ms.store.head.Cluster, Applied: ms.store.head.Applied, Feature: ms.store.keeper.agrees(), Knows: ms.store.cfg.features, Program: ms.store.cfg.Program, Skips: skips, Window: windowBounds{ms.store.cfg.DedupeAge, ms.store.cfg.DedupeCount}}
 	i.Room = ms.store.disks.space.own.Load()
 	if r := ms.store.raft.Load(); r != nil {
 		i.Last, i.Term, i.Leader, i.Stalled = r.LastIndex(), r.CurrentTerm(), ms.store.lead.leaderAddress(), ms.store.disks.stalled() != nil
@@ -76,6 +78,9 @@ func (ms *Membership) identity() identity {
 	}
 	return i
 }
+
+// knows returns the highest feature version that the server's program knows.
+func (i *identity) knows() uint32 { return max(i.Knows, i.Feature) }
 
 // last returns the end of the server's raft log, as far as it reported that.
 func (i *identity) last() uint64 { return max(i.Last, i.Applied) }
@@ -130,8 +135,8 @@ func (ms *Membership) checkNewcomer(ctx context.Context, m Member) error {
 		return fmt.Errorf("server %s belongs to cluster %s, and this is %s: give it an empty data folder", m.ID, i.Cluster, h.Cluster)
 	case !i.Cluster.IsZero() && i.Skips != ms.store.skipping.skipsName():
 		return fmt.Errorf("server %s has not skipped what this cluster was taken past: compare rutter cluster skip --data DIR --list on both, or give it an empty data folder", m.ID)
-	case i.Feature < h.Feature:
-		return fmt.Errorf("server %s knows feature version %d, and the cluster is at %d: upgrade it first", m.ID, i.Feature, h.Feature)
+	case i.knows() < h.Feature:
+		return fmt.Errorf("server %s knows feature version %d, and the cluster is at %d: upgrade it first", m.ID, i.knows(), h.Feature)
 	}
 	return i.checkWindow(&ms.store.cfg)
 }

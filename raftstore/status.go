@@ -3,6 +3,7 @@ package raftstore
 import (
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -40,6 +41,9 @@ type Status struct {
 	Clock Clock `json:"clock"`
 
 	Feature    uint32  `json:"feature_version"`
+	Knows      uint32  `json:"feature_known"`    // the highest that this program knows
+	Agrees     uint32  `json:"feature_agreed"`   // the highest that this server agrees to now
+	Program    string  `json:"program"`          // version
 	RaftLog    string  `json:"raft_log"`         // boltdb or wal
 	RaftBytes  int64   `json:"raft_log_bytes"`   // size of its files
 	DBBytes    int64   `json:"changes_db_bytes"` // size of the file
@@ -94,6 +98,7 @@ func (s *Store) Status() Status {
 	s.mu.RLock()
 	h := s.head
 	st.Head, st.Time, st.Floor, st.Feature = h.Cursor(), h.Time, h.Floor, h.Feature
+	st.Knows, st.Agrees, st.Program = s.cfg.features, s.keeper.agrees(), s.cfg.Program
 	st.Retention, st.RaftLog = h.Retention.OrDefault(), s.cfg.RaftLog
 	st.Applied, st.RingFirst = h.Applied, s.ring.First
 	s.mu.RUnlock()
@@ -135,6 +140,17 @@ func (s *Store) Status() Status {
 		st.Members = append(st.Members, MemberStatus{Member: Member{ID: string(m.ID), Address: string(m.Address)}, Voter: m.Suffrage == raft.Voter, Leader: m.ID == id})
 	}
 	return st
+}
+
+// Unapplied returns how many committed entries of raft wait for this server's state to take
+// them. On a server that works there are few, and not the same ones for long.
+func (s *Store) Unapplied() uint64 {
+	r := s.raft.Load()
+	if r == nil {
+		return 0
+	}
+	waiting, _ := strconv.ParseUint(r.Stats()["fsm_pending"], 10, 64) // raft has it as text only
+	return waiting
 }
 
 // Age returns the time since this server's last contact with a leader: its state is at

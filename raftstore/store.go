@@ -105,6 +105,9 @@ func Open(cfg Config) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(cfg)
+	if err := s.keeper.loadConsent(); err != nil {
+		return nil, err
+	}
 	if err := s.openFiles(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

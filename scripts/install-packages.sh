@@ -30,7 +30,9 @@ unpack() {
 missing=() folders=()
 for name in "${wanted[@]}"; do
 	if [[ $name == unpack:* ]]; then
-		[[ -e $unpacked/${name#unpack:} || ${name##*-} != "$(dpkg --print-architecture)" ]] || folders+=("${name#unpack:}")
+		# Of a package for one architecture, which its name ends with, others have none.
+		[[ ${name##*-} =~ ^(amd64|arm64)$ && ${name##*-} != "$(dpkg --print-architecture)" ]] && continue
+		[[ -e $unpacked/${name#unpack:} ]] || folders+=("${name#unpack:}")
 		continue
 	fi
 	dpkg -s "$name" 2>/dev/null | grep -q '^Status: .* installed$' || missing+=("$name")

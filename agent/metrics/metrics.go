@@ -3,6 +3,8 @@ package metrics
 import (
 	"context"
 	"net/http"
+	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,6 +42,8 @@ type Config struct {
 	Answers func() []Answers
 	// Unanswered counts the requests that got none, by reason; nil: none is read.
 	Unanswered func() []Unanswered
+	// Version is that of the program.
+	Version string
 	// Folder is the agent's folder, of whose disk the room is measured. "": none is.
 	Folder string
 	// Now is the time of day; default time.Now.
@@ -151,6 +155,7 @@ func kernelValues(now func() time.Time) []value {
 		gauge("rutter_agent_blocked", "Objects that foreign links keep from being as wanted.", func(s *agent.Status) float64 { return float64(s.Kernel.Blocked) }),
 		gauge("rutter_agent_unread", "Network namespaces of VMs that could not be read: rutter agent status names each.", func(s *agent.Status) float64 { return float64(s.Kernel.Unread) }),
 		gauge("rutter_agent_waiting", "Objects that barriers of changes that concern them wait for: rutter agent status names each.", func(s *agent.Status) float64 { return float64(s.Kernel.Waiting) }),
+		gauge("rutter_agent_nics_waiting", "NICs whose links the kernel lacks, without those of VMs that are not to run: rutter agent status names them.", func(s *agent.Status) float64 { return float64(s.Kernel.WaitingNICs) }),
 		gauge("rutter_agent_idle", "Links that are not there because their VMs are not to run.", func(s *agent.Status) float64 { return float64(s.Kernel.Idle) }),
 		gauge("rutter_agent_problems", "Objects of the log that cannot be programmed.", func(s *agent.Status) float64 { return float64(s.Kernel.Unprogrammable) }),
 	}
@@ -177,6 +182,10 @@ func restValues() []value {
 // Metrics with labels, and those that are not of the status.
 var (
 	objects      = prometheus.NewDesc("rutter_agent_objects", "Objects of the log that are held, by kind.", []string{"kind"}, nil)
+	buildInfo    = prometheus.NewDesc("rutter_build_info", "1; which program runs: its version, that of Go, and the newest feature version that it knows.", []string{"version", "go_version", "feature"}, nil)
+	clock        = prometheus.NewDesc("rutter_agent_time_seconds", "The time of day by this node's clock, in Unix time: its difference from timestamp() says how wrong the clock is.", nil, nil)
+	programmed   = prometheus.NewDesc("rutter_agent_programmed_seconds", "Time from an entry's arrival at this node until the kernel acknowledged it: of entries that arrive together, the oldest. What needs a pass over all links is in rutter_agent_pass_seconds.", nil, nil)
+	failing      = prometheus.NewDesc("rutter_agent_failing_objects", "Objects that the kernel refused, or that foreign links block, by kind of object, as of the last pass; kinds without any are absent.", []string{"object"}, nil)
 	drift        = prometheus.NewDesc("rutter_agent_drift_total", "Differences that other programs made in the kernel, found and put right, by kind of object.", []string{"object"}, nil)
 	security     = prometheus.NewDesc("rutter_agent_port_security", "1 at the mode of port security on this node: enforced, off or unsupported.", []string{"mode"}, nil)
 	securedPorts = prometheus.NewDesc("rutter_agent_ports", "Ports of VMs that have rules in the kernel.", nil, nil)
@@ -194,7 +203,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, v := range c.values {
 		out <- v.desc
 	}
-	for _, desc := range []*prometheus.Desc{objects, drift, security, securedPorts, unreadPorts, portDrops, portBytes, underlay, answers, unanswered, diskFree} {
+	for _, desc := range []*prometheus.Desc{buildInfo, clock, programmed, failing, objects, drift, security, securedPorts, unreadPorts, portDrops, portBytes, underlay, answers, unanswered, diskFree} {
 		out <- desc
 	}
 }
@@ -205,6 +214,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	for _, v := range c.values {
 		out <- prometheus.MustNewConstMetric(v.desc, v.kind, v.of(&s))
 	}
+	c.collectProgram(out, &s)
 	for kind, n := range s.Objects {
 		out <- prometheus.MustNewConstMetric(objects, prometheus.GaugeValue, float64(n), kind)
 	}
@@ -227,6 +237,20 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
 	defer cancel()
 	c.collectPorts(out, c.cfg.Ports(ctx))
+}
+
+// collectProgram has what the agent's program and its kernel took.
+func (c *Collector) collectProgram(out chan<- prometheus.Metric, s *agent.Status) {
+	out <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, c.cfg.Version, runtime.Version(), strconv.Itoa(log.FeatureVersion))
+	out <- prometheus.MustNewConstMetric(clock, prometheus.GaugeValue, float64(c.cfg.Now().UnixMicro())/1e6)
+	buckets := make(map[float64]uint64, len(agent.DelayBounds))
+	for i, bound := range agent.DelayBounds {
+		buckets[bound.Seconds()] = s.Kernel.Delays.UpTo[i]
+	}
+	out <- prometheus.MustNewConstHistogram(programmed, s.Kernel.Delays.Count, s.Kernel.Delays.Sum.Seconds(), buckets)
+	for object, n := range s.Kernel.FailingBy {
+		out <- prometheus.MustNewConstMetric(failing, prometheus.GaugeValue, float64(n), object)
+	}
 }
 
 // portKey is what the drops of one series are of. Two ports may have one: a link that is

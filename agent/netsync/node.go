@@ -8,7 +8,6 @@ import (
 	"rutter/agent/vminfo"
 	"rutter/agent/vminfo/vmdoc"
 	"rutter/agent/vminfo/vmmstate"
-	"rutter/agent/vminfo/vmrun"
 	"rutter/log"
 )
 
@@ -19,10 +18,17 @@ const eventBatch = 256
 // goroutine.
 type Local struct {
 	service *vminfo.Service
-	runner  *vmrun.Runner // nil: another program has the manifests
+	runner  Manifests // nil: another program has the manifests
 	vmms    *vmmstate.Table
 	placed  []string // sources whose VMs the log places
 	known   map[log.UUID]*parsed
+}
+
+// Manifests are those of the node's VMs: a vmrun.Runner, or the helper that runs VMs.
+type Manifests interface {
+	Manifest(id log.UUID) (vmdoc.Value, error)
+	Stamp(id log.UUID) string
+	Edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) error
 }
 
 // parsed is a VM as it was last read; it is read again when it changes.
@@ -36,7 +42,7 @@ type parsed struct {
 
 // NewLocal returns the node of a service. runner may be nil. placed are the names of the
 // sources whose VMs the log places: VM.Placed.
-func NewLocal(service *vminfo.Service, runner *vmrun.Runner, vmms *vmmstate.Table, placed ...string) *Local {
+func NewLocal(service *vminfo.Service, runner Manifests, vmms *vmmstate.Table, placed ...string) *Local {
 	return &Local{service: service, runner: runner, vmms: vmms, placed: placed, known: make(map[log.UUID]*parsed)}
 }
 

@@ -21,6 +21,10 @@ func NoControl(source, what string) error {
 // nothing to wait for.
 var ErrNoPreparation = errors.New("vminfo: the VM's source prepares nothing")
 
+// ErrUnreachable: what starts and stops the VM does not answer. It is not known whether it did
+// what it was asked for; the VM is as its source reports it.
+var ErrUnreachable = errors.New("vminfo: what starts and stops this VM does not answer")
+
 // Control starts and stops the VMs of one source. Its methods may be called from any
 // goroutine. They return when the act was done or refused; its effect is seen when the
 // source reports it.

@@ -84,6 +84,7 @@ func (s *parts) accept(conn net.Conn, early []byte, who matrix.Identity) (*subsc
 		err := u.drain(feed.DrainReplaced, "a session of this CN with the same or a later number is here already")
 		return nil, nil, errors.Join(errSentAway, err)
 	}
+	u.task.concerned, u.task.sample = u.session.node.Concerns, u.session.sample
 	u.connectVMMs()
 	u.join()
 	return u, reader, nil

@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"rutter/log"
 )
 
 // Bounds of the dispatcher.
@@ -56,7 +58,12 @@ const (
 type task struct {
 	dispatcher *dispatcher
 	run        func(why reason) outcome
-	ended      func()        // called after the last run
+	ended      func() // called after the last run
+	// concerned is told that entries from first to last concern what the task is for, and
+	// sample returns whether its subscriber is to be asked at once for its progress at an
+	// entry. Both are nil if it is not measured.
+	concerned  func(first, last log.Seq)
+	sample     func(log.Seq) bool
 	why        atomic.Uint32 // the reasons to run next
 	catchingUp bool          // this run is of an unfinished task; changed by the dispatcher
 }

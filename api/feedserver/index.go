@@ -1,6 +1,7 @@
 package feedserver
 
 import (
+	"math/rand/v2"
 	"slices"
 	"sync"
 
@@ -58,6 +59,7 @@ func (x *scopeIndex) advance(entries []*logread.Decoded, touched func(log.Scope)
 			}
 			if h.touched <= x.at.Seq { // else they were already woken
 				woken = append(woken, scheduleAll(h.tasks, wakeLog)...)
+				woken = append(woken, measure(h.tasks, e.Seq, entries[len(entries)-1].Seq)...)
 			}
 			h.touched = e.Seq
 		}
@@ -65,6 +67,27 @@ func (x *scopeIndex) advance(entries []*logread.Decoded, touched func(log.Scope)
 	last := entries[len(entries)-1]
 	x.at.Seq, x.at.Chain = last.Seq, last.Hash.Prefix()
 	return x.at, woken
+}
+
+// sampleEach bounds the subscribers that are asked for their progress at one entry.
+const sampleEach = 8
+
+// measure says that entries from first to last concern subscribers, and makes some of them,
+// from any on, say at once how far they are. It returns the tasks that must be pushed.
+func measure(tasks []*task, first, last log.Seq) (woken []*task) {
+	for _, t := range tasks {
+		if t.concerned != nil {
+			t.concerned(first, last)
+		}
+	}
+	from := rand.IntN(len(tasks))
+	for i := range min(len(tasks), sampleEach) {
+		t := tasks[(from+i)%len(tasks)]
+		if t.sample != nil && t.sample(first) && t.schedule(wakeWanted) {
+			woken = append(woken, t)
+		}
+	}
+	return woken
 }
 
 // heldScopes are the scopes that one subscriber holds, each with its as-of. Only the

@@ -3,6 +3,7 @@ package feedserver
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"rutter/api/internal/nodemetrics"
 	"rutter/log/feed"
 )
 
@@ -43,16 +44,13 @@ func (m *metrics) collectors(s *Server) []prometheus.Collector {
 	return []prometheus.Collector{
 		m.resets, m.entriesSent, m.scopesSent, m.scopesShared, m.snapshotsRefused, m.bytesSent, m.mismatches, m.withheld, m.disbelieved,
 		gauge("rutter_feed_blocked", "Subscribers that take nothing of what is being written to them.", func() float64 { return float64(s.blocked.Load()) }),
-		gauge("rutter_feed_subscribers", "Compute nodes connected to this server.", func() float64 { return float64(s.sessions.count()) }),
 		gauge("rutter_cns_held", "Compute nodes connected to this server that hold back what the log says, since it takes too much away.", func() float64 {
 			return float64(s.sessions.countIf(func(c *feed.Condition) bool { return c.Hold != "" }))
 		}),
 		gauge("rutter_cns_in_trouble", "Compute nodes connected to this server that say that something else is to be seen to.", func() float64 {
 			return float64(s.sessions.countIf(func(c *feed.Condition) bool { return c.Trouble != "" }))
 		}),
-		gauge("rutter_cns_waiting", "Compute nodes connected to this server whose kernel lacks something of the log, other than of VMs that are not to run.", func() float64 {
-			return float64(s.sessions.countWaiting())
-		}),
+		&nodemetrics.Collector{Tracker: s.tracker, Nodes: s.sessions.nodes, View: s.store.View},
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"rutter/api/auth/audit"
 	"rutter/api/auth/matrix"
 	"rutter/api/internal/logread"
+	"rutter/api/internal/nodemetrics"
 	"rutter/api/liveness"
 	"rutter/api/vmm"
 	"rutter/log"
@@ -67,6 +68,7 @@ type parts struct {
 	audit  func(audit.Record)
 
 	metrics    *metrics
+	tracker    *nodemetrics.Tracker
 	sessions   *sessions
 	snapshots  *snapshots
 	index      *scopeIndex
@@ -87,11 +89,12 @@ func New(cfg Config) *Server {
 	s := &Server{parts{
 		store: cfg.Store, tail: cfg.Tail, logger: cfg.Logger, vmms: cfg.VMMs, refuse: cfg.Refuse, audit: cfg.Audit,
 		sessions: newSessions(cfg.Sessions), snapshots: newSnapshots(), index: newScopeIndex(), draining: make(chan struct{}),
+		tracker: nodemetrics.New(nil),
 	}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.dispatcher = newDispatcher(s.running.Go)
 	s.watcher = &watcher{
-		store: cfg.Store, tail: cfg.Tail, index: s.index, snapshots: s.snapshots, dispatcher: s.dispatcher, streams: cfg.Streams, draining: s.draining,
+		store: cfg.Store, tail: cfg.Tail, index: s.index, snapshots: s.snapshots, dispatcher: s.dispatcher, tracker: s.tracker, streams: cfg.Streams, draining: s.draining,
 	}
 	s.metrics = newMetrics()
 	cfg.Sessions.OnWanted(s.sessions.want)
@@ -134,6 +137,9 @@ func (s *Server) Session(cn log.UUID) (Session, bool) {
 
 // SessionCount returns how many CNs have a session with this server.
 func (s *Server) SessionCount() int { return s.sessions.count() }
+
+// Behind returns how many CNs in session with this server are behind the log.
+func (s *Server) Behind() int { return nodemetrics.CountBehind(s.sessions.nodes()) }
 
 // Collectors returns the metrics of the feed.
 func (s *Server) Collectors() []prometheus.Collector { return s.metrics.collectors(s) }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"rutter/api/internal/nodemetrics"
 	"rutter/api/liveness"
 	"rutter/log"
 	"rutter/log/feed"
@@ -18,7 +19,8 @@ type session struct {
 	remote      string
 	since       time.Time
 	wake        func(reason)  // wakes the subscriber
-	wanted      atomic.Uint64 // the seq that a barrier waits for
+	wanted      atomic.Uint64 // the seq that a barrier waits for, or that is measured
+	node        *nodemetrics.Node
 
 	mu        sync.Mutex // protects what follows
 	sent      log.Seq    // the last bookmark, or the hello's seq once the log is known to have it
@@ -34,9 +36,9 @@ type session struct {
 	loggedSince time.Time
 }
 
-func newSession(hello *feed.Hello, remote string, wake func(reason)) *session {
+func newSession(hello *feed.Hello, remote string, wake func(reason), node *nodemetrics.Node) *session {
 	return &session{
-		cn: hello.CN, incarnation: hello.Incarnation, number: hello.Session, remote: remote, since: time.Now(), wake: wake,
+		cn: hello.CN, incarnation: hello.Incarnation, number: hello.Session, remote: remote, since: time.Now(), wake: wake, node: node,
 		verifier: verifier{hello: hello.Cursor},
 	}
 }
@@ -60,9 +62,9 @@ type Session struct {
 func (a *session) view() Session {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	waiting, idle := liveness.CountWaits(a.watermark.Waits)
+	progress := a.node.Progress()
 	return Session{
-		Waiting: waiting, Idle: idle,
+		Waiting: progress.Waiting, Idle: progress.Idle,
 		CN: a.cn, Incarnation: a.incarnation, Number: a.number, Remote: a.remote, Since: a.since,
 		Sent: a.sent, Watermark: a.watermark, LastFrame: a.lastFrame, Repaired: a.repaired, Condition: a.condition,
 	}
@@ -74,12 +76,25 @@ func (a *session) want(seq log.Seq) {
 	a.mu.Lock()
 	known := a.watermark.Far() >= seq
 	a.mu.Unlock()
-	for old := a.wanted.Load(); !known && old < uint64(seq); old = a.wanted.Load() {
-		if a.wanted.CompareAndSwap(old, uint64(seq)) {
-			a.wake(wakeWanted)
-		}
+	if !known && a.raiseWanted(seq) {
+		a.wake(wakeWanted)
 	}
 }
+
+// raiseWanted records that the CN is to be asked for its progress at seq, and reports
+// whether it was not to be asked for it or more before.
+func (a *session) raiseWanted(seq log.Seq) bool {
+	for old := a.wanted.Load(); old < uint64(seq); old = a.wanted.Load() {
+		if a.wanted.CompareAndSwap(old, uint64(seq)) {
+			return true
+		}
+	}
+	return false
+}
+
+// sample reports whether the CN is to be asked for its progress at seq because the time
+// until it is there is measured.
+func (a *session) sample(seq log.Seq) bool { return a.node.Sample(seq) && a.raiseWanted(seq) }
 
 // newer reports whether a is of a later incarnation or session than b.
 func (a *session) newer(b *session) bool {
@@ -165,6 +180,9 @@ func (g *sessions) takeLocked(a *session, w feed.Watermark) error {
 	if now.Gone = a.untrue != nil; !now.Gone {
 		a.watermark = w
 		now = a.live()
+		if w.Log.Cluster == a.verifier.cluster {
+			a.node.Said(&w)
+		}
 	}
 	g.table.Put(now)
 	return a.untrue
@@ -230,14 +248,15 @@ func (g *sessions) count() int {
 	return len(g.newest)
 }
 
-// countWaiting counts the CNs that list objects which barriers wait for.
-func (g *sessions) countWaiting() (n int) {
-	for _, s := range g.all() {
-		if view := s.view(); view.Waiting > 0 {
-			n++
-		}
+// nodes returns the measures of the sessions.
+func (g *sessions) nodes() map[log.UUID]*nodemetrics.Node {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	nodes := make(map[log.UUID]*nodemetrics.Node, len(g.newest))
+	for cn, s := range g.newest {
+		nodes[cn] = s.node
 	}
-	return n
+	return nodes
 }
 
 // all returns the sessions, in no order.

@@ -27,6 +27,7 @@ func (u *subscriber) start() error {
 	if err := u.out.flush(); err != nil {
 		return err
 	}
+	u.session.node.Begin(head.Seq)
 	cursor := u.hello.Cursor
 	for _, scope := range u.hello.Scopes {
 		u.held.hold(scope.Scope, scope.AsOf)

@@ -103,7 +103,7 @@ func newSubscriber(s *parts, conn net.Conn, who matrix.Identity, hello *feed.Hel
 	}
 	self.task, u.self = u.task, self
 	u.held = heldScopes{index: s.index, task: u.task, asOf: make(map[log.Scope]log.Seq)}
-	u.session = newSession(hello, conn.RemoteAddr().String(), u.task.wake)
+	u.session = newSession(hello, conn.RemoteAddr().String(), u.task.wake, s.tracker.NewNode())
 	u.out = newFrameWriter(conn, u.task, s.metrics.bytesSent, &s.blocked)
 	return u
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"rutter/api/internal/logread"
+	"rutter/api/internal/nodemetrics"
 )
 
 // Times of the watcher.
@@ -67,6 +68,7 @@ type watcher struct {
 	index      *scopeIndex
 	snapshots  *snapshots
 	dispatcher *dispatcher
+	tracker    *nodemetrics.Tracker
 	streams    func() int64    // decides the pace
 	draining   <-chan struct{} // closed: all are sent away
 
@@ -97,6 +99,7 @@ func (w *watcher) join(m *member, why reason) {
 		w.stop = stop
 		w.restart()
 		w.dispatcher.start(func() { w.watch(stop) })
+		w.dispatcher.start(func() { w.stamp(stop) })
 	}
 	w.mu.Unlock()
 	m.task.wake(why)
@@ -202,9 +205,25 @@ func (w *watcher) read() (moved bool) {
 	return moved
 }
 
+// stamp records when this server applies what, until stop is closed. It is apart from
+// watch, which pauses so that entries are sent together.
+func (w *watcher) stamp(stop chan struct{}) {
+	for {
+		changed := w.store.Changed()
+		w.tracker.Applied(w.store.Head().Seq)
+		select {
+		case <-stop:
+			return
+		case <-changed:
+		}
+	}
+}
+
 // restart makes the watcher read from the head. It knows nothing about earlier entries.
 func (w *watcher) restart() {
-	w.index.restart(w.store.Head())
+	head := w.store.Head()
+	w.index.restart(head)
+	w.tracker.Restart(head.Seq)
 	w.snapshots.forgetAll()
 }
 

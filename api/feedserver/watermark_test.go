@@ -10,6 +10,7 @@ import (
 
 	"rutter/api/auth/audit"
 	"rutter/api/internal/apitest"
+	"rutter/api/internal/nodemetrics"
 	"rutter/api/liveness"
 	"rutter/log"
 	"rutter/log/feed"
@@ -175,7 +176,7 @@ func TestListIsThatOfItsNumber(t *testing.T) {
 	}
 	for _, early := range []bool{true, false} {
 		g := newSessions(liveness.NewTable(1, time.Now))
-		a := newSession(&feed.Hello{CN: apitest.CN1, Incarnation: 1, Session: 1}, "", func(reason) {})
+		a := newSession(&feed.Hello{CN: apitest.CN1, Incarnation: 1, Session: 1}, "", func(reason) {}, nodemetrics.New(nil).NewNode())
 		g.add(a)
 		begin := func() {
 			a.setSent(110, log.ChainPrefix{})

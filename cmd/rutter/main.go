@@ -21,6 +21,7 @@ import (
 
 	"rutter/cmd/rutter/agentcmd"
 	"rutter/cmd/rutter/applycmd"
+	"rutter/cmd/rutter/backup"
 	"rutter/cmd/rutter/benchcmd"
 	"rutter/cmd/rutter/certcmd"
 	"rutter/cmd/rutter/clustercmd"
@@ -35,9 +36,11 @@ import (
 	"rutter/cmd/rutter/libvirtcmd"
 	"rutter/cmd/rutter/logcmd"
 	"rutter/cmd/rutter/lookupcmd"
+	"rutter/cmd/rutter/manpages"
 	"rutter/cmd/rutter/objects"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/revertcmd"
+	"rutter/cmd/rutter/sdnotify"
 	"rutter/cmd/rutter/servercmd"
 	"rutter/cmd/rutter/snoopcmd"
 	"rutter/cmd/rutter/supportcmd"
@@ -46,6 +49,7 @@ import (
 	"rutter/cmd/rutter/varpdcmd"
 	"rutter/cmd/rutter/vmcmd"
 	"rutter/cmd/rutter/vminfocmd"
+	"rutter/cmd/rutter/vmscmd"
 	"rutter/cmd/rutter/waitcmd"
 	"rutter/log"
 )
@@ -54,6 +58,9 @@ import (
 var version = "development"
 
 func main() {
+	if backup.Asked(os.Args) {
+		os.Exit(backup.Work(os.Args))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	args := os.Args
@@ -63,8 +70,14 @@ func main() {
 	os.Exit(run(ctx, args, os.Stdout, os.Stderr))
 }
 
+// versionFlag is --version of the program itself, which does what the command version does.
+const versionFlag = "version"
+
 // run runs the program and returns its exit code.
 func run(ctx context.Context, args []string, rawOut, rawErr io.Writer) int {
+	if len(args) == 2 && args[1] == "--"+versionFlag {
+		args = []string{args[0], versionCommand().Name}
+	}
 	stdout, stderr := output.NewScreen(rawOut), output.NewScreen(rawErr)
 	defer stderr.End()
 	defer stdout.End()
@@ -84,7 +97,11 @@ func run(ctx context.Context, args []string, rawOut, rawErr io.Writer) int {
 		printError(stderr, text)
 		output.Lines(stderr, "", term.Remedy(err))
 	}
-	return term.ExitCode(err)
+	code := term.ExitCode(err)
+	if code == term.ExitUsage {
+		sdnotify.Refused(ctx, err.Error())
+	}
+	return code
 }
 
 // printError prints the text of an error, in which words of others may stand: only its
@@ -98,6 +115,7 @@ func printError(w io.Writer, text string) {
 func newApp(stdout, stderr io.Writer) *cli.App {
 	a := app.New(version, stdout, stderr, commands())
 	settings().Configure(a.Commands)
+	a.Flags = []cli.Flag{&cli.BoolFlag{Name: versionFlag, Usage: "print this program's version and the formats that it knows", DisableDefaultText: true}}
 	a.Description = term.Examples(
 		"Try it, three servers and two compute nodes in namespaces:  rutter demo",
 		"A cluster to play with, in one terminal:                    rutter dev",
@@ -116,6 +134,7 @@ func settings() *configcmd.Settings {
 	return &configcmd.Settings{Commands: commands, Sections: []configcmd.Section{
 		{Name: "server", Flags: servercmd.Flags, Check: servercmd.Check},
 		{Name: "agent", Flags: agentcmd.Flags, Check: agentcmd.Check},
+		{Name: "vms", Flags: vmscmd.Flags, Check: vmscmd.Check},
 		{Name: "varpd", Flags: varpdcmd.Flags, Check: varpdcmd.Check},
 		configcmd.Client(),
 	}}
@@ -124,7 +143,7 @@ func settings() *configcmd.Settings {
 // commands are all of the program, in the order of its help.
 func commands() []*cli.Command {
 	return slices.Concat(
-		[]*cli.Command{servercmd.Command(), agentcmd.Command(certcmd.JoinCommand()), varpdcmd.Command(), devcmd.Command(), devcmd.DemoCommand(), benchcmd.Command()},
+		[]*cli.Command{servercmd.Command(), agentcmd.Command(certcmd.JoinCommand()), vmscmd.Command(), varpdcmd.Command(), devcmd.Command(), devcmd.DemoCommand(), benchcmd.Command()},
 		objects.NetworkCommands(),
 		[]*cli.Command{vmcmd.Command(), vmcmd.VMMCommand()},
 		objects.OtherCommands(),
@@ -133,7 +152,7 @@ func commands() []*cli.Command {
 			cncmd.Command(), cncmd.TaskCommand(),
 			logcmd.Command(revertcmd.Command()), snoopcmd.ChangefeedCommand(), applycmd.PlanCommand(), applycmd.ApplyCommand(), importcmd.Command(), tritoncmd.Command(), certcmd.Command(), certcmd.TokenCommand(), clustercmd.GrantCommand(),
 			waitcmd.Command(), lookupcmd.Command(openPast), lookupcmd.TraceCommand(openPast), snoopcmd.SVPCommand(), vminfocmd.Command(), cnicmd.Command(), libvirtcmd.Command(), clustercmd.Command(), clustercmd.SnapshotCommand(), supportcmd.Command(),
-			settings().Command(), completioncmd.Command(completed), versionCommand(),
+			settings().Command(), completioncmd.Command(completed), manpages.Command(version, completed), versionCommand(),
 		},
 	)
 }

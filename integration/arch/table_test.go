@@ -153,7 +153,7 @@ var importTable = []row{
 		why: "the tests of this folder share a small cloud; how its changes are decided they say themselves",
 	},
 	{
-		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/history", "raftstore/internal/admission", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/clocks", "raftstore/internal/command", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/distrust", "raftstore/internal/hashilog", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/offline", "raftstore/skipped", "projections/rules"},
+		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/history", "raftstore/internal/admission", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/clocks", "raftstore/internal/command", "raftstore/internal/consent", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/distrust", "raftstore/internal/hashilog", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/offline", "raftstore/skipped", "projections/rules"},
 		tests: []string{"raftstore/internal/raftlog/wal", "log/changetest"},
 		why:   "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
@@ -185,6 +185,10 @@ var importTable = []row{
 	{
 		pkg: "raftstore/internal/command", may: []string{"log"},
 		why: "what a raft entry asks for is the same for who applies it and who shows it",
+	},
+	{
+		pkg: "raftstore/internal/consent", may: []string{"log"},
+		why: "what an operator agreed to is one small file, whatever decides by it",
 	},
 	{
 		pkg: "raftstore/internal/digest",
@@ -259,7 +263,7 @@ var importTable = []row{
 		why: "what raft-wal lacks is added in one place, which can go when it has it",
 	},
 	{
-		pkg: "api", may: []string{"api/support", "projections/naming", "log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/internal/logread", "api/internal/logserver", "api/internal/nodes", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/auth/webcheck", "api/backend", "api/internal/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/internal/rest", "projections/desired", "api/internal/openapi"},
+		pkg: "api", may: []string{"api/support", "projections/naming", "log", "log/budget", "log/feed", "log/intake", "log/query", "projections", "api/feedserver", "api/internal/logread", "api/internal/logserver", "api/internal/nodes", "api/internal/overview", "api/liveness", "api/vmm", "api/console", "api/auth/matrix", "api/auth/guard", "api/auth/webcheck", "api/backend", "api/internal/writestream", "api/triton/vmapi", "log/vmrule", "api/auth/audit", "api/internal/rest", "projections/desired", "api/internal/openapi"},
 		tests: []string{"raftstore", "api/client", "api/internal/apitest"},
 		why:   "it sees the store through small interfaces that it declares, so the store can change beneath",
 	},
@@ -277,13 +281,22 @@ var importTable = []row{
 		why: "the log over HTTP needs its entries and who may see them, and no other path",
 	},
 	{
-		pkg: "api/feedserver", may: []string{"log", "log/feed", "projections", "api/internal/logread", "api/liveness", "api/vmm", "api/auth/matrix", "api/auth/audit"},
+		pkg: "api/internal/nodemetrics", may: []string{"log", "log/budget", "log/feed", "projections"},
+		why: "how far nodes are is measured from what they say, and no session waits for it",
+	},
+	{
+		pkg: "api/feedserver", may: []string{"log", "log/feed", "projections", "api/internal/logread", "api/liveness", "api/internal/nodemetrics", "api/vmm", "api/auth/matrix", "api/auth/audit"},
 		tests: []string{"api", "api/backend", "api/internal/apitest"},
 		why:   "the stream of a compute node needs a connection and the log, and no HTTP",
 	},
 	{
 		pkg: "api/internal/nodes", may: []string{"api/support", "projections/naming", "log", "log/feed", "projections", "projections/desired", "api/backend", "api/internal/logread", "api/internal/logserver", "api/feedserver", "api/liveness", "api/vmm", "api/internal/rest", "api/auth/guard", "api/auth/matrix", "api/auth/audit", "api/internal/openapi"},
 		why: "what HTTP says of compute nodes is one surface: their feed, sessions, holds and barriers",
+	},
+	{
+		pkg: "api/internal/overview", may: []string{"log", "projections", "api/backend", "api/internal/nodes", "api/internal/rest"},
+		tests: []string{"api/internal/apitest"},
+		why:   "what is wrong and what happened lately is put together of what other packages know, and read by people only",
 	},
 	{
 		pkg: "api/internal/openapi", may: []string{"log", "api/internal/rest", "projections/documents/schema"},
@@ -539,6 +552,11 @@ var importTable = []row{
 		why:   "VMs are started and stopped without being watched",
 	},
 	{
+		pkg: "agent/vminfo/vmhelper", may: []string{"log", "agent/vminfo/system", "agent/vminfo/vmdoc", "agent/vminfo/vmrun", "agent/vmsource"},
+		tests: []string{"agent/internal/guesttest", "agent/vminfo/internal/vmtest"},
+		why:   "who asks for VMs to be run, and what runs them, are processes with different rights",
+	},
+	{
 		pkg: "agent/vminfo/vmmstate", may: []string{"log", "agent/vminfo/vmdoc", "agent/vminfo/vmstore", "agent/vminfo/system", "agent/vminfo/vmrun", "agent/vmsource"},
 		why: "incarnations are kept from what the store tells, without HTTP of servers",
 	},
@@ -568,6 +586,10 @@ var importTable = []row{
 		why: "a hash table of small rows knows nothing of what stands in them",
 	},
 	{
+		pkg: "scripts/release",
+		why: "what packs the program knows it as its users do: by its files, and by what it prints",
+	},
+	{
 		pkg: "cmd", may: []string{"*"},
 		why: "the one place that knows everybody, and only wires",
 	},
@@ -588,6 +610,10 @@ var importTable = []row{
 		why: "a bundle is gathered by any client of the API, or of the sockets of one machine",
 	},
 	{
+		pkg: "cmd/rutter/manpages", may: []string{"cmd/rutter/term"},
+		why: "a manual is made of any commands, and knows none",
+	},
+	{
 		pkg: "cmd/rutter/planprint", may: []string{"log", "projections/foresee", "cmd/rutter/output", "cmd/rutter/term"},
 		tests: []string{"projections/desired"},
 		why:   "a plan looks the same wherever it comes from",
@@ -606,7 +632,11 @@ var importTable = []row{
 		why: "a server is held against data, without a client of Rutter's own API",
 	},
 	{
-		pkg: "cmd/rutter/term", may: []string{"api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "log", "log/moment", "varp"},
+		pkg: "cmd/rutter/messages",
+		why: "texts of warnings and what to do: who logs knows nothing of it",
+	},
+	{
+		pkg: "cmd/rutter/term", may: []string{"api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/messages", "log", "log/moment", "varp"},
 		why: "flags, usage and servers are named alike by every command, whatever it does",
 	},
 	{
@@ -622,7 +652,7 @@ var importTable = []row{
 		why: "the store meets the interfaces of the API in one place, so that neither imports the other",
 	},
 	{
-		pkg: "cmd/rutter/serve", may: []string{"api/support", "cmd/rutter/debugsocket", "api/backend", "api", "api/auth/allow", "api/auth/audit", "api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/liveness", "api/reach", "api/triton/changefeed", "api/triton/cnapi", "api/triton/gateway", "api/triton/napi", "api/triton/netreport", "api/triton/vmapi", "api/vmm", "cmd/rutter/serviceaddr", "cmd/rutter/storeapi", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "log", "log/budget", "projections", "raftstore", "varp", "api/auth/webcheck", "projections/underlay"},
+		pkg: "cmd/rutter/serve", may: []string{"cmd/rutter/sdnotify", "api", "api/auth/allow", "api/auth/audit", "api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/liveness", "api/reach", "api/triton/changefeed", "api/triton/cnapi", "api/triton/gateway", "api/triton/napi", "api/triton/netreport", "api/triton/vmapi", "api/vmm", "cmd/rutter/serviceaddr", "cmd/rutter/storeapi", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "log", "log/budget", "projections", "raftstore", "varp", "api/auth/webcheck", "projections/underlay", "api/backend", "cmd/rutter/backup", "api/support", "cmd/rutter/debugsocket"},
 		why: "one constructor of a server, for the command, the demo, dev, tests and benches; it has nothing of a compute node",
 	},
 	{
@@ -630,7 +660,7 @@ var importTable = []row{
 		why: "an address is taken and lost without knowing what agrees on the leader, so that it can be tested without servers",
 	},
 	{
-		pkg: "cmd/rutter/vmhost", may: []string{"agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system", "agent/vminfo/vmdoc", "agent/vminfo/vminfod", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "api/client", "api/triton/vmapi", "cmd/rutter/localhttp", "cmd/rutter/output", "cmd/rutter/term", "log", "log/vmrule", "agent/vmsource"},
+		pkg: "cmd/rutter/vmhost", may: []string{"agent/vminfo", "agent/vminfo/manifests", "agent/vminfo/system", "agent/vminfo/vmdoc", "agent/vminfo/vmhelper", "cmd/rutter/confine", "agent/vminfo/vminfod", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "api/client", "api/triton/vmapi", "cmd/rutter/localhttp", "cmd/rutter/output", "cmd/rutter/term", "log", "log/vmrule", "agent/vmsource"},
 		why: "the commands for VMs and the agent open a node's VMs the same way",
 	},
 	{
@@ -638,7 +668,7 @@ var importTable = []row{
 		why: "libvirt's hook is a program of its own, which knows the agent's socket only",
 	},
 	{
-		pkg: "cmd/rutter/node", may: []string{"api/support", "cmd/rutter/debugsocket", "agent", "agent/answer", "agent/filter", "agent/link", "agent/link/plan", "agent/link/view", "agent/metrics", "agent/ports", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "projections/desired", "varp", "agent/underlay", "agent/vmsource", "agent/vmsource/registered", "agent/vminfo/vmdoc", "cmd/rutter/output", "agent/vmsource/libvirt"},
+		pkg: "cmd/rutter/node", may: []string{"cmd/rutter/sdnotify", "agent", "agent/answer", "agent/filter", "agent/link", "agent/link/plan", "agent/link/view", "agent/metrics", "agent/ports", "agent/netsync", "agent/sysinfo", "agent/sysinfo/probe", "agent/task", "agent/vminfo", "agent/vminfo/vmmstate", "agent/vminfo/vmrun", "agent/vminfo/vmstore", "agent/vmlink", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/client", "cmd/rutter/localhttp", "cmd/rutter/pkiclient", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "cmd/rutter/vmhost", "log", "log/feed", "projections", "projections/desired", "varp", "agent/underlay", "agent/vmsource", "agent/vmsource/registered", "agent/vminfo/vmdoc", "cmd/rutter/output", "agent/vmsource/libvirt", "agent/vminfo/vmhelper", "api/support", "cmd/rutter/debugsocket"},
 		why: "one constructor of a compute node, for the command, the demo, dev and tests; it has no Raft",
 	},
 	{
@@ -646,7 +676,7 @@ var importTable = []row{
 		why: "what a write waits for is said alike by each command that writes",
 	},
 	{
-		pkg: "cmd/rutter/declarecmd", may: []string{"cmd/rutter/output", "cmd/rutter/term", "log", "projections", "projections/documents", "projections/documents/schema", "projections/documents/source"},
+		pkg: "cmd/rutter/declarecmd", may: []string{"cmd/rutter/messages", "cmd/rutter/output", "cmd/rutter/term", "log", "projections", "projections/documents", "projections/documents/schema", "projections/documents/source"},
 		why: "documents are made of a state, wherever that was read",
 	},
 	{
@@ -678,12 +708,24 @@ var importTable = []row{
 		why: "namespaces and links on one machine need nothing of ours",
 	},
 	{
+		pkg: "cmd/rutter/backup", may: []string{"cmd/rutter/confine", "cmd/rutter/subprocess", "log", "raftstore/offline"},
+		why: "a server's backups are made by a process of their own, which knows files and no server",
+	},
+	{
 		pkg: "cmd/rutter/subprocess",
 		why: "a program that ends with its starter needs nothing of ours",
 	},
 	{
+		pkg: "cmd/rutter/sdnotify",
+		why: "what systemd is told is said alike by each daemon, and knows none of them",
+	},
+	{
 		pkg: "cmd/rutter/confine",
 		why: "what a process may do is taken from it without knowing what it is for",
+	},
+	{
+		pkg: "scripts/monitoring",
+		why: "makes files of tables: it needs the names of metrics, which a test compares with the page",
 	},
 	{
 		pkg: "integration", may: []string{"*"},

@@ -32,6 +32,7 @@ func TestViews(t *testing.T) {
 	api, server := dev(t, ctx)
 	network := first(t, ctx, api, "/networks", url.Values{"fabric": {"true"}})
 	for _, c := range []struct{ name, view, shown string }{
+		{"overview", "", "document.querySelector('.allwell, .problems') && document.querySelectorAll('.spark').length === 4 && document.querySelector('.fresh.live')"},
 		{"cluster", "#/cluster", "document.querySelectorAll('main tbody tr').length === 3 && main.innerText.includes('Leader')"},
 		{"log", "#/log", "document.querySelectorAll('.row:not([hidden])').length > 10 && pulse.innerText.startsWith('live')"},
 		{"cns", "#/cns", "document.querySelector('canvas').getAttribute('aria-label').startsWith('Map of 2 compute nodes: 2 up to date')"},
@@ -43,7 +44,7 @@ func TestViews(t *testing.T) {
 			name          string
 			width, height int64
 			dark          bool
-		}{{"light", 1280, 860, false}, {"dark", 1280, 860, true}, {"phone", 390, 844, false}} {
+		}{{"light", 1280, 860, false}, {"dark", 1280, 860, true}, {"phone", 360, 780, false}, {"phone-dark", 360, 780, true}} {
 			if err := b.Look(ctx, l.width, l.height, l.dark); err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +161,7 @@ func TestKeys(t *testing.T) {
 	b, ctx := browser(t)
 	_, server := dev(t, ctx)
 	open(t, b, ctx, server, "")
-	await(t, b, ctx, "main.innerText.includes('Leader')")
+	await(t, b, ctx, "document.querySelector('.allwell, .problems')")
 	key := func(keys string) {
 		t.Helper()
 		if err := b.Do(ctx, chromedp.KeyEvent(keys)); err != nil {
@@ -170,7 +171,7 @@ func TestKeys(t *testing.T) {
 	key("2")
 	await(t, b, ctx, "document.querySelectorAll('.row:not([hidden])').length > 10")
 	key("/")
-	await(t, b, ctx, "document.activeElement.name === 'kind'")
+	await(t, b, ctx, "document.activeElement.id === 'search-text'")
 	if err := b.Do(ctx, chromedp.Focus(".loglist")); err != nil {
 		t.Fatal(err)
 	}

@@ -254,7 +254,7 @@ func consoleReads(t *testing.T, b *Browser, ctx context.Context, evil, base stri
 			break
 		}
 	}
-	await(t, b, ctx, "main.innerText.includes('Leader')")
+	await(t, b, ctx, "document.querySelector('.allwell, .problems')")
 	if got := textOf(t, b, ctx, "fetch('/nic_tags').then((r) => r.status)"); got != "200" {
 		t.Errorf("%s: the console reads: %s", base, got)
 	}

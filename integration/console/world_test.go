@@ -71,10 +71,10 @@ func textOf(t *testing.T, b *Browser, ctx context.Context, expression string) st
 	return text
 }
 
-// shot keeps a picture of the window, if RUTTER_SHOTS names a folder for it.
+// shot keeps a picture of the window, if RUTTER_SCREENSHOTS names a folder for it.
 func shot(t *testing.T, b *Browser, ctx context.Context, name string) {
 	t.Helper()
-	folder := os.Getenv("RUTTER_SHOTS")
+	folder := os.Getenv("RUTTER_SCREENSHOTS")
 	if folder == "" {
 		return
 	}

@@ -4,15 +4,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"rutter/integration/pages"
 )
 
 const (
-	docPath  = "../../docs/deploy.md"
-	unitPath = "../../scripts/systemd"
+	docPath = "../../docs/deploy.md"
+	// installed is the program in units and pages.
+	installed = "/usr/bin/rutter"
+	unitPath  = "../../scripts/systemd"
 )
 
 // machines are those of the documents.
@@ -49,58 +53,25 @@ func execStart(t *testing.T, unit string) string {
 	return ""
 }
 
-// step is a block of the document to run, or a loss that it speaks of.
-type step struct {
-	path    string
-	line    int
-	section string // the heading that it is under
-	hosts   []string
-	script  string
-	lost    bool
-}
-
-var lossMark = regexp.MustCompile(`^<!-- test: lose ([a-z0-9 ]+) -->$`)
-
 // steps reads a document's blocks.
-func steps(t *testing.T, path string) (all []step) {
+func steps(t *testing.T, path string) []pages.Step {
 	t.Helper()
-	text, err := os.ReadFile(path)
+	all, err := pages.Read(path)
 	if err != nil {
 		t.Fatal(err)
-	}
-	var in *step
-	section := ""
-	for i, line := range strings.Split(string(text), "\n") {
-		switch {
-		case in != nil && line == "```":
-			all = append(all, *in)
-			in = nil
-		case in != nil:
-			in.script += line + "\n"
-		case lossMark.MatchString(line):
-			all = append(all, step{path: path, line: i + 1, section: section, hosts: strings.Fields(lossMark.FindStringSubmatch(line)[1]), lost: true})
-		case strings.HasPrefix(line, "## "):
-			section = strings.TrimPrefix(line, "## ")
-		case strings.HasPrefix(line, "```"):
-			words := strings.Fields(strings.TrimPrefix(line, "```"))
-			if len(words) < 2 || words[0] != "sh" {
-				t.Fatalf("%s:%d: a block of commands says on which hosts they run, as in ```sh s1", path, i+1)
-			}
-			in = &step{path: path, line: i + 1, section: section, hosts: words[1:]}
-		}
 	}
 	return all
 }
 
 // run does what a step says.
-func (h *hosts) run(s step) {
+func (h *hosts) run(s pages.Step) {
 	h.t.Helper()
-	for _, name := range s.hosts {
-		if s.lost {
+	for _, name := range s.Hosts {
+		if s.Lost {
 			h.lose(name)
 			continue
 		}
-		h.t.Logf("%s:%d on %s:\n%s", s.path, s.line, name, h.must(name, s.script))
+		h.t.Logf("%s:%d on %s:\n%s", s.Path, s.Line, name, h.must(name, s.Script))
 	}
 }
 
@@ -114,7 +85,7 @@ func TestDeployDocument(t *testing.T) {
 	}
 	for _, s := range all {
 		h.run(s)
-		if strings.Contains(s.script, "enable --now rutter-agent") {
+		if strings.Contains(s.Script, "enable --now rutter-agent") {
 			h.awaitNode()
 		}
 	}
@@ -162,25 +133,35 @@ func (h *hosts) await(what string, holds func() (string, bool)) {
 	}
 }
 
-// The units are as systemd wants them.
+// exposures are the highest scores of systemd-analyze security (0 is best, 10 is worst) that
+// units may have.
+var exposures = map[string]float64{"rutter-server.service": 2, "rutter-agent.service": 4, "rutter-varpd.service": 4}
+
+// The units are as systemd wants them, and leave no more open than is said.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("needs systemd-analyze, of the Debian package systemd")
 	}
-	for _, unit := range []string{"rutter-server.service", "rutter-agent.service", "rutter-varpd.service"} {
+	for unit, most := range exposures {
 		b, err := os.ReadFile(filepath.Join(unitPath, unit))
 		if err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join(t.TempDir(), unit)
-		if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(b), "/usr/local/bin/rutter", program)), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(b), installed, program)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.Command(analyze, "verify", path).CombinedOutput()
+		out, err := exec.Command(analyze, "verify", "--man=no", path).CombinedOutput()
 		if err != nil || len(out) > 0 {
 			t.Errorf("%s: %v\n%s", unit, err, out)
+		}
+		out, err = exec.Command(analyze, "security", "--offline=true", "--no-pager", "--threshold="+strconv.Itoa(int(10*most)), path).CombinedOutput()
+		if _, score, _ := strings.Cut(string(out), "Overall exposure level"); err != nil {
+			t.Errorf("%s may have %.1f: %v: %s", unit, most, err, score)
+		} else {
+			t.Logf("%s:%s", unit, strings.TrimSpace(score))
 		}
 	}
 }

@@ -80,7 +80,7 @@ func TestFeatureVersionAcrossReleases(t *testing.T) {
 	w := startWriters(t, api, 4)
 	install := func(name, binary string) {
 		t.Helper()
-		h.must(name, "install -m 755 "+binary+" /usr/local/bin/rutter.new && mv /usr/local/bin/rutter.new /usr/local/bin/rutter && systemctl restart rutter-server")
+		h.must(name, "install -m 755 "+binary+" /usr/bin/rutter.new && mv /usr/bin/rutter.new /usr/bin/rutter && systemctl restart rutter-server")
 	}
 	roll := func(binary string) {
 		t.Helper()

@@ -22,6 +22,10 @@ type hosts struct {
 	prefix string // of the addresses, in place of 10.0.0.
 }
 
+// here is where the program is on hosts: a file in a folder of the host's, in place of one of
+// /usr/bin, which is this machine's.
+const here = "/usr/local/bin/rutter"
+
 // folders of a host that the commands name.
 var folders = []string{"/etc/rutter", "/etc/profile.d", "/var/lib/rutter", "/var/backups", "/usr/local/bin", "/root"}
 
@@ -46,7 +50,7 @@ func newHosts(t *testing.T, names ...string) *hosts {
 				t.Fatal(err)
 			}
 		}
-		for _, at := range []string{"/usr/local/bin/rutter", "/root/rutter.new"} {
+		for _, at := range []string{here, "/root/rutter.new"} {
 			if err := os.Link(program, h.path(name, at)); err != nil {
 				copyFile(t, program, h.path(name, at))
 			}
@@ -97,6 +101,7 @@ func (h *hosts) write(name, path, text string, mode os.FileMode) {
 
 // rewrite makes a text that names paths and addresses one for a host.
 func (h *hosts) rewrite(name, text string) string {
+	text = strings.ReplaceAll(text, installed, here)
 	for _, folder := range folders {
 		text = strings.ReplaceAll(text, folder, h.path(name, folder))
 	}

@@ -200,7 +200,7 @@ func TestUpgradeAndBackUnderLoad(t *testing.T) {
 		rounds = rounds[:1] // more would be the same again
 	} else { // a new cluster has the feature version of the program that made it
 		for _, name := range names {
-			h.must(name, "rm /usr/local/bin/rutter && install -m 755 "+old+" /usr/local/bin/rutter")
+			h.must(name, "rm /usr/bin/rutter && install -m 755 "+old+" /usr/bin/rutter")
 		}
 	}
 	h, api := startServersOn(t, h, names, threePeers)
@@ -208,7 +208,7 @@ func TestUpgradeAndBackUnderLoad(t *testing.T) {
 	for _, binary := range rounds {
 		for _, name := range names {
 			w.awaitMore(20)
-			h.must(name, "install -m 755 "+binary+" /usr/local/bin/rutter.new && mv /usr/local/bin/rutter.new /usr/local/bin/rutter")
+			h.must(name, "install -m 755 "+binary+" /usr/bin/rutter.new && mv /usr/bin/rutter.new /usr/bin/rutter")
 			h.must(name, "systemctl restart rutter-server")
 			h.must(name, "rutter cluster status --wait 1m")
 		}

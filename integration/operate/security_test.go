@@ -23,7 +23,7 @@ func TestSecurityDocument(t *testing.T) {
 	}
 	h := newMachines(t)
 	for _, s := range steps(t, docPath) {
-		if deployed[s.section] {
+		if deployed[s.Section] {
 			h.run(s)
 		}
 	}
@@ -36,9 +36,9 @@ func TestSecurityDocument(t *testing.T) {
 	for _, s := range all {
 		h.run(s)
 		switch {
-		case strings.Contains(s.script, "cert revoke cn:"):
+		case strings.Contains(s.Script, "cert revoke cn:"):
 			h.stolen()
-		case strings.Contains(s.script, "systemctl start rutter-agent"), strings.Contains(s.script, "rotate finish"):
+		case strings.Contains(s.Script, "systemctl start rutter-agent"), strings.Contains(s.Script, "rotate finish"):
 			h.awaitNode()
 		}
 	}

@@ -152,7 +152,7 @@ func (s *spaces) logs() {
 
 // sh runs a script on a machine, as root who has logged in.
 func (s *spaces) sh(name, script string) (string, error) {
-	return output(s.onGround(filepath.Join(s.dir, "enter"), name, script))
+	return output(s.onGround(filepath.Join(s.dir, "enter"), name, strings.ReplaceAll(script, installed, here)))
 }
 
 func (s *spaces) must(name, script string) string {
@@ -174,14 +174,15 @@ cd $stage
 mkdir -p bin root opt run log varlib/libvirt varbackups varcache/libvirt run/libvirt run/netns varlib/rutter-vms
 chmod 700 varlib/rutter-vms
 cp -a /etc etc
-mkdir -p etc/rutter etc/profile.d etc/systemd/system
+mkdir -p etc/rutter etc/netns etc/profile.d etc/systemd/system
 cp DIR/systemctl DIR/ssh DIR/scp bin
 ln PROGRAM bin/rutter 2>/dev/null || cp PROGRAM bin/rutter
 cp BUILT/cnitool bin
 cp -r "REPO/scripts" root/scripts
 case $1 in
 s*) cp root/scripts/systemd/rutter-server.service etc/systemd/system ;;
-cn*) cp root/scripts/systemd/rutter-agent.service etc/systemd/system ;;
+cn*) cp root/scripts/systemd/rutter-agent.service root/scripts/systemd/rutter-vms.service etc/systemd/system
+	sed -i s,/usr/bin/rutter,/usr/local/bin/rutter, etc/systemd/system/rutter-vms.service ;;
 esac
 unshare --net --mount --uts sh -c '
 	set -e
@@ -224,7 +225,7 @@ unit="${!#}"
 unit=${unit%.service}
 mkdir -p /run/units
 pid=/run/units/$unit
-says() { cat /etc/systemd/system/$unit.service /etc/systemd/system/$unit.service.d/*.conf 2>/dev/null | sed -n "s/^$1=//p"; }
+says() { cat /etc/systemd/system/$unit.service /etc/systemd/system/$unit.service.d/*.conf 2>/dev/null | sed -n "s#/usr/bin/rutter#/usr/local/bin/rutter#; s/^$1=//p"; }
 lives() { [ -e $pid ] && kill -0 $(cat $pid) 2>/dev/null; }
 start() {
 	! lives || return 0

@@ -3,6 +3,7 @@ package operate
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -42,6 +43,7 @@ func bounding(t *testing.T, units ...string) (all []string) {
 // nothing else.
 func TestAgentUnitCapabilities(t *testing.T) {
 	want := []string{
+		"CAP_CHOWN",            // the group of the agent's socket
 		"CAP_DAC_OVERRIDE",     // /etc/netns/NAME
 		"CAP_NET_ADMIN",        // links
 		"CAP_NET_BIND_SERVICE", // ports of other services on the node
@@ -54,12 +56,24 @@ func TestAgentUnitCapabilities(t *testing.T) {
 	}
 }
 
-// With the drop-in for VMs the unit leaves what an agent that starts VMs keeps.
-func TestAgentOfVMsCapabilities(t *testing.T) {
-	want := strings.Fields(confine.Machines.String())
+// The unit of the helper that runs VMs leaves it what it keeps, and gives it no mounts of its
+// own: the network namespaces that it makes would be seen by no other process.
+func TestHelperUnit(t *testing.T) {
+	want := strings.Fields(confine.Helper.String())
 	slices.Sort(want)
-	if got := bounding(t, "rutter-agent.service", "rutter-agent-vms.conf"); !slices.Equal(got, want) {
+	if got := bounding(t, "rutter-vms.service"); !slices.Equal(got, want) {
 		t.Errorf("CapabilityBoundingSet=%s, want %s", got, want)
+	}
+	text, err := os.ReadFile(filepath.Join(unitPath, "rutter-vms.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := regexp.MustCompile(`(?m)^(Protect[A-Za-z]+|Private[A-Za-z]+|Read(Only|Write)Paths|InaccessiblePaths|BindPaths|BindReadOnlyPaths|TemporaryFileSystem|Root[A-Za-z]+|MountFlags|DynamicUser|StateDirectory[A-Za-z]*|ProcSubset)=`)
+	if found := own.FindAllString(string(text), -1); found != nil {
+		t.Errorf("rutter-vms.service has %v: systemd would give it mounts of its own", found)
+	}
+	if !strings.Contains(string(text), "\nKillMode=process\n") {
+		t.Error("rutter-vms.service lacks KillMode=process: VMs would end with it")
 	}
 }
 

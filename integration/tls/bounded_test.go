@@ -11,7 +11,7 @@ import (
 	"rutter/integration/rig"
 )
 
-// An agent that starts VMs keeps what it needs for those, and what it starts gets no
+// An agent that starts VMs itself keeps what it needs for those, and what it starts gets no
 // more: the bounding set has no more, and no program gives any.
 func TestBounded(t *testing.T) {
 	t.Parallel()
@@ -22,7 +22,7 @@ func TestBounded(t *testing.T) {
 	p := launch(t, folder, "agent",
 		"agent", "--cn", "0e000000-0000-4000-8000-000000000001", "--data", filepath.Join(folder, "agent"), "--servers", "http://"+rig.Address(t),
 		"--svp", "off", "--listen", "off", "--vminfod", rig.Address(t), "--manifests", filepath.Join(folder, "vms"), "--vm-run", filepath.Join(folder, "pids"),
-		"--netns", filepath.Join(folder, "netns"), "--etc-netns", filepath.Join(folder, "etc"))
+		"--vm-helper", "off", "--netns", filepath.Join(folder, "netns"), "--etc-netns", filepath.Join(folder, "etc"))
 	await(t, p.LogFile, "capabilities dropped")
 	set := fmt.Sprintf("%016x", uint64(confine.Machines)&permitted(t))
 	for _, fields := range status(t, p.PID()) {

@@ -39,6 +39,9 @@ func TestSpend(t *testing.T) {
 	if err := m.Spend("a", 1); !errors.As(err, &exceeded) || exceeded.Wait < 90*time.Second {
 		t.Errorf("a debt: %v", err)
 	}
+	if most := m.UsedMost(); most != 10 { // of the account that gave 1000 and held 100
+		t.Errorf("the account that is used most: %v", most)
+	}
 	if m.Used() != 1220 || m.Refused() != 2 {
 		t.Errorf("used %d, refused %d", m.Used(), m.Refused())
 	}

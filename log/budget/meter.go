@@ -162,3 +162,20 @@ func (m *Meter) forgetLocked(now time.Time) {
 		}
 	}
 }
+
+// UsedMost returns how much of its account the party has taken that has taken most: 0 is a
+// full account, 1 an empty one, and more is a debt.
+func (m *Meter) UsedMost() (most float64) {
+	rate, atOnce := m.budget.Limits()
+	if rate == 0 {
+		return 0
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	for _, a := range m.accounts {
+		m.fill(a, now)
+		most = max(most, 1-a.Left/atOnce)
+	}
+	return most
+}

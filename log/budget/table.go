@@ -176,3 +176,12 @@ func (b Budget) String() string {
 	}
 	return "no bound"
 }
+
+// Limits returns what an account gains in a second, and the most that it holds; 0 and 0 if
+// the budget has no bound.
+func (b Budget) Limits() (perSecond, atOnce float64) {
+	if perSecond = b.rate(); perSecond == 0 {
+		return 0, 0
+	}
+	return perSecond, float64(b.AtOnce)
+}

@@ -208,6 +208,10 @@ func (m *Table) rebootJob(vmm VMM) func(context.Context) {
 			}
 		}
 		err := m.cfg.Starter.Stop(ctx, vmm.VM, false)
+		if errors.Is(err, vmsource.ErrUnreachable) {
+			m.rebooted(vmm.ID, err) // if it has ended all the same, its source reports that
+			return
+		}
 		if err == nil || errors.Is(err, vmrun.ErrNotRunning) {
 			err = m.start(ctx, vmm.VM)
 		}

@@ -81,21 +81,17 @@ func New(cfg Config) (*Runner, error) {
 	return &Runner{cfg: cfg, finder: system.Finder{PIDs: cfg.PIDs, Cgroup: cfg.Cgroup}, lives: initLives}, nil
 }
 
+// Folders returns the configuration, with the defaults in it.
+func (r *Runner) Folders() Config { return r.cfg }
+
 // load reads the manifest of a VM.
 func (r *Runner) load(id log.UUID) (system.Manifest, error) {
-	text, _, err := system.ReadManifest(r.manifestOf(id))
-	if errors.Is(err, fs.ErrNotExist) {
-		return system.Manifest{}, fmt.Errorf("%w: %s", ErrNoVM, id)
-	}
-	if err != nil {
-		return system.Manifest{}, fmt.Errorf("vminfo: VM %s: %w", id, err)
-	}
-	m, err := system.ParseManifest(text)
+	_, m, err := r.read(id)
 	if err == nil && m.UUID != id {
-		err = fmt.Errorf("it is that of VM %s", m.UUID)
+		err = fmt.Errorf("vminfo: %s: it is that of VM %s", r.manifestOf(id), m.UUID)
 	}
 	if err != nil {
-		return system.Manifest{}, fmt.Errorf("vminfo: %s: %w", r.manifestOf(id), err)
+		return system.Manifest{}, err
 	}
 	return m, nil
 }

@@ -2,6 +2,7 @@ package vmrun
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,46 +21,77 @@ const maxEdits = 8
 // ErrBusyManifest: other programs wrote the manifest during each attempt.
 var ErrBusyManifest = errors.New("vminfo: the manifest changes all the time")
 
+// Digest identifies the text of a manifest.
+type Digest [sha256.Size]byte
+
 // Edit writes the manifest of a VM as change makes it from the current one. It does not
 // restore a VM that is removed meanwhile. Nothing that other programs write meanwhile
 // is lost: change is then called again. The limits also change for a running VM.
 // Errors: ErrNoVM, ErrBusyManifest.
 func (r *Runner) Edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) error {
+	return r.EditBy(id, change, func(before Digest, after vmdoc.Value) (bool, error) { return r.Exchange(id, before, after) })
+}
+
+// EditBy is Edit with another Exchange: that of a process which may write manifests, while
+// this one reads them only.
+func (r *Runner) EditBy(id log.UUID, change func(vmdoc.Value) vmdoc.Value, exchange func(before Digest, after vmdoc.Value) (done bool, err error)) error {
 	for range maxEdits {
-		done, err := r.edit(id, change)
+		text, m, err := r.read(id)
 		if err != nil {
 			return err
 		}
-		if done {
-			return r.limitAnew(id)
+		if done, err := exchange(sha256.Sum256(text), change(m.Value)); err != nil || done {
+			return err
 		}
 	}
 	return fmt.Errorf("%w: VM %s", ErrBusyManifest, id)
 }
 
-// edit exchanges the manifest for another in one step, reads the old one, and exchanges
-// them back if the other was made from a different version.
-func (r *Runner) edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) (done bool, err error) {
-	name := r.manifestOf(id)
-	before, _, err := system.ReadManifest(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("%w: %s", ErrNoVM, id)
+// Exchange writes the manifest of a VM if the present one has the digest before; otherwise
+// done is false. It exchanges the manifest for the new one in one step, reads the old one,
+// and exchanges them back if it was another. The limits also change for a running VM.
+// Error: ErrNoVM.
+func (r *Runner) Exchange(id log.UUID, before Digest, after vmdoc.Value) (done bool, err error) {
+	old, m, err := r.read(id)
+	if err != nil || sha256.Sum256(old) != before {
+		return false, err
 	}
-	if err != nil {
-		return false, fmt.Errorf("vminfo: VM %s: %w", id, err)
-	}
-	m, err := system.ParseManifest(before)
-	if err != nil {
-		return false, fmt.Errorf("vminfo: %s: %w", name, err)
-	}
-	after := change(m.Value)
 	if after.Equal(m.Value) {
-		return true, nil
+		return true, r.limitAnew(id)
 	}
 	text := append(after.AppendJSON(nil), '\n')
-	if _, err := system.ParseManifest(text); err != nil || len(text) > system.MaxManifest {
+	next, err := system.ParseManifest(text)
+	if err == nil && next.UUID != id {
+		err = fmt.Errorf("it is that of VM %s", next.UUID)
+	}
+	if err != nil || len(text) > system.MaxManifest {
 		return false, fmt.Errorf("vminfo: VM %s: what its manifest should become cannot be one (%d bytes): %w", id, len(text), err)
 	}
+	if done, err = r.exchange(id, old, text); err != nil || !done {
+		return false, err
+	}
+	return true, r.limitAnew(id)
+}
+
+// read reads the manifest of a VM.
+func (r *Runner) read(id log.UUID) (text []byte, m system.Manifest, err error) {
+	name := r.manifestOf(id)
+	text, _, err = system.ReadManifest(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, m, fmt.Errorf("%w: %s", ErrNoVM, id)
+	}
+	if err != nil {
+		return nil, m, fmt.Errorf("vminfo: VM %s: %w", id, err)
+	}
+	if m, err = system.ParseManifest(text); err != nil {
+		return nil, m, fmt.Errorf("vminfo: %s: %w", name, err)
+	}
+	return text, m, nil
+}
+
+// exchange exchanges the manifest of a VM, of which old is the text, for another.
+func (r *Runner) exchange(id log.UUID, old, text []byte) (done bool, err error) {
+	name := r.manifestOf(id)
 	temp, err := os.CreateTemp(r.cfg.Manifests, ".new-*")
 	if err != nil {
 		return false, fmt.Errorf("vminfo: manifests: %w", err)
@@ -69,16 +101,16 @@ func (r *Runner) edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) (done b
 	if err = errors.Join(err, temp.Sync(), temp.Close()); err != nil {
 		return false, fmt.Errorf("vminfo: manifest: %w", err)
 	}
-	exchange := func() error {
+	swap := func() error {
 		return unix.Renameat2(unix.AT_FDCWD, temp.Name(), unix.AT_FDCWD, name, unix.RENAME_EXCHANGE)
 	}
-	if err := exchange(); errors.Is(err, unix.ENOENT) {
+	if err := swap(); errors.Is(err, unix.ENOENT) {
 		return false, fmt.Errorf("%w: %s", ErrNoVM, id)
 	} else if err != nil {
 		return false, fmt.Errorf("vminfo: manifest: %w", err)
 	}
-	if out, err := os.ReadFile(temp.Name()); err == nil && !bytes.Equal(out, before) {
-		if err := exchange(); err != nil {
+	if out, err := os.ReadFile(temp.Name()); err == nil && !bytes.Equal(out, old) {
+		if err := swap(); err != nil {
 			return false, fmt.Errorf("vminfo: manifest: %w", err)
 		}
 		return false, nil

@@ -45,6 +45,14 @@ func (r *Runner) Create(v vmdoc.Value) error {
 	return r.write(v, unix.RENAME_NOREPLACE)
 }
 
+// Made reports whether a manifest is what Create makes of v.
+func Made(manifest, v vmdoc.Value) bool {
+	if v.Text(createTimestamp) == "" {
+		manifest = manifest.Without(createTimestamp)
+	}
+	return manifest.Equal(v)
+}
+
 // Replace writes the manifest of a VM again. The memory limit also changes for a
 // running VM.
 func (r *Runner) Replace(v vmdoc.Value) error {

@@ -176,11 +176,18 @@ type BudgetMetrics struct{ Meters []*budget.Meter }
 
 var (
 	budgetUsed    = prometheus.NewDesc("rutter_budget_used_total", "What was taken of a budget by all: operations, entries or bytes, as docs/safety.md has it.", []string{"budget"}, nil)
+	budgetRate    = prometheus.NewDesc("rutter_budget_limit_per_second", "What each party's account of a budget gains in a second; 0: the budget has no bound.", []string{"budget"}, nil)
+	budgetAtOnce  = prometheus.NewDesc("rutter_budget_limit_at_once", "What each party's account of a budget holds at most; 0: the budget has no bound.", []string{"budget"}, nil)
+	budgetRatio   = prometheus.NewDesc("rutter_budget_used_max_ratio", "How much of its account the party that has used most of a budget has taken: 1 is an empty account, more is a debt.", []string{"budget"}, nil)
 	budgetRefused = prometheus.NewDesc("rutter_budget_refused_total", "What was refused because a budget was used up.", []string{"budget"}, nil)
 )
 
 // Describe implements prometheus.Collector.
-func (BudgetMetrics) Describe(to chan<- *prometheus.Desc) { to <- budgetUsed; to <- budgetRefused }
+func (BudgetMetrics) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{budgetUsed, budgetRefused, budgetRate, budgetAtOnce, budgetRatio} {
+		to <- desc
+	}
+}
 
 // Collect implements prometheus.Collector.
 func (b BudgetMetrics) Collect(to chan<- prometheus.Metric) {
@@ -188,5 +195,9 @@ func (b BudgetMetrics) Collect(to chan<- prometheus.Metric) {
 		name := string(m.Budget().Name)
 		to <- prometheus.MustNewConstMetric(budgetUsed, prometheus.CounterValue, float64(m.Used()), name)
 		to <- prometheus.MustNewConstMetric(budgetRefused, prometheus.CounterValue, float64(m.Refused()), name)
+		perSecond, atOnce := m.Budget().Limits()
+		to <- prometheus.MustNewConstMetric(budgetRate, prometheus.GaugeValue, perSecond, name)
+		to <- prometheus.MustNewConstMetric(budgetAtOnce, prometheus.GaugeValue, atOnce, name)
+		to <- prometheus.MustNewConstMetric(budgetRatio, prometheus.GaugeValue, m.UsedMost(), name)
 	}
 }

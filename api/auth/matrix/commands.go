@@ -57,9 +57,9 @@ var commandGroups = []struct {
 	{
 		cells: reads, why: "they ask the API for what concerns everybody, or for the past",
 		names: []string{
-			"vm lookup", "vmm history", "cn sessions", "log tail", "log show", "log history", "log blame", "log stats", "log dump", "log export",
-			"log state", "export", "log diff", "log bisect", "log replay", "plan", "changefeed snoop", "wait", "trace", "cluster status", "cluster members",
-			"cluster retention show", "cluster time show", "task list", "task show", "task wait", "bench read", "bench replay",
+			"vm lookup", "vmm history", "cn sessions", "log tail", "log show", "log history", "log blame", "log stats", "log dump", "log export", "log state",
+			"export", "log diff", "log bisect", "log replay", "plan", "changefeed snoop", "wait", "trace", "cluster status", "cluster members", "cluster retention show",
+			"cluster time show", "snapshot schedule", "cluster features", "task list", "task show", "task wait", "bench read", "bench replay", "cn status", "cn vnet", "cluster overview",
 		},
 	},
 	{
@@ -71,16 +71,16 @@ var commandGroups = []struct {
 	{
 		cells: rules, why: "they change what the cluster itself is, or take all of it away",
 		names: []string{
-			"cn accept", "cluster join", "cluster promote", "cluster remove", "cluster transfer", "cluster rebuild", "cluster retention set", "cluster time set", "snapshot save", "log import", "support bundle",
+			"cn accept", "cluster join", "cluster promote", "cluster remove", "cluster transfer", "cluster rebuild", "cluster retention set", "cluster time set", "cluster finalize", "snapshot save", "snapshot now", "log import", "support bundle",
 			"grant list", "grant set", "grant remove", "cert record", "cert list", "cert revoke", "cert rotate begin", "cert rotate finish", "token create", "token list", "token revoke",
 		},
 	},
 	{
 		cells: cells{local: Allow}, why: "they work on files or sockets of this machine: whoever may open those may run them",
 		names: []string{
-			"server", "agent status", "agent ports", "agent join", "cert init", "cert issue", "cert show", "cert rotate issue", "cert trust", "varpd", "dev", "demo", "bench agents", "vm create", "vm update", "vm delete", "vm start", "vm stop", "vm reboot", "cni", "libvirt-hook",
+			"server", "agent status", "agent ports", "agent join", "cert init", "cert issue", "cert show", "cert rotate issue", "cert trust", "vms", "vms status", "varpd", "dev", "demo", "bench agents", "vm create", "vm update", "vm delete", "vm start", "vm stop", "vm reboot", "cni", "libvirt-hook",
 			"log verify", "svp snoop", "vminfo ping", "vminfo status", "vminfo vms", "vminfo vm", "vminfo events", "vminfo serve", "cluster recover", "cluster skip",
-			"snapshot inspect", "snapshot restore", "snapshot compact", "config print", "config check", "completion bash", "completion zsh", "completion fish", "version", "explain",
+			"snapshot inspect", "snapshot restore", "snapshot compact", "config print", "config check", "completion bash", "completion zsh", "completion fish", "manpages", "version", "explain",
 		},
 	},
 	{

@@ -2,6 +2,7 @@ package tlsgate
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,13 +83,24 @@ var (
 	endDesc    = prometheus.NewDesc("rutter_tls_not_after_seconds", "When a certificate ends, in Unix time: the own one, or that of a trusted authority.", []string{"authority", "subject"}, nil)
 )
 
+// Metrics exports what keepers count. It is a prometheus.Collector.
+type Metrics []*Keeper
+
 // Describe implements prometheus.Collector.
-func (k *Keeper) Describe(ch chan<- *prometheus.Desc) {
-	// Unchecked: two keepers of one process have the same names and other labels.
+func (Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{shakesDesc, cutDesc, connsDesc, endDesc} {
+		ch <- desc
+	}
 }
 
 // Collect implements prometheus.Collector.
-func (k *Keeper) Collect(ch chan<- prometheus.Metric) {
+func (m Metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, k := range m {
+		k.collect(ch)
+	}
+}
+
+func (k *Keeper) collect(ch chan<- prometheus.Metric) {
 	name := k.cfg.Name
 	k.stats.mu.Lock()
 	for key, n := range k.stats.shakes {
@@ -101,8 +113,15 @@ func (k *Keeper) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(connsDesc, prometheus.GaugeValue, float64(conns), name)
 	ch <- prometheus.MustNewConstMetric(cutDesc, prometheus.CounterValue, float64(k.stats.cut.Load()), name)
 	h := k.held.Load()
-	ch <- prometheus.MustNewConstMetric(endDesc, prometheus.GaugeValue, float64(h.certificate.Leaf.NotAfter.Unix()), name, "own")
+	// Two authorities may have one name: the first end counts.
+	ends := map[string]int64{"own": h.certificate.Leaf.NotAfter.Unix()}
 	for _, a := range h.trust.Authorities() {
-		ch <- prometheus.MustNewConstMetric(endDesc, prometheus.GaugeValue, float64(a.NotAfter.Unix()), name, a.Subject.CommonName)
+		subject, end := strings.ToValidUTF8(a.Subject.CommonName, "?"), a.NotAfter.Unix()
+		if earlier, known := ends[subject]; !known || end < earlier {
+			ends[subject] = end
+		}
+	}
+	for subject, end := range ends {
+		ch <- prometheus.MustNewConstMetric(endDesc, prometheus.GaugeValue, float64(end), name, subject)
 	}
 }

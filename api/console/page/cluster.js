@@ -1,17 +1,21 @@
 // The cluster as this server sees it: who leads, how far everybody is, disks.
 
 import { bytes, clear, duration, el, headOf, notice, number, table, value } from './dom.js';
+import { freshness, head as viewHead, when } from './parts.js';
 
 export function enter(main, { reader, at }) {
   const place = el('div', {});
-  main.append(el('h2', {}, 'Cluster'), at ? notice('The cluster is shown as it is now.') : '', place);
+  const fresh = freshness(reader, 0);
+  main.append(viewHead('Cluster', fresh, () => ['cluster', 'status']), at ? notice('The cluster is shown as it is now.') : '', place);
   let before = '';
-  return reader.onCluster((s) => {
+  const off = reader.onCluster((s) => {
+    fresh.got(true);
     const now = JSON.stringify(s);
     if (now === before) return;
     before = now;
     draw(place, s);
   });
+  return () => { off(); fresh.leave(); };
 }
 
 function draw(place, s) {
@@ -25,7 +29,7 @@ function draw(place, s) {
   if (d.not_ready) place.append(notice(`This server is not ready: ${d.not_ready}`));
   place.append(el('div', { class: 'cards' },
     card('Leader', value(s.leader_id), [['term', number(s.term)], ['heard', d.age_ns === undefined ? '–' : `${ns(d.age_ns)} ago`]]),
-    card('Head', `#${number(head)}`, [['kept from', `#${number((d.floor || 0) + 1)}`], ['on disk', `#${number(d.durable || 0)}`], ['time', d.time ? `${d.time.slice(0, 10)} ${d.time.slice(11, 19)}` : '–']]),
+    card('Head', `#${number(head)}`, [['kept from', `#${number((d.floor || 0) + 1)}`], ['on disk', `#${number(d.durable || 0)}`], ['written', when(d.time)]]),
     card('This server', `${s.id}, ${s.state.toLowerCase()}`, [['raft applied', number(s.applied)], ['raft committed', number(s.commit)], ['feature version', value(d.feature_version)]]),
     el('section', { class: 'card' }, el('h3', {}, 'Disk'),
       el('p', { class: 'big' }, d.disk_bytes ? `${bytes(d.disk_free_bytes)} free` : '–'),

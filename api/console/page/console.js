@@ -1,14 +1,17 @@
 // The frame of the page: views by the address's hash, the time bar, the worker.
 
 import { byId, clear, el, headOf, number } from './dom.js';
+import { absolute, absoluteTimes } from './parts.js';
 import { Reader } from './reader.js';
+import { searchBox } from './search.js';
+import * as overview from './overview.js';
 import * as cluster from './cluster.js';
 import * as logView from './log.js';
 import * as cns from './cns.js';
 import * as vnets from './vnets.js';
 import * as objects from './objects.js';
 
-const views = { cluster, log: logView, cns, vnets, objects, object: objects };
+const views = { overview, cluster, log: logView, cns, vnets, objects, object: objects };
 const reader = new Reader();
 const main = byId('main');
 const slider = byId('at');
@@ -20,7 +23,7 @@ let settle = 0;     // timer of the slider
 function route() {
   const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
   const parts = path.split('/').filter(Boolean).map(decodeURIComponent);
-  return { view: parts[0] || 'cluster', parts: parts.slice(1), query: new URLSearchParams(query || '') };
+  return { view: parts[0] || 'overview', parts: parts.slice(1), query: new URLSearchParams(query || '') };
 }
 
 function show() {
@@ -53,7 +56,7 @@ async function tellTime(seq) {
   const out = byId('at-text');
   out.textContent = `#${number(seq)}`;
   const line = await reader.entry(seq).catch(() => null);
-  if (line && Number(slider.value) === seq) out.textContent = `#${number(seq)}, ${line.time.slice(0, 23).replace('T', ' ')}`;
+  if (line && Number(slider.value) === seq) out.textContent = `#${number(seq)}, ${absolute(line.time)}`;
 }
 
 slider.addEventListener('input', () => {
@@ -88,17 +91,52 @@ reader.onPulse((text, bad) => {
   pulse.classList.toggle('bad', bad);
 });
 
-// Keys: 1 to 5 choose a view, / the first filter, as on other consoles.
+const search = searchBox(reader, () => at);
+
+// The switches are remembered by the browser, if it may.
+const remembered = (name) => { try { return localStorage.getItem(name); } catch { return null; } };
+const remember = (name, value) => { try { localStorage.setItem(name, value); } catch { /* it holds until the page is closed */ } };
+
+const themes = ['auto', 'light', 'dark'];
+function setTheme(theme) {
+  const chosen = themes.includes(theme) ? theme : 'auto';
+  if (chosen === 'auto') delete document.documentElement.dataset.theme; else document.documentElement.dataset.theme = chosen;
+  const button = byId('theme');
+  button.textContent = chosen[0].toUpperCase() + chosen.slice(1);
+  button.setAttribute('aria-label', `Colours: ${chosen}`);
+  return chosen;
+}
+let theme = setTheme(remembered('rutter-theme'));
+byId('theme').addEventListener('click', () => {
+  theme = setTheme(themes[(themes.indexOf(theme) + 1) % themes.length]);
+  remember('rutter-theme', theme);
+  dispatchEvent(new Event('rutter-theme')); // for what is painted and not styled
+});
+
+function setTimes(on) {
+  byId('times').setAttribute('aria-pressed', String(on));
+  byId('times').setAttribute('aria-label', 'Times as dates in UTC');
+  absoluteTimes(on);
+}
+setTimes(remembered('rutter-times') === 'absolute');
+byId('times').addEventListener('click', () => {
+  const on = byId('times').getAttribute('aria-pressed') !== 'true';
+  setTimes(on);
+  remember('rutter-times', on ? 'absolute' : 'ago');
+});
+
+// Keys: 1 to 6 choose a view, / the search box, as on other consoles.
 document.addEventListener('keydown', (e) => {
   if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName)) return;
   const links = [...document.querySelectorAll('nav a')];
   if (e.key >= '1' && e.key <= String(links.length)) links[Number(e.key) - 1].click();
-  if (e.key === '/') {
-    const first = main.querySelector('input, select');
-    if (first) { first.focus(); e.preventDefault(); }
-  }
+  if (e.key === '/') { search.focus(); e.preventDefault(); }
 });
 window.addEventListener('hashchange', show);
+// A page that the browser keeps for "back" must not keep its stream: over HTTP/1.1 a browser
+// has six connections to a server, and the next pages would wait for one.
+window.addEventListener('pagehide', () => reader.close());
+window.addEventListener('pageshow', (e) => { if (e.persisted) location.reload(); });
 document.querySelector('.skip').addEventListener('click', (e) => { e.preventDefault(); main.focus(); });
 show();
 

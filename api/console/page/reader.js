@@ -5,6 +5,7 @@ import { number } from './dom.js';
 const updatesKept = 4096;
 const leastMs = 100; // between two updates of the page: nobody reads faster
 const clusterMs = 2000;
+const changeMs = 1000; // between two readings of a view because of changes
 
 export class Reader {
   constructor() {
@@ -25,9 +26,15 @@ export class Reader {
     this.drawing = null; // what is drawn in part
     this.cluster = null;
     this.clusterHandlers = new Set();
+    this.changeHandlers = new Set();
+    this.away = '';   // why the server does not answer; '': it does
+    this.broken = ''; // why the stream is not read; '': it is
     this.poll();
     setInterval(() => { if (!document.hidden) this.poll(); }, clusterMs);
   }
+
+  // close ends the stream and everything that the worker does, for good.
+  close() { this.worker.terminate(); }
 
   // send tells the worker something.
   send(message, transfer) { this.worker.postMessage(message, transfer || []); }
@@ -52,6 +59,25 @@ export class Reader {
 
   onCluster(fn) { this.clusterHandlers.add(fn); if (this.cluster) fn(this.cluster); return () => this.clusterHandlers.delete(fn); }
 
+  // onChange calls fn, at most once in a second, when an entry came whose kind is one of
+  // kinds (all kinds if it is not given) and which touches the object id (any, if it is
+  // not given). fn gets nothing: it reads anew what it shows.
+  onChange(fn, kinds, id) {
+    const h = { fn, kinds: kinds && new Set(kinds), id, timer: 0, last: 0 };
+    this.changeHandlers.add(h);
+    return () => { clearTimeout(h.timer); this.changeHandlers.delete(h); };
+  }
+
+  // touched tells those who wait for changes.
+  touched({ kinds, ids, many }) {
+    for (const h of this.changeHandlers) {
+      if (h.timer) continue;
+      if (h.kinds && !kinds.some((k) => h.kinds.has(k))) continue;
+      if (h.id && !many && !ids.some((id) => id.includes(h.id) || h.id.includes(id))) continue;
+      h.timer = setTimeout(() => { h.timer = 0; h.last = performance.now(); h.fn(); }, Math.max(50, h.last + changeMs - performance.now()));
+    }
+  }
+
   onPulse(fn) { this.pulse = fn; }
 
   take(m) {
@@ -62,6 +88,8 @@ export class Reader {
       return;
     }
     if (m.counts) this.counts = m.counts;
+    if (m.is === 'log') this.broken = m.broken;
+    if (m.touched) this.touched(m.touched);
     this.pending.set(m.is, m); // frames are dropped here, not entries: the worker has them all
     this.plan(m.asked);
   }
@@ -119,7 +147,9 @@ export class Reader {
   async poll() {
     try {
       this.cluster = await this.get('/cluster');
+      this.away = '';
     } catch (e) {
+      this.away = e.message;
       if (this.pulse) this.pulse(`the server does not answer: ${e.message}`, true);
       return;
     }

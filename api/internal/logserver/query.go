@@ -75,6 +75,19 @@ func (s *Server) parse(r *http.Request) (*query, error) {
 	if q.follow && !p.Has("limit") {
 		q.limit = 1<<64 - 1
 	}
+	if q.filter, err = s.filterOf(r, p); err != nil {
+		return nil, err
+	}
+	q.bind(s.guard, guard.GrantOf(r))
+	if begun, err := s.begin(r, p, q); begun || err != nil {
+		return q, err
+	}
+	q.cursor, q.after, err = From(r, s.store, p)
+	return q, err
+}
+
+// filterOf reads the filters of a query, and waits as its consistent and min_seq ask.
+func (s *Server) filterOf(r *http.Request, p rest.Parameters) (*logquery.Filter, error) {
 	values := maps.Clone(p.Values())
 	for _, name := range []string{"since", "until"} {
 		if text := p.Text(name); text != "" && len(values[name]) == 1 {
@@ -85,19 +98,15 @@ func (s *Server) parse(r *http.Request) (*query, error) {
 			values.Set(name, at.String())
 		}
 	}
-	if q.filter, err = logquery.Parse(values); err != nil {
+	filter, err := logquery.Parse(values)
+	if err != nil {
 		return nil, badFilter(err)
 	}
 	if err := s.cfg.Fresh(r, p); err != nil {
 		return nil, err
 	}
-	q.filter.TimeSet = s.timeSet()
-	q.bind(s.guard, guard.GrantOf(r))
-	if begun, err := s.begin(r, p, q); begun || err != nil {
-		return q, err
-	}
-	q.cursor, q.after, err = From(r, s.store, p)
-	return q, err
+	filter.TimeSet = s.timeSet()
+	return filter, nil
 }
 
 // badFilter converts a refusal of package query into an answer.

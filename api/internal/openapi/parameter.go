@@ -43,6 +43,9 @@ var parameters = map[string]parameter{
 	"ip":      text("only NICs that have this address" + listWords),
 	"actor":   text("only what this actor asked for" + listWords),
 	"path":    text("only updates that changed the field with this JSON name" + listWords),
+	"text":    text("only entries whose line has this text, in either case of letters"),
+	"before":  text("only entries before this seq, or what an answer gave as next"),
+	"count":   flag("count, and leave the entries out"),
 	"since":   text("not before this time, RFC 3339"),
 	"until":   text("not after this seq or time"),
 
@@ -53,6 +56,8 @@ var parameters = map[string]parameter{
 	"kernels":  flag("ask the agents of both compute nodes what their kernels have"),
 	"watch_ms": number("milliseconds between two looks at the kernels"),
 
+	"ask":        flag("ask the agent of the compute node"),
+	"nic":        text("the MAC of a NIC of the compute node"),
 	"everywhere": flag("the sessions of all servers"),
 	"seq":        text("the seq that is waited for"),
 	"scope":      text("what is waited for" + listWords),
@@ -69,4 +74,5 @@ var pathParameters = map[string]parameter{
 	"id":      text("the id of the object, or its name where that is unique"),
 	"part":    text("the name of the part"),
 	"subject": text("the subject of the grant, which may have slashes"),
+	"vnet":    number("the number of the vnet"),
 }

@@ -18,7 +18,6 @@ type counts struct {
 }
 
 var (
-	serversDesc   = prometheus.NewDesc("rutter_cnapi_servers", "Compute nodes by status; those that are running are heard by session or heartbeat.", []string{"status"}, nil)
 	unsetupDesc   = prometheus.NewDesc("rutter_cnapi_servers_unsetup", "Compute nodes that have announced themselves and are not set up.", nil, nil)
 	openDesc      = prometheus.NewDesc("rutter_cnapi_tasks_open", "Tasks of the log that have not ended.", nil, nil)
 	takenDesc     = prometheus.NewDesc("rutter_cnapi_messages_total", "Messages of compute nodes that this server has taken.", []string{"kind"}, nil)
@@ -35,23 +34,17 @@ type metrics struct{ s *Service }
 
 // Describe implements prometheus.Collector.
 func (metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{serversDesc, unsetupDesc, openDesc, takenDesc, droppedDesc, postsDesc, placedDesc, unreachedDesc} {
+	for _, d := range []*prometheus.Desc{unsetupDesc, openDesc, takenDesc, droppedDesc, postsDesc, placedDesc, unreachedDesc} {
 		ch <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (m metrics) Collect(ch chan<- prometheus.Metric) {
-	running, unknown, unsetup, open := 0, 0, 0, 0
+	unsetup, open := 0, 0
 	m.s.store.View(func(state *projections.State, _ log.Cursor) {
 		for rec := range state.List(log.KindServer) {
-			o := rec.Object.(*log.Server)
-			if o.Status == "running" {
-				running++
-			} else {
-				unknown++
-			}
-			if !o.Setup {
+			if !rec.Object.(*log.Server).Setup {
 				unsetup++
 			}
 		}
@@ -65,8 +58,6 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, n *atomic.Uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n.Load()), labels...)
 	}
-	gauge(serversDesc, running, "running")
-	gauge(serversDesc, unknown, "unknown")
 	gauge(unsetupDesc, unsetup)
 	gauge(openDesc, open)
 	c := &m.s.counts

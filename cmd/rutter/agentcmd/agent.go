@@ -26,6 +26,7 @@ import (
 	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/node"
 	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/sdnotify"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmhost"
 	"rutter/log"
@@ -66,9 +67,12 @@ func Flags() []cli.Flag {
 		debugsocket.Flag("RUTTER_AGENT_"),
 		&cli.StringFlag{Name: "socket", EnvVars: []string{"RUTTER_AGENT_SOCKET"}, Value: localhttp.DefaultSocket, Usage: "`PATH` of the Unix socket at which root may change this node's VMs (rutter vm), or off"},
 		&cli.StringFlag{Name: "socket-group", EnvVars: []string{"RUTTER_AGENT_SOCKET_GROUP"}, Usage: "`GROUP` whose members may use the socket as root does"},
+		vmhost.HelperFlag(),
 		&cli.StringFlag{Name: "vm-sources", EnvVars: []string{"RUTTER_VM_SOURCES"}, Value: "cni,libvirt,local", Usage: "`NAMES` of the sources in which programs of this node may register VMs at the socket, separated by commas, or off"},
 		&cli.StringFlag{Name: "libvirt-owner", EnvVars: []string{"RUTTER_LIBVIRT_OWNER"}, Usage: "`UUID` of the owner of domains whose metadata name none, and which no hook has registered"},
 		&cli.StringFlag{Name: "libvirt", EnvVars: []string{"RUTTER_LIBVIRT"}, Value: "off", Usage: "`URI` of this node's libvirtd, such as qemu:///system, whose domains are followed by virsh beside its hook, or off"},
+		&cli.StringFlag{Name: "metrics", EnvVars: []string{"RUTTER_METRICS"}, Value: "off", Usage: "`ADDRESS` at which a Prometheus on another machine reads this node's metrics, as in 10.0.0.11:5310, or off; it needs --tls-dir, or --insecure"},
+		&cli.StringSliceFlag{Name: "metrics-reader", EnvVars: []string{"RUTTER_METRICS_READER"}, Value: cli.NewStringSlice("prometheus"), Usage: "`NAME` of a reader whose certificate is accepted there, beside those of operators; may be given several times"},
 		&cli.StringFlag{Name: "cn-api", EnvVars: []string{"RUTTER_CN_API"}, Value: "off", Usage: "`ADDRESS` on the admin network at which servers reach this node's VMs when it has no connection with them, as in 10.0.0.11:5309, or off; it needs --tls-dir, or --insecure"},
 		&cli.StringFlag{Name: "netns", EnvVars: []string{"RUTTER_NETNS"}, Value: "/run/netns", Usage: "`FOLDER` of named network namespaces, as ip-netns(8) keeps it"},
 		&cli.IntFlag{Name: "ahead", EnvVars: []string{"RUTTER_AGENT_AHEAD"}, Value: link.DefaultAhead, Usage: "`ENTRIES` of one vnet that the kernel gets before they are asked for; vnets with more are on demand (-1: none is)"},
@@ -145,6 +149,10 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	supervisor, err := sdnotify.FromEnvironment()
+	if err != nil {
+		return err
+	}
 	if err := privateFolder(opts.Folder, opts.Logger); err != nil {
 		return err
 	}
@@ -164,7 +172,7 @@ func run(c *cli.Context) error {
 		return errors.Join(err, kernel.Close())
 	}
 	defer opts.View.Close()
-	opts.Opened = func() { confineAgent(c, opts.Logger) }
+	opts.Opened = func() { confineAgent(c, opts.VMs.Folders.Helper, opts.Logger) }
 	opts.Underlay = new(node.UnderlayOptions)
 	if c.Bool("underlay-probe") {
 		// The socket is opened before the agent drops its capabilities.
@@ -178,7 +186,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return errors.Join(err, kernel.Close())
 	}
-	return errors.Join(n.Run(c.Context), kernel.Close())
+	return errors.Join(supervisor.Run(c.Context, n.Watched().Report, opts.Logger, n.Run), kernel.Close())
 }
 
 // optionsOf reads the flags, without the kernel.
@@ -186,6 +194,7 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	if c.String("cn") == "" {
 		return opts, term.Usagef("--cn is missing: give the UUID of this compute node's server object")
 	}
+	opts.Version = c.App.Version
 	if opts.CN, err = log.ParseUUID(c.String("cn")); err != nil {
 		return opts, term.Usagef("--cn: %w", err)
 	}
@@ -196,7 +205,7 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 		return opts, err
 	}
 	ring := support.NewRing(support.RingBytes)
-	if opts.Logger, err = term.NewLogger(ring.Tee(c.App.ErrWriter), c.String("log-level")); err != nil {
+	if opts.Logger, err = term.DaemonLogger(c, ring.Tee(c.App.ErrWriter)); err != nil {
 		return opts, err
 	}
 	if opts.Servers, err = connect(c, opts.CN, opts.Logger); err != nil {
@@ -207,6 +216,7 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 		return opts, err
 	}
 	opts.Socket, opts.SocketAsked = socketOf(c), c.IsSet("socket") || c.IsSet("socket-group")
+	opts.Scrape = node.Scrape{Address: c.String("metrics"), Readers: c.StringSlice("metrics-reader")}
 	opts.Folder, opts.SVP, opts.Status, opts.CNAPI = c.String("data"), c.String("svp"), c.String("listen"), c.String("cn-api")
 	if opts.SVPMaxAge = c.Duration("svp-max-age"); opts.SVPMaxAge <= 0 {
 		return opts, term.Usagef("--svp-max-age %s: want a positive time, as in 1m", opts.SVPMaxAge)
@@ -215,6 +225,10 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 		Folders: vmhost.FoldersOf(c), CgroupAsked: c.IsSet("vm-cgroup"),
 		Vminfod: c.String("vminfod"), VminfodAsked: c.IsSet("vminfod"), SyncNICs: c.Bool("nic-sync"), Metadata: c.Bool("report-metadata"),
 		SourcesAsked: c.IsSet("vm-sources") || c.String("libvirt") != "off",
+	}
+	opts.VMs.Folders.Version = c.App.Version
+	if opts.VMs.Folders.Helper, opts.VMs.HelperAsked, err = vmhost.HelperOf(c.String("vm-helper"), opts.VMs.Folders); err != nil {
+		return opts, err
 	}
 	if opts.VMs.Sources, err = sourcesOf(c.String("vm-sources")); err != nil {
 		return opts, err
@@ -278,8 +292,8 @@ func libvirtOf(c *cli.Context, sources []string) (uri string, err error) {
 // checkDoors refuses addresses at which the agent would let in whom it must not.
 func checkDoors(c *cli.Context) error {
 	_, secure, _ := term.TLSPaths(c)
-	for _, name := range []string{"svp", "listen", "cn-api", "vminfod"} {
-		if err := term.CheckListen(name, c.String(name), c.Bool("insecure") || secure && name == "cn-api"); err != nil {
+	for _, name := range []string{"svp", "listen", "cn-api", "metrics", "vminfod"} {
+		if err := term.CheckListen(name, c.String(name), c.Bool("insecure") || secure && (name == "cn-api" || name == "metrics")); err != nil {
 			return err
 		}
 	}

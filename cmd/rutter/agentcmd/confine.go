@@ -15,19 +15,24 @@ import (
 // requests of VMs on them.
 const agentNeeds = confine.NetAdmin | confine.NetBroadcast | confine.NetRaw | confine.SysAdmin
 
-// confineAgent drops the capabilities that an agent does not need. An agent that starts
-// VMs keeps those that it needs to give each VM its users and to end it. An agent that runs operators' commands keeps all.
-func confineAgent(c *cli.Context, logger *slog.Logger) {
+// confineAgent drops the capabilities that an agent does not need. An agent that starts VMs
+// itself, and asks no helper, keeps those that it needs to give each VM its users and to end
+// it. An agent that runs operators' commands keeps all.
+func confineAgent(c *cli.Context, helper string, logger *slog.Logger) {
 	if c.Bool("allow-execute") {
 		logger.Info("capabilities kept: commands of --allow-execute may need them")
 		return
 	}
-	if c.String("manifests") != "off" {
+	manifests := c.String("manifests")
+	if manifests != "off" && helper == "" {
 		left, err := confine.Bound(confine.Machines)
 		confine.LogDropped(left, err, logger)
 		return
 	}
 	paths := []string{c.String("data"), c.String("etc-netns")}
+	if manifests != "off" {
+		paths = append(paths, manifests, c.String("vm-run"))
+	}
 	if folder := c.String("tls-dir"); folder != "" {
 		paths = append(paths, folder, tlsgate.ClientPaths(folder).Key)
 	}

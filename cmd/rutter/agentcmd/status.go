@@ -240,5 +240,6 @@ func writeVMStatus(w io.Writer, s *node.VMStatus) {
 	}
 	writeNICs(w, s.NICs)
 	output.Printf(w, "QEMU          %s\n", s.QEMU)
+	vmhost.WriteHelper(w, "VM helper     ", s.Helper)
 	vmhost.WriteSources(w, "VM source  ", s.Sources)
 }

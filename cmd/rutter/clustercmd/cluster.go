@@ -33,7 +33,7 @@ func Command() *cli.Command {
 			"rutter cluster transfer s1",
 			"rutter cluster recover --data /var/lib/rutter --id s1     # offline, when the majority is lost",
 		),
-		Subcommands: []*cli.Command{
+		Subcommands: append([]*cli.Command{
 			statusCommand(),
 			{
 				Name: "members", Usage: "who belongs to the cluster, who has a vote, who leads", Flags: []cli.Flag{term.ServersFlag(), output.TableFlag()}, Action: clusterMembers,
@@ -60,11 +60,12 @@ func Command() *cli.Command {
 				Name: "rebuild", Usage: "make a server that differs from the others replace its state by theirs", ArgsUsage: "ID", Flags: flags, Action: clusterRebuild,
 				Description: term.Examples("rutter cluster rebuild s2     # then: rutter cluster status --wait 10m"),
 			},
+			overviewCommand(),
 			timeCommand(),
 			retentionCommand(),
 			recoverCommand(),
 			skipCommand(),
-		},
+		}, featureCommands()...),
 	}
 }
 

@@ -26,10 +26,11 @@ func SnapshotCommand() *cli.Command {
 		Name: "snapshot", Usage: "the whole log and state as one file: save, inspect and restore it; compact a folder", Category: "Operating",
 		Description: term.Examples(
 			"rutter snapshot save rutter.snapshot",
+			"rutter snapshot schedule                 # the backups that the servers make",
 			"rutter snapshot inspect rutter.snapshot",
 			"rutter snapshot restore rutter.snapshot --data /var/lib/rutter --id s1 --raft 10.0.0.1:7421",
 		),
-		Subcommands: []*cli.Command{
+		Subcommands: append([]*cli.Command{
 			{
 				Name: "save", Usage: "save one, from a running server or from a folder that no server has open", ArgsUsage: "FILE", Action: snapshotSave,
 				Flags: []cli.Flag{term.ServersFlag(), output.Flag(), data("the data `FOLDER` of a server that is stopped, in place of a running one")},
@@ -50,7 +51,7 @@ func SnapshotCommand() *cli.Command {
 					"\n\nThe cluster gets a new identity: its followers must begin anew.",
 			},
 			snapshotCompactCommand(),
-		},
+		}, scheduleCommands()...),
 	}
 }
 

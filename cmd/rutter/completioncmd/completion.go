@@ -58,6 +58,9 @@ func eachCommand(commands []*cli.Command, path string, flags []cli.Flag, fn func
 		}
 		words = append(words, word{"--" + f.Names()[0], usage})
 	}
+	if path == "" {
+		words = append(words, word{"--version", "print this program's version"})
+	}
 	fn(path, append(words, word{"--help", "show help"}))
 	for _, c := range commands {
 		eachCommand(c.Subcommands, strings.TrimSpace(path+" "+c.Name), c.Flags, fn)

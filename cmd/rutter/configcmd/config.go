@@ -60,7 +60,7 @@ func configFlag() cli.Flag {
 func (s *Settings) Configure(commands []*cli.Command) {
 	for _, c := range commands {
 		switch c.Name {
-		case "server", "agent", "varpd":
+		case "server", "agent", "vms", "varpd":
 			s.configureAs(c, c.Name)
 		case "demo":
 			c.Before = func(*cli.Context) error { return term.ForgetVariables() }
@@ -148,7 +148,7 @@ func (s *Settings) Command() *cli.Command {
 			"rutter config print --config /etc/rutter/rutter.toml --origin",
 			"rutter config print server --origin -- --listen 10.0.0.1:7420",
 			"rutter config check /etc/rutter/rutter.toml",
-		) + "\n\nA flag wins over a variable, that over the file, that over the default. The file has the sections\n[server], [agent], [varpd] and [client], whose keys are the names of the flags.",
+		) + "\n\nA flag wins over a variable, that over the file, that over the default. The file has the sections\n[server], [agent], [vms], [varpd] and [client], whose keys are the names of the flags.",
 		Subcommands: []*cli.Command{
 			{
 				Name: "print", Usage: "every setting, as a file that would give the same", ArgsUsage: "[server | agent | client] [-- FLAGS]", Action: s.print,

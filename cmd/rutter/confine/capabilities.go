@@ -22,13 +22,18 @@ const (
 	DACOverride  Set = 1 << unix.CAP_DAC_OVERRIDE  // files of other users
 )
 
-// Machines are the capabilities of an agent that starts VMs: beside those for links,
-// the ones that give a VM its users (its user namespace), read which namespaces its
-// processes have, and end them, and the one that gives the agent's socket to a group.
-// A VM's programs get none of them on the node: they are in a user namespace of their
-// own. It has none that makes devices, or changes the kernel, the clock or the audit.
-const Machines = NetAdmin | NetBroadcast | NetRaw | SysAdmin | DACOverride |
-	1<<unix.CAP_CHOWN | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_NET_BIND_SERVICE
+// Helper are the capabilities of the process that starts and stops VMs: those that make
+// their namespaces, cgroups and mounts (CAP_SYS_ADMIN), open their taps and set loopback up
+// in their networks (CAP_NET_ADMIN), open their disks and files (CAP_DAC_OVERRIDE), give
+// them their users (CAP_SETUID, CAP_SETGID), read which namespaces they have
+// (CAP_SYS_PTRACE), and end them (CAP_KILL). A VM's programs get none of them on the node:
+// they are in a user namespace of their own. It has none that makes devices, or changes the
+// kernel, the clock or the audit.
+const Helper = NetAdmin | SysAdmin | DACOverride | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_SYS_PTRACE
+
+// Machines are the capabilities of an agent that starts VMs itself: those of the helper,
+// those for links, and the one that gives the agent's socket to a group.
+const Machines = Helper | NetBroadcast | NetRaw | 1<<unix.CAP_CHOWN | 1<<unix.CAP_NET_BIND_SERVICE
 
 var names = []struct {
 	set  Set
@@ -116,6 +121,9 @@ func Bound(keep Set) (Set, error) {
 	}
 	return Drop(keep)
 }
+
+// Permitted are the capabilities that this process has or may take.
+func Permitted() (Set, error) { return permitted() }
 
 func permitted() (Set, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

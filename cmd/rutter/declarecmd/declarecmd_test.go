@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/messages"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/projections/documents/source"
@@ -122,7 +123,11 @@ func TestExplain(t *testing.T) {
 	if text, _, err := run(t, "explain", "--schema"); err != nil || !json.Valid([]byte(text)) {
 		t.Errorf("the schema: %v: %s", err, text)
 	}
-	for word, want := range map[string]string{"netwrk": "did you mean network?", "network.subnte": "did you mean subnet?", "nothing at all": "there is no kind"} {
+	m, _ := messages.ByID("RT007")
+	if text, _, err := run(t, "explain", "RT007"); err != nil || !strings.Contains(text, m.Text) || !strings.Contains(text, m.Do) || m.Do == "" {
+		t.Errorf("a message: %v: %s", err, text)
+	}
+	for word, want := range map[string]string{"netwrk": "did you mean network?", "network.subnte": "did you mean subnet?", "nothing at all": "there is no kind", "RT9999": "no message has the id"} {
 		if _, _, err := run(t, "explain", word); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", word, err)
 		}

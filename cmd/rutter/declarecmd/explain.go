@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"rutter/cmd/rutter/messages"
 	"rutter/cmd/rutter/output"
 	"rutter/cmd/rutter/term"
 	"rutter/log"
@@ -18,14 +19,15 @@ import (
 // ExplainCommand is rutter explain.
 func ExplainCommand() *cli.Command {
 	return &cli.Command{
-		Name: "explain", Usage: "what the fields of each kind of object are, and the JSON Schema of documents", Category: "Objects",
-		ArgsUsage: "[KIND[.FIELD]]",
+		Name: "explain", Usage: "what the fields of each kind of object are, the JSON Schema of documents, and what a message of a log means", Category: "Objects",
+		ArgsUsage: "[KIND[.FIELD] | MESSAGE]",
 		Description: term.Examples(
 			"rutter explain                            # the kinds",
 			"rutter explain network                    # the fields of a kind",
 			"rutter explain network.subnet             # one field",
 			"rutter explain --schema > rutter.json     # the JSON Schema of documents, for editors",
 			"rutter explain --schema network",
+			"rutter explain RT012                      # what a warning of a log means, by its id",
 		),
 		Flags: []cli.Flag{
 			output.Flag("table", "json"),
@@ -46,6 +48,9 @@ func runExplain(c *cli.Context) error {
 		}
 		return explainAll(c)
 	}
+	if strings.HasPrefix(word, "RT") {
+		return explainMessage(c, word)
+	}
 	kind, err := kindCalled(word)
 	if err != nil {
 		return err
@@ -59,6 +64,18 @@ func runExplain(c *cli.Context) error {
 		return explainField(c, kind, field)
 	}
 	return explainKind(c, kind)
+}
+
+// explainMessage prints what a warning or an error of a log means.
+func explainMessage(c *cli.Context, id string) error {
+	m, known := messages.ByID(id)
+	switch {
+	case !known:
+		return term.Usagef("no message has the id %s; ids are in the attribute id of a line, as in RT012", id)
+	case c.String("output") == "json":
+		return output.JSON(c.App.Writer, m)
+	}
+	return output.Printf(c.App.Writer, "%s  %s\n\n%s\n", m.ID(), m.Text, m.Do)
 }
 
 // kindCalled finds a kind by its name, that of its command or its path.

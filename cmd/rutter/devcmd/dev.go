@@ -49,6 +49,7 @@ func Command() *cli.Command {
 			&cli.BoolFlag{Name: "plain", Usage: "without TLS: every address is one of this machine, and the console can be opened in a browser"},
 			&cli.BoolFlag{Name: "empty", Usage: "do not load the demo's networks and VMs"},
 			&cli.StringFlag{Name: "log-level", Value: "warn", Usage: "`LEVEL` of what is logged: debug, info, warn or error"},
+			term.LogFormatFlag(),
 		},
 		Action: runDev,
 	}
@@ -123,7 +124,7 @@ func fillDev(ctx context.Context, c *cli.Context, g *errgroup.Group, folder stri
 // startDevServers starts the servers and returns their URLs.
 func startDevServers(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, port int) ([]string, error) {
 	ring := support.NewRing(support.RingBytes)
-	logger, err := term.NewLogger(ring.Tee(c.App.ErrWriter), c.String("log-level"))
+	logger, err := term.DaemonLogger(c, ring.Tee(c.App.ErrWriter))
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +188,7 @@ func devClient(c *cli.Context, folder, name string, cfg client.Config) (*client.
 // machine.
 func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folder string, urls []string, operator *client.Client) (nodes []*node.Node, err error) {
 	ring := support.NewRing(support.RingBytes)
-	logger, err := term.NewLogger(ring.Tee(c.App.ErrWriter), c.String("log-level"))
+	logger, err := term.DaemonLogger(c, ring.Tee(c.App.ErrWriter))
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +201,7 @@ func startDevNodes(ctx context.Context, c *cli.Context, g *errgroup.Group, folde
 			}
 			files = &paths
 		}
-		opts := node.Options{CN: cn, Folder: filepath.Join(folder, name), Kernel: node.SimulatedKernel(), Logger: logger.With("agent", name)}
+		opts := node.Options{CN: cn, Version: c.App.Version, Folder: filepath.Join(folder, name), Kernel: node.SimulatedKernel(), Logger: logger.With("agent", name)}
 		opts.Support = support.New(support.Config{Version: c.App.Version, Ring: ring, Folder: opts.Folder})
 		if opts.Servers, err = node.Connect(cn, urls, files, opts.Logger); err != nil {
 			return nil, err

@@ -59,7 +59,7 @@ func forAnswers(all map[log.MAC]link.Attachment) (segments []answer.Segment, por
 
 // measured is what GET /metrics has. Without port security the node answers nothing.
 func (n *Node) measured() metrics.Config {
-	cfg := metrics.Config{Agent: n.agent.Status, Ports: n.ports, Folder: n.opts.Folder}
+	cfg := metrics.Config{Agent: n.agent.Status, Ports: n.ports, Folder: n.opts.Folder, Version: n.opts.Version}
 	if n.answers == nil {
 		return cfg
 	}

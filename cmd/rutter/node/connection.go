@@ -188,18 +188,19 @@ func (t *certificate) await(ctx context.Context) (*tlsgate.Keeper, error) {
 	}
 }
 
-// secured accepts only servers on listener. Without TLS it accepts every client.
-func (c *Connection) secured(listener net.Listener) net.Listener {
+// secured accepts on listener only whom port accepts. Without TLS it accepts every client.
+func (c *Connection) secured(listener net.Listener, port tlsgate.Port) net.Listener {
 	if c.tls == nil {
 		return listener
 	}
-	return &certificateListener{Listener: listener, tls: c.tls, closed: make(chan struct{})}
+	return &certificateListener{Listener: listener, tls: c.tls, port: port, closed: make(chan struct{})}
 }
 
 // certificateListener accepts connections only when there is a certificate to show.
 type certificateListener struct {
 	net.Listener
 	tls     *certificate
+	port    tlsgate.Port
 	closing sync.Once
 	closed  chan struct{}
 	opening sync.Once
@@ -214,7 +215,7 @@ func (l *certificateListener) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	l.opening.Do(func() {
-		l.secure = l.tls.keeper.Listener(l.Listener, tlsgate.Port{Name: "cn-api", Need: tlsgate.Role(matrix.Server)})
+		l.secure = l.tls.keeper.Listener(l.Listener, l.port)
 	})
 	return l.secure.Accept()
 }

@@ -32,6 +32,8 @@ const disabled = "off"
 type Options struct {
 	CN     log.UUID
 	Folder string // of the cache and the files beside it
+	// Version is that of the program, for /metrics.
+	Version string
 	// Servers is the connection to the servers.
 	Servers *Connection
 	Kernel  Kernel
@@ -49,6 +51,8 @@ type Options struct {
 	SVPMaxAge time.Duration
 	// CNAPI is the address at which servers reach the node's VMs. "" and "off": none.
 	CNAPI string
+	// Scrape is where metrics are read from other machines.
+	Scrape Scrape
 	// HoldRemovals is agent.Config's.
 	HoldRemovals int
 
@@ -112,7 +116,7 @@ func Open(opts Options) (*Node, error) {
 	cfg := agent.Config{
 		CN: opts.CN, Folder: opts.Folder, Servers: opts.Servers.API.Servers(), Dialer: opts.Servers.API, Logger: opts.Logger,
 		Kernel: opts.Kernel.New, Watch: opts.Kernel.Watch, HoldRemovals: opts.HoldRemovals,
-		Trouble: n.trouble,
+		Trouble: n.trouble, Report: n.report,
 	}
 	var err error
 	if opts.VMs != nil {
@@ -164,6 +168,9 @@ func (n *Node) trouble() []string {
 	lines := append(n.found.all(), n.opts.Servers.trouble()...)
 	if n.under != nil {
 		lines = append(lines, n.under.Trouble()...)
+	}
+	if n.vms != nil {
+		lines = append(lines, n.vms.trouble()...)
 	}
 	if n.opts.Kernel.Trouble != nil {
 		lines = append(lines, n.opts.Kernel.Trouble()...)
@@ -227,8 +234,8 @@ func (n *Node) serve(ctx context.Context, g *errgroup.Group) error {
 	if err := n.serveLocal(ctx, withSVP(n.handler(), svpStats), g); err != nil {
 		return err
 	}
-	if n.vms == nil {
-		return nil
+	if err := n.serveScrapes(ctx, g); err != nil || n.vms == nil {
+		return err
 	}
 	if err := n.vms.serveServers(ctx, n.opts.CNAPI, n.opts.Servers, g); err != nil {
 		return err

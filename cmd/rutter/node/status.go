@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"rutter/agent/vminfo/vmhelper"
 	"rutter/agent/vminfo/vmrun"
 	"rutter/agent/vmsource"
 
@@ -49,6 +50,8 @@ type VMStatus struct {
 	QEMU    string            `json:"qemu"` // its path, or why there is none
 	Link    vmlink.Status     `json:"link"`
 	NICs    *netsync.Status   `json:"nics,omitempty"`
+	// Helper is the process that runs the VMs of manifests; nil: the agent does, or none.
+	Helper *vmhelper.Status `json:"helper,omitempty"`
 }
 
 func (n *vmSide) status() *VMStatus {
@@ -61,6 +64,10 @@ func (n *vmSide) status() *VMStatus {
 		s.Sources[i].Log = nil // what scans found has the values of fields, and each user may read this status
 	}
 	s.NICs = n.nics.status()
+	if n.helper != nil {
+		helper := n.helper.Status()
+		s.Helper = &helper
+	}
 	var err error
 	if s.QEMU, err = vmrun.QEMU(); err != nil {
 		s.QEMU = "none (" + err.Error() + "): VMs of brand kvm and bhyve run their init in its place"

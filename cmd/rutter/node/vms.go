@@ -9,11 +9,12 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"rutter/agent/vminfo/vmhelper"
 	"rutter/agent/vminfo/vmmstate"
-	"rutter/agent/vminfo/vmrun"
+	"rutter/api/auth/matrix"
+	"rutter/api/auth/tlsgate"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"rutter/agent"
 	"rutter/agent/netsync"
@@ -35,7 +36,12 @@ type vmSide struct {
 	vmms    *vmmstate.Table
 	link    *vmlink.Link
 	nics    *nicSync      // nil: NICs are not synchronized
-	runner  *vmrun.Runner // nil: another program runs the VMs
+	runner  vmhost.Runner // nil: another program runs the VMs
+	// helper is the runner if a process of its own runs the VMs; otherwise nil.
+	helper *vmhelper.Client
+	// helperAsked: the user named the helper, or it was there when this process began.
+	helperAsked bool
+	manifests   string // their folder
 	// registered are the sources of what programs register.
 	registered *registrations
 	agent      atomic.Pointer[agent.Agent] // nil until it is open
@@ -47,6 +53,9 @@ type vmSide struct {
 // VMOptions say where a node's VMs are, and at which addresses they are served.
 type VMOptions struct {
 	Folders vmhost.Folders
+	// HelperAsked: Folders.Helper is wanted, or was there. Otherwise it is named as trouble
+	// only if there is a VM that it would run.
+	HelperAsked bool
 	// CgroupAsked: without the cgroup's folder the node does not start.
 	CgroupAsked bool
 	Vminfod     string // address, or off
@@ -78,7 +87,8 @@ func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 	if err != nil || here.Service == nil {
 		return nil, err
 	}
-	n.service, n.runner = here.Service, here.Runner
+	n.service, n.runner, n.helper = here.Service, here.Runner, here.Helper
+	n.helperAsked, n.manifests = want.HelperAsked, want.Folders.Manifests
 	router := vminfo.Router{Service: n.service}
 	cfg := vmmstate.Config{
 		Folder: workFolder(opts.Folder, "vmms", found, logger), Store: n.service.Store(), Ready: n.service.Ready(), Starter: router, Refuses: router.Refuses,
@@ -86,7 +96,7 @@ func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 		Ring:   func(id log.UUID) { n.link.Ring(id) },
 		Placed: n.placedVMM(opts.CN),
 	}
-	if n.runner != nil {
+	if n.runner != nil && n.helper == nil { // a helper says so itself
 		switch err := n.runner.CheckCgroup(); {
 		case err != nil && want.CgroupAsked:
 			return nil, term.Usagef("--vm-cgroup: %w", err)
@@ -100,7 +110,7 @@ func newVMSide(opts *Options, found *troubles) (*vmSide, error) {
 	if want.SyncNICs {
 		n.nics = &nicSync{
 			cfg:  netsync.Config{CN: opts.CN, Folder: opts.Folder, Servers: api, NewID: client.NewChangeID, Logger: logger},
-			node: netsync.NewLocal(n.service, n.runner, n.vmms, n.registered.names()...), woken: make(chan struct{}, 1),
+			node: netsync.NewLocal(n.service, n.editable(), n.vmms, n.registered.names()...), woken: make(chan struct{}, 1),
 		}
 	}
 	n.link, err = vmlink.New(vmlink.Config{CN: opts.CN, Service: n.service, VMMs: n.vmms, Servers: api, Metadata: want.Metadata, Logger: logger})
@@ -138,17 +148,13 @@ func (n *vmSide) serveServers(ctx context.Context, address string, servers *Conn
 	if !enabled(address) {
 		return nil
 	}
-	freely := net.ListenConfig{Control: func(_, _ string, socket syscall.RawConn) (err error) {
-		if failed := socket.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_FREEBIND, 1) }); failed != nil {
-			return failed
-		}
-		return err
-	}}
-	listener, err := freely.Listen(ctx, "tcp", address)
+	listener, err := listenFreely(ctx, address)
 	if err != nil {
 		return fmt.Errorf("CN API: %w (--cn-api off, if another daemon holds the port)", err)
 	}
-	g.Go(func() error { return localhttp.Serve(ctx, n.vmms.Handler(), servers.secured(listener)) })
+	g.Go(func() error {
+		return localhttp.Serve(ctx, n.vmms.Handler(), servers.secured(listener, tlsgate.Port{Name: "cn-api", Need: tlsgate.Role(matrix.Server)}))
+	})
 	return nil
 }
 
@@ -200,6 +206,9 @@ func (n *vmSide) run(ctx context.Context, a *agent.Agent, listener net.Listener)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return n.service.Run(ctx, listener) })
 	g.Go(func() error { return n.vmms.Run(ctx) })
+	if n.helper != nil {
+		g.Go(func() error { return n.helper.Run(ctx) })
+	}
 	g.Go(func() error { return n.link.Run(ctx, a) })
 	g.Go(func() error {
 		n.attaching.Load().run(ctx)
@@ -211,4 +220,12 @@ func (n *vmSide) run(ctx context.Context, a *agent.Agent, listener net.Listener)
 		})
 	}
 	return g.Wait()
+}
+
+// editable are the manifests of the node: none if another program runs the VMs.
+func (n *vmSide) editable() netsync.Manifests {
+	if n.runner == nil {
+		return nil
+	}
+	return n.runner
 }

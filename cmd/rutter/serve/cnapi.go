@@ -19,7 +19,7 @@ import (
 
 // newCNAPI returns the handler of CNAPI, with the heartbeats of fabric.
 func newCNAPI(store storeapi.Store, fabric *liveness.Fabric, gate *reach.Gate, budgets budget.Set, version string, logger *slog.Logger) (*cnapi.Service, error) {
-	peers := peersAdapter(store)
+	peers := peersAdapter{store.Store}
 	return cnapi.New(cnapi.Config{
 		Store: storeapi.SurfaceStore{Store: store}, Logger: logger, Self: peers.Self(), Asker: asker, Programs: mayChoosePrograms,
 		NewID: store.NewID, Now: store.LogNow, // deadlines use the log's time

@@ -18,7 +18,7 @@ import (
 func newFabric(store storeapi.Store, logger *slog.Logger) (*liveness.Fabric, *liveness.Table, error) {
 	table := liveness.NewTable(uint64(time.Now().UnixNano()), time.Now)
 	fabric, err := liveness.New(liveness.Config{
-		Store: store, Peers: peersAdapter(store), Table: table, Logger: logger,
+		Store: store, Peers: peersAdapter{store.Store}, Table: table, Logger: logger,
 		NewID: store.NewID,
 	})
 	if err != nil {
@@ -53,7 +53,7 @@ func (a peersAdapter) Ask(ctx context.Context, address string, request []byte) (
 // newGate returns what decides at which addresses servers reach compute nodes.
 func newGate(store storeapi.Store, networks []netip.Prefix) *reach.Gate {
 	return reach.New(reach.Config{View: store.View, Networks: networks, Servers: func() (servers []netip.Addr) {
-		for _, m := range peersAdapter(store).Members() {
+		for _, m := range (peersAdapter{store.Store}).Members() {
 			if at, err := netip.ParseAddrPort(m.Address); err == nil {
 				servers = append(servers, at.Addr().Unmap())
 			}

@@ -23,7 +23,7 @@ type gateways struct {
 // newGateways wraps the tables of surfaces that have an old service behind.
 func newGateways(cfg TritonOptions, store storeapi.Store, tables map[string]*api.Surface, logger *slog.Logger) (*gateways, error) {
 	gs := &gateways{metrics: gateway.NewMetrics(), all: make(map[string]*gateway.Gateway)}
-	peers := peersAdapter(store)
+	peers := peersAdapter{store.Store}
 	for surface, url := range cfg.Behind {
 		g, err := gateway.New(gateway.Config{
 			Surface: surface, Table: tables[surface], Behind: url, Store: storeapi.SurfaceStore{Store: store}, NewID: store.NewID, Self: peers.Self(),

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"rutter/api"
@@ -25,6 +26,7 @@ import (
 	"rutter/api/triton/netreport"
 	"rutter/api/triton/vmapi"
 	"rutter/api/vmm"
+	"rutter/cmd/rutter/backup"
 	"rutter/cmd/rutter/debugsocket"
 	"rutter/cmd/rutter/serviceaddr"
 	"rutter/cmd/rutter/storeapi"
@@ -58,7 +60,10 @@ type Options struct {
 	// name them.
 	ServiceAddresses []serviceaddr.Address
 	Drill            *DrillClock // nil: the machine's clock
-	Version          string
+	// Backup is the schedule of backups. BackupLauncher is there if it has one.
+	Backup         backup.Settings
+	BackupLauncher *backup.Launcher
+	Version        string
 	// Support has what the server says of itself to operators; nil: a source without log
 	// lines and settings.
 	Support *support.Source
@@ -79,8 +84,9 @@ type Server struct {
 	// mappings are what svp answers lookups from.
 	mappings *varp.Mappings
 
-	fabric *liveness.Fabric
-	vmms   *vmm.Service
+	fabric   *liveness.Fabric
+	sessions *liveness.Table // of compute nodes that are connected to this server
+	vmms     *vmm.Service
 	// changefeed is Triton's, at /changefeeds.
 	changefeed *changefeed.Service
 	triton     *triton // nil until it is made
@@ -88,6 +94,7 @@ type Server struct {
 	cnapi      *cnapi.Service
 	addresses  *serviceaddr.Service // nil: none is configured
 	compare    *addressWatch
+	backups    *backup.Schedule // nil: none are scheduled
 
 	apiListener, svpListener net.Listener
 	debug                    *debugsocket.Server // nil: off
@@ -118,12 +125,13 @@ func Open(cfg Options) (_ *Server, err error) {
 	if s.store, err = raftstore.Open(cfg.Store); err != nil {
 		return nil, err
 	}
-	backend, logger := storeapi.Store{Store: s.store}, cfg.Logger.With("server", cfg.Store.ID)
+	logger := cfg.Logger.With("server", cfg.Store.ID)
+	s.backups = newBackups(cfg, s.store, logger)
+	backend := storeapi.Store{Store: s.store, Refused: storeapi.NewRefused()}
 	if s.audit, err = audit.Open(audit.Config{Folder: cfg.Store.Dir}); err != nil {
 		return nil, err
 	}
-	var sessions *liveness.Table
-	if s.fabric, sessions, err = newFabric(backend, logger); err != nil {
+	if s.fabric, s.sessions, err = newFabric(backend, logger); err != nil {
 		return nil, err
 	}
 	if s.tls != nil {
@@ -132,14 +140,14 @@ func Open(cfg Options) (_ *Server, err error) {
 		}
 	}
 	gate := newGate(backend, cfg.CNNetworks)
-	s.compare = newAddressWatch(cfg.ServiceAddresses, peersAdapter(backend), logger)
-	s.places = newDirectory(backend.Status, peersAdapter(backend), cfg.TLS != "", cfg.API, s.apiListener.Addr(), s.store.Status().Address)
+	s.compare = newAddressWatch(cfg.ServiceAddresses, peersAdapter{s.store}, logger)
+	s.places = newDirectory(backend.Status, peersAdapter{s.store}, cfg.TLS != "", cfg.API, s.apiListener.Addr(), s.store.Status().Address)
 	answers := map[byte]func([]byte) ([]byte, error){askPlaces: s.answerPlaces, askAddresses: s.compare.answer, askAPI: s.places.answer}
 	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, gate, s.tls, answers, logger); err != nil {
 		return nil, err
 	}
 	s.grants = s.newGrantFollower(backend)
-	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: sessions.Live, VM: func(id log.UUID, vm *log.VM) map[string]any { return vmapi.FormOfItem(backend.View, id, vm) }}); err != nil {
+	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: s.sessions.Live, VM: func(id log.UUID, vm *log.VM) map[string]any { return vmapi.FormOfItem(backend.View, id, vm) }}); err != nil {
 		return nil, err
 	}
 	if s.cnapi, err = newCNAPI(backend, s.fabric, gate, cfg.Budgets, cfg.Version, logger); err != nil {
@@ -157,7 +165,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.addresses = newServiceAddresses(cfg.ServiceAddresses, s.store, logger)
-	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status), serviceaddr.Metrics{Service: s.addresses})
+	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status), s.alarms(), backend.Refused, backup.Metrics{Schedule: s.backups}, serviceaddr.Metrics{Service: s.addresses})
 	collectors = append(append(collectors, s.tls.collectors()...), append(append(s.triton.collectors(), s.gateways.collectors()...), s.cnapi.Collectors()...)...)
 	if s.svpListener != nil {
 		if err = s.openSVP(cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
@@ -167,8 +175,8 @@ func Open(cfg Options) (_ *Server, err error) {
 	}
 	if s.api, err = api.New(api.Config{
 		Audit: s.audit, Budgets: cfg.Budgets, Meters: slices.Concat(s.store.Budgets(), s.tls.meters(), s.cnapi.Meters()),
-		Store: loadedStore{backend, s.mappings}, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
-		Sessions: sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
+		Store: alarmedStore{loadedStore{backend, s.mappings}, s.backups.Alarms}, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Scheduled: scheduled{s.backups}, Upgrader: storeapi.Upgrader{Membership: s.store.Members()}, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
+		Sessions: s.sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
 		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string {
 			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.gateways.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings(), s.addresses.Problems(), s.compare.warnings())
@@ -260,6 +268,7 @@ func (s *Server) Run(ctx context.Context) error {
 		fronts.Go(func() error { return s.addresses.Run(facing) })
 	}
 	fronts.Go(func() error { return s.compare.run(facing) })
+	fronts.Go(func() error { return s.backups.Run(facing) })
 	fronts.Go(func() error { return s.places.run(facing) })
 	fronts.Go(func() error { return s.debug.Run(facing) })
 	fronts.Go(func() error { return s.gateways.run(facing) })
@@ -293,6 +302,9 @@ func (s *Server) Run(ctx context.Context) error {
 	err := g.Wait()
 	return errors.Join(err, s.store.Close(), s.audit.Close())
 }
+
+// Collectors are the metrics of GET /metrics.
+func (s *Server) Collectors() []prometheus.Collector { return s.api.Collectors() }
 
 // Address is the address of the API.
 func (s *Server) Address() net.Addr { return s.apiListener.Addr() }

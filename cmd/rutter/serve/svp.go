@@ -71,7 +71,7 @@ func (s *Server) servingSVP() error {
 
 // sharing is how the places of SVP's clients reach the other servers, and the disk.
 func (s *Server) sharing() varp.Sharing {
-	peers := peersAdapter(storeapi.Store{Store: s.store})
+	peers := peersAdapter{s.store}
 	return varp.Sharing{
 		Self: peers.Self(),
 		File: filepath.Join(s.cfg.Store.Dir, placesFile),

@@ -99,7 +99,7 @@ func (t *serverTLS) attach(store storeapi.Store, fabric *liveness.Fabric) (err e
 	if err != nil {
 		return err
 	}
-	t.compare = &authorityWatch{peers: peersAdapter(store), own: t.trusted}
+	t.compare = &authorityWatch{peers: peersAdapter{store.Store}, own: t.trusted}
 	for _, one := range t.identities() {
 		r, err := tlsgate.NewRenewer(tlsgate.RenewConfig{
 			Keeper: one.keeper, Jitter: trust.Jitter, Logger: t.logger,
@@ -200,7 +200,12 @@ func (t *serverTLS) leaf() func() *x509.Certificate {
 	return t.clients.Leaf
 }
 
-// collectors are those of /metrics; t may be nil.
+// ending reports whether a certificate of this server, or an authority that it trusts, has
+// ended or ends soon; t may be nil.
+func (t *serverTLS) ending() bool {
+	return t != nil && len(t.clients.Warnings())+len(t.peers.Warnings()) > 0
+}
+
 // meters count what this server issues.
 func (t *serverTLS) meters() []*budget.Meter {
 	if t == nil {
@@ -209,11 +214,12 @@ func (t *serverTLS) meters() []*budget.Meter {
 	return t.enrol.Meters()
 }
 
+// collectors are those of /metrics; t may be nil.
 func (t *serverTLS) collectors() []prometheus.Collector {
 	if t == nil {
 		return nil
 	}
-	return []prometheus.Collector{t.clients, t.peers}
+	return []prometheus.Collector{tlsgate.Metrics{t.clients, t.peers}}
 }
 
 // plaintext lists the addresses of a server that other machines reach without TLS.

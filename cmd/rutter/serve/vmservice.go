@@ -28,7 +28,7 @@ func newVMMService(store storeapi.Store, fabric *liveness.Fabric, cnPort int, ga
 		}
 	}
 	service, err := vmm.New(vmm.Config{
-		Store: store, Peers: vmmPeers{peersAdapter(store), fabric}, Logger: logger, AdminPort: cnPort, AdminTLS: secure != nil, Bound: secure != nil,
+		Store: store, Peers: vmmPeers{peersAdapter{store.Store}, fabric}, Logger: logger, AdminPort: cnPort, AdminTLS: secure != nil, Bound: secure != nil,
 		NewID: store.NewID,
 		HTTP:  gate.Client(transport),
 	})

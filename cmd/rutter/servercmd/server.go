@@ -2,6 +2,7 @@ package servercmd
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -18,8 +19,10 @@ import (
 	"rutter/api/auth/pki"
 	"rutter/api/auth/webcheck"
 	"rutter/api/support"
+	"rutter/cmd/rutter/backup"
 	"rutter/cmd/rutter/debugsocket"
 	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/sdnotify"
 	"rutter/cmd/rutter/serve"
 	"rutter/cmd/rutter/term"
 	"rutter/log/budget"
@@ -28,7 +31,7 @@ import (
 
 // Flags are the flags of `rutter server`. Architecture section 12 has the ports.
 func Flags() []cli.Flag {
-	return append(append(append(term.DaemonFlags(), term.TLSDirFlag()), tritonFlags()...),
+	return append(append(append(append(term.DaemonFlags(), term.TLSDirFlag()), tritonFlags()...), backupFlags()...),
 		&cli.StringFlag{Name: "id", EnvVars: []string{"RUTTER_ID"}, Usage: "this server's `NAME` in the cluster; never reused for another machine"},
 		&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_DATA"}, Value: "/var/lib/rutter", Usage: "`FOLDER` of the log and the state"},
 		&cli.StringFlag{Name: "listen", EnvVars: []string{"RUTTER_LISTEN"}, Value: "127.0.0.1:7420", Usage: "`ADDRESS` of the API"},
@@ -42,6 +45,7 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "peers", EnvVars: []string{"RUTTER_PEERS"}, Usage: "begin a new cluster of these: `ID=ADDRESS,…`, peer ports, the same list on each of them"},
 		&cli.StringFlag{Name: "raft-log", EnvVars: []string{"RUTTER_RAFT_LOG"}, Value: raftstore.RaftLogBolt, Usage: "`KIND` of raft's own log: boltdb or wal; a start with the other one moves it over"},
 		&cli.DurationFlag{Name: "feature-settle", EnvVars: []string{"RUTTER_FEATURE_SETTLE"}, Value: 10 * time.Minute, Usage: "after an upgrade of every server, this `TIME` passes before the log is written as only the new program can read it; until then the upgrade can be taken back"},
+		&cli.StringFlag{Name: "finalize", EnvVars: []string{"RUTTER_FINALIZE"}, Value: "auto", Usage: "`HOW` the upgrade of every server ends: auto is after --feature-settle; manual is when rutter cluster finalize says so, until which it can be taken back; one server with manual keeps all"},
 		&cli.DurationFlag{Name: "max-clock-offset", EnvVars: []string{"RUTTER_MAX_CLOCK_OFFSET"}, Value: 3 * time.Second, Usage: "a server whose clock is further than this `TIME` from the one that the servers agree on does not lead while another can, and stamps nothing by it; the same on each of them"},
 		&cli.StringFlag{Name: "drill-clock", EnvVars: []string{"RUTTER_DRILL_CLOCK"}, Hidden: true, Usage: "for drills: the file ID in this `FOLDER` has a duration, as in -2m or 8760h, by which this server's clock is taken to be wrong; it may change at any time"},
 		&cli.StringFlag{Name: "disk-low-water", EnvVars: []string{"RUTTER_DISK_LOW_WATER"}, Value: "auto", Usage: "`SIZE` of free space of the data folder below which creates and updates are refused; auto is 1GiB, or a tenth of its file system if that is less"},
@@ -93,11 +97,15 @@ func run(c *cli.Context) error {
 		return err
 	}
 	ring := support.NewRing(support.RingBytes)
-	logger, err := term.NewLogger(ring.Tee(c.App.ErrWriter), c.String("log-level"))
+	logger, err := term.DaemonLogger(c, ring.Tee(c.App.ErrWriter))
 	if err != nil {
 		return err
 	}
 	cfg.Logger = logger
+	supervisor, err := sdnotify.FromEnvironment()
+	if err != nil {
+		return err
+	}
 	if cfg.Passphrase, err = term.Passphrase(c); err != nil {
 		return err
 	}
@@ -113,6 +121,12 @@ func run(c *cli.Context) error {
 	headroom := make([]byte, size)
 	// While the state is read the heap only grows, and each collection would scan all
 	// of it. Afterwards the unused memory is returned to the system.
+	if cfg.Backup.Every > 0 {
+		if cfg.BackupLauncher, err = backup.Launch(); err != nil {
+			return fmt.Errorf("--backup-every: %w", err)
+		}
+		defer cfg.BackupLauncher.Close()
+	}
 	usual := debug.SetGCPercent(loadGCPercent)
 	s, err := serve.Open(cfg)
 	debug.SetGCPercent(usual)
@@ -125,7 +139,7 @@ func run(c *cli.Context) error {
 		return err
 	}
 	confineServer(cfg, logger)
-	err = errors.Join(s.Run(c.Context), stop())
+	err = errors.Join(supervisor.Run(c.Context, s.Watched().Report, logger, s.Run), stop())
 	runtime.KeepAlive(headroom)
 	return err
 }
@@ -237,6 +251,9 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 	if _, err = headroomOf(c.String("gc-headroom")); err != nil {
 		return cfg, err
 	}
+	if cfg.Backup, err = backupOf(c); err != nil {
+		return cfg, err
+	}
 	if cfg.Triton, err = tritonConfigOf(c); err == nil {
 		cfg.ServiceAddresses, err = serviceAddressesOf(c)
 	}
@@ -279,7 +296,10 @@ func checkBeginning(c *cli.Context) error {
 func keepingOf(c *cli.Context) (cfg raftstore.Config, err error) {
 	cfg.RaftLog, cfg.FeatureSettle, cfg.MaxClockOffset = c.String("raft-log"), c.Duration("feature-settle"), c.Duration("max-clock-offset")
 	cfg.DiskPatience = c.Duration("disk-patience")
+	cfg.FeatureManual, cfg.Program = c.String("finalize") == "manual", c.App.Version
 	switch {
+	case !cfg.FeatureManual && c.String("finalize") != "auto":
+		return cfg, term.Usagef("--finalize %q: want auto or manual", c.String("finalize"))
 	case cfg.RaftLog != raftstore.RaftLogBolt && cfg.RaftLog != raftstore.RaftLogWAL:
 		return cfg, term.Usagef("--raft-log %q: want %s or %s", cfg.RaftLog, raftstore.RaftLogBolt, raftstore.RaftLogWAL)
 	case cfg.FeatureSettle <= 0:

@@ -15,7 +15,13 @@ import (
 
 // Enqueue queues a change without waiting, for package api's write stream.
 func (a Store) Enqueue(c *log.Change, done func(log.Result, error)) error {
-	return asAPI(a.Store.Enqueue(c, func(result log.Result, err error) { done(result, asAPI(err)) }))
+	err := asAPI(a.Store.Enqueue(c, func(result log.Result, err error) {
+		err = asAPI(err)
+		a.Refused.count(result, err)
+		done(result, err)
+	}))
+	a.Refused.count(log.Result{}, err)
+	return err
 }
 
 // NewID makes ids of changes, with the time of the agreed clock.
@@ -62,12 +68,18 @@ func (a Store) Backup(ctx context.Context) (api.Backup, error) {
 }
 
 // Store adapts the store to package api and package varp.
-type Store struct{ *raftstore.Store }
+type Store struct {
+	*raftstore.Store
+	// Refused counts the changes that were refused; nil: they are not counted.
+	Refused *Refused
+}
 
 // Propose calls the store, and translates its errors to those of package api.
 func (a Store) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
 	result, err := a.Store.Propose(ctx, c)
-	return result, asAPI(err)
+	err = asAPI(err)
+	a.Refused.count(result, err)
+	return result, err
 }
 
 // View calls fn with the state and its head, under the lock of applying.

@@ -23,6 +23,7 @@ import (
 	"rutter/agent/miss"
 	"rutter/agent/varpd"
 	"rutter/cmd/rutter/localhttp"
+	"rutter/cmd/rutter/sdnotify"
 	"rutter/cmd/rutter/term"
 	"rutter/varp"
 )
@@ -58,6 +59,7 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "status", EnvVars: []string{"RUTTER_VARPD_STATUS"}, Value: "off", Usage: "`ADDRESS` at which GET /status tells the counts, or off"},
 		&cli.BoolFlag{Name: "insecure", EnvVars: []string{"RUTTER_INSECURE"}, Usage: "allow --status on other than loopback addresses, without TLS"},
 		&cli.StringFlag{Name: "log-level", EnvVars: []string{"RUTTER_LOG_LEVEL"}, Value: "info", Usage: "`LEVEL` of what is logged: debug, info, warn or error"},
+		term.LogFormatFlag(),
 	}
 }
 
@@ -104,7 +106,7 @@ func runVarpd(c *cli.Context) (err error) {
 	if err := term.CheckListen("status", c.String("status"), c.Bool("insecure")); err != nil {
 		return err
 	}
-	logger, err := term.NewLogger(c.App.ErrWriter, c.String("log-level"))
+	logger, err := term.DaemonLogger(c, c.App.ErrWriter)
 	if err != nil {
 		return err
 	}
@@ -144,7 +146,14 @@ func runVarpd(c *cli.Context) (err error) {
 		return term.UsageError{Err: err}
 	}
 	logger.Info("varpd starts", "servers", named, "netns", c.String("netns"))
-	return exitError(serveVarpd(c.Context, daemon, c.String("status"), logger))
+	supervisor, err := sdnotify.FromEnvironment()
+	if err != nil {
+		return err
+	}
+	watched := watched{ready: daemon.Ready(), stats: daemon.Stats, servers: named}
+	return exitError(supervisor.Run(c.Context, watched.report, logger, func(ctx context.Context) error {
+		return serveVarpd(ctx, daemon, c.String("status"), supervisor, logger)
+	}))
 }
 
 // exitError sets the exit code of a start without a server.
@@ -166,7 +175,7 @@ func pendingIn(folder string) func(namespace string) ([]miss.Miss, error) {
 }
 
 // serveVarpd runs a daemon and its status until ctx ends.
-func serveVarpd(ctx context.Context, daemon *varpd.Daemon, status string, logger *slog.Logger) error {
+func serveVarpd(ctx context.Context, daemon *varpd.Daemon, status string, supervisor *sdnotify.Socket, logger *slog.Logger) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if status != "off" {
 		listener, err := localhttp.Listen(status)
@@ -188,7 +197,10 @@ func serveVarpd(ctx context.Context, daemon *varpd.Daemon, status string, logger
 		for {
 			select {
 			case <-rescan:
-				daemon.Rescan() // as linux-cn-varpd does; Rutter never needs it
+				// As linux-cn-varpd does; Rutter never needs it.
+				if err := supervisor.Reload(daemon.Rescan); err != nil {
+					logger.Warn("systemd cannot be told of the rescan", "error", err)
+				}
 			case <-ctx.Done():
 				return nil
 			}

@@ -1,10 +1,13 @@
 package vmhost
 
 import (
+	"context"
 	"log/slog"
 
 	"rutter/agent/vminfo/manifests"
 	"rutter/agent/vminfo/system"
+	"rutter/agent/vminfo/vmdoc"
+	"rutter/agent/vminfo/vmhelper"
 	"rutter/agent/vminfo/vminfod"
 	"rutter/agent/vminfo/vmrun"
 	"rutter/agent/vmsource"
@@ -47,6 +50,8 @@ type Folders struct {
 	Follow    string   // address of another vminfod; "": none
 	CN        log.UUID // shown as the VMs' server_uuid; zero: not shown
 	Users     string   // who may see all of VMs by our vminfod: localhttp.ParseUsers
+	Helper    string   // socket of the helper that runs VMs; "": this process does
+	Version   string   // of this program, which the helper logs
 }
 
 // FoldersOf are those that the flags name: FolderFlags or ServiceFlags, --netns, and
@@ -58,7 +63,9 @@ func FoldersOf(c *cli.Context) Folders {
 // Local has the VMs of this node.
 type Local struct {
 	Service *vminfo.Service
-	Runner  *vmrun.Runner // nil: no manifests
+	Runner  Runner // nil: no manifests
+	// Helper is the Runner, if a helper runs VMs; otherwise nil. Its Run must be called.
+	Helper *vmhelper.Client
 	// Adopts are the names of the sources whose VMs run on this node because of programs of
 	// its own: they get VMMs.
 	Adopts []string
@@ -69,7 +76,7 @@ type Local struct {
 func NewLocal(f Folders, logger *slog.Logger, more ...vmsource.Source) (l Local, err error) {
 	var sources []vmsource.Source
 	if f.Manifests != "off" {
-		if l.Runner, err = NewRunner(f); err != nil {
+		if err := l.run(f, logger); err != nil {
 			return l, err
 		}
 		folder, err := newFolderSource(manifests.Config{Manifests: f.Manifests, PIDs: f.PIDs, NetNS: f.NetNS, Cgroup: f.Cgroup, CN: f.CN, Logger: logger}, l.Runner)
@@ -97,6 +104,31 @@ func NewLocal(f Folders, logger *slog.Logger, more ...vmsource.Source) (l Local,
 	}
 	l.Service, err = vminfo.New(vminfo.Config{Sources: sources, Protect: localhttp.Protect, Allow: users.Allow, Logger: logger})
 	return l, err
+}
+
+// Runner runs the VMs of manifests: a vmrun.Runner, or a vmhelper.Client.
+type Runner interface {
+	vmsource.Control
+	vmsource.Preparer
+	Manifest(id log.UUID) (vmdoc.Value, error)
+	Stamp(id log.UUID) string
+	Create(v vmdoc.Value) error
+	Edit(id log.UUID, change func(vmdoc.Value) vmdoc.Value) error
+	Remove(ctx context.Context, id log.UUID) error
+	CheckCgroup() error
+}
+
+// run makes what runs the VMs of f.
+func (l *Local) run(f Folders, logger *slog.Logger) error {
+	runner, err := NewRunner(f)
+	if err != nil {
+		return err
+	}
+	if l.Runner = runner; f.Helper != "" {
+		l.Helper = vmhelper.NewClient(vmhelper.ClientConfig{Socket: f.Helper, Reader: runner, Version: f.Version, Logger: logger})
+		l.Runner = l.Helper
+	}
+	return nil
 }
 
 // NewRunner is the runner of the VMs of f.

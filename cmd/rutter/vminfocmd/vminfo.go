@@ -233,7 +233,7 @@ func vminfoServeCommand() *cli.Command {
 			if err := term.CheckListen("vminfod", c.String("vminfod"), c.Bool("insecure")); err != nil {
 				return err
 			}
-			logger, err := term.NewLogger(c.App.ErrWriter, c.String("log-level"))
+			logger, err := term.DaemonLogger(c, c.App.ErrWriter)
 			if err != nil {
 				return err
 			}

@@ -145,7 +145,7 @@ func mountProc() error {
 		return err
 	}
 	if err := mount("proc", "proc", "proc", harmless, ""); err != nil {
-		return fmt.Errorf("%w (does the agent's unit hide parts of /proc? scripts/systemd/rutter-agent-vms.conf says what it must not)", err)
+		return fmt.Errorf("%w (does the unit hide parts of /proc? scripts/systemd/rutter-vms.service says what it must not)", err)
 	}
 	if err := os.WriteFile("proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
 		return err

@@ -1,0 +1,271 @@
+package overview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"rutter/api/backend"
+	"rutter/api/internal/apitest"
+	"rutter/api/internal/nodes"
+	"rutter/log"
+)
+
+// store is a memory with a status.
+type store struct {
+	*apitest.Memory
+	reads int
+}
+
+func (s *store) Status() backend.Status { return backend.Status{ID: "s1", Leader: "s1"} }
+
+func (s *store) Entries(after log.Seq, limit int) ([]log.Entry, error) {
+	s.reads++
+	return s.Memory.Entries(after, limit)
+}
+
+// world is an Overview over a memory.
+type world struct {
+	*Overview
+	store    *store
+	registry *prometheus.Registry
+	sessions []nodes.Session
+	asked    int
+	failed   error
+}
+
+func newWorld() *world {
+	w := &world{store: &store{Memory: apitest.NewMemory()}, registry: prometheus.NewRegistry()}
+	w.Overview = New(Config{
+		Store: w.store,
+		Everywhere: func(context.Context, log.Seq) ([]nodes.Session, error) {
+			w.asked++
+			return w.sessions, w.failed
+		},
+		Here:     func(log.Seq, string) []nodes.Session { return w.sessions[:min(1, len(w.sessions))] },
+		NotReady: func() error { return nil }, Warnings: func() []string { return nil },
+		Metrics: func() prometheus.Gatherer { return w.registry },
+	})
+	return w
+}
+
+// Each entry of the last hour is counted once, in the minute that it was written in, and
+// forgotten an hour after it.
+func TestChangesOfTheLastHour(t *testing.T) {
+	w := newWorld()
+	now := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
+	w.store.SetClock(func() time.Time { return now })
+	w.store.Tag(t, "long_ago")
+	now = now.Add(2 * time.Hour)
+	for i := range 5 {
+		w.store.Tag(t, fmt.Sprintf("tag%d", i))
+	}
+	c := &w.counter
+	if came, err := c.read(now); err != nil || came != 0 {
+		t.Fatalf("the first reading found %d new entries, %v", came, err)
+	}
+	if f := c.form(now); f.Entries != 5 || len(f.Kinds) != 1 || f.Kinds[0].Create != 5 || len(f.Actors) != 1 || f.Actors[0].Entries != 5 {
+		t.Errorf("counted %+v, want the 5 of the last hour", f)
+	}
+	now = now.Add(30 * time.Minute)
+	w.store.Tag(t, "later")
+	for range 2 {
+		if _, err := c.read(now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f := c.form(now); f.Entries != 6 {
+		t.Errorf("counted %d entries, want 6", f.Entries)
+	}
+	now = now.Add(45 * time.Minute)
+	if f := c.form(now); f.Entries != 1 {
+		t.Errorf("counted %d entries, want the 1 that is younger than an hour", f.Entries)
+	}
+	// Another log is counted anew.
+	w.store.Replace(t, apitest.UUID(9), 0, 3)
+	if _, err := c.read(now); err != nil {
+		t.Fatal(err)
+	}
+	if c.at.Cluster != apitest.UUID(9) {
+		t.Errorf("it counts on in the log of before: %v", c.at)
+	}
+}
+
+// Of many actors the busiest are named, and the others are one.
+func TestBusiestActors(t *testing.T) {
+	actors := map[string]int{otherActors: 3}
+	for i := range 20 {
+		actors[fmt.Sprintf("operator:%02d", i)] = i + 1
+	}
+	got := busiest(actors)
+	if len(got) != maxShown+1 || got[0] != (ActorForm{"operator:19", 20}) || got[maxShown] != (ActorForm{otherActors, 3 + 8*9/2}) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// The history has at most an hour, the oldest sample first, and the time to the kernel of
+// each sample alone.
+func TestHistory(t *testing.T) {
+	w := newWorld()
+	programmed := prometheus.NewHistogram(prometheus.HistogramOpts{Name: metricProgrammed, Buckets: []float64{.01, .1, 1}})
+	refused := prometheus.NewCounter(prometheus.CounterOpts{Name: metricRefused})
+	w.registry.MustRegister(programmed, refused)
+	programmed.Observe(0.5) // before the first sample: nothing is known of when
+	w.sample(t.Context())
+	for range 100 {
+		programmed.Observe(0.005)
+	}
+	refused.Add(4)
+	w.store.Tag(t, "one")
+	w.sample(t.Context())
+	w.sample(t.Context())
+	f := w.ring.form()
+	if len(f.Writes) != 3 || f.Writes[0] != nil || *f.Writes[1] != 1 || *f.Writes[2] != 0 {
+		t.Errorf("writes %v", texts(f.Writes))
+	}
+	if f.KernelMS[0] != nil || f.KernelMS[1] == nil || math.Abs(*f.KernelMS[1]-9.9) > 0.01 || f.KernelMS[2] != nil {
+		t.Errorf("time to the kernel %v, want 9.9 ms in the second sample alone", texts(f.KernelMS))
+	}
+	if *f.Refused[1] != 4 || *f.Refused[2] != 0 || f.Behind[2] != nil {
+		t.Errorf("refused %v, behind %v", texts(f.Refused), texts(f.Behind))
+	}
+	if form := w.makeLocked(t.Context()); len(form.Problems) != 1 || form.Problems[0].Kind != "refused" || !strings.HasPrefix(form.Problems[0].Text, "4 writes") {
+		t.Errorf("problems %+v, want the 4 refused writes", form.Problems)
+	}
+	for range 2 * samples {
+		w.sample(t.Context())
+	}
+	if f := w.ring.form(); len(f.Writes) != samples || w.ring.refusedSince(refusedSamples) != 0 {
+		t.Errorf("%d samples are kept, want %d", len(f.Writes), samples)
+	}
+}
+
+func texts(values []*float64) (all []string) {
+	for _, v := range values {
+		if v == nil {
+			all = append(all, "null")
+		} else {
+			all = append(all, fmt.Sprint(*v))
+		}
+	}
+	return all
+}
+
+// What is wrong with compute nodes is counted, and the worst are named.
+func TestProblemsOfNodes(t *testing.T) {
+	w := newWorld()
+	for i := range 20 {
+		w.sessions = append(w.sessions, nodes.Session{CN: apitest.UUID(i), Hostname: fmt.Sprintf("cn%d", i), BehindMS: int64(1000 * i), Lag: 3})
+	}
+	w.sessions[3].Failing, w.sessions[4].Waiting, w.sessions[5].Mismatches, w.sessions[6].Trouble = 2, 1, 7, "its disk is full"
+	w.sessions[19].Gone = true
+	f := w.makeLocked(t.Context())
+	if f.Nodes.Connected != 19 || f.Nodes.Behind != 13 || f.Nodes.Failing != 1 || f.Nodes.Drifting != 1 || f.Nodes.Waiting != 1 || f.Nodes.LagMS != 18_000 {
+		t.Errorf("counted %+v", f.Nodes)
+	}
+	kinds := make(map[string]Problem)
+	for i, p := range f.Problems {
+		kinds[p.Kind] = p
+		if p.Do == "" || p.Docs == "" || p.View == "" {
+			t.Errorf("%s does not say what to do: %+v", p.Kind, p)
+		}
+		if i > 0 && p.Severity < f.Problems[i-1].Severity {
+			t.Errorf("%s, which is %s, comes after what is less bad", p.Kind, p.Severity)
+		}
+	}
+	lag := kinds["lag"]
+	if len(kinds) != 5 || len(lag.Nodes) != worstNodes || lag.Nodes[0].Hostname != "cn18" || lag.Nodes[4].Hostname != "cn14" || lag.Severity != bad {
+		t.Errorf("problems %+v", f.Problems)
+	}
+	if kinds["trouble"].Nodes[0].Why != "its disk is full" {
+		t.Errorf("trouble %+v", kinds["trouble"])
+	}
+	w.failed = errors.New("no leader")
+	if f := w.makeLocked(t.Context()); !f.Nodes.HereOnly || f.Nodes.Connected != 1 {
+		t.Errorf("without the leader %+v, want this server's own sessions", f.Nodes)
+	}
+}
+
+// Warnings of the server say where to read on.
+func TestProblemsOfTheServer(t *testing.T) {
+	for text, kind := range map[string]string{
+		"s1 has little room on disk: 5 bytes, and the low water is 9":                                 "disk",
+		"the clock of s2 is 3s ahead of the servers' agreed clock: set it right":                      "clock",
+		"the log's time, 2026-11-23T09:00:00Z, is 1h ahead of the servers' clocks: it goes on":        "clock",
+		"the certificate of this server ends in 3 days":                                               "certificate",
+		"no TLS at 127.0.0.1:80 (--napi): programs of 1 networks are believed by their address":       "plaintext",
+		"server s2 trusts other authorities (clients): it a, this server b; look at its log, or wait": "certificate",
+		"something new": "warning",
+	} {
+		if got := problemOf(text); got.Kind != kind || got.Text != text {
+			t.Errorf("%q is %+v, want %s", text, got, kind)
+		}
+	}
+	st := &backend.Status{ID: "s1", Alarms: []string{"s1 has no room on disk: 0 bytes free; it takes no entries until there is more"}}
+	all := ofServer(st, 0, errors.New("it starts"), nil, nil)
+	if len(all) != 3 || all[0].Kind != "not_ready" || all[1].Kind != "no_leader" || all[2].Kind != "disk" {
+		t.Errorf("problems %+v", all)
+	}
+	st.Leader = "s2"
+	if all := ofServer(st, time.Minute, nil, nil, nil); len(all) != 2 || all[0].Kind != "server_behind" {
+		t.Errorf("problems %+v", all)
+	}
+}
+
+// All clients share one answer for a second.
+func TestAnswerIsShared(t *testing.T) {
+	w := newWorld()
+	for i := range 3000 {
+		w.store.Tag(t, fmt.Sprintf("tag%d", i))
+	}
+	var all sync.WaitGroup
+	begun := time.Now()
+	for range 50 {
+		all.Go(func() { w.form(context.Background()) })
+	}
+	all.Wait()
+	if most := 1 + int(time.Since(begun)/answerTime); w.asked > most {
+		t.Errorf("50 clients asked the leader %d times, want at most %d", w.asked, most)
+	}
+}
+
+// Run samples until its context ends.
+func TestRun(t *testing.T) {
+	w := newWorld()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.Run(ctx) }()
+	for {
+		w.mu.Lock()
+		n := w.ring.n
+		w.mu.Unlock()
+		if n > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	<-ended
+}
+
+// What counting the log costs while it is written fast.
+func BenchmarkCount(b *testing.B) {
+	m := &store{Memory: apitest.NewMemory()}
+	for i := range 10_000 {
+		m.Tag(b, fmt.Sprintf("tag%d", i))
+	}
+	for b.Loop() {
+		c := counter{store: m}
+		if _, err := c.read(time.Now()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/10_000, "ns/entry")
+}

@@ -1,0 +1,128 @@
+package backup
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"rutter/log"
+	"rutter/raftstore/offline"
+)
+
+// maxFiles bounds the names that are read of the folder. A folder with more is not one
+// for backups.
+const maxFiles = 100_000
+
+// folder is the folder of the backups, for the process that may wait for it.
+type folder struct {
+	path   string
+	server string
+}
+
+// list returns the backups of this server, the newest first, and how many other files
+// there are. A file is a backup if it has the name of one and begins and ends as a
+// snapshot does.
+func (d folder) list() (files []File, others int, err error) {
+	dir, err := os.Open(d.path)
+	if err != nil {
+		return nil, 0, fmt.Errorf("--backup-folder: %w: mount its disk, or make the folder for the user of the server", err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(maxFiles)
+	if err != nil && len(names) > 0 || len(names) == maxFiles {
+		return nil, 0, errors.Join(fmt.Errorf("--backup-folder %s: it has %d files or more: give the backups a folder of their own", d.path, maxFiles), err)
+	}
+	for _, name := range names {
+		f, ok := parseName(d.server, name)
+		if ok {
+			_, ok, f.Bytes = offline.Recognize(filepath.Join(d.path, name))
+		}
+		if !ok {
+			others++
+			continue
+		}
+		files = append(files, f)
+	}
+	slices.SortFunc(files, func(a, b File) int { return -compare(a, b) })
+	return files, others, nil
+}
+
+// compare orders backups of one log by what they hold, and then by their times. Clocks
+// may go back, and a log does not.
+func compare(a, b File) int {
+	if a.Cluster != b.Cluster {
+		return a.At.Compare(b.At)
+	}
+	return cmp.Or(cmp.Compare(a.Seq, b.Seq), a.At.Compare(b.At))
+}
+
+// prune deletes the backups of a log beyond the newest keep. Those of another log stay:
+// after a cluster was recovered they may be all that is left of what it was.
+func (d folder) prune(cluster log.UUID, keep int) error {
+	files, _, err := d.list()
+	if err != nil {
+		return err
+	}
+	kept := 0
+	var errs []error
+	for _, f := range files {
+		if f.Cluster != cluster {
+			continue
+		}
+		if kept++; kept > max(keep, 1) {
+			errs = append(errs, os.Remove(filepath.Join(d.path, f.Name)))
+		}
+	}
+	return errors.Join(append(errs, syncFolder(d.path))...)
+}
+
+// clean deletes what an earlier backup of this server and log left when it was stopped.
+func (d folder) clean(cluster log.UUID) error {
+	part := filepath.Join(d.path, pendingName(d.server, cluster, partEnd))
+	var err error
+	if _, missing := os.Lstat(part); !errors.Is(missing, fs.ErrNotExist) {
+		if begins, _, _ := offline.Recognize(part); !begins {
+			return fmt.Errorf("%s is not the beginning of a snapshot, and stays: move it away", part)
+		}
+		err = os.Remove(part)
+	}
+	scratch := filepath.Join(d.path, pendingName(d.server, cluster, scratchEnd))
+	return errors.Join(err, os.RemoveAll(scratch))
+}
+
+// room refuses to write so many bytes more if the file system of the folder then has less
+// than least bytes free.
+func (d folder) room(bytes, least int64) error {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(d.path, &st); err != nil {
+		return fmt.Errorf("--backup-folder %s: %w", d.path, err)
+	}
+	free := int64(st.Bavail) * st.Bsize
+	if free-bytes < least {
+		return fmt.Errorf("--backup-folder %s: %w: it has %d bytes free, a backup and its restored copy need %d, and %d must stay free: free some, keep fewer, or use a larger disk", d.path, log.ErrNoRoom, free, bytes, least)
+	}
+	return nil
+}
+
+// sameDisk reports whether two folders are of one file system.
+func sameDisk(a, b string) (bool, error) {
+	var one, two syscall.Stat_t
+	if err := errors.Join(syscall.Stat(a, &one), syscall.Stat(b, &two)); err != nil {
+		return false, err
+	}
+	return one.Dev == two.Dev, nil
+}
+
+// syncFolder makes names in a folder durable.
+func syncFolder(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
