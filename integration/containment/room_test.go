@@ -148,7 +148,7 @@ func TestDisksFull(t *testing.T) {
 		}
 		checkServes(t, s, &a)
 	}
-	if out, err := exec.Command(program, "cluster", "status", "--server", c.Servers[0].URL).CombinedOutput(); err != nil || !strings.Contains(string(out), "ALARM") {
+	if out, err := exec.Command(program, "cluster", "status", "--server", c.Servers[0].URL).CombinedOutput(); err == nil || !strings.Contains(string(out), "ALARM") {
 		t.Errorf("cluster status: %v: %s", err, out)
 	}
 	for i := range 20 {

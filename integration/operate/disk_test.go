@@ -250,7 +250,7 @@ func awaitServes(t *testing.T, h *hosts) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		out, err := h.sh("s1", "rutter cluster status")
-		if err == nil && strings.Contains(out, "ALARM") {
+		if err != nil && strings.Contains(out, "ALARM") { // exit code 1: there is something to see to
 			return
 		}
 		if time.Now().After(end) {
