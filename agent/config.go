@@ -73,6 +73,9 @@ type Config struct {
 	// node (rutter trace). It bounds itself how often and how many at once it reads. nil:
 	// such requests are refused.
 	View func(ctx context.Context, r view.Request) (desired.KernelView, error)
+	// Report answers servers that ask what this node says of itself (GET /cns/{id}/status). nil:
+	// such requests are refused. It is called beside the follower, once at a time.
+	Report func(ctx context.Context) desired.NodeReport
 	// Local uses the agent's connection as well; nil: none does.
 	Local Local
 	// Logger; nil discards.

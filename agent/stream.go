@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"rutter/agent/link/view"
@@ -21,6 +22,8 @@ type stream struct {
 	ctx     context.Context // ends with the connection
 	current bool            // a bookmark has come
 	entries int
+	// reporting: a report for a server is being made.
+	reporting atomic.Bool
 }
 
 // Welcome implements feed.Handler.
@@ -109,7 +112,7 @@ func (s *stream) Request(m *feed.Request) error {
 		s.report()
 		return nil
 	}
-	if s.answersKernel(m) {
+	if s.answersKernel(m) || s.answersReport(m) {
 		return nil
 	}
 	if local := s.cfg.Local; local != nil {
@@ -216,6 +219,43 @@ func (s *stream) answersKernel(m *feed.Request) bool {
 		}
 		s.respond(response)
 	}()
+	return true
+}
+
+// answersReport handles a server's question what this node says of itself. It is false if
+// a request is about something else. The report is made beside the follower; while one is
+// made, others are refused.
+func (s *stream) answersReport(m *feed.Request) bool {
+	if m.Path != desired.ReportPath || m.Method != http.MethodGet {
+		return false
+	}
+	refuse := func(status uint16, code, message string) {
+		body, _ := json.Marshal(map[string]string{"code": code, "message": message}) // texts can be marshalled
+		s.respond(&feed.Response{Number: m.Number, Status: status, Body: body})
+	}
+	switch {
+	case s.cfg.Report == nil:
+		refuse(http.StatusNotImplemented, "NotHere", "this agent makes no report")
+	case !s.reporting.CompareAndSwap(false, true):
+		refuse(http.StatusServiceUnavailable, "ServiceUnavailable", "this node makes a report for another request: try again")
+	default:
+		go func() {
+			defer s.reporting.Store(false)
+			ctx, cancel := context.WithTimeout(s.ctx, viewTime)
+			defer cancel()
+			report := s.cfg.Report(ctx)
+			body, err := json.Marshal(report)
+			for err == nil && len(body) > feed.MaxCall && len(report.Ports) > 0 {
+				report.Ports = report.Ports[:len(report.Ports)/2]
+				body, err = json.Marshal(report)
+			}
+			if err != nil || len(body) > feed.MaxCall {
+				refuse(http.StatusInsufficientStorage, "TooLarge", "its report is too large to be sent")
+				return
+			}
+			s.respond(&feed.Response{Number: m.Number, Status: http.StatusOK, Body: body})
+		}()
+	}
 	return true
 }
 

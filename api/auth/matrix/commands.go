@@ -57,7 +57,7 @@ var commandGroups = []struct {
 	{
 		cells: reads, why: "they ask the API for what concerns everybody, or for the past",
 		names: []string{
-			"vm lookup", "vmm history", "cn sessions", "log tail", "log show", "log history", "log blame", "log stats", "log dump", "log export",
+			"vm lookup", "vmm history", "cn sessions", "cn status", "cn vnet", "log tail", "log show", "log history", "log blame", "log stats", "log dump", "log export",
 			"log state", "export", "log diff", "log bisect", "log replay", "plan", "changefeed snoop", "wait", "trace", "cluster status", "cluster overview", "cluster members",
 			"cluster retention show", "cluster time show", "task list", "task show", "task wait", "bench read", "bench replay",
 		},

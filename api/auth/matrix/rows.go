@@ -83,6 +83,8 @@ func logRows() []Row {
 		row("GET /cns", reads, "", "who is there and how far"),
 		row("GET /cns/{id}", reads.with(cn, Own), "its own session", "so that a node can see how it is seen"),
 		row("POST /cns/{id}/accept", rules, "", "it lets a node take away what works: operators only"),
+		row("GET /cns/{id}/status", reads, "", "what is known of a CN; asking it costs the CN one answer, which it bounds"),
+		row("GET /vnets/{vnet}", reads, "", "how far the CNs are with the links of a vnet"),
 		row("GET /cns/{id}/feed", reads, "", "what a CN would be sent, for people; the CN itself has the feed"),
 		row("GET /wait", reads, "", "names CNs that are late"),
 		row("GET /names", ownReads, ownObjects, "others' objects are no candidates, and make no name ambiguous"),

@@ -1,6 +1,8 @@
 // Compute nodes (CNs): one square each, and the ones that need somebody.
 
-import { clear, duration, el, field, notice, number, objectLink, table, value } from './dom.js';
+import { clear, duration, el, field, notice, number, table, value } from './dom.js';
+import { enterNode } from './node.js';
+import { freshness, head, named } from './parts.js';
 
 const words = {
   current: 'up to date', behind: 'on its way', late: 'late', drift: 'failing or different',
@@ -8,14 +10,19 @@ const words = {
 };
 const order = ['current', 'behind', 'late', 'drift', 'gone', 'never'];
 
-export function enter(main, { reader, at }) {
+export function enter(main, context) {
+  return context.parts.length ? enterNode(main, context) : enterAll(main, context);
+}
+
+function enterAll(main, { reader, at }) {
+  const fresh = freshness(reader, 0);
   const canvas = el('canvas', { class: 'map', tabindex: '0', role: 'img', 'aria-label': 'Map of compute nodes', 'aria-describedby': 'cn-legend' });
   const mode = el('select', {}, el('option', { value: 'lag' }, 'lag'), el('option', { value: 'drift' }, 'drift put right'));
   const legend = el('ul', { class: 'legend', id: 'cn-legend' });
   const detail = el('section', { class: 'card', 'aria-live': 'polite', 'aria-label': 'Chosen compute node' },
     el('p', {}, 'Choose a square, by pointer or with the arrow keys.'));
   const list = el('div', {});
-  main.append(el('h2', {}, 'Compute nodes'),
+  main.append(head('Compute nodes', fresh, () => ['cn', 'list']),
     at ? notice('Sessions are of now: how far a compute node was then is not kept.') : '',
     el('div', { class: 'filters' }, field('Colour shows', mode)), legend,
     el('div', { class: 'mapbox' }, canvas, el('div', { class: 'mark', hidden: true })), detail, list);
@@ -64,13 +71,13 @@ export function enter(main, { reader, at }) {
   const off = reader.on('cns', (m) => {
     shape = m;
     place();
+    if (m.broken) fresh.failed(m.broken); else fresh.got(true);
     const now = JSON.stringify([m.numbers, m.worst, m.broken]);
     if (now === before) return;
     before = now;
     canvas.setAttribute('aria-label', `Map of ${m.total} compute nodes: ${order.map((g, i) => `${m.numbers[i]} ${words[g]}`).join(', ')}`);
     clear(legend).append(...order.map((g, i) => el('li', { class: `grade ${g}` }, `${number(m.numbers[i])} ${words[g]}`)));
     clear(list);
-    if (m.broken) list.append(notice(`Not up to date: ${m.broken}`));
     if (!m.worst.length) list.append(el('p', { class: 'quiet' }, m.total ? 'All are up to date.' : 'The log has no compute node yet: rutter cn create adds one.'));
     else list.append(table('Those that need a look, the worst first', ['Compute node', 'How it is', 'Why'],
       m.worst.map((n) => [el('button', { type: 'button', class: 'link', onclick: () => choose(n.index) }, n.hostname || n.uuid), words[n.grade], n.why])));
@@ -78,6 +85,7 @@ export function enter(main, { reader, at }) {
 
   return () => {
     off();
+    fresh.leave();
     resized.disconnect();
     dark.removeEventListener('change', recolour);
     reader.send({ do: 'mapClose' });
@@ -87,11 +95,11 @@ export function enter(main, { reader, at }) {
 function showNode(detail, node) {
   const s = node.session || {};
   const rows = [
-    ['hostname', objectLink('server', node.uuid, node.hostname || node.uuid)], ['uuid', node.uuid], ['state', `${words[node.grade]}: ${node.why}`],
+    ['state', `${words[node.grade]}: ${node.why}`],
     ['server of its session', value(s.server)], ['applied', value(s.applied)], ['programmed', value(s.programmed)],
     ['behind', s.applied === undefined ? '–' : `${number(s.lag_entries)} entries, ${duration(s.lag_ms)}`],
     ['digest', s.digest_ok ? `equal at #${s.digest_checked}` : value(s.digest_mismatches ? `${s.digest_mismatches} scopes differed` : null)],
     ['failing steps', value(s.failing)], ['put right', value(s.healed)], ['last', value(s.drift)], ['resets', value(s.resets)],
   ];
-  clear(detail).append(el('h3', {}, node.hostname || node.uuid), el('dl', {}, rows.map(([k, v]) => [el('dt', {}, k), el('dd', {}, v)])));
+  clear(detail).append(el('h3', {}, named('cn', node.uuid, node.hostname)), el('dl', {}, rows.map(([k, v]) => [el('dt', {}, k), el('dd', {}, v)])));
 }

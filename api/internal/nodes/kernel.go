@@ -68,28 +68,31 @@ func (s *Routes) askKernel(ctx context.Context, k *desired.TraceKernel, watch ti
 
 // kernelOf asks a CN once. It trusts nothing of the answer.
 func (s *Routes) kernelOf(ctx context.Context, k *desired.TraceKernel) (*desired.KernelView, error) {
+	answer, err := s.askOnce(ctx, k.CN, k.Query.Path())
+	if err != nil {
+		return nil, err
+	}
+	return viewOf(k.CN, k.NIC, answer)
+}
+
+// askOnce asks the agent of a CN for a path, for at most kernelTime.
+func (s *Routes) askOnce(ctx context.Context, cn log.UUID, path string) (*feed.Response, error) {
 	if s.cfg.VMMs == nil {
 		return nil, errors.New("this server asks no compute nodes")
 	}
 	ctx, cancel := context.WithTimeout(ctx, kernelTime)
 	defer cancel()
-	answer, err := s.cfg.VMMs.AskConnected(ctx, k.CN, &feed.Request{Method: http.MethodGet, Path: k.Query.Path()})
+	answer, err := s.cfg.VMMs.AskConnected(ctx, cn, &feed.Request{Method: http.MethodGet, Path: path})
 	if err != nil {
-		return nil, fmt.Errorf("CN %s does not answer: no server has a session of it, or it is late (at most %s)", k.CN, kernelTime)
+		return nil, fmt.Errorf("CN %s does not answer: no server has a session of it, or it is late (at most %s)", cn, kernelTime)
 	}
-	return viewOf(k.CN, k.NIC, answer)
+	return answer, nil
 }
 
 // viewOf decodes an agent's answer about its kernel.
 func viewOf(cn log.UUID, nic log.MAC, answer *feed.Response) (*desired.KernelView, error) {
-	if answer.Status != http.StatusOK {
-		var said struct {
-			Message string `json:"message"`
-		}
-		if json.Unmarshal(answer.Body, &said) != nil || said.Message == "" {
-			return nil, fmt.Errorf("the agent of CN %s cannot be asked for its kernel (status %d): upgrade it", cn, answer.Status)
-		}
-		return nil, fmt.Errorf("CN %s: %s", cn, feedserver.Printable(said.Message, desired.MaxKernelText))
+	if err := refusalOf(cn, "its kernel", answer); err != nil {
+		return nil, err
 	}
 	v := new(desired.KernelView)
 	if err := json.Unmarshal(answer.Body, v); err != nil {

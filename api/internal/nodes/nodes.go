@@ -1,8 +1,8 @@
 // Package nodes has the HTTP routes about compute nodes (CNs): their feed, their
-// sessions, what they hold back, what they would be sent, and the wait until they have
-// programmed a change.
+// sessions, what they hold back, what they would be sent, what they say of themselves, how
+// far they are with the links of a vnet, and the wait until they have programmed a change.
 //
-// It owns the paths /feed, /cns and /wait with their forms. The stream itself is left
+// It owns the paths /feed, /cns, /vnets and /wait with their forms. The stream itself is left
 // to package feedserver, sessions and their status to package liveness, requests to a
 // CN to package vmm.
 //
@@ -88,6 +88,8 @@ func (s *Routes) Routes() []rest.Route {
 		{Method: "GET", Pattern: "/cns/{id}", Serve: s.get},
 		{Method: "POST", Pattern: "/cns/{id}/accept", Serve: s.accept},
 		{Method: "GET", Pattern: "/cns/{id}/feed", Serve: s.observe},
+		{Method: "GET", Pattern: "/cns/{id}/status", Serve: s.status},
+		{Method: "GET", Pattern: "/vnets/{vnet}", Serve: s.vnet},
 	}
 }
 

@@ -56,6 +56,8 @@ var parameters = map[string]parameter{
 	"kernels":  flag("ask the agents of both compute nodes what their kernels have"),
 	"watch_ms": number("milliseconds between two looks at the kernels"),
 
+	"ask":        flag("ask the agent of the compute node"),
+	"nic":        text("the MAC of a NIC of the compute node"),
 	"everywhere": flag("the sessions of all servers"),
 	"seq":        text("the seq that is waited for"),
 	"scope":      text("what is waited for" + listWords),
@@ -71,4 +73,5 @@ var parameters = map[string]parameter{
 var pathParameters = map[string]parameter{
 	"id":      text("the id of the object, or its name where that is unique"),
 	"subject": text("the subject of the grant, which may have slashes"),
+	"vnet":    number("the number of the vnet"),
 }

@@ -34,7 +34,7 @@ func Command() *cli.Command {
 			"rutter cn sessions -s http://10.0.0.1:7420 -s http://10.0.0.2:7420 -s http://10.0.0.3:7420",
 		) + "\n\nOf servers that are not named with -s the leader knows the sessions, but not since when they last, nor what\nelse -o json shows of them.",
 	})
-	cmd.Subcommands = append(cmd.Subcommands, cnAcceptCommand())
+	cmd.Subcommands = append(cmd.Subcommands, statusCommand(), vnetCommand(), cnAcceptCommand())
 	return cmd
 }
 

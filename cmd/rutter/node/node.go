@@ -101,7 +101,7 @@ func Open(opts Options) (*Node, error) {
 	cfg := agent.Config{
 		CN: opts.CN, Folder: opts.Folder, Servers: opts.Servers.API.Servers(), Dialer: opts.Servers.API, Logger: opts.Logger,
 		Kernel: opts.Kernel.New, Watch: opts.Kernel.Watch, HoldRemovals: opts.HoldRemovals,
-		Trouble: n.trouble,
+		Trouble: n.trouble, Report: n.report,
 	}
 	var err error
 	if opts.VMs != nil {
