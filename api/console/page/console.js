@@ -133,6 +133,10 @@ document.addEventListener('keydown', (e) => {
   if (e.key === '/') { search.focus(); e.preventDefault(); }
 });
 window.addEventListener('hashchange', show);
+// A page that the browser keeps for "back" must not keep its stream: over HTTP/1.1 a browser
+// has six connections to a server, and the next pages would wait for one.
+window.addEventListener('pagehide', () => reader.close());
+window.addEventListener('pageshow', (e) => { if (e.persisted) location.reload(); });
 document.querySelector('.skip').addEventListener('click', (e) => { e.preventDefault(); main.focus(); });
 show();
 

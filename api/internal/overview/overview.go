@@ -180,7 +180,11 @@ func (o *Overview) addNodes(ctx context.Context, f *Form) {
 	if err != nil {
 		sessions, f.Nodes.HereOnly = o.cfg.Here(f.Head, f.Server), true
 	}
-	unknown := o.countNodes(f)
+	connected := make(map[log.UUID]bool, len(sessions))
+	for i := range sessions {
+		connected[sessions[i].CN] = !sessions[i].Gone
+	}
+	unknown := o.countNodes(f, connected)
 	f.Problems = append(f.Problems, ofNodes(sessions, &f.Nodes)...)
 	if f.Nodes.Unknown > 0 {
 		f.Problems = append(f.Problems, Problem{
@@ -192,7 +196,7 @@ func (o *Overview) addNodes(ctx context.Context, f *Form) {
 
 // countNodes counts the compute nodes of the log by their status, some at a time, so that
 // no write waits for it.
-func (o *Overview) countNodes(f *Form) (unknown []ProblemNode) {
+func (o *Overview) countNodes(f *Form, connected map[log.UUID]bool) (unknown []ProblemNode) {
 	var last log.Object
 	for ended := false; !ended; {
 		o.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
@@ -212,6 +216,9 @@ func (o *Overview) countNodes(f *Form) (unknown []ProblemNode) {
 				case "running":
 					f.Nodes.Running++
 				case "unknown":
+					if connected[cn.UUID] {
+						continue // the leader writes that it runs when it has been connected for some seconds
+					}
 					if f.Nodes.Unknown++; len(unknown) < worstNodes {
 						unknown = append(unknown, ProblemNode{cn.UUID.String(), cn.Hostname, "the log says unknown"})
 					}

@@ -49,7 +49,7 @@ type ProblemNode struct {
 type NodesForm struct {
 	Known     int   `json:"known"`     // in the log
 	Running   int   `json:"running"`   // by the log
-	Unknown   int   `json:"unknown"`   // by the log: no agent of theirs is connected
+	Unknown   int   `json:"unknown"`   // by the log, and without a session
 	Connected int   `json:"connected"` // with a session
 	Behind    int   `json:"behind"`
 	Failing   int   `json:"failing"`

@@ -69,7 +69,7 @@ func picture(ctx context.Context, program, out string) (err error) {
 	if err := b.Do(ctx, chromedp.Navigate(p.URL+"/console/")); err != nil {
 		return err
 	}
-	if err := b.Await(ctx, "document.querySelector('.fresh.live') && document.querySelectorAll('.spark .line').length > 1 && main.querySelector('table')"); err != nil {
+	if err := b.Await(ctx, "document.querySelector('.fresh.live') && document.querySelectorAll('.spark .line').length > 1 && main.querySelector('table') && pulse.innerText.startsWith('live')"); err != nil {
 		return err
 	}
 	png, err := b.Picture(ctx)
@@ -95,7 +95,7 @@ func write(ctx context.Context, api *client.Client) error {
 	begun := time.Now()
 	for i := 0; time.Since(begun) < writing; i++ {
 		vm := vms[i%len(vms)]
-		if _, err := api.Update(ctx, fmt.Sprint("/vms/", vm["uuid"]), fmt.Appendf(nil, `{"alias":"%v","ram":%d}`, vm["alias"], 512+256*(i%8)), ""); err != nil {
+		if _, err := api.Update(ctx, fmt.Sprint("/vms/", vm["uuid"]), fmt.Appendf(nil, `{"alias":"%v","max_physical_memory":%d}`, vm["alias"], 512+256*(i%8)), ""); err != nil {
 			return err
 		}
 		if i%10 == 0 {
