@@ -246,7 +246,7 @@ func vnetOf(t *testing.T, nodes int) {
 		}
 		vnet := oneVNet(t, ctx, c.Client, nodes)
 		server := c.Servers[0].URL
-		map1 := fmt.Sprintf("document.querySelector('canvas')?.getAttribute('aria-label').startsWith('Map of %d of %d compute nodes')", nodes, nodes)
+		map1 := fmt.Sprintf("document.querySelector('canvas')?.getAttribute('aria-label').startsWith('Map of %d of %d compute nodes on vnet %s: 0 failing, 0 not known, 0 behind, %d programmed')", nodes, nodes, vnet, nodes)
 		begin := time.Now()
 		open(t, b, ctx, server, "#/vnets/"+vnet)
 		await(t, b, ctx, map1)

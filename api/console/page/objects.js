@@ -154,9 +154,9 @@ function enterOne(main, { reader, at, parts }) {
   main.append(top, el('div', { class: 'split' }, el('div', {}, object, links, past.node), detail));
 
   async function read() {
-    if (about.path) return reader.get(`/${about.path}/${encodeURIComponent(id)}`, null, at);
     const found = await reader.state({ kind, object: id }, at);
     if (!found.length) throw new Error(at ? 'It was not there then.' : 'It is gone: the history says since when.');
+    if (about.path) return reader.get(`/${about.path}/${encodeURIComponent(id)}`, null, at);
     return found[0].object;
   }
 
@@ -169,8 +169,8 @@ function enterOne(main, { reader, at, parts }) {
       if (!chosen && lines.value.entries.length) { chosen = lines.value.entries[0].seq; showEntry(detail, lines.value.entries[0]); }
     } else past.node.append(notice(lines.reason.message));
     if (got.status === 'rejected') {
-      const gone = got.reason.status === 404 || !got.reason.status;
-      clear(object).append(notice(gone && !at && lines.status === 'fulfilled' && lines.value.entries.length ? 'It is gone: the history says since when.' : got.reason.message));
+      const gone = !got.reason.status;
+      clear(object).append(notice(got.reason.message));
       if (gone) fresh.got(!at); else fresh.failed(got.reason.message);
       return;
     }

@@ -194,7 +194,7 @@ function traceForm(reader, at, query) {
       const t = await reader.get('/trace', kernels.checked ? { ...ends, kernels: 'true', watch_ms: 500 } : ends, at);
       clear(answer).append(el('p', { class: `verdict ${t.verdict}` }, t.summary), pathOf(t));
       const stop = answer.querySelector('.stop');
-      if (e && stop) stop.scrollIntoView({ block: 'nearest' });
+      if (e && stop) stop.scrollIntoView({ block: 'center' });
     } catch (err) {
       clear(answer).append(notice(err.message));
     }

@@ -128,8 +128,14 @@ func (s *Routes) vnetOf(ctx context.Context, id uint32) *VNet {
 	head := s.store.Head().Seq
 	sessions, err := s.Everywhere(ctx, head)
 	if err != nil { // without a leader: the sessions of this server
-		sessions, v.Trouble = s.Here(head, s.cfg.ServerID()), "sessions with other servers are not known: "+err.Error()
+		v.Trouble = "sessions with other servers are not known: " + err.Error()
 	}
+	// Those of this server, which the leader may not know yet, are the newest of their CNs.
+	here := s.Here(head, s.cfg.ServerID())
+	for i := range here {
+		here[i] = s.dated(here[i])
+	}
+	sessions = append(sessions, here...)
 	byCN := make(map[log.UUID]*Session, len(sessions))
 	for i := range sessions {
 		byCN[sessions[i].CN] = &sessions[i]
