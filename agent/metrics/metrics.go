@@ -46,6 +46,8 @@ type Config struct {
 	Version string
 	// Folder is the agent's folder, of whose disk the room is measured. "": none is.
 	Folder string
+	// More are the metrics of the process beside those of the agent.
+	More []prometheus.Collector
 	// Now is the time of day; default time.Now.
 	Now func() time.Time
 }
@@ -68,9 +70,9 @@ type value struct {
 // Go's runtime and of the process.
 func Handler(cfg Config) (http.Handler, error) {
 	registry := prometheus.NewRegistry()
-	for _, c := range []prometheus.Collector{
+	for _, c := range append([]prometheus.Collector{
 		New(cfg), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	} {
+	}, cfg.More...) {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

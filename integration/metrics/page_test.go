@@ -17,6 +17,7 @@ import (
 
 	agentmetrics "rutter/agent/metrics"
 	"rutter/api/auth/tlsgate"
+	"rutter/cmd/rutter/messages"
 )
 
 // page has a line of each metric.
@@ -137,7 +138,7 @@ func ofServers(t *testing.T, w *world) map[string]metric {
 }
 
 func ofAgents(t *testing.T) map[string]metric {
-	return described(t, []prometheus.Collector{agentmetrics.New(agentmetrics.Config{})})
+	return described(t, append([]prometheus.Collector{agentmetrics.New(agentmetrics.Config{})}, messages.Collectors("rutter_agent_")...))
 }
 
 // render makes the page.

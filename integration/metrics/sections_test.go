@@ -62,6 +62,8 @@ the log: take the highest.
 			"- A server that diverged, or an entry that stops every server: [deploy.md](deploy.md), An entry that stops every server.",
 		},
 	},
+	{title: "Backups", prefixes: []string{"rutter_backup"}, guide: []string{"- What was made and checked, and when the next is due: `rutter snapshot schedule`; [backup.md](backup.md)."}},
+	{title: "Log lines and support", prefixes: []string{"rutter_log_", "rutter_support_"}, guide: []string{"- What a message means: `rutter explain RT012`, or [messages.md](messages.md). All that support needs in one file: `rutter support bundle`."}},
 	{title: "TLS", prefixes: []string{"rutter_tls_"}, guide: []string{"- Certificates and their ends: `rutter cert list`; [security.md](security.md)."}},
 	{title: "VMs and VMMs", prefixes: []string{"rutter_vmm_", "rutter_vm_"}, guide: []string{"- How a VM's state comes to the log: [vms.md](vms.md)."}},
 	{

@@ -32,7 +32,7 @@ func TestBackupDocument(t *testing.T) {
 	acked := make(map[string]log.Seq)
 	links := ""
 	for _, s := range all {
-		if s.lost && len(s.hosts) == 3 {
+		if s.Lost && len(s.Hosts) == 3 {
 			newest = newestBackup(t, h)
 			for _, name := range []string{"late1", "late2"} { // the writers' loss
 				if acked[name], _ = tag(t, api, name); acked[name] <= newest {
@@ -43,7 +43,7 @@ func TestBackupDocument(t *testing.T) {
 			links = kernel.String()
 		}
 		h.run(s)
-		if strings.Contains(s.script, "rutter snapshot now") && acked["early"] == 0 {
+		if strings.Contains(s.Script, "rutter snapshot now") && acked["early"] == 0 {
 			var err error
 			if acked["early"], err = tag(t, api, "early"); err != nil {
 				t.Fatal(err)

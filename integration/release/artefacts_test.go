@@ -40,7 +40,7 @@ func TestTarball(t *testing.T) {
 	for name, packaged := range map[string]string{
 		"rutter": "usr/bin/rutter", "rutter.toml": "etc/rutter/rutter.toml", "copyright": "usr/share/doc/rutter/copyright",
 		"systemd/rutter-server.service": "usr/lib/systemd/system/rutter-server.service", "sysusers.d/rutter.conf": "usr/lib/sysusers.d/rutter.conf",
-		"tmpfiles.d/rutter.conf": "usr/lib/tmpfiles.d/rutter.conf", "docs/deploy.md": "usr/share/doc/rutter/deploy.md", "docs/README.md": "usr/share/doc/rutter/README.md",
+		"tmpfiles.d/rutter.conf": "usr/lib/tmpfiles.d/rutter.conf", "docs/deploy.md": "usr/share/doc/rutter/deploy.md", "docs/install.md": "usr/share/doc/rutter/install.md",
 		"completions/rutter.bash": "usr/share/bash-completion/completions/rutter",
 	} {
 		if got, ok := have[name]; !ok || !bytes.Equal(got, read(t, dir, packaged)) {

@@ -144,7 +144,7 @@ func rows() []row {
 			{title: "Dropped frames of VMs a second", unit: "pps", width: 8, queries: []query{{`topk(10, sum by (instance, vm, reason) (rate(rutter_agent_port_drops_total[$__rate_interval])))`, "{{instance}} {{vm}} {{reason}}"}}},
 			{title: "From arrival at the node to its kernel", unit: "s", width: 8, queries: []query{{`histogram_quantile(0.99, sum by (le) (rate(rutter_agent_programmed_seconds_bucket[$__rate_interval])))`, "p99"}}},
 			{title: "Time without a server", unit: "s", width: 8, queries: []query{{`topk(10, rutter_agent_unfed_seconds)`, "{{instance}}"}}},
-			{title: "Streams and sessions", unit: "none", width: 8, queries: []query{{`rutter_feed_subscribers`, "nodes at {{instance}}"}, {`rutter_streams`, "streams at {{instance}}"}}},
+			{title: "Streams and sessions", unit: "none", width: 8, queries: []query{{`rutter_cns_connected`, "nodes at {{instance}}"}, {`rutter_streams`, "streams at {{instance}}"}}},
 			{title: "Agents that answer", unit: "none", width: 8, queries: []query{{`sum(up{job="rutter-agent"})`, "up"}, {`count(up{job="rutter-agent"})`, "all"}}},
 		}},
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -235,7 +236,7 @@ func TestCollector(t *testing.T) {
 			tracker.Applied(log.Seq(i + 1))
 			nodes[cn].Concerns(log.Seq(i+1), log.Seq(i+1))
 			nodes[cn].Said(&feed.Watermark{Healed: 1, Failing: uint32(i)})
-			nodes[cn].Said(&feed.Watermark{Healed: uint64(1 + i%2), Failing: uint32(i), List: 1, Waits: make([]feed.Wait, 1, 1)})
+			nodes[cn].Said(&feed.Watermark{Healed: uint64(1 + i%2), Failing: uint32(i), List: 1, Waits: make([]feed.Wait, 1)})
 			time.Sleep(10 * time.Millisecond)
 		}
 		c := &Collector{
@@ -266,7 +267,7 @@ func TestCollector(t *testing.T) {
 				t.Errorf("%s %v of a node that is well", name, value)
 			}
 		}
-		if safe := label(hostname); len(safe) > 2*maxHostname || strings.ContainsAny(safe, "\xff\n") {
+		if safe := label(hostname); len(safe) > 2*maxHostname || !utf8.ValidString(safe) || strings.Contains(safe, "\n") {
 			t.Errorf("%q", safe)
 		}
 	})

@@ -207,4 +207,16 @@ var sections = []section{
 		{183, "capabilities stay as they are", "The kernel refused to drop them; the process has more rights than it needs."},
 		{184, "the data folder was open to others of this machine: it is closed now", "Look who made it so."},
 	}},
+	{"Helpers, backups and systemd", []Message{
+		{185, "a connection could not be accepted", "The helper that runs VMs goes on. If it is repeated, the process has no file descriptors left."},
+		{186, "a request was refused", "A program asked the helper that runs VMs for what it may not, or from another user. The line has who."},
+		{187, "a request failed", "The error says why; the agent was told, and rutter agent status shows it."},
+		{188, "the helper that runs VMs does not answer: VMs that run go on", "systemctl status rutter-vms on the node. VMs cannot be started or stopped until it answers."},
+		{189, "no VM can be started", "The error says what is missing. docs/vms.md."},
+		{190, "no backup", "The error says why: the folder, its disk, its room. rutter snapshot schedule; docs/backup.md. The one before is kept."},
+		{191, "there is no debug socket (--debug-socket names another path, or off)", "The daemon goes on without it. rutter support bundle asks by the API."},
+		{192, "this process makes no progress: its watchdog gets no news until it does, and systemd restarts it then", "If it is repeated, report it with rutter support bundle; the stacks are in the journal after the restart."},
+		{193, "systemd cannot be told what this process does", "systemctl status shows an old state. The daemon goes on."},
+		{194, "systemd cannot be told of the rescan", "systemctl reload may wait for its time. The rescan is done."},
+	}},
 }

@@ -10,6 +10,7 @@ import (
 	"rutter/agent/answer"
 	"rutter/agent/link"
 	"rutter/agent/metrics"
+	"rutter/cmd/rutter/messages"
 	"rutter/log"
 )
 
@@ -59,7 +60,7 @@ func forAnswers(all map[log.MAC]link.Attachment) (segments []answer.Segment, por
 
 // measured is what GET /metrics has. Without port security the node answers nothing.
 func (n *Node) measured() metrics.Config {
-	cfg := metrics.Config{Agent: n.agent.Status, Ports: n.ports, Folder: n.opts.Folder, Version: n.opts.Version}
+	cfg := metrics.Config{Agent: n.agent.Status, Ports: n.ports, Folder: n.opts.Folder, Version: n.opts.Version, More: messages.Collectors("rutter_agent_")}
 	if n.answers == nil {
 		return cfg
 	}

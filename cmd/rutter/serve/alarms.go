@@ -31,6 +31,7 @@ func (s *Server) alarms() alarmMetrics {
 		{"diverged", func(st *raftstore.Status) bool { return st.Diverged != "" }},
 		{"certificate", func(*raftstore.Status) bool { return s.tls.ending() }},
 		{"service_address", func(*raftstore.Status) bool { return len(s.addresses.Problems()) > 0 }},
+		{"backup", func(*raftstore.Status) bool { return len(s.backups.Alarms()) > 0 }},
 		{"lag", func(*raftstore.Status) bool { return s.api.BehindCNs() > 0 }},
 	}}
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 	"rutter/api/vmm"
 	"rutter/cmd/rutter/backup"
 	"rutter/cmd/rutter/debugsocket"
+	"rutter/cmd/rutter/messages"
 	"rutter/cmd/rutter/serviceaddr"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/cmd/rutter/svpview"
@@ -118,7 +120,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		}
 	}()
 	cfg.Store.Logger, cfg.Triton.Hosts, cfg.Triton.addresses = cfg.Logger, cfg.Hosts, cfg.ServiceAddresses
-	cfg.Support = supportOf(&cfg)
+	cfg.Support = cmp.Or(cfg.Support, support.New(support.Config{Version: cfg.Version, Folder: cfg.Store.Dir}))
 	if err = s.listen(&cfg); err != nil {
 		return nil, err
 	}
@@ -141,12 +143,13 @@ func Open(cfg Options) (_ *Server, err error) {
 	}
 	gate := newGate(backend, cfg.CNNetworks)
 	s.compare = newAddressWatch(cfg.ServiceAddresses, peersAdapter{s.store}, logger)
+	answers := map[byte]func([]byte) ([]byte, error){askPlaces: s.answerPlaces, askAddresses: s.compare.answer}
 	s.places = newDirectory(backend.Status, peersAdapter{s.store}, cfg.TLS != "", cfg.API, s.apiListener.Addr(), s.store.Status().Address)
-	answers := map[byte]func([]byte) ([]byte, error){askPlaces: s.answerPlaces, askAddresses: s.compare.answer, askAPI: s.places.answer}
+	answers[askAPI] = s.places.answer
 	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, gate, s.tls, answers, logger); err != nil {
 		return nil, err
 	}
-	s.grants = s.newGrantFollower(backend)
+	s.grants = s.followGrants(backend)
 	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: s.sessions.Live, VM: func(id log.UUID, vm *log.VM) map[string]any { return vmapi.FormOfItem(backend.View, id, vm) }}); err != nil {
 		return nil, err
 	}
@@ -165,8 +168,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.addresses = newServiceAddresses(cfg.ServiceAddresses, s.store, logger)
-	collectors := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status), s.alarms(), backend.Refused, backup.Metrics{Schedule: s.backups}, serviceaddr.Metrics{Service: s.addresses})
-	collectors = append(append(collectors, s.tls.collectors()...), append(append(s.triton.collectors(), s.gateways.collectors()...), s.cnapi.Collectors()...)...)
+	collectors := s.measured(backend)
 	if s.svpListener != nil {
 		if err = s.openSVP(cfg.TLS != "" && !onLoopback(s.svpListener), logger); err != nil {
 			return nil, err
@@ -177,28 +179,39 @@ func Open(cfg Options) (_ *Server, err error) {
 		Audit: s.audit, Budgets: cfg.Budgets, Meters: slices.Concat(s.store.Budgets(), s.tls.meters(), s.cnapi.Meters()),
 		Store: alarmedStore{loadedStore{backend, s.mappings}, s.backups.Alarms}, NewID: backend.NewID, Cluster: s.store.Members(), Backups: backend, Scheduled: scheduled{s.backups}, Upgrader: storeapi.Upgrader{Membership: s.store.Members()}, Retainer: storeapi.Retainer{Store: s.store}, Past: storeapi.Past{Reader: s.store.Past()}, Logger: logger, Version: cfg.Version,
 		Sessions: s.sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
-		Names: webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
-		Warnings: func() []string {
-			return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.gateways.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings(), s.addresses.Problems(), s.compare.warnings())
-		},
-		Lines: s.addresses.Lines, CertificateEnd: s.tls.certificateEnd, Support: cfg.Support, Directory: s.places.places,
+		Names:    webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
+		Warnings: func() []string { return s.warnings(cfg) },
+		Lines:    s.addresses.Lines, CertificateEnd: s.tls.certificateEnd, Support: cfg.Support, Directory: s.places.places,
 		Mounts: s.tls.mounted(append(append(napiMounts(s.triton.napi.Table()), cnapiMounts(s.cnapi.Table())...), api.Mount{Path: "/changefeeds", Table: s.changefeed.Table()},
 			api.Mount{Path: "/reports", Table: reports.Table(), Strip: true}, api.Mount{Path: "/vmapi", Table: vms.Table(), Strip: true})),
 	}); err != nil {
 		return nil, err
 	}
-	return s, s.openDebug(&cfg, logger)
+	s.addParts(cfg.Support)
+	s.debug, err = debugsocket.Open(context.Background(), cfg.Debug, cfg.Support, logger)
+	return s, err
 }
 
-// newGrantFollower makes what follows the log's grants.
-func (s *Server) newGrantFollower(store storeapi.Store) *grantFollower {
+// warnings are what operators must see to.
+func (s *Server) warnings(cfg Options) []string {
+	return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.gateways.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings(), s.addresses.Problems(), s.compare.warnings())
+}
+
+// followGrants cuts off whom a changed grant no longer lets in.
+func (s *Server) followGrants(backend storeapi.Store) *grantFollower {
 	return &grantFollower{
 		view: func(fn func(*projections.State)) {
-			store.View(func(state *projections.State, _ log.Cursor) { fn(state) })
+			backend.View(func(state *projections.State, _ log.Cursor) { fn(state) })
 		},
 		cutOff:      func(match func(matrix.Identity) bool) int { return s.api.CutOff(match) },
 		cutPrograms: func(match func(netip.Addr) bool) int { return s.triton.cutOff(match) },
 	}
+}
+
+// measured are the collectors of the server's parts, but for those of the API and of SVP.
+func (s *Server) measured(backend storeapi.Store) []prometheus.Collector {
+	all := append(s.changefeed.Collectors(), newStoreMetrics(s.store.Status), s.alarms(), backend.Refused, backup.Metrics{Schedule: s.backups}, serviceaddr.Metrics{Service: s.addresses})
+	return slices.Concat(all, messages.Collectors("rutter_"), s.tls.collectors(), s.triton.collectors(), s.gateways.collectors(), s.cnapi.Collectors())
 }
 
 // openTriton makes the surfaces for Triton's programs, with what is behind them, and opens

@@ -278,7 +278,7 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 	return cfg, nil
 }
 
-// checkBeginning refuses more than one way in which a server may begin.
+// checkBeginning refuses more than one way to begin.
 func checkBeginning(c *cli.Context) error {
 	ways := 0
 	for _, name := range []string{"bootstrap", "peers", "join"} {
