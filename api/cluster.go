@@ -90,11 +90,11 @@ type Place struct {
 
 // getServers answers GET /cluster/servers.
 func (c *clusterRoutes) getServers(w http.ResponseWriter, r *http.Request) error {
-	if c.directory == nil {
-		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server knows no others")
-	}
 	if _, err := rest.Query(r); err != nil {
 		return err
+	}
+	if c.directory == nil {
+		return rest.Fail(http.StatusNotImplemented, rest.CodeNotHere, "ask a server of a cluster", "this server knows no others")
 	}
 	rest.WriteJSON(w, r, http.StatusOK, c.directory(r.Context()))
 	return nil

@@ -71,7 +71,7 @@ func TestOpenAPIHasTheParameters(t *testing.T) {
 		if e.Method != http.MethodGet {
 			continue
 		}
-		path := strings.NewReplacer("/vms/{id}", "/vms/5595d88c-6e4d-4bda-b58e-97dd02e30001", "{id}", idFor(e.Pattern), "{subject...}", "cn=x", "{vnet}", "5").Replace(e.Pattern)
+		path := strings.NewReplacer("/vms/{id}", "/vms/5595d88c-6e4d-4bda-b58e-97dd02e30001", "{id}", idFor(e.Pattern), "{subject...}", "cn=x", "{vnet}", "5", "{$}", "").Replace(e.Pattern)
 		answer := b.call(http.MethodGet, path+"?"+stranger+"=1", "")
 		var failed struct {
 			Errors []struct{ Field, Remedy string } `json:"errors"`

@@ -8,7 +8,7 @@ import (
 // gone stands where a secret was.
 const gone = "(removed)"
 
-// Patterns of what is secret, in any text.
+// Patterns of what is secret, in the texts of any program.
 var (
 	// privateKeys are PEM blocks, also in one line of a log, with \n in place of newlines.
 	privateKeys = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`)

@@ -602,7 +602,7 @@ var importTable = []row{
 		why: "what a daemon says of itself is the same for servers and agents, however it is asked for",
 	},
 	{
-		pkg: "cmd/rutter/debugsocket", may: []string{"api/support", "cmd/rutter/localhttp", "cmd/rutter/term"},
+		pkg: "cmd/rutter/debugsocket", may: []string{"api/support", "cmd/rutter/localhttp", "cmd/rutter/output", "cmd/rutter/term"},
 		why: "servers and agents have the same socket, which knows nothing of what they do",
 	},
 	{

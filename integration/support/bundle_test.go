@@ -27,6 +27,15 @@ import (
 	"rutter/integration/rig"
 )
 
+// manifest is what a bundle says of itself, as a program of others reads it.
+type manifest struct {
+	Parts    []struct{ Name, From, SHA256 string }
+	Missing  []missing
+	Complete bool
+}
+
+type missing struct{ What, Why string }
+
 // Secrets that stand somewhere in the cluster of these tests.
 const (
 	passphrase = "tests-passphrase-8812"
@@ -77,7 +86,7 @@ func (c *cluster) run(t *testing.T, folder string, args ...string) (code int, ou
 }
 
 // bundle makes a bundle and reads it.
-func (c *cluster) bundle(t *testing.T, want int, args ...string) (Manifest, map[string]string) {
+func (c *cluster) bundle(t *testing.T, want int, args ...string) (manifest, map[string]string) {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "b.tar.gz")
 	code, out := c.run(t, c.operator, append([]string{"support", "bundle", "--file", name}, args...)...)
@@ -88,7 +97,7 @@ func (c *cluster) bundle(t *testing.T, want int, args ...string) (Manifest, map[
 }
 
 // open reads a bundle, with everything in it.
-func open(t *testing.T, name string) (m Manifest, files map[string]string) {
+func open(t *testing.T, name string) (m manifest, files map[string]string) {
 	t.Helper()
 	info, err := os.Stat(name)
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -325,7 +334,7 @@ func (c *cluster) stopped(t *testing.T) {
 	if took := time.Since(begin); took > timeout+late {
 		t.Errorf("it took %v", took)
 	}
-	if m.Complete || !slices.ContainsFunc(m.Missing, func(one Missing) bool { return strings.HasPrefix(one.What, "servers/s3") }) {
+	if m.Complete || !slices.ContainsFunc(m.Missing, func(one missing) bool { return strings.HasPrefix(one.What, "servers/s3") }) {
 		t.Errorf("missing: %+v", m.Missing)
 	}
 	for _, id := range []string{"s1", "s2"} {
@@ -337,30 +346,4 @@ func (c *cluster) stopped(t *testing.T) {
 	if code != 3 || !strings.Contains(out, "s3") || !strings.Contains(out, "no answer") {
 		t.Errorf("cluster status: exit code %d: %s", code, out)
 	}
-}
-
-// Missing is what could not be had.
-type Missing struct {
-	What string `json:"what"`
-	Why  string `json:"why"`
-}
-
-// Manifest says what is in a bundle, and what could not be had.
-type Manifest struct {
-	Version  string    `json:"version"` // of the program that made it
-	Began    time.Time `json:"began"`
-	Ended    time.Time `json:"ended"`
-	Parts    []Part    `json:"parts"`
-	Missing  []Missing `json:"missing"`
-	Removed  int       `json:"secrets_removed"` // by this command; servers and agents removed theirs before
-	Complete bool      `json:"complete"`        // nothing is missing
-}
-
-// Part is one file.
-type Part struct {
-	Name   string `json:"name"`
-	From   string `json:"from"` // URL, node or socket
-	Bytes  int    `json:"bytes"`
-	SHA256 string `json:"sha256"`
-	Took   int64  `json:"took_ms"`
 }

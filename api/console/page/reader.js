@@ -15,6 +15,10 @@ export class Reader {
       : { createScriptURL: (u) => u };
     this.worker = new Worker(policy.createScriptURL('worker.js'), { type: 'module' });
     this.worker.addEventListener('message', (e) => this.take(e.data));
+    // A browser keeps a page that was left, with its stream, for when one comes back. It has
+    // six connections to a server at most: after six such pages the next one would wait.
+    window.addEventListener('pagehide', () => this.worker.terminate());
+    window.addEventListener('pageshow', (e) => { if (e.persisted) location.reload(); });
     this.counts = { received: 0, shown: 0, gaps: 0, head: 0 };
     this.updates = { at: 0, ms: new Float64Array(updatesKept) }; // what each update took, the newest at at-1
     this.handlers = new Map();

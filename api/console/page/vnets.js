@@ -59,11 +59,11 @@ export function enter(main, { reader, at, parts, query }) {
     const list = picture.cns.filter((n) => (!only.value || n.state === only.value) && (!text || n.hostname?.toLowerCase().includes(text) || n.cn_uuid.includes(text)));
     map.set(groupsOf(list, group.value));
     canvas.setAttribute('aria-label', `Map of ${list.length} of ${picture.cns_total} compute nodes on vnet ${vnet}: ${states.map((s) => `${picture.states[s] || 0} ${words[s]}`).join(', ')}`);
-    clear(bar).append(...linkStates.filter((s) => picture.links[s] || s === 'programmed').map((s) => el('li', { class: `grade ${s}` }, `${number(picture.links[s])} ${picture.links[s] === 1 ? 'link' : 'links'} ${words[s]}`)));
+    clear(bar).append(...linkStates.filter((s) => picture.links[s] || s === 'programmed').map((s) => el('li', { class: `grade ${s}` }, `${many(picture.links[s], 'link')} ${words[s]}`)));
     nodes.set(list);
     nets.set(picture.networks);
     const more = picture.cns_total > picture.cns.length ? `; of ${number(picture.cns_total)} nodes the ${number(picture.cns.length)} that need a look most are here` : '';
-    set(say, `${number(picture.networks_total)} networks, ${number(picture.nics)} NICs on ${number(picture.cns_total)} compute nodes${picture.unplaced ? `, ${number(picture.unplaced)} on none` : ''}${more}${picture.trouble ? `. ${picture.trouble}` : ''}`);
+    set(say, `${many(picture.networks_total, 'network')}, ${many(picture.nics, 'NIC')} on ${many(picture.cns_total, 'compute node')}${picture.unplaced ? `, ${number(picture.unplaced)} on none` : ''}${more}${picture.trouble ? `. ${picture.trouble}` : ''}`);
     body.hidden = false;
     map.draw();
   }
@@ -87,7 +87,7 @@ export function enter(main, { reader, at, parts, query }) {
   async function showNode(n) {
     const links = el('dl', {}, linkStates.filter((s) => n.links[s]).map((s) => [el('dt', {}, words[s]), el('dd', {}, number(n.links[s]))]));
     const place = el('div', {}, el('p', { class: 'quiet' }, 'Reading its NICs.'));
-    clear(chosen).append(el('h3', {}, named('cn', n.cn_uuid, n.hostname), ' ', el('span', { class: `badge ${n.state}` }, words[n.state])), el('p', {}, n.why || `${number(n.nics)} NICs, underlay ${value(n.underlay_ip)}`), links, place);
+    clear(chosen).append(el('h3', {}, named('cn', n.cn_uuid, n.hostname), ' ', el('span', { class: `badge ${n.state}` }, words[n.state])), el('p', {}, n.why || `${many(n.nics, 'NIC')}, underlay ${value(n.underlay_ip)}`), links, place);
     chosen.dataset.node = n.cn_uuid;
     try {
       const found = await reader.get('/nics', { vnet_id: vnet, cn_uuid: n.cn_uuid, limit: nicsOfNode }, at);
@@ -119,6 +119,8 @@ export function enter(main, { reader, at, parts, query }) {
   const off = at ? () => {} : reader.onChange(() => { if (picture) load(); }, ['nic', 'network', 'server']);
   return () => { left = true; off(); clearInterval(timer); map.leave(); fresh.leave(); };
 }
+
+const many = (n, what) => `${number(n)} ${what}${n === 1 ? '' : 's'}`;
 
 function linkText(n) {
   const texts = linkStates.filter((s) => n.links[s]).map((s) => `${number(n.links[s])} ${words[s]}`);
@@ -191,6 +193,8 @@ function traceForm(reader, at, query) {
     try {
       const t = await reader.get('/trace', kernels.checked ? { ...ends, kernels: 'true', watch_ms: 500 } : ends, at);
       clear(answer).append(el('p', { class: `verdict ${t.verdict}` }, t.summary), pathOf(t));
+      const stop = answer.querySelector('.stop');
+      if (e && stop) stop.scrollIntoView({ block: 'nearest' });
     } catch (err) {
       clear(answer).append(notice(err.message));
     }

@@ -112,6 +112,11 @@ func (s *Routes) reportOf(ctx context.Context, cn log.UUID) (*desired.NodeReport
 	if err != nil {
 		return nil, err
 	}
+	return reportFrom(cn, answer)
+}
+
+// reportFrom decodes an agent's answer about itself. It trusts nothing of it.
+func reportFrom(cn log.UUID, answer *feed.Response) (*desired.NodeReport, error) {
 	if err := refusalOf(cn, "what it says of itself", answer); err != nil {
 		return nil, err
 	}

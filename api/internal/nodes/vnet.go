@@ -189,7 +189,7 @@ func (v *VNet) fill(state *projections.State, sessions map[log.UUID]*Session) {
 }
 
 func newVNetCN(state *projections.State, id log.UUID, session *Session) *VNetCN {
-	cn := &VNetCN{CN: id, Listed: true, networks: map[log.UUID]bool{}, session: session, nic: map[log.MAC]bool{}}
+	cn := &VNetCN{CN: id, Listed: true, networks: map[log.UUID]bool{}, nic: map[log.MAC]bool{}}
 	if rec, ok := state.Get(log.KindServer, id.String()); ok {
 		server := rec.Object.(*log.Server)
 		cn.Hostname, cn.Datacenter = server.Hostname, server.Datacenter
@@ -197,8 +197,14 @@ func newVNetCN(state *projections.State, id log.UUID, session *Session) *VNetCN 
 	if under, ok := state.UnderlayOf(id); ok {
 		cn.Underlay = under.Addr
 	}
-	if session == nil {
-		return cn
+	cn.seenBy(session)
+	return cn
+}
+
+// seenBy takes what a session says; nil: there is none.
+func (cn *VNetCN) seenBy(session *Session) {
+	if cn.session = session; session == nil {
+		return
 	}
 	cn.Server, cn.Programmed, cn.BehindMS = session.Server, session.Programmed, session.BehindMS
 	cn.Listed = session.Waiting+session.Idle <= len(session.Waits)
@@ -207,7 +213,6 @@ func newVNetCN(state *projections.State, id log.UUID, session *Session) *VNetCN 
 			cn.nic[*w.NIC] = w.Idle
 		}
 	}
-	return cn
 }
 
 // count adds a link that follows from entries up to seq.

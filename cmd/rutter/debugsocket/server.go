@@ -15,6 +15,7 @@ import (
 
 	"rutter/api/support"
 	"rutter/cmd/rutter/localhttp"
+	"rutter/cmd/rutter/output"
 )
 
 // Bounds of what is asked at the socket, and why.
@@ -116,12 +117,12 @@ func (s *Server) handler() http.Handler {
 // index lists what there is.
 func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 	for _, name := range s.source.Parts() {
-		fmt.Fprintf(w, "/support/%s\n", name)
+		output.Printf(w, "/support/%s\n", name)
 	}
 	for _, p := range pprof.Profiles() {
-		fmt.Fprintf(w, "/debug/pprof/%s\n", p.Name())
+		output.Printf(w, "/debug/pprof/%s\n", p.Name())
 	}
-	fmt.Fprintf(w, "/debug/pprof/profile?seconds=%d\n/debug/pprof/trace?seconds=1\n", defaultSeconds)
+	output.Printf(w, "/debug/pprof/profile?seconds=%d\n/debug/pprof/trace?seconds=1\n", defaultSeconds)
 }
 
 func (s *Server) part(w http.ResponseWriter, r *http.Request) {

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,7 +119,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		}
 	}()
 	cfg.Store.Logger, cfg.Triton.Hosts, cfg.Triton.addresses = cfg.Logger, cfg.Hosts, cfg.ServiceAddresses
-	cfg.Support = cmp.Or(cfg.Support, support.New(support.Config{Version: cfg.Version, Folder: cfg.Store.Dir}))
+	cfg.Support = supportOf(&cfg)
 	if err = s.listen(&cfg); err != nil {
 		return nil, err
 	}
@@ -143,13 +142,12 @@ func Open(cfg Options) (_ *Server, err error) {
 	}
 	gate := newGate(backend, cfg.CNNetworks)
 	s.compare = newAddressWatch(cfg.ServiceAddresses, peersAdapter{s.store}, logger)
-	answers := map[byte]func([]byte) ([]byte, error){askPlaces: s.answerPlaces, askAddresses: s.compare.answer}
 	s.places = newDirectory(backend.Status, peersAdapter{s.store}, cfg.TLS != "", cfg.API, s.apiListener.Addr(), s.store.Status().Address)
-	answers[askAPI] = s.places.answer
+	answers := map[byte]func([]byte) ([]byte, error){askPlaces: s.answerPlaces, askAddresses: s.compare.answer, askAPI: s.places.answer}
 	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, gate, s.tls, answers, logger); err != nil {
 		return nil, err
 	}
-	s.grants = s.followGrants(backend)
+	s.grants = s.newGrantFollower(backend)
 	if s.changefeed, err = changefeed.New(changefeed.Config{Store: storeapi.SurfaceStore{Store: backend}, Logger: logger, Agents: s.sessions.Live, VM: func(id log.UUID, vm *log.VM) map[string]any { return vmapi.FormOfItem(backend.View, id, vm) }}); err != nil {
 		return nil, err
 	}
@@ -187,25 +185,23 @@ func Open(cfg Options) (_ *Server, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	s.addParts(cfg.Support)
-	s.debug, err = debugsocket.Open(context.Background(), cfg.Debug, cfg.Support, logger)
-	return s, err
+	return s, s.openDebug(&cfg, logger)
+}
+
+// newGrantFollower makes what follows the log's grants.
+func (s *Server) newGrantFollower(store storeapi.Store) *grantFollower {
+	return &grantFollower{
+		view: func(fn func(*projections.State)) {
+			store.View(func(state *projections.State, _ log.Cursor) { fn(state) })
+		},
+		cutOff:      func(match func(matrix.Identity) bool) int { return s.api.CutOff(match) },
+		cutPrograms: func(match func(netip.Addr) bool) int { return s.triton.cutOff(match) },
+	}
 }
 
 // warnings are what operators must see to.
 func (s *Server) warnings(cfg Options) []string {
 	return slices.Concat(s.tls.warnings(plaintext(cfg)), svpWarnings(cfg), s.triton.warnings(), s.gateways.warnings(), s.store.Clock().Alarms, cfg.Drill.warnings(), s.narrow.warnings(), s.addresses.Problems(), s.compare.warnings())
-}
-
-// followGrants cuts off whom a changed grant no longer lets in.
-func (s *Server) followGrants(backend storeapi.Store) *grantFollower {
-	return &grantFollower{
-		view: func(fn func(*projections.State)) {
-			backend.View(func(state *projections.State, _ log.Cursor) { fn(state) })
-		},
-		cutOff:      func(match func(matrix.Identity) bool) int { return s.api.CutOff(match) },
-		cutPrograms: func(match func(netip.Addr) bool) int { return s.triton.cutOff(match) },
-	}
 }
 
 // measured are the collectors of the server's parts, but for those of the API and of SVP.

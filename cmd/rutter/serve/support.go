@@ -5,12 +5,30 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"time"
 
 	"rutter/api/auth/matrix"
 	"rutter/api/support"
+	"rutter/cmd/rutter/debugsocket"
 )
+
+// supportOf is the source of a server: that of the options, or one without log lines and
+// settings.
+func supportOf(cfg *Options) *support.Source {
+	if cfg.Support != nil {
+		return cfg.Support
+	}
+	return support.New(support.Config{Version: cfg.Version, Folder: cfg.Store.Dir})
+}
+
+// openDebug completes the parts of this server, and opens its debug socket.
+func (s *Server) openDebug(cfg *Options, logger *slog.Logger) (err error) {
+	s.addParts(cfg.Support)
+	s.debug, err = debugsocket.Open(context.Background(), cfg.Debug, cfg.Support, logger)
+	return err
+}
 
 // addParts adds what the API answers to the parts of this server, so that they are at the
 // debug socket too when no client reaches the API.
