@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"rutter/integration/rig"
 )
@@ -46,9 +47,7 @@ func TestDev(t *testing.T) {
 			continue
 		}
 		tried++
-		cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
-		cmd.Dir = t.TempDir()
-		if out, err := cmd.CombinedOutput(); err != nil {
+		if out, err := tries(t, words); err != nil {
 			t.Errorf("%s: %v: %s", command, err, out)
 		}
 	}
@@ -64,6 +63,18 @@ func TestDev(t *testing.T) {
 			t.Errorf("%s: %s", path, answer.Status)
 		}
 		answer.Body.Close()
+	}
+}
+
+// tries runs a command until it succeeds: a node that has just joined is unknown at first,
+// which a trace doubts.
+func tries(t *testing.T, words []string) (out []byte, err error) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
+		cmd.Dir = t.TempDir()
+		if out, err = cmd.CombinedOutput(); err == nil || time.Now().After(end) {
+			return out, err
+		}
 	}
 }
 
