@@ -72,7 +72,7 @@ output = "json"
 `)
 	_, first, errs := rutter(t, "config", "print", "--config", path, "-o", "table")
 	again := configIn(t, first)
-	if code, out, errs := rutter(t, "config", "check", again); code != 0 || strings.Count(out, "is right") != 4 {
+	if code, out, errs := rutter(t, "config", "check", again); code != 0 || strings.Count(out, "is right") != 5 {
 		t.Errorf("exit code %d, %q, %q", code, out, errs)
 	}
 	if _, second, _ := rutter(t, "config", "print", "--config", again, "-o", "table"); second != first {

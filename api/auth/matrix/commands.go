@@ -78,7 +78,7 @@ var commandGroups = []struct {
 	{
 		cells: cells{local: Allow}, why: "they work on files or sockets of this machine: whoever may open those may run them",
 		names: []string{
-			"server", "agent status", "agent ports", "agent join", "cert init", "cert issue", "cert show", "cert rotate issue", "cert trust", "vms", "vms status", "varpd", "dev", "demo", "bench agents", "vm create", "vm update", "vm delete", "vm start", "vm stop", "vm reboot", "cni", "libvirt-hook",
+			"server", "agent status", "agent ports", "agent join", "cert init", "cert issue", "cert show", "cert rotate issue", "cert trust", "vms status", "varpd", "dev", "demo", "bench agents", "vm create", "vm update", "vm delete", "vm start", "vm stop", "vm reboot", "cni", "libvirt-hook",
 			"log verify", "svp snoop", "vminfo ping", "vminfo status", "vminfo vms", "vminfo vm", "vminfo events", "vminfo serve", "cluster recover", "cluster skip",
 			"snapshot inspect", "snapshot restore", "snapshot compact", "config print", "config check", "completion bash", "completion zsh", "completion fish", "manpages", "version", "explain",
 		},
