@@ -87,7 +87,7 @@ func TestEveryKindHasPages(t *testing.T) {
 	shot(t, b, ctx, "object-ip")
 	await(t, b, ctx, fmt.Sprintf("Number(at.max) > %d", head))
 	textOf(t, b, ctx, fmt.Sprintf("(at.value = %d, at.dispatchEvent(new Event('input')))", head))
-	await(t, b, ctx, "document.querySelector('.time.past') && main.innerText.includes('IP not found')")
+	await(t, b, ctx, "document.querySelector('.time.past') && main.innerText.includes('It was not there then.')")
 	for _, problem := range b.Problems() { // the browser tells of the answer that it was not there then
 		if !strings.Contains(problem, "404 (Not Found)") {
 			t.Errorf("the page complains: %q", problem)

@@ -37,7 +37,7 @@ func prints(section, words string, wants ...string) check {
 var checks = []check{
 	prints("The package", "rutter version", "rutter "+oldVersion),
 	{section: "The package", words: "apt-get install", after: nothingStarted},
-	prints("Settings of servers", "systemctl status", "active (running)", "Status: \"waits: "),
+	prints("Settings of servers", "systemctl status", "active (running)", "Status: \""),
 	{section: "Settings of servers", words: "rutter cluster status", after: leads},
 	prints("Compute nodes", "systemctl status", "active (running)", "Status: \"follows https://10.0.0."),
 	prints("Compute nodes", "rutter cn sessions", "7ed01", "7ed02"),
