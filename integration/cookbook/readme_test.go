@@ -60,7 +60,9 @@ func TestCommandsThatDevPrints(t *testing.T) {
 	}
 	n := 0
 	for line := range strings.Lines(string(said)) {
-		if line = strings.TrimSpace(line); strings.HasPrefix(line, rutter) {
+		// A trace between simulated kernels ends with doubts, and a bundle writes a file:
+		// integration/support.TestDev runs these two.
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, rutter) && !strings.Contains(line, " trace ") && !strings.Contains(line, " support bundle ") {
 			try(t, ctx, line)
 			n++
 		}
