@@ -8,10 +8,7 @@ import (
 )
 
 // walk is the way through the page.
-type walk struct {
-	*machines
-	written string // the tags that were acknowledged during the upgrade
-}
+type walk struct{ *machines }
 
 // check is what a block of the page must have done. To test more of the page, add a block
 // to it and a check here.

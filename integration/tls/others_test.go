@@ -78,8 +78,24 @@ func (w *world) asker(name string) asker {
 	return asker{w, &http.Client{Transport: transport, CheckRedirect: noFurther, Timeout: finishPatience}}
 }
 
-// ask returns an answer's status, its head as it came, and its body.
+// ask returns an answer's status, its head as it came, and its body. A node or a reader that
+// has used up its requests of these seconds waits as the server says, as its own client does.
 func (a asker) ask(method, path, body string) (status int, head, text string) {
+	a.w.t.Helper()
+	for {
+		status, head, text = a.once(method, path, body)
+		if status != http.StatusTooManyRequests {
+			return status, head, text
+		}
+		awaitRate()
+	}
+}
+
+// awaitRate waits until a client that was answered 429 has some requests again.
+func awaitRate() { time.Sleep(time.Second) }
+
+// once is ask without waiting.
+func (a asker) once(method, path, body string) (status int, head, text string) {
 	a.w.t.Helper()
 	r, err := http.NewRequestWithContext(a.w.t.Context(), method, a.w.urls[0]+path, strings.NewReader(body))
 	a.w.must(err)
@@ -281,7 +297,12 @@ func (w *world) tryChangefeed(name string) {
 	for _, version := range []string{"~1", "~2"} {
 		for _, base := range []string{"", "/napi"} {
 			for _, url := range w.urls {
-				if conn, err := w.listen(name, url+base, version); err == nil {
+				conn, err := w.listen(name, url+base, version)
+				for err != nil && strings.Contains(err.Error(), "429") {
+					awaitRate()
+					conn, err = w.listen(name, url+base, version)
+				}
+				if err == nil {
 					_ = conn.CloseNow()
 					w.t.Errorf("%s: %s%s/changefeeds %s: let in", name, url, base, version)
 				} else if !strings.Contains(err.Error(), "status 403") {
