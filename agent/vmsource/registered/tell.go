@@ -290,10 +290,15 @@ func isSoon(err error) bool { return errors.Is(err, errNotShown) || errors.Is(er
 // tell tells the log what is to be told of a VM. The caller has its lock. Errors say that
 // no server answered.
 func (s *Source) tell(ctx context.Context, id log.UUID) error {
-	err := s.make(ctx, id)
-	var refusal *log.Refusal
-	if err != nil && !errors.As(err, &refusal) {
-		return err
+	for {
+		err := s.make(ctx, id)
+		if err == nil {
+			break
+		}
+		var refusal *log.Refusal // of one change, whose NICs have it as their reason now; others are still to be made
+		if !errors.As(err, &refusal) {
+			return err
+		}
 	}
 	for {
 		r := s.recordOf(id)
@@ -301,13 +306,21 @@ func (s *Source) tell(ctx context.Context, id log.UUID) error {
 			return nil
 		}
 		i := slices.IndexFunc(r.NICs, func(n nicRecord) bool { return n.Leaving || r.Leaving })
-		if i < 0 {
-			break
+		if i >= 0 {
+			if err := s.deleteNIC(ctx, r, r.NICs[i]); err != nil {
+				return err
+			}
+			continue
 		}
-		if err := s.deleteNIC(ctx, r, r.NICs[i]); err != nil {
+		if again, err := s.left(id); !again {
 			return err
 		}
 	}
+}
+
+// left removes a registration that was deleted and of which the log has no NIC. again: it was
+// deleted only now, and has NICs that are to be deleted first.
+func (s *Source) left(id log.UUID) (again bool, err error) {
 	s.disk.Lock()
 	defer s.disk.Unlock()
 	s.mu.Lock()
@@ -315,11 +328,13 @@ func (s *Source) tell(ctx context.Context, id log.UUID) error {
 	e := s.vms[id]
 	switch {
 	case e == nil || !e.Leaving:
-		return nil
+		return false, nil
+	case len(e.NICs) > 0:
+		return true, nil
 	case e.Known && !e.shown:
-		return errNotShown
+		return false, errNotShown
 	}
-	return s.forgetLocked(e)
+	return false, s.forgetLocked(e)
 }
 
 // tellAlways tells the log what is to be told until ctx ends: soon after each token in
