@@ -94,6 +94,12 @@ func (n *node) pings(vm, to string) {
 func (n *node) address6(vm, address string, bits int) {
 	n.t.Helper()
 	n.sh(vm, fmt.Sprintf("ip addr add %s/%d dev eth0 nodad", address, bits))
+	n.local6(vm, address)
+}
+
+// local6 waits until the kernel of a VM accepts packets to an address of its own.
+func (n *node) local6(vm, address string) {
+	n.t.Helper()
 	n.eventually("the local route of "+address, func() bool {
 		return strings.Contains(n.sh(vm, "ip -6 route show table local"), "local "+address+" ")
 	})
@@ -240,6 +246,7 @@ func TestNDFromTheLog(t *testing.T) {
 		if out := dad(vm, ip); strings.Contains(out, "dadfailed") {
 			t.Errorf("%s may not have its own address: %s", vm, out)
 		}
+		n.local6(vm, ip)
 	}
 	n.pings("vm25", "fd00:1::6")
 	n.pings("vm26", "fd00:1::5")

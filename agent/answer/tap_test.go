@@ -104,8 +104,8 @@ func TestTapBootsByDHCP(t *testing.T) {
 	n.boot("vm6").await("bound", 0)
 	n.pings("vm5", "10.0.0.6")
 	n.pings("vm6", "10.0.0.5")
-	n.sh("vm25", "ip addr add fd00:1::5/64 dev eth0")
-	n.sh("vm26", "ip addr add fd00:1::6/64 dev eth0")
+	n.address6("vm25", "fd00:1::5", 64)
+	n.address6("vm26", "fd00:1::6", 64)
 	n.pings("vm25", "fd00:1::6")
 	n.pings("vm26", "fd00:1::5")
 	if c := n.answerer.Counters(); c.Malformed != 0 || c.Shortened != 0 {

@@ -60,8 +60,12 @@ func output(cmd *exec.Cmd) (string, error) {
 }
 
 // groundScript is the first process of the machines' processes: it waits for those whose parent
-// has ended.
-const groundScript = "trap : CHLD; while :; do sleep 1000 & wait; done"
+// has ended. What it says first is true when unshare has made the namespaces, and mounted /proc
+// there: before, those of unshare's process are this test's, and a machine that was made there
+// has a pid that means nothing to the others.
+const groundScript = "echo " + groundReady + "; trap : CHLD; while :; do sleep 1000 & wait; done"
+
+const groundReady = "the namespaces are there"
 
 // newSpaces starts machines, with the units of their roles and what the pages take from the
 // folder of this repository.
@@ -73,6 +77,13 @@ func newSpaces(t *testing.T, names ...string) *spaces {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.end)
+	for s.ground.Tail() != groundReady {
+		select {
+		case <-s.ground.Ended():
+			t.Fatalf("the machines' first process ended: %s", s.ground.Tail())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 	if err := errors.Join(netlab.AddBridge("lan"), netlab.AddBridge("underlay")); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +205,7 @@ unshare --net --mount --uts sh -c '
 	ip link set lo up
 	echo $$ >"$1/pid"
 	exec sleep infinity' sh $stage $1 >$stage/log/machine.log 2>&1 </dev/null &
-for i in $(seq 1000); do [ ! -s pid ] || break; sleep 0.01; done
+for i in $(seq 6000); do [ ! -s pid ] || break; sleep 0.01; done
 pid=$(cat pid)
 ip link add l$1 mtu 1600 master lan up type veth peer name eth0 mtu 1500 netns $pid
 nsenter -t $pid -n sh -ec "ip addr add 10.0.0.$2/24 dev eth0; ip link set eth0 up"
