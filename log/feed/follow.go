@@ -27,7 +27,11 @@ const (
 	TellLazily = 500 * time.Millisecond
 	TellEvery  = 2 * time.Millisecond
 	WriteLimit = 10 * time.Second // for writing one frame
-	readBuffer = 64 << 10         // bytes; one read takes some hundred entries
+	// FinalRead is how long the reader goes on after a write failed. A server that sends
+	// a subscriber away closes the connection behind its Drain, which a write may find
+	// out before the Drain is read.
+	FinalRead  = time.Second
+	readBuffer = 64 << 10 // bytes; one read takes some hundred entries
 )
 
 // Errors of Follow.
@@ -211,14 +215,20 @@ func (c *Conn) Follow(ctx context.Context, hello *Hello, handler Handler) error 
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		if err := c.writeAll(ctx, hello); err != nil {
+		err := c.writeAll(ctx, hello)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(FinalRead):
 			cancel(err)
 		}
 	}()
 	err := c.readAll(hello.Cursor, handler)
 	// If the reader did not close the connection itself, the cause says why it was
-	// closed.
-	if cause := context.Cause(ctx); cause != nil {
+	// closed. A Drain that was read says more: the subscriber must go elsewhere.
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrDrained) {
 		err = cause
 	}
 	cancel(nil)
