@@ -26,7 +26,9 @@ type host struct {
 	conns     map[*conn]bool
 }
 
-func newNet(uint64) *netw { return &netw{hosts: map[string]*host{}, at: map[string]*host{}, ports: 30000} }
+func newNet(uint64) *netw {
+	return &netw{hosts: map[string]*host{}, at: map[string]*host{}, ports: 30000}
+}
 
 func (n *netw) Host(name string) *host {
 	n.mu.Lock()
@@ -180,9 +182,9 @@ func newPipe(a, b net.Addr) (*conn, *conn) {
 
 type timeout struct{}
 
-func (timeout) Error() string   { return "i/o timeout" }
-func (timeout) Timeout() bool   { return true }
-func (timeout) Temporary() bool { return true }
+func (timeout) Error() string     { return "i/o timeout" }
+func (timeout) Timeout() bool     { return true }
+func (timeout) Temporary() bool   { return true }
 func (timeout) Is(err error) bool { return err == context.DeadlineExceeded }
 
 func (c *conn) Read(p []byte) (int, error) {
