@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"rutter/api/client"
+	"rutter/integration/simulate/network"
 	"rutter/integration/simulate/seen"
 	"rutter/log"
 )
 
 // client returns a client on a host, of one server or, if server is "", of all, with the
 // first-th first.
-func (w *world) client(h *host, server string, first int) (*client.Client, error) {
+func (w *world) client(h *network.Host, server string, first int) (*client.Client, error) {
 	var urls []string
 	for i := range w.servers {
 		s := w.servers[(i+first)%len(w.servers)]

@@ -11,6 +11,7 @@ import (
 	"rutter/agent"
 	"rutter/agent/link/plan"
 	"rutter/api/client"
+	"rutter/integration/simulate/network"
 	"rutter/integration/simulate/seen"
 	"rutter/log"
 	"rutter/projections"
@@ -23,7 +24,7 @@ type node struct {
 	i      int
 	name   string
 	cn     log.UUID
-	host   *host
+	host   *network.Host
 	folder string
 	kernel *kernel
 	clock  clock

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"rutter/integration/simulate/history"
+	"rutter/integration/simulate/network"
 	"rutter/integration/simulate/seen"
 	"rutter/log"
 	"rutter/raftstore"
@@ -36,7 +37,7 @@ type Report struct {
 type world struct {
 	h       history.History
 	o       Options
-	net     *netw
+	net     *network.Net
 	seen    *seen.Log
 	folder  string
 	members []raftstore.Member
@@ -162,7 +163,7 @@ func (w *world) look(s *server) (e seen.Server, ok bool) {
 func (w *world) live() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.ctx = ctx
-	w.net = newNet(w.h.Seed)
+	w.net = network.New(w.h.Seed)
 	for i := range w.h.Servers {
 		s := w.newServer(i)
 		w.servers = append(w.servers, s)
