@@ -88,7 +88,7 @@ func TestGoldenSeeds(t *testing.T) {
 	path := filepath.Join("testdata", "seeds.txt")
 	var b strings.Builder
 	for seed := range uint64(3) {
-		for _, p := range []Profile{Usual(), Wide(), Short()} {
+		for _, p := range []Profile{Usual(), Wide(), Usual().Lasting(20 * sec)} {
 			b.WriteString(Generate(seed, p).String() + "\n\n")
 		}
 	}

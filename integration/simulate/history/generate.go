@@ -34,10 +34,11 @@ func Wide() Profile {
 	return p
 }
 
-// Short is for a test that has little time.
-func Short() Profile {
-	p := Usual()
-	p.Duration, p.Faults = 20*time.Second, Span{2, 8}
+// Lasting is the same profile for histories of another length, with as many faults a minute.
+func (p Profile) Lasting(d time.Duration) Profile {
+	scale := func(n int) int { return max(1, int(int64(n)*int64(d)/int64(p.Duration))) }
+	p.Faults = Span{scale(p.Faults.Least), scale(p.Faults.Most)}
+	p.Duration = d
 	return p
 }
 

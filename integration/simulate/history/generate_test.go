@@ -10,7 +10,7 @@ import (
 )
 
 func profiles() map[string]Profile {
-	return map[string]Profile{"usual": Usual(), "wide": Wide(), "short": Short()}
+	return map[string]Profile{"usual": Usual(), "wide": Wide(), "short": Usual().Lasting(20 * sec)}
 }
 
 // Each history that is made can be run, ends in time, and is the same for the same seed.

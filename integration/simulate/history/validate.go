@@ -126,7 +126,7 @@ func (h History) validateMachine(field, name string, may place) error {
 	most := map[place]int{onServer: h.Servers, onAgent: h.Agents, onClient: h.Clients}[kind]
 	switch {
 	case !ok:
-		return fmt.Errorf("%s: %q is no name; servers are s1, s2, ..., agents cn1, ..., and clients c1, ...", field, name)
+		return fmt.Errorf("%s: %q is no name; servers are s1 and so on, agents cn1, clients c1", field, name)
 	case may == onNobody:
 		return fmt.Errorf("%s: %s is one machine, and the fault is the cluster's; take it out", field, name)
 	case may&kind == 0:
