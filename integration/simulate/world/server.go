@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"rutter/cmd/rutter/serve"
+	"rutter/integration/simulate/network"
 	"rutter/raftstore"
 )
 
@@ -25,7 +26,7 @@ const (
 type server struct {
 	w     *world
 	id    string
-	host  *host
+	host  *network.Host
 	dir   string
 	clock clock
 
@@ -56,7 +57,7 @@ func (c *clock) now() time.Time {
 }
 
 // peerNetwork is the peer port of a server.
-type peerNetwork struct{ host *host }
+type peerNetwork struct{ host *network.Host }
 
 // Listen implements raftstore.Network.
 func (n peerNetwork) Listen(address string) (net.Listener, error) { return n.host.Listen(address) }

@@ -1,7 +1,6 @@
 package world_test
 
 import (
-	"os"
 	"testing"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 )
 
 func TestWorld(t *testing.T) {
-	r := world.Run(t, history.History{Seed: 1, Servers: 3, Agents: 5, Clients: 2, Duration: 20 * time.Second}, world.Options{Log: os.Stderr})
+	r := world.Run(t, history.History{Seed: 1, Servers: 3, Agents: 5, Clients: 2, Duration: 60 * time.Second}, world.Options{})
 	for _, f := range r.Failures {
 		t.Error(f)
 	}
