@@ -3,7 +3,7 @@ package simulate
 import "testing"
 
 // worlds are what a worker can run histories in.
-var worlds = map[string]Run{"tiny": tiny}
+var worlds = map[string]Run{"": whole, "tiny": tiny}
 
 // TestWorker is no test: it is what a Pool's processes run.
 func TestWorker(t *testing.T) {

@@ -53,10 +53,16 @@ type failure struct {
 
 // Summary is what a run came to.
 type Summary struct {
-	Histories, Failed   int
-	PerSecond, Speedup  float64 // histories a real second; simulated seconds a real second
-	Covered, Unfinished int     // states that occurred; seeds that were not run
-	Table               coverage.Table
+	Histories, Failed  int
+	PerSecond, Speedup float64 // histories a real second; simulated seconds a real second
+	Covered            int     // states that occurred
+	Unfinished         int     // seeds that were not run, or not to their end
+	Table              coverage.Table
+}
+
+// Line is the summary as key=value.
+func (s Summary) Line() string {
+	return fmt.Sprintf("histories_per_s=%.2f sim_speedup=%.1f states_covered=%d", s.PerSecond, s.Speedup, s.Covered)
 }
 
 // Run runs the histories of the seeds and reports on them. The end of ctx ends it early. The

@@ -40,8 +40,8 @@ func Work(t *testing.T, run Run) {
 	}
 }
 
-// jobs reads them beside the histories, so that the process ends as soon as its parent has: it
-// does not finish a history for nobody.
+// jobs reads them beside the histories, so that the process ends as soon as its parent has: a
+// history whose result would not be read is not finished.
 func jobs(t *testing.T, from io.Reader) <-chan job {
 	out := make(chan job, 1)
 	go func() {

@@ -25,7 +25,7 @@ type counter struct {
 	looks   map[string]seen.Server // the last one at each server
 	leader  string                 // the last one that led
 	term    uint64
-	led     bool            // somebody led at the last look
+	led     bool            // a server led at the last look
 	running map[string]bool // servers
 	ended   map[string]bool // servers and agents that ran and ended
 	any     bool            // a server ran

@@ -84,8 +84,8 @@ func (t *Table) Missing() (missing []State) {
 	return missing
 }
 
-// Unknown returns the names that were counted and are of no state: somebody counts what nobody
-// declared, or misspelt it.
+// Unknown returns the names that were counted and are of no state: what
+// counts them is misspelt, or the state was not declared.
 func (t *Table) Unknown() (unknown []string) {
 	for name := range t.In {
 		if !slices.ContainsFunc(States, func(s State) bool { return s.Name == name }) {

@@ -100,7 +100,7 @@ func TestCount(t *testing.T) {
 		{"c1", seen.WriteBegun{Change: change}},
 		{"s2", seen.Server{Term: 3, Leads: true, Ready: "behind", Lag: 4}}, // two leaders, a change within a write
 		{"s1", seen.Server{Term: 3}},
-		{"s2", seen.Server{Term: 3}}, // nobody leads
+		{"s2", seen.Server{Term: 3}}, // none leads
 		{"c1", seen.Write{Change: change, Outcome: seen.Unknown}},
 		{"c1", seen.Write{Outcome: seen.Accepted, Result: log.Result{Last: 9}}},
 		{"c1", seen.Write{Change: change, Outcome: seen.Accepted, Result: log.Result{Last: 7}}},

@@ -54,7 +54,7 @@ func ordered(h History) History {
 	return h
 }
 
-// The form of a file does not change: histories that were kept are read for ever.
+// The form of a file does not change: what was kept once must be read by every later version.
 func TestGoldenFile(t *testing.T) {
 	path := filepath.Join("testdata", "every.json")
 	text, err := every().Encode()

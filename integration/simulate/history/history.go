@@ -4,7 +4,7 @@
 //
 // Generate makes a history, Validate says what is wrong with one, Read and Write are its file,
 // and Shrink looks for the smallest part of it that fails in the same way. Nothing here runs
-// anything, has a clock or a goroutine: the same seed gives the same history for ever, unless
+// anything, has a clock or a goroutine: the same seed gives the same history until
 // Generate is changed.
 package history
 
@@ -45,14 +45,14 @@ const (
 	Older Kind = "older" // it stops, and starts as a program that knows feature version N only, for For
 )
 
-// Faults of the network. Without To they are between On and everybody.
+// Faults of the network. Without To they are between On and all others.
 const (
 	Cut      Kind = "cut"      // nothing goes either way
 	OneWay   Kind = "oneway"   // nothing goes from On to To
 	Slow     Kind = "slow"     // N milliseconds of delay each way
 	Lossy    Kind = "lossy"    // N percent of the segments are sent again, after TCP's timeout, in order
 	Reset    Kind = "reset"    // connections that exist are reset
-	HalfOpen Kind = "halfopen" // connections that exist carry nothing more, and nobody is told
+	HalfOpen Kind = "halfopen" // connections that exist carry nothing more, and neither end is told
 )
 
 // Faults of a disk.
