@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,9 @@ import (
 // Options say how a history is run.
 type Options struct {
 	Log io.Writer // of servers and agents, and of what happens; nil: none
+	// Patience is how long the history may take of real time before all goroutines are printed
+	// and the process ends: 1 min.
+	Patience time.Duration
 }
 
 // Report says what a history came to.
@@ -62,6 +66,17 @@ func Run(t *testing.T, h history.History, o Options) (report Report) {
 	}
 	defer os.RemoveAll(folder)
 	begun := time.Now()
+	patience := o.Patience
+	if patience == 0 {
+		patience = time.Minute
+	}
+	watchdog := time.AfterFunc(patience, func() { // in real time: it is made outside of the bubble
+		stacks := make([]byte, 16<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		fmt.Fprintf(os.Stderr, "seed %d takes longer than %v; all goroutines:\n%s\n", h.Seed, patience, stacks)
+		os.Exit(2)
+	})
+	defer watchdog.Stop()
 	synctest.Test(t, func(*testing.T) {
 		w := &world{h: h, o: o, folder: folder, seen: new(seen.Log), coverage: map[string]int{}}
 		w.seen.Watch(w.notice)

@@ -9,7 +9,7 @@ import (
 )
 
 func TestWorld(t *testing.T) {
-	r := world.Run(t, history.History{Seed: 1, Servers: 3, Agents: 5, Clients: 2, Duration: 60 * time.Second}, world.Options{})
+	r := world.Run(t, history.History{Seed: 1, Servers: 3, Agents: 5, Clients: 2, Duration: 60 * time.Second}, world.Options{Patience: 15 * time.Second})
 	for _, f := range r.Failures {
 		t.Error(f)
 	}
