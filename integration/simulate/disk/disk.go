@@ -149,7 +149,7 @@ func (f *Folder) Path() string { return f.mount }
 func (f *Folder) Backing() string { return f.backing }
 
 // FailAfter lets n more operations that change or sync something succeed; all later ones
-// return EIO, until Heal.
+// return EIO, until Heal. Negative: all succeed.
 func (f *Folder) FailAfter(n int) { f.Fail(n, "", syscall.EIO) }
 
 // Fail is FailAfter for operations of one kind, and with another error. The kinds are create,
