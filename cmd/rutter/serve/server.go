@@ -65,6 +65,9 @@ type Options struct {
 	Backup         backup.Settings
 	BackupLauncher *backup.Launcher
 	Version        string
+	// Listen opens the ports of the API, of SVP and of Triton's surfaces; nil: on this machine.
+	// Simulations give a network of their own. The peer port is opened by Store.Network.
+	Listen func(address string) (net.Listener, error)
 	// Support has what the server says of itself to operators; nil: a source without log
 	// lines and settings.
 	Support *support.Source
@@ -118,8 +121,12 @@ func Open(cfg Options) (_ *Server, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	cfg.Store.Logger, cfg.Triton.Hosts, cfg.Triton.addresses = cfg.Logger, cfg.Hosts, cfg.ServiceAddresses
+	cfg.Store.Logger, cfg.Triton.Hosts = cfg.Logger, cfg.Hosts
 	cfg.Support = supportOf(&cfg)
+	if cfg.Listen == nil {
+		cfg.Listen = func(address string) (net.Listener, error) { return serviceaddr.Listen(cfg.ServiceAddresses, address) }
+	}
+	cfg.Triton.listen = cfg.Listen
 	if err = s.listen(&cfg); err != nil {
 		return nil, err
 	}
@@ -241,14 +248,14 @@ func (s *Server) listen(cfg *Options) (err error) {
 		s.tls.life, s.tls.budgets = cfg.CertLife, cfg.Budgets
 		cfg.Store.Network = tlsgate.Network{Keeper: s.tls.peers}
 	}
-	if s.apiListener, err = serviceaddr.Listen(cfg.ServiceAddresses, cfg.API); err != nil {
+	if s.apiListener, err = cfg.Listen(cfg.API); err != nil {
 		return fmt.Errorf("API: %w (--listen names another address)", err)
 	}
 	if s.tls != nil {
 		s.apiListener = s.tls.clients.Listener(s.apiListener, s.apiPort())
 	}
 	if cfg.SVP != "off" {
-		if s.svpListener, err = serviceaddr.Listen(cfg.ServiceAddresses, cfg.SVP); err != nil {
+		if s.svpListener, err = cfg.Listen(cfg.SVP); err != nil {
 			return fmt.Errorf("SVP: %w (--svp off, if another daemon holds the port)", err)
 		}
 	}
@@ -341,3 +348,6 @@ func (s *Server) close() error {
 	errs = append(errs, s.audit.Close(), s.debug.Close())
 	return errors.Join(errs...)
 }
+
+// Store is the server's replica of the log.
+func (s *Server) Store() *raftstore.Store { return s.store }

@@ -19,7 +19,6 @@ import (
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/webcheck"
 	"rutter/api/triton/napi"
-	"rutter/cmd/rutter/serviceaddr"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/log"
 )
@@ -48,7 +47,7 @@ type TritonOptions struct {
 	// PlacementBehind leaves /allocate, /capacity and the waitlist to the old CNAPI.
 	PlacementBehind bool
 
-	addresses []serviceaddr.Address // Options.ServiceAddresses
+	listen func(address string) (net.Listener, error) // Options.Listen
 }
 
 // triton has the surfaces for Triton's programs: under the API's paths, and on
@@ -111,7 +110,7 @@ func (t *triton) listen(surfaces map[string]*api.Surface, granted func(netip.Add
 		if table == nil {
 			return fmt.Errorf("--%s: this program has no such surface", name)
 		}
-		l, err := serviceaddr.Listen(t.cfg.addresses, address)
+		l, err := t.cfg.listen(address)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}

@@ -1,0 +1,179 @@
+package world
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"rutter/integration/simulate/seen"
+	"rutter/log"
+	"rutter/projections/desired"
+	"rutter/raftstore"
+)
+
+// recovery is how long the cluster may take, after the last fault, until all is healthy. An
+// agent waits at most 2 s between tries, and 3 s for each server that does not answer; a
+// client's connection that is dead is noticed after 20 s; an object of the kernel that failed
+// is tried again after at most 30 s; elections and a rebuilt server take a few seconds more.
+const recovery = 60 * time.Second
+
+// heal waits until all is healthy, and checks what must hold then.
+func (w *world) heal() {
+	begun := time.Now()
+	var why []string
+	for {
+		if why = w.unhealthy(); len(why) == 0 {
+			break
+		}
+		if time.Since(begun) > recovery {
+			for _, line := range why {
+				w.fail("not healthy %v after the last fault: %s", recovery, line)
+			}
+			break
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	w.count("healthy after s", int(time.Since(begun).Seconds()))
+	w.judge()
+}
+
+// unhealthy says what is not as it is to be when nothing goes wrong and nobody writes.
+func (w *world) unhealthy() (why []string) {
+	var first seen.Server
+	var leaders int
+	var store *raftstore.Store
+	for i, s := range w.servers {
+		e, ok := w.look(s)
+		switch {
+		case !ok:
+			why = append(why, s.id+" does not run")
+			continue
+		case e.Ready != "":
+			why = append(why, s.id+" is not ready: "+e.Ready)
+		}
+		if e.Leads {
+			leaders++
+		}
+		if i == 0 || store == nil {
+			first, store = e, s.store()
+		} else if e.Head != first.Head {
+			why = append(why, fmt.Sprintf("%s stands at %s, and another at %s", s.id, e.Head, first.Head))
+		}
+		if e.Lag > 0 {
+			why = append(why, fmt.Sprintf("%s has %d events that are not in changes.db", s.id, e.Lag))
+		}
+	}
+	if leaders != 1 {
+		why = append(why, fmt.Sprintf("%d servers lead", leaders))
+	}
+	if store == nil {
+		return why
+	}
+	for _, n := range w.nodes {
+		why = append(why, w.unprogrammed(n, store)...)
+	}
+	return why
+}
+
+// unprogrammed says what an agent's kernel lacks of a server's state.
+func (w *world) unprogrammed(n *node, store *raftstore.Store) (why []string) {
+	a := n.running()
+	if a == nil {
+		return []string{n.name + " does not run"}
+	}
+	var want desired.Links
+	store.View(func(v raftstore.View) { want = desired.Of(v.State, n.cn) })
+	lacks := n.kernel.differences(want)
+	status := a.Status()
+	e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Differences: lacks}
+	w.seen.Add(n.name, e)
+	if len(lacks) > 0 {
+		why = append(why, fmt.Sprintf("%s: its kernel is not as the log wants it: %d steps, the first: %s (state %s, cursor %s, error %q, failures %v)", n.name, len(lacks), lacks[0], status.State, status.Cursor, status.Failure, status.Kernel.Failures))
+	}
+	if head := store.Head(); status.Head != head.Seq || status.Programmed != head.Seq {
+		why = append(why, fmt.Sprintf("%s: is at %s, head %d, programmed %d, and the log at %s (state %s, error %q)", n.name, status.Cursor, status.Head, status.Programmed, head, status.State, status.Failure))
+	}
+	return why
+}
+
+// judge checks what must hold of all that was seen.
+func (w *world) judge() {
+	entries := map[string][]log.Entry{}
+	for _, s := range w.servers {
+		store := s.store()
+		if store == nil {
+			continue
+		}
+		after := max(store.Floor(), 1) - 1
+		var all []log.Entry
+		for {
+			more, err := store.Entries(after, 1000)
+			if err != nil {
+				w.fail("entries of %s after %d: %v", s.id, after, err)
+				break
+			}
+			if len(more) == 0 {
+				break
+			}
+			all = append(all, more...)
+			after = more[len(more)-1].Seq
+		}
+		entries[s.id] = all
+		e := seen.Entries{Entries: all}
+		if len(all) > 0 {
+			e.Floor = all[0].Seq
+		}
+		w.seen.Add(s.id, e)
+		var sum string
+		store.View(func(v raftstore.View) { sum = fmt.Sprint(v.State.Sum(), v.Head) })
+		w.sums = append(w.sums, s.id+" "+sum)
+		if i := slices.IndexFunc(w.sums, func(other string) bool { return other[3:] != sum }); i >= 0 {
+			w.fail("states differ: %s, %s", w.sums[i], w.sums[len(w.sums)-1])
+		}
+	}
+	for id, all := range entries {
+		w.acknowledged(id, all)
+		break
+	}
+}
+
+// acknowledged: what was accepted is in the log once, where it was said to be; what was
+// refused is not.
+func (w *world) acknowledged(id string, all []log.Entry) {
+	type place struct{ first, last log.Seq }
+	found := map[log.UUID]place{}
+	var before log.UUID
+	for _, entry := range all {
+		event, err := entry.Event()
+		if err != nil {
+			w.fail("%s: %v", id, err)
+			return
+		}
+		p, known := found[event.ChangeID]
+		if known && event.ChangeID != before {
+			w.fail("%s: change %s was done twice: at %d, and at %d", id, event.ChangeID, p.first, entry.Seq)
+		}
+		if !known {
+			p.first = entry.Seq
+		}
+		p.last, before = entry.Seq, event.ChangeID
+		found[event.ChangeID] = p
+	}
+	var floor log.Seq
+	if len(all) > 0 {
+		floor = all[0].Seq
+	}
+	for _, r := range w.seen.Records() {
+		e, is := r.Event.(seen.Write)
+		if !is {
+			continue
+		}
+		p, there := found[e.Change.ID]
+		switch {
+		case e.Outcome == seen.Accepted && e.Result.Events > 0 && e.Result.First >= floor && (!there || p != place{e.Result.First, e.Result.Last}):
+			w.fail("%s: change %s of %s was accepted at %v as %d to %d, and is %v in the log", id, e.Change.ID, r.Who, e.Until, e.Result.First, e.Result.Last, p)
+		case e.Outcome == seen.Refused && there:
+			w.fail("%s: change %s of %s was refused at %v (%v), and is in the log at %d", id, e.Change.ID, r.Who, e.Until, e.Refusal, p.first)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"rutter/agent"
+	"rutter/agent/link/plan"
+	"rutter/api/client"
+	"rutter/integration/simulate/network"
+	"rutter/integration/simulate/seen"
+	"rutter/log"
+	"rutter/projections"
+	"rutter/projections/desired"
+)
+
+// node is one compute node, through its agent's restarts.
+type node struct {
+	w      *world
+	i      int
+	name   string
+	cn     log.UUID
+	host   *network.Host
+	folder string
+	kernel *kernel
+	clock  clock
+
+	mu     sync.Mutex // protects what follows
+	agent  *agent.Agent
+	api    *client.Client
+	cancel context.CancelFunc
+	ended  chan struct{}
+	err    error
+}
+
+func (w *world) newNode(i int) *node {
+	name := fmt.Sprintf("cn%d", i+1)
+	n := &node{w: w, i: i, name: name, cn: cnID(i), host: w.net.Host(name), folder: filepath.Join(w.folder, name)}
+	n.kernel = newKernel(n, w.h.Seed+uint64(i))
+	return n
+}
+
+func cnID(i int) log.UUID {
+	return log.UUID{0: 0x56, 6: 0x40, 8: 0x80, 14: byte((i + 1) >> 8), 15: byte(i + 1)}
+}
+
+// start runs an agent from the node's folder.
+func (n *node) start() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.agent != nil {
+		return errors.New("it runs already")
+	}
+	api, err := n.w.client(n.host, "", n.i)
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(agent.Config{
+		CN: n.cn, Folder: n.folder, Servers: api.Servers(), Dialer: api, Logger: n.w.logger(n.name),
+		Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
+			return programmed{n.kernel.manager(numbers, save), n.kernel}, nil
+		},
+		Watch: n.kernel.watch, SweepEvery: 5 * time.Second, HoldRemovals: -1, Now: n.clock.now,
+		Jitter: n.w.jitter(n.name),
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	n.agent, n.api, n.cancel, n.ended, n.err = a, api, cancel, ended, nil
+	go func() {
+		err := errors.Join(a.Run(ctx), a.Close())
+		api.Close()
+		n.mu.Lock()
+		n.err = err
+		if ctx.Err() == nil {
+			n.agent = nil
+			n.w.unexpected(n.name, err)
+		}
+		n.mu.Unlock()
+		close(ended)
+	}()
+	return nil
+}
+
+// stop ends the agent, and returns when it has ended.
+func (n *node) stop() error {
+	n.mu.Lock()
+	a, cancel, ended := n.agent, n.cancel, n.ended
+	n.agent = nil
+	n.mu.Unlock()
+	if a == nil {
+		return nil
+	}
+	cancel()
+	<-ended
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.err
+}
+
+func (n *node) running() *agent.Agent {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.agent
+}
+
+// look records the agent's position, and what its kernel lacks of what state says.
+func (n *node) look(state *projections.State) (e seen.Agent, ok bool) {
+	a := n.running()
+	if a == nil {
+		return e, false
+	}
+	status := a.Status()
+	e.Head = status.Cursor
+	e.Programmed = log.Cursor{Seq: status.Programmed}
+	e.Complete = status.Kernel.Complete
+	e.Differences = n.kernel.differences(desired.Of(state, n.cn))
+	return e, true
+}

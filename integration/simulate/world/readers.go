@@ -1,0 +1,157 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"rutter/api/client"
+	"rutter/integration/simulate/seen"
+	"rutter/log"
+)
+
+// reader reads registers with every promise that reads can have, until ctx ends.
+func (w *world) reader(ctx context.Context, i int) {
+	who := fmt.Sprintf("r%d", i+1)
+	rnd := w.rand(who)
+	apis, end, err := w.clients(who)
+	if err != nil {
+		w.fail("client: %v", err)
+		return
+	}
+	defer end()
+	for ctx.Err() == nil {
+		at := rnd.IntN(len(apis))
+		e := seen.Read{Server: w.servers[at].id, Kind: log.KindNetwork, ID: networkID(rnd.IntN(registers)), Mode: "consistent", From: w.seen.Since(time.Now())}
+		query := url.Values{"consistent": {""}}
+		switch rnd.IntN(4) {
+		case 0:
+			e.Mode, query = "local", nil
+		case 1:
+			e.Mode, e.MinSeq = "min_seq", w.lastSeq()
+			query = url.Values{"min_seq": {e.MinSeq.String()}}
+		}
+		within, cancel := context.WithTimeout(w.ctx, 5*time.Second)
+		e.Object, err = apis[at].Get(within, "/networks/"+e.ID, query)
+		cancel()
+		e.Until = w.seen.Since(time.Now())
+		if err != nil {
+			e.Err = err.Error()
+		} else {
+			e.Found = true
+			if n, ok := e.Object["revision"].(float64); ok {
+				e.Revision = log.Revision(n)
+			}
+		}
+		w.seen.Add(who, e)
+		w.count("read "+e.Mode, 1)
+		pause(ctx, time.Duration(rnd.Int64N(int64(w.think()))))
+	}
+}
+
+// clients are clients of one server each, on one host.
+func (w *world) clients(who string) (apis []*client.Client, end func(), err error) {
+	for _, s := range w.servers {
+		api, err := w.client(w.net.Host(who), s.id, 0)
+		if err != nil {
+			return nil, nil, err
+		}
+		apis = append(apis, api)
+	}
+	return apis, func() {
+		for _, api := range apis {
+			api.Close()
+		}
+	}, nil
+}
+
+// follower reads the log as lines, from where it was, from server to server.
+func (w *world) follower(ctx context.Context, i int, query url.Values) {
+	who := fmt.Sprintf("f%d", i+1)
+	apis, end, err := w.clients(who)
+	if err != nil {
+		w.fail("client: %v", err)
+		return
+	}
+	defer end()
+	rnd := w.rand(who)
+	var at log.Cursor
+	for ctx.Err() == nil {
+		server := rnd.IntN(len(apis))
+		q := client.LogQuery{Follow: true, Query: url.Values{}}
+		for k, v := range query {
+			q.Query[k] = v
+		}
+		if at.Seq > 0 {
+			q.Query.Set("cursor", at.String())
+		}
+		w.seen.Add(who, seen.StreamBegun{Stream: who, Kind: "log", Filter: query.Encode(), After: at})
+		life, stop := context.WithTimeout(ctx, time.Duration(1+rnd.Int64N(20))*time.Second)
+		var ended error
+		for line, err := range apis[server].Log(life, q) {
+			if err != nil {
+				ended = err
+				break
+			}
+			at.Seq, at.Chain = line.Seq, line.Chain
+			w.seen.Add(who, seen.Item{Stream: who, Seq: line.Seq, Chain: line.Chain, Line: fmt.Sprint(line)})
+			w.count("stream items", 1)
+		}
+		stop()
+		e := seen.StreamEnded{Stream: who}
+		if ended != nil {
+			e.Err = ended.Error()
+			var refusal *log.Refusal
+			if errors.As(ended, &refusal) {
+				e.Code = refusal.Code
+				at = log.Cursor{} // it begins anew
+				w.count("stream refused "+refusal.Code, 1)
+			}
+		}
+		if at.Seq > 0 {
+			at.Cluster = w.cluster()
+		}
+		w.seen.Add(who, e)
+		pause(ctx, 200*time.Millisecond)
+	}
+}
+
+// waiter waits for the fabric now and then, and looks at the kernels when it is told that
+// they have it.
+func (w *world) waiter(ctx context.Context) {
+	const who = "w1"
+	rnd := w.rand(who)
+	api, err := w.client(w.net.Host(who), "", 0)
+	if err != nil {
+		w.fail("client: %v", err)
+		return
+	}
+	defer api.Close()
+	for n := 0; ctx.Err() == nil; n++ {
+		e := seen.Barrier{Seq: w.lastSeq(), From: w.seen.Since(time.Now())}
+		v, err := api.Wait(ctx, client.Barrier{Seq: e.Seq, Scopes: []log.Scope{log.AllScope()}, Timeout: 2 * time.Second})
+		e.Until = w.seen.Since(time.Now())
+		e.Done = err == nil && v.Done
+		for _, m := range v.Missing {
+			e.Missing = append(e.Missing, m.Hostname)
+		}
+		if err != nil {
+			e.Err = err.Error()
+		}
+		w.seen.Add(who, e)
+		w.count(fmt.Sprintf("barrier done=%v", e.Done), 1)
+		pause(ctx, 2*time.Second+time.Duration(rnd.Int64N(int64(4*time.Second))))
+	}
+}
+
+// sampler looks at servers until ctx ends.
+func (w *world) sampler(ctx context.Context) {
+	for ctx.Err() == nil {
+		for _, s := range w.servers {
+			w.look(s)
+		}
+		pause(ctx, time.Second)
+	}
+}

@@ -1,0 +1,151 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"rutter/cmd/rutter/serve"
+	"rutter/integration/simulate/network"
+	"rutter/raftstore"
+)
+
+// Ports of simulated servers.
+const (
+	apiPort  = 7420
+	peerPort = 7421
+)
+
+// server is one server of the cluster, through its restarts.
+type server struct {
+	w     *world
+	id    string
+	host  *network.Host
+	dir   string
+	clock clock
+
+	mu     sync.Mutex // protects what follows
+	run    *serve.Server
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when Run has returned
+	err    error         // of Run
+}
+
+// clock is a machine's wall clock: the bubble's, and what faults add.
+type clock struct {
+	offset atomic.Int64 // ns
+	ppm    atomic.Int64
+	since  atomic.Int64 // unix ns, of the drift
+}
+
+func (c *clock) now() time.Time {
+	now := time.Now()
+	off := c.offset.Load()
+	if ppm := c.ppm.Load(); ppm != 0 {
+		off += (now.UnixNano() - c.since.Load()) / 1_000_000 * ppm
+	}
+	if off == 0 {
+		return now
+	}
+	return now.Add(time.Duration(off))
+}
+
+// peerNetwork is the peer port of a server.
+type peerNetwork struct{ host *network.Host }
+
+// Listen implements raftstore.Network.
+func (n peerNetwork) Listen(address string) (net.Listener, error) { return n.host.Listen(address) }
+
+// Dial implements raftstore.Network.
+func (n peerNetwork) Dial(ctx context.Context, address string) (net.Conn, error) {
+	return n.host.Dial(ctx, "tcp", address)
+}
+
+func (s *server) url() string { return "http://" + s.address(apiPort) }
+
+func (s *server) address(port int) string {
+	return net.JoinHostPort(s.host.Address(), strconv.Itoa(port))
+}
+
+// options are small where a history of a minute is to reach what takes hours elsewhere.
+func (s *server) options() serve.Options {
+	return serve.Options{
+		Store: raftstore.Config{
+			ID: s.id, Dir: s.dir, Listen: s.address(peerPort), Network: peerNetwork{s.host}, InitialMembers: s.w.members,
+			Now: s.clock.now, RaftLog: s.w.raftLog(),
+			MarkerEvery: 2 * time.Second, MarkerEntries: 32, TrailingLogs: 64,
+			RingEntries: 128, RingBytes: 256 << 10,
+			PersistDelay: 100 * time.Millisecond, SweepEvents: 128, SweepDelay: 5 * time.Second,
+			CompareEvery: 2 * time.Second, UpkeepEvery: 5 * time.Second, CheckpointEvents: 100,
+			DiskLowWater: 1 << 20, FeatureSettle: 3 * time.Second, MapBytes: 64 << 20,
+		},
+		API: s.address(apiPort), SVP: "off", Version: "simulated", Insecure: true,
+		Listen: func(address string) (net.Listener, error) { return s.host.Listen(address) },
+		Logger: s.w.logger(s.id),
+	}
+}
+
+// start opens and runs the server from its folder.
+func (s *server) start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run != nil {
+		return errors.New("it runs already")
+	}
+	run, err := serve.Open(s.options())
+	if err != nil {
+		return fmt.Errorf("open %s: %w", s.id, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	s.run, s.cancel, s.ended, s.err = run, cancel, ended, nil
+	go func() {
+		err := run.Run(ctx)
+		s.mu.Lock()
+		s.err = err
+		if ctx.Err() == nil {
+			s.run = nil
+			s.w.unexpected(s.id, err)
+		}
+		s.mu.Unlock()
+		close(ended)
+	}()
+	return nil
+}
+
+// stop ends the server in order, and returns when it has ended.
+func (s *server) stop() error {
+	s.mu.Lock()
+	run, cancel, ended := s.run, s.cancel, s.ended
+	s.run = nil
+	s.mu.Unlock()
+	if run == nil {
+		return nil
+	}
+	cancel()
+	<-ended
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// store is the running server's; nil: it does not run.
+func (s *server) store() *raftstore.Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run == nil {
+		return nil
+	}
+	return s.run.Store()
+}
+
+func (w *world) newServer(i int) *server {
+	id := fmt.Sprintf("s%d", i+1)
+	return &server{w: w, id: id, host: w.net.Host(id), dir: filepath.Join(w.folder, id)}
+}

@@ -1,0 +1,260 @@
+package world
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"rutter/integration/simulate/history"
+	"rutter/integration/simulate/network"
+	"rutter/integration/simulate/seen"
+	"rutter/log"
+	"rutter/raftstore"
+)
+
+// Options say how a history is run.
+type Options struct {
+	Log io.Writer // of servers and agents, and of what happens; nil: none
+	// Patience is how long the history may take of real time before all goroutines are printed
+	// and the process ends: 1 min.
+	Patience time.Duration
+}
+
+// Report says what a history came to.
+type Report struct {
+	Failures        []string // empty: all that must hold held
+	Coverage        map[string]int
+	Simulated, Real time.Duration
+	Seen            *seen.Log
+}
+
+// world is one history under way.
+type world struct {
+	h       history.History
+	o       Options
+	net     *network.Net
+	seen    *seen.Log
+	folder  string
+	members []raftstore.Member
+	servers []*server
+	nodes   []*node
+	ctx     context.Context // of all that clients do; ends with the world
+	model   model
+
+	mu       sync.Mutex // protects what follows
+	failures []string
+	coverage map[string]int
+	last     log.Seq  // of an accepted write
+	own      log.UUID // the cluster
+	sums     []string // of the servers' states at the end
+}
+
+// Run runs a history in a bubble.
+func Run(t *testing.T, h history.History, o Options) (report Report) {
+	folder, err := os.MkdirTemp("", "world")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(folder)
+	begun := time.Now()
+	patience := o.Patience
+	if patience == 0 {
+		patience = time.Minute
+	}
+	watchdog := time.AfterFunc(patience, func() { // in real time: it is made outside of the bubble
+		stacks := make([]byte, 16<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		fmt.Fprintf(os.Stderr, "seed %d takes longer than %v; all goroutines:\n%s\n", h.Seed, patience, stacks)
+		os.Exit(2)
+	})
+	defer watchdog.Stop()
+	synctest.Test(t, func(*testing.T) {
+		w := &world{h: h, o: o, folder: folder, seen: new(seen.Log), coverage: map[string]int{}}
+		w.seen.Watch(w.notice)
+		w.setDate()
+		at := time.Now()
+		w.live()
+		report = Report{Failures: w.failures, Coverage: w.coverage, Simulated: time.Since(at), Seen: w.seen}
+		lastDate = time.Now()
+	})
+	report.Real = time.Since(begun)
+	return report
+}
+
+// lastDate is when the bubble before ended. Change ids count up in the process (package
+// uuid keeps the last one's time), so each bubble begins later.
+var lastDate = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func (w *world) setDate() { time.Sleep(time.Until(lastDate.Add(time.Hour))) }
+
+func (w *world) fail(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failures = append(w.failures, fmt.Sprintf(format, args...))
+}
+
+func (w *world) count(what string, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.coverage[what] += n
+}
+
+// notice keeps what the world itself uses of what is seen.
+func (w *world) notice(r seen.Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch e := r.Event.(type) {
+	case seen.Write:
+		if e.Outcome == seen.Accepted {
+			w.last = max(w.last, e.Result.Last)
+		}
+	case seen.Server:
+		if !e.Head.Cluster.IsZero() {
+			w.own = e.Head.Cluster
+		}
+	}
+	if w.o.Log != nil {
+		if _, quiet := r.Event.(seen.Server); !quiet {
+			fmt.Fprintf(w.o.Log, "%10.3f %-4s %T %.300s\n", r.At.Seconds(), r.Who, r.Event, strings.ReplaceAll(fmt.Sprintf("%+v", r.Event), "\n", " "))
+		}
+	}
+}
+
+func (w *world) lastSeq() log.Seq {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
+}
+
+func (w *world) cluster() log.UUID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.own
+}
+
+func (w *world) unexpected(who string, err error) {
+	w.seen.Add(who, seen.Process{State: "failed", Err: fmt.Sprint(err)})
+}
+
+func (w *world) raftLog() string {
+	if w.h.WAL {
+		return raftstore.RaftLogWAL
+	}
+	return raftstore.RaftLogBolt
+}
+
+func (w *world) logger(who string) *slog.Logger {
+	if w.o.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(w.o.Log, &slog.HandlerOptions{Level: slog.LevelInfo})).With("who", who)
+}
+
+// look records a server's position.
+func (w *world) look(s *server) (e seen.Server, ok bool) {
+	store := s.store()
+	if store == nil {
+		return e, false
+	}
+	st := store.Status()
+	e = seen.Server{Applied: st.Applied, Head: st.Head, Term: st.Term, Leads: st.State == "Leader", Leader: st.LeaderID, Ready: st.NotReady, Lag: st.LagEvents, Features: st.Feature}
+	if st.Diverged != "" {
+		w.fail("%s serves no more at %v: %s", s.id, w.seen.Since(time.Now()), st.Diverged)
+	}
+	w.seen.Add(s.id, e)
+	return e, true
+}
+
+// live is the whole life of the world.
+func (w *world) live() {
+	ctx, cancel := context.WithCancel(context.Background())
+	w.ctx = ctx
+	w.net = network.New(w.h.Seed)
+	for i := range w.h.Servers {
+		s := w.newServer(i)
+		w.servers = append(w.servers, s)
+		w.members = append(w.members, raftstore.Member{ID: s.id, Address: s.address(peerPort)})
+	}
+	for i := range w.h.Agents {
+		w.nodes = append(w.nodes, w.newNode(i))
+	}
+	defer w.end(cancel)
+	if !w.found() {
+		return
+	}
+	w.seen.Begin(time.Now())
+	working, rest := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	for i := range w.h.Clients {
+		work.Go(func() { w.writer(working, i) })
+	}
+	work.Go(func() { w.reader(working, 0) })
+	work.Go(func() { w.follower(working, 0, nil) })
+	work.Go(func() { w.follower(working, 1, url.Values{"kind": {"nic"}}) })
+	work.Go(func() { w.waiter(working) })
+	work.Go(func() { w.sampler(working) })
+	w.happen()
+	rest()
+	work.Wait()
+	w.heal()
+}
+
+// found starts the cluster, and writes with what each world begins.
+func (w *world) found() bool {
+	for _, s := range w.servers {
+		if err := s.start(); err != nil {
+			w.fail("%v", err)
+			return false
+		}
+	}
+	api, err := w.client(w.net.Host("operator"), "", 0)
+	if err != nil {
+		w.fail("%v", err)
+		return false
+	}
+	defer api.Close()
+	rnd := w.rand("operator")
+	for _, ops := range w.founding() {
+		for try := 0; ; try++ {
+			e := w.write(w.ctx, "operator", "changes", api.Submit, &log.Change{ID: changeID(rnd), Ops: ops})
+			if e.Outcome == seen.Accepted {
+				break
+			}
+			if try == 10 || e.Outcome == seen.Refused {
+				w.fail("the cluster cannot be founded: %s", e.Err)
+				return false
+			}
+		}
+	}
+	for _, n := range w.nodes {
+		if err := n.start(); err != nil {
+			w.fail("start %s: %v", n.name, err)
+			return false
+		}
+	}
+	return true
+}
+
+// end stops all that runs.
+func (w *world) end(cancel func()) {
+	cancel()
+	for _, n := range w.nodes {
+		if err := n.stop(); err != nil {
+			w.fail("stop %s: %v", n.name, err)
+		}
+	}
+	for _, s := range w.servers {
+		if err := s.stop(); err != nil {
+			w.fail("stop %s: %v", s.id, err)
+		}
+	}
+}
