@@ -13,7 +13,7 @@ import (
 
 // whole runs a history of the whole cluster.
 func whole(t *testing.T, h history.History, logFile string) Result {
-	var o world.Options
+	o := world.Options{Patience: 2 * Limit} // the worker has a limit of its own
 	if logFile != "" {
 		f, err := os.Create(logFile)
 		if err != nil {

@@ -84,16 +84,16 @@ func (t *Table) Missing() (missing []State) {
 	return missing
 }
 
-// Unknown returns the names that were counted and are of no state: what
-// counts them is misspelt, or the state was not declared.
-func (t *Table) Unknown() (unknown []string) {
+// Others returns the names that were counted and are of no state: how much was done, by which a
+// reader sees that a run did something.
+func (t *Table) Others() (others []string) {
 	for name := range t.In {
 		if !slices.ContainsFunc(States, func(s State) bool { return s.Name == name }) {
-			unknown = append(unknown, name)
+			others = append(others, name)
 		}
 	}
-	slices.Sort(unknown)
-	return unknown
+	slices.Sort(others)
+	return others
 }
 
 // String is the table for people: for each state how often it occurred, the mean of a history,
@@ -104,8 +104,8 @@ func (t *Table) String() string {
 	for _, s := range States {
 		t.line(&b, s.Name, s.What, s.Goal)
 	}
-	for _, name := range t.Unknown() {
-		t.line(&b, name, "(not declared in package coverage)", false)
+	for _, name := range t.Others() {
+		t.line(&b, name, "", false)
 	}
 	return b.String()
 }

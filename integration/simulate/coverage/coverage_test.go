@@ -24,7 +24,7 @@ func TestStatesHaveNames(t *testing.T) {
 
 // Tables of several processes together are the table of one.
 func TestMerge(t *testing.T) {
-	histories := []map[string]int{{LeaderChange: 3}, {LeaderChange: 1, Hold: 2}, {}, {Hold: 0, "misspelt": 1}}
+	histories := []map[string]int{{LeaderChange: 3}, {LeaderChange: 1, Hold: 2}, {}, {Hold: 0, "writes": 1}}
 	var one, a, b Table
 	for i, counts := range histories {
 		one.Add(counts)
@@ -49,10 +49,10 @@ func TestMerge(t *testing.T) {
 	if one.Histories != 4 || one.Times[LeaderChange] != 4 || one.In[LeaderChange] != 2 || one.In[Hold] != 1 || one.Covered() != 2 {
 		t.Errorf("%+v covers %d", one, one.Covered())
 	}
-	if got := one.Unknown(); !reflect.DeepEqual(got, []string{"misspelt"}) {
-		t.Errorf("unknown: %q", got)
+	if got := one.Others(); !reflect.DeepEqual(got, []string{"writes"}) {
+		t.Errorf("others: %q", got)
 	}
-	for _, says := range []string{"leader_change", "4      1.00   50.0%", "of 4 histories", "misspelt", "not declared"} {
+	for _, says := range []string{"leader_change", "4      1.00   50.0%", "of 4 histories", "writes"} {
 		if !strings.Contains(one.String(), says) {
 			t.Errorf("the table lacks %q:\n%v", says, &one)
 		}
