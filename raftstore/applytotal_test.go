@@ -39,7 +39,7 @@ func TestPoisonIsRefused(t *testing.T) {
 	for _, feature := range []uint32{log.FeatureFirst, log.FeatureContained} {
 		t.Run(fmt.Sprintf("version %d", feature), func(t *testing.T) {
 			t.Parallel()
-			nodes := three(t, func(c *Config) { c.features = feature })
+			nodes := three(t, func(c *Config) { c.Features = feature })
 			leader := leaderOf(t, nodes)
 			must(t, leader, &log.Change{ID: newID(), By: log.Author{Role: log.RoleTrusted}, Ops: []log.Op{changetest.Op(t, `create server {"uuid": "#11#", "hostname": "cn1"}`)}})
 			changes := poisoned(t)

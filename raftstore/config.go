@@ -135,6 +135,12 @@ type Config struct {
 	DiskStall    time.Duration
 	DiskPatience time.Duration
 
+	// DiskDelay, if not nil, is called before each write, sync or deletion on disk, with a text
+	// for people, and may wait: a simulation makes a disk slow, or hang, with it. It is called
+	// under no lock but those of what needs the same disk, so that nothing else waits. Its time
+	// is one of the operation (DiskStall). It may be called from several goroutines at once.
+	DiskDelay func(what string)
+
 	// DiskLowWater is the bytes of free space that the data folder needs, the free pages
 	// of changes.db included: 1 GiB, or a tenth of the file system if that is less
 	// (space.go has the reason). Below it, changes that make the state grow are refused. A
@@ -165,7 +171,9 @@ type Config struct {
 
 	sweepRows, sweepPart int // bounds of a sweep, if not 0; tests set them
 
-	features uint32 // the highest feature version that this program knows; tests set others
+	// Features is the highest feature version that this program knows: log.FeatureVersion.
+	// Tests and simulations of older programs set others.
+	Features uint32
 }
 
 // tcp is the default Network.
@@ -235,7 +243,7 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.DiskStall, max(2*c.Heartbeat, stallLeast))
 	or(&c.DiskPatience, time.Minute)
 	or(&c.MapBytes, 32<<30)
-	or(&c.features, log.FeatureVersion)
+	or(&c.Features, log.FeatureVersion)
 	if c.DiskLowWater < 0 || c.DiskPatience < c.DiskStall {
 		return c, fmt.Errorf("raftstore: low water of %d bytes, disk patience %v: want a number of bytes, and at least %v", c.DiskLowWater, c.DiskPatience, c.DiskStall)
 	}

@@ -73,7 +73,7 @@ func TestChangeIDs(t *testing.T) {
 }
 
 func testChangeIDs(t *testing.T, version uint32) {
-	n := one(t, func(c *Config) { c.DedupeCount, c.features = 3, version })
+	n := one(t, func(c *Config) { c.DedupeCount, c.Features = 3, version })
 	at := func(d time.Duration) log.UUID { return window.NewID(time.Now().Add(d)) }
 	var v4 log.UUID
 	v4[0], v4[6] = 1, 0x40
@@ -212,7 +212,7 @@ func TestForgottenIDsLeaveTheFile(t *testing.T) {
 // without them.
 func TestForgottenIDsAreNotRead(t *testing.T) {
 	t.Parallel()
-	n := one(t, func(c *Config) { c.DedupeCount, c.features = 2, log.FeatureFirst })
+	n := one(t, func(c *Config) { c.DedupeCount, c.Features = 2, log.FeatureFirst })
 	for i := range 4 {
 		must(t, n, tagChange(newID(), fmt.Sprintf("t%d", i)))
 	}

@@ -20,7 +20,7 @@ func TestFeatureVersionRises(t *testing.T) {
 	nodes := three(t, func(c *Config) {
 		quick(c)
 		if c.ID != "s3" {
-			c.features = next
+			c.Features = next
 		}
 	})
 	leader := leaderOf(t, nodes)
@@ -33,7 +33,7 @@ func TestFeatureVersionRises(t *testing.T) {
 	}
 	old := nodes[2]
 	old.halt(t)
-	old.cfg.features = next // the upgrade
+	old.cfg.Features = next // the upgrade
 	nodes[2] = old.again(t)
 	if got := leader.Status().Feature; got != log.FeatureVersion {
 		t.Errorf("feature version %d at once: the upgrade cannot be taken back", got)

@@ -135,8 +135,8 @@ func (a *applier) applyGenesis(data []byte) error {
 		return fmt.Errorf("genesis of %d bytes: %w", len(data), log.ErrCorrupt)
 	}
 	feature := binary.BigEndian.Uint32(data[16:])
-	if feature > a.store.cfg.features {
-		return fmt.Errorf("the cluster is of feature version %d, and this program knows %d: upgrade it: %w", feature, a.store.cfg.features, log.ErrFormat)
+	if feature > a.store.cfg.Features {
+		return fmt.Errorf("the cluster is of feature version %d, and this program knows %d: upgrade it: %w", feature, a.store.cfg.Features, log.ErrFormat)
 	}
 	if a.head.Cluster.IsZero() {
 		a.head.Cluster = log.UUID(data[:16])

@@ -265,8 +265,8 @@ func (a *applier) applyFeature(data []byte) error {
 		return fmt.Errorf("feature version of %d bytes: %w", len(data), log.ErrCorrupt)
 	}
 	version := binary.BigEndian.Uint32(data)
-	if version > a.store.cfg.features {
-		return fmt.Errorf("the cluster is of feature version %d, and this program knows %d: upgrade it: %w", version, a.store.cfg.features, log.ErrFormat)
+	if version > a.store.cfg.Features {
+		return fmt.Errorf("the cluster is of feature version %d, and this program knows %d: upgrade it: %w", version, a.store.cfg.Features, log.ErrFormat)
 	}
 	a.becomeOfFeature(max(a.head.Feature, version))
 	return nil
@@ -276,9 +276,9 @@ func (a *applier) applyFeature(data []byte) error {
 // holds the store's lock.
 func (g *keeper) agrees() uint32 {
 	if head := &g.store.head; g.store.cfg.FeatureManual && !head.Cluster.IsZero() {
-		return max(head.Feature, min(g.consent.Load(), g.store.cfg.features))
+		return max(head.Feature, min(g.consent.Load(), g.store.cfg.Features))
 	}
-	return g.store.cfg.features
+	return g.store.cfg.Features
 }
 
 func (g *keeper) loadConsent() error {
@@ -289,8 +289,8 @@ func (g *keeper) loadConsent() error {
 
 // giveConsent lets this server agree to a feature version. It stays so after a restart.
 func (g *keeper) giveConsent(version uint32) error {
-	if version > g.store.cfg.features {
-		return fmt.Errorf("server %s knows feature version %d, not %d: upgrade it first", g.store.cfg.ID, g.store.cfg.features, version)
+	if version > g.store.cfg.Features {
+		return fmt.Errorf("server %s knows feature version %d, not %d: upgrade it first", g.store.cfg.ID, g.store.cfg.Features, version)
 	}
 	if err := consent.Save(g.store.cfg.Dir, version); err != nil {
 		return fmt.Errorf("server %s: %w", g.store.cfg.ID, err)

@@ -225,7 +225,7 @@ func (l *leadership) assume(ctx context.Context, r *raft.Raft) error {
 	}
 	if l.store.Head().Cluster.IsZero() {
 		cluster := window.NewID(l.store.cfg.Now())
-		future := r.Apply(command.EncodeGenesis(cluster, min(l.store.cfg.features, log.FeatureVersion)), enqueueTimeout)
+		future := r.Apply(command.EncodeGenesis(cluster, min(l.store.cfg.Features, log.FeatureVersion)), enqueueTimeout)
 		if err := future.Error(); err != nil {
 			return fmt.Errorf("give the cluster its identity: %w", err)
 		}

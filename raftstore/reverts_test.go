@@ -11,7 +11,7 @@ import (
 // not know what a change reverts, each server refuses such a change, and writes nothing.
 func TestRevertsBeforeTheirVersion(t *testing.T) {
 	t.Parallel()
-	nodes := three(t, func(c *Config) { c.features = log.FeatureDeclared - 1 })
+	nodes := three(t, func(c *Config) { c.Features = log.FeatureDeclared - 1 })
 	leaderOf(t, nodes)
 	next := log.Seq(1) // of the log: what is refused has no entry, whichever server is asked
 	for _, n := range nodes {

@@ -227,7 +227,7 @@ func TestSkip(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			nodes := three(t, func(c *Config) { c.features = test.feature })
+			nodes := three(t, func(c *Config) { c.Features = test.feature })
 			must(t, leaderOf(t, nodes), tagChange(newID(), "before"))
 			sameDigests(t, nodes)
 			stopBy(nodes, test.fault)

@@ -68,7 +68,7 @@ func (ms *Membership) identity() identity {
 	skips := ms.store.skipping.skipsName()
 	ms.store.mu.RLock()
 	defer ms.store.mu.RUnlock()
-	i := identity{ID: ms.store.cfg.ID, Cluster: ms.store.head.Cluster, Applied: ms.store.head.Applied, Feature: ms.store.keeper.agrees(), Knows: ms.store.cfg.features, Program: ms.store.cfg.Program, Skips: skips, Window: windowBounds{ms.store.cfg.DedupeAge, ms.store.cfg.DedupeCount}}
+	i := identity{ID: ms.store.cfg.ID, Cluster: ms.store.head.Cluster, Applied: ms.store.head.Applied, Feature: ms.store.keeper.agrees(), Knows: ms.store.cfg.Features, Program: ms.store.cfg.Program, Skips: skips, Window: windowBounds{ms.store.cfg.DedupeAge, ms.store.cfg.DedupeCount}}
 	i.Room = ms.store.disks.space.own.Load()
 	if r := ms.store.raft.Load(); r != nil {
 		i.Last, i.Term, i.Leader, i.Stalled = r.LastIndex(), r.CurrentTerm(), ms.store.lead.leaderAddress(), ms.store.disks.stalled() != nil

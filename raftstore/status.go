@@ -98,7 +98,7 @@ func (s *Store) Status() Status {
 	s.mu.RLock()
 	h := s.head
 	st.Head, st.Time, st.Floor, st.Feature = h.Cursor(), h.Time, h.Floor, h.Feature
-	st.Knows, st.Agrees, st.Program = s.cfg.features, s.keeper.agrees(), s.cfg.Program
+	st.Knows, st.Agrees, st.Program = s.cfg.Features, s.keeper.agrees(), s.cfg.Program
 	st.Retention, st.RaftLog = h.Retention.OrDefault(), s.cfg.RaftLog
 	st.Applied, st.RingFirst = h.Applied, s.ring.First
 	s.mu.RUnlock()

@@ -136,7 +136,7 @@ func newStore(cfg Config) *Store {
 		cfg: &s.cfg, logger: s.logger, counters: &s.counters,
 		rebuilding: s.applier.rebuilding, wake: s.applier.wake, callPeer: s.endpoint.callPeer,
 	}
-	s.disks = diskWatch{store: s, ops: new(disk.Ops), space: spaceWatch{upkeep: make(chan struct{}, 1)}}
+	s.disks = diskWatch{store: s, ops: &disk.Ops{Delay: cfg.DiskDelay}, space: spaceWatch{upkeep: make(chan struct{}, 1)}}
 	s.endpoint.store = s
 	s.keeper.store = s
 	s.rebuilder.store = s

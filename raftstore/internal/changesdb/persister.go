@@ -51,8 +51,8 @@ type Persister struct {
 	urgent chan struct{} // and it must not wait
 	sweeps chan struct{} // a sweep is due for the number of events
 
-	sweeping sync.Mutex // held for a sweep; taken before flushing
-	flushing sync.Mutex // held for a transaction; taken before mu
+	sweeping notify.Turn // held for a sweep; taken before flushing
+	flushing notify.Turn // held for a transaction; taken before mu
 
 	mu      sync.Mutex
 	next    *work // nil if there is nothing to write
@@ -104,7 +104,7 @@ func NewPersister(options Options, f *Files, c *Content) *Persister {
 	return &Persister{
 		options: options, files: f,
 		kick: make(chan struct{}, 1), urgent: make(chan struct{}, 1), sweeps: make(chan struct{}, 1),
-		stored: c.Head, marker: c.Marker,
+		stored: c.Head, marker: c.Marker, sweeping: notify.NewTurn(), flushing: notify.NewTurn(),
 	}
 }
 
@@ -310,6 +310,7 @@ func (p *Persister) Flush() error {
 
 // update runs fn in a transaction of db. Only its commit counts as an operation on disk.
 func (p *Persister) update(db *bbolt.DB, fn func(tx *bbolt.Tx) error) error {
+	p.options.Ops.Before("a transaction of changes.db", disk.Slack)
 	var op uint64
 	defer func() { p.options.Ops.End(op) }()
 	return db.Update(func(tx *bbolt.Tx) error {

@@ -18,6 +18,9 @@ type op struct {
 // The watcher counts their age, in its calls of Look. So the age does not include a time
 // in which the process was stopped, as when a virtual machine was migrated.
 type Ops struct {
+	// Delay, if not nil, is called by Before. It is set before the first use.
+	Delay func(what string)
+
 	mu   sync.Mutex
 	next uint64
 	open map[uint64]*op
@@ -26,6 +29,17 @@ type Ops struct {
 // Slack is how many times as long as a write of raft's log a transaction of changes.db
 // may take. It has many events, and no acknowledgement waits for it.
 const Slack = 4
+
+// Before calls Delay, as an operation of that age, before the operation begins. It is called
+// where the caller has no lock: a disk that hangs holds up who waits for it, and nobody else.
+func (o *Ops) Before(what string, slack time.Duration) {
+	if o == nil || o.Delay == nil {
+		return
+	}
+	number := o.Begin(what, slack)
+	defer o.End(number)
+	o.Delay(what)
+}
 
 // Begin adds an operation that may take slack times as long as others. The caller passes
 // the returned number to End.

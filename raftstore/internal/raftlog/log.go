@@ -192,6 +192,7 @@ func (l *Log) Set(key, value []byte) error {
 	if err := l.awaitSpace(); err != nil {
 		return l.orExit(err)
 	}
+	l.opts.Ops.Before("saving a term or vote in raft.db", 1)
 	op := l.opts.Ops.Begin("saving a term or vote in raft.db", 1)
 	err := boltfile.Guard(func() error { return l.bolt.Set(key, checked.Seal(key, value)) })
 	l.opts.Ops.End(op)

@@ -34,6 +34,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"rutter/raftstore/internal/notify"
 )
 
 // Set is the set of open pipelines. The zero value is ready. Its methods may be called
@@ -65,10 +67,7 @@ type pipeline struct {
 	knowing sync.Mutex // protects known; taken after turn
 	known   committed
 
-	// turn protects what follows, and the order of requests: who puts a value into it has it. It
-	// is no mutex, because its owner may wait for the follower: the clock of testing/synctest goes
-	// on only while no goroutine waits for a mutex.
-	turn chan struct{}
+	turn notify.Turn               // protects what follows, and the order of requests; its owner may wait for the follower
 	last raft.AppendEntriesRequest // without its entries: the last of them is in Prev of the next request
 	sent time.Time
 }
@@ -82,8 +81,8 @@ func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.App
 	if p.set.Bound != nil {
 		args.LeaderCommitIndex = p.set.Bound(args.LeaderCommitIndex)
 	}
-	p.turn <- struct{}{}
-	defer func() { <-p.turn }()
+	p.turn.Lock()
+	defer p.turn.Unlock()
 	now := time.Now()
 	if len(args.Entries) == 0 && args.Term == p.last.Term && args.LeaderCommitIndex <= p.last.LeaderCommitIndex && now.Sub(p.sent) < Quiet {
 		return nil, nil
@@ -145,8 +144,8 @@ func (p *pipeline) sendCommits() {
 // if another server leads by now. (An older entry is not safe: a later leader may have
 // committed another entry at its index.)
 func (p *pipeline) sendCommit() (open bool) {
-	p.turn <- struct{}{}
-	defer func() { <-p.turn }()
+	p.turn.Lock()
+	defer p.turn.Unlock()
 	p.knowing.Lock()
 	c := p.known
 	p.knowing.Unlock()
@@ -195,7 +194,7 @@ func (s *Set) Open(inner raft.AppendPipeline) raft.AppendPipeline {
 // start starts the goroutines of a pipeline; Close ends them.
 func (s *Set) start(inner raft.AppendPipeline) *pipeline {
 	p := &pipeline{
-		AppendPipeline: inner, set: s, turn: make(chan struct{}, 1), answers: make(chan raft.AppendFuture),
+		AppendPipeline: inner, set: s, turn: notify.NewTurn(), answers: make(chan raft.AppendFuture),
 		commits: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}), relayed: make(chan struct{}),
 	}
 	go p.sendCommits()

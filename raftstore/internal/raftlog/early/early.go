@@ -159,6 +159,7 @@ func (e *Log) mayBeEarly(entries []*raft.Log) bool {
 // which is unlocked during the write.
 func (e *Log) storeLocked(entries []*raft.Log) error {
 	e.mu.Unlock()
+	e.opts.Ops.Before("a write of raft's log", 1)
 	op := e.opts.Ops.Begin("a write of raft's log", 1)
 	err := e.LogStore.StoreLogs(entries)
 	e.opts.Ops.End(op)
@@ -220,6 +221,7 @@ func (e *Log) DeleteRange(lo, hi uint64) error {
 	if err := e.Await(hi); err != nil {
 		return err
 	}
+	e.opts.Ops.Before("a deletion in raft's log", disk.Slack)
 	op := e.opts.Ops.Begin("a deletion in raft's log", disk.Slack)
 	defer e.opts.Ops.End(op)
 	return e.LogStore.DeleteRange(lo, hi)
