@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: bench-bulk vuln reproducible release quick module bench-security bench-inspect bench-kernel bench-wire build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton fuzz demo test-long clean help
+.PHONY: bench-bulk vuln reproducible release quick module bench-security bench-inspect bench-kernel bench-wire build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton bench-simulate simulate fuzz demo test-long clean help
 
 VERSION   := $(shell scripts/release/version.sh)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -19,6 +19,9 @@ FUZZCHANGE ?= 30s
 # What is upgraded from: the last tag before this, else a revision of some time ago, else none.
 PREVIOUS_RELEASE ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || git rev-parse -q --verify HEAD~50 2>/dev/null)
 BENCHTIME ?= 200ms
+# What make simulate was asked for: one seed, one file, or many histories.
+SIMULATED  = $(if $(SEED),-seed $(SEED),$(if $(HISTORY),-history $(abspath $(HISTORY)),-histories $(or $(HISTORIES),500) -advance)) \
+	$(if $(REPEAT),-repeat $(REPEAT)) $(if $(DURATION),-duration $(DURATION)) $(if $(FOR),-for $(FOR)) $(if $(LOG),-log $(abspath $(LOG))) $(if $(WORKERS),-workers $(WORKERS))
 
 module: ## rename the module in one go: make module PATH=host/org/rutter
 	@scripts/module.sh '$(PATH)'
@@ -98,6 +101,16 @@ bench-wire: build ## what port security costs on the wire, beside VXLAN, bridge 
 
 fuzz: ## every fuzz target, FUZZTIME each
 	@scripts/fuzz.sh $(FUZZTIME)
+
+simulate: ## histories of a simulated cluster, HISTORIES (500) of seeds that were not used before; SEED=n or HISTORY=FILE runs one (REPEAT=20 so often, LOG=FILE says what happens in it); DURATION=20s, FOR=2h, WORKERS=n (docs/simulate.md)
+	@mkdir -p bin
+	go test -c -o bin/simulate.test ./integration/simulate
+	cd integration/simulate && ../../bin/simulate.test -test.run '^TestSimulate$$' -test.timeout 0 $(SIMULATED)
+
+bench-simulate: ## how fast the simulator is and what it finds: HISTORIES (60) of fixed seeds; the last line is key=value
+	@mkdir -p bin
+	go test -c -o bin/simulate.test ./integration/simulate
+	cd integration/simulate && ../../bin/simulate.test -test.run '^TestBenchSimulate$$' -test.timeout 0 -histories $(or $(HISTORIES),60) $(if $(WORKERS),-workers $(WORKERS))
 
 demo: build ## three servers, two compute nodes and real pings, told as it happens
 	./bin/rutter demo

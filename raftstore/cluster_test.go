@@ -16,13 +16,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	faultdisk "rutter/integration/simulate/disk"
 	"rutter/log"
 	"rutter/projections"
 	"rutter/raftstore/internal/window"
 )
 
 func TestMain(m *testing.M) {
-	if faultFSChild() || crashChild() {
+	if faultdisk.Serve() || crashChild() {
 		return
 	}
 	goleak.VerifyTestMain(m)

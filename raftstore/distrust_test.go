@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	faultdisk "rutter/integration/simulate/disk"
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/distrust"
@@ -20,17 +21,17 @@ import (
 func TestFailedSyncIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	disk := newFaultFS(t)
-	dir := filepath.Join(disk.mount, "data")
+	dir := filepath.Join(disk.Path(), "data")
 	cfg := quiet(busy(t, dir, RaftLogBolt))
 	stale := false
 	for _, spared := range []int{0, 1} { // syncs of data, and of what points to it
-		disk.do("fail -1 - 0")
+		disk.FailAfter(-1)
 		var acked map[string]log.Result
 		prefix := []string{"first", "second"}[spared]
 		err := runStore(cfg, func(s *Store) {
 			acked = writeUntil(s, 20, prefix)
-			disk.do("lossy 1")
-			disk.do("fail %d sync %d", spared, syscall.EIO)
+			disk.Lossy(true)
+			disk.Fail(spared, "sync", syscall.EIO)
 			for name, result := range writeUntil(s, 50, prefix+"_during") {
 				acked[name] = result
 			}
@@ -41,7 +42,7 @@ func TestFailedSyncIsNotTrusted(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, distrust.FileName)); err != nil {
 			t.Errorf("no word is left for the next start: %v", err)
 		}
-		disk.do("fail -1 - 0")
+		disk.FailAfter(-1)
 		stale = stale || !sameAsDisk(t, disk, raftlog.FileName) || !sameAsDisk(t, disk, changesdb.Name)
 		s, err := Open(cfg)
 		if err != nil {
@@ -58,7 +59,7 @@ func TestFailedSyncIsNotTrusted(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, distrust.FileName)); err == nil {
 			t.Error("the word for the next start stays")
 		}
-		disk.do("lossy 0")
+		disk.Lossy(false)
 		err = runStore(cfg, func(s *Store) {
 			if _, err := s.Consistent(patience(t)); err != nil {
 				t.Error(err)
@@ -75,13 +76,13 @@ func TestFailedSyncIsNotTrusted(t *testing.T) {
 }
 
 // sameAsDisk reports whether a file is read as it is on the disk.
-func sameAsDisk(t *testing.T, disk *faultFS, name string) bool {
+func sameAsDisk(t *testing.T, disk *faultdisk.Folder, name string) bool {
 	t.Helper()
-	seen, err := os.ReadFile(filepath.Join(disk.mount, "data", name))
+	seen, err := os.ReadFile(filepath.Join(disk.Path(), "data", name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	there, err := os.ReadFile(filepath.Join(disk.folder, "data", name))
+	there, err := os.ReadFile(filepath.Join(disk.Backing(), "data", name))
 	if err != nil {
 		t.Fatal(err)
 	}

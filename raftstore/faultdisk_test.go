@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
+	faultdisk "rutter/integration/simulate/disk"
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
 )
@@ -71,14 +71,14 @@ func TestCrashAtEachWrite(t *testing.T) {
 			t.Parallel()
 			disk := newFaultFS(t)
 			const changes = 60
-			disk.do("fail -1 - 5")
-			err := runStore(quiet(busy(t, filepath.Join(disk.mount, "whole"), kind)), func(s *Store) { writeUntil(s, changes, "t") })
+			disk.Heal()
+			err := runStore(quiet(busy(t, filepath.Join(disk.Path(), "whole"), kind)), func(s *Store) { writeUntil(s, changes, "t") })
 			if err != nil {
 				t.Fatal(err)
 			}
-			total, err := strconv.Atoi(disk.do("count"))
-			if err != nil || total < changes {
-				t.Fatalf("%d operations, %v", total, err)
+			total := disk.Ops()
+			if total < changes {
+				t.Fatalf("%d operations", total)
 			}
 			seed := rand.Uint64()
 			t.Logf("%d writes and syncs; seed %d", total, seed)
@@ -105,20 +105,20 @@ func quiet(c Config) Config {
 
 // crashAt runs a store whose disk stops after some operations, cuts the power,
 // and looks at what is left. It returns 1 if the store was stopped.
-func crashAt(t *testing.T, disk *faultFS, kind string, at int, seed uint64) int {
+func crashAt(t *testing.T, disk *faultdisk.Folder, kind string, at int, seed uint64) int {
 	t.Helper()
 	name := fmt.Sprintf("at%d", at)
-	disk.do("fail %d - %d", at, syscall.EIO)
+	disk.FailAfter(at)
 	var acked map[string]log.Result
-	err := runStore(quiet(busy(t, filepath.Join(disk.mount, name), kind)), func(s *Store) { acked = writeUntil(s, 60, "t") })
+	err := runStore(quiet(busy(t, filepath.Join(disk.Path(), name), kind)), func(s *Store) { acked = writeUntil(s, 60, "t") })
 	if err != nil && !errors.Is(err, ErrDisk) {
 		t.Errorf("at %d: stopped by %v, want ErrDisk", at, err)
 	}
-	if answer := disk.do("crash %d", seed); answer != "done" {
-		t.Fatal(answer)
+	if err := disk.PowerCut(seed); err != nil {
+		t.Fatal(err)
 	}
-	disk.do("fail -1 - 0")
-	cfg := quiet(busy(t, filepath.Join(disk.folder, name), kind))
+	disk.Heal()
+	cfg := quiet(busy(t, filepath.Join(disk.Backing(), name), kind))
 	again := runStore(cfg, func(s *Store) {
 		if _, err := s.Consistent(patience(t)); err != nil {
 			t.Errorf("at %d: after the crash: %v", at, err)
@@ -207,8 +207,8 @@ func TestDiskTrouble(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			dir := filepath.Join(disk.mount, test.name)
-			disk.do("fail -1 - 0")
+			dir := filepath.Join(disk.Path(), test.name)
+			disk.Heal()
 			cfg := quiet(busy(t, dir, RaftLogBolt))
 			var acked map[string]log.Result
 			err := runStore(cfg, func(s *Store) {
@@ -216,7 +216,7 @@ func TestDiskTrouble(t *testing.T) {
 				if len(acked) != 20 {
 					t.Errorf("%d changes before", len(acked))
 				}
-				disk.do("fail 0 %s %d", test.only, test.errno)
+				disk.Fail(0, test.only, test.errno)
 				for name, result := range writeUntil(s, 50, "during") {
 					acked[name] = result
 				}
@@ -231,7 +231,7 @@ func TestDiskTrouble(t *testing.T) {
 				t.Errorf("stopped by %v, want ErrDisk", err)
 			}
 			t.Logf("stopped by: %v", err)
-			disk.do("fail -1 - 0")
+			disk.Heal()
 			err = runStore(cfg, func(s *Store) {
 				if _, err := s.Consistent(patience(t)); err != nil {
 					t.Errorf("after the trouble: %v", err)
@@ -244,15 +244,15 @@ func TestDiskTrouble(t *testing.T) {
 		})
 	}
 	t.Run("slow", func(t *testing.T) {
-		cfg := quiet(busy(t, filepath.Join(disk.mount, "slow"), RaftLogBolt))
+		cfg := quiet(busy(t, filepath.Join(disk.Path(), "slow"), RaftLogBolt))
 		cfg.Heartbeat, cfg.Election, cfg.LeaderLease = 0, 0, 0
 		err := runStore(cfg, func(s *Store) {
 			acked := writeUntil(s, 5, "before")
-			disk.do("slow 20")
+			disk.Slow(20 * time.Millisecond)
 			for name, result := range writeUntil(s, 10, "during") {
 				acked[name] = result
 			}
-			disk.do("slow 0")
+			disk.Slow(0)
 			if len(acked) != 15 {
 				t.Errorf("%d of 15 changes were made", len(acked))
 			}

@@ -9,12 +9,12 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
 
+	faultdisk "rutter/integration/simulate/disk"
 	"rutter/log"
 )
 
@@ -147,7 +147,7 @@ type powerWorld struct {
 // powered is one server of it, with its disk and its wires.
 type powered struct {
 	*node
-	disk  *faultFS
+	disk  *faultdisk.Folder
 	wires *wires
 }
 
@@ -155,7 +155,7 @@ type powered struct {
 func (w *powerWorld) start() (servers []*powered) {
 	for i, m := range w.members {
 		p := &powered{disk: newFaultFSOn(w.t, w.folders[i]), wires: new(wires)}
-		p.node = launch(w.t, w.config(m, p.disk.mount))
+		p.node = launch(w.t, w.config(m, p.disk.Path()))
 		servers = append(servers, p)
 	}
 	return servers
@@ -216,7 +216,7 @@ func (p *powered) cut(t *testing.T, rng *rand.Rand) {
 	if rng.IntN(2) == 0 {
 		p.wires.powerCut()
 	}
-	p.disk.do("fail 0 - %d", syscall.EIO)
+	p.disk.FailAfter(0)
 	p.wires.powerCut()
 }
 
@@ -227,10 +227,10 @@ func (p *powered) end(t *testing.T, rng *rand.Rand) {
 	p.cancel = nil
 	<-p.ended
 	_ = p.Close() // its disk is gone
-	if answer := p.disk.do("crash %d", rng.Uint64()); answer != "done" {
-		t.Fatal(answer)
+	if err := p.disk.PowerCut(rng.Uint64()); err != nil {
+		t.Fatal(err)
 	}
-	p.disk.unmount()
+	p.disk.Unmount()
 }
 
 // round runs the cluster, cuts the power of the leader and of some others at a
@@ -252,7 +252,7 @@ func (w *powerWorld) round(round int) {
 	for _, p := range servers {
 		// The leader's disk is mostly the slowest, so that the others have what it lacks.
 		if slow := rng.IntN(3); p.node == leader && slow > 0 || slow == 2 {
-			p.disk.do("slow %d", 1+rng.IntN(3))
+			p.disk.Slow(time.Duration(1+rng.IntN(3)) * time.Millisecond)
 		}
 	}
 	work.Go(func() { w.write(ctx, servers, round) })

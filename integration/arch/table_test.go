@@ -154,7 +154,7 @@ var importTable = []row{
 	},
 	{
 		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/history", "raftstore/internal/admission", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/clocks", "raftstore/internal/command", "raftstore/internal/consent", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/distrust", "raftstore/internal/hashilog", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/offline", "raftstore/skipped", "projections/rules"},
-		tests: []string{"raftstore/internal/raftlog/wal", "log/changetest"},
+		tests: []string{"integration/simulate/disk", "raftstore/internal/raftlog/wal", "log/changetest"},
 		why:   "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{

@@ -1,6 +1,11 @@
 // Package history says what happens to a simulated cluster: how large it is, and which faults
 // come when. A history is made from one seed, is kept as a file, and can be replayed from it.
 // It knows nothing of the servers and agents to which it happens (package world).
+//
+// Generate makes a history, Validate says what is wrong with one, Read and Write are its file,
+// and Shrink looks for the smallest part of it that fails in the same way. Nothing here runs
+// anything, has a clock or a goroutine: the same seed gives the same history until
+// Generate is changed.
 package history
 
 import "time"
@@ -11,7 +16,7 @@ type History struct {
 	Servers  int           `json:"servers"`  // 3 to 5, named s1, s2, ...
 	Agents   int           `json:"agents"`   // 5 to 50, named cn1, cn2, ...
 	Clients  int           `json:"clients"`  // writers and readers, named c1, c2, ...
-	Duration time.Duration `json:"duration"` // simulated, in nanoseconds; faults end within it
+	Duration time.Duration `json:"duration"` // simulated; faults end within it
 	TLS      bool          `json:"tls"`      // with certificates, which expire and are rotated
 	WAL      bool          `json:"wal"`      // raft's log is raft-wal instead of raft-boltdb
 	Faults   []Fault       `json:"faults"`   // in the order of At
@@ -40,14 +45,14 @@ const (
 	Older Kind = "older" // it stops, and starts as a program that knows feature version N only, for For
 )
 
-// Faults of the network. Without To they are between On and everybody.
+// Faults of the network. Without To they are between On and all others.
 const (
 	Cut      Kind = "cut"      // nothing goes either way
 	OneWay   Kind = "oneway"   // nothing goes from On to To
 	Slow     Kind = "slow"     // N milliseconds of delay each way
 	Lossy    Kind = "lossy"    // N percent of the segments are sent again, after TCP's timeout, in order
 	Reset    Kind = "reset"    // connections that exist are reset
-	HalfOpen Kind = "halfopen" // connections that exist carry nothing more, and nobody is told
+	HalfOpen Kind = "halfopen" // connections that exist carry nothing more, and neither end is told
 )
 
 // Faults of a disk.

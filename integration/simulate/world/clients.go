@@ -23,7 +23,7 @@ func (w *world) client(h *network.Host, server string, first int) (*client.Clien
 	var urls []string
 	for i := range w.servers {
 		s := w.servers[(i+first)%len(w.servers)]
-		if server == "" || server == s.id {
+		if server == "" || server == s.name {
 			urls = append(urls, s.url())
 		}
 	}

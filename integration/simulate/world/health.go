@@ -46,10 +46,10 @@ func (w *world) unhealthy() (why []string) {
 		e, ok := w.look(s)
 		switch {
 		case !ok:
-			why = append(why, s.id+" does not run")
+			why = append(why, s.name+" does not run")
 			continue
 		case e.Ready != "":
-			why = append(why, s.id+" is not ready: "+e.Ready)
+			why = append(why, s.name+" is not ready: "+e.Ready)
 		}
 		if e.Leads {
 			leaders++
@@ -57,10 +57,10 @@ func (w *world) unhealthy() (why []string) {
 		if i == 0 || store == nil {
 			first, store = e, s.store()
 		} else if e.Head != first.Head {
-			why = append(why, fmt.Sprintf("%s stands at %s, and another at %s", s.id, e.Head, first.Head))
+			why = append(why, fmt.Sprintf("%s stands at %s, and another at %s", s.name, e.Head, first.Head))
 		}
 		if e.Lag > 0 {
-			why = append(why, fmt.Sprintf("%s has %d events that are not in changes.db", s.id, e.Lag))
+			why = append(why, fmt.Sprintf("%s has %d events that are not in changes.db", s.name, e.Lag))
 		}
 	}
 	if leaders != 1 {
@@ -109,7 +109,7 @@ func (w *world) judge() {
 		for {
 			more, err := store.Entries(after, 1000)
 			if err != nil {
-				w.fail("entries of %s after %d: %v", s.id, after, err)
+				w.fail("entries of %s after %d: %v", s.name, after, err)
 				break
 			}
 			if len(more) == 0 {
@@ -118,15 +118,15 @@ func (w *world) judge() {
 			all = append(all, more...)
 			after = more[len(more)-1].Seq
 		}
-		entries[s.id] = all
+		entries[s.name] = all
 		e := seen.Entries{Entries: all}
 		if len(all) > 0 {
 			e.Floor = all[0].Seq
 		}
-		w.seen.Add(s.id, e)
+		w.seen.Add(s.name, e)
 		var sum string
 		store.View(func(v raftstore.View) { sum = fmt.Sprint(v.State.Sum(), v.Head) })
-		w.sums = append(w.sums, s.id+" "+sum)
+		w.sums = append(w.sums, s.name+" "+sum)
 		if i := slices.IndexFunc(w.sums, func(other string) bool { return other[3:] != sum }); i >= 0 {
 			w.fail("states differ: %s, %s", w.sums[i], w.sums[len(w.sums)-1])
 		}

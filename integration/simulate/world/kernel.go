@@ -3,6 +3,7 @@ package world
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -25,13 +26,14 @@ type kernel struct {
 	mu       sync.Mutex // protects what follows; held during a pass, which never waits
 	fake     plan.Fake
 	rnd      *rand.Rand
+	spaces   map[string]bool // VM namespaces
 	numbers  plan.Numbers
 	complete bool   // the pass under way may remove
 	notify   func() // tells the agent of changes by others; nil: none runs
 }
 
 func newKernel(n *node, seed uint64) *kernel {
-	k := &kernel{n: n, rnd: rand.New(rand.NewPCG(seed, 7))}
+	k := &kernel{n: n, spaces: map[string]bool{}, rnd: rand.New(rand.NewPCG(seed, 7))}
 	k.fake.Fail = func(plan.Step) error {
 		if percent := k.refuse.Load(); percent > 0 && k.rnd.Int64N(100) < percent {
 			return syscall.EBUSY
@@ -99,9 +101,13 @@ func (d device) add(namespaces []string) {
 	for _, name := range namespaces {
 		if name != "" {
 			d.k.fake.AddNamespace(name)
+			d.k.spaces[name] = true
 		}
 	}
 }
+
+// Namespaces is that of *link.Netlink: all that there are.
+func (d device) Namespaces() []string { return slices.Sorted(maps.Keys(d.k.spaces)) }
 
 func deletes(op plan.Op) bool {
 	return slices.Contains([]plan.Op{plan.OpDelLink, plan.OpDelAddress, plan.OpDelRoute, plan.OpDelFDB, plan.OpDelNeigh, plan.OpRemoveResolvers}, op)
@@ -134,18 +140,14 @@ func (k *kernel) watch(ctx context.Context, changed, _ func()) error {
 func (k *kernel) differences(want desired.Links) (all []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var namespaces []string
+	namespaces := map[string]bool{"": true}
+	maps.Copy(namespaces, k.spaces)
 	for _, f := range want.Fabrics {
-		namespaces = append(namespaces, f.Namespace)
+		namespaces[f.Namespace] = true
 	}
-	for _, l := range k.fake.Links {
-		namespaces = append(namespaces, l.Namespace)
-	}
-	slices.Sort(namespaces)
-	namespaces = slices.Compact(namespaces)
 	fake := k.fake // a look changes nothing of what the agent's manager knows
 	fake.Identify(nil)
-	have, err := fake.Dump(context.Background(), namespaces)
+	have, err := fake.Dump(context.Background(), slices.Sorted(maps.Keys(namespaces)))
 	if err != nil {
 		return []string{err.Error()}
 	}

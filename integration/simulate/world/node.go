@@ -20,6 +20,7 @@ import (
 
 // node is one compute node, through its agent's restarts.
 type node struct {
+	busy
 	w      *world
 	i      int
 	name   string
@@ -55,6 +56,7 @@ func (n *node) start() error {
 	if n.agent != nil {
 		return errors.New("it runs already")
 	}
+	n.host.Up()
 	api, err := n.w.client(n.host, "", n.i)
 	if err != nil {
 		return err
@@ -80,10 +82,13 @@ func (n *node) start() error {
 		n.err = err
 		if ctx.Err() == nil {
 			n.agent = nil
-			n.w.unexpected(n.name, err)
 		}
 		n.mu.Unlock()
 		close(ended)
+		if ctx.Err() == nil {
+			n.w.unexpected(n.name, err)
+			n.w.revive(n, err)
+		}
 	}()
 	return nil
 }

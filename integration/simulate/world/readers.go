@@ -54,7 +54,7 @@ func (w *world) reader(ctx context.Context, i int) {
 // clients are clients of one server each, on one host.
 func (w *world) clients(who string) (apis []*client.Client, end func(), err error) {
 	for _, s := range w.servers {
-		api, err := w.client(w.net.Host(who), s.id, 0)
+		api, err := w.client(w.net.Host(who), s.name, 0)
 		if err != nil {
 			return nil, nil, err
 		}

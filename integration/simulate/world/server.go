@@ -24,17 +24,25 @@ const (
 
 // server is one server of the cluster, through its restarts.
 type server struct {
-	w     *world
-	id    string
-	host  *network.Host
-	dir   string
-	clock clock
+	busy
+	w    *world
+	name string // of the machine; the first server on it has the same
+	disk disk
+	// features is what an older program knows; 0: as this program.
+	features atomic.Uint32
+	host     *network.Host
+	dir      string
+	clock    clock
 
-	mu     sync.Mutex // protects what follows
-	run    *serve.Server
-	cancel context.CancelFunc
-	ended  chan struct{} // closed when Run has returned
-	err    error         // of Run
+	mu      sync.Mutex // protects what follows
+	id      string     // in the cluster
+	lives   int        // servers that this machine had before
+	joins   bool       // it joins the others, and founded nothing
+	removed bool
+	run     *serve.Server
+	cancel  context.CancelFunc
+	ended   chan struct{} // closed when Run has returned
+	err     error         // of Run
 }
 
 // clock is a machine's wall clock: the bubble's, and what faults add.
@@ -75,10 +83,10 @@ func (s *server) address(port int) string {
 
 // options are small where a history of a minute is to reach what takes hours elsewhere.
 func (s *server) options() serve.Options {
-	return serve.Options{
+	o := serve.Options{
 		Store: raftstore.Config{
 			ID: s.id, Dir: s.dir, Listen: s.address(peerPort), Network: peerNetwork{s.host}, InitialMembers: s.w.members,
-			Now: s.clock.now, RaftLog: s.w.raftLog(),
+			Now: s.clock.now, DiskDelay: s.disk.delay, Features: s.features.Load(), RaftLog: s.w.raftLog(),
 			MarkerEvery: 2 * time.Second, MarkerEntries: 32, TrailingLogs: 64,
 			RingEntries: 128, RingBytes: 256 << 10,
 			PersistDelay: 100 * time.Millisecond, SweepEvents: 128, SweepDelay: 5 * time.Second,
@@ -87,8 +95,12 @@ func (s *server) options() serve.Options {
 		},
 		API: s.address(apiPort), SVP: "off", Version: "simulated", Insecure: true,
 		Listen: func(address string) (net.Listener, error) { return s.host.Listen(address) },
-		Logger: s.w.logger(s.id),
+		Logger: s.w.logger(s.name),
 	}
+	if s.joins {
+		o.Store.InitialMembers, o.Store.Join = nil, s.peers()
+	}
+	return o
 }
 
 // start opens and runs the server from its folder.
@@ -98,6 +110,7 @@ func (s *server) start() error {
 	if s.run != nil {
 		return errors.New("it runs already")
 	}
+	s.host.Up()
 	run, err := serve.Open(s.options())
 	if err != nil {
 		return fmt.Errorf("open %s: %w", s.id, err)
@@ -111,10 +124,13 @@ func (s *server) start() error {
 		s.err = err
 		if ctx.Err() == nil {
 			s.run = nil
-			s.w.unexpected(s.id, err)
 		}
 		s.mu.Unlock()
 		close(ended)
+		if ctx.Err() == nil {
+			s.w.unexpected(s.name, err)
+			s.w.revive(s, err)
+		}
 	}()
 	return nil
 }
@@ -147,5 +163,5 @@ func (s *server) store() *raftstore.Store {
 
 func (w *world) newServer(i int) *server {
 	id := fmt.Sprintf("s%d", i+1)
-	return &server{w: w, id: id, host: w.net.Host(id), dir: filepath.Join(w.folder, id)}
+	return &server{w: w, name: id, id: id, host: w.net.Host(id), dir: filepath.Join(w.folder, id)}
 }

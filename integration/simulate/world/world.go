@@ -50,7 +50,14 @@ type world struct {
 	ctx     context.Context // of all that clients do; ends with the world
 	model   model
 
+	freezing  chan struct{}  // who has put a value here may call synctest.Wait
+	operating chan struct{}  // the operator does one thing at a time
+	zombies   sync.WaitGroup // processes that were killed, and end
+
 	mu       sync.Mutex // protects what follows
+	ways     map[[2]string]map[int]network.Link
+	killed   int
+	ending   bool
 	failures []string
 	coverage map[string]int
 	last     log.Seq  // of an accepted write
@@ -78,7 +85,7 @@ func Run(t *testing.T, h history.History, o Options) (report Report) {
 	})
 	defer watchdog.Stop()
 	synctest.Test(t, func(*testing.T) {
-		w := &world{h: h, o: o, folder: folder, seen: new(seen.Log), coverage: map[string]int{}}
+		w := &world{h: h, o: o, folder: folder, seen: new(seen.Log), coverage: map[string]int{}, ways: map[[2]string]map[int]network.Link{}, freezing: make(chan struct{}, 1), operating: make(chan struct{}, 1)}
 		w.seen.Watch(w.notice)
 		w.setDate()
 		at := time.Now()
@@ -145,6 +152,27 @@ func (w *world) unexpected(who string, err error) {
 	w.seen.Add(who, seen.Process{State: "failed", Err: fmt.Sprint(err)})
 }
 
+// revive starts a program again that ended by itself, as systemd does.
+func (w *world) revive(m machine, cause error) {
+	w.zombies.Go(func() {
+		time.Sleep(2 * time.Second)
+		w.mu.Lock()
+		ending := w.ending
+		w.mu.Unlock()
+		if ending || !m.claim() {
+			return
+		}
+		defer m.release()
+		w.count("restarted", 1)
+		if err := w.begin(m); err != nil { // docs/deploy.md: then treat the host as lost
+			w.count("replaced after a failure", 1)
+			if err := m.replace(); err != nil {
+				w.fail("%v, after %v", err, cause)
+			}
+		}
+	})
+}
+
 func (w *world) raftLog() string {
 	if w.h.WAL {
 		return raftstore.RaftLogWAL
@@ -168,9 +196,9 @@ func (w *world) look(s *server) (e seen.Server, ok bool) {
 	st := store.Status()
 	e = seen.Server{Applied: st.Applied, Head: st.Head, Term: st.Term, Leads: st.State == "Leader", Leader: st.LeaderID, Ready: st.NotReady, Lag: st.LagEvents, Features: st.Feature}
 	if st.Diverged != "" {
-		w.fail("%s serves no more at %v: %s", s.id, w.seen.Since(time.Now()), st.Diverged)
+		w.fail("%s serves no more at %v: %s", s.name, w.seen.Since(time.Now()), st.Diverged)
 	}
-	w.seen.Add(s.id, e)
+	w.seen.Add(s.name, e)
 	return e, true
 }
 
@@ -182,13 +210,17 @@ func (w *world) live() {
 	for i := range w.h.Servers {
 		s := w.newServer(i)
 		w.servers = append(w.servers, s)
-		w.members = append(w.members, raftstore.Member{ID: s.id, Address: s.address(peerPort)})
+		w.members = append(w.members, raftstore.Member{ID: s.name, Address: s.address(peerPort)})
 	}
 	for i := range w.h.Agents {
 		w.nodes = append(w.nodes, w.newNode(i))
 	}
 	defer w.end(cancel)
 	if !w.found() {
+		return
+	}
+	if err := w.keepOld(); err != nil {
+		w.fail("copies of caches: %v", err)
 		return
 	}
 	w.seen.Begin(time.Now())
@@ -203,6 +235,7 @@ func (w *world) live() {
 	work.Go(func() { w.waiter(working) })
 	work.Go(func() { w.sampler(working) })
 	w.happen()
+	w.seen.Add("world", seen.Process{State: "the faults are over"})
 	rest()
 	work.Wait()
 	w.heal()
@@ -247,6 +280,9 @@ func (w *world) found() bool {
 // end stops all that runs.
 func (w *world) end(cancel func()) {
 	cancel()
+	w.mu.Lock()
+	w.ending = true
+	w.mu.Unlock()
 	for _, n := range w.nodes {
 		if err := n.stop(); err != nil {
 			w.fail("stop %s: %v", n.name, err)
@@ -254,7 +290,9 @@ func (w *world) end(cancel func()) {
 	}
 	for _, s := range w.servers {
 		if err := s.stop(); err != nil {
-			w.fail("stop %s: %v", s.id, err)
+			w.fail("stop %s: %v", s.name, err)
 		}
 	}
+	w.zombies.Wait()
+	w.net.Close()
 }

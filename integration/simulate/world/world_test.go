@@ -1,6 +1,9 @@
 package world_test
 
 import (
+	"cmp"
+	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -8,10 +11,57 @@ import (
 	"rutter/integration/simulate/world"
 )
 
+const s = time.Second
+
+// faults are one history for each kind.
+var faults = map[history.Kind][]history.Fault{
+	"":               nil,
+	history.Kill:     {{At: 3 * s, For: 2 * s, On: "s1"}, {At: 8 * s, For: 1 * s, On: "s2"}, {At: 10 * s, For: 2 * s, On: "s3"}, {At: 14 * s, On: "cn1", For: s}},
+	history.Stop:     {{At: 3 * s, For: 2 * s, On: "s1"}, {At: 8 * s, For: 1 * s, On: "s2"}, {At: 12 * s, On: "cn1", For: s}},
+	history.Cut:      {{At: 3 * s, For: 4 * s, On: "s1", To: "s2"}, {At: 8 * s, For: 5 * s, On: "s3"}, {At: 8 * s, For: 4 * s, On: "cn2"}},
+	history.OneWay:   {{At: 3 * s, For: 4 * s, On: "s1", To: "s2"}, {At: 8 * s, For: 4 * s, On: "s3"}, {At: 8 * s, For: 5 * s, On: "s1", To: "cn2"}},
+	history.Slow:     {{At: 3 * s, For: 8 * s, On: "s1", N: 100}, {At: 8 * s, For: 4 * s, On: "s3", N: 700}},
+	history.Lossy:    {{At: 3 * s, For: 8 * s, On: "s1", N: 10}, {At: 8 * s, For: 4 * s, N: 30}},
+	history.Reset:    {{At: 3 * s, On: "s1"}, {At: 8 * s}},
+	history.HalfOpen: {{At: 3 * s, On: "s1"}, {At: 8 * s}},
+	history.Pause:    {{At: 3 * s, For: 3 * s, On: "s1"}, {At: 8 * s, For: 3 * s, On: "s2"}, {At: 8 * s, For: 3 * s, On: "cn2"}},
+	history.Transfer: {{At: 3 * s, On: "s1"}, {At: 8 * s, On: "s2"}, {At: 10 * s, On: "s3"}},
+	history.Skew:     {{At: 3 * s, For: 5 * s, On: "s1", N: 2000}, {At: 8 * s, For: 5 * s, On: "s2", N: -60_000}, {At: 9 * s, For: 6 * s, On: "s3", N: 600_000}},
+	history.Drift:    {{At: 3 * s, For: 12 * s, On: "s1", N: 100_000}},
+	history.Hang:     {{At: 3 * s, For: 5 * s, On: "s1"}, {At: 9 * s, For: 3 * s, On: "s2"}, {At: 13 * s, For: s, On: "s3"}},
+	history.SlowSync: {{At: 3 * s, For: 5 * s, On: "s1", N: 50}, {At: 9 * s, For: 3 * s, On: "s2", N: 500}, {At: 9 * s, For: 3 * s, On: "s3", N: 100}},
+	history.Rot:      {{At: 6 * s, For: 2 * s, On: "s1", N: 1, Seed: 1}, {At: 12 * s, For: s, On: "s2", N: 8, Seed: 1}, {At: 3 * s, For: s, On: "cn1", N: 8}},
+	history.Lose:     {{At: 6 * s, For: 2 * s, On: "s1"}, {At: 4 * s, On: "cn3"}},
+	history.Old:      {{At: 10 * s, For: 2 * s, On: "cn1"}, {At: 14 * s, On: "cn3"}},
+	history.Retain:   {{At: 3 * s, N: 20}},
+	history.Remove:   {{At: 3 * s, For: 2 * s, On: "s1"}, {At: 10 * s, For: s, On: "s2"}},
+	history.Older:    {{At: 3 * s, For: 4 * s, On: "s1", N: 6}, {At: 10 * s, For: 2 * s, On: "s2", N: 7}},
+	history.Meddle:   {{At: 3 * s, On: "cn1", N: 3, Seed: 1}, {At: 8 * s, On: "cn2", N: 10, Seed: 2}},
+	history.Refuse:   {{At: 3 * s, For: 8 * s, On: "cn1", N: 30}, {At: 4 * s, For: 4 * s, On: "cn2", N: 100}},
+}
+
 func TestWorld(t *testing.T) {
-	r := world.Run(t, history.History{Seed: 1, Servers: 3, Agents: 5, Clients: 2, Duration: 60 * time.Second}, world.Options{Patience: 15 * time.Second})
-	for _, f := range r.Failures {
-		t.Error(f)
+	for kind, list := range faults {
+		name := string(kind)
+		if name == "" {
+			name = "none"
+		}
+		t.Run(name, func(t *testing.T) {
+			h := history.History{Seed: 1, Servers: 3, Agents: 5, Clients: 2, Duration: 20 * s}
+			for _, f := range list {
+				f.Kind = kind
+				h.Faults = append(h.Faults, f)
+			}
+			slices.SortStableFunc(h.Faults, func(a, b history.Fault) int { return cmp.Compare(a.At, b.At) })
+			o := world.Options{Patience: 15 * s}
+			if testing.Verbose() && os.Getenv("RUTTER_SIMULATE_LOG") != "" {
+				o.Log = os.Stdout
+			}
+			r := world.Run(t, h, o)
+			for _, f := range r.Failures {
+				t.Error(f)
+			}
+			t.Log(r.Simulated, r.Real, r.Coverage)
+		})
 	}
-	t.Log(r.Simulated, r.Real, r.Coverage)
 }

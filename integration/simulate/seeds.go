@@ -1,0 +1,82 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"rutter/integration/simulate/history"
+)
+
+const (
+	// wideEvery: one history in so many is a wide one, with up to 50 agents.
+	wideEvery = 20
+	// usualDuration is what a history has if nothing else is asked for.
+	usualDuration = time.Minute
+)
+
+// OfSeed is the history of a seed. A seed means the same history as long as the duration is the
+// same, in simulated time; 0: a minute.
+func OfSeed(seed uint64, duration time.Duration) history.History {
+	if duration == 0 {
+		duration = usualDuration
+	}
+	p := history.Usual()
+	if seed%wideEvery == 0 {
+		p = history.Wide()
+	}
+	return history.Generate(seed, p.Lasting(duration))
+}
+
+// Once runs the history of a seed in a new process of a test program of this package, and
+// returns its first failure, or "".
+func Once(ctx context.Context, program string, seed uint64) (failure string, err error) {
+	p := &Pool{Program: program}
+	defer p.Close()
+	result, err := p.Run(ctx, OfSeed(seed, 0))
+	if err != nil || !result.Failed() {
+		return "", err
+	}
+	return result.Failures[0], nil
+}
+
+// NextSeed reads the first seed that no night has used, from a file with one number.
+func NextSeed(path string) (uint64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("simulate: %w", err)
+	}
+	seed, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w; it holds one number, the first seed that was not used", path, err)
+	}
+	return seed, nil
+}
+
+// Advance writes what NextSeed reads.
+func Advance(path string, seed uint64) error {
+	return os.WriteFile(path, []byte(strconv.FormatUint(seed, 10)+"\n"), 0o644)
+}
+
+// FixedSeeds reads a file with one seed in each line; what follows a seed says why it is there.
+func FixedSeeds(path string) (seeds []uint64, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("simulate: %w", err)
+	}
+	for i, line := range strings.Split(string(text), "\n") {
+		first, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if first == "" || first == "#" {
+			continue
+		}
+		seed, err := strconv.ParseUint(first, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%s: line %d: %w; begin it with a seed or with #", path, i+1, err)
+		}
+		seeds = append(seeds, seed)
+	}
+	return seeds, nil
+}

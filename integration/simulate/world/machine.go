@@ -1,0 +1,279 @@
+package world
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"rutter/integration/simulate/history"
+	"rutter/integration/simulate/seen"
+)
+
+// disk is the disk of a server: faults make its operations wait.
+type disk struct {
+	mu    sync.Mutex
+	hangs map[chan struct{}]bool
+	each  time.Duration // of each operation
+}
+
+// delay is raftstore.Config.DiskDelay.
+func (d *disk) delay(string) {
+	for {
+		d.mu.Lock()
+		each := d.each
+		var hang chan struct{}
+		for c := range d.hangs {
+			hang = c
+			break
+		}
+		d.mu.Unlock()
+		if hang == nil {
+			if each > 0 {
+				time.Sleep(each)
+			}
+			return
+		}
+		<-hang
+	}
+}
+
+// hang lets operations wait until end is called.
+func (d *disk) hang() (end func()) {
+	c := make(chan struct{})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.hangs == nil {
+		d.hangs = map[chan struct{}]bool{}
+	}
+	d.hangs[c] = true
+	return sync.OnceFunc(func() {
+		d.mu.Lock()
+		delete(d.hangs, c)
+		d.mu.Unlock()
+		close(c)
+	})
+}
+
+func (s *server) slow(f history.Fault) error {
+	if f.Kind == history.Hang {
+		end := s.disk.hang()
+		defer end()
+		time.Sleep(f.For)
+		return nil
+	}
+	set := func(d time.Duration) {
+		s.disk.mu.Lock()
+		defer s.disk.mu.Unlock()
+		s.disk.each += d
+	}
+	set(time.Duration(f.N) * time.Millisecond)
+	time.Sleep(f.For)
+	set(-time.Duration(f.N) * time.Millisecond)
+	return nil
+}
+
+// busy is whether a fault has stopped a machine.
+type busy struct {
+	mu sync.Mutex
+	is bool
+}
+
+func (b *busy) claim() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.is
+	b.is = true
+	return !was
+}
+
+func (b *busy) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.is = false
+}
+
+// freeze runs fn at a moment in which no other goroutine of the bubble runs, so that no
+// operation on disk is under way.
+func (w *world) freeze(fn func() error) error {
+	w.freezing <- struct{}{}
+	defer func() { <-w.freezing }()
+	synctest.Wait()
+	return fn()
+}
+
+// aside takes the folder of a machine away from the process that has it open, which goes on
+// in the old files, and leaves a copy in its place: what a process finds that starts after
+// that one was killed now.
+func (w *world) aside(dir string) error {
+	w.mu.Lock()
+	w.killed++
+	old := fmt.Sprintf("%s.killed%d", dir, w.killed)
+	w.mu.Unlock()
+	if err := os.Rename(dir, old); err != nil {
+		return err
+	}
+	return os.CopyFS(dir, os.DirFS(old))
+}
+
+// crash kills the server's process: it does nothing more that anybody notices.
+func (s *server) crash() error {
+	return s.w.freeze(func() error {
+		if err := s.w.aside(s.dir); err != nil {
+			return err
+		}
+		s.host.Kill()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.run == nil {
+			return nil
+		}
+		s.cancel()
+		ended := s.ended
+		s.w.zombies.Go(func() { <-ended })
+		s.run = nil
+		return nil
+	})
+}
+
+// crash kills the agent's process.
+func (n *node) crash() error {
+	return n.w.freeze(func() error {
+		if err := n.w.aside(n.folder); err != nil {
+			return err
+		}
+		n.host.Kill()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.agent == nil {
+			return nil
+		}
+		n.cancel()
+		ended := n.ended
+		n.w.zombies.Go(func() { <-ended })
+		n.agent = nil
+		return nil
+	})
+}
+
+// rot flips bits in the files of a folder.
+func rot(dir string, seed uint64, bits int64) error {
+	rnd := rand.New(rand.NewPCG(seed, 3))
+	type file struct {
+		path string
+		size int64
+	}
+	var files []file
+	var size int64
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Size() > 0 {
+			files = append(files, file{path, info.Size()})
+			size += info.Size()
+		}
+		return err
+	})
+	if err != nil || size == 0 {
+		return err
+	}
+	for range bits {
+		at := rnd.Int64N(size)
+		for _, f := range files {
+			if at >= f.size {
+				at -= f.size
+				continue
+			}
+			h, err := os.OpenFile(f.path, os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			var b [1]byte
+			_, err = h.ReadAt(b[:], at)
+			b[0] ^= 1 << rnd.IntN(8)
+			if err == nil {
+				_, err = h.WriteAt(b[:], at)
+			}
+			if err = errors.Join(err, h.Close()); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	return nil
+}
+
+func (s *server) rot(seed uint64, bits int64) error { return rot(s.dir, seed, bits) }
+
+func (n *node) rot(seed uint64, bits int64) error { return rot(n.folder, seed, bits) }
+
+// replace does what docs/deploy.md says of a lost server: it is removed from the cluster, and
+// one of another name joins with an empty folder.
+func (s *server) replace() error {
+	if !s.removed {
+		if err := s.w.ask("DELETE", "/cluster/members/"+s.member(), nil, 30*time.Second); err != nil {
+			return fmt.Errorf("remove %s: %w", s.member(), err)
+		}
+	}
+	s.mu.Lock()
+	s.lives++
+	s.id, s.removed, s.joins = fmt.Sprintf("%s-%d", s.name, s.lives), false, true
+	s.mu.Unlock()
+	s.w.seen.Add(s.name, seen.Process{State: "replaced"})
+	if err := os.RemoveAll(s.dir); err != nil {
+		return err
+	}
+	return s.w.begin(s)
+}
+
+// replace: a node without a cache begins with an empty one.
+func (n *node) replace() error {
+	if err := os.RemoveAll(n.folder); err != nil {
+		return err
+	}
+	return n.w.begin(n)
+}
+
+// old gives the node the cache that it had at the beginning.
+func (n *node) old() error {
+	if err := os.RemoveAll(n.folder); err != nil {
+		return err
+	}
+	return os.CopyFS(n.folder, os.DirFS(n.folder+".old"))
+}
+
+// keepOld copies the caches of all nodes as they are now.
+func (w *world) keepOld() error {
+	return w.freeze(func() (err error) {
+		for _, n := range w.nodes {
+			err = errors.Join(err, os.CopyFS(n.folder+".old", os.DirFS(n.folder)))
+		}
+		return err
+	})
+}
+
+// member is the name of the server in the cluster.
+func (s *server) member() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.id
+}
+
+// peers are the peer addresses of the other servers.
+func (s *server) peers() (all []string) {
+	for _, other := range s.w.servers {
+		if other != s {
+			all = append(all, net.JoinHostPort(other.host.Address(), strconv.Itoa(peerPort)))
+		}
+	}
+	return all
+}
