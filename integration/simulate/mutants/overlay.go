@@ -47,7 +47,7 @@ func (m Mutant) TestProgram(ctx context.Context, root, dir, folder string) (stri
 		return "", err
 	}
 	program := filepath.Join(dir, strings.ReplaceAll(folder, "/", "_")+"-"+m.Name+".test")
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, "./"+folder)
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", program, "./"+folder)
 	cmd.Dir = root
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
