@@ -112,7 +112,7 @@ var store = []Mutant{
 	},
 	{
 		Name: "restore-keeps-cluster", File: "raftstore/offline/restore.go",
-		Old: "cluster := window.NewID(r.Now())", New: "cluster := c.Cluster",
+		Old: "cluster := window.NewID(r.Now())", New: "cluster := c.Cluster\n\t_ = window.NewID",
 		Breaks: "a restored cluster has the identity of the one that was lost, so that old cursors and servers are taken",
 		Rules:  []string{"S8"},
 		Own:    []string{"raftstore.TestRestore"},
@@ -164,7 +164,7 @@ var store = []Mutant{
 		Old: "if m.Index > h.Applied {", New: "if m.Index > h.Applied+1<<40 {",
 		Breaks: "a server starts with a marker beyond its data, and skips what is between",
 		Rules:  []string{"S2"},
-		Own:    []string{"raftstore.TestFlippedBits"},
+		Own:    []string{"raftstore/internal/changesdb.TestMetaIsChecked"},
 	},
 	{
 		Name: "changes-cut-in-two", File: "raftstore/internal/changesdb/events.go",
@@ -185,7 +185,7 @@ var store = []Mutant{
 		Old: "\tif seq > a.head.Floor {\n", New: "\tif seq != a.head.Floor {\n",
 		Breaks: "the floor goes back to entries that are deleted",
 		Rules:  []string{"P1"}, Peer: "etcd#17780",
-		Own: []string{"raftstore.TestFloorMoves"},
+		Own: []string{"raftstore.TestFloorNeverGoesBack"},
 	},
 	{
 		Name: "floor-within-change", File: "raftstore/internal/changesdb/floor.go",
@@ -206,21 +206,14 @@ var store = []Mutant{
 		Old: "\tif err != nil {\n\t\treturn err // a clock that may be wrong must not drop history\n\t}\n", New: "",
 		Breaks: "retention drops history by a clock that may be wrong",
 		Rules:  []string{"T1"},
-		Own:    []string{"raftstore.TestClocksApart"},
+		Own:    []string{"raftstore.TestFloorWaitsForASureClock"},
 	},
 	{
 		Name: "events-deleted-beyond-checkpoint", File: "raftstore/internal/changesdb/upkeep.go",
 		Old: "p.first, p.end = FirstEvent(tx, &h), base", New: "p.first, p.end = FirstEvent(tx, &h), h.Floor",
 		Breaks: "events are deleted that no checkpoint has, so that the past and the rows of objects lack them",
 		Rules:  []string{"P1"}, Peer: "etcd#18089",
-		Own: []string{"raftstore.TestFloorMoves"},
-	},
-	{
-		Name: "checkpoint-half-dropped-is-whole", File: "raftstore/internal/changesdb/upkeep.go",
-		Old: "\t\t\tif b.Get(KeyHead) != nil {\n\t\t\t\treturn b.Delete(KeyHead)\n\t\t\t}\n", New: "",
-		Breaks: "a checkpoint that a crash left half deleted counts as whole",
-		Rules:  []string{"P1"}, Peer: "etcd#17780",
-		Own: []string{"raftstore.TestUpkeepBroken"},
+		Own: []string{"raftstore.TestEventsStayForTheirCheckpoint"},
 	},
 	{
 		Name: "checkpoint-head-first", File: "raftstore/internal/changesdb/upkeep.go",
@@ -235,7 +228,7 @@ var store = []Mutant{
 		Old: "if h.Seq != base || known && StateSum(state) != h.StateSum {", New: "if h.Seq != base || known && state == nil {",
 		Breaks: "the state of the past is read from a checkpoint that lacks objects",
 		Rules:  []string{"P5"},
-		Own:    []string{"raftstore.TestUpkeepBroken"},
+		Own:    []string{"raftstore.TestEventsStayForTheirCheckpoint"},
 	},
 	{
 		Name: "rows-moved-before-sweep", File: "raftstore/internal/changesdb/sweep.go",

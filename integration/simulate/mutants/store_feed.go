@@ -49,7 +49,7 @@ var storeFeed = []Mutant{
 		Old: "if head.Cluster != u.at.Cluster || head.Seq < u.at.Seq || head.Seq == u.at.Seq && head.Chain != u.at.Chain {", New: "if head.Seq < u.at.Seq {",
 		Breaks: "a stream goes on when the server's log was replaced",
 		Rules:  []string{"F6"}, Peer: "etcd#15271",
-		Own: []string{"api.TestOpenStreamsOfAnotherTimeline"},
+		Own: []string{"api/feedserver.TestReplacedLogEndsTheStream"},
 	},
 	{
 		Name: "underlay-not-met", File: "api/feedserver/stream.go",

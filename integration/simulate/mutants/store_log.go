@@ -35,14 +35,14 @@ var storeLog = []Mutant{
 		Old: "\treturn e.opts.Leads()\n", New: "\treturn true\n",
 		Breaks: "a follower acknowledges entries that it has not synced",
 		Rules:  []string{"P3"}, Peer: "etcd#14370",
-		Own: []string{"raftstore/internal/raftlog/early.TestEarlyLog"},
+		Own: []string{"raftstore/internal/raftlog/early.TestEarlyLogWaits"},
 	},
 	{
 		Name: "early-delete-overtakes", File: "raftstore/internal/raftlog/early/early.go",
 		Old: "\tif err := e.Await(hi); err != nil {\n\t\treturn err\n\t}\n", New: "",
 		Breaks: "entries are deleted before they are written, and are there again",
 		Rules:  []string{"P3"},
-		Own:    []string{"raftstore/internal/raftlog/early.TestEarlyLogWaits"},
+		Own:    []string{"raftstore/internal/raftlog/early.TestEarlyLogBounds"},
 	},
 	{
 		Name: "early-error-forgotten", File: "raftstore/internal/raftlog/early/early.go",
@@ -116,7 +116,7 @@ var storeLog = []Mutant{
 	},
 	{
 		Name: "trimmed-in-one-step", File: "raftstore/internal/raftlog/log.go",
-		Old: "const trimAtOnce = 64\n", New: "const trimAtOnce = 1 << 30\n",
+		Old: "lo <= first && hi-lo >= trimAtOnce;", New: "lo <= first && hi-lo >= trimAtOnce<<20;",
 		Breaks: "new entries wait for one long deletion of old ones",
 		Rules:  []string{"S7"},
 		Own:    []string{"raftstore/internal/raftlog.TestTrimInSteps"},
@@ -266,7 +266,7 @@ var storeLog = []Mutant{
 		Old: "if !p.best.At.IsZero() && now.Sub(p.answer) <= clockStale {", New: "if !p.best.At.IsZero() {",
 		Breaks: "a clock that was read long ago counts in the agreement",
 		Rules:  []string{"T1"},
-		Own:    []string{"raftstore/internal/clocks.TestClockReadings"},
+		Own:    []string{"raftstore/internal/clocks.TestOldReadingsDoNotCount"},
 	},
 	{
 		Name: "stamped-before-the-mend", File: "raftstore/internal/admission/queue.go",

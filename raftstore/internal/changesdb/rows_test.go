@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"go.etcd.io/bbolt"
+
 	"rutter/log"
 )
 
@@ -45,6 +47,37 @@ func TestRowsAreChecked(t *testing.T) {
 			if !errors.Is(err, log.ErrCorrupt) {
 				t.Errorf("byte %d of the %s row changed: %v, want ErrCorrupt", i, name, err)
 			}
+		}
+	}
+}
+
+// A marker is at most at the applied index: raft would skip what is between (SAFETY S2).
+// A file of a later feature version is not read.
+func TestMetaIsChecked(t *testing.T) {
+	t.Parallel()
+	p := newFile(t)
+	for _, c := range []struct {
+		marker  uint64
+		feature uint32
+		want    error
+	}{
+		{5, log.FeatureVersion, nil},
+		{6, log.FeatureVersion, log.ErrCorrupt},
+		{5, log.FeatureVersion + 1, log.ErrFormat},
+	} {
+		err := p.files.current.DB.Update(func(tx *bbolt.Tx) error {
+			meta, m := tx.Bucket(BucketMeta), Marker{Index: c.marker, Term: 1}
+			return errors.Join(PutHead(meta, &Head{Applied: 5, Term: 1, Feature: c.feature}), meta.Put(KeyMarker, m.Encode()))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = p.files.View(func(tx *bbolt.Tx) error {
+			_, _, err := ReadMeta(tx)
+			return err
+		})
+		if !errors.Is(err, c.want) {
+			t.Errorf("applied 5, marker at %d, feature version %d: %v, want %v", c.marker, c.feature, err, c.want)
 		}
 	}
 }
