@@ -1,0 +1,58 @@
+package mutants
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Overlay writes what the go command needs to build with m into the folder dir, and returns the
+// value for -overlay. An empty Mutant (no Name) is the product as it is; its overlay is empty.
+// root is the module's root.
+func (m Mutant) Overlay(root, dir string) (string, error) {
+	replace := map[string]string{}
+	if m.Name != "" {
+		text, err := m.Text(root)
+		if err != nil {
+			return "", err
+		}
+		broken := filepath.Join(dir, m.Name+".go")
+		if err := os.WriteFile(broken, []byte(text), 0o644); err != nil {
+			return "", err
+		}
+		original, err := filepath.Abs(filepath.Join(root, filepath.FromSlash(m.File)))
+		if err != nil {
+			return "", err
+		}
+		replace[original] = broken
+	}
+	b, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(dir, "overlay-"+m.Name+".json")
+	return name, os.WriteFile(name, b, 0o644)
+}
+
+// TestProgram builds the tests of a package with m in it, and returns the program's path, in dir.
+// folder is the package's, from the module's root; an empty Mutant is the product as it is.
+func (m Mutant) TestProgram(ctx context.Context, root, dir, folder string) (string, error) {
+	overlay, err := m.Overlay(root, dir)
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(dir, strings.ReplaceAll(folder, "/", "_")+"-"+m.Name+".test")
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", program, "./"+folder)
+	cmd.Dir = root
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("mutant %q: the tests of %s do not build: %w\n%s", m.Name, folder, err, out.String())
+	}
+	return program, nil
+}
