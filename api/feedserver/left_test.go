@@ -196,3 +196,21 @@ func TestFeedUnderlayOfAReturner(t *testing.T) {
 		t.Errorf("the underlay NIC of CN 2 came %d times, want twice: %q", n, m.Calls)
 	}
 }
+
+// TestFeedScopesFollowTheWholeChange: a change that makes NICs of the CN on two vnets is not
+// split by the first vnet (architecture rule 5).
+func TestFeedScopesFollowTheWholeChange(t *testing.T) {
+	b := newBed(t)
+	b.Furnish()
+	m := apitest.NewMirror(apitest.CN1)
+	b.sync(t, m)
+	calls := onePass(t, b, m, func() {
+		nic := func(n int, network log.UUID) string {
+			return fmt.Sprintf(`{"action":"create","kind":"nic","object":{"mac":"02:00:00:00:00:%02x","network_uuid":%q,%s}`, n, network, apitest.NICBody(network, apitest.CN1)[1:])
+		}
+		b.Must("POST", "/changes", `{"ops":[`+nic(1, apitest.FabricA)+","+nic(2, apitest.FabricB)+`]}`)
+	})
+	if want := []string{"entry create nic", "entry create nic", "begin vnet:1001", "begin vnet:1002"}; !slices.Equal(calls, want) {
+		t.Errorf("calls\n got %q\nwant %q", calls, want)
+	}
+}

@@ -77,3 +77,19 @@ func TestFrameOfOthersIsWithheld(t *testing.T) {
 		t.Error("entries and objects are to be sent of what is held, and of nothing else")
 	}
 }
+
+// TestDigestsAreOfThePosition (SAFETY F2): the state of a server is ahead of what a stream has
+// sent. Its digests are not those of a bookmark there.
+func TestDigestsAreOfThePosition(t *testing.T) {
+	b := newBed(t)
+	b.Furnish()
+	head := b.Store.Head()
+	u := &subscriber{s: &b.feed.parts, at: b.Store.CursorAt(head.Seq - 1)}
+	u.held.asOf = map[log.Scope]log.Seq{log.AllScope(): 1}
+	if digests := u.scopeDigests(); digests != nil {
+		t.Errorf("digests of seq %d are sent for %d: %v", head.Seq, head.Seq-1, digests)
+	}
+	if u.at = head; len(u.scopeDigests()) != 1 {
+		t.Error("at the head there are no digests")
+	}
+}

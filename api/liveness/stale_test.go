@@ -113,3 +113,29 @@ func TestTableKeepsTheNewest(t *testing.T) {
 		t.Errorf("the next session was not taken: %+v", held())
 	}
 }
+
+// TestPausedLeaderWritesNoStatus: the status of nodes is written by the leader, and the log would
+// take it from any server. A process that was paused finds out that it leads no more.
+func TestPausedLeaderWritesNoStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, time.Now)
+		cn := c.cns(1)[0]
+		defer c.run()()
+		c.elect(0)
+		wait(time.Second)
+		r, before := c.nodes[0].fabric.current(), c.store.Head().Seq
+		c.mu.Lock()
+		c.leader, c.term = 1, c.term+1
+		c.mu.Unlock()
+		lost := []transition{{cn, running, "test"}}
+		if r.write(t.Context(), lost); c.store.Head().Seq != before {
+			t.Errorf("a leader that is none wrote: %v", c.store.statuses())
+		}
+		c.mu.Lock()
+		c.leader, c.term = 0, c.term-1
+		c.mu.Unlock()
+		if r.write(t.Context(), lost); c.store.Head().Seq == before {
+			t.Error("the leader did not write")
+		}
+	})
+}
