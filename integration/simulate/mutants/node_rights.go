@@ -1,0 +1,5 @@
+package mutants
+
+// nodeRights are the mutants of rights, limits and other surfaces.
+var nodeRights = []Mutant{
+}
