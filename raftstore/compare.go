@@ -58,7 +58,10 @@ type comparison struct {
 
 	refusal atomic.Pointer[error] // why nothing is served; nil if this server serves
 
-	round sync.Mutex // held during a round
+	// round is a turn: a comparison puts a value into it for its round. It is no mutex, because a
+	// round waits for other servers: the clock of testing/synctest goes on only while no goroutine
+	// waits for a mutex.
+	round chan struct{}
 	// since is the lowest raft index at which a server differed, as long as this server
 	// refuses. Agreement at a lower index proves nothing.
 	since uint64
@@ -138,8 +141,12 @@ func (q *comparison) askPoint(ctx context.Context, to raft.Server) Compared {
 // compare runs one round: it asks all other members, and judges this server by the
 // answers.
 func (q *comparison) compare(ctx context.Context, r *raft.Raft) {
-	q.round.Lock()
-	defer q.round.Unlock()
+	select {
+	case q.round <- struct{}{}:
+		defer func() { <-q.round }()
+	case <-ctx.Done():
+		return
+	}
 	members := r.GetConfiguration().Configuration().Servers
 	voting := false
 	var others []raft.Server

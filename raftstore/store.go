@@ -133,7 +133,8 @@ func newStore(cfg Config) *Store {
 	s.applier.store = s
 	s.barriers = barriers{store: s, kick: make(chan struct{}, 1)}
 	s.comparison = comparison{
-		cfg: &s.cfg, logger: s.logger, counters: &s.counters,
+		round: make(chan struct{}, 1),
+		cfg:   &s.cfg, logger: s.logger, counters: &s.counters,
 		rebuilding: s.applier.rebuilding, wake: s.applier.wake, callPeer: s.endpoint.callPeer,
 	}
 	s.disks = diskWatch{store: s, ops: &disk.Ops{Delay: cfg.DiskDelay}, space: spaceWatch{upkeep: make(chan struct{}, 1)}}

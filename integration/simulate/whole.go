@@ -8,6 +8,7 @@ import (
 
 	"rutter/integration/simulate/coverage"
 	"rutter/integration/simulate/history"
+	"rutter/integration/simulate/oracle"
 	"rutter/integration/simulate/world"
 )
 
@@ -23,7 +24,9 @@ func whole(t *testing.T, h history.History, logFile string) Result {
 		o.Log = io.Writer(f)
 	}
 	report := world.Run(t, h, o)
-	counts := coverage.Count(report.Seen.Records())
+	records := report.Seen.Records()
+	counts := coverage.Count(records)
 	maps.Copy(counts, report.Coverage)
-	return Result{Failures: report.Failures, Coverage: counts, Simulated: report.Simulated}
+	failures := append(report.Failures, oracle.Judge(records)...)
+	return Result{Failures: failures, Coverage: counts, Simulated: report.Simulated}
 }
