@@ -103,7 +103,7 @@ func (p *past) versions() map[string][]version {
 
 // stale compares each read of a network with the log. A consistent read is no older than any
 // change acknowledged, or consistent read answered, before it began; one with a least seq no
-// older than that; and none has what nobody had begun to write.
+// older than that; and none has what no client had begun to write.
 func stale(p *past, report report) {
 	if p.floor() != 1 || len(p.restored) > 0 {
 		return
