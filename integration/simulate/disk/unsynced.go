@@ -72,7 +72,7 @@ func (f *faults) release(i *inode) {
 	f.drop(i)
 }
 
-// drop forgets an inode that nobody holds, and of which everything is synced.
+// drop forgets an inode without holders, of which everything is synced.
 func (f *faults) drop(i *inode) {
 	if i.holders == 0 && len(i.undo) == 0 && f.inodes[i.ino] == i {
 		delete(f.inodes, i.ino)
