@@ -16,6 +16,7 @@ import (
 	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/digest"
 	"rutter/raftstore/internal/metarow"
+	"rutter/raftstore/internal/notify"
 )
 
 // Servers compare the digests of their states at equal raft indexes (SAFETY P5). Each
@@ -58,10 +59,7 @@ type comparison struct {
 
 	refusal atomic.Pointer[error] // why nothing is served; nil if this server serves
 
-	// round is a turn: a comparison puts a value into it for its round. It is no mutex, because a
-	// round waits for other servers: the clock of testing/synctest goes on only while no goroutine
-	// waits for a mutex.
-	round chan struct{}
+	round notify.Turn // held during a round
 	// since is the lowest raft index at which a server differed, as long as this server
 	// refuses. Agreement at a lower index proves nothing.
 	since uint64
@@ -141,12 +139,8 @@ func (q *comparison) askPoint(ctx context.Context, to raft.Server) Compared {
 // compare runs one round: it asks all other members, and judges this server by the
 // answers.
 func (q *comparison) compare(ctx context.Context, r *raft.Raft) {
-	select {
-	case q.round <- struct{}{}:
-		defer func() { <-q.round }()
-	case <-ctx.Done():
-		return
-	}
+	q.round.Lock()
+	defer q.round.Unlock()
 	members := r.GetConfiguration().Configuration().Servers
 	voting := false
 	var others []raft.Server
