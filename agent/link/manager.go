@@ -86,7 +86,6 @@ type Manager struct {
 	rules       *filter.State               // as this program left them; nil: unknown
 
 	surplus, kept map[linkEntry]struct{} // see Surplus and Keep; kept is nil unless something is
-	everywhere    bool                   // a complete pass of this process read every VM namespace
 }
 
 type waiting struct {
@@ -171,7 +170,7 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	now := m.cfg.Now()
 	m.doubt = true // until the end of the pass
 	want.Attach(m.attachOf)
-	namespaces := m.searched(&want, complete)
+	namespaces := namespacesOf(&want, &m.numbers)
 	if listener, ok := m.cfg.Kernel.(Listener); ok {
 		listener.Observed() // the dump shows those changes
 		listener.Stirred()
@@ -224,24 +223,12 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	clear(m.stirred)
 	m.since.clear()
 	if complete && m.kept == nil {
-		m.everywhere = true
 		m.settleMarks(&have)
 		if err := m.settle(m.numbers.MACs(), want.Fabrics, &have); err != nil {
 			return result, err
 		}
 	}
 	return result, nil
-}
-
-// searched returns the namespaces that a pass reads. The first that may remove reads all that
-// exist: the numbers may be those of an older cache, or of none, and then do not say where an
-// earlier process left a link or a resolv.conf.
-func (m *Manager) searched(want *desired.Links, complete bool) []string {
-	namespaces := namespacesOf(want, &m.numbers)
-	if l, ok := m.cfg.Kernel.(namespaceLister); ok && complete && !m.everywhere {
-		return plan.Searched(namespaces, l.Namespaces())
-	}
-	return namespaces
 }
 
 // namespacesOf returns the namespaces in which links are wanted, or were made.
