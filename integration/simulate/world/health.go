@@ -38,7 +38,7 @@ func (w *world) heal() {
 	w.judge()
 }
 
-// unhealthy says what is not as it is to be when nothing goes wrong and nobody writes.
+// unhealthy says what is not as it is to be when nothing goes wrong and no client writes.
 func (w *world) unhealthy() (why []string) {
 	var first seen.Server
 	var leaders int

@@ -123,7 +123,7 @@ func (w *world) aside(dir string) error {
 	return os.CopyFS(dir, os.DirFS(old))
 }
 
-// crash kills the server's process: it does nothing more that anybody notices.
+// crash kills the server's process: it does nothing more that another machine notices.
 func (s *server) crash() error {
 	if s.folder != nil {
 		s.abandon(false)
