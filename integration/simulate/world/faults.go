@@ -109,6 +109,10 @@ func (w *world) actOf(i int, f history.Fault) func() error {
 		return func() error { w.net.HalfOpen(f.On, f.To); return nil }
 	case history.Pause:
 		return func() error { return w.paused(f) }
+	case history.Full:
+		if s := w.server(f.On); s != nil && s.folder != nil {
+			return func() error { return s.full(f) }
+		}
 	case history.Hang, history.SlowSync:
 		if s := w.server(f.On); s != nil {
 			return func() error { return s.slow(f) }
@@ -117,7 +121,7 @@ func (w *world) actOf(i int, f history.Fault) func() error {
 		if c := w.clock(f.On); c != nil {
 			return func() error { return c.suffer(f) }
 		}
-	case history.Transfer, history.Remove, history.Retain, history.Snapshot:
+	case history.Transfer, history.Remove, history.Retain, history.Snapshot, history.Restore:
 		return func() error { return w.operate(f) }
 	case history.Meddle, history.Refuse:
 		if n := w.node(f.On); n != nil {
@@ -152,6 +156,12 @@ func (w *world) down(m machine, f history.Fault) error {
 		return errors.Join(m.stop(), w.begin(m))
 	case history.Rot:
 		err = errors.Join(m.crash(), m.rot(f.Seed, f.N))
+	case history.Power:
+		if isServer {
+			err = s.power(f)
+		} else {
+			err = m.crash()
+		}
 	default:
 		err = m.crash()
 	}
@@ -258,6 +268,10 @@ func (w *world) operate(f history.Fault) error {
 			return errBusy
 		}
 		return w.ask(http.MethodPost, "/cluster/transfer", map[string]any{"id": s.member()}, 5*time.Second)
+	case history.Snapshot:
+		return w.snapshot(f)
+	case history.Restore:
+		return w.restore()
 	case history.Retain:
 		return w.ask(http.MethodPut, "/cluster/retention", map[string]any{"age": "168h", "events": f.N, "bytes": 16 << 20}, 5*time.Second)
 	case history.Remove:
@@ -266,7 +280,7 @@ func (w *world) operate(f history.Fault) error {
 			return errBusy
 		}
 		defer s.release()
-		if err := w.ask(http.MethodDelete, "/cluster/members/"+s.member(), nil, 20*time.Second); err != nil {
+		if err := w.remove(s.member(), 20*time.Second); err != nil {
 			return err
 		}
 		if err := s.stop(); err != nil {
