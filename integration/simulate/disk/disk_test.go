@@ -96,6 +96,13 @@ func TestPowerCuts(t *testing.T) {
 		"two renames": {func(f *Folder) error { // the second is not kept without the first
 			return errors.Join(os.Rename(path(f, "a"), path(f, "c")), os.Rename(path(f, "b"), path(f, "d")))
 		}, []string{`a=3:"old" b=3:"bbb" `, `b=3:"bbb" c=3:"old" `, `c=3:"old" d=3:"bbb" `}},
+		"rename, and a new file that is synced": {func(f *Folder) error { // which keeps what was before it
+			err := os.Rename(path(f, "a"), path(f, "c"))
+			file, _ := os.Create(path(f, "d"))
+			defer file.Close()
+			_, wrong := file.WriteString("ddd")
+			return errors.Join(err, wrong, file.Sync())
+		}, []string{`b=3:"bbb" c=3:"old" d=3:"ddd" `}},
 		"rename, and a sync of another file": {func(f *Folder) error {
 			err := os.Rename(path(f, "a"), path(f, "c"))
 			put(t, f, "b", []byte("BBB"), false)
