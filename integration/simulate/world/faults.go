@@ -259,7 +259,7 @@ func (w *world) operate(f history.Fault) error {
 		}
 		return w.ask(http.MethodPost, "/cluster/transfer", map[string]any{"id": s.member()}, 5*time.Second)
 	case history.Retain:
-		return w.ask(http.MethodPut, "/cluster/retention", map[string]any{"events": f.N}, 5*time.Second)
+		return w.ask(http.MethodPut, "/cluster/retention", map[string]any{"age": "168h", "events": f.N, "bytes": 16 << 20}, 5*time.Second)
 	case history.Remove:
 		s := w.server(f.On)
 		if s == nil || !s.claim() {

@@ -3,6 +3,7 @@ package world
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"rutter/integration/simulate/seen"
@@ -88,7 +89,7 @@ func (w *world) unprogrammed(n *node, store *raftstore.Store) (why []string) {
 	e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Differences: lacks}
 	w.seen.Add(n.name, e)
 	if len(lacks) > 0 {
-		why = append(why, fmt.Sprintf("%s: its kernel is not as the log wants it: %d steps, the first: %s (state %s, cursor %s, error %q, failures %v)", n.name, len(lacks), lacks[0], status.State, status.Cursor, status.Failure, status.Kernel.Failures))
+		why = append(why, fmt.Sprintf("%s: its kernel is not as the log wants it: %d steps: %s (state %s, cursor %s, error %q, failures %v)", n.name, len(lacks), strings.Join(lacks[:min(4, len(lacks))], "; "), status.State, status.Cursor, status.Failure, status.Kernel.Failures))
 	}
 	if head := store.Head(); status.Head != head.Seq || status.Programmed != head.Seq {
 		why = append(why, fmt.Sprintf("%s: is at %s, head %d, programmed %d, and the log at %s (state %s, error %q)", n.name, status.Cursor, status.Head, status.Programmed, head, status.State, status.Failure))

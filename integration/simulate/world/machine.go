@@ -214,7 +214,10 @@ func rot(dir string, seed uint64, bits int64) error {
 
 func (s *server) rot(seed uint64, bits int64) error { return rot(s.dir, seed, bits) }
 
-func (n *node) rot(seed uint64, bits int64) error { return rot(n.folder, seed, bits) }
+func (n *node) rot(seed uint64, bits int64) error {
+	n.kernel.forget() // perhaps
+	return rot(n.folder, seed, bits)
+}
 
 // replace does what docs/deploy.md says of a lost server: it is removed from the cluster, and
 // one of another name joins with an empty folder.
@@ -237,6 +240,7 @@ func (s *server) replace() error {
 
 // replace: a node without a cache begins with an empty one.
 func (n *node) replace() error {
+	n.kernel.forget()
 	if err := os.RemoveAll(n.folder); err != nil {
 		return err
 	}
@@ -245,6 +249,7 @@ func (n *node) replace() error {
 
 // old gives the node the cache that it had at the beginning.
 func (n *node) old() error {
+	n.kernel.forget()
 	if err := os.RemoveAll(n.folder); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -64,4 +65,27 @@ func TestWorld(t *testing.T) {
 			t.Log(r.Simulated, r.Real, r.Coverage)
 		})
 	}
+}
+
+// TestSeeds runs the histories of RUTTER_SEEDS seeds from RUTTER_FROM on.
+func TestSeeds(t *testing.T) {
+	count, _ := strconv.Atoi(os.Getenv("RUTTER_SEEDS"))
+	from, _ := strconv.ParseUint(os.Getenv("RUTTER_FROM"), 10, 64)
+	total := map[string]int{}
+	for seed := from; seed < from+uint64(count); seed++ {
+		h := history.Generate(seed, history.Usual())
+		o := world.Options{Patience: 30 * s}
+		if os.Getenv("RUTTER_SIMULATE_LOG") != "" {
+			o.Log = os.Stdout
+		}
+		r := world.Run(t, h, o)
+		t.Logf("seed %d: %v in %v, %d faults, %d failures", seed, r.Simulated, r.Real, len(h.Faults), len(r.Failures))
+		for _, f := range r.Failures {
+			t.Errorf("seed %d: %s", seed, f)
+		}
+		for k, n := range r.Coverage {
+			total[k] += n
+		}
+	}
+	t.Log(total)
 }
