@@ -143,6 +143,7 @@ func (s *server) crash() error {
 		ended := s.ended
 		s.w.zombies.Go(func() { <-ended })
 		s.run = nil
+		s.w.seen.Add(s.name, seen.Process{State: "killed"})
 		return nil
 	})
 }
@@ -163,6 +164,7 @@ func (n *node) crash() error {
 		ended := n.ended
 		n.w.zombies.Go(func() { <-ended })
 		n.agent = nil
+		n.w.seen.Add(n.name, seen.Process{State: "killed"})
 		return nil
 	})
 }
@@ -245,6 +247,7 @@ func (s *server) abandon(silently bool) {
 	cancel, ended := s.cancel, s.ended
 	s.run = nil
 	s.mu.Unlock()
+	s.w.seen.Add(s.name, seen.Process{State: "killed"})
 	cancel()
 	<-ended
 	s.folder.Heal()
@@ -259,6 +262,9 @@ func (s *server) power(f history.Fault) error {
 	s.folder.FailAfter(int(f.N))
 	for begun := time.Now(); s.folder.Ops() <= int(f.N) && time.Since(begun) < 5*time.Second; {
 		time.Sleep(5 * time.Millisecond)
+	}
+	if s.folder.Unsynced() > 0 {
+		s.w.count("restart_in_write", 1)
 	}
 	s.abandon(true)
 	return s.folder.PowerCut(f.Seed)

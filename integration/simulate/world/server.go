@@ -127,6 +127,7 @@ func (s *server) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	s.run, s.cancel, s.ended, s.err = run, cancel, ended, nil
+	s.w.seen.Add(s.name, seen.Process{State: "started"})
 	go func() {
 		err := run.Run(ctx)
 		s.mu.Lock()
@@ -155,6 +156,7 @@ func (s *server) stop() error {
 	}
 	cancel()
 	<-ended
+	s.w.seen.Add(s.name, seen.Process{State: "stopped"})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
