@@ -2,7 +2,6 @@ package world
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -117,7 +116,7 @@ func (s *server) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.run != nil {
-		return errors.New("it runs already")
+		return errRunning
 	}
 	s.host.Up()
 	run, err := serve.Open(s.options())
