@@ -51,6 +51,9 @@ func (w *world) suffer(i int, f history.Fault) {
 // errBusy: another fault has stopped, or replaces, the machine.
 var errBusy = errors.New("another fault is on it")
 
+// errRunning: the machine's program runs already.
+var errRunning = errors.New("it runs already")
+
 // machine is a server or a compute node.
 type machine interface {
 	claim() bool // of a fault that stops it
@@ -190,7 +193,7 @@ func (w *world) down(m machine, f history.Fault) error {
 // begin starts a machine's program as systemd does: again if it fails.
 func (w *world) begin(m machine) (err error) {
 	for range 5 {
-		if err = m.start(); err == nil {
+		if err = m.start(); err == nil || errors.Is(err, errRunning) {
 			return nil
 		}
 		time.Sleep(time.Second)

@@ -2,7 +2,6 @@ package world
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -115,15 +114,18 @@ func (s *server) options() serve.Options {
 // start opens and runs the server from its folder.
 func (s *server) start() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.run != nil {
-		return errors.New("it runs already")
+	runs, options := s.run != nil, s.options()
+	s.mu.Unlock()
+	if runs {
+		return errRunning
 	}
 	s.host.Up()
-	run, err := serve.Open(s.options())
+	run, err := serve.Open(options) // its disk may make it wait, so without the lock; see busy
 	if err != nil {
-		return fmt.Errorf("open %s: %w", s.id, err)
+		return fmt.Errorf("open %s: %w", options.Store.ID, err)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	s.run, s.cancel, s.ended, s.err = run, cancel, ended, nil
