@@ -15,6 +15,7 @@ import (
 	"rutter/integration/simulate/disk"
 	"rutter/integration/simulate/history"
 	"rutter/integration/simulate/network"
+	"rutter/integration/simulate/seen"
 	"rutter/raftstore"
 )
 
