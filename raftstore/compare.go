@@ -16,6 +16,7 @@ import (
 	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/digest"
 	"rutter/raftstore/internal/metarow"
+	"rutter/raftstore/internal/notify"
 )
 
 // Servers compare the digests of their states at equal raft indexes (SAFETY P5). Each
@@ -58,7 +59,7 @@ type comparison struct {
 
 	refusal atomic.Pointer[error] // why nothing is served; nil if this server serves
 
-	round sync.Mutex // held during a round
+	round notify.Turn // held during a round
 	// since is the lowest raft index at which a server differed, as long as this server
 	// refuses. Agreement at a lower index proves nothing.
 	since uint64

@@ -22,6 +22,7 @@ import (
 	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/distrust"
+	"rutter/raftstore/internal/notify"
 	"rutter/raftstore/internal/peer"
 	"rutter/raftstore/internal/raftlog"
 )
@@ -133,7 +134,8 @@ func newStore(cfg Config) *Store {
 	s.applier.store = s
 	s.barriers = barriers{store: s, kick: make(chan struct{}, 1)}
 	s.comparison = comparison{
-		cfg: &s.cfg, logger: s.logger, counters: &s.counters,
+		round: notify.NewTurn(),
+		cfg:   &s.cfg, logger: s.logger, counters: &s.counters,
 		rebuilding: s.applier.rebuilding, wake: s.applier.wake, callPeer: s.endpoint.callPeer,
 	}
 	s.disks = diskWatch{store: s, ops: &disk.Ops{Delay: cfg.DiskDelay}, space: spaceWatch{upkeep: make(chan struct{}, 1)}}

@@ -1,9 +1,18 @@
 package simulate
 
-import "testing"
+import (
+	"os"
+	"testing"
 
-// worlds are what a worker can run histories in.
-var worlds = map[string]Run{"": whole, "tiny": tiny}
+	"rutter/integration/simulate/disk"
+)
+
+func TestMain(m *testing.M) {
+	if disk.Serve() {
+		return
+	}
+	os.Exit(m.Run())
+}
 
 // TestWorker is no test: it is what a Pool's processes run.
 func TestWorker(t *testing.T) {
@@ -11,5 +20,13 @@ func TestWorker(t *testing.T) {
 	if !ok {
 		t.Skip("only a Pool starts workers")
 	}
-	Work(t, worlds[name])
+	if name == "tiny" {
+		Work(t, tiny)
+		return
+	}
+	var d *disk.Disk
+	if _, err := os.Stat("/dev/fuse"); err == nil && os.Geteuid() == 0 {
+		d = disk.New(t) // else servers that lose power are killed, and lose nothing
+	}
+	Work(t, whole(d))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -118,6 +119,7 @@ func (n *Night) one(ctx context.Context, seed uint64) error {
 	n.sim += result.Simulated
 	if result.Failed() {
 		n.failed = append(n.failed, failure{h, result})
+		n.write(history.File{Why: "found by make simulate", Failures: result.Failures, History: h}, result.Output)
 		fmt.Fprintf(n.Out, "seed %d FAILED after %v: %s\n  again: %s\n", seed, result.Real.Round(time.Second/10), first(result.Failures), n.command(h))
 	}
 	if time.Since(n.told) > tellEvery {
@@ -197,20 +199,26 @@ func (n *Night) sorts(ctx context.Context) {
 
 // keep writes a history that failed, and what its process printed, and says where.
 func (n *Night) keep(file history.File, output string) {
-	path := filepath.Join(n.Keep, fmt.Sprintf("seed-%d.json", file.History.Seed))
-	if err := history.Write(path, file); err != nil {
-		fmt.Fprintf(n.Out, "the history was not kept: %v\n", err)
-		return
-	}
+	path := n.write(file, output)
 	fmt.Fprintf(n.Out, "%v\nkept in %s; again: make simulate HISTORY=%s\n", indented(file.History.String()), path, path)
 	if output != "" {
-		name := strings.TrimSuffix(path, ".json") + ".txt"
-		if err := writeOutput(name, output); err != nil {
-			fmt.Fprintf(n.Out, "what its process printed was not kept: %v\n", err)
-			return
-		}
-		fmt.Fprintf(n.Out, "what its process printed is in %s\n", name)
+		fmt.Fprintf(n.Out, "what its process printed is in %s\n", outputOf(path))
 	}
 }
+
+// write writes the files of keep: at once, so that a run that is killed leaves what it found.
+func (n *Night) write(file history.File, output string) (path string) {
+	path = filepath.Join(n.Keep, fmt.Sprintf("seed-%d.json", file.History.Seed))
+	err := history.Write(path, file)
+	if err == nil && output != "" {
+		err = os.WriteFile(outputOf(path), []byte(output), 0o644)
+	}
+	if err != nil {
+		fmt.Fprintf(n.Out, "the history was not kept: %v\n", err)
+	}
+	return path
+}
+
+func outputOf(path string) string { return strings.TrimSuffix(path, ".json") + ".txt" }
 
 func indented(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -107,5 +106,3 @@ func (n *Night) Replay(ctx context.Context, h history.History, times int) error 
 	}
 	return nil
 }
-
-func writeOutput(path, text string) error { return os.WriteFile(path, []byte(text), 0o644) }

@@ -1,6 +1,7 @@
 package coverage
 
 import (
+	"slices"
 	"strings"
 
 	"rutter/integration/simulate/history"
@@ -106,6 +107,9 @@ func (c *counter) server(who string, e seen.Server) {
 // process counts starts and ends. An agent's name begins with cn.
 func (c *counter) process(who string, e seen.Process) {
 	started := e.State == "started"
+	if !started && !slices.Contains([]string{"killed", "stopped", "failed"}, e.State) {
+		return
+	}
 	if strings.HasPrefix(who, "cn") {
 		c.when(started && c.ended[who], AgentRestart)
 		c.ended[who] = c.ended[who] || !started
@@ -117,11 +121,13 @@ func (c *counter) process(who string, e seen.Process) {
 		c.running[who], c.any = true, true
 		return
 	}
-	c.ended[who] = true
 	delete(c.looks, who)
-	if delete(c.running, who); len(c.running) == 0 && c.any {
-		c.counts[AllDown]++
+	if !c.running[who] {
+		return
 	}
+	c.ended[who] = true
+	delete(c.running, who)
+	c.when(len(c.running) == 0, AllDown)
 }
 
 // write counts outcomes. A change whose outcome was unknown, and of which a retry is told

@@ -106,6 +106,14 @@ func TestReads(t *testing.T) {
 		"read side closed":   {do: func(t *testing.T, _ *Net, c, s net.Conn) { write(t, c, "x"); _ = s.(*conn).CloseRead() }, err: io.EOF},
 		"data, then the end": {do: func(t *testing.T, _ *Net, c, _ net.Conn) { write(t, c, "x"); c.Close() }, text: "x", took: Base},
 		"closed unread":      {do: func(t *testing.T, _ *Net, c, s net.Conn) { write(t, s, "y"); time.Sleep(ms); c.Close() }, err: syscall.ECONNRESET, took: Base},
+		"a reset does not overtake": {do: func(t *testing.T, n *Net, c, s net.Conn) {
+			write(t, s, "y")
+			time.Sleep(ms)
+			n.Set("a", "b", Link{Delay: 70 * ms})
+			write(t, c, "x")
+			n.Set("a", "b", Link{})
+			c.Close()
+		}, text: "x", took: Base + 70*ms},
 		"closed while data was under way": {do: func(t *testing.T, _ *Net, c, s net.Conn) {
 			write(t, s, "y")
 			c.Close()

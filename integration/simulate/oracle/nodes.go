@@ -3,7 +3,9 @@ package oracle
 import (
 	"maps"
 	"slices"
+	"time"
 
+	"rutter/integration/simulate/history"
 	"rutter/integration/simulate/seen"
 	"rutter/log"
 )
@@ -84,6 +86,64 @@ func bounded(p *past, report report) {
 	for _, r := range p.records {
 		if e, ok := r.Event.(seen.Queue); ok && e.Bound > 0 && e.Size > e.Bound {
 			report("%s: %s had %d at %v, and its bound is %d", r.Who, e.Name, e.Size, r.At, e.Bound)
+		}
+	}
+}
+
+// Lease is how long a compute node without a sign counts as running: the default of package
+// api/liveness. A new leader waits as long, so that a node that is away for Away, and whose
+// absence no other fault hides, is recorded.
+const (
+	Lease = 30 * time.Second
+	Away  = 3 * Lease
+)
+
+// liveness compares what the log says of the compute nodes' presence with their faults. Agents
+// have the hostnames of their servers as names.
+func liveness(p *past, report report) {
+	if len(p.entries) == 0 {
+		return
+	}
+	names, status := make(map[string]log.UUID), make(map[log.UUID]string)
+	lost := make(map[log.UUID]int)
+	for _, e := range p.entries {
+		if e.event == nil {
+			return
+		}
+		server, ok := e.event.Object.(*log.Server)
+		if !ok || e.event.Kind != log.KindServer {
+			continue
+		}
+		names[server.Hostname] = server.UUID
+		if status[server.UUID] == "running" && server.Status == "unknown" {
+			lost[server.UUID]++
+		}
+		status[server.UUID] = server.Status
+	}
+	faults, began, away := 0, make(map[history.Fault]time.Duration), make(map[string]time.Duration)
+	agents := make(map[string]bool)
+	for _, r := range p.records {
+		switch e := r.Event.(type) {
+		case seen.Agent:
+			agents[r.Who] = true
+		case seen.Fault:
+			faults++
+			if from, ok := began[e.Fault]; ok && e.Over && e.Err == "" && (e.Fault.Kind == history.Kill || e.Fault.Kind == history.Stop) {
+				away[e.Fault.On] = max(away[e.Fault.On], r.At-from)
+			}
+			began[e.Fault] = r.At
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(agents)) {
+		cn, ok := names[name]
+		switch {
+		case !ok:
+		case status[cn] != "running":
+			report("%s is %q in the log at the end, and its agent runs", name, status[cn])
+		case faults == 0 && lost[cn] > 0:
+			report("%s was %d times unknown, and there were no faults", name, lost[cn])
+		case away[name] >= Away && lost[cn] == 0:
+			report("%s was away for %v, and the log says that it ran", name, away[name])
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package oracle says whether what was seen of a simulated cluster may be. It owns the oracles:
 // small functions without state, each for one promise of Rutter, over the records of package
-// seen. It runs nothing, and asks nobody.
+// seen. It runs nothing.
 //
 // The log that the servers have at the end is the witness: what was acknowledged, shown and
 // streamed is compared with it. So records of Entries must be among those that are judged; an
@@ -34,7 +34,7 @@ func All() []Oracle {
 		{"once", "a change is done once, however often it was sent, and each answer about it is the same", "A2 T2", once},
 		{"order", "a change that began after another was acknowledged is behind it in the log", "P3 R1", order},
 		{"linearizable", "an order of all writes and consistent reads of an object explains each answer", "R1", linearizable},
-		{"stale", "each read has what the log had, no older than was promised, and nothing that nobody wrote", "R1 F6", stale},
+		{"stale", "each read has what the log had, no older than was promised, and nothing that was not written", "R1 F6", stale},
 		{"leader", "each term has one leader at most", "R1 P4", leader},
 		{"stream", "a stream has each entry that it is for, once, in order, byte by byte, and goes on where it was", "F1 F4 F5", stream},
 		{"beyond", "a compute node gets no entry that does not concern it", "F1 I3", beyond},
@@ -43,6 +43,7 @@ func All() []Oracle {
 		{"bookmark", "the bookmark of an agent does not go back, and is not behind what its kernel has", "F2 B1", bookmark},
 		{"kernel", "at the end, each kernel is what the log says", "B1 B3 R3", kernels},
 		{"barrier", "a barrier is done only when each kernel has what it waited for", "B1 B2 B3 L2", barrier},
+		{"liveness", "a compute node is unknown only when it was away, and running at the end", "B2", liveness},
 		{"bounded", "nothing grows over its bound", "P2 W1", bounded},
 		{"healthy", "after the last fault all servers are ready, equally far, and have one leader; none ended by itself", "P4 P6 P7", healthy},
 	}

@@ -128,6 +128,9 @@ func good(t *testing.T) *cloud {
 		c.write("c2", fmt.Sprintf(`create server {"uuid":"#%d#","hostname":"cn%d","setup":true}`, 11+i, 1+i))
 	}
 	c.write("c2", `create nic_tag {"name":"external","mtu":1500}`) // refused
+	for i := range 2 {
+		c.write("rutter", fmt.Sprintf(`update server #%d# {"status":"running"}`, 11+i))
+	}
 	c.read("consistent")
 	for i := range 3 {
 		c.write("c1", fmt.Sprintf(`update network %s {"description":"d%d"}`, net, i))
@@ -138,7 +141,7 @@ func good(t *testing.T) *cloud {
 	c.look()
 	c.stream("f1", "", 0, func(int) bool { return true })
 	c.stream("f1", "", len(c.entries), func(int) bool { return true })
-	c.stream("f2", "kind=network", 2, func(i int) bool { return i == 2 || i > 4 })
+	c.stream("f2", "kind=network", 2, func(i int) bool { return i == 2 || i > 6 })
 	c.stream("f3", "cn="+changetest.UUID(11).String(), 0, func(i int) bool {
 		e, err := c.entries[i].Event()
 		return err == nil && c.state.Interested(changetest.UUID(11), e.Scopes)
@@ -170,6 +173,15 @@ func edit[T seen.Event](c *cloud, i int, change func(*T)) {
 	e := c.records[at[i]].Event.(T)
 	change(&e)
 	c.records[at[i]].Event = e
+}
+
+// status records the presence of cn1 in the log of all servers.
+func (c *cloud) status(status string) {
+	c.write("rutter", `update server #11# {"status":"`+status+`"}`)
+	for i := range 3 {
+		edit(c, i, func(e *seen.Entries) { e.Entries = c.entries })
+	}
+	c.look()
 }
 
 // drop takes the i-th record of a kind away.
@@ -278,7 +290,7 @@ var breaches = []struct {
 	}},
 	{"stale", "a value of the future", func(c *cloud) { edit(c, -1, func(e *seen.Read) { e.From, e.Until = 0, 1 }) }},
 	{"stale", "a consistent read goes back behind another", func(c *cloud) {
-		drop[seen.Write](c, 7) // nobody knows that the last write is done, but for a reader
+		drop[seen.Write](c, 9) // only a reader knows that the last write is done
 		edit(c, -1, func(e *seen.Read) {
 			e.Mode, e.Revision, e.Object = "consistent", e.Revision-1, map[string]any{"description": "d1"}
 		})
@@ -292,7 +304,7 @@ var breaches = []struct {
 		edit(c, 0, func(e *seen.StreamBegun) { e.Filter = "kind=server" })
 	}},
 	{"stream", "goes on too late", func(c *cloud) { edit(c, 1, func(e *seen.StreamBegun) { e.After.Seq += 2 }) }},
-	{"stream", "a node lacks an entry", func(c *cloud) { drop[seen.Item](c, 8+4+1) }},
+	{"stream", "a node lacks an entry", func(c *cloud) { drop[seen.Item](c, len(c.entries)+4+1) }},
 	{"beyond", "an entry of another node", func(c *cloud) {
 		e := c.entries[4]
 		c.add("f4", seen.StreamBegun{Stream: "f4", Filter: "cn=" + changetest.UUID(11).String()})
@@ -312,6 +324,18 @@ var breaches = []struct {
 	{"kernel", "knows a part", func(c *cloud) { edit(c, 1, func(e *seen.Agent) { e.Complete = false }) }},
 	{"barrier", "with missing nodes", func(c *cloud) { edit(c, 1, func(e *seen.Barrier) { e.Done = true }) }},
 	{"barrier", "a kernel lacks it", func(c *cloud) { edit(c, 0, func(e *seen.Barrier) { e.Kernels = map[string]string{"cn1": "link"} }) }},
+	{"liveness", "unknown at the end", func(c *cloud) { c.status("unknown") }},
+	{"liveness", "unknown without a fault", func(c *cloud) {
+		drop[seen.Fault](c, 0)
+		c.status("unknown")
+		c.status("running")
+	}},
+	{"liveness", "away, and not unknown", func(c *cloud) {
+		kill := history.Fault{Kind: history.Kill, On: "cn1", For: Away}
+		c.add("cn1", seen.Fault{Fault: kill})
+		c.now += Away
+		c.add("cn1", seen.Fault{Fault: kill, Over: true})
+	}},
 	{"bounded", "over its bound", func(c *cloud) { edit(c, 0, func(e *seen.Queue) { e.Size++ }) }},
 	{"healthy", "not ready", func(c *cloud) { edit(c, 0, func(e *seen.Server) { e.Ready = "behind" }) }},
 	{"healthy", "no leader", func(c *cloud) { edit(c, 1, func(e *seen.Server) { e.Leads = false }) }},
@@ -366,6 +390,14 @@ func TestAllowed(t *testing.T) {
 			c.add("s2", seen.Fault{Fault: history.Fault{Kind: history.Full, On: "s2"}})
 			c.add("s2", seen.Process{State: "failed", Err: "no room"})
 			c.add("s2", seen.Process{State: "started"})
+		},
+		"unknown while it was away": func(c *cloud) {
+			kill := history.Fault{Kind: history.Kill, On: "cn1", For: Away}
+			c.add("cn1", seen.Fault{Fault: kill})
+			c.now += Away
+			c.add("cn1", seen.Fault{Fault: kill, Over: true})
+			c.status("unknown")
+			c.status("running")
 		},
 		"a leader of another term": func(c *cloud) {
 			c.records = slices.Insert(c.records, 5, seen.Record{Who: "s1", Event: seen.Server{Leads: true, Term: 1}})

@@ -103,7 +103,7 @@ func (p *past) versions() map[string][]version {
 
 // stale compares each read of a network with the log. A consistent read is no older than any
 // change acknowledged, or consistent read answered, before it began; one with a least seq no
-// older than that; and none has what nobody had begun to write.
+// older than that; and none has what no client had begun to write.
 func stale(p *past, report report) {
 	if p.floor() != 1 || len(p.restored) > 0 {
 		return
@@ -115,7 +115,7 @@ func stale(p *past, report report) {
 		if !ok || e.Err != "" || !e.Found || e.Kind != log.KindNetwork {
 			continue
 		}
-		v, ok := find(versions[e.ID], e)
+		first, last, ok := find(versions[e.ID], e)
 		if !ok {
 			report("%s read %s at revision %d with %q, which the log never had", r.Who, e.ID, e.Revision, description(e))
 			continue
@@ -124,23 +124,27 @@ func stale(p *past, report report) {
 		if e.Mode == "consistent" {
 			least = max(least, known.before(e.From))
 		}
-		if v.until <= least {
-			report("%s: a read (%s) of %s from %v to %v has what was replaced at %d, and had to have %d", r.Who, e.Mode, e.ID, e.From, e.Until, v.until, least)
+		if last.until <= least {
+			report("%s: a read (%s) of %s from %v to %v has what was replaced at %d, and had to have %d", r.Who, e.Mode, e.ID, e.From, e.Until, last.until, least)
 		}
-		if c := p.changes[v.change]; c != nil && c.from > e.Until {
+		if c := p.changes[first.change]; c != nil && c.from > e.Until {
 			report("%s: a read of %s that ended at %v has what was written from %v on", r.Who, e.ID, e.Until, c.from)
 		}
 	}
 }
 
-// find returns the version that a read has.
-func find(versions []version, e seen.Read) (version, bool) {
-	for _, v := range slices.Backward(versions) {
-		if v.revision == e.Revision && v.description == description(e) {
-			return v, true
+// find returns the first and the last version that a read can have: the same, if it says which
+// revision it has.
+func find(versions []version, e seen.Read) (first, last version, ok bool) {
+	for _, v := range versions {
+		if (e.Revision == 0 || v.revision == e.Revision) && v.description == description(e) {
+			if !ok {
+				first = v
+			}
+			last, ok = v, true
 		}
 	}
-	return version{}, false
+	return first, last, ok
 }
 
 // milestone says that from a time on a seq is known to be in the log.
@@ -169,8 +173,8 @@ func (p *past) milestones(versions map[string][]version) (all milestones) {
 				all = append(all, milestone{e.Until, e.Result.Last})
 			}
 		case seen.Read:
-			if v, ok := find(versions[e.ID], e); ok && e.Err == "" && e.Mode == "consistent" {
-				all = append(all, milestone{e.Until, v.seq})
+			if first, _, ok := find(versions[e.ID], e); ok && e.Err == "" && e.Mode == "consistent" {
+				all = append(all, milestone{e.Until, first.seq})
 			}
 		}
 	}

@@ -133,7 +133,7 @@ func healthy(p *past, report report) {
 	var first string
 	for _, name := range names {
 		e := latest[name]
-		if state, known := runs[name]; known && state != "started" {
+		if state := runs[name]; state == "killed" || state == "stopped" || state == "failed" {
 			report("%s is %s at the end", name, state)
 			continue
 		}

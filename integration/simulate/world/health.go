@@ -3,6 +3,7 @@ package world
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"rutter/integration/simulate/seen"
@@ -37,7 +38,7 @@ func (w *world) heal() {
 	w.judge()
 }
 
-// unhealthy says what is not as it is to be when nothing goes wrong and nobody writes.
+// unhealthy says what is not as it is to be when nothing goes wrong and no client writes.
 func (w *world) unhealthy() (why []string) {
 	var first seen.Server
 	var leaders int
@@ -88,7 +89,7 @@ func (w *world) unprogrammed(n *node, store *raftstore.Store) (why []string) {
 	e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Differences: lacks}
 	w.seen.Add(n.name, e)
 	if len(lacks) > 0 {
-		why = append(why, fmt.Sprintf("%s: its kernel is not as the log wants it: %d steps, the first: %s (state %s, cursor %s, error %q, failures %v)", n.name, len(lacks), lacks[0], status.State, status.Cursor, status.Failure, status.Kernel.Failures))
+		why = append(why, fmt.Sprintf("%s: its kernel is not as the log wants it: %d steps: %s (state %s, cursor %s, error %q, failures %v)", n.name, len(lacks), strings.Join(lacks[:min(4, len(lacks))], "; "), status.State, status.Cursor, status.Failure, status.Kernel.Failures))
 	}
 	if head := store.Head(); status.Head != head.Seq || status.Programmed != head.Seq {
 		why = append(why, fmt.Sprintf("%s: is at %s, head %d, programmed %d, and the log at %s (state %s, error %q)", n.name, status.Cursor, status.Head, status.Programmed, head, status.State, status.Failure))
@@ -163,10 +164,14 @@ func (w *world) acknowledged(id string, all []log.Entry) {
 	if len(all) > 0 {
 		floor = all[0].Seq
 	}
-	for _, r := range w.seen.Records() {
+	records := w.seen.Records()
+	for i, r := range records {
 		e, is := r.Event.(seen.Write)
 		if !is {
 			continue
+		}
+		if to, restored := restoredTo(records, i); restored && e.Result.Last > to || restored && e.Outcome != seen.Accepted {
+			continue // it is of another timeline
 		}
 		p, there := found[e.Change.ID]
 		switch {

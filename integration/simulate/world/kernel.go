@@ -28,6 +28,7 @@ type kernel struct {
 	rnd      *rand.Rand
 	spaces   map[string]bool // VM namespaces
 	numbers  plan.Numbers
+	forgot   bool   // a cache was lost
 	complete bool   // the pass under way may remove
 	notify   func() // tells the agent of changes by others; nil: none runs
 }
@@ -153,6 +154,9 @@ func (k *kernel) differences(want desired.Links) (all []string) {
 	}
 	work := plan.Plan(want, have, k.numbers, true)
 	for _, s := range work.Steps {
+		if s.Op == plan.OpRemoveResolvers && k.forgot {
+			continue // the numbers say where they are, and went with the cache
+		}
 		all = append(all, s.String())
 	}
 	for _, b := range work.Blocked {
@@ -202,4 +206,11 @@ func (k *kernel) text() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return strings.TrimSpace(k.fake.String())
+}
+
+// forget: the node's cache goes, and with it what says where resolvers were written.
+func (k *kernel) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.forgot = true
 }

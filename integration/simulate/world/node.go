@@ -54,7 +54,7 @@ func (n *node) start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.agent != nil {
-		return errors.New("it runs already")
+		return errRunning
 	}
 	n.host.Up()
 	api, err := n.w.client(n.host, "", n.i)
@@ -75,6 +75,7 @@ func (n *node) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	n.agent, n.api, n.cancel, n.ended, n.err = a, api, cancel, ended, nil
+	n.w.seen.Add(n.name, seen.Process{State: "started"})
 	go func() {
 		err := errors.Join(a.Run(ctx), a.Close())
 		api.Close()
@@ -104,6 +105,7 @@ func (n *node) stop() error {
 	}
 	cancel()
 	<-ended
+	n.w.seen.Add(n.name, seen.Process{State: "stopped"})
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.err

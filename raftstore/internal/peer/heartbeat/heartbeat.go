@@ -22,10 +22,11 @@ package heartbeat
 
 import (
 	"bytes"
-	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
+
+	"rutter/raftstore/internal/notify"
 )
 
 // Terms is raft's stable store on top of another one. It delays the saving of a new term
@@ -35,14 +36,14 @@ type Terms struct {
 	key []byte // key of the term
 	// mu is held while a heartbeat is handled, and while a new term is saved. Raft saves
 	// a term before it enters it, so no new term begins while a heartbeat is handled.
-	mu sync.Mutex
+	mu notify.Turn
 	// saved is the last term that was saved, or read at a start.
 	saved atomic.Uint64
 }
 
 // New returns Terms on top of a stable store, which has raft's term under key.
 func New(below raft.StableStore, key []byte) *Terms {
-	return &Terms{StableStore: below, key: key}
+	return &Terms{StableStore: below, key: key, mu: notify.NewTurn()}
 }
 
 // save saves a term, unless it is already saved: raft may save the same term again while
