@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"testing"
+	"time"
 
 	"rutter/log"
 	"rutter/raftstore/internal/command"
@@ -147,5 +148,25 @@ func TestFeatureVersionNeverFalls(t *testing.T) {
 		if got := s.applier.head.Feature; got != step.want || s.state.Feature() != step.want {
 			t.Errorf("after an entry of version %d the cluster is at %d, its state at %d; want %d", step.say, got, s.state.Feature(), step.want)
 		}
+	}
+}
+
+// A server that was started knows no commit before a leader speaks, and may lack what was
+// acknowledged: it is not ready alone, whatever it has itself (SAFETY P4).
+func TestNotReadyAlone(t *testing.T) {
+	t.Parallel()
+	nodes := three(t, func(c *Config) { c.CompareEvery = 20 * time.Millisecond })
+	must(t, leaderOf(t, nodes), tagChange(newID(), "before"))
+	for _, n := range nodes {
+		n.halt(t)
+	}
+	n := nodes[0].again(t)
+	until(t, n, "it compares itself", func() bool { return n.counters.comparisons.Load() >= 5 })
+	if n.lead.ready.Load() {
+		t.Error("a server that heard of no commit says that it has caught up")
+	}
+	second := nodes[1].again(t)
+	for _, n := range []*node{n, second} {
+		until(t, n, "it is ready", func() bool { return n.Ready() == nil })
 	}
 }

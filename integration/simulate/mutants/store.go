@@ -243,7 +243,7 @@ var store = []Mutant{
 		Old: "\t\t\terr = bucket.Delete([]byte(w.ID))\n", New: "\t\t\terr = nil\n",
 		Breaks: "a deleted object is there again after a restart",
 		Rules:  []string{"P5"}, Peer: "etcd#18089",
-		Own: []string{"raftstore.TestSweepEndsAnywhere"},
+		Own: []string{"raftstore.TestSweepDeletesRows"},
 	},
 	{
 		Name: "load-without-later-events", File: "raftstore/internal/changesdb/sweep.go",
@@ -267,10 +267,10 @@ var store = []Mutant{
 		Own:    []string{"raftstore.TestOlderProgramsCanRead"},
 	},
 	{
-		Name: "index-of-another-file", File: "raftstore/internal/changesdb/files.go",
-		Old: "\th.refs--\n\tlast := h.refs == 0\n", New: "\th.refs--\n\tlast := h != f.current\n",
-		Breaks: "a restored file is closed while readers of the old one use it",
+		Name: "old-file-closed-under-readers", File: "raftstore/internal/changesdb/files.go",
+		Old: "\th.refs--\n\tlast := h.refs == 0\n", New: "\th.refs--\n\tlast := h.refs == 0 || h != f.current\n",
+		Breaks: "a replaced file is closed while others of its readers use it",
 		Rules:  []string{"S5"},
-		Own:    []string{"raftstore.TestReaderMeetsCompaction"},
+		Own:    []string{"raftstore/internal/changesdb.TestFilesCloseWithTheirLastUser"},
 	},
 }

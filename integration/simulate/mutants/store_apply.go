@@ -36,7 +36,7 @@ var storeApply = []Mutant{
 		Old: "\t\tseq, err := l.store.Consistent(ctx)\n", New: "\t\tseq, err := l.store.Head().Seq, error(nil)\n",
 		Breaks: "a restarted server is ready before it has applied what the leader committed",
 		Rules:  []string{"P4"},
-		Own:    []string{"raftstore.TestThreeServers"},
+		Own:    []string{"raftstore.TestNotReadyAlone"},
 	},
 	{
 		Name: "cursor-ahead-taken", File: "raftstore/read.go",
@@ -229,7 +229,7 @@ var storeApply = []Mutant{
 	},
 	{
 		Name: "skip-of-another-entry", File: "raftstore/skip.go",
-		Old: "got := skipped.EntryHash(entry); got != skip.Entry {", New: "got := skipped.EntryHash(entry); got == [32]byte{} {",
+		Old: "got := skipped.EntryHash(entry); got != skip.Entry {", New: "got := skipped.EntryHash(entry); got == \"\" {",
 		Breaks: "an entry is skipped that took the place of the one that an operator named",
 		Rules:  []string{"A3"},
 		Own:    []string{"raftstore.TestSkipVoid"},
