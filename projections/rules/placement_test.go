@@ -189,7 +189,7 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 		{"a VMM of a VM that is not there yet", nil, func(w *placementWorld) []log.Op { return []log.Op{madeVMM(9, vmNo(9), w.cn)} }, denied, true},
 		{
 			"a VMM of a VM on another node", func(w *placementWorld) { w.do(madeVM(9, w.other)) },
-			func(w *placementWorld) []log.Op { return []log.Op{madeVMM(9, vmNo(9), w.cn)} }, denied, true,
+			func(w *placementWorld) []log.Op { return []log.Op{madeVMM(9, vmNo(9), w.cn)} }, denied, false,
 		},
 		{"a VM by a VMM that the node made before it was there", func(w *placementWorld) {
 			w.s.SetFeature(log.FeatureContained)
