@@ -210,6 +210,10 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 			w.by(w.cn, takeVM(9, w.cn))
 			w.do(takeVM(9, w.other))
 		}, func(w *placementWorld) []log.Op { return []log.Op{takeVM(9, w.cn)} }, denied, true},
+		{"a VM that moved away, by the VMM that an operator made here while it was here", func(w *placementWorld) {
+			w.do(madeVMM(9, vmNo(1), w.cn))
+			w.do(takeVM(1, w.other))
+		}, func(w *placementWorld) []log.Op { return []log.Op{takeVM(1, w.cn)} }, denied, true},
 		{"a VM whose migration to it has failed", func(w *placementWorld) {
 			w.do(madeVM(9, w.other), madeVMM(9, vmNo(9), w.cn))
 			w.do(updateOf(vmmNo(9).String(), &log.VMM{State: "failed", Gen: 2}, "gen", "state"))
