@@ -187,10 +187,6 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 			w.do(opOf(log.Create, &log.Ticket{UUID: log.UUID{0xdd}, ServerUUID: w.other, Scope: "vm", OfID: vmNo(9).String()}))
 		}, func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true},
 		{"a VMM of a VM that is not there yet", nil, func(w *placementWorld) []log.Op { return []log.Op{madeVMM(9, vmNo(9), w.cn)} }, denied, true},
-		{
-			"a VMM of a VM on another node", func(w *placementWorld) { w.do(madeVM(9, w.other)) },
-			func(w *placementWorld) []log.Op { return []log.Op{madeVMM(9, vmNo(9), w.cn)} }, denied, false,
-		},
 		{"a VM by a VMM that the node made before it was there", func(w *placementWorld) {
 			w.s.SetFeature(log.FeatureContained)
 			w.by(w.cn, madeVMM(9, vmNo(9), w.cn))
@@ -210,10 +206,6 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 			w.by(w.cn, takeVM(9, w.cn))
 			w.do(takeVM(9, w.other))
 		}, func(w *placementWorld) []log.Op { return []log.Op{takeVM(9, w.cn)} }, denied, true},
-		{"a VM that moved away, by the VMM that an operator made here while it was here", func(w *placementWorld) {
-			w.do(madeVMM(9, vmNo(1), w.cn))
-			w.do(takeVM(1, w.other))
-		}, func(w *placementWorld) []log.Op { return []log.Op{takeVM(1, w.cn)} }, denied, true},
 		{"a VM whose migration to it has failed", func(w *placementWorld) {
 			w.do(madeVM(9, w.other), madeVMM(9, vmNo(9), w.cn))
 			w.do(updateOf(vmmNo(9).String(), &log.VMM{State: "failed", Gen: 2}, "gen", "state"))

@@ -352,7 +352,7 @@ var nodeFeed = []Mutant{
 	{
 		Name: "barrier-lost-session", File: "api/liveness/wait.go",
 		Old:    "\tcase !told || row.Compare(session) != 0:",
-		New:    "\tcase false:",
+		New:    "\tcase !told && row.Compare(session) > 1:",
 		Breaks: "a session counts that its server has lost",
 		Rules:  []string{"B2"},
 		Own:    []string{"api/liveness.TestBarrierAfterALostSession"},
@@ -393,7 +393,7 @@ var nodeFeed = []Mutant{
 		New:    "\t}",
 		Breaks: "a late report of an older session overrides the newest",
 		Rules:  []string{"B1"},
-		Own:    []string{"api/liveness.TestOldIncarnationNeverOverrides"},
+		Own:    []string{"api/liveness.TestFailOverOfCNAPI", "api/liveness.TestBarrierAfterALostSession"},
 	},
 	{
 		Name: "liveness-table-takes-older", File: "api/liveness/table.go",

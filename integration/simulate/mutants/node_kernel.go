@@ -253,4 +253,53 @@ var nodeKernel = []Mutant{
 		Rules:  []string{"A2"},
 		Own:    []string{"agent/netsync.TestHistories"},
 	},
+	{
+		Name: "vmm-destroyed-is-not-found", File: "agent/vminfo/vmmstate/vmm_http.go",
+		Old: `	case errors.Is(err, ErrVMMFinal):
+		code, name = http.StatusGone,`,
+		New: `	case errors.Is(err, ErrVMMFinal):
+		code, name = http.StatusNotFound,`,
+		Breaks: "a VMM that has ended answers as one that never was",
+		Rules:  []string{"I1"}, Peer: "omicron#10290",
+		Own: []string{"agent/vminfo/vmmstate.TestVMMHTTP"},
+	},
+	{
+		Name: "vmm-end-is-forgotten", File: "agent/vminfo/vmmstate/vmm_end.go",
+		Old: `	m.setLocked(ended)
+	return *m.vmms[id], nil`,
+		New: `	m.setLocked(ended)
+	delete(m.vmms, id)
+	return ended, nil`,
+		Breaks: "the last state of a VMM is lost when it is unregistered",
+		Rules:  []string{"I1"}, Peer: "omicron#10290",
+		Own: []string{"agent/vminfo/vmmstate.TestVMMHTTP"},
+	},
+	{
+		Name: "vminfo-deletes-anothers-vm", File: "agent/vminfo/vmstore/store.go",
+		Old:    "\tif !known || before.source != source {",
+		New:    "\tif !known {",
+		Breaks: "a source of VMs removes the VM of another source",
+		Rules:  []string{"L3"},
+		Own:    []string{"agent/vminfo.TestStoreRefusesAnotherSource"},
+	},
+	{
+		Name: "varpd-acknowledged-at-once", File: "agent/varpd/shootdown.go",
+		Old: `		s.waiters = append(s.waiters, &record{from: b.from, id: r.ID, until: until})
+`,
+		New: `		b.from.end(r.ID)
+`,
+		Breaks: "a shootdown is acknowledged before its entry was asked again",
+		Rules:  []string{"F7"},
+		Own:    []string{"agent/varpd.TestRecordWaitsForItsAnswer"},
+	},
+	{
+		Name: "varpd-failed-acknowledgement", File: "agent/varpd/shootdown.go",
+		Old: `		p.putBack(ids)
+`,
+		New: `		p.removed(ids)
+`,
+		Breaks: "an acknowledgement that failed counts",
+		Rules:  []string{"F7"},
+		Own:    []string{"agent/varpd.TestAcknowledgementThatFails"},
+	},
 }
