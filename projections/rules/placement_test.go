@@ -187,10 +187,6 @@ func TestPlacementIsAnOperatorsAct(t *testing.T) {
 			w.do(opOf(log.Create, &log.Ticket{UUID: log.UUID{0xdd}, ServerUUID: w.other, Scope: "vm", OfID: vmNo(9).String()}))
 		}, func(w *placementWorld) []log.Op { return []log.Op{madeVM(9, w.cn)} }, denied, true},
 		{"a VMM of a VM that is not there yet", nil, func(w *placementWorld) []log.Op { return []log.Op{madeVMM(9, vmNo(9), w.cn)} }, denied, true},
-		{
-			"a VMM of a VM on another node", func(w *placementWorld) { w.do(madeVM(9, w.other)) },
-			func(w *placementWorld) []log.Op { return []log.Op{madeVMM(9, vmNo(9), w.cn)} }, denied, true,
-		},
 		{"a VM by a VMM that the node made before it was there", func(w *placementWorld) {
 			w.s.SetFeature(log.FeatureContained)
 			w.by(w.cn, madeVMM(9, vmNo(9), w.cn))
