@@ -18,25 +18,29 @@ type Scheduled interface {
 
 // BackupStatus is the state of a server's backups. Times are by the server's clock.
 type BackupStatus struct {
-	Server   string      `json:"server"` // id
-	On       bool        `json:"on"`     // there is a schedule
-	Folder   string      `json:"folder,omitempty"`
-	Every    string      `json:"every,omitempty"` // as in 24h0m0s
-	Keep     int         `json:"keep,omitempty"`
-	Running  bool        `json:"running,omitempty"`
-	Next     time.Time   `json:"next,omitzero"` // when one is due
-	Last     *BackupFile `json:"last,omitempty"`
-	Verified time.Time   `json:"verified,omitzero"`
-	Age      float64     `json:"age_seconds,omitempty"`  // of Last
-	Took     float64     `json:"took_seconds,omitempty"` // the last one that was made
-	Kept     int         `json:"kept"`
-	Others   int         `json:"other_files,omitempty"` // in the folder
-	SameDisk bool        `json:"same_disk,omitempty"`   // as the data folder
-	Made     uint64      `json:"made_total"`
-	Failures uint64      `json:"failures_total"`
-	Error    string      `json:"error,omitempty"` // of the last try, if it failed
-	FailedAt time.Time   `json:"failed,omitzero"`
-	Alarms   []string    `json:"alarms,omitempty"`
+	Server      string          `json:"server"` // id
+	On          bool            `json:"on"`     // there is a schedule
+	Folder      string          `json:"folder,omitempty"`
+	Every       string          `json:"every,omitempty"` // as in 24h0m0s
+	Keep        int             `json:"keep,omitempty"`
+	Running     bool            `json:"running,omitempty"`
+	Next        time.Time       `json:"next,omitzero"` // when one is due
+	Last        *BackupFile     `json:"last,omitempty"`
+	Verified    time.Time       `json:"verified,omitzero"`
+	Age         float64         `json:"age_seconds,omitempty"`  // of Last
+	Took        float64         `json:"took_seconds,omitempty"` // the last one that was made
+	Kept        int             `json:"kept"`
+	Others      int             `json:"other_files,omitempty"`   // in the folder
+	OldLogs     int             `json:"old_log_files,omitempty"` // backups of logs that are no more, of any server
+	Damaged     []DamagedBackup `json:"damaged,omitempty"`
+	Rechecks    uint64          `json:"rechecks_total"`        // of kept backups
+	OldestCheck time.Time       `json:"oldest_check,omitzero"` // of those that are kept
+	SameDisk    bool            `json:"same_disk,omitempty"`   // as the data folder
+	Made        uint64          `json:"made_total"`
+	Failures    uint64          `json:"failures_total"`
+	Error       string          `json:"error,omitempty"` // of the last try, if it failed
+	FailedAt    time.Time       `json:"failed,omitzero"`
+	Alarms      []string        `json:"alarms,omitempty"`
 }
 
 // BackupFile is a backup in its folder.
@@ -46,6 +50,13 @@ type BackupFile struct {
 	Seq     log.Seq   `json:"seq"`
 	At      time.Time `json:"time"` // when it was begun
 	Bytes   int64     `json:"bytes"`
+	Checked time.Time `json:"checked"` // when it was restored last
+}
+
+// DamagedBackup is a kept backup that has changed since it was made.
+type DamagedBackup struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
 }
 
 // getSchedule answers GET /snapshot/schedule.

@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,4 +48,68 @@ func TestFeatureVersionRises(t *testing.T) {
 	if err := leaderOf(t, nodes).members.AddNonvoter(patience(t), "s4", j.Address()); err == nil {
 		t.Error("a server that does not know the feature version was let in")
 	}
+}
+
+// With FeatureManual the feature version rises when an operator says so, and not before, however
+// long each server knows it: until then an upgrade can be taken back. Finalize names the server
+// that stands against it. It may be asked of any server.
+func TestFeatureVersionIsFinalized(t *testing.T) {
+	t.Parallel()
+	const next = log.FeatureVersion + 1
+	nodes := three(t, func(c *Config) {
+		c.UpkeepEvery, c.FeatureSettle, c.FeatureManual = 20*time.Millisecond, 20*time.Millisecond, true
+		if c.ID != "s3" {
+			c.features = next
+		}
+	})
+	refused := func(want string) {
+		t.Helper()
+		if err := leaderOf(t, nodes).members.Finalize(patience(t)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("finalize: got %v, want an error that says %q", err, want)
+		}
+	}
+	stays := func(when string) {
+		t.Helper()
+		leader := leaderOf(t, nodes)
+		must(t, leader, tagChange(newID(), when))
+		for range 10 { // several rounds of upkeep
+			_ = leader.pause(patience(t), nil)
+		}
+		for _, n := range nodes {
+			if got := n.Status().Feature; got != log.FeatureVersion {
+				t.Fatalf("%s: feature version %d on %s before it was finalized", when, got, n.cfg.ID)
+			}
+		}
+	}
+	restart := func(i int, features uint32) {
+		nodes[i].halt(t)
+		nodes[i].cfg.features = features
+		nodes[i] = nodes[i].again(t)
+	}
+	leaderOf(t, nodes)
+	refused("server s3 knows feature version")
+	restart(2, next)
+	stays("upgraded")
+	restart(0, log.FeatureVersion)
+	stays("taken_back")
+	refused("server s1 knows feature version")
+	restart(0, next)
+	stays("upgraded_again")
+	var follower *node
+	leader := leaderOf(t, nodes)
+	for _, n := range nodes {
+		if n != leader {
+			follower = n
+		}
+	}
+	if err := follower.members.Finalize(patience(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		await(t, n, "the feature version to rise", func() bool { return n.Status().Feature == next })
+	}
+	if err := follower.members.Finalize(patience(t)); err != nil {
+		t.Errorf("finalize of nothing higher: %v", err)
+	}
+	must(t, follower, tagChange(newID(), "finalized"))
 }

@@ -119,6 +119,14 @@ func backupAlerts() []alert {
 			cases:   ofServer("rutter_backup_failures_total", "2x60", "0x10 1x60", "30m"),
 		},
 		{
+			name: "RutterBackupDamaged", expr: `rutter_backups_damaged > 0`, after: "0m", severity: ticket,
+			summary: "Kept backups of {{ $labels.instance }} are damaged.",
+			means:   "They were good when they were made. Their disk, or what is between it and the server, changes what it holds.",
+			look:    "rutter snapshot schedule",
+			do:      "rutter snapshot now; look at the disk of the folder; then delete the files that are named. docs/backup.md.",
+			cases:   ofServer("rutter_backups_damaged", "0x60", "1x60", "30m"),
+		},
+		{
 			name: "RutterNoBackups", expr: `sum(rutter_backup_interval_seconds) == 0`, after: "1d", severity: ticket,
 			summary: "No server makes backups.",
 			means:   "Three disks hold the log and nothing else does. A mistake of an operator is taken back by rutter log revert; the loss of three machines is not.",

@@ -24,7 +24,7 @@ func TestDeletedWhileTold(t *testing.T) {
 	s.disk.Lock() // another file is written
 	told := make(chan error, 1)
 	go func() { told <- s.tell(t.Context(), webVM) }()
-	until(t, "all but the end is done", func() bool { return waitsForDisk("(*Source).left") })
+	until(t, "all but the end is done", func() bool { return waitsForDisk("registered.left(") })
 	s.mu.Lock()
 	gone := s.vms[webVM].clone()
 	gone.Leaving = true

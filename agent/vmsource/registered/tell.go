@@ -312,7 +312,7 @@ func (s *Source) tell(ctx context.Context, id log.UUID) error {
 			}
 			continue
 		}
-		if again, err := s.left(id); !again {
+		if again, err := left(s, id); !again {
 			return err
 		}
 	}
@@ -320,7 +320,7 @@ func (s *Source) tell(ctx context.Context, id log.UUID) error {
 
 // left removes a registration that was deleted and of which the log has no NIC. again: it was
 // deleted only now, and has NICs that are to be deleted first.
-func (s *Source) left(id log.UUID) (again bool, err error) {
+func left(s *Source, id log.UUID) (again bool, err error) {
 	s.disk.Lock()
 	defer s.disk.Unlock()
 	s.mu.Lock()

@@ -76,7 +76,7 @@ func newSchedule(t *testing.T, store *raftstore.Store, now *time.Time, change fu
 			}
 			return Image{b, b.Cluster, b.Seq, b.Size}, nil
 		},
-		Confirm: store.CheckCursor, Ready: func() error { return nil }, LowWater: func() int64 { return 0 }, Rank: func() (int, int) { return 0, 1 },
+		Confirm: store.CheckCursor, Log: func() log.UUID { return store.Head().Cluster }, Ready: func() error { return nil }, LowWater: func() int64 { return 0 }, Rank: func() (int, int) { return 0, 1 },
 	}
 	if change != nil {
 		change(&cfg)

@@ -88,11 +88,14 @@ func (s *Schedule) Alarms() []string {
 	return s.alarms(&s.st, s.cfg.Now())
 }
 
-// alarms returns the alarms of a status: the last try failed, or the newest backup is
-// older than two intervals.
+// alarms returns the alarms of a status: the last try failed, the newest backup is older than
+// two intervals, or a kept one is damaged.
 func (s *Schedule) alarms(st *Status, now time.Time) (alarms []string) {
 	if st.Error != "" {
 		alarms = append(alarms, fmt.Sprintf("backup: %s makes none, the last try at %s failed: %s", s.cfg.Server, st.FailedAt.UTC().Format(time.RFC3339), st.Error))
+	}
+	for _, d := range st.Damaged {
+		alarms = append(alarms, fmt.Sprintf("backup: %s of %s is damaged since it was made: %s; make another (rutter snapshot now), look at the disk of the folder, and delete the file", d.Name, s.cfg.Server, d.Reason))
 	}
 	const late = 2 // intervals
 	switch old := late * s.cfg.Every; {

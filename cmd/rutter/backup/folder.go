@@ -24,32 +24,48 @@ type folder struct {
 	server string
 }
 
-// list returns the backups of this server, the newest first, and how many other files
-// there are. A file is a backup if it has the name of one and begins and ends as a
-// snapshot does.
-func (d folder) list() (files []File, others int, err error) {
+// list returns the backups of this server, the newest first, how many other files there are,
+// and how many backups of other logs than now. A file is a backup if it has the name of one and
+// begins and ends as a snapshot does.
+func (d folder) list(now log.UUID) (l listing, err error) {
 	dir, err := os.Open(d.path)
 	if err != nil {
-		return nil, 0, fmt.Errorf("--backup-folder: %w: mount its disk, or make the folder for the user of the server", err)
+		return l, fmt.Errorf("--backup-folder: %w: mount its disk, or make the folder for the user of the server", err)
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(maxFiles)
 	if err != nil && len(names) > 0 || len(names) == maxFiles {
-		return nil, 0, errors.Join(fmt.Errorf("--backup-folder %s: it has %d files or more: give the backups a folder of their own", d.path, maxFiles), err)
+		return l, errors.Join(fmt.Errorf("--backup-folder %s: it has %d files or more: give the backups a folder of their own", d.path, maxFiles), err)
 	}
 	for _, name := range names {
+		if of, is := logOf(name); is && of != now && !now.IsZero() {
+			l.OldLogs++
+		}
 		f, ok := parseName(d.server, name)
 		if ok {
-			_, ok, f.Bytes = offline.Recognize(filepath.Join(d.path, name))
+			f, ok = d.recognize(f)
 		}
 		if !ok {
-			others++
+			l.Others++
 			continue
 		}
-		files = append(files, f)
+		l.Files = append(l.Files, f)
 	}
-	slices.SortFunc(files, func(a, b File) int { return -compare(a, b) })
-	return files, others, nil
+	slices.SortFunc(l.Files, func(a, b File) int { return -compare(a, b) })
+	return l, nil
+}
+
+// recognize adds what the file itself says to what its name says.
+func (d folder) recognize(f File) (File, bool) {
+	path := filepath.Join(d.path, f.Name)
+	info, err := os.Stat(path)
+	if err != nil {
+		return f, false
+	}
+	var whole bool
+	_, whole, f.Bytes = offline.Recognize(path)
+	f.Checked = info.ModTime()
+	return f, whole
 }
 
 // compare orders backups of one log by what they hold, and then by their times. Clocks
@@ -64,13 +80,13 @@ func compare(a, b File) int {
 // prune deletes the backups of a log beyond the newest keep. Those of another log stay:
 // after a cluster was recovered they may be all that is left of what it was.
 func (d folder) prune(cluster log.UUID, keep int) error {
-	files, _, err := d.list()
+	l, err := d.list(cluster)
 	if err != nil {
 		return err
 	}
 	kept := 0
 	var errs []error
-	for _, f := range files {
+	for _, f := range l.Files {
 		if f.Cluster != cluster {
 			continue
 		}

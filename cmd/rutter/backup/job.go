@@ -16,7 +16,6 @@ import (
 
 	"rutter/cmd/rutter/confine"
 	"rutter/log"
-	"rutter/raftstore/offline"
 )
 
 const (
@@ -41,7 +40,8 @@ const (
 // order is what a job is to do: the first line that it reads. The bytes of a snapshot
 // follow it if Make is set.
 type order struct {
-	Make     bool   `json:"make"` // else it only lists the folder
+	Make     bool   `json:"make"`
+	Check    bool   `json:"check"` // File, which is kept; neither: it only lists the folder
 	Folder   string `json:"folder"`
 	Server   string `json:"server"`
 	Data     string `json:"data"`      // the server's data folder
@@ -49,6 +49,9 @@ type order struct {
 	Keep     int    `json:"keep"`
 	Size     int64  `json:"size"` // bytes of the snapshot
 	File     File   `json:"file"`
+	// Log is the server's log now: backups of others are counted.
+	Log log.UUID  `json:"log"`
+	Now time.Time `json:"now"` // by the server's clock
 }
 
 // report is a line of a job's answer.
@@ -63,7 +66,9 @@ type report struct {
 type listing struct {
 	Files    []File `json:"files"` // of this server, the newest first
 	Others   int    `json:"others"`
+	OldLogs  int    `json:"old_logs"`  // backups of any server, of other logs than the server's
 	SameDisk bool   `json:"same_disk"` // as the data folder
+	Damage   string `json:"damage"`    // what a check found
 }
 
 // work does one job for the server at the other end of a connection.
@@ -132,17 +137,22 @@ func (j *job) run() (last report, err error) {
 	if err != nil {
 		return last, err
 	}
-	if j.order.Make {
-		least := int64(0)
-		if same {
-			least = j.order.LowWater
-		}
-		if err := j.make(least); err != nil {
-			return last, err
-		}
+	least, damage := int64(0), ""
+	if same {
+		least = j.order.LowWater
 	}
-	files, others, err := j.folder.list()
-	return report{Listing: &listing{files, others, same}}, err
+	switch {
+	case j.order.Make:
+		err = j.make(least)
+	case j.order.Check:
+		damage, err = j.check(least)
+	}
+	if err != nil {
+		return last, err
+	}
+	l, err := j.folder.list(j.order.Log)
+	l.SameDisk, l.Damage = same, damage
+	return report{Listing: &l}, err
 }
 
 // make writes, verifies and names a backup, and deletes those beyond the number to keep.
@@ -168,14 +178,8 @@ func (j *job) make(least int64) (err error) {
 	if err := j.folder.room(j.order.Size+slack, least); err != nil {
 		return err
 	}
-	content, err := offline.Restore(part, offline.Rebirth{
-		Dir: scratch, Member: offline.Member{ID: j.order.Server, Address: "127.0.0.1:1"}, // nothing runs there
-		Progress: func(done, _ int64) { j.progress(done) },
-	})
+	content, err := j.restore(part, scratch)
 	if err != nil {
-		return fmt.Errorf("the backup does not restore: %w", err)
-	}
-	if err := os.RemoveAll(scratch); err != nil {
 		return err
 	}
 	if err := j.confirm(log.Cursor{Cluster: j.order.File.Cluster, Seq: content.Head.Seq, Chain: content.Head.Chain}); err != nil {

@@ -32,6 +32,12 @@ var metrics = []metric{
 		return float64(s.Last.Bytes), true
 	}),
 	metricOf(prometheus.GaugeValue, "_seconds", "How long the last backup took that this process made, with its restore.", func(s *Status) (float64, bool) { return s.Took, s.Made > 0 }),
+	metricOf(prometheus.GaugeValue, "s_damaged", "Kept backups of this server that a later check found damaged.", func(s *Status) (float64, bool) { return float64(len(s.Damaged)), true }),
+	metricOf(prometheus.GaugeValue, "s_of_old_logs", "Backups in the folder of logs that are no more, as after a restore; no server deletes them.", func(s *Status) (float64, bool) { return float64(s.OldLogs), true }),
+	metricOf(prometheus.CounterValue, "_rechecks_total", "Checks of kept backups since the start of the server; one a day, each time of the one whose last check is the oldest.", func(s *Status) (float64, bool) { return float64(s.Rechecks), true }),
+	metricOf(prometheus.GaugeValue, "_oldest_check_timestamp_seconds", "When that kept backup was restored last whose last check is the oldest.", func(s *Status) (float64, bool) {
+		return float64(s.OldestCheck.UnixMilli()) / 1000, !s.OldestCheck.IsZero()
+	}),
 	metricOf(prometheus.GaugeValue, "s_kept", "Backups of this server in the folder.", func(s *Status) (float64, bool) { return float64(s.Kept), true }),
 }
 

@@ -35,6 +35,7 @@ type File struct {
 	Seq     log.Seq   `json:"seq"`
 	At      time.Time `json:"time"` // when it was begun, by the server's clock
 	Bytes   int64     `json:"bytes"`
+	Checked time.Time `json:"checked"` // when it was restored last, by the server's clock
 }
 
 // fileName returns the name of a backup: rutter-SERVER-CLUSTER-SEQ-TIME.snapshot.
@@ -73,4 +74,16 @@ func parseName(server, name string) (f File, ok bool) {
 // pendingName is the hidden name of what a backup of a server is made in.
 func pendingName(server string, cluster log.UUID, end string) string {
 	return fmt.Sprintf(".rutter-%s-%s%s", server, cluster, end)
+}
+
+// anyName matches the name of a backup of any server.
+var anyName = regexp.MustCompile(`^rutter-[A-Za-z0-9._-]+-([0-9a-f-]{36})-[0-9]+-[0-9]{8}T[0-9]{6}Z\.snapshot$`)
+
+// logOf returns the log that a file is a backup of, by its name.
+func logOf(name string) (cluster log.UUID, ok bool) {
+	if found := anyName.FindStringSubmatch(name); found != nil {
+		id, err := log.ParseUUID(found[1])
+		return id, err == nil
+	}
+	return cluster, false
 }

@@ -74,6 +74,8 @@ type Config struct {
 	Source func(context.Context) (Image, error)
 	// Confirm returns nil if the server's log has a place.
 	Confirm func(log.Cursor) error
+	// Log is the server's log now.
+	Log func() log.UUID
 	// Ready returns nil if the server has a state that is worth a backup.
 	Ready    func() error
 	LowWater func() int64 // bytes that must stay free in the file system of Data
@@ -99,12 +101,25 @@ type Status struct {
 	Took     float64   `json:"took_seconds,omitempty"` // the last one that this process made
 	Kept     int       `json:"kept"`
 	Others   int       `json:"other_files,omitempty"` // in the folder, which the schedule leaves alone
-	SameDisk bool      `json:"same_disk,omitempty"`   // the folder is on the file system of the data folder
-	Made     uint64    `json:"made_total"`
-	Failures uint64    `json:"failures_total"`
-	Error    string    `json:"error,omitempty"` // of the last try, if it failed
-	FailedAt time.Time `json:"failed,omitzero"`
-	Alarms   []string  `json:"alarms,omitempty"`
+	// OldLogs are the backups in the folder, of any server, of logs that are no more: no server
+	// deletes them.
+	OldLogs  int       `json:"old_log_files,omitempty"`
+	Damaged  []Damaged `json:"damaged,omitempty"` // kept ones that a later check found so
+	Rechecks uint64    `json:"rechecks_total"`    // checks of kept backups
+	// OldestCheck is when that kept backup was restored whose last check is the oldest.
+	OldestCheck time.Time `json:"oldest_check,omitzero"`
+	SameDisk    bool      `json:"same_disk,omitempty"` // the folder is on the file system of the data folder
+	Made        uint64    `json:"made_total"`
+	Failures    uint64    `json:"failures_total"`
+	Error       string    `json:"error,omitempty"` // of the last try, if it failed
+	FailedAt    time.Time `json:"failed,omitzero"`
+	Alarms      []string  `json:"alarms,omitempty"`
+}
+
+// Damaged is a kept backup that has changed since it was made.
+type Damaged struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
 }
 
 // Schedule makes a server's backups. All methods may be called concurrently, and on nil.
@@ -117,6 +132,10 @@ type Schedule struct {
 	st     Status
 	listed bool      // st has what the folder has
 	tried  time.Time // the last try
+
+	files     []File            // the newest first
+	damaged   map[string]string // why, by name
+	rechecked time.Time         // when a kept one was checked last
 }
 
 // New returns a schedule; nil if cfg.Every is 0.
@@ -130,7 +149,7 @@ func New(cfg Config) *Schedule {
 	if cfg.Patience == 0 {
 		cfg.Patience = patience
 	}
-	s := &Schedule{cfg: cfg, asked: make(chan struct{}, 1), opened: time.Now()}
+	s := &Schedule{cfg: cfg, asked: make(chan struct{}, 1), opened: time.Now(), damaged: make(map[string]string)}
 	s.st = Status{On: true, Folder: cfg.Folder, Every: cfg.Every.String(), Keep: cfg.Keep}
 	return s
 }
@@ -166,6 +185,9 @@ func (s *Schedule) step(ctx context.Context, asked bool) {
 		return
 	}
 	if listed && !asked && now.Before(s.due(now)) {
+		if f, due := s.toCheck(now); due {
+			s.recheck(ctx, now, f)
+		}
 		return
 	}
 	if err := s.cfg.Ready(); err != nil {
@@ -175,7 +197,7 @@ func (s *Schedule) step(ctx context.Context, asked bool) {
 	begun := time.Now()
 	s.running(true)
 	defer s.running(false)
-	err := s.run(ctx, order{Folder: s.cfg.Folder, Server: s.cfg.Server, Data: s.cfg.Data}, nil)
+	err := s.run(ctx, s.order(), nil)
 	if err == nil && (asked || !now.Before(s.due(now))) {
 		err = s.backUp(ctx, now)
 		if err == nil {
@@ -214,10 +236,15 @@ func (s *Schedule) backUp(ctx context.Context, now time.Time) error {
 		return err
 	}
 	defer image.Close()
-	return s.run(ctx, order{
-		Make: true, Folder: s.cfg.Folder, Server: s.cfg.Server, Data: s.cfg.Data, LowWater: s.cfg.LowWater(), Keep: s.cfg.Keep,
-		Size: image.Size, File: File{Cluster: image.Cluster, Seq: image.Seq, At: now},
-	}, image)
+	o := s.order()
+	o.Make, o.LowWater, o.Keep, o.Size = true, s.cfg.LowWater(), s.cfg.Keep, image.Size
+	o.File = File{Cluster: image.Cluster, Seq: image.Seq, At: now}
+	return s.run(ctx, o, image)
+}
+
+// order is what all jobs are told; as it is, a job only lists the folder.
+func (s *Schedule) order() order {
+	return order{Folder: s.cfg.Folder, Server: s.cfg.Server, Data: s.cfg.Data, Log: s.cfg.Log()}
 }
 
 // run has a worker do a job, and takes over what it reports. Each step of the worker may
@@ -248,7 +275,7 @@ func (s *Schedule) run(ctx context.Context, o order, image io.Reader) error {
 	sent = <-copied
 	switch {
 	case err == nil:
-		s.take(l)
+		s.take(o, l)
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -328,15 +355,16 @@ func (s *Schedule) running(is bool) {
 }
 
 // take takes over what there is in the folder.
-func (s *Schedule) take(l listing) {
+func (s *Schedule) take(o order, l listing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listed, s.st.Error, s.st.FailedAt = true, "", time.Time{}
-	s.st.Kept, s.st.Others, s.st.SameDisk, s.st.Last = len(l.Files), l.Others, l.SameDisk, nil
+	s.st.Kept, s.st.Others, s.st.OldLogs, s.st.SameDisk, s.st.Last = len(l.Files), l.Others, l.OldLogs, l.SameDisk, nil
 	if len(l.Files) > 0 {
 		s.st.Last = &l.Files[0]
-		s.st.Verified = l.Files[0].At
 	}
+	s.takeCheck(o, l)
+	s.takeFiles(l.Files)
 }
 
 // pacedWriter writes to a worker, at most rate bytes in a second. Each write may take as

@@ -155,6 +155,9 @@ func printSchedules(c *cli.Context, answers []scheduleAnswer) error {
 			for _, alarm := range a.Alarms {
 				output.Printf(out, "%s %s\n", "ALARM", output.Text(alarm))
 			}
+			if a.OldLogs > 0 {
+				output.Printf(out, "%s: %d backups in %s are of logs that are no more; no server deletes them: docs/backup.md says when you may\n", a.Server, a.OldLogs, output.Text(a.Folder))
+			}
 			if a.SameDisk {
 				output.Printf(out, "%s: %s is on the disk of the data folder, and is lost with it: docs/backup.md\n", a.Server, output.Text(a.Folder))
 			}

@@ -218,5 +218,6 @@ var sections = []section{
 		{192, "this process makes no progress: its watchdog gets no news until it does, and systemd restarts it then", "If it is repeated, report it with rutter support bundle; the stacks are in the journal after the restart."},
 		{193, "systemd cannot be told what this process does", "systemctl status shows an old state. The daemon goes on."},
 		{194, "systemd cannot be told of the rescan", "systemctl reload may wait for its time. The rescan is done."},
+		{195, "a kept backup is damaged", "It was good when it was made: its disk changes what it holds. rutter snapshot now, look at the disk of the folder, then delete the file. docs/backup.md."},
 	}},
 }

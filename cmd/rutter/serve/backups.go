@@ -9,6 +9,7 @@ import (
 	"rutter/api"
 	"rutter/api/backend"
 	"rutter/cmd/rutter/backup"
+	"rutter/log"
 	"rutter/raftstore"
 )
 
@@ -24,6 +25,7 @@ func newBackups(cfg Options, store *raftstore.Store, logger *slog.Logger) *backu
 			return backup.Image{ReadCloser: b, Cluster: b.Cluster, Seq: b.Seq, Size: b.Size}, nil
 		},
 		Confirm:  store.CheckCursor,
+		Log:      func() log.UUID { return store.Head().Cluster },
 		LowWater: func() int64 { return store.Status().Room.LowWater },
 		Ready: func() error {
 			if err := store.Serving(); err != nil {
@@ -48,10 +50,13 @@ func (s scheduled) Status() api.BackupStatus {
 	st := s.Schedule.Status()
 	form := api.BackupStatus{
 		On: st.On, Folder: st.Folder, Every: st.Every, Keep: st.Keep, Running: st.Running, Next: st.Next, Verified: st.Verified, Age: st.Age, Took: st.Took,
-		Kept: st.Kept, Others: st.Others, SameDisk: st.SameDisk, Made: st.Made, Failures: st.Failures, Error: st.Error, FailedAt: st.FailedAt, Alarms: st.Alarms,
+		Kept: st.Kept, Others: st.Others, OldLogs: st.OldLogs, Rechecks: st.Rechecks, OldestCheck: st.OldestCheck, SameDisk: st.SameDisk, Made: st.Made, Failures: st.Failures, Error: st.Error, FailedAt: st.FailedAt, Alarms: st.Alarms,
+	}
+	for _, d := range st.Damaged {
+		form.Damaged = append(form.Damaged, api.DamagedBackup{Name: d.Name, Reason: d.Reason})
 	}
 	if st.Last != nil {
-		form.Last = &api.BackupFile{Name: st.Last.Name, Cluster: st.Last.Cluster, Seq: st.Last.Seq, At: st.Last.At, Bytes: st.Last.Bytes}
+		form.Last = &api.BackupFile{Name: st.Last.Name, Cluster: st.Last.Cluster, Seq: st.Last.Seq, At: st.Last.At, Bytes: st.Last.Bytes, Checked: st.Last.Checked}
 	}
 	return form
 }
