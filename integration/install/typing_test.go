@@ -18,7 +18,7 @@ const (
 	// within bounds the time from clean machines to a network that is watched and backed up.
 	within = 30 * time.Minute
 	// alertFor and scrapeEvery are times of the files of Prometheus that the walk shortens, to
-	// 2 s and 1 s: the alert waits for the first, and four commands for the second.
+	// 2 s and 1 s: the alert waits for the first at most, and four commands for the second.
 	alertFor, scrapeEvery = time.Minute, 15 * time.Second
 	untilShortened        = alertFor - 2*time.Second + 4*(scrapeEvery-time.Second)
 )
