@@ -42,6 +42,9 @@ type Config struct {
 	Answers func() []Answers
 	// Unanswered counts the requests that got none, by reason; nil: none is read.
 	Unanswered func() []Unanswered
+	// Helper is what is known of the process that runs the VMs of manifests; nil: the agent
+	// has no helper.
+	Helper func() Helper
 	// Version is that of the program.
 	Version string
 	// Folder is the agent's folder, of whose disk the room is measured. "": none is.
@@ -197,6 +200,11 @@ var (
 	underlay     = prometheus.NewDesc("rutter_agent_underlay_drops_total", "VXLAN packets that were dropped at the underlay, by reason.", []string{"reason"}, nil)
 	answers      = prometheus.NewDesc("rutter_agent_answers_total", "Answers that the node gave to its VMs, by kind.", []string{"kind"}, nil)
 	unanswered   = prometheus.NewDesc("rutter_agent_unanswered_total", "Requests of VMs that got no answer from their node, by reason.", []string{"reason"}, nil)
+	helperUp     = prometheus.NewDesc("rutter_agent_vm_helper_up", "1 while the helper that runs the VMs of manifests (rutter vms) answers; absent on an agent without one.", nil, nil)
+	helperOpen   = prometheus.NewDesc("rutter_agent_vm_helper_connections", "Connections that the helper has open, as it last said.", nil, nil)
+	helperWorks  = prometheus.NewDesc("rutter_agent_vm_helper_requests_in_flight", "Requests about VMs that the helper works on, as it last said.", nil, nil)
+	helperDone   = prometheus.NewDesc("rutter_agent_vm_helper_requests_total", "Requests about VMs that the helper has done since it began, by result: done or failed.", []string{"result"}, nil)
+	helperRefuse = prometheus.NewDesc("rutter_agent_vm_helper_refused_total", "Connections and requests that the helper refused since it began, by reason; reasons without any are absent.", []string{"reason"}, nil)
 	diskFree     = prometheus.NewDesc("rutter_agent_disk_free_bytes", "Room that the disk of the agent's folder has for it.", nil, nil)
 )
 
@@ -205,7 +213,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, v := range c.values {
 		out <- v.desc
 	}
-	for _, desc := range []*prometheus.Desc{buildInfo, clock, programmed, failing, objects, drift, security, securedPorts, unreadPorts, portDrops, portBytes, underlay, answers, unanswered, diskFree} {
+	for _, desc := range []*prometheus.Desc{buildInfo, clock, programmed, failing, objects, drift, security, securedPorts, unreadPorts, portDrops, portBytes, underlay, answers, unanswered, helperUp, helperOpen, helperWorks, helperDone, helperRefuse, diskFree} {
 		out <- desc
 	}
 }
@@ -232,6 +240,9 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		for _, u := range c.cfg.Unanswered() {
 			out <- prometheus.MustNewConstMetric(unanswered, prometheus.CounterValue, float64(u.Count), u.Reason)
 		}
+	}
+	if c.cfg.Helper != nil {
+		c.cfg.Helper().collect(out)
 	}
 	if free, ok := c.disk.freeBytes(); ok {
 		out <- prometheus.MustNewConstMetric(diskFree, prometheus.GaugeValue, free)

@@ -51,6 +51,9 @@ func sample(now time.Time) Config {
 		},
 		Answers:    func() []Answers { return []Answers{{"arp", 11}} },
 		Unanswered: func() []Unanswered { return []Unanswered{{"unknown", 12}} },
+		Helper: func() Helper {
+			return Helper{Up: true, Said: true, Open: 2, Working: 1, Done: 9, Failed: 4, Refused: map[string]uint64{"peer": 3}}
+		},
 	}
 }
 
@@ -93,5 +96,18 @@ func TestNoPortTakesTheRestAway(t *testing.T) {
 		if w.Code != 200 || !strings.Contains(text, want) {
 			t.Errorf("status %d, without %q", w.Code, want)
 		}
+	}
+}
+
+// TestHelperThatNeverAnswered: its counts are not known, and are not 0.
+func TestHelperThatNeverAnswered(t *testing.T) {
+	cfg := sample(time.Unix(1e9, 0))
+	cfg.Helper = func() Helper { return Helper{} }
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(New(cfg))
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if text := w.Body.String(); !strings.Contains(text, "\nrutter_agent_vm_helper_up 0\n") || strings.Contains(text, "rutter_agent_vm_helper_requests") {
+		t.Error(text)
 	}
 }

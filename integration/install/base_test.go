@@ -36,13 +36,30 @@ for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub
 	console-getty.service getty@.service systemd-networkd-wait-online.service dev-hugepages.mount; do
 	ln -sf /dev/null etc/systemd/system/$unit
 done
-rm -rf var/cache/apt/archives/*.deb var/lib/apt/lists/*
+rm -rf var/cache/apt/archives/*.deb
+`
+
+// archived are the packages that apt finds on a machine although it has no other network than
+// the test's: with what they depend on, in a folder that is its archive.
+const archived = "prometheus"
+
+const archiving = `set -eu
+chroot . apt-get update -qq
+chroot . env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --download-only --no-install-recommends ` + archived + `
+mkdir srv/debian
+mv var/cache/apt/archives/*.deb srv/debian
+for deb in srv/debian/*.deb; do
+	dpkg-deb -f $deb
+	printf 'Filename: ./%s\nSize: %s\nSHA256: %s\n\n' ${deb##*/} $(stat -c %s $deb) $(sha256sum $deb | cut -d' ' -f1)
+done > srv/debian/Packages
+echo 'deb [trusted=yes] file:/srv/debian ./' > etc/apt/sources.list
+rm -rf var/lib/apt/lists/* var/cache/apt/*.bin
 `
 
 // base returns the folder of a Debian that no machine changes. It is made once, and kept.
 func base(t *testing.T) string {
 	t.Helper()
-	key := sha256.Sum256([]byte(suite + archive + packages + prepare))
+	key := sha256.Sum256([]byte(suite + archive + packages + prepare + archiving))
 	folder := filepath.Join(cache, fmt.Sprintf("debian-%s-%x", suite, key[:6]))
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		t.Fatal(err)
@@ -59,7 +76,7 @@ func base(t *testing.T) string {
 		return folder
 	}
 	fresh := folder + ".new"
-	out, err := output(exec.Command("sh", "-c", `rm -rf "$1" && debootstrap --variant=minbase --include="$2" "$3" "$1" "$4" && cd "$1" && `+prepare, "sh", fresh, packages, suite, archive))
+	out, err := output(exec.Command("sh", "-c", `rm -rf "$1" && debootstrap --variant=minbase --include="$2" "$3" "$1" "$4" && cd "$1" && `+prepare+archiving, "sh", fresh, packages, suite, archive))
 	if err != nil {
 		lines := strings.Split(out, "\n")
 		t.Fatalf("no Debian could be made from %s: %v\n%s", archive, err, strings.Join(lines[max(0, len(lines)-20):], "\n"))

@@ -26,8 +26,8 @@ const (
 
 // TestInstall runs each command of docs/install.md word for word on six machines with a
 // clean Debian and a systemd of their own: the package, three servers and two nodes with TLS,
-// two VMs that ping, a node whose agent stops, an upgrade under a writer, remove and purge.
-// After a block its checks look whether it did what the page says.
+// two VMs that ping, a Prometheus whose alert fires when an agent stops and clears when it is
+// back, a backup that is copied and restored, an upgrade under a writer, remove and purge. After a block its checks look whether it did what the page says.
 func TestInstall(t *testing.T) {
 	built, debian, inside := ready(t, oldVersion, newVersion)
 	if !inside {
@@ -50,7 +50,11 @@ func TestInstall(t *testing.T) {
 			}
 		}
 		for _, name := range block.Hosts {
+			started := time.Now()
 			out := w.must(name, block.Script)
+			if counted(block.Section) {
+				w.waited += time.Since(started)
+			}
 			for _, c := range checks {
 				if c.section == block.Section && strings.Contains(block.Script, c.words) && c.after != nil {
 					c.after(w, name, out)
@@ -64,6 +68,7 @@ func TestInstall(t *testing.T) {
 			t.Errorf("no block of section %q of %s has the words %q: the check of it did not run", c.section, page, c.words)
 		}
 	}
+	w.underHalfAnHour(all)
 	t.Logf("the walk took %v", time.Since(begun).Round(time.Millisecond))
 }
 

@@ -80,6 +80,7 @@ func boot(t *testing.T, base string, names ...string) *machines {
 	}
 	t.Cleanup(func() {
 		m.end()
+		m.removeCgroups()
 		if err := errors.Join(unix.Unmount("/run/netns", unix.MNT_DETACH), unix.Unmount(m.dir, unix.MNT_DETACH)); err != nil {
 			t.Error(err)
 		}
@@ -97,6 +98,11 @@ func boot(t *testing.T, base string, names ...string) *machines {
 	booting.Wait()
 	if t.Failed() {
 		t.FailNow()
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "cn") {
+			m.letWrite(name)
+		}
 	}
 	return m
 }
@@ -194,6 +200,9 @@ func (m *machines) path(name, file string) string { return filepath.Join(m.dir, 
 // end powers the machines off, by ending what runs them.
 func (m *machines) end() {
 	for _, one := range m.all {
+		if one.leader > 0 {
+			_ = syscall.Kill(one.leader, syscall.SIGKILL) // it may have ended
+		}
 		if err := one.nspawn.Stop(syscall.SIGKILL); err != nil {
 			m.t.Error(err)
 		}

@@ -3,12 +3,17 @@ package install
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"rutter/integration/pages"
 )
 
 // walk is the way through the page.
-type walk struct{ *machines }
+type walk struct {
+	*machines
+	vm1    string        // process of the first VM
+	waited time.Duration // for the blocks of counted sections
+}
 
 // check is what a block of the page must have done. To test more of the page, add a block
 // to it and a check here.
@@ -38,12 +43,19 @@ var checks = []check{
 	{section: "Settings of servers", words: "rutter cluster status", after: leads},
 	prints("Compute nodes", "systemctl status", "active (running)", "Status: \"follows https://10.0.0."),
 	prints("Compute nodes", "rutter cn sessions", "7ed01", "7ed02"),
+	prints("Compute nodes", "systemctl status", "Status: \"runs VMs for the agent"),
 	prints("Two VMs", "ping", " 0% packet loss"),
 	prints("Two VMs", "rutter inventory list", "web1", "web2"),
-	prints("Watching", "StatusText", "servers: s1 s2 s3"),
-	prints("Watching", "RUTTER_LOG_LEVEL", "compute node  564d69b1"),
+	{section: "Two VMs", words: "alias=web1", after: helperEnds},
+	{section: "Alerts and a dashboard", words: "promtool", before: shorten, after: healthy},
 	prints("A node that stops", "rutter cn list\n", "unknown"),
+	{section: "A node that stops", words: "AgentDown.*firing", after: shown},
 	prints("A node that stops", "ping", " 0% packet loss"),
+	{section: "A node that stops", words: "grep firing", after: cleared},
+	prints("Backups", "rutter snapshot schedule", "s1", "24h"),
+	{section: "Backups", words: "snapshot restore", after: restored},
+	prints("Logs and restarts", "StatusText", "servers: s1 s2 s3"),
+	prints("Logs and restarts", "RUTTER_LOG_LEVEL", "compute node  564d69b1"),
 	{section: "Upgrade", words: "apt-get install", before: writeAlong, after: nothingLost},
 	prints("Remove", "apt-get remove", " 0% packet loss", "/var/lib/rutter-agent", "/etc/rutter/rutter.toml"),
 	prints("Remove", "apt-get purge", "cannot access '/var/lib/rutter-agent'", "cannot access '/etc/rutter'"),
@@ -52,8 +64,8 @@ var checks = []check{
 // nothingStarted: the package enables and starts nothing.
 func nothingStarted(w *walk, _, _ string) {
 	for name := range w.all {
-		out, _ := w.sh(name, "systemctl is-enabled rutter-server rutter-agent || true; systemctl is-active rutter-server rutter-agent || true")
-		if got := strings.Fields(out); fmt.Sprint(got) != "[disabled disabled inactive inactive]" {
+		out, _ := w.sh(name, "systemctl is-enabled rutter-server rutter-agent rutter-vms || true; systemctl is-active rutter-server rutter-agent rutter-vms || true")
+		if got := strings.Fields(out); fmt.Sprint(got) != "[disabled disabled disabled inactive inactive inactive]" {
 			w.t.Errorf("on %s after the installation: %q", name, got)
 		}
 	}

@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -273,6 +274,8 @@ done
 func (n *node) startLibvirt() {
 	n.w.t.Helper()
 	hook, err := os.ReadFile("../../scripts/libvirt/qemu-hook")
+	// /usr/bin is this machine's.
+	hook = bytes.Replace(hook, []byte("/usr/bin/rutter"), []byte("/usr/local/bin/rutter"), 1)
 	n.w.must(errors.Join(err,
 		os.WriteFile(filepath.Join(n.dir, "libvirt/libvirtd.conf"), fmt.Appendf(nil, libvirtConf, n.cn), 0o600),
 		os.WriteFile(filepath.Join(n.dir, "libvirt/qemu.conf"), []byte(qemuConf), 0o600),

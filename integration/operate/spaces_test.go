@@ -190,10 +190,10 @@ cp DIR/systemctl DIR/ssh DIR/scp bin
 ln PROGRAM bin/rutter 2>/dev/null || cp PROGRAM bin/rutter
 cp BUILT/cnitool bin
 cp -r "REPO/scripts" root/scripts
+sed -i s,/usr/bin/rutter,/usr/local/bin/rutter, root/scripts/libvirt/qemu-hook root/scripts/systemd/*.service
 case $1 in
 s*) cp root/scripts/systemd/rutter-server.service etc/systemd/system ;;
-cn*) cp root/scripts/systemd/rutter-agent.service root/scripts/systemd/rutter-vms.service etc/systemd/system
-	sed -i s,/usr/bin/rutter,/usr/local/bin/rutter, etc/systemd/system/rutter-vms.service ;;
+cn*) cp root/scripts/systemd/rutter-agent.service root/scripts/systemd/rutter-vms.service etc/systemd/system ;;
 esac
 unshare --net --mount --uts sh -c '
 	set -e
@@ -236,7 +236,7 @@ unit="${!#}"
 unit=${unit%.service}
 mkdir -p /run/units
 pid=/run/units/$unit
-says() { cat /etc/systemd/system/$unit.service /etc/systemd/system/$unit.service.d/*.conf 2>/dev/null | sed -n "s#/usr/bin/rutter#/usr/local/bin/rutter#; s/^$1=//p"; }
+says() { cat /etc/systemd/system/$unit.service /etc/systemd/system/$unit.service.d/*.conf 2>/dev/null | sed -n "s/^$1=//p"; }
 lives() { [ -e $pid ] && kill -0 $(cat $pid) 2>/dev/null; }
 start() {
 	! lives || return 0

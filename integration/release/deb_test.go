@@ -29,6 +29,8 @@ func (a artefacts) unpacked(t *testing.T) string {
 var wanted = []string{
 	"etc/rutter/rutter.toml", "usr/bin/rutter",
 	"usr/lib/systemd/system/rutter-server.service", "usr/lib/systemd/system/rutter-agent.service", "usr/lib/systemd/system/rutter-varpd.service",
+	"usr/lib/systemd/system/rutter-vms.service", "usr/share/lintian/overrides/rutter",
+	"usr/share/rutter/monitoring/prometheus.yml", "usr/share/rutter/monitoring/alerts.yml", "usr/share/rutter/monitoring/alerts_test.yml", "usr/share/rutter/monitoring/dashboard.json",
 	"usr/lib/sysusers.d/rutter.conf", "usr/lib/tmpfiles.d/rutter.conf",
 	"usr/share/bash-completion/completions/rutter", "usr/share/zsh/vendor-completions/_rutter", "usr/share/fish/vendor_completions.d/rutter.fish",
 	"usr/share/doc/rutter/README.md", "usr/share/doc/rutter/deploy.md", "usr/share/doc/rutter/copyright", "usr/share/doc/rutter/changelog.gz",
@@ -86,6 +88,16 @@ func TestPackage(t *testing.T) {
 
 // starts finds the programs that a unit runs.
 var starts = regexp.MustCompile(`(?m)^Exec\w+=[-+!@:]*(\S+)`)
+
+// Debian's own checks have nothing to say of the package but what its overrides answer.
+func TestLintian(t *testing.T) {
+	need(t, "lintian")
+	a := made(t)
+	out, err := exec.Command("lintian", "--allow-root", "--no-tag-display-limit", "--fail-on", "error,warning", a.deb()).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "W: ") || strings.Contains(string(out), "E: ") {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
 
 // What a unit of the package runs is where the package puts it.
 func TestUnitsRunThePackagedProgram(t *testing.T) {

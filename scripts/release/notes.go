@@ -47,14 +47,15 @@ func debianChangelog(o options) ([]byte, error) {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "rutter (%s) unstable; urgency=medium\n\n", o.version)
+	var words []string
 	for line := range strings.Lines(body) {
-		line = strings.TrimRight(line, "\n")
 		if rest, ok := strings.CutPrefix(line, "- "); ok {
-			fmt.Fprintf(&b, "  * %s\n", rest)
-		} else if strings.TrimSpace(line) != "" {
-			fmt.Fprintf(&b, "    %s\n", strings.TrimSpace(line))
+			b.WriteString(changelogItem(words))
+			words, line = nil, rest
 		}
+		words = append(words, strings.Fields(line)...)
 	}
+	b.WriteString(changelogItem(words))
 	fmt.Fprintf(&b, "\n -- %s  %s\n", o.maintainer, o.built.Format("Mon, 02 Jan 2006 15:04:05 -0700"))
 	return []byte(b.String()), nil
 }
@@ -81,4 +82,25 @@ func writeSums(o options) error {
 		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(data), e.Name())
 	}
 	return os.WriteFile(filepath.Join(o.out, name), []byte(b.String()), 0o644)
+}
+
+// changelogWidth is how many columns a line of Debian's changelogs has.
+const changelogWidth = 80
+
+// changelogItem is one change, in lines of changelogWidth where its words allow it; "" of none.
+func changelogItem(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	line := "  *"
+	for _, w := range words {
+		if len([]rune(line))+1+len([]rune(w)) > changelogWidth && strings.TrimSpace(line) != "*" {
+			b.WriteString(line + "\n")
+			line = "   "
+		}
+		line += " " + w
+	}
+	b.WriteString(line + "\n")
+	return b.String()
 }

@@ -56,6 +56,7 @@ func tree(o options, program []byte, made made) ([]item, error) {
 		items = append(items, item{path: to, flat: flat, mode: mode, data: data, conf: conf})
 	}
 	add("scripts/rutter.toml", "/etc/rutter/rutter.toml", "rutter.toml", 0o644, true)
+	add(filepath.Join(debianDir, "lintian-overrides"), "/usr/share/lintian/overrides/rutter", "", 0o644, false)
 	add("scripts/libvirt/qemu-hook", "/usr/share/rutter/libvirt/qemu-hook", "libvirt/qemu-hook", 0o755, false)
 	for _, name := range below(systemdDir, &errs) {
 		file := filepath.Join(systemdDir, name)
@@ -116,7 +117,7 @@ func withLinks(page []byte) []byte { return ofSource.ReplaceAll(page, []byte("](
 // compressed is data as gzip has it, without a name and a time.
 func compressed(data []byte) []byte {
 	var b bytes.Buffer
-	w, err := gzip.NewWriterLevel(&b, gzip.DefaultCompression)
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression) // as Debian wants its pages
 	if err == nil {
 		_, err = w.Write(data)
 	}

@@ -47,7 +47,7 @@ runtime finds it by the name in "type", in its folder of plugins: link the progr
 there. Run without arguments by a runtime, the program is this command.
 
 ` + term.Examples(
-	"ln -s /usr/local/bin/rutter /opt/cni/bin/rutter",
+	"ln -s /usr/bin/rutter /opt/cni/bin/rutter",
 	"CNI_COMMAND=VERSION rutter cni",
 ) + `
 

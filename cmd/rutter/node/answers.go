@@ -61,6 +61,9 @@ func forAnswers(all map[log.MAC]link.Attachment) (segments []answer.Segment, por
 // measured is what GET /metrics has. Without port security the node answers nothing.
 func (n *Node) measured() metrics.Config {
 	cfg := metrics.Config{Agent: n.agent.Status, Ports: n.ports, Folder: n.opts.Folder, Version: n.opts.Version, More: messages.Collectors("rutter_agent_")}
+	if n.vms != nil && n.vms.helper != nil {
+		cfg.Helper = n.vms.measuredHelper
+	}
 	if n.answers == nil {
 		return cfg
 	}

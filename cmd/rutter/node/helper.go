@@ -3,6 +3,8 @@ package node
 import (
 	"os"
 	"strings"
+
+	"rutter/agent/metrics"
 )
 
 // trouble is what operators must know of the helper that runs VMs.
@@ -37,4 +39,14 @@ func hasManifest(path string) bool {
 			return false
 		}
 	}
+}
+
+// measuredHelper is what the metrics have of the helper.
+func (n *vmSide) measuredHelper() metrics.Helper {
+	s := n.helper.Status()
+	m := metrics.Helper{Up: s.Answers}
+	if r := s.Helper; r != nil {
+		m.Said, m.Open, m.Working, m.Done, m.Failed, m.Refused = true, r.Open, r.Working, r.Done, r.Failed, r.Refused
+	}
+	return m
 }

@@ -1,6 +1,7 @@
 package vmscmd
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"rutter/cmd/rutter/confine"
 	"rutter/cmd/rutter/localhttp"
 	"rutter/cmd/rutter/output"
+	"rutter/cmd/rutter/sdnotify"
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmhost"
 )
@@ -93,7 +95,14 @@ func run(c *cli.Context) error {
 	left, err := confine.Bound(confine.Helper)
 	confine.LogDropped(left, err, logger)
 	logger.Info("VMs are run for the agent of this node", "socket", c.String("socket"), "manifests", c.String("manifests"))
-	return vmhelper.NewServer(vmhelper.ServerConfig{Runner: runner, Version: c.App.Version, Logger: logger}).Run(c.Context, listener)
+	supervisor, err := sdnotify.FromEnvironment()
+	if err != nil {
+		return err
+	}
+	server := vmhelper.NewServer(vmhelper.ServerConfig{Runner: runner, Version: c.App.Version, Logger: logger})
+	self := vmhelper.NewClient(vmhelper.ClientConfig{Socket: c.String("socket"), Reader: runner, Version: c.App.Version})
+	watched := watched{ask: self.Probe}
+	return supervisor.Run(c.Context, watched.report, logger, func(ctx context.Context) error { return server.Run(ctx, listener) })
 }
 
 // statusAgain is the pause until a helper that did not answer is asked again (--wait).
