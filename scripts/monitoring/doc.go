@@ -2,7 +2,7 @@
 // docs/alerts.md:
 //
 //   - alerts.yml, the alert rules of Prometheus,
-//   - alerts_test.yml, for each of them a case in which it fires and one in which it must
+//   - alerts_test.yml and alerts_day_test.yml, for each of them a case in which it fires and one in which it must
 //     not (promtool test rules),
 //   - dashboard.json, a dashboard of Grafana.
 //

@@ -51,7 +51,7 @@ func promtool(t *testing.T) string {
 // Prometheus takes the rules; each fires when it shall and is silent when it shall be.
 func TestRules(t *testing.T) {
 	tool := promtool(t)
-	for _, args := range [][]string{{"check", "rules", "alerts.yml"}, {"test", "rules", "alerts_test.yml"}, {"check", "config", "--syntax-only", "prometheus.yml"}} {
+	for _, args := range [][]string{{"check", "rules", "alerts.yml"}, {"test", "rules", "alerts_test.yml", "alerts_day_test.yml"}, {"check", "config", "--syntax-only", "prometheus.yml"}} {
 		if out, err := exec.CommandContext(t.Context(), tool, args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
