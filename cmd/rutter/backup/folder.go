@@ -22,11 +22,13 @@ const maxFiles = 100_000
 type folder struct {
 	path   string
 	server string
+	head   log.Cursor // of the server's log
 }
 
 // list returns the backups of this server, the newest first, and how many other files
 // there are. A file is a backup if it has the name of one and begins and ends as a
-// snapshot does.
+// snapshot does. One of the server's own log from beyond its head is none of its backups:
+// it was put there, or its log was set back.
 func (d folder) list() (files []File, others int, err error) {
 	dir, err := os.Open(d.path)
 	if err != nil {
@@ -42,7 +44,7 @@ func (d folder) list() (files []File, others int, err error) {
 		if ok {
 			_, ok, f.Bytes = offline.Recognize(filepath.Join(d.path, name))
 		}
-		if !ok {
+		if !ok || f.Cluster == d.head.Cluster && f.Seq > d.head.Seq {
 			others++
 			continue
 		}
@@ -61,17 +63,18 @@ func compare(a, b File) int {
 	return cmp.Or(cmp.Compare(a.Seq, b.Seq), a.At.Compare(b.At))
 }
 
-// prune deletes the backups of a log beyond the newest keep. Those of another log stay:
-// after a cluster was recovered they may be all that is left of what it was.
-func (d folder) prune(cluster log.UUID, keep int) error {
+// prune deletes the backups of the log of the one that was just made, beyond the newest
+// keep; the one that was just made is always one of these. Those of another log stay: after
+// a cluster was recovered they may be all that is left of what it was.
+func (d folder) prune(made File, keep int) error {
 	files, _, err := d.list()
 	if err != nil {
 		return err
 	}
-	kept := 0
+	kept := 1 // made
 	var errs []error
 	for _, f := range files {
-		if f.Cluster != cluster {
+		if f.Cluster != made.Cluster || f.Name == fileName(d.server, made) {
 			continue
 		}
 		if kept++; kept > max(keep, 1) {

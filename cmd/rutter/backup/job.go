@@ -49,6 +49,8 @@ type order struct {
 	Keep     int    `json:"keep"`
 	Size     int64  `json:"size"` // bytes of the snapshot
 	File     File   `json:"file"`
+	// Head is where the server's log ends.
+	Head log.Cursor `json:"head"`
 }
 
 // report is a line of a job's answer.
@@ -79,7 +81,7 @@ func work(conn *os.File) error {
 	if err := json.Unmarshal(line, &j.order); err != nil {
 		return fmt.Errorf("the order of a backup: %w", err)
 	}
-	j.folder = folder{j.order.Folder, j.order.Server}
+	j.folder = folder{j.order.Folder, j.order.Server, j.order.Head}
 	last, err := j.run()
 	if err != nil {
 		last = report{Error: err.Error()}
@@ -187,7 +189,7 @@ func (j *job) make(least int64) (err error) {
 	if err := syncFolder(j.order.Folder); err != nil {
 		return err
 	}
-	return j.folder.prune(j.order.File.Cluster, j.order.Keep)
+	return j.folder.prune(j.order.File, j.order.Keep)
 }
 
 // write writes the snapshot to a file, and syncs it. What the kernel holds of it in memory

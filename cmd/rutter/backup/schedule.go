@@ -74,6 +74,8 @@ type Config struct {
 	Source func(context.Context) (Image, error)
 	// Confirm returns nil if the server's log has a place.
 	Confirm func(log.Cursor) error
+	// Head returns where the server's log ends.
+	Head func() log.Cursor
 	// Ready returns nil if the server has a state that is worth a backup.
 	Ready    func() error
 	LowWater func() int64 // bytes that must stay free in the file system of Data
@@ -93,7 +95,7 @@ type Status struct {
 	Keep     int       `json:"keep,omitempty"`
 	Running  bool      `json:"running,omitempty"`
 	Next     time.Time `json:"next,omitzero"`     // when the next one is due
-	Last     *File     `json:"last,omitempty"`    // the newest; it was verified before it got its name
+	Last     *File     `json:"last,omitempty"`    // the newest of the server's log; it was verified before it got its name
 	Verified time.Time `json:"verified,omitzero"` // when the restored copy of it was found good
 	Age      float64   `json:"age_seconds,omitempty"`
 	Took     float64   `json:"took_seconds,omitempty"` // the last one that this process made
@@ -116,6 +118,7 @@ type Schedule struct {
 	mu     sync.Mutex // protects what follows
 	st     Status
 	listed bool      // st has what the folder has
+	seen   time.Time // when st.Last was found, if its time is in the future; zero: it is not
 	tried  time.Time // the last try
 }
 
@@ -175,7 +178,7 @@ func (s *Schedule) step(ctx context.Context, asked bool) {
 	begun := time.Now()
 	s.running(true)
 	defer s.running(false)
-	err := s.run(ctx, order{Folder: s.cfg.Folder, Server: s.cfg.Server, Data: s.cfg.Data}, nil)
+	err := s.run(ctx, order{Folder: s.cfg.Folder, Server: s.cfg.Server, Data: s.cfg.Data, Head: s.cfg.Head()}, nil)
 	if err == nil && (asked || !now.Before(s.due(now))) {
 		err = s.backUp(ctx, now)
 		if err == nil {
@@ -216,7 +219,7 @@ func (s *Schedule) backUp(ctx context.Context, now time.Time) error {
 	defer image.Close()
 	return s.run(ctx, order{
 		Make: true, Folder: s.cfg.Folder, Server: s.cfg.Server, Data: s.cfg.Data, LowWater: s.cfg.LowWater(), Keep: s.cfg.Keep,
-		Size: image.Size, File: File{Cluster: image.Cluster, Seq: image.Seq, At: now},
+		Size: image.Size, File: File{Cluster: image.Cluster, Seq: image.Seq, At: now}, Head: log.Cursor{Cluster: image.Cluster, Seq: image.Seq},
 	}, image)
 }
 
@@ -248,7 +251,7 @@ func (s *Schedule) run(ctx context.Context, o order, image io.Reader) error {
 	sent = <-copied
 	switch {
 	case err == nil:
-		s.take(l)
+		s.take(o, l)
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -327,16 +330,45 @@ func (s *Schedule) running(is bool) {
 	s.mu.Unlock()
 }
 
-// take takes over what there is in the folder.
-func (s *Schedule) take(l listing) {
+// take takes over what there is in the folder after a job. The newest backup is the one that
+// was just made, else the newest of the server's log. One with a time in the future is it
+// only if there is no other: its time, or its name, is false.
+func (s *Schedule) take(o order, l listing) {
+	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before := s.st.Last
 	s.listed, s.st.Error, s.st.FailedAt = true, "", time.Time{}
-	s.st.Kept, s.st.Others, s.st.SameDisk, s.st.Last = len(l.Files), l.Others, l.SameDisk, nil
-	if len(l.Files) > 0 {
-		s.st.Last = &l.Files[0]
-		s.st.Verified = l.Files[0].At
+	s.st.Kept, s.st.Others, s.st.SameDisk, s.st.Last, s.st.Verified = len(l.Files), l.Others, l.SameDisk, nil, time.Time{}
+	for i := range l.Files {
+		f := &l.Files[i]
+		if f.Cluster != o.Head.Cluster || o.Make && f.Name != fileName(o.Server, o.File) {
+			continue
+		}
+		future := f.At.After(now)
+		if s.st.Last == nil || !future {
+			s.st.Last, s.st.Verified = f, f.At
+		}
+		if !future {
+			break
+		}
 	}
+	if before == nil || s.st.Last == nil || before.Name != s.st.Last.Name {
+		s.seen = time.Time{}
+	}
+}
+
+// lastAt is when the newest backup was made, which there must be. If that is in the future,
+// because a clock went back or the file was put there, it is when it was found. The caller
+// holds the lock.
+func (s *Schedule) lastAt(now time.Time) time.Time {
+	if at := s.st.Last.At; !at.After(now) {
+		return at
+	}
+	if s.seen.IsZero() || s.seen.After(now) {
+		s.seen = now
+	}
+	return s.seen
 }
 
 // pacedWriter writes to a worker, at most rate bytes in a second. Each write may take as

@@ -24,6 +24,7 @@ func newBackups(cfg Options, store *raftstore.Store, logger *slog.Logger) *backu
 			return backup.Image{ReadCloser: b, Cluster: b.Cluster, Seq: b.Seq, Size: b.Size}, nil
 		},
 		Confirm:  store.CheckCursor,
+		Head:     store.Head,
 		LowWater: func() int64 { return store.Status().Room.LowWater },
 		Ready: func() error {
 			if err := store.Serving(); err != nil {
