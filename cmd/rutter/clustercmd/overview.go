@@ -93,11 +93,11 @@ func writeOverview(out io.Writer, f *overviewForm) {
 		output.Printf(out, "Nothing is wrong.\n")
 	}
 	for _, p := range f.Problems {
-		output.Printf(out, "%s  %s\n", strings.ToUpper(p.Severity), output.Text(p.Text))
+		output.Printf(out, "%s  %s\n", output.Text(strings.ToUpper(p.Severity)), output.Text(p.Text))
 		for _, n := range p.Nodes {
-			output.Printf(out, "      %s  %s  %s\n", output.Text(n.Hostname), n.CN, output.Text(n.Why))
+			output.Printf(out, "      %s  %s  %s\n", output.Text(n.Hostname), output.Text(n.CN), output.Text(n.Why))
 		}
-		output.Printf(out, "      %s (docs/%s)\n", output.Text(p.Do), p.Docs)
+		output.Printf(out, "      %s (docs/%s)\n", output.Text(p.Do), output.Text(p.Docs))
 	}
 	output.Printf(out, "\n")
 	w := output.Aligned(out)
