@@ -41,7 +41,7 @@ func askAsOther(path string) int {
 	return 0
 }
 
-// The socket answers its own user and nobody else, also if its file is open to all.
+// The socket answers its own user and root only, also if its file is open to all.
 func TestSocketIsForItsUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("another user's process takes root")
