@@ -117,7 +117,7 @@ const mostVNets = 1000; // that one can choose from
 function entriesOf(reader, at, names, cn) {
   const choose = el('select', { name: 'vnet' });
   const problem = el('div', {});
-  const ends = new AskedTable('Entries to NICs on other nodes', ['Address', 'NIC', 'On', 'Its underlay address', 'In its kernel'], async (offset, limit) => {
+  const ends = new AskedTable('What its kernel is to have for the NICs of the vnet', ['Address', 'NIC', 'On', 'Its underlay address', 'In its kernel'], async (offset, limit) => {
     const vnet = Number(choose.value);
     const [list, picture] = await Promise.all([reader.get('/nics', { vnet_id: vnet, limit, offset }, at), at ? null : reader.get(`/vnets/${vnet}`, { limit: 2000 })]);
     const on = list.map((n) => n.cn_uuid).filter(Boolean);
@@ -180,7 +180,7 @@ const card = (title, badge, rows, ...more) => el('section', { class: 'card' }, e
   el('dl', {}, rows.filter(([, v]) => v !== undefined && v !== '').map(([k, v]) => [el('dt', {}, k), el('dd', {}, v)])), more);
 const lines = (title, list) => (list && list.length ? [el('h4', {}, title), el('ul', { class: 'lines' }, list.map((l) => el('li', {}, l)))] : null);
 const badgeOf = (grade, text) => el('span', { class: `badge ${grade}` }, text);
-const seq = (n) => el('a', { href: `#/log?seq=${n}` }, `#${number(n)}`);
+const seq = (n) => (n ? el('a', { href: `#/log?seq=${n}` }, `#${number(n)}`) : 'nothing yet');
 
 function drawPast(place, o) {
   clear(place).append(card('In the log', '', ['hostname', 'status', 'datacenter', 'setup', 'current_platform', 'admin_ip'].filter((k) => k in o).map((k) => [k, value(o[k])])));

@@ -3,6 +3,7 @@ package overview
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -179,6 +180,8 @@ func (o *Overview) addNodes(ctx context.Context, f *Form) {
 	sessions, err := o.cfg.Everywhere(asking, f.Head)
 	if err != nil {
 		sessions, f.Nodes.HereOnly = o.cfg.Here(f.Head, f.Server), true
+	} else {
+		sessions = withOwn(sessions, o.cfg.Here(f.Head, f.Server))
 	}
 	connected := make(map[log.UUID]bool, len(sessions))
 	for i := range sessions {
@@ -193,6 +196,22 @@ func (o *Overview) addNodes(ctx context.Context, f *Form) {
 			Do: "Look whether the node is up, and start its agent: systemctl start rutter-agent", View: "cns", Docs: "deploy.md", Nodes: unknown,
 		})
 	}
+}
+
+// withOwn returns the sessions that the leader knows with what only their own server knows:
+// drift and trouble of those with this server.
+func withOwn(all, own []nodes.Session) []nodes.Session {
+	by := make(map[log.UUID]*nodes.Session, len(own))
+	for i := range own {
+		by[own[i].CN] = &own[i]
+	}
+	all = slices.Clone(all)
+	for i := range all {
+		if s := by[all[i].CN]; s != nil && s.Server == all[i].Server && !all[i].Gone {
+			all[i].Healed, all[i].Drift, all[i].Trouble = s.Healed, s.Drift, s.Trouble
+		}
+	}
+	return all
 }
 
 // countNodes counts the compute nodes of the log by their status, some at a time, so that

@@ -40,6 +40,7 @@ type world struct {
 	store    *store
 	registry *prometheus.Registry
 	sessions []nodes.Session
+	here     []nodes.Session // nil: the first of sessions
 	asked    int
 	failed   error
 }
@@ -52,7 +53,12 @@ func newWorld() *world {
 			w.asked++
 			return w.sessions, w.failed
 		},
-		Here:     func(log.Seq, string) []nodes.Session { return w.sessions[:min(1, len(w.sessions))] },
+		Here: func(log.Seq, string) []nodes.Session {
+			if w.here != nil {
+				return w.here
+			}
+			return w.sessions[:min(1, len(w.sessions))]
+		},
 		NotReady: func() error { return nil }, Warnings: func() []string { return nil },
 		Metrics: func() prometheus.Gatherer { return w.registry },
 	})
@@ -241,6 +247,24 @@ func TestDriftOfNodes(t *testing.T) {
 	w.sessions[0].Healed++
 	if f := w.Overview.makeLocked(t.Context()); f.Nodes.Drifting != 1 || len(f.Problems) != 1 {
 		t.Errorf("GET /overview: %+v", f.Problems)
+	}
+}
+
+// The leader knows neither drift nor trouble of a session: this server adds what it knows of
+// its own.
+func TestOwnSessions(t *testing.T) {
+	w := newWorld()
+	w.sessions = []nodes.Session{{CN: apitest.UUID(1), Server: "s1"}, {CN: apitest.UUID(2), Server: "s2"}, {CN: apitest.UUID(3), Server: "s1", Gone: true}}
+	w.here = []nodes.Session{{CN: apitest.UUID(1), Server: "s1", Healed: 1}, {CN: apitest.UUID(2), Server: "s1", Trouble: "of before it went to s2"}}
+	w.makeLocked(t.Context())
+	w.here[0].Healed, w.here[0].Trouble = 3, "its disk is full"
+	f := w.makeLocked(t.Context())
+	var found []string
+	for _, p := range f.Problems {
+		found = append(found, fmt.Sprint(p.Kind, " ", len(p.Nodes), " ", p.Nodes[0].CN == apitest.UUID(1).String()))
+	}
+	if got := strings.Join(found, ", "); got != "trouble 1 true, drift 1 true" || w.sessions[0].Healed != 0 {
+		t.Errorf("problems: %s", got)
 	}
 }
 

@@ -56,7 +56,7 @@ type NodesForm struct {
 	Connected int   `json:"connected"` // with a session
 	Behind    int   `json:"behind"`
 	Failing   int   `json:"failing"`
-	Drifting  int   `json:"drifting"` // whose kernels other programs changed within nodemetrics.DriftFor
+	Drifting  int   `json:"drifting"` // of this server's: whose kernels other programs changed within nodemetrics.DriftFor
 	Waiting   int   `json:"waiting"`  // with NICs that wait for something on the node
 	Held      int   `json:"held"`     // that hold back a change of the log's
 	LagMS     int64 `json:"lag_ms"`   // of the worst
