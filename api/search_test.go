@@ -144,3 +144,39 @@ func TestSearchIsBounded(t *testing.T) {
 		t.Errorf("the next of another log: %d %s", w.Code, w.Body)
 	}
 }
+
+// An answer of large entries ends before it has many bytes, and the next one goes on.
+func TestSearchIsBoundedInBytes(t *testing.T) {
+	b := newBed(t)
+	b.Furnish()
+	const vms, most = 80, 8 << 20
+	long := strings.Repeat("x", 120<<10)
+	for i := range vms {
+		b.Must("POST", "/vms", fmt.Sprintf(`{"uuid":"5595d88c-6e4d-4bda-b58e-97dd02e4%04d","alias":"large%d","owner_uuid":%q,"state":"running","properties":%q}`, i, i, readerOwner, `{"k":"`+long+`"}`))
+	}
+	found := map[log.Seq]bool{}
+	query := url.Values{"text": {"large"}}
+	for answers := 1; ; answers++ {
+		w := b.Call("GET", "/log/search?"+query.Encode(), "")
+		if w.Body.Len() > most {
+			t.Errorf("an answer of %d bytes, want at most %d", w.Body.Len(), most)
+		}
+		s := searchLog(t, b.World, query)
+		if s.Found == 0 && s.Next != nil {
+			t.Fatal("an answer without an entry, and more to come")
+		}
+		for _, seq := range s.seqs {
+			found[seq] = true
+		}
+		if s.Next == nil {
+			if answers < 2 {
+				t.Error("all in one answer")
+			}
+			break
+		}
+		query.Set("before", s.Next.String())
+	}
+	if len(found) != vms {
+		t.Errorf("found %d entries, want %d", len(found), vms)
+	}
+}

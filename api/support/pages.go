@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 )
 
 // A compute node sends a part over its session, whose answers are small, in pages of the
@@ -188,16 +189,19 @@ func saidBy(status int, body []byte) error {
 // maxSaid bounds what is repeated of a message of another machine, in bytes.
 const maxSaid = 400
 
-// Printable is a text of another machine as it may stand in a message: cut, and without
-// control characters.
+// Printable is a text of another machine as it may stand in a message: cut, in one line, and
+// without characters that are hidden or that change how a terminal shows others.
 func Printable(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+	text = strings.ToValidUTF8(text[:min(len(text), maxSaid)], "?")
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsPrint(r):
+			return r
+		case unicode.IsSpace(r) || r < ' ':
 			return ' '
 		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
-	return text[:min(len(text), maxSaid)]
+		return '?'
+	}, text)
 }
 
 // unpack reads the gzip form of a part, up to MaxPart and what a cut says.

@@ -46,6 +46,9 @@ func Scrub(text []byte, secrets ...string) (clean []byte, n int) {
 	return text, n
 }
 
+// goMap begins a map as Go prints it.
+var goMap = []byte("map[")
+
 // scrubMetadata takes out the values behind the names of metadata: a JSON object to its
 // end, or a word.
 func scrubMetadata(text []byte) (clean []byte, n int) {
@@ -60,8 +63,15 @@ func scrubMetadata(text []byte) (clean []byte, n int) {
 }
 
 // valueLength is the length of the value at the beginning of text. An object whose end is
-// not there takes the rest of the text: too much is removed rather than too little.
+// not there takes the rest of the text: too much is removed rather than too little. The
+// values in a map that Go printed are not quoted, so it takes the rest of its line.
 func valueLength(text []byte) int {
+	if bytes.HasPrefix(bytes.TrimPrefix(text, []byte("&")), goMap) {
+		if end := bytes.IndexByte(text, '\n'); end >= 0 {
+			return end
+		}
+		return len(text)
+	}
 	if len(text) == 0 || text[0] != '{' && text[0] != '[' {
 		if end := bytes.IndexAny(text, " \t\n,}"); end >= 0 {
 			return end

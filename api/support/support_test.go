@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"unicode/utf8"
 )
 
 // The ring keeps the newest whole lines, and never more bytes than its bound.
@@ -50,6 +51,8 @@ func TestScrub(t *testing.T) {
 		`{"customer_metadata": {"a": "}SECRET", "b": {"c": ["SECRET"]}}, "next": "kept"}`,
 		`{"internal_metadata":{"x\"y":"SECRET"},"next":"kept"}`,
 		`msg="body {\"customer_metadata\":{\"k\":\"SECRET\"}}"` + "\nkept",
+		"vm {alias:x customer_metadata:map[a:SECRET b:two SECRET words c:]SECRET]}\nkept",
+		`msg="it has internal_metadata=map[root_pw:SECRET x:y SECRET]"` + "\nkept",
 		"the SECRET of the caller, kept",
 		"token " + token + " kept",
 	} {
@@ -180,5 +183,9 @@ func TestHostilePages(t *testing.T) {
 	})
 	if err == nil || len(err.Error()) > maxSaid || strings.Contains(err.Error(), "\x1b") {
 		t.Errorf("a long message: %v", err)
+	}
+	// C1 controls begin sequences of terminals as ESC does; U+202E turns what follows around.
+	if got := Printable("a\u009b31mb\u202ec\nd\xffé" + strings.Repeat("é", maxSaid)); !utf8.ValidString(got) || !strings.HasPrefix(got, "a?31mb?c d?éé") || len(got) > maxSaid+1 {
+		t.Errorf("a text with controls: %q", got)
 	}
 }

@@ -360,6 +360,32 @@ func serveFolder(t *testing.T, dir string) string {
 	return url
 }
 
+// hostileOverview is an answer to GET /overview whose every text is hostile.
+func hostileOverview() any {
+	problem := map[string]any{}
+	for _, name := range []string{"kind", "severity", "text", "do", "docs", "view"} {
+		problem[name] = hostileText
+	}
+	problem["nodes"] = []any{map[string]any{"cn_uuid": hostileText, "hostname": hostileText, "why": hostileText}}
+	return map[string]any{
+		"server": hostileText, "leader": hostileText, "problems": []any{problem},
+		"changes": map[string]any{"entries": 1, "kinds": []any{}, "actors": []any{map[string]any{"actor": hostileText, "entries": 1}}},
+		"history": map[string]any{"refused_codes": []any{map[string]any{"code": hostileText, "n": 1}}},
+	}
+}
+
+// hostileVNet is an answer to GET /vnets/ID whose every text is hostile.
+func hostileVNet() any {
+	node, network := map[string]any{"cn_uuid": log.UUID{7}}, map[string]any{"uuid": log.UUID{8}}
+	for _, name := range []string{"hostname", "datacenter", "state", "why", "server", "underlay_ip"} {
+		node[name] = hostileText
+	}
+	for _, name := range []string{"name", "subnet"} {
+		network[name] = hostileText
+	}
+	return map[string]any{"cns": []any{node}, "networks": []any{network}, "trouble": hostileText}
+}
+
 // What a server answers comes to the screen as text: its objects, its sessions, its
 // refusals, and what is no JSON at all.
 func TestHostileServerIsPrintedAsText(t *testing.T) {
@@ -383,6 +409,10 @@ func TestHostileServerIsPrintedAsText(t *testing.T) {
 			switch {
 			case r.URL.Path == "/cns":
 				_ = json.NewEncoder(w).Encode([]client.Session{session})
+			case r.URL.Path == "/overview":
+				_ = json.NewEncoder(w).Encode(hostileOverview())
+			case strings.HasPrefix(r.URL.Path, "/vnets/"):
+				_ = json.NewEncoder(w).Encode(hostileVNet())
 			case strings.Count(r.URL.Path, "/") == 1:
 				_ = json.NewEncoder(w).Encode([]any{object})
 			default:
@@ -408,7 +438,13 @@ func TestHostileServerIsPrintedAsText(t *testing.T) {
 			if name != "objects" {
 				return
 			}
-			checkDone(t, done, "network list", "cn list", "cn show", "cn sessions", "grant list")
+			checkDone(t, done, "network list", "cn list", "cn show", "cn sessions", "grant list", "cluster overview")
+			for _, line := range []string{"cn vnet 7", "cluster overview"} {
+				code, out, errs := rutter(t, strings.Fields(line)...)
+				if code != 0 || !strings.Contains(out, `\u001b[2J`) || strings.ContainsAny(out, "\x1b\r\u202e") {
+					t.Errorf("rutter %s: %d %s%s", line, code, out, errs)
+				}
+			}
 			for _, line := range []string{"cn sessions", "cn list"} {
 				_, out, errs := rutter(t, strings.Fields(line)...)
 				if table, _, _ := strings.Cut(out, "\n\n"); strings.Count(strings.TrimSpace(table), "\n") != 1 || !strings.Contains(table, `\u001b[2J`) {

@@ -294,7 +294,7 @@ var importTable = []row{
 		why: "what HTTP says of compute nodes is one surface: their feed, sessions, holds and barriers",
 	},
 	{
-		pkg: "api/internal/overview", may: []string{"log", "projections", "api/backend", "api/internal/nodes", "api/internal/rest"},
+		pkg: "api/internal/overview", may: []string{"log", "projections", "api/auth/matrix", "api/backend", "api/internal/nodemetrics", "api/internal/nodes", "api/internal/rest"},
 		tests: []string{"api/internal/apitest"},
 		why:   "what is wrong and what happened lately is put together of what other packages know, and read by people only",
 	},

@@ -130,7 +130,7 @@ func TestNodePage(t *testing.T) {
 	if _, err := api.Update(ctx, "/vms/"+fmt.Sprint(vm["uuid"]), alias, ""); err != nil {
 		t.Fatal(err)
 	}
-	shown := "main.innerText.includes('connected') && main.innerText.includes('up to date') && [...main.querySelectorAll('.badge')].some((x) => x.innerText === 'programmed') && main.innerText.includes('The log has no certificate') && " + lived
+	shown := "main.innerText.includes('connected') && main.innerText.includes('up to date') && [...main.querySelectorAll('.badge')].some((x) => x.innerText === 'programmed') && main.innerText.includes('The log has no certificate') && [...main.querySelectorAll('caption')].some((c) => c.innerText.startsWith('What its kernel is to have for the NICs of the vnet, 1 to')) && main.innerText.includes('a neighbour entry and a forwarding entry') && " + lived
 	each(t, b, ctx, server, "node", "#/cns/"+id, shown, "document.querySelector('button[name=ask]').click()", "main.innerText.includes('by the clock of the node') && main.innerText.includes('matches the log') && main.innerText.includes('feature version')")
 	if got := textOf(t, b, ctx, "[window.pwned, document.getElementById('bold'), main.querySelectorAll('img, script, b').length].join()"); got != ",,0" {
 		t.Errorf("markup of an alias came alive: %s", got)

@@ -122,7 +122,7 @@ func clusterRows() []Row {
 		row("GET /status", reads, "", "head, members, versions"),
 		row("GET /overview", reads, "", "names compute nodes in trouble, and who changed how much"),
 		row("GET /openapi.json", open, "", "what the API is; nothing of the cluster"),
-		row("GET /metrics", reads, "", "counts; no object is named"),
+		row("GET /metrics", reads, "", "counts, and the worst compute nodes by name, so not for readers that are limited to tenants"),
 		row("GET /console", reads, "", "it leads to the page"),
 		row("GET /console/", reads, "", "a page that asks the API with its reader's own rights"),
 	}

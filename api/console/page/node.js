@@ -1,7 +1,7 @@
 // The page of one compute node (CN): what the servers know of it, and on demand what it
 // says of itself. What it says may be wrong, and stands apart from what the log has.
 
-import { clear, duration, el, notice, number, table, value } from './dom.js';
+import { clear, duration, el, field, notice, number, table, value } from './dom.js';
 import { absolute, freshness, head, named, when } from './parts.js';
 import { Names } from './names.js';
 import { AskedTable } from './pages.js';
@@ -38,6 +38,7 @@ export function enterNode(main, { reader, at, parts }) {
   const vms = new AskedTable('VMs', ['VM', 'State', 'Brand'], (offset, limit) => reader.get('/vms', { server_uuid: uuid, limit, offset }, at), (v) => [named('vm', v.uuid, v.alias), value(v.state), value(v.brand)]);
   const tasks = new AskedTable('Tasks', ['Task', 'Status', 'Created', 'Why it failed'], async (offset, limit) => (await tasksOf(reader, uuid, at, offset, limit)), ({ id, object: o }) => [named('task', id, o.task), el('span', { class: `badge ${{ failure: 'bad', complete: 'good' }[o.status] || 'warn'}` }, o.status), when(o.created), value(o.failure)], 20);
   const certificates = el('div', {});
+  const entries = entriesOf(reader, at, names, () => uuid);
 
   async function read() {
     try {
@@ -66,11 +67,12 @@ export function enterNode(main, { reader, at, parts }) {
     clear(title).append(named('cn', id, name));
     if (uuid) return;
     uuid = id;
-    lists.append(nics.node, vms.node, tasks.node, certificates, el('p', {}, el('a', { href: `#/object/server/${uuid}` }, 'Its object in the log, with its history'), ', ', el('a', { href: `#/log?cn=${uuid}` }, 'the entries that concern it')));
+    lists.append(nics.node, vms.node, entries.node, tasks.node, certificates, el('p', {}, el('a', { href: `#/object/server/${uuid}` }, 'Its object in the log, with its history'), ', ', el('a', { href: `#/log?cn=${uuid}` }, 'the entries that concern it')));
     const failed = (what) => (e) => lists.append(notice(`${what}: ${e.message}`));
     nics.read(0).catch(failed('NICs'));
     vms.read(0).catch(failed('VMs'));
     tasks.read(0).catch(failed('Tasks'));
+    entries.begin().catch(failed('Entries'));
     if (!at) readCertificates(reader, uuid, certificates).catch(failed('Certificates'));
   }
 
@@ -105,6 +107,40 @@ export function enterNode(main, { reader, at, parts }) {
   const timer = setInterval(() => { if (!at && !document.hidden) read(); }, pollMs);
   const off = at ? () => {} : reader.onChange(() => { if (uuid) { vms.read().catch(() => {}); tasks.read().catch(() => {}); } }, ['vm', 'nic', 'task']);
   return () => { left = true; off(); clearInterval(timer); fresh.leave(); };
+}
+
+const mostVNets = 1000; // that one can choose from
+
+// entriesOf lists, for one vnet of the node at a time, what its kernel is to have by the log
+// to reach the NICs on other nodes: a neighbour entry and a forwarding entry for each. On
+// large vnets the kernel has those that it asked for.
+function entriesOf(reader, at, names, cn) {
+  const choose = el('select', { name: 'vnet' });
+  const problem = el('div', {});
+  const ends = new AskedTable('What its kernel is to have for the NICs of the vnet', ['Address', 'NIC', 'On', 'Its underlay address', 'In its kernel'], async (offset, limit) => {
+    const vnet = Number(choose.value);
+    const [list, picture] = await Promise.all([reader.get('/nics', { vnet_id: vnet, limit, offset }, at), at ? null : reader.get(`/vnets/${vnet}`, { limit: 2000 })]);
+    const on = list.map((n) => n.cn_uuid).filter(Boolean);
+    await Promise.all([names.learn('server', on), names.learn('vm', list.filter((n) => n.belongs_to_type === 'zone').map((n) => n.belongs_to_uuid))]);
+    const nodes = new Map((picture ? picture.cns : []).map((n) => [n.cn_uuid, n]));
+    return list.map((n) => ({ ...n, vm: names.of('vm', n.belongs_to_uuid), host: names.of('server', n.cn_uuid), underlay: (nodes.get(n.cn_uuid) || {}).underlay_ip }));
+  }, (n) => [value(n.ip), named('nic', n.mac, n.vm ? `${n.vm} ${n.mac}` : n.mac), n.cn_uuid ? named('cn', n.cn_uuid, n.host) : 'no node', at ? 'not recorded' : value(n.underlay),
+    n.cn_uuid === cn() ? 'its own link' : n.cn_uuid && (at || n.underlay) ? 'a neighbour entry and a forwarding entry' : 'none: it is not reached']);
+  const node = el('section', { 'aria-label': 'Entries of its kernel' }, problem);
+  choose.addEventListener('change', () => ends.read(0).catch((e) => clear(problem).append(notice(e.message))));
+  return {
+    node,
+    async begin() {
+      const own = await reader.get('/nics', { cn_uuid: cn(), belongs_to_type: 'zone', limit: mostVNets }, at);
+      const ids = [...new Set(own.map((n) => n.network_uuid).filter(Boolean))];
+      const networks = await Promise.all(ids.map((id) => reader.get(`/networks/${id}`, null, at).catch(() => null)));
+      const vnets = [...Map.groupBy(networks.filter((n) => n && n.fabric), (n) => n.vnet_id)].sort((a, b) => a[0] - b[0]);
+      if (!vnets.length) return;
+      choose.append(...vnets.map(([id, list]) => el('option', { value: String(id) }, `${id}: ${list.map((n) => n.name).join(', ').slice(0, 60)}`)));
+      node.append(el('div', { class: 'filters' }, field('Entries of vnet', choose)), ends.node);
+      await ends.read(0);
+    },
+  };
 }
 
 // kernelState is a NIC's link as the servers know it of the node's session.
@@ -144,7 +180,7 @@ const card = (title, badge, rows, ...more) => el('section', { class: 'card' }, e
   el('dl', {}, rows.filter(([, v]) => v !== undefined && v !== '').map(([k, v]) => [el('dt', {}, k), el('dd', {}, v)])), more);
 const lines = (title, list) => (list && list.length ? [el('h4', {}, title), el('ul', { class: 'lines' }, list.map((l) => el('li', {}, l)))] : null);
 const badgeOf = (grade, text) => el('span', { class: `badge ${grade}` }, text);
-const seq = (n) => el('a', { href: `#/log?seq=${n}` }, `#${number(n)}`);
+const seq = (n) => (n ? el('a', { href: `#/log?seq=${n}` }, `#${number(n)}`) : 'nothing yet');
 
 function drawPast(place, o) {
   clear(place).append(card('In the log', '', ['hostname', 'status', 'datacenter', 'setup', 'current_platform', 'admin_ip'].filter((k) => k in o).map((k) => [k, value(o[k])])));

@@ -81,8 +81,14 @@ function enterList(main, { reader, at, query }) {
   const go = (k, f) => { location.hash = `#/objects?${new URLSearchParams([['kind', k], ...f])}`; };
   const list = new AskedTable(kind.replace('_', ' '), kinds[kind].columns.map(titleOf), (offset, limit) => ask(reader, names, kind, filters, offset, limit, at),
     ({ id, object }) => kinds[kind].columns.map((c, i) => (i === 0 ? named(kind === 'server' ? 'cn' : kind, id, shown(object[c]) || id, `#/object/${kind}/${encodeURIComponent(id)}`) : cell(names, c, object))), pageSize);
-  const words = () => (kinds[kind].path && !at ? [kinds[kind].command, 'list', ...[...filters].map(([k, v]) => `${k}=${v}`)]
-    : ['log', 'state', '--kind', kind, ...[...filters].filter(([k]) => k === 'cn' || k === 'vnet').flatMap(([k, v]) => [`--${k}`, v]), ...(at ? ['--at', String(at)] : [])]);
+  // The past, and kinds without lists of their own, are read of the state: what its command
+  // does not filter by is sought in the lines.
+  const words = () => {
+    if (kinds[kind].path && !at) return [kinds[kind].command, 'list', ...[...filters].map(([k, v]) => `${k}=${v}`)];
+    const scope = ([k]) => k === 'cn' || k === 'vnet';
+    const sought = [...filters].filter((f) => !scope(f)).map(([, v]) => ({ piped: ['grep', '-iF', '--', v] }));
+    return ['log', 'state', '--kind', kind, ...[...filters].filter(scope).flatMap(([k, v]) => [`--${k}`, v]), ...(at ? ['--at', String(at)] : []), ...(sought.length ? ['-o', 'ndjson'] : []), ...sought];
+  };
   main.append(head(at ? `Objects at #${number(at)}` : 'Objects', fresh, words),
     el('form', { class: 'filters', role: 'search', 'aria-label': 'Choose objects', onsubmit: (e) => { e.preventDefault(); if (wanted.value.trim()) { filters.set(name.value, wanted.value.trim()); go(kind, filters); } } },
       field('Kind', choose), field('Filter by', name), field('Is', wanted), el('button', {}, 'Filter')),

@@ -71,7 +71,7 @@ function showNumbers(o) {
     one('Writes', writes == null ? '–' : `${number(Math.round(writes / s * 10) / 10)}/s`, h.writes, `at most ${number(Math.round(most(h.writes) / s))} entries a second`, `${number(sum(h.writes))} entries in ${of}`),
     one('99 % in kernels within', kernel == null ? '–' : duration(kernel), h.kernel_ms, kernel == null ? 'nothing was measured' : `at most ${duration(most(h.kernel_ms))}`, kernel == null ? 'nothing was written that a node here must program' : `at worst ${duration(most(h.kernel_ms))}; nodes of this server`),
     one('Nodes behind', number(o.nodes.behind), h.behind, `at most ${number(most(h.behind))}`, `by over 5 s; at most ${number(most(h.behind))} in ${of}`),
-    one('Refused writes', number(sum(h.refused)), h.refused, `${number(sum(h.refused))} in all`, `in ${of}`),
+    one('Refused writes', number(sum(h.refused)), h.refused, `${number(sum(h.refused))} in all`, `in ${of}${(h.refused_codes || []).length ? `; sent to this server: ${h.refused_codes.slice(0, 6).map((c) => `${number(c.n)} ${c.code}`).join(', ')}` : ''}`),
   ];
 }
 

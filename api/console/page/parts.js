@@ -113,13 +113,12 @@ export function freshness(reader, at, again) {
 // shell is an argument as a shell reads it back.
 export const shell = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll("'", "'\\''")}'`);
 
-// commandOf is the text of a command, with the server that this page is of. A last word
-// {piped: words} is a program that reads what the command prints.
+// commandOf is the text of a command, with the server that this page is of. Last words
+// {piped: words} are programs of which each reads what the one before prints.
 export function commandOf(words) {
-  const { piped } = words[words.length - 1];
   const line = (all) => all.map(shell).join(' ');
-  const own = line(['rutter', ...(piped ? words.slice(0, -1) : words), '--server', location.origin]);
-  return piped ? `${own} | ${line(piped)}` : own;
+  const own = line(['rutter', ...words.filter((w) => !w.piped), '--server', location.origin]);
+  return [own, ...words.filter((w) => w.piped).map((w) => line(w.piped))].join(' | ');
 }
 
 // copyCommand is a button that copies the command that prints what the view shows. words

@@ -37,7 +37,7 @@ export function enter(main, { reader, at, parts, query }) {
     bar,
     el('div', { class: 'vnetsplit' }, el('div', {}, el('figure', { class: 'picture' }, el('div', { class: 'canvas' }, canvas), el('figcaption', {}, 'A square is a compute node, in the state of its worst link.')), trace.node), chosen),
     nodes.node, nets.node);
-  main.append(head(at ? `Vnets at #${number(at)}` : 'Vnets', fresh, () => ['cn', 'vnet', String(vnet)]),
+  main.append(head(at ? `Vnets at #${number(at)}` : 'Vnets', fresh, () => (at ? ['log', 'state', '--kind', 'nic', '--vnet', String(vnet), '--at', String(at)] : ['cn', 'vnet', String(vnet)])),
     el('div', { class: 'filters' }, field('Vnet', choose), field('Group by', group), field('State', only), field('Name or UUID', find)), say, body);
   const map = new VNetMap(canvas, showNode);
   choose.addEventListener('change', () => { location.hash = `#/vnets/${choose.value}`; });

@@ -27,6 +27,9 @@ const (
 	searchTime = 2 * time.Second
 	// searchWindow is how many entries are read at once, the newest last.
 	searchWindow = 512
+	// maxFoundBytes is after how many bytes of entries it ends with what it has: one entry
+	// may have some MiB, and the answer is made in memory.
+	maxFoundBytes = 4 << 20
 	// maxSought bounds the bytes of text.
 	maxSought = 256
 )
@@ -57,6 +60,7 @@ type search struct {
 	*query
 	text   []byte    // in lower case; nil: every text
 	limit  int       // of entries
+	bytes  int       // of the entries that were found
 	below  log.Seq   // entries of this seq and after it have been matched, or are not asked for
 	low    log.Seq   // entries up to this one are not asked for
 	oldest log.Entry // the last one that was matched: that of seq below
@@ -193,7 +197,7 @@ func (s *Server) searchOn(ctx context.Context, q *search) (full bool, err error)
 			if err := q.look(e); err != nil {
 				return err
 			}
-			if full = !q.counting && q.form.Found >= q.limit; full || looked%clockEvery == 0 && time.Since(begun) > guard.ScanStep {
+			if full = !q.counting && (q.form.Found >= q.limit || q.bytes >= maxFoundBytes); full || looked%clockEvery == 0 && time.Since(begun) > guard.ScanStep {
 				break
 			}
 		}
@@ -228,7 +232,7 @@ func (q *search) look(e log.Entry) error {
 			if err != nil {
 				return err
 			}
-			q.form.Entries = append(q.form.Entries, bytes.TrimSpace(line))
+			q.form.Entries, q.bytes = append(q.form.Entries, bytes.TrimSpace(line)), q.bytes+len(line)
 		}
 	}
 	return nil

@@ -1,6 +1,8 @@
 package overview
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +23,9 @@ type HistoryForm struct {
 	// before.
 	Writes  []*float64 `json:"writes"`
 	Refused []*float64 `json:"refused"`
+	// RefusedCodes are the changes of the last hour that were sent to this server and
+	// refused, by the code of the answer, the most first.
+	RefusedCodes []CodeForm `json:"refused_codes"`
 	// KernelMS is the 99th percentile, in milliseconds, of the time until a compute node
 	// that is connected to this server had an entry in its kernel; see
 	// rutter_programmed_seconds.
@@ -29,8 +34,17 @@ type HistoryForm struct {
 	Behind []*float64 `json:"behind"`
 }
 
+// CodeForm counts refused changes by the code of the answer (docs/api.md).
+type CodeForm struct {
+	Code string `json:"code"`
+	N    int    `json:"n"`
+}
+
 // sample is one moment of the history.
-type sample struct{ writes, refused, kernel, behind *float64 }
+type sample struct {
+	writes, refused, kernel, behind *float64
+	codes                           map[string]float64 // refused by this server; the server bounds them
+}
 
 // ring keeps the last samples.
 type ring struct {
@@ -52,7 +66,25 @@ func (r *ring) form() HistoryForm {
 		f.Writes, f.Refused = append(f.Writes, s.writes), append(f.Refused, s.refused)
 		f.KernelMS, f.Behind = append(f.KernelMS, s.kernel), append(f.Behind, s.behind)
 	}
+	f.RefusedCodes = r.codesSince(samples)
 	return f
+}
+
+// codesSince adds the refused changes of the newest samples up by their codes, at most n of
+// the samples.
+func (r *ring) codesSince(n int) []CodeForm {
+	sums := make(map[string]float64)
+	for i := range min(n, r.n) {
+		for code, rose := range r.all[(r.next+2*samples-1-i)%samples].codes {
+			sums[code] += rose
+		}
+	}
+	all := []CodeForm{}
+	for code, rose := range sums {
+		all = append(all, CodeForm{code, int(rose)})
+	}
+	slices.SortFunc(all, func(a, b CodeForm) int { return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Code, b.Code)) })
+	return all
 }
 
 // refusedSince adds the refused changes of the newest samples up, at most n of them.
@@ -70,22 +102,26 @@ const (
 	metricProgrammed = "rutter_programmed_seconds"
 	metricRefused    = "rutter_store_refused_total"
 	metricEarly      = "rutter_store_refused_early_total"
+	metricCodes      = "rutter_writes_refused_total" // of this server, by the label code
 )
 
 // meter reads the server's metrics, and says what they rose by since it was last read.
 type meter struct {
 	gatherer func() prometheus.Gatherer
 	refused  float64
+	codes    map[string]float64
 	counts   []uint64 // of the histogram's buckets, cumulative
 	read     bool
 }
 
-// take returns the refused changes since the last call, and the 99th percentile of the
-// time to the kernel in milliseconds; nil where there is nothing to measure.
-func (m *meter) take() (refused, kernel *float64) {
+// take returns what was measured since the last call: the refused changes, also by code, and
+// the 99th percentile of the time to the kernel in milliseconds; nil where there is nothing
+// to measure.
+func (m *meter) take() (s sample) {
 	// An error names single collectors; the others were gathered.
 	families, _ := m.gatherer().Gather()
 	sum, known := 0.0, false
+	codes := make(map[string]float64)
 	var buckets []*dto.Bucket
 	var total uint64
 	for _, f := range families {
@@ -93,6 +129,12 @@ func (m *meter) take() (refused, kernel *float64) {
 		case metricRefused, metricEarly:
 			for _, one := range f.GetMetric() {
 				sum, known = sum+one.GetCounter().GetValue(), true
+			}
+		case metricCodes:
+			for _, one := range f.GetMetric() {
+				for _, label := range one.GetLabel() {
+					codes[label.GetValue()] += one.GetCounter().GetValue()
+				}
 			}
 		case metricProgrammed:
 			for _, one := range f.GetMetric() {
@@ -110,14 +152,28 @@ func (m *meter) take() (refused, kernel *float64) {
 		before = make([]uint64, len(counts))
 	}
 	if m.read {
-		kernel = quantile(buckets, before, counts)
+		s.codes = rises(m.codes, codes)
+		s.kernel = quantile(buckets, before, counts)
 		if known {
 			rose := max(0, sum-m.refused)
-			refused = &rose
+			s.refused = &rose
 		}
 	}
-	m.refused, m.counts, m.read = sum, counts, true
-	return refused, kernel
+	m.refused, m.codes, m.counts, m.read = sum, codes, counts, true
+	return s
+}
+
+// rises are the counts that rose between two readings, and by how much; nil: none.
+func rises(before, now map[string]float64) (rose map[string]float64) {
+	for name, n := range now {
+		if n > before[name] {
+			if rose == nil {
+				rose = make(map[string]float64)
+			}
+			rose[name] = n - before[name]
+		}
+	}
+	return rose
 }
 
 // quantile is the 99th percentile of what was added between two readings of a histogram in

@@ -3,6 +3,7 @@ package overview
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -71,6 +72,7 @@ type Overview struct {
 	counter counter
 	ring    ring
 	meter   meter
+	drifts  drifts
 	writes  float64 // entries since the last sample
 	sampled bool
 	last    *Form
@@ -82,7 +84,7 @@ func New(cfg Config) *Overview {
 	if cfg.Age == nil {
 		cfg.Age = func() time.Duration { return 0 }
 	}
-	return &Overview{cfg: cfg, counter: counter{store: cfg.Store}, meter: meter{gatherer: cfg.Metrics}}
+	return &Overview{cfg: cfg, counter: counter{store: cfg.Store}, meter: meter{gatherer: cfg.Metrics}, drifts: make(drifts)}
 }
 
 // Routes are the paths of this package.
@@ -109,8 +111,7 @@ func (o *Overview) sample(ctx context.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f := o.makeLocked(ctx)
-	refused, kernel := o.meter.take()
-	s := sample{refused: refused, kernel: kernel}
+	s := o.meter.take()
 	if o.sampled {
 		writes := o.writes
 		s.writes = &writes
@@ -159,8 +160,8 @@ func (o *Overview) makeLocked(ctx context.Context) *Form {
 	o.addNodes(ctx, f)
 	if refused := o.ring.refusedSince(refusedSamples); refused > 0 {
 		f.Problems = append(f.Problems, Problem{
-			Kind: "refused", Severity: warn, Text: count(int(refused), "write") + " refused in the last 10 minutes",
-			Do: "The programs that wrote them were told why; rutter_writes_refused_total counts them by reason", View: "cluster", Docs: "api.md",
+			Kind: "refused", Severity: warn, Text: count(int(refused), "write") + " refused in the last 10 minutes" + ofCodes(o.ring.codesSince(refusedSamples)),
+			Do: "The programs that wrote them were told why; rutter_writes_refused_total counts them by code", View: "cluster", Docs: "api.md",
 		})
 	}
 	sortProblems(f.Problems)
@@ -179,19 +180,38 @@ func (o *Overview) addNodes(ctx context.Context, f *Form) {
 	sessions, err := o.cfg.Everywhere(asking, f.Head)
 	if err != nil {
 		sessions, f.Nodes.HereOnly = o.cfg.Here(f.Head, f.Server), true
+	} else {
+		sessions = withOwn(sessions, o.cfg.Here(f.Head, f.Server))
 	}
 	connected := make(map[log.UUID]bool, len(sessions))
 	for i := range sessions {
 		connected[sessions[i].CN] = !sessions[i].Gone
 	}
 	unknown := o.countNodes(f, connected)
-	f.Problems = append(f.Problems, ofNodes(sessions, &f.Nodes)...)
+	o.drifts.see(sessions, f.Time.Std())
+	f.Problems = append(f.Problems, ofNodes(sessions, &f.Nodes, o.drifts)...)
 	if f.Nodes.Unknown > 0 {
 		f.Problems = append(f.Problems, Problem{
 			Kind: "unknown", Severity: bad, Text: count(f.Nodes.Unknown, "compute node") + " without a running agent",
 			Do: "Look whether the node is up, and start its agent: systemctl start rutter-agent", View: "cns", Docs: "deploy.md", Nodes: unknown,
 		})
 	}
+}
+
+// withOwn returns the sessions that the leader knows with what only their own server knows:
+// drift and trouble of those with this server.
+func withOwn(all, own []nodes.Session) []nodes.Session {
+	by := make(map[log.UUID]*nodes.Session, len(own))
+	for i := range own {
+		by[own[i].CN] = &own[i]
+	}
+	all = slices.Clone(all)
+	for i := range all {
+		if s := by[all[i].CN]; s != nil && s.Server == all[i].Server && !all[i].Gone {
+			all[i].Healed, all[i].Drift, all[i].Trouble = s.Healed, s.Drift, s.Trouble
+		}
+	}
+	return all
 }
 
 // countNodes counts the compute nodes of the log by their status, some at a time, so that

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"rutter/api/auth/matrix"
 	"rutter/api/backend"
 	"rutter/api/internal/apitest"
 	"rutter/api/internal/nodes"
@@ -37,6 +40,7 @@ type world struct {
 	store    *store
 	registry *prometheus.Registry
 	sessions []nodes.Session
+	here     []nodes.Session // nil: the first of sessions
 	asked    int
 	failed   error
 }
@@ -49,7 +53,12 @@ func newWorld() *world {
 			w.asked++
 			return w.sessions, w.failed
 		},
-		Here:     func(log.Seq, string) []nodes.Session { return w.sessions[:min(1, len(w.sessions))] },
+		Here: func(log.Seq, string) []nodes.Session {
+			if w.here != nil {
+				return w.here
+			}
+			return w.sessions[:min(1, len(w.sessions))]
+		},
 		NotReady: func() error { return nil }, Warnings: func() []string { return nil },
 		Metrics: func() prometheus.Gatherer { return w.registry },
 	})
@@ -116,13 +125,17 @@ func TestHistory(t *testing.T) {
 	w := newWorld()
 	programmed := prometheus.NewHistogram(prometheus.HistogramOpts{Name: metricProgrammed, Buckets: []float64{.01, .1, 1}})
 	refused := prometheus.NewCounter(prometheus.CounterOpts{Name: metricRefused})
-	w.registry.MustRegister(programmed, refused)
+	codes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricCodes}, []string{"code"})
+	codes.WithLabelValues("InUse").Add(7) // before the first sample
+	w.registry.MustRegister(programmed, refused, codes)
 	programmed.Observe(0.5) // before the first sample: nothing is known of when
 	w.sample(t.Context())
 	for range 100 {
 		programmed.Observe(0.005)
 	}
 	refused.Add(4)
+	codes.WithLabelValues("InUse").Add(3)
+	codes.WithLabelValues("LimitReached").Add(1)
 	w.store.Tag(t, "one")
 	w.sample(t.Context())
 	w.sample(t.Context())
@@ -136,8 +149,11 @@ func TestHistory(t *testing.T) {
 	if *f.Refused[1] != 4 || *f.Refused[2] != 0 || f.Behind[2] != nil {
 		t.Errorf("refused %v, behind %v", texts(f.Refused), texts(f.Behind))
 	}
-	if form := w.makeLocked(t.Context()); len(form.Problems) != 1 || form.Problems[0].Kind != "refused" || !strings.HasPrefix(form.Problems[0].Text, "4 writes") {
+	if form := w.makeLocked(t.Context()); len(form.Problems) != 1 || form.Problems[0].Kind != "refused" || form.Problems[0].Text != "4 writes refused in the last 10 minutes; of those sent to this server 3 InUse, 1 LimitReached" {
 		t.Errorf("problems %+v, want the 4 refused writes", form.Problems)
+	}
+	if got := fmt.Sprint(w.ring.form().RefusedCodes); got != "[{InUse 3} {LimitReached 1}]" {
+		t.Errorf("refused by code: %s", got)
 	}
 	for range 2 * samples {
 		w.sample(t.Context())
@@ -167,7 +183,7 @@ func TestProblemsOfNodes(t *testing.T) {
 	w.sessions[3].Failing, w.sessions[4].Waiting, w.sessions[5].Mismatches, w.sessions[6].Trouble = 2, 1, 7, "its disk is full"
 	w.sessions[19].Gone = true
 	f := w.makeLocked(t.Context())
-	if f.Nodes.Connected != 19 || f.Nodes.Behind != 13 || f.Nodes.Failing != 1 || f.Nodes.Drifting != 1 || f.Nodes.Waiting != 1 || f.Nodes.LagMS != 18_000 {
+	if f.Nodes.Connected != 19 || f.Nodes.Behind != 13 || f.Nodes.Failing != 1 || f.Nodes.Drifting != 0 || f.Nodes.Waiting != 1 || f.Nodes.LagMS != 18_000 {
 		t.Errorf("counted %+v", f.Nodes)
 	}
 	kinds := make(map[string]Problem)
@@ -187,9 +203,101 @@ func TestProblemsOfNodes(t *testing.T) {
 	if kinds["trouble"].Nodes[0].Why != "its disk is full" {
 		t.Errorf("trouble %+v", kinds["trouble"])
 	}
+	if kinds["differs"].Nodes[0].Hostname != "cn5" {
+		t.Errorf("a node that differs: %+v", kinds["differs"])
+	}
 	w.failed = errors.New("no leader")
 	if f := w.makeLocked(t.Context()); !f.Nodes.HereOnly || f.Nodes.Connected != 1 {
 		t.Errorf("without the leader %+v, want this server's own sessions", f.Nodes)
+	}
+}
+
+// Drift that nodes report is a problem for ten minutes. What an agent reported before it was
+// seen first, and the count of a new agent, are none.
+func TestDriftOfNodes(t *testing.T) {
+	w := newWorld()
+	w.sessions = []nodes.Session{{CN: apitest.UUID(1), Hostname: "cn1", Incarnation: 1, Healed: 100}, {CN: apitest.UUID(2), Incarnation: 1, Healed: 5}}
+	now := time.Now()
+	w.drifts.see(w.sessions, now)
+	drifting := func() (n int, problems []Problem) {
+		var f NodesForm
+		problems = ofNodes(w.sessions, &f, w.drifts)
+		return f.Drifting, problems
+	}
+	if n, all := drifting(); n != 0 || len(all) != 0 {
+		t.Errorf("%d drift at first: %+v", n, all)
+	}
+	w.sessions[0].Healed = 103
+	w.sessions[1].Incarnation, w.sessions[1].Healed = 2, 50
+	now = now.Add(time.Minute)
+	w.drifts.see(w.sessions, now)
+	if n, all := drifting(); n != 1 || len(all) != 1 || all[0].Kind != "drift" || all[0].Nodes[0].Hostname != "cn1" || all[0].Nodes[0].Why != "3 differences put right" {
+		t.Errorf("%d drift: %+v", n, all)
+	}
+	now = now.Add(11 * time.Minute)
+	w.drifts.see(w.sessions, now)
+	if n, _ := drifting(); n != 0 {
+		t.Error("it drifts after eleven minutes without drift")
+	}
+	w.sessions = w.sessions[:1]
+	if w.drifts.see(w.sessions, now); len(w.drifts) != 1 {
+		t.Errorf("%d nodes are remembered, and one has a session", len(w.drifts))
+	}
+	w.Overview.makeLocked(t.Context())
+	w.sessions[0].Healed++
+	if f := w.Overview.makeLocked(t.Context()); f.Nodes.Drifting != 1 || len(f.Problems) != 1 {
+		t.Errorf("GET /overview: %+v", f.Problems)
+	}
+}
+
+// The leader knows neither drift nor trouble of a session: this server adds what it knows of
+// its own.
+func TestOwnSessions(t *testing.T) {
+	w := newWorld()
+	w.sessions = []nodes.Session{{CN: apitest.UUID(1), Server: "s1"}, {CN: apitest.UUID(2), Server: "s2"}, {CN: apitest.UUID(3), Server: "s1", Gone: true}}
+	w.here = []nodes.Session{{CN: apitest.UUID(1), Server: "s1", Healed: 1}, {CN: apitest.UUID(2), Server: "s1", Trouble: "of before it went to s2"}}
+	w.makeLocked(t.Context())
+	w.here[0].Healed, w.here[0].Trouble = 3, "its disk is full"
+	f := w.makeLocked(t.Context())
+	var found []string
+	for _, p := range f.Problems {
+		found = append(found, fmt.Sprint(p.Kind, " ", len(p.Nodes), " ", p.Nodes[0].CN == apitest.UUID(1).String()))
+	}
+	if got := strings.Join(found, ", "); got != "trouble 1 true, drift 1 true" || w.sessions[0].Healed != 0 {
+		t.Errorf("problems: %s", got)
+	}
+}
+
+// Each command that a problem tells people to run is there.
+func TestAdviceNamesCommands(t *testing.T) {
+	known := map[string]bool{}
+	for _, row := range matrix.Commands() {
+		words := strings.Fields(strings.TrimPrefix(row.What, "command "))
+		for i := range words {
+			known[strings.Join(words[:i+1], " ")] = true
+		}
+	}
+	commands := regexp.MustCompile("rutter ((?:[a-z]+ ?)+)( --?[a-z]+)?")
+	found := 0
+	for _, path := range []string{"problems.go", "overview.go"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(strings.TrimSpace(line), "//") {
+				continue
+			}
+			for _, m := range commands.FindAllStringSubmatch(line, -1) {
+				found++
+				if command := strings.TrimSpace(m[1]); !known[command] || m[2] != "" {
+					t.Errorf("%s: %q is no command of the table, or has an option that nothing checks", path, m[0])
+				}
+			}
+		}
+	}
+	if found < 5 {
+		t.Errorf("%d commands found", found)
 	}
 }
 

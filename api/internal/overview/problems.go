@@ -3,12 +3,15 @@ package overview
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"rutter/api/backend"
+	"rutter/api/internal/nodemetrics"
 	"rutter/api/internal/nodes"
+	"rutter/log"
 )
 
 // Bounds of problems.
@@ -53,10 +56,10 @@ type NodesForm struct {
 	Connected int   `json:"connected"` // with a session
 	Behind    int   `json:"behind"`
 	Failing   int   `json:"failing"`
-	Drifting  int   `json:"drifting"`
-	Waiting   int   `json:"waiting"` // with NICs that wait for something on the node
-	Held      int   `json:"held"`    // that hold back a change of the log's
-	LagMS     int64 `json:"lag_ms"`  // of the worst
+	Drifting  int   `json:"drifting"` // of this server's: whose kernels other programs changed within nodemetrics.DriftFor
+	Waiting   int   `json:"waiting"`  // with NICs that wait for something on the node
+	Held      int   `json:"held"`     // that hold back a change of the log's
+	LagMS     int64 `json:"lag_ms"`   // of the worst
 	// HereOnly: the leader could not be asked, and only the sessions with this server are
 	// counted.
 	HereOnly bool `json:"here_only,omitempty"`
@@ -116,13 +119,62 @@ func ofServer(st *backend.Status, age time.Duration, notReady, notServing error,
 	return all
 }
 
+// maxCodes bounds the codes that a problem names.
+const maxCodes = 4
+
+// ofCodes are refused changes by code, as the end of a sentence.
+func ofCodes(codes []CodeForm) string {
+	if len(codes) == 0 {
+		return ""
+	}
+	var words []string
+	for _, c := range codes[:min(len(codes), maxCodes)] {
+		words = append(words, fmt.Sprintf("%d %s", c.N, c.Code))
+	}
+	if len(codes) > maxCodes {
+		words = append(words, "others")
+	}
+	return "; of those sent to this server " + strings.Join(words, ", ")
+}
+
+// drifts has how much drift each compute node of a session has reported, and when that
+// rose last. The count begins anew with each agent.
+type drifts map[log.UUID]drift
+
+type drift struct {
+	incarnation, healed uint64
+	rose                uint64    // since it began to drift
+	at                  time.Time // when it rose last; zero: it did not
+}
+
+// see takes the present sessions. What a node reported before it was seen first is of the
+// time before.
+func (d drifts) see(sessions []nodes.Session, now time.Time) {
+	here := make(map[log.UUID]bool, len(sessions))
+	for i := range sessions {
+		s := &sessions[i]
+		here[s.CN] = true
+		was, known := d[s.CN]
+		if now.Sub(was.at) >= nodemetrics.DriftFor {
+			was.rose, was.at = 0, time.Time{}
+		}
+		if known && was.incarnation == s.Incarnation && s.Healed > was.healed {
+			was.rose, was.at = was.rose+s.Healed-was.healed, now
+		}
+		was.incarnation, was.healed = s.Incarnation, s.Healed
+		d[s.CN] = was
+	}
+	maps.DeleteFunc(d, func(cn log.UUID, _ drift) bool { return !here[cn] })
+}
+
 // ofNodes counts sessions, and lists what is wrong with them.
-func ofNodes(sessions []nodes.Session, f *NodesForm) []Problem {
+func ofNodes(sessions []nodes.Session, f *NodesForm, drifts drifts) []Problem {
 	groups := []*nodeProblem{
-		{Problem: Problem{Kind: "lag", Severity: bad, Do: "Look whether the node is reached and its agent runs: rutter cn list --everywhere", View: "cns", Docs: "deploy.md"}, what: "behind by over 5 s", count: &f.Behind},
+		{Problem: Problem{Kind: "lag", Severity: bad, Do: "Look whether the node is reached and its agent runs: rutter cn sessions", View: "cns", Docs: "deploy.md"}, what: "behind by over 5 s", count: &f.Behind},
 		{Problem: Problem{Kind: "failing", Severity: bad, Do: "Look at the agent's messages on the node: a step of the kernel fails", View: "cns", Docs: "deploy.md"}, what: "with failing steps", count: &f.Failing},
-		{Problem: Problem{Kind: "drift", Severity: warn, Do: "Find the program that changes links on the node: the agent put them right", View: "cns", Docs: "safety.md"}, what: "with other content than the servers", count: &f.Drifting},
-		{Problem: Problem{Kind: "waiting_nics", Severity: warn, Do: "Look whether the VM runs and its namespace is there: rutter cn get NODE", View: "cns", Docs: "vms.md"}, what: "with NICs that wait", count: &f.Waiting},
+		{Problem: Problem{Kind: "drift", Severity: warn, Do: "Find the program that changes links on the node: the agent put them right", View: "cns", Docs: "safety.md"}, what: fmt.Sprintf("whose kernels other programs changed in the last %.0f minutes", nodemetrics.DriftFor.Minutes()), count: &f.Drifting},
+		{Problem: Problem{Kind: "differs", Severity: warn, Do: "The servers send them what differs again: if it stays, look at the agent's messages on the node", View: "cns", Docs: "safety.md"}, what: "with other content than the servers", count: new(int)},
+		{Problem: Problem{Kind: "waiting_nics", Severity: warn, Do: "Look whether the VM runs and its namespace is there: rutter cn status NODE", View: "cns", Docs: "vms.md"}, what: "with NICs that wait", count: &f.Waiting},
 		{Problem: Problem{Kind: "held", Severity: bad, Do: "Read what the node would take away, then: rutter cn accept NODE", View: "cns", Docs: "safety.md"}, what: "that hold back a change", count: &f.Held},
 		{Problem: Problem{Kind: "trouble", Severity: bad, Do: "Do what the node says", View: "cns", Docs: "deploy.md"}, what: "in trouble", count: new(int)},
 	}
@@ -141,6 +193,7 @@ func ofNodes(sessions []nodes.Session, f *NodesForm) []Problem {
 		}{
 			{lag > BehindAfter, s.BehindMS, fmt.Sprintf("%d entries, %v", s.Lag, lag.Round(time.Second))},
 			{s.Failing > 0, int64(s.Failing), fmt.Sprintf("%d steps fail", s.Failing)},
+			{drifts[s.CN].rose > 0, int64(drifts[s.CN].rose), fmt.Sprintf("%d differences put right", drifts[s.CN].rose)},
 			{s.Mismatches > 0, int64(s.Mismatches), fmt.Sprintf("%d scopes differed", s.Mismatches)},
 			{s.Waiting > 0, int64(s.Waiting), fmt.Sprintf("%d objects wait", s.Waiting)},
 			{s.Hold != nil, 1, "it holds back what it would take away"},

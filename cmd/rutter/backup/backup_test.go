@@ -76,7 +76,7 @@ func newSchedule(t *testing.T, store *raftstore.Store, now *time.Time, change fu
 			}
 			return Image{b, b.Cluster, b.Seq, b.Size}, nil
 		},
-		Confirm: store.CheckCursor, Log: func() log.UUID { return store.Head().Cluster }, Ready: func() error { return nil }, LowWater: func() int64 { return 0 }, Rank: func() (int, int) { return 0, 1 },
+		Confirm: store.CheckCursor, Head: store.Head, Ready: func() error { return nil }, LowWater: func() int64 { return 0 }, Rank: func() (int, int) { return 0, 1 },
 	}
 	if change != nil {
 		change(&cfg)
@@ -138,6 +138,74 @@ func TestKeepsTheNewest(t *testing.T) {
 	again.step(t.Context(), false)
 	if st := again.Status(); st.Made != 1 {
 		t.Errorf("%d backups made up, want 1", st.Made)
+	}
+}
+
+// Files that others put into the folder, with the names and the form of later backups, of
+// this log or another, neither have a backup that was just made deleted, nor keep the next
+// one from being made, nor count as the newest.
+func TestPlantedBackups(t *testing.T) {
+	store := startStore(t)
+	write(t, store, "tag")
+	now := time.Now().Truncate(time.Second)
+	s := newSchedule(t, store, &now, func(c *Config) { c.Keep = 1 })
+	s.opened = time.Now().Add(-time.Hour)
+	if s.step(t.Context(), true); s.Status().Error != "" {
+		t.Fatal(s.Status().Error)
+	}
+	first := s.Status().Last
+	image, err := os.ReadFile(filepath.Join(s.cfg.Folder, first.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := now.AddDate(50, 0, 0)
+	var planted []string
+	for _, f := range []File{{Cluster: first.Cluster, Seq: first.Seq + 1000, At: later}, {Cluster: log.UUID{7}, Seq: 1 << 40, At: later}, {Cluster: first.Cluster, Seq: first.Seq + 1, At: later}} {
+		planted = append(planted, fileName("s1", f))
+		if err := os.WriteFile(filepath.Join(s.cfg.Folder, fileName("s1", f)), image, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 { // the last one has the seq of the second
+		write(t, store, fmt.Sprintf("tag%d", i))
+		now = now.Add(2 * s.cfg.Every)
+		s.step(t.Context(), false)
+		st := s.Status()
+		if st.Error != "" || st.Last == nil || st.Last.Seq != store.Head().Seq || !st.Last.At.Equal(now) || !st.Verified.Equal(now) || int(st.Made) != i+2 {
+			t.Fatalf("after backup %d: %+v %v", i, st, st.Last)
+		}
+		if all := names(t, s.cfg.Folder); !slices.Contains(all, st.Last.Name) {
+			t.Fatalf("the backup that was just made is not there: %q", all)
+		}
+	}
+	for _, name := range []string{planted[0], planted[1]} {
+		if all := names(t, s.cfg.Folder); !slices.Contains(all, name) {
+			t.Errorf("%s, which the schedule did not make, was deleted", name)
+		}
+	}
+	again := newSchedule(t, store, &now, func(c *Config) { c.Folder = s.cfg.Folder })
+	again.opened = time.Now().Add(-time.Hour)
+	again.step(t.Context(), false)
+	if st := again.Status(); st.Last == nil || st.Last.Seq != store.Head().Seq || st.Last.At.After(now) {
+		t.Errorf("after a restart: %+v", st.Last)
+	}
+}
+
+// A newest backup of the future, as a clock that was wrong leaves it, delays the next one by
+// an interval at most.
+func TestBackupOfTheFuture(t *testing.T) {
+	now := time.Date(2026, 11, 23, 1, 0, 0, 0, time.UTC)
+	s := New(Config{Settings: Settings{Every: time.Hour}, Now: func() time.Time { return now }, Rank: func() (int, int) { return 0, 1 }})
+	s.opened = time.Now().Add(-time.Hour)
+	s.st.Last = &File{At: now.AddDate(1, 0, 0)}
+	begun := now
+	for due := s.due(now); now.Before(due); due = s.due(now) {
+		if now = now.Add(time.Minute); now.Sub(begun) > 3*time.Hour {
+			t.Fatalf("after %v none is due: %v", now.Sub(begun), due)
+		}
+	}
+	if now = begun.Add(3 * time.Hour); len(s.Alarms()) == 0 {
+		t.Error("no alarm after three intervals without a backup")
 	}
 }
 

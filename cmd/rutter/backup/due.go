@@ -11,18 +11,15 @@ import (
 // that passed while the server was down, or could not make a backup, is made up once.
 //
 // Clocks may jump. After a jump ahead one backup is made. A last backup that is in the
-// future, after a jump back, counts as made now.
+// future, after a jump back, counts as made when it was found.
 func (s *Schedule) due(now time.Time) time.Time {
 	i, n := s.cfg.Rank()
 	offset := s.cfg.Every * time.Duration(i) / time.Duration(max(n, 1))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last := now
-	switch {
-	case s.st.Last == nil:
-		last = time.Time{}
-	case s.st.Last.At.Before(now):
-		last = s.st.Last.At
+	last := time.Time{}
+	if s.st.Last != nil {
+		last = s.lastAt(now)
 	}
 	next := nextSlot(last, s.cfg.Every, offset)
 	if next.Before(now) { // missed: after a grace, so that servers that start together do not make it up together
@@ -72,7 +69,7 @@ func (s *Schedule) Status() Status {
 	st := s.st
 	if st.Last != nil {
 		last := *st.Last
-		st.Last, st.Age = &last, max(0, now.Sub(last.At)).Seconds()
+		st.Last, st.Age = &last, now.Sub(s.lastAt(now)).Seconds()
 	}
 	st.Alarms = s.alarms(&st, now)
 	return st
@@ -101,8 +98,8 @@ func (s *Schedule) alarms(st *Status, now time.Time) (alarms []string) {
 	switch old := late * s.cfg.Every; {
 	case st.Last == nil && time.Since(s.opened) > old:
 		alarms = append(alarms, fmt.Sprintf("backup: %s has none after %v", s.cfg.Server, time.Since(s.opened).Round(time.Second)))
-	case st.Last != nil && now.Sub(st.Last.At) > old:
-		alarms = append(alarms, fmt.Sprintf("backup: the newest of %s is %v old, and one is due every %v", s.cfg.Server, now.Sub(st.Last.At).Round(time.Second), s.cfg.Every))
+	case st.Last != nil && now.Sub(s.lastAt(now)) > old:
+		alarms = append(alarms, fmt.Sprintf("backup: the newest of %s is %v old, and one is due every %v", s.cfg.Server, now.Sub(s.lastAt(now)).Round(time.Second), s.cfg.Every))
 	}
 	return alarms
 }

@@ -22,12 +22,14 @@ const maxFiles = 100_000
 type folder struct {
 	path   string
 	server string
+	head   log.Cursor // of the server's log
 }
 
 // list returns the backups of this server, the newest first, how many other files there are,
-// and how many backups of other logs than now. A file is a backup if it has the name of one and
-// begins and ends as a snapshot does.
-func (d folder) list(now log.UUID) (l listing, err error) {
+// and how many backups of other logs than the server's. A file is a backup if it has the name
+// of one and begins and ends as a snapshot does. One of the server's own log from beyond its
+// head is none of its backups: it was put there, or its log was set back.
+func (d folder) list() (l listing, err error) {
 	dir, err := os.Open(d.path)
 	if err != nil {
 		return l, fmt.Errorf("--backup-folder: %w: mount its disk, or make the folder for the user of the server", err)
@@ -38,14 +40,14 @@ func (d folder) list(now log.UUID) (l listing, err error) {
 		return l, errors.Join(fmt.Errorf("--backup-folder %s: it has %d files or more: give the backups a folder of their own", d.path, maxFiles), err)
 	}
 	for _, name := range names {
-		if of, is := logOf(name); is && of != now && !now.IsZero() {
+		if of, is := logOf(name); is && of != d.head.Cluster && !d.head.Cluster.IsZero() {
 			l.OldLogs++
 		}
 		f, ok := parseName(d.server, name)
 		if ok {
 			f, ok = d.recognize(f)
 		}
-		if !ok {
+		if !ok || f.Cluster == d.head.Cluster && f.Seq > d.head.Seq {
 			l.Others++
 			continue
 		}
@@ -77,17 +79,18 @@ func compare(a, b File) int {
 	return cmp.Or(cmp.Compare(a.Seq, b.Seq), a.At.Compare(b.At))
 }
 
-// prune deletes the backups of a log beyond the newest keep. Those of another log stay:
-// after a cluster was recovered they may be all that is left of what it was.
-func (d folder) prune(cluster log.UUID, keep int) error {
-	l, err := d.list(cluster)
+// prune deletes the backups of the log of the one that was just made, beyond the newest
+// keep; the one that was just made is always one of these. Those of another log stay: after
+// a cluster was recovered they may be all that is left of what it was.
+func (d folder) prune(made File, keep int) error {
+	l, err := d.list()
 	if err != nil {
 		return err
 	}
-	kept := 0
+	kept := 1 // made
 	var errs []error
 	for _, f := range l.Files {
-		if f.Cluster != cluster {
+		if f.Cluster != made.Cluster || f.Name == fileName(d.server, made) {
 			continue
 		}
 		if kept++; kept > max(keep, 1) {

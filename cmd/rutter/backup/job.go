@@ -49,9 +49,9 @@ type order struct {
 	Keep     int    `json:"keep"`
 	Size     int64  `json:"size"` // bytes of the snapshot
 	File     File   `json:"file"`
-	// Log is the server's log now: backups of others are counted.
-	Log log.UUID  `json:"log"`
-	Now time.Time `json:"now"` // by the server's clock
+	// Head is where the server's log ends: backups of other logs are counted.
+	Head log.Cursor `json:"head"`
+	Now  time.Time  `json:"now"` // by the server's clock
 }
 
 // report is a line of a job's answer.
@@ -84,7 +84,7 @@ func work(conn *os.File) error {
 	if err := json.Unmarshal(line, &j.order); err != nil {
 		return fmt.Errorf("the order of a backup: %w", err)
 	}
-	j.folder = folder{j.order.Folder, j.order.Server}
+	j.folder = folder{j.order.Folder, j.order.Server, j.order.Head}
 	last, err := j.run()
 	if err != nil {
 		last = report{Error: err.Error()}
@@ -150,7 +150,7 @@ func (j *job) run() (last report, err error) {
 	if err != nil {
 		return last, err
 	}
-	l, err := j.folder.list(j.order.Log)
+	l, err := j.folder.list()
 	l.SameDisk, l.Damage = same, damage
 	return report{Listing: &l}, err
 }
@@ -191,7 +191,7 @@ func (j *job) make(least int64) (err error) {
 	if err := syncFolder(j.order.Folder); err != nil {
 		return err
 	}
-	return j.folder.prune(j.order.File.Cluster, j.order.Keep)
+	return j.folder.prune(j.order.File, j.order.Keep)
 }
 
 // write writes the snapshot to a file, and syncs it. What the kernel holds of it in memory

@@ -73,15 +73,12 @@ func (s *Schedule) takeCheck(o order, l listing) {
 func (s *Schedule) takeFiles(files []File) {
 	s.files = files
 	there := make(map[string]bool)
-	s.st.Damaged, s.st.Verified, s.st.OldestCheck = nil, time.Time{}, time.Time{}
+	s.st.Damaged, s.st.OldestCheck = nil, time.Time{}
 	for _, f := range files {
 		there[f.Name] = true
 		if reason := s.damaged[f.Name]; reason != "" {
 			s.st.Damaged = append(s.st.Damaged, Damaged{f.Name, reason})
 			continue
-		}
-		if s.st.Verified.IsZero() {
-			s.st.Verified = f.At
 		}
 		if s.st.OldestCheck.IsZero() || f.Checked.Before(s.st.OldestCheck) {
 			s.st.OldestCheck = f.Checked

@@ -74,8 +74,8 @@ type Config struct {
 	Source func(context.Context) (Image, error)
 	// Confirm returns nil if the server's log has a place.
 	Confirm func(log.Cursor) error
-	// Log is the server's log now.
-	Log func() log.UUID
+	// Head returns where the server's log ends.
+	Head func() log.Cursor
 	// Ready returns nil if the server has a state that is worth a backup.
 	Ready    func() error
 	LowWater func() int64 // bytes that must stay free in the file system of Data
@@ -95,7 +95,7 @@ type Status struct {
 	Keep     int       `json:"keep,omitempty"`
 	Running  bool      `json:"running,omitempty"`
 	Next     time.Time `json:"next,omitzero"`     // when the next one is due
-	Last     *File     `json:"last,omitempty"`    // the newest; it was verified before it got its name
+	Last     *File     `json:"last,omitempty"`    // the newest of the server's log; it was verified before it got its name
 	Verified time.Time `json:"verified,omitzero"` // when the restored copy of it was found good
 	Age      float64   `json:"age_seconds,omitempty"`
 	Took     float64   `json:"took_seconds,omitempty"` // the last one that this process made
@@ -131,6 +131,7 @@ type Schedule struct {
 	mu     sync.Mutex // protects what follows
 	st     Status
 	listed bool      // st has what the folder has
+	seen   time.Time // when st.Last was found, if its time is in the future; zero: it is not
 	tried  time.Time // the last try
 
 	files     []File            // the newest first
@@ -239,12 +240,13 @@ func (s *Schedule) backUp(ctx context.Context, now time.Time) error {
 	o := s.order()
 	o.Make, o.LowWater, o.Keep, o.Size = true, s.cfg.LowWater(), s.cfg.Keep, image.Size
 	o.File = File{Cluster: image.Cluster, Seq: image.Seq, At: now}
+	o.Head = log.Cursor{Cluster: image.Cluster, Seq: image.Seq}
 	return s.run(ctx, o, image)
 }
 
 // order is what all jobs are told; as it is, a job only lists the folder.
 func (s *Schedule) order() order {
-	return order{Folder: s.cfg.Folder, Server: s.cfg.Server, Data: s.cfg.Data, Log: s.cfg.Log()}
+	return order{Folder: s.cfg.Folder, Server: s.cfg.Server, Data: s.cfg.Data, Head: s.cfg.Head()}
 }
 
 // run has a worker do a job, and takes over what it reports. Each step of the worker may
@@ -354,17 +356,56 @@ func (s *Schedule) running(is bool) {
 	s.mu.Unlock()
 }
 
-// take takes over what there is in the folder.
+// take takes over what there is in the folder after a job.
 func (s *Schedule) take(o order, l listing) {
+	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before := s.st.Last
 	s.listed, s.st.Error, s.st.FailedAt = true, "", time.Time{}
-	s.st.Kept, s.st.Others, s.st.OldLogs, s.st.SameDisk, s.st.Last = len(l.Files), l.Others, l.OldLogs, l.SameDisk, nil
-	if len(l.Files) > 0 {
-		s.st.Last = &l.Files[0]
-	}
+	s.st.Kept, s.st.Others, s.st.OldLogs, s.st.SameDisk = len(l.Files), l.Others, l.OldLogs, l.SameDisk
 	s.takeCheck(o, l)
 	s.takeFiles(l.Files)
+	s.st.Last, s.st.Verified = newest(o, l.Files, now, nil), time.Time{}
+	if f := newest(o, l.Files, now, s.damaged); f != nil {
+		s.st.Verified = f.At
+	}
+	if before == nil || s.st.Last == nil || before.Name != s.st.Last.Name {
+		s.seen = time.Time{}
+	}
+}
+
+// newest returns the backup that was just made, else the newest of the server's log, but for
+// those that are damaged; nil if there is none. One with a time in the future is it only if
+// there is no other: its time, or its name, is false.
+func newest(o order, files []File, now time.Time, damaged map[string]string) (newest *File) {
+	for i := range files {
+		f := &files[i]
+		if f.Cluster != o.Head.Cluster || o.Make && f.Name != fileName(o.Server, o.File) || damaged[f.Name] != "" {
+			continue
+		}
+		future := f.At.After(now)
+		if newest == nil || !future {
+			newest = f
+		}
+		if !future {
+			break
+		}
+	}
+	return newest
+}
+
+// lastAt is when the newest backup was made, which there must be. If that is in the future,
+// because a clock went back or the file was put there, it is when it was found. The caller
+// holds the lock.
+func (s *Schedule) lastAt(now time.Time) time.Time {
+	if at := s.st.Last.At; !at.After(now) {
+		return at
+	}
+	if s.seen.IsZero() || s.seen.After(now) {
+		s.seen = now
+	}
+	return s.seen
 }
 
 // pacedWriter writes to a worker, at most rate bytes in a second. Each write may take as

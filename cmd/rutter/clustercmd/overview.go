@@ -62,6 +62,10 @@ type overviewForm struct {
 		Every    int64      `json:"every_ms"`
 		KernelMS []*float64 `json:"kernel_ms"`
 		Refused  []*float64 `json:"refused"`
+		Codes    []struct {
+			Code string `json:"code"`
+			N    int    `json:"n"`
+		} `json:"refused_codes"`
 	} `json:"history"`
 }
 
@@ -89,15 +93,15 @@ func writeOverview(out io.Writer, f *overviewForm) {
 		output.Printf(out, "Nothing is wrong.\n")
 	}
 	for _, p := range f.Problems {
-		output.Printf(out, "%s  %s\n", strings.ToUpper(p.Severity), output.Text(p.Text))
+		output.Printf(out, "%s  %s\n", output.Text(strings.ToUpper(p.Severity)), output.Text(p.Text))
 		for _, n := range p.Nodes {
-			output.Printf(out, "      %s  %s  %s\n", output.Text(n.Hostname), n.CN, output.Text(n.Why))
+			output.Printf(out, "      %s  %s  %s\n", output.Text(n.Hostname), output.Text(n.CN), output.Text(n.Why))
 		}
-		output.Printf(out, "      %s (docs/%s)\n", output.Text(p.Do), p.Docs)
+		output.Printf(out, "      %s (docs/%s)\n", output.Text(p.Do), output.Text(p.Docs))
 	}
 	output.Printf(out, "\n")
 	w := output.Aligned(out)
-	output.Printf(w, "server\t%s, leader %s\n", f.Server, output.Text(f.Leader))
+	output.Printf(w, "server\t%s, leader %s\n", output.Text(f.Server), output.Text(f.Leader))
 	output.Printf(w, "head\t%d of %s\n", f.Head, f.Written)
 	n := &f.Nodes
 	output.Printf(w, "compute nodes\t%d of %d connected, %d behind, %d failing, %d drifting, %d waiting\n", n.Connected, n.Known, n.Behind, n.Failing, n.Drifting, n.Waiting)
@@ -114,6 +118,9 @@ func writeOverview(out io.Writer, f *overviewForm) {
 	}
 	output.Printf(w, "99 %% in the kernel within\t%s\n", kernel)
 	output.Printf(w, "refused in the last hour\t%.0f\n", refused)
+	for _, one := range f.History.Codes {
+		output.Printf(w, "  sent to this server\t%d %s\n", one.N, output.Text(one.Code))
+	}
 	output.Printf(w, "changed in the last hour\t%d entries\n", f.Changes.Entries)
 	for _, k := range f.Changes.Kinds {
 		output.Printf(w, "  %s\t%d created, %d updated, %d deleted\n", k.Kind, k.Create, k.Update, k.Delete)

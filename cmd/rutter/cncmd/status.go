@@ -123,6 +123,13 @@ func (l vnetLinks) String() string {
 
 // vnet is the part of GET /vnets/ID that is printed as a table.
 type vnet struct {
+	Networks []struct {
+		UUID   log.UUID `json:"uuid"`
+		Name   string   `json:"name"`
+		Subnet string   `json:"subnet"`
+		VLAN   uint32   `json:"vlan_id"`
+		NICs   int      `json:"nics"`
+	} `json:"networks"`
 	Links vnetLinks `json:"links"`
 	NICs  int       `json:"nics"`
 	Total int       `json:"cns_total"`
@@ -162,9 +169,15 @@ func cnVNet(c *cli.Context) error {
 		output.Print(w, "CN\tHOSTNAME\tSTATE\tLINKS\tLAG\tUNDERLAY\tWHY\n")
 		for i := range found.CNs {
 			n := &found.CNs[i]
-			output.Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", n.CN, output.Text(n.Hostname), n.State, output.Text(n.Links.String()), time.Duration(n.BehindMS)*time.Millisecond, output.Text(n.Underlay), output.Text(n.Why))
+			output.Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", n.CN, output.Text(n.Hostname), output.Text(n.State), output.Text(n.Links.String()), time.Duration(n.BehindMS)*time.Millisecond, output.Text(n.Underlay), output.Text(n.Why))
 		}
 		_ = w.Flush() // the terminal is gone
+		w = output.Aligned(out)
+		output.Print(w, "\nNETWORK\tNAME\tSUBNET\tVLAN\tNICS\n")
+		for _, n := range found.Networks {
+			output.Printf(w, "%s\t%s\t%s\t%d\t%d\n", n.UUID, output.Text(n.Name), output.Text(n.Subnet), n.VLAN, n.NICs)
+		}
+		_ = w.Flush()
 	})
 }
 

@@ -217,13 +217,50 @@ func TestTextsAreBounded(t *testing.T) {
 	c := &clock{time.Unix(1e9, 0)}
 	h := New(slog.DiscardHandler, c.now)
 	for i := range 5 * maxTexts {
-		h.limits.take(fmt.Sprint("text ", i))
+		h.limits.take(fmt.Sprint("text ", i), "")
 	}
 	if n := len(h.limits.texts); n > maxTexts+1 {
 		t.Errorf("%d texts are kept", n)
 	}
 	if !slices.ContainsFunc([]string{"text 0", "text 1"}, func(s string) bool { return h.limits.texts[s] != nil }) {
 		t.Error("the first texts are not counted apart")
+	}
+}
+
+// A compute node that repeats a text without end hides neither that text about other nodes,
+// nor any text of the table, however many texts of its own it makes.
+func TestOneHidesNoOther(t *testing.T) {
+	c := &clock{time.Unix(1e9, 0)}
+	logger, out := newLogger(c)
+	const text = "a compute node is in trouble"
+	for range 1000 {
+		logger.Warn(text, "cn", "liar")
+	}
+	for i := range 3 * maxNodes {
+		logger.Warn(text, "cn", fmt.Sprint("honest", i))
+		logger.Warn(text, "cn", "liar")
+	}
+	if n := strings.Count(out.String(), "cn=liar"); n != burst {
+		t.Errorf("%d lines of the one that repeats, want %d", n, burst)
+	}
+	if n := strings.Count(out.String(), "cn=honest"); n != maxNodes-1 || !strings.Contains(out.String(), "cn=honest0 id=") {
+		t.Errorf("%d lines of others, want %d", n, maxNodes-1)
+	}
+	c.Time = c.Add(nodeEvery)
+	out.Reset()
+	for range burst + nodeEvery/every + 1 {
+		logger.Warn(text, "cn", "liar")
+	}
+	logger.Warn(text, "cn", "honest again")
+	if !strings.Contains(out.String(), "honest again") {
+		t.Error("after a minute the text is left out about a node of which nothing was written")
+	}
+	for i := range 5 * maxTexts {
+		logger.Warn(fmt.Sprint("text ", i))
+	}
+	out.Reset()
+	if logger.Warn("clock alarm"); !strings.Contains(out.String(), "clock alarm") {
+		t.Error("a text of the table is left out, since many others were logged")
 	}
 }
 
@@ -249,7 +286,7 @@ line: id=RT012 is the heading RT012 here, and ` + "`rutter explain RT012`" + ` p
 or the file, and the error. Lines of Raft's library have part=raft and no number.
 
 A message that is repeated is written at most 20 times at once and then once every two
-seconds; the next line that is written has suppressed=N, the number of those that were
-not. rutter_log_suppressed_total counts them all. log-format = "json" in the settings writes
+seconds; beyond that, once a minute about each of up to 64 compute nodes (cn=UUID). The next
+line that is written has suppressed=N, the number of those that were not. rutter_log_suppressed_total counts them all. log-format = "json" in the settings writes
 lines of JSON in place of text.
 `

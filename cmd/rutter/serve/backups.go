@@ -9,7 +9,6 @@ import (
 	"rutter/api"
 	"rutter/api/backend"
 	"rutter/cmd/rutter/backup"
-	"rutter/log"
 	"rutter/raftstore"
 )
 
@@ -25,7 +24,7 @@ func newBackups(cfg Options, store *raftstore.Store, logger *slog.Logger) *backu
 			return backup.Image{ReadCloser: b, Cluster: b.Cluster, Seq: b.Seq, Size: b.Size}, nil
 		},
 		Confirm:  store.CheckCursor,
-		Log:      func() log.UUID { return store.Head().Cluster },
+		Head:     store.Head,
 		LowWater: func() int64 { return store.Status().Room.LowWater },
 		Ready: func() error {
 			if err := store.Serving(); err != nil {
