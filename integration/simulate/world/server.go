@@ -159,7 +159,7 @@ func (s *server) stop() error {
 	}
 	cancel()
 	<-ended
-	s.w.seen.Add(s.name, seen.Process{State: "stopped"})
+	s.w.ended(s.name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err

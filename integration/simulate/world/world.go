@@ -155,6 +155,13 @@ func (w *world) cluster() log.UUID {
 	return w.own
 }
 
+// ended: a process was stopped. At the end of the world all are, which is not seen.
+func (w *world) ended(who string) {
+	if w.ctx.Err() == nil {
+		w.seen.Add(who, seen.Process{State: "stopped"})
+	}
+}
+
 func (w *world) unexpected(who string, err error) {
 	w.seen.Add(who, seen.Process{State: "failed", Err: fmt.Sprint(err)})
 }
