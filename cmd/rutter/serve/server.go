@@ -123,10 +123,6 @@ func Open(cfg Options) (_ *Server, err error) {
 	}()
 	cfg.Store.Logger, cfg.Triton.Hosts = cfg.Logger, cfg.Hosts
 	cfg.Support = supportOf(&cfg)
-	if cfg.Listen == nil {
-		cfg.Listen = func(address string) (net.Listener, error) { return serviceaddr.Listen(cfg.ServiceAddresses, address) }
-	}
-	cfg.Triton.listen = cfg.Listen
 	if err = s.listen(&cfg); err != nil {
 		return nil, err
 	}
@@ -238,6 +234,10 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, who matrix.Identi
 // listen opens the ports of API and SVP, and gives raft its listener, with TLS if the
 // server has it.
 func (s *Server) listen(cfg *Options) (err error) {
+	if cfg.Listen == nil {
+		cfg.Listen = func(address string) (net.Listener, error) { return serviceaddr.Listen(cfg.ServiceAddresses, address) }
+	}
+	cfg.Triton.listen = cfg.Listen
 	if cfg.Drill != nil {
 		cfg.Store.Now = cfg.Drill.now
 	}

@@ -51,6 +51,9 @@ func (w *world) suffer(i int, f history.Fault) {
 // errBusy: another fault has stopped, or replaces, the machine.
 var errBusy = errors.New("another fault is on it")
 
+// errRunning: the machine's program runs already.
+var errRunning = errors.New("it runs already")
+
 // machine is a server or a compute node.
 type machine interface {
 	claim() bool // of a fault that stops it
@@ -109,6 +112,10 @@ func (w *world) actOf(i int, f history.Fault) func() error {
 		return func() error { w.net.HalfOpen(f.On, f.To); return nil }
 	case history.Pause:
 		return func() error { return w.paused(f) }
+	case history.Full:
+		if s := w.server(f.On); s != nil && s.folder != nil {
+			return func() error { return s.full(f) }
+		}
 	case history.Hang, history.SlowSync:
 		if s := w.server(f.On); s != nil {
 			return func() error { return s.slow(f) }
@@ -117,7 +124,7 @@ func (w *world) actOf(i int, f history.Fault) func() error {
 		if c := w.clock(f.On); c != nil {
 			return func() error { return c.suffer(f) }
 		}
-	case history.Transfer, history.Remove, history.Retain, history.Snapshot:
+	case history.Transfer, history.Remove, history.Retain, history.Snapshot, history.Restore:
 		return func() error { return w.operate(f) }
 	case history.Meddle, history.Refuse:
 		if n := w.node(f.On); n != nil {
@@ -152,6 +159,12 @@ func (w *world) down(m machine, f history.Fault) error {
 		return errors.Join(m.stop(), w.begin(m))
 	case history.Rot:
 		err = errors.Join(m.crash(), m.rot(f.Seed, f.N))
+	case history.Power:
+		if isServer {
+			err = s.power(f)
+		} else {
+			err = m.crash()
+		}
 	default:
 		err = m.crash()
 	}
@@ -180,7 +193,7 @@ func (w *world) down(m machine, f history.Fault) error {
 // begin starts a machine's program as systemd does: again if it fails.
 func (w *world) begin(m machine) (err error) {
 	for range 5 {
-		if err = m.start(); err == nil {
+		if err = m.start(); err == nil || errors.Is(err, errRunning) {
 			return nil
 		}
 		time.Sleep(time.Second)
@@ -258,6 +271,10 @@ func (w *world) operate(f history.Fault) error {
 			return errBusy
 		}
 		return w.ask(http.MethodPost, "/cluster/transfer", map[string]any{"id": s.member()}, 5*time.Second)
+	case history.Snapshot:
+		return w.snapshot(f)
+	case history.Restore:
+		return w.restore()
 	case history.Retain:
 		return w.ask(http.MethodPut, "/cluster/retention", map[string]any{"age": "168h", "events": f.N, "bytes": 16 << 20}, 5*time.Second)
 	case history.Remove:
@@ -266,7 +283,7 @@ func (w *world) operate(f history.Fault) error {
 			return errBusy
 		}
 		defer s.release()
-		if err := w.ask(http.MethodDelete, "/cluster/members/"+s.member(), nil, 20*time.Second); err != nil {
+		if err := w.remove(s.member(), 20*time.Second); err != nil {
 			return err
 		}
 		if err := s.stop(); err != nil {

@@ -38,7 +38,7 @@ func (w *world) heal() {
 	w.judge()
 }
 
-// unhealthy says what is not as it is to be when nothing goes wrong and nobody writes.
+// unhealthy says what is not as it is to be when nothing goes wrong and no client writes.
 func (w *world) unhealthy() (why []string) {
 	var first seen.Server
 	var leaders int
@@ -164,10 +164,14 @@ func (w *world) acknowledged(id string, all []log.Entry) {
 	if len(all) > 0 {
 		floor = all[0].Seq
 	}
-	for _, r := range w.seen.Records() {
+	records := w.seen.Records()
+	for i, r := range records {
 		e, is := r.Event.(seen.Write)
 		if !is {
 			continue
+		}
+		if to, restored := restoredTo(records, i); restored && e.Result.Last > to || restored && e.Outcome != seen.Accepted {
+			continue // it is of another timeline
 		}
 		p, there := found[e.Change.ID]
 		switch {

@@ -17,15 +17,15 @@ import (
 	"rutter/integration/simulate/seen"
 )
 
-// disk is the disk of a server: faults make its operations wait.
-type disk struct {
+// waits makes the operations on a server's disk wait.
+type waits struct {
 	mu    sync.Mutex
 	hangs map[chan struct{}]bool
 	each  time.Duration // of each operation
 }
 
 // delay is raftstore.Config.DiskDelay.
-func (d *disk) delay(string) {
+func (d *waits) delay(string) {
 	for {
 		d.mu.Lock()
 		each := d.each
@@ -46,7 +46,7 @@ func (d *disk) delay(string) {
 }
 
 // hang lets operations wait until end is called.
-func (d *disk) hang() (end func()) {
+func (d *waits) hang() (end func()) {
 	c := make(chan struct{})
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -123,8 +123,12 @@ func (w *world) aside(dir string) error {
 	return os.CopyFS(dir, os.DirFS(old))
 }
 
-// crash kills the server's process: it does nothing more that anybody notices.
+// crash kills the server's process: it does nothing more that another machine notices.
 func (s *server) crash() error {
+	if s.folder != nil {
+		s.abandon(false)
+		return nil
+	}
 	return s.w.freeze(func() error {
 		if err := s.w.aside(s.dir); err != nil {
 			return err
@@ -212,7 +216,61 @@ func rot(dir string, seed uint64, bits int64) error {
 	return nil
 }
 
-func (s *server) rot(seed uint64, bits int64) error { return rot(s.dir, seed, bits) }
+func (s *server) rot(seed uint64, bits int64) error {
+	if s.folder != nil {
+		return s.folder.Flip(seed, int(bits))
+	}
+	return rot(s.dir, seed, bits)
+}
+
+// empty gives the server's next process an empty folder.
+func (s *server) empty() error {
+	if s.folder != nil {
+		s.folder = s.w.o.Disk.Folder(s.name)
+		return nil
+	}
+	return os.RemoveAll(s.dir)
+}
+
+// abandon ends the process of a server whose folder is a disk that can fail: from now on every
+// operation fails, and nothing more is heard of it. It returns when the process has ended.
+func (s *server) abandon(silently bool) {
+	if silently {
+		s.host.Down()
+	} else {
+		s.host.Kill()
+	}
+	s.folder.FailAfter(0)
+	s.mu.Lock()
+	cancel, ended := s.cancel, s.ended
+	s.run = nil
+	s.mu.Unlock()
+	cancel()
+	<-ended
+	s.folder.Heal()
+}
+
+// power cuts the power of a server at the n-th operation on its disk from now, and takes back
+// some of what was not synced.
+func (s *server) power(f history.Fault) error {
+	if s.folder == nil {
+		return s.crash()
+	}
+	s.folder.FailAfter(int(f.N))
+	for begun := time.Now(); s.folder.Ops() <= int(f.N) && time.Since(begun) < 5*time.Second; {
+		time.Sleep(5 * time.Millisecond)
+	}
+	s.abandon(true)
+	return s.folder.PowerCut(f.Seed)
+}
+
+// full leaves n bytes of room on a server's disk.
+func (s *server) full(f history.Fault) error {
+	s.folder.Room(f.N)
+	time.Sleep(f.For)
+	s.folder.Room(-1)
+	return nil
+}
 
 func (n *node) rot(seed uint64, bits int64) error {
 	n.kernel.forget() // perhaps
@@ -223,16 +281,13 @@ func (n *node) rot(seed uint64, bits int64) error {
 // one of another name joins with an empty folder.
 func (s *server) replace() error {
 	if !s.removed {
-		if err := s.w.ask("DELETE", "/cluster/members/"+s.member(), nil, 30*time.Second); err != nil {
+		if err := s.w.remove(s.member(), 30*time.Second); err != nil {
 			return fmt.Errorf("remove %s: %w", s.member(), err)
 		}
 	}
-	s.mu.Lock()
-	s.lives++
-	s.id, s.removed, s.joins = fmt.Sprintf("%s-%d", s.name, s.lives), false, true
-	s.mu.Unlock()
+	s.rename(true)
 	s.w.seen.Add(s.name, seen.Process{State: "replaced"})
-	if err := os.RemoveAll(s.dir); err != nil {
+	if err := s.empty(); err != nil {
 		return err
 	}
 	return s.w.begin(s)

@@ -54,7 +54,7 @@ func (n *node) start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.agent != nil {
-		return errors.New("it runs already")
+		return errRunning
 	}
 	n.host.Up()
 	api, err := n.w.client(n.host, "", n.i)

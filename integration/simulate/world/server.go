@@ -2,16 +2,18 @@ package world
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"rutter/cmd/rutter/serve"
+	"rutter/integration/simulate/disk"
+	"rutter/integration/simulate/history"
 	"rutter/integration/simulate/network"
 	"rutter/raftstore"
 )
@@ -27,18 +29,21 @@ type server struct {
 	busy
 	w    *world
 	name string // of the machine; the first server on it has the same
-	disk disk
+	disk waits
 	// features is what an older program knows; 0: as this program.
 	features atomic.Uint32
 	host     *network.Host
 	dir      string
-	clock    clock
+	// folder is the disk that dir is on, if it can fail; nil: it is plain memory.
+	folder *disk.Folder
+	clock  clock
 
 	mu      sync.Mutex // protects what follows
 	id      string     // in the cluster
 	lives   int        // servers that this machine had before
 	joins   bool       // it joins the others, and founded nothing
 	removed bool
+	alone   bool // it was restored, and is a cluster of one
 	run     *serve.Server
 	cancel  context.CancelFunc
 	ended   chan struct{} // closed when Run has returned
@@ -98,7 +103,10 @@ func (s *server) options() serve.Options {
 		Logger: s.w.logger(s.name),
 	}
 	if s.joins {
-		o.Store.InitialMembers, o.Store.Join = nil, s.peers()
+		o.Store.Join = s.peers()
+	}
+	if s.joins || s.alone {
+		o.Store.InitialMembers = nil
 	}
 	return o
 }
@@ -108,7 +116,7 @@ func (s *server) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.run != nil {
-		return errors.New("it runs already")
+		return errRunning
 	}
 	s.host.Up()
 	run, err := serve.Open(s.options())
@@ -163,5 +171,12 @@ func (s *server) store() *raftstore.Store {
 
 func (w *world) newServer(i int) *server {
 	id := fmt.Sprintf("s%d", i+1)
-	return &server{w: w, name: id, id: id, host: w.net.Host(id), dir: filepath.Join(w.folder, id)}
+	s := &server{w: w, name: id, id: id, host: w.net.Host(id), dir: filepath.Join(w.folder, id)}
+	if w.o.Disk != nil && slices.ContainsFunc(w.h.Faults, func(f history.Fault) bool {
+		return f.On == id && (f.Kind == history.Power || f.Kind == history.Full)
+	}) {
+		s.folder = w.o.Disk.Folder(id)
+		s.dir = s.folder.Path()
+	}
+	return s
 }

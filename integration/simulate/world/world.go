@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"rutter/integration/simulate/disk"
 	"rutter/integration/simulate/history"
 	"rutter/integration/simulate/network"
 	"rutter/integration/simulate/seen"
@@ -27,6 +28,9 @@ type Options struct {
 	// Patience is how long the history may take of real time before all goroutines are printed
 	// and the process ends: 1 min.
 	Patience time.Duration
+	// Disk has the disks of servers that lose power or room; nil: they are killed instead, and
+	// never full.
+	Disk *disk.Disk
 }
 
 // Report says what a history came to.
@@ -57,6 +61,7 @@ type world struct {
 	mu       sync.Mutex // protects what follows
 	ways     map[[2]string]map[int]network.Link
 	killed   int
+	backups  []backup
 	ending   bool
 	failures []string
 	coverage map[string]int
@@ -124,6 +129,8 @@ func (w *world) notice(r seen.Record) {
 		if e.Outcome == seen.Accepted {
 			w.last = max(w.last, e.Result.Last)
 		}
+	case seen.Restored:
+		w.last = e.To.Seq
 	case seen.Server:
 		if !e.Head.Cluster.IsZero() {
 			w.own = e.Head.Cluster

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/integration/simulate/disk"
 	"rutter/integration/simulate/history"
 	"rutter/integration/simulate/world"
 )
@@ -38,10 +39,21 @@ var faults = map[history.Kind][]history.Fault{
 	history.Remove:   {{At: 3 * s, For: 2 * s, On: "s1"}, {At: 10 * s, For: s, On: "s2"}},
 	history.Older:    {{At: 3 * s, For: 4 * s, On: "s1", N: 6}, {At: 10 * s, For: 2 * s, On: "s2", N: 7}},
 	history.Meddle:   {{At: 3 * s, On: "cn1", N: 3, Seed: 1}, {At: 8 * s, On: "cn2", N: 10, Seed: 2}},
+	history.Power:    {{At: 3 * s, For: 2 * s, On: "s1", N: 10, Seed: 1}, {At: 9 * s, For: 2 * s, On: "s2", N: 3, Seed: 2}, {At: 9500 * time.Millisecond, For: 2 * s, On: "s3", N: 30, Seed: 3}},
+	history.Full:     {{At: 3 * s, For: 5 * s, On: "s1", N: 10_000}, {At: 9 * s, For: 2 * s, On: "s2", N: 0}},
+	history.Restore:  {{At: 5 * s, Kind: history.Snapshot}, {At: 10 * s, Kind: history.Restore}},
 	history.Refuse:   {{At: 3 * s, For: 8 * s, On: "cn1", N: 30}, {At: 4 * s, For: 4 * s, On: "cn2", N: 100}},
 }
 
+func TestMain(m *testing.M) {
+	if disk.Serve() {
+		return
+	}
+	os.Exit(m.Run())
+}
+
 func TestWorld(t *testing.T) {
+	d := disk.New(t)
 	for kind, list := range faults {
 		name := string(kind)
 		if name == "" {
@@ -50,11 +62,13 @@ func TestWorld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := history.History{Seed: 1, Servers: 3, Agents: 5, Clients: 2, Duration: 20 * s}
 			for _, f := range list {
-				f.Kind = kind
+				if f.Kind == "" {
+					f.Kind = kind
+				}
 				h.Faults = append(h.Faults, f)
 			}
 			slices.SortStableFunc(h.Faults, func(a, b history.Fault) int { return cmp.Compare(a.At, b.At) })
-			o := world.Options{Patience: 15 * s}
+			o := world.Options{Patience: time.Minute, Disk: d}
 			if testing.Verbose() && os.Getenv("RUTTER_SIMULATE_LOG") != "" {
 				o.Log = os.Stdout
 			}
@@ -71,10 +85,11 @@ func TestWorld(t *testing.T) {
 func TestSeeds(t *testing.T) {
 	count, _ := strconv.Atoi(os.Getenv("RUTTER_SEEDS"))
 	from, _ := strconv.ParseUint(os.Getenv("RUTTER_FROM"), 10, 64)
+	d := disk.New(t)
 	total := map[string]int{}
 	for seed := from; seed < from+uint64(count); seed++ {
 		h := history.Generate(seed, history.Usual())
-		o := world.Options{Patience: 30 * s}
+		o := world.Options{Patience: time.Minute, Disk: d}
 		if os.Getenv("RUTTER_SIMULATE_LOG") != "" {
 			o.Log = os.Stdout
 		}

@@ -31,7 +31,7 @@ type Ops struct {
 const Slack = 4
 
 // Before calls Delay, as an operation of that age, before the operation begins. It is called
-// where the caller has no lock: a disk that hangs holds up who waits for it, and nobody else.
+// where the caller has no lock: a disk that hangs holds up who waits for it, and no other.
 func (o *Ops) Before(what string, slack time.Duration) {
 	if o == nil || o.Delay == nil {
 		return

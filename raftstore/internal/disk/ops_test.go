@@ -22,3 +22,18 @@ func TestDiskOps(t *testing.T) {
 		t.Errorf("%q is under way", what)
 	}
 }
+
+// TestDelayIsTimeOfTheOperation: what Delay waits counts as age, and ends with it.
+func TestDelayIsTimeOfTheOperation(t *testing.T) {
+	var ops Ops
+	ops.Before("no delay", 1)
+	ops.Delay = func(what string) {
+		if under, _, age := ops.Look(time.Second); under != what || age != time.Second {
+			t.Errorf("during the delay %q is under way for %v", under, age)
+		}
+	}
+	ops.Before("slow", 1)
+	if what, _, _ := ops.Look(time.Second); what != "" {
+		t.Errorf("%q is under way", what)
+	}
+}
