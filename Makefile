@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: bench-bulk vuln reproducible release quick module bench-security bench-inspect bench-kernel bench-wire build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton bench-simulate simulate fuzz demo test-long clean help
+.PHONY: mutants bench-bulk vuln reproducible release quick module bench-security bench-inspect bench-kernel bench-wire build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton bench-simulate simulate fuzz demo test-long clean help
 
 VERSION   := $(shell scripts/release/version.sh)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -114,6 +114,9 @@ bench-simulate: ## how fast the simulator is and what it finds: HISTORIES (60) o
 
 demo: build ## three servers, two compute nodes and real pings, told as it happens
 	./bin/rutter demo
+
+mutants: ## bugs that are planted one at a time, each with the tests that must notice it: ONLY=NAME (or NAME,NAME, or PREFIX*), AREA=store or node; goes on where a run was ended
+	go run ./integration/simulate/mutants/plant -area '$(AREA)' -only '$(ONLY)'
 
 test-long: packages build ## the long tests, an upgrade from PREVIOUS_RELEASE, three shuffled rounds under the race detector, fuzzing
 	RUTTER_LONG=1 PREVIOUS_RELEASE=$(PREVIOUS_RELEASE) go test -count=1 -p 1 -timeout 60m ./...
