@@ -332,6 +332,7 @@ func TestStreamThatCannotBeRight(t *testing.T) {
 	}{
 		{"another log without a reset", []feed.Message{&feed.Welcome{Head: log.Cursor{Cluster: log.UUID{7}, Seq: 9}}, ss.bookmark()}},
 		{"an end without a begin", []feed.Message{&feed.ScopeEnd{Scope: log.AllScope()}}},
+		{"the end of another scope", []feed.Message{&feed.ScopeBegin{Scope: log.AllScope(), AsOf: ss.pos}, &feed.ScopeEnd{Scope: log.VNetScope(101), AsOf: ss.pos}}},
 		{"a bookmark within a scope", []feed.Message{&feed.ScopeBegin{Scope: log.AllScope(), AsOf: ss.pos}, ss.bookmark()}},
 		{"an entry that is none", []feed.Message{&feed.Entry{Seq: 99, Event: []byte("nonsense")}}},
 		{"an object that is none", []feed.Message{&feed.Object{Kind: log.KindNIC, ID: "x", Bytes: []byte{1}}}},

@@ -130,6 +130,33 @@ func TestLogGoesOn(t *testing.T) {
 	}
 }
 
+// An answer that ends at the reader's budget is not the end of the log (SAFETY W1): the reader
+// goes on from the cursor of its last line, and no entry is missing or comes twice.
+func TestLogGoesOnAfterABudget(t *testing.T) {
+	next := log.Cursor{Cluster: log.UUID{7}, Seq: 5}
+	var calls atomic.Int32
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if calls.Add(1) == 1 {
+			fmt.Fprintf(w, logLine+"\n"+`{"next":%q}`+"\n", 1, next)
+			return
+		}
+		if at := r.URL.Query().Get("cursor"); at != next.String() {
+			t.Errorf("asked from %q, want %s", at, next)
+		}
+		fmt.Fprintf(w, logLine, 6)
+	})
+	var got []log.Seq
+	for line, err := range c.Log(t.Context(), LogQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, line.Seq)
+	}
+	if fmt.Sprint(got) != "[1 6]" || calls.Load() != 2 {
+		t.Errorf("got %v in %d answers, want [1 6] in 2", got, calls.Load())
+	}
+}
+
 func TestFeedThatIsRefused(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)

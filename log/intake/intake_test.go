@@ -3,6 +3,7 @@ package intake
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"flag"
@@ -162,6 +163,10 @@ func TestBounds(t *testing.T) {
 	}
 	if _, err := NewReader(strings.NewReader("\xff\xff\xff\xff\x40\x00\x00\x00\x00")).Next(); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("announced 4 GiB: got %v, want ErrTooLarge", err)
+	}
+	least := binary.BigEndian.AppendUint32(nil, MaxPayload+1)
+	if _, err := NewReader(bytes.NewReader(append(least, 64, 0, 0, 0, 0))).Next(); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("announced one byte over MaxPayload: got %v, want ErrTooLarge", err)
 	}
 	long, err := AppendDrain(nil, strings.Repeat("x", 3*maxText))
 	if long = must(t, long, err); len(long) != headerSize+maxText {

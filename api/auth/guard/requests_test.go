@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"rutter/api/auth/matrix"
+	"rutter/log"
 )
 
 // A long request costs its identity one token, and nothing of what it gets meanwhile.
@@ -42,5 +43,26 @@ func TestLongRequestsFillTheBucket(t *testing.T) {
 	}
 	if _, ok := enter(); ok {
 		t.Error("more passes than accrued")
+	}
+}
+
+// The readers of one tenant share its budget, and a budget that is used up refuses.
+func TestReadersOfATenantShareItsBudget(t *testing.T) {
+	b := newBudgets(nil)
+	tenant, other := log.UUID{1}, log.UUID{2}
+	reader := func(name string, owners ...log.UUID) Accounts {
+		return b.of(matrix.Identity{Role: matrix.Reader, Name: name, Owners: owners})
+	}
+	if err := reader("first", tenant).Admit(); err != nil {
+		t.Fatal(err)
+	}
+	reader("first", tenant).Look(1 << 30)
+	for name, a := range map[string]Accounts{"first": reader("first", tenant), "second": reader("second", tenant), "of both": reader("of both", other, tenant)} {
+		if a.Admit() == nil {
+			t.Errorf("reader %s of a tenant that has used up its budget is admitted", name)
+		}
+	}
+	if err := reader("third", other).Admit(); err != nil {
+		t.Errorf("a reader of another tenant: %v", err)
 	}
 }

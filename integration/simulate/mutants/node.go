@@ -1,4 +1,6 @@
 package mutants
 
+import "slices"
+
 // node are the mutants of agents, of the API, of rights and of limits.
-var node = []Mutant{}
+var node = slices.Concat(nodeAgent, nodeKernel, nodeFeed, nodeRights)
