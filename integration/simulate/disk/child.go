@@ -97,14 +97,15 @@ func (f *faults) unmount() {
 }
 
 // command does one of: fail AFTER ONLY- ERRNO, heal, slow MILLISECONDS, lossy BOOL, room BYTES,
-// crash SEED, flip SEED BITS, empty, count, unsynced.
+// crash SEED, copy FOLDER BOOL SEED, flip SEED BITS, empty, count, unsynced.
 func (f *faults) command(line string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var after, n int
 	var only string
 	var seed uint64
-	var lossy bool
+	var lossy, power bool
+	var to string
 	var room int64
 	var err error
 	switch {
@@ -119,7 +120,11 @@ func (f *faults) command(line string) string {
 	case scan(line, "room %d", &room):
 		f.room = room
 	case scan(line, "crash %d", &seed):
-		err = f.powerCut(seed)
+		if err = f.powerCut(seed, side{base: f.backing}); err == nil {
+			f.forget()
+		}
+	case scan(line, "copy %s %t %d", &to, &power, &seed):
+		err = f.copy(to, power, seed)
 	case scan(line, "flip %d %d", &seed, &n):
 		err = f.flip(seed, n)
 	case line == "empty":

@@ -169,6 +169,18 @@ func (f *Folder) Ops() int { return f.number("count") }
 // ended.
 func (f *Folder) PowerCut(seed uint64) error { return f.try("crash %d", seed) }
 
+// Crash is for a machine whose program ends at this instant, while in the simulator's process it
+// still runs: what it changes from now on fails with EIO, and reads go on. Crash returns a folder
+// of another name, without faults, that has what the disk had at this instant; if the power
+// failed, without some of what was not synced.
+func (f *Folder) Crash(to string, power bool, seed uint64) (*Folder, error) {
+	next := f.d.Folder(to)
+	if err := f.try("copy %s %t %d", next.backing, power, seed); err != nil {
+		return nil, err
+	}
+	return next, nil
+}
+
 // Room lets bytes more be stored; what needs more gets ENOSPC. Negative: there is no bound. What
 // statfs returns as free follows.
 func (f *Folder) Room(bytes int64) { f.must("room %d", bytes) }

@@ -96,6 +96,13 @@ func TestPowerCuts(t *testing.T) {
 		"two renames": {func(f *Folder) error { // the second is not kept without the first
 			return errors.Join(os.Rename(path(f, "a"), path(f, "c")), os.Rename(path(f, "b"), path(f, "d")))
 		}, []string{`a=3:"old" b=3:"bbb" `, `b=3:"bbb" c=3:"old" `, `c=3:"old" d=3:"bbb" `}},
+		"rename, and a new file that is synced": {func(f *Folder) error { // which keeps what was before it
+			err := os.Rename(path(f, "a"), path(f, "c"))
+			file, _ := os.Create(path(f, "d"))
+			defer file.Close()
+			_, wrong := file.WriteString("ddd")
+			return errors.Join(err, wrong, file.Sync())
+		}, []string{`b=3:"bbb" c=3:"old" d=3:"ddd" `}},
 		"rename, and a sync of another file": {func(f *Folder) error {
 			err := os.Rename(path(f, "a"), path(f, "c"))
 			put(t, f, "b", []byte("BBB"), false)
@@ -258,5 +265,56 @@ func BenchmarkSync(b *testing.B) {
 		if err := file.Sync(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestCrash: the folder of a machine that crashes has everything, or with the power what a cut
+// leaves; what the old program still does is not in it, and fails.
+func TestCrash(t *testing.T) {
+	d := New(t)
+	seen := make(map[string]bool)
+	for seed := range uint64(60) {
+		f := d.Folder("m")
+		put(t, f, "a", []byte("old"), true)
+		put(t, f, "b", []byte("bbb"), true)
+		open, err := os.OpenFile(filepath.Join(f.Path(), "a"), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := open.WriteAt([]byte("new"), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(f.Path(), "a"), filepath.Join(f.Path(), "b")); err != nil {
+			t.Fatal(err)
+		}
+		killed, err := f.Crash("killed", false, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := state(t, killed); got != `b=3:"new" ` {
+			t.Errorf("killed: %s", got)
+		}
+		cut, err := f.Crash("cut", true, seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[state(t, cut)] = true
+		if _, err := open.WriteAt([]byte("bad"), 0); !errors.Is(err, syscall.EIO) {
+			t.Errorf("after the crash: %v", err)
+		}
+		put(t, killed, "c", nil, true)
+		open.Close()
+		if got := state(t, f); got != `b=3:"new" ` {
+			t.Errorf("the old folder: %s", got)
+		}
+	}
+	for _, want := range []string{`a=3:"old" b=3:"bbb" `, `a=3:"new" b=3:"bbb" `, `b=3:"old" `, `b=3:"new" `} {
+		if !seen[want] {
+			t.Errorf("no power cut leaves %s", want)
+		}
+		delete(seen, want)
+	}
+	if len(seen) > 0 {
+		t.Errorf("power cuts leave %v", seen)
 	}
 }

@@ -62,7 +62,8 @@ func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out 
 		return nil, nil, 0, errno
 	}
 	if missing != nil {
-		n.f.note(&change{dirs: []string{filepath.Dir(path)}, ino: out.Ino, undo: func() error { return os.Remove(path) }})
+		rel := n.f.rel(path)
+		n.f.note(&change{dirs: []string{filepath.Dir(rel)}, ino: out.Ino, undo: func(s side) error { return os.Remove(s.path(rel)) }})
 	}
 	h, errno = n.wrap(h, path)
 	return made, h, ff, errno
@@ -88,8 +89,8 @@ func (n *node) Mkdir(ctx context.Context, name string, mode uint32, out *fuse.En
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
 	made, errno := n.LoopbackNode.Mkdir(ctx, name, mode, out)
-	if path := n.path(name); errno == 0 {
-		n.f.note(&change{dirs: []string{filepath.Dir(path)}, undo: func() error { return os.Remove(path) }})
+	if rel := n.f.rel(n.path(name)); errno == 0 {
+		n.f.note(&change{dirs: []string{filepath.Dir(rel)}, undo: func(s side) error { return os.Remove(s.path(rel)) }})
 	}
 	return made, errno
 }
@@ -101,8 +102,8 @@ func (n *node) Rmdir(ctx context.Context, name string) syscall.Errno {
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
 	errno := n.LoopbackNode.Rmdir(ctx, name)
-	if path := n.path(name); errno == 0 {
-		n.f.note(&change{dirs: []string{filepath.Dir(path)}, undo: func() error { return os.Mkdir(path, 0o700) }})
+	if rel := n.f.rel(n.path(name)); errno == 0 {
+		n.f.note(&change{dirs: []string{filepath.Dir(rel)}, undo: func(s side) error { return os.Mkdir(s.path(rel), 0o700) }})
 	}
 	return errno
 }
@@ -117,7 +118,8 @@ func (n *node) Unlink(ctx context.Context, name string) syscall.Errno {
 	kept := n.f.keep(path)
 	errno := n.LoopbackNode.Unlink(ctx, name)
 	if errno == 0 {
-		n.f.note(&change{dirs: []string{filepath.Dir(path)}, kept: kept, undo: func() error { return restore(kept, path) }})
+		rel := n.f.rel(path)
+		n.f.note(&change{dirs: []string{filepath.Dir(rel)}, kept: kept, undo: func(s side) error { return s.restore(kept, rel) }})
 	}
 	return errno
 }
@@ -132,16 +134,16 @@ func (n *node) Rename(ctx context.Context, name string, to fusefs.InodeEmbedder,
 	if !ok {
 		return syscall.EXDEV
 	}
-	from, path := n.path(name), target.path(newName)
-	kept := n.f.keep(path)
+	from, into := n.f.rel(n.path(name)), n.f.rel(target.path(newName))
+	kept := n.f.keep(target.path(newName))
 	errno := n.LoopbackNode.Rename(ctx, name, to, newName, flags)
 	if errno == 0 {
-		n.f.renamed[filepath.Dir(path)]++
-		n.f.note(&change{dirs: []string{filepath.Dir(from), filepath.Dir(path)}, kept: kept, undo: func() error {
-			if err := os.Rename(path, from); err != nil {
+		n.f.renamed[filepath.Dir(into)]++
+		n.f.note(&change{dirs: []string{filepath.Dir(from), filepath.Dir(into)}, kept: kept, undo: func(s side) error {
+			if err := os.Rename(s.path(into), s.path(from)); err != nil {
 				return err
 			}
-			return restore(kept, path)
+			return s.restore(kept, into)
 		}})
 	}
 	return errno
@@ -195,7 +197,7 @@ func (h *file) Write(ctx context.Context, b []byte, at int64) (uint32, syscall.E
 	h.f.mu.Lock()
 	defer h.f.mu.Unlock()
 	if errno == 0 && !h.f.takes(h.inode.blocks()-blocks) {
-		_ = h.inode.putBack(was, 0, len(was.old))
+		_ = was.putBack(h.inode.file, 0, len(was.old))
 		if was.size < at+int64(len(b)) {
 			_ = h.inode.file.Truncate(was.size)
 		}
@@ -241,11 +243,15 @@ func (h *file) Setattr(ctx context.Context, in *fuse.SetAttrIn, out *fuse.AttrOu
 		h.f.takes(h.inode.blocks() - blocks) // no more than before
 		i := h.inode
 		i.holders++ // until the change is kept or taken back
-		h.f.note(&change{ino: i.ino, held: i, undo: func() error {
-			if err := i.file.Truncate(before); err != nil {
+		h.f.note(&change{ino: i.ino, held: i, undo: func(s side) error {
+			file := s.file(i)
+			if file == nil {
+				return nil
+			}
+			if err := file.Truncate(before); err != nil {
 				return err
 			}
-			return i.putBack(cut, 0, len(cut.old))
+			return cut.putBack(file, 0, len(cut.old))
 		}})
 	}
 	return errno
@@ -277,7 +283,11 @@ func (n *node) OpendirHandle(ctx context.Context, flags uint32) (fusefs.FileHand
 	if errno != 0 {
 		return nil, ff, errno
 	}
-	return &folder{h, n.path(""), n.f}, ff, 0
+	dir := n.f.rel(n.path(""))
+	if dir == "" {
+		dir = "/"
+	}
+	return &folder{h, dir, n.f}, ff, 0
 }
 
 func (d *folder) Fsyncdir(_ context.Context, _ uint32) syscall.Errno {

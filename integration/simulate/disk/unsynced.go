@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -31,14 +32,33 @@ type written struct {
 
 // change is a change of names or sizes that was not synced.
 type change struct {
-	dirs []string // whose names it changed
+	dirs []string // whose names it changed, without the folder's own path, as all paths here
 	ino  uint64   // whose size or first name it is
 	held *inode
 	kept string // a second name of the file that it replaced or removed; "" if there is none
-	undo func() error
+	undo func(s side) error
 }
 
 func (c *change) in(dir string) bool { return slices.Contains(c.dirs, dir) }
+
+// side is where changes are taken back: in the folder, or in a copy of it.
+type side struct {
+	base  string
+	files map[uint64]*os.File // of the copy; nil: those of the inodes
+}
+
+func (s side) path(rel string) string { return filepath.Join(s.base, rel) }
+
+// file returns the file of an inode; nil if the copy has none, since it has no name any more.
+func (s side) file(i *inode) *os.File {
+	if s.files == nil {
+		return i.file
+	}
+	return s.files[i.ino]
+}
+
+// rel returns a path without that of the folder.
+func (f *faults) rel(path string) string { return strings.TrimPrefix(path, f.backing) }
 
 // hold returns the inode of a path, until release; nil if it cannot be opened.
 func (f *faults) hold(path string) *inode {
@@ -72,7 +92,7 @@ func (f *faults) release(i *inode) {
 	f.drop(i)
 }
 
-// drop forgets an inode that nobody holds, and of which everything is synced.
+// drop forgets an inode without holders, of which everything is synced.
 func (f *faults) drop(i *inode) {
 	if i.holders == 0 && len(i.undo) == 0 && f.inodes[i.ino] == i {
 		delete(f.inodes, i.ino)
@@ -87,23 +107,26 @@ func (i *inode) before(at int64, n int) written {
 	return w
 }
 
-func (i *inode) stat() syscall.Stat_t {
-	var stat syscall.Stat_t
-	_ = syscall.Fstat(int(i.file.Fd()), &stat)
-	return stat
-}
+func (i *inode) stat() syscall.Stat_t { return statOf(i.file) }
 
 func (i *inode) size() int64 { return i.stat().Size }
+
+func sizeOf(file *os.File) int64 { return statOf(file).Size }
+
+func statOf(file *os.File) (stat syscall.Stat_t) {
+	_ = syscall.Fstat(int(file.Fd()), &stat)
+	return stat
+}
 
 // blocks returns the bytes that the file takes.
 func (i *inode) blocks() int64 { return i.stat().Blocks * 512 }
 
 // putBack writes again a part of what stood there.
-func (i *inode) putBack(w written, from, to int) error {
+func (w written) putBack(file *os.File, from, to int) error {
 	if from >= to {
 		return nil
 	}
-	_, err := i.file.WriteAt(w.old[from:to], w.at+int64(from))
+	_, err := file.WriteAt(w.old[from:to], w.at+int64(from))
 	return err
 }
 
@@ -112,7 +135,7 @@ func (i *inode) putBack(w written, from, to int) error {
 func (i *inode) lose() {
 	stat := i.stat()
 	for _, w := range slices.Backward(i.undo) {
-		_ = i.putBack(w, 0, len(w.old))
+		_ = w.putBack(i.file, 0, len(w.old))
 	}
 	i.undo = nil
 	times := []syscall.Timeval{syscall.NsecToTimeval(stat.Mtim.Nano()), syscall.NsecToTimeval(stat.Mtim.Nano())}
@@ -131,7 +154,7 @@ func (f *faults) takes(bytes int64) bool {
 	return true
 }
 
-// keep gives a file that is about to be replaced or removed a second name.
+// keep gives a file that is about to be replaced or removed a second name, which it returns.
 func (f *faults) keep(path string) string {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {
@@ -141,18 +164,22 @@ func (f *faults) keep(path string) string {
 		f.room += info.Sys().(*syscall.Stat_t).Blocks * 512
 	}
 	f.kept++
-	kept := filepath.Join(f.backing+".unsynced", strconv.Itoa(f.kept))
-	if os.MkdirAll(filepath.Dir(kept), 0o700) != nil || os.Link(path, kept) != nil {
+	kept := strconv.Itoa(f.kept)
+	if os.MkdirAll(f.backing+aside, 0o700) != nil || os.Link(path, filepath.Join(f.backing+aside, kept)) != nil {
 		return ""
 	}
 	return kept
 }
 
-func restore(kept, path string) error {
+// aside is what is behind a folder's name in that of the folder with what was replaced in it.
+const aside = ".unsynced"
+
+// restore gives a file its name again.
+func (s side) restore(kept, rel string) error {
 	if kept == "" {
 		return nil
 	}
-	return os.Rename(kept, path)
+	return os.Rename(filepath.Join(s.base+aside, kept), s.path(rel))
 }
 
 // note adds a change to the journal.
@@ -173,7 +200,7 @@ func (f *faults) commit(synced func(*change) bool) {
 func (f *faults) settle(changes []*change) {
 	for _, c := range changes {
 		if c.kept != "" {
-			_ = os.Remove(c.kept)
+			_ = os.Remove(filepath.Join(f.backing+aside, c.kept))
 		}
 		f.release(c.held)
 	}
@@ -188,11 +215,11 @@ func (f *faults) forget() {
 		f.drop(i)
 	}
 	clear(f.renamed)
-	_ = os.RemoveAll(f.backing + ".unsynced")
+	_ = os.RemoveAll(f.backing + aside)
 }
 
-// powerCut takes back some of what was not synced.
-func (f *faults) powerCut(seed uint64) error {
+// powerCut takes back some of what was not synced, there.
+func (f *faults) powerCut(seed uint64, there side) error {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	inodes := make([]uint64, 0, len(f.inodes))
 	for ino := range f.inodes {
@@ -200,36 +227,38 @@ func (f *faults) powerCut(seed uint64) error {
 	}
 	slices.Sort(inodes)
 	for _, ino := range inodes {
-		if err := f.inodes[ino].tear(rng); err != nil {
-			return err
+		i := f.inodes[ino]
+		if file := there.file(i); file != nil {
+			if err := i.tear(file, rng); err != nil {
+				return err
+			}
 		}
 	}
 	keep := rng.IntN(len(f.journal) + 1)
 	for _, c := range slices.Backward(f.journal[keep:]) {
-		if err := c.undo(); err != nil {
+		if err := c.undo(there); err != nil {
 			return err
 		}
 	}
-	f.forget()
 	return nil
 }
 
 // tear takes back each write not at all, whole, in arbitrary sectors, or from a sector on.
-func (i *inode) tear(rng *rand.Rand) error {
+func (i *inode) tear(file *os.File, rng *rand.Rand) error {
 	for _, w := range slices.Backward(i.undo) {
 		var err error
 		switch rng.IntN(4) {
 		case 0, 1:
-			err = i.putBack(w, 0, len(w.old))
-			if err == nil && rng.IntN(2) == 0 && i.size() == w.at+int64(len(w.old)) && w.size < i.size() {
-				err = i.file.Truncate(w.size)
+			err = w.putBack(file, 0, len(w.old))
+			if size := sizeOf(file); err == nil && rng.IntN(2) == 0 && size == w.at+int64(len(w.old)) && w.size < size {
+				err = file.Truncate(w.size)
 			}
 		case 2:
 			arbitrary, cut := rng.IntN(2) == 0, rng.Int64N(int64(len(w.old))+1)
 			for from := 0; from < len(w.old) && err == nil; {
 				to := min(len(w.old), from+sector-int((w.at+int64(from))%sector))
 				if arbitrary && rng.IntN(2) == 0 || !arbitrary && int64(from) >= cut {
-					err = i.putBack(w, from, to)
+					err = w.putBack(file, from, to)
 				}
 				from = to
 			}
@@ -238,7 +267,6 @@ func (i *inode) tear(rng *rand.Rand) error {
 			return err
 		}
 	}
-	i.undo = nil
 	return nil
 }
 

@@ -39,7 +39,7 @@ func (h *Host) Address() string { return h.ip.String() }
 // Name returns the name of the host.
 func (h *Host) Name() string { return h.name }
 
-// Down crashes the host: from now on nothing comes out of it and nothing comes in, and nobody
+// Down crashes the host: from now on nothing comes out of it and nothing comes in, and no peer
 // is told. Operations of its program on connections and listeners wait until they are closed
 // or Up is called; writes are swallowed.
 func (h *Host) Down() { h.crash(true) }
@@ -184,7 +184,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. Connections that nobody accepted are reset.
+// Close implements net.Listener. Connections that were not accepted are reset.
 func (l *listener) Close() error {
 	n := l.h.n
 	n.mu.Lock()

@@ -59,7 +59,7 @@ type Link struct {
 	Delay  time.Duration // in addition to Base
 	Jitter time.Duration // at most this much more, drawn for each segment
 	Loss   int           // percent of the segments that are sent again, after RTO
-	Cut    bool          // everything is dropped, and nobody is told
+	Cut    bool          // everything is dropped, and no end is told
 }
 
 // plus returns the link that suffers from both.
@@ -135,8 +135,8 @@ func (n *Net) Reset(from, to string) {
 	n.changed(from, to)
 }
 
-// HalfOpen makes the connections that exist between two hosts carry nothing more, and tells
-// nobody. They end by Silence.
+// HalfOpen makes the connections that exist between two hosts carry nothing more; neither
+// end is told. They end by Silence.
 func (n *Net) HalfOpen(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

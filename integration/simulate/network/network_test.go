@@ -44,10 +44,10 @@ func write(t *testing.T, c net.Conn, text string) {
 }
 
 // read reads once, and returns what it got, or the error, and how long it took.
-func read(c net.Conn) (string, error, time.Duration) {
+func read(c net.Conn) (text string, took time.Duration, err error) {
 	began, b := time.Now(), make([]byte, 100)
 	n, err := c.Read(b)
-	return string(b[:n]), err, time.Since(began)
+	return string(b[:n]), time.Since(began), err
 }
 
 // TestReads has one row for each thing that becomes of what an end waits for.
@@ -106,6 +106,14 @@ func TestReads(t *testing.T) {
 		"read side closed":   {do: func(t *testing.T, _ *Net, c, s net.Conn) { write(t, c, "x"); _ = s.(*conn).CloseRead() }, err: io.EOF},
 		"data, then the end": {do: func(t *testing.T, _ *Net, c, _ net.Conn) { write(t, c, "x"); c.Close() }, text: "x", took: Base},
 		"closed unread":      {do: func(t *testing.T, _ *Net, c, s net.Conn) { write(t, s, "y"); time.Sleep(ms); c.Close() }, err: syscall.ECONNRESET, took: Base},
+		"a reset does not overtake": {do: func(t *testing.T, n *Net, c, s net.Conn) {
+			write(t, s, "y")
+			time.Sleep(ms)
+			n.Set("a", "b", Link{Delay: 70 * ms})
+			write(t, c, "x")
+			n.Set("a", "b", Link{})
+			c.Close()
+		}, text: "x", took: Base + 70*ms},
 		"closed while data was under way": {do: func(t *testing.T, _ *Net, c, s net.Conn) {
 			write(t, s, "y")
 			c.Close()
@@ -159,7 +167,7 @@ func TestReads(t *testing.T) {
 				if row.end == "client" {
 					server = client
 				}
-				if text, err, took := read(server); text != row.text || !errors.Is(err, row.err) || err != nil && row.err == nil || took != row.took {
+				if text, took, err := read(server); text != row.text || !errors.Is(err, row.err) || err != nil && row.err == nil || took != row.took {
 					t.Errorf("%q, %v after %v; want %q, %v after %v", text, err, took, row.text, row.err, row.took)
 				}
 			})
@@ -343,8 +351,8 @@ func TestSeed(t *testing.T) {
 		})
 		return took
 	}
-	if took(1) != took(1) || took(1) == took(2) {
-		t.Errorf("%v and %v; another seed: %v", took(1), took(1), took(2))
+	if first, again, other := took(1), took(1), took(2); first != again || first == other {
+		t.Errorf("%v and %v; another seed: %v", first, again, other)
 	}
 }
 
