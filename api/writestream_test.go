@@ -352,3 +352,33 @@ func TestBinaryLog(t *testing.T) {
 		}
 	}
 }
+
+// spied is a queue that shows the changes which it is given.
+type spied struct {
+	*queueing
+	given chan log.Change
+}
+
+func (s spied) Enqueue(c *log.Change, done func(log.Result, error)) error {
+	s.given <- *c
+	return s.queueing.Enqueue(c, done)
+}
+
+// TestWriteStreamStampsChanges: whose a change is, and what it is bound to, is said by the
+// server and never by the client (SAFETY A2).
+func TestWriteStreamStampsChanges(t *testing.T) {
+	store := spied{newQueueing(t, api.NewMemory()), make(chan log.Change, 2)}
+	s := newStream(t, run(t, store).url)
+	if _, err := s.Submit(t.Context(), newTag("plain")); err != nil {
+		t.Fatal(err)
+	}
+	want := <-store.given
+	forged := newTag("forged")
+	forged.Actor, forged.By, forged.Content = "operator mallory", log.Author{Role: log.RoleCN, CN: log.UUID{7}}, log.Content{9}
+	if _, err := s.Submit(t.Context(), forged); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-store.given; got.Actor != want.Actor || got.By != want.By || got.Content != want.Content {
+		t.Errorf("a change that names its author: by %q %+v with content %v, want %q %+v and %v", got.Actor, got.By, got.Content, want.Actor, want.By, want.Content)
+	}
+}

@@ -24,6 +24,9 @@ const (
 	shrinkReplays = 4
 	// shrinkTime bounds the real time of shrinking one.
 	shrinkTime = 10 * time.Minute
+	// keptAtOnce bounds the failures of a run that are kept as they happen: what a process
+	// printed may have 2 MiB. Later ones are kept only as one of their sort.
+	keptAtOnce = 100
 	// tellEvery is how often a run says how far it is.
 	tellEvery = 30 * time.Second
 )
@@ -119,7 +122,9 @@ func (n *Night) one(ctx context.Context, seed uint64) error {
 	n.sim += result.Simulated
 	if result.Failed() {
 		n.failed = append(n.failed, failure{h, result})
-		n.write(history.File{Why: "found by make simulate", Failures: result.Failures, History: h}, result.Output)
+		if len(n.failed) <= keptAtOnce {
+			n.write(history.File{Why: "found by make simulate", Failures: result.Failures, History: h}, result.Output)
+		}
 		fmt.Fprintf(n.Out, "seed %d FAILED after %v: %s\n  again: %s\n", seed, result.Real.Round(time.Second/10), first(result.Failures), n.command(h))
 	}
 	if time.Since(n.told) > tellEvery {

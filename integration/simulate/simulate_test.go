@@ -123,11 +123,15 @@ func TestBenchSimulate(t *testing.T) {
 	for i := range *flagHistories {
 		seeds = append(seeds, benchSeed+uint64(i))
 	}
-	s, err := n.Run(t.Context(), seeds)
-	fmt.Println(s.Line())
+	s, failed := n.Run(t.Context(), seeds)
+	p, err := CountPlanted(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}
+	if failed != nil {
+		t.Log(failed) // the numbers are those of a run with failures too
+	}
+	fmt.Println(s.Line(), p)
 }
 
 // benchSeed is the first of the seeds of make bench-simulate.

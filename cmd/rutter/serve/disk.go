@@ -3,7 +3,6 @@ package serve
 import (
 	"errors"
 	"log/slog"
-	"os"
 	"time"
 
 	"rutter/cmd/rutter/term"
@@ -18,12 +17,12 @@ const (
 // endHung ends the process if err says that the disk hangs. First it waits, because the
 // process may end in order. But a goroutine that waits for the disk, such as a request
 // that writes an audit record, could prevent that.
-func endHung(err error, logger *slog.Logger) {
+func endHung(err error, logger *slog.Logger, exit func(code int)) {
 	if !errors.Is(err, raftstore.ErrDiskHangs) {
 		return
 	}
 	time.AfterFunc(hungGrace, func() {
 		logger.Error("the process ends without waiting for the disk", "error", err)
-		os.Exit(term.ExitFailed)
+		exit(term.ExitFailed)
 	})
 }

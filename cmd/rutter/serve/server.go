@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 
@@ -68,6 +69,9 @@ type Options struct {
 	// Listen opens the ports of the API, of SVP and of Triton's surfaces; nil: on this machine.
 	// Simulations give a network of their own. The peer port is opened by Store.Network.
 	Listen func(address string) (net.Listener, error)
+	// Exit ends the process when its disk hangs and goroutines that wait for it cannot be awaited;
+	// nil: os.Exit. A simulation runs several servers in one process.
+	Exit func(code int)
 	// Support has what the server says of itself to operators; nil: a source without log
 	// lines and settings.
 	Support *support.Source
@@ -113,16 +117,28 @@ type Server struct {
 // hostSetting is the flag of Options.Hosts.
 const hostSetting = "host-name"
 
+// setDefaults fills in what is not set, and passes on what the parts share.
+func (cfg *Options) setDefaults() {
+	if cfg.Exit == nil {
+		cfg.Exit = os.Exit
+	}
+	if cfg.Listen == nil {
+		addresses := cfg.ServiceAddresses
+		cfg.Listen = func(address string) (net.Listener, error) { return serviceaddr.Listen(addresses, address) }
+	}
+	cfg.Store.Logger, cfg.Triton.Hosts, cfg.Triton.listen = cfg.Logger, cfg.Hosts, cfg.Listen
+	cfg.Support = supportOf(cfg)
+}
+
 // Open opens files and ports, and starts nothing.
 func Open(cfg Options) (_ *Server, err error) {
+	cfg.setDefaults()
 	s := &Server{cfg: cfg}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	cfg.Store.Logger, cfg.Triton.Hosts = cfg.Logger, cfg.Hosts
-	cfg.Support = supportOf(&cfg)
 	if err = s.listen(&cfg); err != nil {
 		return nil, err
 	}
@@ -234,10 +250,6 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, who matrix.Identi
 // listen opens the ports of API and SVP, and gives raft its listener, with TLS if the
 // server has it.
 func (s *Server) listen(cfg *Options) (err error) {
-	if cfg.Listen == nil {
-		cfg.Listen = func(address string) (net.Listener, error) { return serviceaddr.Listen(cfg.ServiceAddresses, address) }
-	}
-	cfg.Triton.listen = cfg.Listen
 	if cfg.Drill != nil {
 		cfg.Store.Now = cfg.Drill.now
 	}
@@ -299,7 +311,7 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		err := s.store.Run(storing)
-		endHung(err, s.cfg.Logger)
+		endHung(err, s.cfg.Logger, s.cfg.Exit)
 		if storing.Err() == nil && err == nil {
 			err = raftstore.ErrStopped
 		}

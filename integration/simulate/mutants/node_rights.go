@@ -326,14 +326,6 @@ var nodeRights = []Mutant{
 		Own:    []string{"varp.TestShootdownsOfARebuiltServer"},
 	},
 	{
-		Name: "svp-address-of-another-node", File: "varp/shootdowns.go",
-		Old:    "\t\tif r != nil && !slices.Equal(r.nodes, nodes) {",
-		New:    "\t\tif false {",
-		Breaks: "an underlay address that is another node's now keeps the place of the former",
-		Rules:  []string{"F7"},
-		Own:    []string{"varp.TestAddressOfAnotherNode"},
-	},
-	{
 		Name: "matrix-tenant-sees-all", File: "api/auth/matrix/visibility.go",
 		Old: `		return ownedBy(o, id.Owners)
 	}
@@ -438,5 +430,21 @@ var nodeRights = []Mutant{
 		Breaks: "a listener goes on in a log that was replaced while it registered",
 		Rules:  []string{"F6"}, Peer: "etcd#15271",
 		Own: []string{"api/triton/changefeed.TestCatchingUpOnARebuiltServer"},
+	},
+	{
+		Name: "write-stream-forged-author", File: "api/internal/writestream/stream.go",
+		Old:    "\tc.Actor, c.By, c.Content = u.actor, u.by, log.Content{} // a",
+		New:    "\tc.Actor, c.Content = u.actor, log.Content{} // a",
+		Breaks: "a client of the write stream says whose a change is",
+		Rules:  []string{"A2", "I1"},
+		Own:    []string{"api.TestWriteStreamStampsChanges"},
+	},
+	{
+		Name: "write-stream-forged-content", File: "api/internal/writestream/stream.go",
+		Old:    "\tc.Actor, c.By, c.Content = u.actor, u.by, log.Content{} // a",
+		New:    "\tc.Actor, c.By = u.actor, u.by // a",
+		Breaks: "a client of the write stream says what a change id is bound to",
+		Rules:  []string{"A2"},
+		Own:    []string{"api.TestWriteStreamStampsChanges"},
 	},
 }

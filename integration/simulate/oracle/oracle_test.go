@@ -339,7 +339,7 @@ var breaches = []struct {
 	{"bounded", "over its bound", func(c *cloud) { edit(c, 0, func(e *seen.Queue) { e.Size++ }) }},
 	{"healthy", "not ready", func(c *cloud) { edit(c, 0, func(e *seen.Server) { e.Ready = "behind" }) }},
 	{"healthy", "no leader", func(c *cloud) { edit(c, 1, func(e *seen.Server) { e.Leads = false }) }},
-	{"healthy", "does not run", func(c *cloud) { c.add("s2", seen.Process{State: "killed"}) }},
+	{"healthy", "does not run at the end", func(c *cloud) { c.add("s2", seen.Process{State: "killed"}) }},
 	{"healthy", "ended by itself", func(c *cloud) {
 		c.add("s2", seen.Process{State: "failed", Err: "x"})
 		c.add("s2", seen.Process{State: "started"})

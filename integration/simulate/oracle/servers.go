@@ -119,7 +119,7 @@ func healthy(p *past, report report) {
 			if _, ok := latest[r.Who]; !ok {
 				names = append(names, r.Who)
 			}
-			latest[r.Who] = e
+			latest[r.Who], runs[r.Who] = e, "started" // what is looked at runs
 		case seen.Fault:
 			excused[e.Fault.On] = excused[e.Fault.On] || excuse(e.Fault.Kind)
 			faults = r.At

@@ -62,6 +62,7 @@ func (p programmed) Pass(ctx context.Context, want desired.Links, complete bool)
 func (p programmed) Apply(ctx context.Context, delta desired.LinksDelta) link.Result {
 	p.k.mu.Lock()
 	defer p.k.mu.Unlock()
+	p.k.complete = true // a delta names what it removes: no absence deletes
 	return p.Manager.Apply(ctx, delta)
 }
 

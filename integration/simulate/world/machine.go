@@ -228,7 +228,7 @@ func (s *server) rot(seed uint64, bits int64) error {
 // empty gives the server's next process an empty folder.
 func (s *server) empty() error {
 	if s.folder != nil {
-		s.folder = s.w.o.Disk.Folder(s.name)
+		s.folder = s.w.o.Disk.Folder(filepath.Base(s.folder.Path()))
 		return nil
 	}
 	return os.RemoveAll(s.dir)
@@ -251,6 +251,23 @@ func (s *server) abandon(silently bool) {
 	cancel()
 	<-ended
 	s.folder.Heal()
+}
+
+// leaveFiles gives the server's next process a copy of the files: goroutines of the last one,
+// which waited for the disk that hung, have them open, and no end of a process closes them here.
+func (s *server) leaveFiles() error {
+	if s.folder == nil {
+		return s.w.freeze(func() error { return s.w.aside(s.dir) })
+	}
+	s.w.mu.Lock()
+	s.w.killed++
+	next := s.w.o.Disk.Folder(fmt.Sprintf("%s.hung%d", s.name, s.w.killed))
+	s.w.mu.Unlock()
+	if err := os.CopyFS(next.Path(), os.DirFS(s.folder.Path())); err != nil {
+		return err
+	}
+	s.folder, s.dir = next, next.Path()
+	return nil
 }
 
 // power cuts the power of a server at the n-th operation on its disk from now, and takes back

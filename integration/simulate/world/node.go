@@ -105,7 +105,7 @@ func (n *node) stop() error {
 	}
 	cancel()
 	<-ended
-	n.w.seen.Add(n.name, seen.Process{State: "stopped"})
+	n.w.ended(n.name)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.err

@@ -2,14 +2,17 @@ package world
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/url"
 	"time"
 
+	"rutter/agent"
 	"rutter/api/client"
 	"rutter/integration/simulate/seen"
 	"rutter/log"
+	"rutter/raftstore"
 )
 
 // reader reads registers with every promise that reads can have, until ctx ends.
@@ -130,6 +133,7 @@ func (w *world) waiter(ctx context.Context) {
 	}
 	defer api.Close()
 	for n := 0; ctx.Err() == nil; n++ {
+		agents, timeline := w.agents(), w.timeline()
 		e := seen.Barrier{Seq: w.lastSeq(), From: w.seen.Since(time.Now())}
 		v, err := api.Wait(ctx, client.Barrier{Seq: e.Seq, Scopes: []log.Scope{log.AllScope()}, Timeout: 2 * time.Second})
 		e.Until = w.seen.Since(time.Now())
@@ -140,10 +144,63 @@ func (w *world) waiter(ctx context.Context) {
 		if err != nil {
 			e.Err = err.Error()
 		}
+		if e.Done && w.timeline() == timeline {
+			e.Kernels = lacking(agents, w.agents(), e.Seq)
+		}
 		w.seen.Add(who, e)
 		w.count(fmt.Sprintf("barrier done=%v", e.Done), 1)
 		pause(ctx, 2*time.Second+time.Duration(rnd.Int64N(int64(4*time.Second))))
 	}
+}
+
+// agents are those that run now, by node.
+func (w *world) agents() map[string]*agent.Agent {
+	all := map[string]*agent.Agent{}
+	for _, n := range w.nodes {
+		if a := n.running(); a != nil {
+			all[n.name] = a
+		}
+	}
+	return all
+}
+
+// lacking says which agents have not reached a seq, of those that ran before a barrier and run
+// still: an agent that began meanwhile does not know what the one before it has programmed.
+func lacking(before, after map[string]*agent.Agent, seq log.Seq) map[string]string {
+	lack := map[string]string{}
+	for name, a := range after {
+		if status := a.Status(); before[name] == a && status.Reached < seq {
+			lack[name] = fmt.Sprintf("it has reached %d, programmed %d", status.Reached, status.Programmed)
+		}
+	}
+	return lack
+}
+
+// timeline is how often the cluster was restored.
+func (w *world) timeline() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.restores
+}
+
+// states records the digests of all servers at one moment.
+func (w *world) states() {
+	_ = w.freeze(func() error {
+		for _, s := range w.servers {
+			store := s.store()
+			if store == nil {
+				continue
+			}
+			e := seen.State{Applied: store.Status().Applied}
+			store.View(func(v raftstore.View) {
+				e.Seq, e.Digest = v.Head.Seq, log.Hash(sha256.Sum256(fmt.Append(nil, v.State.Sum())))
+			})
+			if e.Applied > 0 {
+				w.seen.Add(s.name, e)
+			}
+		}
+		return nil
+	})
 }
 
 // sampler looks at servers until ctx ends.
@@ -152,6 +209,7 @@ func (w *world) sampler(ctx context.Context) {
 		for _, s := range w.servers {
 			w.look(s)
 		}
+		w.states()
 		pause(ctx, time.Second)
 	}
 }

@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -44,6 +45,7 @@ type server struct {
 	lives   int        // servers that this machine had before
 	joins   bool       // it joins the others, and founded nothing
 	removed bool
+	hung    bool // the last process ended without its files, because its disk hung
 	alone   bool // it was restored, and is a cluster of one
 	run     *serve.Server
 	cancel  context.CancelFunc
@@ -100,6 +102,7 @@ func (s *server) options() serve.Options {
 			DiskLowWater: 1 << 20, FeatureSettle: 3 * time.Second, MapBytes: 64 << 20,
 		},
 		API: s.address(apiPort), SVP: "off", Version: "simulated", Insecure: true,
+		Exit:   func(int) {}, // what waits for the disk ends when the disk goes on
 		Listen: func(address string) (net.Listener, error) { return s.host.Listen(address) },
 		Logger: s.w.logger(s.name),
 	}
@@ -115,11 +118,20 @@ func (s *server) options() serve.Options {
 // start opens and runs the server from its folder.
 func (s *server) start() error {
 	s.mu.Lock()
-	runs, options := s.run != nil, s.options()
+	runs, hung := s.run != nil, s.hung
 	s.mu.Unlock()
 	if runs {
 		return errRunning
 	}
+	if hung {
+		if err := s.leaveFiles(); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	s.hung = false
+	options := s.options()
+	s.mu.Unlock()
 	s.host.Up()
 	run, err := serve.Open(options) // its disk may make it wait, so without the lock; see busy
 	if err != nil {
@@ -134,7 +146,7 @@ func (s *server) start() error {
 	go func() {
 		err := run.Run(ctx)
 		s.mu.Lock()
-		s.err = err
+		s.err, s.hung = err, errors.Is(err, raftstore.ErrDiskHangs)
 		if ctx.Err() == nil {
 			s.run = nil
 		}
@@ -159,7 +171,7 @@ func (s *server) stop() error {
 	}
 	cancel()
 	<-ended
-	s.w.seen.Add(s.name, seen.Process{State: "stopped"})
+	s.w.ended(s.name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err

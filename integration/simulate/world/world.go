@@ -62,6 +62,7 @@ type world struct {
 	ways     map[[2]string]map[int]network.Link
 	killed   int
 	backups  []backup
+	restores int
 	ending   bool
 	failures []string
 	coverage map[string]int
@@ -131,13 +132,16 @@ func (w *world) notice(r seen.Record) {
 		}
 	case seen.Restored:
 		w.last = e.To.Seq
+		w.restores++
 	case seen.Server:
 		if !e.Head.Cluster.IsZero() {
 			w.own = e.Head.Cluster
 		}
 	}
 	if w.o.Log != nil {
-		if _, quiet := r.Event.(seen.Server); !quiet {
+		_, server := r.Event.(seen.Server)
+		_, state := r.Event.(seen.State)
+		if !server && !state {
 			fmt.Fprintf(w.o.Log, "%10.3f %-4s %T %.300s\n", r.At.Seconds(), r.Who, r.Event, strings.ReplaceAll(fmt.Sprintf("%+v", r.Event), "\n", " "))
 		}
 	}
@@ -153,6 +157,13 @@ func (w *world) cluster() log.UUID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.own
+}
+
+// ended: a process was stopped. At the end of the world all are, which is not seen.
+func (w *world) ended(who string) {
+	if w.ctx.Err() == nil {
+		w.seen.Add(who, seen.Process{State: "stopped"})
+	}
 }
 
 func (w *world) unexpected(who string, err error) {

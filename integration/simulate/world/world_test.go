@@ -45,6 +45,9 @@ var faults = map[history.Kind][]history.Fault{
 	history.Refuse:   {{At: 3 * s, For: 8 * s, On: "cn1", N: 30}, {At: 4 * s, For: 4 * s, On: "cn2", N: 100}},
 }
 
+// always are the kinds that run without RUTTER_LONG.
+var always = []history.Kind{history.Kill, history.Power, history.Hang, history.Restore, history.Remove, history.OneWay}
+
 func TestMain(m *testing.M) {
 	if disk.Serve() {
 		return
@@ -58,6 +61,9 @@ func TestWorld(t *testing.T) {
 		name := string(kind)
 		if name == "" {
 			name = "none"
+		}
+		if !slices.Contains(always, kind) && os.Getenv("RUTTER_LONG") == "" {
+			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			h := history.History{Seed: 1, Servers: 3, Agents: 5, Clients: 2, Duration: 20 * s}
