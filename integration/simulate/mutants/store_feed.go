@@ -140,7 +140,7 @@ var storeFeed = []Mutant{
 		Old: "\tdefault:\n\t\ts.unindex(r)\n", New: "\tdefault:\n",
 		Breaks: "an object that changed is still found where it was",
 		Rules:  []string{"D2"}, Peer: "flannel#1247",
-		Own: []string{"projections.TestLookups"},
+		Own: []string{"projections.TestSmallStateSaysTheSame"},
 	},
 	{
 		Name: "fold-keeps-deleted-row", File: "projections/put.go",
