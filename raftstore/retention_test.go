@@ -338,7 +338,7 @@ func TestUpkeepBroken(t *testing.T) {
 	if err := n.keeper.upkeep.Maintain(patience(t)); err != nil {
 		t.Fatal(err)
 	}
-	churnFrom(t, n, 100, 20)
+	churnFrom(t, n, 100, 40) // so many that another checkpoint is due
 	states := dumps(t, n.Store)
 	entry := n.Store
 	last, err := entry.Entries(head.Seq-1, 1)
@@ -372,14 +372,91 @@ func TestUpkeepBroken(t *testing.T) {
 		if err != nil {
 			t.Fatalf("after a stop at step %d: %v", left, err)
 		}
-		if s.Head().Seq != 120 || s.Floor() != 100 {
+		if s.Head().Seq != 140 || s.Floor() != 100 {
 			t.Errorf("head %s, floor %d", s.Head(), s.Floor())
 		}
-		for seq := s.Floor(); seq <= 120; seq++ {
+		for seq := s.Floor(); seq <= 140; seq++ {
 			checkStateAt(t, s, seq, states[seq])
+		}
+		if step == 11 && countCheckpoints(t, s) != 2 {
+			t.Errorf("%d checkpoints, want those at 100 and 140", countCheckpoints(t, s))
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestEventsStayForTheirCheckpoint: the floor is ahead of the newest checkpoint below it.
+// The events between stay in the file, hidden: the states from the floor on follow from
+// them (etcd#18089). A checkpoint that lacks an object is found when it is read.
+func TestEventsStayForTheirCheckpoint(t *testing.T) {
+	t.Parallel()
+	n := one(t, func(c *Config) {
+		c.UpkeepEvery = time.Hour // it is done here
+		c.CheckpointEvents = 10
+		c.RingEntries, c.RingBytes = 16, 1
+	})
+	maintain := func() {
+		t.Helper()
+		if err := n.persister.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.keeper.upkeep.Maintain(patience(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	churn(t, n, 40)
+	maintain()
+	churnFrom(t, n, 40, 5)
+	states := dumps(t, n.Store)
+	const floor = 43
+	at, err := n.Entries(floor-1, 1)
+	if err == nil {
+		err = n.raft.Load().Apply(command.EncodeFloor(floor, at[0].Hash), enqueueTimeout).Error()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	maintain()
+	if first := firstRow(t, n.Store); first != 41 || countCheckpoints(t, n.Store) != 1 || n.Floor() != floor {
+		t.Errorf("%d checkpoints, the floor is at %d, and the first event is %d; want one at 40, 43 and 41", countCheckpoints(t, n.Store), n.Floor(), first)
+	}
+	for seq := log.Seq(floor); seq <= 45; seq++ {
+		checkStateAt(t, n.Store, seq, states[seq])
+	}
+	err = dbOf(n.files).Update(func(tx *bbolt.Tx) error {
+		cursor := tx.Bucket(changesdb.BucketCheckpoints).Bucket(changesdb.SeqKey(40)).Bucket([]byte(log.KindNICTag.String())).Cursor()
+		cursor.First()
+		return cursor.Delete()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Past().StateAt(patience(t), 44); !errors.Is(err, log.ErrCorrupt) {
+		t.Errorf("the state of a checkpoint that lacks an object: %v, want ErrCorrupt", err)
+	}
+}
+
+// A late entry does not move the floor back: what is below it may be deleted already.
+func TestFloorNeverGoesBack(t *testing.T) {
+	t.Parallel()
+	s := bareStore(t, t.TempDir())
+	defer s.close()
+	s.found(log.FeatureVersion)
+	hashes := map[log.Seq]log.Hash{}
+	for i := range 5 {
+		c := tagChange(newID(), fmt.Sprintf("t%d", i))
+		c.Time = log.TimeOf(time.Now())
+		s.batch(encodedChange(t, c))
+		hashes[s.applier.head.Seq] = s.applier.head.Hash
+	}
+	for _, step := range []struct{ to, want log.Seq }{{3, 3}, {2, 3}, {1, 3}, {3, 3}, {4, 4}} {
+		if err, ok := s.entry(s.applier.head.Applied+1, command.EncodeFloor(step.to, hashes[step.to])).(error); ok {
+			t.Fatal(err)
+		}
+		if h := s.applier.head; h.Floor != step.want || h.FloorHash != hashes[step.want] {
+			t.Errorf("after an entry that moves the floor to %d it is at %d with hash %s, want %d", step.to, h.Floor, h.FloorHash, step.want)
 		}
 	}
 }

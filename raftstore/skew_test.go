@@ -427,3 +427,38 @@ func TestMendOfThree(t *testing.T) {
 		}
 	}
 }
+
+// History does not go by a clock that may be wrong: while the clock of a lone server is a
+// year ahead, the floor stays, however old the entries seem (SAFETY T1).
+func TestFloorWaitsForASureClock(t *testing.T) {
+	t.Parallel()
+	var off atomic.Int64
+	n := one(t, func(cfg *Config) {
+		cfg.UpkeepEvery = time.Hour // it is done here
+		cfg.Now = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
+	})
+	for i := range 5 {
+		must(t, n, tagChange(newID(), fmt.Sprintf("t%d", i)))
+	}
+	move := func(age time.Duration) error {
+		t.Helper()
+		if err := n.SetRetention(patience(t), Retention{Age: age, Events: 2, Bytes: 1 << 28}); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.persister.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		return n.keeper.moveFloor(patience(t), n.raft.Load())
+	}
+	off.Store(int64(year))
+	if err := move(time.Hour); !errors.Is(err, ErrClock) || n.Floor() != 0 {
+		t.Errorf("by a clock that is a year ahead: %v, floor at %d; want %v, and the floor where it was", err, n.Floor(), ErrClock)
+	}
+	off.Store(0)
+	if err := move(time.Hour); err != nil || n.Floor() != 0 {
+		t.Errorf("by a clock that is right: %v, floor at %d; want all of the last hour kept", err, n.Floor())
+	}
+	if err := move(0); err != nil || n.Floor() != 3 {
+		t.Errorf("with two entries to be kept: %v, floor at %d, want 3", err, n.Floor())
+	}
+}

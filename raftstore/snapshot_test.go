@@ -10,9 +10,11 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
 
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
+	"rutter/raftstore/internal/changesdb"
 )
 
 // trimmed writes until raft's log no longer reaches back to its start, so that
@@ -60,6 +62,50 @@ func TestJoinBySnapshot(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(cfg.Dir, "*"+boltfile.PendingSuffix))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left over: %v, %v", left, err)
+	}
+}
+
+// The meta of an image is that of the data in it, not that of the marker, which may be far
+// behind (SAFETY S1).
+func TestImageIsOfItsData(t *testing.T) {
+	t.Parallel()
+	n := one(t, noMarkers)
+	for i := range 5 {
+		must(t, n, tagChange(newID(), fmt.Sprintf("t%d", i)))
+	}
+	if err := n.persister.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	meta, stream, err := n.images.Open("any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), changesdb.Name)
+	file, err := os.Create(path)
+	if err == nil {
+		err = changesdb.ReadImage(stream, file, nil)
+	}
+	if err := errors.Join(err, stream.Close(), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	db, err := changesdb.Open(path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	err = db.View(func(tx *bbolt.Tx) error {
+		h, m, err := changesdb.ReadMeta(tx)
+		if meta.Index != h.Applied || meta.Term != h.Term || meta.ConfigurationIndex != h.ConfIndex || len(meta.Configuration.Servers) != 1 {
+			t.Errorf("the image is announced at raft index %d of term %d, configuration at %d; its data is at %d, %d, %d, its marker at %d",
+				meta.Index, meta.Term, meta.ConfigurationIndex, h.Applied, h.Term, h.ConfIndex, m.Index)
+		}
+		if h.Seq != 5 {
+			t.Errorf("the image has entries up to %d, want 5", h.Seq)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

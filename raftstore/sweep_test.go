@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -165,4 +166,45 @@ func TestSweepsComeByThemselves(t *testing.T) {
 			checkFold(t, n.Store)
 		})
 	}
+}
+
+// A row that a sweep wrote is deleted by the sweep that comes after its object's deletion:
+// else the object would be there again after a restart, or no restart be possible
+// (etcd#18089).
+func TestSweepDeletesRows(t *testing.T) {
+	t.Parallel()
+	n := one(t, func(c *Config) { c.UpkeepEvery = time.Hour })
+	sweep := func() {
+		t.Helper()
+		if err := errors.Join(n.persister.Flush(), n.persister.Sweep(patience(t))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows := func() (keys []string) {
+		t.Helper()
+		err := n.files.View(func(tx *bbolt.Tx) error {
+			return tx.Bucket(changesdb.BucketObjects).Bucket([]byte(log.KindNICTag.String())).ForEach(func(k, _ []byte) error {
+				keys = append(keys, string(k))
+				return nil
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	must(t, n, tagChange(newID(), "kept"))
+	must(t, n, tagChange(newID(), "gone"))
+	sweep()
+	if got := rows(); !slices.Equal(got, []string{"gone", "kept"}) {
+		t.Fatalf("rows of %v, want both", got)
+	}
+	must(t, n, &log.Change{ID: newID(), Ops: []log.Op{{Action: log.Delete, Kind: log.KindNICTag, ID: "gone"}}})
+	sweep()
+	if got := rows(); !slices.Equal(got, []string{"kept"}) {
+		t.Errorf("rows of %v after a deletion, want one", got)
+	}
+	n.halt(t)
+	n = n.again(t)
+	checkFold(t, n.Store)
 }

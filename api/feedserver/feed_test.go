@@ -278,3 +278,42 @@ func TestFeedSilentSubscriber(t *testing.T) {
 		near.Close()
 	})
 }
+
+// A log that is replaced ends the streams of the one before, wherever the new one ends, and
+// nothing of it is sent on them (SAFETY F6). That a stream would end with the next entry
+// only is not enough: until then its bookmarks would be of no log.
+func TestReplacedLogEndsTheStream(t *testing.T) {
+	for extra := -1; extra <= 1; extra++ {
+		for name, cluster := range map[string]log.UUID{"restored": apitest.OwnerA, "rebuilt": {}} {
+			t.Run(fmt.Sprintf("%s, %+d", name, extra), func(t *testing.T) {
+				b := newBed(t)
+				b.Furnish()
+				head := b.Store.Head()
+				if cluster.IsZero() {
+					cluster = head.Cluster
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				m := apitest.NewMirror(apitest.CN1)
+				replaced := false
+				m.Check = func(_ *apitest.Mirror, at log.Seq) error {
+					if at == head.Seq && !replaced {
+						replaced = true
+						b.Store.Replace(t, cluster, 3, int(head.Seq)-3+extra)
+					}
+					return nil
+				}
+				err := b.Follow(ctx, b.connect(ctx), m, 1<<62)
+				var drain *feed.DrainError
+				if !errors.As(err, &drain) || drain.Drain.Reason != feed.DrainFailed || !strings.Contains(drain.Drain.Text, "replaced") {
+					t.Errorf("got %v, want to be told that the log was replaced", err)
+				}
+				for key := range m.Now.Records {
+					if strings.Contains(key, "other") {
+						t.Errorf("the stream of before has %q of the new log", key)
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package mutants
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -42,17 +41,29 @@ func (m Mutant) Overlay(root, dir string) (string, error) {
 // TestProgram builds the tests of a package with m in it, and returns the program's path, in dir.
 // folder is the package's, from the module's root; an empty Mutant is the product as it is.
 func (m Mutant) TestProgram(ctx context.Context, root, dir, folder string) (string, error) {
-	overlay, err := m.Overlay(root, dir)
+	program := filepath.Join(dir, strings.ReplaceAll(folder, "/", "_")+"-"+m.Name+".test")
+	return program, m.build(ctx, root, dir, "test", "-c", "-vet=off", "-o", program, "./"+folder)
+}
+
+// Program builds rutter with m in it, for the tests that start it, and returns its path, in dir.
+func (m Mutant) Program(ctx context.Context, root, dir string) (string, error) {
+	program, err := filepath.Abs(filepath.Join(dir, "rutter-"+m.Name))
 	if err != nil {
 		return "", err
 	}
-	program := filepath.Join(dir, strings.ReplaceAll(folder, "/", "_")+"-"+m.Name+".test")
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, "./"+folder)
-	cmd.Dir = root
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("mutant %q: the tests of %s do not build: %w\n%s", m.Name, folder, err, out.String())
+	return program, m.build(ctx, root, dir, "build", "-o", program, "./cmd/rutter")
+}
+
+// build runs a command of go that builds, with m in what is built.
+func (m Mutant) build(ctx context.Context, root, dir, command string, args ...string) error {
+	overlay, err := m.Overlay(root, dir)
+	if err != nil {
+		return err
 	}
-	return program, nil
+	cmd := exec.CommandContext(ctx, "go", append([]string{command, "-ldflags=-s -w", "-overlay", overlay}, args...)...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("mutant %q: go %s %s: %w\n%s", m.Name, command, args[len(args)-1], err, out)
+	}
+	return nil
 }

@@ -18,7 +18,7 @@ import (
 
 // testLimit is how long one test may take, its build excluded. A mutant may make a test wait
 // without end: a test that is ended for this has noticed the mutant.
-const testLimit = 2 * time.Minute
+const testLimit = time.Minute
 
 // Outcome is what a test said of a mutant.
 type Outcome string
@@ -47,15 +47,42 @@ type Runner struct {
 	Out  io.Writer // a line for each result
 
 	results  []Result
-	baseline map[string]Outcome // by test: what it says without a mutant
-	programs map[string]string  // by folder: its tests without a mutant
+	baseline map[string]Outcome  // by test: what it says without a mutant
+	plain    map[string]*program // by folder: its tests without a mutant
+}
+
+// program is a test program, and what its tests need beside it.
+type program struct {
+	path   string
+	folder string // of the package, from the module's root
+	rutter string // the program that tests below integration start; "" for other packages
+}
+
+// build builds the tests of a package with m in them.
+func (r *Runner) build(ctx context.Context, m Mutant, folder string) (p *program, err error) {
+	p = &program{folder: folder}
+	if p.path, err = m.TestProgram(ctx, r.Root, r.Dir, folder); err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(folder, "integration") {
+		p.rutter, err = m.Program(ctx, r.Root, r.Dir)
+	}
+	return p, err
+}
+
+// remove removes what was built.
+func (p *program) remove() {
+	os.Remove(p.path)
+	if p.rutter != "" {
+		os.Remove(p.rutter)
+	}
 }
 
 // Run tries each mutant with each of its own tests. It returns all results, kept ones among
 // them, and an error which names each mutant that was not noticed by a test that must notice it,
 // that does not build, or whose test is broken.
 func (r *Runner) Run(ctx context.Context, list []Mutant) ([]Result, error) {
-	r.baseline, r.programs = map[string]Outcome{}, map[string]string{}
+	r.baseline, r.plain = map[string]Outcome{}, map[string]*program{}
 	if err := r.load(); err != nil {
 		return nil, err
 	}
@@ -77,10 +104,10 @@ func (r *Runner) Run(ctx context.Context, list []Mutant) ([]Result, error) {
 
 // try runs the tests of one mutant.
 func (r *Runner) try(ctx context.Context, m Mutant) (done []Result, err error) {
-	built := map[string]string{}
+	built := map[string]*program{}
 	defer func() {
-		for _, program := range built {
-			os.Remove(program)
+		for _, p := range built {
+			p.remove()
 		}
 	}()
 	for _, own := range m.Own {
@@ -91,14 +118,15 @@ func (r *Runner) try(ctx context.Context, m Mutant) (done []Result, err error) {
 		}
 		result, kept := r.kept(m.Name, own, sources)
 		if !kept {
-			if built[folder] == "" {
-				if built[folder], err = m.TestProgram(ctx, r.Root, r.Dir, folder); err != nil {
-					delete(built, folder)
+			if built[folder] == nil {
+				p, err := r.build(ctx, m, folder)
+				if err != nil {
 					return done, err
 				}
+				built[folder] = p
 			}
 			began := time.Now()
-			outcome, err := r.outcome(ctx, built[folder], folder, test)
+			outcome, err := r.outcome(ctx, built[folder], test)
 			if err != nil {
 				return done, fmt.Errorf("mutant %q: %w", m.Name, err)
 			}
@@ -137,14 +165,14 @@ func (r *Runner) sound(ctx context.Context, own string) (Outcome, error) {
 		return outcome, nil
 	}
 	folder, test := splitTest(own)
-	if r.programs[folder] == "" {
-		program, err := Mutant{}.TestProgram(ctx, r.Root, r.Dir, folder)
+	if r.plain[folder] == nil {
+		p, err := r.build(ctx, Mutant{}, folder)
 		if err != nil {
 			return "", err
 		}
-		r.programs[folder] = program
+		r.plain[folder] = p
 	}
-	outcome, err := r.outcome(ctx, r.programs[folder], folder, test)
+	outcome, err := r.outcome(ctx, r.plain[folder], test)
 	if err != nil {
 		return "", err
 	}
@@ -156,14 +184,21 @@ func (r *Runner) sound(ctx context.Context, own string) (Outcome, error) {
 }
 
 // outcome runs one test of a test program in the folder of its package.
-func (r *Runner) outcome(ctx context.Context, program, folder, test string) (Outcome, error) {
+func (r *Runner) outcome(ctx context.Context, p *program, test string) (Outcome, error) {
 	var exact []string
 	for part := range strings.SplitSeq(test, "/") {
 		exact = append(exact, "^"+part+"$")
 	}
-	cmd := exec.CommandContext(ctx, program, "-test.run", strings.Join(exact, "/"), "-test.v",
-		"-test.timeout", testLimit.String(), "-test.failfast")
-	cmd.Dir = filepath.Join(r.Root, filepath.FromSlash(folder))
+	args := []string{"-test.run", strings.Join(exact, "/"), "-test.v", "-test.timeout", testLimit.String(), "-test.failfast"}
+	if usage, _ := exec.CommandContext(ctx, p.path, "-h").CombinedOutput(); bytes.Contains(usage, []byte("-rapid.nofailfile")) {
+		// The case that failed is not wanted: rapid would make it small, and keep it in the tree.
+		args = append(args, "-rapid.nofailfile", "-rapid.shrinktime=0s")
+	}
+	cmd := exec.CommandContext(ctx, p.path, args...)
+	cmd.Dir = filepath.Join(r.Root, filepath.FromSlash(p.folder))
+	if p.rutter != "" {
+		cmd.Env = append(os.Environ(), "RUTTER_PROGRAM="+p.rutter)
+	}
 	cmd.WaitDelay = 10 * time.Second
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -175,7 +210,7 @@ func (r *Runner) outcome(ctx context.Context, program, folder, test string) (Out
 	said := func(what string) bool { return bytes.Contains(out.Bytes(), []byte(what+function)) }
 	switch {
 	case !said("=== RUN   "):
-		return "", fmt.Errorf("%s has no test %s that runs: %w\n%s", folder, test, err, out.String())
+		return "", fmt.Errorf("%s has no test %s that runs: %w\n%s", p.folder, test, err, out.String())
 	case err != nil:
 		return Noticed, nil
 	case said("--- SKIP: "):

@@ -33,7 +33,7 @@ const Survivor = "survived the first round of mutants"
 
 // Areas are the tables of mutants by their names.
 var Areas = map[string][][]Mutant{
-	"store": {store, storeLog, storeTransport, storeFeed},
+	"store": {store, storeApply, storeLog, storeTransport, storeFeed},
 	"node":  {node},
 }
 

@@ -192,6 +192,73 @@ func TestOldEpoch(t *testing.T) {
 	}
 }
 
+// TestMarkWaits: raft trims its log when Mark returns, so it returns when the marker and
+// everything that was handed over before are on disk (SAFETY S3).
+func TestMarkWaits(t *testing.T) {
+	t.Parallel()
+	p := newFile(t)
+	h := Head{Applied: 3, Term: 1, Seq: 1}
+	entry := Slot{Entry: log.Entry{Seq: 1, Bytes: []byte("event")}}
+	entry.Hash = h.Hash.Next(1, entry.Bytes)
+	h.Hash = entry.Hash
+	p.Hand(&Unit{Slots: []Slot{entry}}, h)
+	marked := make(chan error, 1)
+	go func() { marked <- p.Mark(Marker{Index: 3, Term: 1}, p.CurrentEpoch()) }()
+	waitUntil(t, p, func() bool { return p.next != nil && p.next.marker != nil })
+	select {
+	case err := <-marked:
+		t.Errorf("the marker was said to be written (%v) before any transaction", err)
+		marked <- err
+	case <-time.After(20 * time.Millisecond): // it must not come: any time will do
+	}
+	if err := p.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-marked; err != nil || p.Durable() != 1 {
+		t.Errorf("marked: %v, with entries up to %d on disk, want 1", err, p.Durable())
+	}
+}
+
+// TestReplaceDropsWork: what was handed over and not written before a restore is not
+// written into the restored file, and a marker that waits is refused (SAFETY S4).
+func TestReplaceDropsWork(t *testing.T) {
+	t.Parallel()
+	p := newFile(t)
+	entry := Slot{Entry: log.Entry{Seq: 1, Bytes: []byte("event of before")}}
+	entry.Hash = log.Hash{}.Next(1, entry.Bytes)
+	p.Hand(&Unit{Slots: []Slot{entry}}, Head{Applied: 3, Term: 1, Seq: 1, Hash: entry.Hash})
+	marked := make(chan error, 1)
+	go func() { marked <- p.Mark(Marker{Index: 3, Term: 1}, p.CurrentEpoch()) }()
+	waitUntil(t, p, func() bool { return p.next != nil && p.next.marker != nil })
+	db, err := Open(filepath.Join(t.TempDir(), Name), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored := Content{Head: Head{Applied: 9, Term: 2}, Marker: Marker{Index: 9, Term: 2}}
+	if err := p.Replace(db, &restored); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-marked; !errors.Is(err, ErrEpoch) {
+		t.Errorf("a marker from before a restore: %v, want %v", err, ErrEpoch)
+	}
+	err = p.files.View(func(tx *bbolt.Tx) error {
+		if key, _ := tx.Bucket(BucketEvents).Cursor().First(); key != nil {
+			t.Errorf("the restored file has the event %x of before", key)
+		}
+		got, m, err := ReadMeta(tx)
+		if got.Seq != 0 || m.Index != 0 {
+			t.Errorf("the restored file's head is at %d, its marker at %d; want what the restore wrote, nothing", got.Seq, m.Index)
+		}
+		return err
+	})
+	if at := p.Progress(); err != nil || at.LagEvents != 0 || at.Index != 9 {
+		t.Errorf("%v; %d events wait, raft index %d; want none, 9", err, at.LagEvents, at.Index)
+	}
+}
+
 // TestSweptRow: the row counts for the head that it names, and no other.
 func TestSweptRow(t *testing.T) {
 	t.Parallel()

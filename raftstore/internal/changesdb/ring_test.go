@@ -12,7 +12,7 @@ import (
 func TestRingModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		r := Ring{MaxEntries: 2000, MaxBytes: 1 << 20}
+		r := Ring{MaxEntries: rapid.IntRange(1, 2000).Draw(t, "most"), MaxBytes: rapid.IntRange(1, 2000).Draw(t, "bytes")}
 		base := log.Seq(rapid.IntRange(0, 5000).Draw(t, "base"))
 		r.Reset(base)
 		head, durable := base, base

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"rutter/log"
 )
 
@@ -96,6 +98,32 @@ func TestStampsWithOneLiar(t *testing.T) {
 			if off := logTime - passed; off.Abs() > bound+200*time.Millisecond {
 				t.Fatalf("seed %d: clocks off by %v, led by %d: the log's time is %v off", seed, clocks, leader, off)
 			}
+		}
+	}
+}
+
+// A reading counts for clockStale: of a server that answers no more it is not known what
+// its clock shows.
+func TestOldReadingsDoNotCount(t *testing.T) {
+	t.Parallel()
+	c := New(time.Now, "s1", time.Second)
+	var members []raft.Server
+	for _, id := range []raft.ServerID{"s1", "s2", "s3"} {
+		members = append(members, raft.Server{ID: id, Suffrage: raft.Voter})
+	}
+	c.MembersAre(members)
+	at := time.Now()
+	c.Note("s2", Measured{Clock: log.TimeOf(at), At: at, Doubt: time.Millisecond}, nil)
+	for _, step := range []struct {
+		after time.Duration
+		alone bool
+	}{{0, false}, {clockStale, false}, {clockStale + 1, true}} {
+		c.Settle(at.Add(step.after))
+		if got := c.Agreement.Load().Alone(); got != step.alone {
+			t.Errorf("%v after the only reading: alone is %v, want %v", step.after, got, step.alone)
+		}
+		if answered, voters := c.Answered(at.Add(step.after)); answered == 1 != step.alone || voters != 3 {
+			t.Errorf("%v after the only reading: %d of %d voters answered", step.after, answered, voters)
 		}
 	}
 }

@@ -211,3 +211,23 @@ func TestPipelinesTellCommits(t *testing.T) {
 		}
 	})
 }
+
+// Raft's own requests tell a follower no commit beyond the bound: the leader's own disk
+// may not have it yet.
+func TestPipelinesBoundCommits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inner := new(scribe)
+		p := (&Set{Bound: func(commit uint64) uint64 { return min(commit, 5) }}).start(inner)
+		defer p.Close()
+		for _, commit := range []uint64{4, 5, 9} {
+			request := &raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: commit, Entries: []*raft.Log{{Index: 10, Term: 1}}}
+			if _, err := p.AppendEntries(request, nil); err != nil {
+				t.Fatal(err)
+			}
+			if sent := inner.take(); len(sent) != 1 || sent[0].LeaderCommitIndex != min(commit, 5) {
+				t.Errorf("a commit of %d, of which 5 may be told: sent %+v", commit, sent)
+			}
+		}
+	})
+}
