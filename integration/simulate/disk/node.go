@@ -192,11 +192,10 @@ func (h *file) Write(ctx context.Context, b []byte, at int64) (uint32, syscall.E
 	h.f.space.Lock()
 	defer h.f.space.Unlock()
 	was := h.inode.before(at, len(b))
-	blocks := h.inode.blocks()
 	n, errno := h.file.Write(ctx, b, at)
 	h.f.mu.Lock()
 	defer h.f.mu.Unlock()
-	if errno == 0 && !h.f.takes(h.inode.blocks()-blocks) {
+	if errno == 0 && h.f.room >= 0 && !h.f.takes(h.inode.blocks()-was.blocks) {
 		_ = was.putBack(h.inode.file, 0, len(was.old))
 		if was.size < at+int64(len(b)) {
 			_ = h.inode.file.Truncate(was.size)

@@ -25,9 +25,10 @@ type inode struct {
 
 // written is what stood where a write went.
 type written struct {
-	at   int64
-	old  []byte // zeros beyond the end
-	size int64  // of the file
+	at     int64
+	old    []byte // zeros beyond the end
+	size   int64  // of the file
+	blocks int64  // that the file took, in bytes
 }
 
 // change is a change of names or sizes that was not synced.
@@ -102,8 +103,11 @@ func (f *faults) drop(i *inode) {
 
 // before returns what stands where n bytes are about to be written.
 func (i *inode) before(at int64, n int) written {
-	w := written{at: at, old: make([]byte, n), size: i.size()}
-	_, _ = i.file.ReadAt(w.old, at)
+	stat := i.stat()
+	w := written{at: at, old: make([]byte, n), size: stat.Size, blocks: stat.Blocks * 512}
+	if at < w.size {
+		_, _ = i.file.ReadAt(w.old, at)
+	}
 	return w
 }
 
