@@ -10,6 +10,7 @@ import (
 
 	"rutter/integration/simulate/disk"
 	"rutter/integration/simulate/history"
+	"rutter/integration/simulate/oracle"
 	"rutter/integration/simulate/world"
 )
 
@@ -101,7 +102,7 @@ func TestSeeds(t *testing.T) {
 		}
 		r := world.Run(t, h, o)
 		t.Logf("seed %d: %v in %v, %d faults, %d failures", seed, r.Simulated, r.Real, len(h.Faults), len(r.Failures))
-		for _, f := range r.Failures {
+		for _, f := range slices.Concat(r.Failures, oracle.Judge(r.Seen.Records())) {
 			t.Errorf("seed %d: %s", seed, f)
 		}
 		for k, n := range r.Coverage {
