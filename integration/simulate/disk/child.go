@@ -17,7 +17,8 @@ import (
 // Serve serves the file systems of a test, if this process was started for that, and returns
 // true when the test has ended: TestMain then returns.
 func Serve() bool {
-	if os.Getenv(serveEnv) == "" {
+	memory := os.Getenv(serveEnv)
+	if memory == "" {
 		return false
 	}
 	served := make(map[string]*faults)
@@ -28,6 +29,7 @@ func Serve() bool {
 	for _, f := range served {
 		f.unmount()
 	}
+	_ = os.RemoveAll(memory)
 	return true
 }
 

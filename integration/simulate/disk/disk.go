@@ -28,7 +28,8 @@ import (
 	"time"
 )
 
-// serveEnv, if set, makes this test binary the child.
+// serveEnv, if set, makes this test binary the child. It is the folder of the folders, which the
+// child deletes: the test may end without its cleanup.
 const serveEnv = "RUTTER_SIMULATE_DISK"
 
 // Disk is a child and what it serves. Its methods and those of its folders may be called at the
@@ -63,7 +64,7 @@ func New(t testing.TB) *Disk {
 		d.memory = t.TempDir()
 	}
 	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), serveEnv+"=1")
+	child.Env = append(os.Environ(), serveEnv+"="+d.memory)
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
 	if err == nil {
@@ -82,7 +83,6 @@ func New(t testing.TB) *Disk {
 			_ = syscall.Unmount(f.mount, syscall.MNT_DETACH)
 		}
 		_ = child.Wait()
-		_ = os.RemoveAll(d.memory)
 	})
 	probe, err := d.mounted("probe", filepath.Join(d.memory, "probe"))
 	if err != nil {

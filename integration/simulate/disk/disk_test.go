@@ -235,6 +235,20 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestEnd: the child takes everything with it when the test's process ends, however it ends.
+func TestEnd(t *testing.T) {
+	d := New(t)
+	put(t, d.Folder("m"), "a", []byte("x"), false)
+	if err := d.in.Close(); err != nil { // as of a process that is killed
+		t.Fatal(err)
+	}
+	for d.answers.Scan() { // until the child ends
+	}
+	if _, err := os.Stat(d.memory); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its files: %v", err)
+	}
+}
+
 // TestBubble: the file system takes no simulated time, and can be used in many bubbles.
 func TestBubble(t *testing.T) {
 	d := New(t)
