@@ -163,7 +163,12 @@ func (d *diskWatch) findSuccessor(ctx context.Context, r *raft.Raft) {
 // goroutines that wait for the disk.
 func (r *run) leave(end context.CancelFunc) error {
 	r.s.disks.stall.left.Store(true)
-	go func() { _ = r.transport.Shutdown(r.raft) }() // the cause is already known
+	go func() { // it ends with the process, or when the disk goes on before that
+		_ = r.transport.Shutdown(r.raft) // the cause is already known
+		r.s.tasks.Stop()
+		<-r.persisted
+		_ = errors.Join(r.s.raftLog.Close(), r.s.files.Close()) // raft-wal has a goroutine
+	}()
 	end()
 	err := r.port.Close()
 	r.s.tasks.HangUp()

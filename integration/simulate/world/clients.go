@@ -57,10 +57,9 @@ func (w *world) jitter(part string) func(time.Duration) time.Duration {
 
 // model is what writers know of objects, so that most changes make sense. It may be wrong.
 type model struct {
-	mu       sync.Mutex
-	networks []log.UUID
-	vms      []vm
-	next     uint32 // of MACs and names
+	mu   sync.Mutex
+	vms  []vm
+	next uint32 // of MACs and names
 }
 
 type vm struct {

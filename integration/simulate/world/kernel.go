@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -200,13 +199,6 @@ func (k *kernel) meddle(n int64, seed uint64) (done []string) {
 		k.notify()
 	}
 	return done
-}
-
-// text is the kernel's content.
-func (k *kernel) text() string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return strings.TrimSpace(k.fake.String())
 }
 
 // forget: the node's cache goes, and with it what says where resolvers were written.

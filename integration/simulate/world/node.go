@@ -12,10 +12,7 @@ import (
 	"rutter/agent/link/plan"
 	"rutter/api/client"
 	"rutter/integration/simulate/network"
-	"rutter/integration/simulate/seen"
 	"rutter/log"
-	"rutter/projections"
-	"rutter/projections/desired"
 )
 
 // node is one compute node, through its agent's restarts.
@@ -115,18 +112,4 @@ func (n *node) running() *agent.Agent {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.agent
-}
-
-// look records the agent's position, and what its kernel lacks of what state says.
-func (n *node) look(state *projections.State) (e seen.Agent, ok bool) {
-	a := n.running()
-	if a == nil {
-		return e, false
-	}
-	status := a.Status()
-	e.Head = status.Cursor
-	e.Programmed = log.Cursor{Seq: status.Programmed}
-	e.Complete = status.Kernel.Complete
-	e.Differences = n.kernel.differences(desired.Of(state, n.cn))
-	return e, true
 }
