@@ -41,3 +41,14 @@ func TestInterestCountsNICs(t *testing.T) {
 		}
 	}
 }
+
+// The time of a state goes back with an event that sets it only: changes are decided by it,
+// and servers that restart at different times must decide the same (SAFETY D2).
+func TestTimeOfAStateStays(t *testing.T) {
+	s := NewState()
+	for _, step := range []struct{ to, want log.Time }{{5, 5}, {3, 5}, {0, 5}, {6, 6}} {
+		if s.SetTime(step.to); s.Time() != step.want {
+			t.Errorf("set to %d the time is %d, want %d", step.to, s.Time(), step.want)
+		}
+	}
+}

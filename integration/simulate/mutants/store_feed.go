@@ -175,6 +175,6 @@ var storeFeed = []Mutant{
 		Old: "{ s.time = max(s.time, t) }", New: "{ s.time = t }",
 		Breaks: "the time by which changes are decided goes back",
 		Rules:  []string{"D2"},
-		Own:    []string{"projections/rules.TestTimeNeverGoesBack"},
+		Own:    []string{"projections.TestTimeOfAStateStays"},
 	},
 }
