@@ -161,7 +161,7 @@ var storeFeed = []Mutant{
 		Old: "\tif in.counts[g] > 0 {\n", New: "\tif in.counts[g] > 1 {\n",
 		Breaks: "a node loses a vnet when one of its two NICs there goes",
 		Rules:  []string{"F1"},
-		Own:    []string{"projections.TestWalk"},
+		Own:    []string{"projections.TestInterestCountsNICs"},
 	},
 	{
 		Name: "network-moves-without-nics", File: "projections/put.go",
@@ -175,6 +175,6 @@ var storeFeed = []Mutant{
 		Old: "{ s.time = max(s.time, t) }", New: "{ s.time = t }",
 		Breaks: "the time by which changes are decided goes back",
 		Rules:  []string{"D2"},
-		Own:    []string{"projections/rules.TestTimeNeverGoesBack"},
+		Own:    []string{"projections.TestTimeOfAStateStays"},
 	},
 }
