@@ -58,7 +58,7 @@ func newPast(records []seen.Record) *past {
 	}
 	var longest seen.Entries
 	for _, name := range p.servers() {
-		if l := p.logs[name]; len(l.Entries) > 0 && (len(longest.Entries) == 0 || last(l) > last(longest)) {
+		if l := p.logs[name]; len(l.Entries) > 0 && (len(longest.Entries) == 0 || last(l) > last(longest) || last(l) == last(longest) && len(l.Entries) > len(longest.Entries)) {
 			longest = l
 		}
 	}
