@@ -200,6 +200,28 @@ func (p *past) fold(fn func(e entry, before, after func(cn log.UUID, scopes []lo
 	return true
 }
 
+// states calls fn with the witness's state after each change, and the seq of its last entry, and
+// before with an empty state at 0. It reports whether it could; see fold.
+func (p *past) states(fn func(seq log.Seq, state *projections.State)) bool {
+	if p.floor() != 1 || p.head() != log.Seq(len(p.entries)) {
+		return false
+	}
+	state := projections.NewState()
+	fn(0, state)
+	for _, e := range p.entries {
+		if e.event == nil {
+			return false
+		}
+		if _, err := state.Apply(e.Seq, e.event); err != nil {
+			return false
+		}
+		if e.event.More == 0 {
+			fn(e.Seq, state)
+		}
+	}
+	return true
+}
+
 // elsewhere reports whether a cluster is not the last one: its log was replaced by a restore.
 func (p *past) elsewhere(cluster log.UUID) bool {
 	if len(p.restored) == 0 || cluster.IsZero() {
