@@ -2,10 +2,16 @@ package world
 
 import (
 	"context"
+	"fmt"
+	"runtime"
+	"runtime/metrics"
+	"strings"
 	"time"
 
 	"rutter/integration/simulate/seen"
 	"rutter/log"
+	"rutter/projections/desired"
+	"rutter/raftstore"
 )
 
 // sampler looks at servers until ctx ends.
@@ -23,6 +29,123 @@ func (w *world) sample() {
 		w.points(s)
 	}
 	w.gather()
+	w.nodesNow()
+	w.sizes()
+}
+
+// moment is the state of a server at an instant in which nothing moves.
+type moment struct {
+	head log.Cursor
+	want map[*node]desired.Links
+}
+
+// newest returns what the server that is furthest wants of the nodes; call it in freeze.
+func (w *world) newest() (m moment) {
+	var newest *raftstore.Store
+	for _, s := range w.servers {
+		if store := s.store(); store != nil && (newest == nil || store.Head().Seq > newest.Head().Seq) {
+			newest = store
+		}
+	}
+	if newest == nil {
+		return m
+	}
+	m.want = map[*node]desired.Links{}
+	newest.View(func(v raftstore.View) {
+		m.head = v.Head
+		for _, n := range w.nodes {
+			m.want[n] = desired.Of(v.State, n.cn)
+		}
+	})
+	return m
+}
+
+// nodesNow looks at all agents, and at the kernels of those that say that they have all that the
+// log has.
+func (w *world) nodesNow() {
+	_ = w.freeze(func() error {
+		m := w.newest()
+		for _, n := range w.nodes {
+			a := n.running()
+			if a == nil || m.want == nil {
+				continue
+			}
+			status := a.Status()
+			e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Mismatches: status.Mismatches}
+			if status.Cursor == m.head && status.Programmed == m.head.Seq && !n.kernel.unlike() {
+				e.Compared, e.Differences = true, n.kernel.differences(m.want[n])
+				w.count("kernels compared", 1)
+			}
+			w.seen.Add(n.name, e)
+		}
+		return nil
+	})
+}
+
+// lacking says what kernels lack of an entry up to which a barrier was done just now. Only if the
+// log is still there is it known what they are to have.
+func (w *world) lacking(seq log.Seq, concerned func(*node) bool) (lack map[string]string) {
+	lack = map[string]string{}
+	_ = w.freeze(func() error {
+		m := w.newest()
+		if m.head.Seq != seq {
+			return nil
+		}
+		for _, n := range w.nodes {
+			if !concerned(n) || n.kernel.unlike() {
+				continue
+			}
+			w.count("barrier kernels", 1)
+			if d := n.kernel.differences(m.want[n]); len(d) > 0 {
+				lack[n.name] = fmt.Sprintf("%d steps: %s", len(d), strings.Join(d[:min(3, len(d))], "; "))
+			}
+		}
+		return nil
+	})
+	return lack
+}
+
+// Bounds of a simulated cluster of five servers and fifty nodes. Those of the process hold for
+// what one history needs over what there was at its begin.
+const (
+	maxHeap        = 512 << 20
+	maxGoroutines  = 5000
+	maxConnections = 1000
+	maxNetQueued   = 64 << 20
+	maxProposals   = 4096
+	maxLagBytes    = 64 << 20
+)
+
+// heap is what objects need, in bytes, with those that are garbage.
+func heap() int64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return int64(sample[0].Value.Uint64())
+}
+
+// sizes records the sizes of what must not grow without a bound.
+func (w *world) sizes() {
+	counts := w.net.Counts()
+	for _, q := range []seen.Queue{
+		{Name: "heap", Size: heap() - w.heap, Bound: maxHeap},
+		{Name: "goroutines", Size: int64(runtime.NumGoroutine()), Bound: maxGoroutines},
+		{Name: "connections", Size: int64(counts["connections open"]), Bound: maxConnections},
+		{Name: "bytes on the network", Size: int64(counts["bytes queued"]), Bound: maxNetQueued},
+	} {
+		w.seen.Add("world", q)
+	}
+	for _, s := range w.servers {
+		store := s.store()
+		if store == nil {
+			continue
+		}
+		st := store.Status()
+		w.seen.Add(s.name, seen.Queue{Name: "proposals", Size: int64(st.Queued), Bound: maxProposals})
+		w.seen.Add(s.name, seen.Queue{Name: "bytes not in changes.db", Size: int64(st.LagBytes), Bound: maxLagBytes})
+		if st.RingFirst > 0 {
+			w.seen.Add(s.name, seen.Queue{Name: "entries in the ring", Size: int64(st.Head.Seq - st.RingFirst + 1), Bound: 2 * ringEntries})
+		}
+	}
 }
 
 // look records a server's position.
