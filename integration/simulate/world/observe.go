@@ -30,13 +30,13 @@ func (w *world) sample() {
 	}
 	w.gather()
 	w.nodesNow()
-	w.sizes()
+	w.sizesOfAll()
 }
 
 // moment is the state of a server at an instant in which nothing moves.
 type moment struct {
 	head log.Cursor
-	want map[*node]desired.Links
+	want func(*node) desired.Links // nil: no server runs
 }
 
 // newest returns what the server that is furthest wants of the nodes; call it in freeze.
@@ -50,13 +50,11 @@ func (w *world) newest() (m moment) {
 	if newest == nil {
 		return m
 	}
-	m.want = map[*node]desired.Links{}
-	newest.View(func(v raftstore.View) {
-		m.head = v.Head
-		for _, n := range w.nodes {
-			m.want[n] = desired.Of(v.State, n.cn)
-		}
-	})
+	newest.View(func(v raftstore.View) { m.head = v.Head })
+	m.want = func(n *node) (want desired.Links) {
+		newest.View(func(v raftstore.View) { want = desired.Of(v.State, n.cn) })
+		return want
+	}
 	return m
 }
 
@@ -72,8 +70,9 @@ func (w *world) nodesNow() {
 			}
 			status := a.Status()
 			e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Mismatches: status.Mismatches}
-			if status.Cursor == m.head && status.Programmed == m.head.Seq && !n.kernel.unlike() {
-				e.Compared, e.Differences = true, n.kernel.differences(m.want[n])
+			if n.looked != m.head && status.Cursor == m.head && status.Programmed == m.head.Seq && !n.kernel.unlike() {
+				n.looked = m.head
+				e.Compared, e.Differences = true, n.kernel.differences(m.want(n))
 				w.count("kernels compared", 1)
 			}
 			w.seen.Add(n.name, e)
@@ -88,7 +87,7 @@ func (w *world) lacking(seq log.Seq, concerned func(*node) bool) (lack map[strin
 	lack = map[string]string{}
 	_ = w.freeze(func() error {
 		m := w.newest()
-		if m.head.Seq != seq {
+		if m.want == nil || m.head.Seq != seq {
 			return nil
 		}
 		for _, n := range w.nodes {
@@ -96,7 +95,7 @@ func (w *world) lacking(seq log.Seq, concerned func(*node) bool) (lack map[strin
 				continue
 			}
 			w.count("barrier kernels", 1)
-			if d := n.kernel.differences(m.want[n]); len(d) > 0 {
+			if d := n.kernel.differences(m.want(n)); len(d) > 0 {
 				lack[n.name] = fmt.Sprintf("%d steps: %s", len(d), strings.Join(d[:min(3, len(d))], "; "))
 			}
 		}
@@ -123,28 +122,25 @@ func heap() int64 {
 	return int64(sample[0].Value.Uint64())
 }
 
-// sizes records the sizes of what must not grow without a bound.
-func (w *world) sizes() {
+// sizesOfAll records the sizes of what must not grow without a bound, of the whole process.
+func (w *world) sizesOfAll() {
 	counts := w.net.Counts()
 	for _, q := range []seen.Queue{
-		{Name: "heap", Size: heap() - w.heap, Bound: maxHeap},
+		{Name: "bytes of the heap", Size: heap() - w.heap, Bound: maxHeap},
 		{Name: "goroutines", Size: int64(runtime.NumGoroutine()), Bound: maxGoroutines},
 		{Name: "connections", Size: int64(counts["connections open"]), Bound: maxConnections},
 		{Name: "bytes on the network", Size: int64(counts["bytes queued"]), Bound: maxNetQueued},
 	} {
 		w.seen.Add("world", q)
 	}
-	for _, s := range w.servers {
-		store := s.store()
-		if store == nil {
-			continue
-		}
-		st := store.Status()
-		w.seen.Add(s.name, seen.Queue{Name: "proposals", Size: int64(st.Queued), Bound: maxProposals})
-		w.seen.Add(s.name, seen.Queue{Name: "bytes not in changes.db", Size: int64(st.LagBytes), Bound: maxLagBytes})
-		if st.RingFirst > 0 {
-			w.seen.Add(s.name, seen.Queue{Name: "entries in the ring", Size: int64(st.Head.Seq - st.RingFirst + 1), Bound: 2 * ringEntries})
-		}
+}
+
+// sizes records those of a server.
+func (w *world) sizes(s *server, st *raftstore.Status) {
+	w.seen.Add(s.name, seen.Queue{Name: "proposals", Size: int64(st.Queued), Bound: maxProposals})
+	w.seen.Add(s.name, seen.Queue{Name: "bytes not in changes.db", Size: int64(st.LagBytes), Bound: maxLagBytes})
+	if st.RingFirst > 0 && st.Head.Seq >= st.RingFirst {
+		w.seen.Add(s.name, seen.Queue{Name: "entries in the ring", Size: int64(st.Head.Seq - st.RingFirst + 1), Bound: int64(ringEntries + st.LagEvents)})
 	}
 }
 
@@ -154,11 +150,16 @@ func (w *world) look(s *server) (e seen.Server, ok bool) {
 	if store == nil {
 		return e, false
 	}
-	before := store.Status()
 	st := store.Status()
-	// Status reads raft's state before its term: a server that led in a term may be told of a new
-	// one between. Only if the term was the same before and after did it lead in that term.
-	leads := st.State == "Leader" && st.Term == before.Term
+	leads := st.State == "Leader"
+	if leads {
+		// Status reads raft's state before its term: a server that led in a term may be told of a
+		// new one between. Only if the term was the same before and after did it lead in that term.
+		term := st.Term
+		st = store.Status()
+		leads = st.State == "Leader" && st.Term == term
+	}
+	w.sizes(s, &st)
 	e = seen.Server{Applied: st.Applied, Head: st.Head, Term: st.Term, Leads: leads, Leader: st.LeaderID, Ready: st.NotReady, Lag: st.LagEvents, Features: st.Feature}
 	if st.Diverged != "" {
 		w.fail("%s serves no more at %v: %s", s.name, w.seen.Since(time.Now()), st.Diverged)
