@@ -27,6 +27,7 @@ type node struct {
 	folder string
 	kernel *kernel
 	clock  clock
+	looked log.Cursor // at which the kernel was compared with the log last; of the sampler
 
 	mu     sync.Mutex // protects what follows
 	agent  *agent.Agent
@@ -60,7 +61,7 @@ func (n *node) start() error {
 		return err
 	}
 	a, err := agent.New(agent.Config{
-		CN: n.cn, Folder: n.folder, Servers: api.Servers(), Dialer: api, Logger: n.w.logger(n.name),
+		CN: n.cn, Folder: n.folder, Servers: api.Servers(), Dialer: tapped{api, n}, Logger: n.w.logger(n.name),
 		Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
 			return programmed{n.kernel.manager(numbers, save), n.kernel}, nil
 		},

@@ -2,9 +2,9 @@ package world
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"time"
 
@@ -12,7 +12,6 @@ import (
 	"rutter/api/client"
 	"rutter/integration/simulate/seen"
 	"rutter/log"
-	"rutter/raftstore"
 )
 
 // reader reads registers with every promise that reads can have, until ctx ends.
@@ -145,11 +144,42 @@ func (w *world) waiter(ctx context.Context) {
 			e.Err = err.Error()
 		}
 		if e.Done && w.timeline() == timeline {
-			e.Kernels = lacking(agents, w.agents(), e.Seq)
+			e.Kernels = w.lacking(e.Seq, func(*node) bool { return true })
+			maps.Copy(e.Kernels, lacking(agents, w.agents(), e.Seq))
 		}
 		w.seen.Add(who, e)
 		w.count(fmt.Sprintf("barrier done=%v", e.Done), 1)
 		pause(ctx, 2*time.Second+time.Duration(rnd.Int64N(int64(4*time.Second))))
+	}
+}
+
+// awaiter writes changes that wait for the compute nodes, and looks at the kernels when it is
+// told that they have them.
+func (w *world) awaiter(ctx context.Context) {
+	const who = "w2"
+	rnd := w.rand(who)
+	api, err := w.waitingClient(w.net.Host(who), "", 0, 2*time.Second)
+	if err != nil {
+		w.fail("client: %v", err)
+		return
+	}
+	defer api.Close()
+	for n := 0; ctx.Err() == nil; n++ {
+		cn := rnd.IntN(w.h.Agents)
+		c := &log.Change{ID: changeID(rnd), Ops: w.model.create(rnd, cn)}
+		timeline := w.timeline()
+		within, cancel := context.WithTimeout(w.ctx, 10*time.Second)
+		wrote := w.write(within, who, "await", api.Submit, c)
+		cancel()
+		if wrote.Outcome == seen.Accepted {
+			e := seen.Barrier{Seq: wrote.Result.Last, From: wrote.From, Until: wrote.Until, Done: true, Kernels: map[string]string{}}
+			if w.timeline() == timeline {
+				e.Kernels = w.lacking(e.Seq, func(of *node) bool { return of.i == cn })
+			}
+			w.seen.Add(who, e)
+		}
+		w.count(fmt.Sprintf("awaited %s", wrote.Outcome), 1)
+		pause(ctx, time.Second+time.Duration(rnd.Int64N(int64(4*time.Second))))
 	}
 }
 
@@ -181,35 +211,4 @@ func (w *world) timeline() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.restores
-}
-
-// states records the digests of all servers at one moment.
-func (w *world) states() {
-	_ = w.freeze(func() error {
-		for _, s := range w.servers {
-			store := s.store()
-			if store == nil {
-				continue
-			}
-			e := seen.State{Applied: store.Status().Applied}
-			store.View(func(v raftstore.View) {
-				e.Seq, e.Digest = v.Head.Seq, log.Hash(sha256.Sum256(fmt.Append(nil, v.State.Sum())))
-			})
-			if e.Applied > 0 {
-				w.seen.Add(s.name, e)
-			}
-		}
-		return nil
-	})
-}
-
-// sampler looks at servers until ctx ends.
-func (w *world) sampler(ctx context.Context) {
-	for ctx.Err() == nil {
-		for _, s := range w.servers {
-			w.look(s)
-		}
-		w.states()
-		pause(ctx, time.Second)
-	}
 }

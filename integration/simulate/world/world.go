@@ -69,6 +69,8 @@ type world struct {
 	last     log.Seq  // of an accepted write
 	own      log.UUID // the cluster
 	sums     []string // of the servers' states at the end
+	past     witness
+	heap     int64 // in use when the history began
 }
 
 // Run runs a history in a bubble.
@@ -94,6 +96,7 @@ func Run(t *testing.T, h history.History, o Options) (report Report) {
 		w := &world{h: h, o: o, folder: folder, seen: new(seen.Log), coverage: map[string]int{}, ways: map[[2]string]map[int]network.Link{}, freezing: make(chan struct{}, 1), operating: make(chan struct{}, 1)}
 		w.seen.Watch(w.notice)
 		w.setDate()
+		w.heap = heap()
 		at := time.Now()
 		w.live()
 		report = Report{Failures: w.failures, Coverage: w.coverage, Simulated: time.Since(at), Seen: w.seen}
@@ -205,21 +208,6 @@ func (w *world) logger(who string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w.o.Log, &slog.HandlerOptions{Level: slog.LevelInfo})).With("who", who)
 }
 
-// look records a server's position.
-func (w *world) look(s *server) (e seen.Server, ok bool) {
-	store := s.store()
-	if store == nil {
-		return e, false
-	}
-	st := store.Status()
-	e = seen.Server{Applied: st.Applied, Head: st.Head, Term: st.Term, Leads: st.State == "Leader", Leader: st.LeaderID, Ready: st.NotReady, Lag: st.LagEvents, Features: st.Feature}
-	if st.Diverged != "" {
-		w.fail("%s serves no more at %v: %s", s.name, w.seen.Since(time.Now()), st.Diverged)
-	}
-	w.seen.Add(s.name, e)
-	return e, true
-}
-
 // live is the whole life of the world.
 func (w *world) live() {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -251,6 +239,7 @@ func (w *world) live() {
 	work.Go(func() { w.follower(working, 0, nil) })
 	work.Go(func() { w.follower(working, 1, url.Values{"kind": {"nic"}}) })
 	work.Go(func() { w.waiter(working) })
+	work.Go(func() { w.awaiter(working) })
 	work.Go(func() { w.sampler(working) })
 	w.happen()
 	w.seen.Add("world", seen.Process{State: "the faults are over"})
