@@ -124,6 +124,14 @@ func (w *world) actOf(i int, f history.Fault) func() error {
 		if c := w.clock(f.On); c != nil {
 			return func() error { return c.suffer(f) }
 		}
+	case history.Revoke:
+		if w.certificates != nil {
+			return func() error { return w.revoke(f) }
+		}
+	case history.Rotate:
+		if w.certificates != nil {
+			return func() error { return w.operate(f) }
+		}
 	case history.Transfer, history.Remove, history.Retain, history.Snapshot, history.Restore:
 		return func() error { return w.operate(f) }
 	case history.Meddle, history.Refuse:
@@ -274,7 +282,9 @@ func (w *world) operate(f history.Fault) error {
 	case history.Snapshot:
 		return w.snapshot(f)
 	case history.Restore:
-		return w.restore()
+		return errors.Join(w.restore(), w.certificates.afterRestore())
+	case history.Rotate:
+		return w.certificates.rotate(f)
 	case history.Retain:
 		return w.ask(http.MethodPut, "/cluster/retention", map[string]any{"age": "168h", "events": f.N, "bytes": 16 << 20}, 5*time.Second)
 	case history.Remove:
