@@ -134,6 +134,10 @@ func (w *world) actOf(i int, f history.Fault) func() error {
 		}
 	case history.Transfer, history.Remove, history.Retain, history.Snapshot, history.Restore:
 		return func() error { return w.operate(f) }
+	case history.Lie:
+		if n := w.node(f.On); n != nil {
+			return func() error { return n.lie(f) }
+		}
 	case history.Meddle, history.Refuse:
 		if n := w.node(f.On); n != nil {
 			return func() error { return n.suffer(f) }

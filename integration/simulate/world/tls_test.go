@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/integration/simulate/coverage"
 	"rutter/integration/simulate/disk"
 	"rutter/integration/simulate/history"
 	"rutter/integration/simulate/oracle"
@@ -18,6 +19,7 @@ import (
 var trusted = map[string][]history.Fault{
 	"none":   nil,
 	"rotate": {{At: 3 * s, Kind: history.Rotate}},
+	"lie":    {{At: 3 * s, Kind: history.Lie, On: "cn1"}, {At: 12 * s, Kind: history.Lie, On: "cn2"}},
 	"revoke": {{At: 3 * s, For: 4 * s, Kind: history.Revoke, On: "cn1"}, {At: 8 * s, For: 4 * s, Kind: history.Revoke, On: "s1"}},
 }
 
@@ -35,6 +37,14 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// TestLieWithoutTLS: what a node says of the future is not believed.
+func TestLieWithoutTLS(t *testing.T) {
+	h := history.History{Seed: 3, Servers: 3, Agents: 5, Clients: 2, Duration: 10 * s, Faults: []history.Fault{{At: 3 * s, Kind: history.Lie, On: "cn1"}}}
+	if r := judged(t, h, nil); r.Coverage[coverage.LieRefused] == 0 {
+		t.Error("no lie was refused")
+	}
+}
+
 // judged runs a history, and returns what it came to.
 func judged(t *testing.T, h history.History, d *disk.Disk) world.Report {
 	t.Helper()
@@ -48,4 +58,17 @@ func judged(t *testing.T, h history.History, d *disk.Disk) world.Report {
 	}
 	t.Log(fmt.Sprint(r.Simulated, r.Real, r.Coverage))
 	return r
+}
+
+// TestTLSSeeds runs the histories of RUTTER_SEEDS seeds from RUTTER_FROM on, with certificates and
+// their faults.
+func TestTLSSeeds(t *testing.T) {
+	count, _ := strconv.Atoi(os.Getenv("RUTTER_SEEDS"))
+	from, _ := strconv.ParseUint(os.Getenv("RUTTER_FROM"), 10, 64)
+	d := disk.New(t)
+	p := history.Usual()
+	p.TLS, p.Themes = 100, append(history.Themes(), history.Trust, history.Trust)
+	for seed := from; seed < from+uint64(count); seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { judged(t, history.Generate(seed, p), d) })
+	}
 }
