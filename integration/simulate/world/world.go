@@ -53,6 +53,8 @@ type world struct {
 	nodes   []*node
 	ctx     context.Context // of all that clients do; ends with the world
 	model   model
+	// certificates are those of all; nil: without TLS.
+	certificates *certificates
 
 	freezing  chan struct{}  // who has put a value here may call synctest.Wait
 	operating chan struct{}  // the operator does one thing at a time
@@ -222,7 +224,15 @@ func (w *world) live() {
 		w.nodes = append(w.nodes, w.newNode(i))
 	}
 	defer w.end(cancel)
+	if err := w.openCertificates(); err != nil {
+		w.fail("certificates: %v", err)
+		return
+	}
 	if !w.found() {
+		return
+	}
+	if err := w.certificates.recordAll(); err != nil {
+		w.fail("certificates: %v", err)
 		return
 	}
 	if err := w.keepOld(); err != nil {
