@@ -27,7 +27,6 @@ type kernel struct {
 	rnd      *rand.Rand
 	spaces   map[string]bool // VM namespaces
 	numbers  plan.Numbers
-	forgot   bool   // a cache was lost
 	complete bool   // the pass under way may remove
 	notify   func() // tells the agent of changes by others; nil: none runs
 }
@@ -107,6 +106,9 @@ func (d device) add(namespaces []string) {
 	}
 }
 
+// ResolverFiles is that of *link.Netlink: all that there are.
+func (d device) ResolverFiles() (map[string]string, error) { return d.k.fake.ResolverFiles() }
+
 // Namespaces is that of *link.Netlink: all that there are.
 func (d device) Namespaces() []string { return slices.Sorted(maps.Keys(d.k.spaces)) }
 
@@ -119,6 +121,7 @@ func (k *kernel) manager(numbers plan.Numbers, save func(plan.Numbers) error) *l
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.numbers = numbers
+	k.numbers.SetNode(k.n.cn)
 	return link.NewManager(link.ManagerConfig{Kernel: device{k}, Numbers: numbers, Save: func(n plan.Numbers) error {
 		k.numbers = n // the pass has the lock
 		return save(n)
@@ -154,9 +157,6 @@ func (k *kernel) differences(want desired.Links) (all []string) {
 	}
 	work := plan.Plan(want, have, k.numbers, true)
 	for _, s := range work.Steps {
-		if s.Op == plan.OpRemoveResolvers && k.forgot {
-			continue // the numbers say where they are, and went with the cache
-		}
 		all = append(all, s.String())
 	}
 	for _, b := range work.Blocked {
@@ -199,11 +199,4 @@ func (k *kernel) meddle(n int64, seed uint64) (done []string) {
 		k.notify()
 	}
 	return done
-}
-
-// forget: the node's cache goes, and with it what says where resolvers were written.
-func (k *kernel) forget() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.forgot = true
 }
