@@ -12,6 +12,7 @@ import (
 	"rutter/agent/link/plan"
 	"rutter/api/client"
 	"rutter/integration/simulate/network"
+	"rutter/integration/simulate/seen"
 	"rutter/log"
 )
 
