@@ -21,6 +21,7 @@ var (
 	flagHunt    = flag.String("hunt", "", "look for these mutants, names or patterns with commas, in the order given")
 	flagMost    = flag.Int("most", 25, "with hunt: so many histories for a mutant at most")
 	flagProgram = flag.String("program", "", "with hunt: a program that has the mutants already")
+	flagThemes  = flag.String("themes", "", "with hunt: the themes of every second history, with commas, instead of those of the mutant's package")
 	flagAgain   = flag.Bool("again", false, "with hunt: begin anew with those that were tried before")
 )
 
@@ -61,6 +62,12 @@ func huntHistory(m mutants.Mutant, n int) history.History {
 			return strings.HasPrefix(m.File, t.prefix)
 		})
 		p.Themes = huntThemes[i].themes
+		if *flagThemes != "" {
+			p.Themes = nil
+			for theme := range strings.SplitSeq(*flagThemes, ",") {
+				p.Themes = append(p.Themes, history.Theme(theme))
+			}
+		}
 	}
 	return history.Generate(huntSeed+uint64(n-1), p)
 }

@@ -67,7 +67,7 @@ var storeLog = []Mutant{
 	},
 	{
 		Name: "raft-log-not-synced", File: "raftstore/internal/raftlog/log.go",
-		Old: "\t\t\tInitialMmapSize: opts.MapBytes,\n", New: "\t\t\tInitialMmapSize: opts.MapBytes,\n\t\t\tNoSync:          true,\n",
+		Old: "\tbolt, err := raftboltdb.New(raftboltdb.Options{\n\t\tPath: path,\n", New: "\tbolt, err := raftboltdb.New(raftboltdb.Options{\n\t\tPath:   path,\n\t\tNoSync: true,\n",
 		Breaks: "acknowledged changes are lost when the power fails",
 		Rules:  []string{"P3"}, Peer: "etcd#14370",
 		Own: []string{"raftstore.TestPowerCutOfLeader"},
