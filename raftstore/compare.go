@@ -285,6 +285,30 @@ func (p *points) reset(h *changesdb.Head) {
 	}
 }
 
+// Point is a place of raft's log that this server's state has reached, with the digest of what
+// the server holds there: head, chain hash, objects and the window of change ids. Servers that
+// know the same must have the same digest at the same index.
+type Point struct {
+	Index  uint64 // raft's
+	Seq    log.Seq
+	Digest [16]byte
+}
+
+// Points returns the newest points above a raft index, in order: at most as many as a server
+// remembers to compare itself with others.
+func (s *Store) Points(after uint64) []Point {
+	p := &s.comparison.points
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []Point
+	for i := p.n - min(p.n, pointsKept); i < p.n; i++ {
+		if at := p.ring[i%pointsKept]; at.index > after {
+			all = append(all, Point{at.index, at.seq, [16]byte(at.digest.Bytes())})
+		}
+	}
+	return all
+}
+
 // upTo returns the newest point at or below index; the zero point if there is none.
 func (p *points) upTo(index uint64) point {
 	p.mu.Lock()

@@ -205,4 +205,12 @@ func TestPoints(t *testing.T) {
 			t.Errorf("up to %d: %d, want %d", test.ask, got, test.want)
 		}
 	}
+	s := &Store{}
+	for i := uint64(1); i <= pointsKept+3; i++ {
+		s.comparison.points.push(&changesdb.Head{Command: i, Seq: log.Seq(2 * i)})
+	}
+	all, some := s.Points(0), s.Points(pointsKept+1)
+	if len(all) != pointsKept || all[0].Index != 4 || len(some) != 2 || some[1].Index != pointsKept+3 || some[1].Seq != 2*pointsKept+6 || some[0].Digest == some[1].Digest {
+		t.Errorf("%d points from %+v on, and at last %+v", len(all), all[0], some)
+	}
 }

@@ -58,7 +58,7 @@ func newPast(records []seen.Record) *past {
 	}
 	var longest seen.Entries
 	for _, name := range p.servers() {
-		if l := p.logs[name]; len(l.Entries) > 0 && (len(longest.Entries) == 0 || last(l) > last(longest)) {
+		if l := p.logs[name]; len(l.Entries) > 0 && (len(longest.Entries) == 0 || last(l) > last(longest) || last(l) == last(longest) && len(l.Entries) > len(longest.Entries)) {
 			longest = l
 		}
 	}
@@ -196,6 +196,28 @@ func (p *past) fold(fn func(e entry, before, after func(cn log.UUID, scopes []lo
 			}
 		}
 		from = to + 1
+	}
+	return true
+}
+
+// states calls fn with the witness's state after each change, and the seq of its last entry, and
+// before with an empty state at 0. It reports whether it could; see fold.
+func (p *past) states(fn func(seq log.Seq, state *projections.State)) bool {
+	if p.floor() != 1 || p.head() != log.Seq(len(p.entries)) {
+		return false
+	}
+	state := projections.NewState()
+	fn(0, state)
+	for _, e := range p.entries {
+		if e.event == nil {
+			return false
+		}
+		if _, err := state.Apply(e.Seq, e.event); err != nil {
+			return false
+		}
+		if e.event.More == 0 {
+			fn(e.Seq, state)
+		}
 	}
 	return true
 }

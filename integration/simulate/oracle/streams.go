@@ -97,8 +97,17 @@ func stream(p *past, report report) {
 				p.item(s, e, interests, report)
 			}
 			s.at, s.known = e.Seq, true
+		case seen.Reset:
+			if s := all[e.Stream]; s != nil {
+				s.at, s.known = 0, false
+			}
+		case seen.Bookmark:
+			if s := all[e.Stream]; s != nil {
+				s.at, s.known = max(s.at, e.Seq), true
+			}
 		}
 	}
+	p.feeds(report)
 }
 
 // item compares an item with the log, and looks for what should have come before it.
@@ -117,8 +126,8 @@ func (p *past) item(s *subscriber, e seen.Item, interests map[log.UUID]*interest
 	if _, node := cnOf(s.began.Filter); !node && !may(at) { // of nodes: beyond
 		report("%s (%s) has entry %d, which is a %s", e.Stream, s.began.Filter, e.Seq, at.event.Kind)
 	}
-	if !s.known {
-		return
+	if !s.known || s.began.Kind == "feed" {
+		return // see feeds
 	}
 	for seq := max(s.at+1, p.floor()); seq < e.Seq; seq++ {
 		if skipped, ok := p.at(seq); ok && must(skipped) {

@@ -128,8 +128,10 @@ type Read struct {
 type StreamBegun struct {
 	Stream string // its name
 	Kind   string // entries, log, changefeed
-	Filter string // the query; "": all
+	Filter string // the query; "": all. Of a compute node: cn=UUID
 	After  log.Cursor
+	// Held are the scopes that a compute node says it holds, with the seq that each is as of.
+	Held map[log.Scope]log.Seq
 }
 
 // Item is one entry of a stream, as it came. Streams of entries have Bytes, others Line.
@@ -139,6 +141,39 @@ type Item struct {
 	Chain  log.ChainPrefix
 	Bytes  []byte
 	Line   string
+}
+
+// Scope is a scope that a compute node got whole (Objects, in order), or that was dropped.
+type Scope struct {
+	Stream  string
+	Scope   log.Scope
+	AsOf    log.Seq // or of the drop
+	Chain   log.ChainPrefix
+	Dropped bool
+	Objects []Object
+}
+
+// Object is an object of a scope, as it came.
+type Object struct {
+	Kind     log.Kind
+	ID       string
+	Revision log.Revision
+	Seq      log.Seq
+	Bytes    []byte
+}
+
+// Bookmark says to a compute node that everything up to Seq was sent.
+type Bookmark struct {
+	Stream  string
+	Seq     log.Seq
+	Chain   log.ChainPrefix
+	Digests map[log.Scope]log.Digest
+}
+
+// Reset says to a compute node that its place cannot be used: everything follows anew.
+type Reset struct {
+	Stream string
+	Reason string
 }
 
 // StreamEnded is the end of a stream, with its error.
@@ -176,6 +211,12 @@ type Agent struct {
 	Complete         bool
 	Desired, Kernel  string // in one form; compared only when nothing moves
 	Differences      []string
+	// Compared: nothing moved at this look, the node had said that its kernel has all up to Head,
+	// and the log stood there: Differences must be none.
+	Compared bool
+	// Mismatches counts the digests of servers that this agent, since it began, found to differ
+	// from its own.
+	Mismatches uint32
 }
 
 // Step is a step that an agent did in its kernel.
@@ -240,6 +281,9 @@ func (WriteBegun) event()  {}
 func (Read) event()        {}
 func (StreamBegun) event() {}
 func (Item) event()        {}
+func (Scope) event()       {}
+func (Bookmark) event()    {}
+func (Reset) event()       {}
 func (StreamEnded) event() {}
 func (Server) event()      {}
 func (State) event()       {}

@@ -99,6 +99,10 @@ func (w *world) unprogrammed(n *node, store *raftstore.Store) (why []string) {
 
 // judge checks what must hold of all that was seen.
 func (w *world) judge() {
+	for _, s := range w.servers {
+		w.points(s)
+	}
+	w.tell()
 	entries := map[string][]log.Entry{}
 	for _, s := range w.servers {
 		store := s.store()

@@ -60,7 +60,7 @@ func (n *node) start() error {
 		return err
 	}
 	a, err := agent.New(agent.Config{
-		CN: n.cn, Folder: n.folder, Servers: api.Servers(), Dialer: api, Logger: n.w.logger(n.name),
+		CN: n.cn, Folder: n.folder, Servers: api.Servers(), Dialer: tapped{api, n}, Logger: n.w.logger(n.name),
 		Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
 			return programmed{n.kernel.manager(numbers, save), n.kernel}, nil
 		},

@@ -2,7 +2,6 @@ package world
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/url"
@@ -12,7 +11,6 @@ import (
 	"rutter/api/client"
 	"rutter/integration/simulate/seen"
 	"rutter/log"
-	"rutter/raftstore"
 )
 
 // reader reads registers with every promise that reads can have, until ctx ends.
@@ -181,35 +179,4 @@ func (w *world) timeline() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.restores
-}
-
-// states records the digests of all servers at one moment.
-func (w *world) states() {
-	_ = w.freeze(func() error {
-		for _, s := range w.servers {
-			store := s.store()
-			if store == nil {
-				continue
-			}
-			e := seen.State{Applied: store.Status().Applied}
-			store.View(func(v raftstore.View) {
-				e.Seq, e.Digest = v.Head.Seq, log.Hash(sha256.Sum256(fmt.Append(nil, v.State.Sum())))
-			})
-			if e.Applied > 0 {
-				w.seen.Add(s.name, e)
-			}
-		}
-		return nil
-	})
-}
-
-// sampler looks at servers until ctx ends.
-func (w *world) sampler(ctx context.Context) {
-	for ctx.Err() == nil {
-		for _, s := range w.servers {
-			w.look(s)
-		}
-		w.states()
-		pause(ctx, time.Second)
-	}
 }

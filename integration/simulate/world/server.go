@@ -51,6 +51,8 @@ type server struct {
 	cancel  context.CancelFunc
 	ended   chan struct{} // closed when Run has returned
 	err     error         // of Run
+	looked  *raftstore.Store
+	pointed uint64 // the raft index up to which looked was compared with others
 }
 
 // clock is a machine's wall clock: the bubble's, and what faults add.

@@ -69,6 +69,7 @@ type world struct {
 	last     log.Seq  // of an accepted write
 	own      log.UUID // the cluster
 	sums     []string // of the servers' states at the end
+	past     witness
 }
 
 // Run runs a history in a bubble.
@@ -203,21 +204,6 @@ func (w *world) logger(who string) *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(slog.NewTextHandler(w.o.Log, &slog.HandlerOptions{Level: slog.LevelInfo})).With("who", who)
-}
-
-// look records a server's position.
-func (w *world) look(s *server) (e seen.Server, ok bool) {
-	store := s.store()
-	if store == nil {
-		return e, false
-	}
-	st := store.Status()
-	e = seen.Server{Applied: st.Applied, Head: st.Head, Term: st.Term, Leads: st.State == "Leader", Leader: st.LeaderID, Ready: st.NotReady, Lag: st.LagEvents, Features: st.Feature}
-	if st.Diverged != "" {
-		w.fail("%s serves no more at %v: %s", s.name, w.seen.Since(time.Now()), st.Diverged)
-	}
-	w.seen.Add(s.name, e)
-	return e, true
 }
 
 // live is the whole life of the world.
