@@ -46,6 +46,9 @@ func kernels(p *past, report report) {
 	for _, r := range p.records {
 		if e, ok := r.Event.(seen.Agent); ok {
 			latest[r.Who] = e
+			if e.Compared && len(e.Differences) > 0 {
+				report("%s said at %v that its kernel has all up to %d, and it differs in %d things, first: %s", r.Who, r.At, e.Programmed.Seq, len(e.Differences), e.Differences[0])
+			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(latest)) {

@@ -146,6 +146,7 @@ func good(t *testing.T) *cloud {
 		e, err := c.entries[i].Event()
 		return err == nil && c.state.Interested(changetest.UUID(11), e.Scopes)
 	})
+	c.feed("cn1", changetest.UUID(11))
 	c.add("w1", seen.Barrier{Seq: c.cursor().Seq, Done: true})
 	c.add("w1", seen.Barrier{Seq: c.cursor().Seq, Missing: []string{"cn1"}})
 	c.add("cn1", seen.Step{Text: "del", Deletes: true, Complete: true})
@@ -228,11 +229,14 @@ func TestWithoutWitness(t *testing.T) {
 	}
 }
 
-// breaches is at least one wrong record for each oracle.
-var breaches = []struct {
+// breach makes good records wrong, so that an oracle must find it.
+type breach struct {
 	oracle, name string
 	do           func(c *cloud)
-}{
+}
+
+// breaches is at least one wrong record for each oracle.
+var breaches = []breach{
 	{"dense", "a gap", func(c *cloud) { edit(c, 0, func(e *seen.Entries) { e.Entries = slices.Delete(e.Entries, 3, 4) }) }},
 	{"dense", "a wrong hash", func(c *cloud) { edit(c, 0, func(e *seen.Entries) { e.Entries[4].Hash[9] ^= 1 }) }},
 	{"dense", "half a change at the end", func(c *cloud) { edit(c, 1, func(e *seen.Entries) { e.Entries = e.Entries[:1] }) }},
@@ -350,7 +354,7 @@ var breaches = []struct {
 // TestBreaches: each oracle finds what breaks its promise, and there is a breach for each.
 func TestBreaches(t *testing.T) {
 	tested := make(map[string]bool)
-	for _, b := range breaches {
+	for _, b := range slices.Concat(breaches, nodeBreaches) {
 		tested[b.oracle] = true
 		t.Run(b.oracle+": "+b.name, func(t *testing.T) {
 			c := good(t)

@@ -20,6 +20,11 @@ import (
 // client returns a client on a host, of one server or, if server is "", of all, with the
 // first-th first.
 func (w *world) client(h *network.Host, server string, first int) (*client.Client, error) {
+	return w.waitingClient(h, server, first, 0)
+}
+
+// waitingClient is client, whose writes wait so long for the compute nodes.
+func (w *world) waitingClient(h *network.Host, server string, first int, await time.Duration) (*client.Client, error) {
 	var urls []string
 	for i := range w.servers {
 		s := w.servers[(i+first)%len(w.servers)]
@@ -28,7 +33,7 @@ func (w *world) client(h *network.Host, server string, first int) (*client.Clien
 		}
 	}
 	return client.New(client.Config{
-		Servers: urls, Timeout: 15 * time.Second, AttemptTimeout: 3 * time.Second, Silence: 20 * time.Second,
+		Servers: urls, Await: await, Timeout: 15 * time.Second, AttemptTimeout: 3 * time.Second, Silence: 20 * time.Second,
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 			defer cancel()

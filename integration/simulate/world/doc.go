@@ -11,7 +11,7 @@
 // How a process is killed: at a moment in which no goroutine of the bubble runs, its folder is
 // put aside and a copy left in its place, and its host answers no more. The process goes on in
 // the old files until it has ended, and what it does there is seen by none. On a simulated disk
-// each further operation fails instead, and the machine starts again when the process has ended.
+// each further operation fails, and the next process gets a copy of the disk as of that instant.
 //
 // What a bubble demands of the product: a goroutine that waits for a mutex keeps the clock
 // standing. So a lock whose owner may wait, for a disk or for another server, is a channel

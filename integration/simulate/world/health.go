@@ -86,7 +86,7 @@ func (w *world) unprogrammed(n *node, store *raftstore.Store) (why []string) {
 	store.View(func(v raftstore.View) { want = desired.Of(v.State, n.cn) })
 	lacks := n.kernel.differences(want)
 	status := a.Status()
-	e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Differences: lacks}
+	e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Differences: lacks, Mismatches: status.Mismatches}
 	w.seen.Add(n.name, e)
 	if len(lacks) > 0 {
 		why = append(why, fmt.Sprintf("%s: its kernel is not as the log wants it: %d steps: %s (state %s, cursor %s, error %q, failures %v)", n.name, len(lacks), strings.Join(lacks[:min(4, len(lacks))], "; "), status.State, status.Cursor, status.Failure, status.Kernel.Failures))

@@ -28,6 +28,8 @@ type kernel struct {
 	spaces   map[string]bool // VM namespaces
 	numbers  plan.Numbers
 	forgot   bool   // a cache was lost
+	refused  bool   // it refused steps once
+	meddled  bool   // another program changed it once
 	complete bool   // the pass under way may remove
 	notify   func() // tells the agent of changes by others; nil: none runs
 }
@@ -36,6 +38,7 @@ func newKernel(n *node, seed uint64) *kernel {
 	k := &kernel{n: n, spaces: map[string]bool{}, rnd: rand.New(rand.NewPCG(seed, 7))}
 	k.fake.Fail = func(plan.Step) error {
 		if percent := k.refuse.Load(); percent > 0 && k.rnd.Int64N(100) < percent {
+			k.refused = true
 			return syscall.EBUSY
 		}
 		return nil
@@ -170,6 +173,7 @@ func (k *kernel) meddle(n int64, seed uint64) (done []string) {
 	rnd := rand.New(rand.NewPCG(seed, 11))
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.meddled = true
 	for range n {
 		if len(k.fake.Links) == 0 {
 			break
@@ -199,6 +203,14 @@ func (k *kernel) meddle(n int64, seed uint64) (done []string) {
 		k.notify()
 	}
 	return done
+}
+
+// unlike reports whether the kernel may be unlike what its agent believes: another program
+// changed it, or it refuses steps. Then only the end of the history shows whether it is mended.
+func (k *kernel) unlike() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.meddled || k.refused
 }
 
 // forget: the node's cache goes, and with it what says where resolvers were written.

@@ -126,26 +126,31 @@ func (w *world) aside(dir string) error {
 // crash kills the server's process: it does nothing more that another machine notices.
 func (s *server) crash() error {
 	if s.folder != nil {
-		s.abandon(false)
-		return nil
+		s.host.Kill()
+		return s.abandon(false, 0)
 	}
 	return s.w.freeze(func() error {
 		if err := s.w.aside(s.dir); err != nil {
 			return err
 		}
 		s.host.Kill()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.run == nil {
-			return nil
-		}
-		s.cancel()
-		ended := s.ended
-		s.w.zombies.Go(func() { <-ended })
-		s.run = nil
-		s.w.seen.Add(s.name, seen.Process{State: "killed"})
+		s.gone()
 		return nil
 	})
+}
+
+// gone: the server's process is no more. What still runs of it ends beside.
+func (s *server) gone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run == nil {
+		return
+	}
+	s.cancel()
+	ended := s.ended
+	s.w.zombies.Go(func() { <-ended })
+	s.run = nil
+	s.w.seen.Add(s.name, seen.Process{State: "killed"})
 }
 
 // crash kills the agent's process.
@@ -228,29 +233,32 @@ func (s *server) rot(seed uint64, bits int64) error {
 // empty gives the server's next process an empty folder.
 func (s *server) empty() error {
 	if s.folder != nil {
-		s.folder = s.w.o.Disk.Folder(filepath.Base(s.folder.Path()))
+		s.folder = s.w.o.Disk.Folder(s.nextFolder()) // what still runs of the last process has the other
+		s.dir = s.folder.Path()
 		return nil
 	}
 	return os.RemoveAll(s.dir)
 }
 
-// abandon ends the process of a server whose folder is a disk that can fail: from now on every
-// operation fails, and nothing more is heard of it. It returns when the process has ended.
-func (s *server) abandon(silently bool) {
-	if silently {
-		s.host.Down()
-	} else {
-		s.host.Kill()
+// abandon ends the process of a server whose folder is a disk that can fail, at this instant: it
+// changes nothing more there. The next process gets a copy, and may start at once; if the power
+// failed, some of what was not synced is not in it.
+func (s *server) abandon(power bool, seed uint64) error {
+	next, err := s.folder.Crash(s.nextFolder(), power, seed)
+	if err != nil {
+		return err
 	}
-	s.folder.FailAfter(0)
-	s.mu.Lock()
-	cancel, ended := s.cancel, s.ended
-	s.run = nil
-	s.mu.Unlock()
-	s.w.seen.Add(s.name, seen.Process{State: "killed"})
-	cancel()
-	<-ended
-	s.folder.Heal()
+	s.gone()
+	s.folder, s.dir = next, next.Path()
+	return nil
+}
+
+// nextFolder is the name of a folder that this history has not used.
+func (s *server) nextFolder() string {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	s.w.killed++
+	return fmt.Sprintf("%s.%d", s.name, s.w.killed)
 }
 
 // leaveFiles gives the server's next process a copy of the files: goroutines of the last one,
@@ -259,10 +267,7 @@ func (s *server) leaveFiles() error {
 	if s.folder == nil {
 		return s.w.freeze(func() error { return s.w.aside(s.dir) })
 	}
-	s.w.mu.Lock()
-	s.w.killed++
-	next := s.w.o.Disk.Folder(fmt.Sprintf("%s.hung%d", s.name, s.w.killed))
-	s.w.mu.Unlock()
+	next := s.w.o.Disk.Folder(s.nextFolder())
 	if err := os.CopyFS(next.Path(), os.DirFS(s.folder.Path())); err != nil {
 		return err
 	}
@@ -283,8 +288,8 @@ func (s *server) power(f history.Fault) error {
 	if s.folder.Unsynced() > 0 {
 		s.w.count("restart_in_write", 1)
 	}
-	s.abandon(true)
-	return s.folder.PowerCut(f.Seed)
+	s.host.Down()
+	return s.abandon(true, f.Seed)
 }
 
 // full leaves n bytes of room on a server's disk.

@@ -27,6 +27,7 @@ type node struct {
 	folder string
 	kernel *kernel
 	clock  clock
+	looked log.Cursor // at which the kernel was compared with the log last; of the sampler
 
 	mu     sync.Mutex // protects what follows
 	agent  *agent.Agent

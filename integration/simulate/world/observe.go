@@ -2,10 +2,16 @@ package world
 
 import (
 	"context"
+	"fmt"
+	"runtime"
+	"runtime/metrics"
+	"strings"
 	"time"
 
 	"rutter/integration/simulate/seen"
 	"rutter/log"
+	"rutter/projections/desired"
+	"rutter/raftstore"
 )
 
 // sampler looks at servers until ctx ends.
@@ -23,6 +29,119 @@ func (w *world) sample() {
 		w.points(s)
 	}
 	w.gather()
+	w.nodesNow()
+	w.sizesOfAll()
+}
+
+// moment is the state of a server at an instant in which nothing moves.
+type moment struct {
+	head log.Cursor
+	want func(*node) desired.Links // nil: no server runs
+}
+
+// newest returns what the server that is furthest wants of the nodes; call it in freeze.
+func (w *world) newest() (m moment) {
+	var newest *raftstore.Store
+	for _, s := range w.servers {
+		if store := s.store(); store != nil && (newest == nil || store.Head().Seq > newest.Head().Seq) {
+			newest = store
+		}
+	}
+	if newest == nil {
+		return m
+	}
+	newest.View(func(v raftstore.View) { m.head = v.Head })
+	m.want = func(n *node) (want desired.Links) {
+		newest.View(func(v raftstore.View) { want = desired.Of(v.State, n.cn) })
+		return want
+	}
+	return m
+}
+
+// nodesNow looks at all agents, and at the kernels of those that say that they have all that the
+// log has.
+func (w *world) nodesNow() {
+	_ = w.freeze(func() error {
+		m := w.newest()
+		for _, n := range w.nodes {
+			a := n.running()
+			if a == nil || m.want == nil {
+				continue
+			}
+			status := a.Status()
+			e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Mismatches: status.Mismatches}
+			if n.looked != m.head && status.Cursor == m.head && status.Programmed == m.head.Seq && !n.kernel.unlike() {
+				n.looked = m.head
+				e.Compared, e.Differences = true, n.kernel.differences(m.want(n))
+				w.count("kernels compared", 1)
+			}
+			w.seen.Add(n.name, e)
+		}
+		return nil
+	})
+}
+
+// lacking says what kernels lack of an entry up to which a barrier was done just now. Only if the
+// log is still there is it known what they are to have.
+func (w *world) lacking(seq log.Seq, concerned func(*node) bool) (lack map[string]string) {
+	lack = map[string]string{}
+	_ = w.freeze(func() error {
+		m := w.newest()
+		if m.want == nil || m.head.Seq != seq {
+			return nil
+		}
+		for _, n := range w.nodes {
+			if !concerned(n) || n.kernel.unlike() {
+				continue
+			}
+			w.count("barrier kernels", 1)
+			if d := n.kernel.differences(m.want(n)); len(d) > 0 {
+				lack[n.name] = fmt.Sprintf("%d steps: %s", len(d), strings.Join(d[:min(3, len(d))], "; "))
+			}
+		}
+		return nil
+	})
+	return lack
+}
+
+// Bounds of a simulated cluster of five servers and fifty nodes. Those of the process hold for
+// what one history needs over what there was at its begin.
+const (
+	maxHeap        = 512 << 20
+	maxGoroutines  = 5000
+	maxConnections = 1000
+	maxNetQueued   = 64 << 20
+	maxProposals   = 4096
+	maxLagBytes    = 64 << 20
+)
+
+// heap is what objects need, in bytes, with those that are garbage.
+func heap() int64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return int64(sample[0].Value.Uint64())
+}
+
+// sizesOfAll records the sizes of what must not grow without a bound, of the whole process.
+func (w *world) sizesOfAll() {
+	counts := w.net.Counts()
+	for _, q := range []seen.Queue{
+		{Name: "bytes of the heap", Size: heap() - w.heap, Bound: maxHeap},
+		{Name: "goroutines", Size: int64(runtime.NumGoroutine()), Bound: maxGoroutines},
+		{Name: "connections", Size: int64(counts["connections open"]), Bound: maxConnections},
+		{Name: "bytes on the network", Size: int64(counts["bytes queued"]), Bound: maxNetQueued},
+	} {
+		w.seen.Add("world", q)
+	}
+}
+
+// sizes records those of a server.
+func (w *world) sizes(s *server, st *raftstore.Status) {
+	w.seen.Add(s.name, seen.Queue{Name: "proposals", Size: int64(st.Queued), Bound: maxProposals})
+	w.seen.Add(s.name, seen.Queue{Name: "bytes not in changes.db", Size: int64(st.LagBytes), Bound: maxLagBytes})
+	if st.RingFirst > 0 && st.Head.Seq >= st.RingFirst {
+		w.seen.Add(s.name, seen.Queue{Name: "entries in the ring", Size: int64(st.Head.Seq - st.RingFirst + 1), Bound: int64(ringEntries + st.LagEvents)})
+	}
 }
 
 // look records a server's position.
@@ -31,11 +150,16 @@ func (w *world) look(s *server) (e seen.Server, ok bool) {
 	if store == nil {
 		return e, false
 	}
-	before := store.Status()
 	st := store.Status()
-	// Status reads raft's state before its term: a server that led in a term may be told of a new
-	// one between. Only if the term was the same before and after did it lead in that term.
-	leads := st.State == "Leader" && st.Term == before.Term
+	leads := st.State == "Leader"
+	if leads {
+		// Status reads raft's state before its term: a server that led in a term may be told of a
+		// new one between. Only if the term was the same before and after did it lead in that term.
+		term := st.Term
+		st = store.Status()
+		leads = st.State == "Leader" && st.Term == term
+	}
+	w.sizes(s, &st)
 	e = seen.Server{Applied: st.Applied, Head: st.Head, Term: st.Term, Leads: leads, Leader: st.LeaderID, Ready: st.NotReady, Lag: st.LagEvents, Features: st.Feature}
 	if st.Diverged != "" {
 		w.fail("%s serves no more at %v: %s", s.name, w.seen.Since(time.Now()), st.Diverged)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"time"
 
@@ -143,11 +144,42 @@ func (w *world) waiter(ctx context.Context, i int) {
 			e.Err = err.Error()
 		}
 		if e.Done && w.timeline() == timeline {
-			e.Kernels = lacking(agents, w.agents(), e.Seq)
+			e.Kernels = w.lacking(e.Seq, func(*node) bool { return true })
+			maps.Copy(e.Kernels, lacking(agents, w.agents(), e.Seq))
 		}
 		w.seen.Add(who, e)
 		w.count(fmt.Sprintf("barrier done=%v", e.Done), 1)
 		pause(ctx, time.Duration(rnd.Int64N(int64(2*w.think()))))
+	}
+}
+
+// awaiter writes changes that wait for the compute nodes, and looks at the kernels when it is
+// told that they have them.
+func (w *world) awaiter(ctx context.Context) {
+	const who = "w3"
+	rnd := w.rand(who)
+	api, err := w.waitingClient(w.net.Host(who), "", 0, 2*time.Second)
+	if err != nil {
+		w.fail("client: %v", err)
+		return
+	}
+	defer api.Close()
+	for n := 0; ctx.Err() == nil; n++ {
+		cn := rnd.IntN(w.h.Agents)
+		c := &log.Change{ID: changeID(rnd), Ops: w.model.create(rnd, cn)}
+		timeline := w.timeline()
+		within, cancel := context.WithTimeout(w.ctx, 10*time.Second)
+		wrote := w.write(within, who, "await", api.Submit, c)
+		cancel()
+		if wrote.Outcome == seen.Accepted {
+			e := seen.Barrier{Seq: wrote.Result.Last, From: wrote.From, Until: wrote.Until, Done: true, Kernels: map[string]string{}}
+			if w.timeline() == timeline {
+				e.Kernels = w.lacking(e.Seq, func(of *node) bool { return of.i == cn })
+			}
+			w.seen.Add(who, e)
+		}
+		w.count(fmt.Sprintf("awaited %s", wrote.Outcome), 1)
+		pause(ctx, time.Second+time.Duration(rnd.Int64N(int64(4*time.Second))))
 	}
 }
 

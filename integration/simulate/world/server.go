@@ -26,6 +26,9 @@ const (
 	peerPort = 7421
 )
 
+// ringEntries is how many of the newest entries a server keeps in memory.
+const ringEntries = 128
+
 // server is one server of the cluster, through its restarts.
 type server struct {
 	busy
@@ -98,7 +101,7 @@ func (s *server) options() serve.Options {
 			ID: s.id, Dir: s.dir, Listen: s.address(peerPort), Network: peerNetwork{s.host}, InitialMembers: s.w.members,
 			Now: s.clock.now, DiskDelay: s.disk.delay, Features: s.features.Load(), RaftLog: s.w.raftLog(),
 			MarkerEvery: 2 * time.Second, MarkerEntries: 32, TrailingLogs: 64,
-			RingEntries: 128, RingBytes: 256 << 10,
+			RingEntries: ringEntries, RingBytes: 256 << 10,
 			PersistDelay: 100 * time.Millisecond, SweepEvents: 128, SweepDelay: 5 * time.Second,
 			CompareEvery: 2 * time.Second, UpkeepEvery: 5 * time.Second, CheckpointEvents: 100,
 			DiskLowWater: 1 << 20, FeatureSettle: 3 * time.Second, MapBytes: 64 << 20,
