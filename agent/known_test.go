@@ -89,7 +89,7 @@ func TestUnderlayOfALeaverGoes(t *testing.T) {
 // TestChangeThatIsCutAgainAndAgain: what came of a change before its connection ended is
 // forgotten, because all of it comes again. It does not add up to a change that is too long.
 func TestChangeThatIsCutAgainAndAgain(t *testing.T) {
-	s, r, ss := caughtUp(t)
+	s, r, _ := caughtUp(t)
 	var ops []log.Op
 	for n := range 64 {
 		ops = append(ops, nicOp(t, macOf(20+n), 2, 2, 1, fmt.Sprintf("10.0.0.%d", 50+n)))
@@ -97,8 +97,7 @@ func TestChangeThatIsCutAgainAndAgain(t *testing.T) {
 	s.must(t, ops...)
 	for range maxPending/len(ops) + 2 {
 		cursor, scopes := r.resumePoint()
-		var messages []feed.Message
-		ss, messages = s.hello(t, r.cn, cursor, scopes)
+		_, messages := s.hello(t, r.cn, cursor, scopes)
 		deliverAll(t, r, messages[:len(ops)-1])
 		if r.at() != cursor.Seq {
 			t.Fatalf("half a change moved the cursor from %d to %d", cursor.Seq, r.at())

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"rutter/raftstore/internal/notify"
 )
 
 // While a heartbeat is handled no term is saved, but for the one that is.
@@ -13,7 +15,7 @@ func TestTermWaitsForHeartbeat(t *testing.T) {
 	save := func(ts *Terms, term uint64) error {
 		return ts.save(term, func() error { saves = append(saves, term); return nil })
 	}
-	ts := new(Terms)
+	ts := &Terms{mu: notify.NewTurn()}
 	if err := save(ts, 3); err != nil {
 		t.Fatal(err)
 	}
