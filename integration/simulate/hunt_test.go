@@ -78,7 +78,8 @@ type hunter struct {
 	file    string // of what was found
 
 	mu    sync.Mutex
-	plain map[string]map[string]bool // by the history's text, the oracles that fail without a mutant
+	plain map[string]bool // the oracles that failed in a history without a mutant
+	asked map[string]bool // the histories that were run without a mutant
 }
 
 // oracleOf is the name before the colon of a failure.
@@ -87,31 +88,44 @@ func oracleOf(failure string) string {
 	return name
 }
 
-// without are the oracles that fail in a history without a mutant.
-func (h *hunter) without(ctx context.Context, hist history.History, times int) (map[string]bool, error) {
-	key := fmt.Sprint(times, hist)
+// without runs a history twice without a mutant, if that was not done, and notes which oracles fail.
+func (h *hunter) without(ctx context.Context, hist history.History) error {
 	h.mu.Lock()
-	known, ok := h.plain[key]
+	asked := h.asked[hist.String()]
 	h.mu.Unlock()
-	if ok {
-		return known, nil
+	if asked {
+		return nil
 	}
 	p := &Pool{Program: h.program}
 	defer p.Close()
-	known = map[string]bool{}
-	for range times {
+	for range 2 {
 		r, err := p.Run(ctx, hist)
 		if err != nil {
-			return nil, err
+			return err
 		}
+		h.mu.Lock()
 		for _, f := range r.Failures {
-			known[oracleOf(f)] = true
+			h.plain[oracleOf(f)] = true
 		}
+		h.mu.Unlock()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.plain[key] = known
-	return known, nil
+	h.asked[hist.String()] = true
+	return nil
+}
+
+// first is the first failure of an oracle that never failed without a mutant; "": there is none.
+func (h *hunter) first(failures []string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range failures {
+		if !h.plain[oracleOf(f)] {
+			line, _, _ := strings.Cut(f, "\n")
+			return line[:min(len(line), 300)]
+		}
+	}
+	return ""
 }
 
 // look runs histories with a mutant until an oracle fails that does not fail without it. It goes
@@ -130,16 +144,12 @@ func (h *hunter) look(ctx context.Context, m mutants.Mutant, found mutants.Found
 		if !r.Failed() {
 			continue
 		}
-		known, err := h.without(ctx, hist, 2)
-		if err != nil {
+		if err := h.without(ctx, hist); err != nil {
 			return found, err
 		}
-		for _, f := range r.Failures {
-			if !known[oracleOf(f)] {
-				first, _, _ := strings.Cut(f, "\n")
-				found.After, found.Oracle = n, first
-				return found, nil
-			}
+		if found.Oracle = h.first(r.Failures); found.Oracle != "" {
+			found.After = n
+			break
 		}
 	}
 	return found, nil
@@ -151,7 +161,7 @@ func TestHunt(t *testing.T) {
 		t.Skip("make hunt runs this")
 	}
 	root := filepath.Join("..", "..")
-	h := &hunter{program: *flagProgram, file: filepath.Join(root, filepath.FromSlash(mutants.FoundFile)), plain: map[string]map[string]bool{}}
+	h := &hunter{program: *flagProgram, file: filepath.Join(root, filepath.FromSlash(mutants.FoundFile)), plain: map[string]bool{}, asked: map[string]bool{}}
 	if err := os.MkdirAll(filepath.Dir(h.file), 0o755); err != nil {
 		t.Fatal(err)
 	}
