@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"rutter/integration/simulate/history"
+	"rutter/integration/simulate/mutants"
 )
 
 const (
@@ -35,6 +36,7 @@ type Pool struct {
 	World   string        // which of its worlds; "": the whole cluster
 	Limit   time.Duration // of one history in real time; 0: Limit
 	Log     string        // a file for what happens in a history; "": none
+	Mutant  string        // which of the mutants that were built into Program; "": none
 
 	mu   sync.Mutex
 	idle []*worker
@@ -77,7 +79,7 @@ func (p *Pool) take() (*worker, error) {
 		p.idle = p.idle[:n-1]
 		return w, nil
 	}
-	return startWorker(p.Program, p.World)
+	return startWorker(p.Program, p.World, p.Mutant)
 }
 
 func (p *Pool) give(w *worker) {
@@ -96,7 +98,7 @@ type worker struct {
 	done   int
 }
 
-func startWorker(program, world string) (*worker, error) {
+func startWorker(program, world, mutant string) (*worker, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
@@ -104,7 +106,7 @@ func startWorker(program, world string) (*worker, error) {
 	defer write.Close()
 	w := &worker{pipe: read, from: json.NewDecoder(read), output: &output{}}
 	w.cmd = exec.Command(program, "-test.run=^TestWorker$", "-test.timeout=0", "-test.count=1")
-	w.cmd.Env = append(os.Environ(), workerEnv+"="+world, "GOMAXPROCS=1", "GOTRACEBACK=all")
+	w.cmd.Env = append(os.Environ(), workerEnv+"="+world, mutants.ChosenBy+"="+mutant, "GOMAXPROCS=1", "GOTRACEBACK=all")
 	w.cmd.ExtraFiles = []*os.File{write}
 	w.cmd.Stdout, w.cmd.Stderr = w.output, w.output
 	w.cmd.WaitDelay = 5 * time.Second // a process that it left behind may hold its output

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"rutter/integration/simulate/history"
+	"rutter/integration/simulate/mutants"
 )
 
 // What make simulate asks for. Without any of them TestSimulate is skipped.
@@ -41,7 +42,7 @@ func pool(t *testing.T) *Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Pool{Program: program, Log: *flagLog}
+	p := &Pool{Program: program, Log: *flagLog, Mutant: os.Getenv(mutants.ChosenBy)}
 	t.Cleanup(p.Close)
 	return p
 }

@@ -103,9 +103,9 @@ var themes = map[Theme][]scene{
 	Upgrades: {one(Older, servers, 1*sec, 8*sec), one(Older, agents, 1*sec, 15*sec), rolling(Older)},
 	Nodes: {
 		one(Meddle, agents, 0, 0), one(Refuse, agents, 1*sec, 10*sec), one(Lie, agents, 0, 0), one(Kill, agents, 100*ms, 6*sec), one(Pause, agents, 500*ms, 10*sec),
-		one(Lose, agents, 100*ms, 5*sec), one(Cut, agents, 500*ms, 10*sec), one(Reset, agents, 0, 0),
+		one(Lose, agents, 100*ms, 5*sec), one(Cut, agents, 500*ms, 10*sec), one(Reset, agents, 0, 0), broken,
 	},
-	Away: {away(Cut), away(Stop), away(Pause), away(Kill), one(Old, agents, 1*sec, 10*sec)},
+	Away: {away(Cut), away(Stop), away(Pause), away(Kill), one(Old, agents, 1*sec, 10*sec), broken},
 }
 
 // Themes returns every theme, sorted by name.

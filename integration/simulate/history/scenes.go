@@ -154,6 +154,22 @@ func away(kind Kind) scene {
 	}
 }
 
+// broken lets an agent begin with an empty or an old cache over a network that loses much, and
+// breaks its connections while it is sent what it lacks.
+func broken(g *generator) {
+	kind := Lose
+	if g.chance(50) {
+		kind = Old
+	}
+	on, last := g.agent(), g.lasting(100*ms, 2*sec)
+	at := g.at(last + 8*sec)
+	all := []Fault{{Kind: kind, On: on, At: at, For: last}, {Kind: Lossy, On: on, At: at + ms, For: last + 6*sec, N: 30 + g.rng.Int64N(50)}}
+	for range 3 {
+		all = append(all, Fault{Kind: Reset, On: on, At: at + last + g.lasting(1*ms, 5*sec)})
+	}
+	g.add(all...)
+}
+
 // restore takes a backup, and restores the cluster from it some time later, at most once.
 func restore(g *generator) {
 	for _, f := range g.h.Faults {

@@ -60,10 +60,18 @@ func (m Mutant) build(ctx context.Context, root, dir, command string, args ...st
 	if err != nil {
 		return err
 	}
+	if err := goBuild(ctx, root, overlay, command, args...); err != nil {
+		return fmt.Errorf("mutant %q: %w", m.Name, err)
+	}
+	return nil
+}
+
+// goBuild runs a command of go that builds, with an overlay.
+func goBuild(ctx context.Context, root, overlay, command string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{command, "-ldflags=-s -w", "-overlay", overlay}, args...)...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("mutant %q: go %s %s: %w\n%s", m.Name, command, args[len(args)-1], err, out)
+		return fmt.Errorf("go %s %s: %w\n%s", command, args[len(args)-1], err, out)
 	}
 	return nil
 }

@@ -47,9 +47,10 @@ const (
 	Silence = 10 * KeepAlive
 	// Backlog bounds the connections that wait for Accept, as net.core.somaxconn.
 	Backlog = 4096
-	// segment is the most that is delayed or lost at once, in bytes: a segment of TCP
-	// segmentation offload.
-	segment = 64 << 10
+	// segment is the most that is delayed or lost at once, in bytes: a few segments of
+	// Ethernet. The scopes and images of small clusters must have several, so that a
+	// connection can end within one.
+	segment = 4 << 10
 	// maxLosses bounds the losses of one segment in a row.
 	maxLosses = 6
 )

@@ -49,7 +49,7 @@ func (w *world) reader(ctx context.Context, i int) {
 		}
 		w.seen.Add(who, e)
 		w.count("read "+e.Mode, 1)
-		pause(ctx, time.Duration(rnd.Int64N(int64(w.think()))))
+		pause(ctx, time.Duration(rnd.Int64N(int64(w.think()/2))))
 	}
 }
 
@@ -120,21 +120,21 @@ func (w *world) follower(ctx context.Context, i int, query url.Values) {
 	}
 }
 
-// waiter waits for the fabric now and then, and looks at the kernels when it is told that
-// they have it.
-func (w *world) waiter(ctx context.Context) {
-	const who = "w1"
+// waiter waits for the fabric now and then, through a server of its choice, and looks at the
+// kernels when it is told that they have it.
+func (w *world) waiter(ctx context.Context, i int) {
+	who := fmt.Sprintf("w%d", i+1)
 	rnd := w.rand(who)
-	api, err := w.client(w.net.Host(who), "", 0)
+	apis, end, err := w.clients(who)
 	if err != nil {
 		w.fail("client: %v", err)
 		return
 	}
-	defer api.Close()
+	defer end()
 	for n := 0; ctx.Err() == nil; n++ {
 		agents, timeline := w.agents(), w.timeline()
 		e := seen.Barrier{Seq: w.lastSeq(), From: w.seen.Since(time.Now())}
-		v, err := api.Wait(ctx, client.Barrier{Seq: e.Seq, Scopes: []log.Scope{log.AllScope()}, Timeout: 2 * time.Second})
+		v, err := apis[rnd.IntN(len(apis))].Wait(ctx, client.Barrier{Seq: e.Seq, Scopes: []log.Scope{log.AllScope()}, Timeout: 2 * time.Second})
 		e.Until = w.seen.Since(time.Now())
 		e.Done = err == nil && v.Done
 		for _, m := range v.Missing {
@@ -149,14 +149,14 @@ func (w *world) waiter(ctx context.Context) {
 		}
 		w.seen.Add(who, e)
 		w.count(fmt.Sprintf("barrier done=%v", e.Done), 1)
-		pause(ctx, 2*time.Second+time.Duration(rnd.Int64N(int64(4*time.Second))))
+		pause(ctx, time.Duration(rnd.Int64N(int64(2*w.think()))))
 	}
 }
 
 // awaiter writes changes that wait for the compute nodes, and looks at the kernels when it is
 // told that they have them.
 func (w *world) awaiter(ctx context.Context) {
-	const who = "w2"
+	const who = "w3"
 	rnd := w.rand(who)
 	api, err := w.waitingClient(w.net.Host(who), "", 0, 2*time.Second)
 	if err != nil {

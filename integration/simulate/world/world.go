@@ -245,10 +245,12 @@ func (w *world) live() {
 	for i := range w.h.Clients {
 		work.Go(func() { w.writer(working, i) })
 	}
-	work.Go(func() { w.reader(working, 0) })
+	for i := range 2 {
+		work.Go(func() { w.reader(working, i) })
+		work.Go(func() { w.waiter(working, i) })
+	}
 	work.Go(func() { w.follower(working, 0, nil) })
 	work.Go(func() { w.follower(working, 1, url.Values{"kind": {"nic"}}) })
-	work.Go(func() { w.waiter(working) })
 	work.Go(func() { w.awaiter(working) })
 	work.Go(func() { w.sampler(working) })
 	w.happen()
