@@ -313,7 +313,7 @@ var nodeKernel = []Mutant{
 	{
 		Name: "resolvers-of-others-go", File: "agent/link/plan/resolvers.go",
 		Old:    "	return n.isMine(mark.Cluster) && mark.Object == resolversObject+n.node.String()\n",
-		New:    "	return true\n",
+		New:    "\t_ = mark\n\treturn true\n",
 		Breaks: "an agent removes the resolv.conf of the VMs of another agent on the machine",
 		Rules:  []string{"L3"},
 		Own:    []string{"agent/link/plan.TestWhoseResolversGo", "agent/link.TestResolversAfterALostCache"},
