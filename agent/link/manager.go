@@ -224,7 +224,7 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	m.since.clear()
 	if complete && m.kept == nil {
 		m.settleMarks(&have)
-		m.settleFiles(&have, work.Steps)
+		m.marks.settleFiles(m.numbers.Node(), &have, work.Steps)
 		if err := m.settle(m.numbers.MACs(), want.Fabrics, &have); err != nil {
 			return result, err
 		}

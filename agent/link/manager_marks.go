@@ -162,8 +162,8 @@ const allResolvers = "/"
 
 // settleFiles records that a complete pass has looked at each resolv.conf of the machine, if
 // it has, and has removed those of ours that are not wanted.
-func (m *Manager) settleFiles(have *plan.Snapshot, left []plan.Step) {
-	m.marks.searched = m.marks.searched || !m.numbers.Node().IsZero() && have.UnreadResolvers[allResolvers] == nil &&
+func (k *marks) settleFiles(node log.UUID, have *plan.Snapshot, left []plan.Step) {
+	k.searched = k.searched || !node.IsZero() && have.UnreadResolvers[allResolvers] == nil &&
 		!slices.ContainsFunc(left, func(s plan.Step) bool { return s.Op == plan.OpRemoveResolvers })
 }
 

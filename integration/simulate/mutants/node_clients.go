@@ -5,16 +5,16 @@ package mutants
 var nodeClients = []Mutant{
 	{
 		Name: "feed-rings-of-others", File: "api/feedserver/receive.go",
-		Old:    "			if !known || rec.Object.(*log.VMM).SledID == u.who.UUID {",
-		New:    "			if _ = rec; known || !known {",
+		Old:    "\t\t\tif !known || rec.Object.(*log.VMM).SledID == u.who.UUID {",
+		New:    "\t\t\tif _ = rec; known || !known {",
 		Breaks: "a node has servers pull VMMs of other nodes from it",
 		Rules:  []string{"I1"}, Past: Survivor,
 		Own: []string{"api/feedserver.TestRingsOfOthers"},
 	},
 	{
 		Name: "changefeed-gap", File: "api/triton/changefeed/hub.go",
-		Old:    "		if want := after.Seq + 1 + log.Seq(i); e.Seq != want {",
-		New:    "		if want := after.Seq + 1 + log.Seq(i); e.Seq < want {",
+		Old:    "\t\tif want := after.Seq + 1 + log.Seq(i); e.Seq != want {",
+		New:    "\t\tif want := after.Seq + 1 + log.Seq(i); e.Seq < want {",
 		Breaks: "listeners of Triton's changefeed miss an entry without an end of their connection",
 		Rules:  []string{"F6"}, Past: Survivor,
 		Own: []string{"api/triton/changefeed.TestGapInTheLog"},
