@@ -59,7 +59,7 @@ func TestFeatureVersionIsFinalized(t *testing.T) {
 	nodes := three(t, func(c *Config) {
 		c.UpkeepEvery, c.FeatureSettle, c.FeatureManual = 20*time.Millisecond, 20*time.Millisecond, true
 		if c.ID != "s3" {
-			c.features = next
+			c.Features = next
 		}
 	})
 	refused := func(want string) {
@@ -83,7 +83,7 @@ func TestFeatureVersionIsFinalized(t *testing.T) {
 	}
 	restart := func(i int, features uint32) {
 		nodes[i].halt(t)
-		nodes[i].cfg.features = features
+		nodes[i].cfg.Features = features
 		nodes[i] = nodes[i].again(t)
 	}
 	leaderOf(t, nodes)
