@@ -112,4 +112,10 @@ func TestFeatureVersionIsFinalized(t *testing.T) {
 		t.Errorf("finalize of nothing higher: %v", err)
 	}
 	must(t, follower, tagChange(newID(), "finalized"))
+	// What was agreed to holds for servers that start again.
+	for i := range nodes {
+		restart(i, next)
+		await(t, nodes[i], "the feature version after a restart", func() bool { return nodes[i].Status().Feature == next })
+	}
+	must(t, nodes[0], tagChange(newID(), "restarted"))
 }

@@ -12,8 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -45,8 +45,9 @@ type upgradeNode struct {
 	name   string
 	cn     log.UUID
 	ns     netlab.Namespace
-	zones  string // the folder of its VMs' network namespaces
-	status string // URL
+	zones  string   // the folder of its VMs' network namespaces
+	status string   // URL
+	args   []string // of the agent
 	agent  *subprocess.Process
 	first  *upgradeVM // is pinged all along
 	late   *upgradeVM // that the last step made
@@ -110,6 +111,9 @@ func TestUpgradeWithAgents(t *testing.T) {
 	for _, p := range pings {
 		p.check(t)
 	}
+	if w.old != program {
+		w.secured()
+	}
 	writing.awaitMore(20)
 	acked := writing.stop()
 	checkLogs(t, w.c.Client, acked)
@@ -134,6 +138,19 @@ func (w *upgradeWorld) finalized() {
 			s, err := w.c.Client.Get(w.t.Context(), "/servers/"+n.cn.String(), nil)
 			return fmt.Sprint(s, err), err == nil && s["underlay_mtu"] != nil
 		})
+	}
+	w.agents(w.old)
+	w.agents(program)
+}
+
+// secured is the way back of a node with port security, which the release before does not know:
+// this release takes it off, and the links are those of the release before.
+func (w *upgradeWorld) secured() {
+	w.t.Helper()
+	n := w.nodes[1]
+	for _, choice := range []string{"on", "off"} {
+		w.restart(n, program, "--port-security", choice)
+		w.grows("port security is " + choice)
 	}
 	w.agents(w.old)
 	w.agents(program)
@@ -202,13 +219,13 @@ func (w *upgradeWorld) newUpgradeNode(i byte) *upgradeNode {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	n.args = []string{
+		"agent", "--cn", n.cn.String(), "--data", filepath.Join(w.dir, n.name+"-data"), "--servers", strings.Join(w.c.Client.Servers(), ","),
+		"--listen", fmt.Sprintf("192.0.2.%d:5309", i), "--insecure", "--svp", "off", "--manifests", "off", "--vminfod", "off",
+		"--netns", n.zones, "--etc-netns", filepath.Join(w.dir, n.name+"-etc"),
+	}
 	n.agent = &subprocess.Process{
-		Name: "the agent of " + n.name, Program: w.old, LogFile: filepath.Join(w.dir, n.name+".log"),
-		Args: []string{
-			"agent", "--cn", n.cn.String(), "--data", filepath.Join(w.dir, n.name+"-data"), "--servers", strings.Join(w.c.Client.Servers(), ","),
-			"--listen", fmt.Sprintf("192.0.2.%d:5309", i), "--insecure", "--svp", "off", "--manifests", "off", "--vminfod", "off",
-			"--netns", n.zones, "--etc-netns", filepath.Join(w.dir, n.name+"-etc"),
-		},
+		Name: "the agent of " + n.name, Program: w.old, Args: n.args, LogFile: filepath.Join(w.dir, n.name+".log"),
 		Launch: func(cmd *exec.Cmd) error { return n.ns.Do(cmd.Start) },
 	}
 	return n
@@ -410,22 +427,27 @@ func (w *upgradeWorld) servers(binary string) {
 func (w *upgradeWorld) agents(binary string) {
 	w.t.Helper()
 	for _, n := range w.nodes {
-		var s agent.Status
-		w.keeps("the agent of "+n.name+" becomes "+w.release(binary), func() {
-			if err := n.agent.Stop(syscall.SIGTERM); err != nil {
-				w.t.Fatal(err)
-			}
-			n.agent.Program = binary
-			if err := n.agent.Start(); err != nil {
-				w.t.Fatal(err)
-			}
-			w.await("the agent of "+n.name+" to find its kernel as the log has it", func() (string, bool) {
-				s = n.says()
-				return n.agent.Tail(), s.Programmed > 0
-			})
-		})
-		w.t.Logf("the agent of %s made %d steps at its kernel until then, and read its folder with %d resets (%s)", n.name, s.Kernel.Steps, s.Resets, s.ResetReason)
+		w.keeps("the agent of "+n.name+" becomes "+w.release(binary), func() { w.restart(n, binary) })
 	}
+}
+
+// restart runs a node's agent by a program with more flags, until it has found its kernel as
+// the log has it.
+func (w *upgradeWorld) restart(n *upgradeNode, binary string, flags ...string) {
+	w.t.Helper()
+	if err := n.agent.Stop(syscall.SIGTERM); err != nil {
+		w.t.Fatal(err)
+	}
+	n.agent.Program, n.agent.Args = binary, append(slices.Clone(n.args), flags...)
+	if err := n.agent.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	var s agent.Status
+	w.await("the agent of "+n.name+" to find its kernel as the log has it", func() (string, bool) {
+		s = n.says()
+		return fmt.Sprintf("%+v\n%s", s, n.agent.Tail()), s.Programmed > 0
+	})
+	w.t.Logf("the agent of %s made %d steps at its kernel until then, and read its folder with %d resets (%s)", n.name, s.Kernel.Steps, s.Resets, s.ResetReason)
 }
 
 // says is what the node's agent says of itself; nothing while it does not answer.
@@ -451,55 +473,5 @@ func (w *upgradeWorld) await(what string, ok func() (string, bool)) {
 		if time.Now().After(end) {
 			w.t.Fatalf("waited %v for %s:\n%s", nodePatience, what, said)
 		}
-	}
-}
-
-// pingPatience is how long an echo reply may take on a machine that has others to serve.
-const pingPatience = 5 * time.Second
-
-// pings go from one VM to another all the time, the next one a moment after the reply.
-type pings struct {
-	name    string
-	end     chan struct{}
-	running sync.WaitGroup
-	once    sync.Once
-	sent    int
-	longest time.Duration
-	lost    []error
-}
-
-func startPings(t *testing.T, from, to *upgradeNode) *pings {
-	p := &pings{name: "pings from " + from.name + " to " + to.name, end: make(chan struct{})}
-	p.running.Go(func() {
-		for {
-			select {
-			case <-p.end:
-				return
-			case <-time.After(10 * time.Millisecond):
-			}
-			took, err := from.first.ns.Ping(to.first.ip, 56, pingPatience)
-			p.sent++
-			p.longest = max(p.longest, took)
-			if err != nil {
-				p.lost = append(p.lost, fmt.Errorf("%s: %w", time.Now().Format(time.TimeOnly), err))
-			}
-		}
-	})
-	t.Cleanup(p.stop)
-	return p
-}
-
-func (p *pings) stop() {
-	p.once.Do(func() { close(p.end) })
-	p.running.Wait()
-}
-
-// check ends the pings, of which none may be lost.
-func (p *pings) check(t *testing.T) {
-	t.Helper()
-	p.stop()
-	t.Logf("%s: %d sent, %d lost, the longest took %v", p.name, p.sent, len(p.lost), p.longest.Round(time.Microsecond))
-	if len(p.lost) > 0 || p.sent < 100 {
-		t.Errorf("%s: %v", p.name, errors.Join(p.lost...))
 	}
 }
