@@ -78,7 +78,7 @@ func (w *observer) nodesNow() {
 			}
 			status := a.Status()
 			e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Mismatches: status.Mismatches}
-			if n.looked != m.head && status.Cursor == m.head && status.Programmed == m.head.Seq && !n.kernel.unlike() {
+			if n.looked != m.head && status.Cursor == m.head && status.Programmed == m.head.Seq && !n.kernel.meddledWith() {
 				n.looked = m.head
 				e.Compared, e.Differences = true, n.kernel.differences(m.want(n))
 				w.count("kernels compared", 1)
@@ -99,7 +99,7 @@ func (w *observer) lacking(seq log.Seq, concerned func(*node) bool) (lack map[st
 			return nil
 		}
 		for _, n := range w.nodes {
-			if !concerned(n) || n.kernel.unlike() {
+			if !concerned(n) || n.kernel.meddledWith() || n.kernel.refusedSome() {
 				continue
 			}
 			w.count("barrier kernels", 1)
