@@ -205,10 +205,18 @@ func (k *kernel) meddle(n int64, seed uint64) (done []string) {
 	return done
 }
 
-// unlike reports whether the kernel may be unlike what its agent believes: another program
-// changed it, or it refuses steps. Then only the end of the history shows whether it is mended.
-func (k *kernel) unlike() bool {
+// meddledWith reports whether another program changed the kernel, which its agent may not know
+// yet: only the end of the history shows whether it is mended.
+func (k *kernel) meddledWith() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.meddled || k.refused
+	return k.meddled
+}
+
+// refusedSome reports whether the kernel refused steps. A barrier does not wait for objects that
+// failed and that its change does not concern.
+func (k *kernel) refusedSome() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.refused
 }
