@@ -236,7 +236,7 @@ func (w *world) live() {
 		w.nodes = append(w.nodes, w.newNode(i))
 	}
 	defer w.end(cancel)
-	if err := w.openCertificates(); err != nil {
+	if err := openCertificates(w); err != nil {
 		w.fail("certificates: %v", err)
 		return
 	}
