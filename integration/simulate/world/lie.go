@@ -41,6 +41,7 @@ func (n *node) lie(f history.Fault) error {
 	}
 	l := &liar{node: n, rnd: n.w.rand(fmt.Sprint("lie", f.On, f.At))}
 	err := l.all()
+	time.Sleep(10 * time.Millisecond) // incarnations are times in milliseconds: the agent's is later
 	return errors.Join(err, n.w.begin(n))
 }
 
