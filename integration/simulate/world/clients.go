@@ -31,15 +31,16 @@ func (w *world) waitingClient(h *network.Host, server string, first int, await t
 // clientOf is waitingClient with the certificate of k; nil: without TLS.
 func (w *world) clientOf(h *network.Host, server string, first int, k *tlsgate.Keeper, await time.Duration) (*client.Client, error) {
 	return client.New(client.Config{
-		Servers: w.urls(server, first), Await: await, Timeout: 15 * time.Second, AttemptTimeout: 3 * time.Second, Silence: 20 * time.Second,
+		Servers: urls(w.servers, server, first), Await: await, Timeout: 15 * time.Second, AttemptTimeout: 3 * time.Second, Silence: 20 * time.Second,
 		Dial: hostDialer(h), DialTLS: toServers(k, hostDialer(h)),
 	})
 }
 
-func (w *world) urls(server string, first int) (urls []string) {
-	for i := range w.servers {
-		s := w.servers[(i+first)%len(w.servers)]
-		if server == "" || server == s.name {
+// urls are those of a server or, if name is "", of all, with the first-th first.
+func urls(servers []*server, name string, first int) (urls []string) {
+	for i := range servers {
+		s := servers[(i+first)%len(servers)]
+		if name == "" || name == s.name {
 			urls = append(urls, s.url())
 		}
 	}

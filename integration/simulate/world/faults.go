@@ -126,7 +126,7 @@ func (w *world) actOf(i int, f history.Fault) func() error {
 		}
 	case history.Revoke:
 		if w.certificates != nil {
-			return func() error { return w.revoke(f) }
+			return func() error { return w.certificates.revoke(f) }
 		}
 	case history.Rotate:
 		if w.certificates != nil {

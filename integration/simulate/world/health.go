@@ -70,7 +70,7 @@ func (w *world) unhealthy() (why []string) {
 	if store == nil {
 		return why
 	}
-	why = append(why, w.absent(store)...)
+	why = append(why, absent(w.nodes, store)...)
 	for _, n := range w.nodes {
 		why = append(why, w.unprogrammed(n, store)...)
 	}

@@ -41,6 +41,7 @@ func (n *node) lie(f history.Fault) error {
 	}
 	l := &liar{node: n, rnd: n.w.rand(fmt.Sprint("lie", f.On, f.At))}
 	err := l.all()
+	time.Sleep(10 * time.Millisecond) // incarnations are times in milliseconds: the agent's is later
 	return errors.Join(err, n.w.begin(n))
 }
 
@@ -140,7 +141,7 @@ func (l *liar) heard(e seen.Item) {
 }
 
 // follow opens a feed as a node, and says that it holds what is others'; future: it says too that
-// it has programmed what nobody has written yet.
+// it has programmed what is not written yet.
 func (l *liar) follow(api *client.Client, server *server, cn log.UUID, future bool) {
 	ctx, cancel := context.WithTimeout(l.w.ctx, 3*time.Second)
 	defer cancel()
@@ -235,9 +236,9 @@ func (h *hears) ScopeDropped(*feed.ScopeDropped) error { return nil }
 func (h *hears) Bookmark(*feed.Bookmark) error { return nil }
 
 // absent says which nodes the log does not have as running, whose agents run.
-func (w *world) absent(store *raftstore.Store) (why []string) {
+func absent(nodes []*node, store *raftstore.Store) (why []string) {
 	store.View(func(v raftstore.View) {
-		for _, n := range w.nodes {
+		for _, n := range nodes {
 			if r, ok := v.State.Get(log.KindServer, n.cn.String()); ok && r.Object.(*log.Server).Status != "running" {
 				why = append(why, fmt.Sprintf("%s is %q in the log", n.name, r.Object.(*log.Server).Status))
 			}

@@ -43,7 +43,7 @@ type certificates struct {
 var lives = []time.Duration{20 * time.Second, 40 * time.Second, 10 * time.Minute}
 
 // openCertificates makes the authorities and the operator's certificate.
-func (w *world) openCertificates() (err error) {
+func openCertificates(w *world) (err error) {
 	if !w.h.TLS {
 		return nil
 	}
@@ -130,7 +130,7 @@ func (n *node) keep(ctx context.Context, k *tlsgate.Keeper, a *agent.Agent) {
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		return k.DialRenewalWith(ctx, hostDialer(n.host), network, address, tlsgate.Role(matrix.Server))
 	}
-	api, err := client.New(client.Config{Servers: n.w.urls("", n.i), Timeout: 15 * time.Second, AttemptTimeout: 3 * time.Second, Silence: 20 * time.Second, Dial: hostDialer(n.host), DialTLS: dial})
+	api, err := client.New(client.Config{Servers: urls(n.w.servers, "", n.i), Timeout: 15 * time.Second, AttemptTimeout: 3 * time.Second, Silence: 20 * time.Second, Dial: hostDialer(n.host), DialTLS: dial})
 	if err != nil {
 		n.w.fail("%s: %v", n.name, err)
 		return
@@ -292,7 +292,7 @@ func (c *certificates) rotate(f history.Fault) error {
 	return c.finish(set, list)
 }
 
-// finish takes the old authority of a set away, when nobody has a certificate of it.
+// finish takes the old authority of a set away, when no identity has a certificate of it.
 func (c *certificates) finish(set string, list []*pki.Authority) error {
 	for begun := time.Now(); ; pause(c.w.ctx, 2*time.Second) {
 		var old []string
@@ -354,8 +354,8 @@ func (c *certificates) handOver(set string, list []*pki.Authority) error {
 }
 
 // revoke takes away what the certificates of a machine grant, and gives it others later.
-func (w *world) revoke(f history.Fault) error {
-	c := w.certificates
+func (c *certificates) revoke(f history.Fault) error {
+	w := c.w
 	name, id := f.On, matrix.Identity{Role: matrix.Server}
 	if s := w.server(f.On); s != nil {
 		name = s.member()

@@ -48,7 +48,7 @@ func TestLieWithoutTLS(t *testing.T) {
 // judged runs a history, and returns what it came to.
 func judged(t *testing.T, h history.History, d *disk.Disk) world.Report {
 	t.Helper()
-	o := world.Options{Patience: time.Minute, Disk: d}
+	o := world.Options{Patience: 3 * time.Minute, Disk: d}
 	if testing.Verbose() && os.Getenv("RUTTER_SIMULATE_LOG") != "" {
 		o.Log = os.Stdout
 	}
@@ -67,8 +67,23 @@ func TestTLSSeeds(t *testing.T) {
 	from, _ := strconv.ParseUint(os.Getenv("RUTTER_FROM"), 10, 64)
 	d := disk.New(t)
 	p := history.Usual()
-	p.TLS, p.Themes = 100, append(history.Themes(), history.Trust, history.Trust)
+	p.TLS, p.Themes = 100, []history.Theme{history.Trust, history.Trust, history.Nodes, history.Crashes, history.Partitions, history.Backups, history.Away}
 	for seed := from; seed < from+uint64(count); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { judged(t, history.Generate(seed, p), d) })
+	}
+}
+
+// TestWideSeeds runs wide histories, of up to five servers and 50 agents, of RUTTER_SEEDS seeds
+// from RUTTER_FROM on.
+func TestWideSeeds(t *testing.T) {
+	count, _ := strconv.Atoi(os.Getenv("RUTTER_SEEDS"))
+	from, _ := strconv.ParseUint(os.Getenv("RUTTER_FROM"), 10, 64)
+	d := disk.New(t)
+	for seed := from; seed < from+uint64(count); seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			h := history.Generate(seed, history.Wide().Lasting(20*s))
+			t.Logf("%d servers, %d agents, TLS %v", h.Servers, h.Agents, h.TLS)
+			judged(t, h, d)
+		})
 	}
 }

@@ -55,7 +55,7 @@ type world struct {
 	model   model
 	// certificates are those of all; nil: without TLS.
 	certificates *certificates
-	observe *observer
+	observe      *observer
 
 	freezing  chan struct{}  // who has put a value here may call synctest.Wait
 	operating chan struct{}  // the operator does one thing at a time
@@ -223,7 +223,7 @@ func (w *world) live() {
 		w.nodes = append(w.nodes, w.newNode(i))
 	}
 	defer w.end(cancel)
-	if err := w.openCertificates(); err != nil {
+	if err := openCertificates(w); err != nil {
 		w.fail("certificates: %v", err)
 		return
 	}
