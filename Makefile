@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: mutants bench-bulk vuln reproducible release quick module bench-security bench-inspect bench-kernel bench-wire build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton bench-simulate simulate fuzz demo test-long clean help
+.PHONY: hunt mutants bench-bulk vuln reproducible release quick module bench-security bench-inspect bench-kernel bench-wire build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton bench-simulate simulate fuzz demo test-long clean help
 
 VERSION   := $(shell scripts/release/version.sh)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -111,6 +111,11 @@ bench-simulate: ## how fast the simulator is and what it finds: HISTORIES (60) o
 	@mkdir -p bin
 	go test -c -o bin/simulate.test ./integration/simulate
 	cd integration/simulate && ../../bin/simulate.test -test.run '^TestBenchSimulate$$' -test.timeout 0 -histories $(or $(HISTORIES),60) $(if $(WORKERS),-workers $(WORKERS))
+
+hunt: ## bugs that are planted, looked for by the simulator: ONLY=NAME (or NAME,NAME, or patterns such as restore-*), HISTORIES (25) for each at most, FOR=1h, THEMES=blackouts,disks, AGAIN=1 forgets what was tried; writes what was found (docs/mutants.md)
+	@mkdir -p bin
+	go test -c -o bin/simulate.test ./integration/simulate
+	cd integration/simulate && ../../bin/simulate.test -test.run '^TestHunt$$' -test.timeout 0 -hunt '$(or $(ONLY),*)' -most $(or $(HISTORIES),25) $(if $(FOR),-for $(FOR)) $(if $(THEMES),-themes $(THEMES)) $(if $(AGAIN),-again) $(if $(WORKERS),-workers $(WORKERS))
 
 demo: build ## three servers, two compute nodes and real pings, told as it happens
 	./bin/rutter demo

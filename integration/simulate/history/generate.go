@@ -75,7 +75,7 @@ var themes = map[Theme][]scene{
 		one(Pause, servers, 300*ms, 6*sec), one(Pause, servers, 300*ms, 6*sec), one(Pause, agents, 300*ms, 15*sec),
 		one(Stop, servers, 100*ms, 5*sec), one(Stop, agents, 100*ms, 5*sec),
 	},
-	Blackouts: {blackout(Power), blackout(Power), blackout(Kill), one(Power, servers, 200*ms, 5*sec)},
+	Blackouts: {blackout(Power), blackout(Power), blackout(Kill), slowBlackout, one(Power, servers, 200*ms, 5*sec)},
 	Partitions: {
 		isolate, isolate, split, one(Cut, pairs, 500*ms, 12*sec), one(OneWay, pairs, 500*ms, 12*sec), one(OneWay, pairs, 500*ms, 12*sec),
 		one(HalfOpen, pairs, 0, 0), one(Reset, pairs, 0, 0), one(Cut, agentToServer, 1*sec, 15*sec), one(OneWay, agentToServer, 1*sec, 15*sec),

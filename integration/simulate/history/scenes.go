@@ -106,6 +106,20 @@ func blackout(kind Kind) scene {
 	}
 }
 
+// slowBlackout is a blackout while each operation on a disk takes long: else almost everything is
+// on disk when the power fails, because simulated time stands still while a disk works.
+func slowBlackout(g *generator) {
+	last := g.lasting(300*ms, 5*sec)
+	at, each := g.at(last+6*sec), 20+g.scaled(1, 300)
+	var all []Fault
+	for i := range g.h.Servers {
+		on := "s" + strconv.Itoa(i+1)
+		all = append(all, Fault{Kind: SlowSync, On: on, At: at, For: 4 * sec, N: each},
+			Fault{Kind: Power, On: on, At: at + 2*sec + time.Duration(g.rng.IntN(300))*ms, For: last, N: 1})
+	}
+	g.add(all...)
+}
+
 // everywhere is the same trouble at all servers.
 func everywhere(kind Kind) scene {
 	return func(g *generator) {
