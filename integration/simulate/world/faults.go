@@ -152,7 +152,7 @@ func (w *world) down(m machine, f history.Fault) error {
 		err = m.stop()
 		s.features.Store(uint32(f.N))
 		if err = errors.Join(err, m.start()); err != nil {
-			w.seen.Add(f.On, seen.Process{State: "refuses to start", Err: err.Error()})
+			w.countOlder(f.On, err)
 		}
 		time.Sleep(f.For)
 		s.features.Store(0)

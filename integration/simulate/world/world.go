@@ -167,6 +167,7 @@ func (w *world) ended(who string) {
 }
 
 func (w *world) unexpected(who string, err error) {
+	w.countEnd(err)
 	w.seen.Add(who, seen.Process{State: "failed", Err: fmt.Sprint(err)})
 }
 
@@ -244,6 +245,7 @@ func (w *world) live() {
 	w.seen.Begin(time.Now())
 	working, rest := context.WithCancel(ctx)
 	var work sync.WaitGroup
+	work.Go(func() { w.tally(working) })
 	for i := range w.h.Clients {
 		work.Go(func() { w.writer(working, i) })
 	}
