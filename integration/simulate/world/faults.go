@@ -276,7 +276,7 @@ func (w *world) operate(f history.Fault) error {
 	case history.Restore:
 		return w.restore()
 	case history.Retain:
-		return w.ask(http.MethodPut, "/cluster/retention", map[string]any{"age": "168h", "events": f.N, "bytes": 16 << 20}, 5*time.Second)
+		return w.ask(http.MethodPut, "/cluster/retention", map[string]any{"age": "1s", "events": f.N, "bytes": 64 << 20}, 5*time.Second)
 	case history.Remove:
 		s := w.server(f.On)
 		if s == nil || !s.claim() {

@@ -99,13 +99,14 @@ func (w *world) unprogrammed(n *node, store *raftstore.Store) (why []string) {
 
 // judge checks what must hold of all that was seen.
 func (w *world) judge() {
-	entries := map[string][]log.Entry{}
+	entries, floors := map[string][]log.Entry{}, map[string]log.Seq{}
 	for _, s := range w.servers {
 		store := s.store()
 		if store == nil {
 			continue
 		}
-		after := max(store.Floor(), 1) - 1
+		after := store.Floor() // the newest that is not kept
+		floor := after + 1
 		var all []log.Entry
 		for {
 			more, err := store.Entries(after, 1000)
@@ -120,11 +121,8 @@ func (w *world) judge() {
 			after = more[len(more)-1].Seq
 		}
 		entries[s.name] = all
-		e := seen.Entries{Entries: all}
-		if len(all) > 0 {
-			e.Floor = all[0].Seq
-		}
-		w.seen.Add(s.name, e)
+		floors[s.name] = floor
+		w.seen.Add(s.name, seen.Entries{Entries: all, Floor: floor})
 		var sum string
 		store.View(func(v raftstore.View) { sum = fmt.Sprint(v.State.Sum(), v.Head) })
 		w.sums = append(w.sums, s.name+" "+sum)
@@ -133,14 +131,14 @@ func (w *world) judge() {
 		}
 	}
 	for id, all := range entries {
-		w.acknowledged(id, all)
+		w.acknowledged(id, floors[id], all)
 		break
 	}
 }
 
-// acknowledged: what was accepted is in the log once, where it was said to be; what was
-// refused is not.
-func (w *world) acknowledged(id string, all []log.Entry) {
+// acknowledged: what was accepted is in the log once, where it was said to be, if the log keeps it
+// still: from floor on; what was refused is not.
+func (w *world) acknowledged(id string, floor log.Seq, all []log.Entry) {
 	type place struct{ first, last log.Seq }
 	found := map[log.UUID]place{}
 	var before log.UUID
@@ -159,10 +157,6 @@ func (w *world) acknowledged(id string, all []log.Entry) {
 		}
 		p.last, before = entry.Seq, event.ChangeID
 		found[event.ChangeID] = p
-	}
-	var floor log.Seq
-	if len(all) > 0 {
-		floor = all[0].Seq
 	}
 	records := w.seen.Records()
 	for i, r := range records {

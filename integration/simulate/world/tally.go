@@ -125,7 +125,7 @@ func (t *tally) feeds(s *server) bool {
 // below the floor.
 func (t *tally) away(floor log.Seq) {
 	for _, look := range t.nodes {
-		t.when(look.server == "" && look.cursor > 0 && look.cursor+1 < floor, coverage.FloorWhileAway)
+		t.when(look.server == "" && look.cursor > 0 && look.cursor < floor, coverage.FloorWhileAway)
 	}
 }
 
