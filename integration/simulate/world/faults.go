@@ -152,7 +152,7 @@ func (w *world) down(m machine, f history.Fault) error {
 		err = m.stop()
 		s.features.Store(uint32(f.N))
 		if err = errors.Join(err, m.start()); err != nil {
-			w.countOlder(f.On, err)
+			countOlder(w, f.On, err)
 		}
 		time.Sleep(f.For)
 		s.features.Store(0)

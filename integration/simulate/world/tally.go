@@ -19,7 +19,7 @@ import (
 const tallyEvery = time.Second
 
 // tally counts those states: what servers and agents say of themselves, from one look to the
-// next. Only run's goroutine uses it.
+// next. Only one goroutine uses it.
 type tally struct {
 	w       *world
 	servers map[string]serverLook
@@ -48,8 +48,8 @@ type nodeLook struct {
 	half    bool // no server feeds it, and it has a part of a scope
 }
 
-// tally looks until ctx ends.
-func (w *world) tally(ctx context.Context) {
+// tallies looks until ctx ends.
+func tallies(ctx context.Context, w *world) {
 	t := &tally{w: w, servers: map[string]serverLook{}, nodes: map[string]nodeLook{}}
 	for ctx.Err() == nil {
 		for _, s := range w.servers {
@@ -153,7 +153,7 @@ func (t *tally) node(n *node) {
 }
 
 // countEnd counts what a program that ended by itself says of why.
-func (w *world) countEnd(err error) {
+func countEnd(w *world, err error) {
 	if errors.Is(err, raftstore.ErrDiskHangs) {
 		w.count(coverage.DiskStalled, 1)
 	}
@@ -170,7 +170,7 @@ func (n *node) countCache(a *agent.Agent) {
 }
 
 // countOlder counts an older program that refused to start.
-func (w *world) countOlder(who string, err error) {
+func countOlder(w *world, who string, err error) {
 	w.seen.Add(who, seen.Process{State: "refuses to start", Err: err.Error()})
 	w.count(coverage.OlderRefused, 1)
 }

@@ -167,7 +167,7 @@ func (w *world) ended(who string) {
 }
 
 func (w *world) unexpected(who string, err error) {
-	w.countEnd(err)
+	countEnd(w, err)
 	w.seen.Add(who, seen.Process{State: "failed", Err: fmt.Sprint(err)})
 }
 
@@ -245,7 +245,7 @@ func (w *world) live() {
 	w.seen.Begin(time.Now())
 	working, rest := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	work.Go(func() { w.tally(working) })
+	work.Go(func() { tallies(working, w) })
 	for i := range w.h.Clients {
 		work.Go(func() { w.writer(working, i) })
 	}

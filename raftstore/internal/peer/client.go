@@ -146,7 +146,7 @@ func (c *Client) listen(address string, l *connection) {
 		l.mu.Lock()
 		answer := l.waiting[f.Number]
 		delete(l.waiting, f.Number)
-		l.heard()
+		l.answered()
 		l.mu.Unlock()
 		if answer != nil {
 			answer <- f

@@ -31,8 +31,8 @@ func (l *connection) sent() {
 	}
 }
 
-// heard notes that an answer came. The caller has locked l.mu.
-func (l *connection) heard() { l.silent = time.Time{} }
+// answered notes that an answer came. The caller has locked l.mu.
+func (l *connection) answered() { l.silent = time.Time{} }
 
 // suspect reports whether the peer has answered nothing for so long that the caller must probe.
 func (l *connection) suspect() bool {
