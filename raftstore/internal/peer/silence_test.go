@@ -99,7 +99,7 @@ func TestSlowPeerKeepsItsConnection(t *testing.T) {
 			late <- err
 		}()
 		time.Sleep(100 * time.Millisecond) // the connection is there, in simulated time
-		for range 5 {   // each begins after the one before it, and ends by its time
+		for range 5 {                      // each begins after the one before it, and ends by its time
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			_, err := c.Call(ctx, address, hanging, nil)
 			cancel()
