@@ -83,7 +83,18 @@ func (w *world) unprogrammed(n *node, store *raftstore.Store) (why []string) {
 		return []string{n.name + " does not run"}
 	}
 	var want desired.Links
-	store.View(func(v raftstore.View) { want = desired.Of(v.State, n.cn) })
+	runs := "unknown to the log"
+	store.View(func(v raftstore.View) {
+		want = desired.Of(v.State, n.cn)
+		if r, ok := v.State.Get(log.KindServer, n.cn.String()); ok {
+			if s, is := r.Object.(*log.Server); is {
+				runs = s.Status
+			}
+		}
+	})
+	if runs != "running" { // its session is known to its server before the leader writes that it runs
+		why = append(why, fmt.Sprintf("%s runs, and is %s in the log", n.name, runs))
+	}
 	lacks := n.kernel.differences(want)
 	status := a.Status()
 	e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Differences: lacks}
