@@ -63,7 +63,7 @@ func tallies(ctx context.Context, w *world) {
 		pause(ctx, tallyEvery)
 	}
 	counts := w.net.Counts()
-	w.count(coverage.ConnectionReset, counts["resets"]+counts["connections reset by a fault"])
+	w.count(coverage.ConnectionReset, counts["connections reset by a fault"])
 }
 
 // when counts a state that began.
