@@ -228,7 +228,8 @@ var importTable = []row{
 	},
 	{
 		pkg: "raftstore/internal/peer", may: []string{"log", "log/refusals", "raftstore/internal/hashilog", "raftstore/internal/peer/heartbeat", "raftstore/internal/peer/pipelines", "raftstore/internal/peer/votes"},
-		why: "servers reach each other without knowing what they ask and agree on",
+		tests: []string{"integration/simulate/network"},
+		why:   "servers reach each other without knowing what they ask and agree on",
 	},
 	{
 		pkg: "raftstore/internal/peer/heartbeat", may: []string{"raftstore/internal/notify"},

@@ -17,9 +17,14 @@ import (
 )
 
 const (
-	// Limit is how much real time a history may take. Most take a few seconds, also with
-	// other work on the processors.
+	// Limit is how much real time a history of usualMachines may take; larger ones may take
+	// more in proportion. Most take two seconds of a processor, so that others may want it
+	// thirty times as much.
 	Limit = 60 * time.Second
+	// serverWeight is how many agents are as much work as a server.
+	serverWeight = 4
+	// usualMachines is the work of three servers and five agents.
+	usualMachines = 3*serverWeight + 5
 	// outputKept bounds what is kept of what a process prints, in bytes at its beginning and
 	// as much at its end: the stacks of all goroutines of a history have less.
 	outputKept = 1 << 20
@@ -34,7 +39,7 @@ const (
 type Pool struct {
 	Program string        // a test program of this package
 	World   string        // which of its worlds; "": the whole cluster
-	Limit   time.Duration // of one history in real time; 0: Limit
+	Limit   time.Duration // of a usual history in real time; 0: Limit
 	Log     string        // a file for what happens in a history; "": none
 	Mutant  string        // which of the mutants that were built into Program; "": none
 
@@ -52,13 +57,18 @@ func (p *Pool) Run(ctx context.Context, h history.History) (Result, error) {
 	if limit == 0 {
 		limit = Limit
 	}
-	result, alive, err := w.run(ctx, job{h, limit, p.Log})
+	result, alive, err := w.run(ctx, job{h, scaled(limit, h), p.Log})
 	if w.done++; alive && w.done < perProcess {
 		p.give(w)
 	} else {
 		w.end()
 	}
 	return result, err
+}
+
+// scaled is the limit of a history, in real time, if that of a usual one is limit.
+func scaled(limit time.Duration, h history.History) time.Duration {
+	return limit * time.Duration(max(h.Servers*serverWeight+h.Agents, usualMachines)) / usualMachines
 }
 
 // Close ends the processes. Nothing may run any more.

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"testing"
+	"time"
 
 	"rutter/integration/simulate/coverage"
 	"rutter/integration/simulate/disk"
@@ -12,10 +13,13 @@ import (
 	"rutter/integration/simulate/world"
 )
 
+// patience is so long that a worker's own limit comes first, which says more.
+const patience = time.Hour
+
 // whole is the world of the whole cluster, with the disks of d, if that is not nil.
 func whole(d *disk.Disk) Run {
 	return func(t *testing.T, h history.History, logFile string) Result {
-		o := world.Options{Patience: 2 * Limit, Disk: d} // the worker has a limit of its own
+		o := world.Options{Patience: patience, Disk: d}
 		if logFile != "" {
 			f, err := os.Create(logFile)
 			if err != nil {

@@ -24,7 +24,7 @@ func TestStatesHaveNames(t *testing.T) {
 
 // Tables of several processes together are the table of one.
 func TestMerge(t *testing.T) {
-	histories := []map[string]int{{LeaderChange: 3}, {LeaderChange: 1, Hold: 2}, {}, {Hold: 0, "writes": 1}}
+	histories := []map[string]int{{LeaderChange: 3}, {LeaderChange: 1, Rebuilt: 2}, {}, {Rebuilt: 0, "writes": 1}}
 	var one, a, b Table
 	for i, counts := range histories {
 		one.Add(counts)
@@ -46,7 +46,7 @@ func TestMerge(t *testing.T) {
 	if !reflect.DeepEqual(a, one) {
 		t.Errorf("%v, want %v", a, one)
 	}
-	if one.Histories != 4 || one.Times[LeaderChange] != 4 || one.In[LeaderChange] != 2 || one.In[Hold] != 1 || one.Covered() != 2 {
+	if one.Histories != 4 || one.Times[LeaderChange] != 4 || one.In[LeaderChange] != 2 || one.In[Rebuilt] != 1 || one.Covered() != 2 {
 		t.Errorf("%+v covers %d", one, one.Covered())
 	}
 	if got := one.Others(); !reflect.DeepEqual(got, []string{"writes"}) {
@@ -63,7 +63,7 @@ func TestMerge(t *testing.T) {
 func TestMissing(t *testing.T) {
 	all := map[string]int{}
 	for _, s := range States {
-		if s.Name != EpochChange && s.Name != Hold {
+		if s.Name != EpochChange && s.Name != Rebuilt {
 			all[s.Name] = 1
 		}
 	}

@@ -13,7 +13,6 @@ const (
 	ClockAlarm        = "clock_alarm"
 	DiskAlarm         = "disk_alarm"
 	DiskStalled       = "disk_stalled"
-	Hold              = "hold"
 	MemberChange      = "member_change"
 	Rebuilt           = "rebuilt"
 	CacheRebuilt      = "cache_rebuilt"
@@ -93,7 +92,6 @@ var States = []State{
 	{StreamOtherLog, "a stream was refused because its place is of another log", true},
 	{BarrierDone, "a wait for compute nodes was answered", true},
 	{BarrierTimeout, "a wait for compute nodes ended by its time", true},
-	{Hold, "an agent held removals back", false},
 	{MemberChange, "a server left or joined", true},
 	{StepRefused, "a kernel refused a step", true},
 	{DriftMended, "a kernel that another program had changed was put right", true},

@@ -164,7 +164,7 @@ func (w *world) down(m machine, f history.Fault) error {
 		err = m.stop()
 		s.features.Store(uint32(f.N))
 		if err = errors.Join(err, m.start()); err != nil {
-			w.seen.Add(f.On, seen.Process{State: "refuses to start", Err: err.Error()})
+			countOlder(w, f.On, err)
 		}
 		time.Sleep(f.For)
 		s.features.Store(0)
@@ -290,7 +290,7 @@ func (w *world) operate(f history.Fault) error {
 	case history.Rotate:
 		return w.certificates.rotate(f)
 	case history.Retain:
-		return w.ask(http.MethodPut, "/cluster/retention", map[string]any{"age": "168h", "events": f.N, "bytes": 16 << 20}, 5*time.Second)
+		return w.ask(http.MethodPut, "/cluster/retention", map[string]any{"age": "1s", "events": f.N, "bytes": 64 << 20}, 5*time.Second)
 	case history.Remove:
 		s := w.server(f.On)
 		if s == nil || !s.claim() {

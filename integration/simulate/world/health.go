@@ -84,7 +84,18 @@ func (w *world) unprogrammed(n *node, store *raftstore.Store) (why []string) {
 		return []string{n.name + " does not run"}
 	}
 	var want desired.Links
-	store.View(func(v raftstore.View) { want = desired.Of(v.State, n.cn) })
+	runs := "unknown to the log"
+	store.View(func(v raftstore.View) {
+		want = desired.Of(v.State, n.cn)
+		if r, ok := v.State.Get(log.KindServer, n.cn.String()); ok {
+			if s, is := r.Object.(*log.Server); is {
+				runs = s.Status
+			}
+		}
+	})
+	if runs != "running" { // its session is known to its server before the leader writes that it runs
+		why = append(why, fmt.Sprintf("%s runs, and is %s in the log", n.name, runs))
+	}
 	lacks := n.kernel.differences(want)
 	status := a.Status()
 	e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Differences: lacks, Mismatches: status.Mismatches}
@@ -104,13 +115,14 @@ func (w *world) judge() {
 		w.observe.points(s)
 	}
 	w.observe.tell()
-	entries := map[string][]log.Entry{}
+	entries, floors := map[string][]log.Entry{}, map[string]log.Seq{}
 	for _, s := range w.servers {
 		store := s.store()
 		if store == nil {
 			continue
 		}
-		after := max(store.Floor(), 1) - 1
+		after := store.Floor() // the newest that is not kept
+		floor := after + 1
 		var all []log.Entry
 		for {
 			more, err := store.Entries(after, 1000)
@@ -125,11 +137,8 @@ func (w *world) judge() {
 			after = more[len(more)-1].Seq
 		}
 		entries[s.name] = all
-		e := seen.Entries{Entries: all}
-		if len(all) > 0 {
-			e.Floor = all[0].Seq
-		}
-		w.seen.Add(s.name, e)
+		floors[s.name] = floor
+		w.seen.Add(s.name, seen.Entries{Entries: all, Floor: floor})
 		var sum string
 		store.View(func(v raftstore.View) { sum = fmt.Sprint(v.State.Sum(), v.Head) })
 		w.sums = append(w.sums, s.name+" "+sum)
@@ -138,14 +147,14 @@ func (w *world) judge() {
 		}
 	}
 	for id, all := range entries {
-		w.acknowledged(id, all)
+		w.acknowledged(id, floors[id], all)
 		break
 	}
 }
 
-// acknowledged: what was accepted is in the log once, where it was said to be; what was
-// refused is not.
-func (w *world) acknowledged(id string, all []log.Entry) {
+// acknowledged: what was accepted is in the log once, where it was said to be, if the log keeps it
+// still: from floor on; what was refused is not.
+func (w *world) acknowledged(id string, floor log.Seq, all []log.Entry) {
 	type place struct{ first, last log.Seq }
 	found := map[log.UUID]place{}
 	var before log.UUID
@@ -164,10 +173,6 @@ func (w *world) acknowledged(id string, all []log.Entry) {
 		}
 		p.last, before = entry.Seq, event.ChangeID
 		found[event.ChangeID] = p
-	}
-	var floor log.Seq
-	if len(all) > 0 {
-		floor = all[0].Seq
 	}
 	records := w.seen.Records()
 	for i, r := range records {

@@ -12,6 +12,7 @@ import (
 
 	"rutter/agent/link"
 	"rutter/agent/link/plan"
+	"rutter/integration/simulate/coverage"
 	"rutter/integration/simulate/seen"
 	"rutter/log"
 	"rutter/projections/desired"
@@ -38,6 +39,7 @@ func newKernel(n *node, seed uint64) *kernel {
 	k.fake.Fail = func(plan.Step) error {
 		if percent := k.refuse.Load(); percent > 0 && k.rnd.Int64N(100) < percent {
 			k.refused = true
+			n.w.count(coverage.StepRefused, 1)
 			return syscall.EBUSY
 		}
 		return nil

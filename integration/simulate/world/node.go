@@ -31,6 +31,7 @@ type node struct {
 
 	mu     sync.Mutex // protects what follows
 	agent  *agent.Agent
+	knew   bool // an agent has run
 	api    *client.Client
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -75,6 +76,7 @@ func (n *node) start() error {
 	if err != nil {
 		return err
 	}
+	n.countCache(a)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	n.agent, n.api, n.cancel, n.ended, n.err = a, api, cancel, ended, nil

@@ -109,7 +109,7 @@ func (s *server) options() serve.Options {
 			RingEntries: ringEntries, RingBytes: 256 << 10,
 			PersistDelay: 100 * time.Millisecond, SweepEvents: 128, SweepDelay: 5 * time.Second,
 			CompareEvery: 2 * time.Second, UpkeepEvery: 5 * time.Second, CheckpointEvents: 100,
-			DiskLowWater: 1 << 20, FeatureSettle: 3 * time.Second, MapBytes: 64 << 20,
+			DiskLowWater: 1 << 20, DiskPatience: 6 * time.Second, FeatureSettle: 3 * time.Second, MapBytes: 256 << 20,
 		},
 		API: s.address(apiPort), SVP: "off", Version: "simulated", Insecure: true,
 		Exit:   func(int) {}, // what waits for the disk ends when the disk goes on

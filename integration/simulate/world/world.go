@@ -171,6 +171,7 @@ func (w *world) ended(who string) {
 }
 
 func (w *world) unexpected(who string, err error) {
+	countEnd(w, err)
 	w.seen.Add(who, seen.Process{State: "failed", Err: fmt.Sprint(err)})
 }
 
@@ -241,6 +242,7 @@ func (w *world) live() {
 	w.seen.Begin(time.Now())
 	working, rest := context.WithCancel(ctx)
 	var work sync.WaitGroup
+	work.Go(func() { tallies(working, w) })
 	for i := range w.h.Clients {
 		work.Go(func() { w.writer(working, i) })
 	}

@@ -60,29 +60,7 @@ type connection struct {
 	next    uint64
 	waiting map[uint64]chan Frame // nil once the connection is lost
 	silent  time.Time             // when the first request was sent since the last answer; zero: none was
-}
-
-// silence is how long a peer may answer nothing before a call that ends without an answer ends
-// the connection as well: more than any request waits that a healthy peer answers at once. A
-// connection that a firewall or a host forgot carries nothing more, and TCP itself takes a quarter
-// of an hour to say so (tcp_retries2).
-const silence = 3 * time.Second
-
-// heard notes that an answer came.
-func (l *connection) heard() { l.silent = time.Time{} }
-
-// sent notes that a request goes out.
-func (l *connection) sent() {
-	if l.silent.IsZero() {
-		l.silent = time.Now()
-	}
-}
-
-// dead reports whether the peer has answered nothing for too long.
-func (l *connection) dead() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.silent.IsZero() && time.Since(l.silent) >= silence
+	probing bool                  // a probe is under way
 }
 
 // Call sends a request and waits for its answer. ErrNotSent means that the peer did not
@@ -118,7 +96,7 @@ func (c *Client) Call(ctx context.Context, address string, kind byte, payload []
 		}
 		return f, nil
 	case <-ctx.Done():
-		if l.dead() {
+		if l.suspect() && !c.port.opts.Tasks.Start(func() { c.probe(address, l) }) {
 			l.close()
 		}
 		return Frame{}, fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
@@ -168,7 +146,7 @@ func (c *Client) listen(address string, l *connection) {
 		l.mu.Lock()
 		answer := l.waiting[f.Number]
 		delete(l.waiting, f.Number)
-		l.heard()
+		l.answered()
 		l.mu.Unlock()
 		if answer != nil {
 			answer <- f
