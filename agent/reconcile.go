@@ -442,10 +442,10 @@ func (r *reconciler) addSteps(result link.Result) {
 	}
 }
 
-// markingKernel is a Kernel whose links bear the mark of the cluster that wants them;
-// *link.Manager is one.
+// markingKernel is a Kernel whose links and files bear the mark of the cluster that wants
+// them, and the files that of the compute node; *link.Manager is one.
 type markingKernel interface {
-	SetCluster(cluster log.UUID)
+	SetOwner(cluster, node log.UUID)
 	Renamed() []string
 }
 
@@ -453,7 +453,7 @@ type markingKernel interface {
 func (r *reconciler) mark() {
 	kernel, ok := r.kernel.(markingKernel)
 	if cluster := r.replica.markCluster(); ok && !cluster.IsZero() {
-		kernel.SetCluster(cluster)
+		kernel.SetOwner(cluster, r.replica.cn)
 	}
 }
 

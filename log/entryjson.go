@@ -11,8 +11,9 @@ import (
 
 // This file has the JSON form of events, as GET /log prints them, one line for
 // each. It is for people and programs, not for storage: times of an object have
-// milliseconds there, old values of times too if they have no more digits, and fields of newer programs are left out. Only
-// Entry.Bytes are exact, and hashed.
+// milliseconds there, old values of times too if they have no more digits. Fields of newer
+// programs are left out, by who writes it and by who reads it: a reader goes on when servers
+// are upgraded. Only Entry.Bytes are exact, and hashed.
 
 // Line is an entry in its JSON form: what a program that reads GET /log gets. It
 // cannot be turned back into an Entry, whose bytes are never made again.
@@ -81,7 +82,7 @@ func (e *Event) setForm(f *eventJSON) error {
 	}
 	if NewObject(f.Kind) == nil {
 		e.Object = &Unknown{OfKind: f.Kind, Key: f.ID}
-	} else if e.Object, _, err = ParseObject(f.Kind, f.Object); err != nil {
+	} else if e.Object, _, err = parseObject(f.Kind, f.Object, true); err != nil {
 		return fmt.Errorf("event of %s %s: %w", f.Kind, f.ID, err)
 	}
 	for _, c := range f.Changed {

@@ -45,6 +45,11 @@ func (r *Routes) UnmarshalJSON(data []byte) error {
 // object, and the names of the fields that the text had, sorted: an update
 // changes just those. The error is a *Refusal that names each bad field.
 func ParseObject(kind Kind, data []byte) (Object, []string, error) {
+	return parseObject(kind, data, false)
+}
+
+// parseObject is ParseObject, which may leave out fields that kind does not have.
+func parseObject(kind Kind, data []byte, leaveOut bool) (Object, []string, error) {
 	o := NewObject(kind)
 	if o == nil {
 		return nil, nil, &Refusal{Code: CodeInvalidParameters, Message: fmt.Sprintf("kind %s is not known to this program", kind)}
@@ -66,6 +71,9 @@ func ParseObject(kind Kind, data []byte) (Object, []string, error) {
 	refusal := &Refusal{Code: CodeInvalidParameters, Message: "Invalid parameters"}
 	for _, name := range names {
 		i := slices.IndexFunc(known, func(s slot) bool { return s.name == name })
+		if i < 0 && leaveOut {
+			continue
+		}
 		if i < 0 {
 			refusal.Errors = append(refusal.Errors, FieldError{
 				Field: name, Code: ElementUnknown, Message: fmt.Sprintf("%s has no field %q", kind, name),

@@ -139,14 +139,16 @@ func TestPlaceOfAnotherLog(t *testing.T) {
 }
 
 // TestAddressOfAnotherNode: a node that takes over another's underlay address gets
-// everything, because the place was the other's.
+// everything, because the place was the other's. Both are on the vnet, and nothing changes
+// there but the NIC of the new one.
 func TestAddressOfAnotherNode(t *testing.T) {
 	c := crowdedCloud(t, 20)
+	c.put(&log.NIC{MAC: testMAC(2), BelongsToType: "zone", CNUUID: nodeID(2), NetworkUUID: c.nets[0].UUID})
 	s := newSite(c, ShootdownConfig{})
 	me := underlayAddr(0)
 	drain(t, s, me, newCache())
 	c.delete(testMAC(0xf000))
-	c.put(&log.NIC{MAC: testMAC(0xf100), BelongsToType: "server", BelongsToUUID: nodeID(1), CNUUID: nodeID(1), NetworkUUID: c.under.UUID, IP: me, Underlay: true})
+	c.put(&log.NIC{MAC: testMAC(0xf100), BelongsToType: "server", BelongsToUUID: nodeID(2), CNUUID: nodeID(2), NetworkUUID: c.under.UUID, IP: me, Underlay: true})
 	s.catchUp(c, len(c.entries))
 	told := map[log.MAC]bool{}
 	for range 20 {

@@ -176,7 +176,7 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 		listener.Stirred()
 	}
 	generation := m.demand.begin()
-	have, err := m.dump(ctx, namespaces, &want)
+	have, err := m.dumpPass(ctx, namespaces, &want, complete)
 	if err != nil {
 		return Result{}, err
 	}
@@ -203,7 +203,7 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 			return result, err
 		}
 		generation = m.demand.begin()
-		if have, err = m.dump(ctx, namespaces, &want); err != nil {
+		if have, err = m.dumpPass(ctx, namespaces, &want, complete); err != nil {
 			return result, err
 		}
 	}
@@ -224,6 +224,7 @@ func (m *Manager) Pass(ctx context.Context, want desired.Links, complete bool) (
 	m.since.clear()
 	if complete && m.kept == nil {
 		m.settleMarks(&have)
+		m.marks.settleFiles(m.numbers.Node(), &have, work.Steps)
 		if err := m.settle(m.numbers.MACs(), want.Fabrics, &have); err != nil {
 			return result, err
 		}

@@ -344,6 +344,7 @@ func (m *Manager) drift(done []plan.Step, want *desired.Links) []plan.Step {
 		s := &done[i]
 		at := plan.LinkKey{Namespace: s.Namespace, Name: s.Link}
 		switch {
+		case s.Op == plan.OpRemoveResolvers && !m.marks.searched && !m.numbers.Node().IsZero(): // of an earlier process
 		case m.left.has(s.Object) || made[at] || s.Op == plan.OpAddLink && made[plan.LinkKey{Namespace: "", Name: s.Spec.Needs()}]:
 		case m.wasWanted(s.Object, want):
 			drift = append(drift, *s)

@@ -17,9 +17,17 @@ type identifyingKernel interface {
 	Identify(identify func(have *plan.Snapshot))
 }
 
+// filesKernel is a Kernel that knows each resolv.conf of the machine; *Netlink and
+// *plan.Fake are.
+type filesKernel interface {
+	ResolverFiles() (map[string]string, error)
+}
+
 var (
 	_ identifyingKernel = (*Netlink)(nil)
 	_ identifyingKernel = (*plan.Fake)(nil)
+	_ filesKernel       = (*Netlink)(nil)
+	_ filesKernel       = (*plan.Fake)(nil)
 )
 
 // marks is whose links are ours (SAFETY L3).
@@ -34,6 +42,8 @@ type marks struct {
 	refused map[log.MAC]error
 	// others are clusters whose marks the last comparison without a known view saw.
 	others []log.UUID
+	// searched: a complete pass of this process looked at each resolv.conf of the machine.
+	searched bool
 }
 
 // Attach takes where links of NICs end, as the sources of VMs say now (see
@@ -99,13 +109,15 @@ func refusals(m *Manager) (list []Failure) {
 	return list
 }
 
-// SetCluster sets the cluster whose log is followed: links are marked for it from the next
-// pass on. Those that were marked for the clusters before stay ours, and get the new mark.
-// It is called by the goroutine that calls Pass.
-func (m *Manager) SetCluster(cluster log.UUID) {
+// SetOwner sets the cluster whose log is followed, and this compute node: links and files are
+// marked for them from the next pass on. Those that were marked for the clusters before stay
+// ours, and get the new mark. It is called by the goroutine that calls Pass.
+func (m *Manager) SetOwner(cluster, node log.UUID) {
+	m.numbers.SetNode(node)
 	if m.numbers.Follow(cluster) {
 		m.marks.unsaved = true
 		m.left, m.doubt = leftUndone{}, true // other marks are no drift
+		m.marks.searched = false
 	}
 }
 
@@ -121,6 +133,38 @@ func (m *Manager) dump(ctx context.Context, namespaces []string, want *desired.L
 		m.identify(&have)
 	}
 	return have, err
+}
+
+// dumpPass is dump for a pass. Until a complete pass has looked at each resolv.conf of the
+// machine, it has these too: the numbers may be those of an older cache, or of none, and then
+// do not say where an earlier process wrote one.
+func (m *Manager) dumpPass(ctx context.Context, namespaces []string, want *desired.Links, complete bool) (plan.Snapshot, error) {
+	have, err := m.dump(ctx, namespaces, want)
+	kernel, ok := m.cfg.Kernel.(filesKernel)
+	if err != nil || !ok || !complete || m.marks.searched || m.numbers.Node().IsZero() {
+		return have, err
+	}
+	files, err := kernel.ResolverFiles()
+	if err != nil {
+		if have.UnreadResolvers == nil {
+			have.UnreadResolvers = map[string]error{}
+		}
+		have.UnreadResolvers[allResolvers] = err
+	}
+	maps.DeleteFunc(files, func(name, _ string) bool { _, read := have.Resolvers[name]; return read })
+	have.Elsewhere = files
+	return have, nil
+}
+
+// allResolvers stands for the namespaces of the machine in the Object of their resolv.conf.
+// It is no namespace's name.
+const allResolvers = "/"
+
+// settleFiles records that a complete pass has looked at each resolv.conf of the machine, if
+// it has, and has removed those of ours that are not wanted.
+func (k *marks) settleFiles(node log.UUID, have *plan.Snapshot, left []plan.Step) {
+	k.searched = k.searched || !node.IsZero() && have.UnreadResolvers[allResolvers] == nil &&
+		!slices.ContainsFunc(left, func(s plan.Step) bool { return s.Op == plan.OpRemoveResolvers })
 }
 
 // dumpPart is the kernel's DumpPart, for a part that wants these links. A part shows too

@@ -21,6 +21,9 @@ import (
 
 var clusterA, clusterB = log.UUID{1, 15: 0xa}, log.UUID{1, 15: 0xb}
 
+// nodeA and nodeB are compute nodes that one machine is.
+var nodeA, nodeB = log.UUID{2, 15: 0xa}, log.UUID{2, 15: 0xb}
+
 // owner is a Manager over a real kernel whose numbers outlive it, as the agent's do.
 type owner struct {
 	*Manager
@@ -43,7 +46,7 @@ func (w *world) own(cluster log.UUID, saved []byte, undo bool) *owner {
 		}
 	}
 	o.Manager = NewManager(cfg)
-	o.SetCluster(cluster)
+	o.SetOwner(cluster, nodeA)
 	return o
 }
 
@@ -516,7 +519,7 @@ func TestTwoClusters(t *testing.T) {
 	first.quiet("after the other cluster's links are gone", a)
 
 	index := w.links("cn1")["sdcvxl5"].Index
-	first.SetCluster(clusterB) // restored: another log
+	first.SetOwner(clusterB, nodeA) // restored: another log
 	if result := w.pass(first.Manager, a); len(result.Drift) != 0 {
 		t.Errorf("new marks were counted as drift: %v", texts(result.Drift))
 	}

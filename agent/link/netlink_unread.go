@@ -207,6 +207,23 @@ func (h *Netlink) readResolvers(namespace string) (string, bool, error) {
 	return text, err == nil, err
 }
 
+// ResolverFiles returns the content of each resolv.conf that can be read, by its namespace,
+// also if that is gone. What cannot be read was not written by us. An error says that the
+// folder cannot be listed.
+func (h *Netlink) ResolverFiles() (map[string]string, error) {
+	folders, err := os.ReadDir(h.cfg.EtcNetNSDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	files := map[string]string{}
+	for _, folder := range folders {
+		if text, is, err := h.readResolvers(folder.Name()); is && err == nil {
+			files[folder.Name()] = text
+		}
+	}
+	return files, nil
+}
+
 // resolvers writes or removes a resolv.conf. A reader sees the old or the new one,
 // never a part. ip-netns(8) binds the file when it enters the namespace.
 func (h *Netlink) resolvers(s *plan.Step) error {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"rutter/agent/link/plan"
 	"rutter/log"
 	"rutter/varp"
 )
@@ -80,5 +81,51 @@ func TestAcknowledgementThatFails(t *testing.T) {
 	}
 	if more, state := p.poll(ctx), p.current(); !more || state.Acknowledged != 1 || state.Open != 0 || server.removed != 2 {
 		t.Errorf("after the next: %+v, and %d removals; want it to be acknowledged", state, server.removed)
+	}
+}
+
+// TestAnswerOfAnOlderCache (SAFETY F7): after a shootdown, one cache of the server has the new
+// place of a MAC, and another one repeats the old one: the kernel keeps the new one. What is
+// told in a time at which no cache can be older is believed.
+func TestAnswerOfAnOlderCache(t *testing.T) {
+	d, kernel := newScanned(t)
+	d.answer(t, linkKey{"z1", "fabric1"}, 9)
+	address := key{vnet: 5, ip: netip.AddrFrom4([4]byte{172, 16, 0, 9})}
+	mac := key{vnet: 5, mac: log.MAC{2, 0, 0, 0, 0, 9}}
+	places := []varp.Underlay{}
+	for node := range byte(4) {
+		places = append(places, varp.Underlay{Addr: netip.AddrFrom4([4]byte{10, 0, 0, node}), Port: 4789})
+	}
+	now := time.Now()
+	until := now.Add(d.cfg.cacheWindow())
+	d.doubt(mac, until)
+	d.doubt(address, until)
+	for _, step := range []struct {
+		what   string
+		asked  key
+		at     time.Time
+		says   int // the node that has the MAC
+		kernel int
+	}{
+		{"the MAC's cache is new", mac, now, 3, 3},
+		{"the address's cache is old", address, now, 2, 3},
+		{"a moment before the end", address, until.Add(-time.Nanosecond), 2, 3},
+		{"the address's cache is new", address, now, 3, 3},
+		{"it moved back", address, until, 2, 2},
+	} {
+		a := &query{key: step.asked, sentAt: step.at}
+		got := resolution{key: step.asked, at: places[step.says]}
+		if step.asked == address {
+			got.mac = mac.mac
+		}
+		var steps batchSteps
+		d.apply(a, &got, now, &steps)
+		if errs := kernel.Do(t.Context(), steps.all()); errs != nil {
+			t.Fatal(errors.Join(errs...))
+		}
+		fdb := kernel.Find(plan.LinkKey{Name: plan.VXLANName(5)}).FDB
+		if len(fdb) != 1 || fdb[0].Dst != places[step.kernel].Addr {
+			t.Errorf("%s: the kernel has %v, want it at %s", step.what, fdb, places[step.kernel].Addr)
+		}
 	}
 }

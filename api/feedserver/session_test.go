@@ -2,6 +2,7 @@ package feedserver
 
 import (
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -91,5 +92,42 @@ func TestDigestsAreOfThePosition(t *testing.T) {
 	}
 	if u.at = head; len(u.scopeDigests()) != 1 {
 		t.Error("at the head there are no digests")
+	}
+}
+
+// TestRingsOfOthers: a node rings for VMMs that the log has on it, and for those that the log does
+// not have yet. What it rings for others is refused, and said.
+func TestRingsOfOthers(t *testing.T) {
+	b := newBed(t)
+	b.Furnish()
+	own, other, unknown, vm := log.UUID{3, 8: 1}, log.UUID{3, 8: 2}, log.UUID{3, 8: 3}, log.UUID{4, 8: 1}
+	for vmm, cn := range map[log.UUID]log.UUID{own: apitest.CN1, other: apitest.CN2} {
+		change := log.Change{ID: vmm, Actor: "test", Ops: []log.Op{{
+			Action: log.Create, Kind: log.KindVMM, Set: []string{"gen", "id", "instance_id", "sled_id", "state"},
+			Object: &log.VMM{UUID: vmm, InstanceID: vm, SledID: cn, State: "running", Gen: 1},
+		}}}
+		if result, err := b.Store.Propose(t.Context(), &change); err != nil || result.Refusal != nil {
+			t.Fatal(err, result.Refusal)
+		}
+	}
+	var refused []*matrix.Refusal
+	b.feed.refuse = func(_ string, refusal *matrix.Refusal) error {
+		refused = append(refused, refusal)
+		return nil
+	}
+	rings := func(role matrix.Role, vmms ...log.UUID) []log.UUID {
+		refused = nil
+		hello := &feed.Hello{CN: apitest.CN1}
+		u := &subscriber{s: &b.feed.parts, who: matrix.Identity{Role: role, UUID: apitest.CN1}, hello: hello, session: newSession(hello, "", func(reason) {}, nodemetrics.New(nil).NewNode())}
+		return u.ringsFor(&feed.Ring{VMMs: vmms}).VMMs
+	}
+	if got := rings(matrix.CN, other, own, unknown); !slices.Equal(got, []log.UUID{own, unknown}) || len(refused) != 1 || refused[0].What != "ring for 1 VMMs" {
+		t.Errorf("rings for %v, want %v; refused %+v", got, []log.UUID{own, unknown}, refused)
+	}
+	if got := rings(matrix.CN, own, unknown); len(got) != 2 || len(refused) != 0 {
+		t.Errorf("of its own: rings for %v, refused %+v", got, refused)
+	}
+	if got := rings(matrix.Local, own, other); len(got) != 2 || len(refused) != 0 {
+		t.Errorf("a cluster without certificates: rings for %v, refused %+v", got, refused)
 	}
 }

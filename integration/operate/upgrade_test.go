@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,6 +48,7 @@ type tail struct {
 	name string
 	mu   sync.Mutex // protects what follows
 	outs []string   // files, of one run each, from the first entry on
+	runs *os.Process
 }
 
 // saysTryAgain is how the tail of the release before ends at a server that has not applied yet
@@ -72,7 +74,14 @@ func startTail(t *testing.T, name, binary string, api *client.Client) *tail {
 		f.mu.Unlock()
 		cmd := exec.CommandContext(ctx, binary, "log", "tail", "--follow", "-n", "1000000", "-o", "ndjson", "-s", strings.Join(api.Servers(), ","))
 		cmd.Stdout, cmd.Stderr = file, file
-		_ = cmd.Run() // what it said is in the file
+		if err := cmd.Start(); err != nil {
+			t.Error(err)
+			return false
+		}
+		f.mu.Lock()
+		f.runs = cmd.Process
+		f.mu.Unlock()
+		_ = cmd.Wait() // what it said is in the file
 		said, err := os.ReadFile(out)
 		return err == nil && ctx.Err() == nil && binary != program && strings.Contains(lastLine(string(said)), saysTryAgain)
 	}
@@ -102,6 +111,13 @@ func (f *tail) check(t *testing.T, to log.Seq, acked map[log.UUID]log.Seq) {
 			return
 		}
 		if time.Now().After(end) {
+			f.mu.Lock()
+			_ = f.runs.Signal(syscall.SIGQUIT) // so that one that hangs says where; one that has ended has said why
+			f.mu.Unlock()
+			time.Sleep(time.Second)
+			if b, err := os.ReadFile(outs[len(outs)-1]); err == nil {
+				t.Logf("%s", b[max(0, len(b)-20000):])
+			}
 			t.Fatalf("%s is at seq %d of %d, and has %d of %d acknowledged changes; it said last:\n%s", f.name, last, to, seen, len(acked), said)
 		}
 	}

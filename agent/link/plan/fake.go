@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"syscall"
@@ -116,6 +117,9 @@ func (f *Fake) Edit(namespace, name string, change func(l *Link)) bool {
 	}
 	return l != nil
 }
+
+// ResolverFiles returns each resolv.conf by its namespace, as Netlink.ResolverFiles.
+func (f *Fake) ResolverFiles() (map[string]string, error) { return maps.Clone(f.resolvers), nil }
 
 // Dump implements Kernel.
 func (f *Fake) Dump(ctx context.Context, namespaces []string) (Snapshot, error) {

@@ -23,6 +23,9 @@ type Numbers struct {
 	clusters []log.UUID
 	// marked: the links of versions without marks were adopted.
 	marked bool
+	// node is the compute node that these are of; zero: not known, and its files bear no
+	// mark. It is not stored.
+	node log.UUID
 }
 
 type numberEntry struct {
@@ -71,6 +74,12 @@ func (n *Numbers) Follow(cluster log.UUID) (changed bool) {
 	n.clusters = n.clusters[:min(len(n.clusters), maxClusters)]
 	return true
 }
+
+// SetNode sets the compute node that the numbers are of: its resolv.conf are ours.
+func (n *Numbers) SetNode(node log.UUID) { n.node = node }
+
+// Node returns the compute node that the numbers are of; zero: not known.
+func (n Numbers) Node() log.UUID { return n.node }
 
 // With returns numbers for which the marks of further clusters are ours too, and whether
 // any was new.

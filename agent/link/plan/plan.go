@@ -73,7 +73,7 @@ func PlanSecured(want desired.Links, have Snapshot, numbers Numbers, prune bool,
 	p.fabrics()
 	p.forwards()
 	p.neighs()
-	p.resolvers(have.Resolvers, have.UnreadResolvers)
+	p.resolvers(&have)
 	if prune {
 		p.pruneLinks(have.Links)
 	}

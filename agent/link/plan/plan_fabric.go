@@ -3,10 +3,8 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"rutter/projections/desired"
 )
@@ -273,52 +271,6 @@ func (p *planner) neighs() {
 				}
 			})
 	}
-}
-
-// ResolversHead marks a resolv.conf as ours. Any other is replaced when the log has
-// resolvers for the namespace, and is never removed.
-const ResolversHead = "# written by rutter; changes are lost\n"
-
-// resolvers plans resolv.conf of the VM namespaces.
-func (p *planner) resolvers(have map[string]string, unread map[string]error) {
-	want := map[string]string{}
-	held := map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(unread)) {
-		held[name] = true
-		p.block(Object{Kind: ObjectResolvers, Name: name}, "link: resolv.conf cannot be read: %w", unread[name])
-	}
-	for i := range p.want.Fabrics {
-		w, state := &p.want.Fabrics[i], p.fabric[i]
-		if w.Namespace == "" {
-			continue
-		}
-		if state.linkState == nil || w.Hold && state.have != nil {
-			held[w.Namespace] = true
-			continue
-		}
-		if len(w.Resolvers) > 0 && want[w.Namespace] == "" {
-			want[w.Namespace] = resolvConf(w.Resolvers)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if have[name] != want[name] && !held[name] {
-			p.files = append(p.files, Step{Op: OpWriteResolvers, Object: Object{Kind: ObjectResolvers, Name: name}, Namespace: name, Content: want[name]})
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(have)) {
-		if p.prune && want[name] == "" && !held[name] && strings.HasPrefix(have[name], ResolversHead) {
-			p.files = append(p.files, Step{Op: OpRemoveResolvers, Object: Object{Kind: ObjectResolvers, Name: name}, Namespace: name})
-		}
-	}
-}
-
-func resolvConf(resolvers []netip.Addr) string {
-	var b strings.Builder
-	b.WriteString(ResolversHead)
-	for _, r := range resolvers {
-		b.WriteString("nameserver " + r.String() + "\n")
-	}
-	return b.String()
 }
 
 // pruneLinks deletes our links that are not wanted. A deleted link takes the links on

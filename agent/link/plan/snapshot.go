@@ -24,8 +24,11 @@ type Snapshot struct {
 	// Unread are the requested namespaces that exist, or seem to, and could not be read.
 	// What is in them is unknown.
 	Unread map[string]Unread
-	// Resolvers is the content of resolv.conf of each namespace that has one.
+	// Resolvers is the content of resolv.conf of each requested namespace that has one.
 	Resolvers map[string]string
+	// Elsewhere is that of namespaces that were not requested, or do not exist. Only what
+	// bears our mark is ours there.
+	Elsewhere map[string]string
 	// identified: Identify has decided which links are ours.
 	identified bool
 	// UnreadResolvers are the namespaces whose resolv.conf could not be read.

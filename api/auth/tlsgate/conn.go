@@ -126,11 +126,16 @@ func (k *Keeper) DialWith(ctx context.Context, dial func(ctx context.Context, ne
 // accepts it for pki.Grace after the end of that certificate, too.
 func (k *Keeper) DialRenewal(ctx context.Context, network, address string, need func(matrix.Identity) error) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: HandshakeTime}
+	return k.DialRenewalWith(ctx, dialer.DialContext, network, address, need)
+}
+
+// DialRenewalWith is DialRenewal with the connections of another dialler.
+func (k *Keeper) DialRenewalWith(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error), network, address string, need func(matrix.Identity) error) (net.Conn, error) {
 	config := k.clientConfig(need)
 	if k.cfg.Now().After(k.Leaf().NotAfter) {
 		config.NextProtos = []string{RenewProtocol, plainProtocol}
 	}
-	return k.dial(ctx, dialer.DialContext, network, address, config)
+	return k.dial(ctx, dial, network, address, config)
 }
 
 func (k *Keeper) dial(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error), network, address string, config *tls.Config) (net.Conn, error) {

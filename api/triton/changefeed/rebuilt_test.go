@@ -2,6 +2,7 @@ package changefeed
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,6 +79,45 @@ func TestCatchingUpOnARebuiltServer(t *testing.T) {
 			if items, err := h.after(l, 0, upTo); len(items) > 0 {
 				t.Errorf("kept %v, %d more: an ended listener got %v, %v", kept, more, items, err)
 			}
+		}
+	}
+}
+
+// gapped is a Store that leaves out an entry.
+type gapped struct {
+	*memory
+	without log.Seq
+}
+
+func (g gapped) Entries(after log.Seq, limit int) ([]log.Entry, error) {
+	entries, err := g.memory.Entries(after, limit)
+	return slices.DeleteFunc(entries, func(e log.Entry) bool { return e.Seq == g.without }), err
+}
+
+// A server that reads its log with a gap closes its listeners with the reason, and gives them
+// nothing of what it has read; so does one listener that reads for itself.
+func TestGapInTheLog(t *testing.T) {
+	for without := log.Seq(2); without <= 4; without++ {
+		store, all := newMemory(), objects{}
+		store.write(t, all.put(&log.VM{UUID: log.UUID{1}}))
+		h := newHub(gapped{store, without})
+		l := &listener{woken: make(chan struct{}, 1), over: make(chan struct{}), reg: new(registration)}
+		h.enter()
+		h.instances[""] = []*listener{l}
+		from := store.at(1)
+		store.write(t, all.put(&log.VM{UUID: log.UUID{2}}), all.put(&log.VM{UUID: log.UUID{3}}))
+		store.write(t, all.put(&log.VM{UUID: log.UUID{4}}), all.put(&log.VM{UUID: log.UUID{5}}))
+		if items, err := h.read(from, &stamps{at: from, last: map[string]int64{}}); len(items) > 0 || !errors.Is(err, log.ErrCorrupt) {
+			t.Errorf("read without entry %d: %d items, %v, want %v", without, len(items), err, log.ErrCorrupt)
+		}
+		h.advance()
+		select {
+		case <-l.over:
+			if !strings.Contains(l.reason, "cannot read its log") || len(h.items) > 0 {
+				t.Errorf("without entry %d: closed with %q, and kept %d items", without, l.reason, len(h.items))
+			}
+		default:
+			t.Errorf("without entry %d: the listener goes on, and has missed it", without)
 		}
 	}
 }

@@ -258,7 +258,7 @@ func (s *Server) listen(cfg *Options) (err error) {
 			return err
 		}
 		s.tls.life, s.tls.budgets = cfg.CertLife, cfg.Budgets
-		cfg.Store.Network = tlsgate.Network{Keeper: s.tls.peers}
+		cfg.Store.Network = tlsgate.Network{Keeper: s.tls.peers, Through: cfg.Store.Network}
 	}
 	if s.apiListener, err = cfg.Listen(cfg.API); err != nil {
 		return fmt.Errorf("API: %w (--listen names another address)", err)

@@ -142,4 +142,15 @@ var storeTransport = []Mutant{
 		Rules:  []string{"P3"},
 		Own:    []string{"raftstore.TestNoBarrierWhileLeaving"},
 	},
+	{
+		Name: "pipelines-hold-up-the-end", File: "raftstore/internal/peer/pipelines/pipelines.go",
+		Old: `		case <-look.C:
+			s.Close()
+`,
+		New: `		case <-look.C:
+`,
+		Breaks: "a leader that waits in a pipeline never ends",
+		Rules:  []string{"P7"}, Past: Survivor,
+		Own: []string{"raftstore/internal/peer/pipelines.TestShutdownOfAStuckPipeline"},
+	},
 }

@@ -235,7 +235,7 @@ func differ(got, want []seen.Object) string {
 }
 
 // mismatches looks for agents whose state was not what the server's digest said, although
-// nobody touched their caches.
+// no fault damaged their caches.
 func (p *past) mismatches(report report) {
 	touched, told := make(map[string]bool), make(map[string]bool)
 	for _, r := range p.records {

@@ -81,6 +81,8 @@ func Missing(records []seen.Record) (kinds []string) {
 		seen.Read{},
 		seen.StreamBegun{},
 		seen.Item{},
+		seen.Scope{},
+		seen.Bookmark{},
 		seen.Server{},
 		seen.State{},
 		seen.Agent{},

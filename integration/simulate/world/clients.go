@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"time"
 
+	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
 	"rutter/integration/simulate/network"
 	"rutter/integration/simulate/seen"
@@ -20,26 +20,30 @@ import (
 // client returns a client on a host, of one server or, if server is "", of all, with the
 // first-th first.
 func (w *world) client(h *network.Host, server string, first int) (*client.Client, error) {
-	return w.waitingClient(h, server, first, 0)
+	return w.clientOf(h, server, first, w.certificates.operator(), 0)
 }
 
 // waitingClient is client, whose writes wait so long for the compute nodes.
 func (w *world) waitingClient(h *network.Host, server string, first int, await time.Duration) (*client.Client, error) {
-	var urls []string
+	return w.clientOf(h, server, first, w.certificates.operator(), await)
+}
+
+// clientOf is waitingClient with the certificate of k; nil: without TLS.
+func (w *world) clientOf(h *network.Host, server string, first int, k *tlsgate.Keeper, await time.Duration) (*client.Client, error) {
+	return client.New(client.Config{
+		Servers: w.urls(server, first), Await: await, Timeout: 15 * time.Second, AttemptTimeout: 3 * time.Second, Silence: 20 * time.Second,
+		Dial: hostDialer(h), DialTLS: toServers(k, hostDialer(h)),
+	})
+}
+
+func (w *world) urls(server string, first int) (urls []string) {
 	for i := range w.servers {
 		s := w.servers[(i+first)%len(w.servers)]
 		if server == "" || server == s.name {
 			urls = append(urls, s.url())
 		}
 	}
-	return client.New(client.Config{
-		Servers: urls, Await: await, Timeout: 15 * time.Second, AttemptTimeout: 3 * time.Second, Silence: 20 * time.Second,
-		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-			defer cancel()
-			return h.Dial(ctx, network, address)
-		},
-	})
+	return urls
 }
 
 // rand is a source of random choices of one part of the world.

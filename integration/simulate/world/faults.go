@@ -124,8 +124,20 @@ func (w *world) actOf(i int, f history.Fault) func() error {
 		if c := w.clock(f.On); c != nil {
 			return func() error { return c.suffer(f) }
 		}
+	case history.Revoke:
+		if w.certificates != nil {
+			return func() error { return w.revoke(f) }
+		}
+	case history.Rotate:
+		if w.certificates != nil {
+			return func() error { return w.operate(f) }
+		}
 	case history.Transfer, history.Remove, history.Retain, history.Snapshot, history.Restore:
 		return func() error { return w.operate(f) }
+	case history.Lie:
+		if n := w.node(f.On); n != nil {
+			return func() error { return n.lie(f) }
+		}
 	case history.Meddle, history.Refuse:
 		if n := w.node(f.On); n != nil {
 			return func() error { return n.suffer(f) }
@@ -274,7 +286,9 @@ func (w *world) operate(f history.Fault) error {
 	case history.Snapshot:
 		return w.snapshot(f)
 	case history.Restore:
-		return w.restore()
+		return errors.Join(w.restore(), w.certificates.afterRestore())
+	case history.Rotate:
+		return w.certificates.rotate(f)
 	case history.Retain:
 		return w.ask(http.MethodPut, "/cluster/retention", map[string]any{"age": "168h", "events": f.N, "bytes": 16 << 20}, 5*time.Second)
 	case history.Remove:

@@ -44,7 +44,7 @@ func (w *world) unhealthy() (why []string) {
 	var leaders int
 	var store *raftstore.Store
 	for i, s := range w.servers {
-		e, ok := w.look(s)
+		e, ok := w.observe.look(s)
 		switch {
 		case !ok:
 			why = append(why, s.name+" does not run")
@@ -70,6 +70,7 @@ func (w *world) unhealthy() (why []string) {
 	if store == nil {
 		return why
 	}
+	why = append(why, w.absent(store)...)
 	for _, n := range w.nodes {
 		why = append(why, w.unprogrammed(n, store)...)
 	}
@@ -100,9 +101,9 @@ func (w *world) unprogrammed(n *node, store *raftstore.Store) (why []string) {
 // judge checks what must hold of all that was seen.
 func (w *world) judge() {
 	for _, s := range w.servers {
-		w.points(s)
+		w.observe.points(s)
 	}
-	w.tell()
+	w.observe.tell()
 	entries := map[string][]log.Entry{}
 	for _, s := range w.servers {
 		store := s.store()

@@ -27,7 +27,6 @@ type kernel struct {
 	rnd      *rand.Rand
 	spaces   map[string]bool // VM namespaces
 	numbers  plan.Numbers
-	forgot   bool   // a cache was lost
 	refused  bool   // it refused steps once
 	meddled  bool   // another program changed it once
 	complete bool   // the pass under way may remove
@@ -110,6 +109,9 @@ func (d device) add(namespaces []string) {
 	}
 }
 
+// ResolverFiles is that of *link.Netlink: all that there are.
+func (d device) ResolverFiles() (map[string]string, error) { return d.k.fake.ResolverFiles() }
+
 // Namespaces is that of *link.Netlink: all that there are.
 func (d device) Namespaces() []string { return slices.Sorted(maps.Keys(d.k.spaces)) }
 
@@ -122,6 +124,7 @@ func (k *kernel) manager(numbers plan.Numbers, save func(plan.Numbers) error) *l
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.numbers = numbers
+	k.numbers.SetNode(k.n.cn)
 	return link.NewManager(link.ManagerConfig{Kernel: device{k}, Numbers: numbers, Save: func(n plan.Numbers) error {
 		k.numbers = n // the pass has the lock
 		return save(n)
@@ -157,9 +160,6 @@ func (k *kernel) differences(want desired.Links) (all []string) {
 	}
 	work := plan.Plan(want, have, k.numbers, true)
 	for _, s := range work.Steps {
-		if s.Op == plan.OpRemoveResolvers && k.forgot {
-			continue // the numbers say where they are, and went with the cache
-		}
 		all = append(all, s.String())
 	}
 	for _, b := range work.Blocked {
@@ -205,17 +205,18 @@ func (k *kernel) meddle(n int64, seed uint64) (done []string) {
 	return done
 }
 
-// unlike reports whether the kernel may be unlike what its agent believes: another program
-// changed it, or it refuses steps. Then only the end of the history shows whether it is mended.
-func (k *kernel) unlike() bool {
+// meddledWith reports whether another program changed the kernel, which its agent may not know
+// yet: only the end of the history shows whether it is mended.
+func (k *kernel) meddledWith() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.meddled || k.refused
+	return k.meddled
 }
 
-// forget: the node's cache goes, and with it what says where resolvers were written.
-func (k *kernel) forget() {
+// refusedSome reports whether the kernel refused steps. A barrier does not wait for objects that
+// failed and that its change does not concern.
+func (k *kernel) refusedSome() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.forgot = true
+	return k.refused
 }

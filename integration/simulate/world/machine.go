@@ -301,7 +301,6 @@ func (s *server) full(f history.Fault) error {
 }
 
 func (n *node) rot(seed uint64, bits int64) error {
-	n.kernel.forget() // perhaps
 	return rot(n.folder, seed, bits)
 }
 
@@ -323,7 +322,6 @@ func (s *server) replace() error {
 
 // replace: a node without a cache begins with an empty one.
 func (n *node) replace() error {
-	n.kernel.forget()
 	if err := os.RemoveAll(n.folder); err != nil {
 		return err
 	}
@@ -332,7 +330,6 @@ func (n *node) replace() error {
 
 // old gives the node the cache that it had at the beginning.
 func (n *node) old() error {
-	n.kernel.forget()
 	if err := os.RemoveAll(n.folder); err != nil {
 		return err
 	}

@@ -56,7 +56,11 @@ func (n *node) start() error {
 		return errRunning
 	}
 	n.host.Up()
-	api, err := n.w.client(n.host, "", n.i)
+	keeper, err := n.keeperOf()
+	if err != nil {
+		return err
+	}
+	api, err := n.w.clientOf(n.host, "", n.i, keeper, 0)
 	if err != nil {
 		return err
 	}
@@ -76,7 +80,13 @@ func (n *node) start() error {
 	n.agent, n.api, n.cancel, n.ended, n.err = a, api, cancel, ended, nil
 	n.w.seen.Add(n.name, seen.Process{State: "started"})
 	go func() {
-		err := errors.Join(a.Run(ctx), a.Close())
+		keeping, stop := context.WithCancel(ctx)
+		var kept sync.WaitGroup
+		kept.Go(func() { n.keep(keeping, keeper, a) })
+		err := a.Run(ctx)
+		stop()
+		kept.Wait()
+		err = errors.Join(err, a.Close())
 		api.Close()
 		n.mu.Lock()
 		n.err = err

@@ -14,8 +14,16 @@ import (
 	"rutter/raftstore"
 )
 
+// observer looks at servers, agents and kernels, and records what it sees. Its fields belong to
+// who samples, and after that to who judges.
+type observer struct {
+	*world
+	past witness
+	heap int64 // in use when the history began
+}
+
 // sampler looks at servers until ctx ends.
-func (w *world) sampler(ctx context.Context) {
+func (w *observer) sampler(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.sample()
 		pause(ctx, time.Second)
@@ -23,7 +31,7 @@ func (w *world) sampler(ctx context.Context) {
 }
 
 // sample looks at all servers once.
-func (w *world) sample() {
+func (w *observer) sample() {
 	for _, s := range w.servers {
 		w.look(s)
 		w.points(s)
@@ -40,7 +48,7 @@ type moment struct {
 }
 
 // newest returns what the server that is furthest wants of the nodes; call it in freeze.
-func (w *world) newest() (m moment) {
+func (w *observer) newest() (m moment) {
 	var newest *raftstore.Store
 	for _, s := range w.servers {
 		if store := s.store(); store != nil && (newest == nil || store.Head().Seq > newest.Head().Seq) {
@@ -60,7 +68,7 @@ func (w *world) newest() (m moment) {
 
 // nodesNow looks at all agents, and at the kernels of those that say that they have all that the
 // log has.
-func (w *world) nodesNow() {
+func (w *observer) nodesNow() {
 	_ = w.freeze(func() error {
 		m := w.newest()
 		for _, n := range w.nodes {
@@ -70,7 +78,7 @@ func (w *world) nodesNow() {
 			}
 			status := a.Status()
 			e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Mismatches: status.Mismatches}
-			if n.looked != m.head && status.Cursor == m.head && status.Programmed == m.head.Seq && !n.kernel.unlike() {
+			if n.looked != m.head && status.Cursor == m.head && status.Programmed == m.head.Seq && !n.kernel.meddledWith() {
 				n.looked = m.head
 				e.Compared, e.Differences = true, n.kernel.differences(m.want(n))
 				w.count("kernels compared", 1)
@@ -83,7 +91,7 @@ func (w *world) nodesNow() {
 
 // lacking says what kernels lack of an entry up to which a barrier was done just now. Only if the
 // log is still there is it known what they are to have.
-func (w *world) lacking(seq log.Seq, concerned func(*node) bool) (lack map[string]string) {
+func (w *observer) lacking(seq log.Seq, concerned func(*node) bool) (lack map[string]string) {
 	lack = map[string]string{}
 	_ = w.freeze(func() error {
 		m := w.newest()
@@ -91,7 +99,7 @@ func (w *world) lacking(seq log.Seq, concerned func(*node) bool) (lack map[strin
 			return nil
 		}
 		for _, n := range w.nodes {
-			if !concerned(n) || n.kernel.unlike() {
+			if !concerned(n) || n.kernel.meddledWith() || n.kernel.refusedSome() {
 				continue
 			}
 			w.count("barrier kernels", 1)
@@ -123,7 +131,7 @@ func heap() int64 {
 }
 
 // sizesOfAll records the sizes of what must not grow without a bound, of the whole process.
-func (w *world) sizesOfAll() {
+func (w *observer) sizesOfAll() {
 	counts := w.net.Counts()
 	for _, q := range []seen.Queue{
 		{Name: "bytes of the heap", Size: heap() - w.heap, Bound: maxHeap},
@@ -136,7 +144,7 @@ func (w *world) sizesOfAll() {
 }
 
 // sizes records those of a server.
-func (w *world) sizes(s *server, st *raftstore.Status) {
+func (w *observer) sizes(s *server, st *raftstore.Status) {
 	w.seen.Add(s.name, seen.Queue{Name: "proposals", Size: int64(st.Queued), Bound: maxProposals})
 	w.seen.Add(s.name, seen.Queue{Name: "bytes not in changes.db", Size: int64(st.LagBytes), Bound: maxLagBytes})
 	if st.RingFirst > 0 && st.Head.Seq >= st.RingFirst {
@@ -145,7 +153,7 @@ func (w *world) sizes(s *server, st *raftstore.Status) {
 }
 
 // look records a server's position.
-func (w *world) look(s *server) (e seen.Server, ok bool) {
+func (w *observer) look(s *server) (e seen.Server, ok bool) {
 	store := s.store()
 	if store == nil {
 		return e, false
@@ -169,7 +177,7 @@ func (w *world) look(s *server) (e seen.Server, ok bool) {
 }
 
 // points records the digests of a server's state at all raft indexes since the last look.
-func (w *world) points(s *server) {
+func (w *observer) points(s *server) {
 	store := s.store()
 	if store == nil {
 		return
@@ -198,7 +206,7 @@ type witness struct {
 }
 
 // gather reads what is new in the log, from a server that has it.
-func (w *world) gather() {
+func (w *observer) gather() {
 	for _, s := range w.servers {
 		store, timeline := s.store(), w.timeline()
 		if store == nil {
@@ -224,13 +232,13 @@ func (w *world) gather() {
 }
 
 // backedUp is the lowest head to which the cluster was restored.
-func (w *world) backedUp() log.Seq {
+func (w *observer) backedUp() log.Seq {
 	to, _ := restoredTo(w.seen.Records(), 0)
 	return to
 }
 
 // tell records the whole log.
-func (w *world) tell() {
+func (w *observer) tell() {
 	w.gather()
 	if len(w.past.entries) > 0 {
 		w.seen.Add("world", seen.Entries{Floor: 1, Entries: w.past.entries})

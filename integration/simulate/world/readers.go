@@ -144,7 +144,7 @@ func (w *world) waiter(ctx context.Context, i int) {
 			e.Err = err.Error()
 		}
 		if e.Done && w.timeline() == timeline {
-			e.Kernels = w.lacking(e.Seq, func(*node) bool { return true })
+			e.Kernels = w.observe.lacking(e.Seq, func(*node) bool { return true })
 			maps.Copy(e.Kernels, lacking(agents, w.agents(), e.Seq))
 		}
 		w.seen.Add(who, e)
@@ -174,7 +174,7 @@ func (w *world) awaiter(ctx context.Context) {
 		if wrote.Outcome == seen.Accepted {
 			e := seen.Barrier{Seq: wrote.Result.Last, From: wrote.From, Until: wrote.Until, Done: true, Kernels: map[string]string{}}
 			if w.timeline() == timeline {
-				e.Kernels = w.lacking(e.Seq, func(of *node) bool { return of.i == cn })
+				e.Kernels = w.observe.lacking(e.Seq, func(of *node) bool { return of.i == cn })
 			}
 			w.seen.Add(who, e)
 		}

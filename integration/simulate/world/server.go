@@ -88,7 +88,12 @@ func (n peerNetwork) Dial(ctx context.Context, address string) (net.Conn, error)
 	return n.host.Dial(ctx, "tcp", address)
 }
 
-func (s *server) url() string { return "http://" + s.address(apiPort) }
+func (s *server) url() string {
+	if s.w.certificates != nil {
+		return "https://" + s.address(apiPort)
+	}
+	return "http://" + s.address(apiPort)
+}
 
 func (s *server) address(port int) string {
 	return net.JoinHostPort(s.host.Address(), strconv.Itoa(port))
@@ -137,6 +142,13 @@ func (s *server) start() error {
 	s.hung = false
 	options := s.options()
 	s.mu.Unlock()
+	if c := s.w.certificates; c != nil {
+		folder, err := c.ofServer(options.Store.ID)
+		if err != nil {
+			return err
+		}
+		options.TLS, options.CertLife, options.Insecure = folder, c.life, false
+	}
 	s.host.Up()
 	run, err := serve.Open(options) // its disk may make it wait, so without the lock; see busy
 	if err != nil {

@@ -53,6 +53,9 @@ type world struct {
 	nodes   []*node
 	ctx     context.Context // of all that clients do; ends with the world
 	model   model
+	// certificates are those of all; nil: without TLS.
+	certificates *certificates
+	observe *observer
 
 	freezing  chan struct{}  // who has put a value here may call synctest.Wait
 	operating chan struct{}  // the operator does one thing at a time
@@ -69,8 +72,6 @@ type world struct {
 	last     log.Seq  // of an accepted write
 	own      log.UUID // the cluster
 	sums     []string // of the servers' states at the end
-	past     witness
-	heap     int64 // in use when the history began
 }
 
 // Run runs a history in a bubble.
@@ -96,7 +97,7 @@ func Run(t *testing.T, h history.History, o Options) (report Report) {
 		w := &world{h: h, o: o, folder: folder, seen: new(seen.Log), coverage: map[string]int{}, ways: map[[2]string]map[int]network.Link{}, freezing: make(chan struct{}, 1), operating: make(chan struct{}, 1)}
 		w.seen.Watch(w.notice)
 		w.setDate()
-		w.heap = heap()
+		w.observe = &observer{world: w, heap: heap()}
 		at := time.Now()
 		w.live()
 		report = Report{Failures: w.failures, Coverage: w.coverage, Simulated: time.Since(at), Seen: w.seen}
@@ -222,7 +223,15 @@ func (w *world) live() {
 		w.nodes = append(w.nodes, w.newNode(i))
 	}
 	defer w.end(cancel)
+	if err := w.openCertificates(); err != nil {
+		w.fail("certificates: %v", err)
+		return
+	}
 	if !w.found() {
+		return
+	}
+	if err := w.certificates.recordAll(); err != nil {
+		w.fail("certificates: %v", err)
 		return
 	}
 	if err := w.keepOld(); err != nil {
@@ -242,7 +251,7 @@ func (w *world) live() {
 	work.Go(func() { w.follower(working, 0, nil) })
 	work.Go(func() { w.follower(working, 1, url.Values{"kind": {"nic"}}) })
 	work.Go(func() { w.awaiter(working) })
-	work.Go(func() { w.sampler(working) })
+	work.Go(func() { w.observe.sampler(working) })
 	w.happen()
 	w.seen.Add("world", seen.Process{State: "the faults are over"})
 	rest()

@@ -80,8 +80,14 @@ func TestWorld(t *testing.T) {
 				o.Log = os.Stdout
 			}
 			r := world.Run(t, h, o)
-			for _, f := range r.Failures {
+			for _, f := range slices.Concat(r.Failures, oracle.Judge(r.Seen.Records())) {
 				t.Error(f)
+			}
+			if missing := oracle.Missing(r.Seen.Records()); len(missing) > 0 {
+				t.Errorf("there are no records of %v: oracles said nothing", missing)
+			}
+			if r.Coverage["kernels compared"] == 0 || r.Coverage["barrier kernels"] == 0 || r.Coverage["witness has a gap"] > 0 {
+				t.Errorf("what is compared with kernels and logs is not there: %v", r.Coverage)
 			}
 			t.Log(r.Simulated, r.Real, r.Coverage)
 		})

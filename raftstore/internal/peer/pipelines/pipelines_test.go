@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
 
@@ -17,11 +18,16 @@ type stuck struct {
 	answers chan raft.AppendFuture
 	closed  chan struct{}
 	close   sync.Once
+	waits   chan struct{} // if not nil, has one when a sender waits
 }
 
 func (s *stuck) Consumer() <-chan raft.AppendFuture { return s.answers }
 
 func (s *stuck) AppendEntries(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	select {
+	case s.waits <- struct{}{}:
+	default:
+	}
 	<-s.closed
 	return nil, raft.ErrPipelineReplicationNotSupported
 }
@@ -231,3 +237,63 @@ func TestPipelinesBoundCommits(t *testing.T) {
 		}
 	})
 }
+
+// sticking is a transport whose pipelines are stuck.
+type sticking struct {
+	*raft.InmemTransport
+	set  *Set
+	open chan *stuck
+}
+
+func (s sticking) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
+	p := &stuck{closed: make(chan struct{}), waits: make(chan struct{}, 1)}
+	s.open <- p
+	return s.set.Open(p), nil
+}
+
+// A leader that waits in a pipeline ends: raft does not close it, and waits for its sender.
+func TestShutdownOfAStuckPipeline(t *testing.T) {
+	t.Parallel()
+	set, open := new(Set), make(chan *stuck, 1)
+	leads, leader := raft.NewInmemTransport("leader")
+	follows, follower := raft.NewInmemTransport("follower")
+	follower.Connect(leads, leader)
+	leader.Connect(follows, follower)
+	servers := raft.Configuration{Servers: []raft.Server{{ID: "leader", Address: leads}, {ID: "follower", Address: follows, Suffrage: raft.Nonvoter}}}
+	start := func(id raft.ServerID, own raft.Transport) *raft.Raft {
+		cfg := raft.DefaultConfig()
+		cfg.LocalID, cfg.Logger, cfg.CommitTimeout = id, hclog.NewNullLogger(), time.Millisecond
+		cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+		store, snapshots := raft.NewInmemStore(), raft.NewDiscardSnapshotStore()
+		if err := raft.BootstrapCluster(cfg, store, store, snapshots, own, servers); err != nil {
+			t.Fatal(err)
+		}
+		r, err := raft.NewRaft(cfg, new(raft.MockFSM), store, store, snapshots, own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	other := start("follower", follower)
+	r := start("leader", sticking{leader, set, open})
+	p := <-open
+	<-p.waits
+	ended := make(chan error, 1)
+	go func() { ended <- set.Shutdown(r) }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("raft has not ended")
+		set.Close()
+		<-ended
+	}
+	if err := other.Shutdown().Error(); err != nil {
+		t.Error(err)
+	}
+}
+
+// patience is how long a test waits for what must come.
+const patience = 10 * time.Second

@@ -1,0 +1,32 @@
+package mutants
+
+// nodeClients are the mutants of what others than agents are told: those that ask SVP, listeners
+// of Triton's changefeed, and the service of VMMs.
+var nodeClients = []Mutant{
+	{
+		Name: "feed-rings-of-others", File: "api/feedserver/receive.go",
+		Old:    "\t\t\tif !known || rec.Object.(*log.VMM).SledID == u.who.UUID {",
+		New:    "\t\t\tif _ = rec; known || !known {",
+		Breaks: "a node has servers pull VMMs of other nodes from it",
+		Rules:  []string{"I1"}, Past: Survivor,
+		Own: []string{"api/feedserver.TestRingsOfOthers"},
+	},
+	{
+		Name: "changefeed-gap", File: "api/triton/changefeed/hub.go",
+		Old:    "\t\tif want := after.Seq + 1 + log.Seq(i); e.Seq != want {",
+		New:    "\t\tif want := after.Seq + 1 + log.Seq(i); e.Seq < want {",
+		Breaks: "listeners of Triton's changefeed miss an entry without an end of their connection",
+		Rules:  []string{"F6"}, Past: Survivor,
+		Own: []string{"api/triton/changefeed.TestGapInTheLog"},
+	},
+	{
+		Name: "svp-address-of-another-node", File: "varp/shootdowns.go",
+		Old: `			delete(s.readers, cn) // the address is another node's now
+			r = nil
+`,
+		New:    "",
+		Breaks: "a node with the underlay address of another one is not told what that one knew",
+		Rules:  []string{"F7"}, Past: Survivor,
+		Own: []string{"varp.TestAddressOfAnotherNode"},
+	},
+}
