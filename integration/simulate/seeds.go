@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -29,18 +28,6 @@ func OfSeed(seed uint64, duration time.Duration) history.History {
 		p = history.Wide()
 	}
 	return history.Generate(seed, p.Lasting(duration))
-}
-
-// Once runs the history of a seed in a new process of a test program of this package, and
-// returns its first failure, or "".
-func Once(ctx context.Context, program string, seed uint64) (failure string, err error) {
-	p := &Pool{Program: program}
-	defer p.Close()
-	result, err := p.Run(ctx, OfSeed(seed, 0))
-	if err != nil || !result.Failed() {
-		return "", err
-	}
-	return result.Failures[0], nil
 }
 
 // NextSeed reads the first seed that no night has used, from a file with one number.
