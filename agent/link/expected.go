@@ -205,8 +205,9 @@ func (t *expected) noteMade(l plan.Link, index int32) {
 	t.links[index], t.indexes[l.Key()] = &l, index
 }
 
-// removeLink forgets a link and the links on it. If a guest gave its link the ifindex of
-// another one, that other one stays.
+// removeLink forgets a link and the links on it, and what was observed of them: how a link
+// was that is gone is no reason for a pass. If a guest gave its link the ifindex of another
+// one, that other one stays.
 func (t *expected) removeLink(index int32, at plan.LinkKey) {
 	l := t.links[index]
 	if t.indexes[at] == index {
@@ -216,6 +217,8 @@ func (t *expected) removeLink(index int32, at plan.LinkKey) {
 		return
 	}
 	delete(t.links, index)
+	delete(t.doubtful, index)
+	delete(t.stirred.links, at)
 	t.removed[index] = true
 	if l.IsFabric() {
 		return

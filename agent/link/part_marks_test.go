@@ -215,3 +215,27 @@ func TestForgedIndexInAPart(t *testing.T) {
 		})
 	}
 }
+
+// TestObservedThenRemoved: what was observed of links that are removed since is no reason for
+// a pass, also not of those that go with the device below them.
+func TestObservedThenRemoved(t *testing.T) {
+	below := plan.Link{Name: "sdcvxl5", Kind: plan.KindVXLAN, Index: plan.FirstIndex + 1, Ours: true}
+	above := plan.Link{Namespace: "z1", Name: "fabric0", Kind: plan.KindMacvlan, Parent: "sdcvxl5", Index: plan.FirstIndex + 2, Ours: true}
+	for name, observe := range map[string]func(x *expected){
+		"one of several notifications": func(x *expected) { x.doubtful[below.Index], x.doubtful[above.Index] = true, true },
+		"a part is due":                func(x *expected) { x.mismatches(x.links[above.Index]) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newExpected()
+			x.reset([]plan.Link{below, above})
+			observe(x)
+			x.noteStep(&plan.Step{Op: plan.OpDelLink, Link: below.Name}, below.Index)
+			changed := x.settle()
+			entries, other := x.take()
+			links, namespaces := x.takeStirred()
+			if changed || other || len(entries)+len(links)+len(namespaces) > 0 {
+				t.Errorf("settle %v, other %v, entries %v, links %v, namespaces %v; want nothing", changed, other, entries, links, namespaces)
+			}
+		})
+	}
+}
