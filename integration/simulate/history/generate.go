@@ -99,9 +99,7 @@ var themes = map[Theme][]scene{
 		one(Snapshot, servers, 0, 0), one(Snapshot, servers, 0, 0), one(Retain, nobody, 0, 0), one(Retain, nobody, 0, 0), restore,
 		one(Transfer, servers, 0, 0),
 	},
-	// Certificates of servers are not revoked: docs/security.md says which servers no longer
-	// reach each other then without an operator (What is not promised).
-	Trust:    {one(Rotate, nobody, 0, 0), one(Revoke, agents, 1*sec, 8*sec), one(Revoke, agents, 1*sec, 8*sec), one(Reset, servers, 0, 0)},
+	Trust:    {one(Rotate, nobody, 0, 0), one(Revoke, agents, 1*sec, 8*sec), one(Revoke, servers, 1*sec, 8*sec), one(Reset, servers, 0, 0)},
 	Upgrades: {one(Older, servers, 1*sec, 8*sec), one(Older, agents, 1*sec, 15*sec), rolling(Older)},
 	Nodes: {
 		one(Meddle, agents, 0, 0), one(Refuse, agents, 1*sec, 10*sec), one(Lie, agents, 0, 0), one(Kill, agents, 100*ms, 6*sec), one(Pause, agents, 500*ms, 10*sec),
