@@ -108,6 +108,9 @@ func (k *Keeper) read(old *held) (*held, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrFile, k.cfg.Cert, err)
 	}
+	if _, err := pki.AfterOf(certificate.Leaf); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrFile, k.cfg.Cert, err)
+	}
 	if trust.Signed(certificate.Leaf) == "" {
 		return nil, fmt.Errorf("%w: %s: none of the authorities in %s signed it", ErrFile, k.cfg.Cert, k.cfg.CA)
 	}

@@ -110,9 +110,31 @@ func (t *serverTLS) signOwn(one ownIdentity, request []byte) (*x509.Certificate,
 	for _, ip := range old.IPAddresses {
 		hosts = append(hosts, ip.String())
 	}
-	order := pki.Order{Identity: one.keeper.Identity(), Key: key, Life: min(old.NotAfter.Sub(pki.Issued(old)), most), Hosts: hosts}
+	after, err := t.afterOwn(one.keeper.Identity(), old)
+	if err != nil {
+		return nil, nil, err
+	}
+	order := pki.Order{Identity: one.keeper.Identity(), Key: key, Life: min(old.NotAfter.Sub(pki.Issued(old)), most), Hosts: hosts, After: after}
 	c, err := issuer.Issue(order, time.Now(), rand.Reader)
 	return c, issuer, err
+}
+
+// afterOwn returns after which revocation of this server its next certificate is granted. A
+// server that is revoked must not vouch for itself: what the present certificate says is
+// copied, unless that is good by a newer revocation in this server's log. At the start there
+// is no log yet.
+func (t *serverTLS) afterOwn(id matrix.Identity, old *x509.Certificate) (after pki.After, err error) {
+	if t.follower == nil {
+		return pki.AfterOf(old)
+	}
+	t.follower.View(func(s *projections.State, cluster log.UUID) {
+		var list []*log.Revocation
+		for r := range s.List(log.KindRevocation) {
+			list = append(list, r.Object.(*log.Revocation))
+		}
+		after, err = pki.NewRevocations(list).In(cluster).Successor(old, pki.Subject(id))
+	})
+	return after, err
 }
 
 // issueOwn signs this server's next certificate, and records it. When the present one has
@@ -145,7 +167,7 @@ func (t *serverTLS) record(ctx context.Context, c *x509.Certificate, id matrix.I
 	}
 	op := enrol.Recording(c, id, name, issuer)
 	confined := false
-	t.follower.View(func(s *projections.State) { confined = s.Feature() >= log.FeatureConfined })
+	t.follower.View(func(s *projections.State, _ log.UUID) { confined = s.Feature() >= log.FeatureConfined })
 	if confined && replaces != nil {
 		o := op.Object.(*log.Certificate)
 		o.Replaces, o.ReplacesKey = pki.Serial(replaces), pki.CertificateKeyID(replaces)
@@ -185,7 +207,7 @@ func (t *serverTLS) recordOwn(ctx context.Context) error {
 func (t *serverTLS) recorded(ctx context.Context, one ownIdentity) (there bool) {
 	leaf := one.keeper.Leaf()
 	byHand := t.own.of(leaf) == nil
-	t.follower.View(func(s *projections.State) {
+	t.follower.View(func(s *projections.State, _ log.UUID) {
 		_, there = s.Get(log.KindCertificate, pki.Serial(leaf))
 		if r, ok := s.Get(log.KindRevocation, pki.Subject(one.keeper.Identity())); ok && byHand && r.Object.(*log.Revocation).ByOrder {
 			there = true // only an operator's record makes it good

@@ -88,7 +88,9 @@ func (t *serverTLS) checkKeys() error {
 // attach gives the log to the parts that need it, before they run.
 func (t *serverTLS) attach(store storeapi.Store, fabric *liveness.Fabric) (err error) {
 	t.propose, t.newID = store.Propose, store.NewID
-	view := func(fn func(*projections.State)) { store.View(func(s *projections.State, _ log.Cursor) { fn(s) }) }
+	view := func(fn func(*projections.State, log.UUID)) {
+		store.View(func(s *projections.State, head log.Cursor) { fn(s, head.Cluster) })
+	}
 	t.follower = &trust.Follower{View: view, Keepers: map[string]*tlsgate.Keeper{pki.Clients: t.clients, pki.Peers: t.peers}, Logger: t.logger}
 	t.enrol, err = enrol.New(enrol.Config{
 		Store: store, Issuer: func() (*pki.Authority, error) { return t.issuer(t.clients, tlsgate.CAKeyFile) },

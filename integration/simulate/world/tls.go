@@ -72,8 +72,26 @@ func (n *node) identity() matrix.Identity { return matrix.Identity{Role: matrix.
 func (c *certificates) folder(name string) string { return filepath.Join(c.w.folder, "tls-"+name) }
 
 func (c *certificates) issue(name string, id matrix.Identity, life time.Duration) error {
-	_, err := c.office.Issue(c.folder(name), tlsgate.Grant{Identity: id, Life: life, WithKeys: true})
+	return c.issueAfter(name, id, life, pki.After{})
+}
+
+// issueAfter issues certificates after a revocation, as rutter cert issue -s.
+func (c *certificates) issueAfter(name string, id matrix.Identity, life time.Duration, after pki.After) error {
+	_, err := c.office.Issue(c.folder(name), tlsgate.Grant{Identity: id, Life: life, WithKeys: true, After: after})
 	return err
+}
+
+// after is the newest revocation of an identity, asked until a server says it.
+func (c *certificates) after(id matrix.Identity) (after pki.After, err error) {
+	for begun := time.Now(); ; pause(c.w.ctx, time.Second) {
+		err = c.ask(func(ctx context.Context, api *pkiclient.Client) (err error) {
+			after, err = api.After(ctx, pki.Subject(id))
+			return err
+		})
+		if err == nil || c.w.ctx.Err() != nil || time.Since(begun) > finishing {
+			return after, err
+		}
+	}
 }
 
 // ofServer returns the folder of a server, which gets its certificates when it first starts.
@@ -154,7 +172,7 @@ func (n *node) keep(ctx context.Context, k *tlsgate.Keeper, a *agent.Agent) {
 		n.w.fail("%s: %v", n.name, err)
 		return
 	}
-	follower := &trust.Follower{View: a.View, Keepers: map[string]*tlsgate.Keeper{pki.Clients: k}, Logger: n.w.logger(n.name)}
+	follower := &trust.Follower{View: trust.OfAgent(a.Part), Keepers: map[string]*tlsgate.Keeper{pki.Clients: k}, Logger: n.w.logger(n.name)}
 	var g sync.WaitGroup
 	for _, run := range []func(context.Context) error{k.Run, follower.Run, renewer.Run} {
 		g.Go(func() { _ = run(ctx) })
@@ -380,7 +398,11 @@ func (c *certificates) revoke(f history.Fault) error {
 	time.Sleep(f.For)
 	pause(w.ctx, time.Second) // certificates have times in whole seconds
 	return one(func() error {
-		if err := c.issue(name, id, c.life); err != nil {
+		after, err := c.after(id)
+		if err == nil {
+			err = c.issueAfter(name, id, c.life, after)
+		}
+		if err != nil {
 			return err
 		}
 		w.count(coverage.CertificateNew, 1)
