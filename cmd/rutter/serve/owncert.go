@@ -36,7 +36,7 @@ func (t *serverTLS) identities() []ownIdentity {
 }
 
 // ownCertificates are those that were issued while the log could not be written: by
-// serial, what each replaces.
+// serial, the one that was issued before, with the log, and that it follows from.
 type ownCertificates struct {
 	mu       sync.Mutex // protects replaced
 	replaced map[string]*x509.Certificate
@@ -47,6 +47,9 @@ func (o *ownCertificates) put(c, replaces *x509.Certificate) {
 	defer o.mu.Unlock()
 	if o.replaced == nil {
 		o.replaced = make(map[string]*x509.Certificate)
+	}
+	if recorded := o.replaced[pki.Serial(replaces)]; recorded != nil {
+		replaces = recorded
 	}
 	o.replaced[pki.Serial(c)] = replaces
 }
@@ -63,7 +66,7 @@ func (o *ownCertificates) of(c *x509.Certificate) *x509.Certificate {
 // soon as it can be written; if this server is revoked, the others refuse both.
 func (t *serverTLS) renewEnded() error {
 	for _, one := range t.identities() {
-		leaf, now := one.keeper.Leaf(), time.Now()
+		leaf, now := one.keeper.Leaf(), one.keeper.Now()
 		if !now.After(leaf.NotAfter) {
 			continue
 		}
@@ -115,7 +118,11 @@ func (t *serverTLS) signOwn(one ownIdentity, request []byte) (*x509.Certificate,
 		return nil, nil, err
 	}
 	order := pki.Order{Identity: one.keeper.Identity(), Key: key, Life: min(old.NotAfter.Sub(pki.Issued(old)), most), Hosts: hosts, After: after}
-	c, err := issuer.Issue(order, time.Now(), rand.Reader)
+	now := one.keeper.Now()
+	if t.agreed != nil {
+		now = t.agreed()
+	}
+	c, err := issuer.Issue(order, now, rand.Reader)
 	return c, issuer, err
 }
 
@@ -138,8 +145,9 @@ func (t *serverTLS) afterOwn(id matrix.Identity, old *x509.Certificate) (after p
 }
 
 // issueOwn signs this server's next certificate, and records it. When the present one has
-// ended and the log cannot be written, it is recorded later: servers that were cut off
-// from each other for longer than their certificates live must find together again.
+// ended, or a wrong clock made it and it has not begun, and the log cannot be written, the
+// next one is recorded later: servers that were cut off from each other for longer than their
+// certificates live must find together again.
 func (t *serverTLS) issueOwn(ctx context.Context, one ownIdentity, request []byte) (*x509.Certificate, error) {
 	c, issuer, err := t.signOwn(one, request)
 	if err != nil {
@@ -148,7 +156,7 @@ func (t *serverTLS) issueOwn(ctx context.Context, one ownIdentity, request []byt
 	old := one.keeper.Leaf()
 	err = t.record(ctx, c, one.keeper.Identity(), one.name, issuer.Certificate, old)
 	var refusal *log.Refusal
-	if err != nil && !errors.As(err, &refusal) && time.Now().After(old.NotAfter) {
+	if err != nil && !errors.As(err, &refusal) && one.keeper.Unusable() {
 		t.own.put(c, old)
 		return c, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"rutter/api/auth/matrix"
 	"rutter/api/auth/pki"
@@ -39,7 +40,7 @@ func TestOwnCertificateVouchesForNothing(t *testing.T) {
 			if _, err := office.Issue(folder, tlsgate.Grant{Identity: id, WithKeys: true, After: c.has}); err != nil {
 				t.Fatal(err)
 			}
-			s, err := openServerTLS(folder, "s2", "", slog.New(slog.DiscardHandler))
+			s, err := openServerTLS(folder, "s2", "", time.Now, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -136,7 +136,7 @@ func (n *node) keeperOf() (*tlsgate.Keeper, error) {
 	if c == nil {
 		return nil, nil
 	}
-	return tlsgate.New(tlsgate.Config{Paths: tlsgate.ClientPaths(c.folder(n.name)), Name: pki.Clients, Logger: n.w.logger(n.name), Ended: true})
+	return tlsgate.New(tlsgate.Config{Paths: tlsgate.ClientPaths(c.folder(n.name)), Name: pki.Clients, Logger: n.w.logger(n.name), Now: n.clock.now, Ended: true})
 }
 
 // keep renews a node's certificate, and follows the log's authorities and revocations, as
@@ -162,7 +162,7 @@ func (n *node) keep(ctx context.Context, k *tlsgate.Keeper, a *agent.Agent) {
 			if err == nil {
 				n.w.count(coverage.CertificateNew, 1)
 			}
-			if time.Now().After(k.Leaf().NotAfter) {
+			if k.Now().After(k.Leaf().NotAfter) {
 				n.w.count("certificate ended", 1)
 			}
 			return leaf, err
