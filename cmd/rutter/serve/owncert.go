@@ -215,6 +215,9 @@ func (t *serverTLS) recordOwn(ctx context.Context) error {
 func (t *serverTLS) recorded(ctx context.Context, one ownIdentity) (there bool) {
 	leaf := one.keeper.Leaf()
 	byHand := t.own.of(leaf) == nil
+	if after, err := pki.AfterOf(leaf); byHand && (err != nil || !after.IsZero()) {
+		return true // this server was revoked, and its log may be behind: only an operator's record makes it good
+	}
 	t.follower.View(func(s *projections.State, _ log.UUID) {
 		_, there = s.Get(log.KindCertificate, pki.Serial(leaf))
 		if r, ok := s.Get(log.KindRevocation, pki.Subject(one.keeper.Identity())); ok && byHand && r.Object.(*log.Revocation).ByOrder {

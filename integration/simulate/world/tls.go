@@ -312,7 +312,10 @@ func (c *certificates) rotate(f history.Fault) error {
 
 // finish takes the old authority of a set away, when no identity has a certificate of it.
 func (c *certificates) finish(set string, list []*pki.Authority) error {
-	for begun := time.Now(); ; pause(c.w.ctx, 2*time.Second) {
+	for begun := time.Now(); ; c.leave(2 * time.Second) {
+		if now, err := c.office.Authorities(set); err != nil || len(now) != 2 || !now[0].Certificate.Equal(list[0].Certificate) {
+			return err // the next rotation went on
+		}
 		var old []string
 		err := c.ask(func(ctx context.Context, api *pkiclient.Client) (err error) {
 			old, err = api.Holders(ctx, set, pki.CertificateKeyID(list[0].Certificate))
@@ -331,6 +334,14 @@ func (c *certificates) finish(set string, list []*pki.Authority) error {
 	_, err := c.publish(set)
 	c.w.count("authority rotated", 1)
 	return err
+}
+
+// leave is a pause in which the operator does other things: who waits for a certificate cannot
+// renew it otherwise.
+func (c *certificates) leave(d time.Duration) {
+	<-c.w.operating
+	pause(c.w.ctx, d)
+	c.w.operating <- struct{}{}
 }
 
 // handOver gives the key of the next authority to servers, and the authority itself to those that
