@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rutter/agent"
@@ -37,6 +38,7 @@ type certificates struct {
 	office tlsgate.Issuer
 	life   time.Duration // of servers' and nodes' certificates
 	keeper *tlsgate.Keeper
+	out    atomic.Bool // a server's certificates are revoked, and it has no others yet
 }
 
 // lives of certificates: the short ones are renewed, and end, within a history.
@@ -387,6 +389,10 @@ func (c *certificates) revoke(f history.Fault) error {
 	w := c.w
 	name, id := f.On, matrix.Identity{Role: matrix.Server}
 	if s := w.server(f.On); s != nil {
+		if !c.out.CompareAndSwap(false, true) {
+			return errBusy // the log refuses that a second one is out
+		}
+		defer c.out.Store(false)
 		name = s.member()
 		id.Name = name
 	} else if n := w.node(f.On); n != nil {
