@@ -22,7 +22,7 @@ const (
 	rotateSpread = time.Minute
 	// lookAgain is how long a Renewer waits at most before it asks what time it is: a clock
 	// may be set meanwhile, and timers do not follow it.
-	lookAgain  = 10 * time.Second
+	lookAgain  = 30 * time.Second
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
 	// endedRetry is lastRetry of a certificate that has ended: its holder waits for it.
