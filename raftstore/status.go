@@ -63,6 +63,8 @@ type Status struct {
 	Unreadable uint64  `json:"unreadable_total"`    // refused because their bytes in the log do not decode
 	Early      uint64  `json:"refused_early_total"` // refused by this server before they were proposed
 	NoPlaces   uint64  `json:"peer_refused_total"`  // connections of the peer port, beyond its limit
+	Probes     uint64  `json:"peer_probes_total"`   // of peers that answered nothing for a while
+	Silent     uint64  `json:"peer_silent_total"`   // connections given up after such a probe
 	Persisted  uint64  `json:"persister_transactions_total"`
 	Snapshots  uint64  `json:"snapshots_sent_total"`
 	Restores   uint64  `json:"snapshots_restored_total"`
@@ -110,6 +112,9 @@ func (s *Store) Status() Status {
 	st.Duplicates, st.Refused, st.Snapshots, st.Restores = c.duplicates.Load(), c.refused.Load(), c.snapshots.Load(), c.restores.Load()
 	st.Undecided, st.Unreadable, st.Early = c.undecided.Load(), c.unreadable.Load(), c.early.Load()
 	st.NoPlaces = s.tasks.Refused()
+	if peers := s.endpoint.peers.Load(); peers != nil {
+		st.Probes, st.Silent = peers.Probes()
+	}
 	st.Queued, st.Age = s.proposer.queue.Length(), s.Age()
 	st.Room, st.NoRooms = s.Room(), s.disks.space.refused.Load()
 	st.DiskFree, st.DiskBytes = st.Room.Free, s.disks.space.size.Load()

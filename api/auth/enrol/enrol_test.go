@@ -22,6 +22,8 @@ import (
 	"rutter/projections/rules"
 )
 
+var testCluster = log.UUID{7}
+
 // memory is a log of one server, in memory.
 type memory struct {
 	mu     sync.Mutex
@@ -50,10 +52,10 @@ func (m *memory) View(fn func(*projections.State, log.Cursor)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.behind != nil {
-		fn(m.behind, log.Cursor{})
+		fn(m.behind, log.Cursor{Cluster: testCluster})
 		return
 	}
-	fn(m.state, log.Cursor{Seq: m.seq})
+	fn(m.state, log.Cursor{Cluster: testCluster, Seq: m.seq})
 }
 
 func (m *memory) Consistent(context.Context) (log.Seq, error) {

@@ -162,7 +162,8 @@ func (s *Service) grant(r *http.Request, g grant) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	certificate, err := issuer.Issue(pki.Order{Identity: g.id, Key: g.key, Life: s.cfg.Life}, s.cfg.Now(), s.cfg.Random)
+	order := pki.Order{Identity: g.id, Key: g.key, Life: s.cfg.Life, After: s.after(g.id)}
+	certificate, err := issuer.Issue(order, s.cfg.Now(), s.cfg.Random)
 	if err != nil {
 		return nil, err
 	}
@@ -180,6 +181,18 @@ func (s *Service) grant(r *http.Request, g grant) (any, error) {
 		return nil, err
 	}
 	return &Granted{Certificate: string(pki.EncodeCertificates(certificate)), Bundle: *bundle}, nil
+}
+
+// after returns the newest revocation of an identity that this server knows. If the log has
+// a newer one, it refuses the grant, or those who know that one do not accept the certificate
+// by this.
+func (s *Service) after(id matrix.Identity) (after pki.After) {
+	s.cfg.Store.View(func(state *projections.State, head log.Cursor) {
+		if r, ok := state.Get(log.KindRevocation, pki.Subject(id)); ok {
+			after = pki.NewRevocations([]*log.Revocation{r.Object.(*log.Revocation)}).In(head.Cluster).After(pki.Subject(id))
+		}
+	})
+	return after
 }
 
 // Recording returns the operation that records an issued certificate in the log.

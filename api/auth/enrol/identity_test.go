@@ -3,6 +3,7 @@ package enrol
 import (
 	"context"
 	"crypto/rand"
+	"crypto/x509"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,22 +15,38 @@ import (
 	"rutter/projections"
 )
 
-// granted asks for a certificate, and returns the identity of a connection with it.
-func (d *testService) granted(who matrix.Identity, path string, form any) (status int, id matrix.Identity) {
+// certificate asks for a certificate; nil: it was not granted.
+func (d *testService) certificate(who matrix.Identity, path string, form any) (status int, c *x509.Certificate) {
 	d.t.Helper()
 	var g Granted
 	if status = d.ask(who, http.MethodPost, path, form, &g); status != http.StatusOK {
-		return status, id
+		return status, nil
 	}
 	list, err := pki.ParseCertificates([]byte(g.Certificate))
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	if id, err = matrix.FromURIs(list[0].URIs, pki.Serial(list[0])); err != nil {
+	return status, list[0]
+}
+
+// granted asks for a certificate, and returns the identity of a connection with it.
+func (d *testService) granted(who matrix.Identity, path string, form any) (status int, id matrix.Identity) {
+	d.t.Helper()
+	status, c := d.certificate(who, path, form)
+	if c == nil {
+		return status, id
+	}
+	return status, d.identity(c)
+}
+
+func (d *testService) identity(c *x509.Certificate) (id matrix.Identity) {
+	d.t.Helper()
+	var err error
+	if id, err = matrix.FromURIs(c.URIs, pki.Serial(c)); err != nil {
 		d.t.Fatal(err)
 	}
-	id.KeyID = pki.CertificateKeyID(list[0])
-	return status, id
+	id.KeyID = pki.CertificateKeyID(c)
+	return id
 }
 
 // isGood reports whether servers would accept a certificate.
@@ -105,6 +122,95 @@ func TestRevokedIsNotRenewedByAServerBehind(t *testing.T) {
 		if status, id := d.granted(held, "/renew", RenewRequest{Request: request(t)}); status != http.StatusForbidden {
 			t.Errorf("as %s it was answered with %d; the certificate is good: %v", role, status, d.isGood(id))
 		}
+	}
+}
+
+// here are the revocations as this server's log has them, without what is listed as good since:
+// so those who were away have them.
+func (d *testService) here() pki.Revocations {
+	var all []*log.Revocation
+	d.store.View(func(s *projections.State, _ log.Cursor) {
+		for r := range s.List(log.KindRevocation) {
+			one := log.Clone(r.Object).(*log.Revocation)
+			one.Good = nil
+			all = append(all, one)
+		}
+	})
+	return pki.NewRevocations(all).In(testCluster)
+}
+
+// A certificate says after which revocation it was granted, so that also those accept it who
+// do not have its record; a revocation that is made again, in the same moment, covers it.
+func TestGrantsNameTheRevocation(t *testing.T) {
+	d := newTestService(t)
+	form := func() RenewRequest { return RenewRequest{Request: request(t)} }
+	_, first := d.certificate(stranger, "/join", JoinRequest{Token: d.token(time.Hour).Reveal(), Request: request(t)})
+	if after, err := pki.AfterOf(first); err != nil || !after.IsZero() {
+		t.Fatalf("never revoked, and granted after %+v, %v", after, err)
+	}
+	before := d.here()
+	var last pki.After
+	for i := range 3 {
+		d.revokeNode()
+		if i == 1 {
+			d.now = d.now.Add(-time.Hour) // the log's time stands
+		}
+		_, joined := d.certificate(stranger, "/join", JoinRequest{Token: d.token(2 * time.Hour).Reveal(), Request: request(t)})
+		_, renewed := d.certificate(d.identity(joined), "/renew", form())
+		after, err := pki.AfterOf(renewed)
+		if err != nil || after.Cluster != testCluster || after.IssuedBefore <= last.IssuedBefore {
+			t.Errorf("revocation %d: granted after %+v, %v; the one before was %+v", i, after, err, last)
+		}
+		last = after
+		for name, c := range map[string]*x509.Certificate{"by a token": joined, "renewed": renewed} {
+			if why := d.here().Covers(c, node); why != "" {
+				t.Errorf("revocation %d: those who do not have its record refuse the certificate %s: %s", i, name, why)
+			}
+			if why := before.Covers(c, node); why != "" {
+				t.Errorf("revocation %d: those who do not know of it refuse the certificate %s: %s", i, name, why)
+			}
+		}
+		if i > 0 && d.here().Covers(first, node) == "" {
+			t.Errorf("revocation %d does not cover the certificate of before it", i)
+		}
+		before, first = d.here(), renewed
+	}
+}
+
+// What a server grants that does not know of the newest revocation says so: it names the one
+// that it knows, and those who know more refuse the certificate.
+func TestGrantOfAServerBehind(t *testing.T) {
+	d := newTestService(t)
+	d.revokeNode()
+	behind := projections.NewState()
+	for _, kind := range log.Kinds() {
+		for r := range d.store.state.List(kind) {
+			if err := behind.Load(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	d.revokeNode()
+	now := d.here()
+	d.store.behind = behind
+	old, newest := d.after(node), now.After(pki.Subject(node))
+	if old.IsZero() || old.IssuedBefore >= newest.IssuedBefore {
+		t.Errorf("a server behind grants after %+v; the newest is %+v", old, newest)
+	}
+	issuer, err := d.cfg.Issuer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := pki.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := issuer.Issue(pki.Order{Identity: node, Key: key.Public(), Life: pki.NodeLife, After: old}, d.now, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now.Covers(c, node) == "" {
+		t.Error("those who know of the newest revocation accept what was granted before it")
 	}
 }
 

@@ -107,12 +107,14 @@ func (s *Service) revoke(r *http.Request) (any, error) {
 	o := &log.Revocation{Subject: form.Subject, Identity: form.Identity, Until: form.Until, Reason: form.Reason}
 	op := log.Op{Action: log.Create, Kind: log.KindRevocation, Object: o, Set: []string{"identity", "reason", "subject", "until"}}
 	s.cfg.Store.View(func(state *projections.State, _ log.Cursor) {
-		if _, ok := state.Get(log.KindRevocation, form.Subject); !ok {
+		held, ok := state.Get(log.KindRevocation, form.Subject)
+		if !ok {
 			return
 		}
 		op = log.Op{Action: log.Update, Kind: log.KindRevocation, ID: form.Subject, Set: []string{"reason", "until"}, Object: o}
 		if !strings.HasPrefix(form.Subject, "serial:") && !strings.HasPrefix(form.Subject, "key:") {
-			o.IssuedBefore = max(state.Time(), log.Time(s.cfg.Now().UnixNano()))
+			// Not before the one that is there: the log's time may stand, or was set back.
+			o.IssuedBefore = max(state.Time(), log.Time(s.cfg.Now().UnixNano()), held.Object.(*log.Revocation).IssuedBefore)
 			op.Set = append([]string{"issued_before"}, op.Set...)
 		}
 	})

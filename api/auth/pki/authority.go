@@ -142,6 +142,9 @@ type Order struct {
 	Key      crypto.PublicKey
 	Hosts    []string // names and addresses of a server, for browsers
 	Life     time.Duration
+	// After names the newest revocation of the identity in the log by which the certificate
+	// is granted. See Revocations.After.
+	After After
 }
 
 // Issue signs a certificate that is valid from now on, at most as long as the authority
@@ -171,6 +174,13 @@ func (a *Authority) Issue(o Order, now time.Time, random io.Reader) (*x509.Certi
 	}
 	if o.Identity.Role == matrix.Server || o.Identity.Role == matrix.CN {
 		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+	}
+	if !o.After.IsZero() {
+		extension, err := o.After.extension()
+		if err != nil {
+			return nil, err
+		}
+		template.ExtraExtensions = []pkix.Extension{extension}
 	}
 	if len(o.Hosts) > 0 && o.Identity.Role != matrix.Server {
 		return nil, fmt.Errorf("pki: hosts for a %s: only servers have them", o.Identity.Role)

@@ -6,6 +6,9 @@
 // raft port, where only servers may connect. An identity is one URI in a certificate
 // (package matrix). Host names are only for browsers and curl, and decide nothing.
 //
+// A certificate that was granted after a revocation of its identity says so in an extension
+// (After), so that also those who were away when the log listed it know that it is good.
+//
 // All keys are ECDSA on P-256 with SHA-256, because browsers accept nothing better.
 //
 // The package owns those formats and the decision whether a chain is good at a time. It

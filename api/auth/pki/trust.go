@@ -68,7 +68,10 @@ func (t *Trust) Verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 		return matrix.Identity{}, fmt.Errorf("%w: %w", ErrRole, err)
 	}
 	id.KeyID = CertificateKeyID(leaf)
+	_, afterErr := AfterOf(leaf)
 	switch {
+	case afterErr != nil:
+		return id, fmt.Errorf("%w: %s", afterErr, id.Actor())
 	case leaf.IsCA:
 		return id, fmt.Errorf("%w: it is an authority's", ErrUsage)
 	case now.Before(leaf.NotBefore):
@@ -135,6 +138,7 @@ func Subject(id matrix.Identity) string {
 // Revocations are those of the log, indexed. The zero value revokes nothing. A value is
 // immutable.
 type Revocations struct {
+	cluster  log.UUID // of the log; zero: unknown
 	subjects map[string]*log.Revocation
 }
 
@@ -150,6 +154,10 @@ func NewRevocations(list []*log.Revocation) Revocations {
 // Covers returns the subject of the revocation that covers a certificate, or ""
 // if it is good.
 func (r Revocations) Covers(c *x509.Certificate, id matrix.Identity) string {
+	return r.covers(c, Subject(id))
+}
+
+func (r Revocations) covers(c *x509.Certificate, identity string) string {
 	if len(r.subjects) == 0 {
 		return ""
 	}
@@ -158,11 +166,14 @@ func (r Revocations) Covers(c *x509.Certificate, id matrix.Identity) string {
 			return subject
 		}
 	}
-	subject := Subject(id)
-	if one := r.subjects[subject]; one != nil && one.Covers(Serial(c), log.TimeOf(c.NotBefore)) {
-		return subject
+	one := r.subjects[identity]
+	if one == nil || !one.Covers(Serial(c), log.TimeOf(c.NotBefore)) {
+		return ""
 	}
-	return ""
+	if a, err := AfterOf(c); err == nil && one.ByOrder && a.isAtOrAfter(r.named(one)) {
+		return ""
+	}
+	return identity
 }
 
 // CoversRecord is Covers of a certificate as the log has it.

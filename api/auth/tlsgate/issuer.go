@@ -167,6 +167,9 @@ type Grant struct {
 	// it and it can renew its own certificates. If the keys here are encrypted, the
 	// copies are too, and the server needs the passphrase.
 	WithKeys bool
+	// After names the newest revocation of the identity in the cluster's log, zero if it has
+	// none: see pki.After.
+	After pki.After
 }
 
 // Issue fills a folder with what an identity needs, and returns its certificates: first
@@ -220,7 +223,7 @@ func (o Issuer) issue(name string, paths Paths, g Grant) (*x509.Certificate, err
 			g.Life = pki.NodeLife
 		}
 	}
-	c, err := list[0].Issue(pki.Order{Identity: g.Identity, Key: key.Public(), Hosts: g.Hosts, Life: g.Life}, time.Now(), rand.Reader)
+	c, err := list[0].Issue(pki.Order{Identity: g.Identity, Key: key.Public(), Hosts: g.Hosts, Life: g.Life, After: g.After}, time.Now(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}

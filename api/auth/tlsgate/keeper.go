@@ -32,8 +32,9 @@ type Config struct {
 	Paths
 	// Name of the authorities in messages: pki.Clients or pki.Peers.
 	Name   string
-	Logger *slog.Logger     // none if nil
-	Now    func() time.Time // time.Now
+	Logger *slog.Logger // none if nil
+	// Now is the machine's clock, by which certificates begin and end; time.Now if nil.
+	Now func() time.Time
 	// Ended: New accepts a certificate that has ended, for processes that continue
 	// without servers until they get another.
 	Ended bool
@@ -106,6 +107,9 @@ func (k *Keeper) read(old *held) (*held, error) {
 	}
 	id, err := matrix.FromURIs(certificate.Leaf.URIs, pki.Serial(certificate.Leaf))
 	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrFile, k.cfg.Cert, err)
+	}
+	if _, err := pki.AfterOf(certificate.Leaf); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrFile, k.cfg.Cert, err)
 	}
 	if trust.Signed(certificate.Leaf) == "" {
@@ -268,6 +272,16 @@ func (k *Keeper) sweepEnded() {
 			k.cfg.Logger.Error(w.text)
 		}
 	}
+}
+
+// Now returns the time by the Keeper's clock.
+func (k *Keeper) Now() time.Time { return k.cfg.Now() }
+
+// Unusable reports whether the Keeper's own certificate has ended by its clock, or has not
+// begun: then a wrong clock made it.
+func (k *Keeper) Unusable() bool {
+	leaf, now := k.Leaf(), k.cfg.Now()
+	return now.After(leaf.NotAfter) || now.Before(leaf.NotBefore)
 }
 
 // Identity returns the identity in the Keeper's own certificate.

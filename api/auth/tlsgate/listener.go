@@ -161,7 +161,7 @@ func (l *Listener) greet(g *handshakeConn) (*Conn, error) {
 	}
 	conn, err := l.keeper.shake(context.Background(), tls.Server(g, l.config(g)), x509.ExtKeyUsageClientAuth, g.time)
 	if err != nil {
-		err = namedFailure(err)
+		err = namedFailure(err, l.keeper.cfg.Now())
 		l.refuse(g.Conn, err)
 	}
 	var who matrix.Identity
@@ -222,14 +222,14 @@ func linger(raw net.Conn) {
 const lingerBytes = 64 << 10
 
 // namedFailure maps errors of the library's check to the errors of package pki.
-func namedFailure(err error) error {
+func namedFailure(err error, now time.Time) error {
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return fmt.Errorf("%w: %w", pki.ErrAuthority, err)
 	case !errors.As(err, &invalid):
 		return err
-	case invalid.Reason == x509.Expired && invalid.Cert.NotAfter.Before(time.Now()):
+	case invalid.Reason == x509.Expired && invalid.Cert.NotAfter.Before(now):
 		return fmt.Errorf("%w: %w", pki.ErrExpired, err)
 	case invalid.Reason == x509.Expired:
 		return fmt.Errorf("%w: %w", pki.ErrNotYet, err)

@@ -20,8 +20,11 @@ const (
 	// rotateSpread is the time over which all certificates of a retired authority are
 	// renewed, so that a thousand nodes do not ask at once.
 	rotateSpread = time.Minute
-	firstRetry   = time.Second
-	lastRetry    = 5 * time.Minute
+	// lookAgain is how long a Renewer waits at most before it asks what time it is: a clock
+	// may be set meanwhile, and timers do not follow it.
+	lookAgain  = 30 * time.Second
+	firstRetry = time.Second
+	lastRetry  = 5 * time.Minute
 	// endedRetry is lastRetry of a certificate that has ended: its holder waits for it.
 	endedRetry = time.Minute
 )
@@ -63,16 +66,20 @@ func NewRenewer(cfg RenewConfig) (*Renewer, error) {
 func (r *Renewer) Run(ctx context.Context) error {
 	k := r.cfg.Keeper
 	retry := firstRetry
+	var renewed time.Time
 	for ctx.Err() == nil {
 		changed := k.change()
-		wait := time.Until(r.due())
+		wait := min(r.due().Sub(k.Now()), lookAgain)
+		if rest := r.least() - time.Since(renewed); !renewed.IsZero() && wait < rest {
+			wait, changed = rest, nil
+		}
 		if wait <= 0 {
 			err := r.renew(ctx)
 			if err == nil {
-				retry = firstRetry
+				retry, renewed = firstRetry, time.Now()
 				continue
 			}
-			left := time.Until(k.Leaf().NotAfter)
+			left := k.Leaf().NotAfter.Sub(k.Now())
 			most := lastRetry
 			if left <= 0 {
 				most = endedRetry
@@ -94,6 +101,13 @@ func (r *Renewer) Run(ctx context.Context) error {
 	return nil
 }
 
+// least is the time between two renewals: if this machine's clock is wrong, each certificate
+// that it gets may be due at once.
+func (r *Renewer) least() time.Duration {
+	leaf := r.cfg.Keeper.Leaf()
+	return min(rotateSpread, leaf.NotAfter.Sub(pki.Issued(leaf))/renewSpread)
+}
+
 // due returns when the certificate in use must be replaced.
 func (r *Renewer) due() time.Time {
 	h := r.cfg.Keeper.current()
@@ -102,6 +116,9 @@ func (r *Renewer) due() time.Time {
 	life := leaf.NotAfter.Sub(issued)
 	if what := pki.Serial(leaf) + h.issuing; r.drawnFor != what {
 		r.drawn, r.drawnFor = r.cfg.Jitter(), what
+	}
+	if r.cfg.Keeper.Unusable() {
+		return r.cfg.Keeper.Now()
 	}
 	due := issued.Add(life/2 + time.Duration(r.drawn*float64(life/renewSpread)))
 	if h.issuing != "" && h.trust.Signed(leaf) != h.issuing {

@@ -59,6 +59,7 @@ var results = []struct {
 	{pki.ErrUsage, "usage"},
 	{pki.ErrRole, "role"},
 	{pki.ErrRevoked, "revoked"},
+	{pki.ErrMalformed, "malformed"},
 	{errBusy, "crowded"},
 	{errFailing, "rate"},
 	{errOften, "often"},

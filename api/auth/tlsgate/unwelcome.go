@@ -26,7 +26,7 @@ func (k *Keeper) Unwelcome(err error) error {
 		return fmt.Errorf("%w: %s does not have the one of the servers: is it the right cluster? If its authority was replaced meanwhile, copy the file of that name from the operator's folder over it, or get a certificate anew (rutter cert issue, or rutter agent join)", pki.ErrAuthority, k.cfg.CA)
 	case errors.Is(err, pki.ErrExpired), errors.Is(err, pki.ErrNotYet):
 		return fmt.Errorf("the server's: %w", err)
-	case errors.Is(err, pki.ErrRole), errors.Is(err, pki.ErrUsage), errors.Is(err, pki.ErrRevoked):
+	case errors.Is(err, pki.ErrRole), errors.Is(err, pki.ErrUsage), errors.Is(err, pki.ErrRevoked), errors.Is(err, pki.ErrMalformed):
 		return err
 	}
 	return nil

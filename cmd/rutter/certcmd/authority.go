@@ -85,7 +85,7 @@ func issueCommand() *cli.Command {
 			"rutter cert issue operator ada --out ~/.rutter-tls",
 			"rutter cert issue reader grafana --out ./grafana-tls --life 8760h -s https://10.0.0.1:7420",
 			"rutter cert issue cn 564d69b1-a178-3fbe-b36f-3f2b7fd7ed31 --out ./cn1-tls   # without a token",
-		) + "\n\nA server's folder gets the authorities' keys too, so that compute nodes can join at it and it can renew its\nown certificates; --without-keys leaves them out, and then both are done by hand. Keys that are encrypted stay so,\nand the server needs their passphrase too (rutter server --passphrase-file).\n\nWith -s (or RUTTER_SERVER) the cluster is told, so that rutter cert list has it; servers tell of their own.",
+		) + "\n\nA server's folder gets the authorities' keys too, so that compute nodes can join at it and it can renew its\nown certificates; --without-keys leaves them out, and then both are done by hand. Keys that are encrypted stay so,\nand the server needs their passphrase too (rutter server --passphrase-file).\n\nWith -s (or RUTTER_SERVER) the cluster is told, so that rutter cert list has it; servers tell of their own. If the\nidentity was ever revoked, the certificate also says that it is of after that: so name a server then.",
 		Flags: []cli.Flag{
 			dirFlag(), term.PassphraseFlag(),
 			&cli.DurationFlag{Name: "life", Usage: "`TIME` for which it is valid", DefaultText: "7 days for what renews itself, cn and server with keys; else 90 days"},
@@ -114,7 +114,8 @@ func issue(c *cli.Context) error {
 	if c.IsSet("life") && life <= 0 {
 		return term.Usagef("--life %v: want a time, as in 168h", life)
 	}
-	issued, err := issuer.Issue(c.String("out"), tlsgate.Grant{Identity: id, Hosts: c.StringSlice("host"), Life: life, WithKeys: !c.Bool("without-keys")})
+	after := newestRevocation(c, id)
+	issued, err := issuer.Issue(c.String("out"), tlsgate.Grant{Identity: id, Hosts: c.StringSlice("host"), Life: life, WithKeys: !c.Bool("without-keys"), After: after})
 	if err != nil {
 		return err
 	}
@@ -122,7 +123,7 @@ func issue(c *cli.Context) error {
 		output.Printf(c.App.Writer, "%s  serial %s  until %s\n", id.Actor(), pki.Serial(one), one.NotAfter.UTC().Format(time.RFC3339))
 	}
 	output.Printf(c.App.Writer, "in %s\n", c.String("out"))
-	if id.Role != matrix.Server { // servers record their own certificates
+	if id.Role != matrix.Server || !after.IsZero() { // servers record their own, until they are revoked
 		recordIssued(c, c.String("out"))
 	}
 	return nil

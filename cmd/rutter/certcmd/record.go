@@ -48,6 +48,25 @@ func recordCommand() *cli.Command {
 	}
 }
 
+// newestRevocation asks the cluster after which revocation a certificate is issued. If it
+// cannot be asked, the certificate does not say it: then it is good where its record is known.
+func newestRevocation(c *cli.Context, id matrix.Identity) pki.After {
+	if _, given, err := term.TLSPaths(c); !c.IsSet("server") || !given || err != nil {
+		return pki.After{}
+	}
+	ctx, cancel := context.WithTimeout(c.Context, recordTimeout)
+	defer cancel()
+	d, err := pkiclient.Open(c)
+	var after pki.After
+	if err == nil {
+		after, err = d.After(ctx, pki.Subject(id))
+	}
+	if err != nil {
+		output.Printf(c.App.ErrWriter, "Whether %s was ever revoked is not known: %v\n", id.Actor(), err)
+	}
+	return after
+}
+
 // recordIssued records in the cluster the certificates that were issued into folder. If
 // no servers were named, it prints how to do it.
 func recordIssued(c *cli.Context, folder string) {

@@ -164,7 +164,7 @@ func (c *Connection) run(ctx context.Context, a *agent.Agent, logger *slog.Logge
 		if err != nil {
 			return err
 		}
-		follower := &trust.Follower{View: a.View, Keepers: map[string]*tlsgate.Keeper{pki.Clients: keeper}, Logger: logger}
+		follower := &trust.Follower{View: trust.OfAgent(a.Part), Keepers: map[string]*tlsgate.Keeper{pki.Clients: keeper}, Logger: logger}
 		g.Go(func() error { return keeper.Run(ctx) })
 		g.Go(func() error { return follower.Run(ctx) })
 		return renewer.Run(ctx)

@@ -75,6 +75,20 @@ func (d *Client) Certificates(ctx context.Context) ([]Certificate, error) {
 	return all, nil
 }
 
+// After returns what to write into a certificate that is issued by hand to an identity, named
+// as pki.Subject does, after its newest revocation. It is zero if there is none.
+func (d *Client) After(ctx context.Context, identity string) (pki.After, error) {
+	var revoked []*log.Revocation
+	if err := d.Call(ctx, "GET", "/revocations", nil, &revoked); err != nil {
+		return pki.After{}, err
+	}
+	status, err := d.API.Status(ctx)
+	if err != nil {
+		return pki.After{}, err
+	}
+	return pki.NewRevocations(revoked).In(status.Head.Cluster).After(identity), nil
+}
+
 // Holders returns the identities whose newest good certificate of a set is not issued
 // by an authority.
 func (d *Client) Holders(ctx context.Context, name, issuer string) ([]string, error) {

@@ -19,7 +19,7 @@ import (
 // without a certificate, closes the connections of those that lost all rights, and
 // closes those of readers whose grant has changed, so that they connect again.
 type grantFollower struct {
-	view   trust.View
+	view   func(fn func(*projections.State))
 	cutOff func(match func(matrix.Identity) bool) int
 	// cutPrograms closes the connections of programs at matching addresses that have no
 	// rights now.

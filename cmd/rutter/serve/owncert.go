@@ -36,7 +36,7 @@ func (t *serverTLS) identities() []ownIdentity {
 }
 
 // ownCertificates are those that were issued while the log could not be written: by
-// serial, what each replaces.
+// serial, the one that was issued before, with the log, and that it follows from.
 type ownCertificates struct {
 	mu       sync.Mutex // protects replaced
 	replaced map[string]*x509.Certificate
@@ -47,6 +47,9 @@ func (o *ownCertificates) put(c, replaces *x509.Certificate) {
 	defer o.mu.Unlock()
 	if o.replaced == nil {
 		o.replaced = make(map[string]*x509.Certificate)
+	}
+	if recorded := o.replaced[pki.Serial(replaces)]; recorded != nil {
+		replaces = recorded
 	}
 	o.replaced[pki.Serial(c)] = replaces
 }
@@ -63,7 +66,7 @@ func (o *ownCertificates) of(c *x509.Certificate) *x509.Certificate {
 // soon as it can be written; if this server is revoked, the others refuse both.
 func (t *serverTLS) renewEnded() error {
 	for _, one := range t.identities() {
-		leaf, now := one.keeper.Leaf(), time.Now()
+		leaf, now := one.keeper.Leaf(), one.keeper.Now()
 		if !now.After(leaf.NotAfter) {
 			continue
 		}
@@ -110,14 +113,41 @@ func (t *serverTLS) signOwn(one ownIdentity, request []byte) (*x509.Certificate,
 	for _, ip := range old.IPAddresses {
 		hosts = append(hosts, ip.String())
 	}
-	order := pki.Order{Identity: one.keeper.Identity(), Key: key, Life: min(old.NotAfter.Sub(pki.Issued(old)), most), Hosts: hosts}
-	c, err := issuer.Issue(order, time.Now(), rand.Reader)
+	after, err := t.afterOwn(one.keeper.Identity(), old)
+	if err != nil {
+		return nil, nil, err
+	}
+	order := pki.Order{Identity: one.keeper.Identity(), Key: key, Life: min(old.NotAfter.Sub(pki.Issued(old)), most), Hosts: hosts, After: after}
+	now := one.keeper.Now()
+	if t.agreed != nil {
+		now = t.agreed()
+	}
+	c, err := issuer.Issue(order, now, rand.Reader)
 	return c, issuer, err
 }
 
+// afterOwn returns after which revocation of this server its next certificate is granted. A
+// server that is revoked must not vouch for itself: what the present certificate says is
+// copied, unless that is good by a newer revocation in this server's log. At the start there
+// is no log yet.
+func (t *serverTLS) afterOwn(id matrix.Identity, old *x509.Certificate) (after pki.After, err error) {
+	if t.follower == nil {
+		return pki.AfterOf(old)
+	}
+	t.follower.View(func(s *projections.State, cluster log.UUID) {
+		var list []*log.Revocation
+		for r := range s.List(log.KindRevocation) {
+			list = append(list, r.Object.(*log.Revocation))
+		}
+		after, err = pki.NewRevocations(list).In(cluster).Successor(old, pki.Subject(id))
+	})
+	return after, err
+}
+
 // issueOwn signs this server's next certificate, and records it. When the present one has
-// ended and the log cannot be written, it is recorded later: servers that were cut off
-// from each other for longer than their certificates live must find together again.
+// ended, or a wrong clock made it and it has not begun, and the log cannot be written, the
+// next one is recorded later: servers that were cut off from each other for longer than their
+// certificates live must find together again.
 func (t *serverTLS) issueOwn(ctx context.Context, one ownIdentity, request []byte) (*x509.Certificate, error) {
 	c, issuer, err := t.signOwn(one, request)
 	if err != nil {
@@ -126,7 +156,7 @@ func (t *serverTLS) issueOwn(ctx context.Context, one ownIdentity, request []byt
 	old := one.keeper.Leaf()
 	err = t.record(ctx, c, one.keeper.Identity(), one.name, issuer.Certificate, old)
 	var refusal *log.Refusal
-	if err != nil && !errors.As(err, &refusal) && time.Now().After(old.NotAfter) {
+	if err != nil && !errors.As(err, &refusal) && one.keeper.Unusable() {
 		t.own.put(c, old)
 		return c, nil
 	}
@@ -145,7 +175,7 @@ func (t *serverTLS) record(ctx context.Context, c *x509.Certificate, id matrix.I
 	}
 	op := enrol.Recording(c, id, name, issuer)
 	confined := false
-	t.follower.View(func(s *projections.State) { confined = s.Feature() >= log.FeatureConfined })
+	t.follower.View(func(s *projections.State, _ log.UUID) { confined = s.Feature() >= log.FeatureConfined })
 	if confined && replaces != nil {
 		o := op.Object.(*log.Certificate)
 		o.Replaces, o.ReplacesKey = pki.Serial(replaces), pki.CertificateKeyID(replaces)
@@ -185,7 +215,10 @@ func (t *serverTLS) recordOwn(ctx context.Context) error {
 func (t *serverTLS) recorded(ctx context.Context, one ownIdentity) (there bool) {
 	leaf := one.keeper.Leaf()
 	byHand := t.own.of(leaf) == nil
-	t.follower.View(func(s *projections.State) {
+	if after, err := pki.AfterOf(leaf); byHand && (err != nil || !after.IsZero()) {
+		return true // this server was revoked, and its log may be behind: only an operator's record makes it good
+	}
+	t.follower.View(func(s *projections.State, _ log.UUID) {
 		_, there = s.Get(log.KindCertificate, pki.Serial(leaf))
 		if r, ok := s.Get(log.KindRevocation, pki.Subject(one.keeper.Identity())); ok && byHand && r.Object.(*log.Revocation).ByOrder {
 			there = true // only an operator's record makes it good

@@ -53,7 +53,10 @@ type Options struct {
 	// Passphrase opens the keys of authorities in TLS, if they are encrypted.
 	Passphrase string
 	CertLife   time.Duration // of certificates that it issues; 0: pki.NodeLife
-	Budgets    budget.Set
+	// CertClock is the clock by which certificates begin and end for this server; nil: the
+	// machine's, also while a drill moves the store's.
+	CertClock func() time.Time
+	Budgets   budget.Set
 	// Hosts are the names and addresses by which clients may ask, besides those that the
 	// server knows itself (webcheck.ParseHosts).
 	Hosts  []string
@@ -254,7 +257,7 @@ func (s *Server) listen(cfg *Options) (err error) {
 		cfg.Store.Now = cfg.Drill.now
 	}
 	if cfg.TLS != "" {
-		if s.tls, err = openServerTLS(cfg.TLS, cfg.Store.ID, cfg.Passphrase, cfg.Logger.With("server", cfg.Store.ID)); err != nil {
+		if s.tls, err = openServerTLS(cfg.TLS, cfg.Store.ID, cfg.Passphrase, cfg.CertClock, cfg.Logger.With("server", cfg.Store.ID)); err != nil {
 			return err
 		}
 		s.tls.life, s.tls.budgets = cfg.CertLife, cfg.Budgets

@@ -70,6 +70,8 @@ func newStoreMetrics(status func() raftstore.Status) *storeMetrics {
 	add(counter, "unreadable_total", "Changes in the log that were refused because their bytes do not decode.", func(s *st) float64 { return float64(s.Unreadable) })
 	add(counter, "refused_early_total", "Changes that this server refused before they were proposed.", func(s *st) float64 { return float64(s.Early) })
 	add(counter, "peer_refused_total", "Connections that the peer port closed because as many were open as its limit allows.", func(s *st) float64 { return float64(s.NoPlaces) })
+	add(counter, "peer_probes_total", "Probes of peers that had answered nothing for 3 s.", func(s *st) float64 { return float64(s.Probes) })
+	add(counter, "peer_silent_total", "Connections to peers that this server gave up because a probe was not answered within 3 s.", func(s *st) float64 { return float64(s.Silent) })
 	add(counter, "snapshots_sent_total", "Snapshots streamed to other servers.", func(s *st) float64 { return float64(s.Snapshots) })
 	add(counter, "snapshots_restored_total", "Snapshots that this server's state was replaced by.", func(s *st) float64 { return float64(s.Restores) })
 	return m

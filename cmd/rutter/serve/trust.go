@@ -45,16 +45,17 @@ type serverTLS struct {
 	compare        *authorityWatch
 	propose        func(context.Context, *log.Change) (log.Result, error)
 	newID          func() (log.UUID, error)
+	agreed         func() time.Time // the time that the servers agree on; nil: not known yet
 }
 
-// openServerTLS reads the files of a server.
-func openServerTLS(folder, id, passphrase string, logger *slog.Logger) (*serverTLS, error) {
+// openServerTLS reads the files of a server; now is its machine's clock.
+func openServerTLS(folder, id, passphrase string, now func() time.Time, logger *slog.Logger) (*serverTLS, error) {
 	t := &serverTLS{folder: folder, logger: logger, keys: keyFiles{passphrase: passphrase}}
 	var err error
-	if t.clients, err = tlsgate.New(tlsgate.Config{Paths: tlsgate.ClientPaths(folder), Name: pki.Clients, Logger: logger, Ended: true}); err != nil {
+	if t.clients, err = tlsgate.New(tlsgate.Config{Paths: tlsgate.ClientPaths(folder), Name: pki.Clients, Logger: logger, Now: now, Ended: true}); err != nil {
 		return nil, err
 	}
-	if t.peers, err = tlsgate.New(tlsgate.Config{Paths: tlsgate.PeerPaths(folder), Name: pki.Peers, Logger: logger, Ended: true}); err != nil {
+	if t.peers, err = tlsgate.New(tlsgate.Config{Paths: tlsgate.PeerPaths(folder), Name: pki.Peers, Logger: logger, Now: now, Ended: true}); err != nil {
 		return nil, err
 	}
 	for _, k := range []*tlsgate.Keeper{t.clients, t.peers} {
@@ -87,8 +88,10 @@ func (t *serverTLS) checkKeys() error {
 
 // attach gives the log to the parts that need it, before they run.
 func (t *serverTLS) attach(store storeapi.Store, fabric *liveness.Fabric) (err error) {
-	t.propose, t.newID = store.Propose, store.NewID
-	view := func(fn func(*projections.State)) { store.View(func(s *projections.State, _ log.Cursor) { fn(s) }) }
+	t.propose, t.newID, t.agreed = store.Propose, store.NewID, store.Now
+	view := func(fn func(*projections.State, log.UUID)) {
+		store.View(func(s *projections.State, head log.Cursor) { fn(s, head.Cluster) })
+	}
 	t.follower = &trust.Follower{View: view, Keepers: map[string]*tlsgate.Keeper{pki.Clients: t.clients, pki.Peers: t.peers}, Logger: t.logger}
 	t.enrol, err = enrol.New(enrol.Config{
 		Store: store, Issuer: func() (*pki.Authority, error) { return t.issuer(t.clients, tlsgate.CAKeyFile) },

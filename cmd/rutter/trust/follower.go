@@ -17,8 +17,16 @@ import (
 // revocation takes effect at most so long after it was applied.
 const pollEvery = 250 * time.Millisecond
 
-// View calls fn with a state: a server's, or an agent's replica.
-type View func(fn func(*projections.State))
+// View calls fn with a state, a server's or an agent's replica, and with the cluster whose log
+// it is of.
+type View func(fn func(state *projections.State, cluster log.UUID))
+
+// OfAgent is the view of an agent's replica, by agent.Agent.Part.
+func OfAgent(part func(fn func(state *projections.State, cluster log.UUID, seq log.Seq, complete bool))) View {
+	return func(fn func(*projections.State, log.UUID)) {
+		part(func(state *projections.State, cluster log.UUID, _ log.Seq, _ bool) { fn(state, cluster) })
+	}
+}
 
 // Follower gives the log's authorities and revocations to keepers.
 type Follower struct {
@@ -27,7 +35,13 @@ type Follower struct {
 	Logger  *slog.Logger
 
 	seen    map[string]log.Seq // of each set of authorities
-	revoked uint64             // version of the revocations: see refresh
+	revoked version            // of the revocations
+}
+
+// version changes when the revocations do.
+type version struct {
+	sum     uint64
+	cluster log.UUID
 }
 
 // Run follows until ctx ends.
@@ -49,9 +63,10 @@ func Poll(ctx context.Context, look func()) error {
 
 func (f *Follower) refresh() {
 	var revoked []*log.Revocation
-	var sum uint64
+	var now version
 	sets := make(map[string]projections.Record)
-	f.View(func(state *projections.State) {
+	f.View(func(state *projections.State, cluster log.UUID) {
+		now.cluster = cluster
 		for name := range f.Keepers {
 			if r, ok := state.Get(log.KindAuthority, name); ok {
 				sets[name] = r
@@ -59,7 +74,7 @@ func (f *Follower) refresh() {
 		}
 		for r := range state.List(log.KindRevocation) {
 			revoked = append(revoked, r.Object.(*log.Revocation))
-			sum = sum*31 + uint64(r.Seq)
+			now.sum = now.sum*31 + uint64(r.Seq)
 		}
 	})
 	for name, r := range sets {
@@ -79,10 +94,10 @@ func (f *Follower) refresh() {
 			f.Logger.Error("the authorities of the log are not taken", "authority", name, "error", err)
 		}
 	}
-	if sum != f.revoked {
-		f.revoked = sum
+	if now != f.revoked {
+		f.revoked = now
 		for _, k := range f.Keepers {
-			k.Revoke(pki.NewRevocations(revoked))
+			k.Revoke(pki.NewRevocations(revoked).In(now.cluster))
 		}
 	}
 }

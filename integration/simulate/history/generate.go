@@ -93,15 +93,13 @@ var themes = map[Theme][]scene{
 		one(Rot, servers, 500*ms, 5*sec), one(Lose, servers, 500*ms, 5*sec), one(Rot, agents, 100*ms, 5*sec), one(Lose, agents, 100*ms, 5*sec),
 		one(Old, agents, 100*ms, 5*sec), one(Kill, servers, 100*ms, 4*sec),
 	},
-	Clocks:  {one(Skew, servers, 1*sec, 20*sec), one(Skew, servers, 1*sec, 20*sec), one(Drift, servers, 2*sec, 25*sec), one(Transfer, servers, 0, 0)},
+	Clocks:  {one(Skew, servers, 1*sec, 20*sec), one(Skew, servers, 1*sec, 20*sec), one(Skew, agents, 1*sec, 20*sec), one(Drift, servers, 2*sec, 25*sec), one(Transfer, servers, 0, 0)},
 	Members: {one(Transfer, servers, 0, 0), one(Transfer, servers, 0, 0), one(Remove, servers, 1*sec, 8*sec), one(Stop, servers, 200*ms, 5*sec), rolling(Stop)},
 	Backups: {
 		one(Snapshot, servers, 0, 0), one(Snapshot, servers, 0, 0), one(Retain, nobody, 0, 0), one(Retain, nobody, 0, 0), restore,
 		one(Transfer, servers, 0, 0),
 	},
-	// Certificates of servers are not revoked: docs/security.md says which servers no longer
-	// reach each other then without an operator (What is not promised).
-	Trust:    {one(Rotate, nobody, 0, 0), one(Revoke, agents, 1*sec, 8*sec), one(Revoke, agents, 1*sec, 8*sec), one(Reset, servers, 0, 0)},
+	Trust:    {one(Rotate, nobody, 0, 0), one(Revoke, agents, 1*sec, 8*sec), one(Revoke, servers, 1*sec, 8*sec), one(Reset, servers, 0, 0)},
 	Upgrades: {one(Older, servers, 1*sec, 8*sec), one(Older, agents, 1*sec, 15*sec), rolling(Older)},
 	Nodes: {
 		one(Meddle, agents, 0, 0), one(Refuse, agents, 1*sec, 10*sec), one(Lie, agents, 0, 0), one(Kill, agents, 100*ms, 6*sec), one(Pause, agents, 500*ms, 10*sec),

@@ -59,7 +59,7 @@ var forms = map[Kind]form{
 	Lose:     {on: onServer | onAgent, lasts: true, ends: true},
 	Old:      {on: onAgent, lasts: true, ends: true},
 
-	Skew:  {on: onServer, lasts: true, n: bounds{-48 * hour, 48 * hour}, what: "milliseconds"},
+	Skew:  {on: onServer | onAgent, lasts: true, n: bounds{-48 * hour, 48 * hour}, what: "milliseconds"},
 	Drift: {on: onServer, lasts: true, n: bounds{-500_000, 500_000}, what: "parts per million"},
 
 	Transfer: {on: onServer},

@@ -221,7 +221,7 @@ func (h History) validateSurvival() error {
 			return fmt.Errorf("fault %d (%s): there is no backup yet; put a fault %s before it", i+1, f, Snapshot)
 		case kind == onServer && f.Kind.loses():
 			lost[f.On] = true
-		case f.wrongClock():
+		case kind == onServer && f.wrongClock():
 			wrong[f.On] = true
 		}
 		minority := (h.Servers - 1) / 2

@@ -147,7 +147,7 @@ func (s *server) start() error {
 		if err != nil {
 			return err
 		}
-		options.TLS, options.CertLife, options.Insecure = folder, c.life, false
+		options.TLS, options.CertLife, options.CertClock, options.Insecure = folder, c.life, s.clock.now, false
 	}
 	s.host.Up()
 	run, err := serve.Open(options) // its disk may make it wait, so without the lock; see busy

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rutter/agent"
@@ -37,6 +38,7 @@ type certificates struct {
 	office tlsgate.Issuer
 	life   time.Duration // of servers' and nodes' certificates
 	keeper *tlsgate.Keeper
+	out    atomic.Bool // a server's certificates are revoked, and it has no others yet
 }
 
 // lives of certificates: the short ones are renewed, and end, within a history.
@@ -72,8 +74,26 @@ func (n *node) identity() matrix.Identity { return matrix.Identity{Role: matrix.
 func (c *certificates) folder(name string) string { return filepath.Join(c.w.folder, "tls-"+name) }
 
 func (c *certificates) issue(name string, id matrix.Identity, life time.Duration) error {
-	_, err := c.office.Issue(c.folder(name), tlsgate.Grant{Identity: id, Life: life, WithKeys: true})
+	return c.issueAfter(name, id, life, pki.After{})
+}
+
+// issueAfter issues certificates after a revocation, as rutter cert issue -s.
+func (c *certificates) issueAfter(name string, id matrix.Identity, life time.Duration, after pki.After) error {
+	_, err := c.office.Issue(c.folder(name), tlsgate.Grant{Identity: id, Life: life, WithKeys: true, After: after})
 	return err
+}
+
+// after is the newest revocation of an identity, asked until a server says it.
+func (c *certificates) after(id matrix.Identity) (after pki.After, err error) {
+	for begun := time.Now(); ; pause(c.w.ctx, time.Second) {
+		err = c.ask(func(ctx context.Context, api *pkiclient.Client) (err error) {
+			after, err = api.After(ctx, pki.Subject(id))
+			return err
+		})
+		if err == nil || c.w.ctx.Err() != nil || time.Since(begun) > finishing {
+			return after, err
+		}
+	}
 }
 
 // ofServer returns the folder of a server, which gets its certificates when it first starts.
@@ -118,7 +138,7 @@ func (n *node) keeperOf() (*tlsgate.Keeper, error) {
 	if c == nil {
 		return nil, nil
 	}
-	return tlsgate.New(tlsgate.Config{Paths: tlsgate.ClientPaths(c.folder(n.name)), Name: pki.Clients, Logger: n.w.logger(n.name), Ended: true})
+	return tlsgate.New(tlsgate.Config{Paths: tlsgate.ClientPaths(c.folder(n.name)), Name: pki.Clients, Logger: n.w.logger(n.name), Now: n.clock.now, Ended: true})
 }
 
 // keep renews a node's certificate, and follows the log's authorities and revocations, as
@@ -144,7 +164,7 @@ func (n *node) keep(ctx context.Context, k *tlsgate.Keeper, a *agent.Agent) {
 			if err == nil {
 				n.w.count(coverage.CertificateNew, 1)
 			}
-			if time.Now().After(k.Leaf().NotAfter) {
+			if k.Now().After(k.Leaf().NotAfter) {
 				n.w.count("certificate ended", 1)
 			}
 			return leaf, err
@@ -154,7 +174,7 @@ func (n *node) keep(ctx context.Context, k *tlsgate.Keeper, a *agent.Agent) {
 		n.w.fail("%s: %v", n.name, err)
 		return
 	}
-	follower := &trust.Follower{View: a.View, Keepers: map[string]*tlsgate.Keeper{pki.Clients: k}, Logger: n.w.logger(n.name)}
+	follower := &trust.Follower{View: trust.OfAgent(a.Part), Keepers: map[string]*tlsgate.Keeper{pki.Clients: k}, Logger: n.w.logger(n.name)}
 	var g sync.WaitGroup
 	for _, run := range []func(context.Context) error{k.Run, follower.Run, renewer.Run} {
 		g.Go(func() { _ = run(ctx) })
@@ -294,7 +314,10 @@ func (c *certificates) rotate(f history.Fault) error {
 
 // finish takes the old authority of a set away, when no identity has a certificate of it.
 func (c *certificates) finish(set string, list []*pki.Authority) error {
-	for begun := time.Now(); ; pause(c.w.ctx, 2*time.Second) {
+	for begun := time.Now(); ; c.leave(2 * time.Second) {
+		if now, err := c.office.Authorities(set); err != nil || len(now) != 2 || !now[0].Certificate.Equal(list[0].Certificate) {
+			return err // the next rotation went on
+		}
 		var old []string
 		err := c.ask(func(ctx context.Context, api *pkiclient.Client) (err error) {
 			old, err = api.Holders(ctx, set, pki.CertificateKeyID(list[0].Certificate))
@@ -313,6 +336,14 @@ func (c *certificates) finish(set string, list []*pki.Authority) error {
 	_, err := c.publish(set)
 	c.w.count("authority rotated", 1)
 	return err
+}
+
+// leave is a pause in which the operator does other things: who waits for a certificate cannot
+// renew it otherwise.
+func (c *certificates) leave(d time.Duration) {
+	<-c.w.operating
+	pause(c.w.ctx, d)
+	c.w.operating <- struct{}{}
 }
 
 // handOver gives the key of the next authority to servers, and the authority itself to those that
@@ -358,6 +389,10 @@ func (c *certificates) revoke(f history.Fault) error {
 	w := c.w
 	name, id := f.On, matrix.Identity{Role: matrix.Server}
 	if s := w.server(f.On); s != nil {
+		if !c.out.CompareAndSwap(false, true) {
+			return errBusy // the log refuses that a second one is out
+		}
+		defer c.out.Store(false)
 		name = s.member()
 		id.Name = name
 	} else if n := w.node(f.On); n != nil {
@@ -380,7 +415,11 @@ func (c *certificates) revoke(f history.Fault) error {
 	time.Sleep(f.For)
 	pause(w.ctx, time.Second) // certificates have times in whole seconds
 	return one(func() error {
-		if err := c.issue(name, id, c.life); err != nil {
+		after, err := c.after(id)
+		if err == nil {
+			err = c.issueAfter(name, id, c.life, after)
+		}
+		if err != nil {
 			return err
 		}
 		w.count(coverage.CertificateNew, 1)

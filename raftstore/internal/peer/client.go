@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,6 +29,8 @@ type Client struct {
 
 	mu          sync.Mutex // protects connections
 	connections map[string]*connection
+
+	probes, silent atomic.Uint64 // see Probes
 }
 
 // NewClient returns a client that dials through port.

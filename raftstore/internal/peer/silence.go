@@ -45,6 +45,9 @@ func (l *connection) suspect() bool {
 	return true
 }
 
+// Probes returns how many probes were begun, and how many of them gave up their connection.
+func (c *Client) Probes() (begun, givenUp uint64) { return c.probes.Load(), c.silent.Load() }
+
 // probe gives up the connection if nothing is heard of the peer within probeWait.
 func (c *Client) probe(address string, l *connection) {
 	ctx, cancel := context.WithTimeout(c.port.ctx, probeWait)
@@ -61,6 +64,7 @@ func (c *Client) probe(address string, l *connection) {
 	number := l.next
 	l.waiting[number] = answer
 	l.mu.Unlock()
+	c.probes.Add(1)
 	if l.send(ctx, Frame{Number: number, Kind: probeKind}) {
 		select {
 		case <-answer:
@@ -74,6 +78,7 @@ func (c *Client) probe(address string, l *connection) {
 	delete(l.waiting, number)
 	l.mu.Unlock()
 	if dead {
+		c.silent.Add(1)
 		c.port.opts.Logger.Info("the connection to a peer is given up: it answers nothing", "peer", address, "for", time.Since(since).Truncate(time.Second))
 		l.close()
 	}

@@ -82,6 +82,9 @@ func TestForgottenConnectionIsGivenUp(t *testing.T) {
 		if took := time.Since(begun); *dialled != 2 || took < silence {
 			t.Errorf("answered after %v, by connection %d; want the second one, after %v at least", took, *dialled, silence)
 		}
+		if begun, givenUp := c.Probes(); begun != 1 || givenUp != 1 {
+			t.Errorf("%d probes, %d connections given up; want 1 of each", begun, givenUp)
+		}
 	})
 }
 
@@ -109,6 +112,9 @@ func TestSlowPeerKeepsItsConnection(t *testing.T) {
 		}
 		if err := <-late; err != nil || *dialled != 1 {
 			t.Errorf("the request that waited: %v, %d connections; want its answer, by the first", err, *dialled)
+		}
+		if begun, givenUp := c.Probes(); begun == 0 || givenUp != 0 {
+			t.Errorf("%d probes, %d connections given up; want some probes, and none given up", begun, givenUp)
 		}
 	})
 }
