@@ -47,6 +47,16 @@ func urls(servers []*server, name string, first int) (urls []string) {
 	return urls
 }
 
+// named is the name of the server that has a URL; "": none has.
+func (w *world) named(url string) string {
+	for _, s := range w.servers {
+		if s.url() == url {
+			return s.name
+		}
+	}
+	return ""
+}
+
 // rand is a source of random choices of one part of the world.
 func (w *world) rand(part string) *rand.Rand {
 	h := fnv.New64a()

@@ -35,6 +35,7 @@ type kernel struct {
 	numbers plan.Numbers    // as they were saved last
 	refused bool            // it refused steps once
 	meddled bool            // another program changed it once
+	fresh   bool            // it started anew, and was not yet seen to be as the log says
 	notify  func()          // tells the agent of changes by others; nil: none runs
 }
 
@@ -51,7 +52,7 @@ const slowCalls = 4
 func (k *kernel) boot() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.fake, k.spaces, k.meddled, k.slow = plan.Fake{Fail: k.fail}, map[string]bool{}, false, slowCalls
+	k.fake, k.spaces, k.meddled, k.slow, k.fresh = plan.Fake{Fail: k.fail}, map[string]bool{}, false, slowCalls, true
 }
 
 // fail is plan.Fake's: mu is locked.
@@ -322,4 +323,19 @@ func (k *kernel) refusedSome() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.refused
+}
+
+// isFresh reports whether the kernel started anew, and was not yet seen to be as the log says. Until
+// its agent has a session, servers do not know that what was programmed is gone.
+func (k *kernel) isFresh() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.fresh
+}
+
+// wasRight: the kernel was seen to be as the log says.
+func (k *kernel) wasRight() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fresh = false
 }

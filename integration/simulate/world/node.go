@@ -30,7 +30,8 @@ type node struct {
 
 	mu     sync.Mutex // protects what follows
 	agent  *agent.Agent
-	knew   bool // an agent has run
+	knew   bool         // an agent has run
+	fed    agent.Dialer // that of the agent that got a bookmark last
 	api    *client.Client
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -124,5 +125,22 @@ func (n *node) stop() error {
 func (n *node) running() *agent.Agent {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.agent
+}
+
+// wasFed: the agent of a dialler got a bookmark, so that a server knows its session.
+func (n *node) wasFed(d agent.Dialer) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fed = d
+}
+
+// known is the agent that runs, if a server knows its session.
+func (n *node) known() *agent.Agent {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.agent == nil || n.fed != agent.Dialer(n.api) {
+		return nil
+	}
 	return n.agent
 }

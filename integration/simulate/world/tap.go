@@ -26,13 +26,15 @@ func (d tapped) Feed(ctx context.Context, server string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tap{Conn: conn, n: d.n}, nil
+	return &tap{Conn: conn, n: d.n, of: d.Dialer, server: d.n.w.named(server)}, nil
 }
 
 // tap is one feed connection. What is read is recorded before the agent sees it.
 type tap struct {
 	net.Conn
 	n        *node
+	of       agent.Dialer
+	server   string // its name
 	down, up frames // of the reader, and of the writer
 
 	mu    sync.Mutex // protects what follows
@@ -74,7 +76,7 @@ func (t *tap) went(m feed.Message) {
 	t.mu.Lock()
 	t.begun = true
 	t.mu.Unlock()
-	e := seen.StreamBegun{Stream: t.n.name, Kind: "feed", Filter: "cn=" + hello.CN.String(), After: hello.Cursor, Held: map[log.Scope]log.Seq{}}
+	e := seen.StreamBegun{Stream: t.n.name, Kind: "feed", Filter: "cn=" + hello.CN.String(), After: hello.Cursor, Held: map[log.Scope]log.Seq{}, Server: t.server, Known: t.n.w.certificates != nil}
 	for _, h := range hello.Scopes {
 		e.Held[h.Scope] = h.AsOf
 	}
@@ -117,6 +119,7 @@ func (t *tap) came(m feed.Message) {
 			e.Digests[d.Scope] = d.Digest
 		}
 		t.n.w.seen.Add(name, e)
+		t.n.wasFed(t.of)
 	}
 }
 

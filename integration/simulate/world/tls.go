@@ -380,6 +380,7 @@ func (c *certificates) revoke(f history.Fault) error {
 	time.Sleep(f.For)
 	pause(w.ctx, time.Second) // certificates have times in whole seconds
 	return one(func() error {
+		w.seen.Add(f.On, seen.Process{State: "certified"})
 		if err := c.issue(name, id, c.life); err != nil {
 			return err
 		}
