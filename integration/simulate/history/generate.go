@@ -105,9 +105,9 @@ var themes = map[Theme][]scene{
 	Upgrades: {one(Older, servers, 1*sec, 8*sec), one(Older, agents, 1*sec, 15*sec), rolling(Older)},
 	Nodes: {
 		one(Meddle, agents, 0, 0), one(Refuse, agents, 1*sec, 10*sec), one(Lie, agents, 0, 0), one(Lie, agents, 0, 0), one(Power, agents, 200*ms, 8*sec), one(Kill, agents, 100*ms, 6*sec), one(Pause, agents, 500*ms, 10*sec),
-		one(Lose, agents, 100*ms, 5*sec), one(Cut, agents, 500*ms, 10*sec), one(Reset, agents, 0, 0), broken,
+		one(Lose, agents, 100*ms, 5*sec), one(Cut, agents, 500*ms, 10*sec), one(Reset, agents, 0, 0), broken, returns,
 	},
-	Away: {away(Cut), away(Stop), away(Pause), away(Kill), one(Old, agents, 1*sec, 10*sec), broken},
+	Away: {away(Cut), away(Stop), away(Pause), away(Kill), one(Old, agents, 1*sec, 10*sec), broken, returns, returns},
 }
 
 // Themes returns every theme, sorted by name.

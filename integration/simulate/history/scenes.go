@@ -184,6 +184,33 @@ func broken(g *generator) {
 	g.add(all...)
 }
 
+// returns lets agents begin anew while what servers tell one of them comes late, or not at all: who
+// leads then may know only the sessions of before.
+func returns(g *generator) {
+	x, last := g.rng.IntN(g.h.Servers), g.lasting(4*sec, 8*sec)
+	at, kind, n := g.at(last+2*sec), Slow, 300+g.scaled(1, 900)
+	if g.chance(40) {
+		kind, n = Cut, 0
+	}
+	var all []Fault
+	for i := range g.h.Servers {
+		if i != x {
+			all = append(all, Fault{Kind: kind, On: "s" + strconv.Itoa(x+1), To: "s" + strconv.Itoa(i+1), At: at, For: last, N: n})
+		}
+	}
+	for i := x; i < g.h.Agents && len(all) < 8; i += g.h.Servers { // those that ask this server first
+		on := "cn" + strconv.Itoa(i+1)
+		again := at + 300*ms + g.lasting(100*ms, 1*sec)
+		all = append(all, Fault{Kind: Kill, On: on, At: again, For: g.lasting(50*ms, 300*ms)})
+		if kind == Cut {
+			all = append(all, Fault{Kind: Cut, On: on, To: "s" + strconv.Itoa(x+1), At: again, For: last - sec})
+		} else {
+			all = append(all, Fault{Kind: Kill, On: on, At: again + 2500*ms, For: g.lasting(50*ms, 300*ms)})
+		}
+	}
+	g.add(all...)
+}
+
 // restore takes a backup, and restores the cluster from it some time later, at most once.
 func restore(g *generator) {
 	for _, f := range g.h.Faults {
