@@ -33,6 +33,7 @@ import (
 	"rutter/cmd/rutter/serviceaddr"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/cmd/rutter/svpview"
+	"rutter/cmd/rutter/trust"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
@@ -53,7 +54,10 @@ type Options struct {
 	// Passphrase opens the keys of authorities in TLS, if they are encrypted.
 	Passphrase string
 	CertLife   time.Duration // of certificates that it issues; 0: pki.NodeLife
-	Budgets    budget.Set
+	// Jitter returns a number in [0, 1), a new one at each call, which spreads the renewals of its
+	// own certificates; nil: trust.Jitter. Simulations draw it from a seed.
+	Jitter  func() float64
+	Budgets budget.Set
 	// Hosts are the names and addresses by which clients may ask, besides those that the
 	// server knows itself (webcheck.ParseHosts).
 	Hosts  []string
@@ -258,6 +262,9 @@ func (s *Server) listen(cfg *Options) (err error) {
 			return err
 		}
 		s.tls.life, s.tls.budgets = cfg.CertLife, cfg.Budgets
+		if s.tls.jitter = cfg.Jitter; cfg.Jitter == nil {
+			s.tls.jitter = trust.Jitter
+		}
 		cfg.Store.Network = tlsgate.Network{Keeper: s.tls.peers, Through: cfg.Store.Network}
 	}
 	if s.apiListener, err = cfg.Listen(cfg.API); err != nil {

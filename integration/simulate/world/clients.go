@@ -32,7 +32,7 @@ func (w *world) waitingClient(h *network.Host, server string, first int, await t
 func (w *world) clientOf(h *network.Host, server string, first int, k *tlsgate.Keeper, await time.Duration) (*client.Client, error) {
 	return client.New(client.Config{
 		Servers: urls(w.servers, server, first), Await: await, Timeout: 15 * time.Second, AttemptTimeout: 3 * time.Second, Silence: 20 * time.Second,
-		Dial: hostDialer(h), DialTLS: toServers(k, hostDialer(h)),
+		Dial: hostDialer(h), DialTLS: toServers(k, hostDialer(h)), Jitter: w.jitter("client " + h.Address() + server),
 	})
 }
 
@@ -73,6 +73,12 @@ func (w *world) jitter(part string) func(time.Duration) time.Duration {
 		defer mu.Unlock()
 		return time.Duration(rnd.Int64N(int64(d) + 1))
 	}
+}
+
+// share draws numbers in [0, 1) for a part, from any goroutine.
+func (w *world) share(part string) func() float64 {
+	draw := w.jitter("share " + part)
+	return func() float64 { return float64(draw(1<<53-1)) / (1 << 53) }
 }
 
 // model is what writers know of objects, so that most changes make sense. It may be wrong.
@@ -230,7 +236,7 @@ func (w *world) write(ctx context.Context, who, surface string, send submit, c *
 		e.Outcome, e.Refusal = seen.Refused, refusal
 	case errors.As(err, &pending):
 		e.Outcome, e.Err = seen.Unknown, err.Error()
-	case errors.Is(err, client.ErrOverloaded) && !errors.Is(err, client.ErrUnavailable):
+	case (errors.Is(err, client.ErrOverloaded) || errors.Is(err, log.ErrNoRoom)) && !errors.Is(err, client.ErrUnavailable):
 		e.Outcome = seen.NotTaken
 	default:
 		e.Outcome = seen.Unknown

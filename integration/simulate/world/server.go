@@ -107,7 +107,7 @@ func (s *server) options() serve.Options {
 		API: s.address(apiPort), SVP: "off", Version: "simulated", Insecure: true,
 		Exit:   func(int) {}, // what waits for the disk ends when the disk goes on
 		Listen: func(address string) (net.Listener, error) { return s.host.Listen(address) },
-		Logger: s.w.logger(s.name),
+		Logger: s.w.logger(s.name), Jitter: s.w.share(s.name),
 	}
 	if s.joins {
 		o.Store.Join = s.peers()

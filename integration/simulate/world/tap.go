@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"rutter/agent"
+	"rutter/integration/simulate/coverage"
 	"rutter/integration/simulate/seen"
 	"rutter/log"
 	"rutter/log/feed"
@@ -58,9 +59,12 @@ func (t *tap) Write(b []byte) (int, error) {
 // Close implements net.Conn.
 func (t *tap) Close() error {
 	t.mu.Lock()
-	begun := t.begun
-	t.begun = false
+	begun, half := t.begun, t.scope != nil
+	t.begun, t.scope = false, nil
 	t.mu.Unlock()
+	if begun && half {
+		t.n.w.count(coverage.HalfScope, 1)
+	}
 	if begun {
 		t.n.w.seen.Add(t.n.name, seen.StreamEnded{Stream: t.n.name})
 	}
@@ -106,7 +110,7 @@ func (t *tap) came(m feed.Message) {
 		if t.scope != nil {
 			t.scope.Chain = m.Chain
 			t.n.w.seen.Add(name, *t.scope)
-			t.n.w.count("scope_snapshot", 1)
+			t.n.w.count(coverage.ScopeSnapshot, 1)
 		}
 		t.scope = nil
 	case *feed.ScopeDropped:

@@ -130,7 +130,7 @@ func (n *node) keep(ctx context.Context, k *tlsgate.Keeper, a *agent.Agent) {
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		return k.DialRenewalWith(ctx, hostDialer(n.host), network, address, tlsgate.Role(matrix.Server))
 	}
-	api, err := client.New(client.Config{Servers: urls(n.w.servers, "", n.i), Timeout: 15 * time.Second, AttemptTimeout: 3 * time.Second, Silence: 20 * time.Second, Dial: hostDialer(n.host), DialTLS: dial})
+	api, err := client.New(client.Config{Servers: urls(n.w.servers, "", n.i), Timeout: 15 * time.Second, AttemptTimeout: 3 * time.Second, Silence: 20 * time.Second, Dial: hostDialer(n.host), DialTLS: dial, Jitter: n.w.jitter("renewals " + n.name)})
 	if err != nil {
 		n.w.fail("%s: %v", n.name, err)
 		return
@@ -138,7 +138,7 @@ func (n *node) keep(ctx context.Context, k *tlsgate.Keeper, a *agent.Agent) {
 	defer api.Close()
 	ask := pkiclient.Renewal(api)
 	renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{
-		Keeper: k, Jitter: trust.Jitter, Logger: n.w.logger(n.name),
+		Keeper: k, Jitter: n.w.share("renewals " + n.name), Logger: n.w.logger(n.name),
 		Ask: func(ctx context.Context, request []byte) (*x509.Certificate, error) {
 			leaf, err := ask(ctx, request)
 			if err == nil {
