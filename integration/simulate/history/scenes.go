@@ -184,28 +184,31 @@ func broken(g *generator) {
 	g.add(all...)
 }
 
-// returns lets agents begin anew while what servers tell one of them comes late, or not at all: who
-// leads then may know only the sessions of before.
+// returns lets agents begin anew, again and again, while what one server says comes late to the
+// others, or not at all: who leads knows only the sessions of before.
 func returns(g *generator) {
-	x, last := g.rng.IntN(g.h.Servers), g.lasting(4*sec, 8*sec)
-	at, kind, n := g.at(last+2*sec), Slow, 300+g.scaled(1, 900)
-	if g.chance(40) {
+	x, last := g.rng.IntN(g.h.Servers), g.lasting(8*sec, 16*sec)
+	late, at := "s"+strconv.Itoa(x+1), g.at(last+3*sec)
+	kind, n := Slow, 400+g.rng.Int64N(500)
+	if g.chance(30) {
 		kind, n = Cut, 0
 	}
-	var all []Fault
+	all := []Fault{{Kind: Transfer, On: "s" + strconv.Itoa(1+(x+1)%g.h.Servers), At: at - 500*ms}}
+	if kind == Cut { // it led, and its clients do not know that another does
+		all[0].On = late
+	}
 	for i := range g.h.Servers {
 		if i != x {
-			all = append(all, Fault{Kind: kind, On: "s" + strconv.Itoa(x+1), To: "s" + strconv.Itoa(i+1), At: at, For: last, N: n})
+			all = append(all, Fault{Kind: kind, On: late, To: "s" + strconv.Itoa(i+1), At: at, For: last, N: n})
 		}
 	}
-	for i := x; i < g.h.Agents && len(all) < 8; i += g.h.Servers { // those that ask this server first
+	for i := x; i < min(g.h.Agents, x+2*g.h.Servers); i += g.h.Servers { // those that ask this server first
 		on := "cn" + strconv.Itoa(i+1)
-		again := at + 300*ms + g.lasting(100*ms, 1*sec)
-		all = append(all, Fault{Kind: Kill, On: on, At: again, For: g.lasting(50*ms, 300*ms)})
+		for again := at + sec + g.lasting(100*ms, 1*sec); again < at+last-3*sec; again += 2200*ms + g.lasting(100*ms, 1*sec) {
+			all = append(all, Fault{Kind: Kill, On: on, At: again, For: g.lasting(20*ms, 200*ms)})
+		}
 		if kind == Cut {
-			all = append(all, Fault{Kind: Cut, On: on, To: "s" + strconv.Itoa(x+1), At: again, For: last - sec})
-		} else {
-			all = append(all, Fault{Kind: Kill, On: on, At: again + 2500*ms, For: g.lasting(50*ms, 300*ms)})
+			all = append(all, Fault{Kind: Cut, On: on, To: late, At: at + sec, For: last - sec})
 		}
 	}
 	g.add(all...)

@@ -45,7 +45,8 @@ func newKernel(n *node, seed uint64) *kernel {
 	return k
 }
 
-// slowCalls are how many calls take long in a kernel that has just started.
+// slowCalls are how many calls take long in a kernel that has just started, and often of an agent
+// that has: much else starts then.
 const slowCalls = 4
 
 // boot makes the kernel one that has just started: it has nothing of what was programmed.
@@ -211,6 +212,9 @@ func (k *kernel) programs(numbers plan.Numbers, save func(plan.Numbers) error) (
 		return nil, err
 	}
 	numbers.SetNode(k.n.cn)
+	k.mu.Lock()
+	k.slow = max(k.slow, k.paces.IntN(2)*slowCalls)
+	k.mu.Unlock()
 	p := &programmed{k: k}
 	p.Manager = link.NewManager(link.ManagerConfig{Kernel: device{k, p}, Numbers: numbers, Save: func(n plan.Numbers) error {
 		return errors.Join(k.keep(n), save(n))
