@@ -187,7 +187,7 @@ func broken(g *generator) {
 // returns lets agents begin anew, again and again, while what one server says comes late to the
 // others, or not at all: who leads knows only the sessions of before.
 func returns(g *generator) {
-	x, last := g.rng.IntN(g.h.Servers), g.lasting(8*sec, 16*sec)
+	x, last := g.rng.IntN(g.h.Servers), g.lasting(10*sec, 16*sec)
 	late, at := "s"+strconv.Itoa(x+1), g.at(last+3*sec)
 	kind, n := Slow, 400+g.rng.Int64N(500)
 	if g.chance(30) {
@@ -204,7 +204,7 @@ func returns(g *generator) {
 	}
 	for i := x; i < min(g.h.Agents, x+2*g.h.Servers); i += g.h.Servers { // those that ask this server first
 		on := "cn" + strconv.Itoa(i+1)
-		for again := at + sec + g.lasting(100*ms, 1*sec); again < at+last-3*sec; again += 2200*ms + g.lasting(100*ms, 1*sec) {
+		for again := at + 500*ms + g.lasting(100*ms, 1*sec); again < at+last-sec; again += 2200*ms + g.lasting(10*ms, 300*ms) {
 			all = append(all, Fault{Kind: Kill, On: on, At: again, For: g.lasting(20*ms, 200*ms)})
 		}
 		if kind == Cut {

@@ -213,7 +213,7 @@ func (k *kernel) programs(numbers plan.Numbers, save func(plan.Numbers) error) (
 	}
 	numbers.SetNode(k.n.cn)
 	k.mu.Lock()
-	k.slow = max(k.slow, k.paces.IntN(2)*slowCalls)
+	k.slow = max(k.slow, min(k.paces.IntN(4), 1)*slowCalls)
 	k.mu.Unlock()
 	p := &programmed{k: k}
 	p.Manager = link.NewManager(link.ManagerConfig{Kernel: device{k, p}, Numbers: numbers, Save: func(n plan.Numbers) error {
