@@ -48,8 +48,8 @@ func urls(servers []*server, name string, first int) (urls []string) {
 }
 
 // named is the name of the server that has a URL; "": none has.
-func (w *world) named(url string) string {
-	for _, s := range w.servers {
+func named(servers []*server, url string) string {
+	for _, s := range servers {
 		if s.url() == url {
 			return s.name
 		}
@@ -75,9 +75,8 @@ func (w *world) jitter(part string) func(time.Duration) time.Duration {
 	}
 }
 
-// share draws numbers in [0, 1) for a part, from any goroutine.
-func (w *world) share(part string) func() float64 {
-	draw := w.jitter("share " + part)
+// share makes a source of durations one of numbers in [0, 1).
+func share(draw func(time.Duration) time.Duration) func() float64 {
 	return func() float64 { return float64(draw(1<<53-1)) / (1 << 53) }
 }
 

@@ -26,7 +26,7 @@ type drive struct {
 }
 
 // driveOf gives a machine an empty folder: on a disk that can fail, if that happens to it.
-func (w *world) driveOf(machine string) *drive {
+func newDrive(w *world, machine string) *drive {
 	d := &drive{world: w, machine: machine, dir: filepath.Join(w.folder, machine)}
 	if w.o.Disk != nil && slices.ContainsFunc(w.h.Faults, func(f history.Fault) bool {
 		return f.On == machine && (f.Kind == history.Power || f.Kind == history.Full)

@@ -89,7 +89,8 @@ func (w *world) server(name string) *server {
 	return nil
 }
 
-func (w *world) drive(name string) *drive {
+// driveOf is the disk of a server or a compute node; nil: it is neither.
+func driveOf(w *world, name string) *drive {
 	if s := w.server(name); s != nil {
 		return s.drive
 	}
@@ -124,11 +125,11 @@ func (w *world) actOf(i int, f history.Fault) func() error {
 	case history.Pause:
 		return func() error { return w.paused(f) }
 	case history.Full:
-		if d := w.drive(f.On); d != nil && d.folder != nil {
+		if d := driveOf(w, f.On); d != nil && d.folder != nil {
 			return func() error { return d.full(f) }
 		}
 	case history.Hang, history.SlowSync:
-		if d := w.drive(f.On); d != nil {
+		if d := driveOf(w, f.On); d != nil {
 			return func() error { return d.disk.slow(f) }
 		}
 	case history.Skew, history.Drift:
@@ -270,7 +271,7 @@ func (w *world) paused(f history.Fault) error {
 	}
 	h := w.net.Host(f.On)
 	h.Hold(true)
-	if d := w.drive(f.On); d != nil {
+	if d := driveOf(w, f.On); d != nil {
 		end := d.disk.hang()
 		defer end()
 	}

@@ -149,16 +149,16 @@ func (n *node) replace() error {
 }
 
 // old gives the node the cache that it had at the beginning.
-func (n *node) old() error { return n.fill(n.w.oldOf(n)) }
+func (n *node) old() error { return n.fill(n.oldCache()) }
 
-// oldOf is the folder with the cache that a node had at the beginning.
-func (w *world) oldOf(n *node) string { return filepath.Join(w.folder, n.name+".old") }
+// oldCache is the folder with the cache that a node had at the beginning.
+func (n *node) oldCache() string { return filepath.Join(n.w.folder, n.name+".old") }
 
 // keepOld copies the caches of all nodes as they are now.
 func (w *world) keepOld() error {
 	return w.freeze(func() (err error) {
 		for _, n := range w.nodes {
-			err = errors.Join(err, os.CopyFS(w.oldOf(n), os.DirFS(n.dir)))
+			err = errors.Join(err, os.CopyFS(n.oldCache(), os.DirFS(n.dir)))
 		}
 		return err
 	})

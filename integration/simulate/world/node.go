@@ -40,7 +40,7 @@ type node struct {
 
 func (w *world) newNode(i int) *node {
 	name := fmt.Sprintf("cn%d", i+1)
-	n := &node{w: w, i: i, name: name, cn: cnID(i), host: w.net.Host(name), drive: w.driveOf(name)}
+	n := &node{w: w, i: i, name: name, cn: cnID(i), host: w.net.Host(name), drive: newDrive(w, name)}
 	n.kernel = newKernel(n, w.h.Seed+uint64(i))
 	return n
 }

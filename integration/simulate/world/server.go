@@ -107,7 +107,7 @@ func (s *server) options() serve.Options {
 		API: s.address(apiPort), SVP: "off", Version: "simulated", Insecure: true,
 		Exit:   func(int) {}, // what waits for the disk ends when the disk goes on
 		Listen: func(address string) (net.Listener, error) { return s.host.Listen(address) },
-		Logger: s.w.logger(s.name), Jitter: s.w.share(s.name),
+		Logger: s.w.logger(s.name), Jitter: share(s.w.jitter("share " + s.name)),
 	}
 	if s.joins {
 		o.Store.Join = s.peers()
@@ -199,5 +199,5 @@ func (s *server) store() *raftstore.Store {
 
 func (w *world) newServer(i int) *server {
 	id := fmt.Sprintf("s%d", i+1)
-	return &server{w: w, name: id, id: id, host: w.net.Host(id), drive: w.driveOf(id)}
+	return &server{w: w, name: id, id: id, host: w.net.Host(id), drive: newDrive(w, id)}
 }

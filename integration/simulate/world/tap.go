@@ -27,7 +27,7 @@ func (d tapped) Feed(ctx context.Context, server string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tap{Conn: conn, n: d.n, of: d.Dialer, server: d.n.w.named(server)}, nil
+	return &tap{Conn: conn, n: d.n, of: d.Dialer, server: named(d.n.w.servers, server)}, nil
 }
 
 // tap is one feed connection. What is read is recorded before the agent sees it.

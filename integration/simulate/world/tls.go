@@ -138,7 +138,7 @@ func (n *node) keep(ctx context.Context, k *tlsgate.Keeper, a *agent.Agent) {
 	defer api.Close()
 	ask := pkiclient.Renewal(api)
 	renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{
-		Keeper: k, Jitter: n.w.share("renewals " + n.name), Logger: n.w.logger(n.name),
+		Keeper: k, Jitter: share(n.w.jitter("share " + n.name)), Logger: n.w.logger(n.name),
 		Ask: func(ctx context.Context, request []byte) (*x509.Certificate, error) {
 			leaf, err := ask(ctx, request)
 			if err == nil {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,8 +57,8 @@ type world struct {
 	// certificates are those of all; nil: without TLS.
 	certificates *certificates
 	observe      *observer
-	busy         atomic.Bool  // kernels take time: since the cluster serves
-	pulse        atomic.Int64 // counts the simulated seconds
+	pulse        pulse
+	busy         atomic.Bool // kernels take time: since the cluster serves
 
 	freezing  chan struct{}  // who has put a value here may call synctest.Wait
 	operating chan struct{}  // the operator does one thing at a time
@@ -91,7 +90,7 @@ func Run(t *testing.T, h history.History, o Options) (report Report) {
 		patience = time.Minute
 	}
 	w := &world{h: h, o: o, folder: folder, seen: new(seen.Log), coverage: map[string]int{}, ways: map[[2]string]map[int]network.Link{}}
-	defer w.watch(patience)() // in real time: it is made outside of the bubble
+	defer w.pulse.watch(patience, h.Seed)() // in real time: it is made outside of the bubble
 	synctest.Test(t, func(*testing.T) {
 		w.freezing, w.operating = make(chan struct{}, 1), make(chan struct{}, 1)
 		w.seen.Watch(w.notice)
@@ -104,41 +103,6 @@ func Run(t *testing.T, h history.History, o Options) (report Report) {
 	})
 	report.Real = time.Since(begun)
 	return report
-}
-
-// watch ends the process if simulated time stands still for as long as patience, until stop.
-func (w *world) watch(patience time.Duration) (stop func()) {
-	ended := make(chan struct{})
-	go func() {
-		const looks = 10
-		tick := time.NewTicker(patience / looks)
-		defer tick.Stop()
-		for at, still := int64(-1), 0; still < looks; {
-			select {
-			case <-ended:
-				return
-			case <-tick.C:
-			}
-			if now := w.pulse.Load(); now != at {
-				at, still = now, 0
-			} else {
-				still++
-			}
-		}
-		stacks := make([]byte, 16<<20)
-		stacks = stacks[:runtime.Stack(stacks, true)]
-		fmt.Fprintf(os.Stderr, "panic: seed %d: simulated time stands still for %v; all goroutines:\n%s\n", w.h.Seed, patience, stacks)
-		os.Exit(2)
-	}()
-	return func() { close(ended) }
-}
-
-// beat tells the watch that time goes on, until ctx ends.
-func (w *world) beat(ctx context.Context) {
-	for ctx.Err() == nil {
-		w.pulse.Add(1)
-		pause(ctx, time.Second)
-	}
 }
 
 // lastDate is when the bubble before ended. Change ids count up in the process (package
@@ -248,7 +212,7 @@ func (w *world) logger(who string) *slog.Logger {
 func (w *world) live() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.ctx = ctx
-	w.zombies.Go(func() { w.beat(ctx) })
+	w.zombies.Go(func() { w.pulse.beat(ctx) })
 	w.net = network.New(w.h.Seed)
 	for i := range w.h.Servers {
 		s := w.newServer(i)
