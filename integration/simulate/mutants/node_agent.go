@@ -417,7 +417,8 @@ var nodeAgent = []Mutant{
 		Breaks: "a node reports what it has reached with the list of before",
 		Rules:  []string{"L2"},
 		Own:    []string{"agent.TestReachedIsHonest"},
-	}, {
+	},
+	{
 		Name: "agent-first-connection-goes-on", File: "agent/replica.go",
 		Old:    "\t\tr.beginReset(r.reset.reason)",
 		New:    "\t\tr.resets += 0",

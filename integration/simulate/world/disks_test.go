@@ -48,3 +48,23 @@ func TestDisksOfAgents(t *testing.T) {
 		t.Errorf("the faults did not happen: %v", r.Coverage)
 	}
 }
+
+// TestAgentsBeginAnew: agents end and begin, while what one server says comes late to the others, and
+// few write. A barrier that waits for no newer sessions is done here by what the programs of before
+// had programmed (mutant barrier-asks-no-newer).
+func TestAgentsBeginAnew(t *testing.T) {
+	h := history.History{Seed: 1, Servers: 3, Agents: 5, Clients: 1, Duration: 30 * s, Faults: []history.Fault{
+		{At: s, Kind: history.Transfer, On: "s2"},
+		{At: 2 * s, For: 26 * s, Kind: history.Slow, On: "s1", To: "s2", N: 700},
+		{At: 2 * s, For: 26 * s, Kind: history.Slow, On: "s1", To: "s3", N: 700},
+	}}
+	for at := 3 * s; at < 25*s; at += 2900 * time.Millisecond {
+		for i, on := range []string{"cn1", "cn4"} { // they ask s1 first
+			h.Faults = append(h.Faults, history.Fault{At: at + time.Duration(i)*900*time.Millisecond, For: 60 * time.Millisecond, Kind: history.Kill, On: on})
+		}
+	}
+	r := judged(t, h, nil)
+	if r.Coverage["fault kill"] < 10 || r.Coverage["barrier done=true"] < 5 {
+		t.Errorf("agents did not begin anew, or no barrier was done: %v", r.Coverage)
+	}
+}

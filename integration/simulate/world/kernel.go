@@ -35,7 +35,7 @@ type kernel struct {
 	numbers plan.Numbers    // as they were saved last
 	refused bool            // it refused steps once
 	meddled bool            // another program changed it once
-	fresh   bool            // it started anew, and was not yet seen to be as the log says
+	fresh   bool            // it started anew, or its node lied; it was not yet seen to be as the log says
 	notify  func()          // tells the agent of changes by others; nil: none runs
 }
 
@@ -335,6 +335,14 @@ func (k *kernel) isFresh() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.fresh
+}
+
+// lied: something else than the agent says what the kernel has. A node's word about itself is
+// believed, and hurts only itself.
+func (k *kernel) lied() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fresh = true
 }
 
 // wasRight: the kernel was seen to be as the log says.

@@ -40,6 +40,7 @@ func (n *node) lie(f history.Fault) error {
 	if err := n.stop(); err != nil {
 		return err
 	}
+	n.kernel.lied()
 	l := &liar{node: n, rnd: n.w.rand(fmt.Sprint("lie", f.On, f.At))}
 	err := l.all()
 	time.Sleep(10 * time.Millisecond) // incarnations are times in milliseconds: the agent's is later
