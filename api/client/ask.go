@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"time"
@@ -176,7 +175,7 @@ func ask[T any](ctx context.Context, c *Client, how manner, attempt func(context
 		select {
 		case <-ctx.Done():
 			return *new(T), d.over(nil, again.error)
-		case <-time.After(max(backoff-rand.N(backoff/2), afterOf(again))):
+		case <-time.After(max(backoff-c.cfg.Jitter(backoff/2), afterOf(again))):
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -69,6 +70,8 @@ type Config struct {
 	// after the handshake, when the other side is known to be a server. Such URLs need
 	// it.
 	DialTLS func(ctx context.Context, network, address string) (net.Conn, error)
+	// Jitter returns a random duration from 0 up to d, which spreads retries. Default: math/rand.
+	Jitter func(d time.Duration) time.Duration
 	// Unwelcome returns what is wrong with a certificate if that is why a connection
 	// failed, else nil. If it returns an error for each server in turn, a request ends
 	// with ErrCertificate at once. Without it requests continue until Timeout, as
@@ -125,6 +128,9 @@ func New(cfg Config) (*Client, error) {
 	}
 	c.cfg.Timeout += c.cfg.Await
 	c.cfg.AttemptTimeout += c.cfg.Await
+	if c.cfg.Jitter == nil {
+		c.cfg.Jitter = func(d time.Duration) time.Duration { return rand.N(d + 1) }
+	}
 	if c.cfg.Dial == nil {
 		c.cfg.Dial = (&net.Dialer{Timeout: c.cfg.AttemptTimeout}).DialContext
 	}

@@ -17,9 +17,8 @@ import (
 )
 
 const (
-	// Limit is how much real time a history of usualMachines may take; larger ones may take
-	// more in proportion. Most take two seconds of a processor, so that others may want it
-	// thirty times as much.
+	// Limit is how much processor time a history of usualMachines may take; larger ones may take
+	// more in proportion. Most take two seconds.
 	Limit = 60 * time.Second
 	// serverWeight is how many agents are as much work as a server.
 	serverWeight = 4
@@ -39,7 +38,7 @@ const (
 type Pool struct {
 	Program string        // a test program of this package
 	World   string        // which of its worlds; "": the whole cluster
-	Limit   time.Duration // of a usual history in real time; 0: Limit
+	Limit   time.Duration // of a usual history in processor time; 0: Limit
 	Log     string        // a file for what happens in a history; "": none
 	Mutant  string        // which of the mutants that were built into Program; "": none
 
@@ -66,7 +65,7 @@ func (p *Pool) Run(ctx context.Context, h history.History) (Result, error) {
 	return result, err
 }
 
-// scaled is the limit of a history, in real time, if that of a usual one is limit.
+// scaled is the limit of a history, in processor time, if that of a usual one is limit.
 func scaled(limit time.Duration, h history.History) time.Duration {
 	return limit * time.Duration(max(h.Servers*serverWeight+h.Agents, usualMachines)) / usualMachines
 }
@@ -134,7 +133,7 @@ func startWorker(program, world, mutant string) (*worker, error) {
 func (w *worker) run(ctx context.Context, j job) (result Result, alive bool, err error) {
 	begun := time.Now()
 	w.output.reset()
-	kill := time.AfterFunc(j.Limit+grace, func() { _ = w.cmd.Process.Kill() })
+	kill := time.AfterFunc(slack*j.Limit+grace, func() { _ = w.cmd.Process.Kill() })
 	defer kill.Stop()
 	stop := context.AfterFunc(ctx, func() { _ = w.cmd.Process.Kill() })
 	defer stop()

@@ -13,8 +13,8 @@ import (
 	"rutter/integration/simulate/world"
 )
 
-// patience is so long that a worker's own limit comes first, which says more.
-const patience = time.Hour
+// patience is how long simulated time may stand still, in real time.
+const patience = time.Minute
 
 // whole is the world of the whole cluster, with the disks of d, if that is not nil.
 func whole(d *disk.Disk) Run {

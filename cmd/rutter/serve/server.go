@@ -33,6 +33,7 @@ import (
 	"rutter/cmd/rutter/serviceaddr"
 	"rutter/cmd/rutter/storeapi"
 	"rutter/cmd/rutter/svpview"
+	"rutter/cmd/rutter/trust"
 	"rutter/log"
 	"rutter/log/budget"
 	"rutter/projections"
@@ -56,7 +57,10 @@ type Options struct {
 	// CertClock is the clock by which certificates begin and end for this server; nil: the
 	// machine's, also while a drill moves the store's.
 	CertClock func() time.Time
-	Budgets   budget.Set
+	// Jitter returns a number in [0, 1), a new one at each call, which spreads the renewals of its
+	// own certificates; nil: trust.Jitter. Simulations draw it from a seed.
+	Jitter  func() float64
+	Budgets budget.Set
 	// Hosts are the names and addresses by which clients may ask, besides those that the
 	// server knows itself (webcheck.ParseHosts).
 	Hosts  []string
@@ -261,6 +265,9 @@ func (s *Server) listen(cfg *Options) (err error) {
 			return err
 		}
 		s.tls.life, s.tls.budgets = cfg.CertLife, cfg.Budgets
+		if s.tls.jitter = cfg.Jitter; cfg.Jitter == nil {
+			s.tls.jitter = trust.Jitter
+		}
 		cfg.Store.Network = tlsgate.Network{Keeper: s.tls.peers, Through: cfg.Store.Network}
 	}
 	if s.apiListener, err = cfg.Listen(cfg.API); err != nil {

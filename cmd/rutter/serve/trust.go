@@ -40,7 +40,8 @@ type serverTLS struct {
 	enrol          *enrol.Service
 	logger         *slog.Logger
 	life           time.Duration // of certificates that this server issues; 0: pki.NodeLife
-	budgets        budget.Set    // of what is issued
+	jitter         func() float64
+	budgets        budget.Set // of what is issued
 	own            ownCertificates
 	compare        *authorityWatch
 	propose        func(context.Context, *log.Change) (log.Result, error)
@@ -105,7 +106,7 @@ func (t *serverTLS) attach(store storeapi.Store, fabric *liveness.Fabric) (err e
 	t.compare = &authorityWatch{peers: peersAdapter{store.Store}, own: t.trusted}
 	for _, one := range t.identities() {
 		r, err := tlsgate.NewRenewer(tlsgate.RenewConfig{
-			Keeper: one.keeper, Jitter: trust.Jitter, Logger: t.logger,
+			Keeper: one.keeper, Jitter: t.jitter, Logger: t.logger,
 			Ask: func(ctx context.Context, request []byte) (*x509.Certificate, error) {
 				return t.issueOwn(ctx, one, request)
 			},

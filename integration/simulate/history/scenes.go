@@ -184,6 +184,36 @@ func broken(g *generator) {
 	g.add(all...)
 }
 
+// returns lets agents begin anew, again and again, while what one server says comes late to the
+// others, or not at all: who leads knows only the sessions of before.
+func returns(g *generator) {
+	x, last := g.rng.IntN(g.h.Servers), g.lasting(10*sec, 16*sec)
+	late, at := "s"+strconv.Itoa(x+1), g.at(last+3*sec)
+	kind, n := Slow, 400+g.rng.Int64N(500)
+	if g.chance(30) {
+		kind, n = Cut, 0
+	}
+	all := []Fault{{Kind: Transfer, On: "s" + strconv.Itoa(1+(x+1)%g.h.Servers), At: at - 500*ms}}
+	if kind == Cut { // it led, and its clients do not know that another does
+		all[0].On = late
+	}
+	for i := range g.h.Servers {
+		if i != x {
+			all = append(all, Fault{Kind: kind, On: late, To: "s" + strconv.Itoa(i+1), At: at, For: last, N: n})
+		}
+	}
+	for i := x; i < min(g.h.Agents, x+2*g.h.Servers); i += g.h.Servers { // those that ask this server first
+		on := "cn" + strconv.Itoa(i+1)
+		for again := at + 500*ms + g.lasting(100*ms, 1*sec); again < at+last-sec; again += 2200*ms + g.lasting(10*ms, 300*ms) {
+			all = append(all, Fault{Kind: Kill, On: on, At: again, For: g.lasting(20*ms, 200*ms)})
+		}
+		if kind == Cut {
+			all = append(all, Fault{Kind: Cut, On: on, To: late, At: at + sec, For: last - sec})
+		}
+	}
+	g.add(all...)
+}
+
 // restore takes a backup, and restores the cluster from it some time later, at most once.
 func restore(g *generator) {
 	for _, f := range g.h.Faults {

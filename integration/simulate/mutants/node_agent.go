@@ -418,4 +418,20 @@ var nodeAgent = []Mutant{
 		Rules:  []string{"L2"},
 		Own:    []string{"agent.TestReachedIsHonest"},
 	},
+	{
+		Name: "agent-first-connection-goes-on", File: "agent/replica.go",
+		Old:    "\t\tr.beginReset(r.reset.reason)",
+		New:    "\t\tr.resets += 0",
+		Breaks: "what a connection brought that ended within a reset counts as brought by the next",
+		Rules:  []string{"F3"}, Past: "a first connection that broke, found by the simulator",
+		Own: []string{"agent.TestCutFirstConnectionBeginsAnew"},
+	},
+	{
+		Name: "agent-kernel-waits-for-disk", File: "agent/cache_disk.go",
+		Old:    "\tcase <-time.After(diskPatience):",
+		New:    "\tcase <-time.After(40 * diskPatience):",
+		Breaks: "links wait for a disk that hangs",
+		Rules:  []string{"B1"},
+		Own:    []string{"agent.TestNodeOnADiskThatHangs"},
+	},
 }

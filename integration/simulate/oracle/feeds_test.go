@@ -1,8 +1,14 @@
 package oracle
 
 import (
+	"strings"
+	"testing"
+	"time"
+
+	"rutter/integration/simulate/history"
 	"rutter/integration/simulate/seen"
 	"rutter/log"
+	"rutter/log/changetest"
 	"rutter/projections"
 )
 
@@ -59,8 +65,81 @@ func count[T seen.Event](c *cloud) (n int) {
 	return n
 }
 
+// hung is a fault of the disk of cn1, which takes long enough; programmed is how far its agent was
+// then, and other a fault beside it.
+func hung(c *cloud, programmed log.Seq, other ...history.Fault) {
+	c.now += 2 * Carried
+	f := history.Fault{Kind: history.Hang, On: "cn1", For: Carried + 10*time.Second}
+	c.add("cn1", seen.Fault{Fault: f})
+	for _, o := range other {
+		c.add(o.On, seen.Fault{Fault: o})
+	}
+	c.now += f.For
+	c.add("cn1", seen.Agent{Head: c.cursor(), Programmed: log.Cursor{Seq: programmed}, Complete: true})
+	c.add("cn1", seen.Fault{Fault: f, Over: true})
+	c.look()
+}
+
+// revoked is a history in which the certificates of cn1 are revoked, which s2 applies, and then
+// late entries are written, of which cn1 hears by s2.
+func revoked(c *cloud, again bool) {
+	c.write("c1", `create revocation {"subject":"cn:`+changetest.UUID(11).String()+`","reason":"stolen"}`)
+	c.add("cn1", seen.StreamBegun{Stream: "cn1", Kind: "feed", Filter: "cn=" + changetest.UUID(11).String(), After: c.cursor(), Held: map[log.Scope]log.Seq{}, Server: "s2"})
+	c.look()
+	c.now += 10 * time.Second
+	c.look()
+	if again {
+		c.add("cn1", seen.Process{State: "certified"})
+	}
+	c.write("c1", `update server #11# {"hostname":"other"}`)
+	for i := range 3 {
+		edit(c, i, func(e *seen.Entries) { e.Entries = c.entries })
+	}
+	e := c.entries[len(c.entries)-1]
+	c.add("cn1", seen.Item{Stream: "cn1", Seq: e.Seq, Chain: e.Hash.Prefix(), Bytes: e.Bytes})
+	c.look()
+}
+
+// TestTrouble: what agents with trouble may do and not do.
+func TestTrouble(t *testing.T) {
+	for name, do := range map[string]func(c *cloud){
+		"a disk hangs, and the kernel has all": func(c *cloud) { hung(c, c.cursor().Seq) },
+		"a disk hangs, and a server too":       func(c *cloud) { hung(c, 3, history.Fault{Kind: history.Cut, On: "s1", For: time.Second}) },
+		"another certificate":                  func(c *cloud) { revoked(c, true) },
+	} {
+		c := good(t)
+		do(c)
+		for _, line := range Judge(c.records) {
+			if strings.HasPrefix(line, "cache: ") || strings.HasPrefix(line, "severed: ") {
+				t.Errorf("%s: found %s", name, line)
+			}
+		}
+	}
+}
+
 // nodeBreaches are wrong records of compute nodes and of what they were sent.
 var nodeBreaches = []breach{
+	{"cache", "an agent waits for its disk", func(c *cloud) { hung(c, 3) }},
+	{"severed", "a server goes on to feed a node that was revoked", func(c *cloud) { revoked(c, false) }},
+	{"beyond", "an entry that is in a held scope", func(c *cloud) {
+		edit(c, 0, func(e *seen.Scope) { e.AsOf = c.cursor().Seq })
+		for i := 1; i < count[seen.Scope](c); i++ {
+			edit(c, i, func(e *seen.Scope) { e.AsOf = c.cursor().Seq })
+		}
+	}},
+	{"beyond", "an entry of a scope that a node with a certificate said to hold", func(c *cloud) {
+		e := c.entries[4]
+		event, err := e.Event()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		held := map[log.Scope]log.Seq{}
+		for _, scope := range event.Scopes {
+			held[scope] = 1
+		}
+		c.add("f4", seen.StreamBegun{Stream: "f4", Filter: "cn=" + changetest.UUID(11).String(), Held: held, Known: true})
+		c.add("f4", seen.Item{Stream: "f4", Seq: e.Seq, Chain: e.Hash.Prefix(), Bytes: e.Bytes})
+	}},
 	{"stream", "a tail is missing before a bookmark", func(c *cloud) { drop[seen.Item](c, count[seen.Item](c)-1) }},
 	{"stream", "a scope is missing at a bookmark", func(c *cloud) { drop[seen.Scope](c, 0) }},
 	{"stream", "a scope lacks an object", func(c *cloud) { edit(c, 0, func(e *seen.Scope) { e.Objects = e.Objects[1:] }) }},

@@ -3,7 +3,6 @@ package oracle
 import (
 	"bytes"
 	"net/url"
-	"slices"
 	"strings"
 
 	"rutter/integration/simulate/seen"
@@ -148,39 +147,6 @@ func (p *past) nodes() (cns []log.UUID) {
 		}
 	}
 	return cns
-}
-
-// beyond looks for entries that do not concern the compute node that got them. A node without a
-// certificate of its own that comes back gets what happened in the scopes that it holds, although
-// it had no interest for some of that time (package api/feedserver, doubtful).
-func beyond(p *past, report report) {
-	interests := p.interests(p.nodes())
-	of := make(map[string]log.UUID)
-	behind := make(map[string]map[log.Scope]log.Seq) // what it said to hold, until its first bookmark
-	for n, r := range p.records {
-		switch e := r.Event.(type) {
-		case seen.StreamBegun:
-			if cn, is := cnOf(e.Filter); is {
-				of[e.Stream], behind[e.Stream] = cn, e.Held
-			}
-		case seen.Bookmark:
-			delete(behind, e.Stream)
-		case seen.Reset:
-			delete(behind, e.Stream)
-		case seen.Item:
-			in := interests[of[e.Stream]]
-			if in == nil || p.replaced(n, e.Seq) {
-				continue
-			}
-			at, ok := p.at(e.Seq)
-			if !ok || in.may[at.Seq-1] {
-				continue
-			}
-			if !slices.ContainsFunc(at.event.Scopes, func(s log.Scope) bool { _, held := behind[e.Stream][s]; return held }) {
-				report("%s got entry %d of scopes %v, which does not concern %s", e.Stream, e.Seq, at.event.Scopes, of[e.Stream])
-			}
-		}
-	}
 }
 
 // SurfaceLie is the surface of a write that a compute node sends of what is not its own.

@@ -132,6 +132,10 @@ type StreamBegun struct {
 	After  log.Cursor
 	// Held are the scopes that a compute node says it holds, with the seq that each is as of.
 	Held map[log.Scope]log.Seq
+	// Server is the one that feeds a compute node; "": not known.
+	Server string
+	// Known: the compute node has a certificate of its own.
+	Known bool
 }
 
 // Item is one entry of a stream, as it came. Streams of entries have Bytes, others Line.

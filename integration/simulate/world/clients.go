@@ -32,7 +32,7 @@ func (w *world) waitingClient(h *network.Host, server string, first int, await t
 func (w *world) clientOf(h *network.Host, server string, first int, k *tlsgate.Keeper, await time.Duration) (*client.Client, error) {
 	return client.New(client.Config{
 		Servers: urls(w.servers, server, first), Await: await, Timeout: 15 * time.Second, AttemptTimeout: 3 * time.Second, Silence: 20 * time.Second,
-		Dial: hostDialer(h), DialTLS: toServers(k, hostDialer(h)),
+		Dial: hostDialer(h), DialTLS: toServers(k, hostDialer(h)), Jitter: w.jitter("client " + h.Address() + server),
 	})
 }
 
@@ -45,6 +45,16 @@ func urls(servers []*server, name string, first int) (urls []string) {
 		}
 	}
 	return urls
+}
+
+// named is the name of the server that has a URL; "": none has.
+func named(servers []*server, url string) string {
+	for _, s := range servers {
+		if s.url() == url {
+			return s.name
+		}
+	}
+	return ""
 }
 
 // rand is a source of random choices of one part of the world.
@@ -63,6 +73,11 @@ func (w *world) jitter(part string) func(time.Duration) time.Duration {
 		defer mu.Unlock()
 		return time.Duration(rnd.Int64N(int64(d) + 1))
 	}
+}
+
+// share makes a source of durations one of numbers in [0, 1).
+func share(draw func(time.Duration) time.Duration) func() float64 {
+	return func() float64 { return float64(draw(1<<53-1)) / (1 << 53) }
 }
 
 // model is what writers know of objects, so that most changes make sense. It may be wrong.
@@ -220,7 +235,7 @@ func (w *world) write(ctx context.Context, who, surface string, send submit, c *
 		e.Outcome, e.Refusal = seen.Refused, refusal
 	case errors.As(err, &pending):
 		e.Outcome, e.Err = seen.Unknown, err.Error()
-	case errors.Is(err, client.ErrOverloaded) && !errors.Is(err, client.ErrUnavailable):
+	case (errors.Is(err, client.ErrOverloaded) || errors.Is(err, log.ErrNoRoom)) && !errors.Is(err, client.ErrUnavailable):
 		e.Outcome = seen.NotTaken
 	default:
 		e.Outcome = seen.Unknown

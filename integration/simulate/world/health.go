@@ -103,6 +103,9 @@ func (w *world) unprogrammed(n *node, store *raftstore.Store) (why []string) {
 	if len(lacks) > 0 {
 		why = append(why, fmt.Sprintf("%s: its kernel is not as the log wants it: %d steps: %s (state %s, cursor %s, error %q, failures %v)", n.name, len(lacks), strings.Join(lacks[:min(4, len(lacks))], "; "), status.State, status.Cursor, status.Failure, status.Kernel.Failures))
 	}
+	if status.Cache.Failure != "" {
+		why = append(why, n.name+" does not write its cache: "+status.Cache.Failure)
+	}
 	if head := store.Head(); status.Head != head.Seq || status.Programmed != head.Seq {
 		why = append(why, fmt.Sprintf("%s: is at %s, head %d, programmed %d, and the log at %s (state %s, error %q)", n.name, status.Cursor, status.Head, status.Programmed, head, status.State, status.Failure))
 	}

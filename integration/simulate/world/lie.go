@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"rutter/api/auth/tlsgate"
@@ -39,6 +40,7 @@ func (n *node) lie(f history.Fault) error {
 	if err := n.stop(); err != nil {
 		return err
 	}
+	n.kernel.lied()
 	l := &liar{node: n, rnd: n.w.rand(fmt.Sprint("lie", f.On, f.At))}
 	err := l.all()
 	time.Sleep(10 * time.Millisecond) // incarnations are times in milliseconds: the agent's is later
@@ -65,6 +67,7 @@ func (l *liar) all() (err error) {
 		l.follow(api, server, cnID(l.other), false)
 	}
 	l.follow(api, server, l.cn, false)
+	l.follow(api, server, l.cn, true)
 	l.follow(api, server, l.cn, true)
 	return nil
 }
@@ -179,13 +182,51 @@ func (h *hears) Welcome(m *feed.Welcome) error {
 	if h.cn != h.l.cn {
 		h.l.w.fail("%s follows the feed of %s at %v", h.l.name, h.cn, h.l.w.seen.Since(time.Now()))
 	}
-	if h.future {
+	if h.future && h.l.rnd.IntN(2) == 0 {
+		h.nonsense(m.Head)
+	} else if h.future {
 		at := m.Head
 		at.Seq += 1000
 		h.conn.Watermark(feed.Watermark{Applied: at.Seq, Programmed: at.Seq, Reached: at.Seq, Log: m.Head})
 		h.l.w.zombies.Go(func() { h.believed(m.Head.Seq) })
 	}
 	return nil
+}
+
+// nonsense says what is not so of what the node has, with numbers as large as they can be, that
+// another node's objects are missing here, and that each scope of another differs.
+func (h *hears) nonsense(head log.Cursor) {
+	const most = 1<<32 - 1
+	h.conn.Watermark(feed.Watermark{
+		Applied: head.Seq, Programmed: head.Seq, Reached: head.Seq, Log: head, Checked: head.Seq + 1000,
+		Objects: most, Links: most, Neighbours: most, FDB: most, Failing: most, Healed: 1<<64 - 1, Mismatches: most, Resets: most,
+		LastReset: feed.ResetOtherLog, Drift: strings.Repeat("a lie\n", 10_000), List: 1, Listed: true,
+		Waits: []feed.Wait{{Kind: feed.WaitNIC, VNet: 1000, NIC: h.l.victim.mac, VM: h.l.victim.id, Why: "a lie"}},
+	})
+	for i := range uint32(50) {
+		h.conn.Again(feed.Again{At: head.Seq + log.Seq(i), Scope: log.VNetScope(1000 + i%2)})
+		h.conn.Again(feed.Again{At: head.Seq, Scope: log.CNScope(cnID(h.l.other))})
+	}
+	h.l.w.zombies.Go(func() { h.pretended() })
+}
+
+// pretended looks whether a server has a session of another node with what the liar said.
+func (h *hears) pretended() {
+	time.Sleep(time.Second)
+	api, err := h.l.w.client(h.l.w.net.Host("operator"), h.server.name, 0)
+	if err != nil {
+		return
+	}
+	defer api.Close()
+	ctx, cancel := context.WithTimeout(h.l.w.ctx, 3*time.Second)
+	defer cancel()
+	sessions, err := api.Sessions(ctx, h.server.url())
+	for _, s := range sessions {
+		if err == nil && s.CN != h.l.cn && s.Links == 1<<32-1 {
+			h.l.w.fail("%s lied, and %s has it of %s", h.l.name, h.server.name, s.CN)
+		}
+	}
+	h.l.w.count("lies of nonsense", 1)
 }
 
 // believed looks whether the server counts what was said.

@@ -81,6 +81,9 @@ func (w *observer) nodesNow() {
 			if n.looked != m.head && status.Cursor == m.head && status.Programmed == m.head.Seq && !n.kernel.meddledWith() {
 				n.looked = m.head
 				e.Compared, e.Differences = true, n.kernel.differences(m.want(n))
+				if len(e.Differences) == 0 {
+					n.kernel.wasRight()
+				}
 				w.count("kernels compared", 1)
 			}
 			w.seen.Add(n.name, e)
@@ -99,7 +102,7 @@ func (w *observer) lacking(seq log.Seq, concerned func(*node) bool) (lack map[st
 			return nil
 		}
 		for _, n := range w.nodes {
-			if !concerned(n) || n.kernel.meddledWith() || n.kernel.refusedSome() {
+			if !concerned(n) || n.kernel.meddledWith() || n.kernel.refusedSome() || n.kernel.isFresh() {
 				continue
 			}
 			w.count("barrier kernels", 1)

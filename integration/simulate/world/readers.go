@@ -134,6 +134,9 @@ func (w *world) waiter(ctx context.Context, i int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		agents, timeline := w.agents(), w.timeline()
 		e := seen.Barrier{Seq: w.lastSeq(), From: w.seen.Since(time.Now())}
+		if older := log.Seq(rnd.IntN(40)); n%3 > 0 && older < e.Seq { // what programs that ran before have programmed
+			e.Seq -= older
+		}
 		v, err := apis[rnd.IntN(len(apis))].Wait(ctx, client.Barrier{Seq: e.Seq, Scopes: []log.Scope{log.AllScope()}, Timeout: 2 * time.Second})
 		e.Until = w.seen.Since(time.Now())
 		e.Done = err == nil && v.Done
@@ -183,11 +186,11 @@ func (w *world) awaiter(ctx context.Context) {
 	}
 }
 
-// agents are those that run now, by node.
+// agents are those that run now and that a server knows, by node.
 func (w *world) agents() map[string]*agent.Agent {
 	all := map[string]*agent.Agent{}
 	for _, n := range w.nodes {
-		if a := n.running(); a != nil {
+		if a := n.known(); a != nil {
 			all[n.name] = a
 		}
 	}

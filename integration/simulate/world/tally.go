@@ -45,7 +45,6 @@ type nodeLook struct {
 	resets  uint64
 	differs uint32
 	healed  uint64
-	half    bool // no server feeds it, and it has a part of a scope
 }
 
 // tallies looks until ctx ends.
@@ -142,14 +141,12 @@ func (t *tally) node(n *node) {
 	if st.State == agent.Following {
 		now.server = st.Server
 	}
-	now.half = now.server == "" && slices.ContainsFunc(st.Scopes, func(s agent.ScopeStatus) bool { return !s.Complete })
 	t.nodes[n.name] = now
 	if before.agent != a {
 		before = nodeLook{}
 	}
 	t.when(now.resets > before.resets || now.differs > before.differs, coverage.ScopeSnapshot)
 	t.when(now.healed > before.healed, coverage.DriftMended)
-	t.when(now.half && !before.half, coverage.HalfScope)
 }
 
 // countEnd counts what a program that ended by itself says of why.

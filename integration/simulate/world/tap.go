@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"rutter/agent"
+	"rutter/integration/simulate/coverage"
 	"rutter/integration/simulate/seen"
 	"rutter/log"
 	"rutter/log/feed"
@@ -26,13 +27,15 @@ func (d tapped) Feed(ctx context.Context, server string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tap{Conn: conn, n: d.n}, nil
+	return &tap{Conn: conn, n: d.n, of: d.Dialer, server: named(d.n.w.servers, server)}, nil
 }
 
 // tap is one feed connection. What is read is recorded before the agent sees it.
 type tap struct {
 	net.Conn
 	n        *node
+	of       agent.Dialer
+	server   string // its name
 	down, up frames // of the reader, and of the writer
 
 	mu    sync.Mutex // protects what follows
@@ -56,9 +59,12 @@ func (t *tap) Write(b []byte) (int, error) {
 // Close implements net.Conn.
 func (t *tap) Close() error {
 	t.mu.Lock()
-	begun := t.begun
-	t.begun = false
+	begun, half := t.begun, t.scope != nil
+	t.begun, t.scope = false, nil
 	t.mu.Unlock()
+	if begun && half {
+		t.n.w.count(coverage.HalfScope, 1)
+	}
 	if begun {
 		t.n.w.seen.Add(t.n.name, seen.StreamEnded{Stream: t.n.name})
 	}
@@ -74,7 +80,7 @@ func (t *tap) went(m feed.Message) {
 	t.mu.Lock()
 	t.begun = true
 	t.mu.Unlock()
-	e := seen.StreamBegun{Stream: t.n.name, Kind: "feed", Filter: "cn=" + hello.CN.String(), After: hello.Cursor, Held: map[log.Scope]log.Seq{}}
+	e := seen.StreamBegun{Stream: t.n.name, Kind: "feed", Filter: "cn=" + hello.CN.String(), After: hello.Cursor, Held: map[log.Scope]log.Seq{}, Server: t.server, Known: t.n.w.certificates != nil}
 	for _, h := range hello.Scopes {
 		e.Held[h.Scope] = h.AsOf
 	}
@@ -104,7 +110,7 @@ func (t *tap) came(m feed.Message) {
 		if t.scope != nil {
 			t.scope.Chain = m.Chain
 			t.n.w.seen.Add(name, *t.scope)
-			t.n.w.count("scope_snapshot", 1)
+			t.n.w.count(coverage.ScopeSnapshot, 1)
 		}
 		t.scope = nil
 	case *feed.ScopeDropped:
@@ -117,6 +123,7 @@ func (t *tap) came(m feed.Message) {
 			e.Digests[d.Scope] = d.Digest
 		}
 		t.n.w.seen.Add(name, e)
+		t.n.wasFed(t.of)
 	}
 }
 

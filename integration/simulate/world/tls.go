@@ -150,7 +150,7 @@ func (n *node) keep(ctx context.Context, k *tlsgate.Keeper, a *agent.Agent) {
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		return k.DialRenewalWith(ctx, hostDialer(n.host), network, address, tlsgate.Role(matrix.Server))
 	}
-	api, err := client.New(client.Config{Servers: urls(n.w.servers, "", n.i), Timeout: 15 * time.Second, AttemptTimeout: 3 * time.Second, Silence: 20 * time.Second, Dial: hostDialer(n.host), DialTLS: dial})
+	api, err := client.New(client.Config{Servers: urls(n.w.servers, "", n.i), Timeout: 15 * time.Second, AttemptTimeout: 3 * time.Second, Silence: 20 * time.Second, Dial: hostDialer(n.host), DialTLS: dial, Jitter: n.w.jitter("renewals " + n.name)})
 	if err != nil {
 		n.w.fail("%s: %v", n.name, err)
 		return
@@ -158,7 +158,7 @@ func (n *node) keep(ctx context.Context, k *tlsgate.Keeper, a *agent.Agent) {
 	defer api.Close()
 	ask := pkiclient.Renewal(api)
 	renewer, err := tlsgate.NewRenewer(tlsgate.RenewConfig{
-		Keeper: k, Jitter: trust.Jitter, Logger: n.w.logger(n.name),
+		Keeper: k, Jitter: share(n.w.jitter("share " + n.name)), Logger: n.w.logger(n.name),
 		Ask: func(ctx context.Context, request []byte) (*x509.Certificate, error) {
 			leaf, err := ask(ctx, request)
 			if err == nil {
@@ -415,6 +415,7 @@ func (c *certificates) revoke(f history.Fault) error {
 	time.Sleep(f.For)
 	pause(w.ctx, time.Second) // certificates have times in whole seconds
 	return one(func() error {
+		w.seen.Add(f.On, seen.Process{State: "certified"})
 		after, err := c.after(id)
 		if err == nil {
 			err = c.issueAfter(name, id, c.life, after)

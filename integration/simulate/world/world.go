@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,8 +25,9 @@ import (
 // Options say how a history is run.
 type Options struct {
 	Log io.Writer // of servers and agents, and of what happens; nil: none
-	// Patience is how long the history may take of real time before all goroutines are printed
-	// and the process ends: 1 min.
+	// Patience is how long simulated time may stand still, in real time, before all goroutines are
+	// printed and the process ends: 1 min. How long the whole history takes is not bounded here: it
+	// depends on what else the machine does.
 	Patience time.Duration
 	// Disk has the disks of servers that lose power or room; nil: they are killed instead, and
 	// never full.
@@ -56,6 +57,8 @@ type world struct {
 	// certificates are those of all; nil: without TLS.
 	certificates *certificates
 	observe      *observer
+	pulse        pulse
+	busy         atomic.Bool // kernels take time: since the cluster serves
 
 	freezing  chan struct{}  // who has put a value here may call synctest.Wait
 	operating chan struct{}  // the operator does one thing at a time
@@ -86,15 +89,10 @@ func Run(t *testing.T, h history.History, o Options) (report Report) {
 	if patience == 0 {
 		patience = time.Minute
 	}
-	watchdog := time.AfterFunc(patience, func() { // in real time: it is made outside of the bubble
-		stacks := make([]byte, 16<<20)
-		stacks = stacks[:runtime.Stack(stacks, true)]
-		fmt.Fprintf(os.Stderr, "seed %d takes longer than %v; all goroutines:\n%s\n", h.Seed, patience, stacks)
-		os.Exit(2)
-	})
-	defer watchdog.Stop()
+	w := &world{h: h, o: o, folder: folder, seen: new(seen.Log), coverage: map[string]int{}, ways: map[[2]string]map[int]network.Link{}}
+	defer w.pulse.watch(patience, h.Seed)() // in real time: it is made outside of the bubble
 	synctest.Test(t, func(*testing.T) {
-		w := &world{h: h, o: o, folder: folder, seen: new(seen.Log), coverage: map[string]int{}, ways: map[[2]string]map[int]network.Link{}, freezing: make(chan struct{}, 1), operating: make(chan struct{}, 1)}
+		w.freezing, w.operating = make(chan struct{}, 1), make(chan struct{}, 1)
 		w.seen.Watch(w.notice)
 		w.setDate()
 		w.observe = &observer{world: w, heap: heap()}
@@ -214,6 +212,7 @@ func (w *world) logger(who string) *slog.Logger {
 func (w *world) live() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.ctx = ctx
+	w.zombies.Go(func() { w.pulse.beat(ctx) })
 	w.net = network.New(w.h.Seed)
 	for i := range w.h.Servers {
 		s := w.newServer(i)
@@ -240,6 +239,7 @@ func (w *world) live() {
 		return
 	}
 	w.seen.Begin(time.Now())
+	w.busy.Store(true)
 	working, rest := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { tallies(working, w) })
