@@ -1,5 +1,7 @@
 package mutants
 
+import "rutter/integration/simulate/history"
+
 // nodeFeed are the mutants of what nodes are sent, and of barriers and leases.
 var nodeFeed = []Mutant{
 	{
@@ -28,7 +30,8 @@ var nodeFeed = []Mutant{
 	}`,
 		Breaks: "the interest is not compared when a node has caught up",
 		Rules:  []string{"F5"}, Peer: "ovs ae25f8c8f",
-		Own: []string{"api/feedserver.TestFeedStartAtHead"},
+		Themes: []history.Theme{history.Away, history.Scopes},
+		Own:    []string{"api/feedserver.TestFeedStartAtHead"},
 	},
 	{
 		Name: "feed-unwanted-kept-at-start", File: "api/feedserver/start.go",
@@ -38,6 +41,7 @@ var nodeFeed = []Mutant{
 		New:    "",
 		Breaks: "scopes outside the interest are fed until the node has caught up",
 		Rules:  []string{"F5"},
+		Themes: []history.Theme{history.Away, history.Scopes},
 		Own:    []string{"api/feedserver.TestFeedStartOrder"},
 	},
 	{
@@ -47,6 +51,7 @@ var nodeFeed = []Mutant{
 		New:    "",
 		Breaks: "a node gets what happened on a vnet while it was not there",
 		Rules:  []string{"F5", "I3"},
+		Themes: []history.Theme{history.Away, history.Scopes},
 		Own:    []string{"api/feedserver.TestFeedLeftAndBackWhileAway"},
 	},
 	{
@@ -55,6 +60,7 @@ var nodeFeed = []Mutant{
 		New:    "\t\t\tif false && mine && slices.ContainsFunc(",
 		Breaks: "a node that left a vnet and came back gets the entries between",
 		Rules:  []string{"F5"},
+		Themes: []history.Theme{history.Away, history.Scopes},
 		Own:    []string{"api/feedserver.TestFeedLeftAndBack"},
 	},
 	{
@@ -165,6 +171,7 @@ var nodeFeed = []Mutant{
 `,
 		Breaks: "a watermark beyond what was sent is taken",
 		Rules:  []string{"B4"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"api/feedserver.TestWhatACNCanKnow"},
 	},
 	{
@@ -183,6 +190,7 @@ var nodeFeed = []Mutant{
 		New:    "\tif w.Programmed > w.Applied {",
 		Breaks: "a kernel counts that has reached more than the node knows",
 		Rules:  []string{"B4", "L2"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"api/feedserver.TestWhatACNCanKnow"},
 	},
 	{
@@ -193,7 +201,8 @@ var nodeFeed = []Mutant{
 `,
 		Breaks: "a watermark with the chain hash of another log is taken",
 		Rules:  []string{"B4"}, Peer: "etcd#15271",
-		Own: []string{"api/feedserver.TestWhatACNCanKnow"},
+		Themes: []history.Theme{history.Timelines},
+		Own:    []string{"api/feedserver.TestWhatACNCanKnow"},
 	},
 	{
 		Name: "feed-watermark-of-before-reset", File: "api/feedserver/watermark.go",
@@ -201,6 +210,7 @@ var nodeFeed = []Mutant{
 		New:    "\tcase false:",
 		Breaks: "a watermark of before a reset counts as one of after it",
 		Rules:  []string{"B4"},
+		Themes: []history.Theme{history.Timelines},
 		Own:    []string{"api/feedserver.TestWhatACNCanKnow"},
 	},
 	{
@@ -209,6 +219,7 @@ var nodeFeed = []Mutant{
 		New:    "\tif false {",
 		Breaks: "a watermark counts before the hello was checked",
 		Rules:  []string{"B4"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"api/feedserver.TestLyingWatermark"},
 	},
 	{
@@ -228,6 +239,7 @@ var nodeFeed = []Mutant{
 		New:    "",
 		Breaks: "an older connection of a node replaces a newer one",
 		Rules:  []string{"B1"},
+		Themes: []history.Theme{history.Nodes, history.Scopes},
 		Own:    []string{"api/feedserver.TestNewestSessionCounts"},
 	},
 	{
@@ -236,6 +248,7 @@ var nodeFeed = []Mutant{
 		New:    "\tif true {",
 		Breaks: "the end of an older connection removes the newest session",
 		Rules:  []string{"B1"},
+		Themes: []history.Theme{history.Nodes, history.Scopes},
 		Own:    []string{"api/feedserver.TestNewestSessionCounts"},
 	},
 	{
@@ -244,6 +257,7 @@ var nodeFeed = []Mutant{
 		New:    "(answer == matrix.Allow || answer == matrix.Own)",
 		Breaks: "a node may follow the feed of another",
 		Rules:  []string{"I3"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"api/feedserver.TestWhoMayFollow"},
 	},
 	{
@@ -252,6 +266,7 @@ var nodeFeed = []Mutant{
 		New:    "\treturn a == matrix.Allow || a == matrix.Own",
 		Breaks: "a frame of what a node does not hold passes the last check",
 		Rules:  []string{"I3"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"api/feedserver.TestFrameOfOthersIsWithheld"},
 	},
 	{
@@ -260,6 +275,7 @@ var nodeFeed = []Mutant{
 		New:    "\t\tif v.asked < asked[v] {",
 		Breaks: "a barrier takes an answer of before it began for one about newer sessions",
 		Rules:  []string{"B3"},
+		Themes: []history.Theme{history.Nodes, history.Scopes},
 		Own:    []string{"api/liveness.TestBarrierAsksForNewerSessions"},
 	},
 	{
@@ -270,7 +286,8 @@ var nodeFeed = []Mutant{
 `,
 		Breaks: "a barrier does not wait for newer sessions",
 		Rules:  []string{"B3"}, Past: Survivor,
-		Own: []string{"api/liveness.TestBarrierAsksForNewerSessions"},
+		Themes: []history.Theme{history.Nodes, history.Scopes},
+		Own:    []string{"api/liveness.TestBarrierAsksForNewerSessions"},
 	},
 	{
 		Name: "barrier-answer-on-its-way", File: "api/liveness/wait.go",
@@ -280,6 +297,7 @@ var nodeFeed = []Mutant{
 		asked[v] = v.asked`,
 		Breaks: "a barrier counts an answer that was on its way when it began",
 		Rules:  []string{"B3"},
+		Themes: []history.Theme{history.Nodes, history.Scopes},
 		Own:    []string{"api/liveness.TestBarrierAsksForNewerSessions"},
 	},
 	{
@@ -288,7 +306,8 @@ var nodeFeed = []Mutant{
 		New:    "\t\tif false {",
 		Breaks: "a leader that was confirmed and then paused decides a barrier",
 		Rules:  []string{"B3", "R1"}, Peer: "etcd#20418",
-		Own: []string{"api/liveness.TestBarrierOfAPausedLeader"},
+		Themes: []history.Theme{history.Stale, history.Elections},
+		Own:    []string{"api/liveness.TestBarrierOfAPausedLeader"},
 	},
 	{
 		Name: "barrier-unconfirmed", File: "api/liveness/wait.go",
@@ -299,7 +318,8 @@ var nodeFeed = []Mutant{
 		New:    "",
 		Breaks: "a leader that the others do not confirm decides a barrier",
 		Rules:  []string{"B2", "B3"}, Peer: "etcd#20418",
-		Own: []string{"api/liveness.TestBarrierOfADeposedLeader"},
+		Themes: []history.Theme{history.Stale, history.Elections},
+		Own:    []string{"api/liveness.TestBarrierOfADeposedLeader"},
 	},
 	{
 		Name: "barrier-before-its-seq", File: "api/liveness/wait.go",
@@ -329,6 +349,7 @@ var nodeFeed = []Mutant{
 		New:    "",
 		Breaks: "a node that follows another log counts as done",
 		Rules:  []string{"B1"},
+		Themes: []history.Theme{history.Timelines},
 		Own:    []string{"api/liveness.TestLaggardsAreNamed"},
 	},
 	{
@@ -393,6 +414,7 @@ var nodeFeed = []Mutant{
 		New:    "\t}",
 		Breaks: "a late report of an older session overrides the newest",
 		Rules:  []string{"B1"},
+		Themes: []history.Theme{history.Nodes, history.Scopes},
 		Own:    []string{"api/liveness.TestFailOverOfCNAPI", "api/liveness.TestBarrierAfterALostSession"},
 	},
 	{
@@ -401,6 +423,7 @@ var nodeFeed = []Mutant{
 		New:    "old.Compare(&s) == 0 && old.Gone {",
 		Breaks: "a server takes an older session for the newest",
 		Rules:  []string{"B1"},
+		Themes: []history.Theme{history.Nodes, history.Scopes},
 		Own:    []string{"api/liveness.TestTableKeepsTheNewest"},
 	},
 	{
@@ -471,7 +494,8 @@ var nodeFeed = []Mutant{
 		New:    "",
 		Breaks: "a leader of before writes which nodes are lost",
 		Rules:  []string{"R1"}, Peer: "etcd#20418",
-		Own: []string{"api/liveness.TestPausedLeaderWritesNoStatus"},
+		Themes: []history.Theme{history.Stale, history.Elections},
+		Own:    []string{"api/liveness.TestPausedLeaderWritesNoStatus"},
 	},
 	{
 		Name: "liveness-expunged-runs", File: "api/liveness/judge.go",

@@ -98,7 +98,7 @@ func once(p *past, report report) {
 			if ok && a.Outcome == seen.Accepted && (r.First != f.First || r.Last != f.Last || r.Events != f.Events || !slices.Equal(r.IDs, f.IDs)) && !p.between(first, a.Write) {
 				report("change %s of %s was accepted as %d to %d, and later as %d to %d", c.id, c.who, f.First, f.Last, r.First, r.Last)
 			}
-			if ok && a.Outcome == seen.Refused && a.From > first.Until && !p.between(first, a.Write) {
+			if ok && a.Outcome == seen.Refused && a.From > first.Until && !p.between(first, a.Write) && !Forgotten(a.Write) {
 				report("change %s of %s was accepted as %d to %d, and later refused: %v", c.id, c.who, f.First, f.Last, a.Refusal)
 			}
 		}

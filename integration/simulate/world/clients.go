@@ -88,8 +88,13 @@ func uuid(rnd *rand.Rand) (id log.UUID) {
 
 // changeID is a version 7 UUID of now.
 func changeID(rnd *rand.Rand) log.UUID {
+	return changeIDAt(rnd, time.Now())
+}
+
+// changeIDAt is a version 7 UUID of a time.
+func changeIDAt(rnd *rand.Rand, at time.Time) log.UUID {
 	id := uuid(rnd)
-	ms := uint64(time.Now().UnixMilli())
+	ms := uint64(at.UnixMilli())
 	for i := range 6 {
 		id[i] = byte(ms >> (40 - 8*i))
 	}
@@ -108,6 +113,9 @@ func op(action log.Action, kind log.Kind, id, format string, args ...any) log.Op
 
 // owner owns all that is made.
 var owner = log.UUID{0: 0x93, 6: 0x40, 8: 0x80, 15: 0x53}
+
+// vmsAtOnce is how many VMs one change makes at the beginning.
+const vmsAtOnce = 20
 
 // Objects that each world has.
 const (
@@ -141,6 +149,15 @@ func (w *world) founding() (all [][]log.Op) {
 	rnd := w.rand("founding")
 	for i := range w.h.Agents {
 		all = append(all, w.model.create(rnd, i))
+	}
+	for i := range w.h.Agents {
+		for begun := 0; begun < w.h.VMs; begun += vmsAtOnce {
+			var ops []log.Op
+			for range min(vmsAtOnce, w.h.VMs-begun) {
+				ops = append(ops, w.model.create(rnd, i)...)
+			}
+			all = append(all, ops)
+		}
 	}
 	return all
 }
@@ -258,8 +275,10 @@ func (w *world) writer(ctx context.Context, i int) {
 			<-ended
 		}()
 	}
+	old := &late{w: w, rnd: w.rand("late " + who)}
 	for n := 0; ctx.Err() == nil; n++ {
 		c := &log.Change{ID: changeID(rnd), Ops: w.ops(rnd, who, n)}
+		old.note(c)
 		for try := 0; ; try++ {
 			within, cancel := context.WithTimeout(w.ctx, 10*time.Second)
 			e := w.write(within, who, surface, send, c)
@@ -270,12 +289,25 @@ func (w *world) writer(ctx context.Context, i int) {
 			}
 			pause(w.ctx, 200*time.Millisecond)
 		}
+		old.again(who, surface, send)
 		pause(ctx, time.Duration(rnd.Int64N(int64(w.think()))))
 	}
 }
 
-// think is the longest pause of a writer between two writes.
-func (w *world) think() time.Duration { return time.Second }
+const (
+	// usualThink is the longest pause of a client between two requests.
+	usualThink = time.Second
+	// busyThink is it of clients that write or read much.
+	busyThink = 300 * time.Millisecond
+)
+
+// think is the longest pause of a writer between two writes, and twice that of a reader.
+func (w *world) think() time.Duration {
+	if w.h.Busy {
+		return busyThink
+	}
+	return usualThink
+}
 
 // pause waits, at most until ctx ends.
 func pause(ctx context.Context, d time.Duration) {

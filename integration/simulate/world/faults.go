@@ -153,6 +153,9 @@ func (w *world) down(m machine, f history.Fault) error {
 	}
 	defer m.release()
 	s, isServer := m.(*server)
+	if isServer {
+		w.succeeds(s)
+	}
 	var err error
 	switch f.Kind {
 	case history.Stop:

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"rutter/integration/simulate/oracle"
 	"rutter/integration/simulate/seen"
 	"rutter/log"
 	"rutter/projections/desired"
@@ -20,6 +21,7 @@ const recovery = 60 * time.Second
 
 // heal waits until all is healthy, and checks what must hold then.
 func (w *world) heal() {
+	w.lapse()
 	begun := time.Now()
 	var why []string
 	for {
@@ -35,6 +37,7 @@ func (w *world) heal() {
 		time.Sleep(500 * time.Millisecond)
 	}
 	w.count("healthy after s", int(time.Since(begun).Seconds()))
+	w.remembered()
 	w.judge()
 }
 
@@ -177,7 +180,7 @@ func (w *world) acknowledged(id string, floor log.Seq, all []log.Entry) {
 	records := w.seen.Records()
 	for i, r := range records {
 		e, is := r.Event.(seen.Write)
-		if !is {
+		if !is || e.Surface == oracle.SurfaceReused {
 			continue
 		}
 		if to, restored := restoredTo(records, i); restored && e.Result.Last > to || restored && e.Outcome != seen.Accepted {
@@ -187,7 +190,7 @@ func (w *world) acknowledged(id string, floor log.Seq, all []log.Entry) {
 		switch {
 		case e.Outcome == seen.Accepted && e.Result.Events > 0 && e.Result.First >= floor && (!there || p != place{e.Result.First, e.Result.Last}):
 			w.fail("%s: change %s of %s was accepted at %v as %d to %d, and is %v in the log", id, e.Change.ID, r.Who, e.Until, e.Result.First, e.Result.Last, p)
-		case e.Outcome == seen.Refused && there:
+		case e.Outcome == seen.Refused && there && !oracle.Forgotten(e):
 			w.fail("%s: change %s of %s was refused at %v (%v), and is in the log at %d", id, e.Change.ID, r.Who, e.Until, e.Refusal, p.first)
 		}
 	}

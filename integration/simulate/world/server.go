@@ -116,6 +116,9 @@ func (s *server) options() serve.Options {
 		Listen: func(address string) (net.Listener, error) { return s.host.Listen(address) },
 		Logger: s.w.logger(s.name),
 	}
+	if s.w.h.Window > 0 {
+		o.Store.DedupeAge, o.Store.DedupeCount = history.WindowAge, s.w.h.Window
+	}
 	if s.joins {
 		o.Store.Join = s.peers()
 	}
