@@ -31,6 +31,10 @@ const huntSeed = 2_000_000_001
 // huntDuration is how long those histories are, in simulated time.
 const huntDuration = 30 * time.Second
 
+// huntAimed is how many scenes those histories have that a mutant's row names the themes of: with
+// more, one scene takes away what another aims at.
+var huntAimed = history.Span{Least: 2, Most: 5}
+
 // huntLimit is the limit of one in real time: a machine that has much else to do is no finding.
 const huntLimit = 2 * time.Minute
 
@@ -62,6 +66,7 @@ func huntHistory(m mutants.Mutant, n int, asked []history.Theme) history.History
 		p = p.Of(asked)
 	case len(m.Themes) > 0:
 		p = p.Of(m.Themes[(n-1)%len(m.Themes):][:1])
+		p.Faults = huntAimed
 	case n%2 == 0:
 		for _, t := range huntThemes {
 			if strings.HasPrefix(m.File, t.prefix) {

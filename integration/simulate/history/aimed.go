@@ -12,7 +12,7 @@ import (
 // aimed are the scenes of the aimed themes.
 var aimed = map[Theme][]scene{
 	Acknowledged: {lonely, lonely, leaderPower, leaderPower, dividedWriters, slowBlackout},
-	Images:       {behind(Cut), behind(Stop), slowBehind, slowBehind, imagePower, imagePower, imageAfterRetain},
+	Images:       {behind(Cut), behind(Stop), slowBehind, imagePower, imagePower, imageUnderWay, imageUnderWay, imageAfterRetain},
 	Floors:       {floors, floors, away(Cut), away(Stop), behind(Stop), one(Power, servers, 200*ms, 4*sec), one(Transfer, servers, 0, 0)},
 	Timelines:    {restore, restoreAway, restorePower, one(Retain, nobody, 0, 0), one(Kill, servers, 100*ms, 4*sec), away(Stop), isolate},
 	Windows:      {one(Kill, servers, 100*ms, 5*sec), one(Power, servers, 200*ms, 5*sec), isolate, one(Transfer, servers, 0, 0), one(Reset, servers, 0, 0), one(Skew, servers, 1*sec, 10*sec), one(Lose, servers, 500*ms, 3*sec)},
@@ -32,7 +32,7 @@ var shapes = map[Theme]func(g *generator){
 			g.h.Window = 20 + int(g.scaled(1, 100))
 		}
 	},
-	Scopes: func(g *generator) { g.h.VMs = 10 + int(g.scaled(1, 50)) },
+	Scopes: func(g *generator) { g.h.VMs = 20 + int(g.scaled(1, 150)) },
 }
 
 func busy(g *generator) { g.h.Busy = true }
@@ -106,20 +106,28 @@ func slowBehind(g *generator) {
 	last := g.lasting(5*sec, 8*sec)
 	at, on := g.at(last+7*sec), g.server()
 	g.add(Fault{Kind: Cut, On: on, At: at, For: last},
-		Fault{Kind: SlowSync, On: on, At: at - 100*ms, For: last + 6*sec, N: 50 + g.scaled(1, 900)})
+		Fault{Kind: SlowSync, On: on, At: at - 100*ms, For: last + 6*sec, N: 50 + g.scaled(1, 900)},
+		Fault{Kind: Kill, On: on, At: at + last + sec + time.Duration(g.rng.IntN(4000))*ms, For: 300 * ms})
 }
 
-// imagePower lets the power fail at a server that has just got an image, at one of the first
-// operations on its disk or some seconds later.
+// imagePower lets the power fail at a server that has just got an image, while its disk is slow:
+// what the image replaced and what it allowed to delete is then not all on disk.
 func imagePower(g *generator) {
-	last := g.lasting(5*sec, 8*sec)
-	at, on := g.at(last+10*sec), g.server()
-	kind := Cut
-	after := last + time.Duration(g.rng.IntN(3000))*ms
-	if g.chance(30) {
-		kind, after = Lose, last+KillSlack+time.Duration(g.rng.IntN(2000))*ms
-	}
-	g.add(Fault{Kind: kind, On: on, At: at, For: last}, Fault{Kind: Power, On: on, At: at + after, For: 500 * ms, N: g.scaled(1, 200)})
+	last := g.lasting(4*sec, 7*sec)
+	at, on := g.at(last+9*sec), g.server()
+	g.add(Fault{Kind: Cut, On: on, At: at, For: last},
+		Fault{Kind: SlowSync, On: on, At: at + last - 500*ms, For: 8 * sec, N: 20 + g.scaled(1, 700)},
+		Fault{Kind: Power, On: on, At: at + last + 700*ms + time.Duration(g.rng.IntN(4000))*ms, For: 500 * ms, N: 1 + g.rng.Int64N(12)})
+}
+
+// imageUnderWay takes a server away for so short a time that it is about to write a marker when
+// an image comes, which a network that loses much makes last; then it ends.
+func imageUnderWay(g *generator) {
+	last := 2*sec + time.Duration(g.rng.IntN(2000))*ms
+	at, on := g.at(last+9*sec), g.server()
+	g.add(Fault{Kind: Cut, On: on, At: at, For: last},
+		Fault{Kind: Lossy, On: on, At: at + last, For: 6 * sec, N: 10 + g.rng.Int64N(40)},
+		Fault{Kind: Kill, On: on, At: at + last + 1500*ms + time.Duration(g.rng.IntN(5000))*ms, For: 300 * ms})
 }
 
 // imageAfterRetain is behind with a floor that rises meanwhile.
@@ -239,14 +247,17 @@ func slowFollower(g *generator) {
 	g.add(first, Fault{Kind: Slow, On: leader, To: others[0], At: at, For: last, N: 50 + g.scaled(1, 500)})
 }
 
-// cutScope lets an agent begin without a cache, and breaks its connections while scopes come, over
-// a network that is slow.
+// cutScope lets an agent begin without a cache over a network that is slow, and breaks its
+// connections while scopes come; then it is away for a while, in which it may lose its interest.
 func cutScope(g *generator) {
 	on, last := g.agent(), g.lasting(100*ms, sec)
-	at := g.at(last + 9*sec)
-	all := []Fault{{Kind: Lose, On: on, At: at, For: last}, {Kind: Slow, On: on, At: at + ms, For: last + 7*sec, N: 5 + g.scaled(1, 150)}, {Kind: Lossy, On: on, At: at + 2*ms, For: last + 6*sec, N: 5 + g.rng.Int64N(60)}}
-	for i := range 6 {
-		all = append(all, Fault{Kind: []Kind{Reset, HalfOpen}[min(1, g.rng.IntN(4)/3)], On: on, At: at + last + time.Duration(i)*sec + time.Duration(g.rng.IntN(1000))*ms})
+	at := g.at(last + 12*sec)
+	all := []Fault{{Kind: Lose, On: on, At: at, For: last}, {Kind: Slow, On: on, At: at + ms, For: last + 11*sec, N: 5 + g.scaled(1, 150)}, {Kind: Lossy, On: on, At: at + 2*ms, For: last + 11*sec, N: 10 + g.rng.Int64N(50)}}
+	for from := at + last; from < at+last+9*sec; {
+		from += 300*ms + time.Duration(g.rng.IntN(1500))*ms
+		away := g.lasting(sec, 4*sec)
+		all = append(all, Fault{Kind: Reset, On: on, At: from}, Fault{Kind: Cut, On: on, At: from, For: away})
+		from += away
 	}
 	g.add(all...)
 }

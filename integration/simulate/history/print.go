@@ -23,7 +23,7 @@ func (h History) String() string {
 		fmt.Fprintf(&b, ", %d change ids are remembered", h.Window)
 	}
 	if h.VMs > 0 {
-		fmt.Fprintf(&b, ", %d VMs more on each node", h.VMs)
+		fmt.Fprintf(&b, ", %d VMs more on cn1", h.VMs)
 	}
 	if len(h.Faults) == 0 {
 		b.WriteString(", no faults")

@@ -150,20 +150,24 @@ func (w *world) founding() (all [][]log.Op) {
 	for i := range w.h.Agents {
 		all = append(all, w.model.create(rnd, i))
 	}
-	for i := range w.h.Agents {
-		for begun := 0; begun < w.h.VMs; begun += vmsAtOnce {
-			var ops []log.Op
-			for range min(vmsAtOnce, w.h.VMs-begun) {
-				ops = append(ops, w.model.create(rnd, i)...)
-			}
-			all = append(all, ops)
+	still := model{next: 1 << 16} // of VMs that no client knows
+	for begun := 0; begun < w.h.VMs; begun += vmsAtOnce {
+		var ops []log.Op
+		for i := range min(vmsAtOnce, w.h.VMs-begun) {
+			ops = append(ops, still.createOn(rnd, 0, i%2)...)
 		}
+		all = append(all, ops)
 	}
 	return all
 }
 
-// create makes a VM with a NIC on a node.
+// create makes a VM with a NIC on a node, on any network.
 func (m *model) create(rnd *rand.Rand, cn int) []log.Op {
+	return m.createOn(rnd, cn, rnd.IntN(registers))
+}
+
+// createOn makes a VM with a NIC on a node and a network.
+func (m *model) createOn(rnd *rand.Rand, cn, network int) []log.Op {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.next++
@@ -172,7 +176,7 @@ func (m *model) create(rnd *rand.Rand, cn int) []log.Op {
 	return []log.Op{
 		op(log.Create, log.KindVM, "", `{"uuid":%q,"alias":"vm%d","owner_uuid":%q,"brand":"joyent","state":"running","server_uuid":%q}`, v.id, m.next, owner, cnID(cn)),
 		op(log.Create, log.KindNIC, "", `{"mac":%q,"belongs_to_type":"zone","belongs_to_uuid":%q,"owner_uuid":%q,"cn_uuid":%q,"network_uuid":%q,"state":"running","primary":true}`,
-			v.mac, v.id, owner, cnID(cn), networkID(rnd.IntN(registers))),
+			v.mac, v.id, owner, cnID(cn), networkID(network)),
 	}
 }
 
