@@ -20,6 +20,7 @@ var aimed = map[Theme][]scene{
 	Stalls:       {leaderDisk(Hang), leaderDisk(Hang), leaderDisk(SlowSync), leaderDisk(Full), everywhere(Full), everywhere(SlowSync), one(Hang, servers, 2*sec, 12*sec)},
 	Stale:        {staleLeader(Pause), staleLeader(Pause), staleLeader(Cut), slowFollower, slowFollower, handOvers},
 	Scopes:       {broken, broken, cutScope, cutScope, one(Lose, agents, 100*ms, 3*sec), one(Old, agents, 100*ms, 3*sec), away(Cut), one(Transfer, servers, 0, 0), one(Kill, servers, 100*ms, 3*sec)},
+	Sessions:     {sessions, sessions, one(Transfer, servers, 0, 0), one(HalfOpen, agentToServer, 0, 0), one(Pause, agents, 500*ms, 4*sec)},
 	Lies:         {one(Lie, agents, 0, 0), one(Lie, agents, 0, 0), one(Lie, agents, 0, 0), one(Transfer, servers, 0, 0)},
 }
 
@@ -36,6 +37,34 @@ var shapes = map[Theme]func(g *generator){
 }
 
 func busy(g *generator) { g.h.Busy = true }
+
+// calm is how long nothing else happens before a scene that aims and after it.
+const calm = sec
+
+// alone places the faults of a scene if no other fault is under way in its time: another scene would
+// take away what it aims at.
+func (g *generator) alone(faults ...Fault) bool {
+	from, until := lasts(faults)
+	for _, f := range g.h.Faults {
+		if first, last := lasts([]Fault{f}); first < until+calm && from < last+calm {
+			return false
+		}
+	}
+	return g.add(faults...)
+}
+
+// lasts is from when until when faults are under way.
+func lasts(faults []Fault) (from, until time.Duration) {
+	from = faults[0].At
+	for _, f := range faults {
+		end := f.At + f.For
+		if f.Kind == Restore {
+			end = f.At + RestoreTakes
+		}
+		from, until = min(from, f.At), max(until, end)
+	}
+	return from, until
+}
 
 // led makes a server the leader a second before a time, and returns it with two others.
 func (g *generator) led(at time.Duration) (first Fault, leader string, others []string) {
@@ -59,7 +88,7 @@ func lonely(g *generator) {
 	for _, name := range others[1:] {
 		all = append(all, Fault{Kind: Cut, On: name, To: leader, At: at, For: lasts + sec}, Fault{Kind: Cut, On: name, To: others[0], At: at, For: lasts + sec})
 	}
-	g.add(append(all, Fault{Kind: Kill, On: others[0], At: at + lasts, For: 7 * sec}, Fault{Kind: Power, On: leader, At: at + lasts - 100*ms, For: 300 * ms, N: 1 + g.rng.Int64N(3)})...)
+	g.alone(append(all, Fault{Kind: Kill, On: others[0], At: at + lasts, For: 7 * sec}, Fault{Kind: Power, On: leader, At: at + lasts - 100*ms, For: 300 * ms, N: 1 + g.rng.Int64N(3)})...)
 }
 
 // leaderPower lets a leader with a slow disk lose its power in the middle of writes, while one
@@ -68,7 +97,7 @@ func leaderPower(g *generator) {
 	at := g.at(12*sec) + sec
 	first, leader, others := g.led(at)
 	last := g.lasting(300*ms, 4*sec)
-	g.add(first, Fault{Kind: SlowSync, On: leader, At: at, For: 3 * sec, N: 10 + g.scaled(1, 400)},
+	g.alone(first, Fault{Kind: SlowSync, On: leader, At: at, For: 3 * sec, N: 10 + g.scaled(1, 400)},
 		Fault{Kind: Stop, On: others[0], At: at + 200*ms, For: 2 * sec},
 		Fault{Kind: Power, On: leader, At: at + sec + time.Duration(g.rng.IntN(2000))*ms, For: last, N: g.scaled(1, 40)})
 }
@@ -87,7 +116,7 @@ func dividedWriters(g *generator) {
 	if g.chance(50) {
 		trouble.Kind, trouble.N = Full, g.scaled(0, 1<<16)
 	}
-	g.add(append(all, trouble)...)
+	g.alone(append(all, trouble)...)
 }
 
 // behind takes a server away for as long as others need to trim their logs, so that it gets an
@@ -96,7 +125,7 @@ func behind(kind Kind) scene {
 	return func(g *generator) {
 		f := Fault{Kind: kind, On: g.server(), For: g.lasting(5*sec, 9*sec)}
 		f.At = g.at(f.For + 2*sec)
-		g.add(f)
+		g.alone(f)
 	}
 }
 
@@ -105,7 +134,7 @@ func behind(kind Kind) scene {
 func slowBehind(g *generator) {
 	last := g.lasting(5*sec, 8*sec)
 	at, on := g.at(last+7*sec), g.server()
-	g.add(Fault{Kind: Cut, On: on, At: at, For: last},
+	g.alone(Fault{Kind: Cut, On: on, At: at, For: last},
 		Fault{Kind: SlowSync, On: on, At: at - 100*ms, For: last + 6*sec, N: 50 + g.scaled(1, 900)},
 		Fault{Kind: Kill, On: on, At: at + last + sec + time.Duration(g.rng.IntN(4000))*ms, For: 300 * ms})
 }
@@ -113,11 +142,11 @@ func slowBehind(g *generator) {
 // imagePower lets the power fail at a server that has just got an image, while its disk is slow:
 // what the image replaced and what it allowed to delete is then not all on disk.
 func imagePower(g *generator) {
-	last := g.lasting(4*sec, 7*sec)
-	at, on := g.at(last+9*sec), g.server()
-	g.add(Fault{Kind: Cut, On: on, At: at, For: last},
-		Fault{Kind: SlowSync, On: on, At: at + last - 500*ms, For: 8 * sec, N: 20 + g.scaled(1, 700)},
-		Fault{Kind: Power, On: on, At: at + last + 700*ms + time.Duration(g.rng.IntN(4000))*ms, For: 500 * ms, N: 1 + g.rng.Int64N(12)})
+	last := 4*sec + time.Duration(g.rng.IntN(2000))*ms
+	at, on := g.at(last+7*sec), g.server()
+	g.alone(Fault{Kind: Cut, On: on, At: at, For: last},
+		Fault{Kind: SlowSync, On: on, At: at + last, For: 6 * sec, N: 20 + g.rng.Int64N(400)},
+		Fault{Kind: Power, On: on, At: at + last + sec + time.Duration(g.rng.IntN(4000))*ms, For: 500 * ms, N: 1 + g.rng.Int64N(6)})
 }
 
 // imageUnderWay takes a server away for so short a time that it is about to write a marker when
@@ -125,16 +154,16 @@ func imagePower(g *generator) {
 func imageUnderWay(g *generator) {
 	last := 2*sec + time.Duration(g.rng.IntN(2000))*ms
 	at, on := g.at(last+9*sec), g.server()
-	g.add(Fault{Kind: Cut, On: on, At: at, For: last},
+	g.alone(Fault{Kind: Cut, On: on, At: at, For: last},
 		Fault{Kind: Lossy, On: on, At: at + last, For: 6 * sec, N: 10 + g.rng.Int64N(40)},
-		Fault{Kind: Kill, On: on, At: at + last + 1500*ms + time.Duration(g.rng.IntN(5000))*ms, For: 300 * ms})
+		Fault{Kind: Kill, On: on, At: at + last + 1500*ms + time.Duration(g.rng.IntN(4000))*ms, For: 300 * ms})
 }
 
 // imageAfterRetain is behind with a floor that rises meanwhile.
 func imageAfterRetain(g *generator) {
 	last := g.lasting(4*sec, 8*sec)
 	at, on := g.at(last+2*sec), g.server()
-	g.add(Fault{Kind: Stop, On: on, At: at, For: last}, Fault{Kind: Retain, At: at + last/2, N: g.scaled(5, 40)})
+	g.alone(Fault{Kind: Stop, On: on, At: at, For: last}, Fault{Kind: Retain, At: at + last/2, N: g.scaled(5, 40)})
 }
 
 // floors lets the log keep little, then much, then little.
@@ -144,7 +173,7 @@ func floors(g *generator) {
 	for i := range 3 {
 		all = append(all, Fault{Kind: Retain, At: at + time.Duration(i)*3*sec, N: g.scaled(5, 200)})
 	}
-	g.add(all...)
+	g.alone(all...)
 }
 
 // restored adds a backup and a restore, with more faults that are placed by the time of the
@@ -155,7 +184,7 @@ func (g *generator) restored(before, after time.Duration, more func(at time.Dura
 	}
 	between := g.lasting(sec, 6*sec) + before
 	at := g.at(between+RestoreTakes+after) + between
-	g.add(append([]Fault{{Kind: Snapshot, On: g.server(), At: at - between}, {Kind: Restore, On: g.server(), At: at}}, more(at)...)...)
+	g.alone(append([]Fault{{Kind: Snapshot, On: g.server(), At: at - between}, {Kind: Restore, On: g.server(), At: at}}, more(at)...)...)
 }
 
 // restoreAway restores the cluster while agents are away, which then come with places of the log
@@ -185,7 +214,7 @@ func ended(kind Kind) scene {
 		if kind == Power {
 			f.N = 1
 		}
-		g.add(first, f)
+		g.alone(first, f)
 	}
 }
 
@@ -196,7 +225,7 @@ func handOvers(g *generator) {
 	for i := range 4 {
 		all = append(all, Fault{Kind: Transfer, On: g.server(), At: at + time.Duration(i)*g.lasting(200*ms, 1500*ms)})
 	}
-	g.add(all...)
+	g.alone(all...)
 }
 
 // brokenLeader breaks all connections of a leader that lives, and of one that ends then.
@@ -207,7 +236,7 @@ func brokenLeader(g *generator) {
 	if g.chance(60) {
 		all = append(all, Fault{Kind: Kill, On: leader, At: at + 200*ms + g.lasting(ms, 2*sec), For: 3 * sec})
 	}
-	g.add(all...)
+	g.alone(all...)
 }
 
 // leaderDisk is trouble with the disk of a leader.
@@ -216,7 +245,7 @@ func leaderDisk(kind Kind) scene {
 		last := g.lasting(4*sec, 12*sec)
 		at := g.at(last+sec) + sec
 		first, leader, _ := g.led(at)
-		g.add(first, Fault{Kind: kind, On: leader, At: at, For: last, N: g.number(kind)})
+		g.alone(first, Fault{Kind: kind, On: leader, At: at, For: last, N: g.number(kind)})
 	}
 }
 
@@ -235,7 +264,7 @@ func staleLeader(kind Kind) scene {
 				all = append(all, Fault{Kind: kind, On: leader, To: name, At: at, For: last})
 			}
 		}
-		g.add(all...)
+		g.alone(all...)
 	}
 }
 
@@ -244,7 +273,22 @@ func slowFollower(g *generator) {
 	last := g.lasting(2*sec, 8*sec)
 	at := g.at(last+sec) + sec
 	first, leader, others := g.led(at)
-	g.add(first, Fault{Kind: Slow, On: leader, To: others[0], At: at, For: last, N: 50 + g.scaled(1, 500)})
+	g.alone(first, Fault{Kind: Slow, On: leader, To: others[0], At: at, For: last, N: 50 + g.scaled(1, 500)})
+}
+
+// sessions lets agents begin with old caches again and again, whose servers before may not have
+// noticed that they are gone.
+func sessions(g *generator) {
+	at := g.at(9 * sec)
+	var all []Fault
+	for i := range 3 {
+		on, from := g.agent(), at+time.Duration(i)*3*sec
+		if g.chance(60) {
+			all = append(all, Fault{Kind: HalfOpen, On: on, At: from - 10*ms})
+		}
+		all = append(all, Fault{Kind: Old, On: on, At: from, For: g.lasting(50*ms, 500*ms)})
+	}
+	g.alone(all...)
 }
 
 // cutScope lets an agent begin without a cache over a network that is slow, and breaks its
@@ -259,5 +303,5 @@ func cutScope(g *generator) {
 		all = append(all, Fault{Kind: Reset, On: on, At: from}, Fault{Kind: Cut, On: on, At: from, For: away})
 		from += away
 	}
-	g.add(all...)
+	g.alone(all...)
 }

@@ -88,6 +88,7 @@ const (
 	Stalls       Theme = "stalls"       // the disk of a leader or of all hangs, is slow or full
 	Stale        Theme = "stale"        // a leader is paused or cut off, and comes back
 	Scopes       Theme = "scopes"       // long scopes, and connections that break within them
+	Sessions     Theme = "sessions"     // agents begin again with what they were, at another server, while barriers wait
 	Lies         Theme = "lies"         // compute nodes with certificates lie
 )
 

@@ -239,7 +239,7 @@ var nodeFeed = []Mutant{
 		New:    "",
 		Breaks: "an older connection of a node replaces a newer one",
 		Rules:  []string{"B1"},
-		Themes: []history.Theme{history.Nodes, history.Scopes},
+		Themes: []history.Theme{history.Sessions},
 		Own:    []string{"api/feedserver.TestNewestSessionCounts"},
 	},
 	{
@@ -248,7 +248,7 @@ var nodeFeed = []Mutant{
 		New:    "\tif true {",
 		Breaks: "the end of an older connection removes the newest session",
 		Rules:  []string{"B1"},
-		Themes: []history.Theme{history.Nodes, history.Scopes},
+		Themes: []history.Theme{history.Sessions},
 		Own:    []string{"api/feedserver.TestNewestSessionCounts"},
 	},
 	{
@@ -275,7 +275,7 @@ var nodeFeed = []Mutant{
 		New:    "\t\tif v.asked < asked[v] {",
 		Breaks: "a barrier takes an answer of before it began for one about newer sessions",
 		Rules:  []string{"B3"},
-		Themes: []history.Theme{history.Nodes, history.Scopes},
+		Themes: []history.Theme{history.Sessions},
 		Own:    []string{"api/liveness.TestBarrierAsksForNewerSessions"},
 	},
 	{
@@ -286,7 +286,7 @@ var nodeFeed = []Mutant{
 `,
 		Breaks: "a barrier does not wait for newer sessions",
 		Rules:  []string{"B3"}, Past: Survivor,
-		Themes: []history.Theme{history.Nodes, history.Scopes},
+		Themes: []history.Theme{history.Sessions},
 		Own:    []string{"api/liveness.TestBarrierAsksForNewerSessions"},
 	},
 	{
@@ -297,7 +297,7 @@ var nodeFeed = []Mutant{
 		asked[v] = v.asked`,
 		Breaks: "a barrier counts an answer that was on its way when it began",
 		Rules:  []string{"B3"},
-		Themes: []history.Theme{history.Nodes, history.Scopes},
+		Themes: []history.Theme{history.Sessions},
 		Own:    []string{"api/liveness.TestBarrierAsksForNewerSessions"},
 	},
 	{
@@ -414,7 +414,7 @@ var nodeFeed = []Mutant{
 		New:    "\t}",
 		Breaks: "a late report of an older session overrides the newest",
 		Rules:  []string{"B1"},
-		Themes: []history.Theme{history.Nodes, history.Scopes},
+		Themes: []history.Theme{history.Sessions},
 		Own:    []string{"api/liveness.TestFailOverOfCNAPI", "api/liveness.TestBarrierAfterALostSession"},
 	},
 	{
@@ -423,7 +423,7 @@ var nodeFeed = []Mutant{
 		New:    "old.Compare(&s) == 0 && old.Gone {",
 		Breaks: "a server takes an older session for the newest",
 		Rules:  []string{"B1"},
-		Themes: []history.Theme{history.Nodes, history.Scopes},
+		Themes: []history.Theme{history.Sessions},
 		Own:    []string{"api/liveness.TestTableKeepsTheNewest"},
 	},
 	{

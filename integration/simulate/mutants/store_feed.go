@@ -92,7 +92,7 @@ var storeFeed = []Mutant{
 		Old: "\t\tif !s.newer(old) {\n", New: "\t\tif s == old {\n",
 		Breaks: "a late connection of an older session replaces the newer one",
 		Rules:  []string{"B1"},
-		Themes: []history.Theme{history.Nodes, history.Scopes},
+		Themes: []history.Theme{history.Sessions},
 		Own:    []string{"api/feedserver.TestOlderSessionsAreRefused"},
 	},
 	{

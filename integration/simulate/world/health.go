@@ -99,7 +99,7 @@ func (w *world) unprogrammed(n *node, store *raftstore.Store) (why []string) {
 	if runs != "running" { // its session is known to its server before the leader writes that it runs
 		why = append(why, fmt.Sprintf("%s runs, and is %s in the log", n.name, runs))
 	}
-	lacks := n.kernel.differences(want)
+	lacks := n.kernel.unlike(want)
 	status := a.Status()
 	e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Differences: lacks, Mismatches: status.Mismatches}
 	w.seen.Add(n.name, e)
