@@ -43,6 +43,7 @@ func New(cfg Config) (*Agent, error) {
 	logger := cfg.Logger.With("cn", cfg.CN)
 	a := &Agent{cfg: cfg, replica: newReplica(cfg.CN, logger)}
 	var held *contents
+	cfg.DiskDelay("open the cache")
 	if a.cache, held, err = openCache(cfg.Folder, cfg.CN, cfg.Now(), logger); err != nil {
 		return nil, err
 	}
@@ -55,6 +56,7 @@ func New(cfg Config) (*Agent, error) {
 
 func (a *Agent) build(held *contents) error {
 	logger := a.replica.logger
+	a.cache.delay = a.cfg.DiskDelay
 	a.replica.view.share = max(a.cfg.HoldRemovals, 0)
 	if err := a.replica.load(held); err != nil {
 		return err

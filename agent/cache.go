@@ -100,6 +100,7 @@ type cache struct {
 	cn      log.UUID
 	logger  *slog.Logger
 	answers *answerLog
+	delay   func(what string) // Config.DiskDelay; set before the first use
 
 	mu      sync.Mutex // held for one transaction; protects what follows
 	lock    *os.File   // nil: the folder could not be locked

@@ -27,7 +27,7 @@ var errNoFile = errors.New("agent: there is no cache file that can be written")
 // that file, and the lower limit of a new incarnation. The only error is ErrLocked. If
 // the disk cannot be used, openCache returns a cache that stores nothing.
 func openCache(folder string, cn log.UUID, now time.Time, logger *slog.Logger) (*cache, *contents, error) {
-	c := &cache{folder: folder, path: filepath.Join(folder, cacheName), cn: cn, logger: logger, enc: log.NewEncoder()}
+	c := &cache{folder: folder, path: filepath.Join(folder, cacheName), cn: cn, logger: logger, enc: log.NewEncoder(), delay: func(string) {}}
 	err := c.occupy()
 	if errors.Is(err, ErrLocked) {
 		return nil, nil, err
@@ -222,6 +222,7 @@ func makeBuckets(tx *bolt.Tx) error {
 // Commit writes b in one synced transaction. An error that wraps errNoFile means that
 // the complete file must be written.
 func (c *cache) Commit(b *batch) error {
+	c.delay("write a transaction")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.lost(); err != nil && !b.Full {
@@ -310,6 +311,7 @@ func (c *cache) rebuild(b *batch) error {
 // Probe reports whether the folder accepts writes. A complete batch is prepared only
 // then.
 func (c *cache) Probe() error {
+	c.delay("write a probe")
 	if err := os.MkdirAll(c.folder, 0o700); err != nil {
 		return fmt.Errorf("agent: folder %s: %w", c.folder, err)
 	}
@@ -356,6 +358,7 @@ func (c *cache) SaveNumbers(json []byte) {
 }
 
 func (c *cache) saveNumbers() {
+	c.delay("write fabric numbers")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := c.lost()

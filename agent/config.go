@@ -112,6 +112,12 @@ type Config struct {
 	Now func() time.Time
 	// Jitter returns a random duration from 0 up to d. Default: math/rand.
 	Jitter func(d time.Duration) time.Duration
+
+	// DiskDelay, if not nil, is called before each operation on the cache that changes it, also by
+	// New, with a text for people, and may wait: a simulation makes a disk slow, or hang, with it.
+	// It is called under no lock, from several goroutines at once. What it waits counts as time of
+	// the operation.
+	DiskDelay func(what string)
 }
 
 // withDefaults returns c with defaults in place of zeros, or an error about a wrong
@@ -135,6 +141,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.DiskDelay == nil {
+		c.DiskDelay = func(string) {}
 	}
 	if c.Jitter == nil {
 		c.Jitter = func(d time.Duration) time.Duration { return rand.N(d + 1) }

@@ -122,7 +122,7 @@ var broad = map[Theme][]scene{
 	},
 	Disks: {
 		one(Hang, servers, 200*ms, 12*sec), one(Hang, servers, 200*ms, 12*sec), one(SlowSync, servers, 1*sec, 15*sec), one(Full, servers, 1*sec, 12*sec),
-		one(Full, agents, 1*sec, 12*sec), one(Hang, agents, 200*ms, 8*sec), everywhere(Full), everywhere(SlowSync),
+		one(Full, agents, 1*sec, 12*sec), one(Hang, agents, 200*ms, 8*sec), one(SlowSync, agents, 1*sec, 15*sec), everywhere(Full), everywhere(SlowSync),
 	},
 	Damage: {
 		one(Rot, servers, 500*ms, 5*sec), one(Lose, servers, 500*ms, 5*sec), one(Rot, agents, 100*ms, 5*sec), one(Lose, agents, 100*ms, 5*sec),
@@ -139,7 +139,7 @@ var broad = map[Theme][]scene{
 	Trust:    {one(Rotate, nobody, 0, 0), one(Revoke, agents, 1*sec, 8*sec), one(Revoke, agents, 1*sec, 8*sec), one(Reset, servers, 0, 0)},
 	Upgrades: {one(Older, servers, 1*sec, 8*sec), one(Older, agents, 1*sec, 15*sec), rolling(Older)},
 	Nodes: {
-		one(Meddle, agents, 0, 0), one(Refuse, agents, 1*sec, 10*sec), one(Lie, agents, 0, 0), one(Kill, agents, 100*ms, 6*sec), one(Pause, agents, 500*ms, 10*sec),
+		one(Meddle, agents, 0, 0), one(Refuse, agents, 1*sec, 10*sec), one(Lie, agents, 0, 0), one(Lie, agents, 0, 0), one(Power, agents, 200*ms, 8*sec), one(Kill, agents, 100*ms, 6*sec), one(Pause, agents, 500*ms, 10*sec),
 		one(Lose, agents, 100*ms, 5*sec), one(Cut, agents, 500*ms, 10*sec), one(Reset, agents, 0, 0), broken,
 	},
 	Away: {away(Cut), away(Stop), away(Pause), away(Kill), one(Old, agents, 1*sec, 10*sec), broken},

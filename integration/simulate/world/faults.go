@@ -59,6 +59,7 @@ type machine interface {
 	claim() bool // of a fault that stops it
 	release()
 	crash() error
+	power(f history.Fault) error // its power fails
 	stop() error
 	start() error
 	replace() error                    // begins anew without its files, as the docs say
@@ -88,6 +89,16 @@ func (w *world) server(name string) *server {
 	return nil
 }
 
+func (w *world) drive(name string) *drive {
+	if s := w.server(name); s != nil {
+		return s.drive
+	}
+	if n := w.node(name); n != nil {
+		return n.drive
+	}
+	return nil
+}
+
 func (w *world) node(name string) *node {
 	for _, n := range w.nodes {
 		if n.name == name {
@@ -113,12 +124,12 @@ func (w *world) actOf(i int, f history.Fault) func() error {
 	case history.Pause:
 		return func() error { return w.paused(f) }
 	case history.Full:
-		if s := w.server(f.On); s != nil && s.folder != nil {
-			return func() error { return s.full(f) }
+		if d := w.drive(f.On); d != nil && d.folder != nil {
+			return func() error { return d.full(f) }
 		}
 	case history.Hang, history.SlowSync:
-		if s := w.server(f.On); s != nil {
-			return func() error { return s.slow(f) }
+		if d := w.drive(f.On); d != nil {
+			return func() error { return d.disk.slow(f) }
 		}
 	case history.Skew, history.Drift:
 		if c := w.clock(f.On); c != nil {
@@ -175,11 +186,7 @@ func (w *world) down(m machine, f history.Fault) error {
 	case history.Rot:
 		err = errors.Join(m.crash(), m.rot(f.Seed, f.N))
 	case history.Power:
-		if isServer {
-			err = s.power(f)
-		} else {
-			err = m.crash()
-		}
+		err = m.power(f)
 	default:
 		err = m.crash()
 	}
@@ -255,7 +262,7 @@ func (w *world) setLinks(i int, ways [][2]string, l network.Link) {
 	}
 }
 
-// paused: what comes and goes waits, and the disk of a server too.
+// paused: what comes and goes waits, and the disk too.
 func (w *world) paused(f history.Fault) error {
 	m := w.machine(f.On)
 	if m != nil {
@@ -266,8 +273,8 @@ func (w *world) paused(f history.Fault) error {
 	}
 	h := w.net.Host(f.On)
 	h.Hold(true)
-	if s, is := m.(*server); is {
-		end := s.disk.hang()
+	if d := w.drive(f.On); d != nil {
+		end := d.disk.hang()
 		defer end()
 	}
 	time.Sleep(f.For)

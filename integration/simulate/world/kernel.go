@@ -2,6 +2,8 @@ package world
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -9,91 +11,163 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"rutter/agent/link"
 	"rutter/agent/link/plan"
 	"rutter/integration/simulate/coverage"
 	"rutter/integration/simulate/seen"
-	"rutter/log"
 	"rutter/projections/desired"
 )
 
-// kernel is the kernel of one compute node. It outlives the agents that program it.
+// kernel is the kernel of one compute node. It outlives the agents that program it. Each call of
+// an agent takes simulated time; mu is held only for what happens at one instant.
 type kernel struct {
 	n      *node
 	refuse atomic.Int64 // how many of a hundred steps fail
 
-	mu       sync.Mutex // protects what follows; held during a pass, which never waits
-	fake     plan.Fake
-	rnd      *rand.Rand
-	spaces   map[string]bool // VM namespaces
-	numbers  plan.Numbers
-	refused  bool   // it refused steps once
-	meddled  bool   // another program changed it once
-	complete bool   // the pass under way may remove
-	notify   func() // tells the agent of changes by others; nil: none runs
+	mu      sync.Mutex // protects what follows; nothing waits under it
+	fake    plan.Fake
+	rnd     *rand.Rand
+	paces   *rand.Rand      // of how long calls take
+	slow    int             // so many of the next calls take long
+	spaces  map[string]bool // VM namespaces
+	numbers plan.Numbers    // as they were saved last
+	refused bool            // it refused steps once
+	meddled bool            // another program changed it once
+	notify  func()          // tells the agent of changes by others; nil: none runs
 }
 
 func newKernel(n *node, seed uint64) *kernel {
-	k := &kernel{n: n, spaces: map[string]bool{}, rnd: rand.New(rand.NewPCG(seed, 7))}
-	k.fake.Fail = func(plan.Step) error {
-		if percent := k.refuse.Load(); percent > 0 && k.rnd.Int64N(100) < percent {
-			k.refused = true
-			n.w.count(coverage.StepRefused, 1)
-			return syscall.EBUSY
-		}
-		return nil
-	}
+	k := &kernel{n: n, rnd: rand.New(rand.NewPCG(seed, 7)), paces: rand.New(rand.NewPCG(seed, 13))}
+	k.boot()
 	return k
 }
 
-// programmed is the kernel as one agent programs it.
+// slowCalls are how many calls take long in a kernel that has just started.
+const slowCalls = 4
+
+// boot makes the kernel one that has just started: it has nothing of what was programmed.
+func (k *kernel) boot() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fake, k.spaces, k.meddled, k.slow = plan.Fake{Fail: k.fail}, map[string]bool{}, false, slowCalls
+}
+
+// fail is plan.Fake's: mu is locked.
+func (k *kernel) fail(plan.Step) error {
+	if percent := k.refuse.Load(); percent > 0 && k.rnd.Int64N(100) < percent {
+		k.refused = true
+		k.n.w.count(coverage.StepRefused, 1)
+		return syscall.EBUSY
+	}
+	return nil
+}
+
+// programmed is the kernel as one agent programs it. Its fields belong to the agent's goroutine.
 type programmed struct {
 	*link.Manager
-	k *kernel
+	k        *kernel
+	complete bool // the pass under way may remove
+	locked   bool // the manager holds a lock that others wait for: no call may wait
 }
 
 // Pass implements agent.Kernel.
-func (p programmed) Pass(ctx context.Context, want desired.Links, complete bool) (link.Result, error) {
-	p.k.mu.Lock()
-	defer p.k.mu.Unlock()
-	p.k.complete = complete
+func (p *programmed) Pass(ctx context.Context, want desired.Links, complete bool) (link.Result, error) {
+	p.complete = complete
 	return p.Manager.Pass(ctx, want, complete)
 }
 
-// Apply implements agent.Kernel.
-func (p programmed) Apply(ctx context.Context, delta desired.LinksDelta) link.Result {
-	p.k.mu.Lock()
-	defer p.k.mu.Unlock()
-	p.k.complete = true // a delta names what it removes: no absence deletes
+// Apply implements agent.Kernel. It takes its time before and behind what it does, because the
+// manager does that under a lock.
+func (p *programmed) Apply(ctx context.Context, delta desired.LinksDelta) link.Result {
+	p.complete = true // a delta names what it removes: no absence deletes
+	p.k.takes(ctx)
+	p.locked = true
+	defer func() {
+		p.locked = false
+		p.k.takes(ctx)
+	}()
 	return p.Manager.Apply(ctx, delta)
 }
 
-// Attach is that of the manager.
-func (p programmed) Attach(told map[log.MAC]desired.Attach) []log.MAC {
-	p.k.mu.Lock()
-	defer p.k.mu.Unlock()
-	return p.Manager.Attach(told)
+// longest is how long a call of a kernel takes at most.
+const longest = 2 * time.Second
+
+// takes waits as long as a call of the kernel takes: mostly some milliseconds, in one call of 200
+// up to longest. It does not wait while no history runs.
+func (k *kernel) takes(ctx context.Context) {
+	if !k.n.w.busy.Load() {
+		return
+	}
+	k.mu.Lock()
+	most := 5 * time.Millisecond
+	switch n := k.paces.IntN(200); {
+	case k.slow > 0:
+		k.slow--
+		most = longest / 2
+	case n == 0:
+		most = longest
+	case n < 5:
+		most = 100 * time.Millisecond
+	}
+	d := time.Duration(k.paces.Int64N(int64(most)))
+	k.mu.Unlock()
+	pause(ctx, d)
 }
 
-// device is what the manager sees of the kernel. Each namespace is there at its first use.
-type device struct{ k *kernel }
-
-func (d device) Identify(identify func(have *plan.Snapshot)) { d.k.fake.Identify(identify) }
-
-func (d device) Dump(ctx context.Context, namespaces []string) (plan.Snapshot, error) {
-	d.add(namespaces)
-	return d.k.fake.Dump(ctx, namespaces)
+// device is what the manager of one agent sees of the kernel. Each namespace is there at its first
+// use. An agent that was ended changes nothing any more, and sees nothing.
+type device struct {
+	k *kernel
+	p *programmed
 }
 
+// takes waits as long as a call takes that is made in a pass.
+func (d device) takes(ctx context.Context) {
+	if !d.p.locked {
+		d.k.takes(ctx)
+	}
+}
+
+// Identify is that of *link.Netlink.
+func (d device) Identify(identify func(have *plan.Snapshot)) {
+	d.k.mu.Lock()
+	defer d.k.mu.Unlock()
+	d.k.fake.Identify(identify)
+}
+
+// Dump implements plan.Kernel. What it read is old when it returns.
+func (d device) Dump(ctx context.Context, namespaces []string) (have plan.Snapshot, err error) {
+	return d.read(ctx, namespaces, func() (plan.Snapshot, error) { return d.k.fake.Dump(ctx, namespaces) })
+}
+
+// DumpPart implements plan.PartKernel.
 func (d device) DumpPart(ctx context.Context, part plan.Part) (plan.Snapshot, error) {
-	d.add(part.Namespaces)
-	return d.k.fake.DumpPart(ctx, part)
+	return d.read(ctx, part.Namespaces, func() (plan.Snapshot, error) { return d.k.fake.DumpPart(ctx, part) })
 }
 
+func (d device) read(ctx context.Context, namespaces []string, dump func() (plan.Snapshot, error)) (have plan.Snapshot, err error) {
+	d.k.mu.Lock()
+	if err = ctx.Err(); err == nil {
+		d.add(namespaces)
+		have, err = dump()
+	}
+	d.k.mu.Unlock()
+	d.takes(ctx)
+	return have, err
+}
+
+// Do implements plan.Kernel. The steps are done at the end of the time that it takes.
 func (d device) Do(ctx context.Context, steps []plan.Step) []error {
+	d.takes(ctx)
+	d.k.mu.Lock()
+	defer d.k.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return slices.Repeat([]error{err}, len(steps))
+	}
 	for _, s := range steps {
-		if deletes(s.Op) && !d.k.complete {
+		if deletes(s.Op) && !d.p.complete {
 			d.k.n.w.seen.Add(d.k.n.name, seen.Step{Text: s.String(), Deletes: true})
 		}
 	}
@@ -102,6 +176,7 @@ func (d device) Do(ctx context.Context, steps []plan.Step) []error {
 	return errs
 }
 
+// add makes namespaces. The caller has locked mu.
 func (d device) add(namespaces []string) {
 	for _, name := range namespaces {
 		if name != "" {
@@ -112,25 +187,51 @@ func (d device) add(namespaces []string) {
 }
 
 // ResolverFiles is that of *link.Netlink: all that there are.
-func (d device) ResolverFiles() (map[string]string, error) { return d.k.fake.ResolverFiles() }
+func (d device) ResolverFiles() (map[string]string, error) {
+	d.k.mu.Lock()
+	defer d.k.mu.Unlock()
+	return d.k.fake.ResolverFiles()
+}
 
 // Namespaces is that of *link.Netlink: all that there are.
-func (d device) Namespaces() []string { return slices.Sorted(maps.Keys(d.k.spaces)) }
+func (d device) Namespaces() []string {
+	d.k.mu.Lock()
+	defer d.k.mu.Unlock()
+	return slices.Sorted(maps.Keys(d.k.spaces))
+}
 
 func deletes(op plan.Op) bool {
 	return slices.Contains([]plan.Op{plan.OpDelLink, plan.OpDelAddress, plan.OpDelRoute, plan.OpDelFDB, plan.OpDelNeigh, plan.OpRemoveResolvers}, op)
 }
 
-// manager makes the kernel that an agent programs.
-func (k *kernel) manager(numbers plan.Numbers, save func(plan.Numbers) error) *link.Manager {
+// programs makes the kernel that an agent programs.
+func (k *kernel) programs(numbers plan.Numbers, save func(plan.Numbers) error) (*programmed, error) {
+	if err := k.keep(numbers); err != nil {
+		return nil, err
+	}
+	numbers.SetNode(k.n.cn)
+	p := &programmed{k: k}
+	p.Manager = link.NewManager(link.ManagerConfig{Kernel: device{k, p}, Numbers: numbers, Save: func(n plan.Numbers) error {
+		return errors.Join(k.keep(n), save(n))
+	}})
+	return p, nil
+}
+
+// keep takes a copy of the numbers, which the manager goes on to change.
+func (k *kernel) keep(numbers plan.Numbers) error {
+	text, err := json.Marshal(numbers)
+	if err != nil {
+		return err
+	}
+	var kept plan.Numbers
+	if err := json.Unmarshal(text, &kept); err != nil {
+		return err
+	}
+	kept.SetNode(k.n.cn)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.numbers = numbers
-	k.numbers.SetNode(k.n.cn)
-	return link.NewManager(link.ManagerConfig{Kernel: device{k}, Numbers: numbers, Save: func(n plan.Numbers) error {
-		k.numbers = n // the pass has the lock
-		return save(n)
-	}})
+	k.numbers = kept
+	return nil
 }
 
 // watch is agent.Config's: it tells of changes by other programs.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -19,12 +18,12 @@ import (
 // node is one compute node, through its agent's restarts.
 type node struct {
 	busy
+	*drive
 	w      *world
 	i      int
 	name   string
 	cn     log.UUID
 	host   *network.Host
-	folder string
 	kernel *kernel
 	clock  clock
 	looked log.Cursor // at which the kernel was compared with the log last; of the sampler
@@ -40,7 +39,7 @@ type node struct {
 
 func (w *world) newNode(i int) *node {
 	name := fmt.Sprintf("cn%d", i+1)
-	n := &node{w: w, i: i, name: name, cn: cnID(i), host: w.net.Host(name), folder: filepath.Join(w.folder, name)}
+	n := &node{w: w, i: i, name: name, cn: cnID(i), host: w.net.Host(name), drive: w.driveOf(name)}
 	n.kernel = newKernel(n, w.h.Seed+uint64(i))
 	return n
 }
@@ -51,9 +50,7 @@ func cnID(i int) log.UUID {
 
 // start runs an agent from the node's folder.
 func (n *node) start() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.agent != nil {
+	if n.running() != nil {
 		return errRunning
 	}
 	n.host.Up()
@@ -66,16 +63,18 @@ func (n *node) start() error {
 		return err
 	}
 	a, err := agent.New(agent.Config{
-		CN: n.cn, Folder: n.folder, Servers: api.Servers(), Dialer: tapped{api, n}, Logger: n.w.logger(n.name),
+		CN: n.cn, Folder: n.dir, Servers: api.Servers(), Dialer: tapped{api, n}, Logger: n.w.logger(n.name),
 		Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
-			return programmed{n.kernel.manager(numbers, save), n.kernel}, nil
+			return n.kernel.programs(numbers, save)
 		},
 		Watch: n.kernel.watch, SweepEvery: 5 * time.Second, HoldRemovals: -1, Now: n.clock.now,
-		Jitter: n.w.jitter(n.name),
-	})
+		Jitter: n.w.jitter(n.name), DiskDelay: n.disk.delay,
+	}) // its disk may make it wait, so without the lock; see busy
 	if err != nil {
 		return err
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.countCache(a)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

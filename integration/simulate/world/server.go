@@ -5,16 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"rutter/cmd/rutter/serve"
-	"rutter/integration/simulate/disk"
-	"rutter/integration/simulate/history"
 	"rutter/integration/simulate/network"
 	"rutter/integration/simulate/seen"
 	"rutter/raftstore"
@@ -32,16 +28,13 @@ const ringEntries = 128
 // server is one server of the cluster, through its restarts.
 type server struct {
 	busy
+	*drive
 	w    *world
 	name string // of the machine; the first server on it has the same
-	disk waits
 	// features is what an older program knows; 0: as this program.
 	features atomic.Uint32
 	host     *network.Host
-	dir      string
-	// folder is the disk that dir is on, if it can fail; nil: it is plain memory.
-	folder *disk.Folder
-	clock  clock
+	clock    clock
 
 	mu      sync.Mutex // protects what follows
 	id      string     // in the cluster
@@ -137,7 +130,7 @@ func (s *server) start() error {
 		return errRunning
 	}
 	if hung {
-		if err := s.leaveFiles(); err != nil {
+		if err := s.leave(); err != nil {
 			return err
 		}
 	}
@@ -209,12 +202,5 @@ func (s *server) store() *raftstore.Store {
 
 func (w *world) newServer(i int) *server {
 	id := fmt.Sprintf("s%d", i+1)
-	s := &server{w: w, name: id, id: id, host: w.net.Host(id), dir: filepath.Join(w.folder, id)}
-	if w.o.Disk != nil && slices.ContainsFunc(w.h.Faults, func(f history.Fault) bool {
-		return f.On == id && (f.Kind == history.Power || f.Kind == history.Full)
-	}) {
-		s.folder = w.o.Disk.Folder(id)
-		s.dir = s.folder.Path()
-	}
-	return s
+	return &server{w: w, name: id, id: id, host: w.net.Host(id), drive: w.driveOf(id)}
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,6 +57,7 @@ type world struct {
 	// certificates are those of all; nil: without TLS.
 	certificates *certificates
 	observe      *observer
+	busy         atomic.Bool // kernels take time: since the cluster serves
 
 	freezing  chan struct{}  // who has put a value here may call synctest.Wait
 	operating chan struct{}  // the operator does one thing at a time
@@ -240,6 +242,7 @@ func (w *world) live() {
 		return
 	}
 	w.seen.Begin(time.Now())
+	w.busy.Store(true)
 	working, rest := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { tallies(working, w) })
