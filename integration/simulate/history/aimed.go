@@ -82,7 +82,7 @@ func (g *generator) led(at time.Duration) (first Fault, leader string, others []
 func lonely(g *generator) {
 	at := g.at(14*sec) + sec
 	first, leader, others := g.led(at)
-	slow := 100 + g.scaled(1, 900)
+	slow := 100 + g.scaled(1, 600)
 	lasts := time.Duration(1+g.rng.Int64N(3)) * sec
 	all := []Fault{first, {Kind: SlowSync, On: leader, At: at + 500*ms, For: lasts + 2*sec, N: slow}}
 	for _, name := range others[1:] {
@@ -276,8 +276,8 @@ func slowFollower(g *generator) {
 	g.alone(first, Fault{Kind: Slow, On: leader, To: others[0], At: at, For: last, N: 50 + g.scaled(1, 500)})
 }
 
-// sessions lets agents begin with old caches again and again, whose servers before may not have
-// noticed that they are gone.
+// sessions lets nodes lose their power, or agents begin with old caches, again and again; the
+// servers that fed them may not have noticed that they are gone.
 func sessions(g *generator) {
 	at := g.at(9 * sec)
 	var all []Fault
@@ -286,7 +286,11 @@ func sessions(g *generator) {
 		if g.chance(60) {
 			all = append(all, Fault{Kind: HalfOpen, On: on, At: from - 10*ms})
 		}
-		all = append(all, Fault{Kind: Old, On: on, At: from, For: g.lasting(50*ms, 500*ms)})
+		f := Fault{Kind: Old, On: on, At: from, For: g.lasting(50*ms, 500*ms)}
+		if g.chance(60) {
+			f.Kind, f.N = Power, 1
+		}
+		all = append(all, f)
 	}
 	g.alone(all...)
 }

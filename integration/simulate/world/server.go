@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"rutter/cmd/rutter/serve"
+	"rutter/integration/simulate/history"
 	"rutter/integration/simulate/network"
 	"rutter/integration/simulate/seen"
 	"rutter/raftstore"
