@@ -89,8 +89,13 @@ func TestAllowedAimed(t *testing.T) {
 			c.add("c1", seen.Write{Surface: SurfaceReused, Outcome: seen.Refused, Refusal: &log.Refusal{Code: log.CodeIDReused}, Change: log.Change{ID: changetest.UUID(1)}})
 		},
 		"a place that was refused": func(c *cloud) { c.add("p1", seen.Probe{Server: "s1", What: "beyond the end", Err: "it is"}) },
-		"no writes for a while":    func(c *cloud) { quiet(c, Outage/10) },
-		"two disks":                func(c *cloud) { quiet(c, 2*Outage, hangsFirst, hangsSecond) },
+		"an agent is reset": func(c *cloud) {
+			c.add("cn1", seen.Reset{Stream: "cn1", Reason: "compacted"})
+			c.add("cn1", seen.Agent{Head: log.Cursor{Cluster: c.cluster}})
+			c.add("cn1", seen.Agent{Head: c.cursor(), Programmed: c.cursor(), Complete: true})
+		},
+		"no writes for a while": func(c *cloud) { quiet(c, Outage/10) },
+		"two disks":             func(c *cloud) { quiet(c, 2*Outage, hangsFirst, hangsSecond) },
 		"a way between two others": func(c *cloud) {
 			quiet(c, 2*Outage, history.Fault{Kind: history.Cut, On: "s2", To: "s3", For: 1}, hangsFirst)
 		},
