@@ -24,7 +24,7 @@ type History struct {
 	// Window is how many change ids servers remember, for WindowAge; 0: as many and as long as
 	// servers do by default, which no history reaches. Clients then send old changes again.
 	Window int `json:"window,omitempty"`
-	// VMs is how many VMs, which nobody changes, the first compute node has at the beginning on two
+	// VMs is how many VMs, which no client changes, the first compute node has at the beginning on two
 	// networks, so that two scopes are long.
 	VMs    int     `json:"vms,omitempty"`
 	Faults []Fault `json:"faults"` // in the order of At

@@ -26,7 +26,7 @@ type prober struct {
 }
 
 // probe asks until ctx ends.
-func (w *world) probe(ctx context.Context) {
+func probe(ctx context.Context, w *world) {
 	const who = "p1"
 	apis, end, err := w.clients(who)
 	if err != nil {

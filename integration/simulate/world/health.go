@@ -21,7 +21,7 @@ const recovery = 60 * time.Second
 
 // heal waits until all is healthy, and checks what must hold then.
 func (w *world) heal() {
-	w.lapse()
+	lapse(w)
 	begun := time.Now()
 	var why []string
 	for {
@@ -37,7 +37,7 @@ func (w *world) heal() {
 		time.Sleep(500 * time.Millisecond)
 	}
 	w.count("healthy after s", int(time.Since(begun).Seconds()))
-	w.remembered()
+	remembered(w)
 	w.judge()
 }
 

@@ -14,7 +14,7 @@ const (
 )
 
 // succeeds records how long it takes until another server leads, if s leads and ends now.
-func (w *world) succeeds(s *server) {
+func succeeds(w *world, s *server) {
 	store := s.store()
 	if store == nil {
 		return

@@ -61,7 +61,7 @@ func (l *late) again(who, surface string, send submit) {
 
 // lapse waits until servers may have forgotten what was written, and writes once: the time of the
 // log goes on with what is written.
-func (w *world) lapse() {
+func lapse(w *world) {
 	if w.h.Window == 0 {
 		return
 	}
@@ -84,12 +84,12 @@ func (w *world) lapse() {
 }
 
 // remembered records how many change ids each server has in its file.
-func (w *world) remembered() {
+func remembered(w *world) {
 	if w.h.Window == 0 {
 		return
 	}
 	for _, s := range w.servers {
-		n, err := w.inspect(s)
+		n, err := inspect(w, s)
 		if err != nil {
 			w.fail("snapshot of %s: %v", s.name, err)
 			continue
@@ -99,7 +99,7 @@ func (w *world) remembered() {
 }
 
 // inspect returns how many change ids a snapshot of a server has.
-func (w *world) inspect(s *server) (int, error) {
+func inspect(w *world, s *server) (int, error) {
 	api, err := w.client(w.net.Host("operator"), s.name, 0)
 	if err != nil {
 		return 0, err

@@ -256,7 +256,7 @@ func (w *world) live() {
 	work.Go(func() { w.follower(working, 0, nil) })
 	work.Go(func() { w.follower(working, 1, url.Values{"kind": {"nic"}}) })
 	work.Go(func() { w.awaiter(working) })
-	work.Go(func() { w.probe(working) })
+	work.Go(func() { probe(working, w) })
 	work.Go(func() { w.observe.sampler(working) })
 	w.happen()
 	w.seen.Add("world", seen.Process{State: "the faults are over"})
