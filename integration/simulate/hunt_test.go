@@ -33,7 +33,7 @@ const huntDuration = 30 * time.Second
 
 // huntAimed is how many scenes those histories have that a mutant's row names the themes of: with
 // more, one scene takes away what another aims at.
-var huntAimed = history.Span{Least: 2, Most: 5}
+var huntAimed = history.Span{Least: 3, Most: 6}
 
 // huntLimit is the limit of one in real time: a machine that has much else to do is no finding.
 const huntLimit = 2 * time.Minute

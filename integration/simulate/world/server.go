@@ -98,7 +98,7 @@ func (s *server) options() serve.Options {
 	o := serve.Options{
 		Store: raftstore.Config{
 			ID: s.id, Dir: s.dir, Listen: s.address(peerPort), Network: peerNetwork{s.host}, InitialMembers: s.w.members,
-			Now: s.clock.now, DiskDelay: s.disk.delay, Features: s.features.Load(), RaftLog: s.w.raftLog(),
+			Now: s.clock.now, DiskDelay: s.disk.delay, Features: s.features.Load(), RaftLog: raftLog(s.w.h),
 			MarkerEvery: 2 * time.Second, MarkerEntries: 32, TrailingLogs: 64,
 			RingEntries: ringEntries, RingBytes: 256 << 10,
 			PersistDelay: 100 * time.Millisecond, SweepEvents: 128, SweepDelay: 5 * time.Second,

@@ -198,8 +198,9 @@ func (w *world) revive(m machine, cause error) {
 	})
 }
 
-func (w *world) raftLog() string {
-	if w.h.WAL {
+// raftLog is which log of raft servers of a history have.
+func raftLog(h history.History) string {
+	if h.WAL {
 		return raftstore.RaftLogWAL
 	}
 	return raftstore.RaftLogBolt
