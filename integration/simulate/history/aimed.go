@@ -12,14 +12,14 @@ import (
 // aimed are the scenes of the aimed themes.
 var aimed = map[Theme][]scene{
 	Acknowledged: {lonely, lonely, leaderPower, leaderPower, dividedWriters, slowBlackout},
-	Images:       {behind(Cut), behind(Stop), slowBehind, imagePower, imagePower, imageUnderWay, imageUnderWay, imageAfterRetain},
+	Images:       {behind(Cut), slowBehind, imagePower, imagePower, imagePower, imageUnderWay, imageUnderWay, imageUnderWay, imageAfterRetain},
 	Floors:       {floors, floors, away(Cut), away(Stop), behind(Stop), one(Power, servers, 200*ms, 4*sec), one(Transfer, servers, 0, 0)},
 	Timelines:    {restore, restoreAway, restorePower, one(Retain, nobody, 0, 0), one(Kill, servers, 100*ms, 4*sec), away(Stop), isolate},
 	Windows:      {one(Kill, servers, 100*ms, 5*sec), one(Power, servers, 200*ms, 5*sec), isolate, one(Transfer, servers, 0, 0), one(Reset, servers, 0, 0), one(Skew, servers, 1*sec, 10*sec), one(Lose, servers, 500*ms, 3*sec)},
 	Elections:    {ended(Kill), ended(Kill), ended(Power), ended(Stop), handOvers, brokenLeader, brokenLeader},
 	Stalls:       {leaderDisk(Hang), leaderDisk(Hang), leaderDisk(SlowSync), leaderDisk(Full), everywhere(Full), everywhere(SlowSync), one(Hang, servers, 2*sec, 12*sec)},
 	Stale:        {staleLeader(Pause), staleLeader(Pause), staleLeader(Cut), slowFollower, slowFollower, handOvers},
-	Scopes:       {broken, broken, cutScope, cutScope, one(Lose, agents, 100*ms, 3*sec), one(Old, agents, 100*ms, 3*sec), away(Cut), one(Transfer, servers, 0, 0), one(Kill, servers, 100*ms, 3*sec)},
+	Scopes:       {broken, cutScope, flapping, flapping, flapping, one(Lose, agents, 100*ms, 3*sec), one(Old, agents, 100*ms, 3*sec), away(Cut), one(Transfer, servers, 0, 0), one(Kill, servers, 100*ms, 3*sec)},
 	Sessions:     {sessions, sessions, sessions, sessions, one(Transfer, servers, 0, 0), one(Reset, agents, 0, 0)},
 	Lies:         {one(Lie, agents, 0, 0), one(Lie, agents, 0, 0), one(Lie, agents, 0, 0), one(Transfer, servers, 0, 0)},
 }
@@ -34,7 +34,7 @@ var shapes = map[Theme]func(g *generator){
 		}
 	},
 	Sessions: func(g *generator) { g.h.Clients = 1 }, // a barrier is done only when few write
-	Scopes:   func(g *generator) { g.h.VMs = 20 + int(g.scaled(1, 150)) },
+	Scopes:   func(g *generator) { g.h.VMs = 20 + int(g.scaled(1, 60)) },
 }
 
 func busy(g *generator) { g.h.Busy = true }
@@ -144,20 +144,20 @@ func slowBehind(g *generator) {
 // what the image replaced and what it allowed to delete is then not all on disk.
 func imagePower(g *generator) {
 	last := 4*sec + time.Duration(g.rng.IntN(2000))*ms
-	at, on := g.at(last+7*sec), g.server()
+	at, on := g.at(last+4*sec), g.server()
 	g.alone(Fault{Kind: Cut, On: on, At: at, For: last},
-		Fault{Kind: SlowSync, On: on, At: at + last, For: 6 * sec, N: 20 + g.rng.Int64N(400)},
-		Fault{Kind: Power, On: on, At: at + last + sec + time.Duration(g.rng.IntN(4000))*ms, For: 500 * ms, N: 1 + g.rng.Int64N(6)})
+		Fault{Kind: SlowSync, On: on, At: at + last, For: 4 * sec, N: 50 + g.rng.Int64N(400)},
+		Fault{Kind: Power, On: on, At: at + last + 800*ms + time.Duration(g.rng.IntN(1500))*ms, For: 500 * ms, N: 1 + g.rng.Int64N(4)})
 }
 
 // imageUnderWay takes a server away for so short a time that it is about to write a marker when
 // an image comes, which a network that loses much makes last; then it ends.
 func imageUnderWay(g *generator) {
-	last := 2*sec + time.Duration(g.rng.IntN(2000))*ms
-	at, on := g.at(last+9*sec), g.server()
+	last := 1500*ms + time.Duration(g.rng.IntN(1200))*ms
+	at, on := g.at(last+8*sec), g.server()
 	g.alone(Fault{Kind: Cut, On: on, At: at, For: last},
-		Fault{Kind: Lossy, On: on, At: at + last, For: 6 * sec, N: 10 + g.rng.Int64N(40)},
-		Fault{Kind: Kill, On: on, At: at + last + 1500*ms + time.Duration(g.rng.IntN(4000))*ms, For: 300 * ms})
+		Fault{Kind: Lossy, On: on, At: at + last, For: 4 * sec, N: 10 + g.rng.Int64N(30)},
+		Fault{Kind: Kill, On: on, At: at + last + 2500*ms + time.Duration(g.rng.IntN(4500))*ms, For: 300 * ms})
 }
 
 // imageAfterRetain is behind with a floor that rises meanwhile.
@@ -286,6 +286,24 @@ func sessions(g *generator) {
 	}
 	f.At = g.at(f.For + 3*sec)
 	g.alone(f)
+}
+
+// flapping breaks the connections of some nodes again and again over a network that loses much:
+// within scopes that a node began to want, and may want no more when it is back.
+func flapping(g *generator) {
+	at := g.at(12 * sec)
+	var all []Fault
+	for i := range min(3, g.h.Agents-1) {
+		on := "cn" + strconv.Itoa(2+i)
+		all = append(all, Fault{Kind: Lossy, On: on, At: at, For: 11 * sec, N: 20 + g.rng.Int64N(40)}, Fault{Kind: Slow, On: on, At: at, For: 11 * sec, N: 5 + g.scaled(1, 100)})
+		for from := at; from < at+9*sec; {
+			from += 500*ms + time.Duration(g.rng.IntN(1500))*ms
+			away := 200*ms + g.lasting(100*ms, 2*sec)
+			all = append(all, Fault{Kind: Reset, On: on, At: from}, Fault{Kind: Cut, On: on, At: from, For: away})
+			from += away
+		}
+	}
+	g.alone(all...)
 }
 
 // cutScope lets an agent begin without a cache over a network that is slow, and breaks its

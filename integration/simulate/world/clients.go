@@ -196,10 +196,21 @@ func (m *model) pick(rnd *rand.Rand, remove bool) (v vm, ok bool) {
 	return v, true
 }
 
+// more reports whether clients know more than n VMs.
+func (m *model) more(n int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.vms) > n
+}
+
 // ops draws the operations of one change.
 func (w *world) ops(rnd *rand.Rand, who string, n int) []log.Op {
 	m := &w.model
-	switch k := rnd.IntN(100); {
+	k := rnd.IntN(100)
+	if k < 25 && w.h.VMs > 0 && m.more(w.h.Agents) {
+		k += 25 // with few VMs, nodes begin and end to want scopes
+	}
+	switch {
 	case k < 25:
 		return m.create(rnd, rnd.IntN(w.h.Agents))
 	case k < 40:
