@@ -40,6 +40,7 @@ var (
 	hangsSecond = history.Fault{Kind: history.Hang, On: "s2", For: time.Second}
 	cutPair     = history.Fault{Kind: history.Cut, On: "s1", To: "s2", For: time.Second}
 	cutOther    = history.Fault{Kind: history.Cut, On: "s3", To: "s1", For: time.Second}
+	killsFirst  = history.Fault{Kind: history.Kill, On: "s1", For: time.Second}
 	killsAgent  = history.Fault{Kind: history.Kill, On: "cn1", For: time.Second}
 )
 
@@ -69,6 +70,13 @@ var aimedBreaches = []breach{
 	{"election", "late", func(c *cloud) {
 		c.now += 2 * Replaced
 		c.add("s1", seen.Succession{By: "s2", Took: Replaced + 1})
+	}},
+	{"election", "a process", func(c *cloud) {
+		c.now += Replaced
+		c.add("s1", seen.Fault{Fault: killsFirst})
+		c.now += 2 * ReplacedAtOnce
+		c.add("s1", seen.Succession{How: history.Kill, By: "s2", Took: 2 * ReplacedAtOnce})
+		c.add("s1", seen.Fault{Fault: killsFirst, Over: true})
 	}},
 	{"election", "never", func(c *cloud) {
 		c.now += 2 * Replaced

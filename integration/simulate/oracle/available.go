@@ -14,9 +14,12 @@ const (
 	Outage = 12 * time.Second
 	// settling is how long a fault still counts after it is over.
 	settling = 10 * time.Second
-	// Replaced is within what time another server leads after a leader ended: the heartbeat's
-	// timeout, and an election.
+	// Replaced is within what time another server leads after a leader lost its power: the
+	// heartbeat's timeout, and an election.
 	Replaced = 3 * time.Second
+	// ReplacedAtOnce is it after the process of a leader ended: its connections end with it, and
+	// its followers do not wait for the heartbeat's timeout.
+	ReplacedAtOnce = 350 * time.Millisecond
 )
 
 // trouble is a fault of servers, with the time for which it counts.
@@ -122,12 +125,17 @@ func election(p *past, report report) {
 	all, _ := p.troubles()
 	for _, r := range p.records {
 		e, ok := r.Event.(seen.Succession)
-		if !ok || e.Took <= Replaced {
+		within := Replaced
+		if e.How == history.Kill || e.How == history.Stop {
+			within = ReplacedAtOnce
+		}
+		if !ok || e.Took <= within {
 			continue
 		}
 		alone := true
 		for _, t := range all {
-			if t.from <= r.At && t.until >= r.At-e.Took && (t.all || t.fault.On != r.Who || t.fault.To != "") {
+			ends := t.fault.On == r.Who && t.fault.Kind == e.How && t.from <= r.At-e.Took && t.until > r.At
+			if t.from <= r.At && t.until >= r.At-e.Took && !ends {
 				alone = false
 			}
 		}

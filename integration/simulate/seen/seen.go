@@ -296,7 +296,8 @@ type Probe struct {
 
 // Succession is how long it took until another server led, after a leader had ended.
 type Succession struct {
-	By   string // "": none led until Took
+	How  history.Kind // the fault that ended it
+	By   string       // "": none led until Took
 	Took time.Duration
 }
 

@@ -165,7 +165,7 @@ func (w *world) down(m machine, f history.Fault) error {
 	defer m.release()
 	s, isServer := m.(*server)
 	if isServer {
-		succeeds(w, s)
+		succeeds(w, s, f.Kind)
 	}
 	var err error
 	switch f.Kind {

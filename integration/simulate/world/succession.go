@@ -3,6 +3,7 @@ package world
 import (
 	"time"
 
+	"rutter/integration/simulate/history"
 	"rutter/integration/simulate/seen"
 )
 
@@ -14,7 +15,7 @@ const (
 )
 
 // succeeds records how long it takes until another server leads, if s leads and ends now.
-func succeeds(w *world, s *server) {
+func succeeds(w *world, s *server, how history.Kind) {
 	store := s.store()
 	if store == nil {
 		return
@@ -33,7 +34,7 @@ func succeeds(w *world, s *server) {
 			for _, other := range w.servers {
 				if next := other.store(); next != nil && next != store {
 					if _, leads := next.Leading(); leads {
-						w.seen.Add(s.name, seen.Succession{By: other.name, Took: time.Since(begun)})
+						w.seen.Add(s.name, seen.Succession{How: how, By: other.name, Took: time.Since(begun)})
 						return
 					}
 				}
@@ -41,7 +42,7 @@ func succeeds(w *world, s *server) {
 			time.Sleep(successionLook)
 		}
 		if w.ctx.Err() == nil {
-			w.seen.Add(s.name, seen.Succession{Took: time.Since(begun)})
+			w.seen.Add(s.name, seen.Succession{How: how, Took: time.Since(begun)})
 		}
 	})
 }
