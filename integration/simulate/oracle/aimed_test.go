@@ -68,18 +68,18 @@ var aimedBreaches = []breach{
 	{"available", "two ways of one server", func(c *cloud) { quiet(c, 2*Outage, cutPair, cutOther) }},
 	{"available", "an agent", func(c *cloud) { quiet(c, 2*Outage, killsAgent) }},
 	{"election", "late", func(c *cloud) {
-		c.now += 2 * Replaced
+		c.now += 2*Replaced + settling
 		c.add("s1", seen.Succession{By: "s2", Took: Replaced + 1})
 	}},
 	{"election", "a process", func(c *cloud) {
-		c.now += Replaced
+		c.now += settling
 		c.add("s1", seen.Fault{Fault: killsFirst})
 		c.now += 2 * ReplacedAtOnce
 		c.add("s1", seen.Succession{How: history.Kill, By: "s2", Took: 2 * ReplacedAtOnce})
 		c.add("s1", seen.Fault{Fault: killsFirst, Over: true})
 	}},
 	{"election", "never", func(c *cloud) {
-		c.now += 2 * Replaced
+		c.now += 2*Replaced + settling
 		c.add("s1", seen.Succession{Took: 2 * Replaced})
 	}},
 }

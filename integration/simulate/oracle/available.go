@@ -40,6 +40,9 @@ func (p *past) troubles() (all []trouble, over time.Duration) {
 				continue
 			}
 			if t, counts := newTrouble(e.Fault, r.At); counts {
+				if e.Over {
+					t.until = r.At + settling
+				}
 				open[e.Fault] = len(all)
 				all = append(all, t)
 			}
