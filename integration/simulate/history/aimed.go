@@ -284,8 +284,8 @@ func sessions(g *generator) {
 	if g.chance(70) {
 		f.Kind, f.N = Power, 1
 	}
-	f.At = g.at(f.For + 3*sec)
-	g.alone(f)
+	f.At = g.at(f.For+4*sec) + 100*ms
+	g.alone(f, Fault{Kind: Cut, On: f.On, At: f.At - 50*ms, For: 50*ms + f.For + g.lasting(50*ms, 1500*ms)})
 }
 
 // flapping breaks the connections of some nodes again and again over a network that loses much:

@@ -325,11 +325,15 @@ func (w *world) think() time.Duration {
 }
 
 // pause waits, at most until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
+func pause(ctx context.Context, d time.Duration) { pauseUnless(ctx, nil, d) }
+
+// pauseUnless waits, at most until ctx ends or there is a value.
+func pauseUnless(ctx context.Context, turned <-chan struct{}, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
+	case <-turned:
 	case <-timer.C:
 	}
 }

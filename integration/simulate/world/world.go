@@ -61,6 +61,7 @@ type world struct {
 
 	freezing  chan struct{}  // who has put a value here may call synctest.Wait
 	operating chan struct{}  // the operator does one thing at a time
+	turned    chan struct{}  // an agent began or ended: who waits for the fabric asks now
 	zombies   sync.WaitGroup // processes that were killed, and end
 
 	mu       sync.Mutex // protects what follows
@@ -96,7 +97,7 @@ func Run(t *testing.T, h history.History, o Options) (report Report) {
 	})
 	defer watchdog.Stop()
 	synctest.Test(t, func(*testing.T) {
-		w := &world{h: h, o: o, folder: folder, seen: new(seen.Log), coverage: map[string]int{}, ways: map[[2]string]map[int]network.Link{}, freezing: make(chan struct{}, 1), operating: make(chan struct{}, 1)}
+		w := &world{h: h, o: o, folder: folder, seen: new(seen.Log), coverage: map[string]int{}, ways: map[[2]string]map[int]network.Link{}, freezing: make(chan struct{}, 1), operating: make(chan struct{}, 1), turned: make(chan struct{}, 1)}
 		w.seen.Watch(w.notice)
 		w.setDate()
 		w.observe = &observer{world: w, heap: heap()}
@@ -139,6 +140,13 @@ func (w *world) notice(r seen.Record) {
 	case seen.Restored:
 		w.last = e.To.Seq
 		w.restores++
+	case seen.Process:
+		if strings.HasPrefix(r.Who, "cn") {
+			select {
+			case w.turned <- struct{}{}:
+			default:
+			}
+		}
 	case seen.Server:
 		if !e.Head.Cluster.IsZero() {
 			w.own = e.Head.Cluster
