@@ -66,6 +66,11 @@ func lapse(w *world) {
 		return
 	}
 	w.seen.Add("world", seen.Remembered{Age: history.WindowAge, Count: w.h.Window})
+	for _, s := range w.servers { // while they remember as many as they ever do
+		if n, err := inspect(w, s); err == nil { // else it is not well yet
+			w.seen.Add(s.name, seen.Remembered{Age: history.WindowAge, Count: w.h.Window, IDs: n, Looked: true})
+		}
+	}
 	time.Sleep(2 * history.WindowAge)
 	api, err := w.client(w.net.Host("operator"), "", 0)
 	if err != nil {
