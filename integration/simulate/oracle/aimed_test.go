@@ -92,6 +92,9 @@ func TestAllowedAimed(t *testing.T) {
 		},
 		"a change that was forgotten in time":          func(c *cloud) { forgotten(c, 2*history.WindowAge, 1000) },
 		"a change that was forgotten for lack of room": func(c *cloud) { forgotten(c, history.WindowAge/2, 3) },
+		"a client's own second try is forgotten already, and the first is done": func(c *cloud) {
+			edit(c, 2, func(e *seen.Write) { e.Outcome, e.Refusal = seen.Refused, &log.Refusal{Code: log.CodeTooOld} })
+		},
 		"another change's id is refused": func(c *cloud) {
 			c.add("c1", seen.WriteBegun{Surface: SurfaceReused, Change: log.Change{ID: changetest.UUID(1)}})
 			c.add("c1", seen.Write{Surface: SurfaceReused, Outcome: seen.Refused, Refusal: &log.Refusal{Code: log.CodeIDReused}, Change: log.Change{ID: changetest.UUID(1)}})

@@ -47,7 +47,7 @@ func acknowledged(p *past, report report) {
 	for _, c := range p.all() {
 		refused := false
 		for _, a := range c.attempts {
-			refused = refused || a.Outcome == seen.Refused
+			refused = refused || a.Outcome == seen.Refused && !Forgotten(a.Write)
 			if a.Outcome != seen.Accepted || a.Result.Events == 0 || a.Result.First < p.floor() || p.replaced(a.n, a.Result.Last) {
 				continue
 			}
