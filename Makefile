@@ -21,7 +21,7 @@ PREVIOUS_RELEASE ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || 
 BENCHTIME ?= 200ms
 # What make simulate was asked for: one seed, one file, or many histories.
 SIMULATED  = $(if $(SEED),-seed $(SEED),$(if $(HISTORY),-history $(abspath $(HISTORY)),-histories $(or $(HISTORIES),500) -advance)) \
-	$(if $(REPEAT),-repeat $(REPEAT)) $(if $(DURATION),-duration $(DURATION)) $(if $(FOR),-for $(FOR)) $(if $(LOG),-log $(abspath $(LOG))) $(if $(WORKERS),-workers $(WORKERS))
+	$(if $(REPEAT),-repeat $(REPEAT)) $(if $(DURATION),-duration $(DURATION)) $(if $(FOR),-for $(FOR)) $(if $(LOG),-log $(abspath $(LOG))) $(if $(THEMES),-themes $(THEMES)) $(if $(WORKERS),-workers $(WORKERS))
 
 module: ## rename the module in one go: make module PATH=host/org/rutter
 	@scripts/module.sh '$(PATH)'
@@ -102,7 +102,7 @@ bench-wire: build ## what port security costs on the wire, beside VXLAN, bridge 
 fuzz: ## every fuzz target, FUZZTIME each
 	@scripts/fuzz.sh $(FUZZTIME)
 
-simulate: ## histories of a simulated cluster, HISTORIES (500) of seeds that were not used before; SEED=n or HISTORY=FILE runs one (REPEAT=20 so often, LOG=FILE says what happens in it); DURATION=20s, FOR=2h, WORKERS=n (docs/simulate.md)
+simulate: ## histories of a simulated cluster, HISTORIES (500) of seeds that were not used before; SEED=n or HISTORY=FILE runs one (REPEAT=20 so often, LOG=FILE says what happens in it); DURATION=20s, FOR=2h, THEMES=windows,stale, WORKERS=n (docs/simulate.md)
 	@mkdir -p bin
 	go test -c -o bin/simulate.test ./integration/simulate
 	cd integration/simulate && ../../bin/simulate.test -test.run '^TestSimulate$$' -test.timeout 0 $(SIMULATED)

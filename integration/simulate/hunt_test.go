@@ -21,7 +21,7 @@ var (
 	flagHunt    = flag.String("hunt", "", "look for these mutants, names or patterns with commas, in the order given")
 	flagMost    = flag.Int("most", 25, "with hunt: so many histories for a mutant at most")
 	flagProgram = flag.String("program", "", "with hunt: a program that has the mutants already")
-	flagThemes  = flag.String("themes", "", "with hunt: the themes of every second history, with commas, instead of those of the mutant's package")
+	flagThemes  = flag.String("themes", "", "draw from these themes only, with commas")
 	flagAgain   = flag.Bool("again", false, "with hunt: begin anew with those that were tried before")
 )
 
@@ -30,6 +30,13 @@ const huntSeed = 2_000_000_001
 
 // huntDuration is how long those histories are, in simulated time.
 const huntDuration = 30 * time.Second
+
+// huntAimed is how many scenes those histories have that a mutant's row names the themes of: with
+// more, one scene takes away what another aims at.
+var huntAimed = history.Span{Least: 3, Most: 6}
+
+// huntLimit is the limit of one in real time: a machine that has much else to do is no finding.
+const huntLimit = 2 * time.Minute
 
 // huntThemes are the themes of histories in which a bug of a file may show: every second history
 // is of them, and the others are of all.
@@ -49,33 +56,47 @@ var huntThemes = []struct {
 	{"", nil},
 }
 
-// huntHistory is the n-th history, from 1, in which a mutant is looked for.
-func huntHistory(m mutants.Mutant, n int) history.History {
+// huntHistory is the n-th history, from 1, in which a mutant is looked for. If its row names themes,
+// all are of these, in turn; else every second one is of those of its package.
+func huntHistory(m mutants.Mutant, n int, asked []history.Theme) history.History {
 	p := history.Usual().Lasting(huntDuration)
 	p.Faults = history.Span{Least: 2, Most: 12}
-	if n%2 == 0 {
-		i := slices.IndexFunc(huntThemes, func(t struct {
-			prefix string
-			themes []history.Theme
-		},
-		) bool {
-			return strings.HasPrefix(m.File, t.prefix)
-		})
-		p.Themes = huntThemes[i].themes
-		if *flagThemes != "" {
-			p.Themes = nil
-			for theme := range strings.SplitSeq(*flagThemes, ",") {
-				p.Themes = append(p.Themes, history.Theme(theme))
+	switch {
+	case len(asked) > 0:
+		p = p.Of(asked)
+	case len(m.Themes) > 0:
+		p = p.Of(m.Themes[(n-1)%len(m.Themes):][:1])
+		p.Faults = huntAimed
+	case n%2 == 0:
+		for _, t := range huntThemes {
+			if strings.HasPrefix(m.File, t.prefix) {
+				p = p.Of(t.themes)
+				break
 			}
 		}
 	}
 	return history.Generate(huntSeed+uint64(n-1), p)
 }
 
+// themesOf reads a list of themes with commas.
+func themesOf(t *testing.T, list string) (all []history.Theme) {
+	for name := range strings.SplitSeq(list, ",") {
+		if name == "" {
+			continue
+		}
+		if !slices.Contains(history.Themes(), history.Theme(name)) {
+			t.Fatalf("there is no theme %q; the themes are %v", name, history.Themes())
+		}
+		all = append(all, history.Theme(name))
+	}
+	return all
+}
+
 // hunter looks for mutants in histories, and knows what fails without them too.
 type hunter struct {
 	program string
-	file    string // of what was found
+	file    string          // of what was found
+	themes  []history.Theme // asked for; none: those of each mutant
 
 	mu    sync.Mutex
 	plain map[string]bool // the oracles that failed in a history without a mutant
@@ -131,11 +152,11 @@ func (h *hunter) first(failures []string) string {
 // look runs histories with a mutant until an oracle fails that does not fail without it. It goes
 // on after those that were tried before.
 func (h *hunter) look(ctx context.Context, m mutants.Mutant, found mutants.Found) (mutants.Found, error) {
-	p := &Pool{Program: h.program, Mutant: m.Name, Limit: 30 * time.Second}
+	p := &Pool{Program: h.program, Mutant: m.Name, Limit: huntLimit}
 	defer p.Close()
 	begun, before := time.Now(), found.Seconds
 	for n := found.Tried + 1; n <= *flagMost; n++ {
-		hist := huntHistory(m, n)
+		hist := huntHistory(m, n, h.themes)
 		r, err := p.Run(ctx, hist)
 		if err != nil {
 			return found, err
@@ -161,7 +182,7 @@ func TestHunt(t *testing.T) {
 		t.Skip("make hunt runs this")
 	}
 	root := filepath.Join("..", "..")
-	h := &hunter{program: *flagProgram, file: filepath.Join(root, filepath.FromSlash(mutants.FoundFile)), plain: map[string]bool{}, asked: map[string]bool{}}
+	h := &hunter{program: *flagProgram, themes: themesOf(t, *flagThemes), file: filepath.Join(root, filepath.FromSlash(mutants.FoundFile)), plain: map[string]bool{}, asked: map[string]bool{}}
 	if err := os.MkdirAll(filepath.Dir(h.file), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -34,11 +34,12 @@ const (
 // Night runs many histories.
 type Night struct {
 	Pool     *Pool
-	Workers  int           // histories at the same time
-	Duration time.Duration // of each history, simulated; 0: a minute
-	Out      io.Writer     // what people read
-	Keep     string        // a folder for histories that failed; made if missing
-	Shrink   bool          // look for a smaller history of each sort of failure
+	Workers  int             // histories at the same time
+	Duration time.Duration   // of each history, simulated; 0: a minute
+	Themes   []history.Theme // that histories draw from; none: all
+	Out      io.Writer       // what people read
+	Keep     string          // a folder for histories that failed; made if missing
+	Shrink   bool            // look for a smaller history of each sort of failure
 
 	mu     sync.Mutex
 	table  coverage.Table
@@ -111,7 +112,7 @@ func (n *Night) Run(ctx context.Context, seeds []uint64) (Summary, error) {
 
 // one runs the history of a seed.
 func (n *Night) one(ctx context.Context, seed uint64) error {
-	h := OfSeed(seed, n.Duration)
+	h := OfSeed(seed, n.Duration, n.Themes...)
 	result, err := n.Pool.Run(ctx, h)
 	if err != nil {
 		return err

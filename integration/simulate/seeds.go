@@ -18,8 +18,8 @@ const (
 )
 
 // OfSeed is the history of a seed. A seed means the same history as long as the duration is the
-// same, in simulated time; 0: a minute.
-func OfSeed(seed uint64, duration time.Duration) history.History {
+// same, in simulated time; 0: a minute; and the themes, which it draws from; none: all.
+func OfSeed(seed uint64, duration time.Duration, themes ...history.Theme) history.History {
 	if duration == 0 {
 		duration = usualDuration
 	}
@@ -27,7 +27,7 @@ func OfSeed(seed uint64, duration time.Duration) history.History {
 	if seed%wideEvery == 0 {
 		p = history.Wide()
 	}
-	return history.Generate(seed, p.Lasting(duration))
+	return history.Generate(seed, p.Lasting(duration).Of(themes))
 }
 
 // NextSeed reads the first seed that no night has used, from a file with one number.

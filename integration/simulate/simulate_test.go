@@ -52,7 +52,7 @@ func night(t *testing.T) *Night {
 	if keep == "" {
 		keep = filepath.Join("..", "..", "bin", "simulate")
 	}
-	return &Night{Pool: pool(t), Workers: *flagWorkers, Duration: *flagDuration, Out: os.Stdout, Keep: keep, Shrink: *flagShrink}
+	return &Night{Pool: pool(t), Workers: *flagWorkers, Duration: *flagDuration, Themes: themesOf(t, *flagThemes), Out: os.Stdout, Keep: keep, Shrink: *flagShrink}
 }
 
 // TestSimulate is make simulate.
@@ -65,7 +65,7 @@ func TestSimulate(t *testing.T) {
 	case *flagHistory != "":
 		err = replayFile(ctx, n, *flagHistory)
 	case *flagSeed != 0:
-		err = n.Replay(ctx, OfSeed(*flagSeed, *flagDuration), *flagRepeat)
+		err = n.Replay(ctx, OfSeed(*flagSeed, *flagDuration, n.Themes...), *flagRepeat)
 	case *flagHistories > 0:
 		err = mass(ctx, n)
 	default:

@@ -2,6 +2,7 @@ package history
 
 import (
 	"cmp"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -42,6 +43,18 @@ func (p Profile) Lasting(d time.Duration) Profile {
 	return p
 }
 
+// Of is the same profile for histories of some themes; none: of all. Themes of certificates need
+// them.
+func (p Profile) Of(list []Theme) Profile {
+	if len(list) > 0 {
+		p.Themes = list
+	}
+	if slices.Contains(list, Trust) || slices.Contains(list, Lies) {
+		p.TLS = 100
+	}
+	return p
+}
+
 // Theme is a group of faults that belong together. A history has two to four of them, so that
 // some histories have much of one kind of trouble and none of another: with everything at once,
 // one kind hides what another would show (Groce and others, Swarm Testing, ISSTA 2012).
@@ -64,11 +77,33 @@ const (
 	Away       Theme = "away"       // agents that are away for long while the log goes on
 )
 
+// Aimed themes: each leads to what few histories of the others come to.
+const (
+	Acknowledged Theme = "acknowledged" // a leader ends while it acknowledges writes that few disks have
+	Images       Theme = "images"       // images are sent to servers that are behind, and power fails then
+	Floors       Theme = "floors"       // the log's floor rises again and again
+	Timelines    Theme = "timelines"    // the cluster is restored while readers and agents hold places of the old log
+	Windows      Theme = "windows"      // few change ids are remembered, and old changes are sent again
+	Elections    Theme = "elections"    // leaders end and hand over under writers
+	Stalls       Theme = "stalls"       // the disk of a leader or of all hangs, is slow or full
+	Stale        Theme = "stale"        // a leader is paused or cut off, and comes back
+	Scopes       Theme = "scopes"       // long scopes, and connections that break within them
+	Sessions     Theme = "sessions"     // agents begin again with what they were, at another server, while barriers wait
+	Lies         Theme = "lies"         // compute nodes with certificates lie
+)
+
 // scene adds one thing that happens, which may be several faults.
 type scene func(g *generator)
 
 // themes are the scenes of each theme. A scene that stands twice is twice as frequent.
-var themes = map[Theme][]scene{
+var themes = func() map[Theme][]scene {
+	all := maps.Clone(broad)
+	maps.Copy(all, aimed)
+	return all
+}()
+
+// broad are the scenes of the themes that are kinds of trouble.
+var broad = map[Theme][]scene{
 	Crashes: {
 		one(Kill, servers, 100*ms, 8*sec), one(Kill, servers, 100*ms, 8*sec), one(Kill, agents, 100*ms, 10*sec),
 		one(Power, servers, 200*ms, 8*sec), one(Power, servers, 200*ms, 8*sec), one(Power, agents, 200*ms, 8*sec),
@@ -110,7 +145,7 @@ var themes = map[Theme][]scene{
 
 // Themes returns every theme, sorted by name.
 func Themes() []Theme {
-	var all []Theme
+	all := make([]Theme, 0, len(themes))
 	for t := range themes {
 		all = append(all, t)
 	}
@@ -129,8 +164,9 @@ const (
 
 // generator is a history in the making.
 type generator struct {
-	h   History
-	rng *rand.Rand
+	h      History
+	rng    *rand.Rand
+	shapes []func(g *generator) // of the drawn themes
 }
 
 // Generate makes the history of a seed. The same seed and profile give the same history.
@@ -141,6 +177,9 @@ func Generate(seed uint64, p Profile) History {
 		Duration: p.Duration, TLS: g.chance(p.TLS), WAL: g.chance(p.WAL),
 	}
 	scenes := g.mixture(p.Themes)
+	for _, shape := range g.shapes {
+		shape(g)
+	}
 	for range g.within(p.Faults) {
 		scenes[g.rng.IntN(len(scenes))](g)
 	}
@@ -153,10 +192,13 @@ func (g *generator) mixture(from []Theme) []scene {
 	if from == nil {
 		from = Themes()
 	}
-	from = slices.DeleteFunc(slices.Clone(from), func(t Theme) bool { return t == Trust && !g.h.TLS })
+	from = slices.DeleteFunc(slices.Clone(from), func(t Theme) bool { return (t == Trust || t == Lies) && !g.h.TLS })
 	g.rng.Shuffle(len(from), func(i, j int) { from[i], from[j] = from[j], from[i] })
 	var drawn []scene
 	for _, t := range from[:min(len(from), 2+g.rng.IntN(3))] {
+		if shape := shapes[t]; shape != nil {
+			g.shapes = append(g.shapes, shape)
+		}
 		first := len(drawn)
 		for _, s := range themes[t] {
 			if !g.chance(33) {

@@ -19,8 +19,19 @@ type History struct {
 	Duration time.Duration `json:"duration"` // simulated; faults end within it
 	TLS      bool          `json:"tls"`      // with certificates, which expire and are rotated
 	WAL      bool          `json:"wal"`      // raft's log is raft-wal instead of raft-boltdb
-	Faults   []Fault       `json:"faults"`   // in the order of At
+	// Busy: clients write and read three times as often.
+	Busy bool `json:"busy,omitempty"`
+	// Window is how many change ids servers remember, for WindowAge; 0: as many and as long as
+	// servers do by default, which no history reaches. Clients then send old changes again.
+	Window int `json:"window,omitempty"`
+	// VMs is how many VMs, which no client changes, the first compute node has at the beginning on two
+	// networks, so that two scopes are long.
+	VMs    int     `json:"vms,omitempty"`
+	Faults []Fault `json:"faults"` // in the order of At
 }
+
+// WindowAge is how long servers remember change ids in a history with a Window.
+const WindowAge = 10 * time.Second
 
 // Fault is one thing that goes wrong, or that an operator does.
 type Fault struct {

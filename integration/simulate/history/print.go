@@ -16,6 +16,15 @@ func (h History) String() string {
 	if h.TLS {
 		b.WriteString(", TLS")
 	}
+	if h.Busy {
+		b.WriteString(", busy")
+	}
+	if h.Window > 0 {
+		fmt.Fprintf(&b, ", %d change ids are remembered", h.Window)
+	}
+	if h.VMs > 0 {
+		fmt.Fprintf(&b, ", %d VMs more on cn1", h.VMs)
+	}
 	if len(h.Faults) == 0 {
 		b.WriteString(", no faults")
 	}

@@ -14,6 +14,8 @@ const (
 	leastServers, mostServers = 3, 5
 	leastAgents, mostAgents   = 1, 50
 	leastClients, mostClients = 1, 32
+	mostWindow                = 1_000_000
+	mostVMs                   = 1_000
 	mostFaults                = 1_000
 	mostDuration              = 24 * time.Hour
 	// BadClock is how far off a server's clock may be without being one that the others
@@ -52,6 +54,8 @@ func (h History) validateSize() error {
 		{"servers", h.Servers, leastServers, mostServers},
 		{"agents", h.Agents, leastAgents, mostAgents},
 		{"clients", h.Clients, leastClients, mostClients},
+		{"window", h.Window, 0, mostWindow},
+		{"vms", h.VMs, 0, mostVMs},
 	} {
 		if size.n < size.least || size.n > size.most {
 			return fmt.Errorf("%s: %d is outside of %d to %d; choose a number in it", size.name, size.n, size.least, size.most)

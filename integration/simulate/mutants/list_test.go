@@ -60,6 +60,40 @@ func TestMutantsFit(t *testing.T) {
 	}
 }
 
+// Each bug of a peer that package faults lists is planted.
+func TestPeersBugsArePlanted(t *testing.T) {
+	peers, err := os.ReadFile(filepath.Join(root, "integration", "faults", "bugs_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	planted := map[string]bool{}
+	for _, m := range All("") {
+		planted[m.Peer] = true
+	}
+	bugs := regexp.MustCompile(`where: "([^",]+)`).FindAllStringSubmatch(string(peers), -1)
+	if len(bugs) < 18 {
+		t.Errorf("found only %d bugs of peers in package faults", len(bugs))
+	}
+	for _, bug := range bugs {
+		if !planted[bug[1]] {
+			t.Errorf("no mutant is the bug %s of a peer", bug[1])
+		}
+	}
+}
+
+// A row says why no history can show it only if none did, and has a test of its own then.
+func TestUnseenMutants(t *testing.T) {
+	found, err := ReadFound(filepath.Join(root, FoundFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range All("") {
+		if m.Unseen != "" && (found[m.Name].After > 0 || len(m.Own) == 0 || len(m.Themes) > 0) {
+			t.Errorf("mutant %q cannot be seen from outside, it says: it was found, or has themes, or has no test", m.Name)
+		}
+	}
+}
+
 // docs/mutants.md shows this list.
 func TestPageOfMutants(t *testing.T) {
 	found, err := ReadFound(filepath.Join(root, FoundFile))

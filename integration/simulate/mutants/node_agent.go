@@ -1,5 +1,7 @@
 package mutants
 
+import "rutter/integration/simulate/history"
+
 // nodeAgent are the mutants of what an agent holds, removes and reports.
 var nodeAgent = []Mutant{
 	{
@@ -10,7 +12,8 @@ var nodeAgent = []Mutant{
 		New:    "\t\t_, _ = scope, held",
 		Breaks: "an agent keeps the objects of a scope whose end never came, over a reconnect",
 		Rules:  []string{"F3"}, Past: Survivor,
-		Own: []string{"agent.TestHalfAScopeIsPurged"},
+		Themes: []history.Theme{history.Scopes},
+		Own:    []string{"agent.TestHalfAScopeIsPurged"},
 	},
 	{
 		Name: "agent-half-scope-told", File: "agent/replica.go",
@@ -23,6 +26,7 @@ var nodeAgent = []Mutant{
 		}`,
 		Breaks: "an agent tells the server that it holds a scope whose end never came",
 		Rules:  []string{"F3"},
+		Themes: []history.Theme{history.Scopes},
 		Own:    []string{"agent.TestHalfAScopeIsPurged"},
 	},
 	{
@@ -33,6 +37,7 @@ var nodeAgent = []Mutant{
 		New:    "\t\tif r.scopes[scope] = s; false {",
 		Breaks: "an agent takes half a scope from its cache as a whole one",
 		Rules:  []string{"F3"},
+		Themes: []history.Theme{history.Scopes},
 		Own:    []string{"agent.TestHalfAScopeIsPurgedAtTheStart"},
 	},
 	{
@@ -41,6 +46,7 @@ var nodeAgent = []Mutant{
 		New:    "\tif coming == nil {",
 		Breaks: "the end of one scope ends another one, and what that lacks is deleted",
 		Rules:  []string{"F3"},
+		Themes: []history.Theme{history.Scopes},
 		Own:    []string{"agent.TestStreamThatCannotBeRight"},
 	},
 	{
@@ -69,7 +75,8 @@ var nodeAgent = []Mutant{
 		New:    "(all || !r.scopes",
 		Breaks: "a scope deletes an object that was made after the scope was read",
 		Rules:  []string{"F2", "F3"}, Peer: "headscale#1383",
-		Own: []string{"agent.TestNewerThanTheScopeStays"},
+		Themes: []history.Theme{history.Scopes},
+		Own:    []string{"agent.TestNewerThanTheScopeStays"},
 	},
 	{
 		Name: "agent-scope-takes-shared-objects", File: "agent/replica.go",
@@ -103,7 +110,8 @@ var nodeAgent = []Mutant{
 }`,
 		Breaks: "an object is replaced by an older one",
 		Rules:  []string{"F2"}, Peer: "etcd#17247",
-		Own: []string{"agent.TestOwnNICNeedsNoPass"},
+		Themes: []history.Theme{history.Scopes},
+		Own:    []string{"agent.TestOwnNICNeedsNoPass"},
 	},
 	{
 		Name: "agent-changed-key-missed", File: "agent/replica.go",
@@ -116,7 +124,8 @@ var nodeAgent = []Mutant{
 		New:    "\treturn known.Seq",
 		Breaks: "an object that another log changed counts as known at a resync",
 		Rules:  []string{"F2"}, Peer: "flannel#1247",
-		Own: []string{"agent.TestReplicaFollowsAnyHistory", "agent.TestResetDropsWhatIsGone"},
+		Themes: []history.Theme{history.Scopes},
+		Own:    []string{"agent.TestReplicaFollowsAnyHistory", "agent.TestResetDropsWhatIsGone"},
 	},
 	{
 		Name: "agent-suspect-not-replaced", File: "agent/replica.go",
@@ -133,6 +142,7 @@ var nodeAgent = []Mutant{
 		New:    "\t\t\tif key := keyOf(rec); false && !ended.has(key) {",
 		Breaks: "what a reset did not bring stays",
 		Rules:  []string{"F3"},
+		Themes: []history.Theme{history.Floors, history.Timelines},
 		Own:    []string{"agent.TestEmptyClusterIsHeld", "agent.TestUnjudgedIsNotKept"},
 	},
 	{
@@ -152,7 +162,8 @@ var nodeAgent = []Mutant{
 `,
 		Breaks: "a reset deletes everything before anything of it has come",
 		Rules:  []string{"F3"}, Peer: "headscale#1383",
-		Own: []string{"agent.TestResetKeepsWantedLinks"},
+		Themes: []history.Theme{history.Floors, history.Timelines},
+		Own:    []string{"agent.TestResetKeepsWantedLinks"},
 	},
 	{
 		Name: "agent-bookmark-within-scope", File: "agent/replica.go",
@@ -163,7 +174,8 @@ var nodeAgent = []Mutant{
 		New:    "",
 		Breaks: "a bookmark within a scope counts",
 		Rules:  []string{"F3"}, Peer: "etcd#15220",
-		Own: []string{"agent.TestStreamThatCannotBeRight"},
+		Themes: []history.Theme{history.Scopes},
+		Own:    []string{"agent.TestStreamThatCannotBeRight"},
 	},
 	{
 		Name: "agent-bookmark-before-change", File: "agent/replica.go",
@@ -198,7 +210,8 @@ var nodeAgent = []Mutant{
 		New:    "\tif false {",
 		Breaks: "entries of another log are taken without a reset",
 		Rules:  []string{"F4"}, Peer: "etcd#15271",
-		Own: []string{"agent.TestStreamThatCannotBeRight"},
+		Themes: []history.Theme{history.Timelines},
+		Own:    []string{"agent.TestStreamThatCannotBeRight"},
 	},
 	{
 		Name: "agent-reset-keeps-programmed", File: "agent/replica.go",
@@ -208,6 +221,7 @@ var nodeAgent = []Mutant{
 `,
 		Breaks: "after a reset a seq of the former log counts as programmed",
 		Rules:  []string{"B1"},
+		Themes: []history.Theme{history.Timelines},
 		Own:    []string{"agent.TestEmptyClusterIsHeld"},
 	},
 	{
@@ -216,6 +230,7 @@ var nodeAgent = []Mutant{
 		New:    "\tif at.seq <= r.programmed ||",
 		Breaks: "a pass over the view of before a reset makes a seq of the new log programmed",
 		Rules:  []string{"B1"},
+		Themes: []history.Theme{history.Timelines},
 		Own:    []string{"agent.TestWhatMovesProgrammed"},
 	},
 	{
@@ -284,6 +299,7 @@ var nodeAgent = []Mutant{
 		New:    "\tfor scope",
 		Breaks: "after a reset that was cut an agent goes on as if it had ended",
 		Rules:  []string{"F3"},
+		Themes: []history.Theme{history.Floors, history.Timelines},
 		Own:    []string{"agent.TestCutResetBeginsAnew"},
 	},
 	{
@@ -326,6 +342,7 @@ var nodeAgent = []Mutant{
 		New:    "r.complete && r.reset == nil && len",
 		Breaks: "a pass removes what the view lacks while a scope is coming",
 		Rules:  []string{"F3"},
+		Themes: []history.Theme{history.Scopes},
 		Own:    []string{"agent.TestNothingIsRemovedWithinAScope"},
 	},
 	{
@@ -334,7 +351,8 @@ var nodeAgent = []Mutant{
 		New:    "\treturn r.complete && r.incoming == nil &&",
 		Breaks: "a pass removes what the view lacks while a reset runs",
 		Rules:  []string{"F3"}, Peer: "headscale#1383",
-		Own: []string{"agent.TestEmptyClusterIsHeld"},
+		Themes: []history.Theme{history.Floors, history.Timelines},
+		Own:    []string{"agent.TestEmptyClusterIsHeld"},
 	},
 	{
 		Name: "agent-prunes-without-interest", File: "agent/replica_wanted.go",

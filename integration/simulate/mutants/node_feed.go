@@ -1,6 +1,8 @@
 package mutants
 
-// nodeFeed are the mutants of what nodes are sent, and of barriers and leases.
+import "rutter/integration/simulate/history"
+
+// nodeFeed are the mutants of what nodes are sent.
 var nodeFeed = []Mutant{
 	{
 		Name: "feed-filter-changed-while-away", File: "api/feedserver/visibility.go",
@@ -28,7 +30,8 @@ var nodeFeed = []Mutant{
 	}`,
 		Breaks: "the interest is not compared when a node has caught up",
 		Rules:  []string{"F5"}, Peer: "ovs ae25f8c8f",
-		Own: []string{"api/feedserver.TestFeedStartAtHead"},
+		Themes: []history.Theme{history.Away, history.Scopes},
+		Own:    []string{"api/feedserver.TestFeedStartAtHead"},
 	},
 	{
 		Name: "feed-unwanted-kept-at-start", File: "api/feedserver/start.go",
@@ -38,6 +41,7 @@ var nodeFeed = []Mutant{
 		New:    "",
 		Breaks: "scopes outside the interest are fed until the node has caught up",
 		Rules:  []string{"F5"},
+		Themes: []history.Theme{history.Away, history.Scopes},
 		Own:    []string{"api/feedserver.TestFeedStartOrder"},
 	},
 	{
@@ -47,6 +51,7 @@ var nodeFeed = []Mutant{
 		New:    "",
 		Breaks: "a node gets what happened on a vnet while it was not there",
 		Rules:  []string{"F5", "I3"},
+		Themes: []history.Theme{history.Away, history.Scopes},
 		Own:    []string{"api/feedserver.TestFeedLeftAndBackWhileAway"},
 	},
 	{
@@ -55,6 +60,7 @@ var nodeFeed = []Mutant{
 		New:    "\t\t\tif false && mine && slices.ContainsFunc(",
 		Breaks: "a node that left a vnet and came back gets the entries between",
 		Rules:  []string{"F5"},
+		Themes: []history.Theme{history.Away, history.Scopes},
 		Own:    []string{"api/feedserver.TestFeedLeftAndBack"},
 	},
 	{
@@ -165,6 +171,7 @@ var nodeFeed = []Mutant{
 `,
 		Breaks: "a watermark beyond what was sent is taken",
 		Rules:  []string{"B4"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"api/feedserver.TestWhatACNCanKnow"},
 	},
 	{
@@ -183,6 +190,7 @@ var nodeFeed = []Mutant{
 		New:    "\tif w.Programmed > w.Applied {",
 		Breaks: "a kernel counts that has reached more than the node knows",
 		Rules:  []string{"B4", "L2"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"api/feedserver.TestWhatACNCanKnow"},
 	},
 	{
@@ -193,7 +201,8 @@ var nodeFeed = []Mutant{
 `,
 		Breaks: "a watermark with the chain hash of another log is taken",
 		Rules:  []string{"B4"}, Peer: "etcd#15271",
-		Own: []string{"api/feedserver.TestWhatACNCanKnow"},
+		Themes: []history.Theme{history.Timelines},
+		Own:    []string{"api/feedserver.TestWhatACNCanKnow"},
 	},
 	{
 		Name: "feed-watermark-of-before-reset", File: "api/feedserver/watermark.go",
@@ -201,6 +210,7 @@ var nodeFeed = []Mutant{
 		New:    "\tcase false:",
 		Breaks: "a watermark of before a reset counts as one of after it",
 		Rules:  []string{"B4"},
+		Themes: []history.Theme{history.Timelines},
 		Own:    []string{"api/feedserver.TestWhatACNCanKnow"},
 	},
 	{
@@ -209,6 +219,7 @@ var nodeFeed = []Mutant{
 		New:    "\tif false {",
 		Breaks: "a watermark counts before the hello was checked",
 		Rules:  []string{"B4"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"api/feedserver.TestLyingWatermark"},
 	},
 	{
@@ -228,6 +239,7 @@ var nodeFeed = []Mutant{
 		New:    "",
 		Breaks: "an older connection of a node replaces a newer one",
 		Rules:  []string{"B1"},
+		Themes: []history.Theme{history.Sessions},
 		Own:    []string{"api/feedserver.TestNewestSessionCounts"},
 	},
 	{
@@ -236,6 +248,7 @@ var nodeFeed = []Mutant{
 		New:    "\tif true {",
 		Breaks: "the end of an older connection removes the newest session",
 		Rules:  []string{"B1"},
+		Themes: []history.Theme{history.Sessions},
 		Own:    []string{"api/feedserver.TestNewestSessionCounts"},
 	},
 	{
@@ -244,6 +257,7 @@ var nodeFeed = []Mutant{
 		New:    "(answer == matrix.Allow || answer == matrix.Own)",
 		Breaks: "a node may follow the feed of another",
 		Rules:  []string{"I3"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"api/feedserver.TestWhoMayFollow"},
 	},
 	{
@@ -252,236 +266,7 @@ var nodeFeed = []Mutant{
 		New:    "\treturn a == matrix.Allow || a == matrix.Own",
 		Breaks: "a frame of what a node does not hold passes the last check",
 		Rules:  []string{"I3"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"api/feedserver.TestFrameOfOthersIsWithheld"},
-	},
-	{
-		Name: "barrier-answer-of-before", File: "api/liveness/wait.go",
-		Old:    "\t\tif v.asked <= asked[v] {",
-		New:    "\t\tif v.asked < asked[v] {",
-		Breaks: "a barrier takes an answer of before it began for one about newer sessions",
-		Rules:  []string{"B3"},
-		Own:    []string{"api/liveness.TestBarrierAsksForNewerSessions"},
-	},
-	{
-		Name: "barrier-asks-no-newer", File: "api/liveness/wait.go",
-		Old: `	settled := r.settled(asked)
-`,
-		New: `	settled := ""
-`,
-		Breaks: "a barrier does not wait for newer sessions",
-		Rules:  []string{"B3"}, Past: Survivor,
-		Own: []string{"api/liveness.TestBarrierAsksForNewerSessions"},
-	},
-	{
-		Name: "barrier-answer-on-its-way", File: "api/liveness/wait.go",
-		Old: `		v.needed = v.begun
-		asked[v] = v.begun`,
-		New: `		v.needed = v.begun
-		asked[v] = v.asked`,
-		Breaks: "a barrier counts an answer that was on its way when it began",
-		Rules:  []string{"B3"},
-		Own:    []string{"api/liveness.TestBarrierAsksForNewerSessions"},
-	},
-	{
-		Name: "barrier-of-paused-leader", File: "api/liveness/wait.go",
-		Old:    "\t\tif term, leads := r.cfg.Peers.Leading(); !leads || term != r.term {",
-		New:    "\t\tif false {",
-		Breaks: "a leader that was confirmed and then paused decides a barrier",
-		Rules:  []string{"B3", "R1"}, Peer: "etcd#20418",
-		Own: []string{"api/liveness.TestBarrierOfAPausedLeader"},
-	},
-	{
-		Name: "barrier-unconfirmed", File: "api/liveness/wait.go",
-		Old: `	if _, err := r.cfg.Store.Consistent(ctx); err != nil {
-		return v, fmt.Errorf("%w: the leader could not confirm itself: %w", ErrNoLeader, err)
-	}
-`,
-		New:    "",
-		Breaks: "a leader that the others do not confirm decides a barrier",
-		Rules:  []string{"B2", "B3"}, Peer: "etcd#20418",
-		Own: []string{"api/liveness.TestBarrierOfADeposedLeader"},
-	},
-	{
-		Name: "barrier-before-its-seq", File: "api/liveness/wait.go",
-		Old:    "\tif err := r.cfg.Store.WaitSeq(ctx, q.Seq); err != nil {",
-		New:    "\tif err := r.cfg.Store.WaitSeq(ctx, 0); err != nil {",
-		Breaks: "a barrier decides before the leader has applied its seq",
-		Rules:  []string{"B2"},
-		Own:    []string{"api/liveness.TestBarrier"},
-	},
-	{
-		Name: "barrier-unknown-is-done", File: "api/liveness/wait.go",
-		Old: `	case session.Log.IsZero():
-		return "it has not said yet how far it is"
-`,
-		New: `	case session.Log.IsZero():
-		return ""
-`,
-		Breaks: "a node that has not said how far it is counts as done",
-		Rules:  []string{"B2"},
-		Own:    []string{"api/liveness.TestLaggardsAreNamed"},
-	},
-	{
-		Name: "barrier-other-log-is-done", File: "api/liveness/wait.go",
-		Old: `	case session.Log != cluster:
-		return "it follows another log"
-`,
-		New:    "",
-		Breaks: "a node that follows another log counts as done",
-		Rules:  []string{"B1"},
-		Own:    []string{"api/liveness.TestLaggardsAreNamed"},
-	},
-	{
-		Name: "barrier-hold-is-done", File: "api/liveness/wait.go",
-		Old:    "\tcase session.Held:",
-		New:    "\tcase false:",
-		Breaks: "a node that holds a view back counts as done",
-		Rules:  []string{"R2"},
-		Own:    []string{"api/liveness.TestBarrierOfANodeThatHolds"},
-	},
-	{
-		Name: "barrier-ended-session", File: "api/liveness/wait.go",
-		Old: `	case session.Gone:
-		return "its session has ended"
-`,
-		New:    "",
-		Breaks: "a session that has ended counts",
-		Rules:  []string{"B2"},
-		Own:    []string{"api/liveness.TestLaggardsAreNamed"},
-	},
-	{
-		Name: "barrier-lost-session", File: "api/liveness/wait.go",
-		Old:    "\tcase !told || row.Compare(session) != 0:",
-		New:    "\tcase !told && row.Compare(session) > 1:",
-		Breaks: "a session counts that its server has lost",
-		Rules:  []string{"B2"},
-		Own:    []string{"api/liveness.TestBarrierAfterALostSession"},
-	},
-	{
-		Name: "barrier-silent-server", File: "api/liveness/wait.go",
-		Old: `	case v.failure != "":
-		return "its server`,
-		New: `	case false:
-		return "its server`,
-		Breaks: "the sessions of a server that does not answer count",
-		Rules:  []string{"B2"},
-		Own:    []string{"api/liveness.TestLaggardsAreNamed"},
-	},
-	{
-		Name: "barrier-beyond-sent", File: "api/liveness/wait.go",
-		Old:    "\tcase session.far() > session.Sent:",
-		New:    "\tcase false:",
-		Breaks: "a node that says more than it was sent counts",
-		Rules:  []string{"B4"},
-		Own:    []string{"api/liveness.TestLaggardsAreNamed"},
-	},
-	{
-		Name: "barrier-one-object-left-out", File: "api/liveness/wait.go",
-		Old: `len(waited) > 0 {
-				l.Reason = l.name(waited)`,
-		New: `len(waited) > 1 {
-				l.Reason = l.name(waited)`,
-		Breaks: "a barrier does not wait for the one object that a node lacks",
-		Rules:  []string{"L2"},
-		Own:    []string{"api/liveness.TestBarrierOfObjects"},
-	},
-	{
-		Name: "liveness-older-report", File: "api/liveness/term.go",
-		Old: `	} else if known.session.Compare(&row.Session) > 0 {
-		return // of an older session
-	}`,
-		New:    "\t}",
-		Breaks: "a late report of an older session overrides the newest",
-		Rules:  []string{"B1"},
-		Own:    []string{"api/liveness.TestFailOverOfCNAPI", "api/liveness.TestBarrierAfterALostSession"},
-	},
-	{
-		Name: "liveness-table-takes-older", File: "api/liveness/table.go",
-		Old:    "old.Compare(&s) > 0 || old.Compare(&s) == 0 && old.Gone {",
-		New:    "old.Compare(&s) == 0 && old.Gone {",
-		Breaks: "a server takes an older session for the newest",
-		Rules:  []string{"B1"},
-		Own:    []string{"api/liveness.TestTableKeepsTheNewest"},
-	},
-	{
-		Name: "liveness-ended-session-back", File: "api/liveness/table.go",
-		Old:    "old.Compare(&s) > 0 || old.Compare(&s) == 0 && old.Gone {",
-		New:    "old.Compare(&s) > 0 {",
-		Breaks: "a session counts again after its end",
-		Rules:  []string{"B4"},
-		Own:    []string{"api/liveness.TestPausedAgentWakesUp"},
-	},
-	{
-		Name: "liveness-unknown-list", File: "api/liveness/term.go",
-		Old:    "\t\t\t\trow.List, row.Reached = 0, 0",
-		New:    "\t\t\t\t_ = known",
-		Breaks: "what a node has reached counts without its list",
-		Rules:  []string{"L2"},
-		Own:    []string{"api/liveness.TestListThatIsNotKnown"},
-	},
-	{
-		Name: "liveness-restarted-server", File: "api/liveness/term.go",
-		Old: `	if a.full {
-		clear(v.sessions)
-	}
-`,
-		New:    "",
-		Breaks: "the sessions of before a restart of their server count",
-		Rules:  []string{"B2"},
-		Own:    []string{"api/liveness.TestLaggardsAreNamed"},
-	},
-	{
-		Name: "liveness-lease-halved", File: "api/liveness/judge.go",
-		Old:    "leased && now-last >= r.cfg.Lease {",
-		New:    "leased && now-last >= r.cfg.Lease/2 {",
-		Breaks: "a node is unknown before its lease is over",
-		Rules:  []string{"B2"},
-		Own:    []string{"api/liveness.TestRunningAndUnknown"},
-	},
-	{
-		Name: "liveness-pause-ends-leases", File: "api/liveness/term.go",
-		Old:    "\tr.steady += min(max(now.Sub(r.last), 0), 2*r.cfg.Every)",
-		New:    "\tr.steady += max(now.Sub(r.last), 0)",
-		Breaks: "a pause of the leader ends the leases of all nodes",
-		Rules:  []string{"B2"}, Peer: "etcd#20418",
-		Own: []string{"api/liveness.TestClockJumps"},
-	},
-	{
-		Name: "liveness-clock-set-back", File: "api/liveness/term.go",
-		Old:    "min(max(now.Sub(r.last), 0), 2*r.cfg.Every)",
-		New:    "min(now.Sub(r.last), 2*r.cfg.Every)",
-		Breaks: "a clock that is set back extends leases",
-		Rules:  []string{"B2", "T1"},
-		Own:    []string{"api/liveness.TestClockJumps"},
-	},
-	{
-		Name: "liveness-no-settling", File: "api/liveness/judge.go",
-		Old:    "\t\t\tif recorded[cn] != running && (allComplete || leased) && now-s.since >= r.cfg.Settle {",
-		New:    "\t\t\tif recorded[cn] != running {",
-		Breaks: "a node that comes and goes makes an event each time",
-		Rules:  []string{"W1"},
-		Own:    []string{"api/liveness.TestBarrier"},
-	},
-	{
-		Name: "liveness-paused-leader-writes", File: "api/liveness/judge.go",
-		Old: `	if term, leads := r.cfg.Peers.Leading(); !leads || term != r.term {
-		return // only the leader writes
-	}
-`,
-		New:    "",
-		Breaks: "a leader of before writes which nodes are lost",
-		Rules:  []string{"R1"}, Peer: "etcd#20418",
-		Own: []string{"api/liveness.TestPausedLeaderWritesNoStatus"},
-	},
-	{
-		Name: "liveness-expunged-runs", File: "api/liveness/judge.go",
-		Old: `		if recorded[cn] == expunged {
-			continue
-		}
-`,
-		New:    "",
-		Breaks: "a node that an operator has given up runs again",
-		Rules:  []string{"I1"},
-		Own:    []string{"api/liveness.TestWhereAndExpunged"},
 	},
 }

@@ -153,6 +153,7 @@ var nodeKernel = []Mutant{
 		New:    `			jump("arp-operation"),`,
 		Breaks: "a VM sends ARP with the MAC of another",
 		Rules:  []string{"E2"},
+		Unseen: "the kernel of a history forwards no frames",
 		Own:    []string{"agent/filter.TestFrames"},
 	},
 	{
@@ -163,6 +164,7 @@ var nodeKernel = []Mutant{
 		New:    `			jump("ether"),`,
 		Breaks: "a VM sends frames with the MAC of another",
 		Rules:  []string{"E2"},
+		Unseen: "the kernel of a history forwards no frames",
 		Own:    []string{"agent/filter.TestFrames"},
 	},
 	{
@@ -175,6 +177,7 @@ var nodeKernel = []Mutant{
 		// Clients look`,
 		Breaks: "a VM sends packets with the address of another",
 		Rules:  []string{"E2"},
+		Unseen: "the kernel of a history forwards no frames",
 		Own:    []string{"agent/filter.TestFrames"},
 	},
 	{
@@ -184,6 +187,7 @@ var nodeKernel = []Mutant{
 		New:    "",
 		Breaks: "a VM answers the DHCP requests of others",
 		Rules:  []string{"E2", "E6"},
+		Unseen: "the kernel of a history forwards no frames",
 		Own:    []string{"agent/filter.TestFrames"},
 	},
 	{
@@ -193,6 +197,7 @@ var nodeKernel = []Mutant{
 		New:    "\t\t\tall(byUnderlay, jump(dropChain(ReasonPeer))),",
 		Breaks: "VXLAN packets are taken from an interface that is not the underlay",
 		Rules:  []string{"E3"},
+		Unseen: "the kernel of a history forwards no frames",
 		Own:    []string{"agent/filter.TestUnderlay"},
 	},
 	{
@@ -203,6 +208,7 @@ var nodeKernel = []Mutant{
 `,
 		Breaks: "VXLAN packets are taken from senders that are no peers",
 		Rules:  []string{"E3"},
+		Unseen: "the kernel of a history forwards no frames",
 		Own:    []string{"agent/filter.TestUnderlay"},
 	},
 	{
@@ -211,6 +217,7 @@ var nodeKernel = []Mutant{
 		New:    "\tif in.place.Cluster.IsZero() {",
 		Breaks: "NICs are written before all that the node must know was held",
 		Rules:  []string{"F3"},
+		Unseen: "nodes of a history run no VMMs",
 		Own:    []string{"agent/netsync.TestPassOfHalfAView"},
 	},
 	{
@@ -223,7 +230,8 @@ var nodeKernel = []Mutant{
 	}`,
 		Breaks: "a NIC that the node has not heard of counts as one that the log lacks",
 		Rules:  []string{"F3"}, Peer: "headscale#1383",
-		Own: []string{"agent/netsync.TestHistories"},
+		Unseen: "nodes of a history run no VMMs",
+		Own:    []string{"agent/netsync.TestHistories"},
 	},
 	{
 		Name: "netsync-older-answer", File: "agent/netsync/core.go",
@@ -231,7 +239,8 @@ var nodeKernel = []Mutant{
 		New:    "f.Kind == log.KindNIC {",
 		Breaks: "an answer of a server that is behind counts",
 		Rules:  []string{"F2"}, Peer: "etcd#15271",
-		Own: []string{"agent/netsync.TestAnswerOlderThanTheView"},
+		Unseen: "nodes of a history run no VMMs",
+		Own:    []string{"agent/netsync.TestAnswerOlderThanTheView"},
 	},
 	{
 		Name: "netsync-takes-nic-of-migration", File: "agent/netsync/vmpass.go",
@@ -241,6 +250,7 @@ var nodeKernel = []Mutant{
 `,
 		Breaks: "a node takes the NIC of a VM that migrates from it",
 		Rules:  []string{"I1"},
+		Unseen: "nodes of a history run no VMMs",
 		Own:    []string{"agent/netsync.TestNICOfAMigration"},
 	},
 	{
@@ -251,6 +261,7 @@ var nodeKernel = []Mutant{
 		v.ledger.create`,
 		Breaks: "a NIC is created with another change id at each try",
 		Rules:  []string{"A2"},
+		Unseen: "nodes of a history run no VMMs",
 		Own:    []string{"agent/netsync.TestHistories"},
 	},
 	{
@@ -261,7 +272,8 @@ var nodeKernel = []Mutant{
 		code, name = http.StatusNotFound,`,
 		Breaks: "a VMM that has ended answers as one that never was",
 		Rules:  []string{"I1"}, Peer: "omicron#10290",
-		Own: []string{"agent/vminfo/vmmstate.TestVMMHTTP"},
+		Unseen: "nodes of a history run no VMMs",
+		Own:    []string{"agent/vminfo/vmmstate.TestVMMHTTP"},
 	},
 	{
 		Name: "vmm-end-is-forgotten", File: "agent/vminfo/vmmstate/vmm_end.go",
@@ -272,7 +284,8 @@ var nodeKernel = []Mutant{
 	return ended, nil`,
 		Breaks: "the last state of a VMM is lost when it is unregistered",
 		Rules:  []string{"I1"}, Peer: "omicron#10290",
-		Own: []string{"agent/vminfo/vmmstate.TestVMMHTTP"},
+		Unseen: "nodes of a history run no VMMs",
+		Own:    []string{"agent/vminfo/vmmstate.TestVMMHTTP"},
 	},
 	{
 		Name: "vminfo-deletes-anothers-vm", File: "agent/vminfo/vmstore/store.go",
@@ -280,6 +293,7 @@ var nodeKernel = []Mutant{
 		New:    "\tif !known {",
 		Breaks: "a source of VMs removes the VM of another source",
 		Rules:  []string{"L3"},
+		Unseen: "nodes of a history run no VMMs",
 		Own:    []string{"agent/vminfo.TestStoreRefusesAnotherSource"},
 	},
 	{
@@ -290,6 +304,7 @@ var nodeKernel = []Mutant{
 `,
 		Breaks: "a shootdown is acknowledged before its entry was asked again",
 		Rules:  []string{"F7"},
+		Unseen: "nodes of a history run no varpd",
 		Own:    []string{"agent/varpd.TestRecordWaitsForItsAnswer"},
 	},
 	{
@@ -300,6 +315,7 @@ var nodeKernel = []Mutant{
 `,
 		Breaks: "an acknowledgement that failed counts",
 		Rules:  []string{"F7"},
+		Unseen: "nodes of a history run no varpd",
 		Own:    []string{"agent/varpd.TestAcknowledgementThatFails"},
 	},
 	{
@@ -308,7 +324,8 @@ var nodeKernel = []Mutant{
 		New:    "\treturn false\n",
 		Breaks: "the kernel gets the place of a MAC that an older cache of the server has, over the new one",
 		Rules:  []string{"F7"}, Past: Survivor,
-		Own: []string{"agent/varpd.TestAnswerOfAnOlderCache"},
+		Unseen: "nodes of a history run no varpd",
+		Own:    []string{"agent/varpd.TestAnswerOfAnOlderCache"},
 	},
 	{
 		Name: "resolvers-of-others-go", File: "agent/link/plan/resolvers.go",

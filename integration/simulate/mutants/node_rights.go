@@ -1,5 +1,7 @@
 package mutants
 
+import "rutter/integration/simulate/history"
+
 // nodeRights are the mutants of rights, limits and other surfaces.
 var nodeRights = []Mutant{
 	{
@@ -8,6 +10,7 @@ var nodeRights = []Mutant{
 		New:    "\t\tif true || triton(d)",
 		Breaks: "a program without a certificate writes what is guarded",
 		Rules:  []string{"K2"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestGrants"},
 	},
 	{
@@ -23,6 +26,7 @@ var nodeRights = []Mutant{
 // owns reports`,
 		Breaks: "a node writes the objects of others",
 		Rules:  []string{"I1"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestPlacementIsAnOperatorsAct"},
 	},
 	{
@@ -31,6 +35,7 @@ var nodeRights = []Mutant{
 		New:    "\tif !d.owns(by.CN, after, rules) {",
 		Breaks: "a node makes what is another's its own",
 		Rules:  []string{"I1"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestPlacementIsAnOperatorsAct"},
 	},
 	{
@@ -41,6 +46,7 @@ var nodeRights = []Mutant{
 			foreign`,
 		Breaks: "a node writes fields that are not its to write",
 		Rules:  []string{"I1", "E2"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestNodeDoesNotWidenWhatItsVMsAre"},
 	},
 	{
@@ -49,6 +55,7 @@ var nodeRights = []Mutant{
 		New:    "\t\t\tallowed = slices.Clone(allowed)",
 		Breaks: "a node changes whose a VM is",
 		Rules:  []string{"I1"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestANodeDoesNotChangeAnOwner"},
 	},
 	{
@@ -57,6 +64,7 @@ var nodeRights = []Mutant{
 		New:    "func(x projections.Index) bool { return d.Count(x, l.most) > l.most }",
 		Breaks: "a node may have one object more than its limit",
 		Rules:  []string{"W1"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestObjectsOfACN"},
 	},
 	{
@@ -68,6 +76,7 @@ var nodeRights = []Mutant{
 		if !taken`,
 		Breaks: "a node learns from a refusal what others have",
 		Rules:  []string{"I3"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestACNLearnsNothingFromARefusal"},
 	},
 	{
@@ -76,6 +85,7 @@ var nodeRights = []Mutant{
 		New:    "\treturn elsewhere, newest",
 		Breaks: "a node makes a VM that a task makes elsewhere",
 		Rules:  []string{"I1"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestPlacementIsAnOperatorsAct"},
 	},
 	{
@@ -88,6 +98,7 @@ var nodeRights = []Mutant{
 		}`,
 		Breaks: "a node makes a NIC for a VM of another node",
 		Rules:  []string{"I2"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestACNLearnsNothingFromARefusal"},
 	},
 	{
@@ -96,6 +107,7 @@ var nodeRights = []Mutant{
 		New:    "\t\tif other := o.(*log.NIC); other.Primary && other.MAC != n.MAC && false {",
 		Breaks: "a node takes the primary mark from a NIC of another node",
 		Rules:  []string{"I1"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestPlacementIsAnOperatorsAct"},
 	},
 	{
@@ -104,6 +116,7 @@ var nodeRights = []Mutant{
 		New:    "\tif net == nil {",
 		Breaks: "a node makes NICs on networks that are closed to it",
 		Rules:  []string{"I2"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestACNMakesNoNICOnANetworkThatItIsNotOn"},
 	},
 	{
@@ -112,6 +125,7 @@ var nodeRights = []Mutant{
 		New:    "\tif false {",
 		Breaks: "a node takes addresses that are not handed out",
 		Rules:  []string{"I2"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestPlacementIsAnOperatorsAct"},
 	},
 	{
@@ -120,6 +134,7 @@ var nodeRights = []Mutant{
 		New:    "\tif o := ipObject(d, net.UUID, ip); false && (o.BelongsToUUID",
 		Breaks: "a node takes an address that is kept for another",
 		Rules:  []string{"I2"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestPlacementIsAnOperatorsAct"},
 	},
 	{
@@ -128,6 +143,7 @@ var nodeRights = []Mutant{
 		New:    "\t\tif n := o.(*log.NIC); false && n.CNUUID == before.ServerUUID {",
 		Breaks: "a VM moves and leaves its NICs behind",
 		Rules:  []string{"I1"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestAVMMovesWithItsNICs"},
 	},
 	{
@@ -138,6 +154,7 @@ var nodeRights = []Mutant{
 `,
 		Breaks: "a VMM gives its node a claim to a VM that an operator has moved away",
 		Rules:  []string{"I1"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestPlacementIsAnOperatorsAct"},
 	},
 	{
@@ -148,6 +165,7 @@ var nodeRights = []Mutant{
 	}`,
 		Breaks: "a node speaks for the other side of a migration",
 		Rules:  []string{"I1"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestPlacementIsAnOperatorsAct"},
 	},
 	{
@@ -156,6 +174,7 @@ var nodeRights = []Mutant{
 		New:    "\tif false {",
 		Breaks: "a revocation is shortened",
 		Rules:  []string{"K1"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestRevocations"},
 	},
 	{
@@ -164,6 +183,7 @@ var nodeRights = []Mutant{
 		New:    "\t\tuntil += 0 // so",
 		Breaks: "a revocation is removed while its certificate may still be renewed",
 		Rules:  []string{"K1", "K3"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestRevocations"},
 	},
 	{
@@ -174,6 +194,7 @@ var nodeRights = []Mutant{
 	if r.IssuedBefore`,
 		Breaks: "a second revocation of an identity leaves good what was good after the first",
 		Rules:  []string{"K1"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"projections/rules.TestRevocationIsNotUndone"},
 	},
 	{
@@ -235,6 +256,7 @@ var nodeRights = []Mutant{
 		return Frame{}, fmt`,
 		Breaks: "a frame of the write stream with a flipped bit is taken",
 		Rules:  []string{"A1", "A2"},
+		Unseen: "no fault changes what is sent",
 		Own:    []string{"log/intake.TestEveryFlippedBitIsFound"},
 	},
 	{
@@ -245,6 +267,7 @@ var nodeRights = []Mutant{
 		return Frame`,
 		Breaks: "a frame of the write stream over its bound is read",
 		Rules:  []string{"W1", "A1"},
+		Unseen: "no fault changes what is sent",
 		Own:    []string{"log/intake.TestBounds"},
 	},
 	{
@@ -255,6 +278,7 @@ var nodeRights = []Mutant{
 `,
 		Breaks: "a frame that was cut counts as the end of the stream",
 		Rules:  []string{"A1"},
+		Unseen: "no fault changes what is sent",
 		Own:    []string{"log/intake.TestEveryTruncationIsFound"},
 	},
 	{
@@ -263,7 +287,8 @@ var nodeRights = []Mutant{
 		New:    `		query.Set("after", at.Seq.String())`,
 		Breaks: "a reader of the log goes on in another log under the same seqs",
 		Rules:  []string{"F6"}, Peer: "etcd#15271",
-		Own: []string{"api/client.TestLogOfAnotherTimeline"},
+		Themes: []history.Theme{history.Timelines},
+		Own:    []string{"api/client.TestLogOfAnotherTimeline"},
 	},
 	{
 		Name: "client-log-ends-at-budget", File: "api/client/log.go",
@@ -388,6 +413,7 @@ var nodeRights = []Mutant{
 		New:    "\t\treturn state != nil",
 		Breaks: "a node sees the objects of other nodes",
 		Rules:  []string{"I3"},
+		Themes: []history.Theme{history.Lies},
 		Own:    []string{"api/auth/matrix.TestVisibility"},
 	},
 	{

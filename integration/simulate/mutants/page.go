@@ -19,7 +19,7 @@ func Page(found map[string]Found) string {
 			if len(m.Own) > 0 {
 				tests = "`" + strings.Join(m.Own, "`, `") + "`"
 			}
-			fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s | %s |\n", m.Name, m.File, m.Breaks, m.why(), tests, found[m.Name].say())
+			fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s | %s |\n", m.Name, m.File, m.Breaks, m.why(), tests, m.found(found[m.Name]))
 		}
 	}
 	return b.String()
@@ -36,9 +36,13 @@ func (m Mutant) why() string {
 	return strings.Join(parts, ", ")
 }
 
-// say is a cell of the table.
-func (f Found) say() string {
+// found is a cell of the table.
+func (m Mutant) found(f Found) string {
 	switch {
+	case m.Unseen != "" && f.After == 0:
+		return "not to be seen from outside, because " + m.Unseen
+	case f.After == 1:
+		return "after 1 history"
 	case f.After > 0:
 		return fmt.Sprintf("after %d histories", f.After)
 	case f.Tried > 0:

@@ -1,5 +1,7 @@
 package mutants
 
+import "rutter/integration/simulate/history"
+
 // store are the mutants of the store: what it writes, restores and keeps.
 var store = []Mutant{
 	{
@@ -16,13 +18,15 @@ var store = []Mutant{
 		New:    "",
 		Breaks: "the applied index goes back below a marker that was written during the transaction before",
 		Rules:  []string{"S1", "S3"}, Peer: "etcd#17780", Past: "a marker that was asked for during a transaction",
-		Own: []string{"raftstore/internal/changesdb.TestMarkerAfterEachTransaction"},
+		Themes: []history.Theme{history.Images, history.Acknowledged},
+		Own:    []string{"raftstore/internal/changesdb.TestMarkerAfterEachTransaction"},
 	},
 	{
 		Name: "marker-not-awaited", File: "raftstore/internal/changesdb/persister.go",
 		Old: "\treturn <-done\n", New: "\treturn nil\n",
 		Breaks: "raft trims its log before the entries that it drops are in changes.db",
 		Rules:  []string{"S3"},
+		Themes: []history.Theme{history.Images},
 		Own:    []string{"raftstore/internal/changesdb.TestMarkWaits"},
 	},
 	{
@@ -30,13 +34,15 @@ var store = []Mutant{
 		Old: "\tp.next = nil\n\tp.epoch++\n", New: "\tp.next = nil\n",
 		Breaks: "markers and sweeps from before a restore are written into the restored file",
 		Rules:  []string{"S4"}, Past: Survivor,
-		Own: []string{"raftstore.TestRestoreRaisesEpoch"},
+		Themes: []history.Theme{history.Images},
+		Own:    []string{"raftstore.TestRestoreRaisesEpoch"},
 	},
 	{
 		Name: "restore-keeps-work", File: "raftstore/internal/changesdb/persister.go",
 		Old: "\tdropped := p.next\n\tp.next = nil\n", New: "\tvar dropped *work\n",
 		Breaks: "entries from before a restore are written into the restored file",
 		Rules:  []string{"S4"},
+		Themes: []history.Theme{history.Images},
 		Own:    []string{"raftstore/internal/changesdb.TestReplaceDropsWork"},
 	},
 	{
@@ -44,6 +50,7 @@ var store = []Mutant{
 		Old: "\ta.store.persister.RaiseEpoch()\n", New: "",
 		Breaks: "a marker that is under way when a rebuild begins covers entries that were only kept",
 		Rules:  []string{"S3", "S4"},
+		Themes: []history.Theme{history.Damage},
 		Own:    []string{"raftstore.TestRestoreRaisesEpoch"},
 	},
 	{
@@ -51,6 +58,7 @@ var store = []Mutant{
 		Old: "return a.rebuild, a.head.Command, nil", New: "return a.rebuild, a.head.Applied, nil",
 		Breaks: "a rebuild asks for an image of its marker's index, which no other server reaches while nothing is written",
 		Rules:  []string{"S3"},
+		Themes: []history.Theme{history.Damage},
 		Own:    []string{"raftstore.TestRebuildAfterBarrier"},
 	},
 	{
@@ -59,6 +67,7 @@ var store = []Mutant{
 		New:    "at := i.persister.LastMarker()",
 		Breaks: "an image is sent with the index of the marker, and its data is newer",
 		Rules:  []string{"S1"},
+		Themes: []history.Theme{history.Images},
 		Own:    []string{"raftstore.TestImageIsOfItsData"},
 	},
 	{
@@ -66,6 +75,7 @@ var store = []Mutant{
 		Old: " || string(k.sum.Sum(nil)) != string(k.tail)", New: "",
 		Breaks: "a damaged image is restored",
 		Rules:  []string{"S6", "S8"},
+		Unseen: "no fault changes what is sent",
 		Own:    []string{"raftstore.TestImage"},
 	},
 	{
@@ -73,20 +83,23 @@ var store = []Mutant{
 		Old: "k.marker.Index < least {", New: "k.marker.Index == least {",
 		Breaks: "an image that is behind the server's own state replaces it",
 		Rules:  []string{"S8"}, Peer: "etcd#15271",
-		Own: []string{"raftstore.TestImage"},
+		Themes: []history.Theme{history.Images},
+		Own:    []string{"raftstore.TestImage"},
 	},
 	{
 		Name: "marker-during-stream", File: "raftstore/snapshot.go",
 		Old: "\tif len(i.streams) == 0 {\n", New: "\tif len(i.streams) >= 0 {\n",
 		Breaks: "raft's log is trimmed beyond the image that is being sent, so that its receiver needs another one",
 		Rules:  []string{"S7"}, Peer: "etcd#18055",
-		Own: []string{"raftstore.TestStreamAfterBarrier"},
+		Themes: []history.Theme{history.Images},
+		Own:    []string{"raftstore.TestStreamAfterBarrier"},
 	},
 	{
 		Name: "stream-lag-of-barrier", File: "raftstore/snapshot.go",
 		Old: "lag := applied - min(applied, marker)", New: "lag := applied - marker",
 		Breaks: "a stream is dropped at once if the marker is that of a barrier after the last entry",
 		Rules:  []string{"S7"},
+		Themes: []history.Theme{history.Images},
 		Own:    []string{"raftstore.TestStreamAfterBarrier"},
 	},
 	{
@@ -94,13 +107,15 @@ var store = []Mutant{
 		Old: "err := changesdb.SyncDir(k.images.dir); err != nil", New: "err := error(nil); err != nil",
 		Breaks: "after a restore the folder is not synced, and may lose the rename",
 		Rules:  []string{"P8", "S2"}, Past: Survivor,
-		Own: []string{"raftstore.TestRestoreSyncsFolder"},
+		Themes: []history.Theme{history.Images},
+		Own:    []string{"raftstore.TestRestoreSyncsFolder"},
 	},
 	{
 		Name: "restore-folder-error-ignored", File: "raftstore/fsm.go",
 		Old: "if errors.Is(err, errFolder) {", New: "if errors.Is(err, errStream) {",
 		Breaks: "a server goes on although its folder could not be synced after a rename",
 		Rules:  []string{"P8"},
+		Themes: []history.Theme{history.Images},
 		Own:    []string{"raftstore.TestRestoreFolderSyncFails"},
 	},
 	{
@@ -108,6 +123,7 @@ var store = []Mutant{
 		Old: "\treturn changesdb.SyncDir(r.Dir)\n}\n\n// ownAs", New: "\treturn nil\n}\n\n// ownAs",
 		Breaks: "a restored backup may be gone after a power cut",
 		Rules:  []string{"P8"},
+		Themes: []history.Theme{history.Timelines},
 		Own:    []string{"raftstore.TestRebirthSyncsFolder"},
 	},
 	{
@@ -115,6 +131,7 @@ var store = []Mutant{
 		Old: "cluster := window.NewID(r.Now())", New: "cluster := c.Cluster\n\t_ = window.NewID",
 		Breaks: "a restored cluster has the identity of the one that was lost, so that old cursors and servers are taken",
 		Rules:  []string{"S8"},
+		Themes: []history.Theme{history.Timelines},
 		Own:    []string{"raftstore.TestRestore"},
 	},
 	{
@@ -122,20 +139,23 @@ var store = []Mutant{
 		Old: "!bytes.Equal(rowA, rowB) || ", New: "",
 		Breaks: "a compacted file is put in place although rows of it differ",
 		Rules:  []string{"S2"}, Peer: "etcd#14685",
-		Own: []string{"raftstore/offline.TestCompactCompares"},
+		Unseen: "no history compacts a file",
+		Own:    []string{"raftstore/offline.TestCompactCompares"},
 	},
 	{
 		Name: "ring-drops-undurable", File: "raftstore/internal/changesdb/ring.go",
 		Old: "r.First <= durable && ", New: "",
 		Breaks: "entries are neither in memory nor in changes.db for a time",
 		Rules:  []string{"P1"}, Peer: "etcd#17529",
-		Own: []string{"raftstore/internal/changesdb.TestRingModel"},
+		Themes: []history.Theme{history.Images, history.Acknowledged},
+		Own:    []string{"raftstore/internal/changesdb.TestRingModel"},
 	},
 	{
 		Name: "event-row-of-another-seq", File: "raftstore/internal/changesdb/rows.go",
 		Old: "if len(key) != 8 || log.Seq(binary.BigEndian.Uint64(key)) != want {", New: "if len(key) != 8 {",
 		Breaks: "a reader takes the next entry for the one that is missing",
 		Rules:  []string{"P1"},
+		Themes: []history.Theme{history.Damage},
 		Own:    []string{"raftstore/internal/changesdb.TestRowsAreChecked"},
 	},
 	{
@@ -143,6 +163,7 @@ var store = []Mutant{
 		Old: "if binary.BigEndian.Uint32(row[32:]) != disk.Checksum(key, row[:32], row[36:]) {", New: "if len(row) < 36 {",
 		Breaks: "an entry with a flipped bit is served",
 		Rules:  []string{"P1"},
+		Themes: []history.Theme{history.Damage},
 		Own:    []string{"raftstore/internal/changesdb.TestRowsAreChecked"},
 	},
 	{
@@ -150,6 +171,7 @@ var store = []Mutant{
 		Old: "len(row) <= ObjectRowHeader || binary.BigEndian.Uint32(row) != disk.Checksum([]byte{byte(kind)}, []byte(id), row[4:])", New: "len(row) <= ObjectRowHeader",
 		Breaks: "an object with a flipped bit is loaded",
 		Rules:  []string{"P5"},
+		Themes: []history.Theme{history.Damage},
 		Own:    []string{"raftstore/internal/changesdb.TestRowsAreChecked"},
 	},
 	{
@@ -157,6 +179,7 @@ var store = []Mutant{
 		Old: "if known && (written.StateSum", New: "if !known && (written.StateSum",
 		Breaks: "a server starts although rows of objects or change ids are missing",
 		Rules:  []string{"P5"},
+		Themes: []history.Theme{history.Damage},
 		Own:    []string{"raftstore.TestMissingRows"},
 	},
 	{
@@ -164,6 +187,7 @@ var store = []Mutant{
 		Old: "if m.Index > h.Applied {", New: "if m.Index > h.Applied+1<<40 {",
 		Breaks: "a server starts with a marker beyond its data, and skips what is between",
 		Rules:  []string{"S2"},
+		Themes: []history.Theme{history.Damage},
 		Own:    []string{"raftstore/internal/changesdb.TestMetaIsChecked"},
 	},
 	{
@@ -185,13 +209,15 @@ var store = []Mutant{
 		Old: "\tif seq > a.head.Floor {\n", New: "\tif seq != a.head.Floor {\n",
 		Breaks: "the floor goes back to entries that are deleted",
 		Rules:  []string{"P1"}, Peer: "etcd#17780",
-		Own: []string{"raftstore.TestFloorNeverGoesBack"},
+		Themes: []history.Theme{history.Floors},
+		Own:    []string{"raftstore.TestFloorNeverGoesBack"},
 	},
 	{
 		Name: "floor-within-change", File: "raftstore/internal/changesdb/floor.go",
 		Old: "if err != nil || at.More == 0 {", New: "if err != nil || at.Seq > 0 {",
 		Breaks: "retention cuts a change in two",
 		Rules:  []string{"P1"},
+		Themes: []history.Theme{history.Floors},
 		Own:    []string{"raftstore.TestWantedFloor"},
 	},
 	{
@@ -199,6 +225,7 @@ var store = []Mutant{
 		Old: "want = min(h.Seq-log.Seq(keep.Events), LastBefore", New: "want = max(h.Seq-log.Seq(keep.Events), LastBefore",
 		Breaks: "retention drops entries that are young or among the newest",
 		Rules:  []string{"T1"},
+		Themes: []history.Theme{history.Floors},
 		Own:    []string{"raftstore.TestWantedFloor"},
 	},
 	{
@@ -206,6 +233,7 @@ var store = []Mutant{
 		Old: "\tif err != nil {\n\t\treturn err // a clock that may be wrong must not drop history\n\t}\n", New: "",
 		Breaks: "retention drops history by a clock that may be wrong",
 		Rules:  []string{"T1"},
+		Themes: []history.Theme{history.Floors},
 		Own:    []string{"raftstore.TestFloorWaitsForASureClock"},
 	},
 	{
@@ -213,7 +241,8 @@ var store = []Mutant{
 		Old: "p.first, p.end = FirstEvent(tx, &h), base", New: "p.first, p.end = FirstEvent(tx, &h), h.Floor",
 		Breaks: "events are deleted that no checkpoint has, so that the past and the rows of objects lack them",
 		Rules:  []string{"P1"}, Peer: "etcd#18089",
-		Own: []string{"raftstore.TestEventsStayForTheirCheckpoint"},
+		Themes: []history.Theme{history.Floors},
+		Own:    []string{"raftstore.TestEventsStayForTheirCheckpoint"},
 	},
 	{
 		Name: "checkpoint-head-first", File: "raftstore/internal/changesdb/upkeep.go",
@@ -221,13 +250,15 @@ var store = []Mutant{
 		New:    "\trows := 0\n\tobjects := tx.Bucket(BucketObjects)\n\tif err := k.Persister.Upkeep(ctx, epoch, func(tx *bbolt.Tx) error {\n\t\tb, err := tx.Bucket(BucketCheckpoints).CreateBucketIfNotExists(name)\n\t\tif err != nil {\n\t\t\treturn err\n\t\t}\n\t\treturn PutHead(b, &at)\n\t}); err != nil {\n\t\treturn err\n\t}\n",
 		Breaks: "a checkpoint counts as whole before its objects are in it",
 		Rules:  []string{"P1"}, Peer: "etcd#17780",
-		Own: []string{"raftstore.TestUpkeepBroken"},
+		Themes: []history.Theme{history.Floors},
+		Own:    []string{"raftstore.TestUpkeepBroken"},
 	},
 	{
 		Name: "checkpoint-sums-not-compared", File: "raftstore/internal/changesdb/checkpoint.go",
 		Old: "if h.Seq != base || known && StateSum(state) != h.StateSum {", New: "if h.Seq != base || known && state == nil {",
 		Breaks: "the state of the past is read from a checkpoint that lacks objects",
 		Rules:  []string{"P5"},
+		Themes: []history.Theme{history.Floors},
 		Own:    []string{"raftstore.TestEventsStayForTheirCheckpoint"},
 	},
 	{
@@ -236,7 +267,8 @@ var store = []Mutant{
 		New:    "\tp.flushing.Lock()\n\terr = p.moveRows(epoch, to, nil)\n\tp.flushing.Unlock()\n\tif err != nil {\n\t\treturn err\n\t}\n\tfor part := range slices.Chunk(writes, p.options.SweepRows) {\n",
 		Breaks: "a crash during a sweep leaves old rows of objects",
 		Rules:  []string{"S1"}, Peer: "etcd#13766",
-		Own: []string{"raftstore.TestSweepEndsAnywhere"},
+		Themes: []history.Theme{history.Images, history.Acknowledged},
+		Own:    []string{"raftstore.TestSweepEndsAnywhere"},
 	},
 	{
 		Name: "sweep-forgets-deletes", File: "raftstore/internal/changesdb/sweep.go",
@@ -250,6 +282,7 @@ var store = []Mutant{
 		Old: "last, err := Touched(tx, h.Rows, h.Seq)", New: "last, err := Touched(tx, h.Seq, h.Seq)",
 		Breaks: "a start takes the rows of objects as they were swept last",
 		Rules:  []string{"P5"},
+		Themes: []history.Theme{history.Images, history.Acknowledged},
 		Own:    []string{"raftstore.TestSweepEndsAnywhere"},
 	},
 	{
@@ -257,6 +290,7 @@ var store = []Mutant{
 		Old: "\tif err == nil && p.epoch != epoch {\n", New: "\tif err == nil && p.epoch < epoch {\n",
 		Breaks: "a sweep that began before a restore writes rows of the old log into the restored file",
 		Rules:  []string{"S4"},
+		Themes: []history.Theme{history.Images},
 		Own:    []string{"raftstore.TestRestoreRaisesEpoch"},
 	},
 	{
@@ -264,6 +298,7 @@ var store = []Mutant{
 		Old: "\tif err == nil && at.Rows < at.Seq {\n\t\tvar writes", New: "\tif err == nil && at.Rows > at.Seq {\n\t\tvar writes",
 		Breaks: "an image is sent whose rows are behind its head, which older programs read as they are",
 		Rules:  []string{"D1"},
+		Themes: []history.Theme{history.Upgrades},
 		Own:    []string{"raftstore.TestOlderProgramsCanRead"},
 	},
 	{
@@ -271,6 +306,7 @@ var store = []Mutant{
 		Old: "\th.refs--\n\tlast := h.refs == 0\n", New: "\th.refs--\n\tlast := h.refs == 0 || h != f.current\n",
 		Breaks: "a replaced file is closed while others of its readers use it",
 		Rules:  []string{"S5"},
+		Themes: []history.Theme{history.Images},
 		Own:    []string{"raftstore/internal/changesdb.TestFilesCloseWithTheirLastUser"},
 	},
 }

@@ -1,5 +1,7 @@
 package mutants
 
+import "rutter/integration/simulate/history"
+
 // storeApply are the mutants of acknowledging, reading and applying: what servers answer,
 // decide and remember.
 var storeApply = []Mutant{
@@ -8,13 +10,15 @@ var storeApply = []Mutant{
 		Old: "case errors.Is(err, raft.ErrNotLeader), ", New: "case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipLost), ",
 		Breaks: "a client is told that a change was not written, and it is committed later",
 		Rules:  []string{"P3"}, Peer: "etcd#14370",
-		Own: []string{"raftstore.TestNotWritten"},
+		Themes: []history.Theme{history.Stale, history.Elections},
+		Own:    []string{"raftstore.TestNotWritten"},
 	},
 	{
 		Name: "unknown-forgotten-by-later-try", File: "raftstore/propose.go",
 		Old: "\tcase unknown == nil:\n\t\treturn err\n", New: "\tcase err != nil:\n\t\treturn err\n",
 		Breaks: "the refusal of a retry hides that the first try may have been written",
 		Rules:  []string{"P3", "A2"},
+		Themes: []history.Theme{history.Stale, history.Elections},
 		Own:    []string{"raftstore.TestUnknownFateAdvisesNothing"},
 	},
 	{
@@ -22,6 +26,7 @@ var storeApply = []Mutant{
 		Old: "return p.lag > p.options.MaxLagEvents || p.lagSize > p.options.MaxLagBytes", New: "return p.lag > 1<<40 || p.lagSize > 1<<40",
 		Breaks: "a leader takes changes without bound while its disk is slow",
 		Rules:  []string{"P2"},
+		Unseen: "a minute of writes does not come near the bound",
 		Own:    []string{"raftstore.TestOverload"},
 	},
 	{
@@ -29,6 +34,7 @@ var storeApply = []Mutant{
 		Old: "func (p *Persister) Hand(u *Unit, h Head) {\n", New: "func (p *Persister) Hand(u *Unit, h Head) {\n\tp.flushing.Lock()\n\tdefer p.flushing.Unlock()\n",
 		Breaks: "raft's main loop waits for a transaction of changes.db",
 		Rules:  []string{"P2"},
+		Themes: []history.Theme{history.Stalls},
 		Own:    []string{"raftstore.TestDiskTrouble"},
 	},
 	{
@@ -36,6 +42,7 @@ var storeApply = []Mutant{
 		Old: "\t\tseq, err := l.store.Consistent(ctx)\n", New: "\t\tseq, err := l.store.Head().Seq, error(nil)\n",
 		Breaks: "a restarted server is ready before it has applied what the leader committed",
 		Rules:  []string{"P4"},
+		Themes: []history.Theme{history.Elections},
 		Own:    []string{"raftstore.TestNotReadyAlone"},
 	},
 	{
@@ -57,6 +64,7 @@ var storeApply = []Mutant{
 		Old: "\tif c.Cluster != h.Cluster {\n", New: "\tif c.Cluster.IsZero() {\n",
 		Breaks: "a cursor of before a restore is followed",
 		Rules:  []string{"S8", "F6"},
+		Themes: []history.Theme{history.Timelines},
 		Own:    []string{"raftstore.TestCheckCursor"},
 	},
 	{
@@ -64,28 +72,32 @@ var storeApply = []Mutant{
 		Old: "if floor := s.Floor(); seq < floor {", New: "if floor := s.Floor(); seq < floor && floor == 0 {",
 		Breaks: "a reader begins where entries are deleted already",
 		Rules:  []string{"F6"}, Peer: "etcd#18089",
-		Own: []string{"raftstore.TestCheckCursor"},
+		Themes: []history.Theme{history.Floors},
+		Own:    []string{"raftstore.TestCheckCursor"},
 	},
 	{
 		Name: "consistent-by-verify-leader", File: "raftstore/read.go",
 		Old: "o.err = r.Barrier(enqueueTimeout).Error(); o.err != nil {", New: "o.err = r.VerifyLeader().Error(); o.err != nil {",
 		Breaks: "a paused leader answers consistent reads with old state",
 		Rules:  []string{"R1"}, Peer: "etcd#20418",
-		Own: []string{"integration/faults.TestPausedLeaderServesNothingStale"},
+		Themes: []history.Theme{history.Stale, history.Elections},
+		Own:    []string{"integration/faults.TestPausedLeaderServesNothingStale"},
 	},
 	{
 		Name: "barrier-of-before-the-read", File: "raftstore/read.go",
 		Old: "\t\tfor _, done := range waiting {\n\t\t\tdone <- o\n", New: "\t\tfor _, done := range append(waiting, b.takeAll()...) {\n\t\t\tdone <- o\n",
 		Breaks: "a consistent read is answered by a barrier that began before it",
 		Rules:  []string{"R1"}, Peer: "etcd#20418",
-		Own: []string{"raftstore.TestBarrierBeginsAfterTheRead"},
+		Themes: []history.Theme{history.Stale, history.Elections},
+		Own:    []string{"raftstore.TestBarrierBeginsAfterTheRead"},
 	},
 	{
 		Name: "follower-does-not-wait", File: "raftstore/read.go",
 		Old: "\t\t\treturn seq, s.WaitSeq(ctx, seq)\n", New: "\t\t\treturn seq, nil\n",
 		Breaks: "a consistent read on a follower that is behind shows old state",
 		Rules:  []string{"R1"}, Peer: "etcd#15271",
-		Own: []string{"raftstore.TestConsistentOnFollowers"},
+		Themes: []history.Theme{history.Stale, history.Elections},
+		Own:    []string{"raftstore.TestConsistentOnFollowers"},
 	},
 	{
 		Name: "retry-applied-again", File: "raftstore/fsm.go",
@@ -99,6 +111,7 @@ var storeApply = []Mutant{
 		Old: "\tif !row.Is(c, asker) {\n", New: "\tif c.ID.IsZero() {\n",
 		Breaks: "another change with the same id gets the first one's result, and is not applied",
 		Rules:  []string{"A2"},
+		Themes: []history.Theme{history.Windows},
 		Own:    []string{"raftstore.TestChangeIDIsBoundToItsContent"},
 	},
 	{
@@ -106,13 +119,15 @@ var storeApply = []Mutant{
 		Old: "at != ring && w.ids[at].applied < oldest; at", New: "at != ring && w.ids[at].applied < oldest-1<<60; at",
 		Breaks: "change ids are remembered without end",
 		Rules:  []string{"T2", "P5"}, Past: Survivor,
-		Own: []string{"raftstore/internal/window.TestWindowIsTrimmedByTime"},
+		Themes: []history.Theme{history.Windows},
+		Own:    []string{"raftstore/internal/window.TestWindowIsTrimmedByTime"},
 	},
 	{
 		Name: "window-trimmed-early", File: "raftstore/internal/window/window.go",
 		Old: "\toldest := now - log.Time(w.age)\n\tfor ring", New: "\toldest := now - log.Time(w.age/2)\n\tfor ring",
 		Breaks: "a change id is forgotten while a retry of it may come",
 		Rules:  []string{"T2"},
+		Themes: []history.Theme{history.Windows},
 		Own:    []string{"raftstore/internal/window.TestWindowIsTrimmedByTime"},
 	},
 	{
@@ -120,13 +135,15 @@ var storeApply = []Mutant{
 		Old: "return TimeOf(id) < now-log.Time(w.age-w.ahead)", New: "return TimeOf(id) < now-log.Time(w.age+w.ahead)",
 		Breaks: "an id that may have been forgotten is taken for a new one",
 		Rules:  []string{"T2"}, Peer: "etcd#17247",
-		Own: []string{"raftstore/internal/window.TestIDsThatAreTaken"},
+		Themes: []history.Theme{history.Windows},
+		Own:    []string{"raftstore/internal/window.TestIDsThatAreTaken"},
 	},
 	{
 		Name: "window-not-bounded-by-count", File: "raftstore/internal/window/window.go",
 		Old: "\tfor len(w.known) > w.count {\n", New: "\tfor len(w.known) > 2*w.count {\n",
 		Breaks: "more change ids are remembered than the bound allows",
 		Rules:  []string{"T2"},
+		Themes: []history.Theme{history.Windows},
 		Own:    []string{"raftstore/internal/window.TestWindowRemembers"},
 	},
 	{
@@ -134,6 +151,7 @@ var storeApply = []Mutant{
 		Old: "\tw.setLowMark(key, id)\n", New: "",
 		Breaks: "an id that was forgotten for lack of room is taken for a new one",
 		Rules:  []string{"T2", "A2"},
+		Themes: []history.Theme{history.Windows},
 		Own:    []string{"raftstore/internal/window.TestWindowRemembers"},
 	},
 	{
@@ -141,6 +159,7 @@ var storeApply = []Mutant{
 		Old: "\tif at > now+log.Time(w.ahead) {\n", New: "\tif at > now+1<<60 {\n",
 		Breaks: "a client whose clock is ahead fills what is remembered for all",
 		Rules:  []string{"T2"},
+		Themes: []history.Theme{history.Windows},
 		Own:    []string{"raftstore.TestWindowFilledFromAhead"},
 	},
 	{
@@ -148,6 +167,7 @@ var storeApply = []Mutant{
 		Old: "\t\tif !l.trimmed.IsZero() {\n\t\t\tw.trimmed = l.trimmed\n\t\t}\n", New: "\t\treturn\n",
 		Breaks: "after the log's time was set back, clients are refused until the time is reached again",
 		Rules:  []string{"T2", "T1"},
+		Themes: []history.Theme{history.Clocks},
 		Own:    []string{"raftstore.TestTimeSetForwardAndBack"},
 	},
 	{
@@ -162,6 +182,7 @@ var storeApply = []Mutant{
 		Old: "\t\tcase r.Value == nil:\n\t\t\terr = bucket.Delete(r.ID[:])\n", New: "\t\tcase r.Value == nil:\n",
 		Breaks: "forgotten change ids stay in the file, and are remembered by a server that was restarted only",
 		Rules:  []string{"T2", "P5"},
+		Themes: []history.Theme{history.Windows},
 		Own:    []string{"raftstore.TestForgottenIDsLeaveTheFile"},
 	},
 	{
@@ -169,6 +190,7 @@ var storeApply = []Mutant{
 		Old: "\t\twriteLowMarks(tx, marks),\n", New: "",
 		Breaks: "after a restart, ids that were forgotten for lack of room are taken for new ones",
 		Rules:  []string{"T2"},
+		Themes: []history.Theme{history.Windows},
 		Own:    []string{"raftstore/internal/window.TestWindowRemembers"},
 	},
 	{
@@ -176,6 +198,7 @@ var storeApply = []Mutant{
 		Old: "i.Window != (windowBounds{}) && i.Window != own", New: "i.Window != (windowBounds{}) && i.Window.Count == 0",
 		Breaks: "a server joins that remembers other change ids than the others",
 		Rules:  []string{"P5", "T2"},
+		Unseen: "all servers of a history have the same settings",
 		Own:    []string{"raftstore.TestServersCompareTheirWindows"},
 	},
 	{
@@ -183,6 +206,7 @@ var storeApply = []Mutant{
 		Old: "a.head.Time = max(a.head.Time, c.Time)", New: "a.head.Time = c.Time",
 		Breaks: "the log's time goes back with the stamp of a leader whose clock is behind",
 		Rules:  []string{"D2", "T1"},
+		Themes: []history.Theme{history.Clocks},
 		Own:    []string{"raftstore.TestTimeNeverGoesBackInTheLog"},
 	},
 	{
@@ -190,6 +214,7 @@ var storeApply = []Mutant{
 		Old: "a.becomeOfFeature(max(a.head.Feature, version))", New: "a.becomeOfFeature(version)",
 		Breaks: "a late entry lowers the replicated feature version",
 		Rules:  []string{"D1"},
+		Themes: []history.Theme{history.Upgrades},
 		Own:    []string{"raftstore.TestFeatureVersionNeverFalls"},
 	},
 	{
@@ -197,6 +222,7 @@ var storeApply = []Mutant{
 		Old: "if err != nil || i.Feature <= current {\n\t\t\treturn time.Time{}, nil", New: "if err != nil || i.Feature <= current {\n\t\t\tcontinue",
 		Breaks: "the feature version is raised although a member does not know it",
 		Rules:  []string{"D1"},
+		Themes: []history.Theme{history.Upgrades},
 		Own:    []string{"raftstore.TestFeatureVersionRises"},
 	},
 	{
@@ -204,6 +230,7 @@ var storeApply = []Mutant{
 		Old: "\tdefault:\n\t\treturn nil, fmt.Errorf(\"command %d is of a newer program", New: "\tdefault:\n\t\tif first > 0 {\n\t\t\treturn nil, nil\n\t\t}\n\t\treturn nil, fmt.Errorf(\"command %d is of a newer program",
 		Breaks: "a server passes over an entry that it does not understand",
 		Rules:  []string{"D1"},
+		Themes: []history.Theme{history.Upgrades},
 		Own:    []string{"raftstore.TestUnknownCommand"},
 	},
 	{
@@ -232,6 +259,7 @@ var storeApply = []Mutant{
 		Old: "got := skipped.EntryHash(entry); got != skip.Entry {", New: "got := skipped.EntryHash(entry); got == \"\" {",
 		Breaks: "an entry is skipped that took the place of the one that an operator named",
 		Rules:  []string{"A3"},
+		Unseen: "no history has an entry that must be skipped",
 		Own:    []string{"raftstore.TestSkipVoid"},
 	},
 	{
@@ -239,6 +267,7 @@ var storeApply = []Mutant{
 		Old: "\tif what == \"\" {\n", New: "\tif what != \"-\" {\n",
 		Breaks: "servers with different skips exchange raft's messages, and diverge",
 		Rules:  []string{"A3"},
+		Unseen: "no history has an entry that must be skipped",
 		Own:    []string{"raftstore.TestSkipIsJoined"},
 	},
 	{
@@ -246,6 +275,7 @@ var storeApply = []Mutant{
 		Old: "h.Skips = h.Skips.Settled()", New: "h.Skips = nil",
 		Breaks: "a recovered cluster forgets what it was taken past",
 		Rules:  []string{"A3"},
+		Unseen: "no history has an entry that must be skipped",
 		Own:    []string{"raftstore.TestSkipRecover"},
 	},
 	{
@@ -253,13 +283,15 @@ var storeApply = []Mutant{
 		Old: "theirs.seq, ours.digest != theirs.digest", New: "theirs.seq, ours.seq != theirs.seq",
 		Breaks: "servers whose states differ go on to serve",
 		Rules:  []string{"P5"}, Peer: "etcd#14571",
-		Own: []string{"raftstore.TestMinorityStops"},
+		Unseen: "servers differ only with another bug",
+		Own:    []string{"raftstore.TestMinorityStops"},
 	},
 	{
 		Name: "digest-without-window", File: "raftstore/internal/changesdb/head.go",
 		Old: "h.StateSum.Bytes(), h.WindowSum.Bytes(), r}", New: "h.StateSum.Bytes(), r}",
 		Breaks: "servers that remember other change ids go on to serve",
 		Rules:  []string{"P5"},
+		Unseen: "servers differ only with another bug",
 		Own:    []string{"raftstore.TestDigestOfHead"},
 	},
 	{
@@ -267,6 +299,7 @@ var storeApply = []Mutant{
 		Old: "\tif len(differ) == 0 || backed {\n", New: "\tif len(differ) <= 1 || backed {\n",
 		Breaks: "a server that differs from the majority goes on to serve",
 		Rules:  []string{"P5"},
+		Unseen: "servers differ only with another bug",
 		Own:    []string{"raftstore.TestJudge"},
 	},
 	{
@@ -274,6 +307,7 @@ var storeApply = []Mutant{
 		Old: "\tbacked = agree > voters/2\n", New: "\tbacked = agree >= voters/2\n",
 		Breaks: "two halves of a cluster that differ both serve",
 		Rules:  []string{"P5"},
+		Unseen: "servers differ only with another bug",
 		Own:    []string{"raftstore.TestJudge"},
 	},
 	{
@@ -281,6 +315,7 @@ var storeApply = []Mutant{
 		Old: "i.Cluster.IsZero() || i.Applied+maxStagedLag < head", New: "i.Applied > head",
 		Breaks: "a server gets a vote before it has the log, and a quorum waits for it",
 		Rules:  []string{"P7"},
+		Themes: []history.Theme{history.Damage},
 		Own:    []string{"raftstore.TestNoVoteBeforeCaughtUp"},
 	},
 	{
@@ -288,6 +323,7 @@ var storeApply = []Mutant{
 		Old: "\t\tif !known {\n", New: "\t\tif len(a.is.Members) == 0 {\n",
 		Breaks: "servers with empty folders found a second cluster beside the one that runs",
 		Rules:  []string{"S8"},
+		Themes: []history.Theme{history.Damage},
 		Own:    []string{"raftstore.TestNoSecondFounding"},
 	},
 }

@@ -1,5 +1,7 @@
 package mutants
 
+import "rutter/integration/simulate/history"
+
 // storeFeed are the mutants of the feed and of the fold.
 var storeFeed = []Mutant{
 	{
@@ -28,28 +30,32 @@ var storeFeed = []Mutant{
 		Old: "\treturn u.s.store.CheckCursor(cursor)\n", New: "\treturn nil\n",
 		Breaks: "a subscriber of another timeline is sent this one's entries",
 		Rules:  []string{"F4", "F6"}, Peer: "etcd#20221",
-		Own: []string{"api/feedserver.TestFeedRefusesCursors"},
+		Themes: []history.Theme{history.Timelines},
+		Own:    []string{"api/feedserver.TestFeedRefusesCursors"},
 	},
 	{
 		Name: "hello-ahead-not-awaited", File: "api/feedserver/start.go",
 		Old: "head.Cluster == cursor.Cluster && head.Seq < need {", New: "head.Cluster == cursor.Cluster && head.Seq > need {",
 		Breaks: "a server that is behind resets a subscriber whose cursor is right",
 		Rules:  []string{"F5", "P4"}, Peer: "nats-server#5412",
-		Own: []string{"api/feedserver.TestFeedWaitsForTheCursor"},
+		Themes: []history.Theme{history.Acknowledged},
+		Own:    []string{"api/feedserver.TestFeedWaitsForTheCursor"},
 	},
 	{
 		Name: "entries-twice", File: "api/feedserver/index.go",
 		Old: "asOf, ok := s.asOf[scope]; ok && e.Seq > asOf {", New: "asOf, ok := s.asOf[scope]; ok && e.Seq+asOf > 0 {",
 		Breaks: "entries up to a scope's as-of are sent again after the scope",
 		Rules:  []string{"F2"}, Peer: "etcd#17247",
-		Own: []string{"api/feedserver.TestScopeIsSentOnce"},
+		Themes: []history.Theme{history.Scopes},
+		Own:    []string{"api/feedserver.TestScopeIsSentOnce"},
 	},
 	{
 		Name: "replaced-log-goes-on", File: "api/feedserver/stream.go",
 		Old: "if head.Cluster != u.at.Cluster || head.Seq < u.at.Seq || head.Seq == u.at.Seq && head.Chain != u.at.Chain {", New: "if head.Seq < u.at.Seq {",
 		Breaks: "a stream goes on when the server's log was replaced",
 		Rules:  []string{"F6"}, Peer: "etcd#15271",
-		Own: []string{"api/feedserver.TestReplacedLogEndsTheStream"},
+		Themes: []history.Theme{history.Timelines},
+		Own:    []string{"api/feedserver.TestReplacedLogEndsTheStream"},
 	},
 	{
 		Name: "underlay-not-met", File: "api/feedserver/stream.go",
@@ -70,20 +76,23 @@ var storeFeed = []Mutant{
 		Old: "u.at.Seq, u.at.Chain, u.lookDue = cursor.Seq, cursor.Chain, true", New: "u.at.Seq, u.at.Chain, u.lookDue = cursor.Seq, cursor.Chain, false",
 		Breaks: "what a subscriber gained an interest in while it was away is not sent",
 		Rules:  []string{"F5"}, Peer: "ovs ae25f8c8f",
-		Own: []string{"api/feedserver.TestFeedStartAtHead"},
+		Themes: []history.Theme{history.Away, history.Scopes},
+		Own:    []string{"api/feedserver.TestFeedStartAtHead"},
 	},
 	{
 		Name: "return-not-noticed", File: "api/feedserver/stream.go",
 		Old: "if len(left) > 0 && u.returned(left, found.head.Seq) {", New: "if len(left) > 0 && found.head.Seq == 0 {",
 		Breaks: "a node that left a vnet and came back is sent what happened there meanwhile",
 		Rules:  []string{"F1"}, Peer: "ovs ae25f8c8f",
-		Own: []string{"api/feedserver.TestReturnIsSentAnew"},
+		Themes: []history.Theme{history.Away, history.Scopes},
+		Own:    []string{"api/feedserver.TestReturnIsSentAnew"},
 	},
 	{
 		Name: "older-session-taken", File: "api/feedserver/session.go",
 		Old: "\t\tif !s.newer(old) {\n", New: "\t\tif s == old {\n",
 		Breaks: "a late connection of an older session replaces the newer one",
 		Rules:  []string{"B1"},
+		Themes: []history.Theme{history.Sessions},
 		Own:    []string{"api/feedserver.TestOlderSessionsAreRefused"},
 	},
 	{
@@ -98,7 +107,8 @@ var storeFeed = []Mutant{
 		Old: "if n := len(t.items); n > 0 && !items[0].follows(t.items[n-1]) {", New: "if n := len(t.items); n > 0 && items[0].Seq != t.items[n-1].Seq+1 {",
 		Breaks: "entries of two timelines are served as one",
 		Rules:  []string{"F6"}, Peer: "etcd#15271",
-		Own: []string{"api.TestTailForgetsAnotherLog"},
+		Themes: []history.Theme{history.Timelines},
+		Own:    []string{"api.TestTailForgetsAnotherLog"},
 	},
 	{
 		Name: "follower-takes-entries-twice", File: "log/feed/order.go",
@@ -119,7 +129,8 @@ var storeFeed = []Mutant{
 		Old: "m.AsOf != o.open.AsOf || o.objects != o.open.Count || m.Count != o.open.Count {", New: "m.AsOf != o.open.AsOf {",
 		Breaks: "a scope that lacks objects counts as whole, and what it lacks is deleted",
 		Rules:  []string{"F3"}, Peer: "headscale#1383",
-		Own: []string{"log/feed.TestFollowRefusesDisorder"},
+		Themes: []history.Theme{history.Scopes},
+		Own:    []string{"log/feed.TestFollowRefusesDisorder"},
 	},
 	{
 		Name: "fold-of-any-revision", File: "projections/state.go",

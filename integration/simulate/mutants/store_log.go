@@ -1,5 +1,7 @@
 package mutants
 
+import "rutter/integration/simulate/history"
+
 // storeLog are the mutants of raft's log below the store, of its disk and of clocks.
 var storeLog = []Mutant{
 	{
@@ -7,27 +9,31 @@ var storeLog = []Mutant{
 		Old: "f.t.opts.Log.Await(entries[n-1].Index) == nil {", New: "f.t.opts.Log.Bound(0) == 0 {",
 		Breaks: "a leader acknowledges a change that its own disk does not have, so that no quorum may have it",
 		Rules:  []string{"P3"}, Peer: "etcd#14370",
-		Own: []string{"raftstore.TestNothingOutBeforeLeadersDisk"},
+		Themes: []history.Theme{history.Acknowledged},
+		Own:    []string{"raftstore.TestNothingOutBeforeLeadersDisk"},
 	},
 	{
 		Name: "commit-told-before-own-disk", File: "raftstore/internal/raftlog/early/early.go",
 		Old: "\treturn min(commit, e.waiting[0].Index-1)\n", New: "\treturn commit\n",
 		Breaks: "followers show a commit that no quorum's disks have",
 		Rules:  []string{"P3"}, Peer: "etcd#14370",
-		Own: []string{"raftstore/internal/raftlog/early.TestEarlyLog", "raftstore.TestNothingOutBeforeLeadersDisk"},
+		Themes: []history.Theme{history.Acknowledged},
+		Own:    []string{"raftstore/internal/raftlog/early.TestEarlyLog", "raftstore.TestNothingOutBeforeLeadersDisk"},
 	},
 	{
 		Name: "early-await-returns", File: "raftstore/internal/raftlog/early/early.go",
 		Old: "len(e.waiting) > 0 && e.waiting[0].Index <= index {\n\t\te.moved.Wait()\n", New: "len(e.waiting) > maxEarly && e.waiting[0].Index <= index {\n\t\te.moved.Wait()\n",
 		Breaks: "the wait for the leader's own disk ends before the entry is there",
 		Rules:  []string{"P3"}, Peer: "etcd#14370",
-		Own: []string{"raftstore/internal/raftlog/early.TestEarlyLog"},
+		Themes: []history.Theme{history.Acknowledged},
+		Own:    []string{"raftstore/internal/raftlog/early.TestEarlyLog"},
 	},
 	{
 		Name: "early-for-any-entry", File: "raftstore/internal/raftlog/early/early.go",
 		Old: "if entry.Type != raft.LogCommand || !e.opts.Changes(entry.Data) {", New: "if entry.Type > raft.LogConfiguration {",
 		Breaks: "the entry that begins a term and configurations count before they are on disk",
 		Rules:  []string{"P3"},
+		Themes: []history.Theme{history.Acknowledged},
 		Own:    []string{"raftstore/internal/raftlog/early.TestEarlyLogWaits"},
 	},
 	{
@@ -35,13 +41,15 @@ var storeLog = []Mutant{
 		Old: "\treturn e.opts.Leads()\n", New: "\treturn true\n",
 		Breaks: "a follower acknowledges entries that it has not synced",
 		Rules:  []string{"P3"}, Peer: "etcd#14370",
-		Own: []string{"raftstore/internal/raftlog/early.TestEarlyLogWaits"},
+		Themes: []history.Theme{history.Acknowledged},
+		Own:    []string{"raftstore/internal/raftlog/early.TestEarlyLogWaits"},
 	},
 	{
 		Name: "early-delete-overtakes", File: "raftstore/internal/raftlog/early/early.go",
 		Old: "\tif err := e.Await(hi); err != nil {\n\t\treturn err\n\t}\n", New: "",
 		Breaks: "entries are deleted before they are written, and are there again",
 		Rules:  []string{"P3"},
+		Themes: []history.Theme{history.Acknowledged},
 		Own:    []string{"raftstore/internal/raftlog/early.TestEarlyLogBounds"},
 	},
 	{
@@ -49,6 +57,7 @@ var storeLog = []Mutant{
 		Old: "\t\t\te.err = err\n", New: "\t\t\te.waiting = nil\n",
 		Breaks: "after a failed write later entries are written behind a gap",
 		Rules:  []string{"P3"},
+		Themes: []history.Theme{history.Acknowledged},
 		Own:    []string{"raftstore/internal/raftlog/early.TestEarlyLogFails"},
 	},
 	{
@@ -56,6 +65,7 @@ var storeLog = []Mutant{
 		Old: "\t\tmost = maxEarly\n", New: "\t\tmost = maxEarly << 20\n",
 		Breaks: "entries that are not on disk gather without bound",
 		Rules:  []string{"P2"},
+		Unseen: "a minute of writes does not come near the bound",
 		Own:    []string{"raftstore/internal/raftlog/early.TestEarlyLogBounds"},
 	},
 	{
@@ -63,6 +73,7 @@ var storeLog = []Mutant{
 		Old: "\t\te.owed = true\n", New: "\t\te.owed = false\n",
 		Breaks: "a follower deletes entries and refuses those that replace them, and raft takes it for one that has them",
 		Rules:  []string{"P3", "P6"},
+		Themes: []history.Theme{history.Acknowledged},
 		Own:    []string{"raftstore/internal/raftlog/early.TestRefusedEntriesAreOwed"},
 	},
 	{
@@ -77,6 +88,7 @@ var storeLog = []Mutant{
 		Old: "len(entry.Extensions) != entryChecksum || string(entry.Extensions) != string(entrySum(entry))", New: "len(entry.Extensions) != entryChecksum",
 		Breaks: "an entry of raft's log with a flipped bit is applied",
 		Rules:  []string{"P4"},
+		Themes: []history.Theme{history.Damage},
 		Own:    []string{"raftstore/internal/raftlog/checked.TestDamagedEntries"},
 	},
 	{
@@ -84,6 +96,7 @@ var storeLog = []Mutant{
 		Old: "\tif entry.Index != index {\n", New: "\tif entry.Index < index {\n",
 		Breaks: "an entry that stands in another's place is applied",
 		Rules:  []string{"P4"},
+		Themes: []history.Theme{history.Damage},
 		Own:    []string{"raftstore/internal/raftlog/checked.TestDamagedEntries"},
 	},
 	{
@@ -91,6 +104,7 @@ var storeLog = []Mutant{
 		Old: "\tif binary.BigEndian.Uint32(sealed[n+1:]) != disk.Checksum(key, sealed[:n]) {\n", New: "\tif binary.BigEndian.Uint32(sealed[n+1:]) == 0 {\n",
 		Breaks: "a term or a vote with a flipped bit is used",
 		Rules:  []string{"P4"},
+		Themes: []history.Theme{history.Damage},
 		Own:    []string{"raftstore/internal/raftlog/checked.TestSealedValues"},
 	},
 	{
@@ -98,6 +112,7 @@ var storeLog = []Mutant{
 		Old: "errors.Is(err, raft.ErrLogNotFound) && i <= marker {", New: "errors.Is(err, raft.ErrLogNotFound) {",
 		Breaks: "a server starts although acknowledged entries are missing from its log",
 		Rules:  []string{"P4"},
+		Themes: []history.Theme{history.Damage},
 		Own:    []string{"raftstore/internal/raftlog/checked.TestVerify"},
 	},
 	{
@@ -105,6 +120,7 @@ var storeLog = []Mutant{
 		Old: "if first > marker+1 || first > last {", New: "if first > last {",
 		Breaks: "a server starts although its log begins behind what changes.db lacks",
 		Rules:  []string{"P4"},
+		Themes: []history.Theme{history.Damage},
 		Own:    []string{"raftstore/internal/raftlog/checked.TestVerify"},
 	},
 	{
@@ -112,6 +128,7 @@ var storeLog = []Mutant{
 		Old: "\tif err != nil && l.live.Load() {\n", New: "\tif err != nil && !l.live.Load() {\n",
 		Breaks: "raft panics when a term cannot be saved",
 		Rules:  []string{"P4"},
+		Themes: []history.Theme{history.Stalls},
 		Own:    []string{"raftstore.TestTermNotSaved"},
 	},
 	{
@@ -119,6 +136,7 @@ var storeLog = []Mutant{
 		Old: "lo <= first && hi-lo >= trimAtOnce;", New: "lo <= first && hi-lo >= trimAtOnce<<20;",
 		Breaks: "new entries wait for one long deletion of old ones",
 		Rules:  []string{"S7"},
+		Unseen: "the logs of a minute are trimmed in one step anyway",
 		Own:    []string{"raftstore/internal/raftlog.TestTrimInSteps"},
 	},
 	{
@@ -126,6 +144,7 @@ var storeLog = []Mutant{
 		Old: "\tvar n uint64\n\tif err == nil {\n\t\tn, err = copyLog", New: "\tvar n uint64\n\tif err == nil {\n\t\terr = bolt.Set(keyKind, checked.Seal(keyKind, []byte(want)))\n\t}\n\tif err == nil {\n\t\tn, err = copyLog",
 		Breaks: "a crash while raft's log is moved to another store loses entries",
 		Rules:  []string{"P4"},
+		Unseen: "no history moves its log to another store",
 		Own:    []string{"raftstore.TestMoveInterrupted"},
 	},
 	{
@@ -133,6 +152,7 @@ var storeLog = []Mutant{
 		Old: "\treturn l.SetUint64(KeyCurrentTerm, 0)\n", New: "\treturn nil\n",
 		Breaks: "a server whose founding was cut short never founds its cluster",
 		Rules:  []string{"P4"},
+		Unseen: "no fault comes while the cluster is founded",
 		Own:    []string{"raftstore.TestFoundingCutShort"},
 	},
 	{
@@ -147,6 +167,7 @@ var storeLog = []Mutant{
 		Old: "\tif err := w.tail.note(min(left, last)); err != nil {\n\t\treturn err\n\t}\n", New: "\t_ = left\n",
 		Breaks: "after a cut at the end of raft-wal a server refuses to start",
 		Rules:  []string{"P4"},
+		Themes: []history.Theme{history.Acknowledged},
 		Own:    []string{"raftstore/internal/raftlog/wal.TestTailIsNoFalseAlarm"},
 	},
 	{
@@ -154,6 +175,7 @@ var storeLog = []Mutant{
 		Old: " && l.store.disks.stalled() == nil\n", New: "\n",
 		Breaks: "a leader whose disk hangs goes on to take changes",
 		Rules:  []string{"P6"},
+		Themes: []history.Theme{history.Stalls},
 		Own:    []string{"raftstore.TestLeaderDiskHangs"},
 	},
 	{
@@ -161,6 +183,7 @@ var storeLog = []Mutant{
 		Old: "\t\td.giveUpLeading(ctx, r)\n", New: "",
 		Breaks: "a leader whose disk hangs does not hand over",
 		Rules:  []string{"P6"},
+		Themes: []history.Theme{history.Stalls},
 		Own:    []string{"raftstore.TestLeaderDiskHangs"},
 	},
 	{
@@ -168,6 +191,7 @@ var storeLog = []Mutant{
 		Old: "\tcase age >= d.store.cfg.DiskPatience:\n", New: "\tcase age >= d.store.cfg.DiskPatience<<20:\n",
 		Breaks: "a server whose disk hangs for good never ends",
 		Rules:  []string{"P6"},
+		Themes: []history.Theme{history.Stalls},
 		Own:    []string{"raftstore.TestDiskHangsForGood"},
 	},
 	{
@@ -175,6 +199,7 @@ var storeLog = []Mutant{
 		Old: "\tif low == \"\" || able > voters/2 {\n", New: "\tif low == \"\" || able <= voters {\n",
 		Breaks: "a cluster whose disks are full takes creates until its servers fail",
 		Rules:  []string{"P6"},
+		Themes: []history.Theme{history.Stalls},
 		Own:    []string{"raftstore.TestClusterWithoutRoom"},
 	},
 	{
@@ -182,6 +207,7 @@ var storeLog = []Mutant{
 		Old: "\t\tif c.Ops[i].Action != log.Delete {\n", New: "\t\tif c.Ops[i].Action != 0 {\n",
 		Breaks: "a cluster whose disks are full refuses the deletes that would free them",
 		Rules:  []string{"P6"},
+		Themes: []history.Theme{history.Stalls},
 		Own:    []string{"raftstore.TestClusterWithoutRoom"},
 	},
 	{
@@ -189,6 +215,7 @@ var storeLog = []Mutant{
 		Old: "\tif err := errorIn(&d.space.log); err != nil {\n\t\treturn err\n\t}\n\tif err := errorIn(&d.space.file)", New: "\tif err := errorIn(&d.space.file)",
 		Breaks: "a follower whose disk is full begins writes that fail half-way",
 		Rules:  []string{"P6"},
+		Themes: []history.Theme{history.Stalls},
 		Own:    []string{"raftstore.TestAdmit"},
 	},
 	{
@@ -196,6 +223,7 @@ var storeLog = []Mutant{
 		Old: "\t\t\tp.refuseMarker(err)\n", New: "",
 		Breaks: "a marker waits for room on disk, and raft cannot end",
 		Rules:  []string{"P6"},
+		Themes: []history.Theme{history.Stalls},
 		Own:    []string{"raftstore.TestMarkerWithoutRoom"},
 	},
 	{
@@ -203,13 +231,15 @@ var storeLog = []Mutant{
 		Old: "\t\tp.broken = err\n\t\tif p.next", New: "\t\tif p.next",
 		Breaks: "after a failed sync of changes.db later transactions are trusted",
 		Rules:  []string{"P6"}, Peer: "etcd#14370",
-		Own: []string{"raftstore.TestFailedSyncIsNotTrusted"},
+		Themes: []history.Theme{history.Stalls},
+		Own:    []string{"raftstore.TestFailedSyncIsNotTrusted"},
 	},
 	{
 		Name: "follower-behind-is-ready", File: "raftstore/space.go",
 		Old: "\treturn d.store.persister.Lagging(1)\n", New: "\treturn nil\n",
 		Breaks: "a follower that is far behind counts as ready",
 		Rules:  []string{"P7"},
+		Themes: []history.Theme{history.Stalls},
 		Own:    []string{"raftstore.TestFollowerLag"},
 	},
 	{
@@ -217,6 +247,7 @@ var storeLog = []Mutant{
 		Old: "\treturn d.store.persister.Lagging(lagLimit)\n", New: "\treturn nil\n",
 		Breaks: "a follower with a slow disk takes entries until its memory is full",
 		Rules:  []string{"P7", "P2"},
+		Unseen: "a minute of writes does not come near the bound",
 		Own:    []string{"raftstore.TestFollowerLag"},
 	},
 	{
@@ -224,6 +255,7 @@ var storeLog = []Mutant{
 		Old: "agreed := a.At(now); !a.Judged || time.Duration(own-agreed).Abs() > c.bound {", New: "agreed := a.At(now); !a.Judged {",
 		Breaks: "a leader whose clock is wrong moves the log's time",
 		Rules:  []string{"T1"},
+		Themes: []history.Theme{history.Clocks},
 		Own:    []string{"raftstore/internal/clocks.TestStampsWithOneLiar"},
 	},
 	{
@@ -231,6 +263,7 @@ var storeLog = []Mutant{
 		Old: "a.clock = clocks[(a.known-1)/2]", New: "a.clock = clocks[a.known-1]",
 		Breaks: "a single clock that is ahead moves the agreed time",
 		Rules:  []string{"T1"},
+		Themes: []history.Theme{history.Clocks},
 		Own:    []string{"raftstore/internal/clocks.TestStampsWithOneLiar"},
 	},
 	{
@@ -238,6 +271,7 @@ var storeLog = []Mutant{
 		Old: "a.Judged = a.known == 0 || near > a.known/2", New: "a.Judged = a.known == 0 || near >= a.known/2",
 		Breaks: "one of two clocks that differ counts as right",
 		Rules:  []string{"T1"},
+		Themes: []history.Theme{history.Clocks},
 		Own:    []string{"raftstore/internal/clocks.TestTwoClocksDiffer"},
 	},
 	{
@@ -245,6 +279,7 @@ var storeLog = []Mutant{
 		Old: "\tdefault:\n\t\tc.last += log.Time(passed)\n", New: "\tdefault:\n\t\tc.last = to\n",
 		Breaks: "while the log's time is ahead it stands still, and clients with right clocks are refused",
 		Rules:  []string{"T1"},
+		Themes: []history.Theme{history.Clocks},
 		Own:    []string{"raftstore/internal/clocks.TestClockSetBack"},
 	},
 	{
@@ -252,6 +287,7 @@ var storeLog = []Mutant{
 		Old: "case a.Judged && !a.Alone() && ahead <= slewWithin:", New: "case (a.Judged || true) && ahead <= slewWithin:",
 		Breaks: "the log's time is slowed by a clock that may be the wrong one",
 		Rules:  []string{"T1"},
+		Themes: []history.Theme{history.Clocks},
 		Own:    []string{"raftstore/internal/clocks.TestTimeComesBack"},
 	},
 	{
@@ -259,6 +295,7 @@ var storeLog = []Mutant{
 		Old: "off := wall - elapsed; off > bound {", New: "off := wall - elapsed; off > bound<<20 {",
 		Breaks: "the clock of a lone server that leaps ahead is stamped into the log",
 		Rules:  []string{"T1"},
+		Themes: []history.Theme{history.Clocks},
 		Own:    []string{"raftstore/internal/clocks.TestClockJump"},
 	},
 	{
@@ -266,6 +303,7 @@ var storeLog = []Mutant{
 		Old: "if !p.best.At.IsZero() && now.Sub(p.answer) <= clockStale {", New: "if !p.best.At.IsZero() {",
 		Breaks: "a clock that was read long ago counts in the agreement",
 		Rules:  []string{"T1"},
+		Themes: []history.Theme{history.Clocks},
 		Own:    []string{"raftstore/internal/clocks.TestOldReadingsDoNotCount"},
 	},
 	{
@@ -280,6 +318,7 @@ var storeLog = []Mutant{
 		Old: " || l.store.times.clocks.Agreement.Load().Wrong(string(m.ID)) {", New: " {",
 		Breaks: "the leadership goes to a server whose clock is wrong",
 		Rules:  []string{"T1"},
+		Themes: []history.Theme{history.Clocks},
 		Own:    []string{"raftstore.TestHeirMayLead"},
 	},
 }

@@ -1,5 +1,7 @@
 package mutants
 
+import "rutter/integration/simulate/history"
+
 // storeTransport are the mutants of what servers send each other, and of who leads.
 var storeTransport = []Mutant{
 	{
@@ -7,20 +9,23 @@ var storeTransport = []Mutant{
 		Old: "\tfor range MaxPool {\n", New: "\tfor range 0 {\n",
 		Breaks: "a request for a vote is lost with a connection that broke before, and an election takes a timeout more",
 		Rules:  []string{"P4"}, Past: "the lost vote",
-		Own: []string{"raftstore.TestVotesOverLivingConnections"},
+		Themes: []history.Theme{history.Elections},
+		Own:    []string{"raftstore.TestVotesOverLivingConnections"},
 	},
 	{
 		Name: "refused-pipeline-stays", File: "raftstore/internal/peer/pipelines/pipelines.go",
 		Old: "\t\t\tif refused {\n", New: "\t\t\tif refused && f == nil {\n",
 		Breaks: "a follower that refused entries once gets none as long as the leader leads",
 		Rules:  []string{"P7"}, Past: "pipelines that were never closed",
-		Own: []string{"raftstore/internal/peer/pipelines.TestRefusedPipelineEnds"},
+		Themes: []history.Theme{history.Stalls},
+		Own:    []string{"raftstore/internal/peer/pipelines.TestRefusedPipelineEnds"},
 	},
 	{
 		Name: "commit-of-an-earlier-term", File: "raftstore/internal/peer/pipelines/pipelines.go",
 		Old: "c.term != p.last.Term || c.index > p.last.PrevLogEntry", New: "c.index > p.last.PrevLogEntry",
 		Breaks: "a follower is told of a commit of an earlier term, at whose index it may have another entry",
 		Rules:  []string{"P4"},
+		Themes: []history.Theme{history.Acknowledged},
 		Own:    []string{"raftstore/internal/peer/pipelines.TestPipelinesTellCommits"},
 	},
 	{
@@ -28,6 +33,7 @@ var storeTransport = []Mutant{
 		Old: "c.term != p.last.Term || c.index > p.last.PrevLogEntry || ", New: "c.term != p.last.Term || ",
 		Breaks: "a follower is told of a commit beyond the entries that it has from this leader",
 		Rules:  []string{"P4"},
+		Themes: []history.Theme{history.Acknowledged},
 		Own:    []string{"raftstore/internal/peer/pipelines.TestPipelinesTellCommits"},
 	},
 	{
@@ -35,20 +41,23 @@ var storeTransport = []Mutant{
 		Old: "\t\targs.LeaderCommitIndex = p.set.Bound(args.LeaderCommitIndex)\n", New: "\t\t_ = p.set.Bound(args.LeaderCommitIndex)\n",
 		Breaks: "a pipeline tells followers a commit that the leader's own disk does not have",
 		Rules:  []string{"P3"}, Peer: "etcd#14370",
-		Own: []string{"raftstore/internal/peer/pipelines.TestPipelinesBoundCommits"},
+		Themes: []history.Theme{history.Acknowledged},
+		Own:    []string{"raftstore/internal/peer/pipelines.TestPipelinesBoundCommits"},
 	},
 	{
 		Name: "commit-in-a-request-unbounded", File: "raftstore/internal/peer/transport.go",
 		Old: "\targs.LeaderCommitIndex = t.opts.Log.Bound(args.LeaderCommitIndex)\n", New: "",
 		Breaks: "a heartbeat tells followers a commit that the leader's own disk does not have",
 		Rules:  []string{"P3"}, Peer: "etcd#14370",
-		Own: []string{"raftstore.TestNothingOutBeforeLeadersDisk"},
+		Themes: []history.Theme{history.Acknowledged},
+		Own:    []string{"raftstore.TestNothingOutBeforeLeadersDisk"},
 	},
 	{
 		Name: "orphan-of-a-broken-connection", File: "raftstore/internal/peer/orphan/orphan.go",
 		Old: "\t\t\treturn w.closes(ctx, address)\n", New: "\t\t\treturn true\n",
 		Breaks: "a broken connection makes a follower stand for election against a leader that lives",
 		Rules:  []string{"P4"},
+		Themes: []history.Theme{history.Elections},
 		Own:    []string{"raftstore.TestBrokenConnectionsReplaceNobody"},
 	},
 	{
@@ -56,20 +65,23 @@ var storeTransport = []Mutant{
 		Old: "const apart = 150 * time.Millisecond", New: "const apart = 0 * time.Millisecond",
 		Breaks: "all followers of a dead leader stand at once and split the votes",
 		Rules:  []string{"P4"}, Past: "elections under writers",
-		Own: []string{"raftstore/internal/peer/orphan.TestCandidateHasItsTime"},
+		Themes: []history.Theme{history.Elections},
+		Own:    []string{"raftstore/internal/peer/orphan.TestCandidateHasItsTime"},
 	},
 	{
 		Name: "orphan-forgets-its-leader", File: "raftstore/internal/peer/orphan/orphan.go",
 		Old: "if now != \"\" && string(now) != address || w.Stopping() {", New: "if string(now) != address || w.Stopping() {",
 		Breaks: "a request for a vote ends the watch of a leader before it is found to have ended",
 		Rules:  []string{"P4"}, Past: "elections under writers",
-		Own: []string{"raftstore/internal/peer/orphan.TestVoteRequestBeforeTheLeaderIsFoundEnded"},
+		Themes: []history.Theme{history.Elections},
+		Own:    []string{"raftstore/internal/peer/orphan.TestVoteRequestBeforeTheLeaderIsFoundEnded"},
 	},
 	{
 		Name: "orphan-asks-once", File: "raftstore/internal/peer/orphan/orphan.go",
 		Old: "\tfor range closing {\n", New: "\tfor range 0 {\n",
 		Breaks: "a leader whose port closes after its connections is waited for as if it lived",
 		Rules:  []string{"P4"},
+		Themes: []history.Theme{history.Elections},
 		Own:    []string{"raftstore/internal/peer/orphan.TestPortThatClosesLate"},
 	},
 	{
@@ -77,6 +89,7 @@ var storeTransport = []Mutant{
 		Old: "\tif rank < 0 || w.Unfit() != nil {\n", New: "\tif rank >= 0 || w.Unfit() != nil {\n",
 		Breaks: "a leader that was killed is replaced only after the heartbeat's timeout",
 		Rules:  []string{"P4"},
+		Themes: []history.Theme{history.Elections},
 		Own:    []string{"raftstore.TestEndedLeaderIsReplacedAtOnce"},
 	},
 	{
@@ -84,6 +97,7 @@ var storeTransport = []Mutant{
 		Old: "\tif err := t.opts.Unfit(); err != nil {\n", New: "\tif err := t.opts.Unfit(); err != nil && args == nil {\n",
 		Breaks: "a server whose disk hangs stands for election, again and again",
 		Rules:  []string{"P6"},
+		Themes: []history.Theme{history.Stalls},
 		Own:    []string{"raftstore.TestLeaderDiskHangs"},
 	},
 	{
@@ -91,20 +105,23 @@ var storeTransport = []Mutant{
 		Old: "if ok && request.Term == r.CurrentTerm() && r.State() == raft.Follower {", New: "if ok && request.Term > 0 {",
 		Breaks: "a heartbeat is handled beside a change of the term, and a later term's server follows an old leader",
 		Rules:  []string{"P4"}, Past: "heartbeats of an old term",
-		Own: []string{"raftstore.TestHeartbeatChangesNoTerm"},
+		Themes: []history.Theme{history.Stale, history.Elections},
+		Own:    []string{"raftstore.TestHeartbeatChangesNoTerm"},
 	},
 	{
 		Name: "term-beside-a-heartbeat", File: "raftstore/internal/peer/heartbeat/heartbeat.go",
 		Old: "\tif t.saved.Load() == term {\n\t\treturn nil\n\t}\n\tt.mu.Lock()\n\tdefer t.mu.Unlock()\n", New: "\tif t.saved.Load() == term {\n\t\treturn nil\n\t}\n",
 		Breaks: "a new term begins while a heartbeat of the old one is handled",
 		Rules:  []string{"P4"}, Past: "heartbeats of an old term",
-		Own: []string{"raftstore/internal/peer/heartbeat.TestTermWaitsForHeartbeat"},
+		Themes: []history.Theme{history.Stale, history.Elections},
+		Own:    []string{"raftstore/internal/peer/heartbeat.TestTermWaitsForHeartbeat"},
 	},
 	{
 		Name: "confirmed-by-an-old-term", File: "raftstore/internal/peer/acks.go",
 		Old: "last, ok := a.of[id]; ok && last.term == term {", New: "last, ok := a.of[id]; ok {",
 		Breaks: "answers of an earlier term prove that a server leads",
 		Rules:  []string{"V1"},
+		Themes: []history.Theme{history.Stale, history.Elections},
 		Own:    []string{"raftstore/internal/peer.TestConfirmedByMajority"},
 	},
 	{
@@ -112,6 +129,7 @@ var storeTransport = []Mutant{
 		Old: "return begun[need-1]", New: "return begun[0]",
 		Breaks: "the newest answer of any follower proves that a server leads",
 		Rules:  []string{"V1"},
+		Themes: []history.Theme{history.Stale, history.Elections},
 		Own:    []string{"raftstore/internal/peer.TestConfirmedByMajority"},
 	},
 	{
@@ -119,13 +137,15 @@ var storeTransport = []Mutant{
 		Old: "\t\tt.acks.note(id, args.Term, begun)\n", New: "\t\tt.acks.note(id, args.Term, begun.Add(time.Since(begun)))\n",
 		Breaks: "an answer that was held back counts as of the time when it came",
 		Rules:  []string{"V1", "R1"}, Peer: "etcd#20418",
-		Own: []string{"raftstore/internal/peer.TestConfirmedSinceTheRequest"},
+		Themes: []history.Theme{history.Stale, history.Elections},
+		Own:    []string{"raftstore/internal/peer.TestConfirmedSinceTheRequest"},
 	},
 	{
 		Name: "heir-not-caught-up", File: "raftstore/handover.go",
 		Old: "if i.last() >= last && l.store.proposer.queue.Idle() && r.LastIndex() == last {", New: "if i.last() > 0 {",
 		Breaks: "the leadership is handed to a server that lacks entries, while changes are under way",
 		Rules:  []string{"P3"},
+		Themes: []history.Theme{history.Elections},
 		Own:    []string{"raftstore.TestHandOverUnderLoad"},
 	},
 	{
@@ -133,6 +153,7 @@ var storeTransport = []Mutant{
 		Old: "if ours.IsZero() || theirs.IsZero() || ours == theirs {", New: "if ours.IsZero() || theirs.IsZero() || len(ours) == len(theirs) {",
 		Breaks: "a server of another cluster sends raft's messages to this one",
 		Rules:  []string{"S8"},
+		Themes: []history.Theme{history.Timelines},
 		Own:    []string{"raftstore.TestOtherClusterIsRefused"},
 	},
 	{
@@ -140,6 +161,7 @@ var storeTransport = []Mutant{
 		Old: "if role(b.store.lead.role.Load()) == leaving {", New: "if role(b.store.lead.role.Load()) > leaving {",
 		Breaks: "readers add entries while the leadership is handed over, and the next leader lacks them",
 		Rules:  []string{"P3"},
+		Themes: []history.Theme{history.Stale, history.Elections},
 		Own:    []string{"raftstore.TestNoBarrierWhileLeaving"},
 	},
 	{
@@ -151,6 +173,7 @@ var storeTransport = []Mutant{
 `,
 		Breaks: "a leader that waits in a pipeline never ends",
 		Rules:  []string{"P7"}, Past: Survivor,
-		Own: []string{"raftstore/internal/peer/pipelines.TestShutdownOfAStuckPipeline"},
+		Themes: []history.Theme{history.Stale, history.Elections},
+		Own:    []string{"raftstore/internal/peer/pipelines.TestShutdownOfAStuckPipeline"},
 	},
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"rutter/integration/simulate/history"
 )
 
 // Mutant is one place of the product that is broken on purpose.
@@ -23,6 +25,10 @@ type Mutant struct {
 	Peer string
 	// Past is empty, Survivor, or the bug of ours that it plants again.
 	Past string
+	// Themes are those of the histories in which it is looked for; empty: those of its File's package.
+	Themes []history.Theme
+	// Unseen says why no history of a whole cluster can show it; empty: one may.
+	Unseen string
 	// Own are the tests that notice it, as FOLDER.TEST or FOLDER.TEST/SUBTEST from the
 	// module's root. Each of them must fail. If empty, the simulator must find it.
 	Own []string

@@ -26,6 +26,8 @@ func bookmark(p *past, report report) {
 		switch e := r.Event.(type) {
 		case seen.Process:
 			delete(at, r.Who)
+		case seen.Reset:
+			delete(at, e.Stream) // it begins anew
 		case seen.Restored:
 			clear(at)
 		case seen.Agent:

@@ -47,6 +47,10 @@ func All() []Oracle {
 		{"barrier", "a barrier is done only when each kernel has what it waited for", "B1 B2 B3 L2", barrier},
 		{"liveness", "a compute node is unknown only when it was away, and running at the end", "B2", liveness},
 		{"bounded", "nothing grows over its bound", "P2 W1", bounded},
+		{"window", "servers remember change ids as long and as many as they are to, and take no id that is ahead or another change's", "T2 P5 A2", window},
+		{"cursor", "a reader whose place is not in the log is refused", "F4 F6 P4 S8", cursor},
+		{"available", "writes are taken while only a minority of the servers is in trouble", "P4 P6 P7", available},
+		{"election", "a leader that ended is replaced in time", "P4", election},
 		{"healthy", "after the last fault all servers are ready, equally far, and have one leader; none ended by itself", "P4 P6 P7", healthy},
 	}
 }

@@ -50,8 +50,14 @@ func newPast(records []seen.Record) *past {
 		case seen.Restored:
 			p.restored = append(p.restored, i)
 		case seen.WriteBegun:
+			if e.Surface == SurfaceReused {
+				continue // see window
+			}
 			p.change(r, i, e.Change, r.At)
 		case seen.Write:
+			if e.Surface == SurfaceReused {
+				continue
+			}
 			c := p.change(r, i, e.Change, e.From)
 			c.from = min(c.from, e.From)
 			c.attempts = append(c.attempts, attempt{i, e})

@@ -19,7 +19,7 @@ const Carried = 30 * time.Second
 
 // cache looks for agents that waited for their disks.
 func cache(p *past, report report) {
-	var disks []trouble // under way
+	var disks []diskTrouble // under way
 	var wrote []seen.Write
 	looks := make(map[string]seen.Agent)
 	for _, r := range p.records {
@@ -33,24 +33,24 @@ func cache(p *past, report report) {
 		case seen.Agent:
 			looks[r.Who] = e
 		case seen.Process:
-			disks = slices.DeleteFunc(disks, func(t trouble) bool { return t.fault.On == r.Who || strings.HasPrefix(r.Who, "s") })
+			disks = slices.DeleteFunc(disks, func(t diskTrouble) bool { return t.fault.On == r.Who || strings.HasPrefix(r.Who, "s") })
 		case seen.Fault:
 			if !e.Over {
-				disks = slices.DeleteFunc(disks, func(t trouble) bool { return t.mixedWith(e.Fault) })
+				disks = slices.DeleteFunc(disks, func(t diskTrouble) bool { return t.mixedWith(e.Fault) })
 			}
-			switch i := slices.IndexFunc(disks, func(t trouble) bool { return t.fault == e.Fault }); {
+			switch i := slices.IndexFunc(disks, func(t diskTrouble) bool { return t.fault == e.Fault }); {
 			case e.Over && i >= 0:
 				disks[i].judge(r.At, wrote, looks, report)
 				disks = slices.Delete(disks, i, i+1)
 			case !e.Over && ofDisk(e.Fault) && alone(p, r):
-				disks = append(disks, trouble{e.Fault, r.At})
+				disks = append(disks, diskTrouble{e.Fault, r.At})
 			}
 		}
 	}
 }
 
-// trouble is a fault of an agent's disk that is under way, alone.
-type trouble struct {
+// diskTrouble is a fault of an agent's disk that is under way, alone.
+type diskTrouble struct {
 	fault history.Fault
 	began time.Duration
 }
@@ -61,13 +61,13 @@ func ofDisk(f history.Fault) bool {
 }
 
 // mixedWith reports whether another fault may keep the agent from programming.
-func (t trouble) mixedWith(f history.Fault) bool {
+func (t diskTrouble) mixedWith(f history.Fault) bool {
 	return !strings.HasPrefix(f.On, "cn") || f.On == t.fault.On || f.To == t.fault.On
 }
 
 // alone reports whether no fault was under way for a while before a record of one.
 func alone(p *past, r seen.Record) bool {
-	t := trouble{fault: r.Event.(seen.Fault).Fault}
+	t := diskTrouble{fault: r.Event.(seen.Fault).Fault}
 	for _, before := range p.records[:r.N] {
 		e, is := before.Event.(seen.Fault)
 		if is && t.mixedWith(e.Fault) && before.At+e.Fault.For > r.At-Carried {
@@ -78,7 +78,7 @@ func alone(p *past, r seen.Record) bool {
 }
 
 // judge looks at the end of the fault whether the agent has programmed what is old enough.
-func (t trouble) judge(at time.Duration, wrote []seen.Write, looks map[string]seen.Agent, report report) {
+func (t diskTrouble) judge(at time.Duration, wrote []seen.Write, looks map[string]seen.Agent, report report) {
 	const between = 2 * time.Second // of looks
 	for _, w := range slices.Backward(wrote) {
 		if w.Until < at-between-Carried || w.Until < t.began-Carried {

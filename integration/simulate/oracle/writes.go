@@ -47,7 +47,7 @@ func acknowledged(p *past, report report) {
 	for _, c := range p.all() {
 		refused := false
 		for _, a := range c.attempts {
-			refused = refused || a.Outcome == seen.Refused
+			refused = refused || a.Outcome == seen.Refused && !Forgotten(a.Write)
 			if a.Outcome != seen.Accepted || a.Result.Events == 0 || a.Result.First < p.floor() || p.replaced(a.n, a.Result.Last) {
 				continue
 			}
@@ -98,7 +98,7 @@ func once(p *past, report report) {
 			if ok && a.Outcome == seen.Accepted && (r.First != f.First || r.Last != f.Last || r.Events != f.Events || !slices.Equal(r.IDs, f.IDs)) && !p.between(first, a.Write) {
 				report("change %s of %s was accepted as %d to %d, and later as %d to %d", c.id, c.who, f.First, f.Last, r.First, r.Last)
 			}
-			if ok && a.Outcome == seen.Refused && a.From > first.Until && !p.between(first, a.Write) {
+			if ok && a.Outcome == seen.Refused && a.From > first.Until && !p.between(first, a.Write) && !Forgotten(a.Write) {
 				report("change %s of %s was accepted as %d to %d, and later refused: %v", c.id, c.who, f.First, f.Last, a.Refusal)
 			}
 		}

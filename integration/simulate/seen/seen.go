@@ -280,6 +280,34 @@ type Restored struct {
 	From, To log.Cursor // the head before, and the backup's, with the new cluster
 }
 
+// Remembered says how long and how many change ids servers of this history remember, and, if
+// Looked, how many one has in its file.
+type Remembered struct {
+	Age    time.Duration
+	Count  int
+	IDs    int
+	Looked bool
+}
+
+// Probe is an answer to a reader whose place is not in the log.
+type Probe struct {
+	Server   string
+	What     string // what is wrong with it
+	Cursor   log.Cursor
+	Followed bool // it was not refused
+	Err      string
+}
+
+// Succession is how long it took until another server led, after a leader had ended.
+type Succession struct {
+	How  history.Kind // the fault that ended it
+	By   string       // "": none led until Took
+	Took time.Duration
+}
+
+func (Remembered) event()  {}
+func (Probe) event()       {}
+func (Succession) event()  {}
 func (Write) event()       {}
 func (WriteBegun) event()  {}
 func (Read) event()        {}

@@ -103,8 +103,13 @@ func uuid(rnd *rand.Rand) (id log.UUID) {
 
 // changeID is a version 7 UUID of now.
 func changeID(rnd *rand.Rand) log.UUID {
+	return changeIDAt(rnd, time.Now())
+}
+
+// changeIDAt is a version 7 UUID of a time.
+func changeIDAt(rnd *rand.Rand, at time.Time) log.UUID {
 	id := uuid(rnd)
-	ms := uint64(time.Now().UnixMilli())
+	ms := uint64(at.UnixMilli())
 	for i := range 6 {
 		id[i] = byte(ms >> (40 - 8*i))
 	}
@@ -123,6 +128,9 @@ func op(action log.Action, kind log.Kind, id, format string, args ...any) log.Op
 
 // owner owns all that is made.
 var owner = log.UUID{0: 0x93, 6: 0x40, 8: 0x80, 15: 0x53}
+
+// vmsAtOnce is how many VMs one change makes at the beginning.
+const vmsAtOnce = 20
 
 // Objects that each world has.
 const (
@@ -157,11 +165,24 @@ func (w *world) founding() (all [][]log.Op) {
 	for i := range w.h.Agents {
 		all = append(all, w.model.create(rnd, i))
 	}
+	still := model{next: 1 << 16} // of VMs that no client knows
+	for begun := 0; begun < w.h.VMs; begun += vmsAtOnce {
+		var ops []log.Op
+		for i := range min(vmsAtOnce, w.h.VMs-begun) {
+			ops = append(ops, still.createOn(rnd, 0, i%2)...)
+		}
+		all = append(all, ops)
+	}
 	return all
 }
 
-// create makes a VM with a NIC on a node.
+// create makes a VM with a NIC on a node, on any network.
 func (m *model) create(rnd *rand.Rand, cn int) []log.Op {
+	return m.createOn(rnd, cn, rnd.IntN(registers))
+}
+
+// createOn makes a VM with a NIC on a node and a network.
+func (m *model) createOn(rnd *rand.Rand, cn, network int) []log.Op {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.next++
@@ -170,7 +191,7 @@ func (m *model) create(rnd *rand.Rand, cn int) []log.Op {
 	return []log.Op{
 		op(log.Create, log.KindVM, "", `{"uuid":%q,"alias":"vm%d","owner_uuid":%q,"brand":"joyent","state":"running","server_uuid":%q}`, v.id, m.next, owner, cnID(cn)),
 		op(log.Create, log.KindNIC, "", `{"mac":%q,"belongs_to_type":"zone","belongs_to_uuid":%q,"owner_uuid":%q,"cn_uuid":%q,"network_uuid":%q,"state":"running","primary":true}`,
-			v.mac, v.id, owner, cnID(cn), networkID(rnd.IntN(registers))),
+			v.mac, v.id, owner, cnID(cn), networkID(network)),
 	}
 }
 
@@ -190,10 +211,21 @@ func (m *model) pick(rnd *rand.Rand, remove bool) (v vm, ok bool) {
 	return v, true
 }
 
+// more reports whether clients know more than n VMs.
+func (m *model) more(n int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.vms) > n
+}
+
 // ops draws the operations of one change.
 func (w *world) ops(rnd *rand.Rand, who string, n int) []log.Op {
 	m := &w.model
-	switch k := rnd.IntN(100); {
+	k := rnd.IntN(100)
+	if k < 25 && w.h.VMs > 0 && m.more(w.h.Agents) {
+		k += 25 // with few VMs, nodes begin and end to want scopes
+	}
+	switch {
 	case k < 25:
 		return m.create(rnd, rnd.IntN(w.h.Agents))
 	case k < 40:
@@ -273,8 +305,10 @@ func (w *world) writer(ctx context.Context, i int) {
 			<-ended
 		}()
 	}
+	old := &late{w: w, rnd: w.rand("late " + who)}
 	for n := 0; ctx.Err() == nil; n++ {
 		c := &log.Change{ID: changeID(rnd), Ops: w.ops(rnd, who, n)}
+		old.note(c)
 		for try := 0; ; try++ {
 			within, cancel := context.WithTimeout(w.ctx, 10*time.Second)
 			e := w.write(within, who, surface, send, c)
@@ -285,19 +319,36 @@ func (w *world) writer(ctx context.Context, i int) {
 			}
 			pause(w.ctx, 200*time.Millisecond)
 		}
+		old.again(who, surface, send)
 		pause(ctx, time.Duration(rnd.Int64N(int64(w.think()))))
 	}
 }
 
-// think is the longest pause of a writer between two writes.
-func (w *world) think() time.Duration { return time.Second }
+const (
+	// usualThink is the longest pause of a client between two requests.
+	usualThink = time.Second
+	// busyThink is it of clients that write or read much.
+	busyThink = 300 * time.Millisecond
+)
+
+// think is the longest pause of a writer between two writes, and twice that of a reader.
+func (w *world) think() time.Duration {
+	if w.h.Busy {
+		return busyThink
+	}
+	return usualThink
+}
 
 // pause waits, at most until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
+func pause(ctx context.Context, d time.Duration) { pauseUnless(ctx, nil, d) }
+
+// pauseUnless waits, at most until ctx ends or there is a value.
+func pauseUnless(ctx context.Context, turned <-chan struct{}, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
+	case <-turned:
 	case <-timer.C:
 	}
 }

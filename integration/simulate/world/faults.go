@@ -165,6 +165,9 @@ func (w *world) down(m machine, f history.Fault) error {
 	}
 	defer m.release()
 	s, isServer := m.(*server)
+	if isServer {
+		succeeds(w, s, f.Kind)
+	}
 	var err error
 	switch f.Kind {
 	case history.Stop:

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"rutter/integration/simulate/oracle"
 	"rutter/integration/simulate/seen"
 	"rutter/log"
 	"rutter/projections/desired"
@@ -20,6 +21,7 @@ const recovery = 60 * time.Second
 
 // heal waits until all is healthy, and checks what must hold then.
 func (w *world) heal() {
+	lapse(w)
 	begun := time.Now()
 	var why []string
 	for {
@@ -35,6 +37,7 @@ func (w *world) heal() {
 		time.Sleep(500 * time.Millisecond)
 	}
 	w.count("healthy after s", int(time.Since(begun).Seconds()))
+	remembered(w)
 	w.judge()
 }
 
@@ -96,7 +99,7 @@ func (w *world) unprogrammed(n *node, store *raftstore.Store) (why []string) {
 	if runs != "running" { // its session is known to its server before the leader writes that it runs
 		why = append(why, fmt.Sprintf("%s runs, and is %s in the log", n.name, runs))
 	}
-	lacks := n.kernel.differences(want)
+	lacks := n.kernel.unlike(want)
 	status := a.Status()
 	e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Differences: lacks, Mismatches: status.Mismatches}
 	w.seen.Add(n.name, e)
@@ -180,7 +183,7 @@ func (w *world) acknowledged(id string, floor log.Seq, all []log.Entry) {
 	records := w.seen.Records()
 	for i, r := range records {
 		e, is := r.Event.(seen.Write)
-		if !is {
+		if !is || e.Surface == oracle.SurfaceReused {
 			continue
 		}
 		if to, restored := restoredTo(records, i); restored && e.Result.Last > to || restored && e.Outcome != seen.Accepted {
@@ -190,7 +193,7 @@ func (w *world) acknowledged(id string, floor log.Seq, all []log.Entry) {
 		switch {
 		case e.Outcome == seen.Accepted && e.Result.Events > 0 && e.Result.First >= floor && (!there || p != place{e.Result.First, e.Result.Last}):
 			w.fail("%s: change %s of %s was accepted at %v as %d to %d, and is %v in the log", id, e.Change.ID, r.Who, e.Until, e.Result.First, e.Result.Last, p)
-		case e.Outcome == seen.Refused && there:
+		case e.Outcome == seen.Refused && there && !oracle.Forgotten(e):
 			w.fail("%s: change %s of %s was refused at %v (%v), and is in the log at %d", id, e.Change.ID, r.Who, e.Until, e.Refusal, p.first)
 		}
 	}

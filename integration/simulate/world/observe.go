@@ -80,7 +80,7 @@ func (w *observer) nodesNow() {
 			e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Mismatches: status.Mismatches}
 			if n.looked != m.head && status.Cursor == m.head && status.Programmed == m.head.Seq && !n.kernel.meddledWith() {
 				n.looked = m.head
-				e.Compared, e.Differences = true, n.kernel.differences(m.want(n))
+				e.Compared, e.Differences = true, n.kernel.unlike(m.want(n))
 				if len(e.Differences) == 0 {
 					n.kernel.wasRight()
 				}
@@ -106,7 +106,7 @@ func (w *observer) lacking(seq log.Seq, concerned func(*node) bool) (lack map[st
 				continue
 			}
 			w.count("barrier kernels", 1)
-			if d := n.kernel.differences(m.want(n)); len(d) > 0 {
+			if d := n.kernel.unlike(m.want(n)); len(d) > 0 {
 				lack[n.name] = fmt.Sprintf("%d steps: %s", len(d), strings.Join(d[:min(3, len(d))], "; "))
 			}
 		}

@@ -152,7 +152,7 @@ func (w *world) waiter(ctx context.Context, i int) {
 		}
 		w.seen.Add(who, e)
 		w.count(fmt.Sprintf("barrier done=%v", e.Done), 1)
-		pause(ctx, time.Duration(rnd.Int64N(int64(2*w.think()))))
+		pauseUnless(ctx, w.turned, time.Duration(rnd.Int64N(int64(2*usualThink))))
 	}
 }
 

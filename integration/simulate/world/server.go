@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"rutter/cmd/rutter/serve"
+	"rutter/integration/simulate/history"
 	"rutter/integration/simulate/network"
 	"rutter/integration/simulate/seen"
 	"rutter/raftstore"
@@ -97,7 +98,7 @@ func (s *server) options() serve.Options {
 	o := serve.Options{
 		Store: raftstore.Config{
 			ID: s.id, Dir: s.dir, Listen: s.address(peerPort), Network: peerNetwork{s.host}, InitialMembers: s.w.members,
-			Now: s.clock.now, DiskDelay: s.disk.delay, Features: s.features.Load(), RaftLog: s.w.raftLog(),
+			Now: s.clock.now, DiskDelay: s.disk.delay, Features: s.features.Load(), RaftLog: raftLog(s.w.h),
 			MarkerEvery: 2 * time.Second, MarkerEntries: 32, TrailingLogs: 64,
 			RingEntries: ringEntries, RingBytes: 256 << 10,
 			PersistDelay: 100 * time.Millisecond, SweepEvents: 128, SweepDelay: 5 * time.Second,
@@ -108,6 +109,9 @@ func (s *server) options() serve.Options {
 		Exit:   func(int) {}, // what waits for the disk ends when the disk goes on
 		Listen: func(address string) (net.Listener, error) { return s.host.Listen(address) },
 		Logger: s.w.logger(s.name), Jitter: share(s.w.jitter("share " + s.name)),
+	}
+	if s.w.h.Window > 0 {
+		o.Store.DedupeAge, o.Store.DedupeCount = history.WindowAge, s.w.h.Window
 	}
 	if s.joins {
 		o.Store.Join = s.peers()

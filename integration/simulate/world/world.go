@@ -62,6 +62,7 @@ type world struct {
 
 	freezing  chan struct{}  // who has put a value here may call synctest.Wait
 	operating chan struct{}  // the operator does one thing at a time
+	turned    chan struct{}  // an agent began or ended: who waits for the fabric asks now
 	zombies   sync.WaitGroup // processes that were killed, and end
 
 	mu       sync.Mutex // protects what follows
@@ -92,7 +93,7 @@ func Run(t *testing.T, h history.History, o Options) (report Report) {
 	w := &world{h: h, o: o, folder: folder, seen: new(seen.Log), coverage: map[string]int{}, ways: map[[2]string]map[int]network.Link{}}
 	defer w.pulse.watch(patience, h.Seed)() // in real time: it is made outside of the bubble
 	synctest.Test(t, func(*testing.T) {
-		w.freezing, w.operating = make(chan struct{}, 1), make(chan struct{}, 1)
+		w.freezing, w.operating, w.turned = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 		w.seen.Watch(w.notice)
 		w.setDate()
 		w.observe = &observer{world: w, heap: heap()}
@@ -135,6 +136,13 @@ func (w *world) notice(r seen.Record) {
 	case seen.Restored:
 		w.last = e.To.Seq
 		w.restores++
+	case seen.Process:
+		if strings.HasPrefix(r.Who, "cn") {
+			select {
+			case w.turned <- struct{}{}:
+			default:
+			}
+		}
 	case seen.Server:
 		if !e.Head.Cluster.IsZero() {
 			w.own = e.Head.Cluster
@@ -194,8 +202,9 @@ func (w *world) revive(m machine, cause error) {
 	})
 }
 
-func (w *world) raftLog() string {
-	if w.h.WAL {
+// raftLog is which log of raft servers of a history have.
+func raftLog(h history.History) string {
+	if h.WAL {
 		return raftstore.RaftLogWAL
 	}
 	return raftstore.RaftLogBolt
@@ -253,6 +262,7 @@ func (w *world) live() {
 	work.Go(func() { w.follower(working, 0, nil) })
 	work.Go(func() { w.follower(working, 1, url.Values{"kind": {"nic"}}) })
 	work.Go(func() { w.awaiter(working) })
+	work.Go(func() { probe(working, w) })
 	work.Go(func() { w.observe.sampler(working) })
 	w.happen()
 	w.seen.Add("world", seen.Process{State: "the faults are over"})
