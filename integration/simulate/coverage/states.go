@@ -22,6 +22,7 @@ const (
 	CertificateNew    = "certificate_new"
 	OlderRefused      = "older_refused"
 	ConnectionReset   = "connection_reset"
+	SVPWhileDown      = "svp_while_servers_down"
 )
 
 // Names of states that Count takes from the log of what was seen.
@@ -99,5 +100,6 @@ var States = []State{
 	{CertificateNew, "a machine got a new certificate", false},
 	{OlderRefused, "an older program refused to start", false},
 	{ConnectionReset, "a connection was reset", false},
+	{SVPWhileDown, "a compute node answered a lookup while no server ran", true},
 	{FaultsTogether, "three or more faults were under way at the same time", true},
 }

@@ -29,4 +29,11 @@ var nodeClients = []Mutant{
 		Rules:  []string{"F7"}, Past: Survivor,
 		Own: []string{"varp.TestAddressOfAnotherNode"},
 	},
+	{
+		Name: "svp-mac-of-any-vnet", File: "projections/lookup.go",
+		Old:    "\tif r == nil || r.home() != log.VNetScope(vnet) {",
+		New:    "\tif r == nil {",
+		Breaks: "SVP answers where a MAC is to whoever asks of another vnet",
+		Rules:  []string{"I3"},
+	},
 }

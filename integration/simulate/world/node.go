@@ -85,6 +85,7 @@ func (n *node) start() error {
 		keeping, stop := context.WithCancel(ctx)
 		var kept sync.WaitGroup
 		kept.Go(func() { n.keep(keeping, keeper, a) })
+		kept.Go(func() { n.answerSVP(keeping, a) })
 		err := a.Run(ctx)
 		stop()
 		kept.Wait()

@@ -254,6 +254,7 @@ func (w *world) live() {
 	work.Go(func() { w.follower(working, 1, url.Values{"kind": {"nic"}}) })
 	work.Go(func() { w.awaiter(working) })
 	work.Go(func() { w.observe.sampler(working) })
+	w.useSurfaces(working, &work)
 	w.happen()
 	w.seen.Add("world", seen.Process{State: "the faults are over"})
 	rest()

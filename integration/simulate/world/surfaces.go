@@ -1,0 +1,13 @@
+package world
+
+import (
+	"context"
+	"sync"
+)
+
+// useSurfaces starts the clients of the surfaces beside writes, reads and the log, until ctx ends.
+func (w *world) useSurfaces(ctx context.Context, work *sync.WaitGroup) {
+	for i := range 2 {
+		work.Go(func() { newAsker(w, i).run(ctx) })
+	}
+}
