@@ -23,6 +23,7 @@ const (
 	OlderRefused      = "older_refused"
 	ConnectionReset   = "connection_reset"
 	SVPWhileDown      = "svp_while_servers_down"
+	ChangefeedAgain   = "changefeed_reconnected"
 )
 
 // Names of states that Count takes from the log of what was seen.
@@ -101,5 +102,6 @@ var States = []State{
 	{OlderRefused, "an older program refused to start", false},
 	{ConnectionReset, "a connection was reset", false},
 	{SVPWhileDown, "a compute node answered a lookup while no server ran", true},
+	{ChangefeedAgain, "a listener of the change feed went on at another server", true},
 	{FaultsTogether, "three or more faults were under way at the same time", true},
 }

@@ -36,4 +36,11 @@ var nodeClients = []Mutant{
 		Breaks: "SVP answers where a MAC is to whoever asks of another vnet",
 		Rules:  []string{"I3"},
 	},
+	{
+		Name: "changefeed-resumes-past-one", File: "api/triton/changefeed/hub.go",
+		Old:    "\t\t\tl.next = at.Seq + 1\n",
+		New:    "\t\t\tl.next = at.Seq + 2\n",
+		Breaks: "a listener of Triton's changefeed that goes on misses the entry behind its last item",
+		Rules:  []string{"F6"},
+	},
 }

@@ -286,6 +286,22 @@ func LookupAnswer(mac *log.MAC, underlay netip.Addr, port uint16) string {
 	return mac.String() + " " + at
 }
 
+// Registered is an answer to a registration at Triton's change feed.
+type Registered struct {
+	Server  string              // its URL
+	Wants   map[string][]string // what of each resource is wanted
+	At      log.Cursor          // behind which the next items are
+	Resumed bool                // else all must be read anew
+	Reason  string              // why not, if the server said so
+}
+
+// Told is an item of the change feed.
+type Told struct {
+	Resource, ID string
+	Subs         []string // what happened
+	At           log.Cursor
+}
+
 // Restored: the cluster's log was replaced by a backup. What is after it is another timeline.
 type Restored struct {
 	From, To log.Cursor // the head before, and the backup's, with the new cluster
@@ -310,4 +326,6 @@ func (Fault) event()       {}
 func (Process) event()     {}
 func (Entries) event()     {}
 func (Lookup) event()      {}
+func (Registered) event()  {}
+func (Told) event()        {}
 func (Restored) event()    {}

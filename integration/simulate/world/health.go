@@ -71,6 +71,9 @@ func (w *world) unhealthy() (why []string) {
 		return why
 	}
 	why = append(why, absent(w.nodes, store)...)
+	for _, l := range w.listeners {
+		why = append(why, l.behind(store)...)
+	}
 	for _, n := range w.nodes {
 		why = append(why, w.unprogrammed(n, store)...)
 	}

@@ -56,6 +56,7 @@ type world struct {
 	// certificates are those of all; nil: without TLS.
 	certificates *certificates
 	observe      *observer
+	listeners    []*listener
 
 	freezing  chan struct{}  // who has put a value here may call synctest.Wait
 	operating chan struct{}  // the operator does one thing at a time
