@@ -24,6 +24,7 @@ const (
 	ConnectionReset   = "connection_reset"
 	SVPWhileDown      = "svp_while_servers_down"
 	ChangefeedAgain   = "changefeed_reconnected"
+	StreamAwaited     = "stream_await"
 )
 
 // Names of states that Count takes from the log of what was seen.
@@ -103,5 +104,6 @@ var States = []State{
 	{ConnectionReset, "a connection was reset", false},
 	{SVPWhileDown, "a compute node answered a lookup while no server ran", true},
 	{ChangefeedAgain, "a listener of the change feed went on at another server", true},
+	{StreamAwaited, "compute nodes had what was written over a write stream, as its client was told", true},
 	{FaultsTogether, "three or more faults were under way at the same time", true},
 }

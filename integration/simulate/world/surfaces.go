@@ -10,6 +10,7 @@ func (w *world) useSurfaces(ctx context.Context, work *sync.WaitGroup) {
 	l := newListener(w)
 	w.listeners = append(w.listeners, l)
 	l.start(w.ctx)
+	work.Go(func() { newStreamer(w).run(ctx) })
 	for i := range 2 {
 		work.Go(func() { newAsker(w, i).run(ctx) })
 	}
