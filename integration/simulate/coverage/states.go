@@ -25,6 +25,7 @@ const (
 	SVPWhileDown      = "svp_while_servers_down"
 	ChangefeedAgain   = "changefeed_reconnected"
 	StreamAwaited     = "stream_await"
+	ReportRetried     = "netsync_report_retried"
 )
 
 // Names of states that Count takes from the log of what was seen.
@@ -105,5 +106,6 @@ var States = []State{
 	{SVPWhileDown, "a compute node answered a lookup while no server ran", true},
 	{ChangefeedAgain, "a listener of the change feed went on at another server", true},
 	{StreamAwaited, "compute nodes had what was written over a write stream, as its client was told", true},
+	{ReportRetried, "a compute node sent a change of its NICs again, because it had no answer", true},
 	{FaultsTogether, "three or more faults were under way at the same time", true},
 }

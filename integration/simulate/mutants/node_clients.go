@@ -43,4 +43,11 @@ var nodeClients = []Mutant{
 		Breaks: "a listener of Triton's changefeed that goes on misses the entry behind its last item",
 		Rules:  []string{"F6"},
 	},
+	{
+		Name: "wait-for-nobody", File: "api/internal/nodes/barrier.go",
+		Old:    "\tq.Concern = c.concern()\n",
+		New:    "\tq.Concern, q.Scopes = c.concern(), nil\n",
+		Breaks: "a wait for the compute nodes of a change waits for none of them",
+		Rules:  []string{"B2"},
+	},
 }

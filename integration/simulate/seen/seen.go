@@ -302,6 +302,15 @@ type Told struct {
 	At           log.Cursor
 }
 
+// Reported is a change of a report of a compute node about its NICs, with what its agent was told.
+type Reported struct {
+	CN      log.UUID
+	Change  log.Change
+	Outcome Outcome
+	Last    log.Seq // if accepted: its last entry
+	Err     string
+}
+
 // Restored: the cluster's log was replaced by a backup. What is after it is another timeline.
 type Restored struct {
 	From, To log.Cursor // the head before, and the backup's, with the new cluster
@@ -328,4 +337,5 @@ func (Entries) event()     {}
 func (Lookup) event()      {}
 func (Registered) event()  {}
 func (Told) event()        {}
+func (Reported) event()    {}
 func (Restored) event()    {}

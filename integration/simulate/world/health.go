@@ -71,6 +71,14 @@ func (w *world) unhealthy() (why []string) {
 		return why
 	}
 	why = append(why, absent(w.nodes, store)...)
+	for _, n := range w.nodes {
+		store.View(func(v raftstore.View) {
+			why = append(why, n.source.different(func(kind log.Kind, id string) (log.Object, bool) {
+				r, ok := v.State.Get(kind, id)
+				return r.Object, ok
+			})...)
+		})
+	}
 	for _, l := range w.listeners {
 		why = append(why, l.behind(store)...)
 	}

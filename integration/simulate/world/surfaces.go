@@ -11,6 +11,7 @@ func (w *world) useSurfaces(ctx context.Context, work *sync.WaitGroup) {
 	w.listeners = append(w.listeners, l)
 	l.start(w.ctx)
 	work.Go(func() { newStreamer(w).run(ctx) })
+	work.Go(func() { w.runVMs(ctx) })
 	for i := range 2 {
 		work.Go(func() { newAsker(w, i).run(ctx) })
 	}
