@@ -36,6 +36,7 @@ func (w *world) heal() {
 	}
 	w.count("healthy after s", int(time.Since(begun).Seconds()))
 	w.judge()
+	w.observe.quiet()
 }
 
 // unhealthy says what is not as it is to be when nothing goes wrong and no client writes.

@@ -172,11 +172,15 @@ func (s *vmSource) set(syncer *netsync.Syncer) {
 	s.sync = syncer
 }
 
-// different says in what the log differs from the node's own VMs.
+// different says in what the log differs from the node's own VMs. A VM that a restore took out of
+// the log is no longer the node's to report, if it has a certificate.
 func (s *vmSource) different(get func(log.Kind, string) (log.Object, bool)) (why []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, vm := range s.vms {
+		if _, ok := get(log.KindVM, vm.id.String()); !ok {
+			continue
+		}
 		o, ok := get(log.KindNIC, vm.mac.String())
 		nic, is := o.(*log.NIC)
 		switch {

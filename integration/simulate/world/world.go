@@ -98,7 +98,7 @@ func Run(t *testing.T, h history.History, o Options) (report Report) {
 		w := &world{h: h, o: o, folder: folder, seen: new(seen.Log), coverage: map[string]int{}, ways: map[[2]string]map[int]network.Link{}, freezing: make(chan struct{}, 1), operating: make(chan struct{}, 1)}
 		w.seen.Watch(w.notice)
 		w.setDate()
-		w.observe = &observer{world: w, heap: heap()}
+		w.observe = &observer{world: w, heap: collected()}
 		at := time.Now()
 		w.live()
 		report = Report{Failures: w.failures, Coverage: w.coverage, Simulated: time.Since(at), Seen: w.seen}
