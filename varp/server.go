@@ -195,10 +195,12 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 		_ = ln.Close()
 		s.closeAll(ln)
 	})
-	if err := s.loops.Start(); err != nil {
-		s.cfg.Logger.Warn("SVP: each connection waits for itself, which is slower", "error", err)
+	if _, tcp := ln.(*net.TCPListener); tcp { // the loops take connections of no other sort
+		if err := s.loops.Start(); err != nil {
+			s.cfg.Logger.Warn("SVP: each connection waits for itself, which is slower", "error", err)
+		}
+		defer s.loops.Stop()
 	}
-	defer s.loops.Stop()
 	if s.cfg.Age != nil {
 		running.Go(func() { s.watchAge(ctx) })
 	}

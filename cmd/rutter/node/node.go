@@ -217,7 +217,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 func (n *Node) serve(ctx context.Context, g *errgroup.Group) error {
 	var svpStats func() varp.Stats
 	if enabled(n.opts.SVP) {
-		svp, err := newSVP(n.agent, n.opts.SVPMaxAge, n.opts.Logger)
+		svp, err := NewSVP(n.agent, n.opts.SVPMaxAge, n.opts.Logger)
 		if err != nil {
 			return err
 		}

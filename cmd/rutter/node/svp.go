@@ -16,9 +16,10 @@ import (
 // programs on the node itself.
 const svpConnections = 64
 
-// newSVP returns an SVP server that answers from an agent's replica. Its shootdown log
-// has the changes of that replica.
-func newSVP(a *agent.Agent, maxAge time.Duration, logger *slog.Logger) (*varp.Server, error) {
+// NewSVP returns the SVP server of a node, which answers from an agent's replica, with or
+// without servers of the cluster. Its shootdown log has the changes of that replica. maxAge
+// is varp.Config.MaxAge. It starts nothing.
+func NewSVP(a *agent.Agent, maxAge time.Duration, logger *slog.Logger) (*varp.Server, error) {
 	shootdowns, err := varp.NewShootdowns(varp.ShootdownConfig{Changes: agentChanges{a}, Logger: logger})
 	if err != nil {
 		return nil, err

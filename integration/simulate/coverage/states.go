@@ -22,6 +22,10 @@ const (
 	CertificateNew    = "certificate_new"
 	OlderRefused      = "older_refused"
 	ConnectionReset   = "connection_reset"
+	SVPWhileDown      = "svp_while_servers_down"
+	ChangefeedAgain   = "changefeed_reconnected"
+	StreamAwaited     = "stream_await"
+	ReportRetried     = "netsync_report_retried"
 )
 
 // Names of states that Count takes from the log of what was seen.
@@ -99,5 +103,9 @@ var States = []State{
 	{CertificateNew, "a machine got a new certificate", false},
 	{OlderRefused, "an older program refused to start", false},
 	{ConnectionReset, "a connection was reset", false},
+	{SVPWhileDown, "a compute node answered a lookup while no server ran", true},
+	{ChangefeedAgain, "a listener of the change feed went on at another server", true},
+	{StreamAwaited, "compute nodes had what was written over a write stream, as its client was told", true},
+	{ReportRetried, "a compute node sent a change of its NICs again, because it had no answer", true},
 	{FaultsTogether, "three or more faults were under way at the same time", true},
 }

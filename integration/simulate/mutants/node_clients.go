@@ -29,4 +29,25 @@ var nodeClients = []Mutant{
 		Rules:  []string{"F7"}, Past: Survivor,
 		Own: []string{"varp.TestAddressOfAnotherNode"},
 	},
+	{
+		Name: "svp-mac-of-any-vnet", File: "projections/lookup.go",
+		Old:    "\tif r == nil || r.home() != log.VNetScope(vnet) {",
+		New:    "\tif r == nil {",
+		Breaks: "SVP answers where a MAC is to whoever asks of another vnet",
+		Rules:  []string{"I3"},
+	},
+	{
+		Name: "changefeed-resumes-past-one", File: "api/triton/changefeed/hub.go",
+		Old:    "\t\t\tl.next = at.Seq + 1\n",
+		New:    "\t\t\tl.next = at.Seq + 2\n",
+		Breaks: "a listener of Triton's changefeed that goes on misses the entry behind its last item",
+		Rules:  []string{"F6"},
+	},
+	{
+		Name: "wait-for-nobody", File: "api/internal/nodes/barrier.go",
+		Old:    "\tq.Concern = c.concern()\n",
+		New:    "\tq.Concern, q.Scopes = c.concern(), nil\n",
+		Breaks: "a wait for the compute nodes of a change waits for none of them",
+		Rules:  []string{"B2"},
+	},
 }

@@ -150,6 +150,9 @@ func good(t *testing.T) *cloud {
 	c.add("w1", seen.Barrier{Seq: c.cursor().Seq, Done: true})
 	c.add("w1", seen.Barrier{Seq: c.cursor().Seq, Missing: []string{"cn1"}})
 	c.add("cn1", seen.Step{Text: "del", Deletes: true, Complete: true})
+	c.listens(2)
+	c.add("cn1", seen.Reported{CN: changetest.UUID(11), Outcome: seen.Unknown, Err: "no answer"})
+	c.add("l1", seen.Lookup{Node: "cn1", CN: changetest.UUID(11), VNet: 7, Key: "10.7.0.5", After: c.cursor()})
 	c.add("s1", seen.Queue{Name: "proposals", Size: 3, Bound: 3})
 	c.add("cn1", seen.Write{Surface: SurfaceLie, Outcome: seen.Refused, Change: log.Change{ID: changetest.UUID(98)}})
 	c.add("s1", seen.Fault{Fault: history.Fault{Kind: history.Cut, On: "s1"}, Over: true})
@@ -354,7 +357,7 @@ var breaches = []breach{
 // TestBreaches: each oracle finds what breaks its promise, and there is a breach for each.
 func TestBreaches(t *testing.T) {
 	tested := make(map[string]bool)
-	for _, b := range slices.Concat(breaches, nodeBreaches, aimedBreaches) {
+	for _, b := range slices.Concat(breaches, nodeBreaches, aimedBreaches, lookupBreaches, changefeedBreaches, reportBreaches) {
 		tested[b.oracle] = true
 		t.Run(b.oracle+": "+b.name, func(t *testing.T) {
 			c := good(t)

@@ -4,6 +4,7 @@
 package seen
 
 import (
+	"net/netip"
 	"sync"
 	"time"
 
@@ -266,13 +267,52 @@ type Entries struct {
 	Entries []log.Entry
 }
 
-// Lookup is an answer of SVP or of the API about where a MAC or an address is.
+// Lookup is an answer of a compute node's SVP about where a MAC or an address of a vnet is.
 type Lookup struct {
-	Server string
-	VNet   uint32
-	Key    string
-	Answer string // "": none
-	Seq    log.Seq
+	Node        string // that was asked
+	CN          log.UUID
+	VNet        uint32
+	Key         string // the MAC, or the address
+	Answer      string // "": not found; see LookupAnswer
+	From, Until time.Duration
+	After       log.Cursor // the node's bookmark before the question
+	Whole       bool       // the node held all of the vnet, before the question and after the answer
+	Err         string     // no answer, although the node's agent ran all the time
+}
+
+// LookupAnswer is the text of an answer: the underlay address and port, for an address with its
+// MAC before them.
+func LookupAnswer(mac *log.MAC, underlay netip.Addr, port uint16) string {
+	at := netip.AddrPortFrom(underlay, port).String()
+	if mac == nil {
+		return at
+	}
+	return mac.String() + " " + at
+}
+
+// Registered is an answer to a registration at Triton's change feed.
+type Registered struct {
+	Server  string              // its URL
+	Wants   map[string][]string // what of each resource is wanted
+	At      log.Cursor          // behind which the next items are
+	Resumed bool                // else all must be read anew
+	Reason  string              // why not, if the server said so
+}
+
+// Told is an item of the change feed.
+type Told struct {
+	Resource, ID string
+	Subs         []string // what happened
+	At           log.Cursor
+}
+
+// Reported is a change of a report of a compute node about its NICs, with what its agent was told.
+type Reported struct {
+	CN      log.UUID
+	Change  log.Change
+	Outcome Outcome
+	Last    log.Seq // if accepted: its last entry
+	Err     string
 }
 
 // Restored: the cluster's log was replaced by a backup. What is after it is another timeline.
@@ -327,4 +367,7 @@ func (Fault) event()       {}
 func (Process) event()     {}
 func (Entries) event()     {}
 func (Lookup) event()      {}
+func (Registered) event()  {}
+func (Told) event()        {}
+func (Reported) event()    {}
 func (Restored) event()    {}

@@ -152,7 +152,7 @@ func (w *world) founding() (all [][]log.Op) {
 			`{"uuid":%q,"name":"net%d","fabric":true,"vnet_id":%d,"vlan_id":%d,"nic_tag":"sdc_overlay","subnet":"10.%d.0.0/16","provision_start_ip":"10.%d.0.5","provision_end_ip":"10.%d.250.250","gateway":"10.%d.0.1","resolvers":["8.8.8.8"],"mtu":1400,"owner_uuids":[%q]}`,
 			networkID(i), i, 1000+i/2, 4+i%2, 20+i, 20+i, 20+i, 20+i, owner))
 	}
-	all = append(all, ops)
+	all = append(all, append(ops, makeOwnNetwork()))
 	for i := range w.h.Agents {
 		cn := cnID(i)
 		all = append(all, []log.Op{

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"rutter/integration/simulate/history"
 	"rutter/integration/simulate/oracle"
 	"rutter/integration/simulate/seen"
 	"rutter/log"
@@ -39,6 +40,7 @@ func (w *world) heal() {
 	w.count("healthy after s", int(time.Since(begun).Seconds()))
 	remembered(w)
 	w.judge()
+	w.observe.quiet()
 }
 
 // unhealthy says what is not as it is to be when nothing goes wrong and no client writes.
@@ -74,6 +76,17 @@ func (w *world) unhealthy() (why []string) {
 		return why
 	}
 	why = append(why, absent(w.nodes, store)...)
+	for _, n := range w.nodes {
+		store.View(func(v raftstore.View) {
+			why = append(why, n.source.different(func(kind log.Kind, id string) (log.Object, bool) {
+				r, ok := v.State.Get(kind, id)
+				return r.Object, ok
+			})...)
+		})
+	}
+	for _, l := range w.listeners {
+		why = append(why, l.behind(store)...)
+	}
 	for _, n := range w.nodes {
 		why = append(why, w.unprogrammed(n, store)...)
 	}
@@ -197,4 +210,44 @@ func (w *world) acknowledged(id string, floor log.Seq, all []log.Entry) {
 			w.fail("%s: change %s of %s was refused at %v (%v), and is in the log at %d", id, e.Change.ID, r.Who, e.Until, e.Refusal, p.first)
 		}
 	}
+}
+
+const (
+	// successionLook is how often it is looked whether there is another leader.
+	successionLook = 10 * time.Millisecond
+	// successionMost is how long it is looked.
+	successionMost = 8 * time.Second
+)
+
+// succeeds records how long it takes until another server leads, if s leads and ends now.
+func succeeds(w *world, s *server, how history.Kind) {
+	store := s.store()
+	if store == nil {
+		return
+	}
+	if _, leads := store.Leading(); !leads {
+		return
+	}
+	for _, other := range w.servers {
+		if other != s && (other.store() == nil || other.store().Ready() != nil) {
+			return
+		}
+	}
+	w.zombies.Go(func() {
+		begun := time.Now()
+		for time.Since(begun) < successionMost && w.ctx.Err() == nil {
+			for _, other := range w.servers {
+				if next := other.store(); next != nil && next != store {
+					if _, leads := next.Leading(); leads {
+						w.seen.Add(s.name, seen.Succession{How: how, By: other.name, Took: time.Since(begun)})
+						return
+					}
+				}
+			}
+			time.Sleep(successionLook)
+		}
+		if w.ctx.Err() == nil {
+			w.seen.Add(s.name, seen.Succession{How: how, Took: time.Since(begun)})
+		}
+	})
 }

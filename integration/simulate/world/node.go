@@ -24,6 +24,7 @@ type node struct {
 	name   string
 	cn     log.UUID
 	host   *network.Host
+	source *vmSource
 	kernel *kernel
 	clock  clock
 	looked log.Cursor // at which the kernel was compared with the log last; of the sampler
@@ -41,6 +42,7 @@ type node struct {
 func (w *world) newNode(i int) *node {
 	name := fmt.Sprintf("cn%d", i+1)
 	n := &node{w: w, i: i, name: name, cn: cnID(i), host: w.net.Host(name), drive: newDrive(w, name)}
+	n.source = newVMSource(n)
 	n.kernel = newKernel(n, w.h.Seed+uint64(i))
 	return n
 }
@@ -85,6 +87,8 @@ func (n *node) start() error {
 		keeping, stop := context.WithCancel(ctx)
 		var kept sync.WaitGroup
 		kept.Go(func() { n.keep(keeping, keeper, a) })
+		kept.Go(func() { n.answerSVP(keeping, a) })
+		kept.Go(func() { n.syncNICs(keeping, a, api) })
 		err := a.Run(ctx)
 		stop()
 		kept.Wait()

@@ -87,6 +87,7 @@ func (w *observer) nodesNow() {
 				w.count("kernels compared", 1)
 			}
 			w.seen.Add(n.name, e)
+			w.kept(n, &status)
 		}
 		return nil
 	})

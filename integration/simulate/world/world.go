@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,6 +60,7 @@ type world struct {
 	observe      *observer
 	pulse        pulse
 	busy         atomic.Bool // kernels take time: since the cluster serves
+	listeners    []*listener
 
 	freezing  chan struct{}  // who has put a value here may call synctest.Wait
 	operating chan struct{}  // the operator does one thing at a time
@@ -96,7 +98,7 @@ func Run(t *testing.T, h history.History, o Options) (report Report) {
 		w.freezing, w.operating, w.turned = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 		w.seen.Watch(w.notice)
 		w.setDate()
-		w.observe = &observer{world: w, heap: heap()}
+		w.observe = &observer{world: w, heap: collected()}
 		at := time.Now()
 		w.live()
 		report = Report{Failures: w.failures, Coverage: w.coverage, Simulated: time.Since(at), Seen: w.seen}
@@ -264,6 +266,7 @@ func (w *world) live() {
 	work.Go(func() { w.awaiter(working) })
 	work.Go(func() { probe(working, w) })
 	work.Go(func() { w.observe.sampler(working) })
+	w.useSurfaces(working, &work)
 	w.happen()
 	w.seen.Add("world", seen.Process{State: "the faults are over"})
 	rest()
@@ -325,4 +328,43 @@ func (w *world) end(cancel func()) {
 	}
 	w.zombies.Wait()
 	w.net.Close()
+}
+
+// pulse shows whether simulated time goes on: it counts the simulated seconds.
+type pulse struct{ atomic.Int64 }
+
+// watch ends the process if simulated time stands still for as long as patience, until stop. It is
+// called outside of the bubble.
+func (p *pulse) watch(patience time.Duration, seed uint64) (stop func()) {
+	ended := make(chan struct{})
+	go func() {
+		const looks = 10
+		tick := time.NewTicker(patience / looks)
+		defer tick.Stop()
+		for at, still := int64(-1), 0; still < looks; {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+			}
+			if now := p.Load(); now != at {
+				at, still = now, 0
+			} else {
+				still++
+			}
+		}
+		stacks := make([]byte, 16<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		fmt.Fprintf(os.Stderr, "panic: seed %d: simulated time stands still for %v; all goroutines:\n%s\n", seed, patience, stacks)
+		os.Exit(2)
+	}()
+	return func() { close(ended) }
+}
+
+// beat counts, until ctx ends.
+func (p *pulse) beat(ctx context.Context) {
+	for ctx.Err() == nil {
+		p.Add(1)
+		pause(ctx, time.Second)
+	}
 }

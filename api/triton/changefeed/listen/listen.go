@@ -87,6 +87,8 @@ type Config struct {
 	Wants    []Want
 	// Cursor is where to continue, from an item or a bootstrap; "": at the head.
 	Cursor string
+	// Dial connects to servers at http; default: a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// DialTLS connects to servers at https; default: as the system trusts them.
 	DialTLS func(ctx context.Context, network, address string) (net.Conn, error)
 	// Logger logs connections that end; default: discards.
@@ -117,7 +119,7 @@ func New(cfg Config) (*Listener, error) {
 	}
 	// The probe and the upgrade have separate connections, as in sdc-changefeed's
 	// listener.
-	transport := &http.Transport{DisableKeepAlives: true, DialTLSContext: cfg.DialTLS}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: cfg.Dial, DialTLSContext: cfg.DialTLS}
 	return &Listener{cfg: cfg, cursor: cfg.Cursor, client: &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
