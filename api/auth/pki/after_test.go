@@ -101,7 +101,7 @@ func TestGrantedAfterARevocation(t *testing.T) {
 	}
 }
 
-// A certificate that is revoked has no successor that is good, whoever signs it.
+// A certificate that is revoked has no successor that is good, by any signature.
 func TestSuccessorOfARevoked(t *testing.T) {
 	a := authority(t, Peers)
 	first, second := firstRevocation, again(firstRevocation)
