@@ -43,7 +43,7 @@ func Flags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "cn-network", EnvVars: []string{"RUTTER_CN_NETWORK"}, Usage: "`CIDR` in which servers send tasks and requests to nodes, beside the network admin of the log; the same on each server; names loopback, link-local and servers' own addresses only if it is of that sort itself (a server's: as a single address); may be given several times"},
 		&cli.BoolFlag{Name: "bootstrap", EnvVars: []string{"RUTTER_BOOTSTRAP"}, Usage: "begin a new cluster of this one server; others join it"},
 		&cli.StringFlag{Name: "peers", EnvVars: []string{"RUTTER_PEERS"}, Usage: "begin a new cluster of these: `ID=ADDRESS,…`, peer ports, the same list on each of them"},
-		&cli.StringFlag{Name: "raft-log", EnvVars: []string{"RUTTER_RAFT_LOG"}, Value: raftstore.RaftLogBolt, Usage: "`KIND` of raft's own log: boltdb or wal; a start with the other one moves it over"},
+		&cli.StringFlag{Name: "raft-log", EnvVars: []string{"RUTTER_RAFT_LOG"}, Usage: "`KIND` of raft's own log: wal or boltdb; a start with the other one moves it over. Without it a log stays what it is, and a new one is wal"},
 		&cli.DurationFlag{Name: "feature-settle", EnvVars: []string{"RUTTER_FEATURE_SETTLE"}, Value: 10 * time.Minute, Usage: "after an upgrade of every server, this `TIME` passes before the log is written as only the new program can read it; until then the upgrade can be taken back"},
 		&cli.StringFlag{Name: "finalize", EnvVars: []string{"RUTTER_FINALIZE"}, Value: "auto", Usage: "`HOW` the upgrade of every server ends: auto is after --feature-settle; manual is when rutter cluster finalize says so, until which it can be taken back; one server with manual keeps all"},
 		&cli.DurationFlag{Name: "max-clock-offset", EnvVars: []string{"RUTTER_MAX_CLOCK_OFFSET"}, Value: 3 * time.Second, Usage: "a server whose clock is further than this `TIME` from the one that the servers agree on does not lead while another can, and stamps nothing by it; the same on each of them"},
@@ -300,7 +300,7 @@ func keepingOf(c *cli.Context) (cfg raftstore.Config, err error) {
 	switch {
 	case !cfg.FeatureManual && c.String("finalize") != "auto":
 		return cfg, term.Usagef("--finalize %q: want auto or manual", c.String("finalize"))
-	case cfg.RaftLog != raftstore.RaftLogBolt && cfg.RaftLog != raftstore.RaftLogWAL:
+	case cfg.RaftLog != "" && cfg.RaftLog != raftstore.RaftLogBolt && cfg.RaftLog != raftstore.RaftLogWAL:
 		return cfg, term.Usagef("--raft-log %q: want %s or %s", cfg.RaftLog, raftstore.RaftLogBolt, raftstore.RaftLogWAL)
 	case cfg.FeatureSettle <= 0:
 		return cfg, term.Usagef("--feature-settle %v: want a time, as in 10m", cfg.FeatureSettle)
