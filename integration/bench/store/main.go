@@ -22,7 +22,7 @@ import (
 
 // keys are the values that the last line has, in its order.
 var keys = []string{
-	"append_512_vs_etcd", "append_64_vs_etcd", "p50_1_vs_etcd", "append_512_wal_vs_etcd",
+	"append_512_vs_etcd", "append_64_vs_etcd", "p50_1_vs_etcd", "append_512_boltdb_vs_etcd",
 	"replay_vs_etcd_range", "replay_per_s", "failover_p99_ms", "transfer_p99_ms", "restart_10m_s", "longest_pause_ms", "bytes_per_object",
 }
 

@@ -68,7 +68,7 @@ func (s *suite) runAppend(ctx context.Context) (err error) {
 			return err2
 		}
 		contenders = append(contenders, stream)
-		if name != "boltdb" || !s.wants("json") {
+		if name != "wal" || !s.wants("json") {
 			return nil
 		}
 		overHTTP, err2 := s.ours("json", cluster, true)
@@ -76,7 +76,7 @@ func (s *suite) runAppend(ctx context.Context) (err error) {
 		return err2
 	}
 	defer func() { err = errors.Join(err, s.stopAll()) }()
-	if err := begin("boltdb"); err != nil {
+	if err := begin("wal"); err != nil {
 		return err
 	}
 	if s.wants("etcd") {
@@ -87,7 +87,7 @@ func (s *suite) runAppend(ctx context.Context) (err error) {
 		s.running = append(s.running, rival.Stop)
 		contenders = append(contenders, s.theirs(rival))
 	}
-	if err := begin("wal", "--raft-log=wal"); err != nil {
+	if err := begin("boltdb", "--raft-log=boltdb"); err != nil {
 		return err
 	}
 	if err := s.inTurn(ctx, contenders); err != nil || s.only != "" {
@@ -97,7 +97,7 @@ func (s *suite) runAppend(ctx context.Context) (err error) {
 	for _, c := range contenders {
 		of[c.name] = c
 	}
-	s.compare(of["boltdb"], of["wal"], of["etcd"])
+	s.compare(of["wal"], of["boltdb"], of["etcd"])
 	return nil
 }
 
@@ -170,19 +170,19 @@ func rate(o load.Outcome) float64 { return o.PerSecond }
 func p50(o load.Outcome) float64  { return o.P50 }
 func p99(o load.Outcome) float64  { return o.P99 }
 
-func (s *suite) compare(stream, wal, etcd *contender) {
+func (s *suite) compare(stream, bolt, etcd *contender) {
 	var longest float64
-	for _, outcomes := range [][]load.Outcome{stream.outcomes[64], stream.outcomes[512], wal.outcomes[64], wal.outcomes[512]} {
+	for _, outcomes := range [][]load.Outcome{stream.outcomes[64], stream.outcomes[512], bolt.outcomes[64], bolt.outcomes[512]} {
 		for _, o := range outcomes {
 			longest = max(longest, o.LongestGap)
 		}
 	}
-	fmt.Printf("p99 at 512 writers: %.2f of etcd's, with raft-wal %.2f\n", stream.of(512, p99)/etcd.of(512, p99), wal.of(512, p99)/etcd.of(512, p99))
-	fmt.Printf("with raft-wal: 64 writers %.2f times etcd, 1 writer's p50 %.2f of etcd's\n", wal.of(64, rate)/etcd.of(64, rate), wal.of(1, p50)/etcd.of(1, p50))
+	fmt.Printf("p99 at 512 writers: %.2f of etcd's, with raft-boltdb %.2f\n", stream.of(512, p99)/etcd.of(512, p99), bolt.of(512, p99)/etcd.of(512, p99))
+	fmt.Printf("with raft-boltdb: 64 writers %.2f times etcd, 1 writer's p50 %.2f of etcd's\n", bolt.of(64, rate)/etcd.of(64, rate), bolt.of(1, p50)/etcd.of(1, p50))
 	s.Set("append_512_vs_etcd", stream.of(512, rate)/etcd.of(512, rate))
 	s.Set("append_64_vs_etcd", stream.of(64, rate)/etcd.of(64, rate))
 	s.Set("p50_1_vs_etcd", stream.of(1, p50)/etcd.of(1, p50))
-	s.Set("append_512_wal_vs_etcd", wal.of(512, rate)/etcd.of(512, rate))
+	s.Set("append_512_boltdb_vs_etcd", bolt.of(512, rate)/etcd.of(512, rate))
 	s.Set("longest_pause_ms", longest)
 }
 
