@@ -64,8 +64,11 @@ bench-svp: ## our SVP server beside Redis and a bare echo, a minute; the last li
 	@scripts/install-packages.sh bench-packages.txt
 	go run ./integration/svpbench
 
-bench-store: build rivals ## the store beside etcd, in one run: PART=append, replay, failover or restart for one part
+bench-store: build rivals ## the store beside etcd and NATS JetStream, in one run: PART=append, replay, failover or restart for one part
 	go run ./integration/bench/store -part $(or $(PART),all)
+
+bench-compare: build ## the present program beside that of a commit, appending in turn, two minutes; an error if it is worse by more than a tenth. OLD=COMMIT
+	@scripts/bench-compare.sh $(OLD)
 
 bench-feed: build rivals ## the feed beside etcd's watch, some minutes: PART=fan, barrier, storm or catchup for one part
 	go run ./integration/bench/feed -part $(or $(PART),all)
@@ -73,6 +76,7 @@ bench-feed: build rivals ## the feed beside etcd's watch, some minutes: PART=fan
 rivals: # what the benches measure against, from a module file of its own
 	@mkdir -p bin/rivals
 	go build -modfile=scripts/rivals.mod -o bin/rivals/etcd go.etcd.io/etcd/server/v3
+	go build -modfile=scripts/rivals.mod -o bin/rivals/nats-server github.com/nats-io/nats-server/v2
 	go build -modfile=scripts/rivals.mod -tags rivals -o bin/rivals/rival ./integration/bench/rival
 
 bench-inspect: build ## how people read the log: scan, state of the past, tail, console; the first run makes a large log. PART=state, scan or live for one part
