@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: hunt mutants bench-bulk vuln reproducible release quick module bench-security bench-inspect bench-kernel bench-wire build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton bench-simulate simulate fuzz demo test-long clean help
+.PHONY: bench-go bench-compare hunt mutants bench-bulk vuln reproducible release quick module bench-security bench-inspect bench-kernel bench-wire build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton bench-simulate simulate fuzz demo test-long clean help
 
 VERSION   := $(shell scripts/release/version.sh)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -57,7 +57,10 @@ packages: ## the Debian packages that some tests need, installed if missing and 
 	@scripts/install-packages.sh
 	@scripts/install-packages.sh browser-packages.txt
 
-bench: ## every benchmark, BENCHTIME each
+bench: ## every bench below, one after the other, and a table of all figures with goals, peers and the last release's values, also as docs/bench.svg. PART=store,feed for some of them, whose figures replace those of an earlier run
+	@scripts/bench.sh '$(PART)'
+
+bench-go: ## Go's benchmarks of single functions, BENCHTIME each
 	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem $(BENCHED)
 
 bench-svp: ## our SVP server beside Redis and a bare echo, a minute; the last line is key=value

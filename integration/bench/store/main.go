@@ -24,7 +24,7 @@ import (
 // keys are the values that the last line has, in its order.
 var keys = []string{
 	"append_512_vs_etcd", "append_512_vs_nats", "append_64_vs_etcd", "p50_1_vs_etcd", "p99_512_vs_etcd", "us_per_change", "append_512_boltdb_vs_etcd",
-	"replay_vs_etcd_range", "replay_per_s", "failover_p99_ms", "transfer_p99_ms", "restart_10m_s", "longest_pause_ms", "bytes_per_object",
+	"replay_vs_etcd_range", "replay_per_s", "failover_p99_ms", "transfer_p99_ms", "restart_10m_s", "longest_pause_ms", "large_log_ratio", "bytes_per_object",
 }
 
 // suite is one run.
