@@ -1,6 +1,6 @@
 # Rutter's house. `make` alone lists what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: hunt mutants bench-bulk vuln reproducible release quick module bench-security bench-inspect bench-kernel bench-wire build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton bench-simulate simulate fuzz demo test-long clean help
+.PHONY: bench-go bench-compare hunt mutants bench-bulk vuln reproducible release quick module bench-security bench-inspect bench-kernel bench-wire build test race lint vet fmt-check packages bench bench-svp bench-store bench-feed rivals bench-vmstate bench-triton bench-simulate simulate fuzz demo test-long clean help
 
 VERSION   := $(shell scripts/release/version.sh)
 TOOL      := go tool -modfile=scripts/tools.mod
@@ -57,15 +57,21 @@ packages: ## the Debian packages that some tests need, installed if missing and 
 	@scripts/install-packages.sh
 	@scripts/install-packages.sh browser-packages.txt
 
-bench: ## every benchmark, BENCHTIME each
+bench: ## every bench below, one after the other, and a table of all figures with goals, peers and the last release's values, also as docs/bench.svg. PART=store,feed for some of them, whose figures replace those of an earlier run
+	@scripts/bench.sh '$(PART)'
+
+bench-go: ## Go's benchmarks of single functions, BENCHTIME each
 	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem $(BENCHED)
 
 bench-svp: ## our SVP server beside Redis and a bare echo, a minute; the last line is key=value
 	@scripts/install-packages.sh bench-packages.txt
 	go run ./integration/svpbench
 
-bench-store: build rivals ## the store beside etcd, in one run: PART=append, replay, failover or restart for one part
+bench-store: build rivals ## the store beside etcd and NATS JetStream, in one run: PART=append, replay, failover or restart for one part
 	go run ./integration/bench/store -part $(or $(PART),all)
+
+bench-compare: build ## the present program beside that of a commit, appending in turn, two minutes; an error if it is worse by more than a tenth. OLD=COMMIT
+	@scripts/bench-compare.sh $(OLD)
 
 bench-feed: build rivals ## the feed beside etcd's watch, some minutes: PART=fan, barrier, storm or catchup for one part
 	go run ./integration/bench/feed -part $(or $(PART),all)
@@ -73,6 +79,7 @@ bench-feed: build rivals ## the feed beside etcd's watch, some minutes: PART=fan
 rivals: # what the benches measure against, from a module file of its own
 	@mkdir -p bin/rivals
 	go build -modfile=scripts/rivals.mod -o bin/rivals/etcd go.etcd.io/etcd/server/v3
+	go build -modfile=scripts/rivals.mod -o bin/rivals/nats-server github.com/nats-io/nats-server/v2
 	go build -modfile=scripts/rivals.mod -tags rivals -o bin/rivals/rival ./integration/bench/rival
 
 bench-inspect: build ## how people read the log: scan, state of the past, tail, console; the first run makes a large log. PART=state, scan or live for one part

@@ -69,8 +69,9 @@ type Config struct {
 	LeaderLease   time.Duration // Heartbeat
 	CommitTimeout time.Duration // 20 ms
 
-	// RaftLog is where raft's log is: RaftLogBolt (default) or RaftLogWAL. If the value
-	// changed since the last start, the start moves the log.
+	// RaftLog is where raft's log is: RaftLogBolt or RaftLogWAL. If that is not where the
+	// folder has it, Open moves it. "" (default) leaves a log where it is, and begins a
+	// new one as RaftLogWAL.
 	RaftLog string
 
 	// Raft's log. A marker costs one small transaction. It is set often, so that each
@@ -232,8 +233,7 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.MaxLagBytes, 256<<20)
 	or(&c.SweepEvents, 1<<19)
 	or(&c.SweepDelay, time.Minute)
-	or(&c.RaftLog, RaftLogBolt)
-	if c.RaftLog != RaftLogBolt && c.RaftLog != RaftLogWAL {
+	if c.RaftLog != "" && c.RaftLog != RaftLogBolt && c.RaftLog != RaftLogWAL {
 		return c, fmt.Errorf("raftstore: raft log %q: want %s or %s", c.RaftLog, RaftLogBolt, RaftLogWAL)
 	}
 	or(&c.CompareEvery, 5*time.Second)

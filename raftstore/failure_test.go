@@ -65,18 +65,35 @@ func TestFolderInUse(t *testing.T) {
 // TestRaftLogLost: changes.db beyond raft's log means that promises were lost.
 func TestRaftLogLost(t *testing.T) {
 	t.Parallel()
-	n := one(t, nil)
-	must(t, n, tagChange(newID(), "a"))
-	n.halt(t)
-	if err := os.Remove(filepath.Join(n.cfg.Dir, raftlog.FileName)); err != nil {
-		t.Fatal(err)
-	}
-	s, err := Open(n.cfg)
-	if err == nil {
-		s.Close()
-	}
-	if err == nil || !strings.Contains(err.Error(), "raft.db was lost") {
-		t.Errorf("%v, want it to say that raft.db was lost", err)
+	for _, test := range []struct{ kind, lost, says string }{
+		{RaftLogBolt, raftlog.FileName, "raft.db or raft.wal was lost"},
+		{RaftLogWAL, raftlog.FileName, "raft.db was lost"},
+		{RaftLogWAL, raftlog.WALName, "raft.db or raft.wal was lost"},
+	} {
+		t.Run(test.kind+" "+test.lost, func(t *testing.T) {
+			t.Parallel()
+			n := one(t, func(c *Config) { c.RaftLog = test.kind })
+			must(t, n, tagChange(newID(), "a"))
+			n.halt(t)
+			lost, aside := filepath.Join(n.cfg.Dir, test.lost), filepath.Join(t.TempDir(), "aside")
+			if err := os.Rename(lost, aside); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // it says the same at each start
+				s, err := Open(n.cfg)
+				if err == nil {
+					s.Close()
+				}
+				if err == nil || !strings.Contains(err.Error(), test.says) {
+					t.Errorf("%v, want it to say %q", err, test.says)
+				}
+			}
+			// Nothing else was lost by it: the server goes on when it is back.
+			if err := errors.Join(os.RemoveAll(lost), os.Rename(aside, lost)); err != nil {
+				t.Fatal(err)
+			}
+			must(t, n.again(t), tagChange(newID(), "b"))
+		})
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 )
 
 // errSkipped: a proposer waits for an entry that the state already holds. That is
-// possible only if raft.db and changes.db are of different servers.
-var errSkipped = errors.New("raftstore: an entry that somebody waits for was already in the state: raft.db and changes.db are not of the same server")
+// possible only if raft's log and changes.db are of different servers.
+var errSkipped = errors.New("raftstore: an entry that somebody waits for was already in the state: raft's log and changes.db are not of the same server")
 
 // fsm is the store as a raft.FSM. Its methods run in raft's FSM goroutine, which is the
 // only writer of the state. Only Persist runs in another goroutine.

@@ -12,6 +12,7 @@ import (
 
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/hashilog"
 	"rutter/raftstore/internal/raftlog"
 )
@@ -48,10 +49,10 @@ func (s *Store) makeFiles() error {
 			return err
 		}
 	}
-	if err := changesdb.SyncDir(filepath.Dir(filepath.Clean(s.cfg.Dir))); err != nil && !errors.Is(err, fs.ErrPermission) {
+	if err := disk.SyncDir(filepath.Dir(filepath.Clean(s.cfg.Dir))); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	return changesdb.SyncDir(s.cfg.Dir)
+	return disk.SyncDir(s.cfg.Dir)
 }
 
 // withoutPanic runs fn, which starts raft. Raft panics if its files cannot be read or written;

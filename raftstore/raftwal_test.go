@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -84,7 +85,7 @@ func TestWALCluster(t *testing.T) {
 // TestMoveInterrupted: what an unfinished move left is not taken for the log.
 func TestMoveInterrupted(t *testing.T) {
 	t.Parallel()
-	n := one(t, nil)
+	n := one(t, func(c *Config) { c.RaftLog = RaftLogBolt })
 	for i := range 40 {
 		must(t, n, tagChange(newID(), fmt.Sprintf("t%d", i)))
 	}
@@ -107,4 +108,68 @@ func TestMoveInterrupted(t *testing.T) {
 	}
 	must(t, n, tagChange(newID(), "after"))
 	checkFold(t, n.Store)
+}
+
+// TestRaftLogStays: without a wish a new server has raft.wal, one that has entries in raft.db
+// keeps them there, and one that was moved stays moved.
+func TestRaftLogStays(t *testing.T) {
+	t.Parallel()
+	n := one(t, nil)
+	for round, c := range []struct{ wish, is string }{
+		{"", RaftLogWAL}, {RaftLogBolt, RaftLogBolt}, {"", RaftLogBolt}, {RaftLogWAL, RaftLogWAL}, {"", RaftLogWAL},
+	} {
+		if round > 0 {
+			n.halt(t)
+			n.cfg.RaftLog = c.wish
+			n = n.again(t)
+		}
+		must(t, n, tagChange(newID(), fmt.Sprintf("r%d", round)))
+		if st := n.Status(); st.RaftLog != c.is {
+			t.Errorf("start %d with %q: %s, want %s", round+1, c.wish, st.RaftLog, c.is)
+		}
+	}
+	checkFold(t, n.Store)
+	old := one(t, func(c *Config) { c.RaftLog = RaftLogBolt })
+	must(t, old, tagChange(newID(), "first"))
+	old.halt(t)
+	old.cfg.RaftLog = "" // never said, as in programs before
+	if old = old.again(t); old.Status().RaftLog != RaftLogBolt {
+		t.Errorf("a log in raft.db is %s after a start", old.Status().RaftLog)
+	}
+}
+
+// TestRaftLogMovesUnderLoad: an operator changes every server's log while clients write, one
+// server after the other, to raft.db and back. No acknowledged change is lost or doubled.
+func TestRaftLogMovesUnderLoad(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds long: not in make quick")
+	}
+	t.Parallel()
+	nodes := three(t, nil)
+	leaderOf(t, nodes)
+	var running [3]atomic.Pointer[node]
+	for i, n := range nodes {
+		running[i].Store(n)
+	}
+	stop := make(chan struct{})
+	acked := writers(t, 4, stop, func(i int) *node { return running[i%3].Load() })
+	for _, kind := range []string{RaftLogBolt, RaftLogWAL} {
+		for i, n := range nodes {
+			n.halt(t)
+			n.cfg.RaftLog = kind
+			nodes[i] = n.again(t)
+			running[i].Store(nodes[i])
+			waitFor(t, nodes[i], leaderOf(t, nodes).Head().Seq)
+			if st := nodes[i].Status(); st.RaftLog != kind {
+				t.Errorf("%s: the log is %s, want %s", n.cfg.ID, st.RaftLog, kind)
+			}
+		}
+	}
+	close(stop)
+	written := acked()
+	if len(written) < 50 {
+		t.Errorf("%d changes were written meanwhile", len(written))
+	}
+	checkSame(t, nodes)
+	checkAcked(t, nodes[0].Store, written)
 }

@@ -16,7 +16,7 @@ import (
 
 // Recover turns the data folder of a surviving server into a cluster of one with a new
 // identity. No server may have the folder open. It is for a cluster that lost its quorum
-// for good. Everything that this server has is kept, also entries of raft.db that the
+// for good. Everything that this server has is kept, also entries of raft's log that the
 // cluster had not committed yet. Entries that the other servers acknowledged and that
 // never reached this server are lost, and it cannot be known here what they were.
 //
@@ -67,7 +67,7 @@ func names(members []MemberStatus) string {
 	return text
 }
 
-// takeOver applies the entries of raft.db beyond changes.db, and gives the result to the
+// takeOver applies the entries of raft's log beyond changes.db, and gives the result to the
 // new cluster.
 func takeOver(r *offline.Rebirth, c *offline.Content, logger *slog.Logger) (err error) {
 	cfg, err := Config{ID: r.Member.ID, Dir: r.Dir, Logger: logger}.withDefaults()
@@ -102,7 +102,7 @@ func takeOver(r *offline.Rebirth, c *offline.Content, logger *slog.Logger) (err 
 // no running persister.
 const flushEvery = 512
 
-// applyAll applies every entry of raft.db, committed or not, writes the result, and
+// applyAll applies every entry of raft's log, committed or not, writes the result, and
 // returns index and term of the last entry.
 func (a *applier) applyAll(progress changesdb.Progress) (index, term uint64, err error) {
 	index, term = a.head.Applied, a.head.Term

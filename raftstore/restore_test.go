@@ -16,7 +16,6 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
-	"rutter/raftstore/internal/raftlog"
 	"rutter/raftstore/offline"
 )
 
@@ -222,7 +221,7 @@ func TestRecover(t *testing.T) {
 	checkFold(t, j.Store)
 }
 
-// After a crash raft.db holds entries that changes.db has not: they are
+// After a crash raft's log holds entries that changes.db has not: they are
 // counted, and a recovery takes them over.
 func TestRecoverTakesWhatWaits(t *testing.T) {
 	t.Parallel()
@@ -235,14 +234,8 @@ func TestRecoverTakesWhatWaits(t *testing.T) {
 	}
 	// A copy of the files, as a crash leaves them.
 	dir := t.TempDir()
-	for _, name := range []string{changesdb.Name, raftlog.FileName} {
-		b, err := os.ReadFile(filepath.Join(n.cfg.Dir, name))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), b, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	if err := os.CopyFS(dir, os.DirFS(n.cfg.Dir)); err != nil {
+		t.Fatal(err)
 	}
 	head := n.Head()
 	n.halt(t)

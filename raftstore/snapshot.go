@@ -20,6 +20,7 @@ import (
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/peer"
 )
 
@@ -335,7 +336,7 @@ func (k *sink) publish() error {
 	if err := os.Rename(k.path(), filepath.Join(k.images.dir, changesdb.Name)); err != nil {
 		return fmt.Errorf("image: %w: %w", ErrDisk, err)
 	}
-	if err := changesdb.SyncDir(k.images.dir); err != nil {
+	if err := disk.SyncDir(k.images.dir); err != nil {
 		return fmt.Errorf("%w: %w", errFolder, err)
 	}
 	return nil

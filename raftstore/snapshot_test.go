@@ -179,8 +179,8 @@ func TestImage(t *testing.T) {
 				t.Errorf("head %s after a refused image", s.Head())
 			}
 			files, err := os.ReadDir(cfg.Dir)
-			if err != nil || len(files) != 2 {
-				t.Errorf("files %v, %v, want changes.db and raft.db", files, err)
+			if err != nil || len(files) != 3 {
+				t.Errorf("files %v, %v, want changes.db, raft.db and raft.wal", files, err)
 			}
 		})
 	}

@@ -170,7 +170,7 @@ func (s *Store) openFiles() error {
 		return fmt.Errorf("%s: %w", s.cfg.Dir, err)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w; move it away with raft.db and let the server join again", s.cfg.Dir, err)
+		return fmt.Errorf("%s: %w; move it away with raft.db and raft.wal, and let the server join again", s.cfg.Dir, err)
 	}
 	s.state, s.head = c.State, c.Head
 	s.headTime.Store(int64(c.Head.Time))
@@ -194,6 +194,7 @@ func (s *Store) openFiles() error {
 	if s.raftLog, err = raftlog.Open(s.raftLogOptions()); err != nil {
 		return err
 	}
+	s.cfg.RaftLog = s.raftLog.Kind()
 	s.disks.measureSpace()
 	if err := s.raftLog.Verify(c.Marker.Index); err != nil {
 		return err
@@ -203,7 +204,7 @@ func (s *Store) openFiles() error {
 		return err
 	}
 	if c.Head.Applied > max(last, c.Marker.Index) {
-		return fmt.Errorf("%s: changes.db is at raft index %d, and raft.db ends at %d: raft.db was lost or is another server's; remove this server from the cluster, and let it join with an empty folder", s.cfg.Dir, c.Head.Applied, last)
+		return fmt.Errorf("%s: changes.db is at raft index %d, and raft's log ends at %d: raft.db or raft.wal was lost or is another server's; remove this server from the cluster, and let it join with an empty folder", s.cfg.Dir, c.Head.Applied, last)
 	}
 	if err := distrust.Clear(s.cfg.Dir); err != nil {
 		return err

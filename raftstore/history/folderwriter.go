@@ -364,5 +364,5 @@ func (w *FolderWriter) Close() error {
 	if err != nil {
 		return errors.Join(err, os.Remove(w.path))
 	}
-	return changesdb.SyncDir(filepath.Dir(w.path))
+	return disk.SyncDir(filepath.Dir(w.path))
 }

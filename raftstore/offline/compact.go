@@ -69,7 +69,7 @@ func compactFile(path string, progress changesdb.Progress) (c Compacted, err err
 		return c, errors.Join(fmt.Errorf("%s: %w: %w", path, disk.ErrTrouble, err), os.RemoveAll(copied))
 	}
 	c.After = disk.FileSize(path)
-	return c, changesdb.SyncDir(filepath.Dir(path))
+	return c, disk.SyncDir(filepath.Dir(path))
 }
 
 // freeOf returns the bytes of a file's free pages. bbolt counts them when a write

@@ -70,7 +70,7 @@ func InspectFolder(dir string, progress changesdb.Progress) (*Content, error) {
 	return c, c.readTail(filepath.Join(dir, raftlog.FileName))
 }
 
-// readTail counts the entries that raft.db has beyond the content.
+// readTail counts the entries that raft's log has beyond the content.
 func (c *Content) readTail(path string) (err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil

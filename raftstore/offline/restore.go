@@ -92,7 +92,7 @@ func (r *Rebirth) restore(c *Content, pending string) error {
 	if err := raftlog.Make(r.Dir, c.Term); err != nil {
 		return err
 	}
-	if err := changesdb.SyncDir(r.Dir); err != nil {
+	if err := disk.SyncDir(r.Dir); err != nil {
 		return err
 	}
 	if err := errors.Join(ownAs(r.Dir, pending), ownAs(r.Dir, filepath.Join(r.Dir, raftlog.FileName))); err != nil {
@@ -101,7 +101,7 @@ func (r *Rebirth) restore(c *Content, pending string) error {
 	if err := os.Rename(pending, filepath.Join(r.Dir, changesdb.Name)); err != nil {
 		return fmt.Errorf("%w: %w", disk.ErrTrouble, err)
 	}
-	return changesdb.SyncDir(r.Dir)
+	return disk.SyncDir(r.Dir)
 }
 
 // ownAs gives a file that root made to the owner of the data folder, who runs the server.
@@ -144,8 +144,8 @@ func (r *Rebirth) Found(db *bbolt.DB, c *Content, index, term uint64) error {
 	return nil
 }
 
-// checkVacant returns an error if the folder contains a log. An empty raft.db alone is
-// allowed, because an interrupted restore leaves one.
+// checkVacant returns an error if the folder contains a log. A raft.db of a log without
+// entries is allowed alone, because an interrupted restore leaves one.
 func checkVacant(dir string) error {
 	taken := fmt.Errorf("%s holds a server's data already: move it away first, or give another folder", dir)
 	if _, err := os.Stat(filepath.Join(dir, changesdb.Name)); !errors.Is(err, fs.ErrNotExist) {
@@ -153,6 +153,9 @@ func checkVacant(dir string) error {
 	}
 	path := filepath.Join(dir, raftlog.FileName)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(dir, raftlog.WALName)); !errors.Is(err, fs.ErrNotExist) {
+			return errors.Join(taken, err)
+		}
 		return nil
 	}
 	if empty, err := raftlog.IsEmpty(path); err != nil || !empty {

@@ -126,7 +126,7 @@ func save(c *cli.Context, w io.Writer) (saved client.Snapshot, err error) {
 // warnWaiting warns of entries that the server has not applied yet.
 func warnWaiting(c *cli.Context, content *offline.Content) {
 	if content.Waiting > 0 {
-		output.Printf(c.App.ErrWriter, "rutter: raft.db has %d entries that changes.db has not, and which are not in this: the server did not stop in order. Start it once, or use cluster recover, to have them\n", content.Waiting)
+		output.Printf(c.App.ErrWriter, "rutter: raft's log has %d entries that changes.db has not, and which are not in this: the server did not stop in order. Start it once, or use cluster recover, to have them\n", content.Waiting)
 	}
 }
 
@@ -174,7 +174,7 @@ func printContent(c *cli.Context, content *offline.Content) error {
 		}
 		output.Printf(w, "raft\tindex %d, term %d, feature version %d\n", content.Index, content.Term, content.Feature)
 		if content.Waiting > 0 {
-			output.Printf(w, "waiting\t%d entries of raft.db are not in changes.db yet\n", content.Waiting)
+			output.Printf(w, "waiting\t%d entries of raft's log are not in changes.db yet\n", content.Waiting)
 		}
 		output.Printf(w, "size\t%s; every checksum fits\n", output.Size(content.Bytes))
 	})
@@ -245,7 +245,7 @@ func clusterRecover(c *cli.Context) error {
 	}
 	output.Printf(c.App.ErrWriter, `Nothing was changed. With --yes:
   - this folder becomes a cluster of %s alone, with a new identity;
-  - the %d entries of raft.db that are not in changes.db are taken as written;
+  - the %d entries of raft's log that are not in changes.db are taken as written;
   - whatever the other members acknowledged and this server never got is LOST;
   - the other members may never run again with their present data.
 Make a copy of the folder first. If any other member's folder can be read, compare

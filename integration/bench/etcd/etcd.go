@@ -1,28 +1,24 @@
 package etcd
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"rutter/cmd/rutter/bench"
-	"rutter/cmd/rutter/bench/load"
 	"rutter/cmd/rutter/subprocess"
+	"rutter/integration/bench/peers"
 )
 
 // Cluster is three servers of the rival as processes on loopback.
 type Cluster struct {
-	Servers []*subprocess.Process
-	URLs    []string // the leader's first
+	peers.Servers // the leader's URL first
 }
 
 // Start starts them with etcd's defaults, but for a quota that some million
@@ -35,7 +31,7 @@ func Start(ctx context.Context, program, dir string) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e := new(Cluster)
+	e := &Cluster{Servers: peers.Servers{Kind: "etcd"}}
 	var members []string
 	for i := range 3 {
 		members = append(members, fmt.Sprintf("e%d=http://127.0.0.1:%d", i+1, ports[2*i+1]))
@@ -53,10 +49,9 @@ func Start(ctx context.Context, program, dir string) (_ *Cluster, err error) {
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", strings.Join(members, ","),
 			"--quota-backend-bytes", "8589934592", "--log-level", "error",
 		}}
-		if err := p.Start(); err != nil {
+		if err := e.Start(p); err != nil {
 			return nil, err
 		}
-		e.Servers = append(e.Servers, p)
 	}
 	return e, e.leaderFirst(ctx)
 }
@@ -74,7 +69,7 @@ func (e *Cluster) leaderFirst(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("etcd has no leader; it said last:\n%s", e.Servers[0].Tail())
+			return fmt.Errorf("etcd has no leader; it said last:\n%s", e.Processes[0].Tail())
 		case <-time.After(bench.LookAgain):
 		}
 	}
@@ -99,44 +94,10 @@ func etcdLeads(ctx context.Context, url string) bool {
 	return json.NewDecoder(response.Body).Decode(&status) == nil && status.Leader != "" && status.Leader == status.Header.Member
 }
 
-// Rest stops the servers where they are, so that they take no time from others,
-// until Wake.
-func (e *Cluster) Rest() error { return e.signal(syscall.SIGSTOP) }
-
 // Wake ends a Rest, and waits until there is a leader.
 func (e *Cluster) Wake(ctx context.Context) error {
-	if err := e.signal(syscall.SIGCONT); err != nil {
+	if err := e.Continue(); err != nil {
 		return err
 	}
 	return e.leaderFirst(ctx)
-}
-
-func (e *Cluster) signal(sig syscall.Signal) error {
-	var errs []error
-	for _, p := range e.Servers {
-		errs = append(errs, p.Signal(sig))
-	}
-	return errors.Join(errs...)
-}
-
-// Measure runs the rival's client with these arguments, and returns its outcome.
-func (e *Cluster) Measure(ctx context.Context, client string, args ...string) (load.Outcome, error) {
-	var o load.Outcome
-	cmd := exec.CommandContext(ctx, client, append([]string{"-endpoints", strings.Join(e.URLs, ",")}, args...)...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return o, fmt.Errorf("%s %s: %w: %s", client, strings.Join(args, " "), err, stderr.String())
-	}
-	return o, json.Unmarshal(out, &o)
-}
-
-// Stop ends the processes; nothing of them is needed.
-func (e *Cluster) Stop() error {
-	var errs []error
-	for _, p := range e.Servers {
-		errs = append(errs, p.Stop(syscall.SIGKILL))
-	}
-	return errors.Join(errs...)
 }

@@ -302,7 +302,7 @@ func (s *suite) realAgent(ctx context.Context, c *bench.Cluster, until log.Seq) 
 
 // cpu is what etcd's servers have used so far.
 func cpu(e *etcd.Cluster) (used time.Duration) {
-	for _, p := range e.Servers {
+	for _, p := range e.Processes {
 		used += agentsim.CPU(p.PID())
 	}
 	return used

@@ -1,9 +1,9 @@
 //go:build rivals
 
-// Command rival measures etcd by the same closed loop as our own bench, with
-// etcd's own Go client, and prints the outcome as JSON. It is built with the
+// Command rival measures etcd, or NATS JetStream, by the same closed loop as our own
+// bench, with their own Go clients, and prints the outcome as JSON. It is built with the
 // module file scripts/rivals.mod, so that the program itself never depends on
-// etcd: see `make bench-store`.
+// them: see `make bench-store`.
 package main
 
 import (
@@ -39,6 +39,7 @@ func main() {
 }
 
 func run() error {
+	kind := flag.String("kind", "etcd", "etcd or nats")
 	endpoints := flag.String("endpoints", "", "`URLS` of the servers, the leader first")
 	what := flag.String("what", "append", "append, fill, range, watch or fanout")
 	connections := flag.Int("connections", 16, "clients, each with a connection of its own")
@@ -48,6 +49,12 @@ func run() error {
 	rate := flag.Int("rate", 100, "puts a second of a fanout")
 	count := flag.Uint64("count", 1_000_000, "keys to fill in or read")
 	flag.Parse()
+	ctx := context.Background()
+	value := strings.Repeat("v", *size)
+	if *kind == "nats" {
+		outcome, err := appendMessages(ctx, strings.Split(*endpoints, ","), *connections, value, load.Plan{Writers: *writers, Duration: *duration})
+		return errors.Join(err, json.NewEncoder(os.Stdout).Encode(outcome))
+	}
 	clients, err := connect(strings.Split(*endpoints, ","), *connections)
 	if err != nil {
 		return err
@@ -57,8 +64,6 @@ func run() error {
 			_ = c.Close()
 		}
 	}()
-	ctx := context.Background()
-	value := strings.Repeat("v", *size)
 	var outcome load.Outcome
 	switch *what {
 	case "append":

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,28 +23,29 @@ import (
 
 // keys are the values that the last line has, in its order.
 var keys = []string{
-	"append_512_vs_etcd", "append_64_vs_etcd", "p50_1_vs_etcd", "append_512_wal_vs_etcd",
-	"replay_vs_etcd_range", "replay_per_s", "failover_p99_ms", "transfer_p99_ms", "restart_10m_s", "longest_pause_ms", "bytes_per_object",
+	"append_512_vs_etcd", "append_512_vs_nats", "append_64_vs_etcd", "p50_1_vs_etcd", "p99_512_vs_etcd", "us_per_change", "append_512_boltdb_vs_etcd",
+	"replay_vs_etcd_range", "replay_per_s", "failover_p99_ms", "transfer_p99_ms", "restart_10m_s", "longest_pause_ms", "large_log_ratio", "bytes_per_object",
 }
 
 // suite is one run.
 type suite struct {
 	*figures.Figures
-	rutter, etcd, rival string // programs
-	dir                 string
-	rounds              int
-	seconds             time.Duration
-	replay              uint64 // events
-	restart             uint64 // events
-	objects             uint64
-	steady              uint64 // events
-	kills               int
-	kept                string        // folder of the large log
-	fill                time.Duration // how long it may be written at once; 0: until it is whole
-	only                string        // contenders, by comma; "": all, and compared
-	profiles            string        // folder
-	writers             []int         // the levels of load
-	running             []func() error
+	rutter, old       string // programs of ours
+	etcd, nats, rival string // programs of rivals
+	dir               string
+	rounds            int
+	seconds           time.Duration
+	replay            uint64 // events
+	restart           uint64 // events
+	objects           uint64
+	steady            uint64 // events
+	kills             int
+	kept              string        // folder of the large log
+	fill              time.Duration // how long it may be written at once; 0: until it is whole
+	only              string        // contenders, by comma; "": all, and compared
+	profiles          string        // folder
+	writers           []int         // the levels of load
+	running           []func() error
 }
 
 // parts are what can be run alone, in the order in which all are run.
@@ -62,6 +64,8 @@ func run(ctx context.Context) (err error) {
 	s := &suite{Figures: figures.NewFigures("store", keys...)}
 	flag.StringVar(&s.rutter, "rutter", "bin/rutter", "`PROGRAM` to measure")
 	flag.StringVar(&s.etcd, "etcd", "bin/rivals/etcd", "`PROGRAM` of the rival's server")
+	flag.StringVar(&s.nats, "nats", "bin/rivals/nats-server", "`PROGRAM` of the other rival's server")
+	flag.StringVar(&s.old, "old", "", "an older `PROGRAM` of ours to append beside; the end is an error if it is better by more than a tenth")
 	flag.StringVar(&s.rival, "rival", "bin/rivals/rival", "`PROGRAM` that writes to it")
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds of appending, ours and the rival in turn")
 	flag.DurationVar(&s.seconds, "time", 5*time.Second, "`TIME` of each measurement of appending")
@@ -81,6 +85,9 @@ func run(ctx context.Context) (err error) {
 	})
 	part := flag.String("part", "all", "one of "+figures.PartNames(s.parts()))
 	flag.Parse()
+	if s.old != "" {
+		s.only = cmp.Or(s.only, "wal,old")
+	}
 	if s.profiles != "" {
 		stop, err := s.profile()
 		if err != nil {
@@ -109,6 +116,11 @@ func (s *suite) profile() (stop func(), err error) {
 
 // cluster starts servers of ours.
 func (s *suite) cluster(ctx context.Context, name string, servers int, flags ...string) (*bench.Cluster, error) {
+	return s.clusterOf(ctx, s.rutter, name, servers, flags...)
+}
+
+// clusterOf starts servers of a program of ours.
+func (s *suite) clusterOf(ctx context.Context, program, name string, servers int, flags ...string) (*bench.Cluster, error) {
 	if s.profiles != "" {
 		folder := filepath.Join(s.profiles, name)
 		if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -116,7 +128,7 @@ func (s *suite) cluster(ctx context.Context, name string, servers int, flags ...
 		}
 		flags = append(flags, "--cpuprofile", folder)
 	}
-	return bench.StartCluster(ctx, bench.Options{Program: s.rutter, Servers: servers, Dir: filepath.Join(s.dir, name), Flags: flags})
+	return bench.StartCluster(ctx, bench.Options{Program: program, Servers: servers, Dir: filepath.Join(s.dir, name), Flags: flags})
 }
 
 // rivals starts servers of the rival.

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"rutter/cmd/rutter/bench"
+	"rutter/cmd/rutter/bench/agentsim"
 	"rutter/cmd/rutter/bench/load"
-	"rutter/integration/bench/etcd"
+	"rutter/integration/bench/nats"
 )
 
 // contender is one of those that append in turn.
@@ -21,6 +24,7 @@ type contender struct {
 	servers  sleeper
 	measure  func(ctx context.Context, writers int) (load.Outcome, error)
 	outcomes map[int][]load.Outcome
+	used     map[int][]float64 // us of CPU for a change, of servers and client; not of rivals
 }
 
 // sleeper is a cluster that takes no time while it rests.
@@ -35,13 +39,39 @@ func (s *suite) ours(name string, c *bench.Cluster, overHTTP bool) (*contender, 
 	if err != nil {
 		return nil, err
 	}
-	return &contender{name: name, servers: c, outcomes: make(map[int][]load.Outcome), measure: func(ctx context.Context, writers int) (load.Outcome, error) {
-		return bench.Append(ctx, c, w, bench.Connections, overHTTP, load.Plan{Writers: writers, Duration: s.seconds, Warm: time.Second})
-	}}, nil
+	of := &contender{name: name, servers: c, outcomes: make(map[int][]load.Outcome), used: make(map[int][]float64)}
+	of.measure = func(ctx context.Context, writers int) (load.Outcome, error) {
+		var warmed atomic.Int64 // ns of CPU until what is measured began
+		warming := time.AfterFunc(warm, func() { warmed.Store(int64(processorTime(c))) })
+		defer warming.Stop()
+		o, err := bench.Append(ctx, c, w, bench.Connections, overHTTP, load.Plan{Writers: writers, Duration: s.seconds, Warm: warm})
+		used := processorTime(c) - time.Duration(warmed.Load())
+		of.used[writers] = append(of.used[writers], float64(used.Microseconds())/max(float64(o.Count), 1))
+		return o, err
+	}
+	return of, nil
 }
 
-func (s *suite) theirs(e *etcd.Cluster) *contender {
-	return &contender{name: "etcd", servers: e, outcomes: make(map[int][]load.Outcome), measure: func(ctx context.Context, writers int) (load.Outcome, error) {
+// warm is how long ours append before they are measured.
+const warm = time.Second
+
+// processorTime is that of the servers and of this program, which is their client, so far.
+func processorTime(c *bench.Cluster) time.Duration {
+	used := agentsim.CPU(os.Getpid())
+	for _, server := range c.Servers {
+		used += agentsim.CPU(server.PID())
+	}
+	return used
+}
+
+// rival is a cluster of another product.
+type rival interface {
+	sleeper
+	Measure(ctx context.Context, client string, args ...string) (load.Outcome, error)
+}
+
+func (s *suite) theirs(name string, e rival) *contender {
+	return &contender{name: name, servers: e, outcomes: make(map[int][]load.Outcome), measure: func(ctx context.Context, writers int) (load.Outcome, error) {
 		return e.Measure(ctx, s.rival, "-what", "append", "-writers", strconv.Itoa(writers), "-duration", s.seconds.String(), "-size", strconv.Itoa(eventSize))
 	}}
 }
@@ -54,11 +84,11 @@ func (s *suite) wants(name string) bool {
 // runAppend appends with each contender in turn.
 func (s *suite) runAppend(ctx context.Context) (err error) {
 	var contenders []*contender
-	begin := func(name string, flags ...string) error {
+	begin := func(name, program string, flags ...string) error {
 		if !s.wants(name) {
 			return nil
 		}
-		cluster, err2 := s.cluster(ctx, name, 3, flags...)
+		cluster, err2 := s.clusterOf(ctx, program, name, 3, flags...)
 		if err2 != nil {
 			return err2
 		}
@@ -68,7 +98,7 @@ func (s *suite) runAppend(ctx context.Context) (err error) {
 			return err2
 		}
 		contenders = append(contenders, stream)
-		if name != "boltdb" || !s.wants("json") {
+		if name != "wal" || !s.wants("json") {
 			return nil
 		}
 		overHTTP, err2 := s.ours("json", cluster, true)
@@ -76,8 +106,13 @@ func (s *suite) runAppend(ctx context.Context) (err error) {
 		return err2
 	}
 	defer func() { err = errors.Join(err, s.stopAll()) }()
-	if err := begin("boltdb"); err != nil {
+	if err := begin("wal", s.rutter); err != nil {
 		return err
+	}
+	if s.old != "" {
+		if err := begin("old", s.old); err != nil {
+			return err
+		}
 	}
 	if s.wants("etcd") {
 		rival, err := s.rivals(ctx, "etcd")
@@ -85,19 +120,32 @@ func (s *suite) runAppend(ctx context.Context) (err error) {
 			return err
 		}
 		s.running = append(s.running, rival.Stop)
-		contenders = append(contenders, s.theirs(rival))
+		contenders = append(contenders, s.theirs("etcd", rival))
 	}
-	if err := begin("wal", "--raft-log=wal"); err != nil {
+	if s.wants("nats") {
+		rival, err := nats.Start(s.nats, filepath.Join(s.dir, "nats"))
+		if err != nil {
+			return err
+		}
+		s.running = append(s.running, rival.Stop)
+		contenders = append(contenders, s.theirs("nats", rival))
+	}
+	if err := begin("boltdb", s.rutter, "--raft-log=boltdb"); err != nil {
 		return err
 	}
-	if err := s.inTurn(ctx, contenders); err != nil || s.only != "" {
+	if err := s.inTurn(ctx, contenders); err != nil {
 		return err
 	}
 	of := make(map[string]*contender)
 	for _, c := range contenders {
 		of[c.name] = c
 	}
-	s.compare(of["boltdb"], of["wal"], of["etcd"])
+	switch {
+	case s.old != "":
+		return notWorse(of["wal"], of["old"])
+	case s.only == "":
+		s.compare(of["wal"], of["boltdb"], of["etcd"], of["nats"])
+	}
 	return nil
 }
 
@@ -170,20 +218,55 @@ func rate(o load.Outcome) float64 { return o.PerSecond }
 func p50(o load.Outcome) float64  { return o.P50 }
 func p99(o load.Outcome) float64  { return o.P99 }
 
-func (s *suite) compare(stream, wal, etcd *contender) {
+func (s *suite) compare(stream, bolt, etcd, nats *contender) {
 	var longest float64
-	for _, outcomes := range [][]load.Outcome{stream.outcomes[64], stream.outcomes[512], wal.outcomes[64], wal.outcomes[512]} {
+	for _, outcomes := range [][]load.Outcome{stream.outcomes[64], stream.outcomes[512]} {
 		for _, o := range outcomes {
 			longest = max(longest, o.LongestGap)
 		}
 	}
-	fmt.Printf("p99 at 512 writers: %.2f of etcd's, with raft-wal %.2f\n", stream.of(512, p99)/etcd.of(512, p99), wal.of(512, p99)/etcd.of(512, p99))
-	fmt.Printf("with raft-wal: 64 writers %.2f times etcd, 1 writer's p50 %.2f of etcd's\n", wal.of(64, rate)/etcd.of(64, rate), wal.of(1, p50)/etcd.of(1, p50))
+	fmt.Printf("p99 at 512 writers: %.2f of etcd's, with raft-boltdb %.2f\n", stream.of(512, p99)/etcd.of(512, p99), bolt.of(512, p99)/etcd.of(512, p99))
+	fmt.Printf("beside NATS: %.2f, %.2f and %.2f times its rate at 1, 64 and 512 writers\n", stream.of(1, rate)/nats.of(1, rate), stream.of(64, rate)/nats.of(64, rate), stream.of(512, rate)/nats.of(512, rate))
+	fmt.Printf("CPU for a change, servers and client: %.0f us at 64 writers, %.0f at 512\n", median(stream.used[64]), median(stream.used[512]))
+	fmt.Printf("with raft-boltdb: 64 writers %.2f times etcd, 1 writer's p50 %.2f of etcd's\n", bolt.of(64, rate)/etcd.of(64, rate), bolt.of(1, p50)/etcd.of(1, p50))
 	s.Set("append_512_vs_etcd", stream.of(512, rate)/etcd.of(512, rate))
+	s.Set("append_512_vs_nats", stream.of(512, rate)/nats.of(512, rate))
 	s.Set("append_64_vs_etcd", stream.of(64, rate)/etcd.of(64, rate))
 	s.Set("p50_1_vs_etcd", stream.of(1, p50)/etcd.of(1, p50))
-	s.Set("append_512_wal_vs_etcd", wal.of(512, rate)/etcd.of(512, rate))
+	s.Set("append_512_boltdb_vs_etcd", bolt.of(512, rate)/etcd.of(512, rate))
+	s.Set("p99_512_vs_etcd", stream.of(512, p99)/etcd.of(512, p99))
+	s.Set("us_per_change", median(stream.used[512]))
 	s.Set("longest_pause_ms", longest)
+}
+
+// worse is by how much a program may be worse than the older one: the machines are noisy.
+const worse = 1.1
+
+// notWorse compares a program with an older one. The error names each figure that is worse
+// by more than a tenth.
+func notWorse(is, was *contender) (err error) {
+	rates := func(c *contender, n int) float64 { return 1 / c.of(n, rate) }
+	latencies := func(value func(load.Outcome) float64) func(*contender, int) float64 {
+		return func(c *contender, n int) float64 { return c.of(n, value) }
+	}
+	for _, f := range []struct {
+		what    string
+		writers int
+		cost    func(*contender, int) float64 // less is better
+	}{
+		{"time for a change", 1, latencies(p50)},
+		{"rate", 64, rates},
+		{"rate", 512, rates},
+		{"p99", 512, latencies(p99)},
+		{"CPU for a change", 512, func(c *contender, n int) float64 { return median(c.used[n]) }},
+	} {
+		times := f.cost(is, f.writers) / f.cost(was, f.writers)
+		fmt.Printf("%-18s %4d writers: it costs %.2f times what it did\n", f.what, f.writers, times)
+		if times > worse {
+			err = errors.Join(err, fmt.Errorf("%s at %d writers: %.2f times what it was, want at most %.1f", f.what, f.writers, times, worse))
+		}
+	}
+	return err
 }
 
 func say(what string) func(uint64) {

@@ -160,6 +160,7 @@ func (s *suite) appendInTurn(ctx context.Context, small, large *appended) error 
 		}
 	}
 	fmt.Printf("64 writers, %d events: %.0f/s, %.2f of a new log's\n", large.count, float64(large.count)/large.seconds, ratio())
+	s.Set("large_log_ratio", ratio())
 	return nil
 }
 

@@ -104,7 +104,7 @@ var store = []Mutant{
 	},
 	{
 		Name: "restore-folder-not-synced", File: "raftstore/snapshot.go",
-		Old: "err := changesdb.SyncDir(k.images.dir); err != nil", New: "err := error(nil); err != nil",
+		Old: "err := disk.SyncDir(k.images.dir); err != nil", New: "err := error(nil); err != nil",
 		Breaks: "after a restore the folder is not synced, and may lose the rename",
 		Rules:  []string{"P8", "S2"}, Past: Survivor,
 		Themes: []history.Theme{history.Images},
@@ -120,7 +120,7 @@ var store = []Mutant{
 	},
 	{
 		Name: "rebirth-folder-not-synced", File: "raftstore/offline/restore.go",
-		Old: "\treturn changesdb.SyncDir(r.Dir)\n}\n\n// ownAs", New: "\treturn nil\n}\n\n// ownAs",
+		Old: "\treturn disk.SyncDir(r.Dir)\n}\n\n// ownAs", New: "\treturn nil\n}\n\n// ownAs",
 		Breaks: "a restored backup may be gone after a power cut",
 		Rules:  []string{"P8"},
 		Themes: []history.Theme{history.Timelines},

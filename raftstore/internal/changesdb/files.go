@@ -98,16 +98,3 @@ func PrepareDir(dir string) error {
 	}
 	return nil
 }
-
-// SyncDir makes the names in a folder durable.
-func SyncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync folder: %w: %w", disk.ErrTrouble, err)
-	}
-	defer f.Close()
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("sync folder: %w: %w", disk.ErrTrouble, err)
-	}
-	return nil
-}

@@ -54,12 +54,12 @@ func Make(dir string, term uint64) error {
 	return nil
 }
 
-// IsEmpty reports whether the raft.db at path has no entries.
+// IsEmpty reports whether the log whose raft.db is at path has no entries.
 func IsEmpty(path string) (bool, error) {
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{Timeout: boltfile.LockWait, ReadOnly: true}})
+	logs, done, err := OpenToRead(path)
 	if err != nil {
 		return false, err
 	}
-	last, err := bolt.LastIndex()
-	return last == 0, errors.Join(err, bolt.Close())
+	last, err := logs.LastIndex()
+	return last == 0, errors.Join(err, done())
 }

@@ -37,7 +37,7 @@ type Log struct {
 	*early.Log
 	bolt *raftboltdb.BoltStore
 	wal  *wal.Log // nil if bolt has the log
-	path string
+	path string   // of the entries
 	opts Options
 	live atomic.Bool // raft's goroutines use the log
 }
@@ -45,7 +45,7 @@ type Log struct {
 // Options are the options of a Log.
 type Options struct {
 	Dir      string // the data folder
-	Kind     string // Bolt or WAL; a log of the other kind is moved
+	Kind     string // Bolt or WAL: a log of the other kind is moved; "": see Open
 	MapBytes int    // address space for raft.db
 	Logger   *slog.Logger
 	// Leads reports whether raft leads. Raft's main goroutine calls it when it stores.
@@ -66,8 +66,9 @@ type Options struct {
 	Ending <-chan struct{}
 }
 
-// Open opens or makes the log. The caller must call Verify next. Errors: disk.ErrTrouble,
-// log.ErrCorrupt.
+// Open opens or makes the log. The caller must call Verify next. Without a kind of the
+// options, a log that has entries stays where it is, and one that has none yet is a WAL.
+// Errors: disk.ErrTrouble, log.ErrCorrupt.
 func Open(opts Options) (*Log, error) {
 	path := filepath.Join(opts.Dir, FileName)
 	if err := boltfile.CheckPages(path, true); err != nil {
@@ -113,6 +114,14 @@ func (l *Log) Verify(marker uint64) error {
 	return nil
 }
 
+// Kind returns where the log is: Bolt or WAL.
+func (l *Log) Kind() string {
+	if l.wal != nil {
+		return WAL
+	}
+	return Bolt
+}
+
 // IsMonotonic implements raft.MonotonicLogStore: raft-wal takes no gaps.
 func (l *Log) IsMonotonic() bool { return l.wal != nil }
 
@@ -140,13 +149,20 @@ func (l *Log) Bytes() int64 {
 	return total
 }
 
-// note reports an error of the disk, with the operation and the file.
-func (l *Log) note(what string, err error) error {
+// note reports an error of the entries' file, with the operation.
+func (l *Log) note(what string, err error) error { return l.noteOf(l.path, what, err) }
+
+// noteStable is note of raft.db, which has terms and votes.
+func (l *Log) noteStable(what string, err error) error {
+	return l.noteOf(filepath.Join(l.opts.Dir, FileName), what, err)
+}
+
+func (l *Log) noteOf(path, what string, err error) error {
 	var refusal early.Refusal
 	if err == nil || errors.As(err, &refusal) || errors.Is(err, raft.ErrLogNotFound) || errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return err
 	}
-	err = fmt.Errorf("%s: %s: %w: %w", l.path, what, disk.ErrTrouble, err)
+	err = fmt.Errorf("%s: %s: %w: %w", path, what, disk.ErrTrouble, err)
 	l.opts.Report(err)
 	return err
 }
@@ -196,7 +212,7 @@ func (l *Log) Set(key, value []byte) error {
 	op := l.opts.Ops.Begin("saving a term or vote in raft.db", 1)
 	err := boltfile.Guard(func() error { return l.bolt.Set(key, checked.Seal(key, value)) })
 	l.opts.Ops.End(op)
-	return l.orExit(l.note("save "+string(key), err))
+	return l.orExit(l.noteStable("save "+string(key), err))
 }
 
 // spaceEvery is the time between two checks for the space for a term or a vote.
@@ -230,7 +246,7 @@ func (l *Log) Get(key []byte) ([]byte, error) {
 		}
 		return err
 	})
-	return value, l.note("read "+string(key), err)
+	return value, l.noteStable("read "+string(key), err)
 }
 
 // SetUint64 implements raft.StableStore.
@@ -245,7 +261,7 @@ func (l *Log) GetUint64(key []byte) (uint64, error) {
 		return 0, err
 	}
 	if len(value) != 8 {
-		return 0, l.note("read "+string(key), fmt.Errorf("a number of %d bytes: %w", len(value), log.ErrCorrupt))
+		return 0, l.noteStable("read "+string(key), fmt.Errorf("a number of %d bytes: %w", len(value), log.ErrCorrupt))
 	}
 	return binary.BigEndian.Uint64(value), nil
 }

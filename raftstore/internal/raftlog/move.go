@@ -1,8 +1,10 @@
 package raftlog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -18,8 +20,9 @@ import (
 )
 
 // chooseLog opens the wanted log store, after it copied the entries from the other one.
-// The record in the stable store counts: entries in the other store are a copy that was
-// not finished, or not yet removed.
+// The record in the stable store says where the log is: entries in the other store are a
+// copy that was not finished, or not yet removed. Without a record they are in bolt. If
+// want is "", they stay where they are; a log without record and entries begins as a WAL.
 func chooseLog(bolt *raftboltdb.BoltStore, dir, want string, logger *slog.Logger) (raft.LogStore, *wal.Log, error) {
 	have, err := bolt.Get(keyKind)
 	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
@@ -30,6 +33,17 @@ func chooseLog(bolt *raftboltdb.BoltStore, dir, want string, logger *slog.Logger
 		return nil, nil, err
 	}
 	walDir := filepath.Join(dir, WALName)
+	if have == nil {
+		last, err := bolt.LastIndex()
+		if err == nil && last == 0 {
+			err = checkOrphan(walDir, logger)
+			want = cmp.Or(want, WAL)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	want = cmp.Or(want, from)
 	if from == Bolt && want == Bolt {
 		return bolt, nil, removeFolder(walDir)
 	}
@@ -66,6 +80,24 @@ func chooseLog(bolt *raftboltdb.BoltStore, dir, want string, logger *slog.Logger
 		return w, w, orClose(emptyLog(bolt), w)
 	}
 	return bolt, nil, errors.Join(w.Close(), removeFolder(walDir))
+}
+
+// checkOrphan returns an error if there are entries in a raft.wal beside a raft.db that has
+// neither entries nor a record: raft.db, with the votes, was lost, and the entries, some of
+// which may be nowhere else, must not be.
+func checkOrphan(walDir string, logger *slog.Logger) error {
+	if _, err := os.Stat(walDir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	w, err := wal.Open(walDir, logger)
+	if err != nil {
+		return err
+	}
+	last, err := w.LastIndex()
+	if err = errors.Join(err, w.Close()); err != nil || last == 0 {
+		return err
+	}
+	return fmt.Errorf("it is new, and %s has entries up to %d: %s was lost. Bring it back; or, if it is gone, remove this server from the cluster, and let it join with an empty folder: %w", walDir, last, FileName, log.ErrCorrupt)
 }
 
 // logKind reads the record in the stable store. Without one the log is in raft.db.

@@ -70,7 +70,9 @@ func (t *tail) close() error {
 	if t.file == nil {
 		return nil
 	}
-	return t.file.Close()
+	err := t.file.Close()
+	t.file = nil // a log that failed may be closed twice
+	return err
 }
 
 // checkTail returns an error unless the log reaches the noted index.

@@ -21,6 +21,7 @@ package wal
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -45,7 +46,7 @@ type Log struct {
 // Open opens or makes the log in a folder. It fails if the log ends before the noted
 // index, or if its files are damaged. Errors: disk.ErrTrouble, log.ErrCorrupt.
 func Open(dir string, logger *slog.Logger) (*Log, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDir(dir); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", dir, disk.ErrTrouble, err)
 	}
 	if err := boltfile.CheckPages(filepath.Join(dir, metadb.FileName), true); err != nil {
@@ -67,6 +68,18 @@ func Open(dir string, logger *slog.Logger) (*Log, error) {
 		return nil, errors.Join(fmt.Errorf("%w: %w", disk.ErrTrouble, err), w.Close())
 	}
 	return w, nil
+}
+
+// makeDir makes the folder of a log, if it is not there, and its name durable: raft-wal syncs
+// the names in the folder, and not the folder's own.
+func makeDir(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil
+		}
+		return err
+	}
+	return disk.SyncDir(filepath.Dir(dir))
 }
 
 // Close closes the log and its note.
