@@ -24,23 +24,29 @@ const recovery = 60 * time.Second
 func (w *world) heal() {
 	lapse(w)
 	begun := time.Now()
-	var why []string
+	recovers(w, begun)
+	w.count("healthy after s", int(time.Since(begun).Seconds()))
+	w.observe.quiet()
+	recovers(w, begun) // certificates are renewed also when all is quiet
+	remembered(w)
+	w.judge()
+}
+
+// recovers waits until all is healthy, from the time on at which the faults were over.
+func recovers(w *world, begun time.Time) {
 	for {
-		if why = w.unhealthy(); len(why) == 0 {
-			break
+		why := w.unhealthy()
+		if len(why) == 0 {
+			return
 		}
 		if time.Since(begun) > recovery {
 			for _, line := range why {
 				w.fail("not healthy %v after the last fault: %s", recovery, line)
 			}
-			break
+			return
 		}
 		time.Sleep(500 * time.Millisecond)
 	}
-	w.count("healthy after s", int(time.Since(begun).Seconds()))
-	remembered(w)
-	w.judge()
-	w.observe.quiet()
 }
 
 // unhealthy says what is not as it is to be when nothing goes wrong and no client writes.
@@ -235,6 +241,13 @@ func succeeds(w *world, s *server, how history.Kind) {
 	}
 	w.zombies.Go(func() {
 		begun := time.Now()
+		for how == history.Stop && w.ctx.Err() == nil { // in an orderly stop it leads until its requests are answered
+			if _, leads := store.Leading(); !leads {
+				break
+			}
+			time.Sleep(successionLook)
+			begun = time.Now()
+		}
 		for time.Since(begun) < successionMost && w.ctx.Err() == nil {
 			for _, other := range w.servers {
 				if next := other.store(); next != nil && next != store {

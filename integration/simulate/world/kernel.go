@@ -208,8 +208,12 @@ func deletes(op plan.Op) bool {
 
 // programs makes the kernel that an agent programs.
 func (k *kernel) programs(numbers plan.Numbers, save func(plan.Numbers) error) (*programmed, error) {
-	if err := k.keep(numbers); err != nil {
-		return nil, err
+	// What an agent's older cache has no number of is in the kernel as the agent before it
+	// left it, until the agent saves what it finds there.
+	if cluster := numbers.Cluster(); !cluster.IsZero() {
+		if err := k.keep(numbers); err != nil {
+			return nil, err
+		}
 	}
 	numbers.SetNode(k.n.cn)
 	k.mu.Lock()
