@@ -16,6 +16,9 @@ import (
 	"rutter/raftstore/offline"
 )
 
+// DefaultMaxLag is the default of Config.MaxLag.
+const DefaultMaxLag = lag.Default
+
 type (
 	// Member is one server of the cluster.
 	Member = offline.Member
