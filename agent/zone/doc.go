@@ -1,7 +1,7 @@
 // Package zone chooses the server that a compute node follows: a ready one of the node's
 // own zone if there is one, else any other.
 //
-// It owns the names of zones, what the node knows of each server's zone and readiness, the
+// It owns what the node knows of each server's zone and readiness, the
 // order in which servers are tried, and when the node goes back to its own zone. The
 // connection belongs to the caller.
 //

@@ -4,29 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
+
+	"rutter/log/zonename"
 )
-
-// MaxName bounds the name of a zone, in bytes: that of a label of DNS (RFC 1035).
-const MaxName = 63
-
-// Check refuses what is no name of a zone.
-func Check(name string) error {
-	if len(name) < 1 || len(name) > MaxName {
-		return fmt.Errorf("a zone's name of %d characters: want one to %d of a-z, 0-9 and -", len(name), MaxName)
-	}
-	for _, c := range name {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
-			return fmt.Errorf("zone %q: want one to %d of a-z, 0-9 and -, as in east-2", name, MaxName)
-		}
-	}
-	return nil
-}
 
 // Defaults of Config.
 const (
@@ -85,7 +70,7 @@ func New(cfg Config) (*Chooser, error) {
 		return nil, errors.New("zone: no servers: name at least one to follow")
 	}
 	if cfg.Zone != "" {
-		if err := Check(cfg.Zone); err != nil {
+		if err := zonename.Check(cfg.Zone); err != nil {
 			return nil, err
 		}
 		if cfg.Ask == nil {

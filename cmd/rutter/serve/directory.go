@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"rutter/agent/zone"
 	"rutter/api"
 	"rutter/api/backend"
 	"rutter/api/liveness"
 	"rutter/api/support"
+	"rutter/log/zonename"
 )
 
 // askAPI begins a request of another server for the URL of its API. It is none of the
@@ -140,7 +140,7 @@ func (d *directory) ask(ctx context.Context, m backend.Member) (of said, err err
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" || u.User != nil || u.RawQuery != "" {
 		return said{}, errPlace
 	}
-	if of.Zone != "" && zone.Check(of.Zone) != nil {
+	if of.Zone != "" && zonename.Check(of.Zone) != nil {
 		return said{}, errPlace
 	}
 	return of, nil

@@ -16,7 +16,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"rutter/agent/zone"
 	"rutter/api/auth/pki"
 	"rutter/api/auth/webcheck"
 	"rutter/api/support"
@@ -27,6 +26,7 @@ import (
 	"rutter/cmd/rutter/serve"
 	"rutter/cmd/rutter/term"
 	"rutter/log/budget"
+	"rutter/log/zonename"
 	"rutter/raftstore"
 )
 
@@ -248,7 +248,7 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 	}
 	cfg.API, cfg.SVP, cfg.Zone = c.String("listen"), c.String("svp"), c.String("zone")
 	if cfg.Zone != "" {
-		if err := zone.Check(cfg.Zone); err != nil {
+		if err := zonename.Check(cfg.Zone); err != nil {
 			return cfg, term.Usagef("--zone: %w", err)
 		}
 	}
