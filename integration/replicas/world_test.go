@@ -201,7 +201,7 @@ func (w *world) barrier(nodes int) {
 		w.Fatal(err)
 	}
 	v, err := w.Client.Wait(w.Context(), client.Barrier{Seq: seq, Scopes: []log.Scope{log.AllScope()}, Timeout: patience})
-	if err != nil || !v.Done || v.Total != nodes {
+	if err != nil || !v.Done || v.CNs != nodes {
 		w.Fatalf("a barrier at %d: %+v, %v; want all of %d nodes", seq, v, err, nodes)
 	}
 }
