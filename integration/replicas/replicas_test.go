@@ -45,6 +45,10 @@ func TestZones(t *testing.T) {
 		w.all(nodes, w.near, w.far)
 		w.barrier(nodes)
 		w.spread(nodes)
+		w.await("all nodes to run, as the servers see them", func() bool {
+			unknown, err := w.unknown(ctx)
+			return err == nil && len(unknown) == 0
+		})
 		first := w.fleet.Counts()
 		running.Go(func() { r.run(ctx, w.stage) })
 		running.Go(func() { w.watch(ctx, unknown) })

@@ -175,15 +175,23 @@ func (r *writer) lap() (gap time.Duration, written int, err error) {
 	return gap, r.written, r.err
 }
 
+// unknown returns the compute nodes that are not known to run.
+func (w *world) unknown(ctx context.Context) (nodes []string, err error) {
+	servers, err := w.Client.List(ctx, "/servers", nil)
+	for _, s := range servers {
+		if s["status"] != "running" {
+			nodes = append(nodes, fmt.Sprint(s["uuid"]))
+		}
+	}
+	return nodes, err
+}
+
 // watch notes the compute nodes that are unknown at any time, until ctx ends.
-func (w *world) watch(ctx context.Context, unknown map[string]bool) {
+func (w *world) watch(ctx context.Context, noted map[string]bool) {
 	for ctx.Err() == nil {
-		servers, err := w.Client.List(ctx, "/servers", nil)
-		if err == nil {
-			for _, s := range servers {
-				if s["status"] == "unknown" {
-					unknown[fmt.Sprint(s["uuid"])] = true
-				}
+		if nodes, err := w.unknown(ctx); err == nil {
+			for _, node := range nodes {
+				noted[node] = true
 			}
 		}
 		select {
