@@ -80,7 +80,7 @@ type Status struct {
 type Member struct {
 	ID      string `json:"id"`
 	Address string `json:"address"` // of its peer port
-	Voter   bool   `json:"voter"` // false: a replica, which follows without a vote
+	Voter   bool   `json:"voter"`   // false: a replica, which follows without a vote
 	Leader  bool   `json:"leader"`
 }
 

@@ -96,7 +96,7 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{parts{
 		lagging: cfg.Lagging,
-		store: cfg.Store, tail: cfg.Tail, logger: cfg.Logger, vmms: cfg.VMMs, refuse: cfg.Refuse, audit: cfg.Audit,
+		store:   cfg.Store, tail: cfg.Tail, logger: cfg.Logger, vmms: cfg.VMMs, refuse: cfg.Refuse, audit: cfg.Audit,
 		sessions: newSessions(cfg.Sessions), snapshots: newSnapshots(), index: newScopeIndex(), draining: make(chan struct{}),
 		tracker: nodemetrics.New(nil),
 	}}

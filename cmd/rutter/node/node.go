@@ -40,7 +40,7 @@ type Options struct {
 	// which the nodes of a zone go back to its servers; 0: zone.DefaultSpread.
 	Zone       string
 	ZoneSpread time.Duration
-	Kernel  Kernel
+	Kernel     Kernel
 
 	// SVP is the address of the local SVP server, and Status that of the status, which
 	// changes nothing. "" and "off" switch them off.
