@@ -301,10 +301,10 @@ func (p *replica) look(ctx context.Context, r *raft.Raft) {
 	begun := time.Now()
 	if address := p.store.lead.leaderAddress(); address != "" {
 		if i, err := p.store.members.identityOf(ctx, address); err == nil {
-			p.meter.Heard(begun, i.Seq)
+			p.meter.Observed(begun, i.Seq)
 		}
 	} else if others := p.store.members.reports(ctx, r); len(others) > 0 && !slices.ContainsFunc(others, func(o memberReport) bool { return o.Leader != "" }) {
-		p.meter.Heard(begun, p.store.Head().Seq)
+		p.meter.Observed(begun, p.store.Head().Seq)
 	}
 	if ctx.Err() != nil || !p.meter.Judge(time.Now(), p.store.Head().Seq) {
 		return

@@ -55,9 +55,10 @@ func newWorld(t *testing.T, nodes int) *world {
 	w.near = w.replica("near", ports[0], ports[1], join)
 	w.far = w.replica("far", ports[2], ports[3], append(join, "--advertise", w.way.listener.Addr().String()))
 	urls := append(w.Client.Servers(), w.near.URL, w.far.URL)
+	every := time.Duration(max(1, nodes/400)) * time.Second // 400 nodes a second ask, and 133 come back
 	w.fleet = agentsim.New(agentsim.Config{
 		Agents: nodes, Dialer: w.Client, Servers: urls, Zone: func(int) string { return "east" }, Ask: w.Client.Zone,
-		ZoneEvery: time.Second, ZoneSettle: time.Second, ZoneSpread: 3 * time.Second,
+		ZoneEvery: every, ZoneSettle: every, ZoneSpread: 3 * every,
 	})
 	w.stage = &agentsim.Scenario{Cluster: w.Cluster, Fleet: w.fleet}
 	return w

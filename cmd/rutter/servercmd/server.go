@@ -222,7 +222,7 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 	if err != nil {
 		return cfg, err
 	}
-	if err := checkBeginning(c); err != nil {
+	if err := errors.Join(checkBeginning(c), checkZone(c)); err != nil {
 		return cfg, err
 	}
 	// SVP never has TLS: with a tls-dir it lets in the log's nodes only (newSVP).
@@ -247,11 +247,6 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 		return cfg, err
 	}
 	cfg.API, cfg.SVP, cfg.Zone = c.String("listen"), c.String("svp"), c.String("zone")
-	if cfg.Zone != "" {
-		if err := zonename.Check(cfg.Zone); err != nil {
-			return cfg, term.Usagef("--zone: %w", err)
-		}
-	}
 	if cfg.Hosts, err = webcheck.ParseHosts(c.StringSlice("host-name")); err != nil {
 		return cfg, term.Usagef("--host-name: %w", err)
 	}
@@ -287,6 +282,17 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 		cfg.Store.Advertise = m.Address
 	}
 	return cfg, nil
+}
+
+// checkZone refuses what is no name of a zone.
+func checkZone(c *cli.Context) error {
+	if !c.IsSet("zone") {
+		return nil
+	}
+	if err := zonename.Check(c.String("zone")); err != nil {
+		return term.Usagef("--zone: %w", err)
+	}
+	return nil
 }
 
 // checkBeginning refuses more than one way to begin.

@@ -42,7 +42,7 @@ type Meter struct {
 
 	mu      sync.Mutex // protects what follows
 	samples []sample   // positions of the leader that this server has not reached, the oldest first
-	heard   time.Time  // when the leader's position was known last
+	observed   time.Time  // when the leader's position was known last
 	calm    time.Time  // since when the lag is small enough to end the excess; zero: it is not
 	lag     time.Duration
 	over    bool
@@ -50,7 +50,7 @@ type Meter struct {
 }
 
 // New returns the meter of a server that is up to date at now. bound is the longest lag.
-func New(bound time.Duration, now time.Time) *Meter { return &Meter{bound: bound, heard: now} }
+func New(bound time.Duration, now time.Time) *Meter { return &Meter{bound: bound, observed: now} }
 
 // Every is the time between two questions to the leader.
 func (m *Meter) Every() time.Duration { return min(max(m.bound/10, leastEvery), mostEvery) }
@@ -58,11 +58,11 @@ func (m *Meter) Every() time.Duration { return min(max(m.bound/10, leastEvery), 
 // Bound is the longest lag, beyond which a replica is not asked.
 func (m *Meter) Bound() time.Duration { return m.bound }
 
-// Heard notes that the leader's state was at seq at a time.
-func (m *Meter) Heard(at time.Time, seq log.Seq) {
+// Observed notes that the leader's state was at seq at a time.
+func (m *Meter) Observed(at time.Time, seq log.Seq) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.heard = at
+	m.observed = at
 	if n := len(m.samples); n > 0 && m.samples[n-1].seq >= seq || n >= maxSamples {
 		return // a later time of the same position says nothing more
 	}
@@ -85,7 +85,7 @@ func (m *Meter) Judge(now time.Time, own log.Seq) (changed bool) {
 	if len(m.samples) > 0 {
 		m.lag = now.Sub(m.samples[0].at)
 	}
-	if silent := now.Sub(m.heard); silent > 3*m.Every() {
+	if silent := now.Sub(m.observed); silent > 3*m.Every() {
 		m.lag = max(m.lag, silent)
 	}
 	switch {
@@ -112,7 +112,7 @@ func (m *Meter) Reset(now time.Time) (changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	changed = m.over
-	m.samples, m.heard, m.calm, m.lag, m.over = nil, now, time.Time{}, 0, false
+	m.samples, m.observed, m.calm, m.lag, m.over = nil, now, time.Time{}, 0, false
 	return changed
 }
 

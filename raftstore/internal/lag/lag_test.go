@@ -13,7 +13,7 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	type span struct {
 		seconds int
-		leader  log.Seq // grows by one a second while it is not 0; 0: the leader is not heard
+		leader  log.Seq // grows by one a second while it is not 0; 0: the leader is not observed
 		own     log.Seq // grows by one a second too, if follows
 		follows bool
 		over    bool // at the end of the span
@@ -21,13 +21,13 @@ func TestJudge(t *testing.T) {
 	}
 	for name, spans := range map[string][]span{
 		"keeps up":               {{60, 100, 100, true, false, 0}},
-		"idle":                   {{60, 0, 0, false, true, 60 * time.Second}}, // heard nothing at all
+		"idle":                   {{60, 0, 0, false, true, 60 * time.Second}}, // observed nothing at all
 		"3 s behind all along":   {{60, 100, 97, true, false, 2 * time.Second}},
 		"does not move":          {{9, 100, 50, false, false, 8 * time.Second}, {3, 109, 50, false, true, 11 * time.Second}},
 		"comes back":             {{20, 100, 50, false, true, 19 * time.Second}, {3, 120, 120, true, true, 0}, {4, 123, 123, true, false, 0}},
 		"comes back by half":     {{20, 100, 50, false, true, 19 * time.Second}, {30, 120, 112, true, true, 7 * time.Second}},
 		"the leader is silent":   {{5, 100, 100, true, false, 0}, {9, 0, 104, false, false, 9 * time.Second}, {3, 0, 104, false, true, 12 * time.Second}},
-		"heard again":            {{20, 0, 100, false, true, 20 * time.Second}, {7, 100, 100, true, false, 0}},
+		"observed again":            {{20, 0, 100, false, true, 20 * time.Second}, {7, 100, 100, true, false, 0}},
 		"further than is stored": {{3 * maxSamples, 100, 50, false, true, (3*maxSamples - 1) * time.Second}, {1, 400, 101, false, true, (3*maxSamples - 2) * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestJudge(t *testing.T) {
 				for range s.seconds {
 					now = now.Add(time.Second)
 					if s.leader > 0 {
-						m.Heard(now, s.leader)
+						m.Observed(now, s.leader)
 						s.leader++
 					}
 					m.Judge(now, s.own)
