@@ -194,6 +194,20 @@ func run(c *cli.Context) error {
 	return errors.Join(supervisor.Run(c.Context, n.Watched().Report, opts.Logger, n.Run), kernel.Close())
 }
 
+// checkZone checks the flags about zones.
+func checkZone(c *cli.Context) error {
+	if spread := c.Duration("zone-spread"); spread <= 0 {
+		return term.Usagef("--zone-spread %v: want a positive time, as in 1m", spread)
+	}
+	if !c.IsSet("zone") {
+		return nil
+	}
+	if err := zonename.Check(c.String("zone")); err != nil {
+		return term.Usagef("--zone: %w", err)
+	}
+	return nil
+}
+
 // optionsOf reads the flags, without the kernel.
 func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	if c.String("cn") == "" {
@@ -206,17 +220,10 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	if c.String("servers") == "" {
 		return opts, term.Usagef("--servers is missing: name the servers, as in --servers http://10.0.0.1:7420,http://10.0.0.2:7420")
 	}
-	if err = checkDoors(c); err != nil {
+	if err = errors.Join(checkDoors(c), checkZone(c)); err != nil {
 		return opts, err
 	}
-	if opts.Zone, opts.ZoneSpread = c.String("zone"), c.Duration("zone-spread"); opts.Zone != "" {
-		if err = zonename.Check(opts.Zone); err != nil {
-			return opts, term.Usagef("--zone: %w", err)
-		}
-	}
-	if opts.ZoneSpread <= 0 {
-		return opts, term.Usagef("--zone-spread %v: want a positive time, as in 1m", opts.ZoneSpread)
-	}
+	opts.Zone, opts.ZoneSpread = c.String("zone"), c.Duration("zone-spread")
 	ring := support.NewRing(support.RingBytes)
 	if opts.Logger, err = term.DaemonLogger(c, ring.Tee(c.App.ErrWriter)); err != nil {
 		return opts, err

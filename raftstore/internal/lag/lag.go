@@ -40,13 +40,13 @@ type sample struct {
 type Meter struct {
 	bound time.Duration
 
-	mu      sync.Mutex // protects what follows
-	samples []sample   // positions of the leader that this server has not reached, the oldest first
-	observed   time.Time  // when the leader's position was known last
-	calm    time.Time  // since when the lag is small enough to end the excess; zero: it is not
-	lag     time.Duration
-	over    bool
-	times   uint64 // that over began
+	mu       sync.Mutex // protects what follows
+	samples  []sample   // positions of the leader that this server has not reached, the oldest first
+	observed time.Time  // when the leader's position was known last
+	calm     time.Time  // since when the lag is small enough to end the excess; zero: it is not
+	lag      time.Duration
+	over     bool
+	times    uint64 // that over began
 }
 
 // New returns the meter of a server that is up to date at now. bound is the longest lag.

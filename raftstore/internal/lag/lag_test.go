@@ -27,7 +27,7 @@ func TestJudge(t *testing.T) {
 		"comes back":             {{20, 100, 50, false, true, 19 * time.Second}, {3, 120, 120, true, true, 0}, {4, 123, 123, true, false, 0}},
 		"comes back by half":     {{20, 100, 50, false, true, 19 * time.Second}, {30, 120, 112, true, true, 7 * time.Second}},
 		"the leader is silent":   {{5, 100, 100, true, false, 0}, {9, 0, 104, false, false, 9 * time.Second}, {3, 0, 104, false, true, 12 * time.Second}},
-		"observed again":            {{20, 0, 100, false, true, 20 * time.Second}, {7, 100, 100, true, false, 0}},
+		"observed again":         {{20, 0, 100, false, true, 20 * time.Second}, {7, 100, 100, true, false, 0}},
 		"further than is stored": {{3 * maxSamples, 100, 50, false, true, (3*maxSamples - 1) * time.Second}, {1, 400, 101, false, true, (3*maxSamples - 2) * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
