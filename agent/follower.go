@@ -306,7 +306,9 @@ func (f *follower) follow(ctx context.Context, server string, conn net.Conn) (co
 	following, move := context.WithCancelCause(ctx)
 	defer move(nil)
 	var homing sync.WaitGroup
-	homing.Go(func() { f.goHome(during, move) })
+	if f.cfg.Zone != "" {
+		homing.Go(func() { f.goHome(during, move) })
+	}
 	s := &stream{follower: f, conn: feed.NewConn(conn), ctx: during}
 	err = s.conn.Follow(following, hello, s)
 	end()

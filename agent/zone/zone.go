@@ -205,18 +205,22 @@ func (c *Chooser) ask(ctx context.Context, want func(place) bool) {
 }
 
 // readyAtHome asks the servers of the node's zone and those of an unknown one. It returns
-// whether one of the node's zone is ready, and the first such in the order of the
-// configuration.
+// whether one of the node's zone is ready, and one such at random, so that the nodes that go
+// back share the servers of their zone.
 func (c *Chooser) readyAtHome(ctx context.Context) (server int, ok bool) {
 	c.ask(ctx, func(p place) bool { return !p.known || p.zone == c.cfg.Zone })
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var all []int
 	for i := range c.places {
 		if c.home(i) && c.places[i].ready {
-			return i, true
+			all = append(all, i)
 		}
 	}
-	return 0, false
+	if len(all) == 0 {
+		return 0, false
+	}
+	return all[rand.IntN(len(all))], true
 }
 
 // Away runs while the node follows a server, beside it. It returns a server of the node's

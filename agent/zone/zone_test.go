@@ -214,6 +214,37 @@ func TestNoStampede(t *testing.T) {
 	})
 }
 
+// TestShared: nodes that go back share the servers of their zone.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(map[string]string{"a": "east", "b": "west", "c": "east"})
+		w.set("a", true)
+		w.set("c", true)
+		var mu sync.Mutex
+		at := make(map[string]int)
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				c := chooser(t, Config{Servers: []string{"a", "b", "c"}, Zone: "east", Ask: w.ask})
+				c.Next(t.Context())
+				c.Fed()
+				s := c.Away(t.Context())
+				mu.Lock()
+				defer mu.Unlock()
+				at[s]++
+			})
+		}
+		time.Sleep(time.Minute)
+		w.set("a", false)
+		w.set("c", false)
+		all.Wait()
+		if at["a"] < 20 || at["c"] < 20 || at["a"]+at["c"] != 100 { // 20 of 100 is as likely as six standard deviations
+			t.Errorf("they go back to %v", at)
+		}
+	})
+}
+
 // TestAwayEnds: it ends with its context, at each of its pauses.
 func TestAwayEnds(t *testing.T) {
 	t.Parallel()
