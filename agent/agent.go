@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rutter/agent/link/plan"
+	"rutter/agent/zone"
 	"rutter/log"
 	"rutter/log/feed"
 	"rutter/projections"
@@ -67,6 +68,12 @@ func (a *Agent) build(held *contents) error {
 			logger.Error("fabric numbers cannot be read: links in the kernel keep theirs, others get new ones", "error", err)
 		}
 	}
+	choose, err := zone.New(zone.Config{
+		Servers: a.cfg.Servers, Zone: a.cfg.Zone, Ask: a.cfg.AskZone, Every: a.cfg.ZoneEvery, Settle: a.cfg.ZoneSettle, Spread: a.cfg.ZoneSpread, Jitter: a.cfg.Jitter,
+	})
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
 	kernel, err := a.cfg.Kernel(numbers, a.saveNumbers)
 	if err != nil {
 		return fmt.Errorf("agent: kernel: %w", err)
@@ -74,7 +81,7 @@ func (a *Agent) build(held *contents) error {
 	a.persister = newPersister(a.replica, a.cache, logger)
 	a.follower = &follower{
 		cfg: &a.cfg, replica: a.replica, persister: a.persister, incarnation: held.Head.Incarnation,
-		watermark: a.watermark, condition: a.condition, isOnDemand: a.isOnDemand, logger: logger, fedUntil: a.cfg.Now(), since: a.cfg.Now(), retryNow: make(chan struct{}, 1),
+		watermark: a.watermark, condition: a.condition, isOnDemand: a.isOnDemand, logger: logger, fedUntil: a.cfg.Now(), since: a.cfg.Now(), retryNow: make(chan struct{}, 1), choose: choose,
 	}
 	a.reconciler = &reconciler{
 		cfg: &a.cfg, replica: a.replica, kernel: kernel, report: a.follower.report, reach: a.follower.reachable,

@@ -32,7 +32,9 @@ type servers struct {
 	log     *testServer
 	down    map[string]bool
 	silent  bool
-	drain   bool // the next connection is drained after its hello
+	drain   bool   // the next connection is drained after its hello
+	zone    string // of the agents; each server's zone is its name
+	lies    bool   // servers that are down say that they are ready
 	dials   []string
 	at      []time.Time // of the dials
 	hellos  []*feed.Hello
@@ -277,6 +279,7 @@ func running(t *testing.T, folder string, s *servers, k *fakeKernel, names ...st
 		CN: cnID(1), Folder: folder, Servers: names, Dialer: s,
 		Kernel: func(plan.Numbers, func(plan.Numbers) error) (Kernel, error) { return k, nil },
 		Jitter: func(time.Duration) time.Duration { return 0 },
+		Zone:   s.zone, AskZone: s.askZone,
 	})
 	if err != nil {
 		t.Fatal(err)

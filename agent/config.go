@@ -57,9 +57,14 @@ type Config struct {
 	Folder string
 	// Servers are the servers to follow, in any form that Dialer takes. The one that
 	// worked last is tried first, because it has what the agent needs next in memory.
-	// Then comes the next in this order.
+	// Then comes the next in this order. With Zone, package zone has the order.
 	Servers []string
 	Dialer  Dialer
+	// Zone is the name of the zone of this node; "": it has none. AskZone, required with a
+	// zone, asks a server for its own: see zone.Config. The times are those of zone.Config.
+	Zone                              string
+	AskZone                           func(ctx context.Context, server string) (zone string, err error)
+	ZoneEvery, ZoneSettle, ZoneSpread time.Duration
 	// Kernel makes what the agent programs. It is called once, in New, with the numbers
 	// of fabric<N> that the cache has, and with a function that saves them. That
 	// function returns when they are on disk.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"rutter/agent/zone"
 	"rutter/log/feed"
 )
 
@@ -63,6 +64,7 @@ type follower struct {
 	reporting   sync.Mutex // held while a watermark is made and handed over
 	logger      *slog.Logger
 	retryNow    chan struct{} // holds a token when a server may have become reachable
+	choose      *zone.Chooser
 
 	mu          sync.Mutex // protects what follows
 	state       State
@@ -79,6 +81,7 @@ type follower struct {
 	failure     string             // why the last connection ended
 	resetReason string             // of the last reset
 	resetAt     time.Time
+	moves       uint64 // back to a server of the node's own zone
 }
 
 // become changes the state; from lists the states that may come before.
@@ -142,18 +145,25 @@ func (f *follower) age() time.Duration {
 
 // Run follows until ctx ends.
 func (f *follower) Run(ctx context.Context) error {
-	at := 0
+	var moved movedTo
 	for {
-		server := f.cfg.Servers[at%len(f.cfg.Servers)]
-		connected, err := f.follow(ctx, server)
+		server, conn := moved.server, moved.conn
+		if conn == nil {
+			server = f.choose.Next(ctx)
+		}
+		connected, err := f.follow(ctx, server, conn)
+		moved = movedTo{}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		f.becomeWaiting(err)
+		if errors.As(err, &moved) {
+			continue // without a pause: the next connection is there already
+		}
 		wait := f.backoff()
 		f.logger.Info("feed ended", "server", server, "error", err, "retry", wait)
 		if !connected || errors.Is(err, feed.ErrDrained) {
-			at++ // first the same server, if it served; then the next
+			f.choose.Failed() // first the same server, if it served; then the next
 		}
 		select {
 		case <-ctx.Done():
@@ -163,6 +173,50 @@ func (f *follower) Run(ctx context.Context) error {
 			f.resetBackoff()
 		}
 	}
+}
+
+// movedTo ends a connection because there is one to a server of the node's own zone.
+type movedTo struct {
+	server string
+	conn   net.Conn
+}
+
+// Error implements error.
+func (m movedTo) Error() string { return "the node goes back to its own zone, to " + m.server }
+
+// goHome connects to a server of the node's own zone when the node is to go back to it, and
+// then ends the present connection, by end. The node follows meanwhile. It returns when ctx
+// ends, or there is nothing more to do.
+func (f *follower) goHome(ctx context.Context, end context.CancelCauseFunc) {
+	for {
+		server := f.choose.Away(ctx)
+		if server == "" {
+			return
+		}
+		if !f.settled() {
+			continue // whole scopes are coming, and would have to come again
+		}
+		conn, err := f.connect(ctx, server)
+		if err != nil {
+			f.logger.Info("the way back to this node's zone is not open yet", "server", server, "error", err)
+			f.choose.Refused(server)
+			continue
+		}
+		f.logger.Info("a server of this node's zone is ready: the node goes back to it", "server", server)
+		f.mu.Lock()
+		f.moves++
+		f.mu.Unlock()
+		f.choose.Moved(server)
+		end(movedTo{server, conn})
+		return
+	}
+}
+
+// settled reports whether a server feeds this node, and no reset is under way.
+func (f *follower) settled() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state == Following && f.attempts == 0
 }
 
 // minDial is how long an attempt runs at least before a report of reachability ends it.
@@ -196,14 +250,21 @@ func (f *follower) resetBackoff() {
 	f.attempts = 0
 }
 
-// dial connects to a server within DialTimeout.
-func (f *follower) dial(ctx context.Context, server string) (net.Conn, error) {
+// connect connects to a server within DialTimeout.
+func (f *follower) connect(ctx context.Context, server string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.DialTimeout)
+	defer cancel()
+	return f.cfg.Dialer.Feed(ctx, server)
+}
+
+// dial is connect, and a report of reachability ends it.
+func (f *follower) dial(ctx context.Context, server string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f.mu.Lock()
 	f.cancelDial, f.dialing = cancel, f.cfg.Now()
 	f.mu.Unlock()
-	conn, err := f.cfg.Dialer.Feed(ctx, server)
+	conn, err := f.connect(ctx, server)
 	f.mu.Lock()
 	f.cancelDial = nil
 	f.mu.Unlock()
@@ -223,26 +284,45 @@ func (f *follower) backoff() time.Duration {
 	return d - f.cfg.Jitter(d/2)
 }
 
-// follow connects to a server and processes what it sends. connected reports whether
-// the server welcomed us and sent a bookmark; err is never nil.
-func (f *follower) follow(ctx context.Context, server string) (connected bool, err error) {
+// follow processes what a server sends. conn is a connection to it; if it is nil, follow
+// connects. connected reports whether the server welcomed us and sent a bookmark; err is
+// never nil.
+func (f *follower) follow(ctx context.Context, server string, conn net.Conn) (connected bool, err error) {
 	f.mu.Lock()
 	f.server = server
 	f.session++
 	session := f.session
 	f.mu.Unlock()
 
-	conn, err := f.dial(ctx, server)
-	if err != nil {
-		return false, err
+	if conn == nil {
+		if conn, err = f.dial(ctx, server); err != nil {
+			return false, err
+		}
 	}
 	cursor, scopes := f.replica.resumePoint()
 	hello := &feed.Hello{CN: f.cfg.CN, Incarnation: f.incarnation, Session: session, Cursor: cursor, Scopes: scopes, Abilities: feed.AnswersRequests}
 	during, end := context.WithCancel(ctx)
 	defer end()
+	following, move := context.WithCancelCause(ctx)
+	defer move(nil)
+	var homing sync.WaitGroup
+	if f.cfg.Zone != "" {
+		homing.Go(func() { f.goHome(during, move) })
+	}
 	s := &stream{follower: f, conn: feed.NewConn(conn), ctx: during}
-	err = s.conn.Follow(ctx, hello, s)
-	return s.current, err
+	err = s.conn.Follow(following, hello, s)
+	end()
+	homing.Wait()
+	return s.current, moveOf(following, err)
+}
+
+// moveOf returns the error of a connection that ended with err. If a connection to the
+// node's own zone was made, that is the reason, whatever else ended the old one meanwhile.
+func moveOf(following context.Context, err error) error {
+	if moved := (movedTo{}); errors.As(context.Cause(following), &moved) {
+		return moved
+	}
+	return err
 }
 
 // report sends the watermark, if a server is connected. The follower and the reconcile
@@ -264,5 +344,6 @@ func (f *follower) status(s *Status) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s.State, s.Since, s.Server, s.Session, s.Attempts = f.state, f.since, f.server, f.session, f.attempts
+	s.Zone, s.Away, s.Moves = f.cfg.Zone, f.state != Waiting && !f.choose.Home(), f.moves
 	s.Failure, s.ResetReason, s.ResetAt, s.Bookmark = f.failure, f.resetReason, f.resetAt, f.bookmark
 }

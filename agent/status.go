@@ -83,7 +83,12 @@ type Status struct {
 	Since    time.Time `json:"since"`  // of the state
 	Server   string    `json:"server"` // that it follows or tries
 	Attempts uint64    `json:"attempts"`
-	Failure  string    `json:"error,omitempty"` // why the last connection ended
+	// Zone is this node's, Away whether Server is of another one, and Moves how often the
+	// node went back to its own. Without a zone a node is never away.
+	Zone    string `json:"zone,omitempty"`
+	Away    bool   `json:"away,omitempty"`
+	Moves   uint64 `json:"zone_moves,omitempty"`
+	Failure string `json:"error,omitempty"` // why the last connection ended
 	// Age is how long no server has fed this node; 0 while one does.
 	Age time.Duration `json:"age_ns"`
 

@@ -92,6 +92,9 @@ func (s *stream) Bookmark(m *feed.Bookmark) error {
 	}
 	first := !s.current
 	s.current = true
+	if first {
+		s.choose.Fed()
+	}
 	s.becomeCurrent()
 	if local := s.cfg.Local; local != nil {
 		if first {

@@ -67,7 +67,7 @@ var about = map[string]openapi.About{
 	"GET /trace":      {Section: aboutLookups, Answers: "step by step why one VM can reach another: `from`, `to`, `at`; each finding has one of the codes of [trace.md](trace.md); with `kernels`, what the kernels of both nodes have, asked of their agents, and which counters rose within `watch_ms` (1000; up to 10000)", Query: []string{"from", "to", "at", "kernels", "watch_ms"}, Answer: desired.Trace{}},
 
 	"GET /cluster":                       {Section: aboutCluster, Answers: "the servers, and which one leads, as this server sees it", Answer: backend.Status{}},
-	"GET /cluster/servers":               {Section: aboutCluster, Answers: "each server of the cluster with the URL of its API, as the servers say to each other; `problem` if it did not say it now", Answer: []Place{}},
+	"GET /cluster/servers":               {Section: aboutCluster, Answers: "each server of the cluster with the URL of its API and its `zone`, as the servers say to each other; one that has no vote (`voter`) is a replica; `problem` if it did not say it now", Answer: []Place{}},
 	"POST /cluster/members":              {Section: aboutCluster, Answers: "the cluster with the new server: `{\"id\", \"address\", \"non_voter\"}`", Body: memberForm{}, Answer: backend.Status{}},
 	"DELETE /cluster/members/{id}":       {Section: aboutCluster, Answers: "the cluster without the server", Answer: backend.Status{}},
 	"POST /cluster/members/{id}/promote": {Section: aboutCluster, Answers: "the cluster: the server votes", Answer: backend.Status{}},
@@ -88,7 +88,7 @@ var about = map[string]openapi.About{
 	"GET /{$}":            {Section: aboutHealth, Answers: "where to begin: paths and pages, as JSON; 302 to `/console/` for a browser (`Accept: text/html`)", Answer: rootForm{}},
 	"GET /ping":           {Section: aboutHealth, Answers: "NAPI's answer: 503 until this server can serve", Answer: pingForm{}},
 	"GET /livez":          {Section: aboutHealth, Answers: "`ok` while the process runs", Media: textMedia},
-	"GET /readyz":         {Section: aboutHealth, Answers: "`ok`, or 503 and why not, which includes that SVP's mappings are not read yet; `verbose` adds everything that an operator must act on", Query: []string{"verbose"}, Media: textMedia},
+	"GET /readyz":         {Section: aboutHealth, Answers: "`ok`, or 503 and why not, which includes that SVP's mappings are not read yet, and that a replica lags; the zone of the server is in `Rutter-Zone`; `verbose` adds everything that an operator must act on", Query: []string{"verbose"}, Media: textMedia},
 	"GET /status":         {Section: aboutHealth, Answers: "version, head, floor, feeds, counts of objects, and the content of `/cluster`", Answer: statusForm{}},
 	"GET /metrics":        {Section: aboutHealth, Answers: "[metrics](metrics.md), in the form of Prometheus", Media: textMedia},
 	"GET /openapi.json":   {Section: aboutHealth, Answers: "this API as an OpenAPI 3.1 document, made from the table of routes and the table of kinds", Answer: map[string]json.RawMessage{}},

@@ -80,8 +80,10 @@ func (c *clusterRoutes) getCluster(w http.ResponseWriter, r *http.Request) error
 type Place struct {
 	ID     string `json:"id"`
 	Peer   string `json:"address"` // of its peer port
-	Voter  bool   `json:"voter"`
+	Voter  bool   `json:"voter"`   // false: a replica, which follows without a vote
 	Leader bool   `json:"leader"`
+	// Zone is the server's, as it said itself; "": it has none, or never said it.
+	Zone string `json:"zone,omitempty"`
 	// API is the base URL, as the server itself said; "" if it never did.
 	API string `json:"api,omitempty"`
 	// Problem says why the server did not say it now.

@@ -27,7 +27,11 @@ type healthRoutes struct {
 	draining <-chan struct{}
 	// certificateEnd is Config.CertificateEnd.
 	certificateEnd func() time.Time
+	zone           string // Config.Zone
 }
+
+// headerZone is the header of GET /readyz with the zone of the server.
+const headerZone = "Rutter-Zone"
 
 func (h *healthRoutes) routes() []rest.Route {
 	return []rest.Route{
@@ -90,6 +94,9 @@ func (h *healthRoutes) ready(w http.ResponseWriter, r *http.Request) error {
 	verbose, err := p.Flag("verbose")
 	if err != nil {
 		return err
+	}
+	if h.zone != "" {
+		w.Header().Set(headerZone, h.zone)
 	}
 	status, text := http.StatusOK, "ok\n"
 	why := h.notReady()

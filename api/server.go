@@ -97,6 +97,12 @@ type Config struct {
 	CertificateEnd func() time.Time
 	// Support has what this server says of itself to operators; nil: 501.
 	Support *support.Source
+	// Zone is the name of the zone of this server, for compute nodes of the same one; "": it
+	// has none.
+	Zone string
+	// Lagging returns why this server is too far behind the log to feed compute nodes, or
+	// nil; a nil function: never.
+	Lagging func() error
 	// Directory returns where the APIs of all servers are; nil: 501.
 	Directory func(ctx context.Context) []Place
 	// ReadOnly refuses every change, and the feeds of CNs. It is for a log that no
@@ -191,7 +197,7 @@ func New(cfg Config) (*Server, error) {
 	s.streams = s.guard.NewStreams()
 	s.feed = feedserver.New(feedserver.Config{
 		Store: cfg.Store, Tail: s.tail, Logger: cfg.Logger, Sessions: cfg.Sessions, VMMs: cfg.VMMs,
-		Streams: s.streams.Load, Refuse: s.guard.Refuse, Audit: s.guard.Note,
+		Streams: s.streams.Load, Refuse: s.guard.Refuse, Audit: s.guard.Note, Lagging: cfg.Lagging,
 	})
 	s.logs = logserver.New(logserver.Config{
 		Store: cfg.Store, Tail: s.tail, Past: cfg.Past, Logger: cfg.Logger, Guard: s.guard, Streams: s.streams, Draining: s.draining,
@@ -205,7 +211,7 @@ func New(cfg Config) (*Server, error) {
 	s.write = backend.NewWriter(cfg.Store, s.guard, &s.acknowledged, cfg.NewID, backend.FabricWait{Wanted: s.barrier.Wanted, Await: s.barrier.Await})
 	s.health = &healthRoutes{
 		store: cfg.Store, read: s.read, version: cfg.Version, started: time.Now(), warnings: cfg.Warnings, lines: cfg.Lines, feeds: s.feed.SessionCount, draining: s.draining,
-		certificateEnd: cfg.CertificateEnd,
+		certificateEnd: cfg.CertificateEnd, zone: cfg.Zone,
 	}
 	s.support = &supportRoutes{cfg.Support, s.guard}
 	s.overview = overview.New(overview.Config{

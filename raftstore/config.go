@@ -10,10 +10,14 @@ import (
 
 	"rutter/log"
 	"rutter/log/budget"
+	"rutter/raftstore/internal/lag"
 	"rutter/raftstore/internal/raftlog"
 	"rutter/raftstore/internal/window"
 	"rutter/raftstore/offline"
 )
+
+// DefaultMaxLag is the default of Config.MaxLag.
+const DefaultMaxLag = lag.Default
 
 type (
 	// Member is one server of the cluster.
@@ -55,8 +59,14 @@ type Config struct {
 	Join           []string // join a running cluster through one of these peer addresses
 
 	// NonVoter makes a joining server follow without a vote until an operator promotes
-	// it. Without it, the server is promoted as soon as it has caught up.
+	// it. Without it, the server is promoted as soon as it has caught up. A replica stays
+	// one, whatever a later start says here: only a server that began to join for a vote
+	// asks for it.
 	NonVoter bool
+	// MaxLag is how far a server without a vote may be behind the leader, in time, before
+	// it is not ready: 10 s (lag.Default has the reason). It is ready again when it has
+	// been at most half of it behind, for half of it. Servers with a vote ignore it.
+	MaxLag time.Duration
 
 	Logger *slog.Logger     // slog.Default()
 	Now    func() time.Time // time.Now; the leader stamps changes with it
@@ -221,6 +231,7 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.MarkerEntries, 256)
 	or(&c.TrailingLogs, 2048)
 	or(&c.ProposeTimeout, 10*time.Second)
+	or(&c.MaxLag, lag.Default)
 	or(&c.MaxClockOffset, 3*time.Second)
 	or(&c.MaxClockJump, 5*time.Minute)
 	or(&c.DedupeAge, window.DefaultAge)
@@ -246,6 +257,9 @@ func (c Config) withDefaults() (Config, error) {
 	or(&c.Features, log.FeatureVersion)
 	if c.DiskLowWater < 0 || c.DiskPatience < c.DiskStall {
 		return c, fmt.Errorf("raftstore: low water of %d bytes, disk patience %v: want a number of bytes, and at least %v", c.DiskLowWater, c.DiskPatience, c.DiskStall)
+	}
+	if c.MaxLag < time.Second {
+		return c, fmt.Errorf("raftstore: a lag of at most %v: want at least 1s, because the leader is asked a few times a second", c.MaxLag)
 	}
 	if c.LeaderLease > c.Heartbeat || c.Election < c.Heartbeat {
 		return c, fmt.Errorf("raftstore: lease %v, heartbeat %v, election %v: want them in this order, none above the next", c.LeaderLease, c.Heartbeat, c.Election)

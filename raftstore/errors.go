@@ -29,6 +29,9 @@ var (
 	// ErrNotReady: since its start this server has not yet caught up with the leader's
 	// commit.
 	ErrNotReady = errors.New("raftstore: this server has not caught up yet")
+	// ErrLagging: this server has no vote, and is too far behind the leader. Use another
+	// server.
+	ErrLagging = errors.New("raftstore: this replica lags")
 	// ErrDiverged: this server's state differs from the others', or it is unknown whose
 	// state is right. It serves nothing until it agrees with a majority again. Rebuild it
 	// from the others.

@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"rutter/log"
+	"rutter/raftstore/internal/joining"
+	"rutter/raftstore/internal/lag"
 )
 
 // identity is what a server reports about itself to another server.
@@ -33,6 +36,9 @@ type identity struct {
 	// Window has the bounds of the window of change ids; zero from a program that does
 	// not report them. They must be the same on all servers.
 	Window windowBounds `json:"window,omitzero"`
+	// Seq is the end of the log as the server has it; 0 from a program that does not
+	// report it.
+	Seq log.Seq `json:"seq,omitempty"`
 }
 
 // windowBounds are Config.DedupeAge and Config.DedupeCount.
@@ -69,7 +75,7 @@ func (ms *Membership) identity() identity {
 	ms.store.mu.RLock()
 	defer ms.store.mu.RUnlock()
 	i := identity{ID: ms.store.cfg.ID, Cluster: ms.store.head.Cluster, Applied: ms.store.head.Applied, Feature: ms.store.keeper.agrees(), Knows: ms.store.cfg.Features, Program: ms.store.cfg.Program, Skips: skips, Window: windowBounds{ms.store.cfg.DedupeAge, ms.store.cfg.DedupeCount}}
-	i.Room = ms.store.disks.space.own.Load()
+	i.Room, i.Seq = ms.store.disks.space.own.Load(), ms.store.head.Seq
 	if r := ms.store.raft.Load(); r != nil {
 		i.Last, i.Term, i.Leader, i.Stalled = r.LastIndex(), r.CurrentTerm(), ms.store.lead.leaderAddress(), ms.store.disks.stalled() != nil
 	}
@@ -190,7 +196,7 @@ func (ms *Membership) promoteLocal(ctx context.Context, r *raft.Raft, id string)
 
 // stage requests a vote for this server, which has joined, until the leader finds that it
 // has caught up. If the server stops before, nothing is lost: it follows, and an operator
-// or its next start can promote it.
+// or its next start (wantsVote) can promote it.
 func (ms *Membership) stage(ctx context.Context) {
 	for {
 		try, cancel := context.WithTimeout(ctx, ms.store.cfg.ProposeTimeout)
@@ -198,6 +204,9 @@ func (ms *Membership) stage(ctx context.Context) {
 		cancel()
 		if err == nil {
 			ms.store.logger.Info("has a vote now")
+			if err := joining.Forget(ms.store.cfg.Dir); err != nil {
+				ms.store.logger.Warn("the note that this server joins for a vote stays; a start of a voter ignores it", "error", err)
+			}
 			return
 		}
 		ms.store.logger.Debug("no vote yet", "because", err)
@@ -227,6 +236,95 @@ func (ms *Membership) mayJoin() bool {
 	}
 	ms.store.logger.Warn("this server was removed from its cluster and does not join again by itself: use rutter cluster join, or empty its data folder")
 	return false
+}
+
+// wantsVote reports whether this server, which joins, asks for a vote once it has caught
+// up. A server with an empty folder does so unless it is started as a replica, and notes it
+// in the folder. A later start that finds a server without a vote and without that note
+// asks for none: an operator made it a replica.
+func (ms *Membership) wantsVote() (bool, error) {
+	dir := ms.store.cfg.Dir
+	ms.store.mu.RLock()
+	empty := len(ms.store.head.Conf.Servers) == 0
+	ms.store.mu.RUnlock()
+	if ms.store.cfg.NonVoter {
+		return false, joining.Forget(dir)
+	}
+	if ms.fresh || empty {
+		return true, joining.Note(dir)
+	}
+	noted, err := joining.Noted(dir)
+	if err == nil && !noted {
+		ms.store.logger.Info("this server is a replica: it follows without a vote until rutter cluster promote gives it one")
+	}
+	return noted, err
+}
+
+// replica watches how far a server without a vote is behind the leader.
+type replica struct {
+	store *Store
+	meter *lag.Meter
+}
+
+// run asks the leader for its position, and judges this server by the answers, until ctx
+// is done.
+func (p *replica) run(ctx context.Context, r *raft.Raft) {
+	tick := time.NewTicker(p.meter.Every())
+	defer tick.Stop()
+	for {
+		if p.follows(r) {
+			p.look(ctx, r)
+		} else if p.meter.Reset(time.Now()) {
+			p.store.logger.Info("this server has a vote: its lag no longer counts")
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// follows reports whether this server is a member without a vote.
+func (p *replica) follows(r *raft.Raft) bool {
+	for _, m := range r.GetConfiguration().Configuration().Servers {
+		if string(m.ID) == p.store.cfg.ID {
+			return m.Suffrage != raft.Voter
+		}
+	}
+	return false
+}
+
+// look asks once. While the cluster has no leader, its log does not move, and no server is
+// behind. A server that no other one answers is cut off, and its lag grows.
+func (p *replica) look(ctx context.Context, r *raft.Raft) {
+	begun := time.Now()
+	if address := p.store.lead.leaderAddress(); address != "" {
+		if i, err := p.store.members.identityOf(ctx, address); err == nil {
+			p.meter.Observed(begun, i.Seq)
+		}
+	} else if others := p.store.members.reports(ctx, r); len(others) > 0 && !slices.ContainsFunc(others, func(o memberReport) bool { return o.Leader != "" }) {
+		p.meter.Observed(begun, p.store.Head().Seq)
+	}
+	if ctx.Err() != nil || !p.meter.Judge(time.Now(), p.store.Head().Seq) {
+		return
+	}
+	if err := p.store.Lagging(); err != nil {
+		p.store.logger.Warn("this replica is not ready, and sends its nodes to other servers", "because", err)
+	} else {
+		p.store.logger.Info("this replica has caught up, and serves again")
+	}
+}
+
+// Lagging returns an error that wraps ErrLagging while this server has no vote and is too
+// far behind the leader, else nil. Nodes that follow it must go to another server.
+func (s *Store) Lagging() error {
+	st := s.replica.meter.Status()
+	if !st.Over {
+		return nil
+	}
+	bound := s.replica.meter.Bound()
+	return fmt.Errorf("%w: it was %v behind the leader, over %v, and is asked again when it has been within %v for %v: look at its disk and at its way to the leader", ErrLagging, st.Lag.Round(100*time.Millisecond), bound, bound/2, bound/2)
 }
 
 // checkFounding refuses to begin a new cluster beside a running one. Otherwise servers

@@ -40,6 +40,15 @@ type Status struct {
 
 	Clock Clock `json:"clock"`
 
+	// Replica: this server is a member without a vote. Lag is how far it is behind the
+	// leader, MaxLag the bound, Lagging why it is not asked, and Lags how often that
+	// began; all zero on a server with a vote.
+	Replica bool          `json:"replica"`
+	Lag     time.Duration `json:"replica_lag_ns"`
+	MaxLag  time.Duration `json:"replica_max_lag_ns"`
+	Lagging string        `json:"replica_lagging,omitempty"`
+	Lags    uint64        `json:"replica_lags_total"`
+
 	Feature    uint32  `json:"feature_version"`
 	Knows      uint32  `json:"feature_known"`    // the highest that this program knows
 	Agrees     uint32  `json:"feature_agreed"`   // the highest that this server agrees to now
@@ -141,6 +150,13 @@ func (s *Store) Status() Status {
 	address, id := r.LeaderWithID()
 	st.State, st.Term, st.LeaderID, st.Leader = r.State().String(), r.CurrentTerm(), string(id), string(address)
 	st.Commit, st.LastIndex = s.raftLog.Bound(r.CommitIndex()), r.LastIndex()
+	if st.Replica = s.replica.follows(r); st.Replica {
+		lagging := s.replica.meter.Status()
+		st.Lag, st.MaxLag, st.Lags = lagging.Lag, s.replica.meter.Bound(), lagging.Times
+		if err := s.Lagging(); err != nil {
+			st.Lagging = err.Error()
+		}
+	}
 	for _, m := range r.GetConfiguration().Configuration().Servers {
 		st.Members = append(st.Members, MemberStatus{Member: Member{ID: string(m.ID), Address: string(m.Address)}, Voter: m.Suffrage == raft.Voter, Leader: m.ID == id})
 	}

@@ -22,6 +22,7 @@ import (
 	"rutter/raftstore/internal/command"
 	"rutter/raftstore/internal/disk"
 	"rutter/raftstore/internal/distrust"
+	"rutter/raftstore/internal/lag"
 	"rutter/raftstore/internal/notify"
 	"rutter/raftstore/internal/peer"
 	"rutter/raftstore/internal/raftlog"
@@ -53,6 +54,7 @@ type Store struct {
 	keeper     keeper
 	lead       leadership
 	members    *Membership
+	replica    replica
 	proposer   proposer
 	rebuilder  rebuilder
 	skipping   skipWatch
@@ -144,6 +146,7 @@ func newStore(cfg Config) *Store {
 	s.rebuilder.store = s
 	s.lead = leadership{store: s, moved: make(chan struct{})}
 	s.members = &Membership{store: s}
+	s.replica = replica{store: s, meter: lag.New(cfg.MaxLag, s.opened)}
 	s.proposer = proposer{store: s, queue: admission.NewQueue(), budgets: admission.NewBudgets(cfg.Budgets, cfg.Now)}
 	s.skipping = skipWatch{core: s.core, logger: s.logger, adopt: s.applier.adoptSkips}
 	s.times = timekeeper{store: s, clocks: known, clock: clocks.NewStamper(cfg.Now, cfg.MaxClockJump, cfg.MaxClockOffset, known.Agreement.Load)}
@@ -297,6 +300,8 @@ func (s *Store) Ready() error {
 		return s.disks.stalled()
 	case s.disks.behindOthers() != nil:
 		return s.disks.behindOthers()
+	case s.Lagging() != nil:
+		return s.Lagging()
 	case !s.lead.ready.Load():
 		return s.skipping.orSkips(ErrNotReady)
 	case s.Head().Cluster.IsZero():
@@ -342,15 +347,19 @@ func (s *Store) Run(ctx context.Context) error {
 	s.tasks.Start(func() { s.keeper.runUpkeep(work, r.raft) })
 	s.tasks.Start(func() { s.persister.RunSweeps(work) })
 	s.tasks.Start(func() { s.lead.runReady(work, r.raft) })
+	s.tasks.Start(func() { s.replica.run(work, r.raft) })
 	s.tasks.Start(func() { s.leaderWatch(r).Run(work) })
 	s.tasks.Start(func() { s.disks.runStall(work, r.raft) })
 	s.tasks.Start(func() { s.disks.runSpace(work, r.raft) })
 	if len(s.cfg.Join) > 0 && s.members.mayJoin() {
 		s.tasks.Start(func() {
-			if err := s.members.join(work); err != nil {
-				s.fail(err)
+			votes, err := s.members.wantsVote()
+			if err == nil {
+				err = s.members.join(work)
 			}
-			if !s.cfg.NonVoter {
+			if err != nil {
+				s.fail(err)
+			} else if votes {
 				s.members.stage(work)
 			}
 		})

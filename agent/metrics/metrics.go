@@ -125,6 +125,8 @@ func feedValues(now func() time.Time) []value {
 		gauge("rutter_agent_bookmark_age_seconds", "Time since the last bookmark of the log arrived, of which there is none while the log does not change; -1 before the first.", func(s *agent.Status) float64 { return since(now, s.Bookmark) }),
 		gauge("rutter_agent_session", "Number of the connection within this process.", func(s *agent.Status) float64 { return float64(s.Session) }),
 		gauge("rutter_agent_attempts", "Attempts to connect to a server since the last bookmark.", func(s *agent.Status) float64 { return float64(s.Attempts) }),
+		gauge("rutter_agent_zone_away", "1 while this node follows a server that is not of its zone (--zone); 0 without a zone.", func(s *agent.Status) float64 { return is(s.Away) }),
+		counter("rutter_agent_zone_moves_total", "Times that this node went back to a server of its zone.", func(s *agent.Status) float64 { return float64(s.Moves) }),
 		gauge("rutter_agent_cursor_seq", "How far the log was read.", func(s *agent.Status) float64 { return float64(s.Cursor.Seq) }),
 		gauge("rutter_agent_head_seq", "Head of the server, as last received.", func(s *agent.Status) float64 { return float64(s.Head) }),
 		gauge("rutter_agent_lag_entries", "Entries between cursor and head; most concern other nodes.", func(s *agent.Status) float64 { return float64(s.Lag) }),

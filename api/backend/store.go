@@ -68,6 +68,8 @@ type Status struct {
 	Applied uint64   `json:"applied"` // raft index
 	Commit  uint64   `json:"commit"`  // raft index
 	Members []Member `json:"members"`
+	// Zone is that of this server; "": it has none.
+	Zone string `json:"zone,omitempty"`
 	// Alarms say what an operator must act on, in the cluster or on this server.
 	Alarms []string `json:"alarms,omitempty"`
 	// Detail is printed as it is.
@@ -78,7 +80,7 @@ type Status struct {
 type Member struct {
 	ID      string `json:"id"`
 	Address string `json:"address"` // of its peer port
-	Voter   bool   `json:"voter"`
+	Voter   bool   `json:"voter"`   // false: a replica, which follows without a vote
 	Leader  bool   `json:"leader"`
 }
 

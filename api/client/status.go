@@ -38,19 +38,23 @@ type Status struct {
 	Known           uint32    `json:"feature_known,omitempty"`   // newest feature version that its program knows; 0: an older program, which does not say it
 	Warnings        []string  `json:"warnings,omitempty"`        // what an operator must act on beside the alarms
 	CertificateEnds time.Time `json:"certificate_ends,omitzero"` // the first of its certificates; zero: it has none
+	Zone            string    `json:"zone,omitempty"`            // of the server; "": none
 }
 
 // Detail is the store's part of the answer; a server may send more fields.
 type Detail struct {
-	Address   string  `json:"address"` // of its peer port
-	Durable   log.Seq `json:"durable"` // in changes.db, synced
-	Feature   uint32  `json:"feature_version"`
-	Diverged  string  `json:"diverged,omitempty"` // why it serves nothing
-	RaftBytes int64   `json:"raft_log_bytes"`
-	DBBytes   int64   `json:"changes_db_bytes"`
-	DiskFree  int64   `json:"disk_free_bytes"`
-	DiskBytes int64   `json:"disk_bytes"`
-	Waiting   int     `json:"persister_lag_events"` // applied and not yet in changes.db
+	Address string `json:"address"` // of its peer port
+	// Replica: it follows without a vote, Lag behind the leader.
+	Replica   bool          `json:"replica,omitempty"`
+	Lag       time.Duration `json:"replica_lag_ns,omitempty"`
+	Durable   log.Seq       `json:"durable"` // in changes.db, synced
+	Feature   uint32        `json:"feature_version"`
+	Diverged  string        `json:"diverged,omitempty"` // why it serves nothing
+	RaftBytes int64         `json:"raft_log_bytes"`
+	DBBytes   int64         `json:"changes_db_bytes"`
+	DiskFree  int64         `json:"disk_free_bytes"`
+	DiskBytes int64         `json:"disk_bytes"`
+	Waiting   int           `json:"persister_lag_events"` // applied and not yet in changes.db
 
 	Comparisons uint64 `json:"comparisons_total"` // with the other servers' states
 	Differences uint64 `json:"differences_total"` // times that this server stopped to serve
@@ -112,6 +116,27 @@ func (c *Client) StatusOf(ctx context.Context, server string) (Status, error) {
 	}
 	defer response.Body.Close()
 	return s, readAnswer(response, &s)
+}
+
+// headerZone is the header of GET /readyz with the zone of the server.
+const headerZone = "Rutter-Zone"
+
+// Zone asks one server, once, for its zone ("": it has none, or its program does not know
+// zones), and whether it is ready: else the error says why.
+func (c *Client) Zone(ctx context.Context, server string) (zone string, err error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.AttemptTimeout)
+	defer cancel()
+	response, err := c.send(ctx, u, request{method: http.MethodGet, path: "/readyz"})
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	_, err = bodyOf(response)
+	return response.Header.Get(headerZone), err
 }
 
 // Mapping is the answer to a lookup: the owner of an address of a vnet, and its

@@ -16,6 +16,7 @@ type Place struct {
 	Peer   string `json:"address"` // of its peer port
 	Voter  bool   `json:"voter"`
 	Leader bool   `json:"leader"`
+	Zone   string `json:"zone,omitempty"`
 	API    string `json:"api"`               // base URL; "" if it is not known
 	Error  string `json:"problem,omitempty"` // why the server did not say it now
 }

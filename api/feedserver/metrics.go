@@ -20,6 +20,7 @@ type metrics struct {
 	mismatches       prometheus.Counter
 	withheld         prometheus.Counter
 	disbelieved      prometheus.Counter
+	lagging          prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -35,6 +36,7 @@ func newMetrics() *metrics {
 		mismatches:       counter("rutter_feed_digest_mismatches_total", "Scopes that compute nodes asked for anew because their digest differed."),
 		withheld:         counter("rutter_feed_withheld_total", "Frames that were not sent since they do not concern the subscriber: always 0, or there is a bug."),
 		disbelieved:      counter("rutter_feed_disbelieved_total", "Sessions that ended because a compute node said of itself what cannot be, such as a seq that it was not sent."),
+		lagging:          counter("rutter_feed_lagging_drains_total", "Subscribers sent to another server because this replica lags."),
 	}
 }
 
@@ -42,7 +44,7 @@ func newMetrics() *metrics {
 // /metrics.
 func (m *metrics) collectors(s *Server) []prometheus.Collector {
 	return []prometheus.Collector{
-		m.resets, m.entriesSent, m.scopesSent, m.scopesShared, m.snapshotsRefused, m.bytesSent, m.mismatches, m.withheld, m.disbelieved,
+		m.resets, m.entriesSent, m.scopesSent, m.scopesShared, m.snapshotsRefused, m.bytesSent, m.mismatches, m.withheld, m.disbelieved, m.lagging,
 		gauge("rutter_feed_blocked", "Subscribers that take nothing of what is being written to them.", func() float64 { return float64(s.blocked.Load()) }),
 		gauge("rutter_cns_held", "Compute nodes connected to this server that hold back what the log says, since it takes too much away.", func() float64 {
 			return float64(s.sessions.countIf(func(c *feed.Condition) bool { return c.Hold != "" }))

@@ -47,6 +47,9 @@ type Config struct {
 	// Streams returns the number of feeds and followed logs of this server. The more
 	// there are, the longer new entries are gathered before they are sent.
 	Streams func() int64
+	// Lagging returns why this server is too far behind the log to feed CNs, or nil. While
+	// it returns an error, subscribers are sent to other servers. A nil function: never.
+	Lagging func() error
 	// Refuse records a refusal and returns it as an answer.
 	Refuse func(remote string, refusal *matrix.Refusal) error
 	// Audit takes records of sessions whose reports cannot be true.
@@ -66,6 +69,8 @@ type parts struct {
 	vmms   *vmm.Service
 	refuse func(remote string, refusal *matrix.Refusal) error
 	audit  func(audit.Record)
+	// lagging is Config.Lagging, and never nil.
+	lagging func() error
 
 	metrics    *metrics
 	tracker    *nodemetrics.Tracker
@@ -86,15 +91,19 @@ type parts struct {
 
 // New returns a Server. It starts nothing and needs no Close.
 func New(cfg Config) *Server {
+	if cfg.Lagging == nil {
+		cfg.Lagging = func() error { return nil }
+	}
 	s := &Server{parts{
-		store: cfg.Store, tail: cfg.Tail, logger: cfg.Logger, vmms: cfg.VMMs, refuse: cfg.Refuse, audit: cfg.Audit,
+		lagging: cfg.Lagging,
+		store:   cfg.Store, tail: cfg.Tail, logger: cfg.Logger, vmms: cfg.VMMs, refuse: cfg.Refuse, audit: cfg.Audit,
 		sessions: newSessions(cfg.Sessions), snapshots: newSnapshots(), index: newScopeIndex(), draining: make(chan struct{}),
 		tracker: nodemetrics.New(nil),
 	}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.dispatcher = newDispatcher(s.running.Go)
 	s.watcher = &watcher{
-		store: cfg.Store, tail: cfg.Tail, index: s.index, snapshots: s.snapshots, dispatcher: s.dispatcher, tracker: s.tracker, streams: cfg.Streams, draining: s.draining,
+		store: cfg.Store, tail: cfg.Tail, index: s.index, snapshots: s.snapshots, dispatcher: s.dispatcher, tracker: s.tracker, streams: cfg.Streams, draining: s.draining, lagging: cfg.Lagging,
 	}
 	s.metrics = newMetrics()
 	cfg.Sessions.OnWanted(s.sessions.want)

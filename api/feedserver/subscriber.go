@@ -26,10 +26,11 @@ const (
 	wakeReplaced    // a newer session of the CN began
 	wakeEnd         // the connection ended
 	wakeDisbelieved // the CN's report about itself cannot be true
+	wakeLagging     // this server is too far behind the log
 )
 
 // mustEnd are the reasons that end a stream.
-const mustEnd = wakeDrain | wakeReplaced | wakeEnd | wakeDisbelieved
+const mustEnd = wakeDrain | wakeReplaced | wakeEnd | wakeDisbelieved | wakeLagging
 
 // runTime bounds a run, so that other subscribers get their turn.
 const runTime = 5 * time.Millisecond
@@ -156,6 +157,11 @@ func (u *subscriber) act(why reason) (ended bool, err error) {
 		return true, u.drain(feed.DrainReplaced, "a newer session of this CN is here")
 	case why&wakeDrain != 0:
 		return true, u.drain(feed.DrainShutdown, "this server stops: go to another")
+	case why&(wakeLagging|wakeStart) != 0:
+		if err := u.s.lagging(); err != nil {
+			u.s.metrics.lagging.Inc()
+			return true, u.drain(feed.DrainBehind, err.Error())
+		}
 	}
 	err = u.proceed(why)
 	switch {

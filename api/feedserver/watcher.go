@@ -71,6 +71,7 @@ type watcher struct {
 	tracker    *nodemetrics.Tracker
 	streams    func() int64    // decides the pace
 	draining   <-chan struct{} // closed: all are sent away
+	lagging    func() error    // Config.Lagging
 
 	mu      sync.Mutex    // protects what follows; taken before that of the index
 	members []*member     // in no order
@@ -237,13 +238,18 @@ func schedule(members []*member, why reason) (idle []*task) {
 	return idle
 }
 
-// tick wakes one slice of the subscribers, and returns the next slice.
+// tick wakes one slice of the subscribers, and returns the next slice. While this server
+// lags, it sends that slice away: all are gone after one round, at most idleRound.
 func (w *watcher) tick(slice int) (next int) {
+	why := reason(wakeTick)
+	if w.lagging() != nil {
+		why |= wakeLagging
+	}
 	w.mu.Lock()
 	var idle []*task
 	slices := w.slicesLocked()
 	for i := slice % slices; i < len(w.members); i += slices {
-		idle = append(idle, schedule(w.members[i:i+1], wakeTick)...)
+		idle = append(idle, schedule(w.members[i:i+1], why)...)
 	}
 	calm := time.Since(w.joined) > stormEnd
 	storm := calm && w.joins >= stormJoins

@@ -71,6 +71,10 @@ var importTable = []row{
 		why: "what a party may have done for it has one table, for who writes the log and for who shows it",
 	},
 	{
+		pkg: "log/zonename",
+		why: "a server and a compute node, which do not know each other, check the names of zones alike",
+	},
+	{
 		pkg: "log/refusals",
 		why: "every listener that limits connections logs a refusal in the same manner",
 	},
@@ -153,7 +157,7 @@ var importTable = []row{
 		why: "the tests of this folder share a small cloud; how its changes are decided they say themselves",
 	},
 	{
-		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/history", "raftstore/internal/admission", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/clocks", "raftstore/internal/command", "raftstore/internal/consent", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/distrust", "raftstore/internal/hashilog", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/offline", "raftstore/skipped", "projections/rules"},
+		pkg: "raftstore", may: []string{"log", "log/budget", "projections", "raftstore/history", "raftstore/internal/admission", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/clocks", "raftstore/internal/command", "raftstore/internal/consent", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/distrust", "raftstore/internal/hashilog", "raftstore/internal/joining", "raftstore/internal/lag", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/peer", "raftstore/internal/peer/orphan", "raftstore/internal/raftlog", "raftstore/internal/window", "raftstore/offline", "raftstore/skipped", "projections/rules"},
 		tests: []string{"integration/simulate/disk", "raftstore/internal/raftlog/wal", "log/changetest"},
 		why:   "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
@@ -197,6 +201,14 @@ var importTable = []row{
 	{
 		pkg: "raftstore/internal/distrust", may: []string{"raftstore/internal/changesdb", "raftstore/internal/disk", "raftstore/internal/raftlog"},
 		why: "which files a start reads anew is known before any of them is opened",
+	},
+	{
+		pkg: "raftstore/internal/joining", may: []string{"raftstore/internal/disk"},
+		why: "whether a server joins for a vote is one small file, whatever decides by it",
+	},
+	{
+		pkg: "raftstore/internal/lag", may: []string{"log"},
+		why: "how far a replica is behind is judged from positions and times alone, so that it can be tested without servers",
 	},
 	{
 		pkg: "raftstore/internal/metarow", may: []string{"log", "raftstore/internal/disk"},
@@ -427,7 +439,7 @@ var importTable = []row{
 		why:   "programs that use the client must not be linked with a server",
 	},
 	{
-		pkg: "agent", may: []string{"log", "log/boltpages", "log/feed", "projections", "api/client", "agent/link", "agent/link/plan", "agent/link/view", "agent/miss", "projections/desired"},
+		pkg: "agent", may: []string{"log", "log/boltpages", "log/feed", "projections", "api/client", "agent/link", "agent/link/plan", "agent/link/view", "agent/miss", "agent/zone", "projections/desired"},
 		tests: []string{"agent/filter", "api", "raftstore", "projections/desired", "projections/rules"},
 		why:   "a compute node has no Raft; it reaches the servers through their API only",
 	},
@@ -471,6 +483,10 @@ var importTable = []row{
 	{
 		pkg: "agent/ports", may: []string{"log", "agent/filter", "projections/desired"},
 		why: "what port security does is told in one form to operators, metrics and traces, and decided elsewhere",
+	},
+	{
+		pkg: "agent/zone", may: []string{"log/zonename"},
+		why: "which server a node follows depends on what servers say of themselves, and on no connection",
 	},
 	{
 		pkg: "agent/metrics", may: []string{"log", "agent", "agent/filter", "agent/ports", "projections/desired"},
@@ -653,7 +669,7 @@ var importTable = []row{
 		why: "the store meets the interfaces of the API in one place, so that neither imports the other",
 	},
 	{
-		pkg: "cmd/rutter/serve", may: []string{"cmd/rutter/messages", "cmd/rutter/sdnotify", "api", "api/auth/allow", "api/auth/audit", "api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/liveness", "api/reach", "api/triton/changefeed", "api/triton/cnapi", "api/triton/gateway", "api/triton/napi", "api/triton/netreport", "api/triton/vmapi", "api/vmm", "cmd/rutter/serviceaddr", "cmd/rutter/storeapi", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "log", "log/budget", "projections", "raftstore", "varp", "api/auth/webcheck", "projections/underlay", "api/backend", "cmd/rutter/backup", "api/support", "cmd/rutter/debugsocket"},
+		pkg: "cmd/rutter/serve", may: []string{"cmd/rutter/messages", "cmd/rutter/sdnotify", "api", "api/auth/allow", "api/auth/audit", "api/auth/enrol", "api/auth/matrix", "api/auth/pki", "api/auth/tlsgate", "api/liveness", "api/reach", "api/triton/changefeed", "api/triton/cnapi", "api/triton/gateway", "api/triton/napi", "api/triton/netreport", "api/triton/vmapi", "api/vmm", "cmd/rutter/serviceaddr", "cmd/rutter/storeapi", "cmd/rutter/svpview", "cmd/rutter/term", "cmd/rutter/trust", "log", "log/budget", "log/zonename", "projections", "raftstore", "varp", "api/auth/webcheck", "projections/underlay", "api/backend", "cmd/rutter/backup", "api/support", "cmd/rutter/debugsocket"},
 		why: "one constructor of a server, for the command, the demo, dev, tests and benches; it has nothing of a compute node",
 	},
 	{

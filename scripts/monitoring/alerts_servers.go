@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // three is a series of each of three servers: values of s1, s2 and s3.
 func three(metric, s1, s2, s3 string) []series {
 	return []series{
@@ -7,6 +9,18 @@ func three(metric, s1, s2, s3 string) []series {
 		{metric + `{instance="s2",job="rutter-server"}`, s2},
 		{metric + `{instance="s3",job="rutter-server"}`, s3},
 	}
+}
+
+// replica is a fourth server, without a vote.
+func replica(ready, up string) []series {
+	const labels = `{instance="r1",job="rutter-server"}`
+	return []series{{"rutter_ready" + labels, ready}, {"rutter_store_replica" + labels, ready}, {"up" + labels, up}}
+}
+
+// voters counts what an expression has of servers with a vote. What a replica said of
+// itself last counts for a day after it ended.
+func voters(expr string) string {
+	return `count((` + expr + `) unless on (instance) (last_over_time(rutter_store_replica[1d]) == 1))`
 }
 
 // serverAlerts are about the servers as a cluster: can it write, is it one log.
@@ -33,7 +47,7 @@ func serverAlerts() []alert {
 			},
 		},
 		{
-			name: "RutterOneLossFromStandstill", expr: `count(rutter_ready == 1) <= floor(count(up{job="rutter-server"}) / 2) + 1 and count(rutter_ready == 1) < count(up{job="rutter-server"})`, after: "5m", severity: ticket,
+			name: "RutterOneLossFromStandstill", expr: voters(`rutter_ready == 1`) + ` <= floor(` + voters(`up{job="rutter-server"}`) + ` / 2) + 1 and ` + voters(`rutter_ready == 1`) + ` < ` + voters(`up{job="rutter-server"}`), after: "5m", severity: ticket,
 			summary: "{{ $value }} servers can serve: the loss of one more stops writes.",
 			shows:   "2",
 			means:   "A cluster of three bears the loss of one server, and one is away already.",
@@ -42,6 +56,8 @@ func serverAlerts() []alert {
 			cases: []example{
 				{series: append(three("rutter_ready", "1x20", "1x20", "0x20"), three("up", "1x20", "1x20", "1x20")...), at: "10m", fires: []map[string]string{{}}},
 				{series: append(three("rutter_ready", "1x20", "1x20", "1x20"), three("up", "1x20", "1x20", "1x20")...), at: "10m"},
+				{series: slices.Concat(three("rutter_ready", "1x20", "1x20", "0x20"), three("up", "1x20", "1x20", "1x20"), replica("1x20", "1x20")), at: "10m", fires: []map[string]string{{}}},
+				{series: slices.Concat(three("rutter_ready", "1x20", "1x20", "1x20"), three("up", "1x20", "1x20", "1x20"), replica("1x5 _x15", "0x20")), at: "18m"},
 			},
 		},
 		{

@@ -30,7 +30,7 @@ function draw(place, s) {
   place.append(el('div', { class: 'cards' },
     card('Leader', value(s.leader_id), [['term', number(s.term)], ['heard', d.age_ns === undefined ? '–' : `${ns(d.age_ns)} ago`]]),
     card('Head', `#${number(head)}`, [['kept from', `#${number((d.floor || 0) + 1)}`], ['on disk', `#${number(d.durable || 0)}`], ['written', when(d.time)]]),
-    card('This server', `${s.id}, ${s.state.toLowerCase()}`, [['raft applied', number(s.applied)], ['raft committed', number(s.commit)], ['feature version', value(d.feature_version)]]),
+    card('This server', `${s.id}, ${d.replica && s.state === 'Follower' ? 'replica' : s.state.toLowerCase()}`, [...(s.zone ? [['zone', s.zone]] : []), ...(d.replica ? [['behind the leader', `${ns(d.replica_lag_ns)} of ${ns(d.replica_max_lag_ns)} at most`]] : []), ['raft applied', number(s.applied)], ['raft committed', number(s.commit)], ['feature version', value(d.feature_version)]]),
     el('section', { class: 'card' }, el('h3', {}, 'Disk'),
       el('p', { class: 'big' }, d.disk_bytes ? `${bytes(d.disk_free_bytes)} free` : '–'),
       el('meter', { min: '0', max: '1', low: '0.8', high: '0.9', optimum: '0', value: String(used), 'aria-label': `${Math.round(100 * used)} % of the disk in use` }),
@@ -41,7 +41,7 @@ function draw(place, s) {
   place.append(table('Servers', ['Server', 'Role', 'Peer address', 'State compared at', 'Verdict'], s.members.map((m) => {
     const c = compared.get(m.id);
     const verdict = m.id === s.id ? 'this one' : !c ? 'not compared yet' : c.error ? `not compared: ${c.error}` : c.differs ? 'DIFFERS' : c.raft_index ? 'equal' : 'not compared yet';
-    const role = m.leader || m.id === s.leader_id ? 'leader' : m.voter ? 'voter' : 'follows without a vote';
+    const role = m.leader || m.id === s.leader_id ? 'leader' : m.voter ? 'voter' : 'replica (no vote)';
     return [m.id, role, m.address, m.id === s.id ? `#${number(head)}` : c && c.seq ? `#${number(c.seq)}` : '–', verdict];
   })));
 }

@@ -20,6 +20,7 @@ import (
 	"rutter/agent/underlay"
 	"rutter/agent/vmsource/libvirt"
 	"rutter/agent/vmsource/registered"
+	"rutter/agent/zone"
 	"rutter/api/auth/tlsgate"
 	"rutter/api/support"
 	"rutter/cmd/rutter/debugsocket"
@@ -30,6 +31,7 @@ import (
 	"rutter/cmd/rutter/term"
 	"rutter/cmd/rutter/vmhost"
 	"rutter/log"
+	"rutter/log/zonename"
 )
 
 // Command is rutter agent. join, which gets a node its first certificate, becomes a
@@ -43,6 +45,7 @@ func Command(join *cli.Command) *cli.Command {
 			"rutter agent --cn 564d69b1-a178-4fbe-b36f-3f2b7fd7ed01 --servers http://10.0.0.1:7420 \\",
 			"  --port-security on --underlay-interface bond0",
 			"rutter agent --config /etc/rutter/rutter.toml --vm-sources cni,libvirt,local --libvirt qemu:///system",
+			"rutter agent --config /etc/rutter/rutter.toml --zone east",
 			"rutter agent status",
 		),
 		Flags:  Flags(),
@@ -61,6 +64,8 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "cn", EnvVars: []string{"RUTTER_CN"}, Usage: "`UUID` of this compute node, as its server object has it"},
 		&cli.StringFlag{Name: "data", EnvVars: []string{"RUTTER_AGENT_DATA"}, Value: "/var/lib/rutter-agent", Usage: "`FOLDER` of the cache; it belongs to one agent"},
 		&cli.StringFlag{Name: "servers", EnvVars: []string{"RUTTER_SERVERS"}, Usage: "base `URLS` of the servers, separated by commas"},
+		&cli.StringFlag{Name: "zone", EnvVars: []string{"RUTTER_ZONE"}, Usage: "`NAME` of the zone (rack, room, site) of this compute node: it follows a ready server with the same --zone if there is one, else any; one to 63 of a-z, 0-9 and -"},
+		&cli.DurationFlag{Name: "zone-spread", EnvVars: []string{"RUTTER_ZONE_SPREAD"}, Value: zone.DefaultSpread, Usage: "when a server of the zone is ready again, its nodes go back at random over this `TIME`"},
 		&cli.StringFlag{Name: "svp", EnvVars: []string{"RUTTER_AGENT_SVP"}, Value: "127.0.0.1:1296", Usage: "`ADDRESS` of the local SVP server, or off"},
 		&cli.DurationFlag{Name: "svp-max-age", EnvVars: []string{"RUTTER_AGENT_SVP_MAX_AGE"}, Value: time.Minute, Usage: "say so, in the log and at GET /svp, when no server was heard for this `TIME`; SVP answers all the same"},
 		statusFlag(),
@@ -189,6 +194,20 @@ func run(c *cli.Context) error {
 	return errors.Join(supervisor.Run(c.Context, n.Watched().Report, opts.Logger, n.Run), kernel.Close())
 }
 
+// checkZone checks the flags about zones.
+func checkZone(c *cli.Context) error {
+	if spread := c.Duration("zone-spread"); spread <= 0 {
+		return term.Usagef("--zone-spread %v: want a positive time, as in 1m", spread)
+	}
+	if !c.IsSet("zone") {
+		return nil
+	}
+	if err := zonename.Check(c.String("zone")); err != nil {
+		return term.Usagef("--zone: %w", err)
+	}
+	return nil
+}
+
 // optionsOf reads the flags, without the kernel.
 func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	if c.String("cn") == "" {
@@ -201,9 +220,10 @@ func optionsOf(c *cli.Context) (opts node.Options, err error) {
 	if c.String("servers") == "" {
 		return opts, term.Usagef("--servers is missing: name the servers, as in --servers http://10.0.0.1:7420,http://10.0.0.2:7420")
 	}
-	if err = checkDoors(c); err != nil {
+	if err = errors.Join(checkDoors(c), checkZone(c)); err != nil {
 		return opts, err
 	}
+	opts.Zone, opts.ZoneSpread = c.String("zone"), c.Duration("zone-spread")
 	ring := support.NewRing(support.RingBytes)
 	if opts.Logger, err = term.DaemonLogger(c, ring.Tee(c.App.ErrWriter)); err != nil {
 		return opts, err

@@ -218,10 +218,10 @@ func writeServers(w io.Writer, answers []serverAnswer) {
 	for _, a := range answers {
 		head = max(head, a.Head.Seq)
 	}
-	output.Print(w, "SERVER\tID\tSTATE\tVERSION\tFEATURE\tHEAD\tLAG\tCLOCK\tDATA\tDISK FREE\tCERTIFICATE ENDS\tUP\tREADY\n")
+	output.Print(w, "SERVER\tID\tSTATE\tZONE\tVERSION\tFEATURE\tHEAD\tLAG\tCLOCK\tDATA\tDISK FREE\tCERTIFICATE ENDS\tUP\tREADY\n")
 	for _, a := range answers {
 		if a.Error != "" {
-			output.Printf(w, "%s\t%s\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n", cmp.Or(a.URL, "-"), output.Text(cmp.Or(a.ID, "-")), "no answer: "+a.Error)
+			output.Printf(w, "%s\t%s\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n", cmp.Or(a.URL, "-"), output.Text(cmp.Or(a.ID, "-")), "no answer: "+a.Error)
 			continue
 		}
 		ready, d := "yes", a.Detail
@@ -231,9 +231,17 @@ func writeServers(w io.Writer, answers []serverAnswer) {
 		if d.Diverged != "" {
 			ready = "no: " + d.Diverged
 		}
-		output.Printf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s of %s\t%s\t%s\t%s\n", a.URL, output.Text(a.ID), output.Text(a.State), output.Text(cmp.Or(a.Version, "-")), featureOf(a),
+		output.Printf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s of %s\t%s\t%s\t%s\n", a.URL, output.Text(a.ID), output.Text(stateOf(a)), output.Text(cmp.Or(a.Zone, "-")), output.Text(cmp.Or(a.Version, "-")), featureOf(a),
 			a.Head.Seq, head-a.Head.Seq, clockOf(d.Clock), output.Size(d.DBBytes+d.RaftBytes), output.Size(d.DiskFree), output.Size(d.DiskBytes), endOf(a.CertificateEnds), output.Text(a.Uptime), ready)
 	}
+}
+
+// stateOf is what a server is in the cluster.
+func stateOf(a serverAnswer) string {
+	if a.Detail.Replica && a.State == "Follower" {
+		return "Replica"
+	}
+	return a.State
 }
 
 // featureOf is the feature version that a server works by, and the one that its program

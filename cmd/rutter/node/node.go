@@ -36,7 +36,11 @@ type Options struct {
 	Version string
 	// Servers is the connection to the servers.
 	Servers *Connection
-	Kernel  Kernel
+	// Zone is the name of this node's zone; "": it has none. ZoneSpread is the time over
+	// which the nodes of a zone go back to its servers; 0: zone.DefaultSpread.
+	Zone       string
+	ZoneSpread time.Duration
+	Kernel     Kernel
 
 	// SVP is the address of the local SVP server, and Status that of the status, which
 	// changes nothing. "" and "off" switch them off.
@@ -115,6 +119,7 @@ func Open(opts Options) (*Node, error) {
 	n := &Node{opts: opts, found: found}
 	cfg := agent.Config{
 		CN: opts.CN, Folder: opts.Folder, Servers: opts.Servers.API.Servers(), Dialer: opts.Servers.API, Logger: opts.Logger,
+		Zone: opts.Zone, AskZone: opts.Servers.API.Zone, ZoneSpread: opts.ZoneSpread,
 		Kernel: opts.Kernel.New, Watch: opts.Kernel.Watch, HoldRemovals: opts.HoldRemovals,
 		Trouble: n.trouble, Report: n.report,
 	}

@@ -13,6 +13,7 @@ import (
 	"rutter/api/backend"
 	"rutter/api/liveness"
 	"rutter/api/support"
+	"rutter/log/zonename"
 )
 
 // askAPI begins a request of another server for the URL of its API. It is none of the
@@ -36,15 +37,22 @@ const maxURL = 300
 type directory struct {
 	status func() backend.Status
 	peers  liveness.Peers
-	own    string // URL of this server's API
+	own    said
 
-	mu    sync.Mutex        // protects known
-	known map[string]string // what each member said last
+	mu    sync.Mutex      // protects known
+	known map[string]said // what each member said last
+}
+
+// said is what a server says of itself to the others. A server of an older program says no
+// zone.
+type said struct {
+	API  string `json:"api"` // URL
+	Zone string `json:"zone,omitempty"`
 }
 
 // newDirectory makes the directory of a server whose API listens at listener. asked is the
 // setting, peer the address that other servers dial.
-func newDirectory(status func() backend.Status, peers liveness.Peers, secure bool, asked string, listener net.Addr, peer string) *directory {
+func newDirectory(status func() backend.Status, peers liveness.Peers, secure bool, inZone, asked string, listener net.Addr, peer string) *directory {
 	scheme := "http"
 	if secure {
 		scheme = "https"
@@ -55,12 +63,12 @@ func newDirectory(status func() backend.Status, peers liveness.Peers, secure boo
 		host, _, _ = net.SplitHostPort(peer) // it listens at every address, so at this one too
 	}
 	u := url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port)}
-	return &directory{status: status, peers: peers, own: u.String(), known: make(map[string]string)}
+	return &directory{status: status, peers: peers, own: said{u.String(), inZone}, known: make(map[string]said)}
 }
 
 // answer answers askAPI.
 func (d *directory) answer([]byte) ([]byte, error) {
-	return json.Marshal(map[string]string{"api": d.own})
+	return json.Marshal(d.own)
 }
 
 // run asks until ctx ends.
@@ -85,54 +93,55 @@ func (d *directory) places(ctx context.Context) []api.Place {
 	var asking sync.WaitGroup
 	for i, m := range members {
 		asking.Go(func() {
-			places[i] = api.Place{ID: m.ID, Peer: m.Address, Voter: m.Voter, Leader: m.Leader, API: d.own}
-			if m.ID == d.peers.Self() {
-				return
+			places[i] = api.Place{ID: m.ID, Peer: m.Address, Voter: m.Voter, Leader: m.Leader}
+			of := d.own
+			if m.ID != d.peers.Self() {
+				var err error
+				if of, err = d.ask(ctx, m); err != nil {
+					of, places[i].Problem = d.last(m.ID), support.Printable(err.Error())
+				}
 			}
-			var err error
-			if places[i].API, err = d.ask(ctx, m); err != nil {
-				places[i].API, places[i].Problem = d.last(m.ID), support.Printable(err.Error())
-			}
+			places[i].API, places[i].Zone = of.API, of.Zone
 		})
 	}
 	asking.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	known := make(map[string]string)
+	known := make(map[string]said)
 	for _, p := range places { // of members that went, nothing stays
 		if p.API != "" {
-			known[p.ID] = p.API
+			known[p.ID] = said{p.API, p.Zone}
 		}
 	}
 	d.known = known
 	return places
 }
 
-func (d *directory) last(id string) string {
+func (d *directory) last(id string) said {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.known[id]
 }
 
-// errPlace: a server answers with what is no URL.
-var errPlace = errors.New("its answer is no URL of an API")
+// errPlace: a server answers with what is no URL, or names no zone.
+var errPlace = errors.New("its answer is no URL of an API, or its zone has no name of a zone")
 
-func (d *directory) ask(ctx context.Context, m backend.Member) (string, error) {
+func (d *directory) ask(ctx context.Context, m backend.Member) (of said, err error) {
 	ctx, cancel := context.WithTimeout(ctx, directoryWithin)
 	defer cancel()
 	b, err := d.peers.Ask(ctx, m.Address, []byte{askAPI})
 	if err != nil {
-		return "", err
+		return of, err
 	}
-	var said struct {
-		API string `json:"api"`
+	if err := json.Unmarshal(b, &of); err != nil || len(of.API) > maxURL {
+		return said{}, errPlace
 	}
-	if err := json.Unmarshal(b, &said); err != nil || len(said.API) > maxURL {
-		return "", errPlace
-	}
-	u, err := url.Parse(said.API)
+	u, err := url.Parse(of.API)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" || u.User != nil || u.RawQuery != "" {
-		return "", errPlace
+		return said{}, errPlace
 	}
-	return said.API, nil
+	if of.Zone != "" && zonename.Check(of.Zone) != nil {
+		return said{}, errPlace
+	}
+	return of, nil
 }

@@ -45,6 +45,7 @@ import (
 type Options struct {
 	Store    raftstore.Config
 	API, SVP string // addresses; SVP may be off
+	Zone     string // name of the server's zone; "": none
 	CNPort   int    // of the agents' CN API; 0: the default
 	// CNNetworks are those in which servers send requests to compute nodes, beside the
 	// network admin of the log (package reach).
@@ -154,7 +155,7 @@ func Open(cfg Options) (_ *Server, err error) {
 	}
 	logger := cfg.Logger.With("server", cfg.Store.ID)
 	s.backups = newBackups(cfg, s.store, logger)
-	backend := storeapi.Store{Store: s.store, Refused: storeapi.NewRefused()}
+	backend := storeapi.Store{Store: s.store, Refused: storeapi.NewRefused(), Zone: cfg.Zone}
 	if s.audit, err = audit.Open(audit.Config{Folder: cfg.Store.Dir}); err != nil {
 		return nil, err
 	}
@@ -168,7 +169,7 @@ func Open(cfg Options) (_ *Server, err error) {
 	}
 	gate := newGate(backend, cfg.CNNetworks)
 	s.compare = newAddressWatch(cfg.ServiceAddresses, peersAdapter{s.store}, logger)
-	s.places = newDirectory(backend.Status, peersAdapter{s.store}, cfg.TLS != "", cfg.API, s.apiListener.Addr(), s.store.Status().Address)
+	s.places = newDirectory(backend.Status, peersAdapter{s.store}, cfg.TLS != "", cfg.Zone, cfg.API, s.apiListener.Addr(), s.store.Status().Address)
 	answers := map[byte]func([]byte) ([]byte, error){askPlaces: s.answerPlaces, askAddresses: s.compare.answer, askAPI: s.places.answer}
 	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, gate, s.tls, answers, logger); err != nil {
 		return nil, err
@@ -205,7 +206,7 @@ func Open(cfg Options) (_ *Server, err error) {
 		Sessions: s.sessions, Fabric: s.fabric, VMMs: s.vmms, Age: s.store.Age, Collectors: append(collectors, s.narrow.collector(backend.View)),
 		Names:    webcheck.Names{Configured: cfg.Hosts, Certificate: s.tls.leaf(), Setting: hostSetting},
 		Warnings: func() []string { return s.warnings(cfg) },
-		Lines:    s.addresses.Lines, CertificateEnd: s.tls.certificateEnd, Support: cfg.Support, Directory: s.places.places,
+		Lines:    s.addresses.Lines, CertificateEnd: s.tls.certificateEnd, Support: cfg.Support, Directory: s.places.places, Zone: cfg.Zone, Lagging: s.store.Lagging,
 		Mounts: s.tls.mounted(append(append(napiMounts(s.triton.napi.Table()), cnapiMounts(s.cnapi.Table())...), api.Mount{Path: "/changefeeds", Table: s.changefeed.Table()},
 			api.Mount{Path: "/reports", Table: reports.Table(), Strip: true}, api.Mount{Path: "/vmapi", Table: vms.Table(), Strip: true})),
 	}); err != nil {

@@ -27,6 +27,7 @@ import (
 	"rutter/cmd/rutter/serve"
 	"rutter/cmd/rutter/term"
 	"rutter/log/budget"
+	"rutter/log/zonename"
 	"rutter/raftstore"
 )
 
@@ -58,7 +59,9 @@ func Flags() []cli.Flag {
 		&cli.DurationFlag{Name: "cert-life", EnvVars: []string{"RUTTER_CERT_LIFE"}, Value: pki.NodeLife, Usage: "`TIME` for which the certificates are good that this server issues, to compute nodes and at most so long to itself; they are renewed after half of it"},
 		&cli.StringFlag{Name: "cpuprofile", EnvVars: []string{"RUTTER_CPUPROFILE"}, Hidden: true, Usage: "`FOLDER` for a profile of the whole run, as ID.prof"},
 		&cli.StringSliceFlag{Name: "join", EnvVars: []string{"RUTTER_JOIN"}, Usage: "peer `ADDRESS` of a server of the cluster to join; may be given several times"},
-		&cli.BoolFlag{Name: "non-voter", EnvVars: []string{"RUTTER_NON_VOTER"}, Usage: "join without a vote, until rutter cluster promote gives one; else it comes when the server has caught up"},
+		&cli.BoolFlag{Name: "non-voter", EnvVars: []string{"RUTTER_NON_VOTER"}, Usage: "join as a replica: without a vote, until rutter cluster promote gives one; else it comes when the server has caught up"},
+		&cli.DurationFlag{Name: "max-lag", EnvVars: []string{"RUTTER_MAX_LAG"}, Value: raftstore.DefaultMaxLag, Usage: "a replica that is further than this `TIME` behind the leader is not ready, and sends its compute nodes to other servers, until it has been within half of it for half of it"},
+		&cli.StringFlag{Name: "zone", EnvVars: []string{"RUTTER_ZONE"}, Usage: "`NAME` of the zone (rack, room, site) of this server: agents with the same --zone prefer it; one to 63 of a-z, 0-9 and -"},
 	)
 }
 
@@ -79,6 +82,9 @@ func Command() *cli.Command {
 			"    --cnapi-behind http://10.99.99.22 --vmapi-behind http://10.99.99.28",
 			"A server that joins a running cluster:",
 			"  rutter server --id s4 --data ./s4 --listen 127.0.0.1:7450 --raft 127.0.0.1:7451 --svp off --join 127.0.0.1:7421",
+			"A replica in another zone, which feeds the compute nodes there and has no vote:",
+			"  rutter server --id r1 --data ./r1 --listen 127.0.0.1:7460 --raft 127.0.0.1:7461 --svp off --join 127.0.0.1:7421 \\",
+			"    --non-voter --zone east",
 			"One of three at which clients find NAPI by one address (the same --service-address on each):",
 			"  rutter server --id s1 --data ./s1 --raft 10.99.99.11:7421 --insecure --svp off \\",
 			"    --peers s1=10.99.99.11:7421,s2=10.99.99.12:7421,s3=10.99.99.13:7421 \\",
@@ -228,7 +234,7 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 	if err != nil {
 		return cfg, err
 	}
-	if err := checkBeginning(c); err != nil {
+	if err := errors.Join(checkBeginning(c), checkZone(c)); err != nil {
 		return cfg, err
 	}
 	// SVP never has TLS: with a tls-dir it lets in the log's nodes only (newSVP).
@@ -252,7 +258,7 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 	if cfg.CNNetworks, err = networksOf(c.StringSlice("cn-network")); err != nil {
 		return cfg, err
 	}
-	cfg.API, cfg.SVP = c.String("listen"), c.String("svp")
+	cfg.API, cfg.SVP, cfg.Zone = c.String("listen"), c.String("svp"), c.String("zone")
 	if cfg.Hosts, err = webcheck.ParseHosts(c.StringSlice("host-name")); err != nil {
 		return cfg, term.Usagef("--host-name: %w", err)
 	}
@@ -290,6 +296,17 @@ func optionsOf(c *cli.Context) (serve.Options, error) {
 	return cfg, nil
 }
 
+// checkZone refuses what is no name of a zone.
+func checkZone(c *cli.Context) error {
+	if !c.IsSet("zone") {
+		return nil
+	}
+	if err := zonename.Check(c.String("zone")); err != nil {
+		return term.Usagef("--zone: %w", err)
+	}
+	return nil
+}
+
 // checkBeginning refuses more than one way to begin.
 func checkBeginning(c *cli.Context) error {
 	ways := 0
@@ -307,7 +324,7 @@ func checkBeginning(c *cli.Context) error {
 // keepingOf reads the flags of the store about time and files.
 func keepingOf(c *cli.Context) (cfg raftstore.Config, err error) {
 	cfg.RaftLog, cfg.FeatureSettle, cfg.MaxClockOffset = c.String("raft-log"), c.Duration("feature-settle"), c.Duration("max-clock-offset")
-	cfg.DiskPatience = c.Duration("disk-patience")
+	cfg.DiskPatience, cfg.MaxLag = c.Duration("disk-patience"), c.Duration("max-lag")
 	cfg.FeatureManual, cfg.Program = c.String("finalize") == "manual", c.App.Version
 	switch {
 	case !cfg.FeatureManual && c.String("finalize") != "auto":
@@ -316,6 +333,8 @@ func keepingOf(c *cli.Context) (cfg raftstore.Config, err error) {
 		return cfg, term.Usagef("--raft-log %q: want %s or %s", cfg.RaftLog, raftstore.RaftLogBolt, raftstore.RaftLogWAL)
 	case cfg.FeatureSettle <= 0:
 		return cfg, term.Usagef("--feature-settle %v: want a time, as in 10m", cfg.FeatureSettle)
+	case cfg.MaxLag < time.Second:
+		return cfg, term.Usagef("--max-lag %v: want at least 1s, as in 10s", cfg.MaxLag)
 	case cfg.MaxClockOffset <= 0:
 		return cfg, term.Usagef("--max-clock-offset %v: want a time, as in 3s", cfg.MaxClockOffset)
 	case cfg.DiskPatience < minDiskPatience:

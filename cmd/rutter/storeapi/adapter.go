@@ -72,6 +72,8 @@ type Store struct {
 	*raftstore.Store
 	// Refused counts the changes that were refused; nil: they are not counted.
 	Refused *Refused
+	// Zone is that of the server; "": it has none.
+	Zone string
 }
 
 // Propose calls the store, and translates its errors to those of package api.
@@ -91,7 +93,7 @@ func (a Store) View(fn func(*projections.State, log.Cursor)) {
 func (a Store) Status() backend.Status {
 	s := a.Store.Status()
 	status := backend.Status{
-		ID: s.ID, State: s.State, Leader: s.LeaderID, Term: s.Term, Applied: s.Applied, Commit: s.Commit, Detail: s, Alarms: s.Alarms(),
+		ID: s.ID, State: s.State, Leader: s.LeaderID, Term: s.Term, Applied: s.Applied, Commit: s.Commit, Detail: s, Alarms: s.Alarms(), Zone: a.Zone,
 	}
 	for _, m := range s.Members {
 		status.Members = append(status.Members, backend.Member{ID: m.ID, Address: m.Address, Voter: m.Voter, Leader: m.Leader})

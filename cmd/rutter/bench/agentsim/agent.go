@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"rutter/agent/zone"
 	"rutter/cmd/rutter/bench/load"
 	"rutter/log"
 	"rutter/log/feed"
@@ -32,7 +33,7 @@ type agent struct {
 	fleet        *Fleet
 	cn           log.UUID
 	dialer       Dialer
-	at           int // the server that it follows or tries
+	choose       *zone.Chooser
 	incarnation  uint64
 	session      uint64
 	cluster      log.UUID
@@ -46,6 +47,7 @@ type agent struct {
 
 	mu            sync.Mutex // protects what follows
 	conn          net.Conn   // nil while there is none
+	server        string     // of conn
 	watermarkSent time.Time
 	last          uint64 // seq of the last watermark
 	chain         log.ChainPrefix
@@ -55,9 +57,13 @@ type agent struct {
 func (a *agent) run(ctx context.Context) {
 	attempts := 0
 	for ctx.Err() == nil {
-		live, err := a.follow(ctx)
+		live, err := a.follow(ctx, a.choose.Next(ctx))
 		if ctx.Err() != nil {
 			return
+		}
+		if errors.Is(err, errHome) {
+			a.fleet.moves.Add(1)
+			continue
 		}
 		a.fleet.failures.Add(1)
 		if live {
@@ -65,7 +71,7 @@ func (a *agent) run(ctx context.Context) {
 		}
 		attempts++
 		if !live || errors.Is(err, feed.ErrDrained) {
-			a.at++
+			a.choose.Failed()
 		}
 		select {
 		case <-time.After(a.fleet.backoff(attempts)):
@@ -74,14 +80,34 @@ func (a *agent) run(ctx context.Context) {
 	}
 }
 
+// errHome ends a connection because the agent goes back to its zone.
+var errHome = errors.New("agentsim: the agent goes back to its zone")
+
 // follow runs one connection. live reports whether a bookmark came.
-func (a *agent) follow(ctx context.Context) (live bool, err error) {
+func (a *agent) follow(ctx context.Context, server string) (live bool, err error) {
 	dialing, cancel := context.WithTimeout(ctx, 5*time.Second)
-	conn, err := a.dialer.Feed(dialing, a.fleet.cfg.Servers[a.at%len(a.fleet.cfg.Servers)])
+	conn, err := a.dialer.Feed(dialing, server)
 	cancel()
 	if err != nil {
 		return false, err
 	}
+	following, end := context.WithCancel(ctx)
+	var homing sync.WaitGroup
+	home := false
+	homing.Go(func() {
+		if to := a.choose.Away(following); to != "" {
+			a.choose.Moved(to)
+			home = true
+			conn.Close()
+		}
+	})
+	defer func() {
+		end()
+		homing.Wait()
+		if home {
+			err = errHome
+		}
+	}()
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
@@ -101,8 +127,8 @@ func (a *agent) follow(ctx context.Context) (live bool, err error) {
 	if _, err := conn.Write(b); err != nil {
 		return false, err
 	}
-	a.setConn(conn)
-	defer a.setConn(nil)
+	a.setConn(conn, server)
+	defer a.setConn(nil, "")
 	defer func() {
 		if live {
 			a.fleet.live.Add(-1)
@@ -121,15 +147,16 @@ func (a *agent) follow(ctx context.Context) (live bool, err error) {
 		}
 		if marked && !live {
 			live = true
+			a.choose.Fed()
 			a.fleet.live.Add(1)
 		}
 	}
 }
 
-func (a *agent) setConn(conn net.Conn) {
+func (a *agent) setConn(conn net.Conn, server string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.conn = conn
+	a.conn, a.server = conn, server
 }
 
 // frame reads one frame. marked reports whether it was a bookmark.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"rutter/agent/zone"
 	"rutter/cmd/rutter/bench/load"
 	"rutter/log"
 	"rutter/log/feed"
@@ -29,6 +30,11 @@ type Config struct {
 	// First is the first server of agent i: Servers[First(i)]. nil spreads the agents
 	// evenly.
 	First func(i int) int
+	// Zone is the zone of agent i; nil: none has one. Ask asks a server for its own, and
+	// the times are those of zone.Config.
+	Zone                              func(i int) string
+	Ask                               func(ctx context.Context, server string) (string, error)
+	ZoneEvery, ZoneSettle, ZoneSpread time.Duration
 	// The delay of an entry is measured from the entry's own time, which is this
 	// machine's clock if the leader runs here.
 	BackoffMin, BackoffMax time.Duration // defaults 100 ms and 5 s; those of package agent are 100 ms and 2 s
@@ -40,7 +46,7 @@ type Fleet struct {
 	agents []*agent
 	stamps stamps
 
-	entries, bookmarks, scopes, objects, connects, drains, failures atomic.Uint64
+	entries, bookmarks, scopes, objects, connects, drains, failures, moves atomic.Uint64
 
 	renewed atomic.Uint64 // agents that dropped their state, and have had a bookmark since
 	live    atomic.Int64  // agents that have had a bookmark on their connection
@@ -55,26 +61,55 @@ type Counts struct {
 	Connects  uint64 `json:"connects"`
 	Drains    uint64 `json:"drains"`
 	Failures  uint64 `json:"failures"` // connections that ended, or could not be made
+	Moves     uint64 `json:"moves"`    // of agents back to their zone
 	Live      int64  `json:"live"`     // agents that are connected and have had a bookmark since
 }
 
-// New returns a fleet; it starts nothing.
+// New returns a fleet; it starts nothing. It panics if cfg has no servers, or wrong names of
+// zones: a bench is a program of ours.
 func New(cfg Config) *Fleet {
 	if cfg.BackoffMin == 0 {
 		cfg.BackoffMin, cfg.BackoffMax = 100*time.Millisecond, 5*time.Second
 	}
 	f := &Fleet{cfg: cfg}
 	for i := range cfg.Agents {
-		a := &agent{fleet: f, cn: CN(i), at: i, incarnation: uint64(time.Now().UnixMilli()), dialer: cfg.Dialer}
+		a := &agent{fleet: f, cn: CN(i), incarnation: uint64(time.Now().UnixMilli()), dialer: cfg.Dialer, choose: cfg.chooser(i)}
 		if cfg.DialerOf != nil {
 			a.dialer = cfg.DialerOf(a.cn)
-		}
-		if cfg.First != nil {
-			a.at = cfg.First(i)
 		}
 		f.agents = append(f.agents, a)
 	}
 	return f
+}
+
+// chooser returns what chooses the servers of agent i.
+func (c *Config) chooser(i int) *zone.Chooser {
+	of := zone.Config{Servers: c.Servers, Ask: c.Ask, Every: c.ZoneEvery, Settle: c.ZoneSettle, Spread: c.ZoneSpread}
+	if c.Zone != nil {
+		of.Zone = c.Zone(i)
+	}
+	choose, err := zone.New(of)
+	if err != nil {
+		panic(err)
+	}
+	if c.First != nil {
+		i = c.First(i)
+	}
+	choose.Prefer(i)
+	return choose
+}
+
+// Following returns how many agents are connected to each server.
+func (f *Fleet) Following() map[string]int {
+	all := make(map[string]int)
+	for _, a := range f.agents {
+		a.mu.Lock()
+		if a.conn != nil {
+			all[a.server]++
+		}
+		a.mu.Unlock()
+	}
+	return all
 }
 
 // CN returns the UUID of the i-th compute node.
@@ -116,7 +151,7 @@ func (f *Fleet) sendDueWatermarks(ctx context.Context) {
 func (f *Fleet) Counts() Counts {
 	return Counts{
 		Entries: f.entries.Load(), Bookmarks: f.bookmarks.Load(), Scopes: f.scopes.Load(), Objects: f.objects.Load(), Connects: f.connects.Load(),
-		Drains: f.drains.Load(), Failures: f.failures.Load(), Live: f.live.Load(),
+		Drains: f.drains.Load(), Failures: f.failures.Load(), Moves: f.moves.Load(), Live: f.live.Load(),
 	}
 }
 
