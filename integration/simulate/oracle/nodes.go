@@ -19,7 +19,8 @@ func deletes(p *past, report report) {
 	}
 }
 
-// bookmark looks for agents that went back. One that starts may have an older cache.
+// bookmark looks for agents that went back. One that starts may have an older cache; one that
+// got nothing whole yet begins anew, at 0.
 func bookmark(p *past, report report) {
 	at := make(map[string]log.Cursor)
 	for _, r := range p.records {
@@ -31,7 +32,7 @@ func bookmark(p *past, report report) {
 		case seen.Restored:
 			clear(at)
 		case seen.Agent:
-			if before := at[r.Who]; e.Head.Seq < before.Seq && e.Head.Cluster == before.Cluster && !before.Cluster.IsZero() {
+			if before := at[r.Who]; e.Head.Seq > 0 && e.Head.Seq < before.Seq && e.Head.Cluster == before.Cluster && !before.Cluster.IsZero() {
 				report("%s was at %s, and is at %s at %v", r.Who, before, e.Head, r.At)
 			}
 			if e.Programmed.Seq > e.Head.Seq {

@@ -41,7 +41,35 @@ type attempt struct {
 	seen.Write
 }
 
+// withoutLate marks what arrived of a stream after a restore and was sent before it: the
+// packets of a connection that was cut off are delivered when the network heals, also if the
+// server that sent them has ended. On the same connection nothing of the new log can come.
+func withoutLate(records []seen.Record) []seen.Record {
+	marked := slices.Clone(records)
+	restored, begun := -1, make(map[string]int)
+	for i, r := range records {
+		var stream string
+		switch e := r.Event.(type) {
+		case seen.Restored:
+			restored = i
+		case seen.StreamBegun:
+			begun[e.Stream] = i
+		case seen.Item:
+			stream = e.Stream
+		case seen.Bookmark:
+			stream = e.Stream
+		case seen.Scope:
+			stream = e.Stream
+		}
+		if from, ok := begun[stream]; ok && from < restored {
+			marked[i].Event = seen.Late{Event: r.Event}
+		}
+	}
+	return marked
+}
+
 func newPast(records []seen.Record) *past {
+	records = withoutLate(records)
 	p := &past{records: records, logs: make(map[string]seen.Entries), changes: make(map[log.UUID]*change)}
 	for i, r := range records {
 		switch e := r.Event.(type) {

@@ -78,6 +78,10 @@ func stream(p *past, report report) {
 	all := make(map[string]*subscriber)
 	for n, r := range p.records {
 		switch e := r.Event.(type) {
+		case seen.Restored:
+			for _, s := range all {
+				s.known = false // what arrives late of the log before it moves it on
+			}
 		case seen.StreamBegun:
 			before := all[e.Stream]
 			if before != nil && before.known && e.After.Seq > before.at && !p.replaced(n, e.After.Seq) {

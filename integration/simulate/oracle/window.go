@@ -62,27 +62,30 @@ func window(p *past, report report) {
 	}
 }
 
-// young counts the change ids that may have been applied within a time before another.
+// young counts the change ids that may have been applied within a time before another: those
+// that clients sent then, and all that others sent, whose time is not known: servers and nodes
+// write too.
 func (p *past) young(at, within time.Duration) int {
-	ids := make(map[log.UUID]bool)
+	ids, sent := make(map[log.UUID]bool), make(map[log.UUID]bool)
 	for _, r := range p.records {
 		switch e := r.Event.(type) {
 		case seen.WriteBegun:
+			sent[e.Change.ID] = true
 			if r.At <= at && r.At >= at-within {
 				ids[e.Change.ID] = true
 			}
 		case seen.Write:
+			sent[e.Change.ID] = true
 			if e.From <= at && e.Until >= at-within {
 				ids[e.Change.ID] = true
 			}
+		case seen.Reported:
+			ids[e.Change.ID] = true
 		}
 	}
-	if n := len(p.entries); n > 0 && p.entries[n-1].event != nil {
-		end := p.entries[n-1].event.Time
-		for _, e := range p.entries {
-			if e.event != nil && e.event.Time >= end-log.Time(within) {
-				ids[e.event.ChangeID] = true
-			}
+	for _, e := range p.entries {
+		if e.event != nil && !sent[e.event.ChangeID] {
+			ids[e.event.ChangeID] = true
 		}
 	}
 	return len(ids)

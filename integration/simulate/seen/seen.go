@@ -320,6 +320,9 @@ type Restored struct {
 	From, To log.Cursor // the head before, and the backup's, with the new cluster
 }
 
+// Late is a part of a stream that a server sent before a restore, and that arrived after it.
+type Late struct{ Event }
+
 // Remembered says how long and how many change ids servers of this history remember, and, if
 // Looked, how many one has in its file.
 type Remembered struct {
