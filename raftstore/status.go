@@ -103,6 +103,9 @@ func (st *Status) Alarms() (alarms []string) {
 	return alarms
 }
 
+// ID returns the server's name in the cluster.
+func (s *Store) ID() string { return s.cfg.ID }
+
 // Status returns the present status of the server.
 func (s *Store) Status() Status {
 	st := Status{ID: s.cfg.ID, Address: s.address, State: "Stopped"}

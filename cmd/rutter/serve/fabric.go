@@ -31,7 +31,7 @@ func newFabric(store storeapi.Store, logger *slog.Logger) (*liveness.Fabric, *li
 type peersAdapter struct{ *raftstore.Store }
 
 // Self implements liveness.Peers.
-func (a peersAdapter) Self() string { return a.Store.Status().ID }
+func (a peersAdapter) Self() string { return a.Store.ID() }
 
 // Members implements liveness.Peers.
 func (a peersAdapter) Members() (members []liveness.Member) {
