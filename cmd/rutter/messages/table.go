@@ -219,5 +219,7 @@ var sections = []section{
 		{193, "systemd cannot be told what this process does", "systemctl status shows an old state. The daemon goes on."},
 		{194, "systemd cannot be told of the rescan", "systemctl reload may wait for its time. The rescan is done."},
 		{195, "a kept backup is damaged", "It was good when it was made: its disk changes what it holds. rutter snapshot now, look at the disk of the folder, then delete the file. docs/backup.md."},
+		{196, "the note that this server joins for a vote stays; a start of a voter ignores it", "Nothing is to be done for the vote. The data folder could not be written: look at its disk and its rights (journalctl, df)."},
+		{197, "this replica is not ready, and sends its nodes to other servers", "It is further behind the leader than --max-lag. See because, and the replica's disk, processor and way to the leader (rutter cluster status). It serves again by itself when it has caught up. docs/deploy.md, Replicas."},
 	}},
 }
