@@ -1,6 +1,7 @@
 package world
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -149,8 +150,13 @@ func (w *world) judge() {
 		after := store.Floor() // the newest that is not kept
 		floor := after + 1
 		var all []log.Entry
+		rotten := false // a row that rotted on the disk is found by who reads it; an operator brings the server anew
 		for {
 			more, err := store.Entries(after, 1000)
+			if rotten = errors.Is(err, log.ErrCorrupt) && rots(w.h, s.name); rotten {
+				w.count("rot found by a reader", 1)
+				break
+			}
 			if err != nil {
 				w.fail("entries of %s after %d: %v", s.name, after, err)
 				break
@@ -160,6 +166,9 @@ func (w *world) judge() {
 			}
 			all = append(all, more...)
 			after = more[len(more)-1].Seq
+		}
+		if rotten {
+			continue
 		}
 		entries[s.name] = all
 		floors[s.name] = floor
@@ -175,6 +184,11 @@ func (w *world) judge() {
 		w.acknowledged(id, floors[id], all)
 		break
 	}
+}
+
+// rots reports whether a history has bits of a server's files flipped.
+func rots(h history.History, name string) bool {
+	return slices.ContainsFunc(h.Faults, func(f history.Fault) bool { return f.Kind == history.Rot && f.On == name })
 }
 
 // acknowledged: what was accepted is in the log once, where it was said to be, if the log keeps it
