@@ -174,12 +174,16 @@ func (r *replica) resumePoint() (log.Cursor, []feed.HeldScope) {
 }
 
 // Welcome takes the first message of a connection. Without a cursor, a reset begins
-// whether the server sends one or not.
+// whether the server sends one or not: also if the connection before ended within one.
+// What that had brought, and is gone since, does not come again.
 func (r *replica) Welcome(m *feed.Welcome) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.head, r.cluster = m.Head.Seq, m.Head.Cluster
-	if r.reset == nil && r.cursor == (log.Cursor{}) {
+	switch {
+	case r.reset != nil:
+		r.beginReset(r.reset.reason)
+	case r.cursor == (log.Cursor{}):
 		r.beginReset(feed.ResetFirst)
 	}
 	if r.reset != nil {

@@ -289,6 +289,23 @@ func TestCutResetBeginsAnew(t *testing.T) {
 	}
 }
 
+// TestCutFirstConnectionBeginsAnew: what the first connection brought before it broke, and the log
+// has deleted since, does not stay.
+func TestCutFirstConnectionBeginsAnew(t *testing.T) {
+	s, _, _ := caughtUp(t)
+	r := newReplica(cnID(1), silent())
+	_, messages := s.hello(t, r.cn, log.Cursor{}, nil)
+	deliverAll(t, r, messages[:len(messages)-1]) // all scopes, and no bookmark
+	s.must(t, log.Op{Action: log.Delete, Kind: log.KindNIC, ID: macOf(3).String()})
+	cursor, scopes := r.resumePoint()
+	_, messages = s.hello(t, r.cn, cursor, scopes)
+	deliverAll(t, r, messages)
+	compareReplica(t, s, r)
+	if r.mismatches > 0 || r.resets != 1 {
+		t.Errorf("%d digests differ after %d resets; want none after 1", r.mismatches, r.resets)
+	}
+}
+
 func TestHalfAChangeIsNotApplied(t *testing.T) {
 	s, r, ss := caughtUp(t)
 	s.must(t, nicOp(t, macOf(5), 1, 1, 1, "10.0.0.15"), nicOp(t, macOf(6), 2, 2, 1, "10.0.0.16"))

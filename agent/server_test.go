@@ -161,8 +161,7 @@ func (s *testServer) hello(t tb, me log.UUID, cursor log.Cursor, scopes []feed.H
 	interest := s.state.Interest(me)
 	reason := feed.ResetReason(0)
 	switch {
-	case cursor == (log.Cursor{}):
-		reason = feed.ResetFirst
+	case cursor == (log.Cursor{}): // everything, without a reset
 	case cursor.Cluster != s.cluster:
 		reason = feed.ResetOtherLog
 	case cursor.Seq > s.head():
@@ -174,7 +173,7 @@ func (s *testServer) hello(t tb, me log.UUID, cursor log.Cursor, scopes []feed.H
 	}
 	if reason != 0 {
 		messages = append(messages, &feed.Reset{Head: s.head(), Reason: reason})
-	} else {
+	} else if cursor != (log.Cursor{}) {
 		ss.pos = cursor.Seq
 		for _, held := range scopes {
 			ss.held[held.Scope] = slices.Contains(interest, held.Scope)
