@@ -298,8 +298,10 @@ func (s *Service) write(ctx context.Context, cn log.UUID, c *log.Change, bound b
 }
 
 // mayWrite refuses objects that do not concern the CN. An update or deletion names
-// revision and seq of the object, so that this check still holds when it is decided. Of
-// a CN that is bound, the log decides what does not concern it.
+// revision and seq of the object, so that this check still holds when it is decided. Whether
+// the object is at them is left to deciding: a change that is sent again may have made it
+// another one itself, and gets its first result. Of a CN that is bound, the log decides what
+// does not concern it.
 func mayWrite(state *projections.State, cn log.UUID, c *log.Change, bound bool) *log.Refusal {
 	refuse := func(format string, args ...any) *log.Refusal {
 		return &log.Refusal{Code: log.CodeNotAuthorized, Message: fmt.Sprintf(format, args...)}
@@ -329,15 +331,8 @@ func mayWrite(state *projections.State, cn log.UUID, c *log.Change, bound bool) 
 			continue
 		}
 		rec, known := state.Get(log.KindNIC, op.ID)
-		switch {
-		case known && !concerns(state, cn, rec.Object.(*log.NIC)):
-			if bound {
-				continue
-			}
+		if known && !bound && !concerns(state, cn, rec.Object.(*log.NIC)) {
 			return refuse("NIC %s is not of compute node %s", op.ID, cn)
-		case known && rec.Seq != op.IfSeq:
-			want, got, _ := op.Condition(rec.Revision, rec.Seq)
-			return &log.Refusal{Code: log.CodePreconditionFailed, Message: fmt.Sprintf("if-match '%s' didn't match etag '%s'", want, got)}
 		}
 	}
 	return nil

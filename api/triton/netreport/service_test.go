@@ -20,6 +20,7 @@ import (
 type memory struct {
 	state *projections.State
 	seq   log.Seq
+	done  map[log.UUID]log.Result // of accepted changes, as servers remember them
 }
 
 func (m *memory) Serving() error                              { return nil }
@@ -30,6 +31,9 @@ func (m *memory) View(fn func(*projections.State, log.Cursor)) {
 }
 
 func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
+	if first, again := m.done[c.ID]; again {
+		return first, nil
+	}
 	c.Time = log.Time(1e18)
 	events, result := rules.Decide(m.state, c)
 	for _, e := range events {
@@ -39,6 +43,12 @@ func (m *memory) Propose(_ context.Context, c *log.Change) (log.Result, error) {
 		}
 	}
 	result.Last = m.seq
+	if result.Refusal == nil {
+		if m.done == nil {
+			m.done = make(map[log.UUID]log.Result)
+		}
+		m.done[c.ID] = result
+	}
 	return result, nil
 }
 
@@ -216,5 +226,32 @@ func TestAnswersAreBounded(t *testing.T) {
 		if a, err := s.Take(t.Context(), ourCN, ask, false); n == 0 && (err != nil || len(a.Found) != 1 || a.Found[0].Object == nil) || n == 255 && !errors.Is(err, report.ErrBounds) {
 			t.Errorf("%d times: %v", n+1, err)
 		}
+	}
+}
+
+// TestReportedAgain: a change whose answer was lost is sent again, when the object is already
+// what the change made of it. It gets its first result. A change that others overtook is
+// refused by deciding.
+func TestReportedAgain(t *testing.T) {
+	store := &memory{state: projections.NewState()}
+	s, err := New(Config{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := s.write(t.Context(), ourCN, &log.Change{ID: log.UUID{6: 0x70, 8: 0x80, 15: 1}, Ops: []log.Op{nicOn(ourMAC, ourCN)}}, false)
+	update := func(id byte, state string) report.Outcome {
+		return s.write(t.Context(), ourCN, &log.Change{ID: log.UUID{6: 0x70, 8: 0x80, 15: id}, Ops: []log.Op{{
+			Action: log.Update, Kind: log.KindNIC, ID: ourMAC.String(), IfMatch: 1, IfSeq: made.Last, Set: []string{"state"}, Object: &log.NIC{State: state},
+		}}}, false)
+	}
+	first := update(2, "stopped")
+	if first.Refusal != nil || first.Unknown != "" || first.Last <= made.Last {
+		t.Fatalf("an update: %+v", first)
+	}
+	if again := update(2, "stopped"); again.Refusal != nil || again.Last != first.Last {
+		t.Errorf("the same again: %+v, want %+v", again, first)
+	}
+	if other := update(3, "running"); other.Refusal == nil || other.Refusal.Code != log.CodePreconditionFailed {
+		t.Errorf("another update of what the object was: %+v", other)
 	}
 }
