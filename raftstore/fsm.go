@@ -284,6 +284,10 @@ func (a *applier) restore(k *sink) error {
 	if err := a.install(k, db, &c); err != nil {
 		return err
 	}
+	if err := a.store.raftLog.Restored(k.marker.Index, k.marker.Term); err != nil {
+		a.store.fail(err)
+		return err
+	}
 	a.rebuild = nil // a restore is what the rebuild wanted
 	a.store.logger.Info("state restored from a snapshot", "seq", c.Head.Seq, "raft_index", c.Head.Applied)
 	return nil

@@ -37,8 +37,8 @@ const (
 	lowWaterBytes = 1 << 30
 	lowWaterShare = 10
 	// walSpace is added to the low water for raft-wal, which allocates each file of its
-	// log in full in advance, 64 MiB.
-	walSpace = 64 << 20
+	// log in full in advance.
+	walSpace = raftlog.WALSegmentBytes
 	// The reserve is lowWater/reserveShare. A server that was below a bound counts as
 	// above it only when it has a quarter more (spaceSlack).
 	reserveShare = 4

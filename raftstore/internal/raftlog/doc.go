@@ -10,7 +10,7 @@
 //	checked  each entry, term and vote has a checksum; the whole log is checked before raft reads it
 //	wal      raft-wal with a note of its end
 //
-// Two pieces are in this package, because they concern how raft handles an error:
+// Three pieces are in this package, because they concern how raft uses the log:
 //
 //   - Raft 1.7.3 panics when it cannot save a term or a vote, or read an entry that it
 //     must apply. So the error is reported, which stops the server in order, and the
@@ -22,9 +22,17 @@
 //     takes back what a crash between the two left. No issue of raft's is known to us.
 //     Test: raftstore.TestFoundingCutShort. To be taken out when raft writes the entry
 //     first, or both at once.
+//   - Raft 1.7.3 keeps a log that contradicts the snapshot that it installs, and then
+//     refuses every entry and gets the snapshot again, without end (issue 697, pull
+//     request 704, both open). Restored removes such a log, and the server ends, because
+//     raft would still assume that it has these entries. Test:
+//     raftlog.TestLogAgainstSnapshot, raftstore.TestForeignTail. To be taken out when raft
+//     removes them.
 //
 // docs/upstream.md has all of them.
 package raftlog
+
+import "rutter/raftstore/internal/raftlog/wal"
 
 // Where a log can be. The stable store is raft.db in both cases, and records which of the
 // two has the log.
@@ -38,6 +46,9 @@ const (
 	FileName = "raft.db"
 	WALName  = "raft.wal"
 )
+
+// WALSegmentBytes is the size of each file that a WAL allocates in advance.
+const WALSegmentBytes = wal.SegmentBytes
 
 // keyKind is the key in the stable store that records which of the two has the log.
 var keyKind = []byte("rutter-raft-log")

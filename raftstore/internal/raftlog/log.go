@@ -122,9 +122,6 @@ func (l *Log) Kind() string {
 	return Bolt
 }
 
-// IsMonotonic implements raft.MonotonicLogStore: raft-wal takes no gaps.
-func (l *Log) IsMonotonic() bool { return l.wal != nil }
-
 // FreeBytes returns how many bytes the log can grow by within its file.
 func (l *Log) FreeBytes() int64 {
 	if l.wal != nil {
@@ -190,10 +187,22 @@ func (l *Log) StoreLogs(entries []*raft.Log) error {
 const trimAtOnce = 64
 
 // DeleteRange implements raft.LogStore. Old entries are deleted in steps, the oldest
-// first, so that the rest has no gap after each step. New entries that another leader's
-// entries replace are deleted at once.
+// first, so that the rest has no gap after each step. The last old entry stays: it may be
+// that of the snapshot, whose term a follower is asked for. New entries that another
+// leader's entries replace are deleted at once.
 func (l *Log) DeleteRange(lo, hi uint64) error {
 	first, err := l.FirstIndex()
+	if err != nil {
+		return l.note("trim", err)
+	}
+	if last, err := l.LastIndex(); err != nil {
+		return l.note("trim", err)
+	} else if lo <= first && hi < last {
+		hi--
+	}
+	if hi < lo {
+		return nil
+	}
 	for ; err == nil && l.wal == nil && lo <= first && hi-lo >= trimAtOnce; lo, first = lo+trimAtOnce, lo+trimAtOnce {
 		err = l.Log.DeleteRange(lo, lo+trimAtOnce-1)
 	}

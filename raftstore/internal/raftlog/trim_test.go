@@ -23,17 +23,21 @@ func (n *noting) DeleteRange(lo, hi uint64) error {
 	return nil
 }
 
-// TestTrimInSteps: old entries go in steps that follow each other, new ones at once.
+// TestTrimInSteps: old entries go in steps that follow each other, but for the last of them;
+// new ones go at once.
 func TestTrimInSteps(t *testing.T) {
 	for _, c := range []struct {
 		lo, hi uint64
+		left   uint64 // the first that stays
 		steps  int
 	}{
-		{10, 10, 1},
-		{10, 10 + trimAtOnce - 1, 1},
-		{10, 10 + trimAtOnce, 2},
-		{10, 10 + 5*trimAtOnce, 6},
-		{11, 10 + 5*trimAtOnce, 1}, // not from the first: a new leader's are in the place of these
+		{10, 10, 10, 0},
+		{10, 11, 11, 1},
+		{10, 10 + trimAtOnce, 10 + trimAtOnce, 1},
+		{10, 11 + trimAtOnce, 11 + trimAtOnce, 2},
+		{10, 11 + 5*trimAtOnce, 11 + 5*trimAtOnce, 6},
+		{10, 1000, 1001, (1001 - 10 + trimAtOnce - 1) / trimAtOnce}, // all
+		{11, 10 + 5*trimAtOnce, 11 + 5*trimAtOnce, 1},               // not from the first: a new leader's are in the place of these
 	} {
 		store := new(noting)
 		l := &Log{Log: early.New(store, early.Options{})}
@@ -50,7 +54,7 @@ func TestTrimInSteps(t *testing.T) {
 			}
 			next = d[1] + 1
 		}
-		if next != c.hi+1 {
+		if next != c.left {
 			t.Errorf("%d to %d: %d is next after all steps", c.lo, c.hi, next)
 		}
 	}

@@ -81,12 +81,6 @@ func (c Log) GetLog(index uint64, entry *raft.Log) error {
 	return nil
 }
 
-// IsMonotonic implements raft.MonotonicLogStore.
-func (c Log) IsMonotonic() bool {
-	m, ok := c.LogStore.(raft.MonotonicLogStore)
-	return ok && m.IsMonotonic()
-}
-
 // Verify reads the whole log once. The entries after the marker must be there without a
 // gap.
 func Verify(logs raft.LogStore, marker uint64) error {

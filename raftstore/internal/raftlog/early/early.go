@@ -103,12 +103,6 @@ func (e *Log) admit(entries []*raft.Log) error {
 	return nil
 }
 
-// IsMonotonic implements raft.MonotonicLogStore.
-func (e *Log) IsMonotonic() bool {
-	m, ok := e.LogStore.(raft.MonotonicLogStore)
-	return ok && m.IsMonotonic()
-}
-
 // StoreLogs implements raft.LogStore.
 func (e *Log) StoreLogs(entries []*raft.Log) error {
 	if !e.owed {

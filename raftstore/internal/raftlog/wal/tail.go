@@ -84,9 +84,16 @@ func (w *Log) checkTail(dir string, noted uint64) error {
 	return fmt.Errorf("%s: it ends at entry %d, and had entry %d on disk: its end is damaged: %w", dir, last, noted, log.ErrCorrupt)
 }
 
-// StoreLogs implements raft.LogStore.
+// StoreLogs implements raft.LogStore. If there is a gap before the entries, all older ones
+// are deleted first.
 func (w *Log) StoreLogs(entries []*raft.Log) error {
-	if err := w.WAL.StoreLogs(entries); err != nil || len(entries) == 0 {
+	if len(entries) == 0 {
+		return nil
+	}
+	if err := w.closeGap(entries[0].Index); err != nil {
+		return err
+	}
+	if err := w.WAL.StoreLogs(entries); err != nil {
 		return err
 	}
 	return w.tail.note(entries[len(entries)-1].Index)
@@ -94,6 +101,20 @@ func (w *Log) StoreLogs(entries []*raft.Log) error {
 
 // StoreLog implements raft.LogStore.
 func (w *Log) StoreLog(entry *raft.Log) error { return w.StoreLogs([]*raft.Log{entry}) }
+
+// closeGap deletes all entries if they end before next-1. Raft stores entries after a gap
+// only if a snapshot, which is on disk, reaches to next-1.
+func (w *Log) closeGap(next uint64) error {
+	last, err := w.LastIndex()
+	if err != nil || last == 0 || next <= last+1 {
+		return err
+	}
+	first, err := w.FirstIndex()
+	if err != nil {
+		return err
+	}
+	return w.DeleteRange(first, last)
+}
 
 // DeleteRange implements raft.LogStore.
 func (w *Log) DeleteRange(lo, hi uint64) error {
