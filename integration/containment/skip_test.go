@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
-	"go.etcd.io/bbolt"
+	raftwal "github.com/hashicorp/raft-wal"
 
 	"rutter/api/client"
 	"rutter/cmd/rutter/bench"
@@ -60,12 +59,9 @@ func until(t *testing.T, what string, holds func() bool) {
 }
 
 // openRaft opens the raft log of a stopped server.
-func openRaft(t *testing.T, s *bench.Server) *raftboltdb.BoltStore {
+func openRaft(t *testing.T, s *bench.Server) *raftwal.WAL {
 	t.Helper()
-	store, err := raftboltdb.New(raftboltdb.Options{
-		Path:        filepath.Join(dataOf(s), "raft.db"),
-		BoltOptions: &bbolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType},
-	})
+	store, err := raftwal.Open(filepath.Join(dataOf(s), "raft.wal"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +72,7 @@ func openRaft(t *testing.T, s *bench.Server) *raftboltdb.BoltStore {
 // no program knows, and returns its index.
 func poison(t *testing.T, servers []*bench.Server) uint64 {
 	t.Helper()
-	var stores []*raftboltdb.BoltStore
+	var stores []*raftwal.WAL
 	longest, last := 0, uint64(0)
 	for i, s := range servers {
 		store := openRaft(t, s)
@@ -94,7 +90,13 @@ func poison(t *testing.T, servers []*bench.Server) uint64 {
 		}
 		var entry raft.Log
 		for index := first; index <= last; index++ {
-			if err := errors.Join(stores[longest].GetLog(index, &entry), store.StoreLog(&entry)); err != nil {
+			if err := stores[longest].GetLog(index, &entry); err != nil {
+				t.Fatal(err)
+			}
+			if index == first {
+				continue
+			}
+			if err := store.StoreLog(&entry); err != nil {
 				t.Fatal(err)
 			}
 		}

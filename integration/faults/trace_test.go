@@ -180,7 +180,7 @@ func (d *disk) apply(c call) (bool, error) {
 		return false, nil
 	case "pwrite64":
 		file.pending = append(file.pending, change{d.calls, c.offset, c.data})
-	case "ftruncate":
+	case "ftruncate", "fallocate": // raft-wal allocates new files, from their beginning
 		file.pending = append(file.pending, change{d.calls, c.offset, nil})
 	case "fsync", "fdatasync":
 		d.sync(file, c)

@@ -75,7 +75,7 @@ func TestOldCursorsAfterRestore(t *testing.T) {
 	before := awaitStatus(t, a, "the agent to match the log", func(s agent.Status) bool { return s.Programmed >= head })
 	links := kernel.String()
 
-	h.must("s1", "systemctl stop rutter-server && mv /var/lib/rutter/*.db /var/backups/")
+	h.must("s1", "systemctl stop rutter-server && mv /var/lib/rutter/*.db /var/lib/rutter/raft.wal /var/backups/")
 	if out, err := h.sh("s1", "head -c 50000 /var/backups/a.snapshot > ROOT/cut && rutter snapshot restore ROOT/cut --data /var/lib/rutter --id s1 --raft 10.0.0.1:7421"); err == nil || !strings.Contains(out, "not saved whole") {
 		t.Errorf("a snapshot that was cut off: %v: %s", err, out)
 	}

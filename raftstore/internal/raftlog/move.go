@@ -75,7 +75,9 @@ func chooseLog(bolt *raftboltdb.BoltStore, dir, want string, logger *slog.Logger
 	if err != nil {
 		return nil, nil, orClose(fmt.Errorf("bring raft's log from %s to %s: %w", from, want, err), w)
 	}
-	logger.Info("raft's log was moved", "from", from, "to", want, "entries", n, "took", time.Since(begun))
+	if n > 0 {
+		logger.Info("raft's log was moved", "from", from, "to", want, "entries", n, "took", time.Since(begun))
+	}
 	if want == WAL {
 		return w, w, orClose(emptyLog(bolt), w)
 	}
