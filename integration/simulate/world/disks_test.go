@@ -22,7 +22,7 @@ func TestDisksOfAgents(t *testing.T) {
 		{At: 3 * s, For: last, Kind: history.SlowSync, On: "cn3", N: 300},
 		{At: 5 * s, For: s, Kind: history.Power, On: "cn4", N: 3, Seed: 1},
 		{At: 20 * s, For: s, Kind: history.Power, On: "cn4", N: 40, Seed: 2},
-		{At: 25 * s, For: s, Kind: history.Rot, On: "cn4", N: 20, Seed: 3},
+		{At: 25 * s, For: s, Kind: history.Rot, On: "cn4", N: 400, Seed: 3},
 	}}
 	r := judged(t, h, disk.New(t))
 	records := slices.Clone(r.Seen.Records())

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-
-	"rutter/raftstore/internal/hashilog"
 )
 
 // follower is a raft instance with a Log of ours, to which a test sends what a leader would.
@@ -61,7 +59,7 @@ func newFollower(t *testing.T, kind string) *follower {
 	config := raft.DefaultConfig()
 	config.LocalID, config.TrailingLogs = "follower", 2
 	config.HeartbeatTimeout, config.ElectionTimeout = time.Hour, time.Hour
-	config.Logger = hashilog.New(slog.New(slog.DiscardHandler))
+	config.LogOutput = io.Discard
 	var err error
 	if f.raft, err = raft.NewRaft(config, f, f.log, f.log, raft.NewInmemSnapshotStore(), own); err != nil {
 		t.Fatal(err)
