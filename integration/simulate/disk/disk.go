@@ -15,6 +15,7 @@ package disk
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -51,6 +52,33 @@ type Folder struct {
 	backing string
 }
 
+// inMemory is where files are that need no real disk.
+const inMemory = "/dev/shm"
+
+// Memory makes an empty folder in memory: within the folder for temporary files, if that is in
+// memory. Clear removes it.
+func Memory(name string) (folder string, err error) {
+	within := inMemory
+	if strings.HasPrefix(os.TempDir(), inMemory+"/") {
+		within = os.TempDir()
+	}
+	return os.MkdirTemp(within, name)
+}
+
+// Clear removes a folder of a process that has ended, and what that left mounted in it.
+func Clear(folder string) error {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], folder+"/") {
+			err = errors.Join(err, syscall.Unmount(fields[4], syscall.MNT_DETACH))
+		}
+	}
+	return errors.Join(err, os.RemoveAll(folder))
+}
+
 // New starts a child, which ends with the test. It skips the test where FUSE cannot be had. It
 // is called outside of a bubble, and serves any number of folders, one history after another.
 func New(t testing.TB) *Disk {
@@ -60,7 +88,7 @@ func New(t testing.TB) *Disk {
 	}
 	d := &Disk{mounts: t.TempDir(), folders: make(map[string]*Folder)}
 	var err error
-	if d.memory, err = os.MkdirTemp("/dev/shm", "rutter-disk-"); err != nil {
+	if d.memory, err = Memory("rutter-disk-"); err != nil {
 		d.memory = t.TempDir()
 	}
 	child := exec.Command(os.Args[0])

@@ -249,6 +249,30 @@ func TestEnd(t *testing.T) {
 	}
 }
 
+// TestClear: what a process left is removed, also if it is still mounted.
+func TestClear(t *testing.T) {
+	folder, err := Memory("left-")
+	if err != nil {
+		t.Skip("no memory for files here")
+	}
+	inner := filepath.Join(folder, "mounted")
+	if err := os.Mkdir(inner, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", inner, "tmpfs", 0, ""); err != nil {
+		t.Skipf("needs to mount file systems, as root: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(inner, "a"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Clear(folder); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its folder: %v", err)
+	}
+}
+
 // TestBubble: the file system takes no simulated time, and can be used in many bubbles.
 func TestBubble(t *testing.T) {
 	d := New(t)

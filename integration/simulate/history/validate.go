@@ -193,8 +193,30 @@ func busyUntil(f Fault) time.Duration {
 	return f.At + f.For + KillSlack
 }
 
+// revokedAndLost reports whether a server is revoked while another one has no copy of the log
+// yet: a certificate that is issued after a revocation is good once a majority has recorded it,
+// and of three servers one is left.
+func revokedAndLost(f, g Fault) bool {
+	if g.Kind == Revoke {
+		f, g = g, f
+	}
+	onRevoked, _, _ := machine(f.On)
+	onLost, _, _ := machine(g.On)
+	if f.Kind != Revoke || !g.Kind.loses() || onRevoked != onServer || onLost != onServer || f.On == g.On {
+		return false
+	}
+	return f.At < busyUntil(g)+RejoinTakes && g.At < busyUntil(f)+RejoinTakes
+}
+
+// RejoinTakes is how long a server may take, after it lost its copy of the log or its
+// certificate, until it has what makes it one of the majority.
+const RejoinTakes = 10 * time.Second
+
 // collide reports whether two faults cannot both be done, because of the same process.
 func collide(f, g Fault) bool {
+	if revokedAndLost(f, g) {
+		return true
+	}
 	together := f.At < busyUntil(g) && g.At < busyUntil(f)
 	if !together {
 		return false

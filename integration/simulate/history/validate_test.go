@@ -88,13 +88,16 @@ func TestValidateTogether(t *testing.T) {
 		{"all cut off power", []Fault{at(1, Fault{Kind: Power, On: "s1", N: 5, For: 1}), at(1, Fault{Kind: Power, On: "s2", N: 5, For: 1}), at(1, Fault{Kind: Power, On: "s3", N: 5, For: 1})}, ""},
 		{"two copies lost", []Fault{at(1, Fault{Kind: Lose, On: "s1", For: 1}), at(30, Fault{Kind: Rot, On: "s2", N: 1, For: 1})}, "the copies of 2 of 3 servers are lost, which no cluster survives; let it be on s1"},
 		{"one copy lost twice", []Fault{at(1, Fault{Kind: Lose, On: "s1", For: 1}), at(30, Fault{Kind: Remove, On: "s1", For: 1})}, ""},
+		{"revoked beside a lost copy", []Fault{at(1, Fault{Kind: Lose, On: "s1", For: 1}), at(10, Fault{Kind: Revoke, On: "s2", For: 1})}, "fault 2 (at 10s: revoke on s2, for 1ns): fault 1"},
+		{"revoked after a lost copy", []Fault{at(1, Fault{Kind: Lose, On: "s1", For: 1}), at(20, Fault{Kind: Revoke, On: "s2", For: 1})}, ""},
+		{"revoked and lost", []Fault{at(1, Fault{Kind: Lose, On: "s1", For: 1}), at(10, Fault{Kind: Revoke, On: "s1", For: 1})}, ""},
 		{"agents' copies lost", []Fault{at(1, Fault{Kind: Lose, On: "cn1", For: 1}), at(1, Fault{Kind: Lose, On: "cn2", For: 1})}, ""},
 		{"two clocks wrong", []Fault{at(1, Fault{Kind: Skew, On: "s1", N: 5000, For: 1}), at(30, Fault{Kind: Skew, On: "s2", N: -5000, For: 1})}, "the clocks of 2 of 3 servers are more than 1s off"},
 		{"two clocks a little wrong", []Fault{at(1, Fault{Kind: Skew, On: "s1", N: 500, For: 1}), at(30, Fault{Kind: Skew, On: "s2", N: -500, For: 1})}, ""},
 		{"a clock drifts far", []Fault{at(1, Fault{Kind: Skew, On: "s1", N: 5000, For: 1}), at(1, Fault{Kind: Drift, On: "s2", N: 200_000, For: 20 * time.Second})}, "the clocks of 2 of 3"},
 	} {
 		h := small()
-		h.Faults = c.faults
+		h.Faults, h.TLS = c.faults, true
 		err := h.Validate()
 		if (c.says == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.says)

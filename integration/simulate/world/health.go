@@ -255,7 +255,7 @@ func succeeds(w *world, s *server, how history.Kind) {
 	}
 	w.zombies.Go(func() {
 		begun := time.Now()
-		for how == history.Stop && w.ctx.Err() == nil { // in an orderly stop it leads until its requests are answered
+		for (how == history.Stop || how == history.Older) && w.ctx.Err() == nil { // in an orderly stop it leads until its requests are answered
 			if _, leads := store.Leading(); !leads {
 				break
 			}

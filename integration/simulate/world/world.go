@@ -82,7 +82,10 @@ type world struct {
 
 // Run runs a history in a bubble.
 func Run(t *testing.T, h history.History, o Options) (report Report) {
-	folder, err := os.MkdirTemp("", "world")
+	folder, err := disk.Memory("world")
+	if err != nil {
+		folder, err = os.MkdirTemp("", "world")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
