@@ -27,7 +27,7 @@ var (
 	flagLog       = flag.String("log", "", "with seed or history: a file for what happens in it")
 	flagKeep      = flag.String("keep", "", "a folder for histories that failed (bin/simulate of the repository)")
 	flagShrink    = flag.Bool("shrink", true, "look for the smallest history that fails as well")
-	flagWorkers   = flag.Int("workers", runtime.NumCPU(), "histories at the same time")
+	flagWorkers   = flag.Int("workers", runtime.NumCPU()+1, "histories at the same time: one of them waits for its disk")
 	flagAdvance   = flag.Bool("advance", false, "with histories: note in testdata/seeds that these are used")
 )
 
