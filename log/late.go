@@ -161,7 +161,7 @@ func withoutUnread(o Object) Object {
 // do not know.
 func lateBytes(o Object, version uint32) int {
 	row := rowOf(o)
-	if row == nil || row.late == nil {
+	if row == nil || row.late == nil || row.late.after(version) == 0 { // the last: mostly so
 		return 0
 	}
 	var all, known encoder
