@@ -201,7 +201,7 @@ func New(cfg Config) (*Server, error) {
 	})
 	s.logs = logserver.New(logserver.Config{
 		Store: cfg.Store, Tail: s.tail, Past: cfg.Past, Logger: cfg.Logger, Guard: s.guard, Streams: s.streams, Draining: s.draining,
-		Fresh: s.read.Fresh, ErrorOf: backend.ErrorOf,
+		Fresh: s.read.Fresh, ErrorOf: backend.ErrorOf, Lagging: cfg.Lagging,
 	})
 	about := nodes.Config{
 		Store: cfg.Store, Tail: s.tail, Feed: s.feed, VMMs: cfg.VMMs, Fabric: cfg.Fabric, Logger: cfg.Logger, Guard: s.guard, Streams: s.streams,

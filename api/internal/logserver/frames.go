@@ -61,7 +61,7 @@ func (s *Server) binaryLog(w http.ResponseWriter, r *http.Request, q *query) err
 		return nil
 	}
 	out := &frames{out: rest.NewStream(w), limit: q.limit, at: at, accounts: q.accounts, left: 1}
-	if err := s.writeFrames(r.Context(), out, entries, q.follow); err != nil && !errors.Is(err, rest.ErrGone) {
+	if err := s.writeFrames(r.Context(), out, entries, q); err != nil && !errors.Is(err, rest.ErrGone) {
 		// Frames cannot carry an error. The reader finds no bookmark, asks again from
 		// its position, and gets the error then.
 		s.cfg.Logger.Warn("binary log broken off", "remote", r.RemoteAddr, "place", out.at.Seq, "error", err)
@@ -71,7 +71,7 @@ func (s *Server) binaryLog(w http.ResponseWriter, r *http.Request, q *query) err
 
 // writeFrames writes entries and the later ones, until the limit, the head (if the log
 // is not followed), or the end of the client or the server.
-func (s *Server) writeFrames(ctx context.Context, out *frames, entries []log.Entry, follow bool) (err error) {
+func (s *Server) writeFrames(ctx context.Context, out *frames, entries []log.Entry, q *query) (err error) {
 	quiet := time.NewTicker(lineQuiet)
 	defer quiet.Stop()
 	for {
@@ -90,16 +90,11 @@ func (s *Server) writeFrames(ctx context.Context, out *frames, entries []log.Ent
 				return errors.Join(err, out.flush())
 			}
 		}
-		if err := out.bookmark(); err != nil || !follow {
+		if err := out.bookmark(); err != nil || !q.follow {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return rest.ErrGone
-		case <-s.cfg.Draining:
-			return nil
-		case <-changed:
-		case <-quiet.C:
+		if why, err := s.await(ctx, q, changed, quiet.C); why == ended {
+			return err
 		}
 		if entries, err = s.entriesAt(&out.at); err != nil {
 			return err

@@ -41,17 +41,47 @@ func (s *Server) writeLines(ctx context.Context, out *lines, f found) (err error
 		if err := out.flush(); err != nil || !out.q.follow || until > 0 && f.upTo >= until {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return rest.ErrGone
-		case <-s.cfg.Draining:
-			return nil
-		case <-changed:
-		case <-quiet.C:
+		why, err := s.await(ctx, out.q, changed, quiet.C)
+		if why == ended {
+			return err
+		}
+		if why == wasQuiet {
 			out.quiet()
 		}
 		if f, err = s.scanAt(ctx, out.q, &out.at); err != nil {
 			return err
+		}
+	}
+}
+
+// awaited is why a follower's wait was over.
+type awaited int
+
+const (
+	mayHaveMore awaited = iota
+	wasQuiet
+	ended // of the answer
+)
+
+// await returns when there may be more, or when it was quiet. The answer ends with the
+// client, with the server, and when a server lags: the client goes on at another one.
+func (s *Server) await(ctx context.Context, q *query, changed <-chan struct{}, quiet <-chan time.Time) (awaited, error) {
+	look := time.NewTicker(lagLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ended, rest.ErrGone
+		case <-s.cfg.Draining:
+			return ended, nil
+		case <-changed:
+			return mayHaveMore, nil
+		case <-quiet:
+			return wasQuiet, nil
+		case <-look.C:
+			if s.lagging(q) != nil {
+				return ended, nil
+			}
 		}
 	}
 }

@@ -20,6 +20,7 @@ const (
 	maxLines   = 1_000_000        // lines of one answer that is not followed
 	lineBuffer = 64 << 10         // bytes gathered before a write
 	lineQuiet  = 15 * time.Second // an empty line at least this often, so that proxies and clients know
+	lagLook    = time.Second      // a follower of a server that lags is sent away within this time
 )
 
 // Store is the log and its state, as this package reads them; see logread.Store.
@@ -54,6 +55,20 @@ type Config struct {
 	Fresh func(*http.Request, rest.Parameters) error
 	// ErrorOf turns any error into an answer.
 	ErrorOf func(error) *rest.Error
+	// Lagging returns why this server is too far behind the log to be followed, or nil. Nil:
+	// never.
+	Lagging func() error
+}
+
+// lagging returns the error of one who would follow a server that lags, or nil.
+func (s *Server) lagging(q *query) error {
+	if !q.follow || s.cfg.Lagging == nil {
+		return nil
+	}
+	if err := s.cfg.Lagging(); err != nil {
+		return rest.Fail(http.StatusServiceUnavailable, rest.CodeNotReady, "follow another server from the same cursor", "%v", err)
+	}
+	return nil
 }
 
 // Server answers GET /log. See the package comment.
@@ -73,6 +88,9 @@ func New(cfg Config) *Server {
 func (s *Server) Get(w http.ResponseWriter, r *http.Request) error {
 	q, err := s.parse(r)
 	if err != nil {
+		return err
+	}
+	if err := s.lagging(q); err != nil {
 		return err
 	}
 	if wantsBinary(r) {
