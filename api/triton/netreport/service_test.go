@@ -255,3 +255,23 @@ func TestReportedAgain(t *testing.T) {
 		t.Errorf("another update of what the object was: %+v", other)
 	}
 }
+
+// undecided is a log whose cluster does not say what became of a change.
+type undecided struct{ *memory }
+
+func (undecided) Propose(context.Context, *log.Change) (log.Result, error) {
+	return log.Result{}, errors.New("the leader is gone")
+}
+
+// TestUnknownOutcome: a change of which it is not known whether it is in the log is answered
+// so, and not as done or refused: the node sends it again.
+func TestUnknownOutcome(t *testing.T) {
+	s, err := New(Config{Store: undecided{&memory{state: projections.NewState()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &log.Change{ID: log.UUID{6: 0x70, 8: 0x80}, Ops: []log.Op{nicOn(ourMAC, ourCN)}}
+	if got := s.write(t.Context(), ourCN, c, false); got.Unknown != "the leader is gone" || got.Refusal != nil || got.Last != 0 {
+		t.Errorf("got %+v, want an unknown outcome", got)
+	}
+}

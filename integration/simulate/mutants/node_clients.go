@@ -44,6 +44,18 @@ var nodeClients = []Mutant{
 		Rules:  []string{"F6"},
 	},
 	{
+		Name: "report-unknown-is-done", File: "api/triton/netreport/service.go",
+		Old: `		return report.Outcome{Unknown: err.Error()}
+	}
+	return report.Outcome{Last`,
+		New: `		return report.Outcome{Last: 1}
+	}
+	return report.Outcome{Last`,
+		Breaks: "a node is told that a NIC is in the log whose change did not get there",
+		Rules:  []string{"P3"},
+		Own:    []string{"api/triton/netreport.TestUnknownOutcome"},
+	},
+	{
 		Name: "wait-for-nobody", File: "api/internal/nodes/barrier.go",
 		Old:    "\tq.Concern = c.concern()\n",
 		New:    "\tq.Concern, q.Scopes = c.concern(), nil\n",
