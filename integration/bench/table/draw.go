@@ -39,7 +39,7 @@ func draw(rows []row) string {
 		}
 		against := ""
 		if r.peer != "" {
-			against = " of " + r.peer + "'s"
+			against = " times " + r.peer
 		}
 		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", textWidth-8, y+14, html.EscapeString(r.text))
 		fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`+"\n", x, y+4, math.Abs(length), rowHeight-7, color)
