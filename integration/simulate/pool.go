@@ -117,9 +117,9 @@ func startWorker(program, world, mutant string) (*worker, error) {
 	defer write.Close()
 	w := &worker{pipe: read, from: json.NewDecoder(read), output: &output{}}
 	w.cmd = exec.Command(program, "-test.run=^TestWorker$", "-test.timeout=0", "-test.count=1")
-	w.cmd.Env = append(os.Environ(), workerEnv+"="+world, mutants.ChosenBy+"="+mutant, "GOMAXPROCS=1", "GOGC=400", "GOTRACEBACK=all") // with GOGC=400 a tenth less processor time
+	w.cmd.Env = append(os.Environ(), workerEnv+"="+world, mutants.ChosenBy+"="+mutant, "GOMAXPROCS=1", "GOTRACEBACK=all")
 	// On a real disk a history waits for it most of its time: 22 s where it is 3 s in memory.
-	if folder, err := disk.Memory("rutter-simulate-"); err == nil {
+	if folder, err := disk.Memory("simulate"); err == nil {
 		w.folder = folder
 		w.cmd.Env = append(w.cmd.Env, "TMPDIR="+folder)
 	}

@@ -56,13 +56,24 @@ type Folder struct {
 const inMemory = "/dev/shm"
 
 // Memory makes an empty folder in memory: within the folder for temporary files, if that is in
-// memory. Clear removes it.
+// memory. Clear removes it. What processes left there that were killed is removed.
 func Memory(name string) (folder string, err error) {
 	within := inMemory
 	if strings.HasPrefix(os.TempDir(), inMemory+"/") {
 		within = os.TempDir()
 	}
-	return os.MkdirTemp(within, name)
+	name = "rutter-" + name + "-"
+	left, err := filepath.Glob(filepath.Join(within, name+"*"))
+	if err != nil {
+		return "", err
+	}
+	for _, folder := range left {
+		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), name), "-")
+		if pid, err := strconv.Atoi(owner); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			_ = Clear(folder) // as others may do now
+		}
+	}
+	return os.MkdirTemp(within, fmt.Sprintf("%s%d-", name, os.Getpid()))
 }
 
 // Clear removes a folder of a process that has ended, and what that left mounted in it.
@@ -88,7 +99,7 @@ func New(t testing.TB) *Disk {
 	}
 	d := &Disk{mounts: t.TempDir(), folders: make(map[string]*Folder)}
 	var err error
-	if d.memory, err = Memory("rutter-disk-"); err != nil {
+	if d.memory, err = Memory("disk"); err != nil {
 		d.memory = t.TempDir()
 	}
 	child := exec.Command(os.Args[0])

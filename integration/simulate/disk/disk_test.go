@@ -251,7 +251,7 @@ func TestEnd(t *testing.T) {
 
 // TestClear: what a process left is removed, also if it is still mounted.
 func TestClear(t *testing.T) {
-	folder, err := Memory("left-")
+	folder, err := Memory("left")
 	if err != nil {
 		t.Skip("no memory for files here")
 	}
@@ -270,6 +270,31 @@ func TestClear(t *testing.T) {
 	}
 	if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its folder: %v", err)
+	}
+}
+
+// TestMemoryOfTheKilled: what a process left that was killed is removed by the next one.
+func TestMemoryOfTheKilled(t *testing.T) {
+	ours, err := Memory("killed")
+	if err != nil {
+		t.Skip("no memory for files here")
+	}
+	theirs := filepath.Join(filepath.Dir(ours), fmt.Sprintf("rutter-killed-%d-1", 1<<22+1)) // beyond the kernel's PID_MAX_LIMIT
+	if err := os.Mkdir(theirs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Memory("killed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(theirs); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what was left: %v", err)
+	}
+	if _, err := os.Stat(ours); err != nil {
+		t.Errorf("what is in use: %v", err)
+	}
+	if err := errors.Join(Clear(ours), Clear(again)); err != nil {
+		t.Error(err)
 	}
 }
 
