@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/metrics"
+	"slices"
 	"strings"
 	"time"
 
@@ -151,10 +152,19 @@ func (w *observer) sizesOfAll() {
 func (w *observer) sizes(s *server, st *raftstore.Status) {
 	w.seen.Add(s.name, seen.Queue{Name: "proposals", Size: int64(st.Queued), Bound: maxProposals})
 	w.seen.Add(s.name, seen.Queue{Name: "bytes not in changes.db", Size: int64(st.LagBytes), Bound: maxLagBytes})
-	if st.RingFirst > 0 && st.Head.Seq >= st.RingFirst {
-		w.seen.Add(s.name, seen.Queue{Name: "entries in the ring", Size: int64(st.Head.Seq - st.RingFirst + 1), Bound: int64(ringEntries + st.LagEvents)})
+	if st.RingFirst > 0 && st.Head.Seq >= st.RingFirst && st.Head.Seq != s.ringAt {
+		s.ringAt = st.Head.Seq
+		bound := int64(ringEntries + st.LagEvents)
+		s.ringOver = append(s.ringOver[max(0, len(s.ringOver)-ringLooks+1):], int64(st.Head.Seq-st.RingFirst+1)-bound)
+		if len(s.ringOver) == ringLooks {
+			w.seen.Add(s.name, seen.Queue{Name: "entries in the ring", Size: bound + slices.Min(s.ringOver), Bound: bound})
+		}
 	}
 }
+
+// ringLooks is how many looks in a row, each after new entries, must find a ring too long: it is
+// cut when an entry comes, by what was synced then, and is too long until the next one.
+const ringLooks = 3
 
 // look records a server's position.
 func (w *observer) look(s *server) (e seen.Server, ok bool) {

@@ -14,6 +14,7 @@ import (
 	"rutter/integration/simulate/history"
 	"rutter/integration/simulate/network"
 	"rutter/integration/simulate/seen"
+	"rutter/log"
 	"rutter/raftstore"
 )
 
@@ -34,6 +35,8 @@ type server struct {
 	name string // of the machine; the first server on it has the same
 	// features is what an older program knows; 0: as this program.
 	features atomic.Uint32
+	ringOver []int64 // by how many entries its ring was over its bound at the last looks: the observer's
+	ringAt   log.Seq // of the last of them
 	host     *network.Host
 	clock    clock
 
