@@ -109,7 +109,7 @@ func severed(p *past, report report) {
 	}
 	revoked := make(map[log.UUID]log.Seq) // the newest
 	served := make(map[string]seen.StreamBegun)
-	heads := make(map[string]log.Seq)
+	heads, granted := make(map[string]log.Seq), make(map[log.UUID]log.Seq)
 	type one struct {
 		cn     log.UUID
 		server string
@@ -129,13 +129,16 @@ func severed(p *past, report report) {
 						done[k] = true
 					}
 				}
+				for _, head := range heads { // a server that is behind shows the revocation later
+					granted[cn] = max(granted[cn], head)
+				}
 			}
 		case seen.Server:
 			heads[r.Who] = e.Head.Seq
 			for cn, seq := range p.revocations(e.Head.Seq) {
 				revoked[cn] = max(revoked[cn], seq)
 				k := one{cn, r.Who, seq}
-				if all[k] == nil {
+				if all[k] == nil && seq > granted[cn] {
 					all[k] = &sentence{applied: r.At}
 				}
 			}
