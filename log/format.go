@@ -43,10 +43,40 @@ const FormatVersion = 1
 
 // An Encoder turns events and changes into bytes, and keeps its buffers
 // between calls. It must not be used concurrently.
-type Encoder struct{ v encoder }
+type Encoder struct {
+	v    encoder
+	room Room
+}
 
-// NewEncoder returns an Encoder.
+// NewEncoder returns an Encoder. What it returns are bytes of their own.
 func NewEncoder() *Encoder { return new(Encoder) }
+
+// NewSharingEncoder returns an Encoder whose results lie in a Room of this size.
+func NewSharingEncoder(size int) *Encoder { return &Encoder{room: Room{Size: size}} }
+
+// Own returns a copy of b, in memory as that of results.
+func (e *Encoder) Own(b []byte) []byte { return append(e.room.Take(len(b)), b...) }
+
+// Room is memory for many short slices that are kept, and let go, in their order: taken Size
+// bytes at once, which live as long as one of the slices in them. What is longer than a
+// quarter of that has memory of its own; the zero Room gives each its own.
+type Room struct {
+	Size int
+	free []byte
+}
+
+// Take returns an empty slice to which n bytes can be appended, and nothing beyond.
+func (r *Room) Take(n int) []byte {
+	if n > r.Size/4 {
+		return make([]byte, 0, n)
+	}
+	if len(r.free) < n {
+		r.free = make([]byte, r.Size)
+	}
+	b := r.free[:0:n]
+	r.free = r.free[n:]
+	return b
+}
 
 // Event returns the encoded event in bytes of their own.
 func (e *Encoder) Event(event *Event) ([]byte, error) {
@@ -92,6 +122,13 @@ func (e *Encoder) Result(r *Result) ([]byte, error) {
 	return e.end()
 }
 
+// AppendResult appends the encoded result to b, of which it keeps nothing.
+func (e *Encoder) AppendResult(b []byte, r *Result) ([]byte, error) {
+	e.begin()
+	r.encode(&e.v)
+	return append(b, e.v.b...), e.v.err
+}
+
 // Object returns the encoded object in bytes of their own: the format byte,
 // then the object's array.
 func (e *Encoder) Object(o Object) ([]byte, error) {
@@ -114,7 +151,7 @@ func (e *Encoder) end() ([]byte, error) {
 	if e.v.err != nil {
 		return nil, e.v.err
 	}
-	return bytes.Clone(e.v.b), nil
+	return e.Own(e.v.b), nil
 }
 
 // decode checks the format byte and reads what follows with get; nothing may be left.

@@ -108,16 +108,18 @@ func (u UUID) Is(s string) bool {
 
 // ParseUUID accepts what UUID.String prints, in either case.
 func ParseUUID(text string) (UUID, error) {
+	var digits [32]byte // not as a text of its own: no memory for what is read often
+	whole := len(text) == 36 && text[8] == '-' && text[13] == '-' && text[18] == '-' && text[23] == '-'
+	if whole {
+		copy(digits[:8], text[:8])
+		copy(digits[8:12], text[9:13])
+		copy(digits[12:16], text[14:18])
+		copy(digits[16:20], text[19:23])
+		copy(digits[20:], text[24:])
+	}
 	var u UUID
-	bad := func() (UUID, error) {
+	if _, err := hex.Decode(u[:], digits[:]); !whole || err != nil {
 		return UUID{}, &FormError{"uuid", text, "36 characters, as in 564d69b1-a178-3fbe-b36f-3f2b7fd7ed31"}
-	}
-	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
-		return bad()
-	}
-	digits := text[0:8] + text[9:13] + text[14:18] + text[19:23] + text[24:36]
-	if _, err := hex.Decode(u[:], []byte(digits)); err != nil {
-		return bad()
 	}
 	return u, nil
 }

@@ -28,14 +28,17 @@ func (s *State) Digest(scope log.Scope) log.Digest {
 }
 
 // of returns what a record adds to the digests of its scopes. body is its
-// encoded object without the format byte, or nil.
-func (d *digests) of(r *Record, body []byte) log.Digest {
+// encoded object without the format byte, or nil; id is the object's, or "".
+func (d *digests) of(r *Record, body []byte, id string) log.Digest {
+	if id == "" {
+		id = r.Object.ID()
+	}
 	if body == nil {
 		// What cannot be encoded cannot have come from a log; its revision still counts.
 		b, _ := d.encoder.Object(r.Object)
-		return log.DigestOf(r.Object.Kind(), r.Object.ID(), r.Revision, b)
+		return log.DigestOf(r.Object.Kind(), id, r.Revision, b)
 	}
-	return log.DigestOfBody(r.Object.Kind(), r.Object.ID(), r.Revision, body)
+	return log.DigestOfBody(r.Object.Kind(), id, r.Revision, body)
 }
 
 // Sum is a sum over all objects, modulo 2 to the 128th: each adds a hash of its

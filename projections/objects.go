@@ -98,6 +98,13 @@ var byUUID = func() (is [256]bool) {
 	return is
 }()
 
+// UUIDOf returns where an object has its id, if ids of its kind are UUIDs; else nil. It is
+// log.UUIDField of the field that has the id, and takes no memory.
+func UUIDOf(o log.Object) *log.UUID {
+	uuid, _ := uuidOf(o)
+	return uuid
+}
+
 // uuidOf returns the id of an object of a kind whose id is a UUID, without the way
 // through text; else ok is false. Each lookup calls it, so that the kinds of which there
 // are many have a case; others are found by what their kind declares.

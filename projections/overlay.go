@@ -106,10 +106,29 @@ func (v *Overlay) Objects(x Index) iter.Seq[log.Object] {
 	return v.live(func(s *store) iter.Seq[*row] { return x.pick(s).all() })
 }
 
-// Zone yields the VMs with a zonename.
-func (v *Overlay) Zone(name string) iter.Seq[log.Object] {
-	return v.live(func(s *store) iter.Seq[*row] { return s.zone(name) })
+// ZoneBeside yields the other VMs with a VM's zonename.
+func (v *Overlay) ZoneBeside(m *log.VM) iter.Seq[log.Object] {
+	name := m.Zonename
+	own := m.UUID.Is(name) // as nearly all are named: the VM of that UUID is no other
+	if own && v.base.zones[name] == nil && v.top.zones[name] == nil {
+		return noObjects
+	}
+	zone := v.live(func(s *store) iter.Seq[*row] {
+		if own {
+			return s.zones[name].all()
+		}
+		return s.zone(name)
+	})
+	return func(yield func(log.Object) bool) {
+		for o := range zone {
+			if o.(*log.VM).UUID != m.UUID && !yield(o) {
+				return
+			}
+		}
+	}
 }
+
+func noObjects(func(log.Object) bool) {}
 
 // Neighbours yields the networks whose subnets may overlap with n's, of those
 // that may not: the one below, and those that begin within the subnet. Subnets that
@@ -117,7 +136,7 @@ func (v *Overlay) Zone(name string) iter.Seq[log.Object] {
 func (v *Overlay) Neighbours(n *log.Network) iter.Seq[log.Object] {
 	group, ok := subnetGroup(n)
 	if !ok {
-		return func(func(log.Object) bool) {}
+		return noObjects
 	}
 	probe := &row{obj: &log.Network{Subnet: netip.PrefixFrom(n.Subnet.Addr(), 0)}, place: placeOfKey(log.KindNetwork, "")}
 	return v.live(func(s *store) iter.Seq[*row] {

@@ -4,7 +4,11 @@ import "rutter/log"
 
 // put places a record, over the one of the same id if there is one. body, if
 // not nil, is the object as log.Encoder.EventAndBody gives it.
-func (s *store) put(rec Record, body []byte) {
+func (s *store) put(rec Record, body []byte) { s.putOver(s.rowOfObject(rec.Object), rec, body, "") }
+
+// putOver is put over a row, which is nil if there is none, of a record whose id may be
+// given.
+func (s *store) putOver(r *row, rec Record, body []byte, id string) {
 	kind := rec.Object.Kind()
 	t := s.table(kind)
 	if t == nil {
@@ -14,10 +18,9 @@ func (s *store) put(rec Record, body []byte) {
 		t = &table{rows: rowTable{hash: hashRow}, order: newSorted(compareRows)}
 		s.tables[kind] = t
 	}
-	r := s.rowOfObject(rec.Object)
 	var sum log.Digest
 	if s.digests != nil {
-		sum = s.digests.of(&rec, body)
+		sum = s.digests.of(&rec, body, id)
 		s.digests.replace(r, &rec, sum)
 	}
 	if r == nil {

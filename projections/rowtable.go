@@ -19,6 +19,9 @@ import (
 // The highest bits of a hash choose the part. In it, a row's place is the first
 // free one from where the lowest bits say, and removing closes the gap. What a
 // row says of itself does not change while it is in the table.
+//
+// Beside the rows stand bytes of their hashes, so that a look at rows which are not meant,
+// each two waits for memory, is rare: one in 128.
 type rowTable struct {
 	hash  func(*row) uint64
 	parts []*rowPart // none, or 1 << depth; a part of less depth stands at several places
@@ -28,10 +31,19 @@ type rowTable struct {
 
 // rowPart has the rows whose hashes begin with the same depth bits.
 type rowPart struct {
-	slots []*row // a power of two
+	slots []*row  // a power of two
+	tags  []uint8 // as many: tagOf the row's hash; 0 where there is none
 	n     int
 	depth uint8
 }
+
+func newRowPart(slots int, depth uint8) *rowPart {
+	return &rowPart{slots: make([]*row, slots), tags: make([]uint8, slots), depth: depth}
+}
+
+// tagOf returns the byte of a hash that stands beside its row: of bits that choose
+// neither part nor place, and never 0.
+func tagOf(hash uint64) uint8 { return uint8(hash>>24) | 1 }
 
 const (
 	// minRowSlots is the first size of a part; it doubles when three quarters are
@@ -48,10 +60,10 @@ func (t *rowTable) find(hash uint64, is func(*row) bool) *row {
 	if t.n == 0 {
 		return nil
 	}
-	p := t.part(hash)
-	mask := uint64(len(p.slots) - 1)
-	for at := hash & mask; p.slots[at] != nil; at = (at + 1) & mask {
-		if is(p.slots[at]) {
+	p, tag := t.part(hash), tagOf(hash)
+	mask := uint64(len(p.tags) - 1)
+	for at := hash & mask; p.tags[at] != 0; at = (at + 1) & mask {
+		if p.tags[at] == tag && is(p.slots[at]) {
 			return p.slots[at]
 		}
 	}
@@ -65,10 +77,10 @@ func (t *rowTable) withKey(key string) *row {
 		return nil
 	}
 	hash := hashKey(key)
-	p := t.part(hash)
-	mask := uint64(len(p.slots) - 1)
-	for at := hash & mask; p.slots[at] != nil; at = (at + 1) & mask {
-		if p.slots[at].hasKey(key) {
+	p, tag := t.part(hash), tagOf(hash)
+	mask := uint64(len(p.tags) - 1)
+	for at := hash & mask; p.tags[at] != 0; at = (at + 1) & mask {
+		if p.tags[at] == tag && p.slots[at].hasKey(key) {
 			return p.slots[at]
 		}
 	}
@@ -81,16 +93,16 @@ func (t *rowTable) add(r *row) { t.put(r, func(*row) bool { return false }) }
 // put adds r, in the place of the row that is is true of if there is one.
 func (t *rowTable) put(r *row, is func(*row) bool) {
 	hash := t.hash(r)
-	p := t.room(hash)
-	mask := uint64(len(p.slots) - 1)
+	p, tag := t.room(hash), tagOf(hash)
+	mask := uint64(len(p.tags) - 1)
 	at := hash & mask
-	for ; p.slots[at] != nil; at = (at + 1) & mask {
-		if is(p.slots[at]) {
+	for ; p.tags[at] != 0; at = (at + 1) & mask {
+		if p.tags[at] == tag && is(p.slots[at]) {
 			p.slots[at] = r
 			return
 		}
 	}
-	p.slots[at] = r
+	p.slots[at], p.tags[at] = r, tag
 	p.n++
 	t.n++
 }
@@ -98,7 +110,7 @@ func (t *rowTable) put(r *row, is func(*row) bool) {
 // room returns the part of a hash, in which there is room for one more.
 func (t *rowTable) room(hash uint64) *rowPart {
 	if t.parts == nil {
-		t.parts = []*rowPart{{slots: make([]*row, minRowSlots)}}
+		t.parts = []*rowPart{newRowPart(minRowSlots, 0)}
 	}
 	for {
 		p := t.part(hash)
@@ -119,7 +131,7 @@ const maxRowDepth = 20
 
 func (t *rowTable) double(p *rowPart) {
 	old := p.slots
-	p.slots = make([]*row, 2*len(old))
+	p.slots, p.tags = make([]*row, 2*len(old)), make([]uint8, 2*len(old))
 	for _, r := range old {
 		if r != nil {
 			p.set(t.hash(r), r)
@@ -138,7 +150,7 @@ func (t *rowTable) split(p *rowPart, hash uint64) {
 	}
 	var halves [2]*rowPart
 	for i := range halves {
-		halves[i] = &rowPart{slots: make([]*row, len(p.slots)), depth: p.depth + 1}
+		halves[i] = newRowPart(len(p.slots), p.depth+1)
 	}
 	for _, r := range p.slots {
 		if r != nil {
@@ -159,10 +171,10 @@ func (t *rowTable) split(p *rowPart, hash uint64) {
 func (p *rowPart) set(hash uint64, r *row) {
 	mask := uint64(len(p.slots) - 1)
 	at := hash & mask
-	for p.slots[at] != nil {
+	for p.tags[at] != 0 {
 		at = (at + 1) & mask
 	}
-	p.slots[at] = r
+	p.slots[at], p.tags[at] = r, tagOf(hash)
 }
 
 // remove takes r out, and reports whether it, itself, was there.
@@ -185,10 +197,10 @@ func (t *rowTable) remove(r *row) bool {
 	for next := (at + 1) & mask; p.slots[next] != nil; next = (next + 1) & mask {
 		// The next may close the gap if it does not belong behind it.
 		if home := t.hash(p.slots[next]) & mask; (next-home)&mask >= (next-at)&mask {
-			p.slots[at], at = p.slots[next], next
+			p.slots[at], p.tags[at], at = p.slots[next], p.tags[next], next
 		}
 	}
-	p.slots[at] = nil
+	p.slots[at], p.tags[at] = nil, 0
 	return true
 }
 

@@ -79,7 +79,7 @@ func (s *State) ApplyEncoded(seq log.Seq, e *log.Event, body []byte) (Delta, err
 	if e.Action == log.Delete {
 		s.remove(r)
 	} else {
-		s.put(Record{e.Object, e.Revision, seq}, body)
+		s.putOver(r, Record{e.Object, e.Revision, seq}, body, e.ID)
 	}
 	d := Delta{Scopes: e.Scopes}
 	d.Gained, d.Lost = s.interest.take()

@@ -150,6 +150,10 @@ func (a *applier) fold(d *decided) error {
 	return nil
 }
 
+// encoderRoom: events and results of the applier lie in pieces of memory of so many bytes.
+// The ring, which holds them longest, lets them go in their order.
+const encoderRoom = 32 << 10
+
 // trialBytes: on a cluster of the first feature version, a change of so many bytes or
 // more is decided once before it is proposed. The refusal of a smaller change is short
 // enough for a server of that version to read again.

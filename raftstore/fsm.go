@@ -54,8 +54,10 @@ type applier struct {
 	dec    log.ChangeDecoder
 	bodies [][]byte         // of the events of the change that is being applied
 	slots  []changesdb.Slot // these events
-	window *window.Window
-	index  uint64 // of the raft entry that is being applied
+	// scratch is where a result is encoded: at most log.MaxResultBytes and a header.
+	scratch []byte
+	window  *window.Window
+	index   uint64 // of the raft entry that is being applied
 	// rebuild, if not nil, keeps the entries, which are applied when it ends.
 	rebuild *rebuild
 	// head is the end of what was applied. Store.head is its copy for readers.
@@ -200,14 +202,15 @@ func (a *applier) applyChange(raw []byte, u *changesdb.Unit) (log.Result, error)
 	}
 	u.Slots = append(u.Slots, d.slots...)
 	u.Bytes += d.bytes
-	encoded, err := a.enc.Result(&result)
-	if err != nil {
+	encoded := a.scratch[:0]
+	if a.window.Contained() {
+		row := window.Row{Applied: a.head.Time, Asker: asker, Content: c.Content}
+		encoded = row.AppendHeader(encoded)
+	}
+	if encoded, err = a.enc.AppendResult(encoded, &result); err != nil {
 		return log.Result{}, fmt.Errorf("result of change %s: %w", c.ID, err)
 	}
-	if a.window.Contained() {
-		row := window.Row{Applied: a.head.Time, Asker: asker, Content: c.Content, Result: encoded}
-		encoded = row.Encode()
-	}
+	a.scratch, encoded = encoded, a.enc.Own(encoded)
 	a.window.Add(c.ID, encoded, a.index)
 	u.Window.Results = append(u.Window.Results, window.Result{ID: c.ID, Value: encoded})
 	u.Bytes += len(encoded)

@@ -179,7 +179,7 @@ func (s *Store) openFiles() error {
 	s.headTime.Store(int64(c.Head.Time))
 	s.ring = changesdb.Ring{MaxEntries: s.cfg.RingEntries, MaxBytes: s.cfg.RingBytes}
 	s.ring.Reset(c.Head.Seq)
-	s.applier.enc, s.applier.window, s.applier.head = log.NewEncoder(), c.Window, c.Head
+	s.applier.enc, s.applier.window, s.applier.head = log.NewSharingEncoder(encoderRoom), c.Window, c.Head
 	s.comparison.points.reset(&c.Head)
 	s.persister = changesdb.NewPersister(s.persistOptions(), s.files, &c)
 	s.keeper.upkeep = &changesdb.Upkeep{

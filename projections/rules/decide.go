@@ -108,7 +108,11 @@ func (d *draft) create(op *log.Op, rules *kindRules) string {
 		return ""
 	}
 	if field := rules.DrawnField(); field != "" {
-		d.fillUUID(log.UUIDField(o, field))
+		if field == rules.IDField {
+			d.fillUUID(projections.UUIDOf(o))
+		} else {
+			d.fillUUID(log.UUIDField(o, field))
+		}
 	}
 	rules.special.fillIn(d, o, op)
 	settleLabels(d, nil, o)

@@ -261,7 +261,11 @@ func (h hooks[T]) isNewTo(cn log.UUID, before, after log.Object) bool {
 // nil on create.
 func (d *draft) checkDeclared(before, after log.Object, rules *kindRules) {
 	for _, r := range rules.Required {
-		if v, _ := log.Field(after, r.Field); v != nil && v != uint64(0) {
+		if uuid := projections.UUIDOf(after); uuid != nil && r.Field == rules.IDField {
+			if !uuid.IsZero() {
+				continue
+			}
+		} else if v, _ := log.Field(after, r.Field); v != nil && v != uint64(0) {
 			continue
 		}
 		if r.Remedy == "" {

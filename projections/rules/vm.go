@@ -96,6 +96,9 @@ const maxPropertiesDepth = 32
 
 // deeper reports whether JSON in text has more than most objects and arrays in each other.
 func deeper(text string, most int) bool {
+	if len(text) <= most {
+		return false // each of them is a byte at least
+	}
 	depth, dec := 0, json.NewDecoder(strings.NewReader(text))
 	for {
 		token, err := dec.Token()
@@ -145,8 +148,11 @@ func checkZonename(d *draft, m *log.VM) {
 			fmt.Sprintf("use 1 to %d letters, digits, dots, dashes and underscores, a letter or digit first; or leave it out for the UUID", projections.MaxNameBytes))
 		return
 	}
-	for o := range d.Zone(name) {
-		if other := o.(*log.VM); other.UUID != m.UUID && other.ServerUUID == m.ServerUUID && !m.ServerUUID.IsZero() {
+	if m.ServerUUID.IsZero() {
+		return
+	}
+	for o := range d.ZoneBeside(m) {
+		if other := o.(*log.VM); other.ServerUUID == m.ServerUUID {
 			d.problem(log.FieldError{
 				Field: "zonename", Code: log.ElementDuplicate, Message: "another VM of the server has it",
 				Remedy: "choose another, or leave it out for the UUID", Type: "vm", ID: other.ID(),

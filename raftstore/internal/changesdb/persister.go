@@ -3,6 +3,7 @@ package changesdb
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -347,21 +348,25 @@ func (w *work) resolve(stored Head) Head {
 	return next
 }
 
+// rowsRoom is how many bytes the rows of a transaction take at once.
+const rowsRoom = 64 << 10
+
 // write puts the work into one transaction.
 func (p *Persister) write(tx *bbolt.Tx, w *work, next *Head) error {
 	events := tx.Bucket(BucketEvents)
 	events.FillPercent = 1 // keys only grow
 	batches := make([]*window.Batch, 0, len(w.units))
+	room, key := log.Room{Size: rowsRoom}, make([]byte, 8) // bbolt copies keys, and holds rows until the commit
 	for _, u := range w.units {
 		batches = append(batches, &u.Window)
 		for i := range u.Slots {
-			key := SeqKey(u.Slots[i].Seq)
-			if err := events.Put(key, EventRow(key, &u.Slots[i])); err != nil {
+			binary.BigEndian.PutUint64(key, uint64(u.Slots[i].Seq))
+			if err := events.Put(key, eventRow(&room, key, &u.Slots[i])); err != nil {
 				return err
 			}
 		}
 	}
-	if err := window.Write(tx, batches); err != nil {
+	if err := window.Write(tx, batches, &room); err != nil {
 		return err
 	}
 	meta := tx.Bucket(BucketMeta)

@@ -53,8 +53,11 @@ type Slot struct {
 func SeqKey(seq log.Seq) []byte { return binary.BigEndian.AppendUint64(nil, uint64(seq)) }
 
 // EventRow returns the stored form of s, in one allocation.
-func EventRow(key []byte, s *Slot) []byte {
-	row := make([]byte, EventRowHeader, EventRowHeader+len(s.Bytes))
+func EventRow(key []byte, s *Slot) []byte { return eventRow(new(log.Room), key, s) }
+
+// eventRow is EventRow in given room.
+func eventRow(room *log.Room, key []byte, s *Slot) []byte {
+	row := room.Take(EventRowHeader + len(s.Bytes))[:EventRowHeader]
 	copy(row, s.Hash[:])
 	binary.BigEndian.PutUint32(row[36:], s.More)
 	row = append(row, s.Bytes...)

@@ -34,11 +34,13 @@ const (
 
 // Encode returns the value that OpenRow reads.
 func (r *Row) Encode() []byte {
-	b := make([]byte, 1, rememberedHeader+len(r.Result))
-	b[0] = rememberedVersion
-	b = binary.BigEndian.AppendUint64(b, uint64(r.Applied))
-	b = append(append(b, r.Asker[:]...), r.Content[:]...)
-	return append(b, r.Result...)
+	return append(r.AppendHeader(make([]byte, 0, rememberedHeader+len(r.Result))), r.Result...)
+}
+
+// AppendHeader appends the value that OpenRow reads to b, up to the result's bytes.
+func (r *Row) AppendHeader(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(append(b, rememberedVersion), uint64(r.Applied))
+	return append(append(b, r.Asker[:]...), r.Content[:]...)
 }
 
 // OpenRow reads the value of a row whose checksum was checked.
@@ -76,10 +78,13 @@ const changeRowHeader = 4
 
 // ChangeRow returns the stored row of a change.
 func ChangeRow(id log.UUID, value []byte) []byte {
-	row := make([]byte, changeRowHeader, changeRowHeader+len(value))
-	row = append(row, value...)
-	binary.BigEndian.PutUint32(row, disk.Checksum(id[:], value))
-	return row
+	return changeRow(new(log.Room), id, value)
+}
+
+// changeRow is ChangeRow in given room.
+func changeRow(room *log.Room, id log.UUID, value []byte) []byte {
+	row := room.Take(changeRowHeader + len(value))
+	return append(binary.BigEndian.AppendUint32(row, disk.Checksum(id[:], value)), value...)
 }
 
 // ReadChangeRow checks the stored row of a change and returns a copy of its value.

@@ -32,8 +32,8 @@ func (b *Batch) Empty() bool {
 }
 
 // Write adds and deletes the rows that the batches changed, in their order, and writes
-// the low-water marks.
-func Write(tx *bbolt.Tx, batches []*Batch) error {
+// the low-water marks. The rows lie in room until the transaction ends.
+func Write(tx *bbolt.Tx, batches []*Batch, room *log.Room) error {
 	bucket := tx.Bucket(BucketChanges)
 	marks := make(map[log.Asker]log.UUID)
 	for _, u := range batches {
@@ -49,16 +49,19 @@ func Write(tx *bbolt.Tx, batches []*Batch) error {
 		}
 	}
 	return errors.Join(
-		writeRows(bucket, changesOf(batches[:first]), trimmed),
-		writeRows(bucket, changesOf(batches[first:]), log.UUID{}),
+		writeRows(bucket, changesOf(batches[:first]), trimmed, room),
+		writeRows(bucket, changesOf(batches[first:]), log.UUID{}, room),
 		writeLowMarks(tx, marks),
 	)
 }
 
 // changesOf returns the rows that batches changed; of each id the last one.
 func changesOf(batches []*Batch) []Result {
-	var rows []Result
-	forgot := false
+	n := 0
+	for _, u := range batches {
+		n += len(u.Results) + len(u.Changes.forgotten)
+	}
+	rows, forgot := make([]Result, 0, n), false
 	for _, u := range batches {
 		rows = append(rows, u.Results...)
 		for _, id := range u.Changes.forgotten {
@@ -84,7 +87,7 @@ func lastOfEach(rows []Result) []Result {
 
 // writeRows writes the rows that have a value, and deletes the others. It also deletes
 // all rows up to trimmed, because older programs left some.
-func writeRows(bucket *bbolt.Bucket, rows []Result, trimmed log.UUID) error {
+func writeRows(bucket *bbolt.Bucket, rows []Result, trimmed log.UUID, room *log.Room) error {
 	bucket.FillPercent = 1 // ids begin with their time: nearly all go to the end
 	slices.SortFunc(rows, func(a, b Result) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	for i := range rows {
@@ -94,7 +97,7 @@ func writeRows(bucket *bbolt.Bucket, rows []Result, trimmed log.UUID) error {
 		case r.Value == nil:
 			err = bucket.Delete(r.ID[:])
 		case bytes.Compare(r.ID[:], trimmed[:]) > 0:
-			err = bucket.Put(r.ID[:], ChangeRow(r.ID, r.Value))
+			err = bucket.Put(r.ID[:], changeRow(room, r.ID, r.Value))
 		}
 		if err != nil {
 			return err
