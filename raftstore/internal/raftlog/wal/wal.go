@@ -1,6 +1,7 @@
-// Package wal is hashicorp/raft-wal 0.4.2 as a log store, with four additions: a note of
+// Package wal is hashicorp/raft-wal 0.4.2 as a log store, with five additions: a note of
 // the end of the log (tail.go), closing the meta database after a failed open, hiding
-// deleted entries, and taking entries after a gap (closeGap).
+// deleted entries, taking entries after a gap (closeGap), and syncing without the times of
+// files (files.go).
 //
 // Upstream:
 //   - raft-wal takes damage in the file that it writes to for a write that a crash cut
@@ -34,6 +35,7 @@ import (
 
 	"github.com/hashicorp/raft"
 	raftwal "github.com/hashicorp/raft-wal"
+	walfs "github.com/hashicorp/raft-wal/fs"
 	"github.com/hashicorp/raft-wal/metadb"
 	"github.com/hashicorp/raft-wal/segment"
 
@@ -64,7 +66,8 @@ func Open(dir string, logger *slog.Logger) (*Log, error) {
 	}
 	w, meta := new(Log), new(metadb.BoltMetaDB)
 	err := boltfile.Guard(func() (err error) {
-		w.WAL, err = raftwal.Open(dir, raftwal.WithMetaStore(meta), raftwal.WithSegmentSize(SegmentBytes), raftwal.WithLogger(hashilog.New(logger)))
+		w.WAL, err = raftwal.Open(dir, raftwal.WithMetaStore(meta), raftwal.WithSegmentSize(SegmentBytes),
+			raftwal.WithSegmentFiler(segment.NewFiler(dir, files{walfs.New()})), raftwal.WithLogger(hashilog.New(logger)))
 		return err
 	})
 	if err != nil {
