@@ -20,8 +20,8 @@ import (
 // free one from where the lowest bits say, and removing closes the gap. What a
 // row says of itself does not change while it is in the table.
 //
-// Beside the rows stand bytes of their hashes, so that a look at rows which are not meant,
-// each two waits for memory, is rare: one in 128.
+// Beside the rows stand those bits of their hashes that choose part and place, so that
+// neither growing nor a search looks at rows which are not meant, each two waits for memory.
 type rowTable struct {
 	hash  func(*row) uint64
 	parts []*rowPart // none, or 1 << depth; a part of less depth stands at several places
@@ -31,25 +31,31 @@ type rowTable struct {
 
 // rowPart has the rows whose hashes begin with the same depth bits.
 type rowPart struct {
-	slots []*row  // a power of two
-	tags  []uint8 // as many: tagOf the row's hash; 0 where there is none
+	slots []*row   // a power of two
+	marks []uint32 // as many: markOf the row's hash; 0 where there is none
 	n     int
 	depth uint8
 }
 
 func newRowPart(slots int, depth uint8) *rowPart {
-	return &rowPart{slots: make([]*row, slots), tags: make([]uint8, slots), depth: depth}
+	return &rowPart{slots: make([]*row, slots), marks: make([]uint32, slots), depth: depth}
 }
 
-// tagOf returns the byte of a hash that stands beside its row: of bits that choose
-// neither part nor place, and never 0.
-func tagOf(hash uint64) uint8 { return uint8(hash>>24) | 1 }
+// markOf returns what stands beside the row of a hash, and is never 0: the highest
+// maxRowDepth bits, a one, and the lowest bits, which are enough for maxRowSlots.
+func markOf(hash uint64) uint32 {
+	return uint32(hash>>(64-maxRowDepth))<<(32-maxRowDepth) | markOne | uint32(hash)&(markOne-1)
+}
 
 const (
 	// minRowSlots is the first size of a part; it doubles when three quarters are
 	// taken, and from maxRowSlots on it is split in two.
 	minRowSlots = 8
 	maxRowSlots = 1024
+	// markOne is the bit of a mark that is always one, between those that choose the part
+	// and those that choose the place. All places follow from marks, so that a table with
+	// parts of more slots than the lower bits count (of half a billion rows) is slow, and right.
+	markOne = 1 << (31 - maxRowDepth)
 )
 
 // part returns the part of a hash; there is one.
@@ -60,10 +66,10 @@ func (t *rowTable) find(hash uint64, is func(*row) bool) *row {
 	if t.n == 0 {
 		return nil
 	}
-	p, tag := t.part(hash), tagOf(hash)
-	mask := uint64(len(p.tags) - 1)
-	for at := hash & mask; p.tags[at] != 0; at = (at + 1) & mask {
-		if p.tags[at] == tag && is(p.slots[at]) {
+	p, mark := t.part(hash), markOf(hash)
+	mask := uint32(len(p.marks) - 1)
+	for at := mark & mask; p.marks[at] != 0; at = (at + 1) & mask {
+		if p.marks[at] == mark && is(p.slots[at]) {
 			return p.slots[at]
 		}
 	}
@@ -77,10 +83,10 @@ func (t *rowTable) withKey(key string) *row {
 		return nil
 	}
 	hash := hashKey(key)
-	p, tag := t.part(hash), tagOf(hash)
-	mask := uint64(len(p.tags) - 1)
-	for at := hash & mask; p.tags[at] != 0; at = (at + 1) & mask {
-		if p.tags[at] == tag && p.slots[at].hasKey(key) {
+	p, mark := t.part(hash), markOf(hash)
+	mask := uint32(len(p.marks) - 1)
+	for at := mark & mask; p.marks[at] != 0; at = (at + 1) & mask {
+		if p.marks[at] == mark && p.slots[at].hasKey(key) {
 			return p.slots[at]
 		}
 	}
@@ -93,16 +99,16 @@ func (t *rowTable) add(r *row) { t.put(r, func(*row) bool { return false }) }
 // put adds r, in the place of the row that is is true of if there is one.
 func (t *rowTable) put(r *row, is func(*row) bool) {
 	hash := t.hash(r)
-	p, tag := t.room(hash), tagOf(hash)
-	mask := uint64(len(p.tags) - 1)
-	at := hash & mask
-	for ; p.tags[at] != 0; at = (at + 1) & mask {
-		if p.tags[at] == tag && is(p.slots[at]) {
+	p, mark := t.room(hash), markOf(hash)
+	mask := uint32(len(p.marks) - 1)
+	at := mark & mask
+	for ; p.marks[at] != 0; at = (at + 1) & mask {
+		if p.marks[at] == mark && is(p.slots[at]) {
 			p.slots[at] = r
 			return
 		}
 	}
-	p.slots[at], p.tags[at] = r, tag
+	p.slots[at], p.marks[at] = r, mark
 	p.n++
 	t.n++
 }
@@ -130,11 +136,11 @@ func (t *rowTable) room(hash uint64) *rowPart {
 const maxRowDepth = 20
 
 func (t *rowTable) double(p *rowPart) {
-	old := p.slots
-	p.slots, p.tags = make([]*row, 2*len(old)), make([]uint8, 2*len(old))
-	for _, r := range old {
-		if r != nil {
-			p.set(t.hash(r), r)
+	old := *p
+	p.slots, p.marks = make([]*row, 2*len(old.slots)), make([]uint32, 2*len(old.slots))
+	for at, mark := range old.marks {
+		if mark != 0 {
+			p.set(mark, old.slots[at])
 		}
 	}
 }
@@ -152,11 +158,10 @@ func (t *rowTable) split(p *rowPart, hash uint64) {
 	for i := range halves {
 		halves[i] = newRowPart(len(p.slots), p.depth+1)
 	}
-	for _, r := range p.slots {
-		if r != nil {
-			hash := t.hash(r)
-			half := halves[hash>>(63-p.depth)&1]
-			half.set(hash, r)
+	for at, mark := range p.marks {
+		if mark != 0 {
+			half := halves[mark>>(31-p.depth)&1]
+			half.set(mark, p.slots[at])
 			half.n++
 		}
 	}
@@ -168,13 +173,13 @@ func (t *rowTable) split(p *rowPart, hash uint64) {
 }
 
 // set puts r, of which there is no equal, where there is room.
-func (p *rowPart) set(hash uint64, r *row) {
-	mask := uint64(len(p.slots) - 1)
-	at := hash & mask
-	for p.tags[at] != 0 {
+func (p *rowPart) set(mark uint32, r *row) {
+	mask := uint32(len(p.slots) - 1)
+	at := mark & mask
+	for p.marks[at] != 0 {
 		at = (at + 1) & mask
 	}
-	p.slots[at], p.tags[at] = r, tagOf(hash)
+	p.slots[at], p.marks[at] = r, mark
 }
 
 // remove takes r out, and reports whether it, itself, was there.
@@ -183,9 +188,9 @@ func (t *rowTable) remove(r *row) bool {
 		return false
 	}
 	hash := t.hash(r)
-	p := t.part(hash)
-	mask := uint64(len(p.slots) - 1)
-	at := hash & mask
+	p, mark := t.part(hash), markOf(hash)
+	mask := uint32(len(p.slots) - 1)
+	at := mark & mask
 	for p.slots[at] != r {
 		if p.slots[at] == nil {
 			return false
@@ -196,11 +201,11 @@ func (t *rowTable) remove(r *row) bool {
 	p.n--
 	for next := (at + 1) & mask; p.slots[next] != nil; next = (next + 1) & mask {
 		// The next may close the gap if it does not belong behind it.
-		if home := t.hash(p.slots[next]) & mask; (next-home)&mask >= (next-at)&mask {
-			p.slots[at], p.tags[at], at = p.slots[next], p.tags[next], next
+		if home := p.marks[next] & mask; (next-home)&mask >= (next-at)&mask {
+			p.slots[at], p.marks[at], at = p.slots[next], p.marks[next], next
 		}
 	}
-	p.slots[at], p.tags[at] = nil, 0
+	p.slots[at], p.marks[at] = nil, 0
 	return true
 }
 

@@ -106,35 +106,52 @@ func (h *Head) decodeSwept(row, headRow []byte) (log.Seq, error) {
 // its last event.
 func Touched(tx *bbolt.Tx, after, to log.Seq) (map[ObjectKey]log.Seq, error) {
 	last := make(map[ObjectKey]log.Seq)
+	err := eachNamed(tx, after, to, func(key ObjectKey, seq log.Seq) { last[key] = seq })
+	return last, err
+}
+
+// eachNamed calls fn with the object that each event in (after, to] names.
+func eachNamed(tx *bbolt.Tx, after, to log.Seq, fn func(key ObjectKey, seq log.Seq)) error {
 	cursor := tx.Bucket(BucketEvents).Cursor()
 	want, next := after+1, readahead.Ahead{}
 	for key, row := cursor.Seek(SeqKey(want)); want <= to; key, row = cursor.Next() {
 		next.Row(row)
 		s, err := ReadEvent(want, key, row)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		kind, id, err := EventObject(s.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("changes.db: event row %d: %w", want, err)
+			return fmt.Errorf("changes.db: event row %d: %w", want, err)
 		}
-		last[ObjectKey{kind, string(id)}] = want
+		fn(ObjectKey{kind, string(id)}, want)
 		want++
 	}
-	return last, nil
+	return nil
 }
 
-// writesOf returns the touched objects in the order of the rows, because neighbouring
-// rows share pages.
+// compareWrites orders writes as the rows are, because neighbouring rows share pages.
+func compareWrites(a, b objectWrite) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.ID, b.ID))
+}
+
+// writesOf returns the touched objects in the order of the rows.
 func writesOf(last map[ObjectKey]log.Seq) []objectWrite {
 	writes := make([]objectWrite, 0, len(last))
 	for key, seq := range last {
 		writes = append(writes, objectWrite{key, seq})
 	}
-	slices.SortFunc(writes, func(a, b objectWrite) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.ID, b.ID))
-	})
+	slices.SortFunc(writes, compareWrites)
 	return writes
+}
+
+// lastOfEach sorts writes, which are in the order of their seqs, and keeps the last of each
+// object.
+func lastOfEach(writes []objectWrite) []objectWrite {
+	slices.SortFunc(writes, func(a, b objectWrite) int {
+		return cmp.Or(compareWrites(a, b), cmp.Compare(b.seq, a.seq))
+	})
+	return slices.CompactFunc(writes, func(a, b objectWrite) bool { return a.ObjectKey == b.ObjectKey })
 }
 
 // rowOfEvent returns the object row that an event makes; nil if the event deletes the
@@ -170,6 +187,9 @@ func putRows(tx *bbolt.Tx, writes []objectWrite) error {
 			of = w.Kind
 			if bucket, err = objects.CreateBucketIfNotExists([]byte(of.String())); err != nil {
 				return err
+			}
+			if last, _ := bucket.Cursor().Last(); string(last) < w.ID {
+				bucket.FillPercent = 1 // all of them go to the end, as ids that begin with their time do
 			}
 		}
 		if row == nil {
@@ -310,12 +330,11 @@ func (p *Persister) fileHead() (at Head, err error) {
 
 // writesBetween returns the rows that the events in (after, to] make.
 func (p *Persister) writesBetween(after, to log.Seq) (writes []objectWrite, err error) {
+	writes = make([]objectWrite, 0, to-after) // no map: the sort is needed anyway
 	err = p.files.View(func(tx *bbolt.Tx) error {
-		last, err := Touched(tx, after, to)
-		writes = writesOf(last)
-		return err
+		return eachNamed(tx, after, to, func(key ObjectKey, seq log.Seq) { writes = append(writes, objectWrite{key, seq}) })
 	})
-	return writes, err
+	return lastOfEach(writes), err
 }
 
 // moveRows writes the last rows of a sweep and the new Head.Rows, in one transaction. The
