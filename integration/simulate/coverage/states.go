@@ -26,6 +26,11 @@ const (
 	ChangefeedAgain   = "changefeed_reconnected"
 	StreamAwaited     = "stream_await"
 	ReportRetried     = "netsync_report_retried"
+	ReplicaFeeds      = "replica_feeds"
+	ReplicaLagged     = "replica_lagged"
+	ReplicaLeft       = "replica_left"
+	ReplicaPromoted   = "replica_promoted"
+	ReplicaAgain      = "replica_again"
 )
 
 // Names of states that Count takes from the log of what was seen.
@@ -48,6 +53,8 @@ const (
 	StreamOtherLog   = "stream_other_log"
 	BarrierDone      = "barrier_done"
 	BarrierTimeout   = "barrier_timeout"
+	ReplicasDown     = "replicas_down"
+	ReplicaRead      = "replica_read"
 	ReadFailed       = "read_failed"
 	NotReady         = "not_ready"
 	Behind           = "behind"
@@ -107,5 +114,12 @@ var States = []State{
 	{ChangefeedAgain, "a listener of the change feed went on at another server", true},
 	{StreamAwaited, "compute nodes had what was written over a write stream, as its client was told", true},
 	{ReportRetried, "a compute node sent a change of its NICs again, because it had no answer", true},
+	{ReplicaFeeds, "a server without a vote began to feed a compute node", true},
+	{ReplicaRead, "a server without a vote answered a read", true},
+	{ReplicaLagged, "a server without a vote was too far behind, and said so", true},
+	{ReplicaLeft, "a compute node left a server without a vote because that was too far behind", true},
+	{ReplicasDown, "no server without a vote ran in a history that has some", true},
+	{ReplicaPromoted, "a server without a vote was given one", true},
+	{ReplicaAgain, "a server that was given a vote became a replica again", true},
 	{FaultsTogether, "three or more faults were under way at the same time", true},
 }

@@ -53,6 +53,7 @@ func All() []Oracle {
 		{"window", "servers remember change ids as long and as many as they are to, and take no id that is ahead or another change's", "T2 P5 A2", window},
 		{"cursor", "a reader whose place is not in the log is refused", "F4 F6 P4 S8", cursor},
 		{"available", "writes are taken while only a minority of the servers is in trouble", "P4 P6 P7", available},
+		{"replica", "a server without a vote that is far behind is not ready, and feeds no compute node", "P7 L1", replicas},
 		{"election", "a leader that ended is replaced in time", "P4", election},
 		{"healthy", "after the last fault all servers are ready, equally far, and have one leader; none ended by itself", "P4 P6 P7", healthy},
 	}

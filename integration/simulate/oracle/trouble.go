@@ -33,7 +33,9 @@ func cache(p *past, report report) {
 		case seen.Agent:
 			looks[r.Who] = e
 		case seen.Process:
-			disks = slices.DeleteFunc(disks, func(t diskTrouble) bool { return t.fault.On == r.Who || strings.HasPrefix(r.Who, "s") })
+			disks = slices.DeleteFunc(disks, func(t diskTrouble) bool {
+				return t.fault.On == r.Who || strings.HasPrefix(r.Who, "s") || isReplica(r.Who)
+			})
 		case seen.Fault:
 			if !e.Over {
 				disks = slices.DeleteFunc(disks, func(t diskTrouble) bool { return t.mixedWith(e.Fault) })

@@ -200,6 +200,7 @@ type Server struct {
 	Ready    string // why it is not ready; "": it is
 	Lag      int    // events that changes.db is behind
 	Features uint32
+	Replica  bool // it is a member without a vote, as it says itself
 }
 
 // State is the digest of a server's state at an applied index, by the dump of its state: equal

@@ -145,7 +145,7 @@ func (w *world) actOf(i int, f history.Fault) func() error {
 		if w.certificates != nil {
 			return func() error { return w.operate(f) }
 		}
-	case history.Transfer, history.Remove, history.Retain, history.Snapshot, history.Restore:
+	case history.Transfer, history.Remove, history.Promote, history.Retain, history.Snapshot, history.Restore:
 		return func() error { return w.operate(f) }
 	case history.Lie:
 		if n := w.node(f.On); n != nil {
@@ -306,22 +306,29 @@ func (w *world) operate(f history.Fault) error {
 	case history.Retain:
 		return w.ask(http.MethodPut, "/cluster/retention", map[string]any{"age": "1s", "events": f.N, "bytes": 64 << 20}, 5*time.Second)
 	case history.Remove:
-		s := w.server(f.On)
-		if s == nil || !s.claim() {
-			return errBusy
-		}
-		defer s.release()
-		if err := w.remove(s.member(), 20*time.Second); err != nil {
-			return err
-		}
-		if err := s.stop(); err != nil {
-			w.seen.Add(s.name, seen.Process{State: "stopped", Err: err.Error()})
-		}
-		s.removed = true
-		time.Sleep(f.For)
-		return s.replace()
+		return w.rejoins(f.On, f.For)
+	case history.Promote:
+		return w.promoted(f)
 	}
 	return nil
+}
+
+// rejoins takes a server out of the cluster, and lets it join again, as another, after a while.
+func (w *world) rejoins(name string, after time.Duration) error {
+	s := w.server(name)
+	if s == nil || !s.claim() {
+		return errBusy
+	}
+	defer s.release()
+	if err := w.remove(s.member(), 20*time.Second); err != nil {
+		return err
+	}
+	if err := s.stop(); err != nil {
+		w.seen.Add(s.name, seen.Process{State: "stopped", Err: err.Error()})
+	}
+	s.removed = true
+	time.Sleep(after)
+	return s.replace()
 }
 
 // ask sends an operator's request until it is done.

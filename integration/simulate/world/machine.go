@@ -171,10 +171,10 @@ func (s *server) member() string {
 	return s.id
 }
 
-// peers are the peer addresses of the other servers.
+// peers are the peer addresses of the other servers that began with a vote.
 func (s *server) peers() (all []string) {
 	for _, other := range s.w.servers {
-		if other != s {
+		if other != s && !other.replica {
 			all = append(all, net.JoinHostPort(other.host.Address(), strconv.Itoa(peerPort)))
 		}
 	}

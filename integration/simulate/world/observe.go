@@ -182,7 +182,7 @@ func (w *observer) look(s *server) (e seen.Server, ok bool) {
 		leads = st.State == "Leader" && st.Term == term
 	}
 	w.sizes(s, &st)
-	e = seen.Server{Applied: st.Applied, Head: st.Head, Term: st.Term, Leads: leads, Leader: st.LeaderID, Ready: st.NotReady, Lag: st.LagEvents, Features: st.Feature}
+	e = seen.Server{Applied: st.Applied, Head: st.Head, Term: st.Term, Leads: leads, Leader: st.LeaderID, Ready: st.NotReady, Lag: st.LagEvents, Features: st.Feature, Replica: st.Replica}
 	if st.Diverged != "" {
 		w.fail("%s serves no more at %v: %s", s.name, w.seen.Since(time.Now()), st.Diverged)
 	}
