@@ -137,6 +137,15 @@ type StreamBegun struct {
 	Server string
 	// Known: the compute node has a certificate of its own.
 	Known bool
+	// Certificate is the one by which the compute node connected, if that is known.
+	Certificate Certificate
+}
+
+// Certificate is what is to be known of one: the revocation after which it says that it was granted,
+// by that one's times; 0: it names none.
+type Certificate struct {
+	Serial                string // "": not known
+	Created, IssuedBefore log.Time
 }
 
 // Item is one entry of a stream, as it came. Streams of entries have Bytes, others Line.

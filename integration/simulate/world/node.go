@@ -67,7 +67,7 @@ func (n *node) start() error {
 	}
 	a, err := agent.New(agent.Config{
 		Zone: n.zone(), AskZone: api.Zone, ZoneEvery: zoneEvery, ZoneSettle: zoneSettle, ZoneSpread: zoneSpread,
-		CN: n.cn, Folder: n.dir, Servers: api.Servers(), Dialer: tapped{api, n}, Logger: n.w.logger(n.name),
+		CN: n.cn, Folder: n.dir, Servers: api.Servers(), Dialer: tapped{api, n, keeper}, Logger: n.w.logger(n.name),
 		Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
 			return n.kernel.programs(numbers, save)
 		},
