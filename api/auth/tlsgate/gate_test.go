@@ -392,6 +392,48 @@ func renewer(t *testing.T, k *Keeper, a *pki.Authority, id matrix.Identity) *Ren
 	return r
 }
 
+// Files that are damaged while a process runs are whole again after its next renewal, which uses what
+// is in memory, and asks for one certificate only.
+func TestRenewalMendsFiles(t *testing.T) {
+	begin := time.Now()
+	other := newAuthority(t, pki.Clients, begin)
+	for name, damage := range map[string]func(p Paths) error{
+		"the certificate is torn":      func(p Paths) error { return os.Truncate(p.Cert, 100) },
+		"the key is empty":             func(p Paths) error { return os.Truncate(p.Key, 0) },
+		"the key is gone":              func(p Paths) error { return os.Remove(p.Key) },
+		"the next key is torn":         func(p Paths) error { return os.WriteFile(p.Key+nextKey, []byte("-----BEGIN"), keyMode) },
+		"the authorities are empty":    func(p Paths) error { return os.Truncate(p.CA, 0) },
+		"the authorities are torn":     func(p Paths) error { return os.Truncate(p.CA, 100) },
+		"the authorities are gone":     func(p Paths) error { return os.Remove(p.CA) },
+		"the authorities are old ones": func(p Paths) error { return WriteCertificates(p.CA, other.Certificate) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAuthority(t, pki.Clients, begin)
+			k := keep(t, identity(t, a, cnID, begin, pki.Life))
+			r, asked := renewer(t, k, a, cnID), 0
+			ask := r.cfg.Ask
+			r.cfg.Ask = func(ctx context.Context, request []byte) (*x509.Certificate, error) {
+				asked++
+				return ask(ctx, request)
+			}
+			was := k.Leaf()
+			if err := damage(k.cfg.Paths); err != nil {
+				t.Fatal(err)
+			}
+			_ = k.Reload() // as the next look at the files does
+			if !k.Leaf().Equal(was) || len(k.Authorities()) != 1 || !k.Authorities()[0].Equal(a.Certificate) {
+				t.Fatal("what was in use is not any more")
+			}
+			if err := r.renew(t.Context()); err != nil || k.Leaf().Equal(was) || asked != 1 {
+				t.Errorf("not renewed: %v; asked %d times", err, asked)
+			}
+			if again := keep(t, k.cfg.Paths); !again.Leaf().Equal(k.Leaf()) || !again.Authorities()[0].Equal(a.Certificate) {
+				t.Error("a process that begins now has other certificates")
+			}
+		})
+	}
+}
+
 // A certificate is renewed before two thirds of its life are over. While no issuer
 // answers, the request is repeated.
 func TestRenewal(t *testing.T) {
