@@ -392,6 +392,30 @@ func renewer(t *testing.T, k *Keeper, a *pki.Authority, id matrix.Identity) *Ren
 	return r
 }
 
+// Files of long ago do not replace a certificate that is good by one that has ended.
+func TestEndedFilesAreNotTaken(t *testing.T) {
+	begin := time.Now()
+	a := newAuthority(t, pki.Clients, begin.Add(-2*pki.NodeLife))
+	old := identity(t, a, cnID, begin.Add(-2*pki.NodeLife), pki.NodeLife)
+	k := keep(t, identity(t, a, cnID, begin, pki.Life))
+	was := k.Leaf()
+	for from, to := range map[string]string{old.Cert: k.cfg.Cert, old.Key: k.cfg.Key} {
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, text, keyMode)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := k.Reload(); !errors.Is(err, pki.ErrExpired) || !k.Leaf().Equal(was) {
+		t.Errorf("%v; the certificate in use ends at %v", err, k.Leaf().NotAfter)
+	}
+	if err := renewer(t, k, a, cnID).renew(t.Context()); err != nil || k.Leaf().Equal(was) || !keep(t, k.cfg.Paths).Leaf().Equal(k.Leaf()) {
+		t.Errorf("not renewed over them: %v", err)
+	}
+}
+
 // Files that are damaged while a process runs are whole again after its next renewal, which uses what
 // is in memory, and asks for one certificate only.
 func TestRenewalMendsFiles(t *testing.T) {

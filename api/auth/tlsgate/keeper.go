@@ -168,7 +168,11 @@ func (k *Keeper) installed() error {
 }
 
 func (k *Keeper) reload(stamps [3]stamp) error {
-	h, err := k.read(k.held.Load())
+	old := k.held.Load()
+	h, err := k.read(old)
+	if now := k.cfg.Now(); err == nil && now.After(h.certificate.Leaf.NotAfter) && !now.After(old.certificate.Leaf.NotAfter) {
+		err = fmt.Errorf("%w: %w: %s: at %s, and the one in use has not", ErrFile, pki.ErrExpired, k.cfg.Cert, h.certificate.Leaf.NotAfter)
+	}
 	if err != nil {
 		if !k.failing { // they may be half written: the next check tries again
 			k.cfg.Logger.Warn("certificates cannot be read, those of before stay in use", "authority", k.cfg.Name, "error", err)

@@ -26,6 +26,9 @@ const (
 	ChangefeedAgain   = "changefeed_reconnected"
 	StreamAwaited     = "stream_await"
 	ReportRetried     = "netsync_report_retried"
+	FolderSpoiled     = "certificates_spoiled"
+	FolderHealed      = "certificates_healed"
+	FolderMended      = "certificates_mended"
 	ReplicaFeeds      = "replica_feeds"
 	ReplicaLagged     = "replica_lagged"
 	ReplicaLeft       = "replica_left"
@@ -108,6 +111,9 @@ var States = []State{
 	{DriftMended, "a kernel that another program had changed was put right", true},
 	{LieRefused, "an agent was refused what is not its own", true},
 	{CertificateNew, "a machine got a new certificate", false},
+	{FolderSpoiled, "a file of a folder of certificates was damaged", true},
+	{FolderHealed, "a machine whose folder was damaged had others by itself", true},
+	{FolderMended, "an operator issued certificates for a machine whose folder was damaged", true},
 	{OlderRefused, "an older program refused to start", false},
 	{ConnectionReset, "a connection was reset", false},
 	{SVPWhileDown, "a compute node answered a lookup while no server ran", true},

@@ -135,7 +135,7 @@ var broad = map[Theme][]scene{
 		one(Snapshot, servers, 0, 0), one(Snapshot, servers, 0, 0), one(Retain, nobody, 0, 0), one(Retain, nobody, 0, 0), restore,
 		one(Transfer, servers, 0, 0),
 	},
-	Trust:    {one(Rotate, nobody, 0, 0), one(Revoke, agents, 1*sec, 8*sec), one(Revoke, servers, 1*sec, 8*sec), one(Reset, servers, 0, 0)},
+	Trust:    {one(Rotate, nobody, 0, 0), one(Revoke, agents, 1*sec, 8*sec), one(Revoke, servers, 1*sec, 8*sec), one(Reset, servers, 0, 0), one(Spoil, agents, 1*sec, 20*sec), one(Spoil, agents, 1*sec, 20*sec), one(Spoil, servers, 1*sec, 20*sec), spoiled(agents), spoiled(servers)},
 	Upgrades: {one(Older, servers, 1*sec, 8*sec), one(Older, agents, 1*sec, 15*sec), rolling(Older)},
 	Nodes: {
 		one(Meddle, agents, 0, 0), one(Refuse, agents, 1*sec, 10*sec), one(Lie, agents, 0, 0), one(Lie, agents, 0, 0), one(Power, agents, 200*ms, 8*sec), one(Kill, agents, 100*ms, 6*sec), one(Pause, agents, 500*ms, 10*sec),

@@ -94,6 +94,7 @@ const (
 	Restore  Kind = "restore"  // the cluster is restored from the last backup
 	Retain   Kind = "retain"   // the log keeps N entries
 	Rotate   Kind = "rotate"   // the authority is rotated
+	Spoil    Kind = "spoil"    // a file of On's folder of certificates is damaged: N says which, and how; after For an operator issues others if On cannot use the folder
 	Revoke   Kind = "revoke"   // the certificate of On is revoked; it gets another after For
 )
 

@@ -18,6 +18,9 @@ const (
 	onProgram = onServer | onAgent | onReplica
 )
 
+// Spoils is how many ways there are to damage a folder of certificates.
+const Spoils = 12
+
 // bounds are the values that N may have, both ends included.
 type bounds struct{ least, most int64 }
 
@@ -72,6 +75,7 @@ var forms = map[Kind]form{
 	Restore:  {on: onServer | onNobody},
 	Retain:   {on: onNobody, n: bounds{1, 1_000_000}, what: "entries"},
 	Rotate:   {on: onNobody},
+	Spoil:    {on: onProgram, lasts: true, n: bounds{1, Spoils}, what: "damage"},
 	Revoke:   {on: onProgram, lasts: true},
 
 	Meddle: {on: onAgent, n: bounds{1, 1_000}, what: "objects"},

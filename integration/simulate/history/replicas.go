@@ -7,7 +7,7 @@ import "strconv"
 // replicaScenes are those of the theme Replicas.
 var replicaScenes = []scene{
 	one(Kill, replicas, 100*ms, 15*sec), one(Power, replicas, 200*ms, 8*sec), one(Pause, replicas, 300*ms, 5*sec), one(Stop, replicas, 100*ms, 5*sec),
-	one(Lose, replicas, 500*ms, 5*sec), one(Rot, replicas, 500*ms, 5*sec), one(Remove, replicas, 1*sec, 8*sec), one(Revoke, replicas, 500*ms, 5*sec),
+	one(Lose, replicas, 500*ms, 5*sec), one(Rot, replicas, 500*ms, 5*sec), one(Remove, replicas, 1*sec, 8*sec), one(Revoke, replicas, 500*ms, 5*sec), one(Spoil, replicas, 1*sec, 15*sec),
 	one(Hang, replicas, 200*ms, 12*sec), one(SlowSync, replicas, 1*sec, 15*sec), one(Full, replicas, 1*sec, 12*sec), one(Skew, replicas, 1*sec, 20*sec),
 	one(Cut, replicas, 500*ms, 10*sec), one(Slow, replicas, 1*sec, 15*sec), one(Lossy, replicas, 1*sec, 15*sec), one(Reset, replicas, 0, 0),
 	lagging, lagging, lagging, withoutReplicas, withoutReplicas, one(Promote, replicas, 2*sec, 15*sec), one(Promote, replicas, 2*sec, 15*sec), promoted,

@@ -98,7 +98,7 @@ func (h History) validateFault(f Fault) error {
 		return fmt.Errorf("for: a fault %s is an instant; take it out", f.Kind)
 	case f.For > h.Duration || f.At+f.For > h.Duration:
 		return fmt.Errorf("for: it ends at %v, after the duration of %v; end it earlier", f.At+f.For, h.Duration)
-	case (f.Kind == Rotate || f.Kind == Revoke) && !h.TLS:
+	case (f.Kind == Rotate || f.Kind == Revoke || f.Kind == Spoil) && !h.TLS:
 		return fmt.Errorf("kind: a fault %s needs certificates; set tls", f.Kind)
 	}
 	return nil

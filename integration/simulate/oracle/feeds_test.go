@@ -80,6 +80,16 @@ func hung(c *cloud, programmed log.Seq, other ...history.Fault) {
 	c.look()
 }
 
+// ended is a history in which the certificate of cn1 has ended while a fault is under way.
+func ended(c *cloud, f history.Fault) {
+	c.now += 2 * Renewed
+	c.add(f.On, seen.Fault{Fault: f})
+	c.now += 2 * Renewed
+	c.add("cn1", seen.Agent{Head: c.cursor(), Programmed: c.cursor(), Complete: true, Uncertified: true})
+	c.add(f.On, seen.Fault{Fault: f, Over: true})
+	c.look()
+}
+
 // shows says which certificate cn1 shows, by the revocation of it that the log has.
 type shows func(c *cloud, r *log.Revocation) seen.Certificate
 
@@ -125,6 +135,9 @@ func revoked(c *cloud, which shows, anew bool) {
 // TestTrouble: what agents with trouble may do and not do.
 func TestTrouble(t *testing.T) {
 	for name, do := range map[string]func(c *cloud){
+		"a certificate ended while the node was cut off": func(c *cloud) {
+			ended(c, history.Fault{Kind: history.Cut, On: "cn1", For: time.Second})
+		},
 		"a disk hangs, and the kernel has all": func(c *cloud) { hung(c, c.cursor().Seq) },
 		"a disk hangs, and a server too":       func(c *cloud) { hung(c, 3, history.Fault{Kind: history.Cut, On: "s1", For: time.Second}) },
 		"a certificate that names it":          func(c *cloud) { revoked(c, later, false) },
@@ -137,7 +150,7 @@ func TestTrouble(t *testing.T) {
 		c := good(t)
 		do(c)
 		for _, line := range Judge(c.records) {
-			if strings.HasPrefix(line, "cache: ") || strings.HasPrefix(line, "severed: ") {
+			if strings.HasPrefix(line, "cache: ") || strings.HasPrefix(line, "severed: ") || strings.HasPrefix(line, "certified: ") {
 				t.Errorf("%s: found %s", name, line)
 			}
 		}
@@ -147,6 +160,7 @@ func TestTrouble(t *testing.T) {
 // nodeBreaches are wrong records of compute nodes and of what they were sent.
 var nodeBreaches = []breach{
 	{"cache", "an agent waits for its disk", func(c *cloud) { hung(c, 3) }},
+	{"certified", "a folder was damaged", func(c *cloud) { ended(c, history.Fault{Kind: history.Spoil, On: "cn1", For: time.Second}) }},
 	{"severed", "a server goes on to feed a node that was revoked", func(c *cloud) { revoked(c, old, false) }},
 	{"severed", "one that was revoked again after it was granted", func(c *cloud) {
 		revoked(c, func(c *cloud, r *log.Revocation) seen.Certificate {

@@ -40,6 +40,7 @@ func All() []Oracle {
 		{"beyond", "a compute node gets no entry that does not concern it, or that is in what it holds", "F1 I3", beyond},
 		{"lie", "what a compute node says of others is not accepted", "I1 I2 B4", lie},
 		{"severed", "a compute node gets nothing from a server that has applied a revocation of it", "I1", severed},
+		{"certified", "a compute node that can reach servers has a certificate that has not ended, whatever became of its folder", "I1", certified},
 		{"cache", "an agent whose disk hangs, is slow or full goes on to program its kernel", "B1 W1", cache},
 		{"delete", "an agent deletes nothing while it knows only a part", "F3 B3", deletes},
 		{"bookmark", "the bookmark of an agent does not go back, and is not behind what its kernel has", "F2 B1", bookmark},

@@ -232,6 +232,8 @@ type Agent struct {
 	// Mismatches counts the digests of servers that this agent, since it began, found to differ
 	// from its own.
 	Mismatches uint32
+	// Uncertified: the certificate that it uses has ended.
+	Uncertified bool
 }
 
 // Step is a step that an agent did in its kernel.

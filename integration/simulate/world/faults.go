@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"rutter/api/auth/tlsgate"
 	"rutter/integration/simulate/history"
 	"rutter/integration/simulate/network"
 	"rutter/integration/simulate/seen"
@@ -141,6 +142,10 @@ func (w *world) actOf(i int, f history.Fault) func() error {
 		if w.certificates != nil {
 			return func() error { return w.certificates.revoke(f) }
 		}
+	case history.Spoil:
+		if m := w.machine(f.On); m != nil && w.certificates != nil {
+			return func() error { return w.certificates.spoil(m, f) }
+		}
 	case history.Rotate:
 		if w.certificates != nil {
 			return func() error { return w.operate(f) }
@@ -221,6 +226,12 @@ func (w *world) begin(m machine) (err error) {
 	for range 5 {
 		if err = m.start(); err == nil || errors.Is(err, errRunning) {
 			return nil
+		}
+		if w.certificates != nil && errors.Is(err, tlsgate.ErrFile) {
+			w.count("start refused for certificates", 1)
+			if mending := w.certificates.mend(m); mending != nil {
+				w.seen.Add("operator", seen.Fault{Err: mending.Error()})
+			}
 		}
 		time.Sleep(time.Second)
 	}

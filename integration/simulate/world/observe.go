@@ -78,7 +78,7 @@ func (w *observer) nodesNow() {
 				continue
 			}
 			status := a.Status()
-			e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Mismatches: status.Mismatches}
+			e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Mismatches: status.Mismatches, Uncertified: n.uncertified()}
 			if n.looked != m.head && status.Cursor == m.head && status.Programmed == m.head.Seq && !n.kernel.meddledWith() {
 				n.looked = m.head
 				e.Compared, e.Differences = true, n.kernel.unlike(m.want(n))

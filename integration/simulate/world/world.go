@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -249,8 +250,8 @@ func (w *world) live() {
 		w.fail("certificates: %v", err)
 		return
 	}
-	if err := w.keepOld(); err != nil {
-		w.fail("copies of caches: %v", err)
+	if err := errors.Join(w.keepOld(), w.certificates.keepOld()); err != nil {
+		w.fail("copies of caches and certificates: %v", err)
 		return
 	}
 	w.seen.Begin(time.Now())
