@@ -34,7 +34,7 @@ type trouble struct {
 // voters are the machines whose servers have a vote, or had one for a while.
 type voters map[string]bool
 
-// voters are those of what was seen: not replicas that nobody promoted.
+// voters are those of what was seen: not replicas that were never promoted.
 func (p *past) voters() voters {
 	all := make(voters)
 	for _, r := range p.records {

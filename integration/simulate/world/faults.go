@@ -317,15 +317,15 @@ func (w *world) operate(f history.Fault) error {
 	case history.Retain:
 		return w.ask(http.MethodPut, "/cluster/retention", map[string]any{"age": "1s", "events": f.N, "bytes": 64 << 20}, 5*time.Second)
 	case history.Remove:
-		return w.rejoins(f.On, f.For)
+		return rejoins(w, f.On, f.For)
 	case history.Promote:
-		return w.promoted(f)
+		return promoted(w, f)
 	}
 	return nil
 }
 
 // rejoins takes a server out of the cluster, and lets it join again, as another, after a while.
-func (w *world) rejoins(name string, after time.Duration) error {
+func rejoins(w *world, name string, after time.Duration) error {
 	s := w.server(name)
 	if s == nil || !s.claim() {
 		return errBusy

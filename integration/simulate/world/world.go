@@ -234,7 +234,7 @@ func (w *world) live() {
 		w.servers = append(w.servers, s)
 		w.members = append(w.members, raftstore.Member{ID: s.name, Address: s.address(peerPort)})
 	}
-	w.addReplicas()
+	addReplicas(w)
 	for i := range w.h.Agents {
 		w.nodes = append(w.nodes, w.newNode(i))
 	}
