@@ -10,7 +10,6 @@ var nodeBounds = []Mutant{
 		New:    "r.First <= durable && r.n >= 64*r.MaxEntries",
 		Breaks: "the entries in memory are many more than configured",
 		Rules:  []string{"P2"},
-		Own:    []string{"raftstore/internal/changesdb.TestRingModel"},
 	},
 	{
 		Name: "ring-of-what-is-not-known-durable", File: "raftstore/decide.go",
