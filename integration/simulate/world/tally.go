@@ -161,15 +161,15 @@ func (t *tally) node(n *node) {
 // behind.
 func (t *tally) moved(now *nodeLook) {
 	from := now.from
-	i := slices.IndexFunc(t.w.servers, func(s *server) bool { return s.replica && strings.Contains(now.server, s.address(apiPort)) })
-	if i < 0 {
-		now.from = nil
-		t.when(from != nil && t.servers[from.name].lags > now.lags, coverage.ReplicaLeft)
-		return
+	now.from = nil
+	if i := slices.IndexFunc(t.w.servers, func(s *server) bool { return s.replica && strings.Contains(now.server, s.address(apiPort)) }); i >= 0 {
+		now.from = t.w.servers[i]
 	}
-	now.from = t.w.servers[i]
-	t.when(now.from != from, coverage.ReplicaFeeds)
-	now.lags = t.servers[now.from.name].lags
+	t.when(from != nil && now.from != from && t.servers[from.name].lags > now.lags, coverage.ReplicaLeft)
+	if now.from != nil {
+		t.when(now.from != from, coverage.ReplicaFeeds)
+		now.lags = t.servers[now.from.name].lags
+	}
 }
 
 // countEnd counts what a program that ended by itself says of why.
