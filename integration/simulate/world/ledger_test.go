@@ -24,6 +24,7 @@ type bare struct{ cluster log.UUID }
 func (b bare) Part(fn func(state *projections.State, cluster log.UUID, seq log.Seq, complete bool)) {
 	fn(projections.NewState(), b.cluster, 1, true)
 }
+
 func (bare) VMs() ([]netsync.VM, func(log.UUID) bool) {
 	return nil, func(log.UUID) bool { return true }
 }
