@@ -22,7 +22,6 @@ const (
 
 // behind is how far a replica is behind the servers with a vote, as looks at all show it.
 type behind struct {
-	run     bool          // it was a running replica at its last look
 	began   time.Duration // of its process, or when it became a replica
 	head    log.Seq
 	lagging time.Duration // since when it has been behind for Lagging; 0: it has not
