@@ -101,11 +101,22 @@ func (b *ledger) save(folder string) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), filepath.Join(folder, ledgerName))
 	}
+	if err == nil {
+		err = syncFolder(folder) // or an older ledger may be back after a power failure
+	}
 	if err != nil {
 		return fmt.Errorf("netsync: book: %w", err)
 	}
 	b.dirty = false
 	return nil
+}
+
+func syncFolder(folder string) error {
+	d, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // belongTo clears the ledger if it is about another cluster's log.

@@ -31,6 +31,9 @@ const (
 	// perProcess is how many histories a process runs before another takes its place, so that
 	// what one leaves behind cannot grow for a whole night.
 	perProcess = 200
+	// garbage and memory let a process collect its garbage a quarter as often as usual, as long as it
+	// needs little memory: a seventh of its time less.
+	garbage, memory = "400", "400MiB"
 	// grace is what a process gets beyond its limit to print its goroutines.
 	grace = 30 * time.Second
 )
@@ -117,7 +120,7 @@ func startWorker(program, world, mutant string) (*worker, error) {
 	defer write.Close()
 	w := &worker{pipe: read, from: json.NewDecoder(read), output: &output{}}
 	w.cmd = exec.Command(program, "-test.run=^TestWorker$", "-test.timeout=0", "-test.count=1")
-	w.cmd.Env = append(os.Environ(), workerEnv+"="+world, mutants.ChosenBy+"="+mutant, "GOMAXPROCS=1", "GOTRACEBACK=all")
+	w.cmd.Env = append(os.Environ(), workerEnv+"="+world, mutants.ChosenBy+"="+mutant, "GOMAXPROCS=1", "GOTRACEBACK=all", "GOGC="+garbage, "GOMEMLIMIT="+memory)
 	// On a real disk a history waits for it most of its time: 22 s where it is 3 s in memory.
 	if folder, err := disk.Memory("simulate"); err == nil {
 		w.folder = folder

@@ -392,6 +392,72 @@ func renewer(t *testing.T, k *Keeper, a *pki.Authority, id matrix.Identity) *Ren
 	return r
 }
 
+// Files of long ago do not replace a certificate that is good by one that has ended.
+func TestEndedFilesAreNotTaken(t *testing.T) {
+	begin := time.Now()
+	a := newAuthority(t, pki.Clients, begin.Add(-2*pki.NodeLife))
+	old := identity(t, a, cnID, begin.Add(-2*pki.NodeLife), pki.NodeLife)
+	k := keep(t, identity(t, a, cnID, begin, pki.Life))
+	was := k.Leaf()
+	for from, to := range map[string]string{old.Cert: k.cfg.Cert, old.Key: k.cfg.Key} {
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, text, keyMode)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := k.Reload(); !errors.Is(err, pki.ErrExpired) || !k.Leaf().Equal(was) {
+		t.Errorf("%v; the certificate in use ends at %v", err, k.Leaf().NotAfter)
+	}
+	if err := renewer(t, k, a, cnID).renew(t.Context()); err != nil || k.Leaf().Equal(was) || !keep(t, k.cfg.Paths).Leaf().Equal(k.Leaf()) {
+		t.Errorf("not renewed over them: %v", err)
+	}
+}
+
+// Files that are damaged while a process runs are whole again after its next renewal, which uses what
+// is in memory, and asks for one certificate only.
+func TestRenewalMendsFiles(t *testing.T) {
+	begin := time.Now()
+	other := newAuthority(t, pki.Clients, begin)
+	for name, damage := range map[string]func(p Paths) error{
+		"the certificate is torn":      func(p Paths) error { return os.Truncate(p.Cert, 100) },
+		"the key is empty":             func(p Paths) error { return os.Truncate(p.Key, 0) },
+		"the key is gone":              func(p Paths) error { return os.Remove(p.Key) },
+		"the next key is torn":         func(p Paths) error { return os.WriteFile(p.Key+nextKey, []byte("-----BEGIN"), keyMode) },
+		"the authorities are empty":    func(p Paths) error { return os.Truncate(p.CA, 0) },
+		"the authorities are torn":     func(p Paths) error { return os.Truncate(p.CA, 100) },
+		"the authorities are gone":     func(p Paths) error { return os.Remove(p.CA) },
+		"the authorities are old ones": func(p Paths) error { return WriteCertificates(p.CA, other.Certificate) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAuthority(t, pki.Clients, begin)
+			k := keep(t, identity(t, a, cnID, begin, pki.Life))
+			r, asked := renewer(t, k, a, cnID), 0
+			ask := r.cfg.Ask
+			r.cfg.Ask = func(ctx context.Context, request []byte) (*x509.Certificate, error) {
+				asked++
+				return ask(ctx, request)
+			}
+			was := k.Leaf()
+			if err := damage(k.cfg.Paths); err != nil {
+				t.Fatal(err)
+			}
+			_ = k.Reload() // as the next look at the files does
+			if !k.Leaf().Equal(was) || len(k.Authorities()) != 1 || !k.Authorities()[0].Equal(a.Certificate) {
+				t.Fatal("what was in use is not any more")
+			}
+			if err := r.renew(t.Context()); err != nil || k.Leaf().Equal(was) || asked != 1 {
+				t.Errorf("not renewed: %v; asked %d times", err, asked)
+			}
+			if again := keep(t, k.cfg.Paths); !again.Leaf().Equal(k.Leaf()) || !again.Authorities()[0].Equal(a.Certificate) {
+				t.Error("a process that begins now has other certificates")
+			}
+		})
+	}
+}
+
 // A certificate is renewed before two thirds of its life are over. While no issuer
 // answers, the request is repeated.
 func TestRenewal(t *testing.T) {

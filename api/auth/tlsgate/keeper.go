@@ -147,8 +147,32 @@ func (k *Keeper) Reload() error {
 	return k.reload(k.stamp())
 }
 
+// installed reads the files after a certificate that the authorities in memory trust was put among
+// them. If the file of authorities is damaged, or would not trust it, those in memory are written
+// again: else each renewal would get a certificate that cannot be used, until the last one has ended.
+func (k *Keeper) installed() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	err := k.reload(k.stamp())
+	if err == nil {
+		return nil
+	}
+	if failed := WriteCertificates(k.cfg.CA, k.held.Load().trust.Authorities()...); failed != nil {
+		return errors.Join(err, failed)
+	}
+	if err := k.reload(k.stamp()); err != nil {
+		return err
+	}
+	k.cfg.Logger.Warn("the file of authorities could not be used, and was written again with those in use", "authority", k.cfg.Name, "file", k.cfg.CA, "because", err)
+	return nil
+}
+
 func (k *Keeper) reload(stamps [3]stamp) error {
-	h, err := k.read(k.held.Load())
+	old := k.held.Load()
+	h, err := k.read(old)
+	if now := k.cfg.Now(); err == nil && now.After(h.certificate.Leaf.NotAfter) && !now.After(old.certificate.Leaf.NotAfter) {
+		err = fmt.Errorf("%w: %w: %s: at %s, and the one in use has not", ErrFile, pki.ErrExpired, k.cfg.Cert, h.certificate.Leaf.NotAfter)
+	}
 	if err != nil {
 		if !k.failing { // they may be half written: the next check tries again
 			k.cfg.Logger.Warn("certificates cannot be read, those of before stay in use", "authority", k.cfg.Name, "error", err)

@@ -152,7 +152,7 @@ func (r *Renewer) renew(ctx context.Context) error {
 	if err := paths.Install(leaf); err != nil {
 		return err
 	}
-	if err := r.cfg.Keeper.Reload(); err != nil {
+	if err := r.cfg.Keeper.installed(); err != nil {
 		return err
 	}
 	r.cfg.Logger.Info("certificate renewed", "authority", r.cfg.Keeper.cfg.Name, "serial", pki.Serial(leaf), "until", leaf.NotAfter)

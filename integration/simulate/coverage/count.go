@@ -1,6 +1,7 @@
 package coverage
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -55,6 +56,7 @@ func (c *counter) record(r seen.Record) {
 		c.write(e)
 	case seen.Read:
 		c.when(e.Err != "", ReadFailed)
+		c.when(e.Err == "" && isReplica(e.Server), ReplicaRead)
 	case seen.StreamBegun:
 		c.when(c.streams[e.Stream] != "", StreamResumed)
 		c.streams[e.Stream] = "begun"
@@ -128,7 +130,11 @@ func (c *counter) process(who string, e seen.Process) {
 	c.ended[who] = true
 	delete(c.running, who)
 	c.when(len(c.running) == 0, AllDown)
+	c.when(isReplica(who) && !slices.ContainsFunc(slices.Collect(maps.Keys(c.running)), isReplica), ReplicasDown)
 }
+
+// isReplica reports whether a machine's server joined without a vote.
+func isReplica(who string) bool { return strings.HasPrefix(who, "n") }
 
 // write counts outcomes. A change whose outcome was unknown, and of which a retry is told
 // a place before the newest, had been done already.

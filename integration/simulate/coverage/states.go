@@ -26,6 +26,14 @@ const (
 	ChangefeedAgain   = "changefeed_reconnected"
 	StreamAwaited     = "stream_await"
 	ReportRetried     = "netsync_report_retried"
+	FolderSpoiled     = "certificates_spoiled"
+	FolderHealed      = "certificates_healed"
+	FolderMended      = "certificates_mended"
+	ReplicaFeeds      = "replica_feeds"
+	ReplicaLagged     = "replica_lagged"
+	ReplicaLeft       = "replica_left"
+	ReplicaPromoted   = "replica_promoted"
+	ReplicaAgain      = "replica_again"
 )
 
 // Names of states that Count takes from the log of what was seen.
@@ -48,6 +56,8 @@ const (
 	StreamOtherLog   = "stream_other_log"
 	BarrierDone      = "barrier_done"
 	BarrierTimeout   = "barrier_timeout"
+	ReplicasDown     = "replicas_down"
+	ReplicaRead      = "replica_read"
 	ReadFailed       = "read_failed"
 	NotReady         = "not_ready"
 	Behind           = "behind"
@@ -101,11 +111,21 @@ var States = []State{
 	{DriftMended, "a kernel that another program had changed was put right", true},
 	{LieRefused, "an agent was refused what is not its own", true},
 	{CertificateNew, "a machine got a new certificate", false},
+	{FolderSpoiled, "a file of a folder of certificates was damaged", true},
+	{FolderHealed, "a machine whose folder was damaged had others by itself", true},
+	{FolderMended, "an operator issued certificates for a machine whose folder was damaged", true},
 	{OlderRefused, "an older program refused to start", false},
 	{ConnectionReset, "a connection was reset", false},
 	{SVPWhileDown, "a compute node answered a lookup while no server ran", true},
 	{ChangefeedAgain, "a listener of the change feed went on at another server", true},
 	{StreamAwaited, "compute nodes had what was written over a write stream, as its client was told", true},
 	{ReportRetried, "a compute node sent a change of its NICs again, because it had no answer", true},
+	{ReplicaFeeds, "a server without a vote began to feed a compute node", true},
+	{ReplicaRead, "a server without a vote answered a read", true},
+	{ReplicaLagged, "a server without a vote was too far behind, and said so", true},
+	{ReplicaLeft, "a compute node left a server without a vote because that was too far behind", true},
+	{ReplicasDown, "no server without a vote ran in a history that has some", true},
+	{ReplicaPromoted, "a server without a vote was given one", true},
+	{ReplicaAgain, "a server that was given a vote became a replica again", true},
 	{FaultsTogether, "three or more faults were under way at the same time", true},
 }

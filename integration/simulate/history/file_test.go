@@ -17,7 +17,7 @@ var add = flag.Bool("add", false, "write golden files that are missing")
 // every is a history with each kind of fault once.
 func every() File {
 	h := small()
-	h.TLS, h.WAL = true, true
+	h.TLS, h.WAL, h.Replicas = true, true, 1
 	for i, k := range Kinds() {
 		form := forms[k]
 		f := Fault{At: time.Duration(i) * 1750 * ms, Kind: k, Seed: uint64(i), N: form.n.most}
@@ -26,6 +26,8 @@ func every() File {
 			f.On = "cn2"
 		case form.on&onServer != 0 && k != Restore:
 			f.On = "s3"
+		case form.on == onReplica:
+			f.On = "n1"
 		}
 		if form.to {
 			f.To = "c1"

@@ -17,14 +17,14 @@ type Profile struct {
 	Duration                 time.Duration
 	Faults                   Span    // how often something happens; a scene may be several faults
 	Themes                   []Theme // those that a history draws from; nil: all
-	TLS, WAL                 int     // percent of the histories
+	TLS, WAL, Replicas       int     // percent of the histories
 }
 
 // Usual is what most histories are: three servers, five agents, a minute.
 func Usual() Profile {
 	return Profile{
 		Servers: Span{3, 3}, Agents: Span{5, 5}, Clients: Span{3, 6},
-		Duration: time.Minute, Faults: Span{3, 20}, TLS: 20, WAL: 33,
+		Duration: time.Minute, Faults: Span{3, 20}, TLS: 20, WAL: 33, Replicas: 12,
 	}
 }
 
@@ -75,6 +75,7 @@ const (
 	Upgrades   Theme = "upgrades"   // older programs
 	Nodes      Theme = "nodes"      // compute nodes and their kernels
 	Away       Theme = "away"       // agents that are away for long while the log goes on
+	Replicas   Theme = "replicas"   // servers without a vote; each history that has some has this theme
 )
 
 // Aimed themes: each leads to what few histories of the others come to.
@@ -134,13 +135,14 @@ var broad = map[Theme][]scene{
 		one(Snapshot, servers, 0, 0), one(Snapshot, servers, 0, 0), one(Retain, nobody, 0, 0), one(Retain, nobody, 0, 0), restore,
 		one(Transfer, servers, 0, 0),
 	},
-	Trust:    {one(Rotate, nobody, 0, 0), one(Revoke, agents, 1*sec, 8*sec), one(Revoke, servers, 1*sec, 8*sec), one(Reset, servers, 0, 0)},
+	Trust:    {one(Rotate, nobody, 0, 0), one(Revoke, agents, 1*sec, 8*sec), one(Revoke, servers, 1*sec, 8*sec), one(Reset, servers, 0, 0), one(Spoil, agents, 1*sec, 20*sec), one(Spoil, agents, 1*sec, 20*sec), one(Spoil, servers, 1*sec, 20*sec), spoiled(agents), spoiled(servers)},
 	Upgrades: {one(Older, servers, 1*sec, 8*sec), one(Older, agents, 1*sec, 15*sec), rolling(Older)},
 	Nodes: {
 		one(Meddle, agents, 0, 0), one(Refuse, agents, 1*sec, 10*sec), one(Lie, agents, 0, 0), one(Lie, agents, 0, 0), one(Power, agents, 200*ms, 8*sec), one(Kill, agents, 100*ms, 6*sec), one(Pause, agents, 500*ms, 10*sec),
 		one(Lose, agents, 100*ms, 5*sec), one(Cut, agents, 500*ms, 10*sec), one(Reset, agents, 0, 0), broken, returns,
 	},
-	Away: {away(Cut), away(Stop), away(Pause), away(Kill), one(Old, agents, 1*sec, 10*sec), broken, returns, returns},
+	Replicas: replicaScenes,
+	Away:     {away(Cut), away(Stop), away(Pause), away(Kill), one(Old, agents, 1*sec, 10*sec), broken, returns, returns},
 }
 
 // Themes returns every theme, sorted by name.
@@ -176,6 +178,10 @@ func Generate(seed uint64, p Profile) History {
 		Seed: seed, Servers: g.within(p.Servers), Agents: g.within(p.Agents), Clients: g.within(p.Clients),
 		Duration: p.Duration, TLS: g.chance(p.TLS), WAL: g.chance(p.WAL),
 	}
+	own := newRandOf(seed, replicaDraws) // so that histories without replicas are those of before there were any
+	if p.Themes == nil && own.IntN(100) < p.Replicas || slices.Contains(p.Themes, Replicas) {
+		g.h.Replicas = 1 + own.IntN(mostReplicas)
+	}
 	scenes := g.mixture(p.Themes)
 	for _, shape := range g.shapes {
 		shape(g)
@@ -195,10 +201,14 @@ func (g *generator) mixture(from []Theme) []scene {
 			from = Themes()
 		}
 	}
-	from = slices.DeleteFunc(slices.Clone(from), func(t Theme) bool { return (t == Trust || t == Lies) && !g.h.TLS })
+	from = slices.DeleteFunc(slices.Clone(from), func(t Theme) bool { return (t == Trust || t == Lies) && !g.h.TLS || t == Replicas })
 	g.rng.Shuffle(len(from), func(i, j int) { from[i], from[j] = from[j], from[i] })
+	from = from[:min(len(from), 2+g.rng.IntN(3))]
+	if g.h.Replicas > 0 {
+		from = append(from, Replicas)
+	}
 	var drawn []scene
-	for _, t := range from[:min(len(from), 2+g.rng.IntN(3))] {
+	for _, t := range from {
 		if shape := shapes[t]; shape != nil {
 			g.shapes = append(g.shapes, shape)
 		}
@@ -273,5 +283,10 @@ func (g *generator) scaled(least, most int64) int64 {
 	}
 }
 
-// newRand is the one source of what a history draws.
-func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x5275747465720001)) }
+// replicaDraws is the second seed of whether a history has replicas.
+const replicaDraws = 0x5275747465720002
+
+// newRand is the source of what a history draws.
+func newRand(seed uint64) *rand.Rand { return newRandOf(seed, 0x5275747465720001) }
+
+func newRandOf(seed, of uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, of)) }

@@ -77,7 +77,8 @@ func TestGenerateMixes(t *testing.T) {
 func TestThemes(t *testing.T) {
 	for _, theme := range Themes() {
 		p := Usual()
-		p.Themes, p.TLS, p.Faults = []Theme{theme}, 100, Span{10, 20}
+		p.TLS, p.Faults = 100, Span{10, 20}
+		p = p.Of([]Theme{theme})
 		placed := 0
 		for seed := range uint64(50) {
 			placed += len(Generate(seed, p).Faults)

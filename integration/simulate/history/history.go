@@ -12,9 +12,12 @@ import "time"
 
 // History is one run of the simulator. Everything that the simulator decides comes from it.
 type History struct {
-	Seed     uint64        `json:"seed"`
-	Servers  int           `json:"servers"`  // 3 to 5, named s1, s2, ...
-	Agents   int           `json:"agents"`   // 5 to 50, named cn1, cn2, ...
+	Seed    uint64 `json:"seed"`
+	Servers int    `json:"servers"` // 3 to 5, named s1, s2, ...
+	Agents  int    `json:"agents"`  // 5 to 50, named cn1, cn2, ...
+	// Replicas is how many servers without a vote there are beside them, 0 to 2, named n1 and n2.
+	// They are of a zone, and every second compute node is of it too.
+	Replicas int           `json:"replicas,omitempty"`
 	Clients  int           `json:"clients"`  // writers and readers, named c1, c2, ...
 	Duration time.Duration `json:"duration"` // simulated; faults end within it
 	TLS      bool          `json:"tls"`      // with certificates, which expire and are rotated
@@ -38,7 +41,7 @@ type Fault struct {
 	At   time.Duration `json:"at"`            // since the cluster served first
 	For  time.Duration `json:"for,omitempty"` // until it is over; 0: it is an instant
 	Kind Kind          `json:"kind"`
-	On   string        `json:"on"`             // server, agent or client
+	On   string        `json:"on"`             // server, replica, agent or client
 	To   string        `json:"to,omitempty"`   // the other end, of faults of the network
 	N    int64         `json:"n,omitempty"`    // what Kind says
 	Seed uint64        `json:"seed,omitempty"` // of what the fault draws itself
@@ -86,10 +89,12 @@ const (
 const (
 	Transfer Kind = "transfer" // the leadership is given to On
 	Remove   Kind = "remove"   // On leaves the cluster, and joins again with an empty folder after For
+	Promote  Kind = "promote"  // the replica On is given a vote; after For it leaves, and joins again as a replica with an empty folder
 	Snapshot Kind = "snapshot" // a backup is taken through On
 	Restore  Kind = "restore"  // the cluster is restored from the last backup
 	Retain   Kind = "retain"   // the log keeps N entries
 	Rotate   Kind = "rotate"   // the authority is rotated
+	Spoil    Kind = "spoil"    // a file of On's folder of certificates is damaged: N says which, and how; after For an operator issues others if On cannot use the folder
 	Revoke   Kind = "revoke"   // the certificate of On is revoked; it gets another after For
 )
 

@@ -11,9 +11,15 @@ const (
 	onServer place = 1 << iota
 	onAgent
 	onClient
-	onNobody // the fault is the whole cluster's, and On is empty
-	anywhere = onServer | onAgent | onClient
+	onReplica // a server without a vote
+	onNobody  // the fault is the whole cluster's, and On is empty
+	anywhere  = onServer | onAgent | onClient | onReplica
+	// onProgram are those that run a program of Rutter with a disk.
+	onProgram = onServer | onAgent | onReplica
 )
+
+// Spoils is how many ways there are to damage a folder of certificates.
+const Spoils = 12
 
 // bounds are the values that N may have, both ends included.
 type bounds struct{ least, most int64 }
@@ -39,11 +45,11 @@ const (
 )
 
 var forms = map[Kind]form{
-	Kill:  {on: onServer | onAgent, lasts: true, ends: true},
-	Power: {on: onServer | onAgent, lasts: true, ends: true, n: bounds{1, 10_000}, what: "number of the operation"},
-	Pause: {on: onServer | onAgent, lasts: true, ends: true},
-	Stop:  {on: onServer | onAgent, lasts: true, ends: true},
-	Older: {on: onServer | onAgent, lasts: true, ends: true, n: bounds{1, 7}, what: "feature version"},
+	Kill:  {on: onProgram, lasts: true, ends: true},
+	Power: {on: onProgram, lasts: true, ends: true, n: bounds{1, 10_000}, what: "number of the operation"},
+	Pause: {on: onProgram, lasts: true, ends: true},
+	Stop:  {on: onProgram, lasts: true, ends: true},
+	Older: {on: onProgram, lasts: true, ends: true, n: bounds{1, 7}, what: "feature version"},
 
 	Cut:      {on: anywhere, to: true, lasts: true},
 	OneWay:   {on: anywhere, to: true, needTo: true, lasts: true},
@@ -52,23 +58,25 @@ var forms = map[Kind]form{
 	Reset:    {on: anywhere, to: true},
 	HalfOpen: {on: anywhere, to: true},
 
-	Hang:     {on: onServer | onAgent, lasts: true},
-	SlowSync: {on: onServer | onAgent, lasts: true, n: bounds{1, 60 * second}, what: "milliseconds"},
-	Full:     {on: onServer | onAgent, lasts: true, n: bounds{0, 1 << 30}, what: "bytes"},
-	Rot:      {on: onServer | onAgent, lasts: true, ends: true, n: bounds{1, 10_000}, what: "bits"},
-	Lose:     {on: onServer | onAgent, lasts: true, ends: true},
+	Hang:     {on: onProgram, lasts: true},
+	SlowSync: {on: onProgram, lasts: true, n: bounds{1, 60 * second}, what: "milliseconds"},
+	Full:     {on: onProgram, lasts: true, n: bounds{0, 1 << 30}, what: "bytes"},
+	Rot:      {on: onProgram, lasts: true, ends: true, n: bounds{1, 10_000}, what: "bits"},
+	Lose:     {on: onProgram, lasts: true, ends: true},
 	Old:      {on: onAgent, lasts: true, ends: true},
 
-	Skew:  {on: onServer | onAgent, lasts: true, n: bounds{-48 * hour, 48 * hour}, what: "milliseconds"},
-	Drift: {on: onServer, lasts: true, n: bounds{-500_000, 500_000}, what: "parts per million"},
+	Skew:  {on: onProgram, lasts: true, n: bounds{-48 * hour, 48 * hour}, what: "milliseconds"},
+	Drift: {on: onServer | onReplica, lasts: true, n: bounds{-500_000, 500_000}, what: "parts per million"},
 
 	Transfer: {on: onServer},
-	Remove:   {on: onServer, lasts: true, ends: true},
-	Snapshot: {on: onServer},
+	Remove:   {on: onServer | onReplica, lasts: true, ends: true},
+	Promote:  {on: onReplica, lasts: true},
+	Snapshot: {on: onServer | onReplica},
 	Restore:  {on: onServer | onNobody},
 	Retain:   {on: onNobody, n: bounds{1, 1_000_000}, what: "entries"},
 	Rotate:   {on: onNobody},
-	Revoke:   {on: onServer | onAgent, lasts: true},
+	Spoil:    {on: onProgram, lasts: true, n: bounds{1, Spoils}, what: "damage"},
+	Revoke:   {on: onProgram, lasts: true},
 
 	Meddle: {on: onAgent, n: bounds{1, 1_000}, what: "objects"},
 	Refuse: {on: onAgent, lasts: true, n: bounds{1, 100}, what: "percent"},

@@ -25,6 +25,9 @@ func (h History) String() string {
 	if h.VMs > 0 {
 		fmt.Fprintf(&b, ", %d VMs more on cn1", h.VMs)
 	}
+	if h.Replicas > 0 {
+		fmt.Fprintf(&b, ", %d replicas", h.Replicas)
+	}
 	if len(h.Faults) == 0 {
 		b.WriteString(", no faults")
 	}

@@ -78,6 +78,8 @@ func (g *generator) number(kind Kind) int64 {
 		return g.scaled(1, 10)
 	case Refuse:
 		return g.scaled(5, 95)
+	case Spoil:
+		return 1 + g.rng.Int64N(Spoils)
 	}
 	return 0
 }
@@ -212,6 +214,16 @@ func returns(g *generator) {
 		}
 	}
 	g.add(all...)
+}
+
+// spoiled damages the folder of certificates of a machine, whose program ends after that.
+func spoiled(on where) scene {
+	return func(g *generator) {
+		f := Fault{Kind: Spoil, For: g.lasting(2*sec, 15*sec), N: g.number(Spoil)}
+		f.On, _ = on(g)
+		f.At = g.at(f.For)
+		g.add(f, Fault{Kind: Kill, On: f.On, At: f.At + g.lasting(0, f.For/2), For: g.lasting(100*ms, f.For/2)})
+	}
 }
 
 // restore takes a backup, and restores the cluster from it some time later, at most once.

@@ -88,6 +88,7 @@ func (s *shrinker) machines() {
 		{onAgent, leastAgents, func(h *History) *int { return &h.Agents }},
 		{onClient, leastClients, func(h *History) *int { return &h.Clients }},
 		{onServer, leastServers, func(h *History) *int { return &h.Servers }},
+		{onReplica, leastReplicas, func(h *History) *int { return &h.Replicas }},
 	} {
 		least := max(m.least, s.best.lastNamed(m.kind))
 		for {
@@ -186,6 +187,7 @@ func difference(from, to History) (removed []string) {
 		}
 	}
 	count("servers", from.Servers, to.Servers)
+	count("replicas", from.Replicas, to.Replicas)
 	count("agents", from.Agents, to.Agents)
 	count("clients", from.Clients, to.Clients)
 	if from.TLS != to.TLS {

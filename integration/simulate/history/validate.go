@@ -11,13 +11,14 @@ import (
 // Bounds of a history. A test of 60 simulated seconds needs no more, and a file that was
 // edited by hand should not fill the memory.
 const (
-	leastServers, mostServers = 3, 5
-	leastAgents, mostAgents   = 1, 50
-	leastClients, mostClients = 1, 32
-	mostWindow                = 1_000_000
-	mostVMs                   = 1_000
-	mostFaults                = 1_000
-	mostDuration              = 24 * time.Hour
+	leastServers, mostServers   = 3, 5
+	leastAgents, mostAgents     = 1, 50
+	leastReplicas, mostReplicas = 0, 2
+	leastClients, mostClients   = 1, 32
+	mostWindow                  = 1_000_000
+	mostVMs                     = 1_000
+	mostFaults                  = 1_000
+	mostDuration                = 24 * time.Hour
 	// BadClock is how far off a server's clock may be without being one that the others
 	// must outvote (raftstore.Config.MaxClockOffset is 3 s).
 	BadClock = time.Second
@@ -53,6 +54,7 @@ func (h History) validateSize() error {
 	}{
 		{"servers", h.Servers, leastServers, mostServers},
 		{"agents", h.Agents, leastAgents, mostAgents},
+		{"replicas", h.Replicas, leastReplicas, mostReplicas},
 		{"clients", h.Clients, leastClients, mostClients},
 		{"window", h.Window, 0, mostWindow},
 		{"vms", h.VMs, 0, mostVMs},
@@ -96,7 +98,7 @@ func (h History) validateFault(f Fault) error {
 		return fmt.Errorf("for: a fault %s is an instant; take it out", f.Kind)
 	case f.For > h.Duration || f.At+f.For > h.Duration:
 		return fmt.Errorf("for: it ends at %v, after the duration of %v; end it earlier", f.At+f.For, h.Duration)
-	case (f.Kind == Rotate || f.Kind == Revoke) && !h.TLS:
+	case (f.Kind == Rotate || f.Kind == Revoke || f.Kind == Spoil) && !h.TLS:
 		return fmt.Errorf("kind: a fault %s needs certificates; set tls", f.Kind)
 	}
 	return nil
@@ -105,7 +107,7 @@ func (h History) validateFault(f Fault) error {
 func (h History) validateTo(f Fault, form form) error {
 	if f.To == "" {
 		if form.needTo {
-			return fmt.Errorf("to: a fault %s needs the other end; name a server, an agent or a client", f.Kind)
+			return fmt.Errorf("to: a fault %s needs the other end; name %s", f.Kind, anywhere)
 		}
 		return nil
 	}
@@ -127,14 +129,16 @@ func (h History) validateMachine(field, name string, may place) error {
 		return fmt.Errorf("%s: it is empty; name %s", field, may)
 	}
 	kind, n, ok := machine(name)
-	most := map[place]int{onServer: h.Servers, onAgent: h.Agents, onClient: h.Clients}[kind]
+	most := map[place]int{onServer: h.Servers, onAgent: h.Agents, onClient: h.Clients, onReplica: h.Replicas}[kind]
 	switch {
 	case !ok:
-		return fmt.Errorf("%s: %q is no name; servers are s1 and so on, agents cn1, clients c1", field, name)
+		return fmt.Errorf("%s: %q is no name; servers are s1 and so on, agents cn1, clients c1, replicas n1", field, name)
 	case may == onNobody:
 		return fmt.Errorf("%s: %s is one machine, and the fault is the cluster's; take it out", field, name)
 	case may&kind == 0:
 		return fmt.Errorf("%s: %s is %s; name %s", field, name, kind, may)
+	case most == 0:
+		return fmt.Errorf("%s: there is no %s, because the history has no replicas; give it some", field, name)
 	case n > most:
 		return fmt.Errorf("%s: there is no %s, because the last is %s%d", field, name, strings.TrimRight(name, "0123456789"), most)
 	}
@@ -148,7 +152,7 @@ func machine(name string) (kind place, n int, ok bool) {
 	if err != nil || n < 1 || strconv.Itoa(n) != digits {
 		return 0, 0, false
 	}
-	kind = map[string]place{"s": onServer, "cn": onAgent, "c": onClient}[strings.TrimSuffix(name, digits)]
+	kind = map[string]place{"s": onServer, "cn": onAgent, "c": onClient, "n": onReplica}[strings.TrimSuffix(name, digits)]
 	return kind, n, kind != 0
 }
 
@@ -158,7 +162,7 @@ func (p place) String() string {
 	for _, one := range []struct {
 		p    place
 		name string
-	}{{onServer, "a server"}, {onAgent, "an agent"}, {onClient, "a client"}, {onNobody, "nobody"}} {
+	}{{onServer, "a server"}, {onAgent, "an agent"}, {onClient, "a client"}, {onReplica, "a replica"}, {onNobody, "nobody"}} {
 		if p&one.p != 0 {
 			names = append(names, one.name)
 		}
@@ -228,26 +232,29 @@ func collide(f, g Fault) bool {
 		}
 		kind, _, _ := machine(other.On)
 		form := forms[other.Kind]
-		return kind == onServer || form.on&onNobody != 0
+		return kind == onServer || kind == onReplica || form.on&onNobody != 0
 	}
 	return f.On == g.On && forms[f.Kind].ends && forms[g.Kind].ends
 }
 
 // validateSurvival checks what the cluster survives: a majority of the servers keeps its copy
-// of the log, and a majority of clocks is right.
+// of the log, and a majority of clocks is right. A replica that ever gets a vote counts as a server.
 func (h History) validateSurvival() error {
-	lost, wrong := map[string]bool{}, map[string]bool{}
+	lost, wrong, votes := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, f := range h.Faults {
+		kind, _, _ := machine(f.On)
+		votes[f.On] = votes[f.On] || kind == onServer || f.Kind == Promote
+	}
 	backup := false
 	for i, f := range h.Faults {
-		kind, _, _ := machine(f.On)
 		switch {
 		case f.Kind == Snapshot:
 			backup = true
 		case f.Kind == Restore && !backup:
 			return fmt.Errorf("fault %d (%s): there is no backup yet; put a fault %s before it", i+1, f, Snapshot)
-		case kind == onServer && f.Kind.loses():
+		case votes[f.On] && f.Kind.loses():
 			lost[f.On] = true
-		case kind == onServer && f.wrongClock():
+		case votes[f.On] && f.wrongClock():
 			wrong[f.On] = true
 		}
 		minority := (h.Servers - 1) / 2

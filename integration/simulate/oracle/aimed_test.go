@@ -44,6 +44,13 @@ var (
 	killsAgent  = history.Fault{Kind: history.Kill, On: "cn1", For: time.Second}
 )
 
+// reused sends another change under the id of the first one, which is accepted.
+func reused(c *cloud) {
+	var first seen.Write
+	edit(c, 0, func(e *seen.Write) { first = *e })
+	c.add("c1", seen.Write{Surface: SurfaceReused, Change: log.Change{ID: first.Change.ID}, From: c.now, Until: c.now, Outcome: seen.Accepted, Result: log.Result{First: 3, Last: 3, Events: 1}})
+}
+
 // aimedBreaches are those of the oracles that aimed histories need.
 var aimedBreaches = []breach{
 	{"window", "too many ids", func(c *cloud) {
@@ -54,7 +61,7 @@ var aimedBreaches = []breach{
 		c.add("s1", seen.Remembered{Age: history.WindowAge, Count: 1000, IDs: 40, Looked: true})
 	}},
 	{"window", "another change's id", func(c *cloud) {
-		c.add("c1", seen.Write{Surface: SurfaceReused, Outcome: seen.Accepted, Result: log.Result{First: 3, Last: 3, Events: 1}})
+		reused(c)
 	}},
 	{"window", "an id from ahead", func(c *cloud) {
 		edit(c, 0, func(e *seen.Write) { e.Surface = SurfaceAhead })
@@ -94,6 +101,12 @@ func TestAllowedAimed(t *testing.T) {
 		"a change that was forgotten for lack of room": func(c *cloud) { forgotten(c, history.WindowAge/2, 3) },
 		"a client's own second try is forgotten already, and the first is done": func(c *cloud) {
 			edit(c, 2, func(e *seen.Write) { e.Outcome, e.Refusal = seen.Refused, &log.Refusal{Code: log.CodeTooOld} })
+		},
+		"an id of a change that a restore took away": func(c *cloud) {
+			c.now += time.Second
+			c.add("s1", seen.Restored{To: c.cursor()})
+			c.now += time.Second
+			reused(c)
 		},
 		"another change's id is refused": func(c *cloud) {
 			c.add("c1", seen.WriteBegun{Surface: SurfaceReused, Change: log.Change{ID: changetest.UUID(1)}})

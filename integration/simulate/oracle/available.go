@@ -28,11 +28,28 @@ type trouble struct {
 	fault       history.Fault
 	from, until time.Duration
 	all         bool // it is no single server's
+	voters      voters
+}
+
+// voters are the machines whose servers have a vote, or had one for a while.
+type voters map[string]bool
+
+// voters are those of what was seen: not replicas that were never promoted.
+func (p *past) voters() voters {
+	all := make(voters)
+	for _, r := range p.records {
+		if e, ok := r.Event.(seen.Fault); ok {
+			for _, name := range []string{e.Fault.On, e.Fault.To} {
+				all[name] = all[name] || strings.HasPrefix(name, "s") || name == e.Fault.On && e.Fault.Kind == history.Promote
+			}
+		}
+	}
+	return all
 }
 
 // troubles are those of a history, and the time at which they are over.
 func (p *past) troubles() (all []trouble, over time.Duration) {
-	open := make(map[history.Fault]int)
+	open, voters := make(map[history.Fault]int), p.voters()
 	for _, r := range p.records {
 		switch e := r.Event.(type) {
 		case seen.Fault:
@@ -40,7 +57,7 @@ func (p *past) troubles() (all []trouble, over time.Duration) {
 				all[i].until = r.At + settling
 				continue
 			}
-			if t, counts := newTrouble(e.Fault, r.At); counts {
+			if t, counts := newTrouble(e.Fault, r.At, voters); counts {
 				if e.Over {
 					t.until = r.At + settling
 				}
@@ -56,12 +73,14 @@ func (p *past) troubles() (all []trouble, over time.Duration) {
 	return all, over
 }
 
-// newTrouble is a fault that began; counts is false if servers do not notice it.
-func newTrouble(f history.Fault, at time.Duration) (t trouble, counts bool) {
-	t = trouble{fault: f, from: at, until: 1 << 62}
+// newTrouble is a fault that began; counts is false if servers with a vote do not notice it.
+func newTrouble(f history.Fault, at time.Duration, of voters) (t trouble, counts bool) {
+	t = trouble{fault: f, from: at, until: 1 << 62, voters: of}
 	switch f.Kind {
-	case history.Restore, history.Rotate, history.Revoke, history.Remove:
+	case history.Restore, history.Rotate:
 		t.all = true
+	case history.Revoke, history.Remove, history.Promote:
+		t.all = !isReplica(f.On) || of[f.On]
 	case history.Transfer, history.Retain, history.Snapshot:
 		t.until = at + settling
 		return t, false
@@ -71,10 +90,13 @@ func newTrouble(f history.Fault, at time.Duration) (t trouble, counts bool) {
 			t.all = true
 		}
 	}
-	return t, t.all || serverName(f.On) || serverName(f.To)
+	if f.To != "" && (isReplica(f.On) && !of[f.On] || isReplica(f.To) && !of[f.To]) {
+		return t, false // a way to a replica, on which no write depends
+	}
+	return t, t.all || of[f.On] || of[f.To]
 }
 
-func serverName(name string) bool { return strings.HasPrefix(name, "s") }
+func isReplica(name string) bool { return strings.HasPrefix(name, "n") }
 
 // touches reports whether a trouble is that of a server.
 func (t trouble) touches(name string) bool {
@@ -93,7 +115,7 @@ func majority(all []trouble, from, until time.Duration) bool {
 		return true
 	}
 	for _, name := range []string{now[0].fault.On, now[0].fault.To} {
-		one := serverName(name)
+		one := now[0].voters[name]
 		for _, t := range now {
 			one = one && t.touches(name)
 		}

@@ -80,16 +80,48 @@ func hung(c *cloud, programmed log.Seq, other ...history.Fault) {
 	c.look()
 }
 
+// ended is a history in which the certificate of cn1 has ended while a fault is under way.
+func ended(c *cloud, f history.Fault) {
+	c.now += 2 * Renewed
+	c.add(f.On, seen.Fault{Fault: f})
+	c.now += 2 * Renewed
+	c.add("cn1", seen.Agent{Head: c.cursor(), Programmed: c.cursor(), Complete: true, Uncertified: true})
+	c.add(f.On, seen.Fault{Fault: f, Over: true})
+	c.look()
+}
+
+// shows says which certificate cn1 shows, by the revocation of it that the log has.
+type shows func(c *cloud, r *log.Revocation) seen.Certificate
+
+// old is a certificate of before the revocation.
+func old(*cloud, *log.Revocation) seen.Certificate { return seen.Certificate{Serial: "1a"} }
+
+// later names the revocation.
+func later(_ *cloud, r *log.Revocation) seen.Certificate {
+	return seen.Certificate{Serial: "2b", Created: r.Created, IssuedBefore: r.IssuedBefore}
+}
+
+// listed is one that the log lists as good, in the same second.
+func listed(c *cloud, _ *log.Revocation) seen.Certificate {
+	c.write("c1", `create certificate {"serial":"2b","identity":"cn:`+changetest.UUID(11).String()+`","authority":"clients","issuer":"`+strings.Repeat("ab", 32)+`","key":"`+strings.Repeat("cd", 32)+`","not_before":"2026-01-01T00:00:00Z","not_after":"2036-01-01T00:00:00Z"}`)
+	return seen.Certificate{Serial: "2b"}
+}
+
 // revoked is a history in which the certificates of cn1 are revoked, which s2 applies, and then
-// late entries are written, of which cn1 hears by s2.
-func revoked(c *cloud, again bool) {
+// late entries are written, of which cn1 hears by s2. s2 begins anew after it had applied that, if so.
+func revoked(c *cloud, which shows, anew bool) {
 	c.write("c1", `create revocation {"subject":"cn:`+changetest.UUID(11).String()+`","reason":"stolen"}`)
-	c.add("cn1", seen.StreamBegun{Stream: "cn1", Kind: "feed", Filter: "cn=" + changetest.UUID(11).String(), After: c.cursor(), Held: map[log.Scope]log.Seq{}, Server: "s2"})
+	event, err := c.entries[len(c.entries)-1].Event()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	certificate := which(c, event.Object.(*log.Revocation))
+	c.add("cn1", seen.StreamBegun{Stream: "cn1", Kind: "feed", Filter: "cn=" + changetest.UUID(11).String(), After: c.cursor(), Held: map[log.Scope]log.Seq{}, Server: "s2", Certificate: certificate})
 	c.look()
 	c.now += 10 * time.Second
 	c.look()
-	if again {
-		c.add("cn1", seen.Process{State: "certified"})
+	if anew {
+		c.add("s2", seen.Process{State: "started"})
 	}
 	c.write("c1", `update server #11# {"hostname":"other"}`)
 	for i := range 3 {
@@ -103,14 +135,22 @@ func revoked(c *cloud, again bool) {
 // TestTrouble: what agents with trouble may do and not do.
 func TestTrouble(t *testing.T) {
 	for name, do := range map[string]func(c *cloud){
+		"a certificate ended while the node was cut off": func(c *cloud) {
+			ended(c, history.Fault{Kind: history.Cut, On: "cn1", For: time.Second})
+		},
 		"a disk hangs, and the kernel has all": func(c *cloud) { hung(c, c.cursor().Seq) },
 		"a disk hangs, and a server too":       func(c *cloud) { hung(c, 3, history.Fault{Kind: history.Cut, On: "s1", For: time.Second}) },
-		"another certificate":                  func(c *cloud) { revoked(c, true) },
+		"a certificate that names it":          func(c *cloud) { revoked(c, later, false) },
+		"one that the log lists":               func(c *cloud) { revoked(c, listed, false) },
+		"a server that began anew":             func(c *cloud) { revoked(c, old, true) },
+		"a certificate that is not known": func(c *cloud) {
+			revoked(c, func(*cloud, *log.Revocation) seen.Certificate { return seen.Certificate{} }, false)
+		},
 	} {
 		c := good(t)
 		do(c)
 		for _, line := range Judge(c.records) {
-			if strings.HasPrefix(line, "cache: ") || strings.HasPrefix(line, "severed: ") {
+			if strings.HasPrefix(line, "cache: ") || strings.HasPrefix(line, "severed: ") || strings.HasPrefix(line, "certified: ") {
 				t.Errorf("%s: found %s", name, line)
 			}
 		}
@@ -120,7 +160,16 @@ func TestTrouble(t *testing.T) {
 // nodeBreaches are wrong records of compute nodes and of what they were sent.
 var nodeBreaches = []breach{
 	{"cache", "an agent waits for its disk", func(c *cloud) { hung(c, 3) }},
-	{"severed", "a server goes on to feed a node that was revoked", func(c *cloud) { revoked(c, false) }},
+	{"certified", "a folder was damaged", func(c *cloud) { ended(c, history.Fault{Kind: history.Spoil, On: "cn1", For: time.Second}) }},
+	{"severed", "a server goes on to feed a node that was revoked", func(c *cloud) { revoked(c, old, false) }},
+	{"severed", "one that was revoked again after it was granted", func(c *cloud) {
+		revoked(c, func(c *cloud, r *log.Revocation) seen.Certificate {
+			shown := later(c, r)
+			c.now += time.Millisecond
+			c.write("c1", `update revocation cn:`+changetest.UUID(11).String()+` {"reason":"stolen again"}`)
+			return shown
+		}, false)
+	}},
 	{"beyond", "an entry that is in a held scope", func(c *cloud) {
 		edit(c, 0, func(e *seen.Scope) { e.AsOf = c.cursor().Seq })
 		for i := 1; i < count[seen.Scope](c); i++ {

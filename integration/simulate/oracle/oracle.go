@@ -39,7 +39,8 @@ func All() []Oracle {
 		{"stream", "a stream has each entry that it is for, once, in order, byte by byte, and goes on where it was", "F1 F4 F5", stream},
 		{"beyond", "a compute node gets no entry that does not concern it, or that is in what it holds", "F1 I3", beyond},
 		{"lie", "what a compute node says of others is not accepted", "I1 I2 B4", lie},
-		{"severed", "a compute node gets nothing from a server that has applied a revocation of it", "I1", severed},
+		{"severed", "a compute node gets nothing from a server that has applied a revocation of it", "K1", severed},
+		{"certified", "a compute node that can reach servers has a certificate that has not ended, whatever became of its folder", "K3", certified},
 		{"cache", "an agent whose disk hangs, is slow or full goes on to program its kernel", "B1 W1", cache},
 		{"delete", "an agent deletes nothing while it knows only a part", "F3 B3", deletes},
 		{"bookmark", "the bookmark of an agent does not go back, and is not behind what its kernel has", "F2 B1", bookmark},
@@ -53,6 +54,7 @@ func All() []Oracle {
 		{"window", "servers remember change ids as long and as many as they are to, and take no id that is ahead or another change's", "T2 P5 A2", window},
 		{"cursor", "a reader whose place is not in the log is refused", "F4 F6 P4 S8", cursor},
 		{"available", "writes are taken while only a minority of the servers is in trouble", "P4 P6 P7", available},
+		{"replica", "a server without a vote that is far behind is not ready, and feeds no compute node", "P7 L1", replicas},
 		{"election", "a leader that ended is replaced in time", "P4", election},
 		{"healthy", "after the last fault all servers are ready, equally far, and have one leader; none ended by itself", "P4 P6 P7", healthy},
 	}

@@ -357,7 +357,7 @@ var breaches = []breach{
 // TestBreaches: each oracle finds what breaks its promise, and there is a breach for each.
 func TestBreaches(t *testing.T) {
 	tested := make(map[string]bool)
-	for _, b := range slices.Concat(breaches, nodeBreaches, aimedBreaches, lookupBreaches, changefeedBreaches, reportBreaches) {
+	for _, b := range slices.Concat(breaches, nodeBreaches, aimedBreaches, lookupBreaches, changefeedBreaches, reportBreaches, replicaBreaches) {
 		tested[b.oracle] = true
 		t.Run(b.oracle+": "+b.name, func(t *testing.T) {
 			c := good(t)

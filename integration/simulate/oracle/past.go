@@ -16,8 +16,7 @@ type past struct {
 	logs     map[string]seen.Entries // of each server, at the end
 	entries  []entry                 // the longest of them, which is the witness
 	changes  map[log.UUID]*change
-	restored []int                  // the places of the records of restores
-	revoked  map[log.UUID][]log.Seq // see revocations; nil: not looked for yet
+	restored []int // the places of the records of restores
 }
 
 // entry is one of the witness, decoded. The event is nil if it cannot be.

@@ -26,17 +26,17 @@ func reports(p *past, report report) {
 		in[e.event.ChangeID] = at
 		p.ofNode(e, report)
 	}
-	maybe := make(map[log.UUID]bool) // an attempt has no outcome
+	maybe := make(map[log.UUID]bool) // an attempt has no outcome, or was accepted
 	for n, r := range p.records {
 		e, ok := r.Event.(seen.Reported)
 		if !ok || len(p.entries) == 0 {
 			continue
 		}
 		at, there := in[e.Change.ID]
+		maybe[e.Change.ID] = maybe[e.Change.ID] || e.Outcome != seen.Refused
 		created := len(e.Change.Ops) > 0 && e.Change.Ops[0].Action == log.Create
 		switch {
 		case e.Outcome == seen.Unknown:
-			maybe[e.Change.ID] = true
 		case e.Outcome == seen.Refused:
 			if there && !maybe[e.Change.ID] {
 				report("%s reported change %s, which was refused at %v (%s), and is in the log at %d", r.Who, e.Change.ID, r.At, e.Err, at.first)

@@ -33,7 +33,8 @@ func window(p *past, report report) {
 		case seen.Fault:
 			clocks = clocks || e.Fault.Kind == history.Skew || e.Fault.Kind == history.Drift
 		case seen.Write:
-			if (e.Surface == SurfaceReused || e.Surface == SurfaceAhead) && e.Outcome == seen.Accepted && e.Result.Events > 0 {
+			wrong := e.Surface == SurfaceAhead || e.Surface == SurfaceReused && p.taken(e)
+			if wrong && e.Outcome == seen.Accepted && e.Result.Events > 0 {
 				report("%s: change %s, whose id is %s, was accepted as %d to %d", r.Who, e.Change.ID, e.Surface, e.Result.First, e.Result.Last)
 			}
 		case seen.Remembered:
@@ -60,6 +61,17 @@ func window(p *past, report report) {
 			}
 		}
 	}
+}
+
+// taken reports whether the id of a write was another change's in the log to which it was written: that
+// had been accepted before, and no restore came between.
+func (p *past) taken(w seen.Write) bool {
+	c := p.changes[w.Change.ID]
+	if c == nil {
+		return false
+	}
+	first, ok := c.accepted()
+	return ok && first.Until <= w.From && !p.between(first, w)
 }
 
 // young counts the change ids that may have been applied within a time before another: those

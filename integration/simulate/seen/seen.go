@@ -137,6 +137,15 @@ type StreamBegun struct {
 	Server string
 	// Known: the compute node has a certificate of its own.
 	Known bool
+	// Certificate is the one by which the compute node connected, if that is known.
+	Certificate Certificate
+}
+
+// Certificate is what is to be known of one: the revocation after which it says that it was granted,
+// by that one's times; 0: it names none.
+type Certificate struct {
+	Serial                string // "": not known
+	Created, IssuedBefore log.Time
 }
 
 // Item is one entry of a stream, as it came. Streams of entries have Bytes, others Line.
@@ -200,6 +209,7 @@ type Server struct {
 	Ready    string // why it is not ready; "": it is
 	Lag      int    // events that changes.db is behind
 	Features uint32
+	Replica  bool // it is a member without a vote, as it says itself
 }
 
 // State is the digest of a server's state at an applied index, by the dump of its state: equal
@@ -222,6 +232,8 @@ type Agent struct {
 	// Mismatches counts the digests of servers that this agent, since it began, found to differ
 	// from its own.
 	Mismatches uint32
+	// Uncertified: the certificate that it uses has ended.
+	Uncertified bool
 }
 
 // Step is a step that an agent did in its kernel.

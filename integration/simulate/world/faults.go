@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"rutter/api/auth/tlsgate"
 	"rutter/integration/simulate/history"
 	"rutter/integration/simulate/network"
 	"rutter/integration/simulate/seen"
@@ -141,11 +142,15 @@ func (w *world) actOf(i int, f history.Fault) func() error {
 		if w.certificates != nil {
 			return func() error { return w.certificates.revoke(f) }
 		}
+	case history.Spoil:
+		if m := w.machine(f.On); m != nil && w.certificates != nil {
+			return func() error { return w.certificates.spoil(m, f) }
+		}
 	case history.Rotate:
 		if w.certificates != nil {
 			return func() error { return w.operate(f) }
 		}
-	case history.Transfer, history.Remove, history.Retain, history.Snapshot, history.Restore:
+	case history.Transfer, history.Remove, history.Promote, history.Retain, history.Snapshot, history.Restore:
 		return func() error { return w.operate(f) }
 	case history.Lie:
 		if n := w.node(f.On); n != nil {
@@ -221,6 +226,12 @@ func (w *world) begin(m machine) (err error) {
 	for range 5 {
 		if err = m.start(); err == nil || errors.Is(err, errRunning) {
 			return nil
+		}
+		if w.certificates != nil && errors.Is(err, tlsgate.ErrFile) {
+			w.count("start refused for certificates", 1)
+			if mending := w.certificates.mend(m); mending != nil {
+				w.seen.Add("operator", seen.Fault{Err: mending.Error()})
+			}
 		}
 		time.Sleep(time.Second)
 	}
@@ -306,22 +317,29 @@ func (w *world) operate(f history.Fault) error {
 	case history.Retain:
 		return w.ask(http.MethodPut, "/cluster/retention", map[string]any{"age": "1s", "events": f.N, "bytes": 64 << 20}, 5*time.Second)
 	case history.Remove:
-		s := w.server(f.On)
-		if s == nil || !s.claim() {
-			return errBusy
-		}
-		defer s.release()
-		if err := w.remove(s.member(), 20*time.Second); err != nil {
-			return err
-		}
-		if err := s.stop(); err != nil {
-			w.seen.Add(s.name, seen.Process{State: "stopped", Err: err.Error()})
-		}
-		s.removed = true
-		time.Sleep(f.For)
-		return s.replace()
+		return rejoins(w, f.On, f.For)
+	case history.Promote:
+		return promoted(w, f)
 	}
 	return nil
+}
+
+// rejoins takes a server out of the cluster, and lets it join again, as another, after a while.
+func rejoins(w *world, name string, after time.Duration) error {
+	s := w.server(name)
+	if s == nil || !s.claim() {
+		return errBusy
+	}
+	defer s.release()
+	if err := w.remove(s.member(), 20*time.Second); err != nil {
+		return err
+	}
+	if err := s.stop(); err != nil {
+		w.seen.Add(s.name, seen.Process{State: "stopped", Err: err.Error()})
+	}
+	s.removed = true
+	time.Sleep(after)
+	return s.replace()
 }
 
 // ask sends an operator's request until it is done.

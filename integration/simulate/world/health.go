@@ -249,7 +249,7 @@ func succeeds(w *world, s *server, how history.Kind) {
 		return
 	}
 	for _, other := range w.servers {
-		if other != s && (other.store() == nil || other.store().Ready() != nil) {
+		if other != s && !other.replica && (other.store() == nil || other.store().Ready() != nil) {
 			return
 		}
 	}

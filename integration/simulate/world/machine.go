@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -171,12 +172,76 @@ func (s *server) member() string {
 	return s.id
 }
 
-// peers are the peer addresses of the other servers.
+// peers are the peer addresses of the other servers that began with a vote.
 func (s *server) peers() (all []string) {
 	for _, other := range s.w.servers {
-		if other != s {
+		if other != s && !other.replica {
 			all = append(all, net.JoinHostPort(other.host.Address(), strconv.Itoa(peerPort)))
 		}
 	}
 	return all
+}
+
+// empty gives the machine's next server an empty folder: whatever the last one has open, the next
+// one needs no copy of it.
+func (s *server) empty() error {
+	s.mu.Lock()
+	s.hung = false
+	s.mu.Unlock()
+	return s.drive.empty()
+}
+
+// Zones of a history with replicas. Every second compute node is of that of the replicas, and
+// follows them while they are ready.
+const (
+	votersZone   = "west"
+	replicasZone = "east"
+)
+
+// Times of replicas and zones, small enough for a history of a minute.
+const (
+	maxLag     = 3 * time.Second // raftstore.Config.MaxLag of replicas
+	zoneEvery  = 2 * time.Second
+	zoneSettle = 3 * time.Second
+	zoneSpread = 3 * time.Second
+)
+
+// addReplicas adds the history's servers without a vote, which join the others.
+func addReplicas(w *world) {
+	for i := range w.h.Replicas {
+		id := fmt.Sprintf("n%d", i+1)
+		w.servers = append(w.servers, &server{w: w, name: id, id: id, replica: true, joins: true, host: w.net.Host(id), drive: newDrive(w, id)})
+	}
+}
+
+// zone is that of a compute node; "": it has none.
+func (n *node) zone() string {
+	switch {
+	case n.w.h.Replicas == 0:
+		return ""
+	case n.i%2 == 0:
+		return replicasZone
+	}
+	return votersZone
+}
+
+// promoted gives a replica a vote for a while. Then it is made a replica again as docs/deploy.md
+// says: it is removed, and joins with an empty folder. The caller has w.operating.
+func promoted(w *world, f history.Fault) error {
+	s := w.server(f.On)
+	if s == nil || !s.replica {
+		return errBusy
+	}
+	err := w.ask(http.MethodPost, "/cluster/members/"+s.member()+"/promote", nil, 10*time.Second)
+	if err == nil {
+		w.count(coverage.ReplicaPromoted, 1)
+	}
+	<-w.operating // the operator does other things meanwhile
+	time.Sleep(f.For)
+	w.operating <- struct{}{}
+	again := rejoins(w, f.On, time.Second)
+	if err == nil && again == nil {
+		w.count(coverage.ReplicaAgain, 1)
+	}
+	return errors.Join(err, again)
 }

@@ -9,6 +9,7 @@ import (
 
 	"rutter/agent"
 	"rutter/agent/link/plan"
+	"rutter/api/auth/tlsgate"
 	"rutter/api/client"
 	"rutter/integration/simulate/network"
 	"rutter/integration/simulate/seen"
@@ -31,8 +32,9 @@ type node struct {
 
 	mu     sync.Mutex // protects what follows
 	agent  *agent.Agent
-	knew   bool         // an agent has run
-	fed    agent.Dialer // that of the agent that got a bookmark last
+	knew   bool            // an agent has run
+	keeper *tlsgate.Keeper // of the agent's certificate; nil: without TLS
+	fed    agent.Dialer    // that of the agent that got a bookmark last
 	api    *client.Client
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -66,7 +68,8 @@ func (n *node) start() error {
 		return err
 	}
 	a, err := agent.New(agent.Config{
-		CN: n.cn, Folder: n.dir, Servers: api.Servers(), Dialer: tapped{api, n}, Logger: n.w.logger(n.name),
+		Zone: n.zone(), AskZone: api.Zone, ZoneEvery: zoneEvery, ZoneSettle: zoneSettle, ZoneSpread: zoneSpread,
+		CN: n.cn, Folder: n.dir, Servers: api.Servers(), Dialer: tapped{api, n, keeper}, Logger: n.w.logger(n.name),
 		Kernel: func(numbers plan.Numbers, save func(plan.Numbers) error) (agent.Kernel, error) {
 			return n.kernel.programs(numbers, save)
 		},
@@ -81,6 +84,7 @@ func (n *node) start() error {
 	n.countCache(a)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
+	n.keeper = keeper
 	n.agent, n.api, n.cancel, n.ended, n.err = a, api, cancel, ended, nil
 	n.w.seen.Add(n.name, seen.Process{State: "started"})
 	go func() {
@@ -124,6 +128,14 @@ func (n *node) stop() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.err
+}
+
+// uncertified reports whether the certificate that the agent uses has ended.
+func (n *node) uncertified() bool {
+	n.mu.Lock()
+	keeper := n.keeper
+	n.mu.Unlock()
+	return keeper != nil && keeper.Unusable()
 }
 
 func (n *node) running() *agent.Agent {

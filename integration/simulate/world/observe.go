@@ -78,7 +78,7 @@ func (w *observer) nodesNow() {
 				continue
 			}
 			status := a.Status()
-			e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Mismatches: status.Mismatches}
+			e := seen.Agent{Head: status.Cursor, Programmed: log.Cursor{Seq: status.Programmed}, Complete: status.Kernel.Complete, Mismatches: status.Mismatches, Uncertified: n.uncertified()}
 			if n.looked != m.head && status.Cursor == m.head && status.Programmed == m.head.Seq && !n.kernel.meddledWith() {
 				n.looked = m.head
 				e.Compared, e.Differences = true, n.kernel.unlike(m.want(n))
@@ -182,7 +182,7 @@ func (w *observer) look(s *server) (e seen.Server, ok bool) {
 		leads = st.State == "Leader" && st.Term == term
 	}
 	w.sizes(s, &st)
-	e = seen.Server{Applied: st.Applied, Head: st.Head, Term: st.Term, Leads: leads, Leader: st.LeaderID, Ready: st.NotReady, Lag: st.LagEvents, Features: st.Feature}
+	e = seen.Server{Applied: st.Applied, Head: st.Head, Term: st.Term, Leads: leads, Leader: st.LeaderID, Ready: st.NotReady, Lag: st.LagEvents, Features: st.Feature, Replica: st.Replica}
 	if st.Diverged != "" {
 		w.fail("%s serves no more at %v: %s", s.name, w.seen.Since(time.Now()), st.Diverged)
 	}

@@ -33,6 +33,8 @@ type server struct {
 	*drive
 	w    *world
 	name string // of the machine; the first server on it has the same
+	// replica: it joins without a vote.
+	replica bool
 	// features is what an older program knows; 0: as this program.
 	features atomic.Uint32
 	ringOver []int64 // by how many entries its ring was over its bound at the last looks: the observer's
@@ -115,6 +117,12 @@ func (s *server) options() serve.Options {
 	}
 	if s.w.h.Window > 0 {
 		o.Store.DedupeAge, o.Store.DedupeCount = history.WindowAge, s.w.h.Window
+	}
+	if s.w.h.Replicas > 0 {
+		o.Zone = votersZone
+	}
+	if s.replica {
+		o.Zone, o.Store.NonVoter, o.Store.MaxLag = replicasZone, true, maxLag
 	}
 	if s.joins {
 		o.Store.Join = s.peers()

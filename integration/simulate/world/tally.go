@@ -34,7 +34,8 @@ type serverLook struct {
 	images   uint64 // that took the place of its state
 	clock    bool   // an alarm stood
 	room     bool
-	replaced bool // the state is being replaced
+	replaced bool   // the state is being replaced
+	lags     uint64 // how often it was too far behind, if it is a replica
 }
 
 // nodeLook is what was seen of an agent's process.
@@ -45,6 +46,10 @@ type nodeLook struct {
 	resets  uint64
 	differs uint32
 	healed  uint64
+	// from is the replica that fed it last, and lags how often that had been too far behind then; nil:
+	// another server did.
+	from *server
+	lags uint64
 }
 
 // tallies looks until ctx ends.
@@ -75,7 +80,7 @@ func (t *tally) when(it bool, state string) {
 func (t *tally) server(s *server, store *raftstore.Store) {
 	before := t.servers[s.name]
 	st := store.Status()
-	now := serverLook{store: store, images: st.Restores, clock: len(st.Clock.Alarms) > 0, room: st.Room.Low || st.Room.Full, replaced: st.Rebuild}
+	now := serverLook{store: store, images: st.Restores, clock: len(st.Clock.Alarms) > 0, room: st.Room.Low || st.Room.Full, replaced: st.Rebuild, lags: st.Lags}
 	t.servers[s.name] = now
 	if before.store != store {
 		before = serverLook{store: store}
@@ -86,6 +91,7 @@ func (t *tally) server(s *server, store *raftstore.Store) {
 	}
 	t.when(now.clock && !before.clock, coverage.ClockAlarm)
 	t.when(now.room && !before.room, coverage.DiskAlarm)
+	t.when(now.lags > before.lags, coverage.ReplicaLagged)
 	t.when(now.replaced && !before.replaced, coverage.Rebuilt)
 	if st.Floor > t.floor {
 		if t.floor > 0 {
@@ -138,8 +144,10 @@ func (t *tally) node(n *node) {
 	}
 	st := a.Status()
 	now := nodeLook{agent: a, cursor: st.Cursor.Seq, resets: st.Resets, differs: st.Mismatches, healed: st.Kernel.Healed}
+	now.from, now.lags = before.from, before.lags
 	if st.State == agent.Following {
 		now.server = st.Server
+		t.moved(&now)
 	}
 	t.nodes[n.name] = now
 	if before.agent != a {
@@ -147,6 +155,21 @@ func (t *tally) node(n *node) {
 	}
 	t.when(now.resets > before.resets || now.differs > before.differs, coverage.ScopeSnapshot)
 	t.when(now.healed > before.healed, coverage.DriftMended)
+}
+
+// moved counts nodes that begin to be fed by a replica, and those that left one since it was too far
+// behind.
+func (t *tally) moved(now *nodeLook) {
+	from := now.from
+	now.from = nil
+	if i := slices.IndexFunc(t.w.servers, func(s *server) bool { return s.replica && strings.Contains(now.server, s.address(apiPort)) }); i >= 0 {
+		now.from = t.w.servers[i]
+	}
+	t.when(from != nil && now.from != from && t.servers[from.name].lags > now.lags, coverage.ReplicaLeft)
+	if now.from != nil {
+		t.when(now.from != from, coverage.ReplicaFeeds)
+		now.lags = t.servers[now.from.name].lags
+	}
 }
 
 // countEnd counts what a program that ended by itself says of why.

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"rutter/agent"
+	"rutter/api/auth/pki"
+	"rutter/api/auth/tlsgate"
 	"rutter/integration/simulate/coverage"
 	"rutter/integration/simulate/seen"
 	"rutter/log"
@@ -18,16 +20,35 @@ import (
 // tapped records what the agent of a node is sent on its feed connections.
 type tapped struct {
 	agent.Dialer
-	n *node
+	n      *node
+	keeper *tlsgate.Keeper // of its certificate; nil: it has none
+}
+
+// certificate is the one that the node shows now.
+func (d tapped) certificate() (c seen.Certificate) {
+	if d.keeper == nil {
+		return c
+	}
+	leaf := d.keeper.Leaf()
+	after, err := pki.AfterOf(leaf)
+	if err != nil {
+		return c
+	}
+	return seen.Certificate{Serial: pki.Serial(leaf), Created: after.Created, IssuedBefore: after.IssuedBefore}
 }
 
 // Feed implements agent.Dialer.
 func (d tapped) Feed(ctx context.Context, server string) (net.Conn, error) {
+	before := d.certificate()
 	conn, err := d.Dialer.Feed(ctx, server)
 	if err != nil {
 		return nil, err
 	}
-	return &tap{Conn: conn, n: d.n, of: d.Dialer, server: named(d.n.w.servers, server)}, nil
+	shown := d.certificate()
+	if shown != before {
+		shown = seen.Certificate{} // one of the two
+	}
+	return &tap{Conn: conn, n: d.n, shown: shown, of: d.Dialer, server: named(d.n.w.servers, server)}, nil
 }
 
 // tap is one feed connection. What is read is recorded before the agent sees it.
@@ -36,6 +57,7 @@ type tap struct {
 	n        *node
 	of       agent.Dialer
 	server   string // its name
+	shown    seen.Certificate
 	down, up frames // of the reader, and of the writer
 
 	mu    sync.Mutex // protects what follows
@@ -80,7 +102,7 @@ func (t *tap) went(m feed.Message) {
 	t.mu.Lock()
 	t.begun = true
 	t.mu.Unlock()
-	e := seen.StreamBegun{Stream: t.n.name, Kind: "feed", Filter: "cn=" + hello.CN.String(), After: hello.Cursor, Held: map[log.Scope]log.Seq{}, Server: t.server, Known: t.n.w.certificates != nil}
+	e := seen.StreamBegun{Stream: t.n.name, Kind: "feed", Filter: "cn=" + hello.CN.String(), After: hello.Cursor, Held: map[log.Scope]log.Seq{}, Server: t.server, Known: t.n.w.certificates != nil, Certificate: t.shown}
 	for _, h := range hello.Scopes {
 		e.Held[h.Scope] = h.AsOf
 	}

@@ -38,6 +38,7 @@ type certificates struct {
 	office tlsgate.Issuer
 	life   time.Duration // of servers' and nodes' certificates
 	keeper *tlsgate.Keeper
+	old    string      // the folder with the certificates of the beginning
 	out    atomic.Bool // a server's certificates are revoked, and it has no others yet
 }
 
@@ -83,14 +84,14 @@ func (c *certificates) issueAfter(name string, id matrix.Identity, life time.Dur
 	return err
 }
 
-// after is the newest revocation of an identity, asked until a server says it.
-func (c *certificates) after(id matrix.Identity) (after pki.After, err error) {
+// after is the newest revocation of an identity, asked until a server says it, or for so long.
+func (c *certificates) after(id matrix.Identity, within time.Duration) (after pki.After, err error) {
 	for begun := time.Now(); ; pause(c.w.ctx, time.Second) {
 		err = c.ask(func(ctx context.Context, api *pkiclient.Client) (err error) {
 			after, err = api.After(ctx, pki.Subject(id))
 			return err
 		})
-		if err == nil || c.w.ctx.Err() != nil || time.Since(begun) > finishing {
+		if err == nil || c.w.ctx.Err() != nil || time.Since(begun) > within {
 			return after, err
 		}
 	}
@@ -416,7 +417,7 @@ func (c *certificates) revoke(f history.Fault) error {
 	pause(w.ctx, time.Second) // certificates have times in whole seconds
 	return one(func() error {
 		w.seen.Add(f.On, seen.Process{State: "certified"})
-		after, err := c.after(id)
+		after, err := c.after(id, finishing)
 		if err == nil {
 			err = c.issueAfter(name, id, c.life, after)
 		}

@@ -37,6 +37,29 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// TestSpoil: whatever file of a folder of certificates is damaged, who has it goes on with what is in
+// memory, and an operator mends what no renewal does; a program that starts then says that it cannot.
+func TestSpoil(t *testing.T) {
+	d := disk.New(t)
+	for n := range int64(history.Spoils) {
+		for _, on := range []string{"cn1", "s1"} {
+			if on == "cn1" && n >= 8 {
+				continue // servers only
+			}
+			t.Run(fmt.Sprintf("%s %d", on, n+1), func(t *testing.T) {
+				h := history.History{Seed: 1 + uint64(n), Servers: 3, Agents: 5, Clients: 2, Duration: 55 * s, TLS: true, Faults: []history.Fault{
+					{At: 2 * s, For: 25 * s, Kind: history.Spoil, On: on, N: n + 1},
+					{At: 35 * s, For: 12 * s, Kind: history.Spoil, On: on, N: n + 1},
+					{At: 38 * s, For: s, Kind: history.Kill, On: on},
+				}}
+				if r := judged(t, h, d); r.Coverage[coverage.FolderSpoiled] == 0 {
+					t.Error("no folder was damaged")
+				}
+			})
+		}
+	}
+}
+
 // TestLieWithoutTLS: what a node says of the future is not believed.
 func TestLieWithoutTLS(t *testing.T) {
 	h := history.History{Seed: 3, Servers: 3, Agents: 5, Clients: 2, Duration: 10 * s, Faults: []history.Fault{{At: 3 * s, Kind: history.Lie, On: "cn1"}}}

@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -233,6 +234,7 @@ func (w *world) live() {
 		w.servers = append(w.servers, s)
 		w.members = append(w.members, raftstore.Member{ID: s.name, Address: s.address(peerPort)})
 	}
+	addReplicas(w)
 	for i := range w.h.Agents {
 		w.nodes = append(w.nodes, w.newNode(i))
 	}
@@ -248,8 +250,8 @@ func (w *world) live() {
 		w.fail("certificates: %v", err)
 		return
 	}
-	if err := w.keepOld(); err != nil {
-		w.fail("copies of caches: %v", err)
+	if err := errors.Join(w.keepOld(), w.certificates.keepOld()); err != nil {
+		w.fail("copies of caches and certificates: %v", err)
 		return
 	}
 	w.seen.Begin(time.Now())
