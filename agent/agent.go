@@ -69,7 +69,7 @@ func (a *Agent) build(held *contents) error {
 		}
 	}
 	choose, err := zone.New(zone.Config{
-		Servers: a.cfg.Servers, Zone: a.cfg.Zone, Ask: a.cfg.AskZone, Every: a.cfg.ZoneEvery, Settle: a.cfg.ZoneSettle, Spread: a.cfg.ZoneSpread, Jitter: a.cfg.Jitter,
+		Servers: a.cfg.Servers, Node: a.cfg.CN.String(), Zone: a.cfg.Zone, Ask: a.cfg.AskZone, Every: a.cfg.ZoneEvery, Settle: a.cfg.ZoneSettle, Spread: a.cfg.ZoneSpread, Jitter: a.cfg.Jitter,
 	})
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)

@@ -427,22 +427,22 @@ func TestSameServerFirstThenTheNext(t *testing.T) {
 	folder := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s, k := newServers(t), new(fakeKernel)
-		a, stop := running(t, folder, s, k, "one", "two")
+		a, stop := running(t, folder, s, k, "one", "two") // the order of this node is two, one
 		defer stop()
 		time.Sleep(time.Second)
 		synctest.Wait()
 		s.cut()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		s.setDown(true, "one")
+		s.setDown(true, "two")
 		s.cut()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if want := []string{"one", "one", "one", "two"}; !slices.Equal(s.dials, want) {
+		if want := []string{"two", "two", "two", "one"}; !slices.Equal(s.dials, want) {
 			t.Errorf("dials: got %v, want %v", s.dials, want)
 		}
-		if got := a.Status(); got.State != Following || got.Server != "two" || got.Resets != 1 {
-			t.Errorf("status: %s on %s with %d resets; want following on two, and only the first reset", got.State, got.Server, got.Resets)
+		if got := a.Status(); got.State != Following || got.Server != "one" || got.Resets != 1 {
+			t.Errorf("status: %s on %s with %d resets; want following on one, and only the first reset", got.State, got.Server, got.Resets)
 		}
 		for n := 1; n < len(s.hellos); n++ {
 			if a, b := s.hellos[n-1], s.hellos[n]; b.Incarnation != a.Incarnation || b.Session <= a.Session {
@@ -479,12 +479,12 @@ func TestDrainedGoesElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, k := newServers(t), new(fakeKernel)
 		s.drain = true
-		a, stop := running(t, folder, s, k, "one", "two")
+		a, stop := running(t, folder, s, k, "one", "two") // the order of this node is two, one
 		defer stop()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := a.Status(); got.State != Following || got.Server != "two" {
-			t.Errorf("after a drain: %s on %s, want following on two", got.State, got.Server)
+		if got := a.Status(); got.State != Following || got.Server != "one" {
+			t.Errorf("after a drain: %s on %s, want following on one", got.State, got.Server)
 		}
 	})
 }

@@ -56,8 +56,9 @@ type Config struct {
 	// Folder holds cache.db and belongs to one agent. It is made if it is not there.
 	Folder string
 	// Servers are the servers to follow, in any form that Dialer takes. The one that
-	// worked last is tried first, because it has what the agent needs next in memory.
-	// Then comes the next in this order. With Zone, package zone has the order.
+	// worked last is tried first, because it has what the agent needs next in memory. Then
+	// comes the next in an order that follows from CN and Zone (package zone), and not from
+	// that of this list.
 	Servers []string
 	Dialer  Dialer
 	// Zone is the name of the zone of this node; "": it has none. AskZone, required with a

@@ -28,7 +28,7 @@ func TestGoesHome(t *testing.T) {
 		s, k := newServers(t), new(fakeKernel)
 		s.zone = "east"
 		s.setDown(true, "east")
-		a, stop := running(t, folder, s, k, "west", "east", "north")
+		a, stop := running(t, folder, s, k, "west", "east", "north") // of those elsewhere, north is the first of this node
 		defer stop()
 		const soon = zone.DefaultSettle + 3*zone.DefaultEvery
 		follows := func(what, server string, away bool, moves uint64, sessions uint64) {
@@ -40,12 +40,12 @@ func TestGoesHome(t *testing.T) {
 			}
 		}
 		time.Sleep(soon)
-		follows("while no server of its zone is there", "west", true, 0, 1)
+		follows("while no server of its zone is there", "north", true, 0, 1)
 		s.mu.Lock()
 		s.lies = true
 		s.mu.Unlock()
 		time.Sleep(2 * soon)
-		follows("while one says that it is ready, and is not", "west", true, 0, 1)
+		follows("while one says that it is ready, and is not", "north", true, 0, 1)
 		s.mu.Lock()
 		s.lies = false
 		s.mu.Unlock()

@@ -67,7 +67,7 @@ var about = map[string]openapi.About{
 	"GET /trace":      {Section: aboutLookups, Answers: "step by step why one VM can reach another: `from`, `to`, `at`; each finding has one of the codes of [trace.md](trace.md); with `kernels`, what the kernels of both nodes have, asked of their agents, and which counters rose within `watch_ms` (1000; up to 10000)", Query: []string{"from", "to", "at", "kernels", "watch_ms"}, Answer: desired.Trace{}},
 
 	"GET /cluster":                       {Section: aboutCluster, Answers: "the servers, and which one leads, as this server sees it", Answer: backend.Status{}},
-	"GET /cluster/servers":               {Section: aboutCluster, Answers: "each server of the cluster with the URL of its API and its `zone`, as the servers say to each other; one that has no vote (`voter`) is a replica; `problem` if it did not say it now", Answer: []Place{}},
+	"GET /cluster/servers":               {Section: aboutCluster, Answers: "each server of the cluster with the URL of its API and its `zone`, as the servers say to each other; one that has no vote (`voter`) is a replica; `seq` is the head of its log, and `replica_lag_ns` how far a replica is behind the leader, in nanoseconds; `problem` if it did not say it now", Answer: []Place{}},
 	"POST /cluster/members":              {Section: aboutCluster, Answers: "the cluster with the new server: `{\"id\", \"address\", \"non_voter\"}`", Body: memberForm{}, Answer: backend.Status{}},
 	"DELETE /cluster/members/{id}":       {Section: aboutCluster, Answers: "the cluster without the server", Answer: backend.Status{}},
 	"POST /cluster/members/{id}/promote": {Section: aboutCluster, Answers: "the cluster: the server votes", Answer: backend.Status{}},

@@ -84,6 +84,10 @@ type Place struct {
 	Leader bool   `json:"leader"`
 	// Zone is the server's, as it said itself; "": it has none, or never said it.
 	Zone string `json:"zone,omitempty"`
+	// Seq is the head of the server's log, 0 if it did not say it now. Lag is how far it is
+	// behind the leader, in nanoseconds; 0 of a server with a vote.
+	Seq log.Seq       `json:"seq,omitempty"`
+	Lag time.Duration `json:"replica_lag_ns,omitempty"`
 	// API is the base URL, as the server itself said; "" if it never did.
 	API string `json:"api,omitempty"`
 	// Problem says why the server did not say it now.

@@ -1,8 +1,10 @@
 package zone
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -30,7 +32,10 @@ const (
 // Config configures a Chooser.
 type Config struct {
 	Servers []string // at least one, as Ask takes them
-	Zone    string   // of the node; "": none, and Ask is not called
+	// Node names the node: equal servers are tried in an order of its own, which is the
+	// same after each start and whatever the order of Servers; "": that of Servers.
+	Node string
+	Zone string // of the node; "": none, and Ask is not called
 	// Ask asks a server for its zone ("": it has none). An error means that the server is
 	// not ready; the zone counts if it is not "". It may be called from several goroutines
 	// at once.
@@ -87,10 +92,34 @@ func New(cfg Config) (*Chooser, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Node != "" {
+		cfg.Servers = orderOf(cfg.Node, cfg.Servers)
+	}
 	return &Chooser{cfg: cfg, places: make([]place, len(cfg.Servers))}, nil
 }
 
-// Prefer makes a server, by its index, the first of its equals. It is called before Next.
+// orderOf returns the servers in the order of a node: by a hash of the node and the server.
+// So as many nodes begin at one server as at another, those of a server that fails share the
+// others, and a server that is added or removed changes nothing between two others.
+func orderOf(node string, servers []string) []string {
+	type hashed struct {
+		sum    [sha256.Size]byte
+		server string
+	}
+	all := make([]hashed, 0, len(servers))
+	for _, s := range servers {
+		all = append(all, hashed{sha256.Sum256([]byte(node + "\x00" + s)), s})
+	}
+	slices.SortStableFunc(all, func(a, b hashed) int { return bytes.Compare(a.sum[:], b.sum[:]) })
+	order := make([]string, 0, len(servers))
+	for _, h := range all {
+		order = append(order, h.server)
+	}
+	return order
+}
+
+// Prefer makes a server, by its index in Config.Servers if there is no Config.Node, the first
+// of its equals. It is called before Next.
 func (c *Chooser) Prefer(server int) { c.from = server % len(c.places) }
 
 // Next returns the server to try now. The first call of a node with a zone asks all servers,

@@ -269,3 +269,83 @@ func TestAwayEnds(t *testing.T) {
 		})
 	}
 }
+
+// nodes returns the choosers of many nodes that have the same list of servers.
+func nodes(t *testing.T, n int, cfg Config) []*Chooser {
+	t.Helper()
+	all := make([]*Chooser, 0, n)
+	for i := range n {
+		cfg.Node = fmt.Sprintf("5595d88c-6e4d-4bda-b58e-%012x", i)
+		all = append(all, chooser(t, cfg))
+	}
+	return all
+}
+
+// next counts the nodes by what Next returns.
+func next(t *testing.T, all []*Chooser) map[string]int {
+	t.Helper()
+	at := make(map[string]int)
+	for _, c := range all {
+		at[c.Next(t.Context())]++
+	}
+	return at
+}
+
+// TestSpread: 1,000 nodes of the same list without zones are spread over its servers within
+// a tenth of even, whatever the order of the list, and those of a server that is lost over
+// the others within a fifth. They stay there when it comes back.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	servers := []string{"https://10.0.0.1:7420", "https://10.0.0.2:7420", "https://10.0.0.3:7420"}
+	all := nodes(t, 1000, Config{Servers: servers})
+	first := next(t, all)
+	for _, s := range servers {
+		if n := first[s]; n < 300 || n > 366 {
+			t.Errorf("%d of 1,000 nodes begin at %s", n, s)
+		}
+	}
+	reversed := slices.Clone(servers)
+	slices.Reverse(reversed)
+	var lost []*Chooser
+	for i, c := range nodes(t, 1000, Config{Servers: reversed}) {
+		of := all[i].Next(t.Context())
+		if s := c.Next(t.Context()); s != of {
+			t.Fatalf("node %d begins at %s, and with the list reversed at %s", i, of, s)
+		}
+		c.Fed()
+		if of == servers[0] {
+			lost = append(lost, c)
+		}
+	}
+	for _, c := range lost {
+		c.Failed()
+	}
+	then := next(t, lost)
+	for _, s := range servers[1:] {
+		if n, even := then[s], len(lost)/2; n < even*4/5 || n > even*6/5 {
+			t.Errorf("of %d nodes that lost their server %d go to %s", len(lost), n, s)
+		}
+	}
+	for _, c := range lost { // all servers are there again
+		c.Fed()
+	}
+	if now := next(t, lost); !maps.Equal(now, then) {
+		t.Errorf("nodes move though nothing is wrong: %v, and before %v", now, then)
+	}
+	for i, c := range lost {
+		if !c.Home() || c.Away(t.Context()) != "" {
+			t.Fatalf("node %d without a zone is drawn elsewhere", i)
+		}
+	}
+}
+
+// TestSpreadInAZone: the nodes of a zone share its servers from the start on, and begin at
+// no other.
+func TestSpreadInAZone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(map[string]string{"a": "east", "b": "west", "c": "east", "d": "west"})
+	at := next(t, nodes(t, 1000, Config{Servers: []string{"a", "b", "c", "d"}, Zone: "west", Ask: w.ask}))
+	if at["b"] < 450 || at["d"] < 450 || at["b"]+at["d"] != 1000 {
+		t.Errorf("1,000 nodes of the zone begin at %v", at)
+	}
+}

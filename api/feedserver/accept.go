@@ -45,13 +45,13 @@ func (s *Server) Serve(conn net.Conn, early []byte, who matrix.Identity, ended f
 			return
 		}
 		// A new goroutine: the stack that grew for the hello is not kept for reading.
-		s.running.Go(func() { end(u.receive(reader)) })
+		s.running.Go(func() { u.receive(reader, end) })
 	})
 }
 
 // accept reads the hello and starts the subscriber. The caller must then receive its
 // frames.
-func (s *parts) accept(conn net.Conn, early []byte, who matrix.Identity) (*subscriber, *feed.Reader, error) {
+func (s *parts) accept(conn net.Conn, early []byte, who matrix.Identity) (*subscriber, *frames, error) {
 	if err := conn.SetDeadline(time.Now().Add(helloTime)); err != nil {
 		return nil, nil, err
 	}
@@ -63,8 +63,9 @@ func (s *parts) accept(conn net.Conn, early []byte, who matrix.Identity) (*subsc
 	if len(early) > 0 {
 		r = io.MultiReader(bytes.NewReader(early), conn)
 	}
-	reader := feed.NewReader(bufio.NewReaderSize(r, readerBytes))
-	hello, err := readHello(reader)
+	reader := &frames{buffer: bufio.NewReaderSize(r, readerBytes)}
+	reader.reader = feed.NewReader(reader.buffer)
+	hello, err := readHello(reader.reader)
 	if err != nil {
 		return nil, nil, err
 	}

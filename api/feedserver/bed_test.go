@@ -64,7 +64,14 @@ func (b *bed) serve(conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	return u.receive(reader)
+	return received(u, reader)
+}
+
+// received runs a subscriber until its stream is over, and returns why it is.
+func received(u *subscriber, r *frames) error {
+	over := make(chan error, 1)
+	u.receive(r, func(err error) { over <- err })
+	return <-over
 }
 
 // connect is a feed of the bed's server over a pipe.

@@ -21,9 +21,9 @@
 // A lower part knows of an upper one only functions that it was given: a dispatcher
 // runs tasks, a session wakes its sender.
 //
-// New starts nothing. Each subscriber has one goroutine, which receives the CN's
-// frames. A few workers write to all of them. The watcher's goroutine runs while there
-// are subscribers. A subscriber has no queue, only a position in the log; a slow reader
-// costs a socket buffer. Wait returns when all goroutines have ended, after Drain or
-// Abort.
+// New starts nothing. Each subscriber has one goroutine at a time, which receives the CN's
+// frames: after each a new one, whose stack is small. A few workers write to all of them.
+// The watcher's goroutine runs while there are subscribers. A subscriber has no queue, only
+// a position in the log; a slow reader costs a socket buffer. Wait returns when all
+// goroutines have ended, after Drain or Abort.
 package feedserver

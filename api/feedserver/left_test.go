@@ -140,7 +140,7 @@ func TestFeedLeftAndBackWhileAway(t *testing.T) {
 	leaveAndReturn(b, mac)
 	c := apitest.Connect(func(conn net.Conn) {
 		if u, reader, err := b.feed.accept(conn, nil, matrix.Identity{Role: matrix.CN, UUID: apitest.CN1}); err == nil {
-			_ = u.receive(reader)
+			_ = received(u, reader)
 		}
 	})
 	b.Sync(t, c, m)

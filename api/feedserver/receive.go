@@ -1,6 +1,7 @@
 package feedserver
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"time"
@@ -17,10 +18,49 @@ const (
 	silenceTime = 15 * time.Second // without a frame, the connection ends; subscribers ping more often (feed.PingEvery)
 )
 
-// receive handles the subscriber's frames until one side ends the connection, and
-// returns when the stream is over; nil after a drain.
-func (u *subscriber) receive(r *feed.Reader) error {
-	err := u.receiveFrames(r)
+// frames reads what a subscriber sends.
+type frames struct {
+	buffer *bufio.Reader // of the connection
+	reader *feed.Reader  // of buffer
+}
+
+// receive handles the subscriber's frames until one side ends the connection. It calls end
+// when the stream is over: with nil after a drain.
+//
+// It waits for frames in a goroutine that has done nothing else, and handles what has come
+// in it: then it goes on in a new one. So an idle subscriber has a stack of the least size,
+// of which there may be ten thousand, and not the one that grew for a frame, which is twice
+// as large.
+func (u *subscriber) receive(r *frames, end func(error)) {
+	err := u.await(r)
+	if err == nil {
+		err = u.receiveFrames(r)
+	}
+	if err == nil {
+		u.s.running.Go(func() { u.receive(r, end) })
+		return
+	}
+	end(u.finish(err))
+}
+
+// await waits until the subscriber sends something. Its stack is kept all the time: it calls
+// nothing that needs a large one.
+func (u *subscriber) await(r *frames) error {
+	if err := u.bound(); err != nil {
+		return err
+	}
+	if _, err := r.buffer.Peek(1); err != nil {
+		return fmt.Errorf("from the subscriber: %w", err)
+	}
+	return nil
+}
+
+// bound bounds how long the next frame may take.
+func (u *subscriber) bound() error { return u.conn.SetReadDeadline(time.Now().Add(silenceTime)) }
+
+// finish ends the stream after an error of receiving, and returns why it is over; nil after
+// a drain.
+func (u *subscriber) finish(err error) error {
 	u.conn.Close() // so that no run waits for the socket
 	u.task.wake(wakeEnd)
 	<-u.over
@@ -34,47 +74,55 @@ func (u *subscriber) receive(r *feed.Reader) error {
 	return u.err
 }
 
-// receiveFrames handles the subscriber's frames until the connection ends.
-func (u *subscriber) receiveFrames(r *feed.Reader) error {
+// receiveFrames handles the frame that has begun to come, and those that came with it.
+func (u *subscriber) receiveFrames(r *frames) error {
 	for {
-		if err := u.conn.SetReadDeadline(time.Now().Add(silenceTime)); err != nil {
+		if err := u.bound(); err != nil {
 			return err
 		}
-		f, err := r.Next()
+		f, err := r.reader.Next()
 		if err != nil {
 			return fmt.Errorf("from the subscriber: %w", err)
 		}
-		u.s.sessions.noteFrame(u.session)
-		m, err := feed.Decode(f)
-		if errors.Is(err, feed.ErrUnknownType) {
-			continue
-		}
-		if err != nil {
+		if err := u.handle(f); err != nil || r.buffer.Buffered() == 0 {
 			return err
 		}
-		switch m := m.(type) {
-		case *feed.Watermark:
-			if err := u.s.sessions.take(u.session, *m); err != nil {
-				u.disbelieve(err)
-				<-u.over // the last frame has the reason
-				return err
-			}
-		case *feed.Condition:
-			u.s.sessions.noteCondition(u.session, m, u.s.logger)
-		case *feed.Again:
-			u.ask(m)
-		case *feed.Ping:
-			u.task.wake(wakePing)
-		case *feed.Ring:
-			u.tellVMMs(u.ringsFor(m))
-		case *feed.Response, *feed.Inventory:
-			u.tellVMMs(m)
-		case *feed.Report:
-			// This version does not use Reports; they are not an error.
-		default:
-			return fmt.Errorf("%T from a subscriber: %w", m, feed.ErrFrame)
-		}
 	}
+}
+
+// handle handles one frame.
+func (u *subscriber) handle(f feed.Frame) error {
+	u.s.sessions.noteFrame(u.session)
+	m, err := feed.Decode(f)
+	if errors.Is(err, feed.ErrUnknownType) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch m := m.(type) {
+	case *feed.Watermark:
+		if err := u.s.sessions.take(u.session, *m); err != nil {
+			u.disbelieve(err)
+			<-u.over // the last frame has the reason
+			return err
+		}
+	case *feed.Condition:
+		u.s.sessions.noteCondition(u.session, m, u.s.logger)
+	case *feed.Again:
+		u.ask(m)
+	case *feed.Ping:
+		u.task.wake(wakePing)
+	case *feed.Ring:
+		u.tellVMMs(u.ringsFor(m))
+	case *feed.Response, *feed.Inventory:
+		u.tellVMMs(m)
+	case *feed.Report:
+		// This version does not use Reports; they are not an error.
+	default:
+		return fmt.Errorf("%T from a subscriber: %w", m, feed.ErrFrame)
+	}
+	return nil
 }
 
 // disbelieve records that a CN's report about itself cannot be true, and ends its

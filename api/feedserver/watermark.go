@@ -29,20 +29,21 @@ type sentBookmark struct {
 type verifier struct {
 	cluster   log.UUID       // of the log that is sent
 	hello     log.Cursor     // the position in the hello
-	begun     bool           // the hello was checked; watermarks wait until then
 	first     log.Seq        // the lowest seq sent since the last reset
 	most      log.Seq        // the highest; 0: none yet
 	bookmarks []sentBookmark // the last of them, oldest first
 	// stale is the seq up to which a watermark may be from before the last reset. It
 	// becomes 0 with the first watermark from after it.
-	stale   log.Seq
-	current bool // a watermark of the log that is sent has arrived: it cannot be of another any more
+	stale log.Seq
 	// applied is the highest accepted seq since the last reset. A lower one can only be
 	// 0: an agent that found its view wrong knows nothing.
 	applied log.Seq
 	// checked is that of the session's first watermark. Agents of earlier versions keep
 	// it over a reset, so it may be of a longer log. It is ignored.
-	checked      log.Seq
+	checked log.Seq
+	// Together, because there is one of these for each subscriber.
+	begun        bool // the hello was checked; watermarks wait until then
+	current      bool // a watermark of the log that is sent has arrived: it cannot be of another any more
 	checkedKnown bool // a first watermark arrived
 }
 

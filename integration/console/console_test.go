@@ -33,7 +33,7 @@ func TestViews(t *testing.T) {
 	network := first(t, ctx, api, "/networks", url.Values{"fabric": {"true"}})
 	for _, c := range []struct{ name, view, shown string }{
 		{"overview", "", "document.querySelector('.allwell, .problems') && document.querySelectorAll('.spark').length === 4 && document.querySelector('.fresh.live')"},
-		{"cluster", "#/cluster", "document.querySelectorAll('main tbody tr').length === 3 && main.innerText.includes('Leader')"},
+		{"cluster", "#/cluster", "document.querySelectorAll('main tbody tr').length === 3 && main.innerText.includes('Leader') && [...document.querySelectorAll('main tbody tr')].every((r) => r.cells[2].innerText === '–' && /^[0-9,]+ entries$/.test(r.cells[4].innerText))"},
 		{"log", "#/log", "document.querySelectorAll('.row:not([hidden])').length > 10 && pulse.innerText.startsWith('live')"},
 		{"cns", "#/cns", "document.querySelector('canvas').getAttribute('aria-label').startsWith('Map of 2 compute nodes: 2 up to date')"},
 		{"vnets", "#/vnets", "document.querySelector('main canvas') && main.innerText.includes('12 links programmed') && document.querySelectorAll('main tbody tr').length === 4"},

@@ -3,22 +3,40 @@
 import { bytes, clear, duration, el, headOf, notice, number, table, value } from './dom.js';
 import { freshness, head as viewHead, when } from './parts.js';
 
+const placesMs = 5000; // between two questions that this server puts to each other one
+
 export function enter(main, { reader, at }) {
   const place = el('div', {});
   const fresh = freshness(reader, 0);
   main.append(viewHead('Cluster', fresh, () => ['cluster', 'status']), at ? notice('The cluster is shown as it is now.') : '', place);
   let before = '';
-  const off = reader.onCluster((s) => {
-    fresh.got(true);
-    const now = JSON.stringify(s);
-    if (now === before) return;
+  let asked = -placesMs;
+  let status = null;
+  let places = []; // what the servers say of themselves: zones, and how far they are
+  let left = false;
+  const redraw = () => {
+    const now = JSON.stringify([status, places]);
+    if (left || now === before) return;
     before = now;
-    draw(place, s);
+    draw(place, status, places);
+  };
+  const learn = async () => {
+    try { places = await reader.get('/cluster/servers'); } catch { places = []; } // the rest of the page says whether the server answers
+    redraw();
+  };
+  const stop = reader.onCluster((s) => {
+    fresh.got(true);
+    status = s;
+    redraw();
+    if (performance.now() - asked < placesMs) return;
+    asked = performance.now();
+    learn();
   });
+  const off = () => { left = true; stop(); };
   return () => { off(); fresh.leave(); };
 }
 
-function draw(place, s) {
+function draw(place, s, places) {
   const d = s.detail || {};
   const head = headOf(s);
   const ns = (n) => duration((n || 0) / 1e6);
@@ -38,12 +56,22 @@ function draw(place, s) {
     card('Writes', number(d.proposals_total || 0), [['batches', number(d.batches_total || 0)], ['queued', number(d.proposals_queued || 0)], ['refused', number(d.refused_total || 0)], ['sent on', number(d.forwarded_total || 0)], ['too many at once', number(d.overloaded_total || 0)]]),
     card('Kept', d.retention ? ns(d.retention.age_ns) : '–', d.retention ? [['entries at least', number(d.retention.events)], ['bytes at most', bytes(d.retention.bytes)]] : [])));
   const compared = new Map((d.compared || []).map((c) => [c.id, c]));
-  place.append(table('Servers', ['Server', 'Role', 'Peer address', 'State compared at', 'Verdict'], s.members.map((m) => {
+  const said = new Map(places.map((p) => [p.id, p]));
+  const furthest = Math.max(0, ...places.map((p) => p.seq || 0));
+  place.append(table('Servers', ['Server', 'Role', 'Zone', 'Peer address', 'Lag', 'State compared at', 'Verdict'], s.members.map((m) => {
     const c = compared.get(m.id);
     const verdict = m.id === s.id ? 'this one' : !c ? 'not compared yet' : c.error ? `not compared: ${c.error}` : c.differs ? 'DIFFERS' : c.raft_index ? 'equal' : 'not compared yet';
     const role = m.leader || m.id === s.leader_id ? 'leader' : m.voter ? 'voter' : 'replica (no vote)';
-    return [m.id, role, m.address, m.id === s.id ? `#${number(head)}` : c && c.seq ? `#${number(c.seq)}` : '–', verdict];
+    const p = said.get(m.id);
+    return [m.id, role, (p && p.zone) || '–', m.address, p ? lagOf(p, furthest, ns) : '–', m.id === s.id ? `#${number(head)}` : c && c.seq ? `#${number(c.seq)}` : '–', verdict];
   })));
+}
+
+// lagOf says how far a server is behind the one that has most entries, and a replica how long.
+function lagOf(p, furthest, ns) {
+  if (!p.seq) return p.problem ? `no answer: ${p.problem}` : '–';
+  const entries = `${number(furthest - p.seq)} entries`;
+  return p.voter ? entries : `${entries}, ${ns(p.replica_lag_ns)}`;
 }
 
 function card(title, big, rows) {

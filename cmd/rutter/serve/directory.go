@@ -13,6 +13,7 @@ import (
 	"rutter/api/backend"
 	"rutter/api/liveness"
 	"rutter/api/support"
+	"rutter/log"
 	"rutter/log/zonename"
 )
 
@@ -37,22 +38,28 @@ const maxURL = 300
 type directory struct {
 	status func() backend.Status
 	peers  liveness.Peers
-	own    said
+	own    said                            // without its progress
+	at     func() (log.Seq, time.Duration) // Seq and Lag of own now
 
 	mu    sync.Mutex      // protects known
 	known map[string]said // what each member said last
 }
 
 // said is what a server says of itself to the others. A server of an older program says no
-// zone.
+// zone, and one of a program before that not how far it is.
 type said struct {
 	API  string `json:"api"` // URL
 	Zone string `json:"zone,omitempty"`
+	// Seq is the head of its log, and Lag how far it is behind the leader, in nanoseconds,
+	// if it is a replica: raftstore.Status has both.
+	Seq log.Seq       `json:"seq,omitempty"`
+	Lag time.Duration `json:"lag_ns,omitempty"`
 }
 
 // newDirectory makes the directory of a server whose API listens at listener. asked is the
-// setting, peer the address that other servers dial.
-func newDirectory(status func() backend.Status, peers liveness.Peers, secure bool, inZone, asked string, listener net.Addr, peer string) *directory {
+// setting, peer the address that other servers dial. at is called for each answer, from any
+// goroutine.
+func newDirectory(status func() backend.Status, peers liveness.Peers, at func() (log.Seq, time.Duration), secure bool, inZone, asked string, listener net.Addr, peer string) *directory {
 	scheme := "http"
 	if secure {
 		scheme = "https"
@@ -63,12 +70,19 @@ func newDirectory(status func() backend.Status, peers liveness.Peers, secure boo
 		host, _, _ = net.SplitHostPort(peer) // it listens at every address, so at this one too
 	}
 	u := url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port)}
-	return &directory{status: status, peers: peers, own: said{u.String(), inZone}, known: make(map[string]said)}
+	return &directory{status: status, peers: peers, own: said{API: u.String(), Zone: inZone}, at: at, known: make(map[string]said)}
 }
 
 // answer answers askAPI.
 func (d *directory) answer([]byte) ([]byte, error) {
-	return json.Marshal(d.own)
+	return json.Marshal(d.now())
+}
+
+// now is what this server says of itself.
+func (d *directory) now() said {
+	own := d.own
+	own.Seq, own.Lag = d.at()
+	return own
 }
 
 // run asks until ctx ends.
@@ -94,14 +108,14 @@ func (d *directory) places(ctx context.Context) []api.Place {
 	for i, m := range members {
 		asking.Go(func() {
 			places[i] = api.Place{ID: m.ID, Peer: m.Address, Voter: m.Voter, Leader: m.Leader}
-			of := d.own
+			of := d.now()
 			if m.ID != d.peers.Self() {
 				var err error
 				if of, err = d.ask(ctx, m); err != nil {
 					of, places[i].Problem = d.last(m.ID), support.Printable(err.Error())
 				}
 			}
-			places[i].API, places[i].Zone = of.API, of.Zone
+			places[i].API, places[i].Zone, places[i].Seq, places[i].Lag = of.API, of.Zone, of.Seq, of.Lag
 		})
 	}
 	asking.Wait()
@@ -110,7 +124,7 @@ func (d *directory) places(ctx context.Context) []api.Place {
 	known := make(map[string]said)
 	for _, p := range places { // of members that went, nothing stays
 		if p.API != "" {
-			known[p.ID] = said{p.API, p.Zone}
+			known[p.ID] = said{API: p.API, Zone: p.Zone} // how far it was is soon wrong
 		}
 	}
 	d.known = known
@@ -123,8 +137,8 @@ func (d *directory) last(id string) said {
 	return d.known[id]
 }
 
-// errPlace: a server answers with what is no URL, or names no zone.
-var errPlace = errors.New("its answer is no URL of an API, or its zone has no name of a zone")
+// errPlace: a server answers with what is no URL, names no zone, or is ahead of its leader.
+var errPlace = errors.New("its answer is no URL of an API, its zone has no name of a zone, or its lag is negative")
 
 func (d *directory) ask(ctx context.Context, m backend.Member) (of said, err error) {
 	ctx, cancel := context.WithTimeout(ctx, directoryWithin)
@@ -140,7 +154,7 @@ func (d *directory) ask(ctx context.Context, m backend.Member) (of said, err err
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" || u.User != nil || u.RawQuery != "" {
 		return said{}, errPlace
 	}
-	if of.Zone != "" && zonename.Check(of.Zone) != nil {
+	if of.Lag < 0 || of.Zone != "" && zonename.Check(of.Zone) != nil {
 		return said{}, errPlace
 	}
 	return of, nil

@@ -169,7 +169,7 @@ func Open(cfg Options) (_ *Server, err error) {
 	}
 	gate := newGate(backend, cfg.CNNetworks)
 	s.compare = newAddressWatch(cfg.ServiceAddresses, peersAdapter{s.store}, logger)
-	s.places = newDirectory(backend.Status, peersAdapter{s.store}, cfg.TLS != "", cfg.Zone, cfg.API, s.apiListener.Addr(), s.store.Status().Address)
+	s.places = newDirectory(backend.Status, peersAdapter{s.store}, s.progress, cfg.TLS != "", cfg.Zone, cfg.API, s.apiListener.Addr(), s.store.Status().Address)
 	answers := map[byte]func([]byte) ([]byte, error){askPlaces: s.answerPlaces, askAddresses: s.compare.answer, askAPI: s.places.answer}
 	if s.vmms, err = newVMMService(backend, s.fabric, cfg.CNPort, gate, s.tls, answers, logger); err != nil {
 		return nil, err
@@ -340,6 +340,11 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	err := g.Wait()
 	return errors.Join(err, s.store.Close(), s.audit.Close())
+}
+
+// progress returns the head of this server's log, and how far a replica is behind the leader.
+func (s *Server) progress() (head log.Seq, lag time.Duration) {
+	return s.store.Head().Seq, s.store.Status().Lag
 }
 
 // Collectors are the metrics of GET /metrics.

@@ -59,13 +59,9 @@ func (s *suite) fan(ctx context.Context, agents, rate int) (o agentsim.FanOutcom
 
 // printMemory prints what the servers held, some ten times.
 func printMemory(all []agentsim.Usage) {
-	const mega = 1 << 20
 	for i, u := range all {
 		if i%max(len(all)/10, 1) == 0 {
-			for j := range u.Resident {
-				u.Resident[j], u.HeapUsed[j] = u.Resident[j]/mega, u.HeapUsed[j]/mega
-			}
-			fmt.Fprintf(os.Stderr, "at %4.0f s: resident MB %v, heap in use MB %v, collections %v\n", u.Seconds, u.Resident, u.HeapUsed, u.Cycles)
+			fmt.Fprintf(os.Stderr, "at %4.0f s: resident MB %v, heap in use MB %v, collections %v\n", u.Seconds, megas(u.Resident), megas(u.HeapUsed), u.Cycles)
 		}
 	}
 }

@@ -11,12 +11,19 @@ import (
 	"time"
 )
 
-// usageEvery is the time between two samples of memory.
-const usageEvery = time.Second
+const (
+	// usageEvery is the time between two samples of memory.
+	usageEvery = time.Second
+	// scrapeEvery is the number of samples for which the servers are asked for their metrics
+	// once: answering costs them processor time, which is measured meanwhile. Prometheus
+	// asks less often.
+	scrapeEvery = 5
+)
 
 // Usage is a sample of the servers' memory, in bytes, in their order. Resident memory
 // rises up to the size at which the next garbage collection is due, and stays there.
-// Heap in use falls at each collection.
+// Heap in use falls at each collection; it and the collections are those of the last multiple
+// of scrapeEvery samples.
 type Usage struct {
 	Seconds  float64 `json:"s"`
 	Resident []int64 `json:"resident"`
@@ -32,19 +39,26 @@ func (s *Scenario) watchMemory(ctx context.Context) (stop func() []Usage) {
 	begin := time.Now()
 	go func() {
 		var all []Usage
+		var heap, cycles []int64 // of the last time that the servers were asked
 		tick := time.NewTicker(usageEvery)
 		defer tick.Stop()
 		for {
 			u := Usage{Seconds: time.Since(begin).Seconds()}
+			if len(all)%scrapeEvery == 0 {
+				heap, cycles = nil, nil
+			}
 			for i, p := range s.Cluster.Servers {
 				if p.Program == "" {
 					continue
 				}
-				metrics, _ := metricsOf(ctx, s.Cluster.Client.Servers()[i]) // without them the values are 0
 				u.Resident = append(u.Resident, Resident(p.PID()))
-				u.HeapUsed = append(u.HeapUsed, metric(metrics, "go_memstats_heap_inuse_bytes"))
-				u.Cycles = append(u.Cycles, metric(metrics, "go_gc_duration_seconds_count"))
+				if len(all)%scrapeEvery == 0 {
+					metrics, _ := metricsOf(ctx, s.Cluster.Client.Servers()[i]) // without them the values are 0
+					heap = append(heap, metric(metrics, "go_memstats_heap_inuse_bytes"))
+					cycles = append(cycles, metric(metrics, "go_gc_duration_seconds_count"))
+				}
 			}
+			u.HeapUsed, u.Cycles = heap, cycles
 			all = append(all, u)
 			select {
 			case <-tick.C:
