@@ -179,7 +179,7 @@ func TestForgottenIDsLeaveTheFile(t *testing.T) {
 	write := func(results []window.Result, trimmed log.UUID) {
 		t.Helper()
 		err := db.Update(func(tx *bbolt.Tx) error {
-			return window.Write(tx, []*window.Batch{{Results: results, Trimmed: trimmed}}, new(log.Room))
+			return window.Write(tx, []*window.Batch{{Results: results, Trimmed: trimmed}}, new(log.Room), func() {})
 		})
 		if err != nil {
 			t.Fatal(err)

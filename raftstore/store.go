@@ -212,6 +212,7 @@ func (s *Store) openFiles() error {
 	if err := distrust.Clear(s.cfg.Dir); err != nil {
 		return err
 	}
+	c.GiveBack()
 	s.logger.Info("store opened", "dir", s.cfg.Dir, "seq", c.Head.Seq, "raft_index", c.Head.Applied, "replay", last-min(last, c.Head.Applied), "took", time.Since(begun))
 	return nil
 }

@@ -162,7 +162,7 @@ var importTable = []row{
 		why:   "agreement and keeping know nothing of HTTP or of compute nodes",
 	},
 	{
-		pkg: "raftstore/history", may: []string{"log", "projections", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/disk", "raftstore/internal/raftlog", "raftstore/internal/readahead", "raftstore/internal/window"},
+		pkg: "raftstore/history", may: []string{"log", "projections", "raftstore/internal/boltfile", "raftstore/internal/changesdb", "raftstore/internal/disk", "raftstore/internal/makeway", "raftstore/internal/raftlog", "raftstore/internal/readahead", "raftstore/internal/window"},
 		tests: []string{"projections/desired", "projections/rules"},
 		why:   "reading the past needs the file, not the server that writes it",
 	},
@@ -179,7 +179,7 @@ var importTable = []row{
 		why: "who may write when is known without knowing what a change does",
 	},
 	{
-		pkg: "raftstore/internal/changesdb", may: []string{"log", "projections", "raftstore/internal/boltfile", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/readahead", "raftstore/internal/window", "raftstore/skipped"},
+		pkg: "raftstore/internal/changesdb", may: []string{"log", "projections", "raftstore/internal/boltfile", "raftstore/internal/digest", "raftstore/internal/disk", "raftstore/internal/makeway", "raftstore/internal/metarow", "raftstore/internal/notify", "raftstore/internal/readahead", "raftstore/internal/window", "raftstore/skipped"},
 		why: "the file has one writer and one form, whatever is applied to it",
 	},
 	{
@@ -209,6 +209,10 @@ var importTable = []row{
 	{
 		pkg: "raftstore/internal/lag", may: []string{"log"},
 		why: "how far a replica is behind is judged from positions and times alone, so that it can be tested without servers",
+	},
+	{
+		pkg: "raftstore/internal/makeway",
+		why: "work beside the path of a change rests alike, whatever it works on",
 	},
 	{
 		pkg: "raftstore/internal/metarow", may: []string{"log", "raftstore/internal/disk"},

@@ -236,7 +236,7 @@ func (w *FolderWriter) flush() error {
 		return err
 	}
 	return w.update(func(tx *bbolt.Tx) error {
-		key, b, err := nextBlock(tx)
+		key, b, err := nextBlock(tx, nil)
 		if err != nil || b == nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/makeway"
 	"rutter/raftstore/internal/readahead"
 )
 
@@ -104,11 +105,12 @@ func scanEvent(version byte, b []byte, add func(hash uint32)) error {
 type block []byte
 
 // makeBlock computes the block of the events first to last, of one segment.
-func makeBlock(tx *bbolt.Tx, version byte, first, last log.Seq) (block, error) {
+func makeBlock(tx *bbolt.Tx, version byte, first, last log.Seq, rests *makeway.Work) (block, error) {
 	entries := make([]uint64, 0, 8*int(last-first+1))
 	cursor := tx.Bucket(changesdb.BucketEvents).Cursor()
 	want := first
 	for key, row := cursor.Seek(changesdb.SeqKey(first)); want <= last; key, row = cursor.Next() {
+		rests.Step()
 		s, err := changesdb.ReadEvent(want, key, row)
 		if err != nil {
 			return nil, err
@@ -209,7 +211,7 @@ func (c *blocks) get(tx *bbolt.Tx, segment uint64, first, last log.Seq) (block, 
 	}
 	first = max(first, log.Seq(segment*SegmentEvents)+1)
 	end := log.Seq((segment + 1) * SegmentEvents)
-	b, err := makeBlock(tx, indexVersion, first, min(last, end))
+	b, err := makeBlock(tx, indexVersion, first, min(last, end), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"rutter/log"
 	"rutter/raftstore/internal/changesdb"
+	"rutter/raftstore/internal/makeway"
 )
 
 const (
@@ -37,14 +38,15 @@ func (k *Indexer) Build(ctx context.Context) error {
 		begun := time.Now()
 		var key []byte
 		var b block
+		rests := makeway.Begin()
 		err := k.Files.View(func(tx *bbolt.Tx) (err error) {
-			key, b, err = nextBlock(tx)
+			key, b, err = nextBlock(tx, rests)
 			return err
 		})
 		if err != nil || b == nil {
 			return err
 		}
-		pause := time.After(indexPace * time.Since(begun))
+		pause := time.After(indexPace * (time.Since(begun) - rests.Rested()))
 		err = k.Persister.Upkeep(ctx, epoch, func(tx *bbolt.Tx) error { return putBlock(tx, key, b) })
 		if err != nil {
 			return fmt.Errorf("index of the past: %w", err)
@@ -70,7 +72,7 @@ func putBlock(tx *bbolt.Tx, key []byte, b block) error {
 // nextBlock computes the block of the first full segment after the last one that has a
 // block; if there is none, that of a segment whose block an older program wrote; nil if
 // there is no such segment either.
-func nextBlock(tx *bbolt.Tx) (key []byte, b block, err error) {
+func nextBlock(tx *bbolt.Tx, rests *makeway.Work) (key []byte, b block, err error) {
 	h, _, err := changesdb.ReadMeta(tx)
 	if err != nil || h.Seq == 0 {
 		return nil, nil, err
@@ -88,7 +90,7 @@ func nextBlock(tx *bbolt.Tx) (key []byte, b block, err error) {
 			return nil, nil, nil
 		}
 	}
-	b, err = makeBlock(tx, indexVersion, from, to)
+	b, err = makeBlock(tx, indexVersion, from, to, rests)
 	return segmentKey(segment), b, err
 }
 

@@ -127,9 +127,9 @@ func TestOldIndexIsReplaced(t *testing.T) {
 		if err := db.Update(func(tx *bbolt.Tx) error {
 			key, b := segmentKey(0), block(nil)
 			if version == indexFirst {
-				b, err = makeBlock(tx, version, 1, SegmentEvents)
+				b, err = makeBlock(tx, version, 1, SegmentEvents, nil)
 			} else {
-				key, b, err = nextBlock(tx)
+				key, b, err = nextBlock(tx, nil)
 			}
 			if err != nil || b == nil || b[4] != version {
 				return fmt.Errorf("no block of version %d to write: %w", version, err)
@@ -148,7 +148,7 @@ func TestOldIndexIsReplaced(t *testing.T) {
 		t.Error("a block that upkeep replaced was not used")
 	}
 	if err := db.View(func(tx *bbolt.Tx) error {
-		if _, b, err := nextBlock(tx); b != nil || err != nil {
+		if _, b, err := nextBlock(tx, nil); b != nil || err != nil {
 			t.Errorf("upkeep goes on: %v", err)
 		}
 		return nil

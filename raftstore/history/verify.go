@@ -280,7 +280,7 @@ func (v *verifier) index() error {
 		if row[4] > indexVersion {
 			return nil // a block of a newer program
 		}
-		b, err := makeBlock(v.tx, row[4], from, to)
+		b, err := makeBlock(v.tx, row[4], from, to, nil)
 		if err == nil && !bytes.Equal(b.seal(key), row) {
 			err = fmt.Errorf("the index of the entries %d to %d is not theirs", from, to)
 		}

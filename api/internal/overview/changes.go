@@ -86,8 +86,8 @@ type counter struct {
 }
 
 // read counts the entries that are new, and returns how many came, those that were skipped
-// among them. A log that was replaced is counted anew.
-func (c *counter) read(now time.Time) (came uint64, err error) {
+// among them, with a pause after each readEntries. A log that was replaced is counted anew.
+func (c *counter) read(now time.Time, pause time.Duration) (came uint64, err error) {
 	head := c.store.Head()
 	if c.known && c.store.CheckCursor(c.at) != nil && !errors.Is(c.store.CheckCursor(c.at), log.ErrCompacted) {
 		*c = counter{store: c.store}
@@ -117,6 +117,7 @@ func (c *counter) read(now time.Time) (came uint64, err error) {
 			}
 			c.at = log.Cursor{Cluster: head.Cluster, Seq: e.Seq, Chain: e.Hash.Prefix()}
 		}
+		time.Sleep(pause)
 	}
 	return came, nil
 }

@@ -92,12 +92,18 @@ func (o *Overview) Routes() []rest.Route {
 	return []rest.Route{{Method: "GET", Pattern: "/overview", Serve: o.get}}
 }
 
-// Run takes a sample at once and then every SampleEvery, until ctx ends.
+// Run takes a sample at once and then every SampleEvery, until ctx ends. Between them it
+// counts what came, while the store still has that in memory: the entries of a whole
+// SampleEvery at once would hold up the writes of a server with few processors.
 func (o *Overview) Run(ctx context.Context) {
-	ticks := time.NewTicker(SampleEvery)
+	ticks := time.NewTicker(countEvery)
 	defer ticks.Stop()
-	for {
-		o.sample(ctx)
+	for n := 0; ; n++ {
+		if n%int(SampleEvery/countEvery) == 0 {
+			o.sample(ctx)
+		} else {
+			o.count()
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -105,6 +111,20 @@ func (o *Overview) Run(ctx context.Context) {
 		}
 	}
 }
+
+// countEvery is the time between two counts of what came. It divides SampleEvery.
+const countEvery = time.Second
+
+// count counts what came. The next answer tells of an error.
+func (o *Overview) count() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	came, _ := o.counter.read(time.Now(), countPause)
+	o.writes += float64(came)
+}
+
+// countPause is the rest after each part of what is counted beside requests.
+const countPause = time.Millisecond
 
 // sample adds a moment to the history.
 func (o *Overview) sample(ctx context.Context) {
@@ -151,7 +171,7 @@ func (o *Overview) makeLocked(ctx context.Context) *Form {
 	now := time.Now()
 	st := o.cfg.Store.Status()
 	f := &Form{Server: st.ID, Leader: st.Leader, Time: log.TimeOf(now), Head: o.cfg.Store.Head().Seq}
-	came, err := o.counter.read(now)
+	came, err := o.counter.read(now, 0)
 	o.writes += float64(came)
 	f.Problems = ofServer(&st, o.cfg.Age(), o.cfg.NotReady(), o.cfg.Store.Serving(), o.cfg.Warnings())
 	if err != nil {

@@ -77,7 +77,7 @@ func TestChangesOfTheLastHour(t *testing.T) {
 		w.store.Tag(t, fmt.Sprintf("tag%d", i))
 	}
 	c := &w.counter
-	if came, err := c.read(now); err != nil || came != 0 {
+	if came, err := c.read(now, 0); err != nil || came != 0 {
 		t.Fatalf("the first reading found %d new entries, %v", came, err)
 	}
 	if f := c.form(now); f.Entries != 5 || len(f.Kinds) != 1 || f.Kinds[0].Create != 5 || len(f.Actors) != 1 || f.Actors[0].Entries != 5 {
@@ -86,7 +86,7 @@ func TestChangesOfTheLastHour(t *testing.T) {
 	now = now.Add(30 * time.Minute)
 	w.store.Tag(t, "later")
 	for range 2 {
-		if _, err := c.read(now); err != nil {
+		if _, err := c.read(now, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestChangesOfTheLastHour(t *testing.T) {
 	}
 	// Another log is counted anew.
 	w.store.Replace(t, apitest.UUID(9), 0, 3)
-	if _, err := c.read(now); err != nil {
+	if _, err := c.read(now, 0); err != nil {
 		t.Fatal(err)
 	}
 	if c.at.Cluster != apitest.UUID(9) {
@@ -371,7 +371,7 @@ func BenchmarkCount(b *testing.B) {
 	}
 	for b.Loop() {
 		c := counter{store: m}
-		if _, err := c.read(time.Now()); err != nil {
+		if _, err := c.read(time.Now(), 0); err != nil {
 			b.Fatal(err)
 		}
 	}

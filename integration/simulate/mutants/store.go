@@ -6,8 +6,8 @@ import "rutter/integration/simulate/history"
 var store = []Mutant{
 	{
 		Name: "head-before-data", File: "raftstore/internal/changesdb/persister.go",
-		Old:    "\t\treturn p.update(h.DB, func(tx *bbolt.Tx) error {\n\t\t\treturn errors.Join(p.write(tx, w, &next), p.fails(\"persist\"))",
-		New:    "\t\tif err := h.DB.Update(func(tx *bbolt.Tx) error { return PutHead(tx.Bucket(BucketMeta), &next) }); err != nil {\n\t\t\treturn err\n\t\t}\n\t\treturn p.update(h.DB, func(tx *bbolt.Tx) error {\n\t\t\treturn errors.Join(p.write(tx, w, &next), p.fails(\"persist\"))",
+		Old:    "\t\treturn p.update(h.DB, func(tx *bbolt.Tx) error {\n\t\t\treturn errors.Join(p.write(tx, w, &next, rests), p.fails(\"persist\"))",
+		New:    "\t\tif err := h.DB.Update(func(tx *bbolt.Tx) error { return PutHead(tx.Bucket(BucketMeta), &next) }); err != nil {\n\t\t\treturn err\n\t\t}\n\t\treturn p.update(h.DB, func(tx *bbolt.Tx) error {\n\t\t\treturn errors.Join(p.write(tx, w, &next, rests), p.fails(\"persist\"))",
 		Breaks: "the applied index is on disk before the entries up to it are",
 		Rules:  []string{"S1"}, Peer: "etcd#13766",
 		Own: []string{"raftstore.TestCrashAtEachWrite"},

@@ -15,6 +15,7 @@ import (
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/makeway"
 	"rutter/raftstore/internal/notify"
 	"rutter/raftstore/internal/window"
 )
@@ -81,7 +82,7 @@ type Options struct {
 	// SweepEvents events make a sweep of the object rows due. Fewer wait for SweepDelay.
 	SweepEvents int
 	SweepDelay  time.Duration
-	// SweepRows bounds the rows of one transaction of a sweep; 0 means 2,048. SweepPart
+	// SweepRows bounds the rows of one transaction of a sweep; 0 means 512. SweepPart
 	// bounds the events whose rows a sweep holds in memory at once; 0 means SweepEvents.
 	SweepRows, SweepPart int
 
@@ -234,7 +235,7 @@ func (p *Persister) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 		linger.Stop()
-		err := p.Flush()
+		err := p.flush(p.mayRest(ctx))
 		for errors.Is(err, log.ErrNoRoom) {
 			p.refuseMarker(err)
 			pause := time.NewTimer(spacePause)
@@ -252,10 +253,26 @@ func (p *Persister) Run(ctx context.Context) error {
 	}
 }
 
-// Flush writes the present work. After an error this process drops the work; a restart
+// mayRest returns how the next transaction makes way for changes: not at all if it must
+// be soon, because a caller waits for it, or more events come than it can take at leisure.
+func (p *Persister) mayRest(ctx context.Context) *makeway.Work {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w := p.next; ctx.Err() != nil || w != nil && (len(w.done) > 0 || w.events > restEvents*p.options.Events) {
+		return nil
+	}
+	return makeway.Begin()
+}
+
+// restEvents: a transaction of more than so many times Options.Events does not rest.
+const restEvents = 4
+
+// Flush writes the present work, without rests. After an error this process drops the work; a restart
 // gets it from raft's log. After log.ErrNoRoom the work is kept, because nothing was
 // tried.
-func (p *Persister) Flush() error {
+func (p *Persister) Flush() error { return p.flush(nil) }
+
+func (p *Persister) flush(rests *makeway.Work) error {
 	if err := p.options.Full(); err != nil {
 		return err
 	}
@@ -277,7 +294,7 @@ func (p *Persister) Flush() error {
 	h := p.files.Acquire()
 	err := boltfile.Guard(func() error {
 		return p.update(h.DB, func(tx *bbolt.Tx) error {
-			return errors.Join(p.write(tx, w, &next), p.fails("persist"))
+			return errors.Join(p.write(tx, w, &next, rests), p.fails("persist"))
 		})
 	})
 	if err = errors.Join(err, p.files.Release(h)); err != nil {
@@ -352,7 +369,7 @@ func (w *work) resolve(stored Head) Head {
 const rowsRoom = 64 << 10
 
 // write puts the work into one transaction.
-func (p *Persister) write(tx *bbolt.Tx, w *work, next *Head) error {
+func (p *Persister) write(tx *bbolt.Tx, w *work, next *Head, rests *makeway.Work) error {
 	events := tx.Bucket(BucketEvents)
 	events.FillPercent = 1 // keys only grow
 	batches := make([]*window.Batch, 0, len(w.units))
@@ -360,13 +377,14 @@ func (p *Persister) write(tx *bbolt.Tx, w *work, next *Head) error {
 	for _, u := range w.units {
 		batches = append(batches, &u.Window)
 		for i := range u.Slots {
+			rests.Step()
 			binary.BigEndian.PutUint64(key, uint64(u.Slots[i].Seq))
 			if err := events.Put(key, eventRow(&room, key, &u.Slots[i])); err != nil {
 				return err
 			}
 		}
 	}
-	if err := window.Write(tx, batches, &room); err != nil {
+	if err := window.Write(tx, batches, &room, rests.Step); err != nil {
 		return err
 	}
 	meta := tx.Bucket(BucketMeta)

@@ -2,6 +2,7 @@ package changesdb
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -314,4 +315,31 @@ func FuzzRows(f *testing.F) {
 		_, _, _, _ = ReadObject(log.KindNIC, "x", row)
 		_, _ = decodeConf(row)
 	})
+}
+
+// TestWhichTransactionsRest: a usual transaction makes way for changes; one that a caller
+// waits for, one with many events, and the last one do not.
+func TestWhichTransactionsRest(t *testing.T) {
+	t.Parallel()
+	p := newFile(t)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, test := range []struct {
+		name  string
+		ctx   context.Context
+		next  *work
+		rests bool
+	}{
+		{"usual", t.Context(), &work{events: p.options.Events}, true},
+		{"none", t.Context(), nil, true},
+		{"a marker waits", t.Context(), &work{done: make([]chan<- error, 1)}, false},
+		{"many events", t.Context(), &work{events: restEvents*p.options.Events + 1}, false},
+		{"the end", ended, &work{events: 1}, false},
+	} {
+		p.next = test.next
+		if got := p.mayRest(test.ctx) != nil; got != test.rests {
+			t.Errorf("%s: rests %v, want %v", test.name, got, test.rests)
+		}
+	}
+	p.next = nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"rutter/log"
 	"rutter/projections"
+	"rutter/raftstore/internal/makeway"
 	"rutter/raftstore/internal/metarow"
 	"rutter/raftstore/internal/readahead"
 )
@@ -38,8 +39,8 @@ import (
 // ignored after an older program has written another head.
 
 // sweepRows bounds the rows of one transaction of a sweep. If each row is on a page of
-// its own, it writes 8 MB.
-const sweepRows = 2048
+// its own, it writes 2 MB: raft's log waits for the disk behind them.
+const sweepRows = 512
 
 const (
 	// sweepPace is the pause after a transaction of a background sweep, as a multiple of
@@ -106,15 +107,16 @@ func (h *Head) decodeSwept(row, headRow []byte) (log.Seq, error) {
 // its last event.
 func Touched(tx *bbolt.Tx, after, to log.Seq) (map[ObjectKey]log.Seq, error) {
 	last := make(map[ObjectKey]log.Seq)
-	err := eachNamed(tx, after, to, func(key ObjectKey, seq log.Seq) { last[key] = seq })
+	err := eachNamed(tx, after, to, nil, func(key ObjectKey, seq log.Seq) { last[key] = seq })
 	return last, err
 }
 
 // eachNamed calls fn with the object that each event in (after, to] names.
-func eachNamed(tx *bbolt.Tx, after, to log.Seq, fn func(key ObjectKey, seq log.Seq)) error {
+func eachNamed(tx *bbolt.Tx, after, to log.Seq, rests *makeway.Work, fn func(key ObjectKey, seq log.Seq)) error {
 	cursor := tx.Bucket(BucketEvents).Cursor()
 	want, next := after+1, readahead.Ahead{}
 	for key, row := cursor.Seek(SeqKey(want)); want <= to; key, row = cursor.Next() {
+		rests.Step()
 		next.Row(row)
 		s, err := ReadEvent(want, key, row)
 		if err != nil {
@@ -173,11 +175,12 @@ func rowOfEvent(events *bbolt.Bucket, w *objectWrite) ([]byte, error) {
 }
 
 // putRows writes and deletes object rows, which are sorted.
-func putRows(tx *bbolt.Tx, writes []objectWrite) error {
+func putRows(tx *bbolt.Tx, writes []objectWrite, rests *makeway.Work) error {
 	events, objects := tx.Bucket(BucketEvents), tx.Bucket(BucketObjects)
 	var bucket *bbolt.Bucket
 	var of log.Kind
 	for i := range writes {
+		rests.Step()
 		w := &writes[i]
 		row, err := rowOfEvent(events, w)
 		if err != nil {
@@ -299,7 +302,13 @@ func (p *Persister) sweep(ctx context.Context, epoch uint64, pace func() time.Du
 
 // sweepPart brings the rows from the seq from to the seq to.
 func (p *Persister) sweepPart(ctx context.Context, epoch uint64, pace func() time.Duration, from, to log.Seq) error {
-	writes, err := p.writesBetween(from, to)
+	leisure := func() *makeway.Work {
+		if pace() > 0 {
+			return makeway.Begin()
+		}
+		return nil
+	}
+	writes, err := p.writesBetween(from, to, leisure())
 	if p.CurrentEpoch() != epoch {
 		return ErrEpoch // the file may be another one by now
 	}
@@ -310,7 +319,8 @@ func (p *Persister) sweepPart(ctx context.Context, epoch uint64, pace func() tim
 		if err := p.options.Full(); err != nil {
 			return err
 		}
-		if err := p.paced(ctx, epoch, pace(), func(tx *bbolt.Tx) error { return putRows(tx, part) }); err != nil {
+		rests := leisure()
+		if err := p.paced(ctx, epoch, pace(), rests, func(tx *bbolt.Tx) error { return putRows(tx, part, rests) }); err != nil {
 			return err
 		}
 	}
@@ -329,10 +339,10 @@ func (p *Persister) fileHead() (at Head, err error) {
 }
 
 // writesBetween returns the rows that the events in (after, to] make.
-func (p *Persister) writesBetween(after, to log.Seq) (writes []objectWrite, err error) {
+func (p *Persister) writesBetween(after, to log.Seq, rests *makeway.Work) (writes []objectWrite, err error) {
 	writes = make([]objectWrite, 0, to-after) // no map: the sort is needed anyway
 	err = p.files.View(func(tx *bbolt.Tx) error {
-		return eachNamed(tx, after, to, func(key ObjectKey, seq log.Seq) { writes = append(writes, objectWrite{key, seq}) })
+		return eachNamed(tx, after, to, rests, func(key ObjectKey, seq log.Seq) { writes = append(writes, objectWrite{key, seq}) })
 	})
 	return lastOfEach(writes), err
 }
@@ -343,7 +353,7 @@ func (p *Persister) moveRows(epoch uint64, to log.Seq, writes []objectWrite) err
 	next := p.stored // changes only under flushing
 	next.Rows = to
 	err := p.upkeepLocked(epoch, func(tx *bbolt.Tx) error {
-		return errors.Join(putRows(tx, writes), PutHead(tx.Bucket(BucketMeta), &next))
+		return errors.Join(putRows(tx, writes, nil), PutHead(tx.Bucket(BucketMeta), &next))
 	})
 	if err == nil {
 		p.mu.Lock()
@@ -385,7 +395,7 @@ func (p *Persister) Settled(h *Handle) (*bbolt.Tx, error) {
 	at, err := p.fileHead()
 	if err == nil && at.Rows < at.Seq {
 		var writes []objectWrite
-		if writes, err = p.writesBetween(at.Rows, at.Seq); err == nil {
+		if writes, err = p.writesBetween(at.Rows, at.Seq, nil); err == nil {
 			err = p.moveRows(epoch, at.Seq, writes)
 		}
 	}

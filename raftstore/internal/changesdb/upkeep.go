@@ -13,6 +13,7 @@ import (
 	"rutter/log"
 	"rutter/raftstore/internal/boltfile"
 	"rutter/raftstore/internal/disk"
+	"rutter/raftstore/internal/makeway"
 	"rutter/raftstore/internal/notify"
 )
 
@@ -47,7 +48,7 @@ func (p *Persister) Upkeep(ctx context.Context, epoch uint64, fn func(tx *bbolt.
 	if err := p.options.Full(); err != nil {
 		return err
 	}
-	return p.paced(ctx, epoch, upkeepPace, fn)
+	return p.paced(ctx, epoch, upkeepPace, nil, fn)
 }
 
 // Shrink is Upkeep that deletes rows. A part of the reserve is kept for it.
@@ -55,10 +56,11 @@ func (p *Persister) Shrink(ctx context.Context, epoch uint64, fn func(tx *bbolt.
 	if err := p.options.Spare(); err != nil {
 		return err
 	}
-	return p.paced(ctx, epoch, upkeepPace, fn)
+	return p.paced(ctx, epoch, upkeepPace, nil, fn)
 }
 
-func (p *Persister) paced(ctx context.Context, epoch uint64, pace time.Duration, fn func(tx *bbolt.Tx) error) error {
+// paced runs fn in a transaction, and then pauses for pace times as long as that worked.
+func (p *Persister) paced(ctx context.Context, epoch uint64, pace time.Duration, rests *makeway.Work, fn func(tx *bbolt.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -66,7 +68,7 @@ func (p *Persister) paced(ctx context.Context, epoch uint64, pace time.Duration,
 	p.flushing.Lock()
 	err := p.upkeepLocked(epoch, fn)
 	p.flushing.Unlock()
-	pause := time.NewTimer(pace * time.Since(begun))
+	pause := time.NewTimer(pace * (time.Since(begun) - rests.Rested()))
 	defer pause.Stop()
 	select {
 	case <-pause.C:

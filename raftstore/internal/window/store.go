@@ -32,8 +32,9 @@ func (b *Batch) Empty() bool {
 }
 
 // Write adds and deletes the rows that the batches changed, in their order, and writes
-// the low-water marks. The rows lie in room until the transaction ends.
-func Write(tx *bbolt.Tx, batches []*Batch, room *log.Room) error {
+// the low-water marks. The rows lie in room until the transaction ends. step is called
+// before each row.
+func Write(tx *bbolt.Tx, batches []*Batch, room *log.Room, step func()) error {
 	bucket := tx.Bucket(BucketChanges)
 	marks := make(map[log.Asker]log.UUID)
 	for _, u := range batches {
@@ -49,8 +50,8 @@ func Write(tx *bbolt.Tx, batches []*Batch, room *log.Room) error {
 		}
 	}
 	return errors.Join(
-		writeRows(bucket, changesOf(batches[:first]), trimmed, room),
-		writeRows(bucket, changesOf(batches[first:]), log.UUID{}, room),
+		writeRows(bucket, changesOf(batches[:first]), trimmed, room, step),
+		writeRows(bucket, changesOf(batches[first:]), log.UUID{}, room, step),
 		writeLowMarks(tx, marks),
 	)
 }
@@ -87,10 +88,11 @@ func lastOfEach(rows []Result) []Result {
 
 // writeRows writes the rows that have a value, and deletes the others. It also deletes
 // all rows up to trimmed, because older programs left some.
-func writeRows(bucket *bbolt.Bucket, rows []Result, trimmed log.UUID, room *log.Room) error {
+func writeRows(bucket *bbolt.Bucket, rows []Result, trimmed log.UUID, room *log.Room, step func()) error {
 	bucket.FillPercent = 1 // ids begin with their time: nearly all go to the end
 	slices.SortFunc(rows, func(a, b Result) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	for i := range rows {
+		step()
 		r := &rows[i]
 		var err error
 		switch {

@@ -82,7 +82,7 @@ func (r *windowRig) reload() {
 	r.head.Time, r.head.Trimmed = r.running.now, r.running.trimmed
 	err := r.db.Update(func(tx *bbolt.Tx) error {
 		defer func() { r.units = nil }()
-		return Write(tx, r.units, new(log.Room))
+		return Write(tx, r.units, new(log.Room), func() {})
 	})
 	if err != nil {
 		r.t.Fatal(err)
