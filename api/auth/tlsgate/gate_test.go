@@ -1,6 +1,7 @@
 package tlsgate
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/rand"
@@ -444,12 +445,16 @@ func TestRenewalMendsFiles(t *testing.T) {
 			if err := damage(k.cfg.Paths); err != nil {
 				t.Fatal(err)
 			}
+			damaged, _ := os.ReadFile(k.cfg.CA)
 			_ = k.Reload() // as the next look at the files does
 			if !k.Leaf().Equal(was) || len(k.Authorities()) != 1 || !k.Authorities()[0].Equal(a.Certificate) {
 				t.Fatal("what was in use is not any more")
 			}
 			if err := r.renew(t.Context()); err != nil || k.Leaf().Equal(was) || asked != 1 {
 				t.Errorf("not renewed: %v; asked %d times", err, asked)
+			}
+			if kept, _ := os.ReadFile(k.cfg.CA + unusable); strings.HasPrefix(name, "the authorities") && !bytes.Equal(kept, damaged) {
+				t.Error("what the file of authorities had is not kept")
 			}
 			if again := keep(t, k.cfg.Paths); !again.Leaf().Equal(k.Leaf()) || !again.Authorities()[0].Equal(a.Certificate) {
 				t.Error("a process that begins now has other certificates")

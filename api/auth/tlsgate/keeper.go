@@ -147,15 +147,24 @@ func (k *Keeper) Reload() error {
 	return k.reload(k.stamp())
 }
 
+// unusable ends the name of a file that keeps what a file of authorities had.
+const unusable = ".unusable"
+
 // installed reads the files after a certificate that the authorities in memory trust was put among
 // them. If the file of authorities is damaged, or would not trust it, those in memory are written
 // again: else each renewal would get a certificate that cannot be used, until the last one has ended.
+// What the file had is kept beside it, because an operator may have put it there.
 func (k *Keeper) installed() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	err := k.reload(k.stamp())
 	if err == nil {
 		return nil
+	}
+	if text, failed := os.ReadFile(k.cfg.CA); failed == nil && len(text) > 0 {
+		if failed = write(k.cfg.CA+unusable, text, certMode); failed != nil {
+			return errors.Join(err, failed)
+		}
 	}
 	if failed := WriteCertificates(k.cfg.CA, k.held.Load().trust.Authorities()...); failed != nil {
 		return errors.Join(err, failed)

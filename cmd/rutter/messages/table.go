@@ -69,7 +69,7 @@ var sections = []section{
 		{59, "upkeep of certificates", "It is repeated. If it does not end, rutter cert list and the room on disk."},
 		{60, "a grant was changed", "An operator changed what a reader or a program may see."},
 		{61, "certificates cannot be read, those of before stay in use", "The files of tls-dir are damaged or not readable. Mend them before the old certificate ends."},
-		{198, "the file of authorities could not be used, and was written again with those in use", "It was damaged, or an old one. Nothing is to be done; look at the disk of tls-dir if it is repeated."},
+		{198, "the file of authorities could not be used, and was written again with those in use", "It was damaged, or did not trust the renewed certificate. What it had is in the file of the same name with .unusable; if an operator put it there, it is to hold the authorities in use too."},
 		{62, "connection closed: its certificate is good no more", "It was revoked, has ended, or its authority is not trusted any more."},
 		{63, "TLS handshake refused", "The error says why. A node with an ended certificate joins again: docs/security.md."},
 		{64, "certificate not renewed", "It is tried again. rutter cert list shows until when there is time."},
