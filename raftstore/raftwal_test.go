@@ -155,6 +155,7 @@ func TestRaftLogMovesUnderLoad(t *testing.T) {
 	acked := writers(t, 4, stop, func(i int) *node { return running[i%3].Load() })
 	for _, kind := range []string{RaftLogBolt, RaftLogWAL} {
 		for i, n := range nodes {
+			waitFor(t, n, n.Head().Seq+10) // the moves alone take less than a second
 			n.halt(t)
 			n.cfg.RaftLog = kind
 			nodes[i] = n.again(t)
