@@ -98,6 +98,27 @@ func TestReplicaLags(t *testing.T) {
 	}
 }
 
+// TestNoLeader: replicas alone cannot say that there is no leader.
+func TestNoLeader(t *testing.T) {
+	voter, replica := memberReport{voter: true}, memberReport{}
+	led := memberReport{voter: true, identity: identity{Leader: "s1"}}
+	for _, c := range []struct {
+		others []memberReport
+		want   bool
+	}{
+		{nil, false},
+		{[]memberReport{replica, replica}, false},
+		{[]memberReport{voter}, true},
+		{[]memberReport{replica, voter, replica}, true},
+		{[]memberReport{voter, led}, false},
+		{[]memberReport{voter, {identity: identity{Leader: "s1"}}}, false},
+	} {
+		if got := noLeader(c.others); got != c.want {
+			t.Errorf("%+v: %v, want %v", c.others, got, c.want)
+		}
+	}
+}
+
 // What counts votes counts no replica, and what concerns each server's state counts it: a
 // table of each use of raft's suffrage.
 func TestReplicaCounts(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -296,14 +295,15 @@ func (p *replica) follows(r *raft.Raft) bool {
 }
 
 // look asks once. While the cluster has no leader, its log does not move, and no server is
-// behind. A server that no other one answers is cut off, and its lag grows.
+// behind. That there is none, voters say: replicas that are cut off together know no leader
+// either. A server that no voter answers is cut off, and its lag grows.
 func (p *replica) look(ctx context.Context, r *raft.Raft) {
 	begun := time.Now()
 	if address := p.store.lead.leaderAddress(); address != "" {
 		if i, err := p.store.members.identityOf(ctx, address); err == nil {
 			p.meter.Observed(begun, i.Seq)
 		}
-	} else if others := p.store.members.reports(ctx, r); len(others) > 0 && !slices.ContainsFunc(others, func(o memberReport) bool { return o.Leader != "" }) {
+	} else if noLeader(p.store.members.reports(ctx, r)) {
 		p.meter.Observed(begun, p.store.Head().Seq)
 	}
 	if ctx.Err() != nil || !p.meter.Judge(time.Now(), p.store.Head().Seq) {
@@ -314,6 +314,18 @@ func (p *replica) look(ctx context.Context, r *raft.Raft) {
 	} else {
 		p.store.logger.Info("this replica has caught up, and serves again")
 	}
+}
+
+// noLeader reports whether a voter answered, and none that answered knows a leader.
+func noLeader(others []memberReport) bool {
+	voters := false
+	for i := range others {
+		if others[i].Leader != "" {
+			return false
+		}
+		voters = voters || others[i].voter
+	}
+	return voters
 }
 
 // Lagging returns an error that wraps ErrLagging while this server has no vote and is too

@@ -189,16 +189,39 @@ func (s *Service) adminIP(cn log.UUID) (ip netip.Addr) {
 // AskConnected sends a request to the agent of a CN only on its connection, with this
 // server or another one. Errors: ErrUnreachable.
 func (s *Service) AskConnected(ctx context.Context, cn log.UUID, r *feed.Request) (*feed.Response, error) {
-	answer, err := s.askHere(ctx, cn, r)
-	if errors.Is(err, errNotSent) {
-		if other, failed := s.askPeer(ctx, cn, r); failed == nil {
-			return other, nil
-		} else if err = errors.Join(err, failed); ctx.Err() != nil {
-			err = errors.Join(err, ctx.Err())
+	answer, err := s.askAnywhere(ctx, cn, r)
+	// The leader may not have learned yet of a session that has just begun at another
+	// server. That it was asked makes it ask the servers.
+	for end := time.Now().Add(sessionTime); s.cfg.Peers != nil && errors.Is(err, errNotSent) && time.Now().Before(end); {
+		select {
+		case <-time.After(sessionTime / 5):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %s: %w", ErrUnreachable, cn, errors.Join(err, ctx.Err()))
 		}
+		answer, err = s.askAnywhere(ctx, cn, r)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrUnreachable, cn, err)
 	}
 	return answer, nil
+}
+
+// sessionTime is how long a session of a CN is looked for that no server is known to have.
+const sessionTime = time.Second
+
+// askAnywhere asks a CN on its connection with this server, or through the server that has
+// one.
+func (s *Service) askAnywhere(ctx context.Context, cn log.UUID, r *feed.Request) (*feed.Response, error) {
+	answer, err := s.askHere(ctx, cn, r)
+	if !errors.Is(err, errNotSent) {
+		return answer, err
+	}
+	other, failed := s.askPeer(ctx, cn, r)
+	if failed == nil {
+		return other, nil
+	}
+	if err = errors.Join(err, failed); ctx.Err() != nil {
+		err = errors.Join(err, ctx.Err())
+	}
+	return nil, err
 }

@@ -21,6 +21,9 @@ func TestReplicas(t *testing.T) {
 			{At: 3 * s, For: 14 * s, Kind: history.Cut, On: "s1", To: "n1"},
 			{At: 3 * s, For: 14 * s, Kind: history.Cut, On: "s2", To: "n1"},
 			{At: 3 * s, For: 14 * s, Kind: history.Cut, On: "s3", To: "n1"},
+			{At: 3 * s, For: 14 * s, Kind: history.Cut, On: "s1", To: "n2"},
+			{At: 3 * s, For: 14 * s, Kind: history.Cut, On: "s2", To: "n2"},
+			{At: 3 * s, For: 14 * s, Kind: history.Cut, On: "s3", To: "n2"},
 		}, []string{coverage.ReplicaFeeds, coverage.ReplicaLagged, coverage.ReplicaLeft}},
 		"down": {true, []history.Fault{
 			{At: 3 * s, For: 9 * s, Kind: history.Kill, On: "n1"},

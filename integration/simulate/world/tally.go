@@ -166,9 +166,9 @@ func (t *tally) moved(now *nodeLook) {
 		now.from = t.w.servers[i]
 	}
 	t.when(from != nil && now.from != from && t.servers[from.name].lags > now.lags, coverage.ReplicaLeft)
-	if now.from != nil {
-		t.when(now.from != from, coverage.ReplicaFeeds)
-		now.lags = t.servers[now.from.name].lags
+	if now.from != nil && now.from != from {
+		t.w.count(coverage.ReplicaFeeds, 1)
+		now.lags = t.servers[now.from.name].lags // when it came: it may leave some looks after the lag began
 	}
 }
 
