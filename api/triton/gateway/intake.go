@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"rutter/api/internal/rest"
 	"rutter/log"
 	"rutter/log/vmobject"
 	"rutter/projections"
@@ -85,7 +86,8 @@ func (g *Gateway) take(object []byte) (*said, error) {
 // log has and not for the VM's node to say. nil: the log has it, or knows better.
 func (g *Gateway) intake(ctx context.Context, one *said, from source) error {
 	var err error
-	for range tries {
+	for try := range tries {
+		rest.CatchUp(ctx, try)
 		var op *log.Op
 		var elsewhere *log.VM
 		g.store.View(func(state *projections.State, _ log.Cursor) {

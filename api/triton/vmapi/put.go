@@ -129,6 +129,7 @@ func (s *Service) replaceSome(r *http.Request, some []*whole) error {
 		if !errors.As(err, &p) || p.Code != log.CodePreconditionFailed || try == maxTries {
 			return err
 		}
+		rest.CatchUp(r.Context(), try)
 	}
 }
 
@@ -283,6 +284,7 @@ func (s *Service) edit(r *http.Request, id log.UUID, change func(*log.VM) ([]str
 		if !errors.As(err, &p) || p.Code != log.CodePreconditionFailed || try == maxTries {
 			return err
 		}
+		rest.CatchUp(r.Context(), try)
 	}
 }
 
