@@ -1,9 +1,12 @@
 package gateway
 
 import (
+	"context"
 	"io"
 	"net/http"
+	"sync"
 	"testing"
+	"time"
 
 	"rutter/log"
 )
@@ -38,6 +41,34 @@ func TestBelowProperties(t *testing.T) {
 		if err := b.g.sweep(t.Context()); err != nil || b.store.Head().Seq != head {
 			t.Errorf("a sweep wrote what the log has: %v", err)
 		}
+	}
+}
+
+// lagging is the store of a server that does not have yet what the leader has: what it
+// makes of its own state is refused for a while.
+type lagging struct {
+	Store
+	first sync.Once
+	until time.Time
+}
+
+func (l *lagging) Propose(ctx context.Context, c *log.Change) (log.Result, error) {
+	l.first.Do(func() { l.until = time.Now().Add(50 * time.Millisecond) })
+	if time.Now().Before(l.until) {
+		return log.Result{ChangeID: c.ID, Refusal: &log.Refusal{Code: log.CodePreconditionFailed, Message: "out of date"}}, nil
+	}
+	return l.Store.Propose(ctx, c)
+}
+
+// TestPutBehindTheLeader: a PUT at a server that is behind the leader for a moment is tried
+// again until it is not.
+func TestPutBehindTheLeader(t *testing.T) {
+	b := newBed(t, VMAPI, func(c *Config) { c.Store = &lagging{Store: c.Store} })
+	if got := b.ask("PUT", "/vms/"+oldVM, object(oldVM, oldCN, "stopped", "2031-01-02T00:00:00.000Z")); got.status != 200 {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if vm := b.vm(oldVM); vm.State != "stopped" {
+		t.Errorf("the log: %+v", vm)
 	}
 }
 

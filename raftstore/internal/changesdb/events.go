@@ -39,7 +39,7 @@ type Collector struct {
 	entries []log.Entry
 	Bytes   int
 	whole   int // entries up to the end of the last whole change
-	free    []byte
+	room    log.Room
 }
 
 // ownBytes is how many bytes a collector allocates at once.
@@ -47,12 +47,8 @@ const ownBytes = 256 << 10
 
 // Own returns a copy of b; copies share memory.
 func (c *Collector) Own(b []byte) []byte {
-	if len(c.free) < len(b) {
-		c.free = make([]byte, max(len(b), ownBytes))
-	}
-	own := c.free[:len(b):len(b)]
-	c.free = c.free[copy(own, b):]
-	return own
+	c.room.Size = ownBytes
+	return append(c.room.Take(len(b)), b...)
 }
 
 // maxReadBytes bounds the bytes that one call of Entries returns. A single change may be

@@ -18,6 +18,9 @@ func TestSyncOfFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, ours := made.(*file); !ours {
+		t.Errorf("a file that is made is a %T, which is synced with all that is known of it each time", made)
+	}
 	if err := made.Close(); err != nil {
 		t.Fatal(err)
 	}
